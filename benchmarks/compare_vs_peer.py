@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -106,12 +105,6 @@ def ours(folder: Path, *more: str | Path) -> Run:
     return run(comparison(folder, *more))
 
 
-def beside_listener(words: list[str | Path]) -> Run:
-    """Run a pytest command beside a plugin that listens to each phase of its items."""
-    folders = [str(ROOT / "benchmarks"), *filter(None, [os.environ.get("PYTHONPATH")])]
-    return run([*words, "-p", "listener"], env={"PYTHONPATH": os.pathsep.join(folders)})
-
-
 def ours_with_workbook(folder: Path) -> Run:
     return ours(folder, "--msprobe-xlsx", folder / "ours")
 
@@ -131,10 +124,7 @@ def peer26(folder: Path) -> Run:
 
 
 def measured(title: str, folder: Path, rounds: int, peers: bool = True, items: int = 0) -> str:
-    """Return a table of runs by turns.
-
-    ``items`` asks for as many items that do nothing as well, and for both beside a plugin that listens to their phases.
-    """
+    """Return a table of runs by turns; ``items`` asks for as many items that do nothing as well."""
     runs: dict[str, Callable[[], Run]] = {
         "pytest-msprobe": lambda: ours_with_workbook(folder),
         "pytest-msprobe, no workbook": lambda: ours(folder),
@@ -142,8 +132,6 @@ def measured(title: str, folder: Path, rounds: int, peers: bool = True, items: i
     if items:
         bare = pytest_words("--tb=no", "-rN", bare_items(items))
         runs["bare items"] = lambda: run(bare)
-        runs["pytest-msprobe, no workbook, beside a listener"] = lambda: beside_listener(comparison(folder))
-        runs["bare items beside a listener"] = lambda: beside_listener(bare)
     if peers and PEER_PYTHON.exists():
         runs["msprobe 1.2.2"] = lambda: peer(folder)
     if peers and PEER26_PYTHON.exists():

@@ -1,10 +1,9 @@
 """Faults planted into MindSpore's functions, and how many of them are found.
 
-    python benchmarks/mindspore_faults.py [PEER]
+    python benchmarks/mindspore_faults.py
 
 Calls are those of the tests that MindSpore computes on a CPU, of mint, mint.nn.functional, ops, Tensor and primitives,
-each with one fault: of its result, or of its first gradient. PEER is the Python of an environment that has
-mindstudio-probe 26.2.0 and MindSpore: its ``acc_check`` is then asked of the same faults in the same calls.
+each with one fault: of its result, or of its first gradient.
 """
 
 from __future__ import annotations
@@ -12,8 +11,6 @@ from __future__ import annotations
 import inspect
 import itertools
 import json
-import subprocess
-import sys
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -252,31 +249,17 @@ def check(folder: Path) -> Iterator[tuple[str, str, str, bool]]:
                 print(f"void: {key}.{direction}: {fault}")
 
 
-def check_by_peer(folder: Path, python: str) -> Iterator[tuple[str, str, str]]:
-    """Yield each fault, with its direction, and what mindstudio-probe says: ``found``, ``missed`` or why it cannot."""
-    program = Path(__file__).with_name("mindspore_faults_peer.py")
-    ran = subprocess.run([python, program, folder], stdout=subprocess.PIPE, text=True, check=True)
-    for key, direction, healthy, wrong, is_felt in json.loads(ran.stdout.splitlines()[-1]):
-        said = {"error": "found", "pass": "missed" if is_felt else "void"}.get(wrong, wrong)
-        yield key, direction, said if healthy == "pass" else healthy if healthy != "error" else "error when healthy"
-
-
 def main() -> None:
     """Plant the faults and count."""
     ours: dict[str, Counter[str]] = defaultdict(Counter)
-    peers: dict[str, Counter[str]] = defaultdict(Counter)
     with TemporaryDirectory() as folder:
         plan(Path(folder))
         for key, direction, fault, is_found in check(Path(folder)):
             ours[f"{key.partition('.')[0]} {direction}"]["found" if is_found else "missed"] += 1
             if not is_found:
                 print(f"missed: {key}.{direction}: {fault}")
-        for python in sys.argv[1:2]:
-            for key, direction, said in check_by_peer(Path(folder), python):
-                peers[f"{key.partition('.')[0]} {direction}"][said] += 1
     for kind, counts in ours.items():
-        beside = "; mindstudio-probe: " + ", ".join(f"{n} {said}" for said, n in peers[kind].items()) if peers else ""
-        print(f"{kind}: {counts['found']} of {counts.total()}{beside}")
+        print(f"{kind}: {counts['found']} of {counts.total()}")
     found, planted = sum(counts["found"] for counts in ours.values()), sum(map(Counter.total, ours.values()))
     quote(f"MindSpore: of {planted} planted faults found", 100 * found / planted, unit="%")
     print(f"{found} of {planted} planted faults found, MindSpore {mindspore.__version__}")

@@ -1,8 +1,8 @@
-"""Run every benchmark that a document quotes, and end with one table of the numbers that are quoted.
+"""Run every benchmark, and end with one table of the numbers that are quoted.
 
     python benchmarks/run_all.py [--quick] [--only recording.py ...] [--dumps FOLDER]
 
-What needs a part that is not here (msprobe's environments, a browser, sshd) is named with that part and not run.
+What needs a part that is not here (msprobe's environments, sshd) is named with that part and not run.
 ``--quick`` runs small sizes once, to see that all of them work; its numbers mean little.
 """
 
@@ -47,10 +47,6 @@ def command(name: str) -> Part:
 
 
 PEER = Part("msprobe 1.2.2 in .peer", PEER_PYTHON.exists)
-DISPATCH = Part(
-    "psutil and prettytable in .peer",
-    lambda: all([*ROOT.glob(f".peer/lib/python*/site-packages/{name}")] for name in ("psutil", "prettytable")),
-)
 PEER26 = environment(".peer26", "msprobe 26.2.0")
 PEER26_MINDSPORE = environment(".peer26-mindspore", "msprobe 26.2.0 with MindSpore")
 WITH_MINDSPORE = environment(MINDSPORE, "MindSpore")
@@ -88,9 +84,7 @@ class Benchmark:
 PERFORMANCE = "performance.md"
 BENCHMARKS = (
     Benchmark("Checking small records", PERFORMANCE, "check_vs_peer.py", "--rounds 1 --sample 5", (PEER,)),
-    Benchmark("Our own cost of an item", PERFORMANCE, "item_cost.py", needs=(PEER,)),
     Benchmark("200 000 records", PERFORMANCE, "read_and_collect.py", "--rounds 1 --records 4000"),
-    Benchmark("Metrics of large tensors", PERFORMANCE, "metrics.py", "--rounds 1 --elements 2097152"),
     Benchmark("Two workers", PERFORMANCE, "workers.py", "--rounds 1", (PEER,)),
     Benchmark(
         "A decoder layer",
@@ -98,32 +92,14 @@ BENCHMARKS = (
         "decoder_layer.py",
         "--tokens 128 --hidden 512 --vocabulary 2000",
     ),
-    Benchmark(
-        "A card beside the CPU",
-        PERFORMANCE,
-        "overlap.py saved",
-        "--size 256 --slow 0.01 --turns 1",
-        (command("g++"), command("ninja")),
-    ),
-    Benchmark("What a look-ahead would save", PERFORMANCE, "overlap.py bound --size 2048", "--size 256"),
-    Benchmark(
-        "Drawing large tensors",
-        PERFORMANCE,
-        "drawing.py",
-        "--rows 8192 --width 512 --tokens 64 --rounds 1",
-    ),
     Benchmark("Journals", PERFORMANCE, "journal.py", "--records 1000"),
     Benchmark("A healthy CPU", PERFORMANCE, "real_dumps.py", "--seeds 0"),
     Benchmark("Comparing two runs", PERFORMANCE, "compare_vs_peer.py", "--rounds 1"),
     Benchmark("Graphs of two runs", PERFORMANCE, "graph_vs_peer.py", "--rounds 1 --nodes 400 --large 2000"),
     Benchmark("Recording", PERFORMANCE, "recording.py", "--repeat 1"),
-    Benchmark("Compressed tensors", PERFORMANCE, "compression.py", "--models GPT2 --dtypes float32"),
     Benchmark("Recording, and msprobe", PERFORMANCE, "recording_vs_peer.py", "--rounds 1 --steps 2", (PEER, PEER26)),
     Benchmark("Watching a training", PERFORMANCE, "watching.py", "--pairs 4 --only gpt2"),
     Benchmark("Live checks", PERFORMANCE, "live.py", "--repeat 1 --steps 3"),
-    Benchmark("Beside msprobe's checks", PERFORMANCE, "dispatch_vs_peer.py", "--rounds 1 --steps 2", (PEER, DISPATCH)),
-    Benchmark("Files of a watched run", PERFORMANCE, "series_files.py", "--steps 100"),
-    Benchmark("Files of a watched run, CSV", PERFORMANCE, "series_files.py --format csv --steps 300", "--steps 20"),
     Benchmark("MindSpore", PERFORMANCE, "mindspore_vs_peer.py", "--rounds 1 --times 1", (PEER26_MINDSPORE,), MINDSPORE),
     Benchmark(
         "Recording MindSpore",
@@ -132,30 +108,11 @@ BENCHMARKS = (
         "--rounds 1 --steps 3",
         (PEER26_MINDSPORE,),
     ),
-    Benchmark("Kernels of a graph", PERFORMANCE, "kernel_check.py", "--rounds 1 --layers 1", (WITH_MINDSPORE,)),
-    Benchmark("Converted kernel files", PERFORMANCE, "converted_vs_peer.py", "--rounds 1 --files 400"),
-    Benchmark("Showing two files", PERFORMANCE, "show.py", "--rounds 1 --elements 2097152"),
-    Benchmark(
-        "Static graphs",
-        PERFORMANCE,
-        "static_graph_vs_peer.py --layers 1",
-        "--rounds 1",
-        (WITH_MINDSPORE, PEER26_MINDSPORE),
-    ),
     Benchmark("Communication", "communication.md", "communication.py", "--ranks 4 --records 100"),
     Benchmark("A card elsewhere", "remote.md", "remote.py", "--rounds 2 --bytes 4096", (command("sshd"),)),
     Benchmark("Many workers", "scaling.md", "scaling.py", "--workers 1 2 --records 50 --seconds 0.05"),
-    Benchmark(
-        "The page of a check",
-        "check-page.md",
-        "check_page.py",
-        "--rounds 1 --records 1000",
-        (command("chromium"), command("chromedriver")),
-    ),
-    Benchmark("The line of progress", "user-guide.md", "progress_cost.py", "--items 2000"),
     Benchmark("Faults and correct devices", "verdict-quality.md", "verdict_quality.py", "--per-api 1"),
     Benchmark("Healthy cases", "verdict-quality.md", "healthy_cases.py", "--per-api 1"),
-    Benchmark("Sizes of samples", "verdict-quality.md", "sample_sizes.py", "--draws 1"),
     Benchmark("Crashes and hangs", "containment.md", "chaos.py", "--items 60 --faults 6 --kills 1"),
     Benchmark("Faults of MindSpore", "mindspore.md", "mindspore_faults.py", "", (WITH_MINDSPORE,), MINDSPORE),
     Benchmark(
