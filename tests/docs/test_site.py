@@ -9,6 +9,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 WRITTEN = sorted(path for path in [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
+DECISIONS = sorted((ROOT / "docs/adr").glob("[0-9]*.md"))
 
 
 def test_the_first_page_shows_the_program_that_is_run() -> None:
@@ -20,3 +21,23 @@ def test_the_first_page_shows_the_program_that_is_run() -> None:
 def test_links_to_files_lead_somewhere(page: Path) -> None:
     links = re.findall(r"\]\((?!https?:|#)([^)#]+)", page.read_text())
     assert [link for link in links if not (page.parent / link).exists()] == []
+
+
+def test_the_index_of_decisions_lists_every_page_of_them() -> None:
+    listed = re.findall(r"\]\((\d{4}-.+\.md)\)", (ROOT / "docs/adr/index.md").read_text())
+    assert listed == [path.name for path in DECISIONS]
+
+
+@pytest.mark.parametrize("page", DECISIONS, ids=lambda path: path.stem)
+def test_a_decision_has_context_decision_and_cost(page: Path) -> None:
+    headings = re.findall(r"^## (.+)", page.read_text(), re.MULTILINE)
+    assert headings == ["Context", "Decision", "Cost"]
+
+
+def test_modules_named_by_the_architecture_and_its_decisions_exist() -> None:
+    pages = [ROOT / "docs/architecture.md", *DECISIONS]
+    named = {name for page in pages for name in re.findall(r"`([\w/]+\.py)`", page.read_text())}
+    folders = [ROOT / "standards", ROOT / "hook_lib", ROOT / "pytest_msprobe", ROOT / "tests"]
+    there = {f"/{path.relative_to(ROOT)}" for folder in folders for path in folder.rglob("*.py")}
+    assert named
+    assert [name for name in sorted(named) if not any(path.endswith(f"/{name}") for path in there)] == []
