@@ -24,7 +24,7 @@ from pytest_msprobe.results.result import Start
 if TYPE_CHECKING:
     from msprobe_standards import Policy
     from msprobe_standards.registry import StandardRegistry
-    from pytest_msprobe.engine.framework import Framework
+    from pytest_msprobe.engine.replay.framework import Framework
     from pytest_msprobe.engine.replay.references.registry import ReferenceRegistry
     from pytest_msprobe.engine.replay.trials.config import ReplayConfig
     from pytest_msprobe.run.options import Options
