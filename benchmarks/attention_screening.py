@@ -24,6 +24,7 @@ from screening import DTYPES, POLICY, both_ways, compared_all, turn
 from msprobe_hooks.dump.reader import read_dump
 from msprobe_standards.dtypes import float_format, roundoffs_allowed
 from pytest_msprobe.devices.cpu import CpuDevice
+from pytest_msprobe.engine.frameworks.torch import TorchFramework
 from pytest_msprobe.engine.replay.call import Call, read_call
 from pytest_msprobe.engine.replay.screening.attention import Attention
 from pytest_msprobe.engine.replay.screening.attention_residuals import Summed, residuals
@@ -82,7 +83,9 @@ def healthy(options: argparse.Namespace) -> None:
         cleared = failed = count = 0
         for seed in range(options.seed, options.seed + options.seeds):
             for call in found:
-                for result in both_ways(call, ReplayConfig(CpuDevice(), POLICY, seed=seed, screen_above=0)):
+                for result in both_ways(
+                    call, ReplayConfig(CpuDevice(), POLICY, TorchFramework(), seed=seed, screen_above=0)
+                ):
                     count += 1
                     cleared += bool(screened_of(result.extras))
                     failed += result.verdict.outcome == "fail"

@@ -53,6 +53,7 @@ def check(name: str, way: str) -> None:
     from msprobe_hooks.dump.reader import read_dump
     from msprobe_standards import Policy
     from pytest_msprobe.devices.cpu import CpuDevice
+    from pytest_msprobe.engine.frameworks.torch import TorchFramework
     from pytest_msprobe.engine.replay.call import read_call
     from pytest_msprobe.engine.replay.check import Replay
     from pytest_msprobe.engine.replay.partition.plan import RAISED_ABOVE
@@ -80,7 +81,9 @@ def check(name: str, way: str) -> None:
         call = read_call(dump, f"{api}.0.forward")
         # Attention of this size is not cut yet.
         above = RAISED_ABOVE // 4 if name == "attention" else RAISED_ABOVE
-        setup = ReplayConfig(CpuDevice(), Policy.load("default"), raised_above=above if way == "blocks" else None)
+        setup = ReplayConfig(
+            CpuDevice(), Policy.load("default"), TorchFramework(), raised_above=above if way == "blocks" else None
+        )
         replay = Replay(call, setup)
         results = [replay.forward(), replay.backward()]
     in_blocks = "golden" not in vars(replay.trial)

@@ -19,6 +19,7 @@ from screening import DISTRIBUTIONS, DTYPES, POLICY, compared_all, drawing, turn
 
 from msprobe_hooks.dump.reader import read_dump
 from pytest_msprobe.devices.cpu import CpuDevice
+from pytest_msprobe.engine.frameworks.torch import TorchFramework
 from pytest_msprobe.engine.replay.call import Call, read_call
 from pytest_msprobe.engine.replay.check import Replay
 from pytest_msprobe.engine.replay.trials.config import ReplayConfig
@@ -107,7 +108,9 @@ def healthy(options: argparse.Namespace) -> None:
             names = [(name, dtype) for name in found for dtype in options.dtypes]
             for at, call in zip(names, calls(Path(folder), found, options.dtypes), strict=True):
                 replay = Replay(
-                    call, ReplayConfig(CpuDevice(), POLICY, seed=seed, screen_above=0), drawing(drawn, generator)
+                    call,
+                    ReplayConfig(CpuDevice(), POLICY, TorchFramework(), seed=seed, screen_above=0),
+                    drawing(drawn, generator),
                 )
                 for result in (replay.forward(), replay.backward()):
                     count = counts.setdefault(at, [0, 0, 0])

@@ -28,8 +28,10 @@ from msprobe_standards import Policy
 from pytest_msprobe.devices.device import Device
 from pytest_msprobe.devices.npu import NpuDevice
 from pytest_msprobe.devices.sim import SimDevice
+from pytest_msprobe.engine.check_call import check_call
+from pytest_msprobe.engine.frameworks.torch import TorchFramework
 from pytest_msprobe.engine.replay.call import Call, read_call
-from pytest_msprobe.engine.replay.check import Replay, check_call
+from pytest_msprobe.engine.replay.check import Replay
 from pytest_msprobe.engine.replay.screening.matmul_structure import structure_of
 from pytest_msprobe.engine.replay.trials.config import ReplayConfig
 from tests.support.dumps import forward, tensor, write_dump
@@ -112,7 +114,7 @@ def waited(call: Call, faster: Sequence[float]) -> tuple[float, list[tuple[float
     """
     device = Times()
     started = time.process_time()
-    replay = Replay(call, ReplayConfig(device, POLICY))
+    replay = Replay(call, ReplayConfig(device, POLICY, TorchFramework()))
     subject = replay.trial.subject
     for direction, name in (("forward", "golden"), ("backward", "golden_gradients")):
         if direction == "backward" and call.backward is not None:

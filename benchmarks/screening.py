@@ -27,6 +27,7 @@ from msprobe_hooks.dump.reader import read_dump
 from msprobe_standards import Policy
 from msprobe_standards.dtypes import float_format, roundoffs_allowed
 from pytest_msprobe.devices.cpu import CpuDevice
+from pytest_msprobe.engine.frameworks.torch import TorchFramework
 from pytest_msprobe.engine.replay.call import Call, read_call
 from pytest_msprobe.engine.replay.calls.arguments import TensorSource
 from pytest_msprobe.engine.replay.check import Replay
@@ -139,7 +140,11 @@ def compared(call: Call, variant: Variant, seed: int) -> Iterator[tuple[Directio
     if not variant.touches(call.name.api):
         return
     ways = [
-        list(both_ways(call, ReplayConfig(VariantDevice(variant), POLICY, seed=seed, screen_above=above)))
+        list(
+            both_ways(
+                call, ReplayConfig(VariantDevice(variant), POLICY, TorchFramework(), seed=seed, screen_above=above)
+            )
+        )
         for above in (None, 0)
     ]
     for direction, (exact, screened) in enumerate(zip(*ways, strict=True)):
@@ -194,7 +199,7 @@ def healthy(options: argparse.Namespace) -> None:
         with TemporaryDirectory() as folder:
             for call in calls(Path(folder), m // 2 * 2, k, n, options.apis, options.dtypes):
                 device = VariantDevice(ACCUMULATORS[options.device]) if options.device else CpuDevice()
-                setup = ReplayConfig(device, POLICY, seed=seed, screen_above=0)
+                setup = ReplayConfig(device, POLICY, TorchFramework(), seed=seed, screen_above=0)
                 replay = Replay(call, setup, drawing(drawn, generator))
                 for result in (replay.forward(), replay.backward()):
                     count = counts[drawn.__name__]
@@ -275,7 +280,7 @@ def tell_cost(seconds: Mapping[str, list[list[float]]]) -> None:
 
 
 def turn(call: Call, above: float | None) -> list[float]:
-    replay = Replay(call, ReplayConfig(CpuDevice(), POLICY, screen_above=above))
+    replay = Replay(call, ReplayConfig(CpuDevice(), POLICY, TorchFramework(), screen_above=above))
     steps = (
         lambda: replay.trial,
         lambda: replay.trial.target,

@@ -113,7 +113,8 @@ class Setups:
         """Load torch and the engine, if items run on the device."""
         if self.frameworks:
             import_torch()
-            importlib.import_module("pytest_msprobe.engine.replay.check")
+            for module in ("frameworks.torch", "replay.check"):
+                importlib.import_module(f"pytest_msprobe.engine.{module}")
 
     def begin(self) -> Start | None:
         """Start the device, if items run on it, and say what it is."""

@@ -158,7 +158,7 @@ class Server:
         def given(element: TensorElement, path: str) -> torch.Tensor:
             return tensors[path]
 
-        setup = ReplayConfig(device, self._policy, self._references, seed=request.seed, framework=framework)
+        setup = ReplayConfig(device, self._policy, framework, self._references, seed=request.seed)
         trial = Replay(_call(request), setup, given).trial
         subject: Subject = replace(trial.subject, seed=request.seed)
         if not request.autocasts:

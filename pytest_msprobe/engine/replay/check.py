@@ -9,8 +9,6 @@ from typing import Any
 import torch
 
 from msprobe_hooks.dump.names import Direction
-from msprobe_standards import Policy
-from pytest_msprobe.devices.device import Device
 from pytest_msprobe.engine.replay.annotators import ANNOTATORS
 from pytest_msprobe.engine.replay.call import Call
 from pytest_msprobe.engine.replay.calls.arguments import TensorSource
@@ -21,17 +19,7 @@ from pytest_msprobe.engine.replay.trials.baseline_protocol import Recorded
 from pytest_msprobe.engine.replay.trials.config import ReplayConfig
 from pytest_msprobe.engine.replay.trials.trial import Trial
 from pytest_msprobe.engine.values.suppress_warnings import suppress_warnings
-from pytest_msprobe.results.result import CallResult, DirectionResult
-
-
-def check_call(call: Call, *, device: Device, policy: Policy | str = "default", **options: Any) -> CallResult:
-    """Check both directions of a call on an active device.
-
-    ``options`` are the other fields of ReplayConfig. Raises DumpError where a tensor file of the dump is unusable.
-    """
-    chosen = Policy.load(policy) if isinstance(policy, str) else policy
-    replay = Replay(call, ReplayConfig(device, chosen, **options))
-    return CallResult(replay.forward(), replay.backward() if call.backward else None)
+from pytest_msprobe.results.result import DirectionResult
 
 
 class Replay:
