@@ -26,6 +26,7 @@ from msprobe_hooks.dump.paths.recording import find_dumps
 from msprobe_hooks.dump.reader import read_dump
 from msprobe_standards import Policy
 from pytest_msprobe.devices.cpu import CpuDevice
+from pytest_msprobe.engine.frameworks.torch import TorchFramework
 from pytest_msprobe.engine.replay.call import read_call
 from pytest_msprobe.engine.replay.check import Replay
 from pytest_msprobe.engine.replay.trials.config import ReplayConfig
@@ -46,7 +47,7 @@ def seconds(work):
 
 def from_dump(path):
     """Check a dump and return the number of records."""
-    setup, count = ReplayConfig(CpuDevice(), Policy.load("default")), 0
+    setup, count = ReplayConfig(CpuDevice(), Policy.load("default"), TorchFramework()), 0
     dump = read_dump(find_dumps(path)[0])
     for name in dump.api_names:
         if name.endswith(".forward"):

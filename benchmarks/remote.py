@@ -27,6 +27,7 @@ from msprobe_standards import Policy
 from pytest_msprobe.devices.cpu import CpuDevice
 from pytest_msprobe.devices.remote.device import RemoteDevice
 from pytest_msprobe.devices.remote.messages import Open
+from pytest_msprobe.engine.frameworks.torch import TorchFramework
 from pytest_msprobe.engine.remote.server import Server
 from pytest_msprobe.engine.replay.call import Call
 from pytest_msprobe.engine.replay.check import Replay
@@ -50,7 +51,7 @@ def trial_of(elements: int, device: RemoteDevice) -> Trial:
     name = parse_api_name("Torch.add.0.forward")
     backward = backward_record(name.backward, {"input": [x], "output": [x, x]})
     call = Call(name, forward_record(name.forward, forward(x, x)), backward, Path())
-    trial = Replay(call, ReplayConfig(CpuDevice(), Policy.load("default"), baseline=device)).trial
+    trial = Replay(call, ReplayConfig(CpuDevice(), Policy.load("default"), TorchFramework(), baseline=device)).trial
     _ = trial.target, trial.grad_outputs
     return trial
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from pytest_msprobe import import_hook
 
 if TYPE_CHECKING:
-    from pytest_msprobe.engine.replay.check import check_call
+    from pytest_msprobe.engine.check_call import check_call
     from pytest_msprobe.fixtures.precision import precision_standard
     from pytest_msprobe.live_checks.dispatch.ptdbg import PtdbgDispatch
     from pytest_msprobe.live_checks.session import LiveChecks, live
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 _HOMES = {
     "CallResult": "results.result",
     "PtdbgDispatch": "live_checks.dispatch.ptdbg",
-    "check_call": "engine.replay.check",
+    "check_call": "engine.check_call",
     "LiveChecks": "live_checks.session",
     "live": "live_checks.session",
     "precision_standard": "fixtures.precision",

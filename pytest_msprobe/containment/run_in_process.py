@@ -33,11 +33,11 @@ def judge_in_process(item: Contained, state: ProcessState) -> DirectionResult:
     assert folder is not None
     alone = folder.is_posted("alone", item.path, item.name)
     with state.lock.exclusive() if alone else state.lock.shared():
-        result = contained(state, item.name, item.judge, item.records())
+        result = judge_guarded(state, item.name, item.judge, item.records())
     if result.breakdown is Breakdown.OOM and not alone:
         state.make_space()
         with state.lock.exclusive():
-            result = contained(state, item.name, item.judge, item.records())
+            result = judge_guarded(state, item.name, item.judge, item.records())
     breakdown = result.breakdown
     if breakdown is Breakdown.OOM:
         result = _with_reason(result, f"{result.verdict.reason}; so it did when run alone")
@@ -54,7 +54,7 @@ def judge_in_process(item: Contained, state: ProcessState) -> DirectionResult:
     return result
 
 
-def contained(
+def judge_guarded(
     state: ProcessState, record: str, judge: Callable[[], DirectionResult], records: Sequence[bytes] = ()
 ) -> DirectionResult:
     """Judge a record within the time that one may take; whatever ``judge`` raises is the record's result.

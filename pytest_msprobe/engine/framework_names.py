@@ -6,7 +6,7 @@ from importlib.util import find_spec
 
 from msprobe_hooks.dump.reader import Dump
 from msprobe_hooks.dump.static_graph.reader import GraphDump
-from pytest_msprobe.engine.frameworks.mindtorch.discovery import find_mindtorch
+from pytest_msprobe.engine.mindtorch_discovery import find_mindtorch
 
 PYTORCH = "pytorch"
 MINDSPORE = "mindspore"

@@ -23,7 +23,8 @@ from pytest_msprobe.engine.replay.call import Call, operation
 from pytest_msprobe.engine.replay.calls.arguments import Arguments, TensorSource
 from pytest_msprobe.engine.replay.calls.side import Gradients, Run, Side, finished
 from pytest_msprobe.engine.replay.calls.subject import Subject
-from pytest_msprobe.engine.replay.check import JudgeForward, Replay
+from pytest_msprobe.engine.replay.check import Replay
+from pytest_msprobe.engine.replay.strategies import JudgeForward
 from pytest_msprobe.engine.replay.trials.config import ReplayConfig
 from pytest_msprobe.engine.replay.trials.trial import Trial
 from pytest_msprobe.engine.values.pytree import tensors_with_paths

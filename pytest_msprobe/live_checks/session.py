@@ -21,6 +21,7 @@ from msprobe_hooks.recording.session import observing
 from msprobe_standards import Policy
 from pytest_msprobe.devices.cpu import CpuDevice
 from pytest_msprobe.engine.framework_names import MINDSPORE
+from pytest_msprobe.engine.frameworks.torch import TorchFramework
 from pytest_msprobe.engine.replay.trials.config import ReplayConfig
 from pytest_msprobe.errors import JournalError
 from pytest_msprobe.journal.journal import Header, JournalWriter
@@ -58,7 +59,7 @@ def live(*, policy: str = "default", policy_level: str | None = None, **options:
         loaded = Policy.load(policy, policy_level)
     except (ValueError, OSError) as error:
         raise ConfigError("policy", policy, f"a policy ({error})") from None
-    setup, command = ReplayConfig(CpuDevice(), loaded), shlex.join(["python", *sys.argv])
+    setup, command = ReplayConfig(CpuDevice(), loaded, TorchFramework()), shlex.join(["python", *sys.argv])
     with judged_live(options, setup, NamedPolicy(policy, policy_level), command) as checks:
         yield checks
     checks.require_journal()

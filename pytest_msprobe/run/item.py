@@ -19,7 +19,7 @@ from msprobe_hooks.escaping import id_name
 from msprobe_hooks.recording.safety_net import RaisedOnPurpose
 from pytest_msprobe.containment.process_state import state_key
 from pytest_msprobe.containment.protocols import judge_elsewhere_key
-from pytest_msprobe.containment.run_in_process import judge_in_process
+from pytest_msprobe.containment.run_in_process import judge_guarded, judge_in_process
 from pytest_msprobe.errors import UserError
 from pytest_msprobe.hosts.remote_worker import remote_worker_of, with_host
 from pytest_msprobe.reports.dump_labels import labelled, labels_key
@@ -71,7 +71,8 @@ class JudgedItem(FunctionAttributes, pytest.Item, ABC):
     announces_warnings = True
     #: Whether the item runs on the device, which is then started before the first of them.
     runs_on_device = False
-    #: Whether ``--msprobe-isolate`` judges it in a child: it may hang, crash or take all memory.
+    #: Whether it may crash, hang or take all memory: ``--msprobe-isolate`` judges it in a child then, and without a
+    #: child the process looks after its memory and its device.
     is_isolated = True
     #: What pytest calls for the item while it runs, where that is not what it calls for a test.
     running_hooks: Any = None
@@ -132,17 +133,20 @@ class JudgedItem(FunctionAttributes, pytest.Item, ABC):
 
     def evaluate(self) -> DirectionResult:
         """Judge, whatever is wrong with what is judged or with its file, and keep what came of it."""
-        self.result = self.contained()
+        self.result = self.judge_isolated()
         drop_properties(self.user_properties)
         self.user_properties += [*verdict_properties(self.result), *self.properties()]
         here = remote_worker_of(self.config)
         self.user_properties += [] if here is None else [("msprobe.host", here.host)]
         return self.result
 
-    def contained(self) -> DirectionResult:
+    def judge_isolated(self) -> DirectionResult:
         """Judge where a crash, a hang or exhausted memory costs this item alone."""
-        judge = self.config.stash.get(judge_elsewhere_key, None) if self.is_isolated else None
-        return judge_in_process(self, self.config.stash[state_key]) if judge is None else judge(self)
+        state = self.config.stash[state_key]
+        if not self.is_isolated:
+            return judge_guarded(state, self.name, self.judge)
+        judge_elsewhere = self.config.stash.get(judge_elsewhere_key, None)
+        return judge_in_process(self, state) if judge_elsewhere is None else judge_elsewhere(self)
 
     def runtest(self) -> None:
         """Judge. Raises PrecisionError where something is wrong."""
@@ -259,16 +263,16 @@ class DumpItem(JudgedItem):
         """Tell whether it is a mark of records."""
         return name in marks.known()
 
-    def contained(self) -> DirectionResult:
+    def judge_isolated(self) -> DirectionResult:
         """Judge, on another host once the tensor files that it reads have been brought."""
         here = remote_worker_of(self.config)
         if here is None:
-            return super().contained()
+            return super().judge_isolated()
         try:
             here.fetch_files(self.tensor_files())
         except UserError as error:
             return failed_without_result(self.name, Breakdown.ERROR, str(error))
-        result = super().contained()
+        result = super().judge_isolated()
         try:
             mode = self.config.stash[options_key].mode
             for folder in mode.folders_written(self.config) if isinstance(mode, ReadsFiles) else ():

@@ -24,7 +24,7 @@ from pytest_msprobe.results.result import Start
 if TYPE_CHECKING:
     from msprobe_standards import Policy
     from msprobe_standards.registry import StandardRegistry
-    from pytest_msprobe.engine.framework import Framework
+    from pytest_msprobe.engine.replay.framework import Framework
     from pytest_msprobe.engine.replay.references.registry import ReferenceRegistry
     from pytest_msprobe.engine.replay.trials.config import ReplayConfig
     from pytest_msprobe.run.options import Options
@@ -113,7 +113,8 @@ class Setups:
         """Load torch and the engine, if items run on the device."""
         if self.frameworks:
             import_torch()
-            importlib.import_module("pytest_msprobe.engine.replay.check")
+            for module in ("frameworks.torch", "replay.check"):
+                importlib.import_module(f"pytest_msprobe.engine.{module}")
 
     def begin(self) -> Start | None:
         """Start the device, if items run on it, and say what it is."""

@@ -9,6 +9,7 @@ from pathlib import Path
 from msprobe_hooks.dump.names import parse_api_name
 from msprobe_hooks.dump.reader import read_dump
 from msprobe_standards import Policy
+from pytest_msprobe.engine.frameworks.torch import TorchFramework
 from pytest_msprobe.engine.replay.call import Call, read_call
 from pytest_msprobe.engine.replay.check import Replay
 from pytest_msprobe.engine.replay.trials.config import ReplayConfig
@@ -64,7 +65,7 @@ class Bench:
                 continue
             if until_found and tally.found:
                 break
-            replay = Replay(call, ReplayConfig(device, self.policy, seed=self.seed))
+            replay = Replay(call, ReplayConfig(device, self.policy, TorchFramework(), seed=self.seed))
             device.digests.clear()
             directions = [replay.forward] if variant is None or not variant.backward else []
             directions += [replay.backward] if call.backward else []

@@ -8,6 +8,7 @@ import msgspec
 
 from msprobe_hooks.dump.reader import Dump
 from msprobe_standards import Policy
+from pytest_msprobe.engine.frameworks.torch import TorchFramework
 from pytest_msprobe.engine.replay.call import read_call
 from pytest_msprobe.engine.replay.check import Replay
 from pytest_msprobe.engine.replay.trials.config import ReplayConfig
@@ -20,7 +21,9 @@ def explored(
 ) -> Exploration:
     """Check a record on a device, then explore its inputs."""
     key, _, direction = record.rpartition(".")
-    replay = Replay(read_call(dump, f"{key}.forward"), ReplayConfig(device, Policy.load("default"), seed=seed))
+    replay = Replay(
+        read_call(dump, f"{key}.forward"), ReplayConfig(device, Policy.load("default"), TorchFramework(), seed=seed)
+    )
     recorded = replay.judge("backward" if direction == "backward" else "forward")
     body = msgspec.json.decode(dump.records[f"{key}.forward"])
     return explore(replay, body, recorded, ExploreOptions(examples, seconds))

@@ -14,6 +14,7 @@ from torch.overrides import TorchFunctionMode
 
 from msprobe_standards import Policy
 from pytest_msprobe.devices.cpu import CpuDevice
+from pytest_msprobe.engine.frameworks.torch import TorchFramework
 from pytest_msprobe.engine.replay.trials.config import ReplayConfig
 from pytest_msprobe.live_checks.judge import Judge
 from pytest_msprobe.live_checks.results import NamedPolicy
@@ -118,7 +119,10 @@ def _live(costs: Costs, **options: Any) -> Iterator[LiveChecks]:
             (Judge, "backward", costs.backward_check),
         ):
             patches.enter_context(mock.patch.object(owner, name, _spending(costs, seconds, getattr(owner, name))))
-        setup, options = ReplayConfig(CpuDevice(), Policy.load("default")), {"on_failure": "fail", **options}
+        setup, options = (
+            ReplayConfig(CpuDevice(), Policy.load("default"), TorchFramework()),
+            {"on_failure": "fail", **options},
+        )
         yield patches.enter_context(judged_live(options, setup, NamedPolicy("default"), "", lambda: costs.now))
 
 

@@ -9,7 +9,7 @@ from pytest_msprobe.engine.framework_names import KERNELS, MINDSPORE, MINDTORCH,
 from pytest_msprobe.errors import DeviceError
 
 if TYPE_CHECKING:
-    from pytest_msprobe.engine.framework import Framework
+    from pytest_msprobe.engine.replay.framework import Framework
 
 
 def _open_torch() -> Framework:
@@ -29,7 +29,7 @@ def _open_mindspore() -> Framework:
 
 def _open_mindtorch() -> Framework:
     from pytest_msprobe.engine.frameworks.mindspore.runtime import start
-    from pytest_msprobe.engine.frameworks.mindtorch.discovery import put_pytorch_first
+    from pytest_msprobe.engine.mindtorch_discovery import put_pytorch_first
 
     put_pytorch_first()
     start()

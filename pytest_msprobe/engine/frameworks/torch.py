@@ -12,8 +12,8 @@ from pytest_msprobe.devices.device import Device, hardware
 from pytest_msprobe.devices.math_modes import math_modes
 from pytest_msprobe.devices.registry import DeviceRegistry
 from pytest_msprobe.devices.remote.device import RemoteDevice
-from pytest_msprobe.engine.framework import Functions
 from pytest_msprobe.engine.replay.call import Call
+from pytest_msprobe.engine.replay.framework import Functions
 from pytest_msprobe.engine.replay.ops.lookup import LIBRARY, resolve
 from pytest_msprobe.engine.replay.references.registry import ReferenceRegistry
 from pytest_msprobe.results.skip_reasons import Skip, SkipReason

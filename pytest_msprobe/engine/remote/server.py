@@ -37,12 +37,12 @@ from pytest_msprobe.devices.remote.messages import (
     TensorForm,
     Unlike,
 )
-from pytest_msprobe.engine.framework import Framework
 from pytest_msprobe.engine.frameworks.registry import framework_named
 from pytest_msprobe.engine.replay.call import Call
 from pytest_msprobe.engine.replay.calls.arguments import build_arguments
 from pytest_msprobe.engine.replay.calls.subject import Subject, TargetError
 from pytest_msprobe.engine.replay.check import Replay
+from pytest_msprobe.engine.replay.framework import Framework
 from pytest_msprobe.engine.replay.references.registry import ReferenceRegistry
 from pytest_msprobe.engine.replay.trials.config import ReplayConfig
 from pytest_msprobe.engine.replay.trials.rng import run_seeded
@@ -158,7 +158,7 @@ class Server:
         def given(element: TensorElement, path: str) -> torch.Tensor:
             return tensors[path]
 
-        setup = ReplayConfig(device, self._policy, self._references, seed=request.seed, framework=framework)
+        setup = ReplayConfig(device, self._policy, framework, self._references, seed=request.seed)
         trial = Replay(_call(request), setup, given).trial
         subject: Subject = replace(trial.subject, seed=request.seed)
         if not request.autocasts:

@@ -12,6 +12,7 @@ from msprobe_hooks.recording.session import observing
 from msprobe_hooks.torch.session import Operators, process_rank
 from msprobe_standards import Policy
 from pytest_msprobe.devices.cpu import CpuDevice
+from pytest_msprobe.engine.frameworks.torch import TorchFramework
 from pytest_msprobe.engine.replay.trials.config import ReplayConfig
 from pytest_msprobe.live_checks.budget import Budget
 from pytest_msprobe.live_checks.dispatch.options import checked
@@ -76,7 +77,10 @@ class PtdbgDispatch:
 
 
 def _recorder(tables: DispatchTables) -> TorchLiveRecorder:
-    judge, budget = Judge(ReplayConfig(CpuDevice(), Policy.load("default")), by=judge_singly), Budget(None)
+    judge, budget = (
+        Judge(ReplayConfig(CpuDevice(), Policy.load("default"), TorchFramework()), by=judge_singly),
+        Budget(None),
+    )
     everything = Selection(1.0, None, budget, 0)
     # Operators have no gradients to wait for.
     return TorchLiveRecorder(LiveOptions(level="aten").recording(), judge, tables, everything, budget, lambda: None, 0)

@@ -35,7 +35,8 @@ if TYPE_CHECKING:
     from msprobe_hooks.dump.reader import Dump
     from msprobe_standards import Standard
     from pytest_msprobe.engine.replay.call import Call
-    from pytest_msprobe.engine.replay.check import JudgeForward, Replay
+    from pytest_msprobe.engine.replay.check import Replay
+    from pytest_msprobe.engine.replay.strategies import JudgeForward
     from pytest_msprobe.engine.replay.trials.config import ReplayConfig
     from pytest_msprobe.modes.check.baselines.result import RecordedResult
 

@@ -12,7 +12,7 @@ from msprobe_hooks.dump.static_graph.reader import GraphDump
 from msprobe_hooks.errors import DumpError
 from pytest_msprobe.devices.math_modes import environment_modes
 from pytest_msprobe.engine.framework_names import MINDTORCH, PYTORCH, checked_as, missing_piece
-from pytest_msprobe.engine.frameworks.mindtorch.discovery import put_pytorch_first
+from pytest_msprobe.engine.mindtorch_discovery import put_pytorch_first
 from pytest_msprobe.modes.check import options as check_options
 from pytest_msprobe.modes.check.baselines import reporter as baselines
 from pytest_msprobe.modes.check.baselines.tensor_folder import tensors_folder

@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING, Any
 from msprobe_hooks.escaping import id_name, numbered
 from msprobe_standards.tensor_layouts import is_plain
 from msprobe_standards.verdict import Outcome, Verdict
-from pytest_msprobe.containment.process_state import state_key
-from pytest_msprobe.containment.run_in_process import contained
 from pytest_msprobe.errors import CheckpointError
 from pytest_msprobe.modes.checkpoint.distance import Distance, can_be_measured, distance, have_equal_bits
 from pytest_msprobe.results.outcomes import Breakdown
@@ -49,10 +47,6 @@ class ParameterItem(JudgedItem):
             return judge_parameter(self.name, self._target, self._golden, self._limit)
         except CheckpointError as error:
             return failed_without_result(self.name, Breakdown.RECORD, str(error))
-
-    def contained(self) -> DirectionResult:
-        """Judge in this process, beside whatever else runs."""
-        return contained(self.config.stash[state_key], self.name, self.judge)
 
 
 def judge_parameter(name: str, target: Parameter, golden: Parameter, limit: float) -> DirectionResult:

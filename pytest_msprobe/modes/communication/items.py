@@ -6,8 +6,6 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from pytest_msprobe.containment.process_state import state_key
-from pytest_msprobe.containment.run_in_process import contained
 from pytest_msprobe.modes.communication.judging import judge_exchange, judge_unmatched
 from pytest_msprobe.modes.communication.messages import between
 from pytest_msprobe.run import marks
@@ -40,10 +38,6 @@ class CommunicationItem(JudgedItem):
         if self._exchange is None:
             return judge_unmatched(self.name)
         return judge_exchange(self.name, self._exchange, self._step)
-
-    def contained(self) -> DirectionResult:
-        """Judge in this process, beside whatever else runs."""
-        return contained(self.config.stash[state_key], self.name, self.judge)
 
     def mark_names(self) -> list[str]:
         """Return the marks of the first rank's record."""

@@ -10,8 +10,6 @@ from msprobe_hooks.dump.call_context import relevant_frames
 from msprobe_hooks.dump.names import is_forward
 from msprobe_hooks.dump.values import Value
 from msprobe_standards.verdict import Verdict
-from pytest_msprobe.containment.process_state import state_key
-from pytest_msprobe.containment.run_in_process import contained
 from pytest_msprobe.modes.compare.dump_pair import Pair, item_name
 from pytest_msprobe.modes.compare.judging.shape_changes import first_shape_change
 from pytest_msprobe.modes.compare.rows import SCALED_ERROR, STATISTICS, ComparedCall, Row, encode
@@ -77,10 +75,6 @@ class ComparedItem(DumpItem):
     def evaluate(self) -> DirectionResult:
         """Judge once until it is reported: the fast path through pytest asks before pytest does."""
         return super().evaluate() if self.result is None or self.call is None else self.result
-
-    def contained(self) -> DirectionResult:
-        """Judge in this process, beside whatever else runs."""
-        return contained(self.config.stash[state_key], self.name, self.judge)
 
     def properties(self) -> list[tuple[str, str]]:
         """Return the golden partner, and whether a difference begins here."""

@@ -6,8 +6,6 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from msprobe_hooks.escaping import id_name, numbered
-from pytest_msprobe.containment.process_state import state_key
-from pytest_msprobe.containment.run_in_process import contained
 from pytest_msprobe.modes.environment.facts import SECTIONS
 from pytest_msprobe.modes.environment.judging import judge_pair
 from pytest_msprobe.results.result import DirectionResult
@@ -33,10 +31,6 @@ class FactItem(JudgedItem):
     def judge(self) -> DirectionResult:
         """Have the pair judged."""
         return DirectionResult(self.name, judge_pair(self._pair))
-
-    def contained(self) -> DirectionResult:
-        """Judge in this process, beside whatever else runs."""
-        return contained(self.config.stash[state_key], self.name, self.judge)
 
     def mark_names(self) -> list[str]:
         """Return the section, and what a difference weighs."""

@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 from msprobe_hooks.errors import MonitorError
 from msprobe_hooks.escaping import id_name, numbered
-from pytest_msprobe.containment.process_state import state_key
-from pytest_msprobe.containment.run_in_process import contained
 from pytest_msprobe.modes.monitor.naming import item_name
 from pytest_msprobe.results.outcomes import Breakdown
 from pytest_msprobe.results.result import DirectionResult, failed_without_result
@@ -40,10 +38,6 @@ class SeriesItem(JudgedItem):
             return replace(self._judge.judge(self.key), record=self.name)
         except MonitorError as error:
             return failed_without_result(self.name, Breakdown.RECORD, str(error))
-
-    def contained(self) -> DirectionResult:
-        """Judge in this process, beside whatever else runs."""
-        return contained(self.config.stash[state_key], self.name, self.judge)
 
     def mark_names(self) -> list[str]:
         """Return the task and the statistic."""

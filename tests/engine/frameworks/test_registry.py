@@ -15,9 +15,9 @@ from msprobe_hooks.dump.names import parse_api_name
 from msprobe_hooks.dump.reader import read_dump
 from pytest_msprobe import check_call
 from pytest_msprobe.devices.cpu import CpuDevice
-from pytest_msprobe.engine.framework import Functions
 from pytest_msprobe.engine.frameworks import registry
 from pytest_msprobe.engine.replay.call import read_call
+from pytest_msprobe.engine.replay.framework import Functions
 from pytest_msprobe.errors import DeviceError
 
 

@@ -8,6 +8,7 @@ import torch
 
 from msprobe_standards import Policy
 from pytest_msprobe.devices.cpu import CpuDevice
+from pytest_msprobe.engine.frameworks.torch import TorchFramework
 from pytest_msprobe.engine.replay.call import Call
 from pytest_msprobe.engine.replay.check import Replay
 from pytest_msprobe.engine.replay.trials.config import ReplayConfig
@@ -34,7 +35,7 @@ def check(default_policy: Policy) -> Any:
     """Check a call on the CPU (or on a given device) and return both directions' results."""
 
     def run(call: Call, *, device: Any = None, **options: Any) -> CallResult:
-        replay = Replay(call, ReplayConfig(device or CpuDevice(), default_policy, **options))
+        replay = Replay(call, ReplayConfig(device or CpuDevice(), default_policy, TorchFramework(), **options))
         return CallResult(replay.forward(), replay.backward() if call.backward else None)
 
     return run

@@ -12,6 +12,7 @@ from msprobe_standards import Policy
 from pytest_msprobe import check_call
 from pytest_msprobe.devices.cpu import CpuDevice
 from pytest_msprobe.devices.sim import SimDevice
+from pytest_msprobe.engine.frameworks.torch import TorchFramework
 from pytest_msprobe.engine.replay.check import Replay
 from pytest_msprobe.engine.replay.trials.config import ReplayConfig
 from pytest_msprobe.results.result import CallResult
@@ -23,8 +24,8 @@ def x(*shape: int) -> torch.Tensor:
 
 def test_the_backward_direction_stands_alone(recorder: Any, default_policy: Policy) -> None:
     call = recorder.Torch.exp(x(3, 4))
-    alone = Replay(call, ReplayConfig(CpuDevice(), default_policy)).backward()
-    together = Replay(call, ReplayConfig(CpuDevice(), default_policy))
+    alone = Replay(call, ReplayConfig(CpuDevice(), default_policy, TorchFramework())).backward()
+    together = Replay(call, ReplayConfig(CpuDevice(), default_policy, TorchFramework()))
     together.forward()
     assert alone.verdict == together.backward().verdict
     assert alone.record == "Torch.exp.0.backward"

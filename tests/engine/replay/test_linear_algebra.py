@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from msprobe_standards import Policy
+from pytest_msprobe.engine.frameworks.torch import TorchFramework
 from pytest_msprobe.engine.replay.function_check import check_function
 from pytest_msprobe.engine.replay.trials.config import ReplayConfig
 from pytest_msprobe.results.result import DirectionResult
@@ -33,7 +34,7 @@ def judged(default_policy: Policy) -> Any:
             return other(*given) if func is function else func(*given, **kwargs)
 
         leaves = tuple(each.clone().requires_grad_() for each in args)
-        setup = ReplayConfig(Altered(alter), default_policy)
+        setup = ReplayConfig(Altered(alter), default_policy, TorchFramework())
         return check_function(function, leaves, {}, name="Call.0", setup=setup, backward=True)
 
     return run
@@ -127,6 +128,6 @@ def test_a_solution_of_a_function_with_a_known_name_and_other_outputs_is_judged(
     def svd(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         return x * 2, x * 3
 
-    setup = ReplayConfig(Altered(lambda func, args, kwargs: func(*args, **kwargs)), default_policy)
+    setup = ReplayConfig(Altered(lambda func, args, kwargs: func(*args, **kwargs)), default_policy, TorchFramework())
     (result,) = check_function(svd, (torch.ones(3, 3),), {}, name="Call.0", setup=setup)
     assert result.verdict.outcome == "pass"

@@ -18,7 +18,6 @@ from mindspore import mint, ops
 
 from msprobe_hooks.dump.names import ApiName
 from msprobe_hooks.dump.schema import tensors_of
-from pytest_msprobe.engine.framework import Functions
 from pytest_msprobe.engine.frameworks.mindspore import jit_functions
 from pytest_msprobe.engine.frameworks.mindspore.autograd_bridge import as_tuples, bridged
 from pytest_msprobe.engine.frameworks.mindspore.functional import DEFINITIONS
@@ -26,6 +25,7 @@ from pytest_msprobe.engine.frameworks.mindspore.primitives import calls as primi
 from pytest_msprobe.engine.frameworks.mindspore.translation import foreign_type
 from pytest_msprobe.engine.frameworks.mindspore.translation import in_torch_terms as translated
 from pytest_msprobe.engine.replay.call import Call
+from pytest_msprobe.engine.replay.framework import Functions
 from pytest_msprobe.engine.replay.ops.lookup import resolve
 from pytest_msprobe.engine.replay.references.registry import ReferenceRegistry
 from pytest_msprobe.engine.values.pytree import map_tensors

@@ -13,11 +13,11 @@ from pytest_msprobe.devices.math_modes import environment_modes
 from pytest_msprobe.devices.reduced_precision import reduced_precision
 from pytest_msprobe.devices.registry import AUTO, DeviceRegistry
 from pytest_msprobe.devices.remote.device import RemoteDevice
-from pytest_msprobe.engine.framework import Functions
 from pytest_msprobe.engine.frameworks.mindspore.api_names import functions_of, in_torch_terms
 from pytest_msprobe.engine.frameworks.mindspore.npu import MindSporeNpu, has_ascend
 from pytest_msprobe.engine.frameworks.mindspore.runtime import use
 from pytest_msprobe.engine.replay.call import Call
+from pytest_msprobe.engine.replay.framework import Functions
 from pytest_msprobe.engine.replay.references.registry import ReferenceRegistry
 from pytest_msprobe.errors import DeviceError
 

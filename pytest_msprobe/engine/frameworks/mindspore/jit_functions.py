@@ -18,9 +18,9 @@ from mindspore import nn
 from msprobe_hooks.dump.names import ApiName
 from msprobe_hooks.dump.schema import tensors_of
 from msprobe_hooks.mindspore.qualified_names import imported_as, place_of
-from pytest_msprobe.engine.framework import Functions
 from pytest_msprobe.engine.frameworks.mindspore.autograd_bridge import bridged
 from pytest_msprobe.engine.replay.call import Call
+from pytest_msprobe.engine.replay.framework import Functions
 from pytest_msprobe.engine.replay.references.registry import ReferenceRegistry
 from pytest_msprobe.engine.values.dtypes import dtype_named
 from pytest_msprobe.engine.values.error_kinds import REFUSALS

@@ -6,13 +6,13 @@ import operator
 from collections.abc import Callable
 from typing import Any
 
-from pytest_msprobe.engine.framework import Functions
 from pytest_msprobe.engine.frameworks.mindspore.api_names import as_recorded, works_in_place
 from pytest_msprobe.engine.frameworks.mindspore.autograd_bridge import bridged
 from pytest_msprobe.engine.frameworks.mindspore.framework import MindSporeFramework
 from pytest_msprobe.engine.frameworks.mindspore.translation import foreign_type, in_torch_terms
-from pytest_msprobe.engine.frameworks.mindtorch.discovery import load_mindtorch
+from pytest_msprobe.engine.mindtorch_discovery import load_mindtorch
 from pytest_msprobe.engine.replay.call import Call
+from pytest_msprobe.engine.replay.framework import Functions
 from pytest_msprobe.engine.replay.ops.lookup import resolve
 from pytest_msprobe.engine.replay.references.registry import ReferenceRegistry
 from pytest_msprobe.errors import DeviceError

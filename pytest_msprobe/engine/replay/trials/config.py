@@ -8,8 +8,7 @@ from msprobe_standards import Policy
 from pytest_msprobe.devices.device import Device
 from pytest_msprobe.devices.reduced_precision import MathMode
 from pytest_msprobe.devices.remote.device import RemoteDevice
-from pytest_msprobe.engine.framework import Framework
-from pytest_msprobe.engine.frameworks.torch import TorchFramework
+from pytest_msprobe.engine.replay.framework import Framework
 from pytest_msprobe.engine.replay.partition.plan import RAISED_ABOVE
 from pytest_msprobe.engine.replay.references.registry import ReferenceRegistry
 from pytest_msprobe.engine.replay.trials.memory_budget import Admit, admit_at_once
@@ -30,13 +29,13 @@ class ReplayConfig:
 
     device: Device
     policy: Policy
+    framework: Framework
     references: ReferenceRegistry = field(default_factory=ReferenceRegistry)
     seed: int = 0
     real_data: bool = True
     admit: Admit = admit_at_once
     measure_all: bool = False
     math_mode: MathMode = "auto"
-    framework: Framework = field(default_factory=TorchFramework)
     baseline: RemoteDevice | None = None
     screen_above: float | None = None
     raised_above: float | None = RAISED_ABOVE

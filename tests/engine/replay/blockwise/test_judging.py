@@ -19,6 +19,7 @@ from msprobe_standards import Policy
 from msprobe_standards.benchmark import Benchmark
 from pytest_msprobe.devices.cpu import CpuDevice
 from pytest_msprobe.devices.reduced_precision import ReducedPrecision
+from pytest_msprobe.engine.frameworks.torch import TorchFramework
 from pytest_msprobe.engine.replay.blockwise.block_trial import BlockTrial
 from pytest_msprobe.engine.replay.check import Replay
 from pytest_msprobe.engine.replay.partition.plan import plan_of_call
@@ -37,7 +38,7 @@ _DEFAULT = Policy.load("default")
 
 
 def replayed(call: Any, policy: Policy, above: float | None, device: Any = None, **options: Any) -> Replay:
-    return Replay(call, ReplayConfig(device or CpuDevice(), policy, raised_above=above, **options))
+    return Replay(call, ReplayConfig(device or CpuDevice(), policy, TorchFramework(), raised_above=above, **options))
 
 
 def is_whole(replay: Replay) -> bool:
@@ -191,7 +192,7 @@ def test_golden_is_whole_where_more_is_asked_and_below_the_size(
 ) -> None:
     replay = Replay(
         CALLS["gelu"](recorder, torch.float32),
-        ReplayConfig(CpuDevice(), default_policy, **({"raised_above": 0} | options)),
+        ReplayConfig(CpuDevice(), default_policy, TorchFramework(), **({"raised_above": 0} | options)),
     )
     assert replay.forward().outcome == "pass"
     assert is_whole(replay)

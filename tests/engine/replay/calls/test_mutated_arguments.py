@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from msprobe_standards import Policy
 from pytest_msprobe.devices.cpu import CpuDevice
+from pytest_msprobe.engine.frameworks.torch import TorchFramework
 from pytest_msprobe.engine.replay.check import Replay
 from pytest_msprobe.engine.replay.function_check import check_function
 from pytest_msprobe.engine.replay.judging.run_outputs import produced
@@ -101,15 +102,15 @@ def test_a_function_that_overwrites_its_input_unasked_fails(recorder: Any, check
 
 def test_a_golden_definition_may_return_what_the_function_writes(default_policy: Policy) -> None:
     results = check_function(
-        torch.Tensor.relu_, [values(3, 4)], {}, name="f", setup=ReplayConfig(CpuDevice(), default_policy),
-        golden=lambda given: given.clamp(min=0),
+        torch.Tensor.relu_, [values(3, 4)], {}, name="f", golden=lambda given: given.clamp(min=0),
+        setup=ReplayConfig(CpuDevice(), default_policy, TorchFramework()),
     )  # fmt: skip
     assert results[0].outcome == "pass"
 
 
 def test_wrong_memory_is_kept_with_a_failing_case(recorder: Any, default_policy: Policy) -> None:
     call = recorder.Tensor.mul_(values(2, 3), 2.0)
-    replay = Replay(call, ReplayConfig(Altered(written_elsewhere), default_policy))
+    replay = Replay(call, ReplayConfig(Altered(written_elsewhere), default_policy, TorchFramework()))
     replay.forward()
     target, golden = (produced(replay.trial, "forward")[side]["changed"]["args.0"] for side in ("target", "golden"))
     torch.testing.assert_close(golden, 2.0 * target.double())
@@ -129,7 +130,7 @@ GAPS = [name for name in LAYOUTS if name not in ("transposed", "channels last")]
 def added(policy: Policy, argument: torch.Tensor, alter: Alter | None = None) -> list[DirectionResult]:
     """Judge the addition of a number in place, and its gradient where one is wanted."""
     device = CpuDevice() if alter is None else Altered(alter)
-    setup = ReplayConfig(device, policy)
+    setup = ReplayConfig(device, policy, TorchFramework())
     return check_function(
         torch.Tensor.add_, [argument, 1.0], {}, name="f", setup=setup, backward=argument.requires_grad
     )

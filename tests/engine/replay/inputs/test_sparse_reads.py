@@ -11,6 +11,7 @@ import torch
 from msprobe_hooks.dump.reader import read_dump
 from msprobe_standards import Policy
 from pytest_msprobe.devices.cpu import CpuDevice
+from pytest_msprobe.engine.frameworks.torch import TorchFramework
 from pytest_msprobe.engine.replay.call import Call, read_call
 from pytest_msprobe.engine.replay.calls.arguments import build_arguments, tensor_source
 from pytest_msprobe.engine.replay.check import Replay
@@ -130,7 +131,10 @@ def test_verdicts_are_those_of_a_whole_table(tmp_path: Path, variant: Variant) -
     backward = {"input": [OUTPUT], "output": [TABLE]}
     call = call_of(tmp_path, "Functional.embedding", forward(REPEATED, TABLE, output=[OUTPUT]), backward)
     source = tensor_source(call, seed=3, real_data=False)
-    parts, whole = (Replay(call, ReplayConfig(VariantDevice(variant), POLICY, seed=3), each) for each in (None, source))
+    parts, whole = (
+        Replay(call, ReplayConfig(VariantDevice(variant), POLICY, TorchFramework(), seed=3), each)
+        for each in (None, source)
+    )
     for direction in ("forward", "backward"):
         found, expected = (each.judge(direction).verdict.outcome for each in (parts, whole))
         assert found == expected != "skip"
@@ -139,5 +143,5 @@ def test_verdicts_are_those_of_a_whole_table(tmp_path: Path, variant: Variant) -
 def test_a_healthy_device_passes_in_both_directions(tmp_path: Path) -> None:
     backward = {"input": [OUTPUT], "output": [TABLE]}
     call = call_of(tmp_path, "Functional.embedding", forward(INDEX, TABLE, value(7), output=[OUTPUT]), backward)
-    replay = Replay(call, ReplayConfig(CpuDevice(), POLICY, seed=3))
+    replay = Replay(call, ReplayConfig(CpuDevice(), POLICY, TorchFramework(), seed=3))
     assert [replay.judge(direction).verdict.outcome for direction in ("forward", "backward")] == ["pass", "pass"]

@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from msprobe_standards import Policy
+from pytest_msprobe.engine.frameworks.torch import TorchFramework
 from pytest_msprobe.engine.replay.calls.arguments import Arguments
 from pytest_msprobe.engine.replay.calls.golden import golden_side
 from pytest_msprobe.engine.replay.function_check import check_function
@@ -38,7 +39,7 @@ def judged(default_policy: Policy) -> Callable[..., list[DirectionResult]]:
     """Check a function on a device whose results are a thousandth too large."""
 
     def run(function: Any, *args: Any, backward: bool = False) -> list[DirectionResult]:
-        setup = ReplayConfig(Altered(thousandth_too_large), default_policy)
+        setup = ReplayConfig(Altered(thousandth_too_large), default_policy, TorchFramework())
         return check_function(function, args, {}, name="Call.0", setup=setup, backward=backward)
 
     return run
@@ -122,7 +123,7 @@ def test_a_pass_costs_no_run_of_moved_inputs(default_policy: Policy, monkeypatch
         raise AssertionError("moved")
 
     monkeypatch.setattr(trial, "perturbed_side", refuse)
-    setup = ReplayConfig(Altered(lambda func, args, kwargs: func(*args, **kwargs)), default_policy)
+    setup = ReplayConfig(Altered(lambda func, args, kwargs: func(*args, **kwargs)), default_policy, TorchFramework())
     (result,) = check_function(torch.linalg.inv, (hilbert(5),), {}, name="Call.0", setup=setup)
     assert result.verdict.outcome == "pass"
 

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from pytest_msprobe.devices.cpu import CpuDevice
+from pytest_msprobe.engine.frameworks.torch import TorchFramework
 from pytest_msprobe.engine.replay.check import Replay
 from pytest_msprobe.engine.replay.trials.config import ReplayConfig
 from pytest_msprobe.results.result import LITTLE_JUDGED
@@ -42,7 +43,7 @@ def test_a_backward_record_alone_gets_the_inputs_that_it_has_after_its_forward_r
     recorder: Any, default_policy: Any
 ) -> None:
     call = recorder.keep("Functional.softmax.0", SOFTMAX, GRADIENTS)
-    both, alone = (Replay(call, ReplayConfig(CpuDevice(), default_policy)) for _ in range(2))
+    both, alone = (Replay(call, ReplayConfig(CpuDevice(), default_policy, TorchFramework())) for _ in range(2))
     both.forward()
     both.backward()
     alone.backward()
@@ -88,5 +89,7 @@ def test_results_of_one_or_two_values_are_noticed_in_a_tensor_of_any_kind(
     values: torch.Tensor, recorder: Any, default_policy: Any
 ) -> None:
     call = recorder.Torch.neg(torch.randn(64, 64))
-    replay = Replay(call, ReplayConfig(CpuDevice(), default_policy), function=lambda x: values.to(x.dtype))
+    replay = Replay(
+        call, ReplayConfig(CpuDevice(), default_policy, TorchFramework()), function=lambda x: values.to(x.dtype)
+    )
     assert LITTLE_JUDGED in replay.forward().extras

@@ -10,6 +10,7 @@ import torch
 from msprobe_standards import Policy
 from pytest_msprobe.devices.reduced_precision import ReducedPrecision
 from pytest_msprobe.devices.sim import SimDevice
+from pytest_msprobe.engine.frameworks.torch import TorchFramework
 from pytest_msprobe.engine.replay.check import Replay
 from pytest_msprobe.engine.replay.function_check import check_function
 from pytest_msprobe.engine.replay.trials.config import ReplayConfig
@@ -89,14 +90,14 @@ def test_the_mode_of_products_does_not_explain_a_function(check: Any, recorder: 
 def test_a_policy_without_a_rule_for_the_mode_judges_by_the_dtype(linear: Any, tmp_path: Path) -> None:
     path = tmp_path / "mine.yaml"
     path.write_text("rules: [{standard: benchmark}]")
-    setup = ReplayConfig(device(to_bits(10), **TF32), Policy.load(path))
+    setup = ReplayConfig(device(to_bits(10), **TF32), Policy.load(path), TorchFramework())
     assert Replay(linear, setup).forward().verdict.outcome == "fail"
 
 
 def test_a_rule_of_a_policy_of_ones_own_may_ask_for_the_mode(linear: Any, tmp_path: Path) -> None:
     path = tmp_path / "mine.yaml"
     path.write_text("rules: [{standard: benchmark}, {standard: thousandth, math_mode: [tf32], apis: [linear]}]")
-    setup = ReplayConfig(device(to_bits(10), **TF32), Policy.load(path))
+    setup = ReplayConfig(device(to_bits(10), **TF32), Policy.load(path), TorchFramework())
     verdict = Replay(linear, setup).forward().verdict
     assert (verdict.outcome, verdict.standard) == ("pass", "thousandth")
 
@@ -105,13 +106,15 @@ def test_a_rule_of_a_policy_of_ones_own_may_ask_for_the_mode(linear: Any, tmp_pa
 def test_msprobes_policy_allows_hf32_of_convolutions_where_it_is_stated(recorder: Any, modes: dict[str, str]) -> None:
     x, weight = 100 * torch.randn(1, 8, 12, 12), torch.randn(4, 8, 3, 3)
     call = recorder.Functional.conv2d(x, weight)
-    result = Replay(call, ReplayConfig(device(to_bits(11), **modes), Policy.load("msprobe-1.2"))).forward()
+    result = Replay(
+        call, ReplayConfig(device(to_bits(11), **modes), Policy.load("msprobe-1.2"), TorchFramework())
+    ).forward()
     assert result.verdict.outcome == ("pass" if modes else "fail")
 
 
 def test_a_function_of_the_users_own_is_judged_in_the_mode_unless_a_standard_is_named(default_policy: Policy) -> None:
     x, weight = torch.rand(30, 256), torch.randn(256, 40).requires_grad_()
-    setup = ReplayConfig(device(to_bits(10), **TF32), default_policy)
+    setup = ReplayConfig(device(to_bits(10), **TF32), default_policy, TorchFramework())
 
     def outcomes(**more: Any) -> list[str]:
         results = check_function(
@@ -167,7 +170,7 @@ def to_float8(x: torch.Tensor) -> torch.Tensor:
 
 @pytest.mark.parametrize(("greatest", "outcome"), [(57344.0, "pass"), (49152.0, "fail")])
 def test_float8_that_saturates_is_judged_like_any_dtype(default_policy: Policy, greatest: float, outcome: str) -> None:
-    setup = ReplayConfig(Saturating(greatest), default_policy)
+    setup = ReplayConfig(Saturating(greatest), default_policy, TorchFramework())
     (result,) = check_function(to_float8, (torch.tensor([1.0, 1e6, -1e6]),), {}, name="Call.0", setup=setup)
     assert result.verdict.outcome == outcome
 

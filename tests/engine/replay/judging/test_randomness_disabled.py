@@ -12,6 +12,7 @@ import torch.nn.functional as F
 from msprobe_standards import Policy
 from pytest_msprobe.devices.cpu import CpuDevice
 from pytest_msprobe.devices.sim import SimDevice
+from pytest_msprobe.engine.frameworks.torch import TorchFramework
 from pytest_msprobe.engine.replay.check import Replay
 from pytest_msprobe.engine.replay.judging.run_outputs import produced
 from pytest_msprobe.engine.replay.trials.baseline_protocol import Prepare
@@ -207,7 +208,9 @@ def test_where_the_second_run_cannot_be_made_the_first_is_told_with_how_little_i
             raise RuntimeError("dropout_p must not be zero")
         return SDPA(query, key, value, mask, p)
 
-    replay = Replay(attention(recorder), ReplayConfig(CpuDevice(), default_policy), function=only_random)
+    replay = Replay(
+        attention(recorder), ReplayConfig(CpuDevice(), default_policy, TorchFramework()), function=only_random
+    )
     result = replay.forward()
     assert result.outcome == "pass"
     assert "dropout inside" in result.extras[LITTLE_JUDGED]
@@ -230,7 +233,7 @@ def test_a_call_that_is_not_random_runs_once(recorder: Any, check: Any, device_t
 
 def test_both_runs_are_kept_with_a_failing_case(recorder: Any, default_policy: Policy) -> None:
     wrong = Altered(lambda func, args, kwargs: func(*args, **kwargs) * 1.01)
-    replay = Replay(attention(recorder), ReplayConfig(wrong, default_policy))
+    replay = Replay(attention(recorder), ReplayConfig(wrong, default_policy, TorchFramework()))
     assert replay.forward().outcome == "fail"
     trees = produced(replay.trial, "forward")
     assert set(trees["target"]) == {"output", "not_random"}
@@ -258,6 +261,8 @@ def test_a_recorded_baseline_is_asked_for_the_second_run_by_its_own_paths(
             return result
 
     wrong = Altered(lambda func, args, kwargs: func(*args, **kwargs) * 1.01)
-    replay = Replay(attention(recorder), ReplayConfig(wrong, default_policy), recorded=lambda record: Rows())
+    replay = Replay(
+        attention(recorder), ReplayConfig(wrong, default_policy, TorchFramework()), recorded=lambda record: Rows()
+    )
     assert [output.path for output in replay.forward().outputs] == ["output", "not_random.output.0"]
     assert asked == ["not_random.output.0"] * 4

@@ -9,6 +9,7 @@ import torch
 
 from msprobe_standards import Policy
 from pytest_msprobe.devices.sim import SimDevice
+from pytest_msprobe.engine.frameworks.torch import TorchFramework
 from pytest_msprobe.engine.replay.function_check import check_function
 from pytest_msprobe.engine.replay.linalg.nondifferentiable import equal_eigenvalues, equal_singular_values
 from pytest_msprobe.engine.replay.trials.config import ReplayConfig
@@ -47,7 +48,7 @@ def backward(default_policy: Policy) -> Any:
     """Judge the gradient of a function of a matrix."""
 
     def run(function: Any, matrix: torch.Tensor, times: float = 1.0) -> DirectionResult:
-        setup = ReplayConfig(Scaling(times), default_policy)
+        setup = ReplayConfig(Scaling(times), default_policy, TorchFramework())
         _, result = check_function(function, (matrix.requires_grad_(),), {}, name="Call.0", setup=setup, backward=True)
         return result
 

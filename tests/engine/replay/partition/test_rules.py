@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from msprobe_standards import Policy
 from pytest_msprobe.devices.cpu import CpuDevice
+from pytest_msprobe.engine.frameworks.torch import TorchFramework
 from pytest_msprobe.engine.replay.calls.arguments import Arguments
 from pytest_msprobe.engine.replay.calls.subject import Subject
 from pytest_msprobe.engine.replay.check import Replay
@@ -84,7 +85,9 @@ def test_what_fails_asks_for_its_windows_before_golden_is_computed_as_a_whole(
     call = recorder.Functional.conv2d(torch.randn(9, 4, 12, 15), torch.randn(6, 4, 3, 3), padding=1)
     admitted: list[int] = []
     device = Faulty(lambda result: result * 2)
-    setup = ReplayConfig(device, default_policy, raised_above=0, admit=lambda needed, _: admitted.append(needed))
+    setup = ReplayConfig(
+        device, default_policy, TorchFramework(), raised_above=0, admit=lambda needed, _: admitted.append(needed)
+    )
     assert Replay(call, setup).forward().outcome == "fail"
     in_blocks, more = admitted
     assert in_blocks + more == needed_bytes(call) + 9 * 12 * 15 * 4 * 9 * torch.float64.itemsize

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from msprobe_hooks.dump.names import Direction
 from msprobe_standards import Policy
 from pytest_msprobe.devices.sim import SimDevice
+from pytest_msprobe.engine.frameworks.torch import TorchFramework
 from pytest_msprobe.engine.replay.calls.arguments import Arguments
 from pytest_msprobe.engine.replay.calls.subject import Subject
 from pytest_msprobe.engine.replay.check import Replay
@@ -146,7 +147,7 @@ def test_a_call_draws_the_same_numbers_also_where_nothing_says_that_it_draws() -
 @pytest.fixture
 def dropout(recorder: Any, default_policy: Policy) -> Trial:
     call = recorder.Functional.dropout(torch.ones(64, requires_grad=True), p=0.5)
-    return Replay(call, ReplayConfig(SimDevice(), default_policy)).trial
+    return Replay(call, ReplayConfig(SimDevice(), default_policy, TorchFramework())).trial
 
 
 @pytest.mark.parametrize("direction", ["forward", "backward"])
@@ -171,7 +172,7 @@ def test_random_calls_of_another_framework_are_not_repeated(dropout: Trial) -> N
 
 def test_what_was_in_memory_is_not_repeated(recorder: Any, default_policy: Policy) -> None:
     call = recorder.Torch.empty_like(torch.ones(3))
-    trial = Replay(call, ReplayConfig(SimDevice(), default_policy)).trial
+    trial = Replay(call, ReplayConfig(SimDevice(), default_policy, TorchFramework())).trial
     assert nondeterminism_reason(trial, "pytorch") == "returns whatever was in memory"
 
 
@@ -179,13 +180,15 @@ def test_what_was_in_memory_is_not_repeated(recorder: Any, default_policy: Polic
 def test_a_judged_call_with_dropout_inside_repeats_its_random_run(recorder: Any, direction: Direction) -> None:
     heads = [torch.randn(1, 2, 4, 8, requires_grad=True) for _ in range(3)]
     call = recorder.Functional.scaled_dot_product_attention(*heads, None, 0.3)
-    replay = Replay(call, ReplayConfig(SimDevice(), Policy.load("default")))
+    replay = Replay(call, ReplayConfig(SimDevice(), Policy.load("default"), TorchFramework()))
     assert replay.judge(direction).outcome == "pass"
     assert unstable_outputs(replay.trial, direction, 3) == ()
 
 
 def test_a_judged_call_that_returns_a_copy_of_what_it_wrote_repeats(recorder: Any) -> None:
     copied = Altered(lambda func, args, kwargs: func(*args, **kwargs).clone())
-    replay = Replay(recorder.Tensor.add_(torch.randn(3, 4), 1.0), ReplayConfig(copied, Policy.load("default")))
+    replay = Replay(
+        recorder.Tensor.add_(torch.randn(3, 4), 1.0), ReplayConfig(copied, Policy.load("default"), TorchFramework())
+    )
     assert replay.forward().outcome == "pass"
     assert unstable_outputs(replay.trial, "forward", 3) == ()

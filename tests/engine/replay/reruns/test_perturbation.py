@@ -9,6 +9,7 @@ import torch
 
 from msprobe_standards import Policy
 from pytest_msprobe.devices.sim import SimDevice
+from pytest_msprobe.engine.frameworks.torch import TorchFramework
 from pytest_msprobe.engine.replay.call import Call
 from pytest_msprobe.engine.replay.calls.arguments import Arguments
 from pytest_msprobe.engine.replay.calls.subject import Subject
@@ -22,7 +23,7 @@ from pytest_msprobe.results.perturbed import Perturbed
 @pytest.fixture
 def trial_of(default_policy: Policy) -> Any:
     def make(call: Call, device: Any = None) -> Trial:
-        return Replay(call, ReplayConfig(device or SimDevice(), default_policy)).trial
+        return Replay(call, ReplayConfig(device or SimDevice(), default_policy, TorchFramework())).trial
 
     return make
 

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from msprobe_standards import Policy
 from pytest_msprobe.devices.cpu import CpuDevice
 from pytest_msprobe.devices.sim import SimDevice
+from pytest_msprobe.engine.frameworks.torch import TorchFramework
 from pytest_msprobe.engine.replay.check import Replay
 from pytest_msprobe.engine.replay.inputs import large_tensors
 from pytest_msprobe.engine.replay.screening.embedding import rows_of
@@ -62,7 +63,7 @@ CALLS: dict[str, Callable[[Any], Any]] = {
 
 
 def replayed(call: Any, device: Any = None, above: float | None = 1e10) -> Replay:
-    return Replay(call, ReplayConfig(device or CpuDevice(), POLICY, screen_above=above))
+    return Replay(call, ReplayConfig(device or CpuDevice(), POLICY, TorchFramework(), screen_above=above))
 
 
 def ran_whole(replay: Replay) -> bool:

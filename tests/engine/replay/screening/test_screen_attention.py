@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from msprobe_standards import Policy, standard
 from pytest_msprobe.devices.cpu import CpuDevice
+from pytest_msprobe.engine.frameworks.torch import TorchFramework
 from pytest_msprobe.engine.replay.check import Replay
 from pytest_msprobe.engine.replay.trials import trial, zero_copy_inputs
 from pytest_msprobe.engine.replay.trials.config import ReplayConfig
@@ -57,7 +58,9 @@ CALLS: dict[str, Callable[[Any, torch.dtype], Any]] = {
 
 
 def replayed(call: Any, policy: Policy, device: Any = None, **options: Any) -> Replay:
-    return Replay(call, ReplayConfig(device or CpuDevice(), policy, **({"screen_above": 0} | options)))
+    return Replay(
+        call, ReplayConfig(device or CpuDevice(), policy, TorchFramework(), **({"screen_above": 0} | options))
+    )
 
 
 def ran_exactly(replay: Replay) -> bool:
@@ -281,7 +284,7 @@ def test_rows_that_see_no_key_are_exact(recorder: Any, default_policy: Policy) -
     seen[7] = False
     call = recorder.Functional.scaled_dot_product_attention(*operands, seen)
     given = dict(zip(("args.0", "args.1", "args.2", "args.3"), (*operands, seen), strict=True))
-    setup = ReplayConfig(CpuDevice(), default_policy, screen_above=0)
+    setup = ReplayConfig(CpuDevice(), default_policy, TorchFramework(), screen_above=0)
     replay = Replay(call, setup, source=lambda element, path: given[path])
     assert replay.forward().outcome == "pass"
     assert ran_exactly(replay)

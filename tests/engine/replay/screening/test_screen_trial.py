@@ -15,6 +15,7 @@ from msgspec import structs
 from msprobe_standards import Policy, standard
 from pytest_msprobe.devices.cpu import CpuDevice
 from pytest_msprobe.devices.sim import SimDevice
+from pytest_msprobe.engine.frameworks.torch import TorchFramework
 from pytest_msprobe.engine.replay.check import Replay
 from pytest_msprobe.engine.replay.screening import screen_trial
 from pytest_msprobe.engine.replay.screening.config import SCREENED_DTYPES
@@ -63,7 +64,9 @@ CALLS: dict[str, Callable[[Any, torch.dtype], Any]] = {
 
 
 def replayed(call: Any, policy: Policy, device: Any = None, **options: Any) -> Replay:
-    return Replay(call, ReplayConfig(device or CpuDevice(), policy, **({"screen_above": 0} | options)))
+    return Replay(
+        call, ReplayConfig(device or CpuDevice(), policy, TorchFramework(), **({"screen_above": 0} | options))
+    )
 
 
 def ran_exactly(replay: Replay) -> bool:

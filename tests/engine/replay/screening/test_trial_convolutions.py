@@ -10,6 +10,7 @@ import torch
 
 from msprobe_standards import Policy
 from pytest_msprobe.devices.sim import SimDevice
+from pytest_msprobe.engine.frameworks.torch import TorchFramework
 from pytest_msprobe.engine.replay.check import Replay
 from pytest_msprobe.engine.replay.trials.config import ReplayConfig
 from pytest_msprobe.engine.values.pytree import map_tensors
@@ -55,7 +56,7 @@ class RoundedOnce(SimDevice):
 
 def both_ways(call: Any, policy: Policy, device: Any, above: float | None = 0) -> tuple[list[Any], bool]:
     """Return the results of both directions, and whether golden ran for any."""
-    replay = Replay(call, ReplayConfig(device, policy, screen_above=above))
+    replay = Replay(call, ReplayConfig(device, policy, TorchFramework(), screen_above=above))
     results = [replay.forward(), replay.backward()]
     return results, "golden" in vars(replay.trial)
 
@@ -107,6 +108,6 @@ def test_nan_and_inf_among_the_operands_are_left_to_the_exact_check(
     image = torch.randn(2, 128, 13, 12)
     image[1, 3, 4, 5] = value
     call = recorder.Functional.conv2d(image, torch.randn(128, 128, 3, 3), padding=1)
-    replay = Replay(call, ReplayConfig(RoundedOnce(), default_policy, screen_above=0))
+    replay = Replay(call, ReplayConfig(RoundedOnce(), default_policy, TorchFramework(), screen_above=0))
     assert replay.forward().outcome == "pass"
     assert "golden" in vars(replay.trial)

@@ -17,6 +17,7 @@ from pytest_msprobe.devices.cpu import CpuDevice
 from pytest_msprobe.devices.device import Device
 from pytest_msprobe.devices.remote.device import RemoteDevice
 from pytest_msprobe.devices.remote.link import LinkError
+from pytest_msprobe.engine.frameworks.torch import TorchFramework
 from pytest_msprobe.engine.replay.call import Call
 from pytest_msprobe.engine.replay.check import Replay
 from pytest_msprobe.engine.replay.judging.run_outputs import of_target
@@ -79,7 +80,7 @@ def replay(name: str, device: Device, baseline: RemoteDevice | None = None) -> R
     parsed = parse_api_name(f"{api}.{number or 0}.forward")
     backward = None if gradients is None else backward_record(parsed.backward, {"input": gradients, "output": []})
     call = Call(parsed, forward_record(parsed.forward, body), backward, Path())
-    return Replay(call, ReplayConfig(device, Policy.load("default"), baseline=baseline))
+    return Replay(call, ReplayConfig(device, Policy.load("default"), TorchFramework(), baseline=baseline))
 
 
 def test_the_card_is_the_chosen_one(elsewhere: RemoteDevice) -> None:

@@ -11,6 +11,7 @@ import torch.nn.functional as F
 
 from msprobe_standards import Policy
 from pytest_msprobe.devices.sim import SimDevice
+from pytest_msprobe.engine.frameworks.torch import TorchFramework
 from pytest_msprobe.engine.replay.calls.arguments import Arguments
 from pytest_msprobe.engine.replay.calls.subject import Subject, TargetError
 from pytest_msprobe.engine.replay.check import Replay
@@ -101,7 +102,7 @@ def test_the_baseline_runs_once_and_only_where_a_standard_needs_it_and_golden_ag
         return original(first, *args, **kwargs)
 
     monkeypatch.setattr("pytest_msprobe.engine.frameworks.torch.resolve", lambda *_, **__: counting)
-    replay = Replay(call, ReplayConfig(Noisy(), default_policy))
+    replay = Replay(call, ReplayConfig(Noisy(), default_policy, TorchFramework()))
     replay.forward()
     assert dtypes.count(torch.float64) == 1 + moved
     assert dtypes.count(torch.float32) == runs
@@ -109,7 +110,7 @@ def test_the_baseline_runs_once_and_only_where_a_standard_needs_it_and_golden_ag
 
 def test_both_directions_share_their_runs(recorder: Any, default_policy: Policy) -> None:
     device = Counting()
-    replay = Replay(recorder.Torch.exp(x(3, 4)), ReplayConfig(device, default_policy))
+    replay = Replay(recorder.Torch.exp(x(3, 4)), ReplayConfig(device, default_policy, TorchFramework()))
     replay.forward()
     replay.backward()
     assert device.diary == ["target", "target"]

@@ -10,6 +10,7 @@ import pytest
 
 from msprobe_hooks.dump.reader import read_dump
 from msprobe_standards import Policy
+from pytest_msprobe.engine.frameworks.torch import TorchFramework
 from pytest_msprobe.engine.replay.call import read_call
 from pytest_msprobe.engine.replay.check import Replay
 from pytest_msprobe.engine.replay.trials.config import ReplayConfig
@@ -23,7 +24,7 @@ from tests.support.dumps import Json, write_dump
 @pytest.fixture
 def setup() -> ReplayConfig:
     """A device whose results are all wrong, and a seed other than the default."""
-    return ReplayConfig(OneOff(), Policy.load("default"), seed=3)
+    return ReplayConfig(OneOff(), Policy.load("default"), TorchFramework(), seed=3)
 
 
 @pytest.fixture

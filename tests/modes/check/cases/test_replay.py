@@ -16,6 +16,7 @@ import torch
 
 from msprobe_standards import Policy
 from pytest_msprobe.commands.main import main
+from pytest_msprobe.engine.frameworks.torch import TorchFramework
 from pytest_msprobe.engine.replay.trials.config import ReplayConfig
 from pytest_msprobe.errors import CaseError
 from pytest_msprobe.modes.check.cases.case import Case, read_case
@@ -111,7 +112,7 @@ def test_a_case_is_judged_in_the_math_mode_that_it_failed_in(replay: Any, limits
     plugin = ModuleType("plugin")
     vars(plugin)["pytest_msprobe_register_devices"] = lambda registry: registry.add(device)
     record = "Functional.linear.0.forward"
-    setup = ReplayConfig(device, Policy.load("default"), math_mode="strict")
+    setup = ReplayConfig(device, Policy.load("default"), TorchFramework(), math_mode="strict")
     case = save_case(*replay({record: forward(tensor(30, 256), tensor(40, 256))}, record, setup), limits)
     folder = Path(case.folder)
     judged = [Bench("tf32-card", None, None, [plugin], mode).judge(folder) for mode in (None, "strict", "auto")]

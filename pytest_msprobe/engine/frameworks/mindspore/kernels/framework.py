@@ -8,8 +8,8 @@ from typing import Any
 from pytest_msprobe.devices.cpu import CpuDevice
 from pytest_msprobe.devices.device import Device, hardware
 from pytest_msprobe.devices.registry import DeviceRegistry
-from pytest_msprobe.engine.framework import Functions
 from pytest_msprobe.engine.replay.call import Call
+from pytest_msprobe.engine.replay.framework import Functions
 from pytest_msprobe.engine.replay.references.registry import ReferenceRegistry
 
 

@@ -13,7 +13,6 @@ from mindspore import ops
 
 from msprobe_hooks.dump.names import ApiName
 from msprobe_hooks.dump.schema import ForwardRecord
-from pytest_msprobe.engine.framework import Functions
 from pytest_msprobe.engine.frameworks.mindspore.autograd_bridge import bridged
 from pytest_msprobe.engine.frameworks.mindspore.primitives.attributes import as_elements, infer_from_shapes, required
 from pytest_msprobe.engine.frameworks.mindspore.primitives.mixed_precision import (
@@ -23,6 +22,7 @@ from pytest_msprobe.engine.frameworks.mindspore.primitives.mixed_precision impor
 )
 from pytest_msprobe.engine.frameworks.mindspore.primitives.registry import TABLE, Definition
 from pytest_msprobe.engine.replay.call import Call
+from pytest_msprobe.engine.replay.framework import Functions
 from pytest_msprobe.engine.replay.ops.lookup import resolve
 from pytest_msprobe.engine.replay.references.registry import ReferenceRegistry
 from pytest_msprobe.results.skip_reasons import Skip, SkipReason

@@ -1,0 +1,90 @@
+"""What completes the result of one direction once it is judged: notes and extras, none of which changes a verdict.
+
+An annotator returns the result with its note, or the result as it is where it has nothing to say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TypeAlias
+
+from pytest_msprobe.engine.replay.judging.conditioning_note import add_conditioning_note
+from pytest_msprobe.engine.replay.judging.randomness_disabled import is_of_second_run
+from pytest_msprobe.engine.replay.prepared_call import DirectionCheck
+from pytest_msprobe.engine.replay.random_apis.unverifiable import JUDGES_LITTLE
+from pytest_msprobe.engine.replay.trials.baseline_protocol import INPUT_DTYPES, SCALARS, TENSORS_UNUSED
+from pytest_msprobe.results.result import LITTLE_JUDGED, DirectionResult
+from pytest_msprobe.results.screened import with_screened
+
+Annotator: TypeAlias = Callable[[DirectionResult, DirectionCheck], DirectionResult]
+
+
+def add_screening(result: DirectionResult, check: DirectionCheck) -> DirectionResult:
+    """Add what screening saw of the outputs that it cleared."""
+    return with_screened(result, check.screened) if check.screened else result
+
+
+def add_stand_in_note(result: DirectionResult, check: DirectionCheck) -> DirectionResult:
+    """Add to a failure that the golden definition computed in place of a kernel of the device."""
+    if result.verdict.outcome != "fail" or not result.outputs:
+        return result
+    stand_in = check.prepared.trial.subject.stand_in()
+    return _with_first_note(result, stand_in[0].upper() + stand_in[1:]) if stand_in else result
+
+
+def add_weak_evidence(result: DirectionResult, check: DirectionCheck) -> DirectionResult:
+    """Add to a pass why it says little."""
+    if result.verdict.outcome != "pass":
+        return result
+    why = _weak_evidence(result, check)
+    return result.with_extra(LITTLE_JUDGED, why) if why else result
+
+
+def _weak_evidence(result: DirectionResult, check: DirectionCheck) -> str:
+    """Return why a verdict that passes says little; empty where it does not."""
+    prepared = check.prepared
+    if isinstance(prepared.trial.randomness, JUDGES_LITTLE) and not any(map(is_of_second_run, result.outputs)):
+        return result.verdict.reason
+    lost = "" if prepared.informative is None else prepared.informative.lost(check.direction)
+    return lost or prepared.trial.subject.stand_in()
+
+
+def add_conditioning_factors(result: DirectionResult, check: DirectionCheck) -> DirectionResult:
+    """Add to a failure how much the call amplifies the rounding of its inputs, for which golden has to run whole."""
+    if result.verdict.outcome != "fail" or check.prepared.is_in_blocks:
+        return result
+    return add_conditioning_note(result, check.prepared.trial, check.direction)
+
+
+def add_unused_tensors_note(result: DirectionResult, check: DirectionCheck) -> DirectionResult:
+    """Add why the tensors of a recorded baseline were not used."""
+    if check.recorded is None or not check.recorded.problem:
+        return result
+    problem = check.recorded.problem
+    noted = _with_first_note(result, f"The baseline's tensors were not used, but its numbers: {problem}")
+    return noted.with_extra(TENSORS_UNUSED, problem)
+
+
+def add_selection_inputs(result: DirectionResult, check: DirectionCheck) -> DirectionResult:
+    """Add what chose the standards beside API and output, where every metric was asked for."""
+    if not check.prepared.setup.measure_all or not result.outputs:
+        return result
+    selection = check.prepared.selection
+    dtypes = sorted(map(str, selection.input_dtypes))
+    return result.with_extra(INPUT_DTYPES, dtypes).with_extra(SCALARS, selection.scalars)
+
+
+def _with_first_note(result: DirectionResult, note: str) -> DirectionResult:
+    return replace(result, notes=(note, *result.notes))
+
+
+#: In the order in which they are applied: of two that put their note first, the later one's is read first.
+ANNOTATORS: tuple[Annotator, ...] = (
+    add_screening,
+    add_stand_in_note,
+    add_weak_evidence,
+    add_conditioning_factors,
+    add_unused_tensors_note,
+    add_selection_inputs,
+)

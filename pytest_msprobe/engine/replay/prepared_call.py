@@ -1,0 +1,184 @@
+"""A recorded call made ready to be judged: its trial, the choice of its standards, and where golden is computed."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from msprobe_hooks.dump.names import Direction
+from msprobe_hooks.dump.schema import tensors_of
+from pytest_msprobe.devices.device import Device, hardware
+from pytest_msprobe.engine.replay.async_trial import trial_on
+from pytest_msprobe.engine.replay.blockwise.large_call import LargeCall
+from pytest_msprobe.engine.replay.call import Call
+from pytest_msprobe.engine.replay.calls.arguments import TensorSource, build_arguments, has_tensor_files, tensor_source
+from pytest_msprobe.engine.replay.calls.autocast import recorded_autocast
+from pytest_msprobe.engine.replay.calls.grad_outputs import grad_outputs
+from pytest_msprobe.engine.replay.calls.subject import Subject
+from pytest_msprobe.engine.replay.inputs.random_tensors import stream_seed
+from pytest_msprobe.engine.replay.judging.informative_inputs import InformativeInputs
+from pytest_msprobe.engine.replay.judging.standard_selection import StandardSelection
+from pytest_msprobe.engine.replay.trials.baseline_protocol import Recorded
+from pytest_msprobe.engine.replay.trials.config import ReplayConfig
+from pytest_msprobe.engine.replay.trials.memory_budget import require_memory
+from pytest_msprobe.engine.replay.trials.trial import Trial
+from pytest_msprobe.results.screened import ScreenedOutput
+from pytest_msprobe.results.skip_reasons import Skip, SkipReason
+
+TrialOf = Callable[[Subject, Device], Trial]
+
+
+class PreparedCall:
+    """What both directions of a call need, computed once and kept until this object is dropped.
+
+    The parameters are those of `Replay`. ``large`` says how golden of a large call is computed; None for a small call,
+    and before ``trial`` is made.
+    """
+
+    def __init__(
+        self,
+        call: Call,
+        setup: ReplayConfig,
+        source: TensorSource | None,
+        function: Callable[..., Any] | None,
+        recorded: Callable[[str], Recorded] | None,
+        trial_of: TrialOf | None,
+        *,
+        is_given: bool,
+    ) -> None:
+        self.call = setup.framework.in_torch_terms(call)
+        self.setup = setup
+        self.large: LargeCall | None = None
+        self._source = source
+        self._function = function
+        self._is_given = is_given
+        self._recorded = recorded
+        self._trial_of = trial_of or functools.partial(trial_on(setup.device), baseline=setup.baseline)
+        self._is_whole = trial_of is not None or recorded is not None
+
+    @functools.cached_property
+    def trial(self) -> Trial:
+        """The three runs of the call. Raises Skip where the call cannot be rebuilt."""
+        return self._build_trial(narrow=False)
+
+    def drop_spent_trial(self) -> None:
+        """Drop a trial of which an input is gone, so that it is made anew when it is needed again."""
+        trial: Trial | None = vars(self).get("trial")
+        if trial is not None and trial.has_released_inputs:
+            del self.trial
+
+    def recorded(self, record: str) -> Recorded | None:
+        """Return what a recorded baseline has of a record; None where there is no recorded baseline."""
+        return self._recorded(record) if self._recorded else None
+
+    @functools.cached_property
+    def selection(self) -> StandardSelection:
+        """The choice of a standard for each output."""
+        arguments = self.trial.subject.arguments
+        return StandardSelection(
+            self.setup.policy,
+            self.call.api,
+            arguments.tensor_dtypes,
+            self.setup.framework.name,
+            hardware(self.setup.device),
+            scalars=arguments.has_rounded_scalars,
+            recorded_baseline=self._recorded is not None or self.setup.baseline is not None,
+        )
+
+    @functools.cached_property
+    def may_be_screened(self) -> bool:
+        """Whether the call's tensors are large enough for a product or attention of so many operations.
+
+        Each element of one factor meets each of another at most once; attention makes two products, of two operations.
+        """
+        above = self.setup.screen_above
+        if above is None:
+            return False
+        record = self.call.forward
+        elements = tensors_of([*record.args, *record.kwargs.values()])
+        greatest = max((math.prod(element.shape) for element in elements), default=0)
+        return 4 * greatest * greatest > above
+
+    @property
+    def is_in_blocks(self) -> bool:
+        """Whether golden is computed block by block."""
+        return self.large is not None and self.large.plan is not None
+
+    @functools.cached_property
+    def informative(self) -> InformativeInputs | None:
+        """The search for informative inputs; None where the inputs are given or come from files."""
+        is_given = self._source is not None or (self.setup.real_data and has_tensor_files(self.call))
+        return None if is_given else InformativeInputs(self.call)
+
+    def has_informative_inputs(self, direction: Direction) -> bool:
+        """Return whether the target's results show what the recorded ones do, which those of drawn inputs may not."""
+        return self.informative is None or self.informative.is_informative(self.trial, direction)
+
+    def informative_trial(self, direction: Direction) -> Trial:
+        """Return the trial, with narrower inputs where the first ones drawn lose what the recorded results show.
+
+        A backward record looks at both directions, so that it gets the same inputs wherever it runs.
+        """
+        if self.informative is not None:
+            narrower = functools.partial(self._build_trial, narrow=True)
+            self.trial = self.informative.better_of(self.trial, narrower, "forward")
+            if direction == "backward":
+                self.trial = self.informative.better_of(self.trial, narrower, "backward")
+        return self.trial
+
+    def _working_bytes(self) -> int | None:
+        """Return with how many bytes golden of this large call is computed in blocks; None where it is not."""
+        self.large = self.large or LargeCall(self.call, self.setup, is_whole=self._is_whole)
+        return self.large.working_bytes()
+
+    def _build_trial(self, *, narrow: bool) -> Trial:
+        call, setup = self.call, self.setup
+        if call.forward.exception is not None:
+            raise Skip(SkipReason.RAISED, call.forward.exception)
+        functions = setup.framework.functions(call, setup.references, setup.device, self._function)
+        require_memory(call, setup.device, setup.admit, self._working_bytes)
+        seed, real_data = setup.seed, setup.real_data
+        drawn = functools.partial(
+            build_arguments, call, seed=seed, real_data=real_data, narrow=narrow, source=self._source
+        )
+        arguments = drawn()
+        source = self._source or tensor_source(call, seed=seed, real_data=real_data, narrow=narrow)
+        backward, informative = call.backward, self.informative
+        look = None
+        if informative is not None and (self.is_in_blocks or self.may_be_screened):
+            # No method of this object, which would keep itself alive with all tensors.
+            look = functools.partial(informative.note_results, setup.device.get)
+        subject = Subject(
+            key=call.name.key,
+            api=call.api,
+            target=functions.target,
+            golden=functions.golden,
+            arguments=arguments,
+            grad_outputs=None if backward is None else functools.partial(grad_outputs, backward, source, look),
+            autocast=recorded_autocast(call.forward, arguments.tensor_dtypes) if setup.framework.autocasts else None,
+            output_dtypes=tuple(element.dtype for element in tensors_of(call.forward.output)),
+            seed=stream_seed(seed, call.name.key, "generator"),
+            stand_in=functions.stand_in,
+            call=call,
+            drawn=None if informative is None else (seed, narrow),
+            drawn_again=None if informative is None or narrow else drawn,
+            is_given=self._is_given,
+        )
+        return self._trial_of(subject, setup.device)
+
+
+@dataclass(slots=True)
+class DirectionCheck:
+    """One direction of a prepared call, while strategies judge it and annotators complete its result.
+
+    ``recorded`` is what a recorded baseline has of this record. Screening adds to ``screened`` what it saw of the
+    outputs that it cleared.
+    """
+
+    prepared: PreparedCall
+    direction: Direction
+    recorded: Recorded | None
+    screened: list[ScreenedOutput] = field(default_factory=list)
