@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from msprobe_hooks.dump.values import PlacedValue
 from pytest_msprobe.graphs.building import build_graph, require_modules
 from pytest_msprobe.graphs.matching import follow_micro_steps, pair_nodes
 from pytest_msprobe.graphs.node_levels import INDEX, overflow_level
@@ -120,8 +121,12 @@ class _Teller:
         if call is None or not call.partner:
             return Facts(*recorded_items(self._pair.target, name), level=level)
         if call.golden is not None:
-            self._golden[call.golden] = split((row.group, "", row.golden) for row in call.rows if row.golden)
-        inputs, outputs = split((row.group, "", row.target) for row in call.rows if row.target)
+            self._golden[call.golden] = split(
+                PlacedValue(group=row.group, place=row.place, value=row.golden) for row in call.rows if row.golden
+            )
+        inputs, outputs = split(
+            PlacedValue(group=row.group, place=row.place, value=row.target) for row in call.rows if row.target
+        )
         for row in call.rows:
             if row.target is not None:
                 fields = (outputs if row.group == "output" else inputs)[row.target.name]

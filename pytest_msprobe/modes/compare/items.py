@@ -12,7 +12,7 @@ from msprobe_hooks.dump.values import Value
 from msprobe_standards.verdict import Verdict
 from pytest_msprobe.containment.process_state import state_key
 from pytest_msprobe.containment.run_in_process import contained
-from pytest_msprobe.modes.compare.dump_pair import Pair, item_name
+from pytest_msprobe.modes.compare.dump_pair import Pair
 from pytest_msprobe.modes.compare.judging.shape_changes import first_shape_change
 from pytest_msprobe.modes.compare.rows import SCALED_ERROR, STATISTICS, ComparedCall, Row, encode
 from pytest_msprobe.results.result import DirectionResult, OutputResult
@@ -112,7 +112,7 @@ class QuickItem(DumpItem):
     def judge(self) -> DirectionResult:
         """Compare the records as they were written; only what differs is looked at."""
         matches = self.pair.matching.matches
-        differing = [item_name(match) for match in matches if not self.pair.is_equal(match)]
+        differing = [match.item_name for match in matches if not self.pair.is_equal(match)]
         calls = (self.pair.compare(name) for name in differing)
         wrong = [call for call in calls if call.outcome != "pass"]
         if not wrong:

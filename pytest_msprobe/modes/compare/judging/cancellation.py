@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from msprobe_hooks.dump.names import is_backward_api, is_parameters_grad, split_called
 from msprobe_hooks.dump.values import Value, read_values
-from pytest_msprobe.modes.compare.judging.rules import float_dtype
+from pytest_msprobe.modes.compare.measure.float_dtypes import float_dtype
 
 if TYPE_CHECKING:
     from msprobe_hooks.dump.reader import Dump

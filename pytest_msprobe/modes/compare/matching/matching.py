@@ -54,6 +54,9 @@ def substituted_calls(
             yield name, golden[before + 1]
 
 
+_GOLDEN_MARK = "[golden]"
+
+
 @dataclass(frozen=True, slots=True)
 class Match:
     """A call with its partner; None on the side that has none."""
@@ -62,6 +65,11 @@ class Match:
     golden: str | None
     partner: Partner = ""
 
+    @property
+    def item_name(self) -> str:
+        """The name of the call's test item; a call of the golden run alone is marked."""
+        return self.target if self.target is not None else f"{self.golden}{_GOLDEN_MARK}"
+
 
 @dataclass(frozen=True)
 class Matching:
@@ -69,6 +77,16 @@ class Matching:
 
     matches: Sequence[Match]
     renamed: dict[str, str] = field(default_factory=dict)
+
+    @cached_property
+    def orders(self) -> dict[str, int]:
+        """The place in execution order by the name of the test item."""
+        return {match.item_name: order for order, match in enumerate(self.matches)}
+
+    @cached_property
+    def unmatched(self) -> int:
+        """How many calls of either run have no partner."""
+        return sum(match.target is None or match.golden is None for match in self.matches)
 
 
 @dataclass(frozen=True, slots=True)
