@@ -34,26 +34,6 @@ if TYPE_CHECKING:
     from msprobe_hooks.dump.reader import Dump
 
 
-def substituted_calls(
-    target: Sequence[str], golden: Sequence[str], partners: Mapping[str, str]
-) -> Iterator[tuple[str, str]]:
-    """Yield a call of each run where neither has a partner and both neighbours of one are those of the other.
-
-    ``target`` and ``golden`` are calls in their order; ``partners`` gives the golden one of each of the target's.
-    """
-    place_of = {name: place for place, name in enumerate(golden)}
-    taken = {*partners.values()}
-    for i, name in enumerate(target):
-        if name in partners or i == 0:
-            continue
-        before = place_of.get(partners.get(target[i - 1], ""))
-        if before is None or before + 1 >= len(golden) or golden[before + 1] in taken:
-            continue
-        following = [partners.get(one) for one in target[i + 1 : i + 2]]
-        if following == [*golden[before + 2 : before + 3]]:
-            yield name, golden[before + 1]
-
-
 _GOLDEN_MARK = "[golden]"
 
 
@@ -332,6 +312,26 @@ class _Matcher:
             if other is not None:
                 matches += [Match(None, unmatched) for unmatched in after[other]]
         return matches
+
+
+def substituted_calls(
+    target: Sequence[str], golden: Sequence[str], partners: Mapping[str, str]
+) -> Iterator[tuple[str, str]]:
+    """Yield a call of each run where neither has a partner and both neighbours of one are those of the other.
+
+    ``target`` and ``golden`` are calls in their order; ``partners`` gives the golden one of each of the target's.
+    """
+    place_of = {name: place for place, name in enumerate(golden)}
+    taken = {*partners.values()}
+    for i, name in enumerate(target):
+        if name in partners or i == 0:
+            continue
+        before = place_of.get(partners.get(target[i - 1], ""))
+        if before is None or before + 1 >= len(golden) or golden[before + 1] in taken:
+            continue
+        following = [partners.get(one) for one in target[i + 1 : i + 2]]
+        if following == [*golden[before + 2 : before + 3]]:
+            yield name, golden[before + 1]
 
 
 @cache
