@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 _NO_PLACE = StepRank()
 
 
-class Pair:
+class DumpPair:
     """Two dumps to be compared; ``index`` is the pair's number, ``rank`` and ``step`` those of their folders.
 
     ``unmerged`` is what ranks hold differently, where a run was merged of several.

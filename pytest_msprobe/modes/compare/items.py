@@ -12,7 +12,7 @@ from msprobe_hooks.dump.values import Value
 from msprobe_standards.verdict import Verdict
 from pytest_msprobe.containment.process_state import state_key
 from pytest_msprobe.containment.run_in_process import contained
-from pytest_msprobe.modes.compare.dump_pair import Pair
+from pytest_msprobe.modes.compare.dump_pair import DumpPair
 from pytest_msprobe.modes.compare.judging.shape_changes import first_shape_change
 from pytest_msprobe.modes.compare.rows import SCALED_ERROR, STATISTICS, ComparedCall, Row, encode
 from pytest_msprobe.results.result import DirectionResult, OutputResult
@@ -34,7 +34,7 @@ class ComparedItem(DumpItem):
     # Nothing here runs on a device or takes more memory than two tensors.
     is_isolated = False
 
-    def __init__(self, *, pair: Pair, **kwargs: Any) -> None:
+    def __init__(self, *, pair: DumpPair, **kwargs: Any) -> None:
         super().__init__(dump=pair.target, **kwargs)
         self.pair = pair
         self.call: ComparedCall | None = None
@@ -75,7 +75,7 @@ class QuickItem(DumpItem):
 
     announces_warnings = False
 
-    def __init__(self, *, pair: Pair, **kwargs: Any) -> None:
+    def __init__(self, *, pair: DumpPair, **kwargs: Any) -> None:
         super().__init__(dump=pair.target, **kwargs)
         self.pair = pair
 
@@ -95,7 +95,7 @@ class QuickItem(DumpItem):
         return DirectionResult(self.name, verdict)
 
 
-def compared_items(file: pytest.File, pair: Pair, quick: bool) -> Iterator[DumpItem]:
+def compared_items(file: pytest.File, pair: DumpPair, quick: bool) -> Iterator[DumpItem]:
     """Yield an item for each call of both runs in execution order, or the one of the quick question."""
     if quick:
         yield QuickItem.from_parent(file, name="all records", pair=pair)

@@ -13,7 +13,7 @@ from pytest_msprobe.modes.compare.across.api_mapping import ApiMapping, ApiPair
 from pytest_msprobe.modes.compare.across.fusion_table import compositions
 from pytest_msprobe.modes.compare.across.options import AcrossOptions
 from pytest_msprobe.modes.compare.across.translation import Mappings, composed_runs, translation
-from pytest_msprobe.modes.compare.dump_pair import Pair
+from pytest_msprobe.modes.compare.dump_pair import DumpPair
 from pytest_msprobe.modes.compare.judging.policy import load_policy
 from tests.support.dumps import Json, forward, tensor_around, value, write_dump
 
@@ -65,13 +65,13 @@ def dumps(tmp_path: Path, ours: Json, theirs: Json, **parents: Any) -> tuple[Dum
     return read_dump(target), read_dump(write_dump(tmp_path / "golden", theirs, framework="pytorch"))
 
 
-def pair_of(target: Dump, golden: Dump) -> Pair:
+def pair_of(target: Dump, golden: Dump) -> DumpPair:
     one, other, names = composed_runs(target, golden, Mappings())
     meeting = translation(one, other, Mappings(), AcrossOptions(), names)
-    return Pair(0, one, other, policy=load_policy("default"), translation=meeting)
+    return DumpPair(0, one, other, policy=load_policy("default"), translation=meeting)
 
 
-def outcomes(pair: Pair) -> dict[str, str]:
+def outcomes(pair: DumpPair) -> dict[str, str]:
     return {name: pair.compare(name).outcome for name in pair.orders}
 
 
