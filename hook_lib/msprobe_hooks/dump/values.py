@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import zlib
-from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, NoReturn, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Literal, NoReturn, TypeAlias
 
 import msgspec
 
@@ -47,7 +47,7 @@ class Value(msgspec.Struct, frozen=True, array_like=True):
         return bool(self.dtype)
 
 
-class PlacedValue(NamedTuple):
+class PlacedValue(msgspec.Struct, frozen=True, kw_only=True):
     """A value with the group that it belongs to and its place in the call (``input.0``, ``output.1.2``)."""
 
     group: Group

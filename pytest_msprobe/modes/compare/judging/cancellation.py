@@ -52,7 +52,7 @@ def _arriving(dump: Dump, record: str) -> list[Value]:
         record = f"{called}.backward.{rest.rpartition('.')[2]}"
         if record not in dump.records:
             return []
-    return [value for group, _, value in read_values(dump, record) if group == "input" and value.is_tensor]
+    return [x.value for x in read_values(dump, record) if x.group == "input" and x.value.is_tensor]
 
 
 def _cancels(gradient: Value | None, arriving: Iterable[Value]) -> bool:

@@ -116,13 +116,13 @@ def _row(a: PlacedValue | None, b: PlacedValue | None, target_dump: Dump, golden
 
 
 def _unmeasured_row(target: PlacedValue | None, golden: PlacedValue | None) -> Row:
-    placed = target or golden
+    placed = golden if target is None else target
     assert placed is not None
     return Row(
         group=placed.group,
         place=placed.place,
-        target=target and target.value,
-        golden=golden and golden.value,
+        target=None if target is None else target.value,
+        golden=None if golden is None else golden.value,
         outcome="pass",
     )
 

@@ -89,9 +89,9 @@ def test_the_values_of_one_call_are_those_that_go_in_and_come_out(tmp_path: Path
     composed, _, _ = composed_runs(target, golden, Mappings())
     assert list(composed.records) == [MATMUL, MATMUL.replace("for", "back")]
     found = {
-        place: (value.shape, value.statistics and value.statistics[0])
+        placed.place: (placed.value.shape, placed.value.statistics and placed.value.statistics[0])
         for record in composed.records
-        for _, place, value in read_values(composed, record)
+        for placed in read_values(composed, record)
         if record == MATMUL
     }
     assert found == {
