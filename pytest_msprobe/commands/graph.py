@@ -16,7 +16,7 @@ from pytest_msprobe.reports.text import printable
 if TYPE_CHECKING:
     from msprobe_hooks.dump.merging.parallel_layout import ParallelLayout
     from msprobe_hooks.dump.reader import Dump
-    from pytest_msprobe.modes.compare.dump_pair import Pair
+    from pytest_msprobe.modes.compare.dump_pair import DumpPair
     from pytest_msprobe.modes.compare.judging.policy import ComparePolicy
     from pytest_msprobe.modes.compare.options import CompareOptions
     from pytest_msprobe.modes.compare.rows import ComparedCall
@@ -174,7 +174,7 @@ def _compared_page(arguments: argparse.Namespace, paths: list[Path], part: Path)
     write_page_of(part, pairs, _calls(pairs), count, policy.name, graphs)
 
 
-def _calls(pairs: Sequence[Pair]) -> Iterator[ComparedCall]:
+def _calls(pairs: Sequence[DumpPair]) -> Iterator[ComparedCall]:
     for pair in pairs:
         for name in pair.orders:
             # A malformed record has no colour.

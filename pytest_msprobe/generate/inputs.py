@@ -1,4 +1,4 @@
-"""Inputs that a failure was seen with: those of saved cases, and the smallest ones that exploring found."""
+"""What failed in a run, and the inputs of it: those of saved cases, and the smallest ones that exploring found."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The controller's answers to what other hosts ask for; they are trusted with the run's files, and with no others."""
+"""The controller's answers to what other hosts ask for, and the files it takes from them: those of the run alone."""
 
 from __future__ import annotations
 

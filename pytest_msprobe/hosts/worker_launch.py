@@ -1,4 +1,4 @@
-"""Starting workers on other hosts, and going on without a host that is lost."""
+"""Starting workers on other hosts, saying why one did not start, and going on without a host that is lost."""
 
 from __future__ import annotations
 
@@ -27,18 +27,6 @@ from pytest_msprobe.results.outcomes import Breakdown
 HERE = ""
 
 
-def host_of(spec: Any, proxies: Mapping[str, Any]) -> str:
-    """Return the name of the host where a process of a specification runs; ``HERE`` for this machine.
-
-    That is the text of ``ssh=`` or the host of ``socket=``. ``proxies`` are the specifications that ``via=`` may name.
-    """
-    if spec.via:
-        return host_of(proxies[spec.via], proxies) if spec.via in proxies else str(spec.via)
-    if spec.socket:
-        return str(spec.socket).rpartition(":")[0]
-    return str(spec.ssh or spec.vagrant_ssh or HERE)
-
-
 # What a worker needs wherever it runs: modules, and the distributions that they are of.
 _NEEDED = {"pytest": "pytest", "xdist": "pytest-xdist", "pytest_msprobe": "pytest-msprobe"}
 
@@ -64,6 +52,18 @@ path = pathlib.Path(channel.receive())
 channel.send(path.read_text(errors="replace") if path.exists() else "")
 """
 _READ_SECONDS = 30
+
+
+def host_of(spec: Any, proxies: Mapping[str, Any]) -> str:
+    """Return the name of the host where a process of a specification runs; ``HERE`` for this machine.
+
+    That is the text of ``ssh=`` or the host of ``socket=``. ``proxies`` are the specifications that ``via=`` may name.
+    """
+    if spec.via:
+        return host_of(proxies[spec.via], proxies) if spec.via in proxies else str(spec.via)
+    if spec.socket:
+        return str(spec.socket).rpartition(":")[0]
+    return str(spec.ssh or spec.vagrant_ssh or HERE)
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,4 +1,4 @@
-"""A call that the training has made, as its check needs it."""
+"""A call that the training has made: what its check needs of it, where it was made, and the memory of its copies."""
 
 from __future__ import annotations
 

@@ -91,7 +91,7 @@ def _of_record(path: Path, name: str) -> list[Named]:
         listed = f"{', '.join([*dump.records][:_NAMES_LISTED])}{' ...' * (len(dump.records) > _NAMES_LISTED)}"
         problem = f"has no record {name!r}" if name else f"holds {len(dump.records)} records"
         raise CommandError(f"{path}: {problem}; name one as {path}{_SEPARATOR}RECORD, of {listed or 'none'}")
-    return [_recorded(place, value, dump.tensor_folder) for _, place, value in read_values(dump, name)]
+    return [_recorded(placed.place, placed.value, dump.tensor_folder) for placed in read_values(dump, name)]
 
 
 def _recorded(place: str, value: Value, folder: Path) -> Named:

@@ -113,16 +113,18 @@ def _compared(
 
 def _row(name: str, first: Named, second: Named) -> Row:
     target, golden = first.value, second.value
+    row = Row(group="output", place=name, target=target, golden=golden, outcome="pass")
     if target.is_tensor != golden.is_tensor:
-        return Row("output", name, target, golden, "pass", unmeasured="kind")
+        return replace(row, unmeasured="kind")
     if target.shape != golden.shape:
-        return Row("output", name, target, golden, "pass", unmeasured="shape")
+        return replace(row, unmeasured="shape")
     if not target.is_tensor:
         error = 0.0 if (target.type, target.text) == (golden.type, golden.text) else math.inf
-        return Row("output", name, target, golden, "pass", {SCALED_ERROR: error})
-    told = scaled_error(target, golden)
-    metrics = {} if told is None else {**measure_statistics(target, golden), SCALED_ERROR: told}
-    return Row("output", name, target, golden, "pass", metrics, "no value" if told is None else "")
+        return replace(row, metrics={SCALED_ERROR: error})
+    scaled = scaled_error(target, golden)
+    if scaled is None:
+        return replace(row, unmeasured="no value")
+    return replace(row, metrics={**measure_statistics(target, golden), SCALED_ERROR: scaled})
 
 
 def _judged(row: Row, judging: Judging, mode: DataMode) -> tuple[Outcome, str]:

@@ -1,4 +1,4 @@
-"""What was found as text for a terminal."""
+"""What was found, as text for a terminal and as a page."""
 
 from __future__ import annotations
 
@@ -33,6 +33,13 @@ def show_lines(shown: Shown) -> Iterator[str]:
     """Yield the lines of all that is shown; nothing in them moves a terminal's cursor."""
     for line in _pairs(shown) if len(shown.files) > 1 else _tensors(shown.files[0], shown.tensors):
         yield one_line(line)
+
+
+def write_show_page(path: Path, shown: Shown) -> None:
+    """Write the page. Names are data and never markup. Raises OSError where the disk refuses."""
+    data = as_json(msgspec.to_builtins(shown))
+    levels = {"ranks": LEVELS, "limit": LIMIT_RANK, "none": NO_ELEMENT, "notFinite": NOT_FINITE, "bins": BINS}
+    write_page(path, __package__, data | {"levels": levels}, title="Tensors")
 
 
 def _tensors(file: str, tensors: Sequence[ShownTensor]) -> Iterator[str]:
@@ -158,10 +165,3 @@ def _listed(title: str, elements: Sequence[DifferingElement]) -> Iterator[str]:
 
 def _number(value: float | None) -> str:
     return "" if value is None else f"{value:.9g}" if isinstance(value, float) else clipped(str(value), 40)
-
-
-def write_show_page(path: Path, shown: Shown) -> None:
-    """Write the page. Names are data and never markup. Raises OSError where the disk refuses."""
-    data = as_json(msgspec.to_builtins(shown))
-    levels = {"ranks": LEVELS, "limit": LIMIT_RANK, "none": NO_ELEMENT, "notFinite": NOT_FINITE, "bins": BINS}
-    write_page(path, __package__, data | {"levels": levels}, title="Tensors")

@@ -22,62 +22,15 @@ from pytest_msprobe.reports.summary import in_words
 from pytest_msprobe.spool.folder import FAILED_FOLDER, OUTPUT_FILE, FailedLimits, SpoolFolder
 from pytest_msprobe.spool.journal import WatchJournal
 
-#: pytest's status where its options choose nothing of a step.
-NOTHING_CHOSEN = 5
+# pytest's status where its options choose nothing of a step.
+_NOTHING_CHOSEN = 5
 
 _RUN_POLL_SECONDS = 0.2
 _POLL_SECONDS = 0.5
 _NAMES_SHOWN = 3
-_SHOWN_LINES = 15
+_OUTPUT_LINES_SHOWN = 15
 # Options that a watch gives itself, or that would make a journal of a part of a step.
 _OWN_OPTIONS = ("--msprobe-dump", "--msprobe-journal", "--msprobe-resume", "--msprobe-shard")
-
-
-def require_free(options: Sequence[str]) -> None:
-    """Raise OptionError where options of pytest are those that the watch gives."""
-    for word in options:
-        if word.partition("=")[0] in _OWN_OPTIONS:
-            raise OptionError(
-                f"{word}: the watch names each step and writes one journal of all",
-                remedy="leave it away; --journal FILE, before --, names the journal",
-            )
-
-
-def run_step(
-    step: Path, options: Sequence[str], journal: Path, output: Path, is_ended: Callable[[], bool]
-) -> int | None:
-    """Check a step in a fresh process; return pytest's status, or None where the watch ended first.
-
-    What it prints goes to ``output``, its journal to ``journal``; what was in these before is gone. Raises ProgramError
-    where pytest does not get as far as a verdict.
-    """
-    journal.unlink(missing_ok=True)
-    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *options]
-    command += [f"--msprobe-dump={step / DUMP_FILE}", f"--msprobe-journal={journal}"]
-    with output.open("wb") as file:
-        # A session of its own, so that Ctrl-C reaches the watch alone, which then ends all of it.
-        process = subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=file, stderr=subprocess.STDOUT, start_new_session=True
-        )
-        try:
-            status = _wait(process, is_ended)
-        finally:
-            end_session(process)
-    if status not in (None, 0, 1, NOTHING_CHOSEN):
-        lines = output.read_text(errors="replace").strip().splitlines()[-_SHOWN_LINES:]
-        raise ProgramError(
-            f"pytest ended with status {status}, and the watch with it; the step stays where it is. It wrote last:\n"
-            + "\n".join(lines),
-            file=step,
-        )
-    return status
-
-
-def _wait(process: subprocess.Popen[bytes], is_ended: Callable[[], bool]) -> int | None:
-    while not is_ended():
-        with suppress(subprocess.TimeoutExpired):
-            return process.wait(_RUN_POLL_SECONDS)
-    return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +61,7 @@ def watch(request: Request, tell: Callable[[str], None]) -> int:
     Raises FolderError for a folder that another watch has, OptionError for pytest's options, CommandError where pytest
     cannot check a step, JournalError where the journal cannot be written.
     """
-    require_free(request.options)
+    _require_free(request.options)
     folder = SpoolFolder(request.folder, request.failed)
     tally = Tally()
     try:
@@ -125,6 +78,16 @@ def watch(request: Request, tell: Callable[[str], None]) -> int:
     finally:
         folder.close()
     return 1 if tally.failed else 0
+
+
+def _require_free(options: Sequence[str]) -> None:
+    """Raise OptionError where options of pytest are those that the watch gives."""
+    for word in options:
+        if word.partition("=")[0] in _OWN_OPTIONS:
+            raise OptionError(
+                f"{word}: the watch names each step and writes one journal of all",
+                remedy="leave it away; --journal FILE, before --, names the journal",
+            )
 
 
 class _Watch:
@@ -176,7 +139,7 @@ class _Watch:
         """Check a step, write down what came of it, and only then take it out of the folder."""
         journal, output = self._folder.own / "journal.jsonl", self._folder.own / OUTPUT_FILE
         began = time.monotonic()
-        status = run_step(step, self._request.options, journal, output, lambda: bool(self._end()))
+        status = _run_step(step, self._request.options, journal, output, lambda: bool(self._end()))
         if status is None:
             return
         is_failed = status == 1
@@ -194,12 +157,49 @@ class _Watch:
             self._tally.gone += self._folder.keep(step, output)
             told += f"{names}; see {place / OUTPUT_FILE}"
         else:
-            if status == NOTHING_CHOSEN:
+            if status == _NOTHING_CHOSEN:
                 self._tally.unchosen += 1
             else:
                 self._tally.passed += 1
             self._folder.remove(step)
         self._tell(told)
+
+
+def _run_step(
+    step: Path, options: Sequence[str], journal: Path, output: Path, is_ended: Callable[[], bool]
+) -> int | None:
+    """Check a step in a fresh process; return pytest's status, or None where the watch ended first.
+
+    What it prints goes to ``output``, its journal to ``journal``; what was in these before is gone. Raises ProgramError
+    where pytest does not get as far as a verdict.
+    """
+    journal.unlink(missing_ok=True)
+    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *options]
+    command += [f"--msprobe-dump={step / DUMP_FILE}", f"--msprobe-journal={journal}"]
+    with output.open("wb") as file:
+        # A session of its own, so that Ctrl-C reaches the watch alone, which then ends all of it.
+        process = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=file, stderr=subprocess.STDOUT, start_new_session=True
+        )
+        try:
+            status = _wait(process, is_ended)
+        finally:
+            end_session(process)
+    if status not in (None, 0, 1, _NOTHING_CHOSEN):
+        lines = output.read_text(errors="replace").strip().splitlines()[-_OUTPUT_LINES_SHOWN:]
+        raise ProgramError(
+            f"pytest ended with status {status}, and the watch with it; the step stays where it is. It wrote last:\n"
+            + "\n".join(lines),
+            file=step,
+        )
+    return status
+
+
+def _wait(process: subprocess.Popen[bytes], is_ended: Callable[[], bool]) -> int | None:
+    while not is_ended():
+        with suppress(subprocess.TimeoutExpired):
+            return process.wait(_RUN_POLL_SECONDS)
+    return None
 
 
 @contextmanager

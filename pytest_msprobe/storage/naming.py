@@ -1,4 +1,4 @@
-"""Names for what is saved, and one process at a time in the folder where it is."""
+"""Names and digests of what is saved, and one process at a time in the folder where it is."""
 
 from __future__ import annotations
 

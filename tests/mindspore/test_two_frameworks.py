@@ -15,7 +15,7 @@ from msprobe_hooks.dump.names import is_forward  # noqa: E402
 from msprobe_hooks.dump.reader import Dump, read_dump  # noqa: E402
 from pytest_msprobe.modes.compare.across.options import AcrossOptions  # noqa: E402
 from pytest_msprobe.modes.compare.across.translation import Mappings, composed_runs, translation  # noqa: E402
-from pytest_msprobe.modes.compare.dump_pair import Pair  # noqa: E402
+from pytest_msprobe.modes.compare.dump_pair import DumpPair  # noqa: E402
 from pytest_msprobe.modes.compare.judging.policy import load_policy  # noqa: E402
 from tests.corpus.two_frameworks import in_mindspore, in_pytorch  # noqa: E402
 from tests.corpus.two_frameworks.weights import Fault  # noqa: E402
@@ -50,7 +50,7 @@ def _recorded(folder: Path, framework: str, network: str, level: str, fault: Fau
     return read_dump(place / "step0" / "rank" / "dump.json")
 
 
-def pairs(folder: Path, network: str, level: str, fault: Fault = "") -> list[Pair]:
+def pairs(folder: Path, network: str, level: str, fault: Fault = "") -> list[DumpPair]:
     """MindSpore's run, with a fault, compared with PyTorch's, and the other way round."""
     target = _recorded(folder, "mindspore", network, level, fault)
     golden = _recorded(folder, "pytorch", network, level, "")
@@ -58,11 +58,11 @@ def pairs(folder: Path, network: str, level: str, fault: Fault = "") -> list[Pai
     for one, other in ((target, golden), (golden, target)):
         ours, theirs, names = composed_runs(one, other, Mappings())
         meeting = translation(ours, theirs, Mappings(), AcrossOptions(), names)
-        found.append(Pair(0, ours, theirs, policy=load_policy("default"), translation=meeting))
+        found.append(DumpPair(0, ours, theirs, policy=load_policy("default"), translation=meeting))
     return found
 
 
-def first_culprit(pair: Pair) -> str | None:
+def first_culprit(pair: DumpPair) -> str | None:
     """The MindSpore record of the first forward call that differs with no cause before it."""
     order = pair.first_suspect(next(filter(is_forward, pair.target.records)))
     if order is None:

@@ -77,7 +77,7 @@ def test_a_compressed_container_is_smaller(runs: Callable[..., Path]) -> None:
 def test_values_have_the_same_names(runs: Callable[..., Path]) -> None:
     dumps = {kind: read_dump(dump_of(runs(kind))) for kind in KINDS}
     names = {
-        kind: [value.name for record in dump.records for _, _, value in read_values(dump, record)]
+        kind: [placed.name for record in dump.records for placed in read_values(dump, record)]
         for kind, dump in dumps.items()
     }
     assert names["pt"] == names["safetensors"] == names["compressed"]

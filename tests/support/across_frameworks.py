@@ -8,7 +8,7 @@ from typing import Any
 from msprobe_hooks.dump.reader import read_dump
 from pytest_msprobe.modes.compare.across.options import AcrossOptions
 from pytest_msprobe.modes.compare.across.translation import Translation, read_mappings, translation
-from pytest_msprobe.modes.compare.dump_pair import Pair
+from pytest_msprobe.modes.compare.dump_pair import DumpPair
 from pytest_msprobe.modes.compare.judging.policy import load_policy
 from tests.support.dumps import Json, forward, tensor_around, write_dump
 
@@ -34,7 +34,7 @@ def write(folder: Path, framework: str, records: Json, parents: Json | None = No
     return write_dump(folder, records, level=level, framework=framework, parents=parents or {})
 
 
-def pair_of(tmp_path: Path, ours: Json, theirs: Json, frameworks: str = "mindspore pytorch", **files: str) -> Pair:
+def pair_of(tmp_path: Path, ours: Json, theirs: Json, frameworks: str = "mindspore pytorch", **files: str) -> DumpPair:
     """Return two runs as they are compared; ``files`` are mapping files, by what they map."""
     first, second = frameworks.split()
     target = read_dump(write(tmp_path / "target", first, ours))
@@ -45,9 +45,9 @@ def pair_of(tmp_path: Path, ours: Json, theirs: Json, frameworks: str = "mindspo
         paths[name].write_text(text)
     options = AcrossOptions(**paths, wants_apis="apis" in paths)  # type: ignore[arg-type]
     names: Translation = translation(target, golden, read_mappings(options), options)
-    return Pair(0, target, golden, policy=load_policy("default"), translation=names)
+    return DumpPair(0, target, golden, policy=load_policy("default"), translation=names)
 
 
-def partners(pair: Pair) -> dict[str | None, str | None]:
+def partners(pair: DumpPair) -> dict[str | None, str | None]:
     """Return which call of the golden run is compared with which of the target."""
     return {match.target: match.golden for match in pair.matching.matches}

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from msprobe_hooks.dump.reader import Dump, read_dump
-from pytest_msprobe.modes.compare.dump_pair import Pair
+from pytest_msprobe.modes.compare.dump_pair import DumpPair
 from pytest_msprobe.modes.compare.judging.policy import load_policy
 from tests.support.archives import unpack
 from tests.support.dumps import Json, write_dump
@@ -38,9 +38,9 @@ class Runs:
         ours, theirs = self.both(target, golden, **top)
         return read_dump(ours), read_dump(theirs)
 
-    def pair(self, target: Json, golden: Json, policy: str = "default", **options: Any) -> Pair:
+    def pair(self, target: Json, golden: Json, policy: str = "default", **options: Any) -> DumpPair:
         ours, theirs = self.dumps(target, golden)
-        return Pair(0, ours, theirs, policy=load_policy(policy), **options)
+        return DumpPair(0, ours, theirs, policy=load_policy(policy), **options)
 
     def construct(self, side: str, parents: Json) -> None:
         (self.folder / side / "construct.json").write_text(json.dumps(parents))

@@ -1,7 +1,8 @@
-"""A record that was read, as the JSON that it was read from: for whoever passes it on."""
+"""Records as the JSON of a file: those that were read, to pass them on, and bodies made here."""
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 from msprobe_hooks.dump.schema import STATISTICS, BackwardRecord, Element, ForwardRecord, MappingElement, TensorElement
@@ -26,6 +27,11 @@ def forward_body(record: ForwardRecord) -> dict[str, Any]:
 def backward_body(record: BackwardRecord) -> dict[str, Any]:
     """Return a body that `backward_record` reads as this record."""
     return {"input": list(map(_plain, record.grad_outputs)), "output": list(map(_plain, record.grad_inputs))}
+
+
+def encode_record(body: Any) -> bytes:
+    """Return a body as a file has it, NaN and infinities as bare tokens."""
+    return json.dumps(body).encode()
 
 
 def _plain(element: Element) -> Any:

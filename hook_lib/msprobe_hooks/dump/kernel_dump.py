@@ -9,7 +9,7 @@ from typing import Any, Final, Literal
 
 import msgspec
 
-from msprobe_hooks.dump.merging.tensor_parallel import encode_record
+from msprobe_hooks.dump.json_records import encode_record
 from msprobe_hooks.dump.names import api_record
 from msprobe_hooks.dump.reader import Dump
 from msprobe_hooks.dump.schema import TensorElement

@@ -47,8 +47,23 @@ class Value(msgspec.Struct, frozen=True, array_like=True):
         return bool(self.dtype)
 
 
-#: A value with the group that it belongs to and its place in the call.
-PlacedValue: TypeAlias = tuple[Group, str, Value]
+class PlacedValue(msgspec.Struct, frozen=True, kw_only=True):
+    """A value with the group that it belongs to and its place in the call (``input.0``, ``output.1.2``)."""
+
+    group: Group
+    place: str
+    value: Value
+
+    @property
+    def name(self) -> str:
+        """The value's full name."""
+        return self.value.name
+
+    @property
+    def key(self) -> tuple[Group, str]:
+        """Group and place, which no other value of the call has."""
+        return self.group, self.place
+
 
 _FIELDS: tuple[tuple[str, Group, str], ...] = (
     ("input_args", "input", "input"),
@@ -113,14 +128,15 @@ def _add_leaves(values: list[PlacedValue], record: str, group: Group, tree: Any,
     if isinstance(tree, dict):
         kind = tree.get("type")
         if isinstance(kind, str):
-            values.append((group, place, _leaf(record, tree, kind, place)))
+            values.append(PlacedValue(group=group, place=place, value=_leaf(record, tree, kind, place)))
             return
         children: Any = ((escaped_name(key), child) for key, child in tree.items())
     elif isinstance(tree, list):
         children = enumerate(tree)
     else:
-        fields = _plain(type(tree).__name__, tree) if tree is not None else ()
-        values.append((group, place, Value(f"{record}.{place}", *fields)))
+        name = f"{record}.{place}"
+        value = _plain(name, type(tree).__name__, tree) if tree is not None else Value(name)
+        values.append(PlacedValue(group=group, place=place, value=value))
         return
     if depth > MAX_DEPTH:
         _refuse(record, f".{place}", f"at most {MAX_DEPTH} levels")
@@ -131,7 +147,7 @@ def _add_leaves(values: list[PlacedValue], record: str, group: Group, tree: Any,
 def _leaf(record: str, leaf: dict[str, Any], kind: str, place: str) -> Value:
     dtype = leaf.get("dtype")
     if not isinstance(dtype, str):
-        return Value(f"{record}.{place}", *_plain(kind, leaf.get("value", leaf.get("format", leaf.get("group_ranks")))))
+        return _plain(f"{record}.{place}", kind, leaf.get("value", leaf.get("format", leaf.get("group_ranks"))))
     shape = leaf.get("shape")
     if (
         not isinstance(shape, list)
@@ -150,27 +166,28 @@ def _leaf(record: str, leaf: dict[str, Any], kind: str, place: str) -> Value:
         numbers = tuple(_statistic(record, place, leaf, key) for key in STATISTICS)
     if not isinstance(data_name, str) or data_name == "-1":
         data_name = None
+    name = f"{record}.{place}"
+    if data_name and split_name(data_name) is None:
+        name = escaped_name(data_name.rpartition(".")[0])
     return Value(
-        escaped_name(data_name.rpartition(".")[0])
-        if data_name and split_name(data_name) is None
-        else f"{record}.{place}",
-        kind,
-        dtype,
-        tuple(shape),
-        requires_grad if isinstance(requires_grad, bool) else None,
-        numbers if numbers != _NO_NUMBERS else None,  # type: ignore[arg-type]
-        checksum if isinstance(checksum, str) else None,
-        data_name,
+        name=name,
+        type=kind,
+        dtype=dtype,
+        shape=tuple(shape),
+        requires_grad=requires_grad if isinstance(requires_grad, bool) else None,
+        statistics=numbers if numbers != _NO_NUMBERS else None,  # type: ignore[arg-type]
+        checksum=checksum if isinstance(checksum, str) else None,
+        data_name=data_name,
     )
 
 
-def _plain(kind: str, value: Any) -> tuple[Any, ...]:
-    """Return the fields of a plain value from ``type`` on; its checksum is msprobe's, of its text."""
+def _plain(name: str, kind: str, value: Any) -> Value:
+    """Return a plain value; its checksum is msprobe's, of its text."""
     if kind == "float" and isinstance(value, str):
         value = NON_FINITE.get(value, value)
     text = value if isinstance(value, str) else json.dumps(value) if isinstance(value, (dict, list)) else str(value)
     statistics = (value,) * 4 if is_number(value) else None
-    return kind, "", (), None, statistics, f"{zlib.crc32(text.encode()):08x}", None, text
+    return Value(name=name, type=kind, statistics=statistics, checksum=f"{zlib.crc32(text.encode()):08x}", text=text)
 
 
 def is_number(value: object) -> bool:

@@ -30,8 +30,8 @@ def split(values: Iterable[PlacedValue]) -> tuple[Items, Items]:
     """Return inputs and outputs; parameters and their gradients count as inputs, as for msprobe."""
     inputs: Items = {}
     outputs: Items = {}
-    for group, _, value in values:
-        (outputs if group == "output" else inputs)[value.name] = fields_of(value)
+    for placed in values:
+        (outputs if placed.group == "output" else inputs)[placed.name] = fields_of(placed.value)
     return inputs, outputs
 
 

@@ -1,4 +1,4 @@
-"""Whether a compiler or the kernel is wrong, as a result and in words."""
+"""What was compiled of a call, as a part of its result."""
 
 from __future__ import annotations
 

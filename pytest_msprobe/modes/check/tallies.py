@@ -1,16 +1,96 @@
-"""What was compiled, as the summary tells it."""
+"""What the summary of a check counts over its records: weak verdicts, math modes, reruns, compilation, exploration."""
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 from pytest_msprobe.engine.replay.trials.baseline_protocol import TENSORS_UNUSED
 from pytest_msprobe.modes.check.compiled_result import compiled_of
 from pytest_msprobe.results.perturbed import perturbed_of
 from pytest_msprobe.results.repeats import Repeats, repeats_of
 from pytest_msprobe.results.result import LITTLE_JUDGED, MATH_MODE
+
+EXPLORED = "explored"
+
+#: Under this name a result has on how many drawn inputs golden raised, or gave nothing to compare.
+UNJUDGED = "unjudged_inputs"
+
+# How many of the APIs that changed too much are listed.
+_SHOWN = 5
+
+
+class ExtraTally:
+    """Counts records by the value that their results have under one name; subclasses give the name and the line."""
+
+    extra: ClassVar[str]
+    #: A line of the summary, with the places ``value`` and ``count``.
+    line: ClassVar[str] = ""
+
+    def __init__(self) -> None:
+        self._counts: Counter[Any] = Counter()
+
+    def add(self, extras: Mapping[str, Any]) -> None:
+        """Count one record."""
+        if self.extra in extras:
+            self._counts[extras[self.extra]] += 1
+
+    def lines(self) -> list[str]:
+        """Return the summary's lines."""
+        return [self.line.format(value=value, count=count) for value, count in self._counts.most_common()]
+
+
+class LittleJudgedTally(ExtraTally):
+    """Counts the verdicts that say little, by reason."""
+
+    extra = LITTLE_JUDGED
+    line = "passed with little judged {count}: {value}"
+
+
+class MathModeTally(ExtraTally):
+    """Counts the verdicts in which math modes took part, by mode."""
+
+    extra = MATH_MODE
+    line = "judged under {value}, as the device says: {count}"
+
+
+class UnusedTensorsTally(ExtraTally):
+    """Counts the records that were judged by numbers in place of tensors."""
+
+    extra = TENSORS_UNUSED
+
+    def lines(self) -> list[str]:
+        """Return the summary's line, with the first problem."""
+        if not self._counts:
+            return []
+        count, first = self._counts.total(), next(iter(self._counts))
+        others = " (and others)" if count > 1 else ""
+        return [f"{count} judged by the baseline's numbers, not by its tensors: {first}{others}"]
+
+
+class ExploredTally(ExtraTally):
+    """Counts the records around which inputs were explored, by how many."""
+
+    extra = EXPLORED
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._unjudged = 0
+
+    def add(self, extras: Mapping[str, Any]) -> None:
+        """Count the inputs of one record."""
+        super().add(extras)
+        self._unjudged += extras.get(UNJUDGED, 0)
+
+    def lines(self) -> list[str]:
+        """Return the summary's line."""
+        if not self._counts:
+            return []
+        inputs, none = sum(self._counts.elements()), self._counts[0]
+        without = f"; {none} had none that could be judged" if none else ""
+        without += f"; on {self._unjudged} more golden raised or gave nothing to compare" if self._unjudged else ""
+        return [f"{inputs} inputs explored around {self._counts.total()} records{without}"]
 
 
 class CompiledTally:
@@ -37,91 +117,6 @@ class CompiledTally:
             return []
         whole = f"{self._compiled} compiled by {self._backend} in {self._seconds:.1f} s; calls of equal shapes share it"
         return [whole, *(f"  {count} with a graph break: {reason}" for reason, count in self._breaks.most_common())]
-
-
-class LittleJudgedTally:
-    """Counts, for the summary, the verdicts that say little, by reason."""
-
-    def __init__(self) -> None:
-        self._reasons: Counter[str] = Counter()
-
-    def add(self, extras: Mapping[str, Any]) -> None:
-        """Count one record."""
-        if LITTLE_JUDGED in extras:
-            self._reasons[extras[LITTLE_JUDGED]] += 1
-
-    def lines(self) -> list[str]:
-        """Return the summary's lines."""
-        return [f"passed with little judged {count}: {reason}" for reason, count in self._reasons.most_common()]
-
-
-class MathModeTally:
-    """Counts, for the summary, the verdicts in which math modes took part, by mode."""
-
-    def __init__(self) -> None:
-        self._modes: Counter[str] = Counter()
-
-    def add(self, extras: Mapping[str, Any]) -> None:
-        """Count one record."""
-        if MATH_MODE in extras:
-            self._modes[extras[MATH_MODE]] += 1
-
-    def lines(self) -> list[str]:
-        """Return the summary's lines."""
-        return [f"judged under {mode}, as the device says: {count}" for mode, count in self._modes.most_common()]
-
-
-class UnusedTensorsTally:
-    """Counts, for the summary, the records that were judged by numbers in place of tensors."""
-
-    def __init__(self) -> None:
-        self._problems: list[str] = []
-
-    def add(self, extras: Mapping[str, Any]) -> None:
-        """Count one record."""
-        if TENSORS_UNUSED in extras:
-            self._problems.append(extras[TENSORS_UNUSED])
-
-    def lines(self) -> list[str]:
-        """Return the summary's lines."""
-        if not self._problems:
-            return []
-        others = " (and others)" if len(self._problems) > 1 else ""
-        return [
-            f"{len(self._problems)} judged by the baseline's numbers, not by its tensors: {self._problems[0]}{others}"
-        ]
-
-
-EXPLORED = "explored"
-
-#: Under this name a result has on how many drawn inputs golden raised, or gave nothing to compare.
-UNJUDGED = "unjudged_inputs"
-
-
-class ExploredTally:
-    """Counts explored inputs for the summary."""
-
-    def __init__(self) -> None:
-        self._counts: list[int] = []
-        self._unjudged = 0
-
-    def add(self, extras: Mapping[str, Any]) -> None:
-        """Count the inputs of one record."""
-        if EXPLORED in extras:
-            self._counts.append(extras[EXPLORED])
-            self._unjudged += extras.get(UNJUDGED, 0)
-
-    def lines(self) -> list[str]:
-        """Return the summary's lines."""
-        if not self._counts:
-            return []
-        none = self._counts.count(0)
-        without = f"; {none} had none that could be judged" if none else ""
-        without += f"; on {self._unjudged} more golden raised or gave nothing to compare" if self._unjudged else ""
-        return [f"{sum(self._counts)} inputs explored around {len(self._counts)} records{without}"]
-
-
-_SHOWN = 5
 
 
 class PerturbedTally:

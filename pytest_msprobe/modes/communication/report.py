@@ -1,4 +1,4 @@
-"""What a run over communication tells: which ranks there are, and the first communication that differs."""
+"""What the reports of a run over communication say: which ranks there are, and the first call that differs."""
 
 from __future__ import annotations
 
@@ -19,6 +19,9 @@ from pytest_msprobe.results.result import decode_extra
 EXTRA: Final = "communication"
 
 
+_OTHERS_SHOWN = 5
+
+
 class Alarm(msgspec.Struct, frozen=True):
     """A communication that differs: where it stands among those of its step, in words what is wrong, on which ranks.
 
@@ -37,9 +40,6 @@ class Alarm(msgspec.Struct, frozen=True):
 def alarm_of(extras: Mapping[str, Any]) -> Alarm | None:
     """Return what a result tells; None where it tells nothing of communication."""
     return decode_extra(extras, EXTRA, Alarm)
-
-
-_OTHERS_SHOWN = 5
 
 
 def header_lines(steps: Sequence[StepCommunication], places: Mapping[Path, str]) -> list[str]:

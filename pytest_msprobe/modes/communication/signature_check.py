@@ -1,4 +1,4 @@
-"""Whether the ranks of a communication made the same call, at the same time, with the same kinds of tensors."""
+"""Whether the ranks of a communication made the same call, in time, with tensors of equal kinds and splits that fit."""
 
 from __future__ import annotations
 
@@ -18,6 +18,12 @@ from pytest_msprobe.modes.communication.steps import StepCommunication
 _LOOKED_AHEAD = 100
 
 
+_NOT_ENDED = {"raised": "raised an exception in it", "began": "did not return from it"}
+
+
+_WITH_SPLITS = "all_to_all_single"
+
+
 @dataclass(frozen=True, slots=True)
 class Finding:
     """What is wrong with a communication, in words, and the ranks that it is wrong on; none where no rank is odd."""
@@ -26,12 +32,34 @@ class Finding:
     ranks: frozenset[int] = frozenset()
 
 
-def _odd_ranks(values: Mapping[int, str]) -> frozenset[int]:
-    """Return the ranks that differ from most; none where no value is that of most."""
-    clusters = _clusters(values)
-    if len(clusters) < 2 or 2 * len(clusters[0][1]) <= len(values):
-        return frozenset()
-    return frozenset(rank for _, ranks in clusters[1:] for rank in ranks)
+def structural_findings(exchange: Exchange, step: StepCommunication) -> Iterator[Finding]:
+    """Yield what is wrong with who took part, with what was asked for, and when."""
+    missing = exchange.missing & step.ranks.keys()
+    yield from _absences(exchange, missing, step)
+    yield from _disagreements(exchange)
+    if exchange.out_of_order and not missing:
+        yield _disorder(exchange, step)
+    yield from _not_ended(exchange)
+
+
+def split_finding(exchange: Exchange, step: StepCommunication) -> Finding | None:
+    """Return the first part that is given in another size than it is taken in, by rows; None where all fit.
+
+    Raises RecordError where a record is malformed.
+    """
+    if any(end.operation != _WITH_SPLITS or not call.is_recorded for call, end in exchange.members):
+        return None
+    said = {call.rank: read_communicated(step.dump(call).forward(call.name)) for call, _ in exchange.members}
+    ranks = sorted(exchange.expected or said)
+    given = _sizes(said, "input", len(ranks))
+    taken = _sizes(said, "output", len(ranks))
+    for here, source in enumerate(ranks):
+        for there, target in enumerate(ranks):
+            gives, takes = given.get(source, {}).get(there), taken.get(target, {}).get(here)
+            if gives is not None and takes is not None and gives != takes:
+                words = f"rank {source} gives {gives} rows to rank {target}, which takes {takes}"
+                return Finding(f"split sizes differ: {words}")
+    return None
 
 
 def differing(what: str, values: Mapping[int, str]) -> Finding | None:
@@ -43,22 +71,20 @@ def differing(what: str, values: Mapping[int, str]) -> Finding | None:
     return Finding(f"{what} differs: {told}", _odd_ranks(values))
 
 
+def _odd_ranks(values: Mapping[int, str]) -> frozenset[int]:
+    """Return the ranks that differ from most; none where no value is that of most."""
+    clusters = _clusters(values)
+    if len(clusters) < 2 or 2 * len(clusters[0][1]) <= len(values):
+        return frozenset()
+    return frozenset(rank for _, ranks in clusters[1:] for rank in ranks)
+
+
 def _clusters(values: Mapping[int, str]) -> list[tuple[str, list[int]]]:
     """Return each value with its ranks, the most common one first."""
     clusters = defaultdict[str, list[int]](list)
     for rank, value in values.items():
         clusters[value].append(rank)
     return sorted(clusters.items(), key=lambda entry: (-len(entry[1]), entry[1]))
-
-
-def structural_findings(exchange: Exchange, step: StepCommunication) -> Iterator[Finding]:
-    """Yield what is wrong with who took part, with what was asked for, and when."""
-    missing = exchange.missing & step.ranks.keys()
-    yield from _absences(exchange, missing, step)
-    yield from _disagreements(exchange)
-    if exchange.out_of_order and not missing:
-        yield _disorder(exchange, step)
-    yield from _not_ended(exchange)
 
 
 def _absences(exchange: Exchange, missing: frozenset[int], step: StepCommunication) -> Iterator[Finding]:
@@ -150,32 +176,6 @@ def _not_ended(exchange: Exchange) -> Iterator[Finding]:
         if ranks:
             is_odd = 2 * len(ranks) < len(exchange.members)
             yield Finding(f"{ranks_in_words(ranks)} {words}", frozenset(ranks if is_odd else ()))
-
-
-_NOT_ENDED = {"raised": "raised an exception in it", "began": "did not return from it"}
-
-
-_OPERATION = "all_to_all_single"
-
-
-def split_finding(exchange: Exchange, step: StepCommunication) -> Finding | None:
-    """Return the first part that is given in another size than it is taken in, by rows; None where all fit.
-
-    Raises RecordError where a record is malformed.
-    """
-    if any(end.operation != _OPERATION or not call.is_recorded for call, end in exchange.members):
-        return None
-    said = {call.rank: read_communicated(step.dump(call).forward(call.name)) for call, _ in exchange.members}
-    ranks = sorted(exchange.expected or said)
-    given = _sizes(said, "input", len(ranks))
-    taken = _sizes(said, "output", len(ranks))
-    for here, source in enumerate(ranks):
-        for there, target in enumerate(ranks):
-            gives, takes = given.get(source, {}).get(there), taken.get(target, {}).get(here)
-            if gives is not None and takes is not None and gives != takes:
-                words = f"rank {source} gives {gives} rows to rank {target}, which takes {takes}"
-                return Finding(f"split sizes differ: {words}")
-    return None
 
 
 def _sizes(said: Mapping[int, Communicated], side: str, count: int) -> dict[int, dict[int, int]]:

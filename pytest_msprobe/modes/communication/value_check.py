@@ -1,4 +1,4 @@
-"""Whether values arrived as they were given: outputs that are equal on all ranks, and what one rank gave another."""
+"""Whether values arrived as they were given, by their bits where they were recorded: equal outputs, what ranks sent."""
 
 from __future__ import annotations
 
@@ -32,6 +32,11 @@ _ROUNDING = 1e-5
 
 # All ranks may hold the same after these, and not what was given.
 _WITH_GIVEN = frozenset({"all_gather", "broadcast"})
+
+
+_MEANS: list[Means] = ["bits", "checksums", "statistics"]
+_SHOWN = 3
+_NO_RANK = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +85,28 @@ def compare_values(exchange: Exchange, step: StepCommunication, read_bits: ReadB
         return _worst([_compare(copies, read_bits) for copies in _message(exchange, said)])
     of_rank = {call.rank: _Member(call, communicated) for call, communicated in said}
     return _worst([_compare(copies, read_bits) for copies in _copies(exchange, of_rank)])
+
+
+@functools.lru_cache(256)
+def digest_of(element: TensorElement, folder: Path) -> str | None:
+    """Return a digest of a recorded tensor's elements; None where its file is missing or it has no plain layout.
+
+    Raises DumpError where the file is not what the dump says.
+    """
+    import torch
+
+    from msprobe_standards.tensor_layouts import is_plain
+    from pytest_msprobe.engine.values.tensor_files import load_tensor
+    from pytest_msprobe.results.skip_reasons import Skip
+
+    try:
+        tensor = load_tensor(element, folder)
+    except Skip:
+        return None
+    if not is_plain(tensor):
+        return None
+    elements = tensor.resolve_conj().resolve_neg().contiguous().reshape(-1).view(torch.uint8)
+    return hashlib.blake2b(elements.numpy().data, digest_size=6).hexdigest()
 
 
 class _Member:
@@ -253,30 +280,3 @@ def _worst(compared: list[Compared]) -> Compared:
         return Compared()
     weakest = max((one.means for one in compared if one.means), key=_MEANS.index)
     return Compared(means=weakest, rounding=any(one.rounding for one in compared))
-
-
-_MEANS: list[Means] = ["bits", "checksums", "statistics"]
-_SHOWN = 3
-_NO_RANK = -1
-
-
-@functools.lru_cache(256)
-def digest_of(element: TensorElement, folder: Path) -> str | None:
-    """Return a digest of a recorded tensor's elements; None where its file is missing or it has no plain layout.
-
-    Raises DumpError where the file is not what the dump says.
-    """
-    import torch
-
-    from msprobe_standards.tensor_layouts import is_plain
-    from pytest_msprobe.engine.values.tensor_files import load_tensor
-    from pytest_msprobe.results.skip_reasons import Skip
-
-    try:
-        tensor = load_tensor(element, folder)
-    except Skip:
-        return None
-    if not is_plain(tensor):
-        return None
-    elements = tensor.resolve_conj().resolve_neg().contiguous().reshape(-1).view(torch.uint8)
-    return hashlib.blake2b(elements.numpy().data, digest_size=6).hexdigest()

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from msprobe_hooks.dump.values import PlacedValue
 from pytest_msprobe.graphs.building import build_graph, require_modules
 from pytest_msprobe.graphs.matching import follow_micro_steps, pair_nodes
 from pytest_msprobe.graphs.node_levels import INDEX, overflow_level
@@ -32,14 +33,14 @@ from pytest_msprobe.reports.text import printable
 from pytest_msprobe.reports.write_errors import end_as_incomplete
 
 if TYPE_CHECKING:
-    from pytest_msprobe.modes.compare.dump_pair import Pair
+    from pytest_msprobe.modes.compare.dump_pair import DumpPair
     from pytest_msprobe.modes.compare.judging.policy import ComparePolicy
     from pytest_msprobe.modes.compare.options import CompareOptions
 
 _TASKS: Mapping[DataMode, Task] = {"statistics": "summary", "md5": "md5", "tensor": "all", "structure": "structure"}
 
 
-def manner_of(pair: Pair, *, overflow: bool, all_frames: bool) -> Manner:
+def manner_of(pair: DumpPair, *, overflow: bool, all_frames: bool) -> Manner:
     """Return how the graphs of a comparison are told."""
     titles = [title for title, _ in value_columns(pair.mode, pair.policy.name)]
     columns = {title: MEANINGS[title] for title in titles if title in MEANINGS}
@@ -49,7 +50,7 @@ def manner_of(pair: Pair, *, overflow: bool, all_frames: bool) -> Manner:
 def draw_pair(
     database: Database,
     conversations: Conversations,
-    pair: Pair,
+    pair: DumpPair,
     place: Place,
     call_of: Callable[[str], ComparedCall | None],
 ) -> None:
@@ -91,7 +92,7 @@ def write_graphs(
                 manner = manner_of(pair, overflow=overflow, all_frames=vis.all_frames)
                 database, written = stack.enter_context(open_graphs(vis.folder, manner, vis.form))
 
-            def call_of(record: str, pair: Pair = pair) -> ComparedCall | None:
+            def call_of(record: str, pair: DumpPair = pair) -> ComparedCall | None:
                 return pair.compare(record) if record in pair.orders else None
 
             draw_pair(database, conversations, pair, places[path], call_of)
@@ -105,7 +106,7 @@ def write_graphs(
 class _Teller:
     """Tells of the nodes of both sides."""
 
-    def __init__(self, pair: Pair, call_of: Callable[[str], ComparedCall | None], *, with_levels: bool) -> None:
+    def __init__(self, pair: DumpPair, call_of: Callable[[str], ComparedCall | None], *, with_levels: bool) -> None:
         self._pair = pair
         self._call_of = call_of
         self._with_levels = with_levels
@@ -120,8 +121,12 @@ class _Teller:
         if call is None or not call.partner:
             return Facts(*recorded_items(self._pair.target, name), level=level)
         if call.golden is not None:
-            self._golden[call.golden] = split((row.group, "", row.golden) for row in call.rows if row.golden)
-        inputs, outputs = split((row.group, "", row.target) for row in call.rows if row.target)
+            self._golden[call.golden] = split(
+                PlacedValue(group=row.group, place=row.place, value=row.golden) for row in call.rows if row.golden
+            )
+        inputs, outputs = split(
+            PlacedValue(group=row.group, place=row.place, value=row.target) for row in call.rows if row.target
+        )
         for row in call.rows:
             if row.target is not None:
                 fields = (outputs if row.group == "output" else inputs)[row.target.name]
@@ -149,7 +154,7 @@ class _Teller:
 class CompareGraphs:
     """Writes the graphs of each pair of dumps as soon as all of its calls have been compared."""
 
-    def __init__(self, options: VisOptions, pairs: Sequence[Pair], calls: ComparedCalls) -> None:
+    def __init__(self, options: VisOptions, pairs: Sequence[DumpPair], calls: ComparedCalls) -> None:
         self._pairs = {pair.index: pair for pair in pairs}
         self._places = places_of(pair.target.path for pair in pairs)
         self._conversations = Conversations(list(self._places.values()))
@@ -185,7 +190,7 @@ class CompareGraphs:
         note = f" (without colours of the {before.total()} calls that had finished before this run)" if before else ""
         self._writing.tell(terminalreporter, printable, note)
 
-    def _draw(self, pair: Pair) -> None:
+    def _draw(self, pair: DumpPair) -> None:
         def call_of(record: str) -> ComparedCall | None:
             order = pair.orders.get(record)
             return None if order is None else self._calls.find(pair.index, order)

@@ -1,4 +1,4 @@
-"""One matched or unmatched call of two runs as a test item."""
+"""One matched or unmatched call of two runs as a test item, its result, and a hint on what to look at next."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from msprobe_hooks.dump.call_context import relevant_frames
 from msprobe_hooks.dump.names import is_forward
 from msprobe_hooks.dump.values import Value
 from msprobe_standards.verdict import Verdict
-from pytest_msprobe.modes.compare.dump_pair import Pair, item_name
+from pytest_msprobe.modes.compare.dump_pair import DumpPair
 from pytest_msprobe.modes.compare.judging.shape_changes import first_shape_change
 from pytest_msprobe.modes.compare.rows import SCALED_ERROR, STATISTICS, ComparedCall, Row, encode
 from pytest_msprobe.results.result import DirectionResult, OutputResult
@@ -20,36 +20,6 @@ from pytest_msprobe.run.preselection import preselect
 
 if TYPE_CHECKING:
     import pytest
-
-_VARYING = ("conv2d", "conv3d", "matmul", "nll_loss", "layer_norm", "lstm")
-
-
-def next_step_hint(call: ComparedCall, row: Row) -> str:
-    """Return advice for the deciding row of a wrong call."""
-    if call.cause == "inherited":
-        return (
-            "This error was inherited from what the call was given, or arose inside: see the summary's first culprit."
-        )
-    if row.group == "saved":
-        return "It was saved by name, and nothing tells what it was computed of: look at what was saved before it."
-    if first_shape_change(call):
-        return "The runs were given other shapes here: record both with the same batch size and sequence length."
-    forward = is_forward(call.record)
-    if row.group in ("input", "parameters"):
-        text = (
-            "The difference comes in with this value and no call before it differs: follow it to where it was made. It "
-            "may be other data or weights, an operation in place, or memory overwritten by something else."
-            if forward
-            else "The gradient arrives wrong: check the forward results first, the loss among them."
-        )
-    else:
-        differing = [row for row in call.rows if row.group in ("input", "parameters") and row.metrics.get(SCALED_ERROR)]
-        entering = f" Its {', '.join(row.place for row in differing)} differs too." if differing else ""
-        where = "forward" if forward else "backward"
-        text = f"The error begins here: check the {where} computation of this call.{entering}"
-    if row.group == "output" and any(word in call.record.lower() for word in _VARYING):
-        text += " Kernels of this kind may sum in a varying order: turn on deterministic mode and record again."
-    return text
 
 
 _STACK_SHOWN = 3
@@ -62,7 +32,7 @@ class ComparedItem(DumpItem):
     # Nothing here runs on a device or takes more memory than two tensors.
     is_isolated = False
 
-    def __init__(self, *, pair: Pair, **kwargs: Any) -> None:
+    def __init__(self, *, pair: DumpPair, **kwargs: Any) -> None:
         super().__init__(dump=pair.target, **kwargs)
         self.pair = pair
         self.call: ComparedCall | None = None
@@ -99,14 +69,14 @@ class QuickItem(DumpItem):
 
     announces_warnings = False
 
-    def __init__(self, *, pair: Pair, **kwargs: Any) -> None:
+    def __init__(self, *, pair: DumpPair, **kwargs: Any) -> None:
         super().__init__(dump=pair.target, **kwargs)
         self.pair = pair
 
     def judge(self) -> DirectionResult:
         """Compare the records as they were written; only what differs is looked at."""
         matches = self.pair.matching.matches
-        differing = [item_name(match) for match in matches if not self.pair.is_equal(match)]
+        differing = [match.item_name for match in matches if not self.pair.is_equal(match)]
         calls = (self.pair.compare(name) for name in differing)
         wrong = [call for call in calls if call.outcome != "pass"]
         if not wrong:
@@ -119,7 +89,7 @@ class QuickItem(DumpItem):
         return DirectionResult(self.name, verdict)
 
 
-def compared_items(file: pytest.File, pair: Pair, quick: bool) -> Iterator[DumpItem]:
+def compared_items(file: pytest.File, pair: DumpPair, quick: bool) -> Iterator[DumpItem]:
     """Yield an item for each call of both runs in execution order, or the one of the quick question."""
     if quick:
         yield QuickItem.from_parent(file, name="all records", pair=pair)
@@ -164,6 +134,37 @@ def _output(call: ComparedCall, row: Row, policy: str, *, decides: bool) -> Outp
         target.shape if target else (),
         difference="\n".join(_numbers(target, golden, row)),
     )
+
+
+_VARYING = ("conv2d", "conv3d", "matmul", "nll_loss", "layer_norm", "lstm")
+
+
+def next_step_hint(call: ComparedCall, row: Row) -> str:
+    """Return advice for the deciding row of a wrong call."""
+    if call.cause == "inherited":
+        return (
+            "This error was inherited from what the call was given, or arose inside: see the summary's first culprit."
+        )
+    if row.group == "saved":
+        return "It was saved by name, and nothing tells what it was computed of: look at what was saved before it."
+    if first_shape_change(call):
+        return "The runs were given other shapes here: record both with the same batch size and sequence length."
+    forward = is_forward(call.record)
+    if row.group in ("input", "parameters"):
+        text = (
+            "The difference comes in with this value and no call before it differs: follow it to where it was made. It "
+            "may be other data or weights, an operation in place, or memory overwritten by something else."
+            if forward
+            else "The gradient arrives wrong: check the forward results first, the loss among them."
+        )
+    else:
+        differing = [row for row in call.rows if row.group in ("input", "parameters") and row.metrics.get(SCALED_ERROR)]
+        entering = f" Its {', '.join(row.place for row in differing)} differs too." if differing else ""
+        where = "forward" if forward else "backward"
+        text = f"The error begins here: check the {where} computation of this call.{entering}"
+    if row.group == "output" and any(word in call.record.lower() for word in _VARYING):
+        text += " Kernels of this kind may sum in a varying order: turn on deterministic mode and record again."
+    return text
 
 
 def _numbers(target: Value | None, golden: Value | None, row: Row) -> Iterator[str]:

@@ -16,11 +16,11 @@ from pytest_msprobe.run.options import display_path, options_key
 
 if TYPE_CHECKING:
     from msprobe_hooks.dump.reader import Dump
-    from pytest_msprobe.modes.compare.dump_pair import Pair
+    from pytest_msprobe.modes.compare.dump_pair import DumpPair
     from pytest_msprobe.run.item import DumpItem
 
 # What follows is loaded by runs that compare, not by every start of pytest.
-_pairs_key: pytest.StashKey[dict[Path, Pair]] = pytest.StashKey()
+_pairs_key: pytest.StashKey[dict[Path, DumpPair]] = pytest.StashKey()
 
 
 class CompareMode:

@@ -17,7 +17,7 @@ from pytest_msprobe.modes.compare.across.translation import (
     translation,
     without_effect,
 )
-from pytest_msprobe.modes.compare.dump_pair import Pair
+from pytest_msprobe.modes.compare.dump_pair import DumpPair
 from pytest_msprobe.modes.compare.matching.data_mapping import read_mapping, require_known
 from pytest_msprobe.modes.compare.merged_ranks import open_run, place_of_run, runs_of, whole_runs
 
@@ -34,7 +34,7 @@ _REMEDY_OF_MERGED = (
 )
 
 
-def open_pairs(dumps: Mapping[Path, Dump], options: CompareOptions, policy: ComparePolicy) -> dict[Path, Pair]:
+def open_pairs(dumps: Mapping[Path, Dump], options: CompareOptions, policy: ComparePolicy) -> dict[Path, DumpPair]:
     """Pair the target's dumps with the golden ones, by the numbers of step and rank where there are several.
 
     Returns the pairs by the target's path. Raises DumpError or OptionError that names what does not fit.
@@ -48,12 +48,12 @@ def open_pairs(dumps: Mapping[Path, Dump], options: CompareOptions, policy: Comp
     if options.mapping is not None:
         mapping = read_mapping(options.mapping)
         require_known(options.mapping, mapping, list(dumps.values()), list(opened.values()))
-    pairs: dict[Path, Pair] = {}
+    pairs: dict[Path, DumpPair] = {}
     for index, path in enumerate(dumps):
         run = runs[path]
         ours, theirs = graph_as_calls(run.target, run.golden)
         target, golden, names = composed_runs(ours, theirs, mappings, [*mapping, *mapping.values()])
-        pairs[path] = Pair(
+        pairs[path] = DumpPair(
             index,
             target,
             golden,
@@ -127,7 +127,7 @@ def _by_rank_of(others: Mapping[StepRank, Path], places: dict[StepRank, Path]) -
     return {StepRank(place.step, rank): path for place, path in places.items()}
 
 
-def _require_same_model(pair: Pair) -> None:
+def _require_same_model(pair: DumpPair) -> None:
     target, golden = pair.target, pair.golden
     for dump in (target, golden):
         if not dump.records:

@@ -25,7 +25,7 @@ from pytest_msprobe.reports.write_errors import cannot_be_written, end_as_incomp
 from pytest_msprobe.storage.atomic_write import atomic_write
 
 if TYPE_CHECKING:
-    from pytest_msprobe.modes.compare.dump_pair import Pair
+    from pytest_msprobe.modes.compare.dump_pair import DumpPair
     from pytest_msprobe.modes.compare.options import CompareOptions
     from pytest_msprobe.modes.compare.reports.graph import PairGraph
 
@@ -34,7 +34,7 @@ class CompareReports:
     """Writes what was asked for: a table per pair of dumps as CSV or workbook, one page for all of them."""
 
     def __init__(
-        self, options: CompareOptions, csv: Path | None, policy: str, pairs: Sequence[Pair], calls: ComparedCalls
+        self, options: CompareOptions, csv: Path | None, policy: str, pairs: Sequence[DumpPair], calls: ComparedCalls
     ) -> None:
         self._options = options
         self._csv = csv
@@ -76,7 +76,7 @@ class CompareReports:
             path = self._folder(folder, pair) / f"{name}{_suffix(pair)}_{_now()}.{kind}"
             self._write(path, partial(self._table, pair=pair, calls=calls, kind=kind))
 
-    def _table(self, path: Path, *, pair: Pair, calls: Iterable[ComparedCall], kind: str) -> None:
+    def _table(self, path: Path, *, pair: DumpPair, calls: Iterable[ComparedCall], kind: str) -> None:
         layout = self._columns(pair)
         if kind == "csv":
             from pytest_msprobe.modes.compare.reports.csv import write_csv
@@ -87,7 +87,7 @@ class CompareReports:
 
             write_xlsx(path, calls, layout)
 
-    def _columns(self, pair: Pair) -> list[Column]:
+    def _columns(self, pair: DumpPair) -> list[Column]:
         if isinstance(pair.target, ConvertedDump):
             return file_columns(self._policy)
         is_graph = pair.target.level == KERNEL_LEVEL
@@ -103,12 +103,12 @@ class CompareReports:
                 path = self._folder(folder, pair) / f"data_mapping{_suffix(pair)}_{_now()}.yaml"
                 self._write(path, partial(write_data_mapping, calls=calls))
 
-    def _by_pair(self) -> Iterator[tuple[Pair, Iterable[ComparedCall]]]:
+    def _by_pair(self) -> Iterator[tuple[DumpPair, Iterable[ComparedCall]]]:
         pairs = {pair.index: pair for pair in self._pairs}
         for index, calls in groupby(self._calls, key=lambda call: call.pair):
             yield pairs[index], calls
 
-    def _folder(self, folder: Path, pair: Pair) -> Path:
+    def _folder(self, folder: Path, pair: DumpPair) -> Path:
         return folder / f"step{pair.step}" if self._has_steps else folder
 
     def _page(self, path: Path) -> None:
@@ -133,7 +133,7 @@ class CompareReports:
 
 def write_page_of(
     path: Path,
-    pairs: Sequence[Pair],
+    pairs: Sequence[DumpPair],
     calls: Iterable[ComparedCall],
     count: int,
     policy: str,
@@ -156,7 +156,7 @@ def write_page_of(
     )
 
 
-def _notes(pairs: Sequence[Pair]) -> Iterator[str]:
+def _notes(pairs: Sequence[DumpPair]) -> Iterator[str]:
     """Yield what is to be said of pairs of runs before any of their calls."""
     for pair in pairs:
         if pair.reshaped is not None:
@@ -168,7 +168,7 @@ def _now() -> str:
     return f"{datetime.now():%Y%m%d%H%M%S}"
 
 
-def _suffix(pair: Pair) -> str:
+def _suffix(pair: DumpPair) -> str:
     return "" if pair.rank is None else f"_rank{pair.rank}-rank{pair.rank}"
 
 

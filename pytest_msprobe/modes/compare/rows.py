@@ -47,7 +47,7 @@ TENSOR_METRICS = (
 )
 
 
-class Row(msgspec.Struct, frozen=True, array_like=True):
+class Row(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
     """One value on both sides; a side that has none is None.
 
     ``place`` says where in the call it is (``input.0``, ``parameters.weight``). ``metrics`` holds what could be
@@ -68,7 +68,7 @@ class Row(msgspec.Struct, frozen=True, array_like=True):
     histogram: tuple[int, ...] = ()
 
 
-class ComparedCall(msgspec.Struct, frozen=True, array_like=True):
+class ComparedCall(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
     """One matched or unmatched call.
 
     ``pair`` is the number of the pair of dumps, ``order`` the call's place in the execution order of that pair,
@@ -84,11 +84,11 @@ class ComparedCall(msgspec.Struct, frozen=True, array_like=True):
     golden: str | None
     partner: Partner
     outcome: Outcome
-    cause: Cause
-    reason: str
-    module: str
-    stack: tuple[str, ...]
-    rows: tuple[Row, ...]
+    cause: Cause = ""
+    reason: str = ""
+    module: str = ""
+    stack: tuple[str, ...] = ()
+    rows: tuple[Row, ...] = ()
     rank: int | None = None
     step: int | None = None
 

@@ -16,7 +16,7 @@ from pytest_msprobe.reports.summary import write_section
 if TYPE_CHECKING:
     import pytest
 
-    from pytest_msprobe.modes.compare.dump_pair import Pair
+    from pytest_msprobe.modes.compare.dump_pair import DumpPair
 
 _OUTCOMES = {"pass": "equal enough", "warn": "warned", "fail": "wrong", "skip": "not compared"}
 _SHOWN = 4
@@ -42,7 +42,7 @@ _UNMERGED: Mapping[Reason, str] = {
 class CompareSummary:
     """Counts outcomes as reports arrive, and names the first culprits of each pair of dumps at the end."""
 
-    def __init__(self, pairs: Sequence[Pair], calls: ComparedCalls) -> None:
+    def __init__(self, pairs: Sequence[DumpPair], calls: ComparedCalls) -> None:
         self._pairs = pairs
         self._calls = calls
         self._outcomes: dict[int, Counter[str]] = defaultdict(Counter)
@@ -93,7 +93,7 @@ class CompareSummary:
         lines += self._unused()
         return [*lines, *(self._overview() if len(self._pairs) > 1 else ())]
 
-    def _culprits(self, pair: Pair) -> Iterator[str]:
+    def _culprits(self, pair: DumpPair) -> Iterator[str]:
         suspects = self._suspects[pair.index]
         calls = [self._calls.at(pair.index, order) for order in sorted(suspects)]
         where = f"{place_words(pair)}: " if len(self._pairs) > 1 else ""
@@ -156,7 +156,7 @@ class CompareSummary:
         for row in (header, *rows):
             yield "  " + "  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True))
 
-    def _cell(self, pair: Pair) -> str:
+    def _cell(self, pair: DumpPair) -> str:
         counts = self._outcomes[pair.index]
         if not counts:
             return "not run"
@@ -165,13 +165,13 @@ class CompareSummary:
         return "ok" if counts["pass"] else "not compared"
 
 
-def _kind(pair: Pair, call: ComparedCall) -> str:
+def _kind(pair: DumpPair, call: ComparedCall) -> str:
     if pair.target.level == "debug":
         return _SAVED
     return _FORWARD if is_forward(call.record) else _BACKWARD
 
 
-def place_words(pair: Pair) -> str:
+def place_words(pair: DumpPair) -> str:
     """Return a pair's step and rank in words."""
     words = [f"step {pair.step}"] if pair.step is not None else []
     words += [f"rank {pair.rank}"] if pair.rank is not None else []

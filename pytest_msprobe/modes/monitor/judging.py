@@ -1,4 +1,4 @@
-"""A series judged by the rules of a policy."""
+"""A series judged by the rules of a policy, in the resolution of its file."""
 
 from __future__ import annotations
 
@@ -28,20 +28,6 @@ from pytest_msprobe.modes.monitor.policy import MonitorPolicy, PolicyRule
 from pytest_msprobe.modes.monitor.series_results import alarmed, skipped, with_spread
 from pytest_msprobe.results.result import DirectionResult
 from pytest_msprobe.results.skip_reasons import SkipReason
-
-_FEWEST, _MOST = 3, 12
-
-
-def resolution(values: NDArray[np.float64]) -> float:
-    """Return the power of ten that all values are multiples of, as 1e-6; 0 where there are more than 12 decimals.
-
-    Fewer than three decimals are no rounding that a file has, so that counts and constants stay what they are.
-    """
-    for decimals in range(_FEWEST, _MOST + 1):
-        if np.array_equal(np.round(values, decimals), values, equal_nan=True):
-            return 10.0**-decimals
-    return 0.0
-
 
 _GRADIENTS = ("grad_reduced", "grad_unreduced")
 
@@ -158,3 +144,17 @@ def judge_run(folder: Path, policy: MonitorPolicy) -> tuple[list[DirectionResult
         raise MonitorError("; ".join(["no series was judged", *reasons]))
     failed, warned = ([result for _, result in sorted(each, key=itemgetter(0))] for each in found.values())
     return failed, warned
+
+
+_FEWEST_DECIMALS, _MOST_DECIMALS = 3, 12
+
+
+def resolution(values: NDArray[np.float64]) -> float:
+    """Return the power of ten that all values are multiples of, as 1e-6; 0 where there are more than 12 decimals.
+
+    Fewer than three decimals are no rounding that a file has, so that counts and constants stay what they are.
+    """
+    for decimals in range(_FEWEST_DECIMALS, _MOST_DECIMALS + 1):
+        if np.array_equal(np.round(values, decimals), values, equal_nan=True):
+            return 10.0**-decimals
+    return 0.0

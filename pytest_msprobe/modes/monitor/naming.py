@@ -1,4 +1,4 @@
-"""How a series is called: in ids, after ``-k``, and in what is told of it."""
+"""How a series is called, in ids, after ``-k`` and in messages, and its place in the order of computation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What came of a series, as a result: its alarms, or why it was not judged."""
+"""What came of a series, as a result, and the files that the series of a run are read from."""
 
 from __future__ import annotations
 

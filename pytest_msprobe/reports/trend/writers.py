@@ -1,4 +1,4 @@
-"""The trend as ``trend.csv``: a row for each API, two columns for each run."""
+"""The trend as ``trend.csv``, a row for each API and two columns for each run, and as a page."""
 
 from __future__ import annotations
 
@@ -25,6 +25,11 @@ def write_trend_csv(path: Path, trend: Trend) -> None:
         writer.writerows(_row(api) for api in trend.apis)
 
 
+def write_trend_page(path: Path, trend: Trend) -> None:
+    """Write the page. Raises OSError where the disk refuses."""
+    write_page(path, __package__, _data(trend), title="Trend")
+
+
 def _row(api: ApiTrend) -> list[str | float]:
     cells: list[str | float] = []
     for worst in api.worst:
@@ -32,11 +37,6 @@ def _row(api: ApiTrend) -> list[str | float]:
     factor = "" if math.isnan(api.factor) else api.factor
     record = "" if api.last is None else as_text(api.last.record)
     return [as_text(api.name), api.change, factor, record, *cells]
-
-
-def write_trend_page(path: Path, trend: Trend) -> None:
-    """Write the page. Raises OSError where the disk refuses."""
-    write_page(path, __package__, _data(trend), title="Trend")
 
 
 def _data(trend: Trend) -> dict[str, Any]:

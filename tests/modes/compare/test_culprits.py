@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from msprobe_hooks.dump.reader import read_dump
-from pytest_msprobe.modes.compare.dump_pair import Pair
+from pytest_msprobe.modes.compare.dump_pair import DumpPair
 from pytest_msprobe.modes.compare.judging.policy import load_policy
 from pytest_msprobe.modes.compare.rows import ComparedCall, decode, encode
 
@@ -35,7 +35,7 @@ UNCHANGED = [
 
 def compared(folder: Path, policy: str = "default", **options: Any) -> list[ComparedCall]:
     target, golden = read_dump(folder / "dump.json"), read_dump(folder.parent / "base" / "dump.json")
-    pair = Pair(0, target, golden, policy=load_policy(policy), **options)
+    pair = DumpPair(0, target, golden, policy=load_policy(policy), **options)
     return [pair.compare(name) for name in pair.orders]
 
 

@@ -9,9 +9,10 @@ from pathlib import Path
 import msgspec
 
 from msprobe_hooks.dump.call_context import KnownSurroundings, Surroundings, Table, modules_around
+from msprobe_hooks.dump.json_records import encode_record
 from msprobe_hooks.dump.merging.parallel_layout import LayoutError, ModelRanks, ParallelLayout
 from msprobe_hooks.dump.merging.pipeline_parallel import Recorded, chunk_of, micro_steps, one_process
-from msprobe_hooks.dump.merging.tensor_parallel import Sums, encode_record, merge_shared, sums_of
+from msprobe_hooks.dump.merging.tensor_parallel import Sums, merge_shared, sums_of
 from msprobe_hooks.dump.names import direction_of, is_distributed, is_module_name
 from msprobe_hooks.dump.paths.recording import StepRank, rank_of, step_rank
 from msprobe_hooks.dump.reader import Dump, read_dump

@@ -12,7 +12,8 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Final
 
-from msprobe_hooks.dump.merging.tensor_parallel import decode_record, encode_record
+from msprobe_hooks.dump.json_records import encode_record
+from msprobe_hooks.dump.merging.tensor_parallel import decode_record
 from msprobe_hooks.dump.names import (
     forward_of,
     is_forward,

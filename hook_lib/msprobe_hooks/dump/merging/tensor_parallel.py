@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
 
@@ -90,8 +89,3 @@ def decode_record(name: str, text: bytes) -> dict[str, Any]:
     if not isinstance(body, dict):
         raise RecordError(record_path(name), "expected an object")
     return body
-
-
-def encode_record(body: Any) -> bytes:
-    """Return a body as it stands in a file, NaN and infinities as bare tokens."""
-    return json.dumps(body).encode()

@@ -13,6 +13,7 @@ from typing import Any, Literal, TypeAlias
 
 import msgspec
 
+from msprobe_hooks.dump.json_records import encode_record
 from msprobe_hooks.dump.merging.shard_statistics import (
     SHARDS,
     TensorBody,
@@ -23,7 +24,7 @@ from msprobe_hooks.dump.merging.shard_statistics import (
     number_of,
     shards_of,
 )
-from msprobe_hooks.dump.merging.tensor_parallel import decode_record, encode_record
+from msprobe_hooks.dump.merging.tensor_parallel import decode_record
 from msprobe_hooks.dump.names import direction_of, forward_of, is_module_name, split_called
 from msprobe_hooks.dump.reader import Dump
 from msprobe_hooks.dump.values import STATISTICS

@@ -14,6 +14,7 @@ from pytest_msprobe.modes.compare.across.fuse_calls import compose
 from pytest_msprobe.modes.compare.across.layer_mapping import LayerMapping, match_layers, read_layers
 from pytest_msprobe.modes.compare.across.static_graph import CallsOfGraph, shared_call
 from pytest_msprobe.modes.compare.matching.data_mapping import record_of
+from pytest_msprobe.modes.compare.matching.matching import MatchingRules
 
 if TYPE_CHECKING:
     from msprobe_hooks.dump.reader import Dump
@@ -57,6 +58,18 @@ class Translation:
         name, other = (golden, target) if self.reversed else (target, golden)
         pair = self.apis.get(split_called(name)[0])
         return pair if pair is not None and pair.pytorch == split_called(other)[0] else None
+
+    def matching_rules(self, forced: Mapping[str, str], *, fuzzy: bool) -> MatchingRules:
+        """Return how calls of the two dumps find each other; ``forced`` are the records that a data mapping names."""
+        return MatchingRules(
+            fuzzy=fuzzy,
+            forced={**forced, **{target: golden for target, golden in self.forced.items() if target not in forced}},
+            translate=self.target,
+            translate_golden=self.golden,
+            across=self.across,
+            forced_only=self.layered,
+            of_graph=self.of_graph,
+        )
 
 
 def read_mappings(options: AcrossOptions) -> Mappings:

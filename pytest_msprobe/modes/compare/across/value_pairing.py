@@ -13,7 +13,7 @@ from msprobe_hooks.dump.names import is_parameters_grad, split_called
 from msprobe_hooks.dump.tensor_files.dtypes import plain_dtype
 from msprobe_hooks.dump.values import Group, Value
 from pytest_msprobe.modes.compare.across.api_mapping import buffer_names, parameter_names
-from pytest_msprobe.modes.compare.judging.rules import coarser, float_dtype
+from pytest_msprobe.modes.compare.measure.float_dtypes import coarser, float_dtype
 from pytest_msprobe.modes.compare.rows import SCALED_ERROR, Row
 
 if TYPE_CHECKING:
@@ -43,45 +43,45 @@ def named_values(
     for group, places in pair.places.items():
         here = group if is_forward else _TURNED.get(group, group)
         partner_of = {other: own for own, other in places.items()} if is_reversed else places
-        by_place = {placed[1]: placed for placed in golden if placed[0] == here}
+        by_place = {placed.place: placed for placed in golden if placed.group == here}
         for placed in target:
-            if placed[0] != here:
+            if placed.group != here:
                 continue
             found = _partner(placed, partner_of, by_place)
             if found is not None:
-                named[placed[2].name] = found
+                named[placed.name] = found
             elif is_forward:
-                named[placed[2].name] = None
+                named[placed.name] = None
         if is_forward:
-            used = {value[2].name for value in named.values() if value is not None}
-            dropped |= {placed[2].name for placed in by_place.values() if placed[2].name not in used}
+            used = {value.name for value in named.values() if value is not None}
+            dropped |= {placed.name for placed in by_place.values() if placed.name not in used}
     return named, frozenset(dropped)
 
 
 def _partner(
     placed: PlacedValue, partner_of: Mapping[str, str], by_place: Mapping[str, PlacedValue]
 ) -> PlacedValue | None:
-    words = placed[1].split(".")
+    words = placed.place.split(".")
     # A place is input.0 or input.dim, and deeper; that of a parameter's gradient begins with its name.
-    at = 0 if placed[0] == "parameters_grad" else 1
+    at = 0 if placed.group == "parameters_grad" else 1
     other = partner_of.get(words[at]) if len(words) > at else None
     return None if other is None else by_place.get(".".join([*words[:at], other, *words[at + 1 :]]))
 
 
 def renamed_parameters(target: list[PlacedValue], golden: list[PlacedValue]) -> dict[str, PlacedValue | None]:
     """Return the golden parameter of each parameter, or of its gradient, that the frameworks' layers name otherwise."""
-    target_values, golden_values = ({placed[:2]: placed for placed in side} for side in (target, golden))
+    target_values, golden_values = ({placed.key: placed for placed in side} for side in (target, golden))
     unmatched = {
         (group, _shared_place(place)): placed
         for (group, place), placed in target_values.items()
         if group in _PARAMETERS
     }
     return {
-        unmatched[key][2].name: golden_values[place]
+        unmatched[key].name: golden_values[place]
         for place in golden_values
         if place not in target_values
         and (key := (place[0], _shared_place(place[1]))) in unmatched
-        and unmatched[key][:2] not in golden_values
+        and unmatched[key].key not in golden_values
     }
 
 
@@ -173,24 +173,24 @@ def paired_gradients(
     named: dict[str, PlacedValue | None] = {}
     dropped: set[str] = set()
     for group in ("input", "output"):
-        of_target, of_golden = ([placed for placed in side if placed[0] == group] for side in (target, golden))
+        of_target, of_golden = ([placed for placed in side if placed.group == group] for side in (target, golden))
         of_group = (of_target, of_golden)
-        target_tensors, golden_tensors = ([placed for placed in side if placed[2].is_tensor] for side in of_group)
-        if [placed[1] for placed in target_tensors] == [placed[1] for placed in golden_tensors]:
+        target_tensors, golden_tensors = ([placed for placed in side if placed.value.is_tensor] for side in of_group)
+        if [placed.place for placed in target_tensors] == [placed.place for placed in golden_tensors]:
             continue
         found: dict[str, PlacedValue] = {}
-        if [placed[2].shape for placed in target_tensors] == [placed[2].shape for placed in golden_tensors]:
-            found = {placed[2].name: partner for placed, partner in zip(target_tensors, golden_tensors, strict=True)}
+        if [placed.value.shape for placed in target_tensors] == [placed.value.shape for placed in golden_tensors]:
+            found = {placed.name: partner for placed, partner in zip(target_tensors, golden_tensors, strict=True)}
         else:
-            target_counts = Counter(placed[2].shape for placed in target_tensors)
-            golden_counts = Counter(placed[2].shape for placed in golden_tensors)
-            by_shape = {placed[2].shape: placed for placed in golden_tensors}
+            target_counts = Counter(placed.value.shape for placed in target_tensors)
+            golden_counts = Counter(placed.value.shape for placed in golden_tensors)
+            by_shape = {placed.value.shape: placed for placed in golden_tensors}
             for placed in target_tensors:
-                if target_counts[placed[2].shape] == golden_counts[placed[2].shape] == 1:
-                    found[placed[2].name] = by_shape[placed[2].shape]
-        named |= {placed[2].name: found.get(placed[2].name) for placed in of_target}
-        used = {placed[2].name for placed in found.values()}
-        dropped |= {placed[2].name for placed in of_golden if placed[2].name not in used}
+                if target_counts[placed.value.shape] == golden_counts[placed.value.shape] == 1:
+                    found[placed.name] = by_shape[placed.value.shape]
+        named |= {placed.name: found.get(placed.name) for placed in of_target}
+        used = {placed.name for placed in found.values()}
+        dropped |= {placed.name for placed in of_golden if placed.name not in used}
     return named, frozenset(dropped)
 
 

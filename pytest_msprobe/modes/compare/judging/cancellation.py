@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from msprobe_hooks.dump.names import is_backward_api, is_parameters_grad, split_called
 from msprobe_hooks.dump.values import Value, read_values
-from pytest_msprobe.modes.compare.judging.rules import float_dtype
+from pytest_msprobe.modes.compare.measure.float_dtypes import float_dtype
 
 if TYPE_CHECKING:
     from msprobe_hooks.dump.reader import Dump
@@ -52,7 +52,7 @@ def _arriving(dump: Dump, record: str) -> list[Value]:
         record = f"{called}.backward.{rest.rpartition('.')[2]}"
         if record not in dump.records:
             return []
-    return [value for group, _, value in read_values(dump, record) if group == "input" and value.is_tensor]
+    return [x.value for x in read_values(dump, record) if x.group == "input" and x.value.is_tensor]
 
 
 def _cancels(gradient: Value | None, arriving: Iterable[Value]) -> bool:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Protocol
 
 from msgspec.structs import replace
 
 from msprobe_hooks.dump.tensor_files.dtypes import plain_dtype
+from pytest_msprobe.modes.compare.measure.float_dtypes import FLOAT_DTYPES, coarser, finer, float_dtype
 from pytest_msprobe.modes.compare.rows import SCALED_ERROR, STATISTICS, DataMode, Outcome, Row
 
 if TYPE_CHECKING:
@@ -27,29 +28,20 @@ class RowRule(Protocol):
         """Return the rows with outcome and messages. ``api`` is the last word of the API's name (``conv2d``)."""
 
 
-# From coarse to fine.
-_PRECISION = ("float8", "bfloat16", "float16", "float32", "float64")
-_REAL = {"complex32": "float16", "complex64": "float32", "complex128": "float64", "float": "float32", "half": "float16"}
 _SEVERITY: dict[Outcome, int] = {"skip": 0, "pass": 1, "warn": 2, "fail": 3}
-
-
-def float_dtype(dtype: str) -> str | None:
-    """Return the floating-point dtype by its plain name (that of the parts of a complex one), None for others."""
-    name = plain_dtype(dtype)
-    name = _REAL.get(name, name)
-    if name.startswith("float8"):
-        return "float8"
-    return name if name in _PRECISION else None
-
-
-def coarser(a: str, b: str) -> str:
-    """Return the one of two floating-point dtypes, by their plain names, that has fewer significant bits."""
-    return min(a, b, key=_PRECISION.index)
 
 
 def worse(a: Outcome, b: Outcome) -> Outcome:
     """Return the more severe of two outcomes."""
     return a if _SEVERITY[a] >= _SEVERITY[b] else b
+
+
+def outcome_of(rows: Iterable[Row]) -> Outcome:
+    """Return the worst outcome of the rows, skip where none was measured."""
+    outcome: Outcome = "skip"
+    for row in rows:
+        outcome = worse(outcome, row.outcome)
+    return outcome
 
 
 def _with(row: Row, outcome: Outcome, message: str) -> Row:
@@ -61,7 +53,7 @@ class Scaled:
 
     def __init__(self, table: Mapping[str, Any]) -> None:
         self._limits = {name: (float(warn), float(fail)) for name, (warn, fail) in table["limits"].items()}
-        missing = set(_PRECISION) - set(self._limits)
+        missing = set(FLOAT_DTYPES) - set(self._limits)
         if missing:
             raise ValueError(f"no limits for {', '.join(sorted(missing))}")
         self.scaled_limits = {dtype: fail for dtype, (_, fail) in self._limits.items()}
@@ -90,9 +82,9 @@ class Scaled:
         if error > fail:
             return _with(row, "fail", f"{_difference(row, error)}; {fail:.3g} is allowed")
         # Computed in a coarser dtype, a value may be right for it and still be where two runs part.
-        finer = self._limits[max(target_precision, golden_precision, key=_PRECISION.index)][0]
-        if error > min(warn, finer):
-            return _with(row, "warn", f"{_difference(row, error)}; {min(warn, finer):.3g} is usual")
+        usual = min(warn, self._limits[finer(target_precision, golden_precision)][0])
+        if error > usual:
+            return _with(row, "warn", f"{_difference(row, error)}; {usual:.3g} is usual")
         return row
 
 

@@ -1,10 +1,14 @@
-"""Data mapping files: which golden value a value of the target is compared with."""
+"""Data mapping files, and which golden value they name for a value of the target."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from msprobe_hooks.dump.schema import record_path
+from msprobe_hooks.dump.values import PlacedValue, read_values
+from msprobe_hooks.errors import RecordError
 from pytest_msprobe.errors import OptionError
 from pytest_msprobe.modes.compare.yaml_with_lines import read_document
 
@@ -48,3 +52,47 @@ def require_known(path: Path, mapping: Mapping[str, str], targets: list[Dump], g
             raise OptionError(
                 f"{path}: no record of the {side} has the value {unknown[0]!r}{more}; correct or delete it"
             )
+
+
+class MappedValues:
+    """What a data mapping says of the values of two runs."""
+
+    def __init__(self, mapping: Mapping[str, str], target: Dump, golden: Dump) -> None:
+        self._golden = golden
+        #: The golden record of each record of the target that the mapping names.
+        self.records: dict[str, str] = {}
+        self._values: defaultdict[str, dict[str, str]] = defaultdict(dict)
+        for name, other in mapping.items():
+            record, partner = record_of(name, target), record_of(other, golden)
+            if record:
+                self._values[record][name] = other
+                if partner:
+                    self.records.setdefault(record, partner)
+
+    def __contains__(self, record: str) -> bool:
+        """Whether the mapping says something of values of a record of the target."""
+        return record in self._values
+
+    def of_record(
+        self, record: str, target: Sequence[PlacedValue], golden: Sequence[PlacedValue]
+    ) -> tuple[dict[str, PlacedValue | None], frozenset[str]]:
+        """Return the golden value of each value of a record that the mapping names, and golden values it leaves out.
+
+        ``target`` and ``golden`` are the values of the record and of its partner. A value without twin has None; the
+        golden value in the same place then has none either, if no other has it. Raises RecordError where a named value
+        is not there.
+        """
+        found: dict[str, PlacedValue | None] = {}
+        own = {placed.name: placed.key for placed in target}
+        values: dict[str, dict[str, PlacedValue]] = {}
+        for name, twin in self._values.get(record, {}).items():
+            home = record_of(twin, self._golden) or ""
+            if home and home not in values:
+                values[home] = {placed.name: placed for placed in read_values(self._golden, home)}
+            found[name] = values[home].get(twin) if home else None
+            if name not in own or (home and found[name] is None):
+                wrong, where = (name, record) if name not in own else (twin, home)
+                raise RecordError(record_path(where), f"has no value {wrong}; correct its line in the data mapping")
+        used = {placed.name for placed in found.values() if placed is not None}
+        places = {own[name] for name, placed in found.items() if placed is None}
+        return found, frozenset(x.name for x in golden if x.key in places and x.name not in used)

@@ -34,24 +34,7 @@ if TYPE_CHECKING:
     from msprobe_hooks.dump.reader import Dump
 
 
-def substituted_calls(
-    target: Sequence[str], golden: Sequence[str], partners: Mapping[str, str]
-) -> Iterator[tuple[str, str]]:
-    """Yield a call of each run where neither has a partner and both neighbours of one are those of the other.
-
-    ``target`` and ``golden`` are calls in their order; ``partners`` gives the golden one of each of the target's.
-    """
-    place_of = {name: place for place, name in enumerate(golden)}
-    taken = {*partners.values()}
-    for i, name in enumerate(target):
-        if name in partners or i == 0:
-            continue
-        before = place_of.get(partners.get(target[i - 1], ""))
-        if before is None or before + 1 >= len(golden) or golden[before + 1] in taken:
-            continue
-        following = [partners.get(one) for one in target[i + 1 : i + 2]]
-        if following == [*golden[before + 2 : before + 3]]:
-            yield name, golden[before + 1]
+_GOLDEN_MARK = "[golden]"
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +45,11 @@ class Match:
     golden: str | None
     partner: Partner = ""
 
+    @property
+    def item_name(self) -> str:
+        """The name of the call's test item; a call of the golden run alone is marked."""
+        return self.target if self.target is not None else f"{self.golden}{_GOLDEN_MARK}"
+
 
 @dataclass(frozen=True)
 class Matching:
@@ -69,6 +57,16 @@ class Matching:
 
     matches: Sequence[Match]
     renamed: dict[str, str] = field(default_factory=dict)
+
+    @cached_property
+    def orders(self) -> dict[str, int]:
+        """The place in execution order by the name of the test item."""
+        return {match.item_name: order for order, match in enumerate(self.matches)}
+
+    @cached_property
+    def unmatched(self) -> int:
+        """How many calls of either run have no partner."""
+        return sum(match.target is None or match.golden is None for match in self.matches)
 
 
 @dataclass(frozen=True, slots=True)
@@ -314,6 +312,26 @@ class _Matcher:
             if other is not None:
                 matches += [Match(None, unmatched) for unmatched in after[other]]
         return matches
+
+
+def substituted_calls(
+    target: Sequence[str], golden: Sequence[str], partners: Mapping[str, str]
+) -> Iterator[tuple[str, str]]:
+    """Yield a call of each run where neither has a partner and both neighbours of one are those of the other.
+
+    ``target`` and ``golden`` are calls in their order; ``partners`` gives the golden one of each of the target's.
+    """
+    place_of = {name: place for place, name in enumerate(golden)}
+    taken = {*partners.values()}
+    for i, name in enumerate(target):
+        if name in partners or i == 0:
+            continue
+        before = place_of.get(partners.get(target[i - 1], ""))
+        if before is None or before + 1 >= len(golden) or golden[before + 1] in taken:
+            continue
+        following = [partners.get(one) for one in target[i + 1 : i + 2]]
+        if following == [*golden[before + 2 : before + 3]]:
+            yield name, golden[before + 1]
 
 
 @cache

@@ -1,6 +1,6 @@
 """Sums, counts and maxima over two blocks of numbers, part by part: numpy alone, so that arrays need no torch.
 
-Sums are those of float64; greatest errors and counts are `part`'s.
+Sums are those of float64; greatest errors and counts are `chunk`'s.
 """
 
 from __future__ import annotations
@@ -26,6 +26,15 @@ if TYPE_CHECKING:
 
 # OpenBLAS, numpy's BLAS, computes inner products of more than 10 000 elements on several threads.
 _PIECE = 8192
+
+
+LENGTH = 131072
+
+EXACT_INTEGERS = 2**52
+
+_LIMITS = (0.001, 0.005)
+# The squares of such magnitudes stay within float64, which ends at 1e-308 and 1e308.
+_SQUARED_SAFELY = (1e-150, 1e150)
 
 
 class Products:
@@ -79,15 +88,8 @@ class Products:
         self._sums.append(sums.reshape(3, -1))
 
 
-LENGTH = 131072
 """Elements in a part: 512 KiB as float32. Of shorter ones the calls take as long as what they compute."""
-
-EXACT_INTEGERS = 2**52
 """Up to which magnitude float64 holds integers and the differences of two."""
-
-_LIMITS = (0.001, 0.005)
-# The squares of such magnitudes stay within float64, which ends at 1e-308 and 1e308.
-_SQUARED_SAFELY = (1e-150, 1e150)
 
 
 @dataclass(frozen=True, slots=True)

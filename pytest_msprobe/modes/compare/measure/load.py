@@ -1,4 +1,4 @@
-"""The recorded tensors of a row, read and measured one pair at a time."""
+"""The recorded tensors of a row, read and measured one pair at a time, those of sparse layouts by what they store."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from pytest_msprobe.graphs.page.payload import Drawing, Mark, Run, read_run
 from pytest_msprobe.modes.compare.rows import ComparedCall
 
 if TYPE_CHECKING:
-    from pytest_msprobe.modes.compare.dump_pair import Pair
+    from pytest_msprobe.modes.compare.dump_pair import DumpPair
 
 
 class PairGraph:
@@ -41,12 +41,12 @@ class PairGraph:
         return Drawing(place, self._target, self._marks, self._golden, self._golden_marks, partners, links=self._links)
 
 
-def read_graphs(pairs: Sequence[Pair], *, are_required: bool = False) -> list[PairGraph]:
+def read_graphs(pairs: Sequence[DumpPair], *, are_required: bool = False) -> list[PairGraph]:
     """Return the graphs of those pairs whose dumps say in which modules calls were made.
 
     Raises DumpError where one does not and the graphs are required.
     """
-    found: list[tuple[Pair, Run, Run]] = []
+    found: list[tuple[DumpPair, Run, Run]] = []
     for pair in pairs:
         try:
             found.append((pair, read_run(pair.target), read_run(pair.golden)))

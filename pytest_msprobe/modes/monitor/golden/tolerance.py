@@ -1,4 +1,4 @@
-"""How far apart the statistics of two honest runs may be at a step.
+"""How far apart the statistics of two correct runs may be at a step, by the dtype that they were computed in.
 
 The constants are derived in docs/monitor.md, "Two runs".
 """

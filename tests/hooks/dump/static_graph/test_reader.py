@@ -64,9 +64,9 @@ def test_an_op_that_runs_again_has_the_next_number(run: GraphFolder) -> None:
     dump = opened(run.folder)
     assert list(dump.records) == [f"Kernel.Default_while_Mul-op0.{number}.forward" for number in range(3)]
     for number, power in enumerate((2, 4, 8)):
-        (_, place, value), *_ = read_values(dump, f"Kernel.Default_while_Mul-op0.{number}.forward")
-        assert place == "input.0"
-        assert np.load(dump.tensor_folder / str(value.data_name))[0, 0] == power
+        first, *_ = read_values(dump, f"Kernel.Default_while_Mul-op0.{number}.forward")
+        assert first.place == "input.0"
+        assert np.load(dump.tensor_folder / str(first.value.data_name))[0, 0] == power
 
 
 def test_iterations_are_steps_and_their_folders_tell_the_rank(run: GraphFolder) -> None:
@@ -136,8 +136,9 @@ def test_statistics_are_read_from_their_table(run: GraphFolder) -> None:
     table.write_text("\n".join([TITLES, row.format("input", "3.5"), row.format("output", "null")]) + "\n")
     dump = opened(run.folder)
     assert (dump.task, dump.has_statistics) == ("statistics", True)
-    (_, place, value), (_, _, result) = read_values(dump, "Kernel.Default_net-Net_Add-op0.0.forward")
-    assert (place, value.dtype, value.shape) == ("input.0", "float32", (2, 3))
+    given, made = read_values(dump, "Kernel.Default_net-Net_Add-op0.0.forward")
+    value, result = given.value, made.value
+    assert (given.place, value.dtype, value.shape) == ("input.0", "float32", (2, 3))
     assert value.statistics is not None
     assert value.statistics[:2] == (3.5, float("-inf"))
     assert np.isnan(value.statistics[2] or 0)

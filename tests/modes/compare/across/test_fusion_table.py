@@ -13,7 +13,7 @@ from pytest_msprobe.modes.compare.across.api_mapping import ApiMapping, ApiPair
 from pytest_msprobe.modes.compare.across.fusion_table import compositions
 from pytest_msprobe.modes.compare.across.options import AcrossOptions
 from pytest_msprobe.modes.compare.across.translation import Mappings, composed_runs, translation
-from pytest_msprobe.modes.compare.dump_pair import Pair
+from pytest_msprobe.modes.compare.dump_pair import DumpPair
 from pytest_msprobe.modes.compare.judging.policy import load_policy
 from tests.support.dumps import Json, forward, tensor_around, value, write_dump
 
@@ -65,13 +65,13 @@ def dumps(tmp_path: Path, ours: Json, theirs: Json, **parents: Any) -> tuple[Dum
     return read_dump(target), read_dump(write_dump(tmp_path / "golden", theirs, framework="pytorch"))
 
 
-def pair_of(target: Dump, golden: Dump) -> Pair:
+def pair_of(target: Dump, golden: Dump) -> DumpPair:
     one, other, names = composed_runs(target, golden, Mappings())
     meeting = translation(one, other, Mappings(), AcrossOptions(), names)
-    return Pair(0, one, other, policy=load_policy("default"), translation=meeting)
+    return DumpPair(0, one, other, policy=load_policy("default"), translation=meeting)
 
 
-def outcomes(pair: Pair) -> dict[str, str]:
+def outcomes(pair: DumpPair) -> dict[str, str]:
     return {name: pair.compare(name).outcome for name in pair.orders}
 
 
@@ -89,9 +89,9 @@ def test_the_values_of_one_call_are_those_that_go_in_and_come_out(tmp_path: Path
     composed, _, _ = composed_runs(target, golden, Mappings())
     assert list(composed.records) == [MATMUL, MATMUL.replace("for", "back")]
     found = {
-        place: (value.shape, value.statistics and value.statistics[0])
+        placed.place: (placed.value.shape, placed.value.statistics and placed.value.statistics[0])
         for record in composed.records
-        for _, place, value in read_values(composed, record)
+        for placed in read_values(composed, record)
         if record == MATMUL
     }
     assert found == {

@@ -10,7 +10,7 @@ import pytest
 from msprobe_hooks.dump.reader import Dump, read_dump
 from pytest_msprobe.modes.compare.across.options import AcrossOptions
 from pytest_msprobe.modes.compare.across.translation import Mappings, composed_runs, translation
-from pytest_msprobe.modes.compare.dump_pair import Pair
+from pytest_msprobe.modes.compare.dump_pair import DumpPair
 from pytest_msprobe.modes.compare.judging.policy import load_policy
 from tests.support.dumps import Json, forward, tensor_around, value, write_dump
 
@@ -74,10 +74,10 @@ def runs(tmp_path: Path, ours: Json, theirs: Json, **parents: Any) -> tuple[Dump
     return read_dump(target), read_dump(write_dump(tmp_path / "golden", theirs, framework="pytorch"))
 
 
-def pair_of(target: Dump, golden: Dump) -> Pair:
+def pair_of(target: Dump, golden: Dump) -> DumpPair:
     one, other, names = composed_runs(target, golden, Mappings())
     meeting = translation(one, other, Mappings(), AcrossOptions(), names)
-    return Pair(0, one, other, policy=load_policy("default"), translation=meeting)
+    return DumpPair(0, one, other, policy=load_policy("default"), translation=meeting)
 
 
 @pytest.mark.parametrize("batch_first", [True, False])

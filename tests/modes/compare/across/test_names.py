@@ -9,7 +9,7 @@ import pytest
 from msprobe_hooks.dump.reader import read_dump
 from pytest_msprobe.modes.compare.across.options import AcrossOptions
 from pytest_msprobe.modes.compare.across.translation import read_mappings, translation
-from pytest_msprobe.modes.compare.dump_pair import Pair
+from pytest_msprobe.modes.compare.dump_pair import DumpPair
 from pytest_msprobe.modes.compare.judging.policy import load_policy
 from tests.support.across_frameworks import call, pair_of, partners, tensor, torch_tensor, write
 
@@ -70,7 +70,7 @@ def test_a_method_finds_the_function_of_its_name_in_the_same_module(tmp_path: Pa
     write(tmp_path / "target", "mindspore", module, {"Mint.reshape.0.forward": "Cell.a.Block.forward.0"})
     write(tmp_path / "golden", "pytorch", other, {"Tensor.reshape.0.forward": "Module.a.Block.forward.0"})
     target, golden = (read_dump(tmp_path / side / "dump.json") for side in ("target", "golden"))
-    pair = Pair(
+    pair = DumpPair(
         0,
         target,
         golden,

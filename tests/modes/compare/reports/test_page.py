@@ -25,24 +25,31 @@ def browser() -> Iterator[Any]:
 def call(place: int, outcome: Any = "pass", record: str | None = None, **fields: Any) -> ComparedCall:
     name = record or f"Functional.linear.{place}.forward"
     error = fields.pop("error", 1e-8)
-    fields = {"cause": "", "module": f"Module.model.layers.{place % 3}.mlp.Linear.forward.0", "reason": ""} | fields
+    fields = {"pair": 0, "module": f"Module.model.layers.{place % 3}.mlp.Linear.forward.0"} | fields
 
     def row(group: Any, outcome: Any) -> Row:
         value = Value(f"{name}.{group}.0", "torch.Tensor", "torch.float32", (2, 3), False, (1.0, -1.0, 0.5, 2.0))
         counts = (4, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 0)
         metrics = {"scaled_error": error, "cosine_sim": 0.5}
-        return Row(group, f"{group}.0", value, value, outcome, metrics, histogram=counts)
+        return Row(
+            group=group,
+            place=f"{group}.0",
+            target=value,
+            golden=value,
+            outcome=outcome,
+            metrics=metrics,
+            histogram=counts,
+        )
 
     rows = (row("input", "pass"), row("output", outcome))
     return ComparedCall(
-        name,
-        fields.pop("pair", 0),
-        place,
-        "tensor",
-        name,
-        name,
-        "name",
-        outcome,
+        record=name,
+        order=place,
+        mode="tensor",
+        target=name,
+        golden=name,
+        partner="name",
+        outcome=outcome,
         stack=("File a.py",),
         rows=rows,
         **fields,

@@ -52,13 +52,15 @@ def value(name: str = "Torch.mul.0.forward.output.0", dtype: str = "torch.float3
 
 def row(outcome: Any = "pass", group: Any = "output", **fields: Any) -> Row:
     fields = {"target": value(), "golden": value(), "metrics": {}} | fields
-    return Row(group, f"{group}.0", fields.pop("target"), fields.pop("golden"), outcome, **fields)
+    return Row(group=group, place=f"{group}.0", outcome=outcome, **fields)
 
 
 def call(*rows: Row, mode: DataMode = "statistics", **fields: Any) -> ComparedCall:
-    fields = {"outcome": "pass", "cause": "", "reason": "", "module": "", "stack": ()} | fields
+    fields = {"outcome": "pass"} | fields
     name = "Torch.mul.0.forward"
-    return ComparedCall(name, 0, 0, mode, name, name, "name", rows=rows, **fields)
+    return ComparedCall(
+        record=name, pair=0, order=0, mode=mode, target=name, golden=name, partner="name", rows=rows, **fields
+    )
 
 
 def shown(one: ComparedCall, policy: str = "default", with_stack: bool = False) -> list[dict[str, Any]]:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from msprobe_hooks.dump.reader import read_dump
-from pytest_msprobe.modes.compare.dump_pair import Pair
+from pytest_msprobe.modes.compare.dump_pair import DumpPair
 from pytest_msprobe.modes.compare.judging.policy import load_policy
 from tests.support.dumps import Json, tensor_around, write_dump
 
@@ -26,12 +26,12 @@ def records(*gradients: Json | None, by_msprobe: bool = False, name: str = NAME)
     }
 
 
-def pair_of(tmp_path: Path, ours: Json, theirs: Json) -> Pair:
+def pair_of(tmp_path: Path, ours: Json, theirs: Json) -> DumpPair:
     target, golden = (
         read_dump(write_dump(tmp_path / side, content, framework="mindspore"))
         for side, content in (("target", ours), ("golden", theirs))
     )
-    return Pair(0, target, golden, policy=load_policy("default"))
+    return DumpPair(0, target, golden, policy=load_policy("default"))
 
 
 def test_gradients_of_a_primitive_are_those_of_the_inputs_from_the_last_on(tmp_path: Path) -> None:

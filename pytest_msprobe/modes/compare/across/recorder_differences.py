@@ -35,14 +35,14 @@ def paired_gradients(
     record: str, target: list[PlacedValue], golden: list[PlacedValue]
 ) -> tuple[dict[str, PlacedValue | None], frozenset[str]]:
     """Return the golden gradient of each gradient of a backward call, and golden ones that only one recorder has."""
-    ours, theirs = ([placed for placed in side if placed[0] == "output"] for side in (target, golden))
+    ours, theirs = ([placed for placed in side if placed.group == "output"] for side in (target, golden))
     if len(ours) != len(theirs):
         return {}, frozenset()
     if record.startswith("Primitive."):
         theirs = theirs[::-1]
     pairs = [*zip(ours, theirs, strict=True)]
-    named = {one[2].name: other if one[2].is_tensor == other[2].is_tensor else None for one, other in pairs}
-    return named, frozenset(other[2].name for one, other in pairs if named[one[2].name] is None)
+    named = {one.name: other if one.value.is_tensor == other.value.is_tensor else None for one, other in pairs}
+    return named, frozenset(other.name for one, other in pairs if named[one.name] is None)
 
 
 def with_rounded_integers(row: Row) -> Row:

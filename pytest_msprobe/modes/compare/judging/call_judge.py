@@ -1,0 +1,82 @@
+"""One matched call judged: its values paired, measured, and held against a policy."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
+
+from msprobe_hooks.dump.names import is_forward, split_called
+from pytest_msprobe.modes.compare.across.recorder_differences import with_rounded_integers
+from pytest_msprobe.modes.compare.across.value_pairing import (
+    across_frameworks,
+    at_precision,
+    coarsest_so_far,
+    drop_unrecorded,
+    without_sums,
+)
+from pytest_msprobe.modes.compare.judging.cancellation import drop_cancelled_gradients
+from pytest_msprobe.modes.compare.judging.rules import outcome_of
+from pytest_msprobe.modes.compare.measure.call_values import compare_values
+from pytest_msprobe.modes.compare.rows import DataMode, Row
+
+if TYPE_CHECKING:
+    from msprobe_hooks.dump.reader import Dump
+    from pytest_msprobe.modes.compare.across.translation import Translation
+    from pytest_msprobe.modes.compare.across.value_partners import ValuePartners
+    from pytest_msprobe.modes.compare.judging.policy import ComparePolicy
+
+
+class CallJudge:
+    """Judges matched calls of two dumps by a policy."""
+
+    def __init__(
+        self, target: Dump, golden: Dump, *, policy: ComparePolicy, translation: Translation, partners: ValuePartners
+    ) -> None:
+        self._target, self._golden = target, golden
+        self._policy = policy
+        self._translation = translation
+        self._partners = partners
+
+    def judge(self, target: str, golden: str, mode: DataMode) -> list[Row]:
+        """Return the judged rows of two records. Raises RecordError where one is malformed."""
+        rows = self._judge(target, golden, mode)
+        return (
+            rows
+            if is_forward(target)
+            else drop_cancelled_gradients(rows, (self._target, target), (self._golden, golden))
+        )
+
+    def _judge(self, target: str, golden: str, mode: DataMode) -> list[Row]:
+        named, dropped = self._partners.of_call(target, golden)
+        rows = compare_values(self._target, target, self._golden, golden, mode, named, dropped)
+        api = split_called(target)[0].rpartition(".")[2]
+        if not self._translation.across:
+            if self._partners.use_different_recorders:
+                rows = [with_rounded_integers(row) for row in rows]
+            return self._by_policy(api, mode, rows)
+        shared = [across_frameworks(row, is_forward=is_forward(target)) for row in rows]
+        if self._translation.of_graph:
+            shared = [drop_unrecorded(row) for row in shared]
+        judged = self._by_policy(api, mode, shared)
+        if outcome_of(judged) in ("warn", "fail"):
+            coarsest = [so_far[record] for so_far, record in zip(self._precisions, (target, golden), strict=True)]
+            judged = self._by_policy(api, mode, [at_precision(row, *coarsest) for row in shared])
+        judged = without_sums(judged, target)
+        return [
+            replace(row, target=recorded.target, golden=recorded.golden)
+            for row, recorded in zip(judged, rows, strict=True)
+        ]
+
+    @cached_property
+    def _precisions(self) -> tuple[dict[str, str], dict[str, str]]:
+        return coarsest_so_far(self._target), coarsest_so_far(self._golden)
+
+    def _by_policy(self, api: str, mode: DataMode, rows: list[Row]) -> list[Row]:
+        counted = [row for row in rows if row.unmeasured != "left out"]
+        judged = self._policy.rule.judge(api, mode, counted)
+        if len(counted) == len(rows):
+            return judged
+        following = iter(judged)
+        return [row if row.unmeasured == "left out" else next(following) for row in rows]

@@ -1,0 +1,108 @@
+"""Where a difference begins: the first call that differs, and whether a wrong call made its error or was given it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING
+
+from msprobe_hooks.dump.call_context import modules_around
+from msprobe_hooks.dump.names import is_forward
+from msprobe_hooks.dump.paths.static_graph import KERNEL_LEVEL
+from msprobe_hooks.errors import DumpError
+from pytest_msprobe.modes.compare.judging.rules import outcome_of
+from pytest_msprobe.modes.compare.rows import SCALED_ERROR, Cause, ComparedCall, DataMode, Row
+
+if TYPE_CHECKING:
+    from pytest_msprobe.modes.compare.matching.matching import Match, Matching
+
+    Judge = Callable[[str, str, DataMode], list[Row]]
+    IsEqual = Callable[[Match], bool]
+
+
+class Culprits:
+    """Finds the first call of a direction that differs, and from it the cause of each wrong call.
+
+    ``mode`` is what the calls are compared by, ``search_mode`` what the first one is searched by: statistics where the
+    dumps hold them, so that no tensor is read. ``judge`` gives the rows of two records, ``is_equal`` says whether a
+    match needs no judging, ``module_of`` gives the module in which a call of the target was made. ``level`` is that of
+    the dumps.
+    """
+
+    def __init__(
+        self,
+        matching: Matching,
+        *,
+        mode: DataMode,
+        search_mode: DataMode,
+        level: str,
+        inherited: float,
+        judge: Judge,
+        is_equal: IsEqual,
+        module_of: Callable[[str], str],
+    ) -> None:
+        self._matches = matching.matches
+        self._searches_results = mode == search_mode
+        self._search_mode = search_mode
+        self._level = level
+        self._inherited = inherited
+        self._judge = judge
+        self._is_equal = is_equal
+        self._module_of = module_of
+        self._first: dict[bool | None, int | None] = {}
+        # The places of calls that were compared by their own mode and do not differ.
+        self._agreeing: set[int] = set()
+
+    def note_agreement(self, order: int) -> None:
+        """Remember that the call in a place was compared and does not differ."""
+        self._agreeing.add(order)
+
+    def cause(self, call: ComparedCall) -> Cause:
+        """Return what the error of a wrong call comes from."""
+        # Kernels of a graph follow each other whatever their direction.
+        first = self.first(None if self._level == KERNEL_LEVEL else is_forward(call.record))
+        if first is not None and call.order <= first:
+            return "culprit"
+        if first is not None and call.record in modules_around(self._matches[first].target or "", self._module_of):
+            return "inherited"
+        return _cause_of(call.rows, self._inherited)
+
+    def first(self, forward: bool | None) -> int | None:
+        """Return the place of the first call of a direction (None: of any) that differs, None where none does."""
+        if forward not in self._first:
+            self._first[forward] = next(self._differing(forward), None)
+        return self._first[forward]
+
+    def _differing(self, forward: bool | None) -> Iterator[int]:
+        for order, match in enumerate(self._matches):
+            target, golden = match.target, match.golden
+            if target is None or golden is None or forward not in (None, is_forward(target)):
+                continue
+            if self._searches_results and order in self._agreeing:
+                continue
+            try:
+                if not self._is_equal(match) and outcome_of(self._judge(target, golden, self._search_mode)) in (
+                    "warn",
+                    "fail",
+                ):
+                    yield order
+            except DumpError:
+                continue
+
+
+def _cause_of(rows: Iterable[Row], inherited: float) -> Cause:
+    """Return whether a wrong call's outputs are worse than what its inputs explain."""
+    given = made = 0.0
+    for row in rows:
+        if row.group == "saved":
+            # Nothing recorded tells what went into it.
+            return "culprit"
+        if row.group == "parameters_grad":
+            # What went into these sums is in no record of its own.
+            return "inherited"
+        error = row.metrics.get(SCALED_ERROR, math.inf if row.outcome == "fail" else 0.0)
+        if row.group == "output":
+            made = max(made, error)
+        else:
+            given = max(given, error)
+    return "culprit" if made > given * inherited else "inherited"
