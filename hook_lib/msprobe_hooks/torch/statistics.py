@@ -64,7 +64,11 @@ _SIGNED = frozenset({torch.int8, torch.int16, torch.int32, torch.int64, torch.ui
 # Above this many elements, on a device or in whatever order on a CPU, two passes are faster than the one of aminmax.
 _AMINMAX_LIMIT = 1 << 14
 
+# Integers that are raised to float64 at once: 32 MiB. Measured on 2 cores with 16 M integers: parts of 2**20 take 1.6
+# times as long, all at once more than twice.
 _PART = 1 << 22
+# 512 KiB of float64. Measured on 2 cores with 16 M elements: buffers of 2**14 and 2**18 take half as long again, of
+# 2**22 three to five times as long.
 _WIDE = 1 << 16
 
 _STRIDED = torch.strided
