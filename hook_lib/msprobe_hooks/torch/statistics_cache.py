@@ -1,4 +1,4 @@
-"""What was measured of tensors, remembered while they do not change."""
+"""What was measured of tensors, remembered while they do not change, which their version counters say."""
 
 from __future__ import annotations
 
