@@ -1,4 +1,4 @@
-"""The recorder of task ``overflow_check``, whatever the framework: calls are looked at, few are written, all counted."""
+"""The recorder of task ``overflow_check``, whatever the framework: calls are looked at, few written, all counted."""
 
 from __future__ import annotations
 
