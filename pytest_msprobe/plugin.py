@@ -37,6 +37,7 @@ from pytest_msprobe.run import (
     report_serialization,
     reporting,
     sharding,
+    shared_options,
     test_checks,
     xdist_hooks,
 )
@@ -55,6 +56,7 @@ def pytest_addoption(parser: pytest.Parser, pluginmanager: pytest.PytestPluginMa
     """Add our option group and ini settings, and with each mode its own."""
     group = parser.getgroup("msprobe", "precision checks of recorded API calls (msprobe)")
     register_modes(pluginmanager, group)
+    shared_options.add_options(group)
     options.add_options(group, parser)
     hosts.add_options(group)
     containment.add_options(group)

@@ -30,6 +30,7 @@ class DtypesMode:
     name = "dtypes"
     flag = "--dtypes-of"
     flag_help = "dump whose dtypes to look at"
+    shared_options = ()  # such as ("--msprobe-html",), where the mode writes a page
 
     def add_options(self, group):
         group.addoption("--forbid-dtype", action="append", default=[], metavar="DTYPE", help="dtype that fails")

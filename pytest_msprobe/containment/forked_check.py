@@ -31,6 +31,7 @@ from pytest_msprobe.results.result import Start, failed_without_result
 if TYPE_CHECKING:
     from pytest_msprobe.containment.process_state import ProcessState
 
+# A choice: from the end of its socket to its status a child takes milliseconds, on a loaded machine more.
 _DYING_SECONDS = 2.0
 
 

@@ -16,6 +16,7 @@ from pytest_msprobe.containment.deadline import EndTime
 from pytest_msprobe.containment.exit_cause import KILLED_FROM_OUTSIDE
 from pytest_msprobe.containment.process import fork, kill_group, lead_session, wait_for
 
+# A choice: an item that is late is ended half a second later at most, for four wake-ups a second.
 _LOOK_SECONDS = 0.25
 
 

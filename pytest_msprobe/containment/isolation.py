@@ -29,6 +29,7 @@ from pytest_msprobe.errors import DeviceError
 from pytest_msprobe.results.outcomes import Breakdown
 from pytest_msprobe.results.result import DirectionResult, Start, failed_without_result, from_plain
 
+# A choice: what a child that hangs in a driver may take to be killed; then the run goes on without it.
 _ENDING_SECONDS = 5.0
 
 # With a limit for items a device may take so long to start: a driver that hangs after one of them would hold the run.

@@ -24,6 +24,7 @@ from pytest_msprobe.errors import WorkerError
 from pytest_msprobe.reports.report_payload import results_in
 from pytest_msprobe.results.outcomes import Breakdown
 
+# A choice: from the end of its channel to its status a worker takes milliseconds, on a loaded machine more.
 _DYING_SECONDS = 2.0
 
 # As many as xdist allows in all, for each worker.

@@ -19,6 +19,7 @@ import msgspec
 from msprobe_hooks.json_decoding import decode_json
 from pytest_msprobe.doctor.facts import Fact
 
+# A choice: importing torch and starting a card may take a minute or more.
 _SECONDS = 180
 _MOST_CARDS = 16
 # The package of a probe and the files of its cards. Any torch has the module for CUDA.

@@ -15,6 +15,7 @@ from pathlib import Path
 from pytest_msprobe.errors import FreshRunError
 from pytest_msprobe.generate.outcome_plugin import FILE_VARIABLE, STARTED, Outcome, read_outcomes
 
+# A choice: importing torch from a slow network disk may take minutes.
 _STARTUP_SECONDS = 300.0
 
 # Passed, failed, nothing left to run.

@@ -51,6 +51,7 @@ import pathlib
 path = pathlib.Path(channel.receive())
 channel.send(path.read_text(errors="replace") if path.exists() else "")
 """
+# A choice: a few lines of text over ssh; a host that does not answer by then is gone.
 _READ_SECONDS = 30
 
 

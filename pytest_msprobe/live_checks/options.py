@@ -17,6 +17,7 @@ from msprobe_hooks.recording.validators import one_of
 from pytest_msprobe.engine.framework_names import missing_piece
 from pytest_msprobe.storage.limits import DEFAULT_LIMITS, SaveOptions, parse_limits
 
+# A choice: calls that are alike mostly fail alike; more of them cost more of the training's time.
 _PER_API: Final = 3
 
 Level = Literal["L1", "aten"]

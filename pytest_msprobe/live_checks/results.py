@@ -67,7 +67,7 @@ class Findings:
             self._untold.append((result, stack))
         self.counts[result.outcome] += 1
         if result.verdict.outcome == "skip":
-            self.skips[result.verdict.reason if result.skip is None else result.skip.value] += 1
+            self.skips[result.verdict.reason if result.skip is None else str(result.skip)] += 1
         if self._journal is not None:
             self._write(result, replay)
 

@@ -162,7 +162,7 @@ def _shortened(text: str, rerun: str) -> str:
 
 
 def _skips(finished: Sequence[_Finished]) -> str:
-    reasons = Counter(each.entry.result.skip.value for each in finished if each.entry.result.skip)
+    reasons = Counter(each.entry.result.skip for each in finished if each.entry.result.skip)
     rows = [[_name(reason), str(count)] for reason, count in reasons.most_common()]
     return f"### Skipped\n\n{_table(['reason', 'records'], rows)}" if rows else ""
 

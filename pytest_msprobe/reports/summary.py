@@ -15,7 +15,6 @@ from pytest_msprobe.reports.properties import card_told
 from pytest_msprobe.reports.text import one_line
 from pytest_msprobe.results.outcomes import UNFINISHED
 from pytest_msprobe.results.result import Start
-from pytest_msprobe.results.skip_reasons import SkipReason
 
 _WORST_SHOWN = 5
 
@@ -101,7 +100,7 @@ class Summary:
         if breakdown in UNFINISHED:
             self._breakdowns[breakdown] += 1
         if plain["skip"] is not None:
-            self._skips[SkipReason(plain["skip"]).value] += 1
+            self._skips[plain["skip"]] += 1
         elif verdict["margin"] > 0 and self._lists_worst:
             entry = (verdict["margin"], plain["record"], name, card, breakdown or verdict["standard"])
             (heapq.heappushpop if len(self._worst) >= _WORST_SHOWN else heapq.heappush)(self._worst, entry)

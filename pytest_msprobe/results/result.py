@@ -60,7 +60,7 @@ class DirectionResult:
     record: str
     verdict: Verdict
     outputs: tuple[OutputResult, ...] = ()
-    skip: SkipReason | None = None
+    skip: str | None = None
     breakdown: Breakdown | None = None
     seconds: float = 0.0
     notes: tuple[str, ...] = ()

@@ -1,12 +1,21 @@
-"""Why a record gets no verdict: a fixed list, so that a run's summary can count reasons."""
+"""Why an item gets no verdict: named reasons, which a run's summary counts."""
 
 from __future__ import annotations
 
 from enum import Enum
 
 
-class SkipReason(Enum):
-    """The reasons for which an item skips; the value is what the user reads."""
+class BaseSkipReason(str, Enum):
+    """Base of the reasons that a kind of run declares: a member for each, whose value is the text that users read.
+
+    Results hold the text, so that journals and reports of workers are read without the class.
+    """
+
+    __str__ = str.__str__
+
+
+class SkipReason(BaseSkipReason):
+    """The reasons that checks of calls have, whatever kind of run makes them."""
 
     COLLECTIVE = "collective communication needs its other ranks"
     UNKNOWN_API = "this torch has no such API"
@@ -39,21 +48,8 @@ class SkipReason(Enum):
     NO_GRADIENT = "nothing to differentiate"
     DRAWS = "the compiled function does not give the same twice, as one that draws random numbers"
     UNSPECIFIED = "the API promises no values that could be judged"
-    NOT_COMPARED = "the run did not judge it, so that there is nothing to compare"
     NO_BASELINE = "recorded numbers that this depends on are missing"
     NO_STATISTICS = "the dump holds no statistics of this record's tensors"
-    NOT_REPRODUCED = "the recorded overflow does not come back with rebuilt inputs; record with task tensor"
-    NO_PARTNERS = "the record does not say with which ranks it communicates"
-    TAKEN_FROM_ANY = "no receive names the sender, and one of the other rank takes from any"
-    NO_PARTNER = "the other run has no such call"
-    OTHER_SHAPES = "the runs had other input shapes, and what differs after that may follow from it"
-    NO_VALUES = "neither run recorded values to compare"
-    NO_RULE = "the policy has no rule for this statistic"
-    NOT_MEASURED = "no value at any step: what was watched is no tensor, has no elements, or, for id, has dimensions"
-    WATCHED_BY_ONE = "only one of the two runs watched such series"
-    JUMPS = "a share of elements jumps by whole elements: only single runs are judged by it"
-    ROUNDING = "the gradient is so small beside the largest that rounding may decide its signs"
-    NO_COMMON_STEP = "the two runs have no step of it in common"
     NOT_SEEN = "its gradients could not be told apart"
     NEVER_JUDGED = "no call of its kind was judged while the training ran"
     MEMORY = "too large for the free memory"
@@ -62,7 +58,7 @@ class SkipReason(Enum):
 class Skip(Exception):  # noqa: N818 - an outcome, not an error
     """Raised where a record cannot be judged; ``detail`` says what was met."""
 
-    def __init__(self, reason: SkipReason, detail: str = "") -> None:
+    def __init__(self, reason: BaseSkipReason, detail: str = "") -> None:
         super().__init__(f"{reason.value}: {detail}" if detail else reason.value)
         self.reason = reason
         self.detail = detail

@@ -6,7 +6,7 @@ the same way. Nothing outside of a mode's folder knows it by name.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
@@ -38,8 +38,12 @@ class Mode(Protocol):
     flag: str
     flag_help: str
 
+    @property
+    def shared_options(self) -> Collection[str]:
+        """The options of `pytest_msprobe.run.shared_options` that it understands; its runs refuse the others."""
+
     def add_options(self, group: pytest.OptionGroup) -> None:
-        """Add the mode's options but for its flag."""
+        """Add the mode's options but for its flag and those that it shares."""
 
     def read_options(self, config: pytest.Config, *, is_chosen: bool) -> None:
         """Read and check the mode's other options, and keep them in the stash. Raises OptionError.
@@ -148,7 +152,7 @@ class ModeRegistry:
 
         Where it names nothing to run, the ini setting stands for the default mode's flag.
         """
-        given = [(mode, tuple(config.getoption(_destination(mode.flag)) or ())) for mode in self]
+        given = [(mode, tuple(config.getoption(destination(mode.flag)) or ())) for mode in self]
         if not any(dumps for _, dumps in given) and config.args_source is not pytest.Config.ArgsSource.ARGS:
             given = [(self.default, tuple(map(str, config.getini("msprobe_dump"))))]
         return [(mode, dumps) for mode, dumps in given if dumps]
@@ -174,11 +178,6 @@ def register_modes(pluginmanager: pytest.PytestPluginManager, group: pytest.Opti
     pluginmanager.hook.pytest_msprobe_register_modes.call_historic(kwargs={"registry": registry})
 
 
-def shares(config: pytest.Config, flag: str) -> bool:
-    """Tell whether the mode of this run understands another mode's option: its ``shared_options`` name it."""
-    return flag in getattr(modes_of(config).chosen(config)[0], "shared_options", ())
-
-
 def reads_torch_files(mode: Mode) -> bool:
     """Return whether a mode may read files that torch saved: it then has a true attribute ``reads_torch_files``."""
     return bool(getattr(mode, "reads_torch_files", False))
@@ -191,5 +190,6 @@ def modes_of(config: pytest.Config) -> ModeRegistry:
     return registry
 
 
-def _destination(flag: str) -> str:
+def destination(flag: str) -> str:
+    """Return the name under which pytest keeps an option's value."""
     return flag.removeprefix("--").replace("-", "_")

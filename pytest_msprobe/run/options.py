@@ -18,7 +18,7 @@ from pytest_msprobe.devices.reduced_precision import MathMode
 from pytest_msprobe.devices.registry import AUTO, DeviceChoice, DeviceRegistry, on_card, parse_device
 from pytest_msprobe.errors import DeviceError, OptionError
 from pytest_msprobe.results.outcomes import OUTCOMES
-from pytest_msprobe.run import msprobe_config, shard_option
+from pytest_msprobe.run import msprobe_config, shard_option, shared_options
 from pytest_msprobe.run.mode import Mode, modes_of
 
 RealData = Literal["auto", "never"]
@@ -193,6 +193,7 @@ def _read_options(config: pytest.Config, devices: DeviceRegistry) -> Options:
         rerun=_outcomes(config),
         shard=shard_option.read_shard(config, mode),
     )
+    shared_options.refuse_unknown(config, mode)
     for other in modes_of(config):
         other.read_options(config, is_chosen=other is mode)
     return options

@@ -18,6 +18,7 @@ from pytest_msprobe.reports.text import printable
 #: The name of the plugin, for ``-p no:msprobe-progress-line``.
 NAME = "msprobe-progress-line"
 
+# Seconds, where lines are drawn over and where, as in a file, each one stays. A choice.
 _DRAWN_EVERY = 0.5
 _WRITTEN_EVERY = 60.0
 # A shorter run is over before anybody asks.

@@ -16,6 +16,7 @@ from yaml.constructor import ConstructorError
 
 from msprobe_standards.validation import clipped
 
+# A choice, deeper than any policy and far from where Python's stack ends.
 _MAX_DEPTH = 50
 
 # How many nodes aliases may add: as many as these, and a few for each that is written.

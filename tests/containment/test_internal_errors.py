@@ -68,6 +68,7 @@ class RaisingItem(DumpItem):
 
 class RaisingMode:
     name, flag, flag_help = "raising", "--raising", "dump whose records raise"
+    shared_options = ()
 
     def add_options(self, group): pass
     def read_options(self, config, *, is_chosen): pass

@@ -52,6 +52,7 @@ class LengthMode:
     name = "length"
     flag = "--toy-length"
     flag_help = "dump to look at"
+    shared_options = ("--msprobe-html",)
 
     def add_options(self, group):
         group.addoption("--toy-limit", type=int, default=40, metavar="N", help="longest name")
@@ -164,3 +165,9 @@ def test_its_options_are_in_the_help_and_its_name_is_its_own(pytester: pytest.Py
     pytester.makeconftest(taken)
     result = pytester.runpytest_subprocess("--toy-length=dump.json")
     assert "mode 'check' is already registered" in result.stderr.str()
+
+
+def test_of_the_shared_options_it_takes_those_that_it_names(pytester: pytest.Pytester, dump: Path) -> None:
+    pytester.runpytest_subprocess("--toy-length=dump.json", "--msprobe-html=page.html").assert_outcomes(passed=4)
+    refused = pytester.runpytest_subprocess("--toy-length=dump.json", "--msprobe-golden=dump.json")
+    refused.stderr.fnmatch_lines(["*--msprobe-golden is for comparing two runs: give --msprobe-compare PATH"])

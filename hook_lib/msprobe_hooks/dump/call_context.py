@@ -19,6 +19,7 @@ from msprobe_hooks.escaping import id_name
 from msprobe_hooks.json_decoding import JsonError, decode_json
 from msprobe_hooks.regular_files import read_regular
 
+# A choice, deeper than any model: it bounds what a damaged construct.json costs.
 _MAX_DEPTH = 400
 # Not a record: how many micro steps Megatron made of a step.
 _MICRO_STEP_COUNT = "megatron_micro_step_number"

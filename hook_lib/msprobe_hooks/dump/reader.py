@@ -45,6 +45,7 @@ TASKS = (
     "exception_dump",
 )
 
+# A choice: the index and a copy of the text must fit into memory.
 MAX_FILE_BYTES = 4 * 2**30
 
 

@@ -1,4 +1,4 @@
-"""One record of a dump, as data.
+"""One record of a dump, as data, and how it is decoded.
 
 Elements are what a recorded Python value became in JSON. Spellings that differ between versions of msprobe
 (``datapath`` and ``data_name``, ``torch.nn.parameter.Parameter``, extra finite extrema) end here.

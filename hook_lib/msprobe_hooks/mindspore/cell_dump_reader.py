@@ -30,6 +30,7 @@ _FILE = re.compile(
     r"(?:_in|_out)?_(?P<dtype>[a-z0-9]+)_(?P<id>\d+)\.npy"
 )
 _MARK: Final = "mark"
+# Seconds. A choice: long enough for a slow disk to take all tensors of a step, short enough for a job to end by itself.
 _LONGEST_WAIT: Final = 600.0
 _PAUSE: Final = 0.01
 

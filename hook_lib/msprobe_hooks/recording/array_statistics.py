@@ -14,6 +14,8 @@ from msprobe_hooks.recording.statistics import Number, Statistics
 
 Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
 
+# 8 MiB of float64, which bounds the memory. Measured on 2 cores with 16 M elements: parts of 2**16 take half to four
+# fifths of the time, of 2**22 twice as long.
 _PART = 1 << 20
 
 

@@ -23,6 +23,7 @@ except ImportError:
     crc32_number = zlib.crc32
     _AT_ONCE_BYTES = 16 * 2**10
 
+# A choice: what copies may take of the host's memory while they wait, beyond which the training takes checksums itself.
 _WAITING_BYTES = 256 * 2**20
 
 Bytes: TypeAlias = np.ndarray[tuple[int], np.dtype[np.uint8]]

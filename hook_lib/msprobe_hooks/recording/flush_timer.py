@@ -6,6 +6,7 @@ import threading
 import weakref
 from collections.abc import Callable
 
+# Seconds. A choice: a write that takes longer is left to its thread, which is a daemon.
 _LONGEST_WAIT = 1.0
 
 

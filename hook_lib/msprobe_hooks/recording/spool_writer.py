@@ -25,6 +25,7 @@ from msprobe_hooks.dump.spool import (
 from msprobe_hooks.dump.writer import former_dump, make_folder, write_error
 from msprobe_hooks.errors import RecordingError
 
+# A choice: the training waits meanwhile, and the steps that it waits for take seconds to be checked.
 _POLL_SECONDS = 0.2
 
 _log = logging.getLogger("msprobe_hooks")

@@ -12,6 +12,7 @@ Stack: TypeAlias = tuple[int, ...]
 
 _OWN_FOLDER = str(Path(__file__).parents[1])
 
+# A choice: a stack is written once per group of names, so that larger groups make a smaller file and hold more memory.
 _WRITE_AFTER = 20_000
 
 

@@ -15,6 +15,7 @@ from msprobe_hooks.recording.stacks import Stack, StackTable
 from msprobe_hooks.recording.summary import Count, Summary
 from msprobe_hooks.recording.tensor_files import TensorFiles
 
+# As many as after which msprobe writes; here they are appended, there the whole file is written anew.
 _FLUSH_RECORDS = 1000
 
 

@@ -14,6 +14,7 @@ from typing import Any
 from msprobe_hooks.errors import DiskError
 from msprobe_hooks.recording.summary import described
 
+# A choice: what copies may take of the host's memory while they wait; beyond it the program waits for the disk.
 _WAITING_BYTES = 64 * 2**20
 
 

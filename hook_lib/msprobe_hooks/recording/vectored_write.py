@@ -1,4 +1,4 @@
-"""A file written from pieces of memory that lie apart, without putting them together first."""
+"""A file written from pieces of memory that lie apart, without putting them together first; arrays as ``.npy``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""API calls, seen by a TorchFunctionMode: functions, methods and operators, however they were imported."""
+"""API calls, seen by a TorchFunctionMode: functions, methods and operators, however they were imported.
+
+Also the names that their callers wrote, and bodies of Python functions that run without asking for overrides again.
+"""
 
 from __future__ import annotations
 

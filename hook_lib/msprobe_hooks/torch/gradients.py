@@ -1,4 +1,4 @@
-"""The backward half of a call, read off PyTorch's autograd graph."""
+"""The backward half of a call, read off PyTorch's autograd graph, and which backward pass a thread is in."""
 
 from __future__ import annotations
 

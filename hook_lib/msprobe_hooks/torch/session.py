@@ -1,4 +1,4 @@
-"""The session of PyTorch: what observes calls, collectives, phases and operators."""
+"""The session of PyTorch: what observes calls, collectives, phases and operators, and the mode that sees operators."""
 
 from __future__ import annotations
 

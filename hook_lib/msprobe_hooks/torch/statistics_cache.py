@@ -1,4 +1,4 @@
-"""What was measured of tensors, remembered while they do not change."""
+"""What was measured of tensors, remembered while they do not change, which their version counters say."""
 
 from __future__ import annotations
 
@@ -15,6 +15,8 @@ from msprobe_hooks.torch.no_dispatch import NoDispatch
 from msprobe_hooks.torch.statistics import is_readable
 from msprobe_hooks.torch.strides import strides
 
+# Tensors that are remembered before the dead are dropped. A choice: more would hold memory, fewer would measure
+# parameters again.
 _REMEMBERED = 1 << 14
 
 # To measure fewer elements takes no longer than to tell where they lie.

@@ -192,7 +192,7 @@ class CheckedFunction:
 
 def _failure_to_judge(forward: DirectionResult) -> DirectionResult:
     """Return the result of a forward check, as a failure where it is a skip for which no device is the reason."""
-    if forward.verdict.outcome != "skip" or forward.skip is SkipReason.UNSUPPORTED:
+    if forward.verdict.outcome != "skip" or forward.skip == SkipReason.UNSUPPORTED:
         return forward
     return failed_without_result(forward.record, Breakdown.TEST, f"nothing can be judged: {forward.verdict.reason}")
 

@@ -12,7 +12,6 @@ from pytest_msprobe.errors import OptionError
 from pytest_msprobe.graphs.vis.output_folder import Form, require_free
 
 VIS, FORMAT, STACK = "--msprobe-vis", "--msprobe-vis-format", "--msprobe-vis-complete-stack"
-#: What a kind of run names in its ``shared_options`` to have them.
 OPTIONS = (VIS, FORMAT, STACK)
 FORMS: tuple[Form, ...] = ("db", "json")
 

@@ -11,7 +11,6 @@ import msgspec
 import pytest
 
 from msprobe_hooks.dump.paths.recording import home_of
-from pytest_msprobe.errors import OptionError
 from pytest_msprobe.reports.check_page.html import write_verdicts_page
 from pytest_msprobe.reports.check_page.model import CheckedRecord, RunFacts
 from pytest_msprobe.reports.check_page.rows import Rows
@@ -24,18 +23,6 @@ from pytest_msprobe.results.result import DirectionResult, Start, from_plain
 from pytest_msprobe.run.collection import dumps_key
 from pytest_msprobe.run.options import display_path, options_key, rerun_command
 from pytest_msprobe.storage.atomic_write import atomic_write
-
-#: The option of another mode that names the page's file.
-HTML = "--msprobe-html"
-
-
-def read_html(config: pytest.Config) -> Path | None:
-    """Return the page's file, None where none was asked for. Raises OptionError where it is a folder."""
-    text = config.getoption("msprobe_html")
-    path = Path(config.invocation_params.dir / text) if text else None
-    if path is not None and path.is_dir():
-        raise OptionError(f"{HTML} {text!r}: expected a file")
-    return path
 
 
 class CheckPage:

@@ -17,7 +17,7 @@ from pytest_msprobe.modes.check import options as check_options
 from pytest_msprobe.modes.check.baselines import reporter as baselines
 from pytest_msprobe.modes.check.baselines.tensor_folder import tensors_folder
 from pytest_msprobe.modes.check.cases.saved_case import SavedTally
-from pytest_msprobe.modes.check.html_report import HTML, CheckPage
+from pytest_msprobe.modes.check.html_report import CheckPage
 from pytest_msprobe.modes.check.items import checked_records
 from pytest_msprobe.modes.check.kernel_items import checked_kernels, require_kernels_as_recorded
 from pytest_msprobe.modes.check.options import check_key
@@ -41,6 +41,7 @@ from pytest_msprobe.run.mode import JournalFacts
 from pytest_msprobe.run.msprobe_config import run_ut
 from pytest_msprobe.run.options import options_key
 from pytest_msprobe.run.setups import setups_key
+from pytest_msprobe.run.shared_options import HTML
 
 if TYPE_CHECKING:
     from msprobe_hooks.dump.reader import Dump

@@ -9,11 +9,12 @@ import pytest
 
 from pytest_msprobe.devices.registry import DeviceChoice
 from pytest_msprobe.errors import OptionError
-from pytest_msprobe.modes.check import html_report, rerun_options, save_limit, screening
+from pytest_msprobe.modes.check import rerun_options, save_limit, screening
 from pytest_msprobe.modes.check.baselines import options as baselines
 from pytest_msprobe.modes.check.cases import options as cases
 from pytest_msprobe.modes.check.explore import options as explore
 from pytest_msprobe.modes.check.explore.options import ExploreOptions
+from pytest_msprobe.run.shared_options import html_file
 from pytest_msprobe.storage.limits import SaveOptions
 from pytest_msprobe.storage.naming import fingerprint
 
@@ -90,7 +91,7 @@ def read_options(config: pytest.Config, *, is_chosen: bool) -> CheckOptions:
         explore=explore.read_explore_options(config),
         repeat=rerun_options.read_repeat(config) if is_chosen else None,
         perturb=rerun_options.read_perturb(config),
-        html=html_report.read_html(config),
+        html=html_file(config),
         screen_above=screening.read_screen_above(config),
     )
     if not is_chosen and (options.baseline or options.remote_baseline or options.save_baseline):

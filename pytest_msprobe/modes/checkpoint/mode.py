@@ -10,9 +10,9 @@ import pytest
 
 from pytest_msprobe.modes.checkpoint import options as checkpoint_options
 from pytest_msprobe.modes.checkpoint.options import checkpoint_key
-from pytest_msprobe.run.golden_option import GOLDEN
 from pytest_msprobe.run.mode import JournalFacts
 from pytest_msprobe.run.options import display_path
+from pytest_msprobe.run.shared_options import GOLDEN
 
 if TYPE_CHECKING:
     from pytest_msprobe.modes.checkpoint.parameters import Checkpoint
@@ -32,7 +32,6 @@ class CheckpointMode:
         "checkpoint to compare with --msprobe-golden: a file of torch or safetensors, a folder of "
         "torch.distributed.checkpoint, or one of Megatron"
     )
-    #: An option of a comparison that means the same here.
     shared_options = (GOLDEN,)
     reads_torch_files = True
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from pytest_msprobe.errors import OptionError
-from pytest_msprobe.run.golden_option import GOLDEN, golden_path
+from pytest_msprobe.run.shared_options import GOLDEN, golden_path
 
 _LIMIT, _JSON = "--msprobe-checkpoint-limit", "--msprobe-checkpoint-json"
 

@@ -16,17 +16,24 @@ from pytest_msprobe.modes.communication.signature_check import Finding, split_fi
 from pytest_msprobe.modes.communication.steps import StepCommunication
 from pytest_msprobe.modes.communication.value_check import Compared, compare_values, digest_of
 from pytest_msprobe.results.result import DirectionResult
-from pytest_msprobe.results.skip_reasons import SkipReason
+from pytest_msprobe.results.skip_reasons import BaseSkipReason, SkipReason
 
 STANDARD = "communication"
 
 _STATES_SHOWN = 8
 
 
+class CommunicationSkip(BaseSkipReason):
+    """Why a communication is not judged."""
+
+    NO_PARTNERS = "the record does not say with which ranks it communicates"
+    TAKEN_FROM_ANY = "no receive names the sender, and one of the other rank takes from any"
+
+
 def judge_exchange(name: str, exchange: Exchange, step: StepCommunication) -> DirectionResult:
     """Judge a communication. Raises DumpError where a record or a tensor's file is unusable."""
     if _may_be_taken(exchange, step):
-        return _skipped(name, SkipReason.TAKEN_FROM_ANY)
+        return _skipped(name, CommunicationSkip.TAKEN_FROM_ANY)
     findings = list(structural_findings(exchange, step))
     if not findings:
         findings += filter(None, [split_finding(exchange, step)])
@@ -38,7 +45,7 @@ def judge_exchange(name: str, exchange: Exchange, step: StepCommunication) -> Di
 
 def judge_unmatched(name: str) -> DirectionResult:
     """Return the result of a call that does not say with whom it communicates."""
-    return _skipped(name, SkipReason.NO_PARTNERS)
+    return _skipped(name, CommunicationSkip.NO_PARTNERS)
 
 
 def _compared(exchange: Exchange, step: StepCommunication) -> Compared:
@@ -61,7 +68,7 @@ def _agreeing(name: str, exchange: Exchange, step: StepCommunication, compared: 
         reason = f"there is no dump of {ranks_in_words(absent)}, which took part"
         return DirectionResult(name, Verdict("warn", STANDARD, reason))
     if not exchange.expected and len(exchange.members) == 1:
-        return _skipped(name, SkipReason.NO_PARTNERS)
+        return _skipped(name, CommunicationSkip.NO_PARTNERS)
     if compared.rounding:
         reason = "maxima and minima are equal, means or norms differ by rounding"
         return DirectionResult(name, Verdict("warn", STANDARD, reason))
@@ -72,7 +79,7 @@ def _agreeing(name: str, exchange: Exchange, step: StepCommunication, compared: 
     return DirectionResult(name, Verdict("pass", STANDARD, f"calls and values agree, by {compared.means}"))
 
 
-def _skipped(name: str, why: SkipReason) -> DirectionResult:
+def _skipped(name: str, why: BaseSkipReason) -> DirectionResult:
     return DirectionResult(name, Verdict("skip", "", why.value), skip=why)
 
 

@@ -28,6 +28,7 @@ class CommunicationMode:
     name = "communication"
     flag = "--msprobe-communication"
     flag_help = "folder of one step or of all, to judge what its ranks said to each other, or the dump.json of one rank"
+    shared_options = ()
     reads_torch_files = True
 
     def add_options(self, group: pytest.OptionGroup) -> None:

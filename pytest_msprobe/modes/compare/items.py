@@ -14,7 +14,7 @@ from pytest_msprobe.modes.compare.dump_pair import DumpPair
 from pytest_msprobe.modes.compare.judging.shape_changes import first_shape_change
 from pytest_msprobe.modes.compare.rows import SCALED_ERROR, STATISTICS, ComparedCall, Row, encode
 from pytest_msprobe.results.result import DirectionResult, OutputResult
-from pytest_msprobe.results.skip_reasons import SkipReason
+from pytest_msprobe.results.skip_reasons import BaseSkipReason
 from pytest_msprobe.run.item import DumpItem
 from pytest_msprobe.run.preselection import preselect
 
@@ -98,12 +98,20 @@ def compared_items(file: pytest.File, pair: DumpPair, quick: bool) -> Iterator[D
         yield ComparedItem.from_parent(file, name=name, pair=pair)
 
 
+class CompareSkip(BaseSkipReason):
+    """Why a call is not compared."""
+
+    NO_PARTNER = "the other run has no such call"
+    OTHER_SHAPES = "the runs had other input shapes, and what differs after that may follow from it"
+    NO_VALUES = "neither run recorded values to compare"
+
+
 def result_of(call: ComparedCall, policy: str) -> DirectionResult:
     """Return what came of a call as every report of a run understands it; a call without findings has no outputs."""
     if call.partner == "" and call.outcome == "skip":
-        return DirectionResult(call.record, Verdict("skip", "", call.reason), skip=SkipReason.NO_PARTNER)
+        return DirectionResult(call.record, Verdict("skip", "", call.reason), skip=CompareSkip.NO_PARTNER)
     if call.outcome == "skip":
-        reason = SkipReason.OTHER_SHAPES if call.cause == "other shapes" else SkipReason.NO_VALUES
+        reason = CompareSkip.OTHER_SHAPES if call.cause == "other shapes" else CompareSkip.NO_VALUES
         return DirectionResult(call.record, Verdict("skip", "", reason.value), skip=reason)
     if call.partner == "":
         return DirectionResult(call.record, Verdict(call.outcome, policy, call.reason, margin=math.inf))

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from msprobe_hooks.dump.reader import Dump
     from pytest_msprobe.modes.compare.dump_pair import DumpPair
     from pytest_msprobe.run.item import DumpItem
+from pytest_msprobe.run.shared_options import GOLDEN, HTML, VIS, XLSX
 
 # What follows is loaded by runs that compare, not by every start of pytest.
 _pairs_key: pytest.StashKey[dict[Path, DumpPair]] = pytest.StashKey()
@@ -29,6 +30,7 @@ class CompareMode:
     name = "compare"
     flag = "--msprobe-compare"
     flag_help = "dump.json of the run under test, or a folder of steps and ranks, to compare with --msprobe-golden"
+    shared_options = (GOLDEN, XLSX, HTML, *VIS)
     reads_torch_files = True
 
     def add_options(self, group: pytest.OptionGroup) -> None:

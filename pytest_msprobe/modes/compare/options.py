@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,8 +14,7 @@ from pytest_msprobe.graphs.vis import options as vis_options
 from pytest_msprobe.graphs.vis.options import VisOptions
 from pytest_msprobe.modes.compare.across import options as across
 from pytest_msprobe.modes.compare.across.options import AcrossOptions
-from pytest_msprobe.run.golden_option import golden_path
-from pytest_msprobe.run.mode import shares
+from pytest_msprobe.run.shared_options import GOLDEN, golden_path, html_file, xlsx_folder
 from pytest_msprobe.storage.naming import fingerprint
 
 if TYPE_CHECKING:
@@ -49,7 +47,7 @@ class CompareOptions:
 
     def words(self) -> list[str]:
         """Return the command-line words that ask for the same."""
-        words = ["--msprobe-golden", str(self.golden)]
+        words = [GOLDEN, str(self.golden)]
         for side, layout in (("target", self.target_layout), ("golden", self.golden_layout)):
             words += [f"--msprobe-{side}-layout", str(layout)] if layout else []
         words += ["--msprobe-fuzzy"] if self.fuzzy else []
@@ -74,7 +72,6 @@ compare_key = pytest.StashKey[CompareOptions]()
 def add_options(group: Any) -> None:
     """Add the options of a comparison."""
     add = group.addoption
-    add("--msprobe-golden", metavar="PATH", help="dump.json, or a folder of them, or a watched run, to compare with")
     for side in ("target", "golden"):
         add(
             f"--msprobe-{side}-layout",
@@ -87,9 +84,6 @@ def add_options(group: Any) -> None:
         "--msprobe-compare-quick", action="store_true", help="only tell whether the runs are equal, and where not first"
     )
     across.add_options(group)
-    add("--msprobe-xlsx", metavar="DIR", help="write the comparison as workbooks to this folder")
-    add("--msprobe-html", metavar="FILE", help="write what is checked, compared or watched as one page to look at")
-    vis_options.add_options(group)
 
 
 def read_options(config: pytest.Config) -> CompareOptions:
@@ -103,8 +97,8 @@ def read_options(config: pytest.Config) -> CompareOptions:
         fuzzy=bool(config.getoption("msprobe_fuzzy")),
         mapping=folder / mapping if mapping else None,
         quick=bool(config.getoption("msprobe_compare_quick")),
-        xlsx=_report(config, "xlsx", "a folder"),
-        html=_report(config, "html", "a file"),
+        xlsx=xlsx_folder(config),
+        html=html_file(config),
         vis=vis_options.read_options(config),
         across=across.read_options(config),
         target_layout=_layout(config, "target"),
@@ -121,23 +115,8 @@ def _layout(config: pytest.Config, side: str) -> ParallelLayout | None:
     return parse_layout(f"--msprobe-{side}-layout", text, config.invocation_params.dir)
 
 
-def _report(config: pytest.Config, name: str, wanted: str) -> Path | None:
-    text = config.getoption(f"msprobe_{name}")
-    if not text:
-        return None
-    if name == "xlsx" and find_spec("xlsxwriter") is None:
-        raise OptionError("--msprobe-xlsx requires XlsxWriter: pip install 'pytest-msprobe[xlsx]'")
-    path: Path = config.invocation_params.dir / text
-    if path.exists() and path.is_dir() is (name == "html"):
-        raise OptionError(f"--msprobe-{name} {text!r}: expected {wanted}")
-    return path
-
-
 def refuse_without_target(config: pytest.Config) -> None:
-    """Raise OptionError where an option of a comparison is given without one, and the run's mode does not share it."""
-    own = ("golden", "target_layout", "golden_layout", "fuzzy", "data_mapping", "compare_quick", "xlsx", "html")
-    vis = ("vis", "vis_format", "vis_complete_stack")
-    for name in (*(name for name in (*own, *vis) if config.getoption(f"msprobe_{name}")), *across.given(config)):
-        flag = f"--msprobe-{name.replace('_', '-')}"
-        if not shares(config, flag):
-            raise OptionError(f"{flag} is for comparing two runs: give --msprobe-compare PATH")
+    """Raise OptionError where an option that only a comparison has is given without one."""
+    own = ("target_layout", "golden_layout", "fuzzy", "data_mapping", "compare_quick")
+    for name in (*(name for name in own if config.getoption(f"msprobe_{name}")), *across.given(config)):
+        raise OptionError(f"--msprobe-{name.replace('_', '-')} is for comparing two runs: give --msprobe-compare PATH")

@@ -17,6 +17,7 @@ _LAUNCHERS = frozenset({"torchrun", "msrun", "deepspeed", "accelerate"})
 _PYTHON = re.compile(r"python[0-9.]*")
 _PREFIXES = frozenset({"export", "declare", "local", "readonly", "set", "-a", "-x"})
 _OPTION = re.compile(r"--?[A-Za-z_][\w.-]*(?:=.*)?", re.DOTALL)
+# A choice: how deep variables may name variables; one that names itself ends here.
 _MOST_EXPANSIONS = 8
 _LONGEST = 1 << 20
 

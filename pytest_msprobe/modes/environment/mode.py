@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pytest_msprobe.modes.environment.options import XLSX, environment_key, read_options
-from pytest_msprobe.run.golden_option import GOLDEN
+from pytest_msprobe.modes.environment.options import environment_key, read_options
 from pytest_msprobe.run.mode import JournalFacts
 from pytest_msprobe.run.options import display_path
 from pytest_msprobe.run.paths import make_folder
+from pytest_msprobe.run.shared_options import GOLDEN, XLSX
 
 if TYPE_CHECKING:
     from pytest_msprobe.modes.environment.facts import Facts
@@ -32,14 +32,13 @@ class EnvironmentMode:
         "folder that msprobe_hooks.write_environment wrote, or msprobe's config_check_pack.zip: what a training was "
         "started with, to compare with --msprobe-golden"
     )
-    #: Options of a comparison that mean the same here.
     shared_options = (GOLDEN, XLSX)
 
     def add_options(self, group: pytest.OptionGroup) -> None:
-        """There are none beside the flag and those of a comparison."""
+        """There are none but the flag and those that it shares."""
 
     def read_options(self, config: pytest.Config, *, is_chosen: bool) -> None:
-        """Read those of a comparison."""
+        """Read those that it shares."""
         if is_chosen:
             config.stash[environment_key] = read_options(config)
 

@@ -1,17 +1,13 @@
-"""Options of ``--msprobe-environment``: two that a comparison has as well."""
+"""Options of ``--msprobe-environment``: two that several kinds of run share."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
-from pytest_msprobe.errors import OptionError
-from pytest_msprobe.run.golden_option import golden_path
-
-XLSX = "--msprobe-xlsx"
+from pytest_msprobe.run.shared_options import golden_path, xlsx_folder
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,10 +23,4 @@ environment_key = pytest.StashKey[EnvironmentOptions]()
 
 def read_options(config: pytest.Config) -> EnvironmentOptions:
     """Read and check the options. Raises OptionError that says what is wrong."""
-    folder = config.invocation_params.dir
-    golden, xlsx = golden_path(config, "--msprobe-environment", "start"), config.getoption("msprobe_xlsx")
-    if xlsx and find_spec("xlsxwriter") is None:
-        raise OptionError("--msprobe-xlsx requires XlsxWriter: pip install 'pytest-msprobe[xlsx]'")
-    if xlsx and (folder / xlsx).exists() and not (folder / xlsx).is_dir():
-        raise OptionError(f"--msprobe-xlsx {xlsx!r}: expected a folder")
-    return EnvironmentOptions(golden, folder / xlsx if xlsx else None)
+    return EnvironmentOptions(golden_path(config, "--msprobe-environment", "start"), xlsx_folder(config))

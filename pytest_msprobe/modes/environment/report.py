@@ -11,6 +11,7 @@ from pytest_msprobe.modes.environment.facts import SECTIONS
 from pytest_msprobe.modes.environment.workbook import FILE, Ranked, write_result
 from pytest_msprobe.reports.text import one_line
 from pytest_msprobe.reports.write_errors import cannot_be_written, end_as_incomplete
+from pytest_msprobe.run.shared_options import XLSX
 
 _SHOWN = 10
 
@@ -48,7 +49,7 @@ class EnvironmentReport:
             write_result(path, self._pairs)
             self._written = path
         except OSError as error:
-            self._problem = f"--msprobe-xlsx: {cannot_be_written(path, error)}"
+            self._problem = f"{XLSX}: {cannot_be_written(path, error)}"
             end_as_incomplete(session)
 
     @pytest.hookimpl(tryfirst=True)

@@ -25,9 +25,8 @@ from pytest_msprobe.modes.monitor.alerts import Alarm, alarmed_of
 from pytest_msprobe.modes.monitor.messages import story
 from pytest_msprobe.modes.monitor.naming import Place, item_name, places
 from pytest_msprobe.modes.monitor.policy import MonitorPolicy, PolicyRule
-from pytest_msprobe.modes.monitor.series_results import alarmed, skipped, with_spread
+from pytest_msprobe.modes.monitor.series_results import MonitorSkip, alarmed, skipped, with_spread
 from pytest_msprobe.results.result import DirectionResult
-from pytest_msprobe.results.skip_reasons import SkipReason
 
 _GRADIENTS = ("grad_reduced", "grad_unreduced")
 
@@ -77,10 +76,10 @@ class RuleJudge:
         """Return what comes of a series: its earliest alarms, of rules that fail before those that warn."""
         rules = self._policy.rules_for(key)
         if not rules:
-            return skipped(key, SkipReason.NO_RULE)
+            return skipped(key, MonitorSkip.NO_RULE)
         series = self._run.read(key)
         if np.isnan(series.values).all() and self._is_unmeasured(key):
-            return skipped(key, SkipReason.NOT_MEASURED)
+            return skipped(key, MonitorSkip.NOT_MEASURED)
         return with_spread(self._by_rules(series, rules), self._run.rank, series.values)
 
     def _by_rules(self, series: Series, rules: Sequence[PolicyRule[Rule]]) -> DirectionResult:

@@ -13,11 +13,11 @@ from pytest_msprobe.modes.monitor import options as monitor_options
 from pytest_msprobe.modes.monitor.options import monitor_key
 from pytest_msprobe.modes.monitor.page import options as page_options
 from pytest_msprobe.modes.monitor.page.options import PageOptions
-from pytest_msprobe.run.golden_option import GOLDEN
 from pytest_msprobe.run.header import files_in_one_line
 from pytest_msprobe.run.mode import JournalFacts
 from pytest_msprobe.run.options import display_path, options_key
 from pytest_msprobe.run.paths import make_folder
+from pytest_msprobe.run.shared_options import GOLDEN, HTML
 
 if TYPE_CHECKING:
     from msprobe_hooks.instruments.series.reader import Run
@@ -35,8 +35,7 @@ class MonitorMode:
 
     name = "monitor"
     flag = "--msprobe-monitor"
-    #: Options of a comparison that mean the same here.
-    shared_options = (page_options.HTML, GOLDEN)
+    shared_options = (GOLDEN, HTML)
     flag_help = "folder that watched training wrote, of one rank or of a run with all its ranks, to judge its series"
 
     def add_options(self, group: pytest.OptionGroup) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from pytest_msprobe.errors import OptionError
-from pytest_msprobe.run.golden_option import GOLDEN
+from pytest_msprobe.run.shared_options import GOLDEN
 
 #: As msprobe_hooks.instruments.rules has it, which loads numpy: not every start of pytest should.
 DTYPES = ("float64", "float32", "bfloat16", "float16", "float8_e5m2", "float8_e4m3fn")

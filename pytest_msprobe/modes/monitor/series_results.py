@@ -17,7 +17,7 @@ from msprobe_standards.verdict import Outcome, Verdict
 from pytest_msprobe.modes.monitor.alerts import ALARMED, Alarm, Alarmed
 from pytest_msprobe.modes.monitor.naming import Place, item_name
 from pytest_msprobe.results.result import DirectionResult
-from pytest_msprobe.results.skip_reasons import SkipReason
+from pytest_msprobe.results.skip_reasons import BaseSkipReason
 from pytest_msprobe.results.value_range import SPREAD, Spread
 
 
@@ -40,7 +40,18 @@ def alarmed(
     return DirectionResult(item_name(key), verdict).with_extra(ALARMED, msgspec.to_builtins(told))
 
 
-def skipped(key: SeriesKey, reason: SkipReason) -> DirectionResult:
+class MonitorSkip(BaseSkipReason):
+    """Why a series is not judged."""
+
+    NO_RULE = "the policy has no rule for this statistic"
+    NOT_MEASURED = "no value at any step: what was watched is no tensor, has no elements, or, for id, has dimensions"
+    WATCHED_BY_ONE = "only one of the two runs watched such series"
+    JUMPS = "a share of elements jumps by whole elements: only single runs are judged by it"
+    ROUNDING = "the gradient is so small beside the largest that rounding may decide its signs"
+    NO_COMMON_STEP = "the two runs have no step of it in common"
+
+
+def skipped(key: SeriesKey, reason: MonitorSkip) -> DirectionResult:
     """Return the result of a series that is not judged."""
     return DirectionResult(item_name(key), Verdict("skip", "", reason.value), skip=reason)
 

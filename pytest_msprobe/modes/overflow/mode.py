@@ -24,6 +24,7 @@ from pytest_msprobe.run.paths import make_folder
 if TYPE_CHECKING:
     from msprobe_hooks.dump.reader import Dump
     from pytest_msprobe.run.item import DumpItem
+from pytest_msprobe.run.shared_options import VIS
 
 _vis_key: pytest.StashKey[VisOptions | None] = pytest.StashKey()
 
@@ -33,7 +34,7 @@ class OverflowMode:
 
     name = "overflow"
     flag = "--msprobe-overflow"
-    shared_options = vis_options.OPTIONS
+    shared_options = VIS
     reads_torch_files = True
     flag_help = "dump.json in which to look for the origin of inf and nan, or a folder of them: a step or all its ranks"
 

@@ -12,9 +12,15 @@ from pytest_msprobe.engine.replay.calls.side import Run
 from pytest_msprobe.engine.replay.trials.trial import Trial
 from pytest_msprobe.engine.values.pytree import tensors_with_paths
 from pytest_msprobe.results.result import OutputResult
-from pytest_msprobe.results.skip_reasons import Skip, SkipReason
+from pytest_msprobe.results.skip_reasons import BaseSkipReason, Skip, SkipReason
 
 _STANDARD = "overflow"
+
+
+class OverflowSkip(BaseSkipReason):
+    """Why a replayed record is not judged."""
+
+    NOT_REPRODUCED = "the recorded overflow does not come back with rebuilt inputs; record with task tensor"
 
 
 def overflow_judge(*, recorded_tensors: bool) -> Callable[[Trial], list[OutputResult]]:
@@ -42,7 +48,7 @@ def _judge(trial: Trial, *, recorded_tensors: bool) -> list[OutputResult]:
     if outputs:
         return outputs
     if not recorded_tensors:
-        raise Skip(SkipReason.NOT_REPRODUCED)
+        raise Skip(OverflowSkip.NOT_REPRODUCED)
     reason = "the recorded overflow comes back neither on the device nor on the CPU, from the recorded tensors"
     return [OutputResult("output", Verdict("warn", _STANDARD, reason))]
 

@@ -89,7 +89,7 @@ def _dtype(result: DirectionResult) -> str:
 def _reason(result: DirectionResult) -> str:
     """Return why a record has no verdict, warns, or passes with little judged; what fails has details."""
     if result.skip is not None:
-        return result.skip.value
+        return str(result.skip)
     if result.verdict.outcome == "warn":
         return clipped(result.reason, _REASON_LENGTH)
     return clipped(str(result.extras.get(LITTLE_JUDGED, "")), _REASON_LENGTH)

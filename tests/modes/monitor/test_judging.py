@@ -12,7 +12,7 @@ from msprobe_hooks.instruments.series.reader import open_run
 from msprobe_hooks.instruments.series.writer import Row, open_writer
 from pytest_msprobe.modes.monitor.judging import RuleJudge, judge_run, resolution
 from pytest_msprobe.modes.monitor.policy import load_policy
-from pytest_msprobe.results.skip_reasons import SkipReason
+from pytest_msprobe.modes.monitor.series_results import MonitorSkip
 from tests.support.watched import norm, write_norms
 
 FROZEN = np.full(30, 2.5)
@@ -82,7 +82,7 @@ def test_nan_throughout_is_nothing_measured_where_not_even_nan_could_be_counted(
     writer.close()
     result = judged(open_run(tmp_path), norm("a.output", "actv"))
     assert result.verdict.outcome == outcome
-    assert result.skip is (SkipReason.NOT_MEASURED if outcome == "skip" else None)
+    assert result.skip is (MonitorSkip.NOT_MEASURED if outcome == "skip" else None)
 
 
 def test_a_statistic_without_a_rule_is_skipped(tmp_path):
@@ -90,7 +90,7 @@ def test_a_statistic_without_a_rule_is_skipped(tmp_path):
     writer.add([Row("actv", 0, "a.output", 0, 0, (1.0,))])
     writer.close()
     key = replace(norm("a.output", "actv"), statistic="zeros")
-    assert judged(open_run(tmp_path), key).skip is SkipReason.NO_RULE
+    assert judged(open_run(tmp_path), key).skip is MonitorSkip.NO_RULE
 
 
 def test_steps_are_those_of_the_run_not_their_places(tmp_path):

@@ -1,4 +1,4 @@
-"""The records of the ranks that share the tensors of a stage as one record."""
+"""The records of the ranks that share the tensors of a stage as one record, with the sums that they reduced."""
 
 from __future__ import annotations
 

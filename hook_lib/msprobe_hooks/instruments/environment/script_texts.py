@@ -13,6 +13,7 @@ from msprobe_hooks.regular_files import read_regular
 SUFFIXES = (".sh", ".yaml", ".yml")
 HIDDEN = "(hidden)"
 
+# A choice: bytes of one script. What is larger is data.
 _LARGEST = 1 << 20
 # A secret's name ends in such a word; ``tokenizer``, ``max_tokens`` and ``pad_token`` are none.
 _NAME = (

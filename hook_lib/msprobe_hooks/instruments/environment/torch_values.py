@@ -13,6 +13,7 @@ from msprobe_hooks.instruments.environment.start_file import TensorFact, fact
 from msprobe_hooks.torch.no_dispatch import NoDispatch
 from msprobe_hooks.torch.statistics import Deferred, fetch, is_readable, local_part, measure
 
+# A choice: a batch that holds itself ends here.
 _DEEPEST = 32
 
 

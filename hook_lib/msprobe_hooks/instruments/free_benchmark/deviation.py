@@ -13,9 +13,12 @@ from typing import Any, ClassVar
 
 from msprobe_hooks.instruments.argument_changes import NOISE, dtype_name
 
+# msprobe's (free benchmark): a tolerance is the root of the noise of the dtype, of others than listed as for float32,
+# and 1e-3 for gradients.
 _NOISE_OF_OTHERS = NOISE["float32"]
 _BACKWARD_TOLERANCE = 1e-3
 
+# msprobe's: by how much, as a ratio, outputs may differ. float32 has that of others.
 _THRESHOLDS = {"float16": 1.002, "bfloat16": 1.004}
 _THRESHOLD_OF_OTHERS = 1.0002
 

@@ -1,4 +1,4 @@
-"""The free benchmark of a framework."""
+"""Opens the free benchmark of a framework, which is imported only then."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The free benchmark, whatever the framework: what is done with each call that is made a second time."""
+"""The free benchmark, whatever the framework: what is done with each call that is made again, and the counts."""
 
 from __future__ import annotations
 
@@ -23,6 +23,8 @@ from msprobe_hooks.recording.call_records import ApiCall
 from msprobe_hooks.recording.config import Settings
 from msprobe_hooks.recording.recorder import Recorder
 from msprobe_hooks.recording.summary import Summary
+
+_log = logging.getLogger("msprobe_hooks")
 
 _NAMED = 10
 
@@ -51,9 +53,6 @@ class BenchmarkSummary(Summary):
         lines.append(f"{self.inconsistent.total()} changed too much" + (f": {changed}" if changed else ""))
         lines += [f"{count} left out: {reason}" for reason, count in self.left_out.most_common()]
         return "; ".join([*self.stopped(), *lines, *self.notes()])
-
-
-_log = logging.getLogger("msprobe_hooks")
 
 
 class BenchmarkRecorder(Recorder):

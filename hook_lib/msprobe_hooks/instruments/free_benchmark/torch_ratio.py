@@ -12,6 +12,7 @@ import torch
 
 from msprobe_hooks.instruments.free_benchmark.deviation import Judging
 
+# msprobe's (free benchmark): what elements may differ by, and on average.
 _CPU_TOLERANCES = {torch.float16: 2**-11, torch.bfloat16: 2**-8}
 _CPU_TOLERANCE_OF_OTHERS = 2**-14
 _CPU_BIAS = 1e-4

@@ -1,4 +1,4 @@
-"""The library that dumps kernels: CANN's, by way of ``torch_npu.npu``."""
+"""The library that dumps kernels, CANN's by way of ``torch_npu.npu``, and the configuration that it is given."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One call of PyTorch, recorded while the card's library dumps the kernels that it runs."""
+"""One call of PyTorch, recorded while the card's library dumps the kernels that its two directions run."""
 
 from __future__ import annotations
 

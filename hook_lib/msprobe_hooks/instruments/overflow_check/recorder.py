@@ -1,4 +1,4 @@
-"""The recorder of task ``overflow_check``, whatever the framework: every call is looked at, few are written."""
+"""The recorder of task ``overflow_check``, whatever the framework: calls are looked at, few written, all counted."""
 
 from __future__ import annotations
 
@@ -41,6 +41,8 @@ from msprobe_hooks.recording.config import Settings
 from msprobe_hooks.recording.elements import TensorEntry
 from msprobe_hooks.recording.summary import Count, Summary
 
+_log = logging.getLogger("msprobe_hooks")
+
 
 @dataclass(frozen=True, slots=True)
 class Overflow:
@@ -79,8 +81,6 @@ class OverflowSummary(Summary):
         looked_at = f"{found}: {self.looked_at} records were looked at in {self.seconds:.1f} s"
         return "; ".join([*self.stopped(), looked_at, *self.notes()])
 
-
-_log = logging.getLogger("msprobe_hooks")
 
 # What waits on a device to be looked at: enough calls for one transfer to cost nothing, few enough bytes to be spared.
 _RING_CALLS = 64

@@ -37,6 +37,7 @@ _TASK_OF_SCOPE = {
     "comm": "other",
 }
 _CUT_LINES_TOLD = 3
+# Bytes that are looked at for the header of a file that may be none of ours, such as one long line.
 _LONGEST_HEADER = 2**16
 _SPECIAL = re.compile(r'[,"\r\n]')
 

@@ -1,4 +1,4 @@
-"""A training of PyTorch that is watched."""
+"""A training of PyTorch that is watched: its optimizer, and the hooks on its modules."""
 
 from __future__ import annotations
 
@@ -28,6 +28,8 @@ from msprobe_hooks.torch.no_dispatch import NoDispatch
 from msprobe_hooks.torch.recompute import is_recomputed
 from msprobe_hooks.torch.session import process_rank
 
+_log = logging.getLogger("msprobe_hooks")
+
 
 class TorchModules(Modules):
     """The hooks on the modules of a chunk of the model."""
@@ -50,9 +52,6 @@ class TorchModules(Modules):
     def is_recomputed(self, frame: FrameType) -> bool:
         """Tell whether activation checkpointing makes a call."""
         return is_recomputed(frame)
-
-
-_log = logging.getLogger("msprobe_hooks")
 
 
 class TorchWatcher(Watcher):

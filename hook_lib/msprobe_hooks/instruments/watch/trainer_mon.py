@@ -1,4 +1,7 @@
-"""What ``TrainerMon`` is for PyTorch and MindSpore, with msprobe's names and arguments, of 1.2.2 and of 26.x."""
+"""``TrainerMon`` for PyTorch and MindSpore, with msprobe's names and arguments, of 1.2.2 and of 26.x.
+
+Below it are the monitor of both frameworks and the switch that a configuration file is while a training runs.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +31,6 @@ if TYPE_CHECKING:
     from msprobe_hooks.instruments.watch.watcher import Watcher
 
 _log = logging.getLogger("msprobe_hooks")
-
 
 # In place of the time when a file was written.
 _GONE = -1
@@ -77,8 +79,6 @@ class DynamicSwitch:
         except (OSError, JsonError, TypeError) as error:
             _log.error("%s: dynamic_on cannot be set to false: %s", self._path, error)
 
-
-_log = logging.getLogger("msprobe_hooks")
 
 OUTPUT_VARIABLE = "MONITOR_OUTPUT_DIR"
 DYNAMIC_VARIABLE = "DYNAMIC_MONITOR"

@@ -39,6 +39,8 @@ Select = Callable[[Any], Standard]
 
 _FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
+# Elements raised to float64 at once: 32 MiB. A choice that bounds memory alone: measured on 2 cores with 16 M elements,
+# parts of 2**16 take a sixth of the time.
 _AT_ONCE = 2**22
 
 # Numbers of the first walk are right to this share where the magnitudes are, and pass below the margin.

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from pytest_msprobe.engine.replay.references.arguments import refuse
 
+# CANN's definition: x * sigmoid(1.702 x).
 _FAST_GELU_SLOPE = 1.702
 
 

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from pytest_msprobe.engine.replay.references.attention_core import Attend
 
+# CANN's default, the greatest int32: every earlier or later token is attended to.
 _UNLIMITED = 2147483647
 # the device repeats each row's maximum and sum to fill a 32-byte block of float32
 _STATISTIC_COPIES = 8

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
+# CANN's default, the greatest int32: every earlier or later token is attended to.
 _UNLIMITED = 2147483647
 # input layout -> that of query, key and value, and that of the result
 _LAYOUTS = {"BSH": ("BSH", "BSH"), "BSND": ("BSND", "BSND"), "BNSD": ("BNSD", "BNSD"), "BNSD_BSND": ("BNSD", "BSND")}

@@ -15,6 +15,7 @@ from pytest_msprobe.engine.values.malloc_trim import return_freed_pages
 from pytest_msprobe.engine.values.system_memory import free_bytes
 from pytest_msprobe.results.skip_reasons import Skip, SkipReason
 
+# Of an element in float64.
 _GOLDEN_BYTES = 8
 
 #: The share of the free memory that calls may take.

@@ -15,7 +15,7 @@ from pytest_msprobe.modes.check.baselines.metrics import baseline_metrics, recor
 from pytest_msprobe.modes.check.baselines.rows import OutputRow, RecordRow
 from pytest_msprobe.results.outcomes import Breakdown
 from pytest_msprobe.results.result import DirectionResult, OutputResult, as_missing_baseline, decided
-from pytest_msprobe.results.skip_reasons import SkipReason
+from pytest_msprobe.results.skip_reasons import BaseSkipReason
 
 _OUTCOMES: dict[str, Outcome] = {"pass": "pass", "warn": "warn", "fail": "fail", "skip": "skip"}
 
@@ -119,5 +119,11 @@ def _as_it_was(row: RecordRow) -> DirectionResult:
     return DirectionResult(row.record, Verdict(_OUTCOMES[row.outcome], "", row.reason), breakdown=Breakdown.RUN)
 
 
+class ComparisonSkip(BaseSkipReason):
+    """Why a record is not compared with the other run."""
+
+    NOT_COMPARED = "the run did not judge it, so that there is nothing to compare"
+
+
 def _skipped(record: str, reason: str) -> DirectionResult:
-    return DirectionResult(record, Verdict("skip", "", reason), skip=SkipReason.NOT_COMPARED)
+    return DirectionResult(record, Verdict("skip", "", reason), skip=ComparisonSkip.NOT_COMPARED)

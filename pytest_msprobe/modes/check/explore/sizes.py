@@ -11,6 +11,7 @@ from pytest_msprobe.engine.replay.ops.op_info import op_info
 
 Sizes = Mapping[int, int]
 
+# A choice: sizes that are tried, from the smallest up; each costs runs of the call.
 _TRIED = (1, 2, 3, 4, 8)
 
 

@@ -32,7 +32,9 @@ LENGTH = 131072
 
 EXACT_INTEGERS = 2**52
 
+# msprobe's: relative errors whose shares of elements its tables show.
 _LIMITS = (0.001, 0.005)
+# The squares of such magnitudes stay within float64, which ends at 1e-308 and 1e308.
 # The squares of such magnitudes stay within float64, which ends at 1e-308 and 1e308.
 _SQUARED_SAFELY = (1e-150, 1e150)
 

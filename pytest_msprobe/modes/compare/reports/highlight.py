@@ -14,6 +14,7 @@ from pytest_msprobe.modes.compare.rows import ComparedCall, DataMode, Row
 
 Colour: TypeAlias = Literal["", "yellow", "red"]
 
+# msprobe's: a row with a greater difference is red.
 _HUGE = 1e10
 
 

@@ -17,9 +17,8 @@ from pytest_msprobe.modes.monitor.golden.gradient_signs import TASK, Signs, prob
 from pytest_msprobe.modes.monitor.golden.rank_pair import Compared, Pair
 from pytest_msprobe.modes.monitor.naming import Place, item_name, places
 from pytest_msprobe.modes.monitor.policy import MonitorPolicy, SignSimilarity
-from pytest_msprobe.modes.monitor.series_results import alarmed, skipped, with_spread
+from pytest_msprobe.modes.monitor.series_results import MonitorSkip, alarmed, skipped, with_spread
 from pytest_msprobe.results.result import DirectionResult
-from pytest_msprobe.results.skip_reasons import SkipReason
 
 #: What reports call leaving the tolerance.
 RULE = "golden"
@@ -59,20 +58,20 @@ class GoldenJudge:
             return self._alone(key)
         compared = self.compared(key)
         if compared is None:
-            return skipped(key, SkipReason.JUMPS)
+            return skipped(key, MonitorSkip.JUMPS)
         if not compared.steps.size:
-            return skipped(key, SkipReason.NO_COMMON_STEP)
+            return skipped(key, MonitorSkip.NO_COMMON_STEP)
         return with_spread(self._by_tolerance(key, compared), self._rank, compared.target)
 
     def _judge_signs(self, signs: Signs, key: SeriesKey) -> DirectionResult:
         """Return what comes of a sign similarity: what breaks a rule that fails comes before one that warns."""
         rules = self._policy.sign_rules_for(key)
         if not rules:
-            return skipped(key, SkipReason.NO_RULE)
+            return skipped(key, MonitorSkip.NO_RULE)
         if not signs.series(key).steps.size:
-            return skipped(key, SkipReason.NO_COMMON_STEP)
+            return skipped(key, MonitorSkip.NO_COMMON_STEP)
         if signs.is_rounding(key):
-            return skipped(key, SkipReason.ROUNDING)
+            return skipped(key, MonitorSkip.ROUNDING)
         comparisons = [(rule.outcome, signs.compare(key, rule.rule)) for rule in rules]
         for outcome, compared in sorted(comparisons, key=lambda each: each[0] == "warn"):
             at = compared.first_over
@@ -100,7 +99,7 @@ class GoldenJudge:
         has, lacks = ("golden", "target") if key in self._golden else ("target", "golden")
         others = self._watched_alike[lacks]
         if (key.task, key.statistic, key.micro_step) not in others:
-            return skipped(key, SkipReason.WATCHED_BY_ONE)
+            return skipped(key, MonitorSkip.WATCHED_BY_ONE)
         reason = f"only the {has} run has it, while the {lacks} run has others of {key.task}: the models differ"
         return self._departed(key, self._pair.first_step or 0, reason, "")
 

@@ -1,4 +1,4 @@
-"""Options of the page of watched runs; its file is the one that a comparison's page has."""
+"""Options of the page of watched runs."""
 
 from __future__ import annotations
 
@@ -8,9 +8,8 @@ from pathlib import Path
 import pytest
 
 from pytest_msprobe.errors import OptionError
+from pytest_msprobe.run.shared_options import HTML, html_file
 
-#: The option of another mode that names the page's file.
-HTML = "--msprobe-html"
 _EXACT = "--msprobe-html-exact"
 
 
@@ -36,14 +35,11 @@ def add_options(group: pytest.OptionGroup) -> None:
 
 def read_options(config: pytest.Config) -> PageOptions | None:
     """Return what was asked for, None where no page was. Raises OptionError that says what is allowed."""
-    text, exact = config.getoption("msprobe_html"), tuple(config.getoption("msprobe_html_exact"))
-    if not text:
+    path, exact = html_file(config), tuple(config.getoption("msprobe_html_exact"))
+    if path is None:
         if exact:
             raise OptionError(f"{_EXACT} is about the page of a watched run: give {HTML} FILE as well")
         return None
-    path = Path(config.invocation_params.dir / text)
-    if path.is_dir():
-        raise OptionError(f"{HTML} {text!r}: expected a file")
     return PageOptions(path, exact)
 
 

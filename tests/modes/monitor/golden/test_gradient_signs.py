@@ -9,7 +9,7 @@ import pytest
 from numpy.typing import NDArray
 
 from pytest_msprobe.modes.monitor.policy import load_policy
-from pytest_msprobe.results.skip_reasons import SkipReason
+from pytest_msprobe.modes.monitor.series_results import MonitorSkip
 from tests.support.probed import write_probe
 from tests.support.runs import check
 from tests.support.watched import norm, write_norms
@@ -118,7 +118,7 @@ def test_a_gradient_that_is_rounding_only_is_skipped_and_the_result_says_so(
         pair.write(run, "fc.weight", WEIGHTS, **{"key.bias": noise})
     assert pair.told() == ["no series left the tolerance", "2 items: 1 passed, 1 skipped"]
     checked = check(pytester, "--msprobe-monitor", "a", "--msprobe-golden", "b", "-k", "key.bias and sign_similarity")
-    checked.result.stdout.fnmatch_lines([f"1 skipped: {SkipReason.ROUNDING.value}"])
+    checked.result.stdout.fnmatch_lines([f"1 skipped: {MonitorSkip.ROUNDING.value}"])
 
 
 def test_keys_in_a_fused_bias_are_rounding_and_a_bias_of_other_signs_is_not(pair: Pair) -> None:

@@ -16,6 +16,7 @@ from torch import Tensor
 from pytest_msprobe.engine.frameworks.mindspore.kernels.kernel_call import KernelCall, gradient
 from pytest_msprobe.engine.frameworks.mindspore.primitives import convolution as primitives
 
+# A choice: settings that are tried. More would leave more shapes open than they explain.
 _WIDEST_DILATION = 3
 _WIDEST_STRIDE = 8
 # The attribute that tells each setting.
