@@ -28,12 +28,9 @@ from pytest_msprobe.modes.overflow.mode import OverflowMode
 from pytest_msprobe.reports.report_payload import strip_results
 from pytest_msprobe.run import (
     collection,
-    fast_protocol,
     journaling,
-    log_capture,
     marks,
     options,
-    preselection,
     report_serialization,
     reporting,
     sharding,
@@ -41,6 +38,7 @@ from pytest_msprobe.run import (
     xdist_hooks,
 )
 from pytest_msprobe.run.collection import dumps_key
+from pytest_msprobe.run.fast import fast_protocol, log_capture, preselection
 from pytest_msprobe.run.item import JudgedItem, forget_hooks
 from pytest_msprobe.run.mode import ModeRegistry, register_modes
 from pytest_msprobe.run.options import devices_key, options_key

@@ -29,9 +29,9 @@ from pytest_msprobe.reports.text import one_line, printable
 from pytest_msprobe.results.outcomes import Breakdown
 from pytest_msprobe.results.result import DirectionResult, failed_without_result, to_plain
 from pytest_msprobe.run import marks
+from pytest_msprobe.run.fast.node_keywords import ItemKeywords
 from pytest_msprobe.run.function_attributes import FunctionAttributes
 from pytest_msprobe.run.mode import ReadsFiles
-from pytest_msprobe.run.node_keywords import ItemKeywords
 from pytest_msprobe.run.options import options_key, rerun_command
 from pytest_msprobe.run.setups import setups_key
 

@@ -17,7 +17,7 @@ from _pytest.runner import runtestprotocol
 
 from pytest_msprobe.modes.compare.items import ComparedItem
 from pytest_msprobe.reports.text import one_line
-from pytest_msprobe.run.fast_protocol import empty_report, may_be_left_out, next_item_is_sibling
+from pytest_msprobe.run.fast.fast_protocol import empty_report, may_be_left_out, next_item_is_sibling
 
 if TYPE_CHECKING:
     from pytest_msprobe.results.result import DirectionResult

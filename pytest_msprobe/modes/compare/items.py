@@ -15,8 +15,8 @@ from pytest_msprobe.modes.compare.judging.shape_changes import first_shape_chang
 from pytest_msprobe.modes.compare.rows import SCALED_ERROR, STATISTICS, ComparedCall, Row, encode
 from pytest_msprobe.results.result import DirectionResult, OutputResult
 from pytest_msprobe.results.skip_reasons import SkipReason
+from pytest_msprobe.run.fast.preselection import preselect
 from pytest_msprobe.run.item import DumpItem
-from pytest_msprobe.run.preselection import preselect
 
 if TYPE_CHECKING:
     import pytest

@@ -14,7 +14,7 @@ from operator import attrgetter
 
 import pytest
 
-from pytest_msprobe.run.hook_subset import HookSubset
+from pytest_msprobe.run.fast.hook_subset import HookSubset
 from pytest_msprobe.run.item import JudgedItem
 
 _PROPAGATES, _HANDLERS = attrgetter("propagate"), attrgetter("handlers")

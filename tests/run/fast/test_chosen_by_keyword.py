@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from pytest_msprobe.run.collection import dumps_key
-from pytest_msprobe.run.preselection import preselect
+from pytest_msprobe.run.fast.preselection import preselect
 from tests.support.dumps import forward, tensor_around, write_dump
 
 # A plugin that hears of every item has all of them made.

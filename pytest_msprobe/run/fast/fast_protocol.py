@@ -17,7 +17,7 @@ from typing import Literal
 import pytest
 from _pytest.runner import call_and_report
 
-from pytest_msprobe.run.hook_subset import HookSubset, has_external_impls
+from pytest_msprobe.run.fast.hook_subset import HookSubset, has_external_impls
 from pytest_msprobe.run.item import JudgedItem
 from pytest_msprobe.run.reporting import attach_start
 

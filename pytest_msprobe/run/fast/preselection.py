@@ -12,8 +12,8 @@ import pytest
 
 from pytest_msprobe.errors import KeywordError
 from pytest_msprobe.run import marks
-from pytest_msprobe.run.hook_subset import has_external_impls
-from pytest_msprobe.run.keyword_expression import lowered, parse_keywords
+from pytest_msprobe.run.fast.hook_subset import has_external_impls
+from pytest_msprobe.run.fast.keyword_expression import lowered, parse_keywords
 from pytest_msprobe.run.options import options_key
 from pytest_msprobe.run.paths import absolute
 
