@@ -77,8 +77,7 @@ def _without_values(tree: Any) -> Any:
 
 def checked_records(file: pytest.File, dump: Dump) -> Iterator[RecordItem]:
     """Return an item for each API record that is asked for; a call's backward item follows its forward item."""
-    names = preselect(file, dump, _in_order(dump))
-    return (RecordItem.unmade(file, name, dump) for name in names)
+    return RecordItem.deferred(file, preselect(file, dump, _in_order(dump)), dump=dump)
 
 
 def _in_order(dump: Dump) -> Iterator[str]:

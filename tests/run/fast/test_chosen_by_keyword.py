@@ -131,6 +131,11 @@ def test_a_run_tells_the_same_though_items_were_not_made(
     assert made == len(names)
 
 
+def test_all_items_are_made_where_the_fast_path_is_off(listed: Callable[..., tuple[list[str], str, int]]) -> None:
+    names, counted, _ = listed("-k", "norm")
+    assert (names, counted, len(NAMES)) == listed("-k", "norm", "-o", "msprobe_fast_path=false")
+
+
 def test_what_other_choices_leave_out_is_counted_once(listed: Callable[..., tuple[list[str], str, int]]) -> None:
     for options in (
         ["-m", "bfloat16 or float32"],
