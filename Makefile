@@ -16,6 +16,9 @@ NUMERIC := tests/engine tests/live_checks tests/standards tests/generate/test_ge
     tests/hooks/test_peer_dumps.py tests/hooks/test_round_trip.py
 PLAIN_CPU := ATEN_CPU_CAPABILITY=default ONEDNN_MAX_CPU_ISA=SSE41 MKL_CBWR=COMPATIBLE
 
+# What runs items in every way, for a run in which they take pytest's own path; tests/run/fast tests the other.
+FAST_PATH_OFF := tests/run tests/modes/compare --ignore=tests/run/fast
+
 # How long `make fuzz` searches, in rounds of some thousands of inputs, and where it starts: the same seed tries the same.
 ROUNDS ?= 10
 SEED := $(or $(SEED),$(shell date +%s))
@@ -38,6 +41,7 @@ test: $(VENV)/installed $(MINDSPORE_VENV)/installed $(NEIGHBOURS)/installed
 
 test-all: test $(VIEWER_VENV)/installed
 	$(BIN)/pytest -n 2 -m slow
+	$(BIN)/pytest -n 2 -o msprobe_fast_path=false $(FAST_PATH_OFF) -m "not slow"
 	$(MINDSPORE_BIN)/pytest -n 2 tests/mindspore tests/docs -k mindspore -m slow
 
 test-plain-cpu: $(VENV)/installed

@@ -1,6 +1,6 @@
 """Precision checks as pytest test cases.
 
-PYTEST_DONT_REWRITE, as `plain_imports` sees to: pytest warns of plugins that it was to rewrite and could not.
+PYTEST_DONT_REWRITE, as `import_hook` sees to: pytest warns of plugins that it was to rewrite and could not.
 """
 
 from __future__ import annotations

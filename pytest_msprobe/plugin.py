@@ -28,12 +28,9 @@ from pytest_msprobe.modes.overflow.mode import OverflowMode
 from pytest_msprobe.reports.report_payload import strip_results
 from pytest_msprobe.run import (
     collection,
-    fast_protocol,
     journaling,
-    log_capture,
     marks,
     options,
-    preselection,
     report_serialization,
     reporting,
     sharding,
@@ -42,7 +39,9 @@ from pytest_msprobe.run import (
     xdist_hooks,
 )
 from pytest_msprobe.run.collection import dumps_key
-from pytest_msprobe.run.item import JudgedItem, forget_hooks
+from pytest_msprobe.run.fast import preselection, switch
+from pytest_msprobe.run.fast.fast_item import forget_hooks
+from pytest_msprobe.run.item import JudgedItem
 from pytest_msprobe.run.mode import ModeRegistry, register_modes
 from pytest_msprobe.run.options import devices_key, options_key
 from pytest_msprobe.run.remote_hosts import start_remote_workers
@@ -58,6 +57,7 @@ def pytest_addoption(parser: pytest.Parser, pluginmanager: pytest.PytestPluginMa
     register_modes(pluginmanager, group)
     shared_options.add_options(group)
     options.add_options(group, parser)
+    switch.add_setting(parser)
     hosts.add_options(group)
     containment.add_options(group)
     recording.add_options(group, parser)
@@ -92,6 +92,7 @@ def pytest_configure(config: pytest.Config) -> None:
     """Check the options and read the dumps, before any worker starts."""
     with usage_errors():
         read = options.read_options(config)
+        switch.read_setting(config)
         config.stash[dumps_key] = dumps = collection.open_dumps(config, read)
         marks.register(config, of_records=bool(dumps or config.option.markexpr))
         if dumps or read.isolate:
@@ -100,8 +101,7 @@ def pytest_configure(config: pytest.Config) -> None:
         config.stash[state_key] = ProcessState(config, setups, read.timeout)
         xdist_hooks.start_worker(config)
         read.mode.open(config, dumps)
-        log_capture.register(config)
-        config.pluginmanager.register(fast_protocol.FastProtocol(config), "msprobe-empty-phases")
+        switch.register(config, reporting.attach_start)
         tests_summary.register(config)
         reporting.register(config)
         sharding.start(config)

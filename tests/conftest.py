@@ -41,9 +41,16 @@ def forked() -> Iterator[Forked]:
 
 
 @pytest.fixture
-def pytester(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> pytest.Pytester:
-    """Leave other plugins out of inner runs, which would load them each time; ``-p NAME`` has one all the same."""
-    monkeypatch.setenv("PYTEST_ADDOPTS", " ".join(f"-p no:{name}" for name in OTHER_PLUGINS))
+def pytester(
+    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, pytestconfig: pytest.Config
+) -> pytest.Pytester:
+    """Leave other plugins out of inner runs, which would load them each time; ``-p NAME`` has one all the same.
+
+    Inner runs take the fast path through pytest unless this run is started with ``-o msprobe_fast_path=false``.
+    """
+    words = [f"-p no:{name}" for name in OTHER_PLUGINS]
+    words += [] if pytestconfig.getini("msprobe_fast_path") else ["-o msprobe_fast_path=false"]
+    monkeypatch.setenv("PYTEST_ADDOPTS", " ".join(words))
     return pytester
 
 

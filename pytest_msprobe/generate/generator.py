@@ -21,7 +21,7 @@ from pytest_msprobe.generate.output_folder import Content, write_files
 from pytest_msprobe.generate.plan import Plan, make_plan, plan_of_inputs
 from pytest_msprobe.generate.subprocess_run import run_module
 from pytest_msprobe.run import marks
-from pytest_msprobe.run.keyword_expression import Keywords, parse_keywords
+from pytest_msprobe.run.fast.keyword_expression import Keywords, parse_keywords
 from pytest_msprobe.run.options import BY_API
 
 

@@ -8,7 +8,7 @@ from collections.abc import Hashable, Iterator
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -29,27 +29,20 @@ from pytest_msprobe.reports.text import one_line, printable
 from pytest_msprobe.results.outcomes import Breakdown
 from pytest_msprobe.results.result import DirectionResult, failed_without_result, to_plain
 from pytest_msprobe.run import marks
+from pytest_msprobe.run.fast.deferred_item import DeferredItem
+from pytest_msprobe.run.fast.fast_item import FastItem
 from pytest_msprobe.run.function_attributes import FunctionAttributes
 from pytest_msprobe.run.mode import ReadsFiles
-from pytest_msprobe.run.node_keywords import ItemKeywords
 from pytest_msprobe.run.options import options_key, rerun_command
 from pytest_msprobe.run.setups import setups_key
 
 if TYPE_CHECKING:
-    from typing_extensions import Self
-
     from msprobe_hooks.dump.reader import Dump
     from msprobe_standards.verdict import Verdict
 
 
 # Thousands of items share a path, and pytest would work it out for each.
 _relative_paths_key = pytest.StashKey[dict[Path, str]]()
-_hooks_key = pytest.StashKey[dict[Path, Any]]()
-
-
-def forget_hooks(config: pytest.Config) -> None:
-    """Have items ask pytest for their hooks again, once all files are collected and every ``conftest.py`` is known."""
-    config.stash.setdefault(_hooks_key, {}).clear()
 
 
 class PrecisionWarning(RaisedOnPurpose, UserWarning):
@@ -64,7 +57,7 @@ class PrecisionError(RaisedOnPurpose, AssertionError):
         self.result = result
 
 
-class JudgedItem(FunctionAttributes, pytest.Item, ABC):
+class JudgedItem(FunctionAttributes, FastItem, ABC):
     """A verdict on what has the item's name in the item's file. A subclass says how it is reached."""
 
     #: Whether a warning is pytest's as well, beside being counted.
@@ -74,8 +67,6 @@ class JudgedItem(FunctionAttributes, pytest.Item, ABC):
     #: Whether it may crash, hang or take all memory: ``--msprobe-isolate`` judges it in a child then, and without a
     #: child the process looks after its memory and its device.
     is_isolated = True
-    #: What pytest calls for the item while it runs, where that is not what it calls for a test.
-    running_hooks: Any = None
     #: What came of it, when it has been judged.
     result: DirectionResult | None = None
 
@@ -83,16 +74,6 @@ class JudgedItem(FunctionAttributes, pytest.Item, ABC):
 
     def __init__(self, *, name: str, **kwargs: Any) -> None:
         super().__init__(name=id_name(name), **kwargs)
-
-    @property
-    def ihook(self) -> Any:
-        """The hooks that pytest calls for the item."""
-        if self.running_hooks is not None:
-            return self.running_hooks
-        known = self.config.stash.setdefault(_hooks_key, {})
-        if self.path not in known:
-            known[self.path] = super().ihook
-        return known[self.path]
 
     @abstractmethod
     def judge(self) -> DirectionResult:
@@ -209,46 +190,18 @@ class JudgedItem(FunctionAttributes, pytest.Item, ABC):
         return super().iter_markers_with_node(name)
 
 
-class DumpItem(JudgedItem):
+class DumpItem(DeferredItem, JudgedItem):
     """A verdict on one record of a dump; its name is the record's."""
 
-    __slots__ = ("_is_made", "dump")
-    # The names of what pytest's own initialisation gives an item.
-    _given_by_pytest: ClassVar[frozenset[str]] = frozenset()
+    __slots__ = ("dump",)
 
     def __init__(self, *, dump: Dump, **kwargs: Any) -> None:
-        self._is_made = True
         super().__init__(**kwargs)
-        self.keywords = ItemKeywords(self)
         self.dump = dump
 
-    @classmethod
-    def unmade(cls, file: pytest.File, name: str, dump: Dump) -> Self:
-        """Return an item that pytest initialises when somebody asks for more than its place; its class adds nothing.
-
-        Of 200 000 items that are listed, or of which some run, most are never asked for keywords, marks or properties.
-        """
-        if not DumpItem._given_by_pytest:
-            slots = {slot for base in pytest.Item.__mro__ for slot in getattr(base, "__slots__", ())}
-            DumpItem._given_by_pytest = frozenset({*vars(cls.from_parent(file, name=name, dump=dump)), *slots})
-        item = cls.__new__(cls)
-        item._is_made, item.dump = False, dump
-        # The names of a dump's records are such as ids hold.
-        item.name, item.parent, item.path = name, file, file.path
-        item.config, item.session = file.config, file.session
-        return item
-
-    def __getattr__(self, name: str) -> Any:
-        """Return what pytest's initialisation gives, which is now due."""
-        if name not in DumpItem._given_by_pytest or self._is_made:
-            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+    def initialize(self) -> None:
+        """Initialise the item as pytest does."""
         DumpItem.__init__(self, dump=self.dump, name=self.name, parent=self.parent)
-        return getattr(self, name)
-
-    @property
-    def nodeid(self) -> str:
-        """The file's id and the record's name."""
-        return super().nodeid if self._is_made or self.parent is None else f"{self.parent.nodeid}::{self.name}"
 
     def warned_at(self) -> tuple[str, int]:
         """Return the line of the user's program in which the call was made, where the dump tells it."""

@@ -12,8 +12,8 @@ from msprobe_hooks.dump.names import api_record, parse_api_name, split_direction
 from msprobe_hooks.errors import RecordError
 from pytest_msprobe.modes.check.checker import checker_of
 from pytest_msprobe.results.result import LITTLE_JUDGED
+from pytest_msprobe.run.fast.preselection import preselect
 from pytest_msprobe.run.item import DumpItem
-from pytest_msprobe.run.preselection import preselect
 from pytest_msprobe.run.setups import setups_key
 
 if TYPE_CHECKING:
@@ -77,8 +77,7 @@ def _without_values(tree: Any) -> Any:
 
 def checked_records(file: pytest.File, dump: Dump) -> Iterator[RecordItem]:
     """Return an item for each API record that is asked for; a call's backward item follows its forward item."""
-    names = preselect(file, dump, _in_order(dump))
-    return (RecordItem.unmade(file, name, dump) for name in names)
+    return RecordItem.deferred(file, preselect(file, dump, _in_order(dump)), dump=dump)
 
 
 def _in_order(dump: Dump) -> Iterator[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -22,6 +23,14 @@ from pytest_msprobe.run.shared_options import GOLDEN, HTML, VIS, XLSX
 
 # What follows is loaded by runs that compare, not by every start of pytest.
 _pairs_key: pytest.StashKey[dict[Path, DumpPair]] = pytest.StashKey()
+
+
+class FrozenDumps:
+    """The plugin that keeps dumps and items, which live as long as the process, out of later garbage collections."""
+
+    def pytest_collection_finish(self) -> None:
+        """Freeze what is there when all items are."""
+        gc.freeze()
 
 
 class CompareMode:
@@ -63,11 +72,10 @@ class CompareMode:
     def open(self, config: pytest.Config, dumps: Mapping[Path, Dump]) -> None:
         """Open the golden dumps and pair both sides."""
         from pytest_msprobe.graphs.building import require_modules
-        from pytest_msprobe.modes.compare.fast_path import FastPath
         from pytest_msprobe.modes.compare.judging.policy import load_policy
         from pytest_msprobe.modes.compare.opening import open_pairs
 
-        config.pluginmanager.register(FastPath(config), "msprobe-fast-path")
+        config.pluginmanager.register(FrozenDumps(), "msprobe-frozen-dumps")
         try:
             policy = load_policy(config.stash[options_key].policy)
         except ValueError as error:

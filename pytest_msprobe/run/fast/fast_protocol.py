@@ -1,8 +1,9 @@
-"""Phases of an item in which nothing happens, reported without pytest's hooks around them.
+"""Phases of an item, reported without pytest's hooks around them.
 
 What is judged has no fixtures, so that nothing is set up or torn down, yet pytest's hooks around these two phases cost
 as much as those around the call. Where nobody but pytest itself listens to them, they are left out. Each phase is
-reported as always, and the call is pytest's own, without what looks at marks that an item has not. In a worker nothing
+reported as always, and the call is pytest's own, without what looks at marks that an item has not; an item that takes
+less time than these hooks, as a compared call that agrees, makes the report of its call itself. In a worker nothing
 is shown on a terminal that nobody sees. An item goes through pytest's own phases where another plugin or a
 ``conftest.py`` has a hook that would not be called, where a mark would keep pytest from running it, and where it is the
 last of its file: with it pytest tears down what it set up before.
@@ -11,15 +12,14 @@ last of its file: with it pytest tears down what it set up before.
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
-from typing import Literal
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import pytest
 from _pytest.runner import call_and_report
 
-from pytest_msprobe.run.hook_subset import HookSubset, has_external_impls
-from pytest_msprobe.run.item import JudgedItem
-from pytest_msprobe.run.reporting import attach_start
+from pytest_msprobe.run.fast.fast_item import FastItem
+from pytest_msprobe.run.fast.hook_subset import HookSubset, has_external_impls
 
 # The hooks that are not called for each phase; of the protocol, those that would run an item in our place.
 _PHASES = (
@@ -40,10 +40,14 @@ _SEE_TERMINAL = ("pytest_report_teststatus", "pytest_terminal_summary", "pytest_
 
 
 class FastProtocol:
-    """The plugin that leaves them out, in every process that runs items."""
+    """The plugin that leaves them out, in every process that runs items.
 
-    def __init__(self, config: pytest.Config) -> None:
+    ``attach_start`` puts what is known of the process into the first report.
+    """
+
+    def __init__(self, config: pytest.Config, attach_start: Callable[[pytest.Item, Any], None]) -> None:
         self._config = config
+        self._attach_start = attach_start
         self._is_open = False
         self._hooks = HookSubset(config.pluginmanager, {})
 
@@ -53,30 +57,35 @@ class FastProtocol:
         self._hooks = HookSubset(self._config.pluginmanager, skipped_plugins(self._config))
 
     def pytest_runtest_protocol(self, item: pytest.Item, nextitem: pytest.Item | None) -> bool | None:
-        """Run a judged item that has no phase but its call."""
-        if not (self._is_open and isinstance(item, JudgedItem) and next_item_is_sibling(item, nextitem)):
+        """Run an item that has no phase but its call."""
+        if not (self._is_open and isinstance(item, FastItem) and next_item_is_sibling(item, nextitem)):
             return None
         former, item.running_hooks = item.running_hooks, self._hooks.instead_of(item.ihook)
         try:
-            run(item)
+            self._run(item)
         finally:
             item.running_hooks = former
         return True
 
-
-def run(item: JudgedItem) -> None:
-    """Judge an item between two empty phases."""
-    hook = item.ihook
-    hook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
-    setup = empty_report(item, "setup", time.time())
-    attach_start(item, setup)
-    hook.pytest_runtest_logreport(report=setup)
-    report = call_and_report(item, "call")
-    if item.session.shouldfail or item.session.shouldstop:
-        call_and_report(item, "teardown", nextitem=None)
-    else:
-        hook.pytest_runtest_logreport(report=empty_report(item, "teardown", report.stop, report.sections))
-    hook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
+    def _run(self, item: FastItem) -> None:
+        """Run an item between two empty phases."""
+        hook = item.ihook
+        hook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
+        start = time.time()
+        setup = item.phase_report("setup", start, start)
+        self._attach_start(item, setup)
+        hook.pytest_runtest_logreport(report=setup)
+        report = item.direct_report()
+        if report is None:
+            report = call_and_report(item, "call")
+        else:
+            hook.pytest_runtest_logreport(report=report)
+        if item.session.shouldfail or item.session.shouldstop:
+            call_and_report(item, "teardown", nextitem=None)
+        else:
+            teardown = item.phase_report("teardown", report.stop, report.stop, (*report.sections,))
+            hook.pytest_runtest_logreport(report=teardown)
+        hook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
 
 
 def skipped_plugins(config: pytest.Config) -> dict[str, Sequence[object]]:
@@ -103,22 +112,3 @@ def next_item_is_sibling(item: pytest.Item, nextitem: pytest.Item | None) -> boo
     if nextitem is None or nextitem.parent is not item.parent:
         return False
     return not any(mark.name in _EVALUATED_MARKS for node in item.listchain() for mark in node.own_markers)
-
-
-def empty_report(
-    item: pytest.Item, when: Literal["setup", "teardown"], at: float, sections: Sequence[tuple[str, str]] = ()
-) -> pytest.TestReport:
-    """Return the report of a phase in which nothing happened."""
-    return pytest.TestReport(
-        # What an id consists of, where pytest knows that, and need not find it in its text.
-        getattr(item, "id", item.nodeid),
-        item.location,
-        {item.name: 1},
-        "passed",
-        None,
-        when,
-        sections,
-        start=at,
-        stop=at,
-        user_properties=item.user_properties,
-    )

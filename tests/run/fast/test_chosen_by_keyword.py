@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from pytest_msprobe.run.collection import dumps_key
-from pytest_msprobe.run.preselection import preselect
+from pytest_msprobe.run.fast.preselection import preselect
 from tests.support.dumps import forward, tensor_around, write_dump
 
 # A plugin that hears of every item has all of them made.
@@ -129,6 +129,11 @@ def test_a_run_tells_the_same_though_items_were_not_made(
     names, counted, made = listed("-k", expression)
     assert (names, counted, len(NAMES)) == listed("-k", expression, "-p", "hears")
     assert made == len(names)
+
+
+def test_all_items_are_made_where_the_fast_path_is_off(listed: Callable[..., tuple[list[str], str, int]]) -> None:
+    names, counted, _ = listed("-k", "norm")
+    assert (names, counted, len(NAMES)) == listed("-k", "norm", "-o", "msprobe_fast_path=false")
 
 
 def test_what_other_choices_leave_out_is_counted_once(listed: Callable[..., tuple[list[str], str, int]]) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from pytest_msprobe.run.log_capture import CapturedLogs
+from pytest_msprobe.run.fast.log_capture import CapturedLogs
 
 Write = Callable[..., Path]
 Json = dict[str, Any]
@@ -42,7 +42,7 @@ def pytest_runtest_teardown(item):
 AFTERWARDS = """
 def test_of_a_user():
     import torch
-    from tests.run.test_log_capture import handlers_of_ours
+    from tests.run.fast.test_log_capture import handlers_of_ours
     assert handlers_of_ours() == 0
 """
 

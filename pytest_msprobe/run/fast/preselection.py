@@ -12,8 +12,9 @@ import pytest
 
 from pytest_msprobe.errors import KeywordError
 from pytest_msprobe.run import marks
-from pytest_msprobe.run.hook_subset import has_external_impls
-from pytest_msprobe.run.keyword_expression import lowered, parse_keywords
+from pytest_msprobe.run.fast.hook_subset import has_external_impls
+from pytest_msprobe.run.fast.keyword_expression import lowered, parse_keywords
+from pytest_msprobe.run.fast.switch import fast_path_key
 from pytest_msprobe.run.options import options_key
 from pytest_msprobe.run.paths import absolute
 
@@ -36,9 +37,11 @@ _unmade_key = pytest.StashKey[int]()
 def preselect(file: pytest.File, dump: Dump, names: Iterable[str]) -> Iterator[str]:
     """Yield, of the names of a file's items, those that can run: by ``FILE::NAME``, by ``--lf`` and by ``-k``.
 
-    Any can where the file is asked for as a whole. pytest leaves out items that it can leave out as well; those that
-    ``-k`` leaves out here are told by `report_preselection`.
+    Any can where the file is asked for as a whole, or the fast path is off. pytest leaves out items that it can leave
+    out as well; `report_preselection` counts those that ``-k`` leaves out here.
     """
+    if not file.config.stash[fast_path_key]:
+        return iter(names)
     given, failed = _given(file), _failed(file)
     if given is not None:
         # As pytest reads it, a name without brackets is also of all that differ in brackets alone.

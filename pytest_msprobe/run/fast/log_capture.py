@@ -14,14 +14,14 @@ from operator import attrgetter
 
 import pytest
 
-from pytest_msprobe.run.hook_subset import HookSubset
-from pytest_msprobe.run.item import JudgedItem
+from pytest_msprobe.run.fast.fast_item import FastItem
+from pytest_msprobe.run.fast.hook_subset import HookSubset
 
 _PROPAGATES, _HANDLERS = attrgetter("propagate"), attrgetter("handlers")
 _PHASES = ("pytest_runtest_setup", "pytest_runtest_call", "pytest_runtest_teardown")
 
 
-def register(config: pytest.Config) -> None:
+def register_log_capture(config: pytest.Config) -> None:
     """Take pytest's place at items that are judged, unless the user asks more of its log capture than their reports."""
     pytests = config.pluginmanager.get_plugin("logging-plugin")
     formatter = getattr(pytests, "formatter", None)
@@ -61,7 +61,7 @@ class CapturedLogs(logging.Handler):
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_protocol(self, item: pytest.Item, nextitem: pytest.Item | None) -> Iterator[None]:
         """Be at every logger while items are judged."""
-        if not isinstance(item, JudgedItem):
+        if not isinstance(item, FastItem):
             return (yield)
         self._attach()
         item.running_hooks = self._hooks.instead_of(item.ihook)
@@ -69,7 +69,7 @@ class CapturedLogs(logging.Handler):
             return (yield)
         finally:
             item.running_hooks = None
-            if not isinstance(nextitem, JudgedItem):
+            if not isinstance(nextitem, FastItem):
                 self._detach()
 
     def pytest_sessionfinish(self) -> None:
@@ -92,7 +92,7 @@ class CapturedLogs(logging.Handler):
         return (yield from self._keeping(item, "teardown"))
 
     def _keeping(self, item: pytest.Item, when: str) -> Iterator[None]:
-        if not isinstance(item, JudgedItem):
+        if not isinstance(item, FastItem):
             return (yield)
         self._is_in_phase = True
         try:

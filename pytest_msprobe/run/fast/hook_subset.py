@@ -15,9 +15,15 @@ class HookSubset:
         self._manager = manager
         self._left_out = left_out
         self._known: dict[object, _Hooks] = {}
+        self._by_hooks: dict[object, _Hooks] = {}
 
     def instead_of(self, hooks: Any) -> Any:
         """Return what takes the place of an item's hooks, which lack those of every conftest.py of other folders."""
+        if hooks not in self._by_hooks:
+            self._by_hooks[hooks] = self._subset(hooks)
+        return self._by_hooks[hooks]
+
+    def _subset(self, hooks: Any) -> _Hooks:
         lacking = frozenset[object](getattr(hooks, "remove_mods", ()))
         already: Mapping[str, Sequence[object]] = getattr(hooks, "left_out", {})
         known = lacking, hooks if already else None
