@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import os
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
@@ -78,9 +77,9 @@ def test_a_wrong_argument_is_an_error_before_the_first_record(
 
 def test_no_file_stays_open_or_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    before = len(os.listdir("/proc/self/fd"))
+    before = len([*Path("/proc/self/fd").iterdir()])
     checked = check_dump(DUMP, device="cpu", only="softmax")
     next(checked)
-    checked.close()
-    assert len(os.listdir("/proc/self/fd")) == before
+    del checked
+    assert len([*Path("/proc/self/fd").iterdir()]) == before
     assert [*tmp_path.iterdir()] == []
