@@ -16,19 +16,37 @@ if TYPE_CHECKING:
     from pytest_msprobe.live_checks.dispatch.ptdbg import PtdbgDispatch
     from pytest_msprobe.live_checks.session import LiveChecks, live
     from pytest_msprobe.modes.check.explore.strategies import tensors
+    from pytest_msprobe.python_api.check_dump import CheckedRecord, check_dump
+    from pytest_msprobe.python_api.compare_dumps import ComparedRecord, compare_dumps
     from pytest_msprobe.results.result import CallResult
 
 _HOMES = {
     "CallResult": "results.result",
     "PtdbgDispatch": "live_checks.dispatch.ptdbg",
+    "ComparedRecord": "python_api.compare_dumps",
+    "CheckedRecord": "python_api.check_dump",
     "check_call": "engine.check_call",
+    "check_dump": "python_api.check_dump",
+    "compare_dumps": "python_api.compare_dumps",
     "LiveChecks": "live_checks.session",
     "live": "live_checks.session",
     "precision_standard": "fixtures.precision",
     "tensors": "modes.check.explore.strategies",
 }
 
-__all__ = ["CallResult", "LiveChecks", "PtdbgDispatch", "check_call", "live", "precision_standard", "tensors"]
+__all__ = [
+    "CallResult",
+    "CheckedRecord",
+    "ComparedRecord",
+    "LiveChecks",
+    "PtdbgDispatch",
+    "check_call",
+    "check_dump",
+    "compare_dumps",
+    "live",
+    "precision_standard",
+    "tensors",
+]
 
 
 import_hook.begin()

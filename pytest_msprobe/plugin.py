@@ -10,7 +10,7 @@ import pytest
 
 from pytest_msprobe.containment import options as containment
 from pytest_msprobe.containment.process_state import ProcessState, state_key
-from pytest_msprobe.containment.run_folder import open_run_folder
+from pytest_msprobe.containment.run_folder import open_run_folder, run_folder_key
 from pytest_msprobe.fixtures import recording, tests_summary
 from pytest_msprobe.fixtures.given import examples_of
 from pytest_msprobe.fixtures.live import msprobe_live
@@ -45,7 +45,7 @@ from pytest_msprobe.run.item import JudgedItem
 from pytest_msprobe.run.mode import ModeRegistry, register_modes
 from pytest_msprobe.run.options import devices_key, options_key
 from pytest_msprobe.run.remote_hosts import start_remote_workers
-from pytest_msprobe.run.setups import Setups, setups_key
+from pytest_msprobe.run.setups import SessionSetups, setups_key
 from pytest_msprobe.run.usage_errors import usage_errors
 
 __all__ = ["msprobe_dump", "msprobe_dump_options", "msprobe_live", "msprobe_monitor", "precision"]
@@ -97,8 +97,9 @@ def pytest_configure(config: pytest.Config) -> None:
         marks.register(config, of_records=bool(dumps or config.option.markexpr))
         if dumps or read.isolate:
             open_run_folder(config)
-        config.stash[setups_key] = setups = Setups(config, read, config.stash[devices_key])
-        config.stash[state_key] = ProcessState(config, setups, read.timeout)
+        config.stash[setups_key] = setups = SessionSetups(config, read, config.stash[devices_key])
+        folder, worker = config.stash.get(run_folder_key, None), getattr(config, "workerinput", {}).get("workerid")
+        config.stash[state_key] = ProcessState(setups, read.timeout, folder, worker)
         xdist_hooks.start_worker(config)
         read.mode.open(config, dumps)
         switch.register(config, reporting.attach_start)

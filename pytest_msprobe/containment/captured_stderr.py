@@ -33,6 +33,11 @@ class CapturedStderr:
         raw = open(self.fd, "ab", buffering=0, closefd=False)  # noqa: SIM115 - lives as long as the process
         self.stream = io.TextIOWrapper(raw, encoding="utf-8", errors="backslashreplace", write_through=True)
 
+    def close(self) -> None:
+        """Close the file."""
+        self.stream.close()
+        os.close(self.fd)
+
     def take_fatal_errors(self) -> None:
         """Have Python's report of a fatal signal written here too."""
         faulthandler.enable(file=self.fd, all_threads=False)

@@ -14,41 +14,36 @@ from pytest_msprobe.containment.captured_stderr import CapturedStderr
 from pytest_msprobe.containment.deadline import EndTime
 from pytest_msprobe.containment.process import offer_to_oom_killer
 from pytest_msprobe.containment.readers_writer_lock import ReadersWriterLock
-from pytest_msprobe.containment.run_folder import RunFolder, run_folder_key
 
 if TYPE_CHECKING:
     from pytest_msprobe.containment.memory_reservation import MemoryReservation
     from pytest_msprobe.containment.protocols import Host
+    from pytest_msprobe.containment.run_folder import RunFolder
     from pytest_msprobe.engine.replay.trials.memory_budget import Admit
 
 
 class ProcessState:
     """The state of this process, or of the child that runs its items.
 
-    ``host`` is what it holds for them, ``timeout`` the seconds that a small item may take.
+    ``host`` is what it holds for them, ``timeout`` the seconds that a small item may take, ``folder`` the run's folder,
+    None in a run without dumps, ``worker`` its name where it is an xdist worker.
     """
 
-    def __init__(self, config: pytest.Config, host: Host, timeout: float | None) -> None:
-        workerinput = getattr(config, "workerinput", {})
+    def __init__(self, host: Host, timeout: float | None, folder: RunFolder | None, worker: str | None = None) -> None:
         self.host = host
         self.timeout = timeout
+        self.folder = folder
         #: The name under which this process has files in the run's folder.
-        self.name = str(workerinput.get("workerid", "main"))
+        self.name = worker or "main"
         #: Whether somebody starts another process in place of this one when it dies.
-        self.is_replaceable = bool(workerinput)
+        self.is_replaceable = worker is not None
         #: Where this process writes when it has to have ended an item, for the process that ends it from outside.
         self.end_time: EndTime | None = None
         #: Where a process forked for a test's check tells which record it judges now.
         self.on_judging: Callable[[str], None] | None = None
         #: Why the device can no longer be used, once that is known.
         self.broken_device: str | None = None
-        self._config = config
         self._forgetting: list[Callable[[], None]] = []
-
-    @property
-    def folder(self) -> RunFolder | None:
-        """The run's folder; None in a run without dumps."""
-        return self._config.stash.get(run_folder_key, None)
 
     def on_forget(self, forget: Callable[[], None]) -> None:
         """Have a function called whenever what is kept from one item for the next is to go."""
@@ -87,6 +82,13 @@ class ProcessState:
         if problem is not None:
             self.broken_device = problem
 
+    def close(self) -> None:
+        """Close the files that this process has in the run's folder, where it outlives the run."""
+        for name in ("stderr", "lock"):
+            opened = vars(self).get(name)
+            if opened is not None:
+                opened.close()
+
     def prepare_to_exit(self) -> None:
         """Have whoever replaces this process told of its end, by Python's report of a fatal signal too."""
         self.is_replaceable = True
@@ -107,7 +109,8 @@ class ProcessState:
     @functools.cached_property
     def lock(self) -> ReadersWriterLock:
         """What lets the run's items run together, or one alone."""
-        return ReadersWriterLock(self._config.stash[run_folder_key].path, self.make_space)
+        assert self.folder is not None
+        return ReadersWriterLock(self.folder.path, self.make_space)
 
     @property
     def admit(self) -> Admit:

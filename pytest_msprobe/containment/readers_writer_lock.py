@@ -53,6 +53,11 @@ class ReadersWriterLock:
             fcntl.flock(self._lock, fcntl.LOCK_UN)
             fcntl.flock(self._door, fcntl.LOCK_UN)
 
+    def close(self) -> None:
+        """Close the lock's files."""
+        os.close(self._door)
+        os.close(self._lock)
+
     def _somebody_waits(self) -> bool:
         try:
             fcntl.flock(self._door, fcntl.LOCK_SH | fcntl.LOCK_NB)

@@ -162,7 +162,7 @@ def select_items(config: pytest.Config, options: Options, items: list[pytest.Ite
     seen: set[Hashable] = set()
     repeated: set[tuple[Path, str]] = set()
     for item in items:
-        wanted = not isinstance(item, JudgedItem) or _is_listed(item.name, options)
+        wanted = not isinstance(item, JudgedItem) or is_listed(item.name, options)
         if wanted and options.unique and isinstance(item, JudgedItem):
             wanted = not _is_repeated(item, seen, repeated)
         (kept if wanted else deselected).append(item)
@@ -171,7 +171,8 @@ def select_items(config: pytest.Config, options: Options, items: list[pytest.Ite
         items[:] = kept
 
 
-def _is_listed(name: str, options: Options) -> bool:
+def is_listed(name: str, options: Options) -> bool:
+    """Return whether ``--msprobe-only`` and ``--msprobe-skip`` let an API record run; any other item runs."""
     try:
         parsed = parse_api_name(name)
     except ValueError:

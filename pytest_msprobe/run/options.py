@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, cast, get_args
@@ -44,21 +44,21 @@ class Options:
     mode: Mode
     dumps: tuple[str, ...]
     device: DeviceChoice
-    policy: str
-    level: Level | None
-    seed: int
-    real_data: RealData
-    math_mode: MathMode
-    only: tuple[str, ...]
-    skip: tuple[str, ...]
-    unique: bool
-    csv: Path | None
-    timeout: float | None
-    isolate: bool
-    journal: Path | None
-    resume: bool
-    rerun: tuple[str, ...]
-    shard: shard_option.Shard | None
+    policy: str = "default"
+    level: Level | None = None
+    seed: int = 0
+    real_data: RealData = "auto"
+    math_mode: MathMode = "auto"
+    only: tuple[str, ...] = ()
+    skip: tuple[str, ...] = ()
+    unique: bool = False
+    csv: Path | None = None
+    timeout: float | None = None
+    isolate: bool = False
+    journal: Path | None = None
+    resume: bool = False
+    rerun: tuple[str, ...] = ()
+    shard: shard_option.Shard | None = None
 
     def words(self, *, with_device: bool = True) -> list[str]:
         """Return the command-line words that ask for the same verdicts, on the same device or on none."""
@@ -177,13 +177,13 @@ def _read_options(config: pytest.Config, devices: DeviceRegistry) -> Options:
         mode=mode,
         dumps=dumps,
         device=_device(_text(config, "device", AUTO), devices),
-        policy=_policy(_text(config, "policy", "default"), config.invocation_params.dir),
+        policy=find_policy(_text(config, "policy", "default"), config.invocation_params.dir),
         level=cast("Level | None", _choice(config, "level", ("L0", "L1", "L2"), None)),
         seed=int(number(config, "seed", int, "a whole number", lambda seed: True) or 0),
         real_data=cast("RealData", _choice(config, "real_data", ("auto", "never"), "auto")),
         math_mode=cast("MathMode", _choice(config, "math_mode", get_args(MathMode), "auto")),
-        only=_patterns(config.getoption("msprobe_only")) or peer.white_list,
-        skip=_patterns(config.getoption("msprobe_skip")) or peer.black_list,
+        only=patterns(config.getoption("msprobe_only")) or peer.white_list,
+        skip=patterns(config.getoption("msprobe_skip")) or peer.black_list,
         unique=bool(config.getoption("msprobe_unique")),
         csv=_folder(config),
         timeout=number(config, "timeout", float, "a positive number of seconds", lambda seconds: seconds > 0),
@@ -281,13 +281,17 @@ def _device(text: str, devices: DeviceRegistry) -> DeviceChoice:
     return choice
 
 
-def _policy(text: str, folder: Path) -> str:
+def find_policy(text: str, folder: Path, option: str = "--msprobe-policy") -> str:
+    """Return the name of a built-in policy, or the path of a file, which may be relative to a folder.
+
+    Raises OptionError, which names the option, where there is neither.
+    """
     known = built_in_policies()
     if text in known:
         return text
     path = folder / text
     if not path.is_file():
-        raise OptionError(f"--msprobe-policy {text!r}: neither a file nor a known policy; known are {', '.join(known)}")
+        raise OptionError(f"{option} {text!r}: neither a file nor a known policy; known are {', '.join(known)}")
     return str(path)
 
 
@@ -310,7 +314,7 @@ def _journal(config: pytest.Config) -> Path | None:
 
 
 def _outcomes(config: pytest.Config) -> tuple[str, ...]:
-    outcomes = _patterns(config.getoption("msprobe_rerun"))
+    outcomes = patterns(config.getoption("msprobe_rerun"))
     for outcome in outcomes:
         if outcome not in OUTCOMES:
             raise OptionError(f"--msprobe-rerun {outcome!r}: allowed are {', '.join(OUTCOMES)}")
@@ -319,5 +323,6 @@ def _outcomes(config: pytest.Config) -> tuple[str, ...]:
     return outcomes
 
 
-def _patterns(texts: list[str]) -> tuple[str, ...]:
+def patterns(texts: Iterable[str]) -> tuple[str, ...]:
+    """Return the names and patterns of texts that separate them by commas or spaces."""
     return tuple(pattern for text in texts for pattern in re.split(r"[,\s]+", text) if pattern)

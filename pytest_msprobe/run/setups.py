@@ -27,19 +27,20 @@ if TYPE_CHECKING:
     from pytest_msprobe.engine.replay.framework import Framework
     from pytest_msprobe.engine.replay.references.registry import ReferenceRegistry
     from pytest_msprobe.engine.replay.trials.config import ReplayConfig
+    from pytest_msprobe.engine.replay.trials.memory_budget import Admit
     from pytest_msprobe.run.options import Options
 
 
 class Setups:
     """The setups of this process, made when first asked for. Nothing heavy is loaded before."""
 
-    def __init__(self, config: pytest.Config, options: Options, devices: DeviceRegistry) -> None:
-        workerinput = getattr(config, "workerinput", {})
-        self._config = config
+    #: Of how many processes of this host this is one, and the slot by which it gets its card.
+    _slot, _processes = 0, 1
+
+    def __init__(self, options: Options, devices: DeviceRegistry, policy_option: str = "--msprobe-policy") -> None:
         self._options = options
         self._devices = devices
-        self._slot = int(workerinput.get("msprobe_slot", 0))
-        self._processes = int(workerinput.get("msprobe_workers_here", workerinput.get("workercount", 1)))
+        self._policy_option = policy_option
         self._setups: dict[str, ReplayConfig] = {}
         self._is_introduced = False
         #: The frameworks of the items that run on the device; none where no item does.
@@ -73,9 +74,7 @@ class Setups:
         beside = next((setup.baseline for setup in setups if setup.baseline is not None), None)
         described += f", baseline {beside.describe()}" if beside is not None else ""
         modes = {name: mode for setup in setups for name, mode in setup.framework.math_modes(setup.device).items()}
-        here = remote_worker_of(self._config)
-        host = "" if here is None else here.host
-        return Start(f"{setups[0].device.name}:{self._index}", described, modes, host)
+        return Start(f"{setups[0].device.name}:{self._index}", described, modes, self._host())
 
     @functools.cached_property
     def properties(self) -> list[tuple[str, str]]:
@@ -151,7 +150,7 @@ class Setups:
             references=self._references,
             seed=options.seed,
             real_data=options.real_data == "auto",
-            admit=self._config.stash[state_key].admit,
+            admit=self._admit(),
             measure_all=self._measures_all,
             math_mode=options.math_mode,
             framework=framework,
@@ -167,15 +166,10 @@ class Setups:
 
     @functools.cached_property
     def standards(self) -> StandardRegistry:
-        """The standards of this session, with those of plugins. Raises OptionError where one cannot be added."""
+        """The standards that a policy may name."""
         from msprobe_standards.registry import STANDARDS
 
-        standards = STANDARDS.copy()
-        try:
-            self._config.hook.pytest_msprobe_register_standards(registry=standards)
-        except ValueError as error:
-            raise OptionError(f"pytest_msprobe_register_standards: {error}") from None
-        return standards
+        return STANDARDS.copy()
 
     @functools.cached_property
     def _policy(self) -> Policy:
@@ -186,15 +180,57 @@ class Setups:
         try:
             return Policy.load(self._options.policy, self._options.level, standards)
         except (ValueError, OSError) as error:
-            raise OptionError(f"--msprobe-policy: {error}") from None
+            raise OptionError(f"{self._policy_option}: {error}") from None
 
     @functools.cached_property
     def _references(self) -> ReferenceRegistry:
         from pytest_msprobe.engine.replay.references.registry import ReferenceRegistry
 
-        references = ReferenceRegistry()
+        return ReferenceRegistry()
+
+    def _admit(self) -> Admit:
+        """Return what lets a large call take memory."""
+        from pytest_msprobe.engine.replay.trials.memory_budget import admit_at_once
+
+        return admit_at_once
+
+    def _host(self) -> str:
+        """Return the name of this host; empty where it is the controller's."""
+        return ""
+
+
+class SessionSetups(Setups):
+    """The setups of a process of a pytest session, with what plugins register and its share of cards and memory."""
+
+    def __init__(self, config: pytest.Config, options: Options, devices: DeviceRegistry) -> None:
+        super().__init__(options, devices)
+        workerinput = getattr(config, "workerinput", {})
+        self._config = config
+        self._slot = int(workerinput.get("msprobe_slot", 0))
+        self._processes = int(workerinput.get("msprobe_workers_here", workerinput.get("workercount", 1)))
+
+    @functools.cached_property
+    def standards(self) -> StandardRegistry:
+        """The standards with those of plugins. Raises OptionError where one cannot be added."""
+        standards = super().standards
+        try:
+            self._config.hook.pytest_msprobe_register_standards(registry=standards)
+        except ValueError as error:
+            raise OptionError(f"pytest_msprobe_register_standards: {error}") from None
+        return standards
+
+    @functools.cached_property
+    def _references(self) -> ReferenceRegistry:
+        references = super()._references
         self._config.hook.pytest_msprobe_register_references(registry=references)
         return references
+
+    def _admit(self) -> Admit:
+        return self._config.stash[state_key].admit
+
+    def _host(self) -> str:
+        here = remote_worker_of(self._config)
+        return "" if here is None else here.host
 
 
 setups_key = pytest.StashKey[Setups]()

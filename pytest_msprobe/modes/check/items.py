@@ -77,10 +77,11 @@ def _without_values(tree: Any) -> Any:
 
 def checked_records(file: pytest.File, dump: Dump) -> Iterator[RecordItem]:
     """Return an item for each API record that is asked for; a call's backward item follows its forward item."""
-    return RecordItem.deferred(file, preselect(file, dump, _in_order(dump)), dump=dump)
+    return RecordItem.deferred(file, preselect(file, dump, checked_names(dump)), dump=dump)
 
 
-def _in_order(dump: Dump) -> Iterator[str]:
+def checked_names(dump: Dump) -> Iterator[str]:
+    """Yield the names of a dump's API records; a call's backward record follows its forward record."""
     records = dump.records
     for name in dump.api_names:
         key, direction = split_direction(name)

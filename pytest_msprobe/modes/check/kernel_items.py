@@ -69,6 +69,10 @@ def require_kernels_as_recorded(dumps: Iterable[Dump], options: CheckOptions) ->
 
 def checked_kernels(file: pytest.File, dump: GraphDump) -> Iterator[KernelItem]:
     """Yield an item for each execution of a kernel, in their order."""
-    for name, kernel in dump.kernels.items():
-        if not kernel.is_parameter:
-            yield KernelItem.from_parent(file, name=name, dump=dump)
+    for name in checked_kernel_names(dump):
+        yield KernelItem.from_parent(file, name=name, dump=dump)
+
+
+def checked_kernel_names(dump: GraphDump) -> Iterator[str]:
+    """Yield the names of the executions of kernels that are checked, in their order."""
+    return (name for name, kernel in dump.kernels.items() if not kernel.is_parameter)

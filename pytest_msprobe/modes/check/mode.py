@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,7 +20,7 @@ from pytest_msprobe.modes.check.cases.saved_case import SavedTally
 from pytest_msprobe.modes.check.html_report import CheckPage
 from pytest_msprobe.modes.check.items import checked_records
 from pytest_msprobe.modes.check.kernel_items import checked_kernels, require_kernels_as_recorded
-from pytest_msprobe.modes.check.options import check_key
+from pytest_msprobe.modes.check.options import CheckOptions, check_key
 from pytest_msprobe.modes.check.perturb_table import FreeBenchmarkReport
 from pytest_msprobe.modes.check.screening import ScreenedTally
 from pytest_msprobe.modes.check.tallies import (
@@ -72,14 +72,7 @@ class CheckMode:
 
     def open(self, config: pytest.Config, dumps: Mapping[Path, Dump]) -> None:
         """See that the dumps can be replayed, and that the baseline is about them."""
-        require_calls(dumps.values())
-        require_kernels_as_recorded(dumps.values(), config.stash[check_key])
-        for dump in dumps.values():
-            missing = missing_piece(checked_as(dump))
-            if missing is not None:
-                raise DumpError(f"{dump.path}: recorded with {dump.framework}, but {missing}")
-            if dump.framework == MINDTORCH:
-                put_pytorch_first()
+        require_checkable(dumps.values(), config.stash[check_key])
         if config.stash[check_key].save_baseline is not None:
             config.stash[setups_key].measure_all()
         baselines.open_baseline(config, dumps)
@@ -148,6 +141,18 @@ class CheckMode:
     def rerun_words(self, config: pytest.Config) -> list[str]:
         """Return the options that decide a verdict."""
         return [*config.stash[options_key].words(), *config.stash[check_key].words()]
+
+
+def require_checkable(dumps: Collection[Dump], options: CheckOptions) -> None:
+    """Raise DumpError, or OptionError for an option, where a dump's records cannot be checked here."""
+    require_calls(dumps)
+    require_kernels_as_recorded(dumps, options)
+    for dump in dumps:
+        missing = missing_piece(checked_as(dump))
+        if missing is not None:
+            raise DumpError(f"{dump.path}: recorded with {dump.framework}, but {missing}")
+        if dump.framework == MINDTORCH:
+            put_pytorch_first()
 
 
 def _dumps_in_words(config: pytest.Config) -> str:

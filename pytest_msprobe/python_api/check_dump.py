@@ -1,0 +1,130 @@
+"""Checking the records of a dump from a program."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast, get_args
+
+from msprobe_hooks.dump.opening import open_dump
+from msprobe_hooks.dump.paths.recording import find_dumps, home_of
+from msprobe_hooks.dump.static_graph.reader import GraphDump
+from pytest_msprobe.devices.reduced_precision import MathMode
+from pytest_msprobe.devices.registry import AUTO, DeviceRegistry, parse_device
+from pytest_msprobe.engine.framework_names import KERNELS, checked_as
+from pytest_msprobe.errors import OptionError
+from pytest_msprobe.modes.check.checker import Checker
+from pytest_msprobe.modes.check.items import checked_names
+from pytest_msprobe.modes.check.kernel_items import checked_kernel_names
+from pytest_msprobe.modes.check.mode import CheckMode, require_checkable
+from pytest_msprobe.modes.check.options import CheckOptions
+from pytest_msprobe.python_api.judge_records import Judgement, judged, process_state
+from pytest_msprobe.run.collection import is_listed
+from pytest_msprobe.run.item import records_of_call
+from pytest_msprobe.run.options import Level, Options, RealData, find_policy, patterns
+from pytest_msprobe.run.setups import Setups
+
+if TYPE_CHECKING:
+    from msprobe_hooks.dump.reader import Dump
+    from pytest_msprobe.results.result import DirectionResult
+
+
+@dataclass(frozen=True, slots=True)
+class CheckedRecord:
+    """What came of one record of a dump.
+
+    ``dump`` is its file, ``name`` the record's name, such as ``Torch.mm.0.forward``. ``outcome`` is ``pass``, ``warn``,
+    ``fail`` or ``skip``, or why the check did not come to its end. ``result`` has the verdict on each output, the
+    numbers that were measured and the reason.
+    """
+
+    dump: Path
+    name: str
+    outcome: str
+    result: DirectionResult
+
+
+def check_dump(
+    path: Path | str,
+    *,
+    device: str = AUTO,
+    policy: str = "default",
+    level: Level | None = None,
+    seed: int = 0,
+    only: str | Iterable[str] | None = None,
+    real_data: RealData = "auto",
+    math_mode: MathMode = "auto",
+) -> Iterator[CheckedRecord]:
+    """Check a ``dump.json``, or all below a folder, and yield what came of each record in recorded order.
+
+    Verdicts are those of ``pytest --msprobe-dump``; each argument is the option of its name. ``only`` holds names or
+    patterns of APIs as ``--msprobe-only`` takes them: ``"conv2d,Torch.linalg.*"``, or a list of them. Each record is
+    judged when it is asked for, in this process: what crashes or hangs takes the program with it, which a run with
+    ``-n`` or ``--msprobe-isolate`` survives. A record that cannot be judged is a failure of its own; the others follow.
+
+    Raises, before the first record: DumpError where a file cannot be used, DeviceError for the device, OptionError for
+    any other argument. Raises DeviceError in between where a record has broken the device.
+    """
+    path = Path(path).absolute()
+    dumps = [open_dump(each) for each in (find_dumps(path) if path.is_dir() else [path])]
+    devices = DeviceRegistry()
+    choice = parse_device(device, devices)
+    if choice.name != AUTO:
+        devices.get(choice.name)
+    options = Options(
+        CheckMode(),
+        (str(path),),
+        choice,
+        policy=find_policy(policy, Path.cwd(), "policy"),
+        level=cast("Level | None", level and _allowed("level", level, Level)),
+        seed=seed,
+        real_data=_allowed("real_data", real_data, RealData),
+        math_mode=_allowed("math_mode", math_mode, MathMode),
+        only=patterns([only] if isinstance(only, str) else only or []),
+    )
+    check = CheckOptions()
+    require_checkable(dumps, check)
+    names = [(dump, name) for dump in dumps for name in _names(dump) if is_listed(name, options)]
+    if options.only and not names:
+        raise OptionError(
+            f"only={', '.join(options.only)!r}: no record is of these APIs",
+            file=path,
+            remedy="names are as in the dump, such as conv2d, Functional.conv2d or Torch.linalg.*",
+        )
+    setups = Setups(options, devices, "policy")
+    for framework in dict.fromkeys(checked_as(dump) for dump, _ in names):
+        setups.setup_for(framework)
+    return _checked(names, options, check, setups)
+
+
+def _names(dump: Dump) -> Iterator[str]:
+    return checked_kernel_names(dump) if isinstance(dump, GraphDump) else checked_names(dump)
+
+
+def _checked(
+    names: Iterable[tuple[Dump, str]], options: Options, check: CheckOptions, setups: Setups
+) -> Iterator[CheckedRecord]:
+    with process_state(setups) as state:
+        checker = Checker(options, check, setups, state)
+        for dump, name in names:
+            records = partial(records_of_call, dump, name)
+            judgement = Judgement(name, dump.path, partial(_judge, checker, setups, dump, name), records)
+            result = judged(judgement, state)
+            yield CheckedRecord(home_of(dump.path), name, result.outcome, result)
+
+
+def _judge(checker: Checker, setups: Setups, dump: Dump, name: str) -> DirectionResult:
+    if not isinstance(dump, GraphDump):
+        return checker.check(dump, name)
+    from pytest_msprobe.engine.frameworks.mindspore.kernels.check import check_kernel
+
+    return check_kernel(dump, name, setups.setup_for(KERNELS))
+
+
+def _allowed(name: str, value: Any, kind: Any) -> Any:
+    """Return a value of a Literal. Raises OptionError for any other."""
+    if value not in get_args(kind):
+        raise OptionError(f"{name}={value!r}: allowed are {', '.join(get_args(kind))}")
+    return value

@@ -1,0 +1,103 @@
+"""Comparing two recorded runs from a program."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from msprobe_hooks.dump.opening import open_dump
+from msprobe_hooks.dump.paths.recording import find_dumps, home_of
+from pytest_msprobe.devices.registry import AUTO, DeviceChoice, DeviceRegistry
+from pytest_msprobe.errors import OptionError
+from pytest_msprobe.modes.compare.items import result_of
+from pytest_msprobe.modes.compare.judging.policy import load_policy
+from pytest_msprobe.modes.compare.mode import CompareMode
+from pytest_msprobe.modes.compare.opening import open_pairs
+from pytest_msprobe.modes.compare.options import CompareOptions
+from pytest_msprobe.python_api.judge_records import Judgement, judged, process_state
+from pytest_msprobe.run.item import records_of_call
+from pytest_msprobe.run.options import Options
+from pytest_msprobe.run.setups import Setups
+
+if TYPE_CHECKING:
+    from pytest_msprobe.modes.compare.dump_pair import DumpPair
+    from pytest_msprobe.modes.compare.rows import ComparedCall
+    from pytest_msprobe.results.result import DirectionResult
+
+
+@dataclass(frozen=True, slots=True)
+class ComparedRecord:
+    """What came of one call of two runs.
+
+    ``dump`` is the target's file, ``name`` the record's name there, or the golden one of a call that the target lacks.
+    ``outcome`` is ``pass``, ``warn``, ``fail`` or ``skip``, or why the comparison did not come to its end. ``result``
+    has the verdict and the values that differ. ``call`` has every value on both sides, the golden partner, and whether
+    the difference begins here (``call.cause``); None where a record could not be read.
+    """
+
+    dump: Path
+    name: str
+    outcome: str
+    result: DirectionResult
+    call: ComparedCall | None
+
+
+def compare_dumps(
+    target: Path | str,
+    golden: Path | str,
+    *,
+    policy: str = "default",
+    fuzzy: bool = False,
+    data_mapping: Path | str | None = None,
+) -> Iterator[ComparedRecord]:
+    """Compare two runs, each a ``dump.json`` or a folder of steps and ranks, and yield what came of each call.
+
+    Calls come in execution order, with the verdicts of ``pytest --msprobe-compare TARGET --msprobe-golden GOLDEN``;
+    each argument is the option of its name. Each call is compared when it is asked for.
+
+    Raises, before the first call: DumpError where a file cannot be used or no record matches another, OptionError for
+    any other argument.
+    """
+    target, golden = Path(target).absolute(), Path(golden).absolute()
+    mapping = None if data_mapping is None else Path(data_mapping).absolute()
+    for name, path in (("golden", golden), ("data_mapping", mapping)):
+        if path is not None and not path.exists():
+            raise OptionError(f"{name}={str(path)!r}: no such file or folder")
+    try:
+        loaded = load_policy(policy)
+    except ValueError as error:
+        raise OptionError(f"policy: {error}") from None
+    dumps = {path: open_dump(path) for path in (find_dumps(target) if target.is_dir() else [target])}
+    options = CompareOptions(golden=golden, fuzzy=fuzzy, mapping=mapping, quick=False)
+    pairs = open_pairs(dumps, options, loaded).values()
+    run = Options(CompareMode(), (str(target),), DeviceChoice(AUTO), policy=policy)
+    return _compared(pairs, Setups(run, DeviceRegistry()))
+
+
+@dataclass
+class _Comparison:
+    """One call to be compared, with what was found once it has been."""
+
+    pair: DumpPair
+    name: str
+    found: list[ComparedCall] = field(default_factory=list)
+
+    def judge(self) -> DirectionResult:
+        """Compare the two sides. Raises DumpError where a record or a tensor file is unusable."""
+        self.found = [self.pair.compare(self.name)]
+        return result_of(self.found[0], self.pair.policy.name)
+
+
+def _compared(pairs: Iterable[DumpPair], setups: Setups) -> Iterator[ComparedRecord]:
+    with process_state(setups) as state:
+        for pair in pairs:
+            dump = pair.target
+            for name in pair.orders:
+                comparison = _Comparison(pair, name)
+                records = partial(records_of_call, dump, name)
+                result = judged(Judgement(name, dump.path, comparison.judge, records), state)
+                call = next(iter(comparison.found), None)
+                yield ComparedRecord(home_of(dump.path), name, result.outcome, result, call)
