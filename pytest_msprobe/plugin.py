@@ -83,7 +83,7 @@ def pytest_addhooks(pluginmanager: pytest.PytestPluginManager) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_cmdline_main(config: pytest.Config) -> None:
-    """Let workers be replaced as often as records kill them."""
+    """Allow workers to be replaced as often as records kill them."""
     xdist_hooks.allow_replacements(config)
 
 
@@ -127,7 +127,7 @@ def pytest_collection_modifyitems(session: pytest.Session, config: pytest.Config
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """Know that no further ``conftest.py`` will come."""
+    """Forget hooks that were looked up early: no further ``conftest.py`` will come."""
     forget_hooks(session.config)
 
 
@@ -189,7 +189,7 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> Iterator[None]:
 def pytest_report_to_serializable(
     config: pytest.Config,
 ) -> Generator[None, dict[str, Any] | None, dict[str, Any] | None]:
-    """Let any text of a report cross to the controller, and pack it; what other plugins put into it is there by now."""
+    """Encode a report so that any text of it crosses to the controller; what other plugins put into it is in by now."""
     return report_serialization.pack_report(config, (yield))
 
 
@@ -213,7 +213,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_setupnodes(config: pytest.Config) -> None:
-    """Have workers start on other hosts as well."""
+    """Start workers on other hosts as well."""
     with usage_errors():
         start_remote_workers(config)
 

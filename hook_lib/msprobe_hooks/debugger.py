@@ -170,7 +170,7 @@ class PrecisionDebugger:
 
     @classmethod
     def monitor(cls, model: Any, optimizer: Any = None) -> None:
-        """With task ``grad_probe``, write gradients at each optimizer step; else only say so.
+        """Write gradients at each optimizer step with task ``grad_probe``; else only say so.
 
         PyTorch's are those of ``model``; ``optimizer`` names the one whose steps count where it holds copies of the
         parameters, not themselves. MindSpore's optimizer is given in place of the model. Raises ConfigError for

@@ -24,7 +24,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Tell it, and return 1 where something is broken or lacks what the dump needs.
+    """Print the findings, and return 1 where something is broken or lacks what the dump needs.
 
     Raises DumpError where the dump cannot be read.
     """

@@ -39,7 +39,7 @@ class CapturedStderr:
         os.close(self.fd)
 
     def take_fatal_errors(self) -> None:
-        """Have Python's report of a fatal signal written here too."""
+        """Write Python's report of a fatal signal here too."""
         faulthandler.enable(file=self.fd, all_threads=False)
 
     def kept(self) -> _Kept:

@@ -116,7 +116,7 @@ class Connection:
         return bool(select.select([self._socket], [], [], seconds)[0])
 
     def close(self) -> None:
-        """Tell the other side that there is nothing more."""
+        """Close the socket, which shows the other side that nothing more comes."""
         self._socket.close()
 
     def _exactly(self, size: int) -> bytes:
@@ -130,7 +130,7 @@ class Connection:
 
 
 def run_template(control: socket.socket, state: ProcessState, items: Mapping[str, Contained]) -> NoReturn:
-    """Be the template until ``control`` is closed or the parent dies.
+    """Run as the template until ``control`` is closed or the parent dies.
 
     It forks a child on ``fork``, says on ``ended?`` whether the child's process has ended, and how it did on ``reap``.
     """

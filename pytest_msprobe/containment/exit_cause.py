@@ -33,7 +33,7 @@ class ExitCause:
 
 
 def explain(status: int | None, words: str, *, memory_ran_out: bool) -> ExitCause:
-    """Tell a crash from a hang and from the kernel's end of a process that took all memory.
+    """Distinguish a crash, a hang and the kernel's end of a process that took all memory.
 
     ``status`` is as of ``subprocess.Popen.returncode``, None where nobody knows; ``words`` is what the item wrote
     to stderr; ``memory_ran_out`` says that the kernel has ended a process for its memory meanwhile.
@@ -51,7 +51,7 @@ def explain(status: int | None, words: str, *, memory_ran_out: bool) -> ExitCaus
 
 
 def silent(words: str) -> ExitCause:
-    """Tell of a process that neither its alarm nor its watchdog has ended in time."""
+    """Describe the exit of a process that neither its alarm nor its watchdog has ended in time."""
     reason = "not done after the limit of --msprobe-timeout; its process, stopped or waiting for the system, was killed"
     return ExitCause(Breakdown.TIMEOUT, f"{reason}{quoted(words)}")
 
@@ -79,7 +79,7 @@ class KernelKills:
         self._seen = _count()
 
     def since_last(self) -> bool:
-        """Tell whether there was one since this was last asked."""
+        """Return whether there was one since this was last asked."""
         before, self._seen = self._seen, _count()
         return self._seen > before
 

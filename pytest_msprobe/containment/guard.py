@@ -21,7 +21,7 @@ _LOOK_SECONDS = 0.25
 
 
 def guard_worker(end_time: EndTime, stderr: Path, pipes: Sequence[int]) -> None:
-    """Have this worker killed where it has not ended an item in time, and what it leaves killed once it has ended.
+    """Kill this worker where it has not ended an item in time, and what it leaves once it has ended.
 
     The worker leads a session of its own from now on. What it forks does not hold the ``pipes`` to its controller, by
     whose end the controller sees that of the worker.
@@ -81,7 +81,7 @@ def guard_run(end_time: EndTime) -> Callable[[], None]:
 
 
 def _watch(process: int, end_time: EndTime, act: Callable[[], None]) -> None:
-    """Act once for each item that is late, until the parent has ended."""
+    """Call ``act`` once for each item that is late, until the parent has ended."""
     late: float | None = None
     acted_on: float | None = None
     while os.getppid() == process:

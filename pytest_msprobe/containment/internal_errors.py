@@ -22,7 +22,7 @@ def internal_failure(record: str, error: BaseException) -> DirectionResult:
 
 
 def ends_run(error: BaseException) -> bool:
-    """Tell whether the user or pytest wants the run to end.
+    """Return whether the user or pytest wants the run to end.
 
     Where Ctrl-C is ignored, as in a child, nobody has pressed it: the code under test raised what looks like it.
     """

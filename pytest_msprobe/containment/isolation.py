@@ -69,7 +69,7 @@ class Isolation:
             self._state.host.adopt_item(msgspec.convert(hello["start"], Start))
 
     def judge(self, item: Contained) -> DirectionResult:
-        """Have the child judge an item; that the child dies is the item's failure."""
+        """Judge an item in the child; that the child dies is the item's failure."""
         try:
             heard, answer = self._ask(item)
             if answer is not None:

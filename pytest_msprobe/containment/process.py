@@ -36,7 +36,7 @@ def fork() -> int:
 
 
 def die_with(parent: int, number: signal.Signals = signal.SIGKILL) -> None:
-    """Have the system send this process a signal as soon as its parent dies, where the system can do that."""
+    """Request from the system a signal to this process as soon as its parent dies, where the system can do that."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, number, 0, 0, 0)
         if os.getppid() != parent:
@@ -56,7 +56,7 @@ def end_if_forked_from(process: int) -> None:
 
 @contextlib.contextmanager
 def ending_forks() -> Iterator[None]:
-    """Let only this process leave the context: what code under test has forked inside of it ends there."""
+    """End, where the context ends, the processes that code under test has forked inside of it."""
     process = os.getpid()
     try:
         yield
@@ -78,7 +78,7 @@ def kill_group(leader: int) -> None:
 
 
 def adopt_orphans() -> None:
-    """Become the parent of every descendant whose own parent dies, where the system can do that."""
+    """Adopt every descendant whose own parent dies, where the system can do that."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 

@@ -46,7 +46,7 @@ class ProcessState:
         self._forgetting: list[Callable[[], None]] = []
 
     def on_forget(self, forget: Callable[[], None]) -> None:
-        """Have a function called whenever what is kept from one item for the next is to go."""
+        """Register a function to call whenever what is kept from one item for the next is to go."""
         self._forgetting.append(forget)
 
     def forget(self) -> None:
@@ -73,7 +73,7 @@ class ProcessState:
             self.folder.post("abandoned", dump, record)
 
     def was_abandoned(self, dump: Path, record: str) -> bool:
-        """Tell whether a record was given up by any process of the run."""
+        """Return whether a record was given up by any process of the run."""
         return self.folder is not None and self.folder.is_posted("abandoned", dump, record)
 
     def probe(self) -> None:
@@ -90,7 +90,7 @@ class ProcessState:
                 opened.close()
 
     def prepare_to_exit(self) -> None:
-        """Have whoever replaces this process told of its end, by Python's report of a fatal signal too."""
+        """Report this process's end to the process that replaces it, by Python's report of a fatal signal too."""
         self.is_replaceable = True
         offer_to_oom_killer()
         if self.stderr is not None:

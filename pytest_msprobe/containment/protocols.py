@@ -25,7 +25,7 @@ class Contained(Protocol):
         """The item's id, by which a child finds it."""
 
     def judge(self) -> DirectionResult:
-        """Reach the verdict. Raises DumpError where a file is unusable."""
+        """Judge. Raises DumpError where a file is unusable."""
 
     def records(self) -> list[bytes]:
         """Return the undecoded records of the item's call; the time that it may take grows with their elements."""

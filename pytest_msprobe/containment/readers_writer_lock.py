@@ -35,7 +35,7 @@ class ReadersWriterLock:
         fcntl.flock(self._door, fcntl.LOCK_UN)
 
     def release_shared(self) -> None:
-        """Be done, with memory given up for whoever waits."""
+        """Release the lock, with memory given up for those who wait."""
         try:
             if self._somebody_waits():
                 self._make_space()

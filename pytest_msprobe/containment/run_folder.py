@@ -47,11 +47,11 @@ class RunFolder:
         return self.path / f"{worker}.stderr"
 
     def post(self, notice: Notice, dump: Path | str, record: str) -> None:
-        """Let every process know something about a record."""
+        """Post a notice about a record to every process."""
         Path(self._notice(notice, dump, record)).touch()
 
     def is_posted(self, notice: Notice, dump: Path | str, record: str) -> bool:
-        """Tell whether a notice about a record was posted."""
+        """Return whether a notice about a record was posted."""
         return os.path.exists(self._notice(notice, dump, record))  # noqa: PTH110 - asked for each item
 
     def remove(self) -> None:

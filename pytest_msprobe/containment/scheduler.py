@@ -65,15 +65,15 @@ class Progress:
         self._started.discard(nodeid)
 
     def is_running(self, nodeid: str) -> bool:
-        """Tell whether an item has started and is not done with."""
+        """Return whether an item has started and is not done with."""
         return nodeid in self._started
 
     def has_finished(self, node: Any, nodeid: str) -> bool:
-        """Tell whether this is what a worker finished last."""
+        """Return whether this is what a worker finished last."""
         return self._finished.get(node) == nodeid
 
     def exit_cause(self, node: Any, nodeid: str) -> ExitCause:
-        """Tell why a worker died while it ran an item."""
+        """Return why a worker died while it ran an item."""
         if nodeid not in self._exit_causes:
             self._exit_causes[nodeid] = self._cause_elsewhere(node) or self._cause_here(node)
         return self._exit_causes[nodeid]
@@ -138,7 +138,7 @@ class Blame:
         return End.PENDING if ran_out and self._is_tried_again(node, nodeid) else End.CRASHED
 
     def _is_tried_again(self, node: Any, nodeid: str) -> bool:
-        """Have an item that ran out of memory run alone, once."""
+        """Schedule an item that ran out of memory to run alone, once."""
         path, _, record = nodeid.partition("::")
         folder, dump = self._config.stash[run_folder_key], Path(self._config.rootpath) / path
         if folder.is_posted("alone", dump, record):
@@ -230,7 +230,7 @@ class _ContainedScopes(LoadScopeScheduling):  # type: ignore[misc,unused-ignore]
         self._release_last()
 
     def _release_last(self) -> None:
-        """Tell workers where nothing follows what they have: before they know they do not begin their last item."""
+        """Shut down workers where nothing follows what they have: before that they do not begin their last item."""
         if not self.workqueue:
             for node in self.assigned_work:
                 if not node.shutting_down:

@@ -66,7 +66,7 @@ def on_off(enabled: object) -> str:
 
 
 def is_full_precision() -> bool:
-    """Tell whether the process computes float32 on the CPU as float32 anyway."""
+    """Return whether the process computes float32 on the CPU as float32 anyway."""
     if _general_precision() not in _UNREDUCED:
         return False
     return all(fp32_precision(switches) not in _REDUCED for switches in _cpu_switches().values())

@@ -88,7 +88,7 @@ def reduced_precision(device: Device | None) -> ReducedPrecision:
 
 
 def ascend_saturates() -> bool:
-    """Tell whether the environment puts Ascend's cards into saturation mode."""
+    """Return whether the environment puts Ascend's cards into saturation mode."""
     return os.environ.get("INF_NAN_MODE_ENABLE") == "0" or os.environ.get("INF_NAN_MODE_FORCE_DISABLE") == "1"
 
 

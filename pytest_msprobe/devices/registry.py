@@ -51,7 +51,7 @@ class DeviceRegistry:
         return device.with_text(text) if text and isinstance(device, TakesText) else device
 
     def takes_text(self, name: str) -> bool:
-        """Tell whether a device is told more than cards after the colon of its name."""
+        """Return whether a device is told more than cards after the colon of its name."""
         return isinstance(self._devices.get(name), TakesText)
 
 

@@ -131,7 +131,7 @@ def answer(words: Sequence[str]) -> list[Fact]:
 
 
 def _is_absent(name: str) -> bool:
-    """Tell whether nothing speaks for what could not be used: neither its package nor a card."""
+    """Return whether nothing speaks for what could not be used: neither its package nor a card."""
     package, cards = _TRACES.get(name, ("torch", ""))
     is_installed = name != "cuda" and find_spec(package) is not None
     return not is_installed and not (cards and any(Path("/dev").glob(cards)))

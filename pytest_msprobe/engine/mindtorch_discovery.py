@@ -29,7 +29,7 @@ def find_mindtorch() -> str | None:
 
 
 def put_pytorch_first() -> None:
-    """Let ``import torch`` mean PyTorch: folders that hold MindTorch under that name go to the end of the path."""
+    """Make ``import torch`` mean PyTorch: folders that hold MindTorch under that name go to the end of the path."""
     sys.path.sort(key=_is_of_mindspore)
 
 
@@ -46,7 +46,7 @@ def load_mindtorch() -> ModuleType:
 
 @contextlib.contextmanager
 def _torch_of(folder: str) -> Iterator[None]:
-    """Let ``torch`` be what a folder has of that name, and afterwards what it was."""
+    """Replace ``torch`` by what a folder has of that name, and restore it afterwards."""
     former = {name: sys.modules.pop(name) for name in list(sys.modules) if _is_torch(name)}
     sys.path.insert(0, folder)
     try:
@@ -63,6 +63,6 @@ def _is_torch(module: str) -> bool:
 
 
 def _is_of_mindspore(folder: str) -> bool:
-    """Tell whether a folder holds a package ``torch`` that is not PyTorch, which has a core in C++."""
+    """Return whether a folder holds a package ``torch`` that is not PyTorch, which has a core in C++."""
     package = Path(folder or ".") / "torch"
     return (package / "__init__.py").is_file() and not any(package.glob("_C.*"))

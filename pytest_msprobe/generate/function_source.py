@@ -68,7 +68,7 @@ def _npu_function(name: ApiName, references: ReferenceRegistry) -> SpelledFuncti
 
 
 def is_dotted_name(dotted: str) -> bool:
-    """Tell whether a text is names with dots between them, and nothing else."""
+    """Return whether a text is names with dots between them, and nothing else."""
     return all(part.isascii() and part.isidentifier() and not keyword.iskeyword(part) for part in dotted.split("."))
 
 

@@ -52,7 +52,7 @@ class SavedInputs:
 
 
 def is_saved(path: Path) -> bool:
-    """Tell whether a path is that of saved cases, and of no dump."""
+    """Return whether a path is that of saved cases, and of no dump."""
     if path.is_file():
         return path.name == "case.json"
     return path.is_dir() and not any(path.rglob("dump*.json")) and any(path.rglob("case.json"))

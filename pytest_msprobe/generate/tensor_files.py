@@ -58,7 +58,7 @@ class TensorFiles:
 
 
 def is_large(tensor: torch.Tensor) -> bool:
-    """Tell whether a tensor is too large to be spelled in a module."""
+    """Return whether a tensor is too large to be spelled in a module."""
     if tensor.numel() <= MOST_NUMBERS or not tensor.is_contiguous():
         return tensor.numel() > MOST_NUMBERS
     elements = tensor.detach().view(-1).view(torch.uint8).view(tensor.numel(), -1)

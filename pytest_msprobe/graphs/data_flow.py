@@ -222,7 +222,7 @@ def _uses_of(name: str, place: str, uses: _Uses) -> Mapping[str, bool]:
 
 
 def _is_sum_of(edge: Edge, uses: _Uses, parent_of: Parent) -> bool:
-    """Tell whether a module passed on a gradient which no record in it made: calls in it did, each a part."""
+    """Return whether a module passed on a gradient which no record in it made: calls in it did, each a part."""
     of_value = _uses_of(edge.consumer, edge.input, uses)
     return bool(of_value) and all(edge.producer in modules_around(use, parent_of) for use in of_value)
 

@@ -74,7 +74,7 @@ class _Repairs:
 
 
 def _is_elsewhere(name: str, parent: str) -> bool:
-    """Tell whether a module's backward call is said to lie in one that is not around the module."""
+    """Return whether a module's backward call is said to lie in one that is not around the module."""
     if not (is_module_name(name) and is_module_name(parent)):
         return False
     return not split_module(name).path.startswith(f"{split_module(parent).path}.")

@@ -43,7 +43,7 @@ def reshaped_key(element: TensorElement) -> Hashable | None:
 
 
 def is_reshaped(element: TensorElement, other: TensorElement) -> bool:
-    """Tell whether mean and norm of two tensors that share a `reshaped_key` are those of the same numbers.
+    """Return whether mean and norm of two tensors that share a `reshaped_key` are those of the same numbers.
 
     n numbers summed in another order move by at most n roundings of the sum of their magnitudes, in practice by far
     fewer: 1e-4 of the norm is what a thousand roundings of float32 do, and of half precision is one.

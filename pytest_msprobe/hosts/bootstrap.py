@@ -170,7 +170,7 @@ def _hold(folder: Path) -> int:
 
 
 def _sees_all(wanted: Mapping[str, Any]) -> bool:
-    """Tell whether all that the run needs lies here as it does there."""
+    """Return whether all that the run needs lies here as it does there."""
     folders = map(Path, wanted["folders"])
     # Where one is a link, pytest would take its dumps for others than the controller's.
     return all(path.is_dir() and path.resolve() == path for path in folders) and all(map(_lies_here, wanted["files"]))
@@ -194,7 +194,7 @@ def _is_same(path: Path, file: Mapping[str, Any]) -> bool:
 
 
 def _mirror_all(files: str, wanted: Mapping[str, Any], read: Callable[[str, int], bytes]) -> None:
-    """Have folders and files of the run below a folder, in the order in which they are wanted."""
+    """Copy folders and files of the run below a folder, in the order in which they are wanted."""
     for name in wanted["folders"]:
         Path(files + name).mkdir(parents=True, exist_ok=True)
     for file in wanted["files"]:
@@ -238,7 +238,7 @@ def prefix_path(files: str, word: str) -> str:
 
 
 def bootstrap(channel: Any) -> None:
-    """Answer the controller: what is installed, then, where it goes on, what became of the run's files."""
+    """Send the controller what is installed, then, where it goes on, what became of the run's files."""
     channel.send(installed(channel.receive()))
     wanted = channel.receive()
     if wanted is None:

@@ -20,7 +20,7 @@ class Outputs:
     _announced: dict[Path, int] = field(default_factory=dict)
 
     def has(self, path: Path, digest: str) -> bool:
-        """Tell whether a file of this content is there already, as where both see the same storage."""
+        """Return whether a file of this content is there already, as where both see the same storage."""
         self._folder_of(path)
         return path.is_file() and fingerprint(path) == digest
 

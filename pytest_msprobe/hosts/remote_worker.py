@@ -39,7 +39,7 @@ class RemoteWorker:
         return map_leaves(tree, self._leave_out) if self._files else tree
 
     def subscribe_abandoned(self, abandon: Callable[[str, str], None]) -> None:
-        """Have a function called for each record that did not end, with its dump's path here and its name."""
+        """Call a function for each record that did not end, with its dump's path here and its name."""
 
         def notify(told: tuple[str, str]) -> None:
             dump, record = told
@@ -50,7 +50,7 @@ class RemoteWorker:
         self._notices.setcallback(notify)
 
     def fetch_files(self, paths: Iterable[Path]) -> None:
-        """Have these files of the run's folders of tensors, until the next are brought.
+        """Fetch these files of the run's folders of tensors, and keep them until the next are fetched.
 
         One that the controller lacks stays missing. Raises HostError where one cannot be brought.
         """

@@ -137,7 +137,7 @@ class Hosts:
         return lost
 
     def _forget(self, node: LostWorker) -> None:
-        """Have xdist wait no longer for a worker that never started. Raises pytest.UsageError if no worker is left.
+        """Stop xdist from waiting for a worker that never started. Raises pytest.UsageError if no worker is left.
 
         Plugins are not called: ``pytest_testnodedown`` is for workers that ``pytest_configure_node`` announced, and
         what plugins expect of those, such as their own keys in ``workeroutput``, this one does not have.
@@ -191,7 +191,7 @@ class Hosts:
         return replace(cause, reason=f"on host {host}: {cause.reason}")
 
     def tell_abandoned(self, dump: str, record: str) -> None:
-        """Tell workers on other hosts, those to come as well, that a record did not end."""
+        """Notify workers on other hosts, those to come as well, that a record did not end."""
         self._abandoned.append([dump, record])
         for node in self._alive:
             if hasattr(node, "msprobe_notices"):
@@ -258,7 +258,7 @@ class Hosts:
 
     @contextlib.contextmanager
     def _without_arguments(self, host: str) -> Iterator[None]:
-        """Have xdist pass no arguments to another host: it refuses paths, and ours are told there by `arrival`."""
+        """Keep xdist from passing arguments to another host: it refuses paths, and ours are sent there by `arrival`."""
         config = self._config
         former = config.invocation_params
         if host != HERE:

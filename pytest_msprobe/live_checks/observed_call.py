@@ -107,7 +107,7 @@ class WaitingMemory:
         self._lock = threading.RLock()
 
     def fits(self, size: int) -> bool:
-        """Tell whether so many bytes are left."""
+        """Return whether so many bytes are left."""
         return size <= self._free
 
     def reserve(self, kept: Awaiting, size: int, end: Callable[[], None]) -> None:

@@ -136,7 +136,7 @@ class LiveRecorder(Recorder):
         self.is_recording = False
 
     def abandon(self) -> None:
-        """Let go in a forked child: the journal, and its lock, belong to the parent."""
+        """Abandon everything in a forked child: the journal, and its lock, belong to the parent."""
         super().abandon()
         self.sink.close()
 
@@ -169,13 +169,13 @@ class LiveRecorder(Recorder):
             self._end_if_full()
 
     def fits(self, size: int) -> bool:
-        """Tell whether copies of so many bytes may be kept until gradients come."""
+        """Return whether copies of so many bytes may be kept until gradients come."""
         return self._waiting_memory.fits(size) or self.selection.leave_out(
             "no memory left to wait for gradients (waiting)"
         )
 
     def await_gradients(self, kept: Awaiting, size: int, outputs: list[Any], inputs: Inputs) -> None:
-        """Have the gradients of a call judged when they come; ``size`` is what is kept of it in bytes."""
+        """Judge the gradients of a call when they come; ``size`` is what is kept of it in bytes."""
         self._waiting_memory.reserve(kept, size, self.selection.await_gradients(kept.turns))
         self.awaited += 1
         step = self.step

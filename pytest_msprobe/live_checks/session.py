@@ -201,13 +201,13 @@ class LiveChecks:
         return "\n".join(lines)
 
     def _add_rows_of_never_judged(self) -> None:
-        """Have reports of the journal name what was not judged, too."""
+        """Add what was not judged to the journal, for its reports."""
         for each in self._selection.never_judged():
             if not each.has_row:
                 self._findings.skip(recording_folder(each.step, self._recorder.rank()), each.record, each.some_of_all)
 
     def _react(self) -> None:
-        """Tell the training of what is wrong, where it wants to hear of it while it runs."""
+        """Raise or warn about what is wrong, where the training wants that while it runs."""
         for result, stack in self._findings.next_failures():
             if self.on_failure == "stop":
                 raise PrecisionError(result, self.rerun(result))

@@ -43,7 +43,7 @@ def without_side_effects(*, draws: bool) -> Iterator[None]:
 
 @cache
 def may_consume_rng(api: str) -> bool:
-    """Tell whether a function of PyTorch may draw from a default generator, by its name without its type.
+    """Return whether a function of PyTorch may draw from a default generator, by its name without its type.
 
     An operator's schema says so; what is no operator may.
     """

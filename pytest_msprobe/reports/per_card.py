@@ -25,7 +25,7 @@ class CardsReport:
         self._worst: defaultdict[str, dict[str, Worst]] = defaultdict(dict)
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Let what came of one record on one card count."""
+        """Count what came of one record on one card."""
         for plain in results_in(report):
             add_worst(self._worst[card_told(report.user_properties)], from_plain(plain))
 

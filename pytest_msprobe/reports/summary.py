@@ -81,7 +81,7 @@ class Summary:
             self.add(plain, name, card_told(report.user_properties))
 
     def hear_start(self, report: pytest.TestReport) -> None:
-        """Know what a process runs items on, where the report is the first that tells it."""
+        """Note what a process runs items on, where the report is the first that says it."""
         started = getattr(report, "msprobe_start", None)
         if started is not None:
             start = msgspec.convert(started, Start)

@@ -41,7 +41,7 @@ def worst_by_api(results: Iterable[DirectionResult]) -> dict[str, Worst]:
 
 
 def add_worst(worst: dict[str, Worst], result: DirectionResult) -> None:
-    """Let one more result count, unless it was skipped."""
+    """Count one more result, unless it was skipped."""
     verdict = result.verdict
     if verdict.outcome == "skip":
         return
@@ -56,7 +56,7 @@ def add_worst(worst: dict[str, Worst], result: DirectionResult) -> None:
 
 
 def is_worse(one: Worst, other: Worst) -> bool:
-    """Tell whether one is worse than the other by more than noise."""
+    """Return whether one is worse than the other by more than noise."""
     if one.severity != other.severity:
         return one.severity > other.severity
     return one.margin >= LEAST and one.margin > FACTOR * other.margin

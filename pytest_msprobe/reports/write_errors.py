@@ -13,6 +13,6 @@ def cannot_be_written(path: Path, error: OSError) -> str:
 
 
 def end_as_incomplete(session: pytest.Session) -> None:
-    """Let a run that found nothing wrong end with another status than that."""
+    """End a run that found nothing wrong with another status than that."""
     if session.exitstatus in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
         session.exitstatus = pytest.ExitCode.INTERNAL_ERROR

@@ -220,7 +220,7 @@ def map_leaves(tree: Any, change: Callable[[Any], Any]) -> Any:
 
 
 def _of_other_kind(value: object) -> None:
-    """Stand for a value that is no plain data; whoever sends it knows how."""
+    """Return None for a value that is no plain data; its sender converts it."""
 
 
 def _spelled_out(value: Any) -> Any:

@@ -186,7 +186,7 @@ def _matches(spellings: Iterable[str], patterns: tuple[str, ...]) -> bool:
 
 
 def _is_repeated(item: JudgedItem, seen: set[Hashable], repeated: set[tuple[Path, str]]) -> bool:
-    """Tell whether an earlier call was the same; a call's other items follow the one that has its signature."""
+    """Return whether an earlier call was the same; a call's other items follow the one that has its signature."""
     call = (item.path, split_direction(item.name)[0])
     signature = item.signature()
     if signature is None:

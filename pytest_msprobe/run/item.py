@@ -77,7 +77,7 @@ class JudgedItem(FunctionAttributes, FastItem, ABC):
 
     @abstractmethod
     def judge(self) -> DirectionResult:
-        """Reach the verdict, within the time that the item may take. Raises DumpError where a file is unusable.
+        """Judge within the time that the item may take. Raises DumpError where a file is unusable.
 
         This may happen in another process: what is to be told goes into the result, not onto the item.
         """
@@ -91,7 +91,7 @@ class JudgedItem(FunctionAttributes, FastItem, ABC):
         return []
 
     def may_be_marked(self, name: str) -> bool:
-        """Tell whether any item of this kind can have a mark."""
+        """Return whether any item of this kind can have a mark."""
         return True
 
     def card(self) -> str:
@@ -213,7 +213,7 @@ class DumpItem(DeferredItem, JudgedItem):
         return marks.of_record(self.dump, self.name)
 
     def may_be_marked(self, name: str) -> bool:
-        """Tell whether it is a mark of records."""
+        """Return whether it is a mark of records."""
         return name in marks.known()
 
     def judge_isolated(self) -> DirectionResult:

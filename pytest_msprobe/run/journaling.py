@@ -64,7 +64,7 @@ def start(config: pytest.Config) -> None:
 
 
 def send_resume_state(config: pytest.Config, workerinput: dict[str, object]) -> None:
-    """Tell a new worker how much of the journal counts as finished before this run."""
+    """Send a new worker how much of the journal counts as finished before this run."""
     report = config.pluginmanager.get_plugin("msprobe-journal")
     if isinstance(report, JournalReport):
         workerinput[_SIZE_INPUT] = report.size_at_start
@@ -84,7 +84,7 @@ def receive_worker_state(config: pytest.Config, workeroutput: dict[str, dict[str
 
 
 def count_finished_before(session: pytest.Session) -> None:
-    """Let the summary and the exit status tell of what had finished before this run as well.
+    """Count what had finished before this run in the summary and the exit status.
 
     A resumed run ends with 0 or 1 as if it had been one run, also where nothing was left to do.
     """
@@ -164,7 +164,7 @@ class JournalReport:
 
 
 def _leave_out(config: pytest.Config, outcomes: dict[str, str]) -> Collection[str]:
-    """Have what finished left alone, but what is to run again; return its ids."""
+    """Leave out what finished, but what is to run again; return its ids."""
     rerun = config.stash[options_key].rerun
     finished = {item: outcome for item, outcome in outcomes.items() if outcome not in rerun}
     if finished:
@@ -188,7 +188,7 @@ def _require_same_ids(config: pytest.Config, path: Path, outcomes: dict[str, str
 
 
 def _leave_abandoned(config: pytest.Config, finished: dict[str, str]) -> None:
-    """Have the backward records of calls that did not end left alone, as the run that was cut short would have."""
+    """Leave out the backward records of calls that did not end, as the run that was cut short would have."""
     for nodeid, outcome in finished.items():
         if outcome in UNFINISHED:
             path, _, record = nodeid.partition("::")

@@ -52,7 +52,7 @@ class Mode(Protocol):
         """
 
     def needs_device(self, config: pytest.Config) -> bool:
-        """Tell whether items run on the device: it is then started before the first of them."""
+        """Return whether items run on the device: it is then started before the first of them."""
 
     def open(self, config: pytest.Config, dumps: Mapping[Path, Any]) -> None:
         """Open what belongs to the dumps, in every process of the run. Raises a UserError or DumpError."""

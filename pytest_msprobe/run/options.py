@@ -200,7 +200,7 @@ def _read_options(config: pytest.Config, devices: DeviceRegistry) -> Options:
 
 
 def has_dump_arguments(config: pytest.Config) -> bool:
-    """Tell whether the command line names dumps, before it is known whether they can be read."""
+    """Return whether the command line names dumps, before it is known whether they can be read."""
     return bool(modes_of(config).flagged(config)) or any(".json" in argument for argument in config.args)
 
 

@@ -52,7 +52,7 @@ class ProgressLine:
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtestloop(self, session: pytest.Session) -> Iterator[None]:
-        """Tell of the run as long as it lasts."""
+        """Report the run's progress as long as it lasts."""
         if session.config.option.collectonly:
             return (yield)
         self._session = session
@@ -151,7 +151,7 @@ class ProgressLine:
 
 
 def register_progress(config: pytest.Config, card_of: Callable[[str], str]) -> None:
-    """Tell of the run's progress, unless the user wants less output, or another plugin draws it."""
+    """Report the run's progress, unless the user wants less output, or another plugin draws it."""
     manager = config.pluginmanager
     if config.get_verbosity() < 0 or not manager.hasplugin("terminalreporter") or manager.hasplugin("sugar"):
         return

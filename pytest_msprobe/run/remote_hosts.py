@@ -29,7 +29,7 @@ hosts_key = pytest.StashKey["Hosts"]()
 
 
 def start_remote_workers(config: pytest.Config) -> None:
-    """Have xdist's workers start wherever they are named, where dumps are checked. Raises a UserError."""
+    """Start xdist's workers on the named hosts, where dumps are checked. Raises a UserError."""
     if not config.stash[dumps_key]:
         return
     from pytest_msprobe.hosts.worker_launch import Hosts
@@ -60,7 +60,7 @@ class Abandoned:
         self._hosts = hosts
 
     def pytest_runtest_logreport(self, report: Any) -> None:
-        """Tell of an item that did not end."""
+        """Report an item that did not end."""
         plain = getattr(report, "msprobe", None)
         if plain is None or not report.failed:
             return
@@ -72,7 +72,7 @@ class Abandoned:
 
 
 def receive_abandoned(config: pytest.Config) -> None:
-    """Have this process, on another host, take note of what the controller tells of records that did not end."""
+    """Note in this process, on another host, which records did not end by the controller's messages."""
     here = remote_worker_of(config)
     if here is not None:
         folder = config.stash[run_folder_key]

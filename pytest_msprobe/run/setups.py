@@ -49,12 +49,12 @@ class Setups:
         self._baseline: DeviceChoice | None = None
 
     def judge_beside(self, card: DeviceChoice) -> None:
-        """Have items judged by what a card elsewhere gives; to be said before the device starts."""
+        """Judge items by the results of a card on another host; to be called before the device starts."""
         assert not self.has_started
         self._baseline = card
 
     def measure_all(self) -> None:
-        """Have items measured by every metric, whatever their standard reads; to be said before the device starts."""
+        """Measure items by every metric, whatever their standard reads; to be called before the device starts."""
         assert not self.has_started
         self._measures_all = True
 

@@ -37,7 +37,7 @@ class _Work:
 
 
 def start(config: pytest.Config) -> None:
-    """Have the items of other shards left out where a shard is asked for."""
+    """Leave out the items of other shards where a shard is asked for."""
     shard = config.stash[options_key].shard
     if shard is not None:
         config.pluginmanager.register(ShardSelection(shard), "msprobe-shard")
@@ -84,7 +84,7 @@ class ShardSelection:
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_testnodedown(self, node: object) -> None:
-        """Hear from a worker whether there was anything to do; each collects the same items."""
+        """Note from a worker whether there was anything to do; each collects the same items."""
         self._is_empty |= bool(getattr(node, "workeroutput", {}).get(_IS_EMPTY_OUTPUT))
 
 

@@ -41,7 +41,7 @@ class ChecksOfTest:
         return self._item.name if self._begun == 1 else f"{self._item.name}#{self._begun}"
 
     def start_over(self) -> None:
-        """Have the checks that follow be those that were made before, on another example."""
+        """Restart the numbering of checks: those that follow are those made before, on another example."""
         self._begun = 0
 
     def add(self, result: DirectionResult, seed: int | None = None) -> None:
@@ -61,7 +61,7 @@ class ChecksOfTest:
         return lines
 
     def _tell(self, seed: int | None) -> None:
-        """Let JUnit show the worst of the test's results, and what it ran on."""
+        """Add the worst of the test's results to JUnit's properties, and what it ran on."""
         properties, config = self._item.user_properties, self._item.config
         start = config.stash[setups_key].start
         drop_properties(properties)
@@ -102,7 +102,7 @@ def begin(item: pytest.Item) -> None:
 
 @contextlib.contextmanager
 def running(item: pytest.Item) -> Iterator[None]:
-    """Be told that the test's own code runs inside."""
+    """Mark the checks as running: the test's own code runs inside."""
     checks = item.stash.get(_checks_key, None)
     if checks is None:
         yield

@@ -135,7 +135,7 @@ def _cause_elsewhere(config: pytest.Config, node: Any) -> ExitCause | None:
 
 
 def give_slot(node: Any) -> None:
-    """Tell a new worker the lowest free slot of its host, and the run's folder there. Raises HostError."""
+    """Send a new worker the lowest free slot of its host, and the run's folder there. Raises HostError."""
     config = node.config
     hosts = config.stash.get(hosts_key, None)
     host = HERE if hosts is None else hosts.host_of(node.gateway.spec)
@@ -162,7 +162,7 @@ def start_worker(config: pytest.Config) -> None:
 
 
 def _guard_worker(config: pytest.Config) -> None:
-    """Have the worker end in time, and what its items leave end with it, where the system can fork."""
+    """End the worker in time, and with it what its items leave, where the system can fork."""
     if not hasattr(os, "fork"):
         return
     from pytest_msprobe.containment.guard import guard_worker
@@ -182,7 +182,7 @@ def _pipes_to_controller(config: pytest.Config) -> list[int]:
 
 
 def _guard_run(config: pytest.Config) -> None:
-    """Have it said where an item outlives its limit in this process, which cannot be ended without ending the run."""
+    """Report where an item outlives its limit in this process, which cannot be ended without ending the run."""
     is_worker = hasattr(config, "workerinput")
     if config.stash[options_key].timeout is None or is_worker or not hasattr(os, "fork"):
         return

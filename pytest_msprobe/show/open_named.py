@@ -237,7 +237,7 @@ def _named(name: str, tensor: torch.Tensor) -> Named:
 
 
 def _is_computable(dtype: torch.dtype) -> bool:
-    """Tell whether torch widens elements of a dtype: of packed ones it knows the bytes alone."""
+    """Return whether torch widens elements of a dtype: of packed ones it knows the bytes alone."""
     try:
         torch.zeros(1, dtype=torch.uint8).expand(dtype.itemsize).contiguous().view(dtype).to(torch.complex128)
     except RuntimeError:

@@ -26,7 +26,7 @@ def slug(text: str) -> str:
 
 @contextlib.contextmanager
 def locked(folder: Path) -> Iterator[IO[str]]:
-    """Let one process at a time into a folder; yields the lock's file, of which they may make notes."""
+    """Lock a folder for one process at a time; yields the lock's file, for their notes."""
     with (folder / LOCK_NAME).open("a+") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield lock

@@ -42,7 +42,7 @@ class _Buffers(threading.local):
     length = 0
 
     def hold(self, length: int) -> None:
-        """Be long enough for chunks of so many real numbers. Small outputs cost less than new buffers for each."""
+        """Allocate enough for chunks of so many real numbers. Small outputs cost less than new buffers for each."""
         if self.length < length:
             self.loaded = [torch.empty(length, dtype=torch.float64) for _ in range(3)]
             self.scratch = np.empty((4, length))

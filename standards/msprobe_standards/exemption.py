@@ -37,31 +37,31 @@ class Excused(Standard):
 
     @property
     def needs_baseline(self) -> bool:  # type: ignore[override]
-        """As for the inner standard."""
+        """Return what the inner standard does."""
         return self.inner.needs_baseline
 
     @property
     def adopts_baseline(self) -> bool:  # type: ignore[override]
-        """As for the inner standard."""
+        """Return what the inner standard does."""
         return self.inner.adopts_baseline
 
     @property
     def exact_passes(self) -> bool:  # type: ignore[override]
-        """As for the inner standard."""
+        """Return what the inner standard does."""
         return self.inner.exact_passes
 
     @property
     def judges_integers(self) -> bool:  # type: ignore[override]
-        """As for the inner standard."""
+        """Return what the inner standard does."""
         return self.inner.judges_integers
 
     @property
     def scalars_exact(self) -> bool:  # type: ignore[override]
-        """As for the inner standard."""
+        """Return what the inner standard does."""
         return self.inner.scalars_exact
 
     def bounds(self, dtype: torch.dtype) -> Bounds:
-        """As for the inner standard."""
+        """Return what the inner standard does."""
         return self.inner.bounds(dtype)
 
     def for_gradients(self, arriving: Callable[[], float]) -> Standard:
@@ -70,15 +70,15 @@ class Excused(Standard):
         return self if inner is self.inner else replace(self, inner=inner)
 
     def settled(self, metrics: Metrics) -> Verdict | None:
-        """As for the inner standard."""
+        """Return what the inner standard does."""
         return self.inner.settled(metrics)
 
     def decide(self, metrics: Metrics, baseline_metrics: Metrics | None) -> Verdict:
-        """As the inner standard does."""
+        """Return what the inner standard does."""
         return self.inner.decide(metrics, baseline_metrics)
 
     def weighed(self, verdict: Verdict, metrics: Metrics, moved: Callable[[float], Sequence[Metrics]]) -> Verdict:
-        """As the inner standard does."""
+        """Return what the inner standard does."""
         return self.inner.weighed(verdict, metrics, moved)
 
 
@@ -99,7 +99,7 @@ class ExcusedByBaseline(Excused):
     adopts_baseline: ClassVar[bool] = True
 
     def settled(self, metrics: Metrics) -> Verdict | None:
-        """Only a failure can depend on the baseline any more."""
+        """Return the inner verdict but a failure: only that can depend on the baseline any more."""
         verdict = self.inner.settled(metrics)
         return None if verdict is None or verdict.outcome == "fail" else verdict
 

@@ -171,7 +171,7 @@ def numbers_of(walk: Walk) -> dict[str, float]:
 
 
 def bit_equal(target: torch.Tensor, golden: torch.Tensor, dtype: torch.dtype | None = None) -> bool:
-    """Tell quickly whether ``target`` equals ``golden`` rounded to ``dtype``; NaN may give a false "no"."""
+    """Return quickly whether ``target`` equals ``golden`` rounded to ``dtype``; NaN may give a false "no"."""
     dtype = dtype or target.dtype
     if target.numel() > _AT_ONCE and target.shape == golden.shape:
         # No second copy of all elements is made, and what differs mostly does so in the first chunk.
@@ -197,7 +197,7 @@ def _bit_equal(target: torch.Tensor, golden: torch.Tensor, dtype: torch.dtype) -
 
 
 def _has_equal_bits(target: torch.Tensor, golden: torch.Tensor) -> bool:
-    """Tell whether two tensors of a half precision have the same bits and no NaN, at a third of torch.equal's cost.
+    """Return whether two tensors of a half precision have the same bits and no NaN, at a third of torch.equal's cost.
 
     Only of what is large enough for that. False says nothing.
     """

@@ -176,7 +176,7 @@ class Policy:
     def knows_nondeterministic(
         self, api: str, *, framework: str = "pytorch", backward: bool = False, device: str | None = None
     ) -> bool:
-        """Tell whether a call of this API may differ from itself; the arguments are those of `select`."""
+        """Return whether a call of this API may differ from itself; the arguments are those of `select`."""
         names = _loose(api) if self.loose_names else {api}
         return any(
             not names.isdisjoint(known.apis)

@@ -139,7 +139,7 @@ def doubtful(
 
 
 def has_lost_bits(target: torch.Tensor, golden: torch.Tensor) -> bool:
-    """Tell whether all values have the significand of a coarser format, and golden's rounded to their dtype have not.
+    """Return whether all values have the significand of a coarser format, and golden's rounded to their dtype have not.
 
     That format is TF32, which holds those of bfloat16 and float16 too, for float32, and float32 for float64.
     """

@@ -13,12 +13,12 @@ if TYPE_CHECKING:
 
 
 def is_plain(tensor: torch.Tensor) -> bool:
-    """Tell whether a tensor is a block of elements: strided, neither quantized nor nested."""
+    """Return whether a tensor is a block of elements: strided, neither quantized nor nested."""
     return tensor.layout is torch.strided and not tensor.is_quantized and not tensor.is_nested
 
 
 def is_array(tensor: torch.Tensor) -> bool:
-    """Tell whether numpy may see a plain tensor of one of its dtypes where it lies: not negated, of few dimensions."""
+    """Return whether numpy may view a plain tensor of one of its dtypes in place: not negated, of few dimensions."""
     # Arrays of numpy 1 have no more.
     return tensor.dim() <= 32 and not tensor.is_neg()
 

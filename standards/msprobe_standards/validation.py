@@ -6,7 +6,7 @@ _LONGEST = 200
 
 
 def is_limit(value: object) -> bool:
-    """Tell whether a value is what a limit can be: a number that a float holds, 0 or above."""
+    """Return whether a value is what a limit can be: a number that a float holds, 0 or above."""
     try:
         return isinstance(value, (int, float)) and not isinstance(value, bool) and float(value) >= 0
     except OverflowError:

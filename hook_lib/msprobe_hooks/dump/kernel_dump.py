@@ -88,7 +88,7 @@ class KernelDump(Dump):
         return _body(kernel)
 
     def is_recomputed(self, name: str) -> bool:
-        """No kernel says that it is."""
+        """Return False: no kernel says that it is."""
         return False
 
 

@@ -135,13 +135,13 @@ def split_direction(name: str) -> tuple[str, Direction | Literal[""]]:
 
 
 def is_forward_api(name: str) -> bool:
-    """Tell whether a record is the forward direction of an API call."""
+    """Return whether a record is the forward direction of an API call."""
     # A module's record ends in a number.
     return name.endswith(".forward") and not is_module_name(name)
 
 
 def is_backward_api(name: str) -> bool:
-    """Tell whether a record is the backward direction of an API call."""
+    """Return whether a record is the backward direction of an API call."""
     return name.endswith(".backward") and not is_module_name(name)
 
 
@@ -162,7 +162,7 @@ class ModuleName(NamedTuple):
 
 
 def is_module_name(name: str) -> bool:
-    """Tell whether a record is about a module (its call or its parameters' gradients) and not about an API."""
+    """Return whether a record is about a module (its call or its parameters' gradients) and not about an API."""
     return name.partition(".")[0] in MODULE_TYPES
 
 
@@ -186,7 +186,7 @@ def split_called(name: str) -> tuple[str, str]:
 
 
 def is_in_place(called: str) -> bool:
-    """Tell whether ``Type.api`` says that it writes over its first argument: add_, __iadd__, __setitem__."""
+    """Return whether ``Type.api`` says that it writes over its first argument: add_, __iadd__, __setitem__."""
     parts = called.split(".")[1:]
     return any(part in _WRITING_DUNDERS or (part.endswith("_") and not part.endswith("__")) for part in parts)
 
@@ -204,22 +204,22 @@ def direction_of(name: str) -> Literal["forward", "backward", "parameters_grad",
 
 
 def is_forward(name: str) -> bool:
-    """Tell whether a record is the forward direction of a call, of an API or of a module."""
+    """Return whether a record is the forward direction of a call, of an API or of a module."""
     return name.endswith(".forward") or direction_of(name) == "forward"
 
 
 def is_distributed(name: str) -> bool:
-    """Tell whether a record, or what was called (``Type.api``), is of a framework's communication between ranks."""
+    """Return whether a record, or what was called (``Type.api``), is of a framework's communication between ranks."""
     return name.startswith(("Distributed.", "MintDistributed."))
 
 
 def is_communication(name: str) -> bool:
-    """Tell whether a record is the forward direction of a communication between ranks."""
+    """Return whether a record is the forward direction of a communication between ranks."""
     return is_distributed(name) and is_forward(name)
 
 
 def is_parameters_grad(name: str) -> bool:
-    """Tell whether a record holds the gradients of a module's parameters, which no single call has."""
+    """Return whether a record holds the gradients of a module's parameters, which no single call has."""
     return PARAMETERS_GRAD in name and is_module_name(name) and direction_of(name) == PARAMETERS_GRAD
 
 

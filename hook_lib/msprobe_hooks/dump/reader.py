@@ -102,7 +102,7 @@ class Dump:
         return len(self.records) - len(self.api_names)
 
     def is_recomputed(self, name: str) -> bool:
-        """Tell, without decoding it, whether a record is of a call that activation checkpointing made again."""
+        """Return, without decoding it, whether a record is of a call that activation checkpointing made again."""
         raw = bytes(self.records[name])
         return b'"is_recompute": true' in raw or b'"is_recompute":true' in raw
 

@@ -66,7 +66,7 @@ def size_of(folder: Path) -> int:
 
 @contextmanager
 def moving(folder: Path) -> Iterator[None]:
-    """Let one process at a time move steps into a spool folder, or out of it."""
+    """Lock a spool folder, so that one process at a time moves steps into it or out of it."""
     with (folder / _LOCK_FILE).open("a") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield

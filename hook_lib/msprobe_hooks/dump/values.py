@@ -191,7 +191,7 @@ def _plain(name: str, kind: str, value: Any) -> Value:
 
 
 def is_number(value: object) -> bool:
-    """Tell whether a value is compared as a number: of an integer that is too large the text is."""
+    """Return whether a value is compared as a number: of an integer that is too large the text is."""
     return isinstance(value, (int, float)) and (isinstance(value, float) or abs(value) < TOO_LARGE)
 
 

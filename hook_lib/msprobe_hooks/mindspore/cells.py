@@ -19,7 +19,7 @@ class ParameterGradients(modules.ParameterGradients):
     """Records the gradients of a cell's own parameters."""
 
     def watch(self, parameter: Parameter, arrive: Callable[[Any], None]) -> Any:
-        """Have a function called with the gradient of a parameter."""
+        """Register a function to call with the gradient of a parameter."""
         return parameter.register_hook(arrive)
 
     def gradient(self, given: Tensor) -> Tensor:
@@ -51,7 +51,7 @@ class CellHooks(modules.ModuleHooks):
         super().remove()
 
     def is_hidden(self) -> bool:
-        """Tell whether this runs inside a call that is recorded as a whole."""
+        """Return whether this runs inside a call that is recorded as a whole."""
         return self._recorder.is_suspended
 
     def parameters(self, module: nn.Cell) -> Iterable[Parameter]:

@@ -23,7 +23,7 @@ class Compilations:
             executor.compile = _inside(context, compile_)
 
     def end(self) -> None:
-        """Have them compile as before; a second time does nothing."""
+        """Restore their compilation; a second time does nothing."""
         for executor, compile_ in self._former:
             executor.compile = compile_
         self._former.clear()

@@ -14,7 +14,7 @@ def process_rank() -> int | None:
 
 
 def is_pynative() -> bool:
-    """Tell whether calls run one by one, and not as a graph."""
+    """Return whether calls run one by one, and not as a graph."""
     return bool(mindspore.get_context("mode") == mindspore.PYNATIVE_MODE)
 
 

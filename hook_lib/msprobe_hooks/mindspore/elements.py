@@ -31,5 +31,5 @@ class MindSporeElements(Elements):
 
 
 def takes_gradient(tensor: Tensor) -> bool:
-    """Tell whether a gradient function that is running differentiates by this tensor."""
+    """Return whether a gradient function that is running differentiates by this tensor."""
     return bool(tensor._requires_grad)

@@ -47,7 +47,7 @@ class Node:
         return tuple((None if one is None else Node(one), number) for one, number in self._node.next_functions)
 
     def register_hook(self, fn: Callable[..., None]) -> None:
-        """Have a function called with the gradients that the node passes on, one for each edge, and those it took."""
+        """Register a function to call with the gradients that the node passes on, one an edge, and those it took."""
         edges = self.next_functions
 
         def hook(passed_on: tuple[Any, ...], taken: tuple[Any, ...]) -> None:
@@ -58,7 +58,7 @@ class Node:
         self._node.register_hook(hook)
 
     def register_prehook(self, fn: Callable[..., None]) -> None:
-        """Have a function called with the gradients that the node is about to take."""
+        """Register a function to call with the gradients that the node is about to take."""
         self._node.register_prehook(_as_function(fn))
 
 
@@ -74,7 +74,7 @@ def _edge(tensor: Tensor) -> tuple[Node, int] | None:
 
 
 def is_awaited(tensor: Tensor) -> bool:
-    """Tell whether a gradient can leave a call for this tensor."""
+    """Return whether a gradient can leave a call for this tensor."""
     return takes_gradient(tensor) and _edge(tensor) is not None
 
 
@@ -144,5 +144,5 @@ class MindSporeEngine:
         return int(_pynative_executor.get_current_autodiff_engine_id())
 
     def at_end_of_pass(self, callback: Callable[[], None]) -> None:
-        """Have the engine call back."""
+        """Queue a callback of the engine."""
         _pynative_executor.queue_backward_final_callback(callback)

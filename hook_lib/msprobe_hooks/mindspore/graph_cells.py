@@ -74,7 +74,7 @@ class GraphCells:
 
     @contextmanager
     def _settled(self) -> Iterator[None]:
-        """Have all that was told in files, which go afterwards; the program goes on where they do not come."""
+        """Wait for the files of all that was recorded, and delete them afterwards; go on where they do not come."""
         try:
             settle(self._folder)
             yield

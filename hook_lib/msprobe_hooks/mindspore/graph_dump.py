@@ -161,7 +161,7 @@ def _require_settings(settings: Settings, without_meaning: Collection[str]) -> N
 
 
 def _has_compiled() -> bool:
-    """Tell whether this process has compiled a graph, of a function or of a cell."""
+    """Return whether this process has compiled a graph, of a function or of a cell."""
     return bool(api.ms_compile_cache) or any(api.cells_compile_cache.values())
 
 

@@ -17,7 +17,7 @@ def host(tensor: Tensor) -> Array:
 
 
 def same_bits(one: Tensor, other: Tensor) -> bool:
-    """Tell whether two tensors of one shape and dtype hold the same bits."""
+    """Return whether two tensors of one shape and dtype hold the same bits."""
     return bool(np.array_equal(_raw(one.asnumpy()), _raw(other.asnumpy())))
 
 

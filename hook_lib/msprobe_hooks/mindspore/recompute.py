@@ -23,7 +23,7 @@ _ENGINE: Final = MindSporeEngine()
 
 
 def is_recomputed(frame: FrameType | None) -> bool:
-    """Tell whether a call that is made in ``frame`` is made again, during the backward pass."""
+    """Return whether a call that is made in ``frame`` is made again, during the backward pass."""
     if _ENGINE.running_pass() == NO_PASS:
         return False
     while frame is not None:
@@ -35,10 +35,10 @@ def is_recomputed(frame: FrameType | None) -> bool:
 
 
 def is_stop(error: BaseException) -> bool:
-    """Tell whether an exception is how MindSpore ends a recomputation that has brought what it was made for."""
+    """Return whether an exception is how MindSpore ends a recomputation that has brought what it was made for."""
     return isinstance(error, _STOP)
 
 
 def is_recomputation_of(cell: nn.Cell) -> bool:
-    """Tell whether a cell is one that ``recompute`` put around the program's; MindSpore never ends its hooks' calls."""
+    """Return whether ``recompute`` put a cell around the program's; MindSpore never ends its hooks' calls."""
     return isinstance(cell, _CELL)

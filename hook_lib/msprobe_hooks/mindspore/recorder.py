@@ -44,13 +44,13 @@ class MindSporeRecorder(Recorder):
         return ApiCall(self, name, frame)
 
     def is_grad_enabled(self) -> bool:
-        """Tell whether this runs inside a gradient function."""
+        """Return whether this runs inside a gradient function."""
         return bool(_pynative_executor.enable_grad())
 
     is_recompute = staticmethod(is_recomputed)
 
     def is_failure(self, error: BaseException) -> bool:
-        """Tell whether a call that raised this has gone wrong; one that ends a recomputation has not."""
+        """Return whether a call that raised this has gone wrong; one that ends a recomputation has not."""
         return not is_stop(error)
 
     def inputs(self, values: Any, awaited: Iterable[Tensor] = ()) -> gradients.Inputs:
@@ -62,7 +62,7 @@ class MindSporeRecorder(Recorder):
         return [tensor for tensor in tensors_in(values, Tensor) if takes_gradient(tensor)]
 
     def watch(self, outputs: list[Tensor], inputs: gradients.Inputs, emit: Emit, where: str) -> None:
-        """Have ``emit`` called by hooks on the nodes of the autograd graph."""
+        """Call ``emit`` by hooks on the nodes of the autograd graph."""
         gradients.watch(outputs, inputs, emit, self.listener, where)
 
     @contextmanager
@@ -107,7 +107,7 @@ class MindSporeRecorder(Recorder):
         entry.fill(statistics)
 
     def save(self, tensor: Tensor, name: str) -> str:
-        """Have a tensor written to a file of that name, and return the name."""
+        """Write a tensor to a file of that name, and return the name."""
         files = self.tensors
         if files is not None:
             files.save(self._host(tensor), name)

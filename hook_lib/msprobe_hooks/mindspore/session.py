@@ -105,7 +105,7 @@ class MindSporeSession(Session):
         return level == KERNEL_LEVEL or not (is_pynative() or level == "L0")
 
     def _prepare_cells(self) -> None:
-        """Have the cells of a graph ready to tell. Raises ConfigError and RecordingError as ``start`` does."""
+        """Prepare the cells of a graph for recording. Raises ConfigError and RecordingError as ``start`` does."""
         if self._graph_cells is not None:
             # What ran while recording was off.
             self._graph_cells.discard()

@@ -29,7 +29,7 @@ def mindtorch() -> ModuleType | None:
 
 
 def makes_mindspore_tensors(torch: ModuleType) -> bool:
-    """Tell whether a module with torch's names is MindTorch's."""
+    """Return whether a module with torch's names is MindTorch's."""
     make = getattr(torch, "tensor", None)
     return make is not None and isinstance(make(0.0), Tensor)
 

@@ -54,10 +54,10 @@ class Node(Protocol):
         """The nodes (or None) that the gradients of its inputs go to, and which of a node's outputs each one is."""
 
     def register_hook(self, fn: Callable[..., Any]) -> Any:
-        """Have a function called with the gradients that the node passes on and those that it took."""
+        """Register a function to call with the gradients that the node passes on and those that it took."""
 
     def register_prehook(self, fn: Callable[..., Any]) -> Any:
-        """Have a function called with the gradients that the node is about to take."""
+        """Register a function to call with the gradients that the node is about to take."""
 
 
 _Node = TypeVar("_Node", bound=Node)

@@ -17,7 +17,7 @@ class Engine(Protocol):
         """Return the number that the backward pass which runs in this thread has to itself."""
 
     def at_end_of_pass(self, callback: Callable[[], None]) -> None:
-        """Have a function called when the backward pass that is running has ended."""
+        """Register a function to call when the backward pass that is running has ended."""
 
 
 class Finishing(Protocol):
@@ -39,7 +39,7 @@ class BackwardPasses:
         self._waiting: dict[int, dict[int, Finishing]] = {}
 
     def at_end(self, one: Finishing) -> None:
-        """Have something finished when the backward pass that is running ends."""
+        """Finish something when the backward pass that is running ends."""
         number = self._engine.running_pass()
         waiting = self._waiting.get(number)
         # A pass that is known does not end while a gradient goes by in it.
@@ -53,12 +53,12 @@ class BackwardPasses:
             self._engine.at_end_of_pass(partial(self._finish, number))
 
     def forget(self) -> None:
-        """Let go of all that waits."""
+        """Drop all that waits."""
         with self._lock:
             self._waiting.clear()
 
     def abandon(self) -> None:
-        """Let go in a forked child, where the lock may be held by a thread that does not exist there."""
+        """Abandon everything in a forked child, where the lock may be held by a thread that does not exist there."""
         self._lock = threading.Lock()
         self._waiting.clear()
 

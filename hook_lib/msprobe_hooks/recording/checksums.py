@@ -57,7 +57,7 @@ class ChecksumThread:
         self._done_bytes = 0
 
     def take(self, raw: Bytes, statistics: Statistics) -> None:
-        """Have ``statistics.checksum`` set: now, or by the time that ``wait`` returns, where it then ``is_waiting``.
+        """Set ``statistics.checksum``: now, or by the time that ``wait`` returns, where it then ``is_waiting``.
 
         Nobody may write over these bytes any more.
         """

@@ -63,17 +63,17 @@ class Settings:
 
     @property
     def records_apis(self) -> bool:
-        """Tell whether API calls are recorded."""
+        """Return whether API calls are recorded."""
         return self.level in ("L1", "mix")
 
     @property
     def records_modules(self) -> bool:
-        """Tell whether module calls are recorded."""
+        """Return whether module calls are recorded."""
         return self.level in ("L0", "mix")
 
     @property
     def keeps_tensors(self) -> bool:
-        """Tell whether any tensor is written to a file."""
+        """Return whether any tensor is written to a file."""
         return self.task in ("tensor", *OVERFLOW_TASKS) or bool(self.tensor_list)
 
     @property

@@ -47,7 +47,7 @@ class NameFilter:
         self.is_trivial = not (scope or entries or exclude)
 
     def admits(self, name: str) -> bool:
-        """Tell whether a record is wanted, and move the scope on."""
+        """Return whether a record is wanted, and move the scope on."""
         if self.is_trivial:
             return True
         if self._scope and name == self._scope[0]:
@@ -58,7 +58,7 @@ class NameFilter:
         return self._count(inside, name)
 
     def enter_module(self, name: str) -> bool:
-        """Tell whether a module's record is wanted; its range lasts until ``leave_module``."""
+        """Return whether a module's record is wanted; its range lasts until ``leave_module``."""
         if self.is_trivial:
             return True
         if self._scope and name == self._scope[0]:

@@ -12,14 +12,14 @@ class Abandonable(Protocol):
     """Something that a forked child must let go of."""
 
     def abandon(self) -> None:
-        """Let go; what is open belongs to the parent."""
+        """Abandon everything; what is open belongs to the parent."""
 
 
 _live: weakref.WeakSet[Abandonable] = weakref.WeakSet()
 
 
 def abandon_in_children(one: Abandonable) -> None:
-    """Have something abandoned in every process that is forked off while it exists."""
+    """Abandon something in every process that is forked off while it exists."""
     _live.add(one)
 
 

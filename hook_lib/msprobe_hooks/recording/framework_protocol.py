@@ -31,11 +31,11 @@ class Framework(ABC):
 
     @abstractmethod
     def is_grad_enabled(self) -> bool:
-        """Tell whether what is called now can be differentiated."""
+        """Return whether what is called now can be differentiated."""
 
     @abstractmethod
     def is_recompute(self, frame: FrameType | None) -> bool | None:
-        """Tell whether a call is made by activation checkpointing; None where the framework does not say."""
+        """Return whether a call is made by activation checkpointing; None where the framework does not say."""
 
     @abstractmethod
     def inputs(self, values: Any, awaited: Iterable[Any] = ()) -> Inputs:
@@ -50,7 +50,7 @@ class Framework(ABC):
 
     @abstractmethod
     def watch(self, outputs: list[Any], inputs: Any, emit: Emit, where: str) -> None:
-        """Have ``emit`` called with the gradients of a call's outputs and inputs when the backward pass goes by.
+        """Call ``emit`` with the gradients of a call's outputs and inputs when the backward pass reaches them.
 
         ``outputs`` are those that take a gradient, ``inputs`` are this framework's. ``where`` is what the gradients are
         named when they cannot be taken.
@@ -62,7 +62,7 @@ class Framework(ABC):
 
     @abstractmethod
     def save(self, tensor: Any, name: str) -> str:
-        """Have a tensor written under that name, and return what its record says of the file."""
+        """Write a tensor under that name, and return what its record says of the file."""
 
     @abstractmethod
     def forget(self) -> None:
@@ -77,5 +77,5 @@ class Framework(ABC):
         """Return what writes tensors into a folder."""
 
     def is_failure(self, error: BaseException) -> bool:
-        """Tell whether a call that raised this has gone wrong."""
+        """Return whether a call that raised this has gone wrong."""
         return True

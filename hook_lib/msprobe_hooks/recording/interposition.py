@@ -39,7 +39,7 @@ class Interposition:
             function.__code__ = _calling(call, function)
 
     def remove(self) -> None:
-        """Let the function run as before."""
+        """Restore the function."""
         if self._cell is not None:
             self._cell.cell_contents = self._inner
         else:

@@ -58,7 +58,7 @@ class ModuleHooks(ABC):
 
     @abstractmethod
     def is_hidden(self) -> bool:
-        """Tell whether the calls that are made now are not to be looked at."""
+        """Return whether the calls that are made now are not to be looked at."""
 
     @abstractmethod
     def parameters(self, module: Any) -> Iterable[Any]:
@@ -167,7 +167,7 @@ class ParameterGradients(ABC):
 
     @abstractmethod
     def watch(self, parameter: Any, arrive: Callable[[Any], None]) -> Any:
-        """Have a function called in each backward pass that gives a parameter its gradient; return what undoes it."""
+        """Register a function to call when a backward pass gives a parameter its gradient; return what undoes it."""
 
     @abstractmethod
     def gradient(self, given: Any) -> Any:

@@ -116,7 +116,7 @@ class Recorder(Framework):
         self._places.is_suspended = value
 
     def keeps(self, name: str) -> bool:
-        """Tell whether the tensors of a record are written to files."""
+        """Return whether the tensors of a record are written to files."""
         parts = self.settings.tensor_list
         return self._keeps_all or (bool(parts) and any(part in name for part in parts))
 
@@ -149,7 +149,7 @@ class Recorder(Framework):
             self.checksums.check()
 
     def accepts_gradients(self, step: int) -> bool:
-        """Tell whether gradients of what was observed in a step are still recorded, though calls may no longer be."""
+        """Return whether gradients of what was observed in a step are still recorded, though calls may no longer be."""
         return step == self.step and self._files is not None
 
     @property
@@ -174,7 +174,7 @@ class Recorder(Framework):
                 self._or_fail(lambda: files.tell(line))
 
     def watch_backward(self, name: str, parent: str | None, outputs: list[Any], inputs: Inputs, count: Count) -> None:
-        """Have the backward record of a call written when its gradients come by, and counted as ``count``."""
+        """Write the backward record of a call when its gradients come by, and count it as ``count``."""
         if self.directions.backward and outputs:
             # There are as many of these as calls until the backward pass comes, and a closure is several objects.
             self.watch(outputs, inputs, partial(self._take_gradients, self.step, name, parent, count), name)
@@ -280,7 +280,7 @@ class Recorder(Framework):
                 files.close()
 
     def abandon(self) -> None:
-        """Let go in a forked child: the files belong to the parent."""
+        """Abandon everything in a forked child: the files belong to the parent."""
         self.is_recording = False
         self.is_abandoned = True
         self.lock = threading.RLock()

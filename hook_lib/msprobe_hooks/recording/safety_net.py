@@ -59,7 +59,7 @@ def guarded(hook: Callable[..., object], failed: Callable[[Exception], None]) ->
 
 
 def report(error: Exception, failed: Callable[[Exception], None]) -> None:
-    """Have an exception taken by ``failed``, which must not raise another; one that is raised on purpose goes on."""
+    """Pass an exception to ``failed``, which must not raise another; one that is raised on purpose goes on."""
     if isinstance(error, RaisedOnPurpose):
         raise error
     with suppress(Exception):

@@ -39,7 +39,7 @@ class Hooks(Protocol):
 
 @contextmanager
 def observing(observers: Sequence[Observer]) -> Iterator[None]:
-    """Have observers on, in their order, and taken off in the opposite one."""
+    """Begin observers in their order, and end them in the opposite one."""
     with ExitStack() as begun:
         for observer in observers:
             observer.begin()

@@ -90,7 +90,7 @@ class Spool:
         self._lock.close()
 
     def abandon(self) -> None:
-        """Let go in a forked child."""
+        """Abandon everything in a forked child."""
         self._lock.close()
 
     def _move(self, place: Path, size: int) -> str:

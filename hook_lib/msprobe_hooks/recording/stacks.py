@@ -48,7 +48,7 @@ class StackTable:
 
     @property
     def is_full(self) -> bool:
-        """Tell whether enough names wait to be written."""
+        """Return whether enough names wait to be written."""
         return self._count >= _WRITE_AFTER
 
     def take(self) -> list[tuple[str, tuple[list[str], list[str]]]]:

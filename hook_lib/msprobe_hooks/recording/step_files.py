@@ -80,7 +80,7 @@ class StepFiles:
 
     @property
     def is_empty(self) -> bool:
-        """Tell whether no record was ever taken."""
+        """Return whether no record was ever taken."""
         return not self._has_records
 
     def add(self, name: str, record: Any, parent: str | None, count: Count, stack: Stack | None) -> bool:
@@ -152,7 +152,7 @@ class StepFiles:
         self._writer.remove()
 
     def abandon(self) -> None:
-        """Let go without writing."""
+        """Close without writing."""
         self._close()
 
     def _close(self) -> None:

@@ -61,7 +61,7 @@ class TensorFiles(ABC):
         return name
 
     def have_done(self, write: Callable[[], None], size: int) -> None:
-        """Have the thread ``attempt`` to write so many bytes, once there is room, after all that was given before.
+        """Queue a write of so many bytes for the thread, once there is room, after all that was given before.
 
         Once the files are closed nothing is written.
         """
@@ -75,7 +75,7 @@ class TensorFiles(ABC):
             self._queue.put((write, size))
 
     def holds_up(self, size: int) -> bool:
-        """Tell whether the program waits for room, or soon may: so much waits beside the ``size`` bytes in the making.
+        """Return whether the program waits for room, or soon may: so much waits next to ``size`` bytes in the making.
 
         What the thread can leave out then costs the program time.
         """

@@ -57,7 +57,7 @@ OWN_FILES = {__file__}
 
 
 def is_traced() -> bool:
-    """Tell whether torch.compile or torch.jit.trace is looking, to whom measuring would become part of the program."""
+    """Return whether torch.compile or torch.jit.trace is active: measuring would become part of the program."""
     return torch.compiler.is_compiling() or torch._C._is_tracing()
 
 

@@ -42,7 +42,7 @@ class _Lent:
 
 
 def take_crc32(tensor: Tensor, statistics: Statistics, thread: ChecksumThread) -> None:
-    """Have the CRC-32 of a tensor's bytes become the statistics' checksum, of a device's by the thread."""
+    """Set the statistics' checksum to the CRC-32 of a tensor's bytes, of a device's by the thread."""
     if not is_readable(tensor):
         return
     if tensor.is_cpu:

@@ -119,13 +119,13 @@ class CollectiveCall(CallRecord):
         self._recorder.log_communication(Line("began", self.name, time.time(), *given))
 
     def tell(self, event: Event) -> None:
-        """Tell what has happened to the call, if it is recorded."""
+        """Record what has happened to the call, if it is recorded."""
         if self._record is not None:
             with self._recorder.net(self.name):
                 self._recorder.log_communication(Line(event, self.name, time.time()))
 
     def fail(self, error: BaseException) -> None:
-        """Tell that the call raised, and write a record that says what."""
+        """Record that the call raised, and write a record that says what."""
         self.tell("raised")
         super().fail(error)
 

@@ -19,7 +19,7 @@ class Generators:
             self._before = [(generator, generator.get_state()) for generator in _generators(leaves)]
 
     def have_moved(self) -> bool:
-        """Tell whether numbers were drawn since."""
+        """Return whether numbers were drawn since."""
         with NoDispatch():
             return any(not torch.equal(generator.get_state(), state) for generator, state in self._before)
 

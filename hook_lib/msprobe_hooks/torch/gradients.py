@@ -145,7 +145,7 @@ def _watch_unchanged(backward: Backward, node: Node, slots: list[tuple[int, int]
 
 
 def is_in_backward() -> bool:
-    """Tell whether this thread is running a backward pass."""
+    """Return whether this thread is running a backward pass."""
     return torch._C._current_graph_task_id() != -1
 
 
@@ -161,5 +161,5 @@ class TorchEngine:
     running_pass = staticmethod(torch._C._current_graph_task_id)
 
     def at_end_of_pass(self, callback: Callable[[], None]) -> None:
-        """Have the engine call back."""
+        """Queue a callback of the engine."""
         torch.autograd.Variable._execution_engine.queue_callback(callback)

@@ -17,7 +17,7 @@ class ParameterGradients(modules.ParameterGradients):
     """Records the accumulated gradients of a module's own parameters."""
 
     def watch(self, parameter: Tensor, arrive: Callable[[Any], None]) -> RemovableHandle:
-        """Have a function called with the parameter once its gradient was added."""
+        """Register a function to call with the parameter once its gradient was added."""
         return parameter.register_post_accumulate_grad_hook(arrive)  # type: ignore[no-untyped-call,no-any-return]
 
     def gradient(self, given: Tensor) -> Tensor | None:
@@ -34,7 +34,7 @@ class ModuleHooks(modules.ModuleHooks):
 
     @staticmethod
     def is_hidden() -> bool:
-        """Tell whether a compiler or tracer is looking."""
+        """Return whether a compiler or tracer is looking."""
         return is_traced()
 
     def parameters(self, module: nn.Module) -> Iterable[Tensor]:

@@ -14,7 +14,7 @@ from msprobe_hooks.torch.gradients import is_in_backward
 
 
 def is_recomputed(frame: FrameType | None) -> bool:
-    """Tell whether a call is made by activation checkpointing, during the backward pass."""
+    """Return whether a call is made by activation checkpointing, during the backward pass."""
     if not is_in_backward():
         return False
     while frame is not None:
@@ -26,7 +26,7 @@ def is_recomputed(frame: FrameType | None) -> bool:
 
 
 def is_stop(error: BaseException) -> bool:
-    """Tell whether an exception is how checkpointing ends a recomputation that has brought what it was made for."""
+    """Return whether an exception is how checkpointing ends a recomputation that has brought what it was made for."""
     return isinstance(error, _StopRecomputationError)
 
 

@@ -63,11 +63,11 @@ class TorchRecorder(Recorder):
         return [tensor for tensor in tensors_in(values, Tensor) if tensor.requires_grad]
 
     def watch(self, outputs: list[Tensor], inputs: gradients.Inputs, emit: Emit, where: str) -> None:
-        """Have ``emit`` called by hooks on the nodes of the autograd graph."""
+        """Call ``emit`` by hooks on the nodes of the autograd graph."""
         gradients.watch(outputs, inputs, emit, self.listener, where)
 
     def is_failure(self, error: BaseException) -> bool:
-        """Tell any other exception from the one that ends a recomputation."""
+        """Return whether an exception is another than the one that ends a recomputation."""
         return not is_stop(error)
 
     def forget(self) -> None:
@@ -101,7 +101,7 @@ class TorchRecorder(Recorder):
         self.fill(entry, self.measured(local_part(tensor)))
 
     def save(self, tensor: Tensor, name: str) -> str:
-        """Have a tensor written under that name, and return what its record says of the file."""
+        """Write a tensor under that name, and return what its record says of the file."""
         files = self.tensors
         if not isinstance(files, TorchTensorFiles):
             return name

@@ -72,7 +72,7 @@ class Deferred(Statistics, kw_only=True, eq=False):
 
 
 def is_readable(tensor: Tensor) -> bool:
-    """Tell whether a tensor has values that can be looked at: not meta, fake, batched, sparse or quantized."""
+    """Return whether a tensor has values that can be looked at: not meta, fake, batched, sparse or quantized."""
     return not (
         tensor.is_meta
         or tensor.layout is not _STRIDED
@@ -282,7 +282,7 @@ def _is_finite(value: Number | None) -> bool:
 
 
 def _add_finite_extrema(tensor: Tensor, result: Statistics) -> None:
-    """As version 1.2.2 does: over the finite values, else over all but NaN, else NaN."""
+    """Take extrema as version 1.2.2 does: over the finite values, else over all but NaN, else NaN."""
     values = _readable_floats(tensor)
     kept = values[torch.isfinite(values)]
     if kept.numel() == 0:

@@ -23,7 +23,7 @@ def strides(tensor: Tensor, *, is_ordered: bool) -> list[tuple[int, int]]:
 
 
 def is_dense(tensor: Tensor) -> bool:
-    """Tell whether a tensor's elements lie side by side, in whatever order."""
+    """Return whether a tensor's elements lie side by side, in whatever order."""
     if tensor.is_contiguous():
         return True
     found = strides(tensor, is_ordered=False)

@@ -61,7 +61,7 @@ class TorchTensorFiles(TensorFiles):
         torch.save(copy, path)
 
     def save(self, tensor: Tensor, name: str, known_by: Statistics | None = None) -> str:
-        """Have a tensor written, and return what its record says of the file.
+        """Write a tensor, and return what its record says of the file.
 
         ``known_by`` is one object for as long as the tensor does not change.
         """
@@ -84,7 +84,7 @@ class TorchTensorFiles(TensorFiles):
             return data_name
 
     def flush(self) -> None:
-        """Have what is gathered written."""
+        """Write what is gathered."""
         with self._gathering:
             self._hand_over()
 
@@ -93,7 +93,7 @@ class TorchTensorFiles(TensorFiles):
         return name
 
     def share(self, name: str, former: str) -> str:
-        """Have a tensor that was saved before, of which a record says ``former``, be there by its own name too.
+        """Write a tensor that was saved before, of which a record says ``former``, by its own name too.
 
         Returns what its record says.
         """
@@ -129,7 +129,7 @@ class TorchTensorFiles(TensorFiles):
 
 
 def _is_plain(tensor: Tensor) -> bool:
-    """Tell whether all that is to be saved of a tensor are its elements, shape and dtype."""
+    """Return whether all that is to be saved of a tensor are its elements, shape and dtype."""
     return (
         type(tensor) in _PLAIN_CLASSES
         and tensor.dtype in _PLAIN_DTYPES

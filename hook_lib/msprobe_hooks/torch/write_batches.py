@@ -84,7 +84,7 @@ class Batch:
         self._end = 0
 
     def has_room(self, size: int) -> bool:
-        """Tell whether a tensor of so many bytes still belongs to this batch."""
+        """Return whether a tensor of so many bytes still belongs to this batch."""
         return not self.entries or self.size + size <= BATCH_BYTES
 
     def add(self, name: str, tensor: Tensor, size: int) -> None:

@@ -113,7 +113,7 @@ class RemoteDevice(CpuDevice):
             return self._link.ask(request, answer, blobs, limit=limit)
 
     def keeps(self, number: int) -> bool:
-        """Tell whether the process there still keeps the call of this number."""
+        """Return whether the process there still keeps the call of this number."""
         return self._link.is_open and self.loaded == number
 
     def close(self) -> None:
@@ -138,7 +138,7 @@ class RemoteDevice(CpuDevice):
         return self._card
 
     def _prepare(self) -> None:
-        """Have a new process find the device, and the card again that was active before."""
+        """Open the device in a new process, and activate the card that was active before."""
         assert self._spec is not None
         self.loaded = 0
         opened = self._told(Open(self.framework, self._spec.device, self._spec.plugin), Cards)

@@ -70,7 +70,7 @@ class TorchFramework:
 
 
 def _has_own(name: ApiName, device: Device) -> bool:
-    """Tell whether a device may have an implementation of its own of what is only defined here."""
+    """Return whether a device may have an implementation of its own of what is only defined here."""
     return hardware(device) == "npu" or name.type == LIBRARY
 
 

@@ -33,7 +33,7 @@ def torch_dtype_name(name: str) -> str:
 
 
 def is_low_precision(dtype: torch.dtype) -> bool:
-    """Tell whether a dtype is a float of at most 16 bits."""
+    """Return whether a dtype is a float of at most 16 bits."""
     return dtype.is_floating_point and dtype.itemsize * 8 <= _LOW_PRECISION_BITS
 
 

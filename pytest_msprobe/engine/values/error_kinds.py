@@ -20,12 +20,12 @@ REFUSALS = (RuntimeError, TypeError, ValueError, LookupError, AttributeError, As
 
 
 def is_unsupported(error: BaseException) -> bool:
-    """Tell whether an error says that there is no kernel for this API, dtype or device."""
+    """Return whether an error says that there is no kernel for this API, dtype or device."""
     return isinstance(error, NotImplementedError) or bool(_UNSUPPORTED.search(message_of(error)))
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Tell whether an error says that memory ran out, on the CPU or on a device."""
+    """Return whether an error says that memory ran out, on the CPU or on a device."""
     accelerator = getattr(torch, "OutOfMemoryError", torch.cuda.OutOfMemoryError)
     return isinstance(error, (MemoryError, accelerator)) or (
         isinstance(error, RuntimeError) and bool(_OUT_OF_MEMORY.search(message_of(error)))

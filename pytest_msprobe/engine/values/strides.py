@@ -15,14 +15,14 @@ def span(shape: Sequence[int], stride: Sequence[int]) -> int:
 
 
 def has_gaps(tensor: torch.Tensor) -> bool:
-    """Tell whether a tensor has other elements in between its own, or one element at several places."""
+    """Return whether a tensor has other elements in between its own, or one element at several places."""
     if tensor.layout is not torch.strided or tensor.is_contiguous():
         return False
     return span(tensor.shape, tensor.stride()) != tensor.numel()
 
 
 def overlaps(tensor: torch.Tensor) -> bool:
-    """Tell whether several elements of a tensor may share a place, as those of an expanded one do."""
+    """Return whether several elements of a tensor may share a place, as those of an expanded one do."""
     if tensor.layout is not torch.strided or not tensor.numel():
         return False
     reach = 0

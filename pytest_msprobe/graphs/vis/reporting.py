@@ -27,7 +27,7 @@ class GraphWriting:
         self.problems: list[str] = []
 
     def draw(self, picture: Callable[[Database], None]) -> None:
-        """Have one part drawn; the files are opened for the first."""
+        """Draw one part; the files are opened for the first."""
         try:
             if self._database is None:
                 graphs = open_graphs(self._options.folder, self._manner, self._options.form)

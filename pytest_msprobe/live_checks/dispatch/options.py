@@ -38,7 +38,7 @@ class DispatchOptions:
         return f"_{self.tag}" if self.tag else ""
 
     def dumps(self, operator: str, *, failed: bool) -> bool:
-        """Tell whether the tensors of a call are written."""
+        """Return whether the tensors of a call are written."""
         return self.mode == "all" or (self.mode == "auto" and failed) or operator in self.operators
 
 

@@ -33,5 +33,5 @@ FollowUp = Callable[[Judged], "DirectionResult"]
 
 
 def can_run_again(result: DirectionResult) -> bool:
-    """Tell whether a judged call has a result on the device, or may have one, to be compared with another."""
+    """Return whether a judged call has a result on the device, or may have one, to be compared with another."""
     return result.breakdown is None and (result.skip is None or result.skip in _RUNS_UNJUDGED)

@@ -67,7 +67,7 @@ class CheckMode:
         config.stash[check_key] = check_options.read_options(config, is_chosen=is_chosen)
 
     def needs_device(self, config: pytest.Config) -> bool:
-        """Every record is replayed."""
+        """Return True: every record is replayed."""
         return True
 
     def open(self, config: pytest.Config, dumps: Mapping[Path, Dump]) -> None:

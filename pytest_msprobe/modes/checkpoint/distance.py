@@ -54,7 +54,7 @@ def distance(target: Tensor, golden: Tensor) -> Distance:
 
 
 def have_equal_bits(target: Tensor, golden: Tensor) -> bool:
-    """Tell whether two plain tensors agree in shape, dtype and each bit."""
+    """Return whether two plain tensors agree in shape, dtype and each bit."""
     if target.shape != golden.shape or target.dtype != golden.dtype:
         return False
     return all(torch.equal(t.view(torch.uint8), g.view(torch.uint8)) for t, g in _parts(target, golden))
@@ -83,13 +83,13 @@ def _norm(part: Tensor) -> float:
 
 
 def can_be_measured(target: Tensor, golden: Tensor) -> bool:
-    """Tell whether the elements of two tensors are numbers that torch knows, as many on both sides."""
+    """Return whether the elements of two tensors are numbers that torch knows, as many on both sides."""
     packed = [tensor.dtype is _FLOAT4 for tensor in (target, golden)]
     return all(packed) or not (any(packed) or any(map(_is_opaque, (target, golden))))
 
 
 def _is_opaque(tensor: Tensor) -> bool:
-    """Tell whether torch has a dtype, such as ``uint4``, for the name alone."""
+    """Return whether torch has a dtype, such as ``uint4``, for the name alone."""
     try:
         tensor.new_zeros(1, dtype=tensor.dtype).double()
     except (NotImplementedError, RuntimeError):

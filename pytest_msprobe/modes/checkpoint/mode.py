@@ -63,7 +63,7 @@ class CheckpointMode:
         return "/".join(path.parts[-2:])
 
     def needs_device(self, config: pytest.Config) -> bool:
-        """Nothing is computed again."""
+        """Return False: nothing is computed again."""
         return False
 
     def open(self, config: pytest.Config, dumps: Mapping[Path, Checkpoint]) -> None:

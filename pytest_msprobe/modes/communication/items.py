@@ -34,7 +34,7 @@ class CommunicationItem(JudgedItem):
         self._step = step
 
     def judge(self) -> DirectionResult:
-        """Have the communication judged."""
+        """Judge the communication."""
         if self._exchange is None:
             return judge_unmatched(self.name)
         return judge_exchange(self.name, self._exchange, self._step)
@@ -45,7 +45,7 @@ class CommunicationItem(JudgedItem):
         return marks.of_record(dump, self._call.name) if self._call.is_recorded else [dump.framework]
 
     def may_be_marked(self, name: str) -> bool:
-        """Tell whether it is a mark of records."""
+        """Return whether it is a mark of records."""
         return name in marks.known()
 
     def warning(self, verdict: Verdict) -> str:

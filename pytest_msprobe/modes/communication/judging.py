@@ -56,7 +56,7 @@ def _compared(exchange: Exchange, step: StepCommunication) -> Compared:
 
 
 def _may_be_taken(exchange: Exchange, step: StepCommunication) -> bool:
-    """Tell whether a message without a receive may have been taken by one that takes from any rank."""
+    """Return whether a message without a receive may have been taken by one that takes from any rank."""
     if not exchange.is_point_to_point or not exchange.members[0][1].gives:
         return False
     return bool(exchange.missing & step.takers)

@@ -32,10 +32,10 @@ class CommunicationMode:
     reads_torch_files = True
 
     def add_options(self, group: pytest.OptionGroup) -> None:
-        """There are none beside the flag."""
+        """Add and read none but the flag."""
 
     def read_options(self, config: pytest.Config, *, is_chosen: bool) -> None:
-        """There are none beside the flag."""
+        """Add and read none but the flag."""
 
     def find_files(self, folder: Path) -> list[Path]:
         """Return every dump below a folder. Raises DumpError where there is none."""
@@ -54,7 +54,7 @@ class CommunicationMode:
         return "/".join(path.parent.parts[-2:])
 
     def needs_device(self, config: pytest.Config) -> bool:
-        """Nothing is computed again."""
+        """Return False: nothing is computed again."""
         return False
 
     def open(self, config: pytest.Config, dumps: Mapping[Path, ReadDump]) -> None:

@@ -252,7 +252,7 @@ def _text(tensor: Tensor, means: Means, read_bits: ReadBits) -> str:
 
 
 def _agree_but_for_rounding(elements: list[TensorElement]) -> bool:
-    """Tell whether statistics differ only as sums of the same numbers in another order do."""
+    """Return whether statistics differ only as sums of the same numbers in another order do."""
     first = elements[0]
     if any((str(one.max), str(one.min)) != (str(first.max), str(first.min)) for one in elements):
         return False

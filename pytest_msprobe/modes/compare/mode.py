@@ -54,7 +54,7 @@ class CompareMode:
             compare_options.refuse_without_target(config)
 
     def needs_device(self, config: pytest.Config) -> bool:
-        """Nothing is computed again."""
+        """Return False: nothing is computed again."""
         return False
 
     def runs_of(self, config: pytest.Config, folder: Path) -> list[Path]:

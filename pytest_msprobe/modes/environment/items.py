@@ -29,7 +29,7 @@ class FactItem(JudgedItem):
         self._pair = pair
 
     def judge(self) -> DirectionResult:
-        """Have the pair judged."""
+        """Judge the pair."""
         return DirectionResult(self.name, judge_pair(self._pair))
 
     def mark_names(self) -> list[str]:
@@ -37,7 +37,7 @@ class FactItem(JudgedItem):
         return [self._pair.section, self._pair.level]
 
     def may_be_marked(self, name: str) -> bool:
-        """Tell whether it is a section or a level."""
+        """Return whether it is a section or a level."""
         return name in MARKS
 
 

@@ -37,7 +37,7 @@ def judge_pair(pair: Pair) -> Verdict:
 
 
 def are_equal(pair: Pair) -> bool:
-    """Tell whether the two sides agree in a fact."""
+    """Return whether the two sides agree in a fact."""
     return _difference(pair) is None
 
 
@@ -109,7 +109,7 @@ def _is_close(one: float | None, other: float | None, scale: float | None) -> bo
 
 
 def is_same(one: Value, other: Value) -> bool:
-    """Tell whether two settings are the same, however they are spelled: 1e-4 is 0.0001, true is True."""
+    """Return whether two settings are the same, however they are spelled: 1e-4 is 0.0001, true is True."""
     if isinstance(one, list) and isinstance(other, list):
         return len(one) == len(other) and all(map(is_same, one, other))
     return bool(_canonical(one) == _canonical(other))

@@ -59,7 +59,7 @@ class EnvironmentMode:
         return path.stem if path.suffix == ".json" else path.name
 
     def needs_device(self, config: pytest.Config) -> bool:
-        """Nothing is computed again."""
+        """Return False: nothing is computed again."""
         return False
 
     def open(self, config: pytest.Config, dumps: Mapping[Path, dict[int, Facts]]) -> None:

@@ -33,7 +33,7 @@ class SeriesItem(JudgedItem):
         self._judge = judge
 
     def judge(self) -> DirectionResult:
-        """Have the series judged."""
+        """Judge the series."""
         try:
             return replace(self._judge.judge(self.key), record=self.name)
         except MonitorError as error:
@@ -44,7 +44,7 @@ class SeriesItem(JudgedItem):
         return [self.key.task, self.key.statistic]
 
     def may_be_marked(self, name: str) -> bool:
-        """Tell whether it is the series' task or statistic."""
+        """Return whether it is the series' task or statistic."""
         return name in (self.key.task, self.key.statistic)
 
 

@@ -103,7 +103,7 @@ class RuleJudge:
             yield Alarm(int(series.steps[index]), rule.name, reason)
 
     def _should_have_moved(self, rule: Stuck, series: Series) -> bool:
-        """Tell whether a parameter that does not change from the first step on has gradients all the while."""
+        """Return whether a parameter that does not change from the first step on has gradients all the while."""
         first = series.values[: rule.steps + 1]
         if len(first) <= rule.steps or np.ptp(first) != 0:
             return False
@@ -116,7 +116,7 @@ class RuleJudge:
         return False
 
     def _is_unmeasured(self, key: SeriesKey) -> bool:
-        """Tell whether NaN throughout is no value: of a tensor with dimensions, or where NaN could not be counted."""
+        """Return whether NaN throughout is no value: of a tensor with dimensions, or where NaN could not be counted."""
         if key.statistic == "id":
             return True
         counted = replace(key, statistic="nans")

@@ -70,7 +70,7 @@ class MonitorMode:
         return path.parent.name
 
     def needs_device(self, config: pytest.Config) -> bool:
-        """Nothing is computed again."""
+        """Return False: nothing is computed again."""
         return False
 
     def open(self, config: pytest.Config, dumps: Mapping[Path, Run]) -> None:

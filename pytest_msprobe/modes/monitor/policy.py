@@ -60,7 +60,7 @@ class PolicyRule(Generic[AnyRule]):
     outcome: Literal["fail", "warn"]
 
     def is_for(self, key: SeriesKey) -> bool:
-        """Tell whether a series must keep to the rule."""
+        """Return whether a series must keep to the rule."""
         if (self.tasks and key.task not in self.tasks) or (self.statistics and key.statistic not in self.statistics):
             return False
         name = f"{key.task}/{key.name}"

@@ -51,7 +51,7 @@ class OverflowMode:
             overflow_options.refuse_stray_options(config)
 
     def needs_device(self, config: pytest.Config) -> bool:
-        """Only what is replayed runs on the device."""
+        """Return whether anything is replayed: only that runs on the device."""
         return config.stash[overflow_key].replay
 
     def open(self, config: pytest.Config, dumps: Mapping[Path, Dump]) -> None:

@@ -28,7 +28,7 @@ class OverflowOptions:
     json: Path | None
 
     def fails(self, level: Level) -> bool:
-        """Tell whether a level makes a record fail."""
+        """Return whether a level makes a record fail."""
         return LEVELS.index(level) <= LEVELS.index(self.level)
 
     def words(self) -> list[str]:

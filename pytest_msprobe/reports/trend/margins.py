@@ -93,7 +93,7 @@ class Trend:
 
     @property
     def has_several_ranks(self) -> bool:
-        """Tell whether the series that are shown are of several ranks."""
+        """Return whether the series that are shown are of several ranks."""
         return len({series.rank for series in self.series}) > 1
 
     def changed(self, change: Change) -> list[ApiTrend]:

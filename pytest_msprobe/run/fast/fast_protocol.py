@@ -52,7 +52,7 @@ class FastProtocol:
         self._hooks = HookSubset(config.pluginmanager, {})
 
     def pytest_collection_finish(self) -> None:
-        """Know who listens: every ``conftest.py`` has been loaded."""
+        """Find out who listens: every ``conftest.py`` has been loaded."""
         self._is_open = may_be_left_out(self._config)
         self._hooks = HookSubset(self._config.pluginmanager, skipped_plugins(self._config))
 
@@ -103,12 +103,12 @@ def skipped_plugins(config: pytest.Config) -> dict[str, Sequence[object]]:
 
 
 def may_be_left_out(config: pytest.Config) -> bool:
-    """Tell whether nobody sees that phases were left out; to be asked when every ``conftest.py`` has been loaded."""
+    """Return whether nobody sees that phases were left out; to be asked when every ``conftest.py`` has been loaded."""
     return not (config.getoption("setupshow", False) or has_external_impls(config, _PHASES))
 
 
 def next_item_is_sibling(item: pytest.Item, nextitem: pytest.Item | None) -> bool:
-    """Tell whether pytest would run an item, and tear nothing down after it: the next one is of the same file."""
+    """Return whether pytest would run an item, and tear nothing down after it: the next one is of the same file."""
     if nextitem is None or nextitem.parent is not item.parent:
         return False
     return not any(mark.name in _EVALUATED_MARKS for node in item.listchain() for mark in node.own_markers)

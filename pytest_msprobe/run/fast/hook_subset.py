@@ -52,7 +52,7 @@ _KNOWN = frozenset({"_pytest", "xdist", "pytest_msprobe"})
 
 
 def has_external_impls(config: pytest.Config, hooks: Iterable[str]) -> bool:
-    """Tell whether another plugin or a ``conftest.py`` that is loaded by now implements one of the hooks."""
+    """Return whether another plugin or a ``conftest.py`` that is loaded by now implements one of the hooks."""
     return any(
         implementation.function.__module__.partition(".")[0] not in _KNOWN
         for name in hooks

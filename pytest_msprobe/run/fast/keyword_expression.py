@@ -27,7 +27,7 @@ class Keywords:
     matches: _Matcher
 
     def __call__(self, names: Iterable[str]) -> bool:
-        """Tell whether an item of these names matches."""
+        """Return whether an item of these names matches."""
         return self.matches(lowered(names))
 
 

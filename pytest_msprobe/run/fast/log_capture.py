@@ -55,7 +55,7 @@ class CapturedLogs(logging.Handler):
             self._lines.append(self.format(record))
 
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802
-        """Let a message that cannot be formatted fail the item, as pytest does."""
+        """Fail the item where a message cannot be formatted, as pytest does."""
         raise
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
@@ -73,7 +73,7 @@ class CapturedLogs(logging.Handler):
                 self._detach()
 
     def pytest_sessionfinish(self) -> None:
-        """Be at no logger any more: a run may end before its last item."""
+        """Detach from every logger: a run may end before its last item."""
         self._detach()
 
     @pytest.hookimpl(wrapper=True)

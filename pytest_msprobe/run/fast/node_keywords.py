@@ -44,5 +44,5 @@ class ItemKeywords(MutableMapping[str, Any]):
         return iter(dict.fromkeys(names))
 
     def __len__(self) -> int:
-        """How many names there are."""
+        """Return how many names there are."""
         return sum(1 for _ in self)

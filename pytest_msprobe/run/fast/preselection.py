@@ -54,7 +54,7 @@ def preselect(file: pytest.File, dump: Dump, names: Iterable[str]) -> Iterator[s
 
 
 def report_preselection(session: pytest.Session) -> None:
-    """Have items that were not made because of ``-k`` counted as collected and deselected, as pytest counts them."""
+    """Count items that were not made because of ``-k`` as collected and deselected, as pytest counts them."""
     count = session.config.stash.get(_unmade_key, 0)
     if not count:
         return

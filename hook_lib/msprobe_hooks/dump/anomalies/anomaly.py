@@ -98,7 +98,7 @@ class Finding:
 
 
 def is_judgeable(name: str) -> bool:
-    """Tell whether a record has inputs and outputs: gradients of a module's parameters have no direction."""
+    """Return whether a record has inputs and outputs: gradients of a module's parameters have no direction."""
     return not is_parameters_grad(name)
 
 
@@ -114,7 +114,7 @@ _NON_FINITE_SPELLINGS = (b"NaN", b"Infinity", b'"nan', b'"inf', b'"-inf')
 
 
 def may_hold_non_finite(raw: bytes) -> bool:
-    """Tell whether an undecoded record could show inf or nan; decoding is a hundred times slower."""
+    """Return whether an undecoded record could show inf or nan; decoding is a hundred times slower."""
     return any(spelling in raw for spelling in _NON_FINITE_SPELLINGS)
 
 
@@ -171,7 +171,7 @@ def find_scene(traffic: RecordIO) -> Finding | None:
 
 
 def is_anomalous(leaf: Leaf, but: float | None = None) -> bool:
-    """Tell whether a value is or holds inf or nan, other than ``but``."""
+    """Return whether a value is or holds inf or nan, other than ``but``."""
     if isinstance(leaf, ValueElement):
         return isinstance(leaf.value, float) and not math.isfinite(leaf.value) and leaf.value != but
     extrema = [number for number in (leaf.max, leaf.min) if number is not None]
@@ -181,7 +181,7 @@ def is_anomalous(leaf: Leaf, but: float | None = None) -> bool:
 
 
 def is_numeric(leaf: Leaf) -> bool:
-    """Tell whether a value is a tensor or a number."""
+    """Return whether a value is a tensor or a number."""
     return isinstance(leaf, TensorElement) or (
         isinstance(leaf.value, (int, float)) and not isinstance(leaf.value, bool)
     )

@@ -17,7 +17,7 @@ class IgnoreRule:
     outputs: frozenset[str] = frozenset()
 
     def covers(self, place: ValuePath) -> bool:
-        """Tell whether a value is at one of the places."""
+        """Return whether a value is at one of the places."""
         return place.position in (self.outputs if place.side == "output" else self.inputs)
 
 
@@ -26,7 +26,7 @@ IgnoreRules: TypeAlias = Mapping[str, IgnoreRule]
 
 
 def is_ignored(finding: Finding, name: str, rules: IgnoreRules) -> bool:
-    """Tell whether all that a record shows is at ignored places."""
+    """Return whether all that a record shows is at ignored places."""
     rule = rules.get(api_of(name).lower())
     if rule is None or finding.growth is not None:
         return False

@@ -121,7 +121,7 @@ def operation_of(api: str) -> str:
 
 
 def is_written(name: str, position: str) -> bool:
-    """Tell whether an argument of a communication record, by index or name, is only a place for the result."""
+    """Return whether an argument of a communication record, by index or name, is only a place for the result."""
     return position in RECEIVED.get(parse_api_name(name).api, ())
 
 

@@ -201,7 +201,7 @@ def group_ranks(element: Element) -> tuple[int, ...]:
 
 
 def is_outside(record: ForwardRecord) -> bool:
-    """Tell whether a rank made a call in a group that it is no member of, which PyTorch lets pass and does nothing.
+    """Return whether a rank made a call in a group that it is no member of, which PyTorch lets pass and does nothing.
 
     Raises ValueError where the record's name follows no grammar.
     """

@@ -98,7 +98,7 @@ def _link(exchanges: Iterable[Exchange]) -> None:
 
 
 def _not_ascending(places: list[int]) -> list[bool]:
-    """Tell of each number whether a greater one stands before it or a smaller one behind."""
+    """Return for each number whether a greater one comes before it or a smaller one behind."""
     found = [False] * len(places)
     highest, lowest = -1, len(places) and max(places) + 1
     for i, place in enumerate(places):

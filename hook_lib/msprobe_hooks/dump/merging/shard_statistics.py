@@ -25,7 +25,7 @@ _SAME = 1e-6
 
 
 def is_tensor(element: object) -> bool:
-    """Tell whether a part of a record is a tensor's element."""
+    """Return whether a part of a record is a tensor's element."""
     if not isinstance(element, Mapping) or not isinstance(element.get("dtype"), str):
         return False
     shape = element.get("shape")
@@ -103,7 +103,7 @@ def _norm(norms: Sequence[Any]) -> float | None:
 
 
 def are_alike(element: TensorBody, other: TensorBody, tolerance: float) -> bool:
-    """Tell whether two elements are of one tensor, up to a fraction of its own scale."""
+    """Return whether two elements are of one tensor, up to a fraction of its own scale."""
     if element["shape"] != other["shape"] or element["dtype"] != other["dtype"]:
         return False
     return distance(element, other) <= tolerance

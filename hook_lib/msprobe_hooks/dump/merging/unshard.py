@@ -232,7 +232,7 @@ def _copy(element: TensorBody, other: TensorBody, side: _Side, name: str, place:
 
 
 def _are_copies(shards: Sequence[TensorBody], whole: TensorBody) -> bool:
-    """Tell whether ranks hold copies of one tensor and not parts of a sum: how they are to what it should be.
+    """Return whether ranks hold copies of one tensor and not parts of a sum: how they are to what it should be.
 
     Parts of a sum have means that add up, and are not all near the whole. Where a fault before them keeps the means
     from adding up, copies are still nearer to what they should be.

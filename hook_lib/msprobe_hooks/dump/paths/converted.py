@@ -54,7 +54,7 @@ def parse_name(name: str) -> KernelFile | None:
 
 
 def is_shortened(name: str) -> bool:
-    """Tell whether a file's name stands for one that was too long."""
+    """Return whether a file's name stands for one that was too long."""
     return _SHORTENED.fullmatch(name) is not None
 
 
@@ -65,7 +65,7 @@ def full_names(mapping: Path) -> dict[str, str]:
 
 
 def is_converted_file(path: Path) -> bool:
-    """Tell by its name whether a file is a converted one."""
+    """Return by its name whether a file is a converted one."""
     return _NAME.fullmatch(path.name) is not None
 
 

@@ -25,7 +25,7 @@ _RANK = re.compile(r"rank_([0-9]+)")
 
 
 def is_iteration_file(path: Path) -> bool:
-    """Tell by its name whether a file is one of an iteration's."""
+    """Return by its name whether a file is one of an iteration's."""
     return _is_number(path.parent.name) and _is_kernels_file(path.name) and not is_converted_file(path)
 
 
@@ -70,7 +70,7 @@ def find_iterations(folders: Iterable[tuple[str, list[str], list[str]]]) -> list
 
 
 def has_graphs(folder: Path) -> bool:
-    """Tell whether MindSpore was about to dump graphs into a folder: their texts come before any tensor."""
+    """Return whether MindSpore was about to dump graphs into a folder: their texts come before any tensor."""
     return any(_RANK.fullmatch(place.parent.name) for place in folder.rglob("graphs"))
 
 

@@ -74,15 +74,15 @@ class Flow:
         return shapes[origin.slot] if origin.slot < len(shapes) else None
 
     def is_gradient(self, origin: Origin) -> bool:
-        """Tell whether a tensor is what MindSpore derived for a gradient."""
+        """Return whether a tensor is what MindSpore derived for a gradient."""
         return not origin.is_given and self.nodes[origin.name].scope.startswith(_GRADIENT)
 
     def is_passed_on(self, name: str) -> bool:
-        """Tell whether a node computes nothing."""
+        """Return whether a node computes nothing."""
         return self.statements[name].type in _PASSES_ON
 
     def is_expanded(self, name: str) -> bool:
-        """Tell whether a node is a part of an operation that MindSpore expanded, whose cell it does not say."""
+        """Return whether a node is a part of an operation that MindSpore expanded, whose cell it does not say."""
         return self.nodes[name].scope.startswith(_EXPANDED)
 
     def _forward(self) -> set[str]:

@@ -133,7 +133,7 @@ def _says_the_same(one: Statement, other: Statement) -> bool:
 
 
 def _fits(shapes: Sequence[tuple[int, ...] | None], tensors: Mapping[int, TensorElement]) -> bool:
-    """Tell whether tensors have as many elements as shapes say; a file may have the shape from before a reshape."""
+    """Return whether tensors have as many elements as shapes say; a file may have the shape from before a reshape."""
     told = {slot: shape for slot, shape in enumerate(shapes) if shape is not None}
     return all(slot not in told or prod(told[slot]) == prod(x.shape) for slot, x in tensors.items())
 

@@ -102,5 +102,5 @@ def frames(lines: Iterable[str]) -> Iterator[str]:
 
 
 def _has_body(definition: str) -> bool:
-    """Tell whether a function stands in the line of its definition."""
+    """Return whether a function stands in the line of its definition."""
     return not definition.rstrip().endswith(":")

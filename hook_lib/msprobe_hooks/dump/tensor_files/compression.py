@@ -30,7 +30,7 @@ class FrameError(ValueError):
 
 
 def is_available() -> bool:
-    """Tell whether the library of the codec is installed."""
+    """Return whether the library of the codec is installed."""
     return find_spec("zstandard") is not None
 
 

@@ -142,7 +142,7 @@ def beginning(tensors: Iterable[Described]) -> bytes:
 
 
 def is_stored_as_bytes(told: str) -> bool:
-    """Tell whether what a file's metadata have under a tensor's name says that its bytes are those of another one."""
+    """Return whether what a file's metadata have under a tensor's name says that its bytes are those of another one."""
     return told in _STORED_AS_BYTES or told.startswith("{")
 
 

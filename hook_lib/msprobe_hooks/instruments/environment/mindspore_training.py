@@ -39,7 +39,7 @@ class MindSporeTraining:
         return MindSporeRandom(counts)
 
     def wait(self, called: Callable[[nn.Cell], None]) -> Callable[[], None]:
-        """Have the first cell with parameters told."""
+        """Report the first cell with parameters."""
 
         def first(cell: nn.Cell, *_: Any) -> None:
             if next(iter(cell.get_parameters()), None) is not None:
@@ -48,7 +48,7 @@ class MindSporeTraining:
         return _before_cells(first)
 
     def before_calls(self, model: nn.Cell, told: Told) -> Callable[[], None]:
-        """Have each call of a cell told. A hook of its own would become part of the graph."""
+        """Report each call of a cell. A hook of its own would become part of the graph."""
 
         def own(cell: nn.Cell, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
             if cell is model:
@@ -93,7 +93,7 @@ class MindSporeTraining:
 
 
 def _before_cells(told: Callable[[nn.Cell, tuple[Any, ...], dict[str, Any]], None]) -> Callable[[], None]:
-    """Have calls of cells told that Python makes; those inside of a graph are none."""
+    """Report calls of cells that Python makes; those inside of a graph are none."""
     original = nn.Cell.__call__
 
     def call(cell: nn.Cell, *args: Any, **kwargs: Any) -> Any:

@@ -47,10 +47,10 @@ class Training(Protocol):
         """Return what counts the framework's own random functions."""
 
     def wait(self, called: Callable[[Model], None]) -> Callable[[], None]:
-        """Have the first model told that is called and has parameters; return what ends the waiting."""
+        """Report the first model that is called and has parameters; return what ends the waiting."""
 
     def before_calls(self, model: Model, told: Told) -> Callable[[], None]:
-        """Have each call of a model told before it is made; return what ends that."""
+        """Report each call of a model before it is made; return what ends that."""
 
     def place(self) -> tuple[int, int] | None:
         """Return rank and number of ranks, None where the framework does not know."""

@@ -26,7 +26,7 @@ class TorchTraining:
         return TorchRandom(counts)
 
     def wait(self, called: Callable[[nn.Module], None]) -> Callable[[], None]:
-        """Have the first module with parameters told."""
+        """Report the first module with parameters."""
         # A hook for all modules is not told keyword arguments, which is where a batch mostly is.
         original = nn.Module.__call__
 
@@ -43,7 +43,7 @@ class TorchTraining:
         return stop
 
     def before_calls(self, model: nn.Module, told: Told) -> Callable[[], None]:
-        """Have each call of a module told by a hook."""
+        """Report each call of a module by a hook."""
         stop: Callable[[], None] = model.register_forward_pre_hook(_uncompiled(told), with_kwargs=True).remove
         return stop
 

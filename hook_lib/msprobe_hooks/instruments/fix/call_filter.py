@@ -72,7 +72,7 @@ class Names:
         self._unmet_namespaces = set(namespaces)
 
     def admit(self, qualified: str, number: int) -> bool:
-        """Tell whether a call is named, and remember which names were met."""
+        """Return whether a call is named, and remember which names were met."""
         call = f"{qualified}.{number}"
         met = [
             name

@@ -105,5 +105,5 @@ def problems_of(folder: Path) -> Iterator[str]:
 
 
 def was_seen(folder: Path) -> bool:
-    """Tell whether any process of a run has read its environment when Python started."""
+    """Return whether any process of a run has read its environment when Python started."""
     return any(folder.glob("python.*"))

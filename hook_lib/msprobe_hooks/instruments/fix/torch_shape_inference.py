@@ -115,7 +115,7 @@ def _require_own_memory(results: Sequence[Any], stands_for: dict[int, Tensor], w
 
 @contextmanager
 def _without_values(is_cast: bool) -> Iterator[None]:
-    """Let tensors be made that have a form and no values; they take part in autocast where that ``is_cast``."""
+    """Make tensors inside have a form and no values; they take part in autocast where that ``is_cast``."""
     with NoDispatch(), torch.inference_mode(False), torch.no_grad(), _fake_mode() if is_cast else nullcontext():
         yield
 

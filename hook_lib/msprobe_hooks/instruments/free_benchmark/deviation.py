@@ -65,7 +65,7 @@ class Judging(ABC):
 
     @abstractmethod
     def is_compared(self, tensor: Any) -> bool:
-        """Tell whether a tensor has elements that can be compared: real numbers that are not whole ones."""
+        """Return whether a tensor has elements that can be compared: real numbers that are not whole ones."""
 
     @abstractmethod
     def largest_ratio(self, original: Any, perturbed: Any, tolerance: float) -> float | None:
@@ -77,7 +77,7 @@ class Judging(ABC):
         """
 
     def is_like(self, perturbation: str, original: Any, perturbed: Any) -> bool | None:
-        """Tell by the perturbation's own rule whether two results are alike; None where it has none but the ratio."""
+        """Return by the perturbation's own rule whether two results are alike; None where it has only the ratio."""
         return None
 
     def deviations(

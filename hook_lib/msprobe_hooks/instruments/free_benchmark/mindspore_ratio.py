@@ -24,7 +24,7 @@ class MindSporeJudging(Judging):
     tensor_class = Tensor
 
     def is_compared(self, tensor: Tensor) -> bool:
-        """Tell whether a tensor is of real numbers and not empty."""
+        """Return whether a tensor is of real numbers and not empty."""
         return bool(tensor.is_floating_point()) and tensor.size > 0
 
     def largest_ratio(self, original: Tensor, perturbed: Tensor, tolerance: float) -> float | None:

@@ -46,7 +46,7 @@ def largest_ratio(original: torch.Tensor, perturbed: torch.Tensor, tolerance: fl
 
 
 def is_like_on_cpu(actual: torch.Tensor, reference: torch.Tensor) -> bool:
-    """Tell whether a result is as precise as its dtype promises, by the CPU's; one with inf or nan judges nothing.
+    """Return whether a result is as precise as its dtype promises, by the CPU's; one with inf or nan judges nothing.
 
     Elements below 1 may differ absolutely, others relatively, by 2^-14 (float16 2^-11, bfloat16 2^-8), and all of them
     on average by 1e-4, with their signs.
@@ -72,11 +72,11 @@ class TorchJudging(Judging):
     largest_ratio = staticmethod(largest_ratio)
 
     def is_compared(self, tensor: torch.Tensor) -> bool:
-        """Tell whether a tensor is dense, of real numbers and not empty."""
+        """Return whether a tensor is dense, of real numbers and not empty."""
         return tensor.is_floating_point() and tensor.layout is torch.strided and tensor.numel() > 0
 
     def is_like(self, perturbation: str, original: torch.Tensor, perturbed: torch.Tensor) -> bool | None:
-        """Tell by the CPU's rule whether two results are alike; None where the second is no result of the CPU."""
+        """Return by the CPU's rule whether two results are alike; None where the second is no result of the CPU."""
         return is_like_on_cpu(original, perturbed) if perturbation == "to_cpu" else None
 
 

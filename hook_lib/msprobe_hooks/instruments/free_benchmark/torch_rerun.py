@@ -129,7 +129,7 @@ class TorchAgain:
 
 
 def _may_write(called: str, args: Any, kwargs: Any) -> bool:
-    """Tell whether a call may write over what it is given: by its name, or because something switches that on."""
+    """Return whether a call may write over what it is given: by its name, or because something switches that on."""
     # inplace=True has another position in each function that takes it.
     is_switched_on = called.startswith("Functional.") and any(value is True for value in args)
     return called in WRITING or is_in_place(called) or is_switched_on or kwargs.get("inplace") is True

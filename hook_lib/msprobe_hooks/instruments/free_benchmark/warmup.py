@@ -38,7 +38,7 @@ class Preheat:
         self._expected[api] += 1
 
     def is_sample(self, api: str, number: int, step: int) -> bool:
-        """Tell whether a call, by its number in the step, is one that the CPU is asked for."""
+        """Return whether a call, by its number in the step, is one that the CPU is asked for."""
         calls = self._expected[api]
         if not calls or not 0 < step < self.steps:
             return False
@@ -51,7 +51,7 @@ class Preheat:
         self._learning.setdefault(kind, _Learning()).ratios[is_consistent].append(ratio)
 
     def end_step(self) -> None:
-        """Learn from a step's samples."""
+        """Fit to a step's samples."""
         for learning in self._learning.values():
             good, bad = learning.ratios[True], learning.ratios[False]
             if not learning.is_learned and (good or bad):

@@ -35,17 +35,17 @@ class ProbeSettings:
 
     @property
     def keeps_checksums(self) -> bool:
-        """Tell whether the MD5 of each gradient is written."""
+        """Return whether the MD5 of each gradient is written."""
         return self.grad_level == "L0"
 
     @property
     def keeps_signs(self) -> bool:
-        """Tell whether sign maps are written."""
+        """Return whether sign maps are written."""
         return self.grad_level != "L0"
 
     @property
     def counts_intervals(self) -> bool:
-        """Tell whether the share of elements in each interval is written."""
+        """Return whether the share of elements in each interval is written."""
         return self.grad_level == "L2"
 
 

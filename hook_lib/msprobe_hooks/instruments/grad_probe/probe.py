@@ -88,14 +88,14 @@ class GradientProbe(ABC):
         return step
 
     def is_wanted(self, step: int) -> bool:
-        """Tell whether this step of this rank is to be written."""
+        """Return whether this step of this rank is to be written."""
         rank = self.rank()
         if rank is not None and self.settings.rank is not None and rank not in self.settings.rank:
             return False
         return self.settings.step is None or step in self.settings.step
 
     def is_listed(self, parameter: str) -> bool:
-        """Tell whether a parameter is to be looked at."""
+        """Return whether a parameter is to be looked at."""
         return not self.settings.param_list or parameter in self.settings.param_list
 
     def write(self, step: int, rows: Sequence[GradientRow], signs: Iterable[tuple[str, SignMap]]) -> None:
@@ -106,14 +106,14 @@ class GradientProbe(ABC):
         self._written.add(step)
 
     def tell_unlisted(self, parameters: Sequence[str]) -> None:
-        """Tell which names of ``param_list`` are none of these."""
+        """Report which names of ``param_list`` are none of these."""
         unknown = [name for name in self.settings.param_list if name not in parameters]
         if unknown:
             example = f", which has names such as {parameters[0]}" if parameters else ""
             self.tell_once(f"grad_probe.param_list names no parameters of this model{example}: {', '.join(unknown)}")
 
     def tell_failure(self, error: Exception) -> None:
-        """Tell that a step could not be looked at or written."""
+        """Report that a step could not be looked at or written."""
         self.tell_once(f"gradients of a step are not written: {error or type(error).__name__}")
 
     def tell_once(self, text: str) -> None:

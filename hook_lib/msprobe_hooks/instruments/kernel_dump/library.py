@@ -50,7 +50,7 @@ def kernel_library() -> KernelLibrary:
 
 @contextmanager
 def dumping(library: KernelLibrary, config: Path) -> Iterator[None]:
-    """Have the kernels that run inside dumped, and none that was started before."""
+    """Dump the kernels that run inside, and none that was started before."""
     library.synchronize()
     library.init_dump()
     try:

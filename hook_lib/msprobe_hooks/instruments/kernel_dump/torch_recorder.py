@@ -63,7 +63,7 @@ class KernelRecorder(TorchRecorder):
         return super().api_call(name, frame)
 
     def dumped(self) -> AbstractContextManager[None]:
-        """Have the kernels that run inside dumped."""
+        """Dump the kernels that run inside."""
         return dumping(self._library, self._config)
 
     def _open(self, rank: int | None) -> None:

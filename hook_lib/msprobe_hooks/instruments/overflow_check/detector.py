@@ -34,15 +34,15 @@ class LookingRecorder(Recorder):
 
     @abstractmethod
     def is_differentiated(self, outputs: Sequence[tuple[Any, int]]) -> bool:
-        """Tell whether any of these tensors takes a gradient."""
+        """Return whether any of these tensors takes a gradient."""
 
     @abstractmethod
     def is_view_of(self, tensor: Any, others: Sequence[tuple[Any, int]]) -> bool:
-        """Tell whether a tensor is only another look at one of these."""
+        """Return whether a tensor is only another look at one of these."""
 
     @abstractmethod
     def is_finite(self, tensor: Any) -> bool | None:
-        """Tell whether a tensor holds neither inf nor nan; None where that would be to wait for a device."""
+        """Return whether a tensor holds neither inf nor nan; None where that would be to wait for a device."""
 
     @abstractmethod
     def size(self, tensor: Any) -> int:

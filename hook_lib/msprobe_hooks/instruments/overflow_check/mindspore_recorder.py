@@ -52,7 +52,7 @@ class MindSporeOverflowRecorder(OverflowRecorder, MindSporeRecorder):
         return tensor
 
     def is_differentiated(self, outputs: Sequence[tuple[Tensor, int]]) -> bool:
-        """Tell whether any is differentiated by."""
+        """Return whether any is differentiated by."""
         return any(takes_gradient(tensor) for tensor, _ in outputs)
 
     def is_view_of(self, tensor: Tensor, others: Sequence[tuple[Tensor, int]]) -> bool:
@@ -60,7 +60,7 @@ class MindSporeOverflowRecorder(OverflowRecorder, MindSporeRecorder):
         return False
 
     def is_finite(self, tensor: Tensor) -> bool:
-        """Tell by all values."""
+        """Check all values."""
         array = host(tensor)
         return array.dtype.kind not in "fc" or bool(np.isfinite(array).all())
 

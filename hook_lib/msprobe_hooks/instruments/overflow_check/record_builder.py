@@ -28,7 +28,7 @@ class RecordInProgress(Protocol):
         """Fill a tensor's entry."""
 
     def save(self, tensor: Any, name: str) -> str:
-        """Have a tensor written to a file."""
+        """Write a tensor to a file."""
 
 
 class RecordBuilder:

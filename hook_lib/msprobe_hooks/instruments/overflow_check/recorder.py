@@ -128,7 +128,7 @@ class OverflowRecorder(LookingRecorder):
         )
 
     def watch(self, outputs: list[Any], inputs: Any, emit: Emit, where: str) -> None:
-        """Have ``emit`` called as any recorder does; what it emits belongs to the call that was seen last."""
+        """Call ``emit`` as any recorder does; what it emits belongs to the call that was seen last."""
         forward = self._threads.last
         if forward is not None:
             self._put_stubs(forward)
@@ -217,7 +217,7 @@ class OverflowRecorder(LookingRecorder):
             super()._emit_backward(name, parent, grad_outputs, grad_inputs, count)
 
     def _are_healthy(self, grad_outputs: list[Any], grad_inputs: list[Any]) -> bool:
-        """Tell by the values alone whether no record of these gradients needs to be made, and count it then."""
+        """Return by the values alone whether no record of these gradients needs to be made, and count it then."""
         if not self.filter.is_trivial or self.has_found_all:
             return False
         try:

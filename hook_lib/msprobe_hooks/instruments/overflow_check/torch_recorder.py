@@ -44,16 +44,16 @@ class TorchOverflowRecorder(OverflowRecorder, TorchRecorder):
         return tensor.detach().requires_grad_(tensor.requires_grad)
 
     def is_view_of(self, tensor: Tensor, others: Sequence[tuple[Tensor, int]]) -> bool:
-        """Tell by the tensor that it is a view of."""
+        """Check the tensor that it is a view of."""
         base = tensor._base
         return base is not None and any(other is base or other._base is base for other, _ in others)
 
     def is_differentiated(self, outputs: Sequence[tuple[Tensor, int]]) -> bool:
-        """Tell whether any requires a gradient."""
+        """Return whether any requires a gradient."""
         return True in [tensor.requires_grad for tensor, _ in outputs]
 
     def is_finite(self, tensor: Tensor) -> bool | None:
-        """Tell by the sum, which is the fastest pass that there is, and where it is not finite by the extrema."""
+        """Check the sum, which is the fastest pass that there is, and where it is not finite by the extrema."""
         part = tensor if type(tensor) is Tensor else local_part(tensor)
         if not _can_overflow(part):
             return True

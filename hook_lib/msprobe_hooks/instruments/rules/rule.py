@@ -31,7 +31,7 @@ class Rule(Protocol):
         """Return what watches one series, from its first value on."""
 
     def is_broken(self, values: NDArray[np.float64]) -> bool:
-        """Tell whether a detector would find any of the values wrong."""
+        """Return whether a detector would find any of the values wrong."""
 
 
 def alarms(rule: Rule, values: NDArray[np.float64]) -> Iterator[tuple[int, str]]:

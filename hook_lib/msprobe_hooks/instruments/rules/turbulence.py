@@ -42,7 +42,7 @@ class Turbulence(msgspec.Struct, frozen=True):
             return bool(np.where(means > 0, values > bounds, values < bounds).any())
 
     def breaks(self, value: float, mean: float) -> bool:
-        """Tell whether a value breaks the bound that follows from the mean of the earlier ones."""
+        """Return whether a value breaks the bound that follows from the mean of the earlier ones."""
         bound = mean * (1 + self.threshold)
         return value > bound if mean > 0 else value < bound
 

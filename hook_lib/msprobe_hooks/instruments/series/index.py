@@ -37,7 +37,7 @@ class Contents:
         return [*map(int, np.flatnonzero((lowest <= max(numbers)) & (highest >= min(numbers))))]
 
     def are_whole(self, parts: Iterable[Part]) -> bool:
-        """Tell whether files have no groups of rows that could be left aside."""
+        """Return whether files have no groups of rows that could be left aside."""
         return all(self._reaches[part].shape[1] <= 1 for part in parts)
 
 

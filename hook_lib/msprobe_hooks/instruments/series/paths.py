@@ -73,7 +73,7 @@ def file_name(path: Path) -> FileName | None:
 
 
 def is_summary(path: Path) -> bool:
-    """Tell whether a file is named as the gradient probe's summary of a step."""
+    """Return whether a file is named as the gradient probe's summary of a step."""
     return bool(_SUMMARY_OF_PROBE.fullmatch(path.stem))
 
 
@@ -167,10 +167,10 @@ def rank_of(folder: Path) -> int | None:
 
 
 def is_run_folder(folder: Path) -> bool:
-    """Tell whether a folder is named as one rank's folder of a run."""
+    """Return whether a folder is named as one rank's folder of a run."""
     return any(each.fullmatch(folder.name) for each in _FOLDERS)
 
 
 def is_probed_folder(folder: Path) -> bool:
-    """Tell whether a folder is named as the gradient probe names that of a rank."""
+    """Return whether a folder is named as the gradient probe names that of a rank."""
     return bool(_PROBE_FOLDER.fullmatch(folder.name))

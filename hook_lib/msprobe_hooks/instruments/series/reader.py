@@ -180,7 +180,7 @@ def _as_written(parts: Iterable[tuple[FileName, Part]]) -> list[Part]:
 
 
 def _earlier_starts(folder: Path) -> list[str]:
-    """Tell which neighbours are earlier starts of the same rank, which `rank_folders` leaves out."""
+    """Return which neighbours are earlier starts of the same rank, which `rank_folders` leaves out."""
     if not started(folder):
         return []
     try:

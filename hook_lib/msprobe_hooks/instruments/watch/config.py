@@ -79,7 +79,7 @@ class Plan:
     is_dynamic: bool = False
 
     def wants(self, what: str) -> bool:
-        """Tell whether something of `names.WHAT` is watched."""
+        """Return whether something of `names.WHAT` is watched."""
         return what in self.what
 
     @property
@@ -88,11 +88,11 @@ class Plan:
         return not self.what.isdisjoint(OF_PARAMETERS)
 
     def is_for(self, rank: int | None) -> bool:
-        """Tell whether a rank is watched; a program that is not distributed, rank None, is rank 0."""
+        """Return whether a rank is watched; a program that is not distributed, rank None, is rank 0."""
         return not self.ranks or (rank or 0) in self.ranks
 
     def takes(self, step: int) -> bool:
-        """Tell whether a step is one of those that are collected, were there no end to them."""
+        """Return whether a step is one of those that are collected, were there no end to them."""
         return step >= self.start_step and (step - self.start_step) % self.every == 0
 
 

@@ -25,6 +25,6 @@ class Errors(Counter[str]):
         return SafetyNet(self.note, where)
 
     def tell_counts(self) -> None:
-        """Tell how often each came."""
+        """Report how often each came."""
         for where, count in self.items():
             _log.warning("not watched (%d x): %s", count, where)

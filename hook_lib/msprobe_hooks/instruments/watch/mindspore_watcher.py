@@ -41,7 +41,7 @@ class Cells(Modules):
     engine = MindSporeEngine()
 
     def takes_gradient(self, tensor: Tensor) -> bool:
-        """Tell whether a gradient function that is running differentiates by a tensor, and knows where it is from."""
+        """Return whether a gradient function that is running differentiates by a tensor, and knows where it is from."""
         return takes_gradient(tensor) and tensor._grad_node is not None
 
     def inputs(self, tensors: Sequence[Tensor]) -> gradients.Inputs:
@@ -49,11 +49,11 @@ class Cells(Modules):
         return gradients.Inputs(tensors)
 
     def watch(self, outputs: list[Tensor], inputs: gradients.Inputs, emit: Emit, where: str) -> None:
-        """Have ``emit`` called by hooks on the nodes of the autograd graph."""
+        """Call ``emit`` by hooks on the nodes of the autograd graph."""
         gradients.watch(outputs, inputs, emit, self.listener, where)
 
     def is_recomputed(self, frame: FrameType) -> bool:
-        """Tell whether a call is made again in a backward pass, as of a cell whose ``recompute`` was set."""
+        """Return whether a call is made again in a backward pass, as of a cell whose ``recompute`` was set."""
         return is_recomputed(frame)
 
 

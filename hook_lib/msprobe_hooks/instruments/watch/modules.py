@@ -50,7 +50,7 @@ class Modules(ABC):
 
     @abstractmethod
     def takes_gradient(self, tensor: Any) -> bool:
-        """Tell whether a backward pass can give a tensor a gradient."""
+        """Return whether a backward pass can give a tensor a gradient."""
 
     @abstractmethod
     def inputs(self, tensors: Sequence[Any]) -> Inputs:
@@ -64,7 +64,7 @@ class Modules(ABC):
         """
 
     def is_recomputed(self, frame: FrameType) -> bool:
-        """Tell whether a call is one that is made again during the backward pass; here there are none."""
+        """Return whether a call is one that is made again during the backward pass; here there are none."""
         return False
 
     def remove(self) -> None:

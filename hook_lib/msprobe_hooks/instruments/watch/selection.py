@@ -65,7 +65,7 @@ def with_fields(
 
 
 def is_targeted(plan: Plan, chunk: int, names: Iterable[str]) -> bool:
-    """Tell whether a parameter, by any of its names, is among those that are watched."""
+    """Return whether a parameter, by any of its names, is among those that are watched."""
     return plan.has_all_modules or any(_is_inside(chunk, name, target) for target in plan.targets for name in names)
 
 

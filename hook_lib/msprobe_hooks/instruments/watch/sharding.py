@@ -44,7 +44,7 @@ _reduction = _Reduction()
 
 
 def listen(listener: Listener) -> Callable[[], None]:
-    """Have a function called before each reduction; return what ends that.
+    """Register a function to call before each reduction; return what ends that.
 
     Raises ImportError, or TypeError, where this torch reduces in another way.
     """
@@ -53,5 +53,5 @@ def listen(listener: Listener) -> Callable[[], None]:
 
 
 def is_distributed_tensor(parameter: Tensor) -> bool:
-    """Tell whether this process holds a part of a tensor."""
+    """Return whether this process holds a part of a tensor."""
     return hasattr(parameter, "_local_tensor")

@@ -107,7 +107,7 @@ def _has_values(tensor: Tensor) -> bool:
 
 
 def _is_captured(tensor: Tensor) -> bool:
-    """Tell whether what runs now would become part of a CUDA graph."""
+    """Return whether what runs now would become part of a CUDA graph."""
     return tensor.is_cuda and torch.cuda.is_current_stream_capturing()
 
 

@@ -75,7 +75,7 @@ class Collection:
 
     @property
     def has_rows(self) -> bool:
-        """Tell whether the step has brought anything."""
+        """Return whether the step has brought anything."""
         return bool(self._values or self._repeated)
 
     def take(self, step: int) -> list[Row]:

@@ -38,7 +38,7 @@ class TorchModules(Modules):
     engine = TorchEngine()
 
     def takes_gradient(self, tensor: Tensor) -> bool:
-        """Tell whether a backward pass can give a tensor a gradient."""
+        """Return whether a backward pass can give a tensor a gradient."""
         return tensor.requires_grad
 
     def inputs(self, tensors: Sequence[Tensor]) -> gradients.Inputs:
@@ -46,11 +46,11 @@ class TorchModules(Modules):
         return gradients.Inputs(tensors)
 
     def watch(self, outputs: list[Tensor], inputs: gradients.Inputs, emit: Emit, where: str) -> None:
-        """Have ``emit`` called by hooks on the nodes of the autograd graph."""
+        """Call ``emit`` by hooks on the nodes of the autograd graph."""
         gradients.watch(outputs, inputs, emit, self.listener, where)
 
     def is_recomputed(self, frame: FrameType) -> bool:
-        """Tell whether activation checkpointing makes a call."""
+        """Return whether activation checkpointing makes a call."""
         return is_recomputed(frame)
 
 

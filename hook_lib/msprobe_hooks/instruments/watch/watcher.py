@@ -107,7 +107,7 @@ class Watcher(ABC):
 
     @abstractmethod
     def hooks_on_steps(self) -> Removable:
-        """Have the optimizer call `begin_end_of_step` before each step and `end_step` after it."""
+        """Hook the optimizer to call `begin_end_of_step` before each step and `end_step` after it."""
 
     @abstractmethod
     def state(self) -> OptimizerState:
@@ -181,12 +181,12 @@ class Watcher(ABC):
 
     @property
     def is_finished(self) -> bool:
-        """Tell whether as many steps were collected as are wanted."""
+        """Return whether as many steps were collected as are wanted."""
         return self.collected >= self.plan.collect_times
 
     @property
     def has_begun(self) -> bool:
-        """Tell whether the step that runs has brought anything."""
+        """Return whether the step that runs has brought anything."""
         return self.collection.has_rows
 
     def latest(self, task: str) -> list[Row]:

@@ -21,7 +21,7 @@ _operands: dict[tuple[int, int], tuple[CodeType, ast.BinOp | None]] = {}
 
 
 def is_reflected(frame: FrameType) -> bool:
-    """Tell whether the operator that a frame is executing, on a tensor and a number, has the number on its left."""
+    """Return whether the operator that a frame is executing, on a tensor and a number, has the number on its left."""
     code = frame.f_code
     key = (id(code), frame.f_lasti)
     known = _operands.get(key)

@@ -188,7 +188,7 @@ def _without_result(function: Callable[..., Any]) -> Callable[..., None]:
 
 
 def works_in_place(api: str) -> bool:
-    """Tell whether an API changes its first tensor, by its name."""
+    """Return whether an API changes its first tensor, by its name."""
     return api == "__setitem__" or (api.endswith("_") and not api.endswith("__"))
 
 

@@ -37,7 +37,7 @@ class MindSporeNpu(CpuDevice):
 
 
 def has_ascend() -> bool:
-    """Tell whether MindSpore can use Ascend; it logs several lines of warnings where it cannot."""
+    """Return whether MindSpore can use Ascend; it logs several lines of warnings where it cannot."""
     with unlogged():
         return bool(mindspore.hal.is_available("Ascend"))
 

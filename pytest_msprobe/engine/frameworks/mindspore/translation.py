@@ -57,7 +57,7 @@ def _forward(record: ForwardRecord, backward: BackwardRecord | None, api: str) -
 
 
 def _wanted(record: ForwardRecord, backward: BackwardRecord | None, api: str) -> list[bool]:
-    """Tell for each tensor among the arguments whether its gradient is judged."""
+    """Return for each tensor among the arguments whether its gradient is judged."""
     tensors = tensors_of([*record.args, *record.kwargs.values()])
     if backward is None:
         return [False] * len(tensors)

@@ -71,6 +71,6 @@ class LargeCall:
         self._setup.admit(recorded_bytes(self._call), free_bytes)
 
     def _may_be_excused(self, found: InBlocks) -> bool:
-        """Tell whether modes that the device states might explain a failure: only whole results are judged in modes."""
+        """Return whether modes of the device might explain a failure: only whole results are judged in modes."""
         stated = self._setup.math_mode == "auto" and reduced_precision(self._setup.device) != ReducedPrecision()
         return stated and any(result.verdict.outcome == "fail" for result in found.results)

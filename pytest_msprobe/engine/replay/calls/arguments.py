@@ -133,7 +133,7 @@ def build_arguments(
 
 
 def has_tensor_files(call: Call) -> bool:
-    """Tell whether the values of a call's tensors were recorded."""
+    """Return whether the values of a call's tensors were recorded."""
     return any(tensor.data_name for tensor in tensors_of([*call.forward.args, *call.forward.kwargs.values()]))
 
 
@@ -188,7 +188,7 @@ def _names_device(value: Any) -> bool:
 
 
 def _is_position_list(call: Call) -> bool:
-    """Tell whether an index of whole numbers was a list, ``x[[0, 2]]``, and not a tuple, ``x[0, 2]``."""
+    """Return whether an index of whole numbers was a list, ``x[[0, 2]]``, and not a tuple, ``x[0, 2]``."""
     source, index = call.forward.args[:2]
     if not (isinstance(source, TensorElement) and isinstance(index, list)):
         return False

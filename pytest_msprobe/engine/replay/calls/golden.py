@@ -59,7 +59,7 @@ def baseline_side(autocast: torch.dtype | None, invoke: Invoke | None = None) ->
 
 
 def _reinterprets_bytes(operation: str, arguments: Arguments) -> bool:
-    """Tell whether a call looks at the bytes of its input as another dtype's."""
+    """Return whether a call looks at the bytes of its input as another dtype's."""
     return operation == "view" and any(
         isinstance(value, torch.dtype) for value in (*arguments.args, *arguments.kwargs.values())
     )

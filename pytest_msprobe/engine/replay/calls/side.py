@@ -244,7 +244,7 @@ def _copied(leaf: torch.Tensor) -> torch.Tensor:
 
 
 def may_work_in_place(operation: str, arguments: Arguments) -> bool:
-    """Tell whether a call may write to its arguments."""
+    """Return whether a call may write to its arguments."""
     traits = op_info(operation)
     # inplace=True has another position in each API that takes it. What has running statistics writes to them alone.
     is_any_true = any(value is True for value in (*arguments.args, *arguments.kwargs.values()))

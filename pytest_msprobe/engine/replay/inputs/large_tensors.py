@@ -54,7 +54,7 @@ Placed = Sequence[tuple[range, Any]]
 
 
 def is_large(element: TensorElement) -> bool:
-    """Tell whether a tensor is drawn here."""
+    """Return whether a tensor is drawn here."""
     return math.prod(element.shape) >= LARGE
 
 

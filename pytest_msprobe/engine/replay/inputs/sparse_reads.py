@@ -26,7 +26,7 @@ class Read(NamedTuple):
     length: int
 
     def groups(self) -> npt.NDArray[np.bool_]:
-        """Tell which of its groups of `GROUP` neighbouring elements hold something that is read."""
+        """Return which of its groups of `GROUP` neighbouring elements hold something that is read."""
         count = -(-self.operand.numel() // GROUP)
         starts = self.starts.reshape(-1).numpy()
         # One more from where a run begins, one less behind where it ends: what is not 0 in between is read.
@@ -106,7 +106,7 @@ def _slices(source: torch.Tensor | None, index: torch.Tensor | None, dim: object
 
 
 def _is_within(source: torch.Tensor, index: torch.Tensor, dim: object, times: int) -> bool:
-    """Tell whether whole numbers lie within a dimension, and so many times as many are fewer than are drawn at once."""
+    """Return whether whole numbers lie in a dimension, and so many times as many are fewer than are drawn at once."""
     if not isinstance(dim, int) or not -source.dim() <= dim < source.dim() or index.dtype not in _INDICES:
         return False
     if not 0 < index.numel() * times <= source.numel() // GROUP:

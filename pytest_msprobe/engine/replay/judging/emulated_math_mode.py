@@ -113,7 +113,7 @@ class RoundedProducts(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 @contextlib.contextmanager
 def _apart() -> Iterator[None]:
-    """Have attention and recurrent layers computed by products that can be seen, instead of one fused kernel."""
+    """Compute attention and recurrent layers by products that can be seen, instead of one fused kernel."""
     fuses = torch._C._get_mkldnn_enabled()
     torch._C._set_mkldnn_enabled(False)
     try:

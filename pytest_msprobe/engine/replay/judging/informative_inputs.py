@@ -103,7 +103,7 @@ def _recorded_variety(element: TensorElement) -> _Variety:
 
 
 def _is_as_varied(tensor: torch.Tensor, recorded: TensorElement, variety: _Variety) -> bool:
-    """Tell whether a tensor has as many values as a recorded one; also where they cannot be counted."""
+    """Return whether a tensor has as many values as a recorded one; also where they cannot be counted."""
     if tensor.is_complex() or tensor.dtype in _UNKNOWN_TO_REDUCTIONS:
         return True
     if _sample_variety(_sample(tensor.detach())) >= variety:
@@ -195,11 +195,11 @@ class InformativeInputs:
         return self._lost.get(direction, "")
 
     def note_results(self, fetch: Callable[[torch.Tensor], torch.Tensor], output: Any) -> None:
-        """See what results on a device lack, which may not stay until their gradients are judged."""
+        """Note what results on a device lack, which may not stay until their gradients are judged."""
         self._lost_results = lost_results(map_tensors(fetch, output), self._call)
 
     def is_informative(self, trial: Trial, direction: Direction) -> bool:
-        """Tell whether the target's results show what the recorded ones do; raises as the target's runs do.
+        """Return whether the target's results show what the recorded ones do; raises as the target's runs do.
 
         For gradients the results have been looked at when they were there.
         """

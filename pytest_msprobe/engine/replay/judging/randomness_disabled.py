@@ -47,7 +47,7 @@ def judge_without_randomness_too(
 
 
 def is_of_second_run(result: OutputResult) -> bool:
-    """Tell whether a result is that of a call with its randomness switched off."""
+    """Return whether a result is that of a call with its randomness switched off."""
     return result.path.startswith(f"{PLACE}.")
 
 

@@ -164,7 +164,7 @@ def _library_operator(name: ApiName) -> Callable[..., Any] | None:
 
 
 def _computes_on_tensors(overload: OpOverload) -> bool:
-    """Tell whether an operator of a library takes tensors, and no text: that may name a file."""
+    """Return whether an operator of a library takes tensors, and no text: that may name a file."""
     types = [str(argument.type) for argument in overload._schema.arguments]
     return any("Tensor" in each for each in types) and not any("str" in each for each in types)
 

@@ -72,7 +72,7 @@ Rule: TypeAlias = Callable[[Given], Iterator[Cut]]
 
 
 def is_index(tensor: torch.Tensor) -> bool:
-    """Tell whether a tensor holds whole numbers that may be indices, or bools."""
+    """Return whether a tensor holds whole numbers that may be indices, or bools."""
     return tensor.dtype in (torch.int64, torch.int32, torch.bool)
 
 

@@ -61,7 +61,7 @@ def cuts_of(operation: str, arguments: Arguments) -> list[Cut]:
 
 
 def is_product(operation: str) -> bool:
-    """Tell whether an operation that can be cut sums products: of matrices, or in windows."""
+    """Return whether an operation that can be cut sums products: of matrices, or in windows."""
     return operation in _PRODUCTS
 
 

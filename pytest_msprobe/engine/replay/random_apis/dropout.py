@@ -103,7 +103,7 @@ class MaskProperty:
         return tail_bound.held("the gradient follows the forward's mask")
 
     def _readings(self, y: Tensor) -> tuple[Tensor, Tensor]:
-        """Tell for each element whether it may be kept and whether it may be dropped; both where they agree."""
+        """Return for each element whether it may be kept and whether it may be dropped; both where they agree."""
         scaled = self.x.double() * self.scale
         kept = _matches(y, scaled + self.shift, scaled.abs() + abs(self.dropped) + abs(self.shift))
         constant = torch.full_like(scaled, self.dropped)
@@ -162,7 +162,7 @@ def _pairs(values: Tensor, dim: int) -> tuple[Tensor, Tensor]:
 
 
 def _matches(actual: Tensor, expected: Tensor, magnitude: Tensor) -> Tensor:
-    """Tell where ``actual`` is ``expected`` but for the rounding of terms of that ``magnitude``."""
+    """Return where ``actual`` is ``expected`` but for the rounding of terms of that ``magnitude``."""
     limits = torch.finfo(actual.dtype)
     tolerance = _ROUNDINGS * limits.eps * magnitude + limits.smallest_normal
     found = actual.double()

@@ -195,7 +195,7 @@ def fractional_pooling(api: str, args: Sequence[Any], kwargs: Mapping[str, Any])
 
 
 def undefined(api: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> RandomProperty | None:
-    """Every spelling of ``empty``."""
+    """Return the property of every spelling of ``empty``."""
     template = args[0] if args and isinstance(args[0], torch.Tensor) else kwargs.get("self", kwargs.get("input"))
     dtype = kwargs.get("dtype")
     if not isinstance(template, torch.Tensor):

@@ -98,7 +98,7 @@ class ReferenceRegistry:
         }
 
     def add(self, name: str, function: Callable[..., Any]) -> None:
-        """Let ``function`` be the golden definition of the API ``name``.
+        """Register ``function`` as the golden definition of the API ``name``.
 
         ``function`` takes the API's own arguments, its tensors on the CPU and in raised precision, and returns
         what the API returns. Differentiable torch code also serves the backward call.

@@ -24,7 +24,7 @@ _COMPOSITE = ("CompositeExplicitAutograd", "CompositeImplicitAutograd")
 
 
 def has_cpu_fallback(device: torch.device) -> bool:
-    """Tell whether a device's backend has the CPU compute the operators that it lacks."""
+    """Return whether a device's backend has the CPU compute the operators that it lacks."""
     return device.type != "cpu" and bool(torch._C._dispatch_has_backend_fallback(_key(device.type)))
 
 
@@ -68,7 +68,7 @@ class _Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return func(*args, **kwargs)
 
     def _is_asked(self, arguments: object) -> bool:
-        """Tell whether arguments are the device's; those of sparse tensors have kernels of their own."""
+        """Return whether arguments are the device's; those of sparse tensors have kernels of their own."""
         given = [value for value in tree_iter(arguments) if isinstance(value, (torch.Tensor, torch.device))]
         tensors = [value for value in given if isinstance(value, torch.Tensor)]
         places = (value.device if isinstance(value, torch.Tensor) else value for value in given)

@@ -132,7 +132,7 @@ def _by_name(arguments: Arguments) -> Mapping[str, tuple[str, Any]] | None:
 
 
 def _fit(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, *, shares: bool) -> bool:
-    """Tell whether three tensors are those of attention whose heads have one key, or with ``shares`` share them."""
+    """Return whether three tensors are those of attention whose heads have one key, or with ``shares`` share them."""
     if not query.dtype == key.dtype == value.dtype or not query.dim() == key.dim() == value.dim() >= 3:
         return False
     if key.shape[:-1] != value.shape[:-1] or query.shape[-1] != key.shape[-1]:
@@ -143,7 +143,7 @@ def _fit(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, *, shares:
 
 
 def _masks(mask: Any, attention: Attention) -> bool:
-    """Tell whether something is a mask that broadcasts to the scores."""
+    """Return whether something is a mask that broadcasts to the scores."""
     if not isinstance(mask, torch.Tensor) or mask.layout is not torch.strided or mask.dim() < 2:
         return False
     scores = (*attention.query.shape[:-1], attention.key.shape[-2])

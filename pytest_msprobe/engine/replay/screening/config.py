@@ -49,7 +49,7 @@ class ScreenedPass:
 
 
 def is_result(value: Any, shape: tuple[int, ...], dtype: torch.dtype) -> TypeGuard[torch.Tensor]:
-    """Tell whether something is a dense tensor of this shape and dtype."""
+    """Return whether something is a dense tensor of this shape and dtype."""
     is_dense = isinstance(value, torch.Tensor) and value.layout is torch.strided
     return is_dense and tuple(value.shape) == shape and value.dtype == dtype
 
@@ -63,7 +63,7 @@ def benchmark_of(standard: Standard) -> Benchmark | None:
 
 
 def is_screenable(standard: Standard) -> bool:
-    """Tell whether a standard judges by numbers that a sample of the elements estimates."""
+    """Return whether a standard judges by numbers that a sample of the elements estimates."""
     return benchmark_of(standard) is not None
 
 

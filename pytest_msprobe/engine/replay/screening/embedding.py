@@ -140,7 +140,7 @@ def _gradient(few: _OfRows, select: Callable[[Any], Standard]) -> ScreenedPass |
 
 
 def _is_all_of(gradient: torch.Tensor, rows: torch.Tensor) -> bool:
-    """Tell whether there is nothing in a gradient but what stands in some of its rows; -0.0 counts as something."""
+    """Return whether there is nothing in a gradient but what stands in some of its rows; -0.0 counts as something."""
     return gradient.is_contiguous() and _words(gradient) == _words(rows)
 
 

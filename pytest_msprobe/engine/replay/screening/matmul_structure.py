@@ -186,7 +186,7 @@ def by_name(
 
 
 def is_screenable_operand(value: Any) -> bool:
-    """Tell whether an argument is a tensor of such floats as are screened, dense and without overlap."""
+    """Return whether an argument is a tensor of such floats as are screened, dense and without overlap."""
     return (
         isinstance(value, torch.Tensor)
         and is_plain(value)
@@ -230,5 +230,5 @@ def _is_large(found: Structure) -> bool:
 
 
 def _fits(added: torch.Tensor, found: Structure, form: _Form) -> bool:
-    """Tell whether something can be added as it is: a row of the result's length, or a tensor of its shape."""
+    """Return whether something can be added as it is: a row of the result's length, or a tensor of its shape."""
     return added.shape == (found.layout.columns,) or (form.is_scaled and added.shape == found.shape)

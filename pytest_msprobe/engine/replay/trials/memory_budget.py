@@ -76,7 +76,7 @@ def admit_whole(call: Call, device: Device, admit: Admit, working_bytes: int, wi
 
 
 def admit_at_once(needed: int, free: Callable[[], float]) -> None:
-    """Let a call in that fits into nine tenths of the free memory, now. Raises Skip for any other."""
+    """Admit a call that fits into nine tenths of the free memory, now. Raises Skip for any other."""
     available = free()
     if needed > available * SHARE:
         raise refusal(needed, available)
@@ -130,5 +130,5 @@ def _itemsize(element: TensorElement) -> int:
 
 
 def fits_easily(needed: int) -> bool:
-    """Tell whether so many bytes can be taken though nobody was asked: a small part of what is free."""
+    """Return whether so many bytes can be taken though nobody was asked: a small part of what is free."""
     return needed < _ALWAYS_FREE or needed < free_bytes() * _UNASKED_SHARE

@@ -127,7 +127,7 @@ class Trial:
         raise Skip(reason(error), describe_error(error)) from error
 
     def _blame(self, error: Exception) -> SkipReason:
-        """Tell whether the CPU cannot do this, or nobody could with these inputs."""
+        """Return whether the CPU cannot do this, or nobody could with these inputs."""
         return SkipReason.NO_GOLDEN if is_unsupported(error) or self.baseline else SkipReason.REJECTED_INPUTS
 
     @functools.cached_property
@@ -267,7 +267,7 @@ class Trial:
         return run_backward(run, self._arriving(run), side, record=record, keeps_output=self._keeps_output(run))
 
     def _keeps_output(self, run: Run) -> bool:
-        """Tell whether what a run returned is still read once gradients have arrived for it.
+        """Return whether what a run returned is still read once gradients have arrived for it.
 
         Of what can be cut into blocks no gradient is judged by the values of a result, but for attention's; those of
         the other sides tell whether the inputs show anything.

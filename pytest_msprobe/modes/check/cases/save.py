@@ -195,7 +195,7 @@ def _used(folder: Path, *, besides: Path) -> int:
 
 @contextlib.contextmanager
 def _alone(folder: Path) -> Iterator[None]:
-    """Let one process at a time save into a folder, and clear away what a dying one left."""
+    """Lock a folder, so that one process at a time saves into it, and clear away what a dying one left."""
     with locked(folder):
         for left in folder.glob(f"{TEMPORARY}*"):
             shutil.rmtree(left, ignore_errors=True)

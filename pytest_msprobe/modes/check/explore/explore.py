@@ -86,7 +86,7 @@ def _elements(call: Call) -> int:
 
 
 def _is_refused(candidate: Replay, result: DirectionResult) -> bool:
-    """Tell whether an input is none that the API takes, on the CPU in the device's own dtypes at least."""
+    """Return whether an input is none that the API takes, on the CPU in the device's own dtypes at least."""
     verdict = result.verdict
     return (
         verdict.outcome == "skip"

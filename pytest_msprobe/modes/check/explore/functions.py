@@ -36,7 +36,7 @@ class ExploredFunction:
 
 
 def is_drawn(given: Given) -> bool:
-    """Tell whether there is a strategy among the arguments."""
+    """Return whether there is a strategy among the arguments."""
     return any(isinstance(leaf, st.SearchStrategy) for leaf in _leaves(given))
 
 

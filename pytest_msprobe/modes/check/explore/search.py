@@ -80,6 +80,6 @@ def kind_of_failure(result: DirectionResult) -> tuple[str, bool]:
 
 
 def only_drifts(verdict: Verdict) -> bool:
-    """Tell whether only drift or direction is wrong: certain for independent errors only, not for repeated values."""
+    """Return whether only drift or direction is wrong: certain for independent errors only, not for repeated values."""
     broken = {name for name, limit in verdict.limits.items() if not verdict.metrics.get(name, limit) <= limit}
     return bool(broken) and broken <= {"gain_error", "shared_error"}

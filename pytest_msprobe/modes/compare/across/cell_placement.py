@@ -28,7 +28,7 @@ class Calls:
     modules: Mapping[str, Sequence[Layers]]
 
     def are_made_in(self, word: str, layers: Layers) -> bool:
-        """Tell whether calls of a word may be made in a module or those in it; of a word that none has, they may."""
+        """Return whether calls of a word may be made in a module or those in it; of a word that none has, they may."""
         return word not in self.modules or any(one[: len(layers)] == layers for one in self.modules[word])
 
 
@@ -84,7 +84,7 @@ class Placing:
         return plain_word(self._flow.statements[name].type)
 
     def may_be_in(self, name: str, cell: Cell) -> bool:
-        """Tell whether a node of which nothing says the cell may be in this one."""
+        """Return whether a node of which nothing says the cell may be in this one."""
         return self._calls.are_made_in(self.word(name), self._inner(cell))
 
     @cached_property
@@ -118,7 +118,7 @@ class Placing:
         return [origin.name for origin in origins if origin is not None and not origin.is_given]
 
     def _touches(self, name: str, layers: Layers) -> bool:
-        """Tell whether a module lies around something that a node takes or is taken by."""
+        """Return whether a module lies around something that a node takes or is taken by."""
         neighbours = [*self._sources(name), *self._takers.get(name, ())]
         cells = [self._flow.cells[one] for one in neighbours if one not in self._flow.shared]
         return any(self._is_of_model(cell) and self._inner(cell)[: len(layers)] == layers for cell in cells)

@@ -54,12 +54,12 @@ def settings_of(body: Body) -> Mapping[str, Any]:
 
 
 def is_tensor(element: Any) -> bool:
-    """Tell whether an element is the entry of a tensor."""
+    """Return whether an element is the entry of a tensor."""
     return isinstance(element, dict) and "shape" in element
 
 
 def are_one(one: Any, other: Any) -> bool:
-    """Tell whether two entries are of tensors of one shape with equal values, as far as was recorded."""
+    """Return whether two entries are of tensors of one shape with equal values, as far as was recorded."""
     if not (is_tensor(one) and is_tensor(other)):
         return False
     # As texts: NaN is the same as NaN.

@@ -24,7 +24,7 @@ _ROUNDING = 2.0**-22
 
 
 def use_different_recorders(target: Dump, golden: Dump) -> bool:
-    """Tell whether the recorders of two runs of MindSpore differ: msprobe's does not say what requires a gradient."""
+    """Return whether the recorders of two runs of MindSpore differ: msprobe's does not say what requires a gradient."""
     if not target.framework == golden.framework == "mindspore":
         return False
     says, golden_says = (any(b'"requires_grad"' in bytes(raw) for raw in x.records.values()) for x in (target, golden))

@@ -223,14 +223,14 @@ class _Calls:
         return members
 
     def _is_told(self, cell: Cell) -> bool:
-        """Tell whether a cell is one of the model's, and called once."""
+        """Return whether a cell is one of the model's, and called once."""
         layers = _layers(cell)
         inner = layers[len(self._root) :]
         is_called_once = all(inner[:end] not in self._several for end in range(1, len(inner) + 1))
         return layers[: len(self._root)] == self._root and is_called_once
 
     def _is_whole(self, cell: Cell) -> bool:
-        """Tell whether the files of a cell's kernels hold what their names say."""
+        """Return whether the files of a cell's kernels hold what their names say."""
         records = (self._records.get(name) for name in self._members[cell])
         return not any(self._graph.kernels[record].is_mislabelled for record in records if record)
 

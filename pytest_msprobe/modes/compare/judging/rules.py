@@ -200,7 +200,7 @@ class Msprobe26:
 
 
 def _is_same(row: Row) -> bool:
-    """Tell whether both sides are equal in all that was recorded; most rows are."""
+    """Return whether both sides are equal in all that was recorded; most rows are."""
     target, golden = row.target, row.golden
     return (
         target is not None

@@ -29,7 +29,7 @@ def shapes_sentence(first: ComparedCall) -> str:
 
 
 def may_be_consequence(call: ComparedCall, first: ComparedCall) -> bool:
-    """Tell whether what a wrong call differs by may follow from the other shape that the first one was given.
+    """Return whether what a wrong call differs by may follow from the other shape that the first one was given.
 
     A forward call that made another value of equal ones, or one of another shape, is wrong whatever the shapes are.
     """
@@ -39,7 +39,7 @@ def may_be_consequence(call: ComparedCall, first: ComparedCall) -> bool:
 
 
 def has_other_shapes(call: ComparedCall) -> bool:
-    """Tell whether shapes of a call differ and may do so because of what it was given."""
+    """Return whether shapes of a call differ and may do so because of what it was given."""
     return not _was_given_the_same(call) and any(row.unmeasured == "shape" for row in call.rows)
 
 

@@ -70,7 +70,7 @@ def _load(value: Value, dump: Dump) -> Array | None:
 
 
 def _are_equal(mine: Array, other: Array) -> bool:
-    """Tell whether two arrays are of one dtype and have the same elements; NaN gives a "no"."""
+    """Return whether two arrays are of one dtype and have the same elements; NaN gives a "no"."""
     return mine.dtype == other.dtype and all((ours == theirs).all() for _, ours, theirs in array_parts(mine, other))
 
 

@@ -52,7 +52,7 @@ def measure_tensors(target: torch.Tensor, golden: torch.Tensor) -> Measured:
 
 
 def are_equal(target: torch.Tensor, golden: torch.Tensor) -> bool:
-    """Tell quickly whether two tensors of one shape are of one dtype and have the same elements; NaN gives a "no"."""
+    """Return quickly whether two tensors of one shape are of one dtype and have the same elements; NaN gives a "no"."""
     return target.dtype == golden.dtype and all(
         bit_equal(mine, other) for _, mine, other in chunks(target, golden, length=LENGTH)
     )

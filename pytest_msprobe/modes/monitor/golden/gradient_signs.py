@@ -88,7 +88,7 @@ class Signs:
         return Series(key, flips.steps, 1 - flips.shares)
 
     def is_rounding(self, key: SeriesKey) -> bool:
-        """Tell whether rounding may decide half of a gradient's signs at every step."""
+        """Return whether rounding may decide half of a gradient's signs at every step."""
         return bool((self._explained_by_rounding(key) >= 0.5).all())
 
     def compare(self, key: SeriesKey, rule: SignSimilarity) -> Compared:

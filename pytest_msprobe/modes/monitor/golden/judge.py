@@ -130,7 +130,7 @@ def _with_signs(series: Sequence[SeriesKey], signs: Sequence[SeriesKey]) -> list
 
 
 def _other_steps(target: Run, golden: Run) -> Iterator[str]:
-    """Tell how many steps are compared, by the first series of both runs, where these have others."""
+    """Yield how many steps are compared, by the first series of both runs, where these have others."""
     held = frozenset(golden.keys)
     key = next((key for key in target.keys if key in held), None)
     if key is not None:
@@ -143,7 +143,7 @@ def _other_steps(target: Run, golden: Run) -> Iterator[str]:
 
 
 def _signs_of_one(target: Run, golden: Run) -> Iterator[str]:
-    """Tell that signs are not compared, where one of the runs has them."""
+    """Yield that signs are not compared, where one of the runs has them."""
     has = [name for name, run in (("this", target), ("the golden", golden)) if probed(run) is not None]
     if len(has) == 1:
         yield f"sign similarities are not compared: only {has[0]} run has sign maps of a gradient probe"

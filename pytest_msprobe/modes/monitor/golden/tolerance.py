@@ -96,7 +96,7 @@ def dtype_of(extremes: NDArray[np.float64], quantum: float) -> str | None:
 
 
 def _tells(numbers: NDArray[np.float64], dtype: str, quantum: float) -> bool:
-    """Tell whether the dtype's own steps are wider than the file's, for enough numbers that it is not chance."""
+    """Return whether the dtype's own steps are wider than the file's, for enough numbers that it is not chance."""
     return bool(np.sum(numbers * UNIT_ROUNDOFF[dtype] > 8 * quantum) >= _FEWEST)
 
 

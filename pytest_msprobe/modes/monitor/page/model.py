@@ -15,7 +15,7 @@ from pytest_msprobe.modes.monitor.page.axis import Axis, Envelope
 
 
 def _not_compared(key: SeriesKey) -> None:
-    """Stand for a run without a golden one."""
+    """Return None: the run has no golden one."""
 
 
 @dataclass(frozen=True, slots=True)

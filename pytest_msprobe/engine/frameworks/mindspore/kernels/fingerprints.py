@@ -31,7 +31,7 @@ def digest(folder: Path, element: TensorElement) -> bytes:
 
 
 def takes_a_view(dump: GraphDump, kernel: Kernel) -> bool:
-    """Tell whether a kernel was given what a view made, of which MindSpore writes the memory and not the elements."""
+    """Return whether a kernel was given what a view made, of which MindSpore writes the memory and not the elements."""
     if dump.path not in _of_views:
         _of_views.clear()
         views = (each for each in dump.kernels.values() if each.type.endswith("View"))

@@ -51,11 +51,11 @@ class KernelCall:
         return tuple(self.results[0].shape)
 
     def has(self, slot: int) -> bool:
-        """Tell whether there is an input at a slot."""
+        """Return whether there is an input at a slot."""
         return slot < len(self.inputs) and self.inputs[slot] is not None
 
     def knows(self, slot: int) -> bool:
-        """Tell whether what is given at a slot is known: a tensor, or a constant of the graph's text."""
+        """Return whether what is given at a slot is known: a tensor, or a constant of the graph's text."""
         return self.has(slot) or (self.statement is not None and self.statement.constant(slot) is not None)
 
     def attribute(self, name: str) -> Any:

@@ -29,7 +29,7 @@ def embedding(drawn: DrawnArguments) -> None:
 
 
 def embedding_bag(drawn: DrawnArguments) -> None:
-    """Let the bags of an embedding start at 0 and follow each other."""
+    """Make the bags of an embedding start at 0 and follow each other."""
     embedding(drawn)
     first, second = drawn.tensor(0, "input"), drawn.tensor(1, "weight")
     index = second if first is not None and first.is_floating_point() else first
@@ -103,7 +103,7 @@ def indexing(drawn: DrawnArguments) -> None:
 
 
 def written_indexing(drawn: DrawnArguments) -> None:
-    """As ``indexing``, with distinct places, and masks that select as many places as there are values."""
+    """Draw as ``indexing``, with distinct places, and masks that select as many places as there are values."""
     indexing(drawn)
     target, values = drawn.tensor(0, "input"), drawn.tensor(2, "values")
     if target is None or drawn.get(3, "accumulate"):
@@ -149,13 +149,13 @@ def _is_mask(part: object) -> bool:
 
 
 def _keep(mask: torch.Tensor, count: int, generator: torch.Generator) -> None:
-    """Let a mask select ``count`` places, where it has as many."""
+    """Make a mask select ``count`` places, where it has as many."""
     if count <= mask.numel():
         mask.zero_().view(-1)[torch.randperm(mask.numel(), generator=generator)[:count]] = 1
 
 
 def _make_distinct(indices: list[torch.Tensor], sizes: list[int], generator: torch.Generator) -> None:
-    """Let index tensors of one shape name each place at most once, where there are as many places."""
+    """Make index tensors of one shape name each place at most once, where there are as many places."""
     shape, count, places = indices[0].shape, indices[0].numel(), math.prod(sizes)
     if not 0 < count <= places or any(index.shape != shape for index in indices):
         return

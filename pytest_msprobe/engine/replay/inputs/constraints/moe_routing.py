@@ -63,14 +63,14 @@ def expert_tokens(drawn: DrawnArguments) -> None:
 
 
 def re_routing(drawn: DrawnArguments) -> None:
-    """Let the ranks and experts share out the tokens."""
+    """Share out the tokens among the ranks and experts."""
     tokens, counts = drawn.tensor(0, "tokens"), drawn.tensor(1, "expert_token_num_per_rank")
     if tokens is not None and counts is not None and counts.numel():
         split_evenly(tokens.shape[0], counts)
 
 
 def groups_of_rows(name: str, kind: str = "") -> Constraint:
-    """Let the groups that an argument of that name tells share out the rows of the first one.
+    """Share out the rows of the first argument among the groups that an argument of that name holds.
 
     They are the groups' ends, unless the keyword ``kind`` is 1: then their sizes.
     """

@@ -84,7 +84,7 @@ def masked_scores(drawn: DrawnArguments) -> None:
 
 
 def masked_scatter(drawn: DrawnArguments) -> None:
-    """Let the mask select no more places than there are source values."""
+    """Make the mask select no more places than there are source values."""
     mask, source = drawn.tensor(1, "mask"), drawn.tensor(2, "source")
     if mask is not None and source is not None and mask.numel():
         target = drawn.tensor(0, "input")
@@ -109,7 +109,7 @@ def ctc_loss(drawn: DrawnArguments) -> None:
 
 
 def packed(drawn: DrawnArguments) -> None:
-    """Let the batch sizes of a packed sequence fall from the state's batch and add up to the sequence's length."""
+    """Make the batch sizes of a packed sequence fall from the state's batch and add up to the sequence's length."""
     data, sizes, state = drawn.tensor(0), drawn.tensor(1), drawn.get(2)
     state = state[0] if isinstance(state, (list, tuple)) and state else state
     if data is None or sizes is None or sizes.dim() != 1 or sizes.is_floating_point() or not sizes.numel():
@@ -135,7 +135,7 @@ def unpool(spatial: int) -> Constraint:
 
 
 def repeats(drawn: DrawnArguments) -> None:
-    """Let the repetitions add up to the recorded ``output_size``."""
+    """Make the repetitions add up to the recorded ``output_size``."""
     counts, total = drawn.tensor(1, "repeats"), drawn.get(3, "output_size")
     if counts is not None and isinstance(total, int) and counts.numel():
         split_evenly(total, counts)
@@ -160,7 +160,7 @@ def compressed_mask(drawn: DrawnArguments) -> None:
 
 
 def packed_attention(drawn: DrawnArguments) -> None:
-    """Let lengths that are tensors, ends of packed sequences, share out their tokens; masks as `compressed_mask`."""
+    """Share out tokens among lengths that are tensors, ends of packed sequences; masks as `compressed_mask`."""
     compressed_mask(drawn)
     for position, of_whom, name in ((0, "query", "actual_seq_qlen"), (1, "key", "actual_seq_kvlen")):
         tokens, ends = drawn.tensor(position, of_whom), drawn.kwargs.get(name)
