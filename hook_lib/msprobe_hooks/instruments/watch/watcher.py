@@ -107,7 +107,7 @@ class Watcher(ABC):
 
     @abstractmethod
     def hooks_on_steps(self) -> Removable:
-        """Hook the optimizer to call `begin_end_of_step` before each step and `end_step` after it."""
+        """Make the optimizer call `begin_end_of_step` before each step and `end_step` after it."""
 
     @abstractmethod
     def state(self) -> OptimizerState:

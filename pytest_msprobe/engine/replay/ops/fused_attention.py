@@ -60,7 +60,7 @@ def attend_by_kernel(
     keep_prob: float,
     sink: Tensor | None = None,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Attention of (B, N, S, D) tensors by SDPA's flash or memory-efficient kernel.
+    """Return attention of (B, N, S, D) tensors by SDPA's flash or memory-efficient kernel.
 
     The kernels keep maximum and sum to themselves: these two are computed by definition, in float32 or wider. Raises
     NoKernelError where no kernel takes the call.

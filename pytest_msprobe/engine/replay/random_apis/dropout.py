@@ -1,4 +1,4 @@
-"""Dropout of every kind: two possible values for each element, chosen by a random mask."""
+"""Return the property of dropout of every kind: two possible values for each element, chosen by a random mask."""
 
 from __future__ import annotations
 
@@ -177,7 +177,7 @@ _ALWAYS: Parameters = (("input", REQUIRED), ("p", REQUIRED))
 
 
 def dropout(api: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> RandomProperty | None:
-    """Dropout of single elements and of whole channels."""
+    """Return the property of dropout of single elements and of whole channels."""
     given = bound(api, _DROPOUT, args, kwargs)
     # native_dropout takes None for "in training"
     training = given["training"] or given["training"] is None
@@ -185,7 +185,7 @@ def dropout(api: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> RandomP
 
 
 def unconditional_dropout(api: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> RandomProperty | None:
-    """Dropout without a switch: ``_npu_dropout(input, p)`` and ``_fused_dropout(input, keep_probability)``."""
+    """Return the property of ``_npu_dropout(input, p)`` and ``_fused_dropout(input, keep_probability)``."""
     given = bound(api, _ALWAYS, args, kwargs)
     p = float(given["p"])
     return _plain(api, given["input"], 1 - p if api == "_fused_dropout" else p)
@@ -200,7 +200,7 @@ def _plain(api: str, x: Tensor, p: float) -> RandomProperty | None:
 
 
 def alpha_dropout(api: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> RandomProperty | None:
-    """Alpha dropout of single elements and of whole channels."""
+    """Return the property of alpha dropout of single elements and of whole channels."""
     given = bound(api, _ALPHA_DROPOUT, args, kwargs)
     x, p = given["input"], float(given["p"])
     if not given["training"] or p == 0:
@@ -274,7 +274,7 @@ _RRELU_WITH_NOISE: Parameters = (
 
 
 def rrelu(api: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> RandomProperty | None:
-    """``rrelu`` and ``rrelu_with_noise`` in training; with one slope only, nothing is random."""
+    """Return the property of ``rrelu`` and ``rrelu_with_noise`` in training; with one slope only, nothing is random."""
     given = bound(api, _RRELU_WITH_NOISE if "noise" in api else _RRELU, args, kwargs)
     lower, upper = float(given["lower"]), float(given["upper"])
     return SlopeProperty(given["input"], lower, upper) if given["training"] and lower != upper else None

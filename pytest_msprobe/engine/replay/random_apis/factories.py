@@ -132,12 +132,12 @@ def _form(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Form:
 
 
 def rand(api: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> RandomProperty | None:
-    """``rand`` and ``rand_like``."""
+    """Return the property of ``rand`` and ``rand_like``."""
     return UniformProperty(_form(args, kwargs), 0.0, 1.0)
 
 
 def randn(api: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> RandomProperty | None:
-    """``randn`` and ``randn_like``."""
+    """Return the property of ``randn`` and ``randn_like``."""
     return NormalProperty(_form(args, kwargs), torch.tensor(0.0), torch.tensor(1.0))
 
 
@@ -147,7 +147,7 @@ _NORMAL: Parameters = (("mean", 0.0), ("std", 1.0), ("size", None))
 
 
 def uniform(api: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> RandomProperty | None:
-    """``uniform_``."""
+    """Return the property of ``uniform_``."""
     given = bound(api, _UNIFORM, args, kwargs)
     return UniformProperty(_form(args, kwargs), float(given["low"]), float(given["high"]))
 
@@ -198,7 +198,7 @@ def two_parameters(
 
 
 def randint(api: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> RandomProperty | None:
-    """``randint`` as (high, size) and (low, high, size)."""
+    """Return the property of ``randint`` as (high, size) and (low, high, size)."""
     numbers = list(args)
     size = kwargs.get("size")
     if size is None and numbers and not isinstance(numbers[-1], int):
@@ -209,7 +209,7 @@ def randint(api: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> RandomP
 
 
 def randint_like(api: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> RandomProperty | None:
-    """``randint_like`` as (input, high) and (input, low, high)."""
+    """Return the property of ``randint_like`` as (input, high) and (input, low, high)."""
     low, high = _span(list(args[1:]), kwargs)
     return SampleProperty(_form(args, kwargs), distributions.integers(low, high))
 
@@ -223,7 +223,7 @@ def _span(numbers: list[Any], kwargs: Mapping[str, Any]) -> tuple[int, int]:
 
 
 def random(api: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> RandomProperty | None:
-    """``random_`` as (), (to) and (from, to); without ``to``, all integers that the dtype holds exactly."""
+    """Return the property of ``random_`` as (), (to), (from, to); without ``to``, all integers that the dtype holds."""
     form = _form(args, kwargs)
     place = _place(args, kwargs)
     numbers = [number for number in args[1:] if isinstance(number, int)]

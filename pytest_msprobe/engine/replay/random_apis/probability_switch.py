@@ -42,7 +42,7 @@ def probability(name: str, at: int, off: float = 0.0) -> SwitchOf:
 
 
 def between_layers(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Switch:
-    """Dropout between the layers of a recurrent network: behind the tensors, the switch for biases and the layers."""
+    """Return the switch of a recurrent network's dropout: behind the tensors, the switch for biases and the layers."""
     return Switch("dropout", recurrent_switches(args) + 2, 0.0)
 
 

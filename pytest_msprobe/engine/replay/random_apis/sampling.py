@@ -242,7 +242,7 @@ _GUMBEL: Parameters = (("logits", REQUIRED), ("tau", 1.0), ("hard", False), ("ep
 
 
 def bernoulli(api: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> RandomProperty | None:
-    """``bernoulli``, by its input's values or by ``p``, and ``bernoulli_``."""
+    """Return the property of ``bernoulli``, by its input's values or by ``p``, and ``bernoulli_``."""
     given = bound(api, _BERNOULLI_IN_PLACE if api.endswith("_") else _BERNOULLI, args, kwargs)
     x, p = given["input"], given["p"]
     probability = x if p is None else torch.as_tensor(p, dtype=None if isinstance(p, torch.Tensor) else torch.float64)
@@ -250,22 +250,22 @@ def bernoulli(api: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Rando
 
 
 def multinomial(api: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> RandomProperty | None:
-    """``multinomial``."""
+    """Return the property of ``multinomial``."""
     given = bound(api, _MULTINOMIAL, args, kwargs)
     return MultinomialProperty(given["input"], int(given["num_samples"]), bool(given["replacement"]))
 
 
 def randperm(api: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> RandomProperty | None:
-    """``randperm``."""
+    """Return the property of ``randperm``."""
     return PermutationProperty(int(bound(api, _RANDPERM, args, kwargs)["n"]), kwargs.get("dtype") or torch.int64)
 
 
 def poisson(api: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> RandomProperty | None:
-    """``poisson``."""
+    """Return the property of ``poisson``."""
     return PoissonProperty(bound(api, _POISSON, args, kwargs)["input"])
 
 
 def gumbel_softmax(api: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> RandomProperty | None:
-    """``gumbel_softmax``."""
+    """Return the property of ``gumbel_softmax``."""
     given = bound(api, _GUMBEL, args, kwargs)
     return GumbelProperty(given["logits"], float(given["tau"]), bool(given["hard"]), int(given["dim"]))

@@ -126,17 +126,17 @@ _HEADS: Parameters = (
 
 
 def attention(api: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> RandomProperty | None:
-    """Attention with dropout: averages of the values, some left out and the rest scaled up."""
+    """Return the property of attention with dropout: averages of the values, some left out and the rest scaled up."""
     return _attention(bound(api, _ATTENTION, args, kwargs))
 
 
 def flash_attention(api: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> RandomProperty | None:
-    """ATen's flash attention, whose dropout stands where others have their mask."""
+    """Return the property of ATen's flash attention, whose dropout comes where others have their mask."""
     return _attention(bound(api, (*_ATTENTION[:3], ("dropout_p", 0.0)), args, kwargs))
 
 
 def efficient_attention(api: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> RandomProperty | None:
-    """ATen's memory-efficient attention and cuDNN's, with another switch before the dropout."""
+    """Return the property of ATen's memory-efficient attention and cuDNN's, with another switch before the dropout."""
     names = (*_ATTENTION[:3], ("attn_bias", None), ("compute_log_sumexp", False), ("dropout_p", 0.0))
     return _attention(bound(api, names, args, kwargs))
 
@@ -151,7 +151,7 @@ def _attention(given: Mapping[str, Any]) -> RandomProperty | None:
 
 
 def fused_attention(api: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> RandomProperty | None:
-    """``npu_fusion_attention`` with ``keep_prob`` below 1."""
+    """Return the property of ``npu_fusion_attention`` with ``keep_prob`` below 1."""
     given = bound(api, _FUSED_ATTENTION, args, kwargs)
     keep = float(given["keep_prob"])
     return None if keep == 1 else _average_of(given["value"], keep, Form())
@@ -163,7 +163,7 @@ def _average_of(value: Tensor, keep: float, form: Form) -> RandomProperty:
 
 
 def multi_head_attention(api: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> RandomProperty | None:
-    """Whole attention layers, whose projections bound nothing."""
+    """Return the property of whole attention layers, whose projections bound nothing."""
     given = bound(api, _HEADS, args, kwargs)
     if not given["training"] or not given["dropout_p"]:
         return None
@@ -171,7 +171,7 @@ def multi_head_attention(api: str, args: Sequence[Any], kwargs: Mapping[str, Any
 
 
 def recurrent(api: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> RandomProperty | None:
-    """Recurrent networks with dropout between their layers; two argument orders, plain and packed."""
+    """Return the property of recurrent networks with dropout; two argument orders, plain and packed."""
     start = recurrent_switches(args)
     switches = bound(
         api,
@@ -188,7 +188,7 @@ def recurrent(api: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Rando
 
 
 def fractional_pooling(api: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> RandomProperty | None:
-    """Fractional max pooling; given its random numbers, it is not random."""
+    """Return the property of fractional max pooling; given its random numbers, it is not random."""
     if len(tensors(args)) + len(tensors(dict(kwargs))) > 1:
         return None
     return SelectionProperty(tensors([*args, *kwargs.values()])[0])

@@ -13,7 +13,7 @@ _FAST_GELU_SLOPE = 1.702
 
 
 def npu_fast_gelu(self: Tensor) -> Tensor:
-    """X * sigmoid(1.702 x), the sigmoid approximation of GELU (Hendrycks and Gimpel, 2016)."""
+    """Return x * sigmoid(1.702 x), the sigmoid approximation of GELU (Hendrycks and Gimpel, 2016)."""
     return self * torch.sigmoid(_FAST_GELU_SLOPE * self)
 
 
@@ -21,13 +21,13 @@ fast_gelu = npu_fast_gelu
 
 
 def npu_fast_gelu_backward(grad: Tensor, self: Tensor) -> Tensor:
-    """Gradient of :func:`npu_fast_gelu`: grad * (s + 1.702 x s (1 - s)) with s = sigmoid(1.702 x)."""
+    """Return the gradient of :func:`npu_fast_gelu`: grad * (s + 1.702 x s (1 - s)) with s = sigmoid(1.702 x)."""
     s = torch.sigmoid(_FAST_GELU_SLOPE * self)
     return grad * (s + _FAST_GELU_SLOPE * self * s * (1 - s))
 
 
 def npu_gelu(self: Tensor, *, approximate: str = "none") -> Tensor:
-    """GELU; ``approximate`` is ``"none"`` (by erf) or ``"tanh"``."""
+    """Return GELU; ``approximate`` is ``"none"`` (by erf) or ``"tanh"``."""
     return F.gelu(self, approximate=approximate)
 
 
@@ -43,35 +43,35 @@ def npu_geglu(self: Tensor, dim: int = -1, approximate: int = 1, activate_left: 
 
 
 def npu_mish(self: Tensor) -> Tensor:
-    """X * tanh(softplus(x)) (Misra, 2019)."""
+    """Return x * tanh(softplus(x)) (Misra, 2019)."""
     return F.mish(self)
 
 
 def npu_silu(self: Tensor) -> Tensor:
-    """X * sigmoid(x)."""
+    """Return x * sigmoid(x)."""
     return F.silu(self)
 
 
 def npu_silu_(self: Tensor) -> Tensor:
-    """X * sigmoid(x), written into x."""
+    """Return x * sigmoid(x), written into x."""
     return F.silu(self, inplace=True)
 
 
 def npu_swiglu(self: Tensor, dim: int = -1) -> Tensor:
-    """silu(a) * b for the halves a, b of ``self`` along ``dim`` (Shazeer, 2020)."""
+    """Return silu(a) * b for the halves a, b of ``self`` along ``dim`` (Shazeer, 2020)."""
     a, b = self.chunk(2, dim)
     return F.silu(a) * b
 
 
 def npu_swiglu_backward(grad: Tensor, self: Tensor, dim: int = -1) -> Tensor:
-    """Gradient of :func:`npu_swiglu`, shaped as ``self``: (grad b s (1 + a (1 - s)), grad a s), s = sigmoid(a)."""
+    """Return the gradient of :func:`npu_swiglu`, as ``self``: (grad b s (1 + a (1 - s)), grad a s), s = sigmoid(a)."""
     a, b = self.chunk(2, dim)
     s = torch.sigmoid(a)
     return torch.cat((grad * b * s * (1 + a * (1 - s)), grad * a * s), dim)
 
 
 def npu_gelu_mul(input: Tensor, *, approximate: str = "none") -> Tensor:  # noqa: A002
-    """gelu(a) * b for the halves a, b of the last dimension; ``approximate`` is ``"none"`` (by erf) or ``"tanh"``."""
+    """Return gelu(a) * b for halves a, b of the last dimension; ``approximate``: ``"none"`` (by erf) or ``"tanh"``."""
     a, b = input.chunk(2, -1)
     return F.gelu(a, approximate=approximate) * b
 
@@ -109,7 +109,7 @@ def _upper_triangle(x: Tensor) -> Tensor:
 
 
 def npu_scaled_masked_softmax(x: Tensor, mask: Tensor, scale: float = 1.0, fixed_triu_mask: bool = False) -> Tensor:
-    """Softmax over the last dimension of x * scale, with -10000 where ``mask`` is True.
+    """Return the softmax over the last dimension of x * scale, with -10000 where ``mask`` is True.
 
     ``fixed_triu_mask`` takes the strict upper triangle of the last two dimensions for the mask instead.
     """
@@ -120,7 +120,7 @@ def npu_scaled_masked_softmax(x: Tensor, mask: Tensor, scale: float = 1.0, fixed
 def npu_scaled_masked_softmax_backward(
     y_grad: Tensor, y: Tensor, mask: Tensor, scale: float = 1.0, fixed_triu_mask: bool = False
 ) -> Tensor:
-    """Gradient of :func:`npu_scaled_masked_softmax` for x from its output ``y``; 0 where masked."""
+    """Return the gradient of :func:`npu_scaled_masked_softmax` for x from its output ``y``; 0 where masked."""
     hidden = _upper_triangle(y) if fixed_triu_mask else mask.bool()
     grad = y * (y_grad - (y_grad * y).sum(-1, keepdim=True)) * scale
     return grad.masked_fill(hidden, 0.0)

@@ -50,7 +50,7 @@ def npu_fusion_attention(
     *,
     attend: Attend = attend_by_definition,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, int, int, int]:
-    """Attention: dropout(softmax(mask(scale * (q k^T + pse)))) v, grouped heads where N_q > N_kv.
+    """Return attention: dropout(softmax(mask(scale * (q k^T + pse)))) v, grouped heads where N_q > N_kv.
 
     ``input_layout`` is BSH, SBH, BSND, BNSD or TND; for TND, T holds all sequences one after the other and
     ``actual_seq_qlen`` and ``actual_seq_kvlen`` are their *cumulative* lengths (trailing zeros: sequences
@@ -151,7 +151,7 @@ def npu_fusion_attention_grad(
     sync: bool = False,
     softmax_layout: str = "",
 ) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
-    """Gradients of :func:`npu_fusion_attention` for query, key, value and pse (None without pse).
+    """Return the gradients of :func:`npu_fusion_attention` for query, key, value and pse (None without pse).
 
     The forward's saved statistics and output are not read: everything follows from the inputs. Raises
     what the forward does, and NotImplementedError for ``keep_prob`` below 1, whose mask only the device can rebuild.
@@ -193,7 +193,7 @@ def _packed(
     sink: Tensor | None,
     attend: Attend,
 ) -> tuple[Tensor, Tensor, Tensor, int]:
-    """Attention of (T, N, D) tensors, sequence by sequence; the statistics are (T, N)."""
+    """Return attention of (T, N, D) tensors, sequence by sequence; the statistics are (T, N)."""
     if len(q_lengths) != len(kv_lengths):
         raise ValueError(
             "actual_seq_qlen and actual_seq_kvlen of npu_fusion_attention differ in length: "

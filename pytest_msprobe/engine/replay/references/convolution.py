@@ -21,7 +21,7 @@ def npu_convolution(
     dilation: Sequence[int],
     groups: int,
 ) -> Tensor:
-    """Convolution over as many dimensions as ``weight`` has after its first two."""
+    """Return the convolution over as many dimensions as ``weight`` has after its first two."""
     no_output_padding = [0] * len(stride)
     return torch.convolution(
         input, weight, bias, list(stride), list(padding), list(dilation), False, no_output_padding, groups
@@ -42,7 +42,7 @@ def npu_convolution_transpose(
     dilation: Sequence[int],
     groups: int,
 ) -> Tensor:
-    """Transposed convolution over as many dimensions as ``stride`` has numbers; note the order of the arguments."""
+    """Return the transposed convolution over as many dimensions as ``stride`` has; note the order of the arguments."""
     return torch.convolution(
         input, weight, bias, list(stride), list(padding), list(dilation), True, list(output_padding), groups
     )

@@ -135,7 +135,7 @@ def npu_ffn(
     inner_precise: int | None = None,
     output_dtype: torch.dtype | None = None,
 ) -> Tensor:
-    """activation(x @ weight1 + bias1) @ weight2 + bias2, for groups of rows where the parameters are per expert.
+    """Return activation(x @ weight1 + bias1) @ weight2 + bias2, for groups of rows where the parameters are per expert.
 
     ``expert_tokens`` are the groups' sizes, ``expert_tokens_index`` their ends. Weights of int8 count as
     (weight + antiquant_offset) * antiquant_scale. ``activation`` is fastgelu, relu or silu. Raises NotImplementedError

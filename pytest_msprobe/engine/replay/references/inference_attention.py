@@ -39,7 +39,7 @@ def npu_prompt_flash_attention(
     sparse_mode: int = 0,
     **unsupported: Any,
 ) -> Tensor:
-    """softmax(mask(scale_value * q k^T)) v in ``input_layout`` BSH, BSND, BNSD, or BNSD_BSND with a result in BSND.
+    """Return softmax(mask(scale_value * q k^T)) v in ``input_layout`` BSH, BSND, BNSD, or BNSD_BSND: results in BSND.
 
     ``atten_mask`` is true where a key is hidden, (Sq, Skv) or with dimensions for batch and heads before; without it
     everything is visible. ``sparse_mode`` 0 to 4 is that of ``npu_fusion_attention``, its lower right corner that of
@@ -82,7 +82,7 @@ def npu_incre_flash_attention(
     inner_precise: int = 1,
     **unsupported: Any,
 ) -> Tensor:
-    """softmax(mask(scale_value * q k^T)) v of one query per batch entry, in ``input_layout`` BSH, BSND or BNSD.
+    """Return softmax(mask(scale_value * q k^T)) v of one query per batch entry, in ``input_layout`` BSH, BSND or BNSD.
 
     ``actual_seq_lengths`` are those of key and value. ``atten_mask`` is true where a key is hidden, (B, ..., Skv). With
     ``block_table`` (B, n) key and value are caches in blocks of tokens, (blocks, tokens, H) or (blocks, N, tokens, D),

@@ -25,7 +25,7 @@ def npu_confusion_transpose(self: Tensor, perm: Sequence[int], shape: Sequence[i
 def npu_confusion_transpose_backward(
     grad: Tensor, perm: Sequence[int], shape: Sequence[int], transpose_first: bool
 ) -> Tensor:
-    """Gradient of :func:`npu_confusion_transpose`, shaped ``shape``, the shape of the forward's input.
+    """Return the gradient of :func:`npu_confusion_transpose`, shaped ``shape``, the shape of the forward's input.
 
     ``perm`` is the forward's. ``transpose_first`` is the order in *this* call, so the opposite of the
     forward's: undoing "reshape, then permute" begins with the permutation.
@@ -79,7 +79,7 @@ def one_(self: Tensor) -> Tensor:
 def npu_one_hot(
     self: Tensor, num_classes: int = -1, depth: int = 1, on_value: float = 1, off_value: float = 0
 ) -> Tensor:
-    """``on_value`` where an index equals the position along a new dimension of size ``depth`` (float32).
+    """Return ``on_value`` where an index equals the position along a new dimension of size ``depth`` (float32).
 
     ``num_classes`` is the place of the new dimension, whatever its name says. Indices outside of
     [0, depth) give ``off_value`` everywhere.

@@ -15,19 +15,19 @@ if TYPE_CHECKING:
 
 
 def npu_linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:  # noqa: A002
-    """Input @ weight^T + bias."""
+    """Return input @ weight^T + bias."""
     return F.linear(input, weight, bias)
 
 
 def npu_linear_backward(grad: Tensor, input: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:  # noqa: A002
-    """Gradients of :func:`npu_linear` for input and weight; any number of leading dimensions."""
+    """Return the gradients of :func:`npu_linear` for input and weight; any number of leading dimensions."""
     return grad @ weight, grad.flatten(0, -2).mT @ input.flatten(0, -2)
 
 
 def matmul_backward(
     grad: Tensor, self: Tensor, other: Tensor, mask: Sequence[bool]
 ) -> tuple[Tensor | None, Tensor | None]:
-    """Gradients of ``torch.matmul`` for self and other, None where ``mask`` is false.
+    """Return the gradients of ``torch.matmul`` for self and other, None where ``mask`` is false.
 
     Every rank that matmul takes: vectors, matrices, batches with broadcasting.
     """
@@ -41,7 +41,7 @@ def matmul_backward(
 
 
 def npu_bmmV2(self: Tensor, mat2: Tensor, output_sizes: Sequence[int]) -> Tensor:  # noqa: N802
-    """Product of self and mat2 with batches broadcast, in the shape ``output_sizes`` unless that is empty."""
+    """Return the product of self and mat2, batches broadcast, in the shape ``output_sizes`` unless that is empty."""
     product = self @ mat2
     return product.reshape(*output_sizes) if output_sizes else product
 

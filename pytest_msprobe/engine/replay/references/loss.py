@@ -8,7 +8,7 @@ from torch import Tensor
 
 
 def npu_softmax_cross_entropy_with_logits(self: Tensor, labels: Tensor) -> Tensor:
-    """-sum(labels * log_softmax(self)) over the last dimension; ``labels`` are probabilities."""
+    """Return -sum(labels * log_softmax(self)) over the last dimension; ``labels`` are probabilities."""
     return -(labels * torch.log_softmax(self, -1)).sum(-1)
 
 

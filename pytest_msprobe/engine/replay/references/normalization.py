@@ -27,7 +27,7 @@ def npu_rms_norm(self: Tensor, gamma: Tensor, epsilon: float = 1e-6) -> tuple[Te
 
 
 def npu_rms_norm_backward(dy: Tensor, self: Tensor, gamma: Tensor, rstd: Tensor) -> tuple[Tensor, Tensor]:
-    """Gradients of :func:`npu_rms_norm` for x and gamma; gamma's is summed over all rows, shaped as gamma."""
+    """Return the gradients of :func:`npu_rms_norm` for x and gamma; gamma's is summed over all rows, in its shape."""
     normalized = self * rstd
     scaled = dy * gamma
     along = (scaled * normalized).mean(_last_dims(gamma.dim()), keepdim=True)
@@ -48,7 +48,7 @@ def npu_layer_norm_eval(
     bias: Tensor | None = None,
     eps: float = 1e-5,
 ) -> Tensor:
-    """Layer normalization over the last dimensions, ``normalized_shape``."""
+    """Return layer normalization over the last dimensions, ``normalized_shape``."""
     return F.layer_norm(input, list(normalized_shape), weight, bias, eps)
 
 

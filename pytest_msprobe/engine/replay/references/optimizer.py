@@ -40,7 +40,7 @@ def npu_apply_adam(
     *,
     out: State | None = None,
 ) -> State:
-    """One step of Adam in TensorFlow's form (``ApplyAdam``), the epsilon outside the bias correction.
+    """Return one step of Adam in TensorFlow's form (``ApplyAdam``), the epsilon outside the bias correction.
 
     ``beta1_power`` and ``beta2_power`` are the betas to the power of the step number. ``use_locking`` has no
     influence on values. Raises ValueError without ``out``.
@@ -68,7 +68,7 @@ def npu_apply_adam_w(
     *,
     out: State | None = None,
 ) -> State:
-    """One step of AdamW with decoupled weight decay (Loshchilov and Hutter, 2019).
+    """Return one step of AdamW with decoupled weight decay (Loshchilov and Hutter, 2019).
 
     ``beta1_power`` and ``beta2_power`` are the betas to the power of the *previous* step number. With
     ``amsgrad``, ``max_grad_norm`` is the running maximum of v before this step (Reddi et al., 2018).

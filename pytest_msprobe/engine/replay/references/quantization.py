@@ -43,7 +43,7 @@ def npu_quantize(
     axis: int = 1,
     div_mode: bool = True,
 ) -> Tensor:
-    """round(self / scales + zero_points), with ``div_mode`` false round(self * scales + zero_points).
+    """Return round(self / scales + zero_points), with ``div_mode`` false round(self * scales + zero_points).
 
     A one-dimensional ``scales`` runs along ``axis``, which is the last dimension without ``div_mode`` unless it is -2.
     ``dtype`` is qint8 or int8 (int8), quint8 (uint8) or int32. Raises NotImplementedError for another one.
@@ -74,7 +74,7 @@ def npu_anti_quant(
     dst_dtype: torch.dtype | None = None,
     src_dtype: torch.dtype | None = None,
 ) -> Tensor:
-    """(x + offset) * scale, in ``dst_dtype`` where given; x is int8.
+    """Return (x + offset) * scale, in ``dst_dtype`` where given; x is int8.
 
     Raises NotImplementedError for int32, of which each holds eight numbers of 4 bits.
     """
@@ -148,7 +148,7 @@ def npu_group_quant(
     offset: Tensor | None = None,
     dst_dtype: torch.dtype | None = None,
 ) -> Tensor:
-    """round(x * scale + offset) in int8 for x (rows, n), each group of rows with its row of ``scale`` (groups, n).
+    """Return round(x * scale + offset) in int8 for x (rows, n), each group of rows by its row of ``scale``, (groups, n).
 
     ``group_index`` are the groups' ends. Raises NotImplementedError for another ``dst_dtype``.
     """

@@ -27,7 +27,7 @@ def npu_rms_norm_quant(
     epsilon: float = 1e-6,
     dst_dtype: torch.dtype | None = None,
 ) -> Tensor:
-    """round((rms_norm(x) * gamma + beta) * scale + offset) in int8.
+    """Return round((rms_norm(x) * gamma + beta) * scale + offset) in int8.
 
     Raises NotImplementedError for another ``dst_dtype``.
     """

@@ -26,7 +26,7 @@ def npu_quant_matmul(
     output_dtype: torch.dtype | None = None,
     group_sizes: Sequence[int] | None = None,
 ) -> Tensor:
-    """(x1 @ x2 + bias) * scale * pertoken_scale + offset for x1 and x2 of int8; a float ``bias`` is added at the end.
+    """Return (x1 @ x2 + bias) * scale * pertoken_scale + offset for x1, x2 of int8; a float ``bias`` is added last.
 
     In ``output_dtype``, a float or int8, which is rounded and the default. Raises NotImplementedError for int32
     operands (eight numbers of 4 bits each), a packed (int64) or two-dimensional ``scale``, int32 results and

@@ -22,7 +22,7 @@ def _rotated(x: Tensor, rotary_mode: str) -> Tensor:
 
 
 def npu_rotary_mul(self: Tensor, r1: Tensor, r2: Tensor, rotary_mode: str = "half") -> Tensor:
-    """r1 * x + r2 * rotated(x) (Su et al., RoFormer, 2021); r1 (cos) and r2 (sin) broadcast against x.
+    """Return r1 * x + r2 * rotated(x) (Su et al., RoFormer, 2021); r1 (cos) and r2 (sin) broadcast against x.
 
     ``rotary_mode`` tells which elements of the last dimension are a pair: ``"half"`` (i, i + D/2) or
     ``"interleave"`` (2i, 2i + 1). Raises ValueError for another one.
@@ -33,7 +33,7 @@ def npu_rotary_mul(self: Tensor, r1: Tensor, r2: Tensor, rotary_mode: str = "hal
 def npu_rotary_mul_backward(
     grad: Tensor, self: Tensor, r1: Tensor, r2: Tensor, rotary_mode: str = "half"
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Gradients of :func:`npu_rotary_mul` for x, r1 and r2; the last two summed over what was broadcast."""
+    """Return the gradients of :func:`npu_rotary_mul` for x, r1 and r2; the last two summed over what was broadcast."""
     # the rotation's transpose is its inverse, which is minus itself
     grad_self = (grad * r1 - _rotated(grad * r2, rotary_mode)).sum_to_size(self.shape)
     grad_r1 = (grad * self).sum_to_size(r1.shape)
