@@ -1,4 +1,4 @@
-"""Return the property of dropout of every kind: two possible values for each element, chosen by a random mask."""
+"""Dropout of every kind: two possible values for each element, chosen by a random mask."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class Attend(Protocol):
-    """Return attention of (B, N, S, D) tensors, by its definition or by a kernel."""
+    """Attention of (B, N, S, D) tensors, by its definition or by a kernel."""
 
     def __call__(
         self,

@@ -148,7 +148,7 @@ def npu_group_quant(
     offset: Tensor | None = None,
     dst_dtype: torch.dtype | None = None,
 ) -> Tensor:
-    """Return round(x * scale + offset) in int8 for x (rows, n), each group of rows by its row of ``scale``, (groups, n).
+    """Return round(x * scale + offset) in int8 for x (rows, n), each group of rows by its row of ``scale``.
 
     ``group_index`` are the groups' ends. Raises NotImplementedError for another ``dst_dtype``.
     """
