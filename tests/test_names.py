@@ -1,0 +1,172 @@
+"""Names and words that every module keeps to; what does not yet is counted in ``names_baseline.json``.
+
+``python tests/test_names.py`` lowers the counts of the baseline to those that are found; it never raises one.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from functools import lru_cache
+from pathlib import Path
+
+REPOSITORY = Path(__file__).parents[1]
+BASELINE = Path(__file__).with_name("names_baseline.json")
+PACKAGES = ("standards/msprobe_standards", "hook_lib/msprobe_hooks", "pytest_msprobe")
+
+# Parts that several packages below one root have in the same sense: the folder says whose.
+ROLES = frozenset(
+    "__init__ config errors items mode opening options policy reader recorder registry report reporting "
+    "session summary writer".split()
+)
+MOST_MODULES = 20
+# One module per operator family, framework part, standard, or hook of pytest.
+LARGE_FOLDERS = {
+    "hook_lib/msprobe_hooks/instruments/watch",
+    "hook_lib/msprobe_hooks/mindspore",
+    "hook_lib/msprobe_hooks/recording",
+    "hook_lib/msprobe_hooks/torch",
+    "pytest_msprobe/engine/replay/references",
+    "pytest_msprobe/run",
+    "standards/msprobe_standards",
+}
+VERBS = frozenset(
+    """
+    Abandon Accept Activate Add Admit Adopt Align Allocate Allow Append Arrange Ask Attach Begin Bring Broadcast Build
+    Call Cast Change Check Choose Close Collect Colour Compare Complete Compute Copy Count Create Cut Declare Decode
+    Delete Describe Deselect Detach Distinguish Do Draw Drop Dump Emit Encode End Enter Explore Fail Fetch Fill Find
+    Finish Fit Flush Follow Forget Fork Free Gather Give Go Group Hand Hold Ignore Import Index Judge Keep Kill Launch
+    Leave Lift Link Load Lock Log Look Lower Make Map Mark Match Measure Merge Move Multiply Name Normalise Note Notify
+    Observe Open Order Pack Pair Pass Pause Permute Perturb Place Plan Post Prepare Print Put Queue Raise Read Rebuild
+    Record Refuse Register Release Remember Remove Repeat Replace Replay Report Request Reserve Reshape Restart Restore
+    Return Round Run Save Say Schedule Search Seed Send Serve Set Share Show Shut Skip Slice Sort Spell Split Spread
+    Start Stop Subtract Take Try Turn Undo Unpack Wait Walk Watch Weigh Widen Write Yield
+    """.split()
+)
+# Openings that say what shall hold, not what the function does.
+_NO_OPENING = re.compile(r"(Tell|Let|Have|Know|Be|See|Take that)\b")
+_WORDS = re.compile(r"\b(told|tells|beside|nobody|whoever|elsewhere|stands)\b", re.IGNORECASE)
+_DOCUMENTED = (ast.FunctionDef, ast.AsyncFunctionDef)
+
+
+def test_no_two_modules_of_a_package_share_a_name() -> None:
+    assert differences("modules") == []
+
+
+def test_no_folder_but_the_listed_ones_holds_more_modules_than_one_can_survey() -> None:
+    held = Counter(path.parent for path in _modules() if path.stem != "__init__")
+    large = {_name(folder) for folder, count in held.items() if count > MOST_MODULES}
+    assert large == LARGE_FOLDERS, "split a new large folder; take one that is no longer large off LARGE_FOLDERS"
+
+
+def test_docstrings_of_functions_begin_with_an_imperative() -> None:
+    assert differences("docstrings") == []
+
+
+def test_literals_and_pages_use_plain_words() -> None:
+    assert differences("words") == []
+
+
+def test_a_docstring_that_states_a_wish_is_found() -> None:
+    functions = '''
+def first(): """Tell whether it is so."""
+def second(): """Return whether it is so."""
+def third(): """Take that which is there."""
+def fourth(): """The size of it."""
+@property
+def fifth(): """The size of it."""
+@property
+def sixth(): """Tell the size of it."""
+class Size:
+    def __init__(self, size): """``size`` is in bytes."""
+'''
+    assert [name for name, _ in _unlike_an_imperative(ast.parse(functions))] == ["first", "third", "fourth", "sixth"]
+
+
+def test_a_word_is_found_in_the_pieces_of_a_formatted_string_and_not_in_comments() -> None:
+    assert _count_words(ast.parse('f"{name} stands here"\nnote = "Nobody"  # told elsewhere')) == 2
+
+
+def differences(rule: str) -> list[str]:
+    """Return a line for each count of a rule that is not that of the baseline."""
+    found, kept = _found()[rule], json.loads(BASELINE.read_text())[rule]
+    return [
+        f"{key}: {found.get(key, 0)}, in the baseline {kept.get(key, 0)}: {_remedy(found, kept, key)}"
+        for key in sorted(found.keys() | kept.keys())
+        if found.get(key, 0) != kept.get(key, 0)
+    ]
+
+
+def _remedy(found: Mapping[str, int], kept: Mapping[str, int], key: str) -> str:
+    if found.get(key, 0) < kept.get(key, 0):
+        return "run `python tests/test_names.py`"
+    return "mend the new one (of a file that moved, rename the entry)"
+
+
+@lru_cache(maxsize=1)
+def _found() -> dict[str, dict[str, int]]:
+    """Return the offences against each rule, counted by file or, of modules, by package and file name."""
+    names = Counter(f"{package}/**/{path.name}" for package in PACKAGES for path in _modules_of(package))
+    docstrings, words = Counter[str](), Counter[str]()
+    for path in _modules():
+        tree = ast.parse(path.read_text())
+        docstrings[_name(path)] = len(list(_unlike_an_imperative(tree)))
+        words[_name(path)] = _count_words(tree)
+    for page in (REPOSITORY / "README.md", *(REPOSITORY / "docs").rglob("*.md")):
+        words[_name(page)] = len(_WORDS.findall(page.read_text()))
+    return {
+        "modules": {key: count for key, count in names.items() if count > 1 and Path(key).stem not in ROLES},
+        "docstrings": dict(+docstrings),
+        "words": dict(+words),
+    }
+
+
+def _unlike_an_imperative(tree: ast.AST) -> Iterator[tuple[str, str]]:
+    """Yield name and docstring of each function whose docstring does not say what the function does.
+
+    A property is read like an attribute, so a noun may describe it. ``__init__`` is described by its class; what it
+    says itself is about its arguments.
+    """
+    for node in ast.walk(tree):
+        text = ast.get_docstring(node) if isinstance(node, _DOCUMENTED) else None
+        if not isinstance(node, _DOCUMENTED) or text is None:
+            continue
+        is_free = node.name == "__init__" or any("property" in ast.unparse(each) for each in node.decorator_list)
+        first = re.match(r"[A-Za-z]*", text)
+        is_imperative = first is not None and first[0] in VERBS
+        if _NO_OPENING.match(text) or not (is_free or is_imperative):
+            yield node.name, text
+
+
+def _count_words(tree: ast.AST) -> int:
+    constants = (node.value for node in ast.walk(tree) if isinstance(node, ast.Constant))
+    return sum(len(_WORDS.findall(value)) for value in constants if isinstance(value, str))
+
+
+def _modules() -> Iterator[Path]:
+    for package in PACKAGES:
+        yield from _modules_of(package)
+
+
+def _modules_of(package: str) -> Iterator[Path]:
+    return (REPOSITORY / package).rglob("*.py")
+
+
+def _name(path: Path) -> str:
+    return path.relative_to(REPOSITORY).as_posix()
+
+
+def _lower_baseline() -> None:
+    kept: dict[str, dict[str, int]] = json.loads(BASELINE.read_text())
+    lowered = {
+        rule: {key: min(count, found[key]) for key, count in sorted(kept[rule].items()) if key in found}
+        for rule, found in _found().items()
+    }
+    BASELINE.write_text(json.dumps(lowered, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    _lower_baseline()
