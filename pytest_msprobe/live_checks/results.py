@@ -72,7 +72,7 @@ class Findings:
             self._write(result, replay)
 
     def skip(self, place: Path, record: str, detail: str) -> None:
-        """Take that a record was never judged, nor any like it."""
+        """Note that neither a record nor any like it was judged."""
         reason = SkipReason.NEVER_JUDGED
         words = f"{reason.value}: {detail}" if detail else reason.value
         result = DirectionResult(record, Verdict("skip", "", words), skip=reason)

@@ -200,7 +200,7 @@ class DumpItem(DeferredItem, JudgedItem):
         self.dump = dump
 
     def initialize(self) -> None:
-        """Initialise the item as pytest does."""
+        """Set the item up as pytest does."""
         DumpItem.__init__(self, dump=self.dump, name=self.name, parent=self.parent)
 
     def warned_at(self) -> tuple[str, int]:

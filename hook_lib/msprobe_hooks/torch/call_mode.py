@@ -102,10 +102,10 @@ class CallMode(TorchFunctionMode):
 
     @abstractmethod
     def note_error(self, where: str, error: Exception) -> None:
-        """Take that a call could not be looked at."""
+        """Note that a call could not be observed."""
 
     def note_unlisted(self, func: Any, result: Any) -> None:
-        """Take that a function ran that is in no table; nothing comes of it by default."""
+        """Note that a function ran that is in no table; by default do nothing."""
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Make a call, or let it pass."""

@@ -71,7 +71,7 @@ class CheckMode:
         return True
 
     def open(self, config: pytest.Config, dumps: Mapping[Path, Dump]) -> None:
-        """See that the dumps can be replayed, and that the baseline is about them."""
+        """Check that the dumps can be replayed, and that the baseline belongs to them."""
         require_checkable(dumps.values(), config.stash[check_key])
         if config.stash[check_key].save_baseline is not None:
             config.stash[setups_key].measure_all()

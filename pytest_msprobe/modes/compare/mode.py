@@ -29,7 +29,7 @@ class FrozenDumps:
     """The plugin that keeps dumps and items, which live as long as the process, out of later garbage collections."""
 
     def pytest_collection_finish(self) -> None:
-        """Freeze what is there when all items are."""
+        """Keep the objects that exist after collection out of garbage collection."""
         gc.freeze()
 
 

@@ -35,7 +35,7 @@ class EnvironmentMode:
     shared_options = (GOLDEN, XLSX)
 
     def add_options(self, group: pytest.OptionGroup) -> None:
-        """There are none but the flag and those that it shares."""
+        """Add no option: there are only the flag and the shared ones."""
 
     def read_options(self, config: pytest.Config, *, is_chosen: bool) -> None:
         """Read those that it shares."""

@@ -53,7 +53,7 @@ class DeferredItem(pytest.Item):
             yield item
 
     def initialize(self) -> None:
-        """Initialise the item as pytest does."""
+        """Set the item up as pytest does."""
         raise NotImplementedError
 
     def __getattr__(self, name: str) -> Any:

@@ -12,7 +12,7 @@ _hooks_key = pytest.StashKey[dict[Path, Any]]()
 
 
 def forget_hooks(config: pytest.Config) -> None:
-    """Have items ask pytest for their hooks again, once all files are collected and every ``conftest.py`` is known."""
+    """Make items ask pytest for their hooks again, once all files are collected and every ``conftest.py`` is known."""
     config.stash.setdefault(_hooks_key, {}).clear()
 
 

@@ -60,7 +60,7 @@ class CapturedLogs(logging.Handler):
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_protocol(self, item: pytest.Item, nextitem: pytest.Item | None) -> Iterator[None]:
-        """Be at every logger while items are judged."""
+        """Attach the handler to every logger while items are judged."""
         if not isinstance(item, FastItem):
             return (yield)
         self._attach()

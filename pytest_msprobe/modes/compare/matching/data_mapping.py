@@ -70,7 +70,7 @@ class MappedValues:
                     self.records.setdefault(record, partner)
 
     def __contains__(self, record: str) -> bool:
-        """Whether the mapping says something of values of a record of the target."""
+        """Return whether the mapping names values of a record of the target."""
         return record in self._values
 
     def of_record(
