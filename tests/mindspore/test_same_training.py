@@ -106,7 +106,7 @@ def broken(*_: Any, **__: Any) -> Any:
     raise RuntimeError("this part is broken")
 
 
-PARTS = ["differentiated", "elements", "emit", "inputs", "is_recompute", "quiet", "takes_gradients", "watch"]
+PARTS = ["differentiated", "elements", "emit", "inputs", "is_recompute", "quiet", "accepts_gradients", "watch"]
 
 
 @pytest.mark.parametrize(("task", "level"), [("statistics", "mix"), ("overflow_check", "mix")])

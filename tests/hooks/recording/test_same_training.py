@@ -142,7 +142,7 @@ def test_a_step_under_an_instrument_has_the_bits_of_a_plain_one(tmp_path, plain,
 #: What observers ask of a recorder, and what can fail on a device, for want of memory or with a tensor of one's own.
 PARTS = [
     *("differentiated", "elements", "emit", "fetch", "forget", "inputs", "is_recompute", "quiet", "summarise"),
-    *("takes_gradients", "watch"),
+    *("accepts_gradients", "watch"),
 ]
 
 
