@@ -26,7 +26,7 @@ class TellLeftToCpu:
         self._known: dict[tuple[object, ...], tuple[str, ...]] = {}
 
     def __call__(self, judged: Judged) -> DirectionResult:
-        """Add to a judged call's result what its CPU fallback explains."""
+        """Return the result of a judged call, with the operators that the card left to the CPU."""
         setup, result = judged.replay.setup, judged.result
         if not result.outputs or setup.framework.name != PYTORCH or not has_cpu_fallback(setup.device.location()):
             return result
