@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -90,5 +91,6 @@ def test_a_command_without_the_kind_of_run_reads_its_reasons_from_a_journal(
 ) -> None:
     pytester.runpytest_subprocess("--parity-of=dump.json", "--msprobe-journal=run.jsonl").assert_outcomes(skipped=3)
     (pytester.path / "conftest.py").unlink()
-    result = pytester.run("pytest-msprobe", "report", "run.jsonl")
+    program = "import sys; from pytest_msprobe.commands.main import main; sys.exit(main(sys.argv[1:]))"
+    result = pytester.run(sys.executable, "-c", program, "report", "run.jsonl")
     result.stdout.fnmatch_lines(["| `the number of letters is even` | 2 |", "| `the number of letters is odd` | 1 |"])
