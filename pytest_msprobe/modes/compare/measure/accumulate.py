@@ -27,14 +27,14 @@ if TYPE_CHECKING:
 # OpenBLAS, numpy's BLAS, computes inner products of more than 10 000 elements on several threads.
 _PIECE = 8192
 
-
 LENGTH = 131072
+"""Elements in a part: 512 KiB as float32. Of shorter ones the calls take as long as what they compute."""
 
 EXACT_INTEGERS = 2**52
+"""Up to which magnitude float64 holds integers and the differences of two."""
 
 # msprobe's: relative errors whose shares of elements its tables show.
 _LIMITS = (0.001, 0.005)
-# The squares of such magnitudes stay within float64, which ends at 1e-308 and 1e308.
 # The squares of such magnitudes stay within float64, which ends at 1e-308 and 1e308.
 _SQUARED_SAFELY = (1e-150, 1e150)
 
@@ -88,10 +88,6 @@ class Products:
         np.matmul(g_rows, d_columns, out=sums[1])
         np.matmul(d_rows, d_columns, out=sums[2])
         self._sums.append(sums.reshape(3, -1))
-
-
-"""Elements in a part: 512 KiB as float32. Of shorter ones the calls take as long as what they compute."""
-"""Up to which magnitude float64 holds integers and the differences of two."""
 
 
 @dataclass(frozen=True, slots=True)
