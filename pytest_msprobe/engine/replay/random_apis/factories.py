@@ -13,9 +13,9 @@ from pytest_msprobe.engine.replay.random_apis.properties import (
     REQUIRED,
     Form,
     Parameters,
+    PassesNoGradient,
     RandomProperty,
     bound,
-    no_gradient,
     sizes,
     tensors,
 )
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class SampleProperty:
+class SampleProperty(PassesNoGradient):
     """All elements are drawn from ``distribution``."""
 
     form: Form
@@ -41,13 +41,9 @@ class SampleProperty:
         """Judge form, range and shares."""
         return self.form.check(output) or tail_bound.decided(against(_real(tensors(output)[0]), self.distribution))
 
-    def check_backward(self, output: Any, grad_outputs: Any, grad_inputs: Any) -> Verdict | None:
-        """Judge that nothing depends on the input's values."""
-        return no_gradient(grad_inputs)
-
 
 @dataclass(frozen=True, slots=True)
-class UniformProperty:
+class UniformProperty(PassesNoGradient):
     """All elements are uniform in [low, high]."""
 
     form: Form
@@ -68,13 +64,9 @@ class UniformProperty:
             verdicts += uniform_moments((y.double() - self.low) / width, eps, offset)
         return tail_bound.decided(verdicts)
 
-    def check_backward(self, output: Any, grad_outputs: Any, grad_inputs: Any) -> Verdict | None:
-        """Judge that nothing depends on the input's values."""
-        return no_gradient(grad_inputs)
-
 
 @dataclass(frozen=True, slots=True)
-class NormalProperty:
+class NormalProperty(PassesNoGradient):
     """Elements are normal, each with its own ``mean`` and ``std`` where these are tensors."""
 
     form: Form
@@ -102,10 +94,6 @@ class NormalProperty:
         if not verdicts or verdicts[0].outcome != "fail":
             verdicts += normal_moments(z, eps, float(offsets.max()) if len(offsets) else 0.0)
         return tail_bound.decided(verdicts)
-
-    def check_backward(self, output: Any, grad_outputs: Any, grad_inputs: Any) -> Verdict | None:
-        """Judge that the draw passes no gradient on."""
-        return no_gradient(grad_inputs)
 
     @staticmethod
     def _spread_out(parameter: Tensor, y: Tensor) -> Tensor:

@@ -11,9 +11,7 @@ import torch
 from pytest_msprobe.engine.replay.random_apis import tail_bound
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
-    import torch
+    from collections.abc import Callable
 
     from msprobe_standards.verdict import Verdict
 
@@ -94,12 +92,17 @@ class Form:
         return None
 
 
-def no_gradient(grad_inputs: Any) -> Verdict | None:
-    """Judge gradients that must be zero, because the result does not depend on the input's values."""
-    found = tensors(grad_inputs)
-    if not found:
-        return None
-    wrong = sum(int((gradient != 0).sum()) for gradient in found)
-    if wrong:
-        return tail_bound.broken(f"{wrong} elements of the gradient are not zero", wrong=wrong)
-    return tail_bound.held("the gradient is zero")
+class PassesNoGradient:
+    """What has no gradient: a result that does not depend on the values of the input."""
+
+    __slots__ = ()
+
+    def check_backward(self, output: Any, grad_outputs: Any, grad_inputs: Any) -> Verdict | None:
+        """Judge gradients, which must be zero; None where there are none."""
+        found = tensors(grad_inputs)
+        if not found:
+            return None
+        wrong = sum(int((gradient != 0).sum()) for gradient in found)
+        if wrong:
+            return tail_bound.broken(f"{wrong} elements of the gradient are not zero", wrong=wrong)
+        return tail_bound.held("the gradient is zero")

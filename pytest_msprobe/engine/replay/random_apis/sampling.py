@@ -12,9 +12,9 @@ from pytest_msprobe.engine.replay.random_apis.properties import (
     REQUIRED,
     Form,
     Parameters,
+    PassesNoGradient,
     RandomProperty,
     bound,
-    no_gradient,
     tensors,
 )
 from pytest_msprobe.engine.replay.random_apis.samples import rounding
@@ -34,7 +34,7 @@ _NEVER_SORTED = 14
 
 
 @dataclass(frozen=True, slots=True)
-class BernoulliProperty:
+class BernoulliProperty(PassesNoGradient):
     """Each element is 1 with its own probability ``p`` and 0 otherwise."""
 
     form: Form
@@ -68,13 +68,9 @@ class BernoulliProperty:
             ]
         )
 
-    def check_backward(self, output: Any, grad_outputs: Any, grad_inputs: Any) -> Verdict | None:
-        """Judge that the draw passes no gradient on."""
-        return no_gradient(grad_inputs)
-
 
 @dataclass(frozen=True, slots=True)
-class MultinomialProperty:
+class MultinomialProperty(PassesNoGradient):
     """``count`` indices of each row of ``weights``, by weight."""
 
     weights: Tensor
@@ -103,10 +99,6 @@ class MultinomialProperty:
                 return tail_bound.held("draws without replacement: range, weights of 0 and repetitions are judged")
         shares = weights / weights.sum(-1, keepdim=True)
         return tail_bound.decided(_category_shares(drawn, shares, rounding(self.weights.dtype)))
-
-    def check_backward(self, output: Any, grad_outputs: Any, grad_inputs: Any) -> Verdict | None:
-        """Judge that the draw passes no gradient on."""
-        return no_gradient(grad_inputs)
 
 
 def _category_shares(drawn: Tensor, shares: Tensor, slack: float) -> list[Verdict]:
@@ -152,7 +144,7 @@ class PermutationProperty:
 
 
 @dataclass(frozen=True, slots=True)
-class PoissonProperty:
+class PoissonProperty(PassesNoGradient):
     """Each element is a Poisson number of its own ``rates``."""
 
     rates: Tensor
@@ -183,10 +175,6 @@ class PoissonProperty:
             what = f"share of values up to {deviations} standard deviations from the rate"
             verdicts.append(tail_bound.share(what, count, len(y), probability, eps))
         return tail_bound.decided(verdicts)
-
-    def check_backward(self, output: Any, grad_outputs: Any, grad_inputs: Any) -> Verdict | None:
-        """Judge that the draw passes no gradient on."""
-        return no_gradient(grad_inputs)
 
 
 @dataclass(frozen=True, slots=True)
