@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -79,16 +79,16 @@ def compare_dumps(
 
 @dataclass
 class _Comparison:
-    """One call to be compared, with what was found once it has been."""
+    """One call to be compared; ``call`` is set once it has been."""
 
     pair: DumpPair
     name: str
-    found: list[ComparedCall] = field(default_factory=list)
+    call: ComparedCall | None = None
 
     def judge(self) -> DirectionResult:
         """Compare the two sides. Raises DumpError where a record or a tensor file is unusable."""
-        self.found = [self.pair.compare(self.name)]
-        return result_of(self.found[0], self.pair.policy.name)
+        self.call = self.pair.compare(self.name)
+        return result_of(self.call, self.pair.policy.name)
 
 
 def _compared(pairs: Iterable[DumpPair], setups: Setups) -> Iterator[ComparedRecord]:
@@ -99,5 +99,4 @@ def _compared(pairs: Iterable[DumpPair], setups: Setups) -> Iterator[ComparedRec
                 comparison = _Comparison(pair, name)
                 records = partial(records_of_call, dump, name)
                 result = judged(Judgement(name, dump.path, comparison.judge, records), state)
-                call = next(iter(comparison.found), None)
-                yield ComparedRecord(home_of(dump.path), name, result.outcome, result, call)
+                yield ComparedRecord(home_of(dump.path), name, result.outcome, result, comparison.call)

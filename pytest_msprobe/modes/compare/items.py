@@ -130,7 +130,7 @@ def result_of(call: ComparedCall, policy: str) -> DirectionResult:
         return DirectionResult(call.record, Verdict(call.outcome, policy, call.reason, margin=math.inf))
     if call.outcome == "pass":
         return DirectionResult(call.record, Verdict("pass", policy))
-    found = [row for row in call.rows if row.outcome in ("warn", "fail")]
+    found = [row for row in call.rows if row.differs]
     deciding = max((row for row in found if row.outcome == call.outcome), key=_blame)
     outputs = tuple(_output(call, row, policy, decides=row is deciding) for row in found)
     return DirectionResult(call.record, outputs[found.index(deciding)].verdict, outputs)

@@ -67,6 +67,11 @@ class Row(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
     worst: tuple[int, ...] | None = None
     histogram: tuple[int, ...] = ()
 
+    @property
+    def differs(self) -> bool:
+        """Whether the value is wrong or warned of."""
+        return self.outcome in ("warn", "fail")
+
 
 class ComparedCall(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
     """One matched or unmatched call.

@@ -187,11 +187,7 @@ def _finding(call: ComparedCall) -> str:
 
 
 def _place(call: ComparedCall) -> Iterator[str]:
-    entering = [
-        f"{row.place} ({row.messages[-1]})"
-        for row in call.rows
-        if row.group == "input" and row.outcome in ("warn", "fail")
-    ]
+    entering = [f"{row.place} ({row.messages[-1]})" for row in call.rows if row.group == "input" and row.differs]
     if entering:
         yield f"what it was given differs too: {', '.join(entering)}"
     yield from _where(call)

@@ -18,9 +18,8 @@ from pytest_msprobe.modes.compare.rows import SCALED_ERROR, Row
 
 if TYPE_CHECKING:
     from msprobe_hooks.dump.reader import Dump
-    from msprobe_hooks.dump.values import PlacedValue, Value
+    from msprobe_hooks.dump.values import PlacedValue
     from pytest_msprobe.modes.compare.across.api_mapping import ApiPair
-    from pytest_msprobe.modes.compare.rows import Row
 
 _PARAMETERS = frozenset({"parameters", "parameters_grad"})
 _NO_GRADIENT = frozenset({"", "NoneType"})
@@ -156,10 +155,7 @@ def without_sums(rows: list[Row], record: str) -> list[Row]:
     """
     if not is_parameters_grad(record) or split_called(record)[1].endswith(".0"):
         return rows
-    return [
-        _left_out(row, "PyTorch's gradients accumulate over passes") if row.outcome in ("warn", "fail") else row
-        for row in rows
-    ]
+    return [_left_out(row, "PyTorch's gradients accumulate over passes") if row.differs else row for row in rows]
 
 
 def paired_gradients(

@@ -17,7 +17,6 @@ from pytest_msprobe.modes.compare.across.value_pairing import (
     without_sums,
 )
 from pytest_msprobe.modes.compare.judging.cancellation import drop_cancelled_gradients
-from pytest_msprobe.modes.compare.judging.rules import outcome_of
 from pytest_msprobe.modes.compare.measure.call_values import compare_values
 from pytest_msprobe.modes.compare.rows import DataMode, Row
 
@@ -60,7 +59,7 @@ class CallJudge:
         if self._translation.of_graph:
             shared = [drop_unrecorded(row) for row in shared]
         judged = self._by_policy(api, mode, shared)
-        if outcome_of(judged) in ("warn", "fail"):
+        if any(row.differs for row in judged):
             coarsest = [so_far[record] for so_far, record in zip(self._precisions, (target, golden), strict=True)]
             judged = self._by_policy(api, mode, [at_precision(row, *coarsest) for row in shared])
         judged = without_sums(judged, target)

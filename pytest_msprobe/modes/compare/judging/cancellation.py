@@ -31,7 +31,7 @@ def drop_cancelled_gradients(rows: list[Row], target: tuple[Dump, str], golden: 
 
     Only vectors are: sums over all that arrived, as the gradients of biases are.
     """
-    wrong = [row for row in rows if row.outcome in ("warn", "fail") and not row.unmeasured]
+    wrong = [row for row in rows if row.differs and not row.unmeasured]
     if not wrong or not (is_backward_api(target[1]) or is_parameters_grad(target[1])):
         return rows
     arriving, golden_arriving = (_arriving(*side) for side in (target, golden))

@@ -10,7 +10,6 @@ from msprobe_hooks.dump.call_context import modules_around
 from msprobe_hooks.dump.names import is_forward
 from msprobe_hooks.dump.paths.static_graph import KERNEL_LEVEL
 from msprobe_hooks.errors import DumpError
-from pytest_msprobe.modes.compare.judging.rules import outcome_of
 from pytest_msprobe.modes.compare.rows import SCALED_ERROR, Cause, ComparedCall, DataMode, Row
 
 if TYPE_CHECKING:
@@ -81,10 +80,9 @@ class Culprits:
             if self._searches_results and order in self._agreeing:
                 continue
             try:
-                if not self._is_equal(match) and outcome_of(self._judge(target, golden, self._search_mode)) in (
-                    "warn",
-                    "fail",
-                ):
+                if self._is_equal(match):
+                    continue
+                if any(row.differs for row in self._judge(target, golden, self._search_mode)):
                     yield order
             except DumpError:
                 continue
@@ -95,7 +93,7 @@ def _cause_of(rows: Iterable[Row], inherited: float) -> Cause:
     given = made = 0.0
     for row in rows:
         if row.group == "saved":
-            # Nothing recorded tells what went into it.
+            # What went into it is not recorded.
             return "culprit"
         if row.group == "parameters_grad":
             # What went into these sums is in no record of its own.

@@ -45,7 +45,7 @@ def has_other_shapes(call: ComparedCall) -> bool:
 
 def as_not_comparable(call: ComparedCall) -> ComparedCall:
     """Return the call as one that was not compared; its rows still tell how they differ."""
-    rows = tuple(replace(row, outcome="skip") if row.outcome in ("warn", "fail") else row for row in call.rows)
+    rows = tuple(replace(row, outcome="skip") if row.differs else row for row in call.rows)
     return replace(call, outcome="skip", cause="other shapes", rows=rows)
 
 

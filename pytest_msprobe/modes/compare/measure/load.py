@@ -42,7 +42,7 @@ class Pair:
 def plain_pair(target: torch.Tensor, golden: torch.Tensor) -> Pair:
     """Return the elements of two tensors of one shape: of sparse ones those that either stores, 0 for the other's.
 
-    Quantized tensors count by the numbers that they stand for. A sparse tensor beside a dense one is made dense.
+    Quantized tensors count by the numbers that they represent. A sparse tensor is made dense where the other is dense.
     """
     target, golden = (tensor.dequantize() if tensor.is_quantized else tensor for tensor in (target, golden))
     if is_plain(target) or is_plain(golden):

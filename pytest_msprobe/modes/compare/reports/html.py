@@ -93,7 +93,7 @@ def _row(place: int, call: ComparedCall, row: Row, metrics: tuple[str, ...]) -> 
         _pair(row, lambda value: value.dtype or value.type),
         _pair(row, lambda value: str(list(value.shape)) if value.is_tensor else value.text),
         row.outcome,
-        call.cause if row.outcome in ("warn", "fail") else "",
+        call.cause if row.differs else "",
         "\n".join([*row.messages, *([row.unmeasured] if row.unmeasured and not row.messages else [])]),
         [page_number(row.metrics.get(name)) for name in metrics],
         _statistics(row.target),

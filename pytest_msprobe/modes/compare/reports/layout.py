@@ -148,7 +148,7 @@ _OURS: list[Column] = [
     ("Scaled error", lambda _, row: number(row.metrics.get("scaled_error"))),
     ("Max ULP", lambda _, row: number(row.metrics.get("max_ulp_error"))),
     ("Worst index", lambda _, row: str(list(row.worst)) if row.worst is not None else NOTHING),
-    ("Cause", lambda call, row: call.cause if row.outcome in ("warn", "fail") else ""),
+    ("Cause", lambda call, row: call.cause if row.differs else ""),
     ("Module", lambda call, _: call.module),
 ]
 
@@ -321,7 +321,7 @@ def _accuracy_by_statistics(_: ComparedCall, row: Row) -> str:
 def _warning(_: ComparedCall, row: Row) -> str:
     if row.target is None or row.golden is None:
         return NOTHING
-    return "Warning" if row.outcome in ("warn", "fail") else ""
+    return "Warning" if row.differs else ""
 
 
 def _md5_result(_: ComparedCall, row: Row) -> str:
