@@ -8,27 +8,26 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
+from pathlib import Path
 from types import FrameType
 from typing import Any, ClassVar
 
 from msprobe_hooks.dump.communication.jsonl import Line
-from msprobe_hooks.dump.paths.recording import recording_folder
-from msprobe_hooks.dump.spool import Dropped
 from msprobe_hooks.errors import RecordingError, is_mistake
 from msprobe_hooks.recording.backward import Inputs, Listener
 from msprobe_hooks.recording.backward_passes import BackwardPasses
 from msprobe_hooks.recording.checksums import ChecksumThread
 from msprobe_hooks.recording.config import Settings
+from msprobe_hooks.recording.destination import Destination
 from msprobe_hooks.recording.elements import ElementBuilder, Elements, TensorEntry
 from msprobe_hooks.recording.filters import NameFilter
 from msprobe_hooks.recording.flush_timer import FlushTimer
 from msprobe_hooks.recording.fork_guard import abandon_in_children
 from msprobe_hooks.recording.framework_protocol import Framework
 from msprobe_hooks.recording.safety_net import SafetyNet
-from msprobe_hooks.recording.spool_writer import Spool
 from msprobe_hooks.recording.stacks import Stack, StackTable
 from msprobe_hooks.recording.statistics import Statistics
-from msprobe_hooks.recording.step_files import StepFiles, prepare
+from msprobe_hooks.recording.step_files import StepFiles
 from msprobe_hooks.recording.summary import Count, Summary, described
 from msprobe_hooks.recording.tensor_files import TensorFiles
 
@@ -58,7 +57,7 @@ class Recorder(Framework):
         self.lock = threading.RLock()
         self._places = _Places()
         self._files: StepFiles | None = None
-        self._spool: Spool | None = None
+        self._destination = Destination(settings)
         self._timer: FlushTimer | None = None
         self._counts: dict[str, int] = {}
         self._stacks = StackTable()
@@ -198,7 +197,7 @@ class Recorder(Framework):
         if self.failure is not None:
             return False
         is_first, self._is_begun = not self._is_begun, True
-        if is_first and not self._or_fail(lambda: self._prepare(rank), is_first=True):
+        if is_first and not self._or_fail(lambda: self._destination.prepare(self.step, rank), is_first=True):
             return False
         wanted_steps, wanted_ranks = self.settings.step, self.settings.rank
         if wanted_steps is not None and self.step not in wanted_steps:
@@ -249,8 +248,9 @@ class Recorder(Framework):
             with self.net("the end of a step"):
                 self.forget()
         if files is not None:
-            self._or_fail(files.close)
-            self._or_fail(lambda: self._deliver(files))
+            is_written = self._or_fail(files.close) and self.failure is None
+            if is_written:
+                self._or_fail(lambda: self._destination.deliver(files, self.step, self.summary))
 
     def close(self) -> Summary:
         """Stop, finish the files and return what was recorded."""
@@ -260,8 +260,7 @@ class Recorder(Framework):
         if timer is not None:
             timer.end()
         self.checksums.close()
-        if self._spool is not None:
-            self._spool.close()
+        self._destination.close()
         self.summary.removed.update(self.filter.removed)
         self.filter.removed.clear()
         return self.summary
@@ -290,15 +289,9 @@ class Recorder(Framework):
         files, self._files = self._files, None
         if files is not None:
             files.abandon()
-        if self._spool is not None:
-            self._spool.abandon()
+        self._destination.abandon()
 
     # parts
-
-    def _prepare(self, rank: int | None) -> None:
-        prepare(self.settings, self.step, rank)
-        if self.settings.spool is not None:
-            self._spool = Spool(self.settings.dump_path, self.settings.spool, rank)
 
     def _add(self, name: str, record: Any, parent: str | None, count: Count, stack: Stack | None) -> None:
         files = self._files
@@ -306,26 +299,10 @@ class Recorder(Framework):
             self._flush()
 
     def _open(self, rank: int | None) -> None:
-        root = self.settings.dump_path if self._spool is None else self._spool.writing
-        folder = root / recording_folder(self.step, rank)
-        self._files = StepFiles(folder, self.settings, self.framework, self.summary, self._stacks, self.open_files)
-        if self._spool is None:
-            self.summary.folders.append(folder)
+        self._files = self._destination.open(self.step, rank, self._files_in, self.summary)
 
-    def _deliver(self, files: StepFiles) -> None:
-        """Give a step, whose files are closed, to the spool folder; one without records is nothing to check."""
-        if self._spool is None or self.failure is not None:
-            return
-        if files.is_empty:
-            files.remove()
-            return
-        taken = self._spool.take(self.step)
-        if isinstance(taken, Dropped):
-            if not self.summary.dropped:
-                _log.warning("step %d is dropped: %s; others are counted", taken.step, taken.reason)
-            self.summary.dropped[taken.reason] += 1
-        else:
-            self.summary.folders.append(taken)
+    def _files_in(self, folder: Path) -> StepFiles:
+        return StepFiles(folder, self.settings, self.framework, self.summary, self._stacks, self.open_files)
 
     def _flush(self, *, with_stacks: bool = False) -> None:
         files = self._files
