@@ -11,8 +11,8 @@ import pytest
 from pytest_msprobe.containment import options as containment
 from pytest_msprobe.containment.process_state import ProcessState, state_key
 from pytest_msprobe.containment.run_folder import open_run_folder, run_folder_key
-from pytest_msprobe.fixtures import recording, tests_summary
-from pytest_msprobe.fixtures.given import examples_of
+from pytest_msprobe.fixtures import recording, summary
+from pytest_msprobe.fixtures.hypothesis_examples import examples_of
 from pytest_msprobe.fixtures.live import msprobe_live
 from pytest_msprobe.fixtures.monitoring import msprobe_monitor, require_training
 from pytest_msprobe.fixtures.precision import precision
@@ -103,7 +103,7 @@ def pytest_configure(config: pytest.Config) -> None:
         xdist_hooks.start_worker(config)
         read.mode.open(config, dumps)
         switch.register(config, reporting.attach_start)
-        tests_summary.register(config)
+        summary.register(config)
         reporting.register(config)
         sharding.start(config)
         # Last, so that it leaves out what has finished of what everything else leaves.

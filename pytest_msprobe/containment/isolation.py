@@ -66,7 +66,7 @@ class Isolation:
             self._drop_child()
             raise DeviceError(hello["unusable"])
         if hello["start"] is not None:
-            self._state.host.adopt_item(msgspec.convert(hello["start"], Start))
+            self._state.host.adopt_start(msgspec.convert(hello["start"], Start))
 
     def judge(self, item: Contained) -> DirectionResult:
         """Judge an item in the child; that the child dies is the item's failure."""

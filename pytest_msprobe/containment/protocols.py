@@ -40,7 +40,7 @@ class Host(Protocol):
     def begin(self) -> Start | None:
         """Start what items run on and say what it is; None where they run on nothing. Raises a UserError."""
 
-    def adopt_item(self, start: Start) -> None:
+    def adopt_start(self, start: Start) -> None:
         """Take what a child of this process has started for one's own."""
 
     def release_memory(self) -> None:

@@ -119,7 +119,7 @@ class Setups:
         """Start the device, if items run on it, and say what it is."""
         return self.start if self.frameworks else None
 
-    def adopt_item(self, start: Start) -> None:
+    def adopt_start(self, start: Start) -> None:
         """Take what a child of this process has started for one's own."""
         self.start = start
 
