@@ -51,7 +51,7 @@ class DeviceRegistry:
         return device.with_text(text) if text and isinstance(device, TakesText) else device
 
     def takes_text(self, name: str) -> bool:
-        """Return whether a device is told more than cards after the colon of its name."""
+        """Return whether the name of a device may hold more than cards after its colon."""
         return isinstance(self._devices.get(name), TakesText)
 
 

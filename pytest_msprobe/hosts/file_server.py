@@ -72,7 +72,7 @@ class FileServer:
     def answer(self, question: Any, sender: str) -> tuple[str, Any]:
         """Return a problem, empty if there is none, and what the worker ``sender`` asked for.
 
-        A question is a word, a path and what the word needs beside: ``read`` a part of a file, ``sizes`` of some tensor
+        A question is a word, a path and what else the word needs: ``read`` a part of a file, ``sizes`` of some tensor
         files of a folder, whether the controller ``has`` what an item wrote, ``write`` a part of that.
         """
         try:

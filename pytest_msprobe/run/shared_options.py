@@ -32,7 +32,7 @@ def refuse_unknown(config: pytest.Config, mode: Mode) -> None:
 
 
 def golden_path(config: pytest.Config, flag: str, what: str) -> Path:
-    """Return the path beside ``flag``, which names ``what`` under test. Raises OptionError."""
+    """Return the golden path, for ``flag``, which names the ``what`` under test. Raises OptionError."""
     golden: str | None = config.getoption("msprobe_golden")
     if not golden:
         raise OptionError(f"{flag} names the {what} under test: give {GOLDEN} PATH as well")

@@ -137,7 +137,7 @@ NO_PASS: Final = -1
 
 
 class MindSporeEngine:
-    """What tells its backward passes from each other, and when one ends."""
+    """What distinguishes its backward passes, and when one ends."""
 
     def running_pass(self) -> int:
         """Return the number of the engine's run."""

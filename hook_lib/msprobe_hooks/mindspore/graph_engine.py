@@ -23,7 +23,7 @@ _KEYS = "dump_mode path net_name iteration saved_data input_output kernels suppo
 
 
 def runs_graphs(device_target: str) -> bool:
-    """Return whether the program asks for it; cards of the first generation, where nobody asks, are not known here."""
+    """Return whether the program asks for it; first-generation cards, which do so unasked, are not detected."""
     level = context.get_jit_config().get(_LEVEL) or mindspore.get_context(_LEVEL)
     return device_target == "Ascend" and level == _WHOLE_GRAPHS
 

@@ -155,7 +155,7 @@ def _sum(known: Tensor, gradient: Tensor) -> Tensor:
 
 
 class TorchEngine:
-    """What tells its backward passes from each other, and when one ends."""
+    """What distinguishes its backward passes, and when one ends."""
 
     # Asked at every gradient, so nothing stands between the question and the answer.
     running_pass = staticmethod(torch._C._current_graph_task_id)

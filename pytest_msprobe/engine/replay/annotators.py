@@ -67,7 +67,7 @@ def add_unused_tensors_note(result: DirectionResult, check: DirectionCheck) -> D
 
 
 def add_selection_inputs(result: DirectionResult, check: DirectionCheck) -> DirectionResult:
-    """Add what chose the standards beside API and output, where every metric was asked for."""
+    """Add what chose the standards besides API and output, where every metric was asked for."""
     if not check.prepared.setup.measure_all or not result.outputs:
         return result
     selection = check.prepared.selection

@@ -15,7 +15,7 @@ from pytest_msprobe.modes.communication.steps import StepCommunication
 from pytest_msprobe.reports.text import one_line
 from pytest_msprobe.results.result import decode_extra
 
-#: Under this name a result tells it.
+#: The name of this extra of a result.
 EXTRA: Final = "communication"
 
 
@@ -25,7 +25,7 @@ _OTHERS_SHOWN = 5
 class Alarm(msgspec.Struct, frozen=True):
     """A communication that differs: where it stands among those of its step, in words what is wrong, on which ranks.
 
-    ``last`` tells the one before it that agrees, ``states`` where the recordings of its ranks ended.
+    ``last`` is the one before it that agrees, ``states`` where the recordings of its ranks ended.
     """
 
     order: int
@@ -38,7 +38,7 @@ class Alarm(msgspec.Struct, frozen=True):
 
 
 def alarm_of(extras: Mapping[str, Any]) -> Alarm | None:
-    """Return what a result tells; None where it tells nothing of communication."""
+    """Return what a result says of communication; None where it says nothing."""
     return decode_extra(extras, EXTRA, Alarm)
 
 

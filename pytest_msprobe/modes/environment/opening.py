@@ -23,7 +23,7 @@ def start_files(folder: Path) -> list[Path]:
 
 
 def read_starts(path: Path) -> dict[int, Facts]:
-    """Return the facts of each rank that a file tells of. Raises StartError."""
+    """Return the facts of each rank in a file. Raises StartError."""
     if path.suffix == ".zip":
         return read_pack(path)
     facts = facts_of(read_started(path))
@@ -36,7 +36,7 @@ def files_of(path: Path) -> list[Path]:
 
 
 def read_all(path: Path) -> Mapping[int, Facts]:
-    """Return the facts of each rank that a file or a folder tells of. Raises StartError."""
+    """Return the facts of each rank in a file or a folder. Raises StartError."""
     found: dict[int, Facts] = {}
     for file in files_of(path):
         found |= read_starts(file)

@@ -103,7 +103,7 @@ def skipped_plugins(config: pytest.Config) -> dict[str, Sequence[object]]:
 
 
 def may_be_left_out(config: pytest.Config) -> bool:
-    """Return whether nobody sees that phases were left out; to be asked when every ``conftest.py`` has been loaded."""
+    """Return whether no plugin observes the phases; to be asked when every ``conftest.py`` has been loaded."""
     return not (config.getoption("setupshow", False) or has_external_impls(config, _PHASES))
 
 

@@ -31,7 +31,7 @@ _SEE_ALL_ITEMS = (
 )
 
 # How many items were not made because of -k.
-_unmade_key = pytest.StashKey[int]()
+_deselected_key = pytest.StashKey[int]()
 
 
 def preselect(file: pytest.File, dump: Dump, names: Iterable[str]) -> Iterator[str]:
@@ -55,21 +55,21 @@ def preselect(file: pytest.File, dump: Dump, names: Iterable[str]) -> Iterator[s
 
 def report_preselection(session: pytest.Session) -> None:
     """Count items that were not made because of ``-k`` as collected and deselected, as pytest counts them."""
-    count = session.config.stash.get(_unmade_key, 0)
+    count = session.config.stash.get(_deselected_key, 0)
     if not count:
         return
-    items: list[pytest.Item | pytest.Collector] = [UnmadeItem.from_parent(session, name="unmade")] * count
+    items: list[pytest.Item | pytest.Collector] = [DeselectedItem.from_parent(session, name="deselected")] * count
     reporter = session.config.pluginmanager.get_plugin("terminalreporter")
     if reporter is not None:
         reporter.pytest_collectreport(pytest.CollectReport(session.nodeid, "passed", None, items))
     session.config.hook.pytest_deselected(items=items)
 
 
-class UnmadeItem(pytest.Item):
-    """Stands for an item that was not made, for whoever counts items."""
+class DeselectedItem(pytest.Item):
+    """Takes the place of an item that was not made, where items are counted."""
 
     def runtest(self) -> None:
-        """Fail: it is never among those that run."""
+        """Raise NotImplementedError: it is never among the items that run."""
         raise NotImplementedError
 
 
@@ -128,10 +128,10 @@ def _names_around(file: pytest.File) -> Iterator[str]:
 
 
 def _matching(config: pytest.Config, names: Iterable[str], matches: Callable[[str], bool]) -> Iterator[str]:
-    unmade = 0
+    deselected = 0
     for name in names:
         if matches(name):
             yield name
         else:
-            unmade += 1
-    config.stash[_unmade_key] = config.stash.get(_unmade_key, 0) + unmade
+            deselected += 1
+    config.stash[_deselected_key] = config.stash.get(_deselected_key, 0) + deselected

@@ -46,5 +46,5 @@ def allowed_variables(more: Sequence[str] = (), *, within: Mapping[str, str] = o
 
 
 def is_secret(name: str) -> bool:
-    """Return whether a variable is called like something that nobody else should read."""
+    """Return whether a variable is named like something that is not for others to read."""
     return _SECRET_NAME.search(name) is not None

@@ -107,7 +107,7 @@ def read_started(path: Path) -> Started:
 
 
 def fact(known: Statistics, dtype: str, shape: tuple[int, ...], content: bytes | memoryview) -> TensorFact:
-    """Return what is told of a tensor whose contiguous bytes are ``content``."""
+    """Return what is written about a tensor whose contiguous bytes are ``content``."""
     maximum, minimum, mean, norm = map(_float, (known.max, known.min, known.mean, known.norm))
     return TensorFact(maximum, minimum, mean, norm, dtype, shape, digest(content))
 

@@ -77,7 +77,7 @@ def wanted_record(settings: Settings) -> str:
 
 
 def of_one_call(settings: Settings, forward: str) -> Settings:
-    """Return the settings of the recording beside it: what level L1 keeps of the same call."""
+    """Return the settings of the recording at level L1 that accompanies it."""
     return replace(settings, level="L1", list=(forward, backward_of(forward)))
 
 

@@ -72,10 +72,10 @@ class DynamicSwitch:
         """Write ``dynamic_on`` false into the file, the rest of which stays."""
         try:
             given = decode_json(self._path.read_bytes()) | {"dynamic_on": False}
-            beside = self._path.with_name(f"{self._path.name}.new")
-            beside.write_text(json.dumps(given, indent=2))
-            beside.chmod(self._path.stat().st_mode)
-            beside.replace(self._path)
+            written = self._path.with_name(f"{self._path.name}.new")
+            written.write_text(json.dumps(given, indent=2))
+            written.chmod(self._path.stat().st_mode)
+            written.replace(self._path)
         except (OSError, JsonError, TypeError) as error:
             _log.error("%s: dynamic_on cannot be set to false: %s", self._path, error)
 

@@ -83,12 +83,12 @@ def judge_forward(
     def tree(run: Run) -> dict[str, Any]:
         return in_golden_form(trial, all_of(trial, run, detached, memory))
 
-    beside, by = _beside(trial, "forward", tree, recorded, in_mode), partial(select, "forward")
-    results = judge_outputs(target, golden, beside, by, measure_all=measure_all)
+    context, by = _context(trial, "forward", tree, recorded, in_mode), partial(select, "forward")
+    results = judge_outputs(target, golden, context, by, measure_all=measure_all)
     if "baseline" in vars(trial) and all(
         result.verdict.outcome == "pass" and not result.math_mode for result in results
     ):
-        results += wrong_reconstructions(trial, target, golden, beside, by)
+        results += wrong_reconstructions(trial, target, golden, context, by)
     return [*results, *_wrong_dtypes(trial, target["output"])]
 
 
@@ -125,13 +125,13 @@ def judge_backward(
         inner = path.removeprefix("grad.")
         return without_rounding({inner: tensor}, noise)[inner]
 
-    beside = _beside(trial, "backward", tree, recorded, in_mode, prepare)
+    context = _context(trial, "backward", tree, recorded, in_mode, prepare)
     arriving = cache(lambda: _mean_magnitude(trial.grad_outputs.values()))
 
     def by(leaf: Any) -> Standard:
         return select("backward", leaf).for_gradients(arriving)
 
-    return judge_outputs(target, golden, beside, by, measure_all=measure_all)
+    return judge_outputs(target, golden, context, by, measure_all=measure_all)
 
 
 def _mean_magnitude(gradients: Iterable[torch.Tensor]) -> float:
@@ -140,7 +140,7 @@ def _mean_magnitude(gradients: Iterable[torch.Tensor]) -> float:
     return max((magnitudes.mean().item() for magnitudes in raised), default=0.0)
 
 
-def _beside(
+def _context(
     trial: Trial,
     direction: Direction,
     tree: Callable[[Any], dict[str, Any]],
@@ -148,7 +148,7 @@ def _beside(
     in_mode: SelectInMode | None,
     prepare: Prepare = identity,
 ) -> JudgingContext:
-    """Return what one direction is judged beside; ``tree`` makes of a run, or of its gradients, what golden's is."""
+    """Return what one direction is judged with; ``tree`` makes of a run, or of its gradients, what golden's is."""
     forward = direction == "forward"
 
     def baseline() -> Any:

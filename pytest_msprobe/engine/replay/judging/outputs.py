@@ -1,4 +1,4 @@
-"""The verdicts on what one direction of a trial gave, held beside what else tells how exact it can be."""
+"""The verdicts on what one direction of a trial gave, and what else shows how exact it can be."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def identity(path: str, tensor: torch.Tensor) -> torch.Tensor:
 
 @dataclass(frozen=True, slots=True)
 class JudgingContext:
-    """What target and golden are judged beside; each is asked only where a verdict depends on it.
+    """What target and golden are judged with; each is asked only where a verdict depends on it.
 
     ``baseline`` gives the CPU's own results as a tree, None where there are none, and ``moved`` a tree for each golden
     run with moved inputs. ``recorded`` is what a recorded baseline has; ``prepare`` does to its tensors, by path, what
@@ -51,18 +51,18 @@ class JudgingContext:
 
 
 def judge_outputs(
-    target: Any, golden: Any, beside: JudgingContext, select: Callable[[Any], Standard], *, measure_all: bool = False
+    target: Any, golden: Any, context: JudgingContext, select: Callable[[Any], Standard], *, measure_all: bool = False
 ) -> list[OutputResult]:
     """Judge each tensor of a tree by the standard that ``select`` gives for it, in the order of golden's tree.
 
     ``measure_all`` adds every metric to those that decide.
     """
     targets, goldens = dict(tensors_with_paths(target)), dict(tensors_with_paths(golden))
-    recorded = None if beside.recorded is None else beside.recorded.beside(targets, goldens, beside.prepare)
+    recorded = None if context.recorded is None else context.recorded.beside(targets, goldens, context.prepare)
     asked: list[Any] = []
 
     def baseline() -> Any:
-        asked[:] = asked or [beside.baseline()]
+        asked[:] = asked or [context.baseline()]
         return asked[0]
 
     def by_dtype(target: Any) -> list[tuple[str, Verdict]]:
@@ -72,11 +72,11 @@ def judge_outputs(
             select=lambda _, leaf: select(leaf),
             baseline=baseline,
             recorded=recorded,
-            moved=beside.moved,
-            batch=beside.batch,
+            moved=context.moved,
+            batch=context.batch,
         )
 
-    in_mode = beside.in_mode
+    in_mode = context.in_mode
     judged = by_dtype(target) if in_mode is None else in_mode.judge(target, golden, by_dtype)
     results = [
         output_result(path, verdict, targets.get(path), goldens.get(path), select if measure_all else None)
@@ -175,7 +175,7 @@ def wrong_reconstructions(
     trial: Trial,
     target: dict[str, Any],
     golden: dict[str, Any],
-    beside: JudgingContext,
+    context: JudgingContext,
     select: Callable[[Any], Standard],
 ) -> list[OutputResult]:
     """Return the failures of what factors multiply to.
@@ -192,10 +192,10 @@ def wrong_reconstructions(
         }
 
     def of_baseline() -> Any:
-        found = beside.baseline()
+        found = context.baseline()
         return found and of(found)
 
     ours = map_tensors(lambda product: in_precision_of(target["output"][0], product), of(target))
-    of_products = JudgingContext(of_baseline, lambda: list(map(of, beside.moved())), batch=beside.batch)
+    of_products = JudgingContext(of_baseline, lambda: list(map(of, context.moved())), batch=context.batch)
     results = judge_outputs(ours, of(golden), of_products, select)
     return [result for result in results if result.verdict.outcome == "fail"]

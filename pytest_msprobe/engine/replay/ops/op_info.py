@@ -1,4 +1,4 @@
-"""What is special about an operation, in one table: whoever adds an operation looks here first.
+"""What is special about an operation, in one table: to add an operation, start here.
 
 An operation without a row has the defaults of ``OpInfo``. ``docs/operations.md`` says what each trait does, and which
 few tables stand elsewhere, with the algorithm that reads them.
@@ -57,15 +57,15 @@ class Selection:
 class OpInfo:
     """What is special about an operation; the defaults say that nothing is.
 
-    Inputs: ``constraint`` mends drawn inputs for which the operation promises nothing; ``reads`` tells which elements
+    Inputs: ``constraint`` mends drawn inputs for which the operation promises nothing; ``reads`` says which elements
     of a large one are read, so that the others need not be drawn; ``class_targets`` are widened to the 64 bits that
     torch's CPU asks for; ``index`` says that argument 1 is an index as between brackets;
     ``bare_sizes`` that whole numbers among the arguments themselves are sizes.
 
     Results: ``random`` gives what results must be like that are drawn, ``switch`` the argument with which nothing is;
-    ``selection`` tells of positions in the input;
+    ``selection`` finds positions in the input;
     ``alignment`` brings factors of matrices into golden's form, and ``products`` gives what they multiply to;
-    ``undifferentiable`` tells from golden's results where there is no gradient;
+    ``undifferentiable`` finds in golden's results where there is no gradient;
     ``specified_outputs`` is how many of the results are defined at all, None for all; ``optional_outputs`` says that
     nothing is promised of those that golden has None for; those of a dtype in ``quantizes`` are rounded;
     ``of_dtype`` says that results are about the dtype itself, so that golden is computed in the recorded one.
@@ -279,7 +279,7 @@ _ROWS = (
     ("expand new_full new_ones new_zeros reshape view view_copy", OpInfo(bare_sizes=True)),
     # The next float16 after x, the largest float16.
     ("nextafter nan_to_num nan_to_num_", OpInfo(of_dtype=True)),
-    # What is changed beside what the name says.
+    # What is changed besides what the name says.
     (
         """__iadd__ __isub__ __imul__ __idiv__ __itruediv__ __ifloordiv__ __imod__ __ipow__ __iand__ __ior__ __ixor__
         __ilshift__ __irshift__""",

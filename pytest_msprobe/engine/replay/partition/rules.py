@@ -147,7 +147,7 @@ def basic_index(given: Given) -> Iterator[Cut]:
         yield Cut(tuple(shape), of_result, {path: of_input})
 
 
-# The class that losses leave out where they are not told another.
+# The class that losses leave out by default.
 _IGNORED = -100
 
 

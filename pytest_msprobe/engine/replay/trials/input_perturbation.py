@@ -55,6 +55,6 @@ def input_unit_roundoff(arguments: Arguments) -> float:
 
 
 def fits_perturbed_runs(arguments: Arguments, golden: Run) -> bool:
-    """Return whether golden may be computed for moved inputs beside what a check holds already."""
+    """Return whether golden may be computed for perturbed inputs in addition to what a check holds."""
     tensors = (*arguments.tensors(), *tensors_with_paths(golden.output))
     return fits_easily(DRAWS * _COPIES_PER_DRAW * _WIDEST * sum(tensor.numel() for _, tensor in tensors))

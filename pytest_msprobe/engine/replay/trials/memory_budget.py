@@ -130,5 +130,5 @@ def _itemsize(element: TensorElement) -> int:
 
 
 def fits_easily(needed: int) -> bool:
-    """Return whether so many bytes can be taken though nobody was asked: a small part of what is free."""
+    """Return whether so many bytes can be taken without a reservation: a small part of what is free."""
     return needed < _ALWAYS_FREE or needed < free_bytes() * _UNASKED_SHARE

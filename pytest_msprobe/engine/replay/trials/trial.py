@@ -127,7 +127,7 @@ class Trial:
         raise Skip(reason(error), describe_error(error)) from error
 
     def _blame(self, error: Exception) -> SkipReason:
-        """Return whether the CPU cannot do this, or nobody could with these inputs."""
+        """Return whether the CPU cannot do this, or no device could with these inputs."""
         return SkipReason.NO_GOLDEN if is_unsupported(error) or self.baseline else SkipReason.REJECTED_INPUTS
 
     @functools.cached_property
