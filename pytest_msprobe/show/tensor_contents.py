@@ -85,11 +85,13 @@ def _exact(tensor: torch.Tensor, extreme: float, which: str) -> float | int:
 
 def _histogram(tensor: torch.Tensor, least: float, greatest: float) -> Histogram:
     counts = np.zeros(_BINS, dtype=np.int64)
-    # Halves do not overflow where the difference does.
-    width = (greatest / 2 - least / 2) / _BINS
+    # Halves do not overflow where the difference does; of subnormal numbers they would be lost.
+    scale = 1.0 if math.isfinite(greatest - least) else 0.5
+    span = greatest * scale - least * scale
     for part in _parts(tensor):
         finite = part[np.isfinite(part)]
-        places = ((finite / 2 - least / 2) / width).astype(np.int64) if width else np.zeros(finite.size, np.int64)
+        shares = (finite * scale - least * scale) / span if span else np.zeros(finite.size)
+        places = (shares * _BINS).astype(np.int64)
         counts += np.bincount(np.minimum(places, _BINS - 1), minlength=_BINS)
     return Histogram(least, greatest, tuple(counts.tolist()))
 

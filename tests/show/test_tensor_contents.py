@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 from safetensors.torch import save_file
@@ -41,6 +41,8 @@ def test_statistics_are_those_of_numpy_for_the_finite_elements(array: np.ndarray
 
 
 @given(st.lists(st.floats(-1e300, 1e300), min_size=21, max_size=60))
+@example([0.0] * 20 + [5e-324])
+@example([-1e308] + [0.0] * 20 + [1e308])
 def test_a_histogram_counts_every_finite_element_in_its_bin(values: list[float]) -> None:
     found = contents_of(torch.tensor(values, dtype=torch.float64), 0).histogram
     assert found is not None
