@@ -64,11 +64,11 @@ def pairs(folder: Path, network: str, level: str, fault: Fault = "") -> list[Dum
 
 def first_culprit(pair: DumpPair) -> str | None:
     """The MindSpore record of the first forward call that differs with no cause before it."""
-    order = pair.first_suspect(next(filter(is_forward, pair.target.records)))
-    if order is None:
+    forward = (pair.compare(name) for name in pair.orders if is_forward(name))
+    call = next((call for call in forward if call.outcome in ("warn", "fail") and call.cause == "culprit"), None)
+    if call is None:
         return None
-    match = pair.matching.matches[order]
-    return match.target if pair.target.framework == "mindspore" else match.golden
+    return call.target if pair.target.framework == "mindspore" else call.golden
 
 
 @pytest.mark.parametrize("level", LEVELS)
