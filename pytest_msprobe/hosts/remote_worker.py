@@ -14,7 +14,10 @@ from pytest_msprobe.hosts.bootstrap import CHUNK, ArrivalError, evict, pin_file,
 from pytest_msprobe.results.result import card_of_host, map_leaves
 from pytest_msprobe.storage.naming import fingerprint, locked
 
-#: Under which a worker on another host is told of it.
+#: The name of this machine among hosts.
+HERE = ""
+
+#: The key of ``workerinput`` by which a worker on another host learns of it.
 INPUT = "msprobe_elsewhere"
 
 # The cache is looked through whenever a process has brought this share of what it may hold.

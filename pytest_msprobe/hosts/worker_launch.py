@@ -19,13 +19,9 @@ from pytest_msprobe.containment.scheduler import status_of
 from pytest_msprobe.errors import HostError
 from pytest_msprobe.hosts import bootstrap
 from pytest_msprobe.hosts.file_server import FileServer
-from pytest_msprobe.hosts.remote_worker import INPUT
+from pytest_msprobe.hosts.remote_worker import HERE, INPUT
 from pytest_msprobe.hosts.run_files import remote_arguments
 from pytest_msprobe.results.outcomes import Breakdown
-
-#: The name of this machine.
-HERE = ""
-
 
 # What a worker needs wherever it runs: modules, and the distributions that they are of.
 _NEEDED = {"pytest": "pytest", "xdist": "pytest-xdist", "pytest_msprobe": "pytest-msprobe"}

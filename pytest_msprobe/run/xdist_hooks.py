@@ -19,8 +19,7 @@ from pytest_msprobe.containment.run_folder import run_folder_key
 from pytest_msprobe.devices.registry import AUTO
 from pytest_msprobe.engine.framework_names import checked_as
 from pytest_msprobe.errors import DeviceError, OptionError, UserError
-from pytest_msprobe.hosts.remote_worker import to_controller_paths
-from pytest_msprobe.hosts.worker_launch import HERE
+from pytest_msprobe.hosts.remote_worker import HERE, to_controller_paths
 from pytest_msprobe.run.collection import dumps_key, first_framework
 from pytest_msprobe.run.item import DumpItem, JudgedItem
 from pytest_msprobe.run.journaling import release_in_child
@@ -37,7 +36,7 @@ if TYPE_CHECKING:
 # What the controller tells workers: that one which ends between two items costs neither of them.
 _BLAMES_RIGHTLY = "msprobe_blames_rightly"
 
-# Those that `containment.scheduling` spreads. Beside them, ``each`` never gives an item out again that killed a worker.
+# Those that `containment.scheduler` spreads. Beside them, ``each`` never gives an item out again that killed a worker.
 _OUR_DISTRIBUTIONS = ("load", "worksteal", "loadscope", "loadfile", "loadgroup")
 
 # Whether the worker's process was started for it.

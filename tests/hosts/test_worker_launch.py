@@ -4,7 +4,8 @@ import pytest
 from execnet import XSpec
 
 from pytest_msprobe.hosts.bootstrap import prefix_path
-from pytest_msprobe.hosts.worker_launch import HERE, host_of
+from pytest_msprobe.hosts.remote_worker import HERE
+from pytest_msprobe.hosts.worker_launch import host_of
 
 PROXIES = {"front": XSpec("ssh=cluster//id=front")}
 
