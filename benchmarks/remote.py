@@ -25,8 +25,8 @@ from msprobe_hooks.dump.names import parse_api_name
 from msprobe_hooks.dump.schema import backward_record, forward_record
 from msprobe_standards import Policy
 from pytest_msprobe.devices.cpu import CpuDevice
-from pytest_msprobe.devices.remote.device import RemoteDevice
 from pytest_msprobe.devices.remote.messages import Open
+from pytest_msprobe.devices.remote.remote_device import RemoteDevice
 from pytest_msprobe.engine.frameworks.torch import TorchFramework
 from pytest_msprobe.engine.remote.server import Server
 from pytest_msprobe.engine.replay.call import Call

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from pytest_msprobe.fixtures.precision import precision_standard
     from pytest_msprobe.live_checks.dispatch.ptdbg import PtdbgDispatch
     from pytest_msprobe.live_checks.session import LiveChecks, live
-    from pytest_msprobe.modes.check.explore.strategies import tensors
+    from pytest_msprobe.modes.check.explore.hypothesis_tensors import tensors
     from pytest_msprobe.python_api.check_dump import CheckedRecord, check_dump
     from pytest_msprobe.python_api.compare_dumps import ComparedRecord, compare_dumps
     from pytest_msprobe.results.result import CallResult

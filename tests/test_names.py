@@ -9,19 +9,27 @@ import ast
 import json
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
 from pathlib import Path
+
+import pytest
 
 REPOSITORY = Path(__file__).parents[1]
 BASELINE = Path(__file__).with_name("names_baseline.json")
 PACKAGES = ("standards/msprobe_standards", "hook_lib/msprobe_hooks", "pytest_msprobe")
 
-# Parts that several packages below one root have in the same sense: the folder says whose.
+# Parts that several folders of one package have in the same sense: the folder says whose.
 ROLES = frozenset(
-    "__init__ config errors items mode opening options policy reader recorder registry report reporting "
-    "session summary writer".split()
+    "__init__ config csv errors factory html items journal judge judging messages mindspore_recorder mode model "
+    "opening options policy reader recorder registry report reporter reporting rows rules session summary text "
+    "torch_recorder writer writers".split()
 )
+# Families of operators, each with a module in the folders of references, inputs and screens.
+FAMILIES = frozenset("activation attention convolution loss moe_routing normalization optimizer".split())
+# What a framework does in its own way has the same name in each of these folders, and where it is declared for all.
+# A sub-command's module has the sub-command's name.
+COUNTERPARTS = re.compile(r"/(torch|mindspore|mindtorch|frameworks|commands)/")
 MOST_MODULES = 20
 # One module per operator family, framework part, standard, or hook of pytest.
 LARGE_FOLDERS = {
@@ -52,14 +60,24 @@ _WORDS = re.compile(r"\b(told|tells|beside|nobody|whoever|elsewhere|stands)\b", 
 _DOCUMENTED = (ast.FunctionDef, ast.AsyncFunctionDef)
 
 
-def test_no_two_modules_of_a_package_share_a_name() -> None:
-    assert differences("modules") == []
+@pytest.mark.parametrize("package", PACKAGES)
+def test_no_two_modules_of_a_package_share_a_name(package: str) -> None:
+    assert shared_names(_name(path) for path in _modules_of(package)) == []
+
+
+def test_a_name_that_two_folders_share_is_found() -> None:
+    modules = ["p/a/plan.py", "p/b/plan.py", "p/a/options.py", "p/b/options.py", "p/torch/seeds.py", "p/a/seeds.py"]
+    assert shared_names(modules) == ["plan"]
 
 
 def test_no_folder_but_the_listed_ones_holds_more_modules_than_one_can_survey() -> None:
-    held = Counter(path.parent for path in _modules() if path.stem != "__init__")
-    large = {_name(folder) for folder, count in held.items() if count > MOST_MODULES}
-    assert large == LARGE_FOLDERS, "split a new large folder; take one that is no longer large off LARGE_FOLDERS"
+    large = large_folders(_name(path) for path in _modules())
+    assert large == LARGE_FOLDERS, "split a new large folder; remove one that is no longer large from LARGE_FOLDERS"
+
+
+def test_a_folder_of_too_many_modules_is_found() -> None:
+    modules = [f"p/{folder}/m{number}.py" for folder, count in (("a", 21), ("b", 20)) for number in range(count)]
+    assert large_folders([*modules, "p/b/__init__.py"]) == {"p/a"}
 
 
 def test_docstrings_of_functions_begin_with_an_imperative() -> None:
@@ -90,6 +108,18 @@ def test_a_word_is_found_in_the_pieces_of_a_formatted_string_and_not_in_comments
     assert _count_words(ast.parse('f"{name} stands here"\nnote = "Nobody"  # told elsewhere')) == 2
 
 
+def shared_names(modules: Iterable[str]) -> list[str]:
+    """Return the names that two modules have which are neither roles, families nor counterparts."""
+    stems = Counter(Path(module).stem for module in modules if not COUNTERPARTS.search(module))
+    return [stem for stem, count in stems.items() if count > 1 and stem not in ROLES | FAMILIES]
+
+
+def large_folders(modules: Iterable[str]) -> set[str]:
+    """Return the folders that hold more modules than one can survey."""
+    held = Counter(str(Path(module).parent) for module in modules if Path(module).stem != "__init__")
+    return {folder for folder, count in held.items() if count > MOST_MODULES}
+
+
 def differences(rule: str) -> list[str]:
     """Return a line for each count of a rule that is not that of the baseline."""
     found, kept = _found()[rule], json.loads(BASELINE.read_text())[rule]
@@ -108,8 +138,7 @@ def _remedy(found: Mapping[str, int], kept: Mapping[str, int], key: str) -> str:
 
 @lru_cache(maxsize=1)
 def _found() -> dict[str, dict[str, int]]:
-    """Return the offences against each rule, counted by file or, of modules, by package and file name."""
-    names = Counter(f"{package}/**/{path.name}" for package in PACKAGES for path in _modules_of(package))
+    """Return the offences against each rule, counted by file."""
     docstrings, words = Counter[str](), Counter[str]()
     for path in _modules():
         tree = ast.parse(path.read_text())
@@ -118,7 +147,6 @@ def _found() -> dict[str, dict[str, int]]:
     for page in (REPOSITORY / "README.md", *(REPOSITORY / "docs").rglob("*.md")):
         words[_name(page)] = len(_WORDS.findall(page.read_text()))
     return {
-        "modules": {key: count for key, count in names.items() if count > 1 and Path(key).stem not in ROLES},
         "docstrings": dict(+docstrings),
         "words": dict(+words),
     }

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import msgspec
 
-from pytest_msprobe.doctor.facts import Fact, Section
+from pytest_msprobe.doctor.findings import Fact, Section
 from pytest_msprobe.reports.text import printable
 
 _MARKS = {"ok": " ", "absent": "-", "broken": "!"}

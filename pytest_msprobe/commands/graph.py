@@ -103,8 +103,8 @@ def _open(arguments: argparse.Namespace, path: Path) -> Dump:
 
 
 def _single(arguments: argparse.Namespace, paths: list[Path], folder: Path) -> list[Path]:
+    from pytest_msprobe.graphs.vis.graph_folder import open_graphs, require_free
     from pytest_msprobe.graphs.vis.model import Manner
-    from pytest_msprobe.graphs.vis.output_folder import open_graphs, require_free
     from pytest_msprobe.graphs.vis.single import draw_single, places_of
 
     require_free(folder)
@@ -117,8 +117,8 @@ def _single(arguments: argparse.Namespace, paths: list[Path], folder: Path) -> l
 
 
 def _compared(arguments: argparse.Namespace, paths: list[Path], folder: Path) -> list[Path]:
+    from pytest_msprobe.graphs.vis.graph_folder import require_free
     from pytest_msprobe.graphs.vis.options import VisOptions
-    from pytest_msprobe.graphs.vis.output_folder import require_free
     from pytest_msprobe.modes.compare.graphs import write_graphs
 
     require_free(folder)
@@ -162,7 +162,7 @@ def _compared_page(arguments: argparse.Namespace, paths: list[Path], part: Path)
     from pytest_msprobe.modes.compare.merged_ranks import open_run
     from pytest_msprobe.modes.compare.opening import open_pairs
     from pytest_msprobe.modes.compare.reporting import write_page_of
-    from pytest_msprobe.modes.compare.reports.graph import read_graphs
+    from pytest_msprobe.modes.compare.reports.graph_files import read_graphs
 
     layout = _layout(arguments, "layout")
     dumps = {path: open_run(path, layout) for path in paths}

@@ -21,7 +21,7 @@ from pytest_msprobe.reports.markdown import markdown
 from pytest_msprobe.reports.trend.margins import make_trend
 from pytest_msprobe.reports.trend.series import MOST_MOVED
 from pytest_msprobe.reports.trend.text import trend_text
-from pytest_msprobe.reports.trend.writers import FILE_NAME, write_trend_csv, write_trend_page
+from pytest_msprobe.reports.trend.trend_files import FILE_NAME, write_trend_csv, write_trend_page
 from pytest_msprobe.storage.atomic_write import atomic_write
 
 _STANDARD_OUTPUT = "-"

@@ -17,7 +17,7 @@ from pathlib import Path
 import msgspec
 
 from msprobe_hooks.json_decoding import decode_json
-from pytest_msprobe.doctor.facts import Fact
+from pytest_msprobe.doctor.findings import Fact
 
 # A choice: importing torch and starting a card may take a minute or more.
 _SECONDS = 180

@@ -11,7 +11,7 @@ from msprobe_hooks.dump.names import parse_api_name
 from msprobe_hooks.dump.opening import open_dump
 from msprobe_hooks.dump.reader import Dump
 from msprobe_hooks.dump.tensor_files.containers import file_of
-from pytest_msprobe.doctor.facts import Fact
+from pytest_msprobe.doctor.findings import Fact
 from pytest_msprobe.engine.framework_names import checked_as, missing_piece
 
 _DTYPE = re.compile(rb'"dtype":\s*"([^"\\]+)"')

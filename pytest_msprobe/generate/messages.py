@@ -6,9 +6,9 @@ import shlex
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
+from pytest_msprobe.generate.module_plan import Module, Plan
 from pytest_msprobe.generate.module_source import Provenance
 from pytest_msprobe.generate.outcome_plugin import Outcome
-from pytest_msprobe.generate.plan import Module, Plan
 from pytest_msprobe.reports.text import printable
 
 _SHOWN = 5

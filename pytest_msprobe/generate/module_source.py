@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from dataclasses import dataclass
 
-from pytest_msprobe.generate.plan import Module
+from pytest_msprobe.generate.module_plan import Module
 from pytest_msprobe.generate.source_format import (
     Code,
     Group,

@@ -26,8 +26,8 @@ from pytest_msprobe.engine.frameworks.mindspore.framework import MindSporeFramew
 from pytest_msprobe.engine.frameworks.mindspore.npu import MindSporeNpu
 from pytest_msprobe.engine.replay.trials.config import ReplayConfig
 from pytest_msprobe.engine.values.pytree import map_leaves
+from pytest_msprobe.live_checks.call_sampling import signature
 from pytest_msprobe.live_checks.recorder import KeptElements, LiveRecorder
-from pytest_msprobe.live_checks.sampling import signature
 
 
 class MindSporeKeptElements(KeptElements, MindSporeElements):

@@ -25,9 +25,9 @@ from pytest_msprobe.engine.replay.call import Call
 from pytest_msprobe.engine.replay.calls.side import Run
 from pytest_msprobe.engine.replay.trials.config import ReplayConfig
 from pytest_msprobe.live_checks.budget import Budget
+from pytest_msprobe.live_checks.call_sampling import Chosen, Selection
 from pytest_msprobe.live_checks.judge import Judge, arguments_of
 from pytest_msprobe.live_checks.observed_call import Awaiting, Observed, WaitingMemory, bytes_of, copied
-from pytest_msprobe.live_checks.sampling import Chosen, Selection
 from pytest_msprobe.live_checks.scheduling import Turns
 from pytest_msprobe.live_checks.sink import Sink
 

@@ -26,12 +26,12 @@ from pytest_msprobe.engine.replay.trials.config import ReplayConfig
 from pytest_msprobe.errors import JournalError
 from pytest_msprobe.journal.journal import Header, JournalWriter
 from pytest_msprobe.live_checks.budget import Budget
+from pytest_msprobe.live_checks.call_sampling import Selection
 from pytest_msprobe.live_checks.judge import Judge
 from pytest_msprobe.live_checks.observed_call import outside_of_frameworks
 from pytest_msprobe.live_checks.options import LiveOptions
 from pytest_msprobe.live_checks.recorder import LiveRecorder
 from pytest_msprobe.live_checks.results import Findings, NamedPolicy
-from pytest_msprobe.live_checks.sampling import Selection
 from pytest_msprobe.live_checks.sink import one_at_a_time
 from pytest_msprobe.reports.failure_text import first_of_several
 from pytest_msprobe.reports.text import printable

@@ -23,10 +23,10 @@ from pytest_msprobe.engine.replay.calls.arguments import Arguments
 from pytest_msprobe.engine.replay.calls.side import may_work_in_place
 from pytest_msprobe.engine.replay.ops.lookup import operations
 from pytest_msprobe.engine.replay.trials.config import ReplayConfig
+from pytest_msprobe.live_checks.call_sampling import signature
 from pytest_msprobe.live_checks.judge import JUDGED_DEVICES
 from pytest_msprobe.live_checks.observed_call import on_cpu
 from pytest_msprobe.live_checks.recorder import KeptElements, LiveRecorder
-from pytest_msprobe.live_checks.sampling import signature
 
 
 class TorchKeptElements(KeptElements, TorchElements):

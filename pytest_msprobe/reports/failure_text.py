@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from msprobe_hooks.escaping import escaped_name
-from pytest_msprobe.reports.error_map import map_lines
+from pytest_msprobe.reports.error_map_text import map_lines
 from pytest_msprobe.results.result import DirectionResult, OutputResult
 
 #: What stands before the command that runs a failed item again.

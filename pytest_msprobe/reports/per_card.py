@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import pytest
 
-from pytest_msprobe.reports.properties import card_told
+from pytest_msprobe.reports.junit_properties import card_told
 from pytest_msprobe.reports.report_payload import results_in
 from pytest_msprobe.reports.side_by_side import Row, odd_columns, side_by_side
 from pytest_msprobe.reports.text import aligned, clipped, one_line

@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from pytest_msprobe.reports.failed_apis import FailedApis
-from pytest_msprobe.reports.properties import card_told
+from pytest_msprobe.reports.junit_properties import card_told
 from pytest_msprobe.reports.text import one_line
 from pytest_msprobe.results.outcomes import UNFINISHED
 from pytest_msprobe.results.result import Start

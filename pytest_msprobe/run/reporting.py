@@ -14,7 +14,7 @@ from pytest_msprobe.engine.values.torch_files import weights_only_warning
 from pytest_msprobe.reports.dump_labels import labelled, labels_key
 from pytest_msprobe.reports.failure_repr import ShowsFailures
 from pytest_msprobe.reports.failure_text import failure_text, place_in_words
-from pytest_msprobe.reports.properties import replace_properties
+from pytest_msprobe.reports.junit_properties import replace_properties
 from pytest_msprobe.reports.report_payload import strip_results, worker_of
 from pytest_msprobe.reports.text import one_line, printable
 from pytest_msprobe.results.result import Start, failed_without_result, to_plain
@@ -22,7 +22,7 @@ from pytest_msprobe.run.collection import dumps_key
 from pytest_msprobe.run.item import JudgedItem
 from pytest_msprobe.run.mode import reads_torch_files
 from pytest_msprobe.run.options import options_key, rerun_command
-from pytest_msprobe.run.progress import register_progress
+from pytest_msprobe.run.progress_display import register_progress
 from pytest_msprobe.run.setups import setups_key
 from pytest_msprobe.run.test_checks import attach_checks
 

@@ -14,7 +14,7 @@ from _pytest.junitxml import xml_key
 from pytest_msprobe.journal.journal import Entry, Journal, read_journal
 from pytest_msprobe.reports.dump_labels import label
 from pytest_msprobe.reports.failure_text import failure_text, place_in_words
-from pytest_msprobe.reports.properties import entry_properties
+from pytest_msprobe.reports.junit_properties import entry_properties
 from pytest_msprobe.results.result import to_plain
 from pytest_msprobe.run.options import options_key
 

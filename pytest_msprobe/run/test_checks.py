@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from pytest_msprobe.reports.properties import drop_properties, verdict_properties
+from pytest_msprobe.reports.junit_properties import drop_properties, verdict_properties
 from pytest_msprobe.results.result import DirectionResult, to_plain
 from pytest_msprobe.run.item import JudgedItem
 from pytest_msprobe.run.options import options_key, rerun_test_command

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import msgspec
 
-from pytest_msprobe.reports.error_map import map_lines
+from pytest_msprobe.reports.error_map_text import map_lines
 from pytest_msprobe.reports.pages.write_page import write_page
 from pytest_msprobe.reports.text import aligned, clipped, one_line
 from pytest_msprobe.results.error_map import BINS, LEVELS, LIMIT_RANK, NO_ELEMENT, NOT_FINITE

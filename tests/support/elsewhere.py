@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from pytest_msprobe.devices.remote.device import RemoteDevice
+from pytest_msprobe.devices.remote.remote_device import RemoteDevice
 
 # It needs no torch; ``starts`` counts those before it.
 _PROCESS = """

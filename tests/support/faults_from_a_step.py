@@ -16,9 +16,9 @@ from msprobe_standards import Policy
 from pytest_msprobe.devices.cpu import CpuDevice
 from pytest_msprobe.engine.frameworks.torch import TorchFramework
 from pytest_msprobe.engine.replay.trials.config import ReplayConfig
+from pytest_msprobe.live_checks.call_sampling import Selection
 from pytest_msprobe.live_checks.judge import Judge
 from pytest_msprobe.live_checks.results import NamedPolicy
-from pytest_msprobe.live_checks.sampling import Selection
 from pytest_msprobe.live_checks.session import LiveChecks, judged_live
 from tests.corpus.trainings import Step
 

@@ -9,7 +9,7 @@ import msgspec
 
 from msprobe_hooks.dump.communication.ranks import Step
 from msprobe_hooks.dump.reader import Dump
-from pytest_msprobe.modes.overflow.culprits import Analysis
+from pytest_msprobe.modes.overflow.nonfinite_origins import Analysis
 from tests.support import dumps
 from tests.support.dumps import Json
 

@@ -9,7 +9,7 @@ from typing import Any, cast
 import pytest
 
 from pytest_msprobe.errors import OptionError
-from pytest_msprobe.graphs.vis.output_folder import Form, require_free
+from pytest_msprobe.graphs.vis.graph_folder import Form, require_free
 
 VIS, FORMAT, STACK = "--msprobe-vis", "--msprobe-vis-format", "--msprobe-vis-complete-stack"
 OPTIONS = (VIS, FORMAT, STACK)

@@ -10,9 +10,9 @@ import pytest
 
 from msprobe_hooks.errors import DumpError
 from pytest_msprobe.graphs.vis.database import Database
+from pytest_msprobe.graphs.vis.graph_folder import open_graphs
 from pytest_msprobe.graphs.vis.model import Manner
 from pytest_msprobe.graphs.vis.options import VisOptions
-from pytest_msprobe.graphs.vis.output_folder import open_graphs
 
 
 class GraphWriting:

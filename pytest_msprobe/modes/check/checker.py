@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from pytest_msprobe.engine.replay.check import Replay
     from pytest_msprobe.engine.replay.strategies import JudgeForward
     from pytest_msprobe.engine.replay.trials.config import ReplayConfig
-    from pytest_msprobe.modes.check.baselines.result import RecordedResult
+    from pytest_msprobe.modes.check.baselines.recorded_result import RecordedResult
 
 
 class Checker:
@@ -111,7 +111,7 @@ class Checker:
         baseline = self._baseline
         if baseline is None:
             return None
-        from pytest_msprobe.modes.check.baselines.result import RecordedResult
+        from pytest_msprobe.modes.check.baselines.recorded_result import RecordedResult
 
         digest, folder = self._fingerprint(dump), tensors_folder(baseline.path)
         return lambda record: RecordedResult(baseline.row(digest, record), folder)

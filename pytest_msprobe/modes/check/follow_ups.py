@@ -29,11 +29,11 @@ def follow_ups(options: Options, check: CheckOptions, fingerprint: Callable[[Dum
 
         steps.append(KeepTensors(check.save_baseline_tensors, fingerprint))
     if options.device.name.partition(":")[0] == "compiled":
-        from pytest_msprobe.modes.check.compiled import add_compilation_note
+        from pytest_msprobe.modes.check.compiler_faults import add_compilation_note
 
         steps.append(add_compilation_note)
     else:
-        from pytest_msprobe.modes.check.cpu_fallback import TellLeftToCpu
+        from pytest_msprobe.modes.check.fallback_check import TellLeftToCpu
 
         steps.append(TellLeftToCpu())
     # What these find is a failure to be saved like any other.
@@ -51,7 +51,7 @@ def follow_ups(options: Options, check: CheckOptions, fingerprint: Callable[[Dum
         save = SaveFailure(check.save, options.policy, options.level)
         steps.append(save)
     if check.explore is not None:
-        from pytest_msprobe.modes.check.explore.follow_up import Explore
+        from pytest_msprobe.modes.check.explore.explore_failures import Explore
 
         steps.append(Explore(check.explore, options.timeout, save))
     return steps

@@ -15,7 +15,7 @@ from pytest_msprobe.reports.check_page.html import write_verdicts_page
 from pytest_msprobe.reports.check_page.model import CheckedRecord, RunFacts
 from pytest_msprobe.reports.check_page.rows import Rows
 from pytest_msprobe.reports.dump_labels import labels_key
-from pytest_msprobe.reports.properties import card_told
+from pytest_msprobe.reports.junit_properties import card_told
 from pytest_msprobe.reports.report_payload import checks_in, results_in
 from pytest_msprobe.reports.text import one_line
 from pytest_msprobe.reports.write_errors import cannot_be_written, end_as_incomplete

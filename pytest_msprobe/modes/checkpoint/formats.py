@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from pytest_msprobe.errors import CheckpointError
-from pytest_msprobe.modes.checkpoint import dcp, megatron, torch_files
+from pytest_msprobe.modes.checkpoint import checkpoint_files, dcp, megatron
 from pytest_msprobe.modes.checkpoint.parameters import Checkpoint
 
 _INDEX = "*.safetensors.index.json"
@@ -40,11 +40,11 @@ def read_checkpoint(path: Path) -> Checkpoint:
     elif path.name == megatron.FILE and path.parent.name.startswith("mp_rank_"):
         checkpoint = megatron.read_megatron(path)
     elif path.match(_INDEX):
-        checkpoint = torch_files.read_sharded(path)
+        checkpoint = checkpoint_files.read_sharded(path)
     elif path.suffix == ".safetensors":
-        checkpoint = torch_files.read_safetensors(path)
+        checkpoint = checkpoint_files.read_safetensors(path)
     else:
-        checkpoint = torch_files.read_torch(path)
+        checkpoint = checkpoint_files.read_torch(path)
     if not checkpoint.parameters:
         raise CheckpointError("holds no tensors", file=path)
     return checkpoint

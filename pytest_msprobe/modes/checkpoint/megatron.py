@@ -22,9 +22,9 @@ from torch import Tensor
 from msprobe_hooks.errors import shown
 from msprobe_hooks.regular_files import read_regular
 from pytest_msprobe.errors import CheckpointError
+from pytest_msprobe.modes.checkpoint.checkpoint_files import load_torch
 from pytest_msprobe.modes.checkpoint.distance import have_equal_bits
 from pytest_msprobe.modes.checkpoint.parameters import Checkpoint, Parameter, parameter, tensors_in
-from pytest_msprobe.modes.checkpoint.torch_files import load_torch
 
 FILE = "model_optim_rng.pt"
 LATEST = "latest_checkpointed_iteration.txt"

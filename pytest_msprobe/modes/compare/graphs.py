@@ -14,19 +14,19 @@ import pytest
 
 from msprobe_hooks.dump.values import PlacedValue
 from pytest_msprobe.graphs.building import build_graph, require_modules
-from pytest_msprobe.graphs.matching import follow_micro_steps, pair_nodes
 from pytest_msprobe.graphs.node_levels import INDEX, overflow_level
+from pytest_msprobe.graphs.node_matching import follow_micro_steps, pair_nodes
 from pytest_msprobe.graphs.vis.communication import Conversations
 from pytest_msprobe.graphs.vis.database import Database
+from pytest_msprobe.graphs.vis.graph_folder import open_graphs
 from pytest_msprobe.graphs.vis.model import Facts, Manner, Picture, Place, Task
 from pytest_msprobe.graphs.vis.node_fields import Items, recorded_items, split
 from pytest_msprobe.graphs.vis.options import VisOptions
-from pytest_msprobe.graphs.vis.output_folder import open_graphs
 from pytest_msprobe.graphs.vis.reporting import GraphWriting
 from pytest_msprobe.graphs.vis.single import data_folder, places_of
 from pytest_msprobe.modes.compare.merged_ranks import open_run
 from pytest_msprobe.modes.compare.opening import golden_paths, open_pairs, partner_paths
-from pytest_msprobe.modes.compare.reports.layout import MEANINGS, value_columns
+from pytest_msprobe.modes.compare.reports.table_columns import MEANINGS, value_columns
 from pytest_msprobe.modes.compare.rows import ComparedCall, ComparedCalls, DataMode, Row
 from pytest_msprobe.reports.summary import finished_before_key
 from pytest_msprobe.reports.text import printable

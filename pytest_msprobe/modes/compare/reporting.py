@@ -16,7 +16,7 @@ import pytest
 from msprobe_hooks.dump.converted.reader import ConvertedDump
 from msprobe_hooks.dump.paths.static_graph import KERNEL_LEVEL
 from pytest_msprobe.modes.compare.judging.shape_changes import shapes_sentence
-from pytest_msprobe.modes.compare.reports.layout import Column, columns, file_columns
+from pytest_msprobe.modes.compare.reports.table_columns import Column, columns, file_columns
 from pytest_msprobe.modes.compare.rows import ComparedCall, ComparedCalls
 from pytest_msprobe.modes.compare.summary import place_words
 from pytest_msprobe.reports.summary import finished_before_key
@@ -27,7 +27,7 @@ from pytest_msprobe.storage.atomic_write import atomic_write
 if TYPE_CHECKING:
     from pytest_msprobe.modes.compare.dump_pair import DumpPair
     from pytest_msprobe.modes.compare.options import CompareOptions
-    from pytest_msprobe.modes.compare.reports.graph import PairGraph
+    from pytest_msprobe.modes.compare.reports.graph_files import PairGraph
 
 
 class CompareReports:
@@ -112,7 +112,7 @@ class CompareReports:
         return folder / f"step{pair.step}" if self._has_steps else folder
 
     def _page(self, path: Path) -> None:
-        from pytest_msprobe.modes.compare.reports.graph import read_graphs
+        from pytest_msprobe.modes.compare.reports.graph_files import read_graphs
 
         write_page_of(path, self._pairs, self._calls, len(self._calls), self._policy, read_graphs(self._pairs))
 

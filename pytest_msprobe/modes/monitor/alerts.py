@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from pytest_msprobe.modes.monitor.naming import Place
+from pytest_msprobe.modes.monitor.series_names import Place
 from pytest_msprobe.results.result import decode_extra
 
 #: The extra of a result that has it.

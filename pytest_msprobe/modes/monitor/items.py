@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from msprobe_hooks.errors import MonitorError
 from msprobe_hooks.escaping import id_name, numbered
-from pytest_msprobe.modes.monitor.naming import item_name
+from pytest_msprobe.modes.monitor.series_names import item_name
 from pytest_msprobe.results.outcomes import Breakdown
 from pytest_msprobe.results.result import DirectionResult, failed_without_result
 from pytest_msprobe.run.item import JudgedItem

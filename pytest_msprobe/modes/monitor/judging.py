@@ -23,8 +23,8 @@ from msprobe_hooks.instruments.series.reader import Run, Series, SeriesKey, open
 from msprobe_standards.verdict import Outcome, Verdict
 from pytest_msprobe.modes.monitor.alerts import Alarm, alarmed_of
 from pytest_msprobe.modes.monitor.messages import story
-from pytest_msprobe.modes.monitor.naming import Place, item_name, places
 from pytest_msprobe.modes.monitor.policy import MonitorPolicy, PolicyRule
+from pytest_msprobe.modes.monitor.series_names import Place, item_name, places
 from pytest_msprobe.modes.monitor.series_results import MonitorSkip, alarmed, skipped, with_spread
 from pytest_msprobe.results.result import DirectionResult
 

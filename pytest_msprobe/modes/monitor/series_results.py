@@ -15,7 +15,7 @@ from msprobe_hooks.errors import MonitorError
 from msprobe_hooks.instruments.series.reader import Run, SeriesKey, open_run, series_file, series_files
 from msprobe_standards.verdict import Outcome, Verdict
 from pytest_msprobe.modes.monitor.alerts import ALARMED, Alarm, Alarmed
-from pytest_msprobe.modes.monitor.naming import Place, item_name
+from pytest_msprobe.modes.monitor.series_names import Place, item_name
 from pytest_msprobe.results.result import DirectionResult
 from pytest_msprobe.results.skip_reasons import BaseSkipReason
 from pytest_msprobe.results.value_range import SPREAD, Spread

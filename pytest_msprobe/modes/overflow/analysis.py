@@ -13,7 +13,7 @@ from msprobe_hooks.dump.call_context import Surroundings
 from msprobe_hooks.dump.communication.ranks import Step, find_steps
 from msprobe_hooks.dump.reader import Dump
 from pytest_msprobe.modes.overflow.call_site import Origin, origin_of
-from pytest_msprobe.modes.overflow.culprits import Analysis, Source, analyse
+from pytest_msprobe.modes.overflow.nonfinite_origins import Analysis, Source, analyse
 
 
 class Findings:

@@ -86,7 +86,7 @@ class OverflowMode:
 
     def reporters(self, config: pytest.Config) -> Mapping[str, object]:
         """Return the report on first culprits, the summary and msprobe's tables."""
-        from pytest_msprobe.modes.overflow.graphs import OverflowGraphs
+        from pytest_msprobe.modes.overflow.colored_graph import OverflowGraphs
         from pytest_msprobe.modes.overflow.report import OverflowReport
         from pytest_msprobe.reports.csv import CsvReport
         from pytest_msprobe.reports.summary import Summary

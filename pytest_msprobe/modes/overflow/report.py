@@ -11,9 +11,9 @@ import pytest
 from msprobe_hooks.dump.anomalies.anomaly import LEVELS, is_judgeable, read_record_io
 from msprobe_hooks.dump.communication.ranks import Step
 from pytest_msprobe.modes.overflow.analysis import findings_key
-from pytest_msprobe.modes.overflow.culprits import Analysis, Culprit
 from pytest_msprobe.modes.overflow.items import LEVEL_PROPERTY
 from pytest_msprobe.modes.overflow.messages import describe_finding, origin_lines, place_lines
+from pytest_msprobe.modes.overflow.nonfinite_origins import Analysis, Culprit
 from pytest_msprobe.modes.overflow.options import overflow_key
 from pytest_msprobe.reports.text import one_line
 from pytest_msprobe.reports.write_errors import cannot_be_written, end_as_incomplete
@@ -63,7 +63,7 @@ class OverflowReport:
         """Write msprobe's file, if it is wanted."""
         folder = self._options.json
         if folder is not None and not session.config.option.collectonly:
-            from pytest_msprobe.modes.overflow.anomaly_file import write_anomalies
+            from pytest_msprobe.modes.overflow.analysis_file import write_anomalies
 
             try:
                 self._written = [

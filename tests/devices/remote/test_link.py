@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from pytest_msprobe.devices.remote.device import RemoteDevice
 from pytest_msprobe.devices.remote.link import LinkError
 from pytest_msprobe.devices.remote.messages import Backward, Gradients
+from pytest_msprobe.devices.remote.remote_device import RemoteDevice
 from pytest_msprobe.errors import DeviceError
 from pytest_msprobe.results.outcomes import Breakdown
 from tests.support.elsewhere import process_elsewhere

@@ -14,7 +14,7 @@ from pytest_msprobe.graphs.data_flow import Edge
 from pytest_msprobe.graphs.nodes import Graph, Kind, Node
 from pytest_msprobe.graphs.page.payload import Drawing, Run, drawn
 from pytest_msprobe.graphs.page.single_page import write_single_page
-from pytest_msprobe.modes.compare.reports.graph import read_graphs
+from pytest_msprobe.modes.compare.reports.graph_files import read_graphs
 from pytest_msprobe.modes.compare.reports.html import write_html
 from pytest_msprobe.reports.pages.write_page import write_page
 from tests.support.browser import click, open_browser, texts, until

@@ -13,9 +13,9 @@ import torch.distributed.checkpoint as dcp
 from torch.distributed.checkpoint.metadata import ChunkStorageMetadata
 
 from pytest_msprobe.errors import CheckpointError
+from pytest_msprobe.modes.checkpoint.checkpoint_files import read_torch
 from pytest_msprobe.modes.checkpoint.dcp import read_dcp
 from pytest_msprobe.modes.checkpoint.megatron import read_megatron
-from pytest_msprobe.modes.checkpoint.torch_files import read_torch
 
 
 def names(path: Path, tree: Any) -> set[str]:

@@ -4,8 +4,8 @@ from collections.abc import Callable
 
 import pytest
 
-from pytest_msprobe.modes.overflow.culprits import Analysis, analyse
 from pytest_msprobe.modes.overflow.ignore_rules import load_rules
+from pytest_msprobe.modes.overflow.nonfinite_origins import Analysis, analyse
 from tests.support.ranks import step
 
 

@@ -12,8 +12,8 @@ import torch
 from msprobe_hooks.dump.communication.ranks import find_steps
 from msprobe_hooks.dump.paths.recording import find_dumps
 from msprobe_hooks.dump.reader import read_dump
-from pytest_msprobe.modes.overflow.culprits import Phase, analyse
 from pytest_msprobe.modes.overflow.ignore_rules import load_rules
+from pytest_msprobe.modes.overflow.nonfinite_origins import Phase, analyse
 from tests.support.requirements import require
 
 SCRIPT = Path(__file__).parents[3] / "examples" / "overflow" / "train.py"

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 
-from pytest_msprobe.engine.values.error_map import error_map
+from pytest_msprobe.engine.values.error_locations import error_map
 from pytest_msprobe.engine.values.tolerance import Allowance
 from pytest_msprobe.journal.journal import read_journal
 from pytest_msprobe.journal.shards import Part, whole_runs

@@ -10,7 +10,7 @@ import pytest
 from pytest_msprobe.journal.journal import read_journal
 from pytest_msprobe.journal.shards import Part, whole_runs
 from pytest_msprobe.reports.trend.margins import make_trend
-from pytest_msprobe.reports.trend.writers import write_trend_page
+from pytest_msprobe.reports.trend.trend_files import write_trend_page
 from tests.support.browser import click, open_browser, texts
 from tests.support.journals import make_judged, with_spread, write_journal
 

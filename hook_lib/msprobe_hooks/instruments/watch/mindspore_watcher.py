@@ -20,7 +20,7 @@ from msprobe_hooks.instruments.watch.config import Plan
 from msprobe_hooks.instruments.watch.host_statistics import HostMeter
 from msprobe_hooks.instruments.watch.live_objects import living
 from msprobe_hooks.instruments.watch.mindspore_optimizers import CallHooks, OptimizerState
-from msprobe_hooks.instruments.watch.modules import Fields, Modules
+from msprobe_hooks.instruments.watch.module_hooks import Fields, Modules
 from msprobe_hooks.instruments.watch.parameters import Weight
 from msprobe_hooks.instruments.watch.quantities import NO_COLLECTIVES, WHAT
 from msprobe_hooks.instruments.watch.step_statistics import Collection

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from msprobe_hooks.errors import ConfigError
+from msprobe_hooks.instruments.watch.batched_statistics import parts_of, scratch, total_of
 from msprobe_hooks.instruments.watch.parameters import Weight
-from msprobe_hooks.instruments.watch.statistics import parts_of, scratch, total_of
 from msprobe_hooks.torch.statistics import local_part
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 from msprobe_hooks.instruments.watch.config import Plan
-from msprobe_hooks.instruments.watch.modules import Fields
+from msprobe_hooks.instruments.watch.module_hooks import Fields
 from msprobe_hooks.instruments.watch.msprobe_names import msprobe_short_names
 
 

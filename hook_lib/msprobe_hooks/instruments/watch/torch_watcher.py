@@ -11,12 +11,12 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from msprobe_hooks.instruments.watch.batched_statistics import Meter
 from msprobe_hooks.instruments.watch.config import Plan
 from msprobe_hooks.instruments.watch.live_objects import living
-from msprobe_hooks.instruments.watch.modules import Fields, Modules
+from msprobe_hooks.instruments.watch.module_hooks import Fields, Modules
 from msprobe_hooks.instruments.watch.optimizers import OptimizerState, StepHooks
 from msprobe_hooks.instruments.watch.parameters import Weight
-from msprobe_hooks.instruments.watch.statistics import Meter
 from msprobe_hooks.instruments.watch.step_statistics import Collection
 from msprobe_hooks.instruments.watch.unreduced_gradients import UnreducedGradients
 from msprobe_hooks.instruments.watch.watcher import Observer, Watcher
@@ -108,7 +108,7 @@ class TorchWatcher(Watcher):
         if not dist.is_available():
             _log.warning("collectives are not watched: this build of torch has no torch.distributed")
             return None
-        from msprobe_hooks.instruments.watch.collectives import Collectives
+        from msprobe_hooks.instruments.watch.collective_values import Collectives
 
         return Collectives(self.collection, plan.collectives)
 

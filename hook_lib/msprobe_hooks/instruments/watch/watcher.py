@@ -16,7 +16,7 @@ from msprobe_hooks.instruments.watch.config import Plan
 from msprobe_hooks.instruments.watch.first_steps import FirstSteps
 from msprobe_hooks.instruments.watch.left_out import notes_on_ranks, notes_on_targets
 from msprobe_hooks.instruments.watch.models import as_models
-from msprobe_hooks.instruments.watch.modules import Fields, Modules
+from msprobe_hooks.instruments.watch.module_hooks import Fields, Modules
 from msprobe_hooks.instruments.watch.optimizer_step import OptimizerState, OptimizerStepObserver
 from msprobe_hooks.instruments.watch.option_checks import whole_number
 from msprobe_hooks.instruments.watch.parameter_coverage import Parameters, parameters_with

@@ -12,7 +12,7 @@ from pytest_msprobe.devices.device import Device
 from pytest_msprobe.devices.math_modes import environment_modes
 from pytest_msprobe.devices.reduced_precision import reduced_precision
 from pytest_msprobe.devices.registry import AUTO, DeviceRegistry
-from pytest_msprobe.devices.remote.device import RemoteDevice
+from pytest_msprobe.devices.remote.remote_device import RemoteDevice
 from pytest_msprobe.engine.frameworks.mindspore.api_names import functions_of, in_torch_terms
 from pytest_msprobe.engine.frameworks.mindspore.npu import MindSporeNpu, has_ascend
 from pytest_msprobe.engine.frameworks.mindspore.runtime import use

@@ -12,7 +12,7 @@ import torch
 from msprobe_standards import Standard, Verdict, fitting
 from msprobe_standards.dtypes import family, float_format
 from msprobe_standards.tensor_layouts import is_plain
-from pytest_msprobe.engine.values.error_map import error_map
+from pytest_msprobe.engine.values.error_locations import error_map
 from pytest_msprobe.engine.values.pytree import tensors_with_paths
 from pytest_msprobe.engine.values.tolerance import Allowance, mean_magnitude
 from pytest_msprobe.results.result import OutputResult

@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from pytest_msprobe.engine.replay.references.arguments import refuse
+from pytest_msprobe.engine.replay.references.reference_arguments import refuse
 
 # CANN's definition: x * sigmoid(1.702 x).
 _FAST_GELU_SLOPE = 1.702

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from pytest_msprobe.engine.replay.references.arguments import refuse
 from pytest_msprobe.engine.replay.references.attention_core import BATCHED_LAYOUTS, head_count, heads_first, in_layout
 from pytest_msprobe.engine.replay.references.attention_core import attend as attend_by_definition
 from pytest_msprobe.engine.replay.references.attention_mask import AttentionMask
+from pytest_msprobe.engine.replay.references.reference_arguments import refuse
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

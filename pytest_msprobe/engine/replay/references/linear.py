@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import torch.nn.functional as F
 
-from pytest_msprobe.engine.replay.references.arguments import refuse
+from pytest_msprobe.engine.replay.references.reference_arguments import refuse
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

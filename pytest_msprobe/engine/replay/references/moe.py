@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from pytest_msprobe.engine.replay.references.arguments import at_least_float32, refuse
+from pytest_msprobe.engine.replay.references.reference_arguments import at_least_float32, refuse
 
 
 def npu_moe_gating_top_k_softmax(

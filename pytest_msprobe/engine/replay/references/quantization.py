@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from pytest_msprobe.engine.replay.references.arguments import at_least_float32, refuse
 from pytest_msprobe.engine.replay.references.expert_groups import each_row
+from pytest_msprobe.engine.replay.references.reference_arguments import at_least_float32, refuse
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 import torch.nn.functional as F
 
-from pytest_msprobe.engine.replay.references.arguments import at_least_float32, refuse
 from pytest_msprobe.engine.replay.references.expert_groups import each_row
 from pytest_msprobe.engine.replay.references.normalization import npu_rms_norm
 from pytest_msprobe.engine.replay.references.quantization import quantized_by_row, refuse_but_int8, rounded
+from pytest_msprobe.engine.replay.references.reference_arguments import at_least_float32, refuse
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from pytest_msprobe.engine.replay.references.arguments import at_least_float32, refuse
 from pytest_msprobe.engine.replay.references.quantization import rounded
+from pytest_msprobe.engine.replay.references.reference_arguments import at_least_float32, refuse
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from msprobe_standards import Policy
 from pytest_msprobe.devices.device import Device
 from pytest_msprobe.devices.reduced_precision import MathMode
-from pytest_msprobe.devices.remote.device import RemoteDevice
+from pytest_msprobe.devices.remote.remote_device import RemoteDevice
 from pytest_msprobe.engine.replay.framework import Framework
 from pytest_msprobe.engine.replay.partition.plan import RAISED_ABOVE
 from pytest_msprobe.engine.replay.references.registry import ReferenceRegistry

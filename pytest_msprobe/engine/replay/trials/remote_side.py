@@ -10,7 +10,6 @@ import msgspec
 import torch
 
 from msprobe_hooks.dump.json_records import backward_body, forward_body
-from pytest_msprobe.devices.remote.device import RemoteDevice
 from pytest_msprobe.devices.remote.link import LinkError
 from pytest_msprobe.devices.remote.messages import (
     Answer,
@@ -24,6 +23,7 @@ from pytest_msprobe.devices.remote.messages import (
     TensorForm,
     Unlike,
 )
+from pytest_msprobe.devices.remote.remote_device import RemoteDevice
 from pytest_msprobe.engine.replay.calls import side
 from pytest_msprobe.engine.replay.calls.side import Run
 from pytest_msprobe.engine.replay.calls.subject import Subject, TargetError

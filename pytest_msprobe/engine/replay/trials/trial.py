@@ -12,8 +12,8 @@ import torch
 
 from msprobe_hooks.dump.names import Direction, api_record
 from pytest_msprobe.devices.device import Device, hardware
-from pytest_msprobe.devices.remote.device import RemoteDevice
 from pytest_msprobe.devices.remote.link import LinkError
+from pytest_msprobe.devices.remote.remote_device import RemoteDevice
 from pytest_msprobe.engine.replay.calls.golden import baseline_side, golden_side
 from pytest_msprobe.engine.replay.calls.side import Gradients, Run, Side, run_backward, run_forward
 from pytest_msprobe.engine.replay.calls.subject import CheckError, Subject, TargetError

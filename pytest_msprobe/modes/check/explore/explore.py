@@ -20,9 +20,15 @@ from pytest_msprobe.engine.replay.check import Replay
 from pytest_msprobe.engine.replay.inputs.random_tensors import stream_seed
 from pytest_msprobe.engine.replay.ops.op_info import random_property
 from pytest_msprobe.engine.values.suppress_warnings import suppress_warnings
+from pytest_msprobe.modes.check.explore.minimal_failure import (
+    TimeUpError,
+    WrongError,
+    kind_of_failure,
+    only_drifts,
+    search,
+)
 from pytest_msprobe.modes.check.explore.options import ExploreOptions
 from pytest_msprobe.modes.check.explore.plans import Plan, drawn_tensors, plans_around
-from pytest_msprobe.modes.check.explore.search import TimeUpError, WrongError, kind_of_failure, only_drifts, search
 from pytest_msprobe.modes.check.explore.simplify_values import Tensors, shorten
 from pytest_msprobe.modes.check.explore.sizes import Sizes, recorded_sizes, resized, smallest_sizes
 from pytest_msprobe.modes.check.explore.value_strategies import Drawing

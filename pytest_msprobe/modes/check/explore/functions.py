@@ -14,8 +14,14 @@ from hypothesis import strategies as st
 from pytest_msprobe.engine.replay.function_check import CheckedFunction, Given
 from pytest_msprobe.engine.values.pytree import map_leaves, map_with_paths, tensors_with_paths
 from pytest_msprobe.engine.values.suppress_warnings import suppress_warnings
+from pytest_msprobe.modes.check.explore.minimal_failure import (
+    TimeUpError,
+    WrongError,
+    kind_of_failure,
+    only_drifts,
+    search,
+)
 from pytest_msprobe.modes.check.explore.options import ExploreOptions
-from pytest_msprobe.modes.check.explore.search import TimeUpError, WrongError, kind_of_failure, only_drifts, search
 from pytest_msprobe.modes.check.explore.simplify_values import Tensors, shorten
 from pytest_msprobe.results.outcomes import Breakdown
 

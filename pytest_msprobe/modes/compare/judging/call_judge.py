@@ -16,7 +16,7 @@ from pytest_msprobe.modes.compare.across.value_pairing import (
     drop_unrecorded,
     without_sums,
 )
-from pytest_msprobe.modes.compare.judging.cancellation import drop_cancelled_gradients
+from pytest_msprobe.modes.compare.judging.cancelled_gradients import drop_cancelled_gradients
 from pytest_msprobe.modes.compare.measure.call_values import compare_values
 from pytest_msprobe.modes.compare.rows import DataMode, Row
 

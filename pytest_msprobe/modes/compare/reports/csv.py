@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable
 from pathlib import Path
 
-from pytest_msprobe.modes.compare.reports.layout import Cell, Column, cells
+from pytest_msprobe.modes.compare.reports.table_columns import Cell, Column, cells
 from pytest_msprobe.modes.compare.rows import ComparedCall
 
 # What a spreadsheet program takes for a formula, in either width.

@@ -19,7 +19,7 @@ from typing import BinaryIO
 from zipfile import ZIP_DEFLATED, ZipFile
 
 from pytest_msprobe.modes.compare.reports.highlight import Colour, colours
-from pytest_msprobe.modes.compare.reports.layout import Cell, Column, cells
+from pytest_msprobe.modes.compare.reports.table_columns import Cell, Column, cells
 from pytest_msprobe.modes.compare.rows import ComparedCall
 
 #: Rows that a sheet can hold, its title row among them.

@@ -17,7 +17,13 @@ from pytest_msprobe.modes.monitor.golden.differences import Numbers
 from pytest_msprobe.modes.monitor.golden.paired_series import Statistics
 from pytest_msprobe.modes.monitor.golden.rank_pair import Compared, Pair
 from pytest_msprobe.modes.monitor.golden.running_median import Pool
-from pytest_msprobe.modes.monitor.golden.tolerance import UNIT_ROUNDOFF, before, cancellation_floor, so_far, tolerance
+from pytest_msprobe.modes.monitor.golden.series_tolerance import (
+    UNIT_ROUNDOFF,
+    before,
+    cancellation_floor,
+    so_far,
+    tolerance,
+)
 from pytest_msprobe.modes.monitor.policy import SignSimilarity
 
 #: The task of sign similarities: a probe measures where it does, just before the optimizer's step.

@@ -23,7 +23,7 @@ from pytest_msprobe.modes.monitor.golden.run_evidence import (
     STATES,
     Evidence,
 )
-from pytest_msprobe.modes.monitor.golden.tolerance import (
+from pytest_msprobe.modes.monitor.golden.series_tolerance import (
     BIAS,
     COARSE,
     MOVED,

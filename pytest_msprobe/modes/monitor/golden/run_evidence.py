@@ -14,7 +14,7 @@ from msprobe_hooks.instruments.series.tables import Watched
 from pytest_msprobe.modes.monitor.golden.differences import Numbers, decimals, quantum
 from pytest_msprobe.modes.monitor.golden.paired_series import Twins
 from pytest_msprobe.modes.monitor.golden.running_median import Pool
-from pytest_msprobe.modes.monitor.golden.tolerance import (
+from pytest_msprobe.modes.monitor.golden.series_tolerance import (
     CANCELLATION,
     DRIFTED,
     SWITCH,

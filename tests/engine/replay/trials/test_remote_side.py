@@ -15,8 +15,8 @@ from msprobe_hooks.dump.schema import backward_record, forward_record
 from msprobe_standards import Policy
 from pytest_msprobe.devices.cpu import CpuDevice
 from pytest_msprobe.devices.device import Device
-from pytest_msprobe.devices.remote.device import RemoteDevice
 from pytest_msprobe.devices.remote.link import LinkError
+from pytest_msprobe.devices.remote.remote_device import RemoteDevice
 from pytest_msprobe.engine.frameworks.torch import TorchFramework
 from pytest_msprobe.engine.replay.call import Call
 from pytest_msprobe.engine.replay.check import Replay

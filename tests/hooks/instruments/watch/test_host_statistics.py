@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 import torch
 
+from msprobe_hooks.instruments.watch.batched_statistics import Meter
 from msprobe_hooks.instruments.watch.host_statistics import measure
 from msprobe_hooks.instruments.watch.quantities import STATISTICS
-from msprobe_hooks.instruments.watch.statistics import Meter
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from msprobe_hooks.dump.values import Value
 from pytest_msprobe.modes.compare.reports.csv import neutral, write_csv
 from pytest_msprobe.modes.compare.reports.highlight import colours
 from pytest_msprobe.modes.compare.reports.html import write_html
-from pytest_msprobe.modes.compare.reports.layout import columns
+from pytest_msprobe.modes.compare.reports.table_columns import columns
 from pytest_msprobe.modes.compare.reports.xlsx import write_xlsx
 from pytest_msprobe.modes.compare.rows import ComparedCall, DataMode, Row
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from pytest_msprobe.modes.monitor.golden.tolerance import UNIT_ROUNDOFF, dtype_of
+from pytest_msprobe.modes.monitor.golden.series_tolerance import UNIT_ROUNDOFF, dtype_of
 
 _DTYPES = ("bfloat16", "float16", "float32", "float64")
 

@@ -11,7 +11,7 @@ import torch
 import msprobe_hooks
 from msprobe_hooks.instruments.series.reader import Run, open_run, rank_folders
 from pytest_msprobe.modes.monitor.golden.rank_pair import Pair
-from pytest_msprobe.modes.monitor.naming import places
+from pytest_msprobe.modes.monitor.series_names import places
 
 FAULTY_STEP, STEPS = 12, 14
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from pytest_msprobe.graphs.matching import follow_micro_steps, pair_nodes
 from pytest_msprobe.graphs.node_levels import LEVELS, precision_indices
+from pytest_msprobe.graphs.node_matching import follow_micro_steps, pair_nodes
 from tests.support.graphs import graph_of
 
 CALLS = ["Torch.add.0.forward", "Torch.add.1.forward"]

@@ -8,9 +8,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from msprobe_hooks.instruments.watch.batched_statistics import Meter
 from msprobe_hooks.instruments.watch.host_statistics import measure as measure_array
 from msprobe_hooks.instruments.watch.quantities import STATISTICS
-from msprobe_hooks.instruments.watch.statistics import Meter
 
 
 def measured(*tensors, statistics=STATISTICS, eps=1e-8):

@@ -10,7 +10,7 @@ from typing import Any
 from msprobe_hooks.dump.communication.ranks import Step
 from msprobe_hooks.dump.values import NON_FINITE
 from pytest_msprobe.modes.overflow.analysis import Findings
-from pytest_msprobe.modes.overflow.culprits import Analysis, Culprit
+from pytest_msprobe.modes.overflow.nonfinite_origins import Analysis, Culprit
 from pytest_msprobe.storage.atomic_write import atomic_write
 
 _INPUTS_AND_OUTPUTS = ("input_args", "input_kwargs", "input", "output")

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_msprobe.modes.monitor.golden.running_median import Pool
-from pytest_msprobe.modes.monitor.golden.tolerance import (
+from pytest_msprobe.modes.monitor.golden.series_tolerance import (
     CANCELLATION,
     GROWTH,
     before,

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 from numpy.typing import NDArray
 
-from pytest_msprobe.show.differences import Differences, Tolerance
+from pytest_msprobe.show.tensor_differences import Differences, Tolerance
 from tests.support.dumps import forward, tensor, write_dump
 
 Show = Callable[..., tuple[int, str]]

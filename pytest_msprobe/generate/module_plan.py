@@ -17,8 +17,8 @@ from pytest_msprobe.generate.function_source import SpelledFunction
 from pytest_msprobe.generate.inputs import SeenInput
 from pytest_msprobe.generate.language import Language, language_of
 from pytest_msprobe.generate.output_folder import Content
+from pytest_msprobe.generate.recorded_tensors import FOLDER, TensorFiles, is_large, tensor_bytes, with_digest
 from pytest_msprobe.generate.source_format import Code, depth, string
-from pytest_msprobe.generate.tensor_files import FOLDER, TensorFiles, is_large, tensor_bytes, with_digest
 from pytest_msprobe.modes.check.explore.tensor_repr import tensor_text
 from pytest_msprobe.results.skip_reasons import Skip, SkipReason
 

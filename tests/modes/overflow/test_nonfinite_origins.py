@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from msprobe_hooks.dump.communication.ranks import find_steps
-from pytest_msprobe.modes.overflow.culprits import Analysis, Phase, Source, analyse
 from pytest_msprobe.modes.overflow.ignore_rules import load_rules
+from pytest_msprobe.modes.overflow.nonfinite_origins import Analysis, Phase, Source, analyse
 from tests.support.dumps import Json, value
 from tests.support.ranks import call, dump, first_culprits, group, step, tensor
 
