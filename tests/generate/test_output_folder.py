@@ -98,7 +98,7 @@ def test_an_unwritable_folder_is_one_error() -> None:
 _FULL = """
 import signal, resource, sys
 from pathlib import Path
-from pytest_msprobe.generate.test_folder import write_files
+from pytest_msprobe.generate.output_folder import write_files
 from pytest_msprobe.errors import FolderError
 
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)

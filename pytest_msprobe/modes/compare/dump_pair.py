@@ -83,7 +83,7 @@ class DumpPair:
         rules = self.translation.matching_rules(self._mapped.records, fuzzy=self.fuzzy)
         return match_records(self.target, self.golden, rules)
 
-    @property
+    @cached_property
     def orders(self) -> Mapping[str, int]:
         """The place in execution order by the name of the test item."""
         return self.matching.orders
