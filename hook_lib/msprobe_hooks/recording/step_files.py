@@ -17,6 +17,8 @@ from msprobe_hooks.recording.tensor_files import TensorFiles
 
 # As many as after which msprobe writes; here they are appended, there the whole file is written anew.
 _FLUSH_RECORDS = 1000
+# A choice: the caller holds the recorder's lock. A signal handler that has interrupted a save may wait for it.
+_MOST_SECONDS = 1.0
 
 
 def prepare(settings: Settings, first_step: int, rank: int | None) -> None:
@@ -117,7 +119,7 @@ class StepFiles:
         records, self._records = self._records, []
         parents, self._parents = self._parents, []
         if self.tensors is not None:
-            self.tensors.flush()
+            self.tensors.flush(_MOST_SECONDS)
         refused = dict(self._writer.records((name, record) for name, record, _ in records))
         for name, _, count in records:
             if name not in refused:

@@ -30,6 +30,7 @@ class TensorFiles(ABC):
         self._queue: queue.Queue[tuple[Callable[[], None], int] | None] = queue.Queue()
         self._room = threading.Condition()
         self._waiting = 0
+        self._queued = 0
         self._held_up = 0
         self._failure: Exception | None = None
         self._is_closed = False
@@ -57,22 +58,33 @@ class TensorFiles(ABC):
         """
         copy = self.copy(tensor)
         size = self.size(copy)
-        self.have_done(partial(self.attempt, partial(self.write, copy, self.folder / name), size, name), size)
+        self.queue(partial(self.attempt, partial(self.write, copy, self.folder / name), size, name), size)
+        self.wait_for_room()
         return name
 
-    def have_done(self, write: Callable[[], None], size: int) -> None:
-        """Queue a write of so many bytes for the thread, once there is room, after all that was given before.
+    def queue(self, write: Callable[[], None], size: int) -> None:
+        """Queue a write of so many bytes for the thread, after all that was queued before.
 
         Once the files are closed nothing is written.
         """
         with self._room:
             if self._is_closed:
                 return
-            self._held_up += 1
-            self._room.wait_for(lambda: self._waiting == 0 or self._waiting + size <= _WAITING_BYTES)
-            self._held_up -= 1
             self._waiting += size
+            self._queued += 1
             self._queue.put((write, size))
+
+    def wait_for_room(self) -> None:
+        """Wait while more bytes wait to be written than may, except those of a single write.
+
+        The caller holds no lock: a signal handler that interrupts this wait may stop the recording.
+        """
+        if self._waiting <= _WAITING_BYTES:
+            return
+        with self._room:
+            self._held_up += 1
+            self._room.wait_for(lambda: self._queued <= 1 or self._waiting <= _WAITING_BYTES)
+            self._held_up -= 1
 
     def holds_up(self, size: int) -> bool:
         """Return whether the program waits for room, or soon may: so much waits next to ``size`` bytes in the making.
@@ -81,8 +93,11 @@ class TensorFiles(ABC):
         """
         return self._held_up > 0 or self._waiting - size > _WAITING_BYTES // 2
 
-    def flush(self) -> None:  # noqa: B027
-        """Hand over what waits to be written together with more; nothing does where each tensor has its own turn."""
+    def flush(self, seconds: float = -1) -> None:  # noqa: B027
+        """Hand over what waits to be written together with more; nothing does where each tensor has its own turn.
+
+        ``seconds`` is how long this may wait for a save in another thread; a negative number sets no limit.
+        """
 
     def wait(self) -> None:
         """Wait until everything is written. Raises DiskError where a file could not be."""
@@ -133,6 +148,7 @@ class TensorFiles(ABC):
             del item, write
             with self._room:
                 self._waiting -= size
+                self._queued -= 1
                 self._room.notify_all()
             self._queue.task_done()
         self._queue.task_done()

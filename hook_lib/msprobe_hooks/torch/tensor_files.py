@@ -39,8 +39,8 @@ class TorchTensorFiles(TensorFiles):
         super().__init__(folder)
         self._buffers = buffers
         self._batches = 0
-        # Gradients arrive on threads of their own.
-        self._gathering = threading.Lock()
+        # Gradients arrive on threads of their own. A signal handler may interrupt a save and flush in its thread.
+        self._gathering = threading.RLock()
         self._batch: Batch | None = None
         # The statistics are held, so that no others can have their id.
         self._saved: dict[tuple[int, torch.Size], tuple[Statistics, str]] = {}
@@ -81,12 +81,17 @@ class TorchTensorFiles(TensorFiles):
             data_name = self.data_name(batch, name)
             if known_by is not None:
                 self._saved[key] = (known_by, data_name)
-            return data_name
+        self.wait_for_room()
+        return data_name
 
-    def flush(self) -> None:
-        """Write what is gathered."""
-        with self._gathering:
+    def flush(self, seconds: float = -1) -> None:
+        """Write what is gathered, unless a save in another thread takes longer than ``seconds``."""
+        if not self._gathering.acquire(timeout=seconds):
+            return
+        try:
             self._hand_over()
+        finally:
+            self._gathering.release()
 
     def data_name(self, batch: Batch, name: str) -> str:
         """Return what a record says of a tensor that is in a batch under this name."""
@@ -121,7 +126,7 @@ class TorchTensorFiles(TensorFiles):
     def _hand_over(self) -> None:
         batch, self._batch = self._batch, None
         if batch is not None:
-            self.have_done(partial(self._finish, batch), batch.size)
+            self.queue(partial(self._finish, batch), batch.size)
 
     def _finish(self, batch: Batch) -> None:
         self.write_batch(batch)

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -50,6 +51,22 @@ def test_a_save_waits_while_too_many_bytes_wait_to_be_written(tmp_path, monkeypa
     assert not second.is_alive()
     files.close()
     assert files.bytes == 16
+
+
+def test_a_program_that_waits_for_room_is_held_up(tmp_path, monkeypatch):
+    monkeypatch.setattr(tensor_files, "_WAITING_BYTES", 10)
+    files = Files(tmp_path)
+    for _ in range(2):
+        files.queue(files.may_write.wait, 8)
+    assert not files.holds_up(16)
+    waiting = threading.Thread(target=files.wait_for_room)
+    waiting.start()
+    while not files.holds_up(16):
+        time.sleep(0.001)
+    files.may_write.set()
+    waiting.join(60)
+    assert not files.holds_up(0)
+    files.close()
 
 
 def test_one_tensor_larger_than_the_bound_is_saved_all_the_same(tmp_path, monkeypatch):
@@ -106,7 +123,7 @@ def test_a_job_that_raises_does_not_leave_the_program_waiting_for_its_thread(tmp
     def fail() -> None:
         raise MemoryError
 
-    files.have_done(fail, 1)
+    files.queue(fail, 1)
     waiting = threading.Thread(target=_expecting_failure, args=(files,), daemon=True)
     waiting.start()
     waiting.join(30)

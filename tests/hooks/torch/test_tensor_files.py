@@ -1,6 +1,9 @@
 from __future__ import annotations
 
 import os
+import re
+import subprocess
+import sys
 import warnings
 import zipfile
 from pathlib import Path
@@ -158,3 +161,40 @@ def test_a_name_that_no_file_can_have_costs_that_tensor_alone(tmp_path):
     assert [name for name, _ in files.refused] == ["\udc80\ud800"]
     assert torch.equal(torch.load(tmp_path / "good", weights_only=True), torch.ones(2))
     assert torch.equal(torch.load(tmp_path / "better", weights_only=True), torch.ones(4))
+
+
+def test_a_signal_handler_may_stop_a_recording_whose_save_waits_for_room(tmp_path: Path) -> None:
+    program = """
+import os, signal, sys, threading
+import torch
+from msprobe_hooks import PrecisionDebugger
+from msprobe_hooks.recording import tensor_files
+from msprobe_hooks.torch.tensor_files import TorchTensorFiles
+
+tensor_files._WAITING_BYTES = 10
+is_signalled, write_batch = threading.Event(), TorchTensorFiles.write_batch
+
+def write_late(files, batch):
+    is_signalled.wait()
+    write_batch(files, batch)
+
+def end(number, frame):
+    is_signalled.set()
+    debugger.stop()
+    sys.exit(3)
+
+TorchTensorFiles.write_batch = write_late
+signal.signal(signal.SIGTERM, end)
+debugger = PrecisionDebugger(dump_path=sys.argv[1], task="tensor", level="L1")
+debugger.start()
+threading.Timer(1, os.kill, (os.getpid(), signal.SIGTERM)).start()
+values = torch.zeros(2**20)
+while True:
+    torch.add(values, 1)
+"""
+    done = subprocess.run([sys.executable, "-c", program, str(tmp_path)], timeout=60, check=False)
+    assert done.returncode == 3
+    folder = tmp_path / "step0" / "rank"
+    names = re.findall(r'"data_name": ?"([^"]+)"', (folder / "dump.json").read_text())
+    assert names
+    assert [name for name in names if not (folder / "dump_tensor_data" / name).exists()] == []
