@@ -27,6 +27,7 @@ def open_regular(path: Path | str, buffering: int = -1) -> BinaryIO:
         mode = os.fstat(descriptor).st_mode
         if not stat.S_ISREG(mode):
             _require_pipe_of_shell(path, mode)
+            # A read would return None, and not wait, where the command that writes is slower.
             os.set_blocking(descriptor, True)
         return os.fdopen(descriptor, "rb", buffering)
     except BaseException:

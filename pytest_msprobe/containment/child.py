@@ -157,6 +157,7 @@ def run_template(control: socket.socket, state: ProcessState, items: Mapping[str
         if child is not None:
             status = child.wait(_DYING_SECONDS if message == b"reap" else 0)
             child = None
+            # What an item has left running keeps its memory and its card: the next item would run out of them.
             end_orphans()
         if not message:
             end()
@@ -172,6 +173,7 @@ def _fork_child(control: socket.socket, run: Callable[[], None]) -> ForkedProces
     template = os.getpid()
     pid = fork()
     if pid == 0:
+        # The handler of the template would kill the children of this process and report success.
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         control.close()
         become(template, run, leads=True)
@@ -195,6 +197,7 @@ def become(parent: int, task: Callable[[], object], *, leads: bool = False) -> N
     except BaseException:
         traceback.print_exc(file=sys.__stderr__)
     finally:
+        # A return, or Python's own end, would run the rest of the session and write its reports a second time.
         os._exit(status)
 
 

@@ -120,6 +120,7 @@ class _Deadline:
 
     def stop(self) -> None:
         signal.setitimer(signal.ITIMER_REAL, 0)
+        # An interval of 0 would turn the alarm off instead of letting it strike at once.
         self._left = max(0.001, self._ends - time.monotonic())
         if self._end_time is not None:
             self._end_time.clear()

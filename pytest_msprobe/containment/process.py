@@ -39,6 +39,7 @@ def die_with(parent: int, number: signal.Signals = signal.SIGKILL) -> None:
     """Request from the system a signal to this process as soon as its parent dies, where the system can do that."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, number, 0, 0, 0)
+        # A parent that died before the request never sends the signal: this process would outlive the run.
         if os.getppid() != parent:
             os._exit(1)
 
@@ -57,6 +58,7 @@ def end_if_forked_from(process: int) -> None:
 @contextlib.contextmanager
 def ending_forks() -> Iterator[None]:
     """End, where the context ends, the processes that code under test has forked inside of it."""
+    # A process that an item forked once returned here and answered for it: the next record got that verdict.
     process = os.getpid()
     try:
         yield
@@ -171,5 +173,6 @@ def _status(pid: int, seconds: float) -> int | None:
         found, status = os.waitpid(pid, os.WNOHANG)
         if found:
             return os.waitstatus_to_exitcode(status)
+        # No alarm: code under test may block it, and waitpid itself has no limit of time.
         time.sleep(0.002)
     return None

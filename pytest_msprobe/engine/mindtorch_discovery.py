@@ -53,6 +53,7 @@ def _torch_of(folder: str) -> Iterator[None]:
         yield
     finally:
         sys.path.remove(folder)
+        # Its modules bear PyTorch's names: each later `import torch` in this process would get MindSpore's.
         for name in [name for name in sys.modules if _is_torch(name)]:
             del sys.modules[name]
         sys.modules.update(former)
