@@ -40,7 +40,7 @@ class CapturedStderr:
 
     def take_fatal_errors(self) -> None:
         """Write Python's report of a fatal signal here too."""
-        # The thread that crashed ran the item. The stacks of all others come first, and would push its own out of sight.
+        # The thread that crashed ran the item. Those of all other threads would come first and bury its stack.
         faulthandler.enable(file=self.fd, all_threads=False)
 
     def kept(self) -> _Kept:
