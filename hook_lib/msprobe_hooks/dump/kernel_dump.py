@@ -115,4 +115,4 @@ def leaf(element: TensorElement) -> dict[str, Any]:
 
 def unreadable(file: Path | str, error: Exception) -> str:
     """Say that a tensor's file cannot be read, and why that may be."""
-    return f"{file}: not whole, {error}; the run ended while it was written, or it was not copied to its end"
+    return f"{file}: incomplete, {error}; the run ended while it was written, or it was copied only in part"

@@ -21,7 +21,7 @@ from msprobe_hooks.dump.schema import (
     forward_record,
     record_path,
 )
-from msprobe_hooks.errors import DumpError, RecordError, shown
+from msprobe_hooks.errors import DumpError, RecordError, did_you_mean, shown
 from msprobe_hooks.escaping import id_name, numbered
 from msprobe_hooks.json_decoding import JsonDepthError, JsonError, JsonFormError, cut_to_depth, decode_json
 from msprobe_hooks.regular_files import read_regular
@@ -69,7 +69,7 @@ class Dump:
 
     @cached_property
     def tensor_folder(self) -> Path:
-        """The folder with real data: beside ``dump.json``, wherever the dump was moved."""
+        """The folder with real data, next to ``dump.json``, wherever the dump was moved."""
         return self.path.parent / TENSOR_FOLDER
 
     @property
@@ -88,7 +88,7 @@ class Dump:
 
     @property
     def surroundings(self) -> Surroundings:
-        """What the files beside the dump tell, read anew for each that asks."""
+        """The call context, read anew from the files next to the dump at each access."""
         return Surroundings(self.path.parent)
 
     @cached_property
@@ -144,16 +144,16 @@ def _read_bytes(path: Path) -> bytes:
         size = path.stat().st_size
         if size > MAX_FILE_BYTES:
             raise DumpError(
-                f"{path}: {size / 2**30:.1f} GiB is more than the {MAX_FILE_BYTES / 2**30:.0f} GiB that a dump may"
-                " have; record fewer steps, or set scope or list in the recording's config.json"
+                f"{path}: larger than {MAX_FILE_BYTES / 2**30:.0f} GiB, the limit of a dump: {size / 2**30:.1f} GiB; "
+                "record fewer steps, or set scope or list in the recording's config.json"
             )
         text = read_regular(path)
     except FileNotFoundError:
-        raise DumpError(f"{path}: no such file; give the dump.json that a recording wrote, or its folder") from None
+        raise DumpError(f"{path}: no such file; pass the dump.json that a recording wrote, or its folder") from None
     except OSError as error:
         raise DumpError(f"{path}: cannot be read: {error.strerror}") from None
     if not text or text.isspace():
-        raise DumpError(f"{path}: the file is empty; the recording stopped before its first flush, record again")
+        raise DumpError(f"{path}: the file is empty; the recording stopped before its first flush; record again")
     return text.removeprefix(b"\xef\xbb\xbf")
 
 
@@ -165,10 +165,10 @@ def _decode_envelope(path: Path, text: bytes) -> _Envelope:
             # What is left is still deeper than a record may be: it costs the record that it belongs to.
             return decode_json(cut_to_depth(text, 2 * MAX_DEPTH), _Envelope)
     except JsonFormError as error:
-        problem = f'not a dump: {error}; a dump is an object whose "data" maps names to records'
-        raise DumpError(f"{path}: {problem}") from None
+        problem = 'it has no "data"' if "required field `data`" in str(error) else str(error)
+        raise DumpError(f"{path}: not a dump: {problem}; pass the dump.json that a recording wrote") from None
     except JsonError as error:
-        raise DumpError(f"{path}: {error}; it was cut off or is no dump, copy or record it again") from None
+        raise DumpError(f"{path}: {error}; it was cut off or is not a dump; copy or record it again") from None
 
 
 def _escaped(records: dict[str, msgspec.Raw]) -> dict[str, msgspec.Raw]:
@@ -181,5 +181,5 @@ def _escaped(records: dict[str, msgspec.Raw]) -> dict[str, msgspec.Raw]:
 def _known(path: Path, key: str, value: str | None, allowed: tuple[str, ...]) -> str:
     if value not in allowed:
         found = "missing" if value is None else shown(value)
-        raise DumpError(f'{path}: "{key}" is {found}; known are {", ".join(allowed)}')
+        raise DumpError(f'{path}: "{key}" is {found}; allowed: {", ".join(allowed)}{did_you_mean(value, allowed)}')
     return value

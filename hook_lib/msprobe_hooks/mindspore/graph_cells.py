@@ -137,8 +137,8 @@ def _explained() -> Iterator[None]:
     except Exception as error:
         if f"[{_KERNEL}]" not in str(error):
             raise
-        told = next(line for line in str(error).splitlines() if f"[{_KERNEL}]" in line)
+        reported = next(line for line in str(error).splitlines() if f"[{_KERNEL}]" in line)
         raise RecordingError(
-            f"level L0 needs {_KERNEL} in the graph, which this backend lacks ({told.partition(',')[0]}): "
+            f"level L0 needs {_KERNEL} in the graph, which this backend lacks ({reported.partition(',')[0]}); "
             "record at level L1, mix or L2, which dump kernels, or in PYNATIVE_MODE"
         ) from None

@@ -42,7 +42,7 @@ class MindSporeSession(Session):
         self, settings: Settings, model: Model | None = None, recorder: MindSporeRecorder | None = None
     ) -> None:
         if settings.level == "aten":
-            raise ConfigError("level", settings.level, "L0, L1, mix, L2 or debug, for MindSpore")
+            raise ConfigError("level", settings.level, "L0, L1, mix, L2 or debug with MindSpore")
         self._graphs = GraphDump(settings) if recorder is None else None
         recorder = recorder or MindSporeRecorder(settings)
         observers: list[Observer] = []

@@ -1,4 +1,4 @@
-"""What a recording amounted to, in words."""
+"""The summary of a recording: counts, and a sentence."""
 
 from __future__ import annotations
 
@@ -72,20 +72,21 @@ class Summary:
         if self.errors[text] == 1 and len(self.errors) <= _NAMED:
             _log.warning("not recorded: %s", text)
             if len(self.errors) == _NAMED:
-                _log.warning("what else is not recorded is in the summary")
+                _log.warning("not recorded: further failures are in the summary")
 
     def __str__(self) -> str:
         if self.is_empty:
             return f"nothing was recorded: {self.why_empty()}"
         parts = [
-            f"{self.calls} calls",
-            f"{self.backwards} backward records",
-            f"{self.modules} module records",
-            f"{self.saves} saved variables",
-            f"{self.iterations} iterations of graphs",
+            (self.calls, "call"),
+            (self.backwards, "backward record"),
+            (self.modules, "module record"),
+            (self.saves, "saved variable"),
+            (self.iterations, "graph iteration"),
         ]
-        counts = ", ".join(part for part in parts if not part.startswith("0 "))
-        where = ", ".join(str(folder) for folder in self.folders[:3]) + (" ..." if len(self.folders) > 3 else "")
+        counts = ", ".join(counted(*part) for part in parts if part[0])
+        more = len(self.folders) - 3
+        where = ", ".join(map(str, self.folders[:3])) + (f" and {more} more" if more > 0 else "")
         recorded = f"recorded {counts} in {self.seconds:.1f} s, {_size(self.bytes)}, into {where or 'no folder'}"
         return "; ".join([*self.stopped(), recorded, *self.notes()])
 
@@ -99,41 +100,42 @@ class Summary:
         return [f"recording stopped: {self.failure}"] if self.failure else []
 
     def notes(self) -> list[str]:
-        """Return what is to be known of what is missing."""
+        """Return a line for each thing that is missing."""
         lines = [
             f"{count} {'step was' if count == 1 else 'steps were'} dropped: {reason}"
             for reason, count in self.dropped.items()
         ]
         if self.raised:
-            lines.append(f"{self.raised} calls raised; their records say so")
+            lines.append(f"{counted(self.raised, 'call')} raised, as noted in the records")
         if self.repeated:
-            lines.append(f"{self.repeated} further backward passes through the same calls were not recorded again")
+            passes = counted(self.repeated, "further backward pass", "further backward passes")
+            lines.append(f"not recorded: {passes} through the same calls")
         if self.late:
-            lines.append(f"{self.late} backward records came after step() had ended their step, and are missing")
+            lines.append(
+                f"not recorded: {counted(self.late, 'backward record')} that came after the step() of its step"
+            )
         if self.unrecorded:
             lines.append(self._unrecorded())
-        lines += [f"{count} records removed by {name}" for name, count in self.removed.items()]
-        lines += [f"could not observe {count} times: {text}" for text, count in self.errors.items()]
+        lines += [f"{counted(count, 'record')} removed by {name}" for name, count in self.removed.items()]
+        lines += [f"not recorded, {counted(count, 'time')}: {text}" for text, count in self.errors.items()]
         return lines
 
     def _unrecorded(self) -> str:
-        calls, functions = sum(self.unrecorded.values()), len(self.unrecorded)
-        names = ", ".join(name for name, _ in self.unrecorded.most_common(_NAMED))
-        return (
-            f"{calls} calls of {functions} functions outside of the list ran unrecorded: "
-            f"{names}{', ...' if functions > _NAMED else ''}"
-        )
+        most = [f"{name} ({counted(count, 'call')})" for name, count in self.unrecorded.most_common(_NAMED)]
+        more = len(self.unrecorded) - len(most)
+        names = ", ".join(most) + (f" and {more} more" if more else "")
+        return f"not recorded, as msprobe does not record it: {names}"
 
     def why_empty(self) -> str:
         """Return which filter removed what, or what did not happen."""
         if self.failure:
             return self.failure
         if self.errors:
-            return "; ".join(f"{text} ({count} times)" for text, count in self.errors.items())
+            return "; ".join(f"{text} ({counted(count, 'time')})" for text, count in self.errors.items())
         if not self.started:
-            return "recording was never started in a step and rank that the configuration names" + _listed(self.removed)
+            return "recording was never started in a configured step and rank" + _listed(self.removed)
         if self.removed:
-            return "everything was removed" + _listed(self.removed)
+            return "all records were removed" + _listed(self.removed)
         if self.unrecorded:
             return self._unrecorded()
         return f"no {self.awaited} ran while recording was on"
@@ -145,6 +147,11 @@ def described(error: BaseException) -> str:
         return f"{type(error).__name__}: {error}"
     except Exception:
         return type(error).__name__
+
+
+def counted(count: int, one: str, more: str | None = None) -> str:
+    """Return a number of things in words; ``more`` is their plural where that is not ``one`` and an s."""
+    return f"{count} {one if count == 1 else more or one + 's'}"
 
 
 def _listed(removed: Counter[str]) -> str:

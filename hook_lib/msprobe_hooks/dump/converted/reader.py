@@ -175,12 +175,12 @@ def _named(home: Path, place: str, names_of: Callable[[Path], Mapping[str, str]]
         named = parse_name(names_of((home / place).parent).get(name, ""))
         if named is None:
             raise DumpError(
-                f"{home / place}: stands for a name that was too long, and no {MAPPING_FILE} beside it has it; copy "
-                "that file from where the converter ran"
+                f"{home / place}: the number replaces a name that was too long, and no {MAPPING_FILE} next to it lists "
+                "it; copy that file from where the converter ran"
             )
     if named is None:
         raise DumpError(
-            f"{home / place}: not the name of a converted kernel file, {NAME_IN_WORDS}; take the file out of the folder"
+            f"{home / place}: not the name of a converted kernel file, {NAME_IN_WORDS}; move the file out of the folder"
         )
     return named
 

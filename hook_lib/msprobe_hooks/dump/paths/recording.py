@@ -60,7 +60,7 @@ def _nearest(pattern: re.Pattern[str], path: Path) -> int | None:
 
 
 def rank_of(folder: Path) -> int | None:
-    """Return the rank that a folder's own name tells, 0 for ``rank``; None for any other name."""
+    """Return the rank in a folder's own name, 0 for ``rank``; None for any other name."""
     named = _RANK.fullmatch(folder.name)
     return int(named[1] or 0) if named else None
 
@@ -77,10 +77,10 @@ def find_dumps(folder: Path) -> list[Path]:
     found = _named(DUMP_FILE, folders) or _named(DEBUG_FILE, folders) or find_trees(folders) or find_iterations(folders)
     if not found and has_graphs(folder):
         raise DumpError(
-            f"{folder}: graphs of MindSpore without a tensor of a kernel; the run ended before its first, dump it again"
+            f"{folder}: no kernel's tensor in the graphs of MindSpore; the run ended before the first; dump it again"
         )
     if not found:
-        raise DumpError(f"{folder}: no dump.json in this folder or below it; name the folder that a recording wrote")
+        raise DumpError(f"{folder}: no dump.json in this folder or below it; pass the folder that a recording wrote")
     return found
 
 

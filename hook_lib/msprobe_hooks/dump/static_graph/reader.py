@@ -45,7 +45,7 @@ class GraphDump(KernelDump):
 
     @property
     def surroundings(self) -> Surroundings:
-        """What the texts of the graphs tell, where MindSpore wrote them beside the tensors."""
+        """The call context in the texts of the graphs, where MindSpore wrote them next to the tensors."""
         ops = {name: kernel.op for name, kernel in self.kernels.items()}
         return GraphSurroundings(self.tensor_folder.parent, ops)
 
@@ -90,9 +90,9 @@ def read_iteration(path: Path) -> GraphDump:
         folders = graph_folders(path)
         tensors = [tensor for folder in folders for tensor in read_tensors(folder, net_folder(path))]
     except OSError as error:
-        raise DumpError(f"{path.parent}: cannot be read: {error.strerror}; name the folder of a dump") from None
+        raise DumpError(f"{path.parent}: cannot be read: {error.strerror}; pass the folder of a dump") from None
     if not tensors:
-        raise DumpError(f"{path.parent}: holds no tensor of a kernel; the run ended before its first, dump it again")
+        raise DumpError(f"{path.parent}: holds no kernel's tensor; the run ended before the first; dump it again")
     kernels = {kernel.record: kernel for kernel in _executed(tensors)}
     has_files = any(tensor.element.data_name for tensor in tensors)
     return GraphDump(

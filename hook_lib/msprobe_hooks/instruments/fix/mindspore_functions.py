@@ -1,4 +1,4 @@
-"""Calls of MindSpore, seen, named and counted as a recording does, to be fixed or only to be told."""
+"""Calls of MindSpore, seen, named and counted as a recording does, to be fixed or only listed."""
 
 from __future__ import annotations
 

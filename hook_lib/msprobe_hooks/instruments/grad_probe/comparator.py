@@ -38,11 +38,11 @@ class GradComparator:
         if not ranks:
             raise MonitorError(
                 f"no rank is in both runs: {path1} has {sorted(first)}, {path2} has {sorted(second)}; "
-                "name the dump_path of two runs of the same layout"
+                "pass the dump_path of two runs of the same layout"
             )
         alone = sorted(first.keys() ^ second.keys())
         if alone:
-            _log.warning("ranks in one of %s and %s only are left out: %s", path1, path2, alone)
+            _log.warning("ranks left out, as only one of %s and %s has them: %s", path1, path2, alone)
         for rank in ranks:
             cls.compare(first[rank], second[rank], Path(output_dir, f"rank{rank}"))
 
@@ -60,12 +60,13 @@ class GradComparator:
             _write_table(found, folder / "similarities.csv")
             if find_spec("matplotlib") is None:
                 _log.warning(
-                    "%s: left out without matplotlib: pip install pytest-msprobe[pictures]", folder / _PICTURES
+                    "%s: not written, as matplotlib is not installed; pip install pytest-msprobe[pictures]",
+                    folder / _PICTURES,
                 )
             else:
                 _draw(found, folder / _PICTURES)
         except OSError as error:
-            raise MonitorError(f"{folder}: cannot be written; name a folder that can be: {error}") from None
+            raise MonitorError(f"{folder}: cannot be written: {error}; pass another folder") from None
 
 
 def _series(found: SignSimilarity) -> dict[str, list[float]]:

@@ -53,14 +53,14 @@ def sign_similarity(run_a: str | Path, run_b: str | Path) -> SignSimilarity:
 def _common_steps(a: ProbedRank, b: ProbedRank) -> tuple[int, ...]:
     for rank in (a, b):
         if rank.cut:
-            _log.warning("%s: left out without a summary, which is written last: steps %s", rank.folder, rank.cut)
+            _log.warning("%s: incomplete steps left out, as they have no summary: %s", rank.folder, rank.cut)
     steps = tuple(sorted({*a.steps} & {*b.steps}))
     if not steps:
         have = "; ".join(f"{rank.folder} has {_range(rank.steps)}" for rank in (a, b))
-        raise MonitorError(f"no step is in both runs, record them with the same configuration: {have}")
+        raise MonitorError(f"no step is in both runs: {have}; record them with the same configuration")
     alone = len(a.steps) + len(b.steps) - 2 * len(steps)
     if alone:
-        _log.warning("%d steps are in one of %s and %s only, and are left out", alone, a.folder, b.folder)
+        _log.warning("%d steps left out, as only one of %s and %s has them", alone, a.folder, b.folder)
     return steps
 
 

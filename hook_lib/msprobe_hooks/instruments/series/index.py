@@ -114,9 +114,9 @@ class _Steps:
         """Return a sentence each on steps written twice and out of order."""
         notes = []
         if self._twice:
-            notes.append(f"{task}: {_span(self._twice)} written more than once; the last written holds")
+            notes.append(f"{task}: {_span(self._twice)} written more than once; the last values are used")
         if late := self._late - self._twice:
-            notes.append(f"{task}: {_span(late)} written after later steps; they are put in order")
+            notes.append(f"{task}: {_span(late)} written after later steps; sorted")
         return notes
 
 

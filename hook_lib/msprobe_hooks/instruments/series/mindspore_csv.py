@@ -2,7 +2,7 @@
 
 ``vpp_stage,module_name,step,input.<statistic>…,output.<statistic>…`` (``input_grad``, ``output_grad``) for cells,
 ``vpp_stage,param_name,step,<statistics>`` for parameters' gradients and moments, ``param_name,step,<statistics>`` for
-parameters. The micro step stands behind a cell's name (``layers.0_1``), and what is not known or NaN is an empty cell.
+parameters. The micro step follows a cell's name (``layers.0_1``), and what is not known or NaN is an empty cell.
 """
 
 from __future__ import annotations
