@@ -26,7 +26,7 @@ def watch(
     first_step: int = 0,
     **options: Any,
 ) -> Iterator[Watcher]:
-    """Monitor the training that runs inside, and write its series into a new folder below ``path``.
+    """Watch the training that runs inside, and write its series into a new folder below ``path``.
 
     A step of the optimizer ends a step of the training; without one, call ``end_step()`` of the context's value. No
     error of the monitor is raised into the training.
@@ -63,7 +63,7 @@ def watch_mindspore(
     first_step: int = 0,
     **options: Any,
 ) -> Iterator[Watcher]:
-    """Monitor a training of MindSpore in PyNative mode as ``watch`` does one of PyTorch.
+    """Watch a training of MindSpore in PyNative mode as ``watch`` does one of PyTorch.
 
     A call of the optimizer ends a step; without one, call ``end_step()`` of the context's value.
 

@@ -47,7 +47,7 @@ def judge(
     ``target`` and ``golden`` are CPU tensors of one shape; ``golden`` is computed in raised precision. ``standard`` is
     a standard or the name of one with its default limits. ``baseline`` is only asked for where the outcome can depend
     on it, and so is ``recorded``: the numbers that another device's result had on the same inputs. Where it has them,
-    errors are held against those and the baseline only tells which NaN and inf elements are right; where it has the
+    errors are held against those and the baseline only shows which NaN and inf elements are right; where it has the
     result itself, a tensor, that takes the baseline's place altogether. Python values have no recorded numbers.
     ``moved`` are golden results for inputs moved by one rounding unit of the target's dtype, one per draw; only tensors
     that fail by a standard which weighs them ask for it (`Sensitivity`, `ExcusedBySensitivity`), plain ones alone.

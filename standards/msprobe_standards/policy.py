@@ -157,15 +157,23 @@ class Policy:
     ) -> Standard:
         """Return the standard for one output of an API call.
 
-        ``api`` is the name in the record ("conv2d", "linalg.norm", "__add__"). ``output_dtype`` is that of the output
-        leaf, None for a Python value (of which only floats and complex numbers are measured, as float32 ones).
-        ``backward`` tells gradients from results, ``scalars`` that a Python number other than a power of two takes
-        part, which a device rounds before it computes. ``recorded_baseline`` tells that the baseline is another
-        device's recorded result, for which msprobe has rules of its own. ``device`` is what computes the target: "cpu",
-        "cuda" or "npu"; None where it is not known. ``math_modes`` are those of MATH_MODES that the call was computed
-        in: with any, only the rules that ask for one of them are looked at, without, only the others.
+        Args:
+            api: The name in the record: "conv2d", "linalg.norm", "__add__".
+            output_dtype: The dtype of the output leaf, None for a Python value (of which only floats and complex
+                numbers are measured, as float32 ones).
+            input_dtypes: The dtypes of the inputs.
+            framework: "pytorch" or "mindspore".
+            backward: Whether the output is a gradient.
+            scalars: Whether a Python number other than a power of two takes part, which a device rounds before it
+                computes.
+            recorded_baseline: Whether the baseline is another device's recorded result, for which msprobe has rules
+                of its own.
+            device: What computes the target: "cpu", "cuda" or "npu"; None where it is not known.
+            math_modes: Those of MATH_MODES that the call was computed in: with any, only the rules that ask for one of
+                them are looked at, without, only the others.
 
-        Raises ValueError where no rule matches.
+        Raises:
+            ValueError: No rule matches.
         """
         conditions = (_computing(framework), backward, scalars, recorded_baseline, device, frozenset(math_modes))
         key = (api, output_dtype, frozenset(input_dtypes), *conditions)
@@ -189,7 +197,7 @@ class Policy:
     def screened_above(self, api: str, default: float) -> float | None:
         """Return from how many billion operations on a call of this API is screened, None where none ever is.
 
-        The first row that names the API tells it; one that no row names has the default.
+        The first row that names the API decides; an API that no row names has the default.
         """
         names = _loose(api) if self.loose_names and self.screening else {api}
         return next((row.above for row in self.screening if not names.isdisjoint(row.apis)), default)

@@ -38,11 +38,11 @@ def judge_tree(
     standard (see `judge`). ``moved`` computes whole golden outputs for moved inputs, one per draw, and is called
     at most once as well. ``batch`` is the shape of a batch of matrices that the call takes (see `judge`).
     """
-    return _leaves(target, golden, _Beside(baseline, recorded, moved, batch), select, ())
+    return _leaves(target, golden, _References(baseline, recorded, moved, batch), select, ())
 
 
-class _Beside:
-    """What outputs are held against beside golden: the baseline's, another's recorded numbers, and golden's moved ones.
+class _References:
+    """What outputs are compared with in addition to golden: the baseline's, recorded numbers, and golden's moved ones.
 
     The baseline and the moved ones are computed when first asked for.
     """
@@ -86,7 +86,7 @@ def _under(node: object, keys: tuple[object, ...]) -> object:
 def _leaves(
     target: object,
     golden: object,
-    beside: _Beside,
+    references: _References,
     select: Callable[[str, object], Standard],
     keys: tuple[object, ...],
 ) -> list[tuple[str, Verdict]]:
@@ -100,10 +100,10 @@ def _leaves(
             target,
             golden,
             standard=select(path, target),
-            baseline=lambda: beside.leaf(keys),
-            recorded=None if beside.recorded is None else partial(beside.recorded, path),
-            moved=lambda: beside.moved(keys),
-            batch=beside.batch,
+            baseline=lambda: references.leaf(keys),
+            recorded=None if references.recorded is None else partial(references.recorded, path),
+            moved=lambda: references.moved(keys),
+            batch=references.batch,
         )
         return [(path, verdict)]
     found, expected = _children(target), _children(golden)
@@ -119,7 +119,7 @@ def _leaves(
             reason = f"output {key!r} is surplus; golden has {_listed(expected)}"
             judged.append((_joined(below), failure("structure", reason)))
         else:
-            judged += _leaves(found[key], expected[key], beside, select, below)
+            judged += _leaves(found[key], expected[key], references, select, below)
     return judged
 
 

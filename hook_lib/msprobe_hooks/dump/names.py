@@ -4,7 +4,7 @@ An API call is ``{Type}.{api}.{call}.{direction}`` where ``api`` may be dotted (
 a module call is ``Module.{attribute path}.{Class}.{direction}.{call}`` with the call number last. The gradients of a
 module's parameters are in ``Module.{attribute path}.{Class}.parameters_grad``, in some dumps with a number behind it.
 
-The words of a name are told from its end, because an API, an attribute or a class may be called ``backward``. What is
+The words of a name are read from its end, because an API, an attribute or a class may be called ``backward``. What is
 asked of 200 000 names (twins, directions, splitting) never raises: a name outside the grammar is its own twin and has
 no direction.
 """
@@ -105,7 +105,7 @@ class ApiName:
         return api_record(self.key, self.direction)
 
 
-# Whoever handles a record asks several times in a row.
+# The caller that handles a record asks several times in a row.
 @lru_cache(64)
 def parse_api_name(name: str) -> ApiName:
     """Read the name of an API record.

@@ -182,7 +182,7 @@ def forward_record(name: str, body: object) -> ForwardRecord:
 
 
 def _details(fields: Mapping[str, Any], path: str) -> tuple[Mapping[str, Mapping[str, Any]], dict[str, Any] | None]:
-    """Return what is kept beside the elements by their places (of a value its type, of a container its class).
+    """Return what is kept apart from the elements by their places (of a value its type, of a container its class).
 
     What the called object had been made with comes second, None where that is not said.
     """
@@ -199,7 +199,7 @@ def _details(fields: Mapping[str, Any], path: str) -> tuple[Mapping[str, Mapping
 
 
 def _restored(element: Element, place: str, details: Mapping[str, Mapping[str, Any]]) -> Element:
-    """Put back what msprobe's spelling of an element loses and this project's recorder keeps beside it."""
+    """Put back what msprobe's spelling of an element loses and this project's recorder keeps apart."""
     detail = details.get(place)
     if detail is not None and "value" in detail:
         return ValueElement(detail["type"], detail["value"])
@@ -261,7 +261,7 @@ def _element(value: object, path: str, depth: int) -> Element:
 
 
 def _member(value: object, path: str, depth: int) -> Element:
-    # P2POp and its like write bare strings and numbers beside their elements.
+    # P2POp and its like write bare strings and numbers next to their elements.
     if isinstance(value, (str, int, float)):
         return ValueElement(type(value).__name__, value)
     return _element(value, path, depth + 1)

@@ -1,6 +1,6 @@
 """A spool folder: complete steps of a training, each moved in as a whole, that a watch checks and takes out again.
 
-Complete steps lie in ``step<N>/rank<N>`` as those of any recording. Beside them are steps that are being written, what
+Complete steps lie in ``step<N>/rank<N>`` as those of any recording. Next to them are steps that are being written, what
 was dropped, and the file whose presence ends it all.
 """
 

@@ -26,7 +26,7 @@ Edge: TypeAlias = "tuple[Node | None, int]"
 
 
 class Node:
-    """A node of MindSpore's graph, told by its id: each look at the graph gives another Python object."""
+    """A node of MindSpore's graph, identified by its id: each look at the graph gives another Python object."""
 
     __slots__ = ("_id", "_node")
 

@@ -62,13 +62,13 @@ class GraphCells:
         self._compilations.end()
 
     def collect(self) -> None:
-        """Hand the recorder what the cells told since the last time."""
+        """Hand the recorder what the cells wrote since the last time."""
         with self._settled():
             for call in dumped_calls(self._folder, self._prefixes):
                 call.emit(self._recorder)
 
     def discard(self) -> None:
-        """Forget what the cells told."""
+        """Forget what the cells wrote."""
         with self._settled():
             pass
 
@@ -102,10 +102,10 @@ def _telling(cell: nn.Cell, stem: str, wanted: DataMode) -> Callable[..., Any]:
             if is_told_back:
                 x = write_gradient(stem + group_back + slot + ".", x, "in")
         elif isinstance(x, (tuple, list)):
-            told = []
+            parts = []
             for place, one in enumerate(x):
-                told.append(tell(slot + "." + str(place), one, is_told, group, is_told_back, group_back))
-            x = tuple(told)
+                parts.append(tell(slot + "." + str(place), one, is_told, group, is_told_back, group_back))
+            x = tuple(parts)
         return x
 
     def construct(self: nn.Cell, *args: Any, **kwargs: Any) -> Any:

@@ -32,7 +32,7 @@ VARIABLE: Final = "MINDSPORE_DUMP_CONFIG"
 CONFIG_FILE: Final = "kernel_kbyk_dump.json"
 
 _SIDES = {("all",): 0, ("input",): 1, ("output",): 2}
-# MindSpore's own rule, which it tells only when the first graph is compiled.
+# MindSpore's own rule, which it reports only when the first graph is compiled.
 _PATH = re.compile(r"[A-Za-z0-9_/-]+")
 _CARDS_OF_A_HOST = range(8)
 # What MindSpore has no setting for.
@@ -95,7 +95,7 @@ class GraphDump:
 
     @property
     def is_on(self) -> bool:
-        """Whether MindSpore was told to dump."""
+        """Whether MindSpore is configured to dump."""
         return self._began is not None
 
     def begin(self) -> None:
@@ -131,7 +131,7 @@ class GraphDump:
         try:
             _pynative_executor.sync()
         except Exception as error:
-            # A graph that has failed tells it here first.
+            # A graph that has failed reports it here first.
             summary.note_error("waiting for graphs", error)
         iterations = find_iterations(os.walk(self._settings.dump_path))
         summary.started, summary.awaited = True, "graph"

@@ -93,7 +93,7 @@ class MindSporeSession(Session):
         super()._start(model, rank)
 
     def stop(self) -> None:
-        """Pause; of a graph's cells, write what they told since the start."""
+        """Pause; write what a graph's cells recorded since the start."""
         if self._is_on and self._graph_cells is not None:
             with self.recorder.net("cells of a graph"):
                 self._graph_cells.collect()

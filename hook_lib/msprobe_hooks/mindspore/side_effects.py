@@ -1,4 +1,4 @@
-"""What a call of MindSpore does beside returning something, as far as names and primitives say it."""
+"""Side effects of a call of MindSpore, as far as names and primitives show them."""
 
 from __future__ import annotations
 

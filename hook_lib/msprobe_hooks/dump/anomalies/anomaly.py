@@ -142,7 +142,7 @@ def _anomalous_around(dump: Dump, forward: str) -> Iterator[ValuePath]:
     raw = dump.records.get(forward)
     if raw is None or not may_hold_non_finite(bytes(raw)):
         return
-    # A forward record that is malformed is told as an item of its own.
+    # A forward record that is malformed is reported as an item of its own.
     with suppress(RecordError):
         record = dump.forward(forward)
         gave = [place for place in _places(record.output, "forward.output") if is_anomalous(place.leaf)]

@@ -62,7 +62,7 @@ class End:
 
 
 def ends_of(record: ForwardRecord, rank: int, world: frozenset[int]) -> tuple[End, ...]:
-    """Return the ends of the transfers that a record is about; none where it does not say with whom, or with nobody.
+    """Return the ends of the transfers that a record is about; none where it does not name a partner.
 
     ``world`` are the ranks whose dumps there are. Raises ValueError where its name follows no grammar.
     """

@@ -74,14 +74,14 @@ class MergedDump(Dump):
 
     @property
     def surroundings(self) -> Surroundings:
-        """What the files beside the ranks' dumps tell, under the names of the merged run."""
+        """The call context in the files next to the ranks' dumps, under the names of the merged run."""
         return self.known
 
 
 def merge_model(model: Model, layout: ParallelLayout) -> MergedDump:
     """Read the ranks of a model as one run, a stage at a time. Communication between them is left out.
 
-    Raises DumpError where a dump cannot be used or tells too little.
+    Raises DumpError where a dump cannot be used or lacks what merging needs.
     """
     records = list[Recorded]()
     first: Dump | None = None

@@ -88,7 +88,7 @@ def make_whole(target: Dump, golden: Dump, parts: tuple[int, int]) -> tuple[Dump
 
 
 def make_parts(dump: Dump) -> Dump:
-    """Return a run beside which no other tells what its shards make: with their statistics, in the shape of one.
+    """Return a run that no other run shows how to unshard: with its shards' statistics, in the shape of one.
 
     Raises RecordError where a record is malformed.
     """
@@ -153,7 +153,7 @@ def _within(place: str, key: str) -> str:
 
 
 def _alone(value: Any) -> Any:
-    """Return a value that nothing stands beside, of the shape that each rank has."""
+    """Return a value without a counterpart, of the shape that each rank has."""
     if is_tensor(value):
         shards = shards_of(value)
         return value if shards is None else join(shards, value["shape"])

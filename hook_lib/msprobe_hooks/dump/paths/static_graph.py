@@ -1,6 +1,6 @@
 """Where MindSpore dumps a static graph: ``rank_<N>/<net>/<graph>/<iteration>/`` holds a file for each tensor.
 
-Older backends write ``<time>/<device>/<net>/<graph>/<iteration>/``. An iteration is told in several folders where the
+Older backends write ``<time>/<device>/<net>/<graph>/<iteration>/``. An iteration is in several folders where the
 process ran several graphs; it goes by one of the files of the first.
 """
 

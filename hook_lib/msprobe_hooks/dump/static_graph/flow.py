@@ -32,7 +32,7 @@ class Origin:
 
     @property
     def is_weight(self) -> bool:
-        """Whether it is a parameter of a cell, whose path stands before its name; inputs have none."""
+        """Whether it is a parameter of a cell, whose path precedes its name; inputs have none."""
         return self.is_given and "." in self.name
 
 

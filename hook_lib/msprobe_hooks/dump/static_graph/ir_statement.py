@@ -91,7 +91,7 @@ def _shape(member: str) -> Shape | None:
 
 
 def _members(text: str, start: int) -> tuple[list[str], int]:
-    """Return what stands between commas up to the bracket that closes, and where that is."""
+    """Return the parts between commas up to the closing bracket, and where that is."""
     members: list[str] = []
     depth, at, first, is_quoted = 0, start, start, False
     while at < len(text):

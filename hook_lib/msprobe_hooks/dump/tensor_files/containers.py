@@ -5,7 +5,7 @@ dtype, shape and the first and last byte of each tensor by its name, counted fro
 (https://huggingface.co/docs/safetensors/index#format). A record says ``0.safetensors::Torch.relu.0.forward.input.0``.
 A dtype that not every version of the format knows is stored as its bytes, one more dimension of U8; its name is in
 ``__metadata__`` under the tensor's. A tensor that is compressed is stored as the bytes of its frame, of U8 too; there
-stands ``{"dtype": "float32", "shape": [2, 3], "codec": "zstd-shuffle"}`` (see `compression`).
+is ``{"dtype": "float32", "shape": [2, 3], "codec": "zstd-shuffle"}`` (see `compression`).
 """
 
 from __future__ import annotations

@@ -22,8 +22,8 @@ from msprobe_hooks.recording.summary import described
 
 _log = logging.getLogger("msprobe_hooks")
 
-#: Is told a model, and with what it is called.
-Told: TypeAlias = Callable[[Model, tuple[Any, ...], dict[str, Any]], None]
+#: Takes a model, and the arguments of its call.
+CallReport: TypeAlias = Callable[[Model, tuple[Any, ...], dict[str, Any]], None]
 
 
 class Counter(Protocol):
@@ -49,7 +49,7 @@ class Training(Protocol):
     def wait(self, called: Callable[[Model], None]) -> Callable[[], None]:
         """Report the first model that is called and has parameters; return what ends the waiting."""
 
-    def before_calls(self, model: Model, told: Told) -> Callable[[], None]:
+    def before_calls(self, model: Model, report: CallReport) -> Callable[[], None]:
         """Report each call of a model before it is made; return what ends that."""
 
     def place(self) -> tuple[int, int] | None:

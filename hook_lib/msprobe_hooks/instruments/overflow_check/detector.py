@@ -1,4 +1,4 @@
-"""What looking for inf and nan asks of a framework's recorder beside what any recording asks."""
+"""What a search for inf and nan needs of a framework's recorder in addition to any recording."""
 
 from __future__ import annotations
 

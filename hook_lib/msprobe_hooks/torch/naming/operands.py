@@ -53,7 +53,7 @@ def _operation(code: CodeType, offset: int) -> ast.BinOp | None:
 
 
 def _is_tensor(node: ast.expr, frame: FrameType) -> bool | None:
-    """Return None where it cannot be told without running code."""
+    """Return None where it is not known without running code."""
     if isinstance(node, ast.BinOp):
         left, right = _is_tensor(node.left, frame), _is_tensor(node.right, frame)
         return True if left or right else left if left == right else None
