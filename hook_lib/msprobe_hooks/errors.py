@@ -125,3 +125,8 @@ def shown(value: object) -> str:
 def clipped(text: str) -> str:
     """Return a text as a part of a message, not at full length where it is long."""
     return text if len(text) <= _LONGEST else f"{text[:_LONGEST]} ..."
+
+
+def counted(count: int, one: str, more: str | None = None) -> str:
+    """Return a number of things in words; ``more`` is their plural where that is not ``one`` and an s."""
+    return f"{count} {one if count == 1 else more or one + 's'}"

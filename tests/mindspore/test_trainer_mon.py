@@ -151,7 +151,7 @@ def test_keys_that_are_not_followed_are_told(config: Callable[..., Path], caplog
 
 
 def test_a_key_that_is_unknown_is_refused(config: Callable[..., Path]) -> None:
-    with pytest.raises(ConfigError, match="wgrad is True; allowed: the keys alert, all_xy"):
+    with pytest.raises(ConfigError, match="unknown key 'wgrad'; known: alert, all_xy"):
         TrainerMon(config(wgrad=True))
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Literal, TypeAlias
 
 from msprobe_hooks.dump.names import direction_of, split_called
+from msprobe_hooks.errors import counted
 
 _log = logging.getLogger("msprobe_hooks")
 
@@ -147,11 +148,6 @@ def described(error: BaseException) -> str:
         return f"{type(error).__name__}: {error}"
     except Exception:
         return type(error).__name__
-
-
-def counted(count: int, one: str, more: str | None = None) -> str:
-    """Return a number of things in words; ``more`` is their plural where that is not ``one`` and an s."""
-    return f"{count} {one if count == 1 else more or one + 's'}"
 
 
 def _listed(removed: Counter[str]) -> str:

@@ -122,7 +122,7 @@ def test_a_line_of_what_was_dropped_that_was_cut_short_is_left_out(tmp_path):
         ({"spool_size": True}, "a size above 0"),
         ({"spool_size": 5, "spool_full": "panic"}, "wait, drop"),
         ({"spool_size": 5, "spool_wait": -1}, "a number of seconds from 0"),
-        ({"spool_full": "drop"}, "no such key without spool_size"),
+        ({"spool_full": "drop"}, "not supported without spool_size"),
         ({"spool_size": 5, "task": "structure"}, "statistics or tensor with spool_size"),
         ({"spool_size": 5, "level": "L0"}, "L1, mix or aten with spool_size"),
     ],

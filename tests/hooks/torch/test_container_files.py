@@ -246,7 +246,7 @@ def test_a_configuration_file_may_ask_for_compression(tmp_path):
 
 def test_compression_is_of_containers_alone(tmp_path):
     with pytest.raises(
-        ConfigError, match="compression is 'zstd'; allowed: none, and zstd with tensor_files safetensors"
+        ConfigError, match="compression is 'zstd'; allowed: none, or zstd with tensor_files safetensors"
     ):
         record(tmp_path, task="tensor", compression="zstd").__enter__()
 

@@ -166,7 +166,7 @@ def _ranks(folder: Path, *ranks: int) -> Path:
     ("target", "golden", "layouts", "problem"),
     [
         ((0, 1, 2), (0,), ["tp=2"], "*{target}: tp=2 and pp=1 make 2 ranks of one model, which do not divide the 3 *"),
-        ((0, 2, 3), (0,), ["tp=2"], "*{target}: rank 1 was not recorded, of ranks 0 to 3; *"),
+        ((0, 2, 3), (0,), ["tp=2"], "*{target}: rank 1 of ranks 0 to 3 is missing; *"),
         (
             (0, 1, 2, 3),
             (0,),

@@ -63,7 +63,7 @@ def test_the_summary_tells_what_of_the_files_was_not_judged(pytester, run):
         for rank in (0, 1)
         for note in (
             "actv_0-999.csv: line 45 is cut off and left out",
-            "actv: steps 37 to 39 were written more than once; the last written holds",
+            "actv: steps 37 to 39 were written more than once; the last values are used",
         )
     ]
     check(pytester, "--msprobe-monitor", run, "-q").result.stdout.fnmatch_lines(told)
@@ -191,7 +191,7 @@ def test_a_run_without_alarms_replaces_the_alarms_of_an_earlier_one(pytester):
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        (["--msprobe-monitor=nothing"], "*nothing: no such folder; name the folder that a watched run wrote*"),
+        (["--msprobe-monitor=nothing"], "*nothing: no such folder; pass the folder that a monitored run wrote*"),
         (["--msprobe-monitor=runs", "--msprobe-monitor-dtype=f16"], "*'f16': allowed are float64, float32, *"),
         (["--msprobe-monitor-dtype=float16"], "*give --msprobe-monitor RUN as well*"),
         (["--msprobe-monitor=runs", "--msprobe-policy=mindspore-1.2"], "*no such policy; known are default, msprobe*"),

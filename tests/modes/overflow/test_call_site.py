@@ -36,8 +36,8 @@ def test_modules_that_are_their_own_parents_end(tmp_path: Path) -> None:
 
 def test_missing_files_are_told() -> None:
     assert origin_of(Surroundings(Path("nowhere")), "a").problems == (
-        "no stack.json beside the dump",
-        "no construct.json beside the dump",
+        "no stack.json next to the dump",
+        "no construct.json next to the dump",
     )
 
 

@@ -68,7 +68,9 @@ def decompressed(frame: NDArray[np.uint8], item_size: int, size: int) -> NDArray
     try:
         content_size = zstandard.frame_content_size(frame.data)
         if content_size != size or size > len(frame) * MOST_GROWTH:
-            raise FrameError(f"its {len(frame)} bytes declare a size of {content_size}, but {size} were recorded")
+            raise FrameError(
+                f"its {len(frame)} bytes cannot hold the {size} recorded ones; they declare {content_size}"
+            )
         content = zstandard.ZstdDecompressor().decompress(frame.data, allow_extra_data=False)
         elements = np.empty((size // item_size, item_size), np.uint8)
     except zstandard.ZstdError as error:

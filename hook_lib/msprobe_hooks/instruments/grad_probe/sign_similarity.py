@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from msprobe_hooks.errors import MonitorError
+from msprobe_hooks.errors import MonitorError, counted
 from msprobe_hooks.instruments.grad_probe.reader import ProbedRank, open_rank
 
 _log = logging.getLogger("msprobe_hooks")
@@ -60,12 +60,12 @@ def _common_steps(a: ProbedRank, b: ProbedRank) -> tuple[int, ...]:
         raise MonitorError(f"no step is in both runs: {have}; record them with the same configuration")
     alone = len(a.steps) + len(b.steps) - 2 * len(steps)
     if alone:
-        _log.warning("%d steps left out, as only one of %s and %s has them", alone, a.folder, b.folder)
+        _log.warning("%s left out, as in only one of %s and %s", counted(alone, "step"), a.folder, b.folder)
     return steps
 
 
 def _range(steps: tuple[int, ...]) -> str:
-    return f"{len(steps)} steps from {steps[0]} to {steps[-1]}" if steps else "no complete step"
+    return f"{counted(len(steps), 'step')} from {steps[0]} to {steps[-1]}" if steps else "no complete step"
 
 
 def _common_parameters(a: ProbedRank, b: ProbedRank, step: int) -> list[str]:

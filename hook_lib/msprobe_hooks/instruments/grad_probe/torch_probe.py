@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 from torch.utils.hooks import RemovableHandle
 
-from msprobe_hooks.errors import ConfigError
+from msprobe_hooks.errors import ConfigError, counted
 from msprobe_hooks.instruments.grad_probe import torch_statistics as statistics
 from msprobe_hooks.instruments.grad_probe.config import ProbeSettings
 from msprobe_hooks.instruments.grad_probe.probe import GradientProbe
@@ -64,7 +64,7 @@ class TorchGradientProbe(GradientProbe):
         """Say why not one optimizer step was counted."""
         if self._model is None:
             return "monitor(model) was not called"
-        others = f" ({self._other_calls} calls of others)" if self._other_calls else ""
+        others = f" ({counted(self._other_calls, 'call')} of others)" if self._other_calls else ""
         return (
             f"no optimizer of the monitored model's parameters was called{others}; "
             "if one holds copies of them, pass it as monitor(model, optimizer=...)"

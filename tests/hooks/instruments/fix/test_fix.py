@@ -276,9 +276,9 @@ def test_everything_is_as_before_at_the_end_even_after_an_error():
 @pytest.mark.parametrize(
     ("names", "to", "text"),
     [
-        ((), "float32", "at least one name"),
-        (("",), "float32", "at least one name"),
-        (("Torch.mm",), "bfloat16", "one of float32, float64, cpu"),
+        ((), "float32", "a list of names of APIs"),
+        (("",), "float32", "a list of names of APIs"),
+        (("Torch.mm",), "bfloat16", "allowed: float32, float64, cpu"),
     ],
 )
 def test_wrong_arguments_are_told_before_anything_runs(names, to, text):

@@ -15,15 +15,15 @@ from tests.support.training import adam, model
     ("options", "told"),
     [
         ({"what": []}, r"what is \[\]; allowed: at least one of activations"),
-        ({"what": ["weights"]}, "what is 'weights'; allowed: some of activations"),
-        ({"statistics": ["median"]}, "statistics is 'median'; allowed: some of norm"),
-        ({"every": 0}, "every is 0; allowed: a whole number"),
-        ({"interval": 2}, "interval is 2; allowed: one of the options"),
-        ({"targets": {"a": {"inputs": "tensor"}}}, "targets.a is 'inputs'; allowed: the keys input, output"),
+        ({"what": ["weights"]}, "what is 'weights'; allowed: activations"),
+        ({"statistics": ["median"]}, "statistics is 'median'; allowed: norm"),
+        ({"every": 0}, "every is 0; allowed: an integer >= 1"),
+        ({"interval": 2}, r"watch\(\) has no option 'interval'; known: collect_times"),
+        ({"targets": {"a": {"inputs": "tensor"}}}, "targets.a has no key 'inputs'; did you mean 'input'?"),
         ({"targets": {"a": {"input": "tuple[2]:2"}}}, r"targets.a.input is 'tuple\[2\]:2'; allowed: tensor, tuple"),
         ({"eps": math.nan}, "eps is nan; allowed: a number >= 0"),
-        ({"micro_batches": 0}, "micro_batches is 0; allowed: a whole number >= 1"),
-        ({"first_step": "3"}, "first_step is '3'; allowed: a whole number >= 0"),
+        ({"micro_batches": 0}, "micro_batches is 0; allowed: an integer >= 1"),
+        ({"first_step": "3"}, "first_step is '3'; allowed: an integer >= 0"),
     ],
 )
 def test_a_wrong_option_is_told_with_what_is_allowed(tmp_path, options, told):
