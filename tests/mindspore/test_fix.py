@@ -173,7 +173,7 @@ def test_a_parameter_that_a_call_writes_over_is_written_once() -> None:
 def test_what_a_call_raises_is_what_the_program_gets() -> None:
     with fix("Mint.matmul", framework="mindspore") as fixed, pytest.raises(RuntimeError, match="MatMul"):
         mint.matmul(normal(2, 3), normal(4, 5))
-    assert [why for _, why in fixed.left] == ["what it returns is not known beforehand"]
+    assert [why for _, why in fixed.left] == ["its result is not known in advance"]
 
 
 def test_everything_is_as_it_was_afterwards() -> None:

@@ -145,8 +145,8 @@ def test_keys_that_are_not_followed_are_told(config: Callable[..., Path], caplog
         training.model, training.optimizer
     )
     assert [record.message.split(": ", 1)[1] for record in caplog.records] == [
-        "l2_targets is not followed: spectral and attention features are not recorded",
-        "cc_distribution is not followed: MindSpore's communication functions are not watched",
+        "l2_targets is ignored: spectral and attention features are not recorded",
+        "cc_distribution is ignored: MindSpore's communication functions are not watched",
     ]
 
 

@@ -337,7 +337,7 @@ def test_a_parameter_of_no_optimizer_is_watched_and_one_of_another_is_not_and_bo
     assert caplog.messages == [
         "parameters in no optimizer of this process: 0.bias; add them to the optimizer "
         "if no other rank updates them, or set requires_grad to False if they are meant to be frozen",
-        "parameters not watched, because another optimizer has them: 2.weight, 2.bias; "
+        "parameters not monitored, because another optimizer has them: 2.weight, 2.bias; "
         "watch that optimizer as well to see them",
     ]
 
@@ -353,7 +353,7 @@ def test_a_parameter_of_no_optimizer_is_watched_and_one_of_another_is_not_and_bo
         (
             (nn.Dense(1, 1), nn.SGD(nn.Dense(1, 1).trainable_params())),
             {},
-            "optimizer is 'SGD'; allowed: one that steps parameters of the model",
+            "optimizer is 'SGD'; allowed: an optimizer of the model's parameters, of which it has none",
         ),
         (("model",), {}, r"model is 'str'; allowed: a mindspore\.nn\.Cell"),
         ((nn.Dense(1, 1), "adam"), {}, "optimizer is 'adam'; allowed: an optimizer of mindspore"),

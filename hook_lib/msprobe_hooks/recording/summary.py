@@ -112,9 +112,7 @@ class Summary:
             passes = counted(self.repeated, "further backward pass", "further backward passes")
             lines.append(f"not recorded: {passes} through the same calls")
         if self.late:
-            lines.append(
-                f"not recorded: {counted(self.late, 'backward record')} that came after the step() of its step"
-            )
+            lines.append(f"missing backward records, as they came after step() had ended their step: {self.late}")
         if self.unrecorded:
             lines.append(self._unrecorded())
         lines += [f"{counted(count, 'record')} removed by {name}" for name, count in self.removed.items()]

@@ -68,7 +68,7 @@ def test_a_missing_file_is_a_value_that_names_it(tmp_path: Path) -> None:
     for table, name in ((found.stacks, "stack.json"), (found.parents, "construct.json")):
         assert table.problem is not None
         assert (table.problem.file, table.problem.kind) == (tmp_path / name, "missing")
-        assert str(table.problem) == f"no {name} beside the dump"
+        assert str(table.problem) == f"no {name} next to the dump"
         assert table.entries == {}
 
 

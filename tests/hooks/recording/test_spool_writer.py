@@ -81,7 +81,7 @@ def test_a_training_waits_once_for_a_watch_that_is_not_there(tmp_path):
 
 def test_a_step_that_is_larger_than_the_folder_may_be_does_not_wait(tmp_path):
     summary = train(tmp_path, spool_size=1).summary
-    assert list(summary.dropped) == ["a step is larger than spool_size 1 B"]
+    assert list(summary.dropped) == ["larger than spool_size (1 B)"]
 
 
 def test_once_there_is_the_stop_file_steps_are_dropped(tmp_path):
@@ -90,7 +90,7 @@ def test_once_there_is_the_stop_file_steps_are_dropped(tmp_path):
         (tmp_path / "stop").touch()
         session.step()
     (dropped,) = read_dropped(tmp_path)
-    assert (dropped.step, dropped.rank, dropped.reason) == (0, None, "there is the file 'stop'")
+    assert (dropped.step, dropped.rank, dropped.reason) == (0, None, "the file 'stop' closes the spool folder")
     with pytest.raises(RecordingError, match=r"stop: the spool folder is closed; remove this file"):
         train(tmp_path)
 

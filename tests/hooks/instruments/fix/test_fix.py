@@ -233,7 +233,7 @@ def test_the_tensors_of_a_call_that_is_left_as_it_was_are_not_kept():
         del x
         gc.collect()
         assert known() is None
-    assert fixed.left == {("Tensor.masked_select", "what it returns is not known beforehand"): 1}
+    assert fixed.left == {("Tensor.masked_select", "its result is not known in advance"): 1}
 
 
 def test_modes_of_the_program_see_the_call_once_and_in_the_other_precision():
@@ -294,7 +294,7 @@ def test_a_call_that_cannot_be_looked_at_runs_as_it_is(monkeypatch):
     monkeypatch.setattr("msprobe_hooks.instruments.fix.torch_upcast.Raising.plan", broken)
     with fix("Torch.cumsum") as fixed:
         assert torch.equal(cumulated(x), torch.cumsum(x, 0))
-    assert "it cannot be looked at: RuntimeError" in str(fixed)
+    assert "observing it raised RuntimeError" in str(fixed)
 
 
 def test_a_call_of_which_it_cannot_be_told_whether_it_is_named_runs_as_it_is(monkeypatch):
@@ -305,4 +305,4 @@ def test_a_call_of_which_it_cannot_be_told_whether_it_is_named_runs_as_it_is(mon
     monkeypatch.setattr("msprobe_hooks.instruments.fix.call_filter.Names.admit", broken)
     with fix("Torch.cumsum") as fixed:
         assert torch.equal(cumulated(x), torch.cumsum(x, 0))
-    assert "it cannot be looked at: OSError" in str(fixed)
+    assert "observing it raised OSError" in str(fixed)

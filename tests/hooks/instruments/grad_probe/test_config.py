@@ -47,7 +47,7 @@ def test_arguments_win_over_the_file() -> None:
         ({"bounds": [float("nan")]}, r"grad_probe\.bounds is nan"),
         ({"bounds": [2**63]}, r"grad_probe\.bounds is 9223372036854775808; allowed: .* within int64"),
         ({"sign_format": "zip"}, r"grad_probe\.sign_format is 'zip'; allowed: bool, packed"),
-        ({"summary_mode": "md5"}, r"grad_probe\.summary_mode is 'md5'; allowed: the keys grad_level, param_list"),
+        ({"summary_mode": "md5"}, r"grad_probe has no key 'summary_mode'; known: bounds, grad_level"),
         (["L1"], r"grad_probe is \['L1'\]; allowed: an object"),
     ],
 )

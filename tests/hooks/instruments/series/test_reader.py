@@ -196,7 +196,7 @@ def test_a_folder_of_another_tool_is_refused_with_what_it_is(tmp_path, file, who
 
 
 def test_a_folder_that_is_not_there_is_one_error(tmp_path):
-    with pytest.raises(MonitorError, match=r"gone: cannot be read \(No such file or directory\)"):
+    with pytest.raises(MonitorError, match=r"gone: cannot be read: No such file or directory"):
         open_run(tmp_path / "gone")
 
 
@@ -206,7 +206,7 @@ def test_ranks_are_in_the_order_of_their_numbers_and_of_several_starts_the_last_
     older, last, ten = (folder(files, name) for name in names)
     two = folder(files, "Dec03_21-34-41-rank2-4d6d9d83")
     assert rank_folders(tmp_path) == [last, two, ten]
-    assert open_run(last).notes == [f"{older.name} beside it is an earlier start of the same rank, and is left out"]
+    assert open_run(last).notes == [f"{older.name} is left out: an earlier start of the same rank"]
     assert open_run(older).notes == []
 
 
@@ -252,7 +252,7 @@ def test_a_file_that_goes_while_a_run_is_read_is_one_error(folder):
     path = folder({"param_0-9.csv": HEADER + "0,w,0,1\n"})
     run = open_run(path)
     (path / "param_0-9.csv").unlink()
-    with pytest.raises(MonitorError, match=r"param_0-9\.csv: cannot be read \(No such file or directory\)"):
+    with pytest.raises(MonitorError, match=r"param_0-9\.csv: cannot be read: No such file or directory"):
         run.read(run.keys[0])
 
 

@@ -36,8 +36,8 @@ def test_keys_that_are_not_followed_are_told(config, caplog):
     TrainerMon(config(recording_l2_features=True, append_output=[], sa_order="s,b,h,d"))
     told = [record.message.split(": ", 1)[1] for record in caplog.records]
     assert told == [
-        "recording_l2_features is not followed: spectral and attention features are not recorded",
-        "sa_order is not followed: spectral and attention features are not recorded",
+        "recording_l2_features is ignored: spectral and attention features are not recorded",
+        "sa_order is ignored: spectral and attention features are not recorded",
     ]
 
 
@@ -46,7 +46,7 @@ def test_keys_that_are_not_followed_are_told(config, caplog):
     [
         ({}, r"set_monitor\(\) needs optimizer=: the optimizer whose steps"),
         ({"optimizer": object(), "grad_acc_steps": 0}, "grad_acc_steps is 0; allowed: an integer >= 1"),
-        ({"optimizer": object(), "groups": 1}, r"set_monitor\(\) has no argument 'groups'; did you mean 'tp_group'?"),
+        ({"optimizer": object(), "groups": 1}, r"set_monitor\(\) has no argument 'groups'; did you mean 'tp_group'\?"),
     ],
 )
 def test_wrong_arguments_are_told(config, arguments, told):
