@@ -90,7 +90,7 @@ def graph(program: Program, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("graph")
     ran = program("record", "graph", folder)
     assert ran.returncode == 0, ran.stderr
-    assert "recorded 2 iterations of graphs" in ran.stdout
+    assert "recorded 2 graph iterations" in ran.stdout
     return folder
 
 

@@ -146,7 +146,7 @@ def test_keys_that_are_not_followed_are_told(config: Callable[..., Path], caplog
     )
     assert [record.message.split(": ", 1)[1] for record in caplog.records] == [
         "l2_targets is ignored: spectral and attention features are not recorded",
-        "cc_distribution is ignored: MindSpore's communication functions are not watched",
+        "cc_distribution is ignored: MindSpore's communication functions are not monitored",
     ]
 
 

@@ -33,10 +33,13 @@ def usage_error(pytester: pytest.Pytester, *arguments: str) -> str:
         (b"not JSON at all", "not valid JSON at line 1"),
         (b'{"task": "statistics",\n"level": L1}', "not valid JSON at line 2"),
         (b"[1, 2, 3]", "not a dump: "),
-        (b'{"task": "statistics", "level": "L1"}', 'a dump is an object whose "data" maps names to records'),
+        (
+            b'{"task": "statistics", "level": "L1"}',
+            'not a dump: it has no "data"; pass the dump.json that a recording wrote',
+        ),
         (
             b'{"task": "statistics", "level": "L1", "data": [1]}',
-            'a dump is an object whose "data" maps names to records',
+            "not a dump: Expected `object`, got `array` - at `$.data`; pass the dump.json that a recording wrote",
         ),
         (b'{"task": 7, "level": "L1", "data": {}}', "not a dump: "),
         (b"PK\x03\x04\xff\xfe\x00\x80", "not "),
@@ -94,7 +97,7 @@ def test_graphs_without_a_tensor_are_a_usage_error(pytester: pytest.Pytester) ->
 def test_an_enormous_file_is_refused_unread(pytester: pytest.Pytester) -> None:
     with (pytester.path / "dump.json").open("wb") as file:
         file.truncate(5 * 2**30)
-    assert "5.0 GiB is more than the 4 GiB that a dump may have" in usage_error(pytester, "--msprobe-dump=dump.json")
+    assert "larger than 4 GiB, the limit of a dump: 5.0 GiB" in usage_error(pytester, "--msprobe-dump=dump.json")
 
 
 def test_one_bad_rank_among_good_ones_is_named(pytester: pytest.Pytester, write_dump: Write, records: Json) -> None:

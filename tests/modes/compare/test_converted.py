@@ -165,7 +165,7 @@ def test_names_that_were_too_long_are_in_a_table_beside_the_files(compare: Compa
         file.rename(file.with_name(f"{'0f' * 16}.npy"))
     compare(*trees).assert_outcomes(passed=3)
     next(trees[0].rglob("mapping.csv")).unlink()
-    compare(*trees).stderr.fnmatch_lines(["*0f.npy: stands for a name that was too long, and no mapping.csv*"])
+    compare(*trees).stderr.fnmatch_lines(["*0f.npy: the number replaces a name that was too long, and no mapping.csv*"])
 
 
 def test_a_file_with_another_name_is_named_with_what_to_do(compare: Compare, trees: tuple[Path, Path]) -> None:

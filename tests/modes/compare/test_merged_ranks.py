@@ -192,7 +192,7 @@ def test_ranks_and_layouts_that_do_not_fit_are_one_error(
     [
         ("two", "*--msprobe-target-layout 'two': no such file, and not of the form tp=2,pp=2"),
         ("tp=2,tp=4", "*--msprobe-target-layout 'tp=2,tp=4': says something twice"),
-        ("tp=-1", "*--msprobe-target-layout 'tp=-1': tp=-1 is no number of ranks"),
+        ("tp=-1", "*--msprobe-target-layout 'tp=-1': tp=-1 is not a valid number of ranks; specify 1 or more"),
         ("broken.yaml", "*broken.yaml*not a layout; it has lines as  tp: 2"),
     ],
 )

@@ -45,9 +45,9 @@ def test_missing_files_are_told() -> None:
     ("content", "said"),
     [
         (b"{", "stack.json: the JSON ends too early"),
-        (b"[]", "stack.json: holds no object"),
-        (b'{"0": 3}', "stack.json: not of a form that msprobe writes"),
-        (b'{"0": [3, 4, 5]}', "stack.json: not of a form that msprobe writes"),
+        (b"[]", "stack.json: not a JSON object"),
+        (b'{"0": 3}', "stack.json: its form is not one that msprobe writes"),
+        (b'{"0": [3, 4, 5]}', "stack.json: its form is not one that msprobe writes"),
         (b"\xff\xfe", "stack.json: not valid JSON"),
         (b" ", "stack.json: the file is empty"),
         (b"{}", "stack.json does not have a"),

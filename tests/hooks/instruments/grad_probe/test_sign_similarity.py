@@ -155,7 +155,7 @@ def test_a_folder_of_something_else_says_what_to_name(tmp_path: Path) -> None:
     with pytest.raises(MonitorError, match=r"holds no grad_summary_<step>.csv; pass the folder rank<N>"):
         sign_similarity(tmp_path, tmp_path)
     write_step(tmp_path / "rank0", 0, {"w": [1]})
-    with pytest.raises(MonitorError, match=r"name the folder of a rank, such as .*rank0"):
+    with pytest.raises(MonitorError, match=r"pass the folder of a rank, such as .*rank0"):
         sign_similarity(tmp_path, tmp_path)
 
 

@@ -49,7 +49,7 @@ class TestParameters:
         assert names(watcher.rows, "grad_reduced") == ["0.weight", "0.bias"]
         assert caplog.messages == [
             "parameters not monitored, because another optimizer has them: 1.weight, 1.bias; "
-            "watch that optimizer as well to see them"
+            "monitor that optimizer as well"
         ]
 
     def test_an_optimizer_that_was_replaced_does_not_count(self, tmp_path):
@@ -167,7 +167,7 @@ class TestSteps:
             train(one, optimizer)
         assert caplog.messages == [
             "step 0 had no activations: no module was called in training mode",
-            "step 0 had no updates: they follow from Adam's moments, which the optimizer does not keep",
+            "step 0 had no updates: the optimizer keeps no Adam moments to compute them from",
             "step 1 had no moments: the optimizer keeps no exp_avg and no exp_avg_sq",
         ]
 
