@@ -17,6 +17,8 @@ from collections.abc import Iterable
 from msprobe_hooks.escaping import escaped_name
 
 _LONGEST = 300
+# So many names are all listed: of these a guess says no more.
+_FEW = 3
 
 
 class _OneLineError(Exception):
@@ -104,9 +106,9 @@ def unknown_name(problem: str, name: str, value: object, known: Iterable[str]) -
 
 
 def did_you_mean(name: object, known: Iterable[str]) -> str:
-    """Return ``; did you mean 'step'?`` for the known name that is close to this one, empty where none is."""
+    """Return ``; did you mean 'step'?`` for a known name close to this one, empty where none is or few are known."""
     names = {each.casefold(): each for each in known} if isinstance(name, str) else {}
-    if not names or len(str(name)) > _LONGEST:
+    if len(names) <= _FEW or len(str(name)) > _LONGEST:
         return ""
     from difflib import get_close_matches
 

@@ -87,7 +87,7 @@ class Benchmark(Standard):
         if metrics["nonfinite_mismatch"]:
             return verdict
         why = "no baseline" if baseline_metrics is None else "the baseline itself has wrong NaN or inf elements"
-        note = f"judged without a baseline ({why}): limits are those of one that errs by {floors:.3g} unit roundoffs"
+        note = f"judged without a baseline ({why}): the limits assume one that errs by {floors:.3g} unit roundoffs"
         return replace(verdict, reason=f"{verdict.reason}; {note}" if verdict.reason else note)
 
     def _floor(self, metrics: Metrics) -> float:

@@ -24,6 +24,7 @@ from msprobe_standards.chunking import chunks
 from msprobe_standards.correlated_error import shared_error
 from msprobe_standards.dtypes import Bounds, family, msprobe_bounds
 from msprobe_standards.tensor_layouts import is_array, is_plain
+from msprobe_standards.validation import hint
 
 Numbers = Iterator[tuple[str, float]]
 
@@ -216,14 +217,14 @@ def _plain(tensor: torch.Tensor) -> torch.Tensor:
 def _check(target: torch.Tensor, golden: torch.Tensor, dtype: torch.dtype, only: Collection[str] | None) -> None:
     for tensor in (target, golden):
         if not is_plain(tensor):
-            raise ValueError(f"a {_layout(tensor)} tensor has no elements to walk over: measure its parts (in_parts)")
+            raise ValueError(f"a {_layout(tensor)} tensor cannot be measured whole; measure its parts (in_parts)")
     if target.shape != golden.shape:
         raise ValueError(f"target has shape {tuple(target.shape)}, golden has {tuple(golden.shape)}")
     if not family(target.dtype) == family(golden.dtype) == family(dtype):
         raise ValueError(f"{dtype} target cannot be compared with {golden.dtype} golden: different kinds of number")
     if only is not None and not _ALL_METRICS.issuperset(only):
-        unknown = ", ".join(sorted(set(only) - _ALL_METRICS))
-        raise ValueError(f"unknown metric: {unknown} (known: {', '.join(METRICS)})")
+        unknown = sorted(set(only) - _ALL_METRICS)
+        raise ValueError(f"unknown metric: {', '.join(unknown)}{hint(unknown[0], METRICS)}")
 
 
 def _layout(tensor: torch.Tensor) -> str:

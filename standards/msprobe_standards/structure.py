@@ -113,10 +113,10 @@ def _leaves(
     for key in dict.fromkeys((*expected, *found)):
         below = (*keys, key)
         if key not in found:
-            reason = f"output {key!r} is missing; it has {_listed(found)}"
+            reason = f"output {key!r} is missing; the target has {_listed(found)}"
             judged.append((_joined(below), failure("structure", reason)))
         elif key not in expected:
-            reason = f"output {key!r} is surplus; golden has {_listed(expected)}"
+            reason = f"output {key!r} is not in golden, which has {_listed(expected)}"
             judged.append((_joined(below), failure("structure", reason)))
         else:
             judged += _leaves(found[key], expected[key], references, select, below)

@@ -204,7 +204,7 @@ def test_the_end_of_the_process_says_what_was_recorded(run):
         "d = m.PrecisionDebugger(dump_path='d')\n"
         "d.start(); torch.tanh(torch.ones(2)); d.stop()\n"
     )
-    assert "recorded 1 calls" in run(script).stderr
+    assert "recorded 1 call in" in run(script).stderr
 
 
 def test_an_empty_recording_says_which_filter_removed_everything(run):

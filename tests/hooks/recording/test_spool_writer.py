@@ -91,7 +91,7 @@ def test_once_there_is_the_stop_file_steps_are_dropped(tmp_path):
         session.step()
     (dropped,) = read_dropped(tmp_path)
     assert (dropped.step, dropped.rank, dropped.reason) == (0, None, "the file 'stop' closes the spool folder")
-    with pytest.raises(RecordingError, match=r"stop: the spool folder is closed; remove this file"):
+    with pytest.raises(RecordingError, match=r"stop: this file closes the spool folder; remove it"):
         train(tmp_path)
 
 
