@@ -49,6 +49,13 @@ class Benchmark(Standard):
 
     Where there is no baseline, or its NaN and inf disagree with the golden result, the limits are those of a baseline
     that errs by four floors, and the reason says so.
+
+    Args:
+        max_rms_ratio: The allowed ratio of the root mean squares.
+        max_error_ratio: The allowed ratio of the greatest errors.
+        max_bias: The allowed drift of the magnitudes, in unit roundoffs.
+        floor: The least error that counts as the baseline's, in unit roundoffs; 0: the dtype's own.
+        max_shared: The allowed error of neighbours, in unit roundoffs; 0: not judged.
     """
 
     max_rms_ratio: float = 2.0

@@ -30,13 +30,21 @@ def judge_tree(
 ) -> list[tuple[str, Verdict]]:
     """Judge every leaf of a nested output and return (path, verdict) pairs in order.
 
-    Lists, tuples (named ones too) and dicts are descended into; the path of a leaf joins indices and keys with dots
-    ("0", "1.hidden"), that of an output which is itself a leaf is "out". ``select`` gives the standard for a leaf of
-    the target. A missing or surplus output or another kind of container is a failing verdict at its path, by the
-    standard "structure". ``baseline`` computes the whole baseline output; it is called at most once, when the first
-    leaf needs it. ``recorded`` gives another device's result at a path, or what it measured for a
-    standard (see `judge`). ``moved`` computes whole golden outputs for moved inputs, one per draw, and is called
-    at most once as well. ``batch`` is the shape of a batch of matrices that the call takes (see `judge`).
+    Lists, tuples (named ones too) and dicts are descended into. A missing or surplus output or another kind of
+    container is a failing verdict at its path, by the standard "structure".
+
+    Args:
+        target: The output, nested as the call returned it.
+        golden: The golden output.
+        select: Returns the standard for the path and the value of a leaf of the target.
+        baseline: Computes the whole baseline output; it is called at most once, when the first leaf needs it.
+        recorded: Returns another device's result at a path, or its numbers for a standard (see `judge`).
+        moved: Computes whole golden outputs for moved inputs, one per draw; it is called at most once.
+        batch: The shape of a batch of matrices that the call takes (see `judge`).
+
+    Returns:
+        The path of each leaf, indices and keys joined with dots ("0", "1.hidden"; "out" for an output that is itself
+        a leaf), with its verdict.
     """
     return _leaves(target, golden, _References(baseline, recorded, moved, batch), select, ())
 

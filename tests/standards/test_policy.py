@@ -182,7 +182,10 @@ def test_a_policy_of_ones_own_is_a_file(tmp_path: Path) -> None:
             "{screening: [{apis: [linear]}], rules: [{standard: ulp}]}",
             r"screening\[0\]: above: None; allowed: a positive number of billion operations, or never",
         ),
-        ("{screening: [{apis: [mm], above: 0}], rules: [{standard: ulp}]}", r"screening\[0\]: above: 0; allowed: a positive number"),
+        (
+            "{screening: [{apis: [mm], above: 0}], rules: [{standard: ulp}]}",
+            r"screening\[0\]: above: 0; allowed: a positive number",
+        ),
         (
             "{screening: [{apis: [mm], below: 3}], rules: [{standard: ulp}]}",
             r"screening\[0\]: unknown key 'below' .*known: apis, above",

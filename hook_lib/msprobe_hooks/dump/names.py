@@ -74,7 +74,14 @@ _ABOUT = _DIRECTIONS | {PARAMETERS_GRAD}
 
 @dataclass(frozen=True, slots=True)
 class ApiName:
-    """The name of one direction of an API call."""
+    """The name of one direction of an API call.
+
+    Attributes:
+        type: The first part, such as ``Torch`` or ``Functional``.
+        api: The function, such as ``linalg.norm``.
+        call: The number of the call, from 0.
+        direction: ``forward`` or ``backward``.
+    """
 
     type: str
     api: str
@@ -110,7 +117,14 @@ class ApiName:
 def parse_api_name(name: str) -> ApiName:
     """Read the name of an API record.
 
-    Raises ValueError, whose text says what is expected, where the name does not follow it.
+    Args:
+        name: The name, such as ``Torch.linalg.norm.3.forward``.
+
+    Returns:
+        Its parts.
+
+    Raises:
+        ValueError: The name has another form; the text shows the expected one.
     """
     key, direction = split_direction(name)
     front, _, call = key.rpartition(".")

@@ -59,7 +59,15 @@ class _Envelope(msgspec.Struct):
 
 @dataclass(frozen=True)
 class Dump:
-    """A recorded run. ``records`` maps a record's name to its undecoded JSON, in recorded order."""
+    """A recorded run.
+
+    Attributes:
+        path: The file by which the dump goes.
+        task: The task of the recording, such as ``statistics``.
+        level: Its level, such as ``L1``.
+        framework: ``pytorch``, ``mindspore`` or ``mindtorch``.
+        records: The undecoded JSON of the records by name, in recorded order.
+    """
 
     path: Path
     task: str
@@ -74,16 +82,16 @@ class Dump:
 
     @property
     def has_statistics(self) -> bool:
-        """Whether records hold numbers of their tensors, or the tensors' files alone."""
+        """Whether records hold statistics of their tensors, or only the tensors' files."""
         return True
 
     @property
     def keeps_shapes(self) -> bool:
-        """Whether files hold tensors in the shapes that records say, or their elements alone."""
+        """Whether files hold tensors in their recorded shapes, or only their elements."""
         return True
 
     def array_at_hand(self, data_name: str) -> Array | None:
-        """Return what a tensor's file holds where it came with the record, None where the file is to be read."""
+        """Return the content of a tensor's file where it came with the record, None where the file has to be read."""
         return None
 
     @property
@@ -115,7 +123,7 @@ class Dump:
         return backward_record(name, self.body(name))
 
     def body(self, name: str) -> Any:
-        """Return a record as the file has it. Raises RecordError where it is no JSON, KeyError where there is none."""
+        """Return a record as the file has it. Raises RecordError for invalid JSON, KeyError for an unknown name."""
         try:
             return decode_json(self.records[name])
         except JsonError as error:

@@ -32,7 +32,7 @@ _STEP, _RANK = re.compile(r"step([0-9]+)"), re.compile(r"rank([0-9]*)")
 
 
 class StepRank(NamedTuple):
-    """The numbers of step and rank that the folders around a dump tell; None where they tell none."""
+    """The numbers of step and rank in the names of the folders around a dump; None where there is none."""
 
     step: int | None = None
     rank: int | None = None
@@ -48,7 +48,14 @@ def recording_folder(step: int, rank: int | None) -> Path:
 
 
 def step_rank(path: Path) -> StepRank:
-    """Return the numbers that the nearest folders named ``step<N>`` and ``rank<N>`` say; an iteration is a step."""
+    """Return the numbers of the nearest folders named ``step<N>`` and ``rank<N>``; an iteration is a step.
+
+    Args:
+        path: The path of a dump.
+
+    Returns:
+        The numbers, None for each that no folder has.
+    """
     if is_iteration_file(path):
         return StepRank(iteration_of(path), rank_of_file(path))
     return StepRank(_nearest(_STEP, path), _nearest(_RANK, path))
@@ -70,7 +77,15 @@ def find_dumps(folder: Path) -> list[Path]:
 
     A recording of saved variables alone has ``debug.json`` in its place, a static graph a file of each iteration, a
     tree of converted kernel files the first of these.
-    Raises DumpError where there is none of these.
+
+    Args:
+        folder: The folder of a recording, or any folder above it.
+
+    Returns:
+        The paths, at least one.
+
+    Raises:
+        DumpError: There are no such files.
     """
     # A tree has as many folders as kernels: it is gone through once.
     folders = [*os.walk(folder)]

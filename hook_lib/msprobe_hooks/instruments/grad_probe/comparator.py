@@ -23,14 +23,20 @@ _PICTURES = "similarities_picture"
 
 
 class GradComparator:
-    """Writes how much the gradients of two runs agree in sign, step by step.
-
-    Both methods raise MonitorError, naming the file and what to do, where the two cannot be compared.
-    """
+    """Writes how much the gradients of two runs agree in sign, step by step."""
 
     @classmethod
     def compare_distributed(cls, path1: str | Path, path2: str | Path, output_dir: str | Path) -> None:
-        """Compare each rank that two runs have in common, into a folder ``rank<N>`` each."""
+        """Compare each rank that two runs have in common, into a folder ``rank<N>`` each.
+
+        Args:
+            path1: The ``dump_path`` of a run with task ``grad_probe``.
+            path2: The ``dump_path`` of the other run.
+            output_dir: The folder of the results.
+
+        Raises:
+            MonitorError: The runs cannot be compared; the text names the file and what to do.
+        """
         from msprobe_hooks.instruments.grad_probe.reader import rank_folders
 
         first, second = rank_folders(path1), rank_folders(path2)
@@ -51,6 +57,14 @@ class GradComparator:
         """Compare the folders of one rank: write ``similarities.csv`` and a picture for each parameter.
 
         Pictures are left out where matplotlib is not installed.
+
+        Args:
+            path1: The folder of a rank of a run with task ``grad_probe``.
+            path2: The folder of a rank of the other run.
+            output_dir: The folder of the results.
+
+        Raises:
+            MonitorError: The ranks cannot be compared; the text names the file and what to do.
         """
         from msprobe_hooks.instruments.grad_probe.sign_similarity import sign_similarity
 

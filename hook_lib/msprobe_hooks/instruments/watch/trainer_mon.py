@@ -92,16 +92,7 @@ _ADHOC_STATISTICS = ("norm", "max", "min", "mean")
 class Monitor(ABC):
     """Monitors the training of one model with one optimizer, as a configuration file says, by a framework's watcher.
 
-    Files are written below ``MONITOR_OUTPUT_DIR``, or ``./monitor_output``. Nothing is raised into the training later.
-
-    Args:
-        config_file_path: The path of msprobe's configuration of its monitor.
-        process_group: The group of the pipeline's stages, which anomalies report.
-        params_have_main_grad: Whether gradients are read from ``main_grad``, where a parameter has one.
-        opt_ty: Ignored, as msprobe has it.
-
-    Raises:
-        ConfigError: A setting is wrong; the text names the key, the value and what is allowed.
+    Its arguments are those of `TrainerMon`. Nothing is raised into the training later.
     """
 
     def __init__(
@@ -304,7 +295,19 @@ def _arguments(args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
 
 
 class TrainerMon(Monitor):
-    """Monitors the training of one model of PyTorch with one optimizer, as a configuration file says."""
+    """Monitors the training of one model of PyTorch with one optimizer, as a configuration file says.
+
+    Files are written below ``MONITOR_OUTPUT_DIR``, or ``./monitor_output``. Nothing is raised into the training later.
+
+    Args:
+        config_file_path: The path of msprobe's configuration of its monitor.
+        process_group: The group of the pipeline's stages, which anomalies report.
+        params_have_main_grad: Whether gradients are read from ``main_grad``, where a parameter has one.
+        opt_ty: Ignored; msprobe has it.
+
+    Raises:
+        ConfigError: A setting is wrong; the text names the key, the value and what is allowed.
+    """
 
     def watcher(self, model: Any, optimizer: Any, **options: Any) -> TorchWatcher:
         """Return what watches modules."""
