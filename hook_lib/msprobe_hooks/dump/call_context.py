@@ -192,7 +192,7 @@ def _content(path: Path) -> dict[str, Any] | Problem:
 
 
 def outside_frameworks(frames: Sequence[str]) -> Sequence[str]:
-    """Return the frames of a call stack that are no framework's own, in their order; all where none is left.
+    """Return the frames of a call stack outside of frameworks, in their order; all where none is left.
 
     Those of other libraries stay: a model that comes from one is computed there.
     """
@@ -200,9 +200,9 @@ def outside_frameworks(frames: Sequence[str]) -> Sequence[str]:
 
 
 def relevant_frames(frames: Sequence[str], most: int) -> list[str]:
-    """Return at most so many frames, innermost first, that tell where a call was made.
+    """Return at most so many frames, innermost first, that show where a call was made.
 
-    They are the innermost that are no framework's own, with the innermost of the user's program among them: in a model
+    They are the innermost outside of frameworks, with the innermost of the user's program among them: in a model
     that comes from a library this may be far out.
     """
     outside = outside_frameworks(frames)

@@ -19,7 +19,7 @@ Direction = Literal["forward", "backward"]
 
 PARAMETERS_GRAD: Final = "parameters_grad"
 
-# Spellings of one operation that a recorder cannot always tell apart: what an operator calls, its reflected form where
+# Spellings of one operation that a recorder cannot always distinguish: what an operator calls, its reflected form where
 # the operands commute, and functions that PyTorch offers under two names. The value is the name they share.
 _ALIASES = {
     "Tensor.__add__": "Tensor.add",

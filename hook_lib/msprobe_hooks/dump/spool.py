@@ -82,7 +82,7 @@ def note_dropped(folder: Path, dropped: Dropped) -> None:
 
 
 def read_dropped(folder: Path) -> list[Dropped]:
-    """Return what was dropped; what is no such line is left out."""
+    """Return what was dropped; incomplete lines are left out."""
     return read_json_lines(folder / _DROPPED_FILE, Dropped)
 
 

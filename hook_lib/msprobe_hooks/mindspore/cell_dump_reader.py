@@ -94,7 +94,7 @@ def settle(folder: Path) -> None:
 
 
 def dumped_calls(folder: Path, prefixes: Sequence[str]) -> list[DumpedCall]:
-    """Return the calls that the files in a folder tell, as they were over; ``prefixes`` are those of the cells."""
+    """Return the calls in the files of a folder, in the order of their ends; ``prefixes`` are those of the cells."""
     places: dict[tuple[int, str, str, str], list[tuple[int, Path]]] = defaultdict(list)
     for file in folder.iterdir():
         match = _FILE.fullmatch(file.name)
@@ -150,7 +150,7 @@ def _nested(files: Mapping[str, Path]) -> dict[str, Any]:
 
 
 def _sequence(values: Mapping[str, Any]) -> list[Any]:
-    """Return values in the order of their numbers, None for what is no tensor."""
+    """Return values in the order of their numbers, None for anything but a tensor."""
     numbers = {int(slot): value for slot, value in values.items() if slot.isdigit()}
     return [numbers.get(place) for place in range(max(numbers, default=-1) + 1)]
 

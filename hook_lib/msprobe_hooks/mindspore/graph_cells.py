@@ -1,4 +1,4 @@
-"""Cells of a compiled graph, which tell what goes in and comes out by MindSpore's ``TensorDump``.
+"""Cells of a compiled graph, which write their inputs and outputs by MindSpore's ``TensorDump``.
 
 Each cell's ``construct`` is wrapped before the graph is compiled, and the wrapper is compiled with it: its kernels
 write a file for each tensor of each call, ``DumpGradient`` those of gradients. At the end of a step the files become

@@ -66,7 +66,7 @@ class MindSporeSession(Session):
         return layers()
 
     def hooks_on(self, model: Model) -> Hooks:
-        """Put hooks on all cells inside a model; those of a graph tell by themselves, when a step ends."""
+        """Put hooks on all cells inside a model; those of a graph write by themselves, when a step ends."""
         found = prefixed(model, self.module_type, lambda one: one.cells_and_names())
         cells = [(prefix, cell) for prefix, cell in found if not is_recomputation_of(cell)]
         if is_pynative():

@@ -80,7 +80,7 @@ def named(
     return qualified, args, kwargs, frame
 
 
-# What runs around compiled code, to bring gradients into the layout that it expects, is no part of the program.
+# What runs around compiled code, to bring gradients into the layout that it expects, is not a part of the program.
 _AROUND_COMPILED = str(Path(torch.__file__).parent / "_functorch" / "_aot_autograd")
 
 

@@ -83,7 +83,7 @@ class CollectiveCall(CallRecord):
         self._api = name
 
     def begin(self, args: Any, kwargs: Any) -> None:
-        """Take the arguments before the call, and tell that it begins."""
+        """Take the arguments before the call, and write that it begins."""
         recorder = self._recorder
         self.given = (args, kwargs)
         try:

@@ -19,7 +19,7 @@ from msprobe_hooks.torch.strides import strides
 # parameters again.
 _REMEMBERED = 1 << 14
 
-# To measure fewer elements takes no longer than to tell where they lie.
+# To measure fewer elements takes no longer than to find where they are.
 _LEAST_VIEWED = 1 << 10
 
 #: Where the elements of a tensor lie in memory that it shares with others, and as what they are read.

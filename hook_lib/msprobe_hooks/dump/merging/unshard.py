@@ -1,6 +1,6 @@
 """Two runs of one model in other layouts: what each holds in parts, made whole by the shapes that the other has.
 
-Statistics do not tell whether ranks hold parts of a tensor, along which dimension, or copies of it. Shapes do, since
+Statistics do not show whether ranks hold parts of a tensor, along which dimension, or copies of it. Shapes do, since
 both runs have the same whole: what the one split in two in some dimension the other has at twice the size.
 """
 
@@ -47,7 +47,7 @@ _FIELDS = {"input_args": "input", "input_kwargs": "input"}
 
 @dataclass(frozen=True, slots=True)
 class Unmerged:
-    """A value that ranks hold differently and that is no part of a whole: its record, its place there, and why."""
+    """A value that ranks hold differently and that is not a part of a whole: its record, its place there, and why."""
 
     record: str
     place: str

@@ -1,4 +1,4 @@
-"""Where converted files lie, and what their names tell.
+"""Where converted files are, and the parts of their names.
 
 The converter (``msaccucmp.py convert``, msprobe's ``dc`` and ``cad``) names a file
 ``{op_type}.{op_name}.{task}[.{stream}].{timestamp}.{input|output}.{index}[.{shape}].npy`` and puts all into one folder,
@@ -59,7 +59,7 @@ def is_shortened(name: str) -> bool:
 
 
 def full_names(mapping: Path) -> dict[str, str]:
-    """Return the names that were too long by those that stand for them. Raises OSError where there is no such file."""
+    """Return the names that were too long by those that replace them. Raises OSError where the file is missing."""
     lines = read_regular(mapping).decode("utf-8", "replace").splitlines()
     return {short: name.strip() for short, _, name in (line.partition(",") for line in lines)}
 

@@ -1,7 +1,7 @@
 """Where the files of a recording lie: ``step<N>/rank<N>/dump.json`` with its neighbours, in msprobe's layout.
 
 A program that is not distributed writes ``rank`` without a number; older versions of msprobe, ``proc<pid>``, which does
-not tell a rank.
+not name a rank.
 """
 
 from __future__ import annotations

@@ -57,7 +57,7 @@ class _Draft:
 
 
 def read_ir(path: Path) -> list[IrNode]:
-    """Return the nodes of a graph that tell their scope, those of the gradient with the lines of their forward node.
+    """Return the nodes of a graph that name their scope, those of the gradient with the lines of their forward node.
 
     Raises DumpError where the file cannot be read, or ends inside of a graph.
     """

@@ -65,7 +65,7 @@ class GraphDump(KernelDump):
 
     @cached_property
     def flows(self) -> Sequence[Flow]:
-        """What the texts of the graphs tell of the tensors' ways, a flow for each text."""
+        """The ways of the tensors in the texts of the graphs, a flow for each text."""
         return [Flow(read_ir(text)) for text in graph_texts(self.tensor_folder.parent)]
 
     @cached_property

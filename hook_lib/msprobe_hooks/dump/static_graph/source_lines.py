@@ -56,7 +56,7 @@ def kernel_nodes(folder: Path) -> dict[str, IrNode]:
 
 
 class GraphSurroundings(Surroundings):
-    """What the texts of the graphs tell of their kernels."""
+    """The kernels in the texts of the graphs."""
 
     def __init__(self, folder: Path, ops: Mapping[str, str]) -> None:
         """``folder`` is that of the process, ``ops`` the op of each record."""

@@ -26,7 +26,7 @@ MOST_GROWTH: Final = 2**15
 
 
 class FrameError(ValueError):
-    """Bytes are no frame of a tensor's elements; the text says why."""
+    """Bytes are not a frame of a tensor's elements; the text says why."""
 
 
 def is_available() -> bool:

@@ -149,7 +149,7 @@ def is_stored_as_bytes(metadata: str) -> bool:
 def find_tensor(path: Path, name: str) -> Contained:
     """Return where a tensor lies in a container.
 
-    Raises DumpError, which names the file, where it holds none of this name or is no container; OSError where it
+    Raises DumpError, which names the file, where it holds none of this name or is not a container; OSError where it
     cannot be read.
     """
     status = path.stat()

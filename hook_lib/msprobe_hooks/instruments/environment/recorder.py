@@ -175,7 +175,7 @@ class Start:
 
 
 def _place_by_launcher() -> tuple[int, int]:
-    # As torch's and as MindSpore's launchers tell a process.
+    # The variables by which torch's and MindSpore's launchers pass the rank to a process.
     for rank, world in (("RANK", "WORLD_SIZE"), ("RANK_ID", "RANK_SIZE")):
         texts = os.environ.get(rank, ""), os.environ.get(world, "")
         if all(text.isdecimal() for text in texts):

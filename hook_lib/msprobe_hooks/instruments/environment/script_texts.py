@@ -20,7 +20,7 @@ _NAME = (
     r"(?:(?:[\w.-]*[_.-])?(?:(?:api|access|private)[_-]?keys?|secrets?(?:[_-]?key)?|passwords?|passwd|passphrase"
     r"|credentials?|(?:access|api|auth|hf|hub|wandb|bearer|git(?:hub|lab)?|hugging[_-]?face|session|security|refresh"
     r"|login|tracking)[_-]?token)"
-    # What is no part of a model's vocabulary.
+    # Words outside of a model's vocabulary.
     r"|(?-i:(?!(?:PAD|EOS|BOS|UNK|MASK|SEP|CLS|IMAGE|VIDEO|AUDIO|MAX|MIN|NUM|PER)_TOKEN)[A-Z0-9][A-Z0-9_]*_TOKEN)"
     r"|\w+[_-]pwd)"
 )

@@ -20,7 +20,7 @@ from msprobe_hooks.torch.no_dispatch import NoDispatch
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """The results of a call, flattened, with None for what is no tensor; ``written`` are places among its leaves.
+    """The results of a call, flattened, with None for anything but a tensor; ``written`` are places among its leaves.
 
     ``returned`` has for a result that is one of the leaves the place of this leaf, None for a result of its own memory.
     """

@@ -46,7 +46,7 @@ def read(path: Path) -> SignMap:
         with open_regular(path) as file:
             array = np.lib.format.read_array(file, allow_pickle=False)
     except Exception as error:
-        # Bytes that are no array make numpy's reader raise almost anything.
+        # Bytes that are not an array make numpy's reader raise almost anything.
         reason = (str(error).splitlines() or [type(error).__name__])[0]
         raise MonitorError(f"{path}: not a readable sign map: {reason}; copy or record it again") from None
     if array.dtype.names == ("shape", "bits"):

@@ -35,7 +35,7 @@ def sign_similarity(run_a: str | Path, run_b: str | Path) -> SignSimilarity:
     """Compare the sign maps in the folders of one rank of two runs (``<dump_path>/rank<N>``).
 
     Parameters come in the order of the first run. Raises MonitorError where there is nothing to compare: no step in
-    common, a gradient that only one run has, shapes that differ, files that are no sign maps.
+    common, a gradient that only one run has, shapes that differ, files that are not sign maps.
     """
     a, b = open_rank(run_a), open_rank(run_b)
     steps = _common_steps(a, b)

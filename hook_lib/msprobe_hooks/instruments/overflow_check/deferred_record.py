@@ -233,7 +233,7 @@ def inputs_and_outputs(record: Mapping[str, Any]) -> tuple[list[tuple[Any, int]]
 
 
 def mapped(values: Any, change: Callable[[Any], Any]) -> Any:
-    """Return nested values with each that is no list, tuple or dict changed."""
+    """Return nested values with each changed that is not a list, tuple or dict."""
     kind = type(values)
     if kind is tuple or kind is list:
         return kind([mapped(value, change) for value in values])

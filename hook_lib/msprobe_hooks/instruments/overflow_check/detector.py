@@ -10,7 +10,7 @@ from msprobe_hooks.recording.recorder import Recorder
 
 
 class LookingRecorder(Recorder):
-    """A recorder that can tell which state of a tensor it saw, and whether that holds inf or nan."""
+    """A recorder that knows which state of a tensor it saw, and whether that holds inf or nan."""
 
     @abstractmethod
     def version(self, tensor: Any) -> int:

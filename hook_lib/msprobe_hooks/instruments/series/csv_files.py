@@ -93,7 +93,7 @@ class CsvWriter:
         return ["vpp_stage", "name", "step", *["micro_step"] * has_micro_steps, *self.statistics]
 
     def lines(self, task: str, rows: Sequence[Row], has_micro_steps: bool) -> list[str]:
-        """Return the lines that tell of rows of a task."""
+        """Return the lines of rows of a task."""
         return [self._line(row, has_micro_steps) for row in rows]
 
     def _line(self, row: Row, has_micro_step: bool) -> str:
@@ -121,7 +121,7 @@ def _joint(path: Path, file: BinaryIO, header: bytes) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class _Columns:
-    """Where the cells of a line stand; None for what the file does not tell.
+    """The places of the cells of a line; None for what the file does not have.
 
     ``values`` are, for each tensor of a line, the end of its name and the columns of its statistics.
     """

@@ -39,7 +39,7 @@ class MindSporeCsvWriter(CsvWriter):
         return [*["vpp_stage"] * (task not in _OF_PARAMETERS), "param_name", "step", *self.statistics]
 
     def lines(self, task: str, rows: Sequence[Row], has_micro_steps: bool) -> list[str]:
-        """Return the lines that tell of rows of a task."""
+        """Return the lines of rows of a task."""
         if task not in _SIDES:
             return [self._line_of(task, row, _with_micro_step(row.name, row), self._cells(row.values)) for row in rows]
         calls: dict[tuple[int, int, str], dict[str, Row]] = {}

@@ -225,7 +225,7 @@ class ParquetPart:
 
 @dataclass(frozen=True, slots=True)
 class _Places:
-    """What rows tell of, run by run of the same tensor: the tensors, how many rows each has, and the rows' steps."""
+    """The content of rows, run by run of the same tensor: the tensors, how many rows each has, and the rows' steps."""
 
     watched: Sequence[Watched]
     counts: NDArray[np.int64]
@@ -233,7 +233,7 @@ class _Places:
 
     @classmethod
     def of(cls, table: Any, task: str) -> _Places:
-        """Return what the columns tell that are no statistics."""
+        """Return the content of the columns other than statistics."""
         if not table.num_rows or any(table.column(name).null_count for name in ("vpp_stage", "name", "step")):
             raise ValueError("rows without a stage, a name or a step")
         table = table.unify_dictionaries().combine_chunks()

@@ -129,7 +129,7 @@ def started(folder: Path) -> tuple[int, ...]:
 
 
 def started_between(folders: Iterable[Path], first: str | None, last: str | None) -> list[Path]:
-    """Return the folders whose names tell a time from ``first`` to ``last``, both included; None is any time.
+    """Return the folders whose names have a time from ``first`` to ``last``, both included; None is any time.
 
     Raises ValueError for a time in another form.
     """

@@ -59,7 +59,7 @@ class Series:
 class Run:
     """One rank's folder.
 
-    ``keys`` are in the order computed: forward tensors in forward order, gradients in backward order. ``notes`` tell,
+    ``keys`` are in the order computed: forward tensors in forward order, gradients in backward order. ``notes`` say,
     each in a sentence, what of the files was left out or written twice.
     """
 

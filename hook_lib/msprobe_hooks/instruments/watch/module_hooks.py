@@ -1,7 +1,7 @@
 """Activations and their gradients: what goes into the modules (cells) of a model and comes out, forward and backward.
 
 Hooks are on the modules of one model only, and nothing is put between the tensors: gradients are read off the autograd
-graph, where what a module contributes to its input's gradient leaves it, as a full backward hook would tell it.
+graph, where what a module contributes to its input's gradient leaves it, as a full backward hook would show it.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 PyTorch reports both as the same call with the tensor first, while msprobe names the first one ``__radd__``. The two
 operands are found in the caller's source, at the place that the executing instruction was compiled from, and looked up
-without running anything. Where that is not possible (no source, Python 3.10, operands that only a call could tell) the
+without running anything. Where that is not possible (no source, Python 3.10, operands that only a call could show) the
 plain name is kept.
 """
 
