@@ -17,7 +17,6 @@ from collections.abc import Iterable
 from msprobe_hooks.escaping import escaped_name
 
 _LONGEST = 300
-# So many names are all listed: of these a guess says no more.
 _FEW = 3
 
 
@@ -91,7 +90,9 @@ class ConfigError(ValueError):
         if problem is None:
             label = "" if allowed.startswith("not supported") else "allowed: "
             problem = f"{key} is {shown(value)}; {label}{allowed}"
-        super().__init__(problem + did_you_mean(value, known))
+        names = [*known]
+        # Of few names, all shown, a guess says no more.
+        super().__init__(problem + (did_you_mean(value, names) if len(names) > _FEW else ""))
         self.key = key
         self.value = value
         self.allowed = allowed
@@ -101,14 +102,14 @@ def unknown_name(problem: str, name: str, value: object, known: Iterable[str]) -
     """Return the error for a name that is not known: ``problem`` is as in "record() has no option"."""
     known = sorted(known)
     allowed = ", ".join(known)
-    hint = did_you_mean(name, known) or f"; known: {allowed}"
+    hint = (did_you_mean(name, known) if len(known) > _FEW else "") or f"; known: {allowed}"
     return ConfigError(name, value, allowed, problem=f"{problem} {shown(name)}{hint}")
 
 
 def did_you_mean(name: object, known: Iterable[str]) -> str:
-    """Return ``; did you mean 'step'?`` for a known name close to this one, empty where none is or few are known."""
+    """Return ``; did you mean 'step'?`` for the known name that is close to this one, empty where none is."""
     names = {each.casefold(): each for each in known} if isinstance(name, str) else {}
-    if len(names) <= _FEW or len(str(name)) > _LONGEST:
+    if not names or len(str(name)) > _LONGEST:
         return ""
     from difflib import get_close_matches
 

@@ -262,6 +262,7 @@ class Recorder(Framework):
         self.checksums.close()
         self._destination.close()
         self.summary.removed.update(self.filter.removed)
+        self.summary.unmatched = self.filter.unmatched()
         self.filter.removed.clear()
         return self.summary
 

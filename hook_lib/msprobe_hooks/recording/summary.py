@@ -27,7 +27,7 @@ class Summary:
     that had ended, ``unrecorded`` calls that computed and are in no list. ``failure`` says why files could not be
     written, which ended the recording; ``dropped`` are the steps that a spool folder did not take, by reason.
     ``iterations`` are those of graphs that the framework itself dumped; ``awaited`` is what did not run where nothing
-    was recorded.
+    was recorded; ``unmatched`` are lines on entries of ``list`` that no name contained.
     """
 
     calls: int = 0
@@ -42,6 +42,7 @@ class Summary:
     started: bool = False
     folders: list[Path] = field(default_factory=list)
     removed: Counter[str] = field(default_factory=Counter)
+    unmatched: list[str] = field(default_factory=list)
     unrecorded: Counter[str] = field(default_factory=Counter)
     errors: Counter[str] = field(default_factory=Counter)
     failure: str = ""
@@ -116,6 +117,7 @@ class Summary:
         if self.unrecorded:
             lines.append(self._unrecorded())
         lines += [f"{counted(count, 'record')} removed by {name}" for name, count in self.removed.items()]
+        lines += self.unmatched
         lines += [f"not recorded, {counted(count, 'time')}: {text}" for text, count in self.errors.items()]
         return lines
 
@@ -134,7 +136,7 @@ class Summary:
         if not self.started:
             return "recording was never started in a configured step and rank" + _listed(self.removed)
         if self.removed:
-            return "all records were removed" + _listed(self.removed)
+            return "; ".join(["all records were removed" + _listed(self.removed), *self.unmatched])
         if self.unrecorded:
             return self._unrecorded()
         return f"no {self.awaited} ran while recording was on"

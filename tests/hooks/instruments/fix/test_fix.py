@@ -265,6 +265,14 @@ def test_names_that_were_never_called_are_told(caplog):
     assert "Torch.matmull was never called" in caplog.text
 
 
+def test_a_name_that_was_never_called_is_told_with_the_closest_one_that_was():
+    with fix("Torch.cumsumm", "Functional.softmx.0") as fixed:
+        torch.cumsum(normal(4), 0)
+        torch.nn.functional.softmax(normal(4), 0)
+    assert "Torch.cumsumm was never called; did you mean 'Torch.cumsum'?" in str(fixed)
+    assert "Functional.softmx.0 was never called; did you mean 'Functional.softmax'?" in str(fixed)
+
+
 def test_everything_is_as_before_at_the_end_even_after_an_error():
     x = normal(999)
     plain = cumulated(x)

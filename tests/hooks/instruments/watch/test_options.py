@@ -32,6 +32,20 @@ def test_a_wrong_option_is_told_with_what_is_allowed(tmp_path, options, told):
         pass
 
 
+@pytest.mark.parametrize(
+    ("options", "hint"),
+    [
+        ({"evry": 3}, r"watch\(\) has no option 'evry'; did you mean 'every'\?"),
+        ({"what": ["gradient"]}, r"what is 'gradient'; allowed: .*; did you mean 'gradients'\?"),
+        ({"format": "parket"}, r"format is 'parket'; allowed: csv, .*; did you mean 'parquet'\?"),
+    ],
+)
+def test_a_misspelt_option_is_told_with_the_closest_one(tmp_path, options, hint):
+    one = model()
+    with pytest.raises(ConfigError, match=hint), watch(one, adam(one), tmp_path, **options):
+        pass
+
+
 def test_what_is_no_optimizer_is_refused(tmp_path):
     told = "optimizer is 'str'; allowed: an optimizer, with a method step"
     with pytest.raises(ConfigError, match=told), watch(model(), "sgd", tmp_path):
