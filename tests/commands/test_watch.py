@@ -72,7 +72,7 @@ def test_a_watch_ends_in_time_and_tells_what_was_dropped(tmp_path, capsys, words
 def test_a_watch_ends_at_the_stop_file(tmp_path, capsys):
     (tmp_path / "stop").touch()
     assert main(["watch", str(tmp_path)]) == 0
-    assert "the watch ended: the file 'stop' closes the spool folder, and no step is left" in capsys.readouterr().out
+    assert "the watch ended: there is the file 'stop', and no step is left" in capsys.readouterr().out
 
 
 @pytest.mark.slow

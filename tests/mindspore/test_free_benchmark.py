@@ -196,7 +196,7 @@ def test_compiled_and_random_calls_are_left_out_and_counted(benchmark: Run) -> N
     _, summary = benchmark(program, pert_mode="no_change")
     assert summary.left_out == {
         "it draws random numbers": 1,
-        "it is compiled, and may change parameters that it is not given": 1,
+        "it is compiled, and may change parameters that are not its arguments": 1,
     }
 
 

@@ -58,9 +58,9 @@ def test_a_malformed_file_is_one_usage_error(pytester: pytest.Pytester, content:
 @pytest.mark.parametrize(
     ("key", "value", "known"),
     [
-        ("framework", "jax", "known are pytorch, mindspore, mindtorch"),
-        ("task", "dream", "known are statistics, tensor, "),
-        ("level", "L9", "known are L0, L1, L2, mix, "),
+        ("framework", "jax", "allowed: pytorch, mindspore, mindtorch"),
+        ("task", "dream", "allowed: statistics, tensor, "),
+        ("level", "L9", "allowed: L0, L1, L2, mix, "),
     ],
 )
 def test_an_unknown_framework_task_or_level_is_a_usage_error_that_lists_the_known(
@@ -90,7 +90,7 @@ def test_graphs_without_a_tensor_are_a_usage_error(pytester: pytest.Pytester) ->
     folder = pytester.mkdir("early")
     (folder / "rank_0" / "graphs").mkdir(parents=True)
     (folder / "rank_0" / "Net" / "0" / "0").mkdir(parents=True)
-    text = f"{folder}: graphs of MindSpore without a tensor of a kernel; the run ended before its first"
+    text = f"{folder}: no kernel's tensor in the graphs of MindSpore; the run ended before the first"
     assert text in usage_error(pytester, "--msprobe-dump=early")
 
 

@@ -138,7 +138,7 @@ def test_a_container_that_is_a_link_out_of_the_folder_is_refused(tmp_path: Path)
 )
 def test_a_header_that_no_container_has_is_refused(tmp_path: Path, header: Any, problem: str) -> None:
     compose(tmp_path, header)
-    with pytest.raises(DumpError, match=rf"0\.safetensors: no usable container.*{problem}.*record the step again"):
+    with pytest.raises(DumpError, match=rf"0\.safetensors: not a usable container.*{problem}.*record the step again"):
         load(tmp_path, "x")
 
 
@@ -164,7 +164,7 @@ def test_metadata_that_no_compressed_tensor_has_are_refused(
     tmp_path: Path, metadata: dict[str, str], held: dict[str, Any], problem: str
 ) -> None:
     compose(tmp_path, {"__metadata__": metadata, "x": held})
-    with pytest.raises(DumpError, match=rf"0\.safetensors: no usable container.*{problem}.*record the step again"):
+    with pytest.raises(DumpError, match=rf"0\.safetensors: not a usable container.*{problem}.*record the step again"):
         load(tmp_path, "x")
 
 
@@ -197,5 +197,5 @@ def test_a_container_that_was_cut_off_is_refused_wherever_it_was(tmp_path: Path,
     whole = path.read_bytes()
     assert length < len(whole)
     path.write_bytes(whole[:length])
-    with pytest.raises(DumpError, match=r"0\.safetensors: no usable container"):
+    with pytest.raises(DumpError, match=r"0\.safetensors: not a usable container"):
         load(tmp_path, "x", torch.ones(50))

@@ -221,4 +221,6 @@ def test_a_copy_without_its_neighbours_is_no_run(compare: Compare, tmp_path: Pat
     path = _ranks(tmp_path / "ours", 0) / "rank0" / "dump.json"
     shutil.move(path, tmp_path / "dump.json")
     result = compare(tmp_path / "dump.json", _ranks(tmp_path / "theirs", 0), _TARGET, "tp=2")
-    result.stderr.fnmatch_lines(["*dump.json: not in a folder of its own named rank0, rank1 ..., so no ranks*"])
+    result.stderr.fnmatch_lines(
+        ["*dump.json: not in its own folder rank0, rank1 ...; put the dump of each rank into one*"]
+    )

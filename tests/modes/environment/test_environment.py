@@ -59,7 +59,7 @@ def test_what_only_one_side_tells_of_is_said_and_not_compared(write: Callable[..
         ([f"{FLAG}=a", "--msprobe-golden=none"], "'none': no such file or folder"),
         ([f"{FLAG}=a", "--msprobe-golden=b"], "has ranks 0, and no rank 1"),
         ([f"{FLAG}=empty", "--msprobe-golden=b"], "holds no rank<n>.json"),
-        ([f"{FLAG}=broken", "--msprobe-golden=b"], "the JSON ends too early; name what"),
+        ([f"{FLAG}=broken", "--msprobe-golden=b"], "the JSON ends too early; pass a file"),
         ([f"{FLAG}=other", "--msprobe-golden=b"], "not the file of a training environment"),
         ([f"{FLAG}=newer", "--msprobe-golden=b"], "has format 2, but this version reads format 1"),
         ([f"{FLAG}=b", "--msprobe-golden=a", "--msprobe-fuzzy"], "--msprobe-fuzzy is for comparing two runs"),
