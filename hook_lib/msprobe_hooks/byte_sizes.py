@@ -17,6 +17,6 @@ def format_size(size: int) -> str:
 
 
 def parse_size(text: str) -> int | None:
-    """Return the bytes that a text such as ``500MiB`` says, None where it is no size."""
+    """Return the bytes that a text such as ``500MiB`` says, None where it is not a size."""
     match = _SIZE.fullmatch(text)
     return int(float(match[1]) * _UNITS[match[2]]) if match else None

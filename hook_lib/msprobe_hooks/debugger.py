@@ -32,26 +32,36 @@ _log = logging.getLogger("msprobe_hooks")
 class PrecisionDebugger:
     """Records the steps of a training script, between ``start`` and ``stop``, one folder per ``step``.
 
-    There is one per process: a second construction returns the first and ignores its arguments. Arguments win over
-    ``config.json``; with neither, everything is recorded into ``./dump_path`` at level L1.
+    There is one per process: a second construction returns the first and ignores its arguments. Arguments take
+    precedence over ``config.json``; with neither, everything is recorded into ``./dump_path`` at level L1.
 
-    With ``spool_size``, as in ``"10GiB"``, the folder is a spool folder that ``pytest-msprobe watch`` empties: complete
-    steps are moved into it; of a full one ``spool_full`` says whether ``step`` waits (``"wait"``, at most
-    ``spool_wait`` seconds) or the step is dropped (``"drop"``).
+    With task ``grad_probe`` no calls are recorded: ``monitor`` writes a model's gradients at each optimizer step, and
+    ``start``, ``stop`` and ``step`` do nothing. With task ``free_benchmark`` each call is repeated with perturbed
+    inputs, and results that change too much are written.
 
-    With task ``grad_probe`` it records no calls: ``monitor`` has a model's gradients written at each optimizer step,
-    and ``start``, ``stop`` and ``step`` do nothing.
+    Args:
+        config_path: The path of msprobe's ``config.json``.
+        task: ``statistics``, ``tensor``, ``structure``, ``overflow_check``, ``nan_check``, ``free_benchmark`` or
+            ``grad_probe``.
+        dump_path: The folder of the recording.
+        level: ``L0``, ``L1``, ``L2``, ``mix``, ``debug`` or ``aten``.
+        model: The model, or a list of its parts; levels L0 and mix need it here or in ``start``.
+        step: The steps to record, as in ``[0, "3-5"]``.
+        exclude: Names of APIs that are not recorded, ``*`` for anything.
+        spool_size: The most bytes of the folder, as in ``"10GiB"``: it becomes a spool folder, into which complete
+            steps are moved, and which ``pytest-msprobe follow`` empties.
+        spool_full: What ``step`` does where the spool folder is full: ``"wait"``, or ``"drop"`` the step.
+        spool_wait: How many seconds it waits at most.
 
-    With task ``free_benchmark`` each call is made once more with perturbed inputs; what changes too much is written.
-
-    Raises ConfigError naming the key, the value and what is allowed.
+    Raises:
+        ConfigError: A setting is wrong; the text names the key, the value and what is allowed.
     """
 
     _framework: ClassVar[Framework] = "pytorch"
     _instance: ClassVar[PrecisionDebugger | None] = None
     _session: Session | None = None
     _probe: GradientProbe | None = None
-    _told: set[str]
+    _warned: set[str]
 
     def __new__(  # noqa: PYI034 - typing.Self is not in Python 3.10
         cls,
@@ -87,7 +97,7 @@ class PrecisionDebugger:
             else:
                 given = {"task": task, "level": level, "step": step, "exclude": exclude, **spool}
                 instance._session = open_session(_settings(config_path, dump_path, given), model, cls._framework)
-            instance._told = set()
+            instance._warned = set()
             atexit.register(instance._finish)
             cls._instance = instance
         return cls._instance
@@ -100,20 +110,26 @@ class PrecisionDebugger:
         rank_id: int | None = None,
         scheduled_tokens: dict[str, int] | None = None,
     ) -> None:
-        """Record from here on, where this step and rank are wanted; ``rank_id`` names the rank.
+        """Record from here on, where this step and rank are wanted.
 
-        All that runs is recorded, whatever ``token_range`` and ``scheduled_tokens`` say, of which a warning tells.
+        A full disk, or any later failure, ends the recording and not the training.
 
-        Raises ConfigError where the level needs a model and there is none, RecordingError where a former run left a
-        dump; both the first time, before anything has run. A full disk, and whatever else fails later, ends the
-        recording and not the training.
+        Args:
+            model: The model, or a list of its parts, where the constructor did not get it.
+            token_range: Ignored, with a warning: everything that runs is recorded.
+            rank_id: The rank, by default that of the process.
+            scheduled_tokens: Ignored, with a warning, as ``token_range`` is.
+
+        Raises:
+            ConfigError: The level needs a model and there is none.
+            RecordingError: The folder has the dump of an earlier run.
         """
         instance = cls._made()
         if rank_id is not None:
             _check_number("rank_id", rank_id)
         for key, value in (("token_range", token_range), ("scheduled_tokens", scheduled_tokens)):
             if value is not None:
-                instance._tell_once(f"{key} is not followed: all that runs between start() and stop() is recorded")
+                instance._warn_once(f"{key} is ignored: everything between start() and stop() is recorded")
         if instance._session is not None:
             instance._session.start(model, rank_id)
 
@@ -129,7 +145,7 @@ class PrecisionDebugger:
 
     @classmethod
     def forward_backward_dump_end(cls) -> None:
-        """Say that what is to be recorded, forward and backward, has been called: the same as ``stop``."""
+        """Stop recording after forward and backward: the same as ``stop``."""
         cls.stop()
 
     @classmethod
@@ -144,7 +160,7 @@ class PrecisionDebugger:
 
     @classmethod
     def set_init_step(cls, step: int) -> None:
-        """Say which number the step that runs now has. Raises ConfigError for a number below 0."""
+        """Set the number of the current step. Raises ConfigError for a number below 0."""
         _check_number("step", step)
         probe = cls._made()._probe
         if probe is not None:
@@ -154,15 +170,15 @@ class PrecisionDebugger:
 
     @classmethod
     def save(cls, variable: Any, name: str, save_backward: bool = True) -> None:
-        """Record a variable by name, and its gradients when they arrive. Does nothing but at level debug."""
+        """Record a variable by name, and its gradients when they arrive. Only level debug does so."""
         instance = cls._made()
         if instance._probe is not None:
-            instance._tell_once("save() records nothing with task grad_probe")
+            instance._warn_once("save() records nothing with task grad_probe")
             return
         session = cls._of_process()
         level = session.recorder.settings.level
         if level != "debug":
-            instance._tell_once(f"save() records nothing at level {level}, only at level debug")
+            instance._warn_once(f"save() records nothing at level {level}, only at level debug")
             return
         # At this level there is nothing else to switch on, so saving does not wait for start().
         session.start()
@@ -170,17 +186,20 @@ class PrecisionDebugger:
 
     @classmethod
     def monitor(cls, model: Any, optimizer: Any = None) -> None:
-        """Write gradients at each optimizer step with task ``grad_probe``; else only say so.
+        """Write gradients at each optimizer step with task ``grad_probe``; with other tasks only warn.
 
-        PyTorch's are those of ``model``; ``optimizer`` names the one whose steps count where it holds copies of the
-        parameters, not themselves. MindSpore's optimizer is given in place of the model. Raises ConfigError for
-        anything else, or a second model.
+        Args:
+            model: The model with PyTorch; the optimizer with MindSpore.
+            optimizer: The optimizer whose steps count where it holds copies of the parameters, not the parameters.
+
+        Raises:
+            ConfigError: An argument is of another type, or the model is a second one.
         """
         instance = cls._made()
         if instance._probe is not None:
             instance._probe.monitor(model, optimizer)
         else:
-            instance._tell_once("monitor() does nothing but with task grad_probe: gradients are not monitored")
+            instance._warn_once("monitor() does nothing: it needs task grad_probe")
 
     @classmethod
     def register_custom_api(cls, module: Any, api: str, api_prefix: str | None = None) -> None:
@@ -196,18 +215,18 @@ class PrecisionDebugger:
     def _of_process(cls) -> Session:
         session = cls._made()._session
         if session is None:
-            raise RecordingError("task grad_probe records no calls: use task statistics, tensor or structure for that")
+            raise RecordingError("task grad_probe records no calls; choose task statistics, tensor or structure")
         return session
 
     @classmethod
     def _made(cls) -> PrecisionDebugger:
         if cls._instance is None:
-            raise RecordingError("PrecisionDebugger instance is not created: call PrecisionDebugger(...) first")
+            raise RecordingError("there is no PrecisionDebugger; call PrecisionDebugger(...) first")
         return cls._instance
 
-    def _tell_once(self, text: str) -> None:
-        if text not in self._told:
-            self._told.add(text)
+    def _warn_once(self, text: str) -> None:
+        if text not in self._warned:
+            self._warned.add(text)
             _log.warning("%s", text)
 
     def _finish(self) -> None:
@@ -220,7 +239,7 @@ class PrecisionDebugger:
             type(self)._instance = None
 
     def _close(self) -> str:
-        """End what runs; return what it says of itself, nothing in a forked child."""
+        """End the recording and return its summary, empty in a forked child."""
         if self._probe is not None:
             return self._probe.close()
         assert self._session is not None
@@ -238,31 +257,42 @@ def _settings(config_path: str | Path | None, dump_path: str | Path | None, give
 def _refuse_spool(task: str, given: dict[str, Any]) -> None:
     for key in SPOOL_KEYS:
         if given.get(key) is not None:
-            raise ConfigError(key, given[key], f"no such key with task {task}")
+            raise ConfigError(key, given[key], f"not supported with task {task}")
 
 
 def _check_number(key: str, value: object) -> None:
     if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-        raise ConfigError(key, value, "an integer from 0")
+        raise ConfigError(key, value, "an integer >= 0")
 
 
 def module_dump(module: nn.Module, dump_name: str) -> None:
     """Record only this module's calls, as ``Module.{dump_name}.{Class}``, until ``module_dump_end``.
 
-    Raises ConfigError where the level records modules anyway.
+    Args:
+        module: The module, of which no hooks of this recording are on.
+        dump_name: The name in the records.
+
+    Raises:
+        ConfigError: The level records modules already, or ``module`` is not a ``torch.nn.Module``.
     """
     PrecisionDebugger._of_process().dump_module(module, dump_name)
 
 
 def module_dump_end() -> None:
-    """Record API calls again."""
+    """Record API calls again, after ``module_dump``."""
     PrecisionDebugger._of_process().end_module_dump()
 
 
 def seed_all(seed: int = 1234, mode: bool = False, rm_dropout: bool = True) -> None:
-    """Make a run repeatable: seed Python, numpy and torch; ``mode`` asks for deterministic algorithms.
+    """Make a run repeatable: seed Python, numpy and torch.
 
-    ``rm_dropout`` lets every dropout keep all elements. Raises ConfigError for a wrong argument.
+    Args:
+        seed: An integer from 0 to 4294967295.
+        mode: Whether to use deterministic algorithms.
+        rm_dropout: Whether every dropout keeps all elements.
+
+    Raises:
+        ConfigError: An argument is wrong.
     """
     from msprobe_hooks.torch.seeds import seed_everything
 

@@ -1,4 +1,4 @@
-"""What a training is started with, written by one line at the top of its script."""
+"""The training environment, written by one line at the top of a training script."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from msprobe_hooks.instruments.environment.recorder import Start, Training
     from msprobe_hooks.recording.session import Model
 
-#: Under this name the command line of the training stands among its launch scripts.
+#: The name of the command line among the launch scripts.
 COMMAND_LINE = "command line"
 
 
@@ -34,19 +34,29 @@ def write_environment(
     variables: Sequence[str] = (),
     framework: Framework = "pytorch",
 ) -> Start:
-    """Write what this training of PyTorch or MindSpore is started with to ``rank<n>.json`` in a folder.
+    """Write the environment of this training of PyTorch or MindSpore to ``rank<n>.json`` in a folder.
 
-    Called at the top of the script, it counts random calls until the first forward pass, notes at each of the first
-    ``steps`` calls of the model its batch, parameters and buffers, and is gone. The model is ``model``, or what
-    ``follow`` of the returned object names, else the first module or cell with parameters that is called. ``files`` are
-    launch scripts and YAML settings, ``settings`` a mapping or a namespace of hyperparameters, ``variables`` patterns
-    of environment variables beside those that docs/environment.md lists. Secrets are left out.
+    Called at the top of the script, it counts random calls until the first forward pass, and notes batch, parameters
+    and buffers at each of the first ``steps`` calls of the model. Secrets are left out. Nothing is raised into the
+    training: a file that cannot be written is a RuntimeWarning.
 
-    Raises ConfigError for a wrong argument; in the training nothing is raised, a file that cannot be written is a
-    RuntimeWarning.
+    Args:
+        path: The folder of the file.
+        model: The model, by default the first module or cell with parameters that is called.
+        files: Launch scripts and YAML settings, whose text is kept.
+        settings: Hyperparameters, as a mapping or a namespace.
+        steps: The number of the model's calls that are noted.
+        variables: Patterns of environment variables to keep, added to those that docs/environment.md lists.
+        framework: ``pytorch`` or ``mindspore``.
+
+    Returns:
+        The recorder; its ``follow`` names a model that is made later.
+
+    Raises:
+        ConfigError: An argument is wrong.
     """
     if isinstance(steps, bool) or not isinstance(steps, int) or steps < 1:
-        raise ConfigError("steps", steps, "an int of at least 1")
+        raise ConfigError("steps", steps, "an integer >= 1")
     require_framework(framework)
     started = without_training(files, settings, variables)
     # The arguments alone: the path of the script is another on another machine.
@@ -71,7 +81,7 @@ def _training(framework: Framework) -> Training:
 
 
 def without_training(files: Sequence[str | Path], settings: Any, variables: Sequence[str]) -> Started:
-    """Return what can be told without a training: variables, packages, scripts. Raises ConfigError."""
+    """Return the facts that need no training: variables, packages, scripts. Raises ConfigError."""
     return Started(
         variables=allowed_variables(variables),
         packages=installed_packages(),
@@ -81,7 +91,7 @@ def without_training(files: Sequence[str | Path], settings: Any, variables: Sequ
 
 
 def pack(folder: Path, files: Sequence[str | Path]) -> Path:
-    """Write what can be told without a training and return the file. Raises ConfigError, StartError."""
+    """Write the facts that need no training and return the file. Raises ConfigError, StartError."""
     path = rank_file(folder, int(os.environ["RANK"]) if os.environ.get("RANK", "").isdecimal() else 0)
     write_started(path, without_training(files, None, ()))
     return path

@@ -1,20 +1,23 @@
-"""What can be wrong with a dump, with recording one, and with the files of a watched or started run.
+"""Errors of dumps, of recordings, and of the files of monitored runs and training environments.
 
 DumpError            the file as a whole cannot be used
 ├── RecordError      one record of a usable file is malformed
-└── MissingCodecError    a file is compressed by what is not installed
+└── MissingCodecError    a file is compressed, and the library that reads it is not installed
 RecordingError       the dump cannot be written
-└── DiskError        the disk refuses what is written: it is full, or fails
-MonitorError         the files of a watched run cannot be read or written
-StartError           what a training was started with cannot be read or written
+└── DiskError        the disk is full or fails
+MonitorError         the files of a monitored run cannot be read or written
+StartError           the file of a training environment cannot be read or written
 ConfigError          a setting of a recording is wrong
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from msprobe_hooks.escaping import escaped_name
 
 _LONGEST = 300
+_FEW = 3
 
 
 class _OneLineError(Exception):
@@ -29,7 +32,12 @@ class DumpError(_OneLineError):
 
 
 class RecordError(DumpError):
-    """One record is malformed; ``path`` is its place in the file, such as ``$.data["Torch.mm.0.forward"].output``."""
+    """One record is malformed; ``path`` is its place in the file, such as ``$.data["Torch.mm.0.forward"].output``.
+
+    Args:
+        path: The place of the record in the file.
+        problem: What is wrong with it.
+    """
 
     def __init__(self, path: str, problem: str) -> None:
         super().__init__(f"{clipped(path)}: {problem}")
@@ -58,21 +66,55 @@ def is_mistake(error: Exception) -> bool:
 
 
 class MonitorError(_OneLineError):
-    """Files of a watched run cannot be read or written; the text names the file, what is wrong and what to do."""
+    """Files of a monitored run cannot be read or written; the text names the file, what is wrong and what to do."""
 
 
 class StartError(_OneLineError):
-    """What a training was started with cannot be read or written; the text names the file and what is wrong."""
+    """The file of a training environment cannot be read or written; the text names the file and what is wrong."""
 
 
 class ConfigError(ValueError):
-    """A setting of a recording is wrong; the text names the key, the value and what is allowed."""
+    """A setting is wrong; the text names the key, the value and what is allowed.
 
-    def __init__(self, key: str, value: object, allowed: str) -> None:
-        super().__init__(f"{key} is {shown(value)}; allowed: {allowed}")
+    Args:
+        key: The name of the setting.
+        value: Its value, or the one entry of it that is wrong.
+        allowed: What is allowed, or why nothing is, then beginning with "not supported".
+        known: Names that the value may have been meant as.
+        problem: The text up to the hint at a known name, where it is not made of key, value and what is allowed.
+    """
+
+    def __init__(
+        self, key: str, value: object, allowed: str, *, known: Iterable[str] = (), problem: str | None = None
+    ) -> None:
+        if problem is None:
+            label = "" if allowed.startswith("not supported") else "allowed: "
+            problem = f"{key} is {shown(value)}; {label}{allowed}"
+        names = [*known]
+        # Of few names, all shown, a guess says no more.
+        super().__init__(problem + (did_you_mean(value, names) if len(names) > _FEW else ""))
         self.key = key
         self.value = value
         self.allowed = allowed
+
+
+def unknown_name(problem: str, name: str, value: object, known: Iterable[str]) -> ConfigError:
+    """Return the error for a name that is not known: ``problem`` is as in "record() has no option"."""
+    known = sorted(known)
+    allowed = ", ".join(known)
+    hint = (did_you_mean(name, known) if len(known) > _FEW else "") or f"; known: {allowed}"
+    return ConfigError(name, value, allowed, problem=f"{problem} {shown(name)}{hint}")
+
+
+def did_you_mean(name: object, known: Iterable[str]) -> str:
+    """Return ``; did you mean 'step'?`` for the known name that is close to this one, empty where none is."""
+    names = {each.casefold(): each for each in known} if isinstance(name, str) else {}
+    if not names or len(str(name)) > _LONGEST:
+        return ""
+    from difflib import get_close_matches
+
+    found = get_close_matches(str(name).casefold(), names, n=1)
+    return f"; did you mean {names[found[0]]!r}?" if found else ""
 
 
 def shown(value: object) -> str:
@@ -86,3 +128,8 @@ def shown(value: object) -> str:
 def clipped(text: str) -> str:
     """Return a text as a part of a message, not at full length where it is long."""
     return text if len(text) <= _LONGEST else f"{text[:_LONGEST]} ..."
+
+
+def counted(count: int, one: str, more: str | None = None) -> str:
+    """Return a number of things in words; ``more`` is their plural where that is not ``one`` and an s."""
+    return f"{count} {one if count == 1 else more or one + 's'}"

@@ -26,27 +26,30 @@ def fix(
     model: Model | None = None,
     custom_op_namespaces: Sequence[str] = (),
 ) -> Iterator[Fixed]:
-    """Run the calls named in another precision, forward and backward, while the context lasts.
+    """Run the named calls in another precision, forward and backward, inside the context.
 
-    Names are those of records, ``Torch.matmul`` for every call and ``Torch.matmul.3`` for one, counted from the
-    context's begin; ``*`` stands for anything. ``float32`` and ``float64`` raise what is in a lower precision; ``cpu``
-    also moves the call to the CPU. Results come back in the dtype and on the device that the call would have had. The
-    context's value counts what was raised and what was left as it was, and why; names that were never called are
-    warned of at the end.
+    Results come back in the dtype and on the device that the call would have had. The context's value counts the calls
+    that were raised, and those that ran unchanged, with the reason; a warning at the end lists names that were never
+    called.
 
-    ``custom_op_namespaces`` are the libraries whose operators are fixed too, as in a recording: ``mylib`` of
-    ``torch.ops.mylib.swish``. A name such as ``torch.ops.mylib.swish`` says so as well.
+    Args:
+        names: Names of records: ``Torch.matmul`` for every call, ``Torch.matmul.3`` for one, counted from the start of
+            the context, ``*`` for anything.
+        to: ``float32`` and ``float64`` raise lower precisions; ``cpu`` also moves the call to the CPU, and needs a
+            MindSpore that computes there.
+        framework: ``pytorch`` or ``mindspore``.
+        model: With MindSpore, the model whose cells' primitives are fixed too.
+        custom_op_namespaces: Libraries whose operators are fixed too: ``mylib`` of ``torch.ops.mylib.swish``. A name
+            such as ``torch.ops.mylib.swish`` adds its library.
 
-    MindSpore's calls are fixed with ``framework="mindspore"``, and those of the primitives that cells hold where a
-    ``model`` is given. There ``cpu`` is refused where MindSpore computes elsewhere.
-
-    Raises ConfigError for a wrong argument.
+    Raises:
+        ConfigError: An argument is wrong.
     """
     if to not in PRECISIONS:
-        raise ConfigError("to", to, f"one of {', '.join(PRECISIONS)}")
+        raise ConfigError("to", to, ", ".join(PRECISIONS), known=PRECISIONS)
     chosen, fixed = Names(names, validators.names("custom_op_namespaces", custom_op_namespaces)), Fixed()
     if custom_op_namespaces and framework == "mindspore":
-        raise ConfigError("custom_op_namespaces", custom_op_namespaces, "none for MindSpore: they are of torch.ops")
+        raise ConfigError("custom_op_namespaces", custom_op_namespaces, "not supported with MindSpore")
     from msprobe_hooks.recording.session import observing
 
     observers = _observers(framework, to, chosen, fixed, model)
@@ -54,7 +57,7 @@ def fix(
         with observing(observers):
             yield fixed
     finally:
-        fixed.unmet = chosen.unmet
+        fixed.unmet, fixed.seen = chosen.unmet, chosen.seen
         _log.log(logging.WARNING if fixed.unmet or not fixed.raised else logging.INFO, "%s", fixed)
 
 

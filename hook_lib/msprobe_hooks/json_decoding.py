@@ -68,7 +68,7 @@ def decode_json(text: bytes | msgspec.Raw, kind: Any = Any, *, strict: bool = Tr
 def read_json_lines(path: Path, kind: type[T]) -> list[T]:
     """Return the lines of a file as data of the ``kind``, in their order; none where it cannot be read.
 
-    What is no such line, as the last one of a process that was killed, is left out.
+    Other lines, as the last one of a process that was killed, are left out.
     """
     try:
         lines = read_regular(path).splitlines()

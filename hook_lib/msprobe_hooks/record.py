@@ -22,9 +22,10 @@ Framework = Literal["pytorch", "mindspore"]
 
 
 def require_framework(framework: object) -> None:
-    """Raise ConfigError where this is none of ours."""
-    if framework not in get_args(Framework):
-        raise ConfigError("framework", framework, f"one of {', '.join(get_args(Framework))}")
+    """Raise ConfigError for an unknown framework."""
+    known = get_args(Framework)
+    if framework not in known:
+        raise ConfigError("framework", framework, ", ".join(known), known=known)
 
 
 def open_session(settings: Settings, model: Model | None, framework: Framework) -> Session:
@@ -32,12 +33,12 @@ def open_session(settings: Settings, model: Model | None, framework: Framework) 
 
     MindTorch is recorded where the program has imported a torch whose tensors are MindSpore's.
 
-    Raises ConfigError where it is none of ours.
+    Raises ConfigError for an unknown framework.
     """
     require_framework(framework)
     if framework == "mindspore":
         if settings.tensor_files != "pt":
-            raise ConfigError("tensor_files", settings.tensor_files, "no such key with MindSpore, which has .npy files")
+            raise ConfigError("tensor_files", settings.tensor_files, "not supported with MindSpore, which writes .npy")
         from msprobe_hooks.mindspore.session import MindSporeSession
         from msprobe_hooks.mindtorch.apis import mindtorch
         from msprobe_hooks.mindtorch.session import MindTorchSession
@@ -75,10 +76,19 @@ def record(
 ) -> Iterator[Session]:
     """Record what runs inside into ``path/step0/rank``.
 
-    ``model`` is needed at the levels L0 and mix. Options are named as the keys of ``config.json``. The context's value
-    has ``step()`` to begin the next step, ``stop()`` and ``start()`` to pause, and ``summary``.
+    The context's value has ``step()`` to begin the next step, ``stop()`` and ``start()`` to pause, and ``summary``.
 
-    Raises ConfigError for a wrong option, RecordingError where the dump cannot be written.
+    Args:
+        path: The folder of the recording.
+        level: What is recorded: ``L0`` modules, ``L1`` API calls, ``mix`` both, ``L2`` kernels, ``aten`` operators
+            of ATen, ``debug`` only what ``save`` names.
+        model: The model, or a list of its parts; levels L0 and mix need it.
+        framework: ``pytorch`` or ``mindspore``.
+        **options: Named as the keys of ``config.json``: ``task``, ``list``, ``data_mode`` and others.
+
+    Raises:
+        ConfigError: An option is wrong.
+        RecordingError: The dump cannot be written.
     """
     session = open_session(settings(path, level=level, **options), model, framework)
     session.start()

@@ -1,4 +1,4 @@
-"""Watching a training as a context."""
+"""Monitoring a training as a context."""
 
 from __future__ import annotations
 
@@ -28,12 +28,21 @@ def watch(
 ) -> Iterator[Watcher]:
     """Watch the training that runs inside, and write its series into a new folder below ``path``.
 
-    A step of the optimizer ends a step of the training; without one, call ``end_step()`` of the context's value.
-    ``micro_batches`` is how often gradients are accumulated in a step. docs/monitor.md lists ``what`` can be watched,
-    and the options.
+    A step of the optimizer ends a step of the training; without one, call ``end_step()`` of the context's value. No
+    error of the monitor is raised into the training.
 
-    Raises ConfigError for a wrong option, MonitorError where the files cannot be written; in between nothing of the
-    watching is raised into the training.
+    Args:
+        model: The model, or a list of its pipeline chunks.
+        optimizer: The optimizer whose steps end those of the training.
+        path: The folder that gets a new folder for each run.
+        what: What is monitored; docs/monitor.md lists the names.
+        micro_batches: How often gradients are accumulated in a step.
+        first_step: The number of the first step.
+        **options: ``targets``, ``ranks``, ``statistics``, ``every``, ``format`` and others, listed in docs/monitor.md.
+
+    Raises:
+        ConfigError: An option is wrong.
+        MonitorError: The files cannot be written.
     """
     checked = plan(what, **{"steps_per_file": 100, **options})
     from msprobe_hooks.instruments.watch.torch_watcher import TorchWatcher
@@ -56,8 +65,20 @@ def watch_mindspore(
 ) -> Iterator[Watcher]:
     """Watch a training of MindSpore in PyNative mode as ``watch`` does one of PyTorch.
 
-    ``model`` is a cell or a list of them. A call of the optimizer ends a step; without one, call ``end_step()``.
-    docs/monitor.md lists what can be watched, and the options. Raises as ``watch`` does.
+    A call of the optimizer ends a step; without one, call ``end_step()`` of the context's value.
+
+    Args:
+        model: A cell, or a list of cells.
+        optimizer: The optimizer whose calls end the steps of the training.
+        path: The folder that gets a new folder for each run.
+        what: What is monitored; docs/monitor.md lists the names.
+        micro_batches: How often gradients are accumulated in a step.
+        first_step: The number of the first step.
+        **options: As in ``watch``.
+
+    Raises:
+        ConfigError: An option is wrong.
+        MonitorError: The files cannot be written.
     """
     checked = plan(what, **{"steps_per_file": 100, **options})
     from msprobe_hooks.instruments.watch.mindspore_watcher import MindSporeWatcher
@@ -74,4 +95,4 @@ def _following(watcher: Watcher, checked: Plan) -> Iterator[None]:
         yield
     finally:
         watcher.close()
-        watcher.collection.errors.tell_counts()
+        watcher.collection.errors.log_counts()

@@ -16,7 +16,12 @@ if TYPE_CHECKING:
 class AbsoluteThreshold(Standard):
     """Limits on the shares of wrong elements among the non-finite, the normal and the small ones (default: none).
 
-    Where an element counts as small and what makes it wrong is in `msprobe_standards.dtypes.msprobe_bounds`.
+    `msprobe_bounds` says which elements are small, and which are wrong.
+
+    Args:
+        inf_nan_error_ratio: The allowed share of wrong NaN, inf and overflowing elements.
+        rel_err_ratio: The allowed share of wrong normal elements.
+        abs_err_ratio: The allowed share of wrong small elements.
     """
 
     inf_nan_error_ratio: float = 0.0

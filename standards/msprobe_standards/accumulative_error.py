@@ -24,8 +24,12 @@ _BALANCE = {torch.float16: 2**-20, torch.bfloat16: 2**-7}
 class AccumulativeError(Standard):
     """Limits on absolute error up to magnitude 1, on relative error above it, and on the error balance.
 
-    ``bound`` and ``eb`` of 0 stand for the dtype's own: 2^-8 and 2^-20 for float16, 2^-7 and 2^-7 for bfloat16,
-    2^-11 and 2^-14 for all others (mindstudio-probe 1.2.2).
+    Limits of 0 mean the dtype's own: 2^-8 and 2^-20 for float16, 2^-7 and 2^-7 for bfloat16, 2^-11 and 2^-14 for all
+    others (mindstudio-probe 1.2.2).
+
+    Args:
+        bound: The allowed absolute error up to magnitude 1, and relative error above it.
+        eb: The allowed error balance.
     """
 
     bound: float = 0.0

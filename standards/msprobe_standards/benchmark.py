@@ -49,6 +49,13 @@ class Benchmark(Standard):
 
     Where there is no baseline, or its NaN and inf disagree with the golden result, the limits are those of a baseline
     that errs by four floors, and the reason says so.
+
+    Args:
+        max_rms_ratio: The allowed ratio of the root mean squares.
+        max_error_ratio: The allowed ratio of the greatest errors.
+        max_bias: The allowed drift of the magnitudes, in unit roundoffs.
+        floor: The least error that counts as the baseline's, in unit roundoffs; 0: the dtype's own.
+        max_shared: The allowed error of neighbours, in unit roundoffs; 0: not judged.
     """
 
     max_rms_ratio: float = 2.0
@@ -87,7 +94,7 @@ class Benchmark(Standard):
         if metrics["nonfinite_mismatch"]:
             return verdict
         why = "no baseline" if baseline_metrics is None else "the baseline itself has wrong NaN or inf elements"
-        note = f"judged without a baseline ({why}): limits are those of one that errs by {floors:.3g} unit roundoffs"
+        note = f"judged without a baseline ({why}): the limits assume one that errs by {floors:.3g} unit roundoffs"
         return replace(verdict, reason=f"{verdict.reason}; {note}" if verdict.reason else note)
 
     def _floor(self, metrics: Metrics) -> float:

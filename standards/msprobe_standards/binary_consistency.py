@@ -16,9 +16,10 @@ if TYPE_CHECKING:
 class BinaryConsistency(Standard):
     """Pass where the target equals the golden result rounded to the target's dtype, NaN in place of NaN included.
 
-    ``cast_golden=False`` compares with the unrounded golden result as msprobe does, which fails every correct device
-    where the golden value (a padding constant 0.1, say) is not representable in the target's dtype.
-    ``max_abs_err`` lets integers differ by that much (msprobe 26 allows 1 for quantization).
+    Args:
+        cast_golden: Whether the golden result is rounded; the unrounded one, as in msprobe, fails every correct device
+            where a golden value (a padding constant 0.1, say) is not representable in the target's dtype.
+        max_abs_err: By how much integers may differ (msprobe 26 allows 1 for quantization).
     """
 
     cast_golden: bool = True

@@ -36,7 +36,7 @@ class BlockMeasure:
     """Measures one real floating-point output of ``shape`` and ``dtype``.
 
     ``only`` and ``bounds`` are those of `measure`; ``scale`` is golden's mean magnitude, of all elements, that errors
-    relate to, and may be an estimate: `golden_scale` tells in the end what it was.
+    relate to, and may be an estimate: `golden_scale` is the exact value in the end.
     """
 
     def __init__(

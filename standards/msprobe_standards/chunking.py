@@ -27,9 +27,18 @@ _MANY = 32768
 def chunks(
     target: torch.Tensor, golden: torch.Tensor, first: int = 0, length: int = CHUNK
 ) -> Iterator[tuple[int, torch.Tensor, torch.Tensor]]:
-    """Yield (flat offset, target part, golden part) in index order, both parts flat and at most so long.
+    """Yield (flat offset, target part, golden part) in index order.
 
     Only non-contiguous tensors are copied, and those part by part.
+
+    Args:
+        target: A plain tensor.
+        golden: A plain tensor of the same shape.
+        first: The flat offset of the first element.
+        length: The most elements of a part.
+
+    Yields:
+        The offset, and both parts, which are flat.
     """
     count = target.numel()
     if count <= length:

@@ -1,4 +1,4 @@
-"""The error that neighbouring values share: what tells a coarse approximation from rounding.
+"""The error that neighbouring values share: what distinguishes a coarse approximation from rounding.
 
 A result that is computed in a wider format and rounded once equals the rounded golden one but for elements so close to
 the middle of two values that the last bits of the wider format decide. Steps in a narrow format round most elements

@@ -101,7 +101,7 @@ def _require_bounded(root: yaml.Node) -> None:
         if depth > _MAX_DEPTH:
             raise YamlError(f"nested deeper than {_MAX_DEPTH} levels")
         if count > _FREE_NODES + _NODES_PER_NODE * len(written):
-            raise YamlError("aliases repeat what is written too often")
+            raise YamlError("aliases repeat its content too often")
         left += [(child, depth + 1) for child in _children(node)]
 
 

@@ -35,14 +35,19 @@ class FloatFormat:
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """Where the metrics that count elements draw their lines, for one dtype.
+    """The bounds of the metrics that count elements, for one dtype.
 
-    An element is *small* where the golden magnitude is at most ``small_value``; ``small_atol`` is its allowance
-    in ``small_value_err_ratio`` and ``atol`` in ``abs_err_ratio``. The other finite elements are *normal*, with
-    ``rtol`` as allowance in ``rel_err_ratio``. ``ulp`` is the line of ``ulp_error_proportion``. A relative error
-    above ``tail`` puts an element into ``tail_share``. Below ``ulp_floor`` times the output's own scale, the unit in
-    the last place is that of this floor, so that cancellation does not count against the result; so it is below
-    ``ulp_least``, a magnitude. Below ``shared_floor`` times the scale an element has no part in ``shared_error``.
+    Args:
+        small_value: An element is *small* where the golden magnitude is at most this, else *normal*.
+        atol: The absolute error that a small element may have in ``abs_err_ratio``.
+        small_atol: The absolute error that a small element may have in ``small_value_err_ratio``.
+        rtol: The relative error that a normal element may have in ``rel_err_ratio``.
+        ulp: The error, in ULP, above which ``ulp_error_proportion`` counts an element.
+        tail: The relative error above which ``tail_share`` counts an element.
+        ulp_floor: Below this share of the output's own scale, the unit in the last place is that of this floor, so
+            that cancellation does not count against the result.
+        ulp_least: A magnitude below which the unit in the last place is that of this magnitude.
+        shared_floor: Below this share of the output's own scale an element has no part in ``shared_error``.
     """
 
     small_value: float
@@ -88,12 +93,18 @@ def _step_above_one(dtype: torch.dtype) -> float:
 
 @cache
 def msprobe_bounds(dtype: torch.dtype) -> Bounds:
-    """Return msprobe's limits for ``dtype``: float16 and bfloat16 have their own, all others those of float32.
+    """Return msprobe's limits for a dtype: float16 and bfloat16 have their own, all others those of float32.
 
     Only the ULP bound of float8 is 1, as in the 16-bit formats.
 
     Source: the tables of mindstudio-probe 1.2.2 (absolute threshold, benchmark and ULP comparison) as its code has
     them; its documentation gives 2^-16 for the ``atol`` of bfloat16.
+
+    Args:
+        dtype: The target's dtype.
+
+    Returns:
+        The bounds.
     """
     real = real_dtype(dtype)
     if not real.is_floating_point:

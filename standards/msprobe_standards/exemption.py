@@ -91,6 +91,10 @@ class ExcusedByBaseline(Excused):
     A failure is excused where the greatest absolute error and every number that broke its limit are at most ``ratio``
     times the baseline's, and shares of elements at most the baseline's. NaN and inf that the target shares with the
     baseline, element by element, count as right; a baseline that has other wrong ones excuses nothing.
+
+    Args:
+        inner: The standard that judges.
+        ratio: How many times the baseline's errors are excused.
     """
 
     ratio: float = 2.0  # docs/standards.md, "Where the constants come from"

@@ -44,23 +44,31 @@ def judge(
 ) -> Verdict:
     """Judge one output of a call: a tensor or a plain Python value.
 
-    ``target`` and ``golden`` are CPU tensors of one shape; ``golden`` is computed in raised precision. ``standard`` is
-    a standard or the name of one with its default limits. ``baseline`` is only asked for where the outcome can depend
-    on it, and so is ``recorded``: the numbers that another device's result had on the same inputs. Where it has them,
-    errors are held against those and the baseline only tells which NaN and inf elements are right; where it has the
-    result itself, a tensor, that takes the baseline's place altogether. Python values have no recorded numbers.
-    ``moved`` are golden results for inputs moved by one rounding unit of the target's dtype, one per draw; only tensors
-    that fail by a standard which weighs them ask for it (`Sensitivity`, `ExcusedBySensitivity`), plain ones alone.
-    ``batch`` is the shape of a batch of matrices that a call takes: of an output that begins with it and
-    that `ExcusedBySensitivity` passes only for its baseline or conditioning, doubtful matrices are judged alone.
-    ``dtype`` is the target's own dtype where the tensor carries its values in a wider one.
-
     Sparse, quantized and nested tensors are judged part by part (`in_parts`), and the worst part decides. Differing
     layouts, shapes, kinds of number or integer widths fail. Python floats that are not equal are judged as float32
     scalars: they come from ``.item()`` and its kin, whose float64 holds a result computed in at most the precision of
     the tensor it was read from. Any other Python value has to be equal.
 
-    Raises ValueError for an unknown standard.
+    Args:
+        target: The output: a CPU tensor of any shape, or a Python value.
+        golden: The golden output, of the same shape, computed in raised precision.
+        standard: A standard, or the name of one with its default limits.
+        baseline: The baseline's output or a function that computes it, called only where the outcome can depend on it.
+        recorded: Looks up a recorded baseline, on the same inputs, likewise only where needed. If it returns numbers,
+            errors are compared with those, and the baseline only shows which NaN and inf elements are right; if it
+            returns a tensor, that replaces the baseline. Python values have no recorded numbers.
+        moved: Golden results for inputs moved by one rounding unit of the target's dtype, one per draw, or a function
+            that computes them. Only plain tensors that fail by a standard which weighs them need it (`Sensitivity`,
+            `ExcusedBySensitivity`).
+        batch: The shape of a batch of matrices that the call takes. Doubtful matrices of an output that begins with
+            it, and that `ExcusedBySensitivity` passes only for its baseline or conditioning, are judged alone.
+        dtype: The target's own dtype where the tensor carries its values in a wider one.
+
+    Returns:
+        The verdict.
+
+    Raises:
+        ValueError: The standard is unknown.
     """
     if isinstance(standard, str):
         standard = standard_named(standard)
@@ -208,7 +216,15 @@ def _mismatch(tensor: torch.Tensor, golden: torch.Tensor, dtype: torch.dtype) ->
 
 
 def fitting(standard: Standard, dtype: torch.dtype) -> Standard:
-    """Return what judges outputs of a dtype where this standard was chosen: integers and bools have to be equal."""
+    """Return the standard that judges outputs of a dtype where this one was chosen.
+
+    Args:
+        standard: The chosen standard.
+        dtype: The dtype of the output.
+
+    Returns:
+        The same standard, or for integers and bools that it does not judge, one that requires equality.
+    """
     if family(dtype) not in ("bool", "int") or standard.judges_integers:
         return standard
     return ExcusedByBaseline(BinaryConsistency()) if standard.adopts_baseline else BinaryConsistency()

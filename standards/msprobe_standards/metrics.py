@@ -24,6 +24,7 @@ from msprobe_standards.chunking import chunks
 from msprobe_standards.correlated_error import shared_error
 from msprobe_standards.dtypes import Bounds, family, msprobe_bounds
 from msprobe_standards.tensor_layouts import is_array, is_plain
+from msprobe_standards.validation import hint
 
 Numbers = Iterator[tuple[str, float]]
 
@@ -95,10 +96,15 @@ _HALVES = frozenset({torch.float16, torch.bfloat16})
 
 @dataclass(frozen=True, slots=True)
 class Metrics(Mapping[str, float]):
-    """The measured numbers of one output, by metric name (`METRICS` explains each).
+    """The measured numbers of one output: a mapping from the metric's name, which `METRICS` explains.
 
-    ``where`` holds the index of the element that made each greatest error, ``numel`` the number of elements and
-    ``dtype`` the target's dtype. Integers and bools have no relative metrics.
+    Integers and bools have no relative metrics.
+
+    Attributes:
+        values_by_name: The numbers by name.
+        dtype: The target's dtype.
+        numel: The number of elements.
+        where: The index of the element with each greatest error, by the metric's name.
     """
 
     values_by_name: Mapping[str, float]
@@ -135,13 +141,20 @@ def measure(
 ) -> Metrics:
     """Measure how far ``target`` is from ``golden``.
 
-    Both are CPU tensors of one shape and one family (bool, int, float, complex); the golden one usually has the wider
-    dtype. ``dtype`` is the target's own dtype where ``target`` merely carries its values in a wider one. ``only`` names
-    the metrics that are needed (default: all of `METRICS` that the dtype has); metrics that come for free may be
-    added. ``bounds`` says where shares are counted (default: `msprobe_bounds` of the dtype). ``scale`` is that of the
-    whole output where the tensors are a part of one (default: their own).
+    Args:
+        target: A CPU tensor of any shape.
+        golden: A CPU tensor of the same shape and kind of number (bool, int, float, complex), usually of a wider dtype.
+        dtype: The target's own dtype where ``target`` merely carries its values in a wider one.
+        only: The metrics that are needed, by default all of `METRICS` that the dtype has; others that cost nothing may
+            be added.
+        bounds: Where shares are counted, by default `msprobe_bounds` of the dtype.
+        scale: The mean golden magnitude of the whole output where the tensors are a part of it, by default their own.
 
-    Raises ValueError for differing shapes, families, an unknown metric name, and tensors that `in_parts` takes apart.
+    Returns:
+        The metrics.
+
+    Raises:
+        ValueError: Shapes or kinds of number differ, a metric is unknown, or a tensor is not plain (see `in_parts`).
     """
     dtype = dtype or target.dtype
     _check(target, golden, dtype, only)
@@ -216,14 +229,14 @@ def _plain(tensor: torch.Tensor) -> torch.Tensor:
 def _check(target: torch.Tensor, golden: torch.Tensor, dtype: torch.dtype, only: Collection[str] | None) -> None:
     for tensor in (target, golden):
         if not is_plain(tensor):
-            raise ValueError(f"a {_layout(tensor)} tensor has no elements to walk over: measure its parts (in_parts)")
+            raise ValueError(f"a {_layout(tensor)} tensor cannot be measured whole; measure its parts (in_parts)")
     if target.shape != golden.shape:
         raise ValueError(f"target has shape {tuple(target.shape)}, golden has {tuple(golden.shape)}")
     if not family(target.dtype) == family(golden.dtype) == family(dtype):
         raise ValueError(f"{dtype} target cannot be compared with {golden.dtype} golden: different kinds of number")
     if only is not None and not _ALL_METRICS.issuperset(only):
-        unknown = ", ".join(sorted(set(only) - _ALL_METRICS))
-        raise ValueError(f"unknown metric: {unknown} (known: {', '.join(METRICS)})")
+        unknown = sorted(set(only) - _ALL_METRICS)
+        raise ValueError(f"unknown metric: {', '.join(unknown)}{hint(unknown[0], METRICS)}")
 
 
 def _layout(tensor: torch.Tensor) -> str:

@@ -17,7 +17,7 @@ from msprobe_standards.exemption import ExcusedByBaseline
 from msprobe_standards.policy_files import built_in_policies, measured_file, measured_rules, policy_file
 from msprobe_standards.registry import STANDARDS, StandardRegistry
 from msprobe_standards.sensitivity import ExcusedBySensitivity
-from msprobe_standards.validation import shown
+from msprobe_standards.validation import hint, shown
 
 if TYPE_CHECKING:
     from msprobe_standards.protocol import Standard
@@ -96,8 +96,17 @@ class Screened:
 class Policy:
     """A table of rules, searched in order; the first whose conditions all hold gives the standard.
 
-    ``level`` fixes the level of every API where the policy knows levels; None leaves each API its own. ``sensitive``
-    are the APIs whose floating-point outputs are excused by their own conditioning (`ExcusedBySensitivity`).
+    `load` reads a built-in policy or a file, `select` returns the standard for one output.
+
+    Args:
+        name: The name of the policy.
+        rules: The rules in their order.
+        levels: The levels that rules may require.
+        level: The level of every API where the policy has levels; None leaves each API its own.
+        loose_names: Whether a rule for ``add`` also holds for ``add_`` and ``__add__``.
+        nondeterministic: APIs whose results may differ from run to run.
+        sensitive: APIs whose floating-point outputs are excused by their own conditioning (`ExcusedBySensitivity`).
+        screening: From how many operations on calls of some APIs are screened.
     """
 
     name: str
@@ -112,21 +121,31 @@ class Policy:
 
     @classmethod
     def load(cls, source: str | Path, level: str | None = None, standards: StandardRegistry = STANDARDS) -> Policy:
-        """Load a built-in policy by name, or one from a YAML file (``.yaml`` or ``.yml``), with these standards.
+        """Load a built-in policy by name, or one from a YAML file.
 
-        Raises ValueError that names file, key, value and what is allowed, FileNotFoundError for a missing file.
+        Args:
+            source: The name of a built-in policy, or the path of a ``.yaml`` or ``.yml`` file.
+            level: The level of every API where the policy has levels; None leaves each API its own.
+            standards: The standards that its rules may name.
+
+        Returns:
+            The policy.
+
+        Raises:
+            ValueError: The name is unknown, or the file is wrong; the text names file, key, value and what is allowed.
+            FileNotFoundError: The file is missing.
         """
         path = Path(source)
         if path.suffix not in (".yaml", ".yml"):
             known = built_in_policies()
             if str(source) not in known:
                 raise ValueError(
-                    f"unknown policy {str(source)!r} (known: {', '.join(known)}, or the path of a .yaml file)"
+                    f"unknown policy {str(source)!r}{hint(str(source), [*known, 'or the path of a .yaml file'])}"
                 )
             path = policy_file(str(source))
         if path.exists() and not (path.is_file() or path.is_dir()):
             # Reading a FIFO would wait for a writer.
-            raise ValueError(f"{path}: not a regular file; give the path of a .yaml file")
+            raise ValueError(f"{path}: not a regular file; pass the path of a .yaml file")
         try:
             table = decode_yaml(path.read_bytes())
         except YamlError as error:
@@ -157,15 +176,23 @@ class Policy:
     ) -> Standard:
         """Return the standard for one output of an API call.
 
-        ``api`` is the name in the record ("conv2d", "linalg.norm", "__add__"). ``output_dtype`` is that of the output
-        leaf, None for a Python value (of which only floats and complex numbers are measured, as float32 ones).
-        ``backward`` tells gradients from results, ``scalars`` that a Python number other than a power of two takes
-        part, which a device rounds before it computes. ``recorded_baseline`` tells that the baseline is another
-        device's recorded result, for which msprobe has rules of its own. ``device`` is what computes the target: "cpu",
-        "cuda" or "npu"; None where it is not known. ``math_modes`` are those of MATH_MODES that the call was computed
-        in: with any, only the rules that ask for one of them are looked at, without, only the others.
+        Args:
+            api: The name in the record: "conv2d", "linalg.norm", "__add__".
+            output_dtype: The dtype of the output leaf, None for a Python value (of which only floats and complex
+                numbers are measured, as float32 ones).
+            input_dtypes: The dtypes of the inputs.
+            framework: "pytorch" or "mindspore".
+            backward: Whether the output is a gradient.
+            scalars: Whether a Python number other than a power of two takes part, which a device rounds before it
+                computes.
+            recorded_baseline: Whether the baseline is another device's recorded result, for which msprobe has rules
+                of its own.
+            device: What computes the target: "cpu", "cuda" or "npu"; None where it is not known.
+            math_modes: Those of MATH_MODES that the call was computed in: with any, only the rules that ask for one of
+                them are looked at, without, only the others.
 
-        Raises ValueError where no rule matches.
+        Raises:
+            ValueError: No rule matches.
         """
         conditions = (_computing(framework), backward, scalars, recorded_baseline, device, frozenset(math_modes))
         key = (api, output_dtype, frozenset(input_dtypes), *conditions)
@@ -189,7 +216,7 @@ class Policy:
     def screened_above(self, api: str, default: float) -> float | None:
         """Return from how many billion operations on a call of this API is screened, None where none ever is.
 
-        The first row that names the API tells it; one that no row names has the default.
+        The first row that names the API decides; an API that no row names has the default.
         """
         names = _loose(api) if self.loose_names and self.screening else {api}
         return next((row.above for row in self.screening if not names.isdisjoint(row.apis)), default)
@@ -261,19 +288,22 @@ def _loose(api: str) -> set[str]:
 
 def _parse(table: object, path: Path, level: str | None, standards: StandardRegistry) -> Policy:
     if not isinstance(table, dict):
-        raise ValueError(f"{path}: a policy is a mapping with the keys {', '.join(_POLICY_KEYS)}")
+        raise ValueError(f"{path}: not a policy; write a mapping with the keys {', '.join(_POLICY_KEYS)}")
     _check_keys(table, _POLICY_KEYS, str(path))
     levels = _names(table.get("levels", []), f"{path}: levels")
     if level is not None and level not in levels:
-        allowed = ", ".join(levels) or "none, this policy has no levels"
-        raise ValueError(f"{path}: unknown level {level!r} (allowed: {allowed})")
+        if not levels:
+            raise ValueError(
+                f"level {level!r}: policy {path.stem} has no levels; choose one with levels, such as msprobe-26"
+            )
+        raise ValueError(f"{path}: unknown level {level!r}{hint(level, levels)}")
     names = _one_of(table.get("names", "exact"), ("exact", "loose"), f"{path}: names")
     excused = _one_of(table.get("excused_by_baseline", False), (True, False), f"{path}: excused_by_baseline")
     sensitive = _names(table.get("excused_by_sensitivity", []), f"{path}: excused_by_sensitivity")
     rows = table.get("rules")
     if not isinstance(rows, list) or not rows:
         raise ValueError(
-            f"{path}: rules: {shown(rows)} is not a list of rules; each is a mapping with 'standard' and conditions"
+            f"{path}: rules: {shown(rows)} is not a list of rules; write mappings with 'standard' and conditions"
         )
 
     def make(name: str, limits: Mapping[str, Any]) -> Standard:
@@ -286,7 +316,7 @@ def _parse(table: object, path: Path, level: str | None, standards: StandardRegi
     screening = [_screened(row, where) for row, where in _mappings(table, path, "screening")]
     name = table.get("name", path.stem)
     if not isinstance(name, str):
-        raise ValueError(f"{path}: name: {shown(name)} is not a text")
+        raise ValueError(f"{path}: name: {shown(name)} is not a string")
     return Policy(name, rules, levels, level, names == "loose", nondeterministic, frozenset(sensitive), screening)
 
 
@@ -307,7 +337,7 @@ def _rule(row: object, where: str, levels: Sequence[str], make: Callable[[str, M
     _check_keys(row, _RULE_KEYS, where)
     limits = row.get("limits") or {}
     if not isinstance(limits, dict) or not all(isinstance(key, str) for key in limits):
-        raise ValueError(f"{where}: limits: {shown(limits)} is not a mapping of limit to number")
+        raise ValueError(f"{where}: limits: {shown(limits)} is not a mapping of limits to numbers")
     try:
         judge = make(row["standard"], limits)
     except ValueError as error:
@@ -347,7 +377,7 @@ def _screened(row: Mapping[str, Any], where: str) -> Screened:
     if above == "never":
         return Screened(apis, None)
     if isinstance(above, bool) or not isinstance(above, int | float) or not 0 < above < math.inf:
-        raise ValueError(f"{where}: above: {shown(above)} is neither a positive number of billion operations nor never")
+        raise ValueError(f"{where}: above: {shown(above)}; allowed: a positive number of billion operations, or never")
     return Screened(apis, float(above))
 
 
@@ -364,14 +394,12 @@ def _nondeterministic(row: Mapping[str, Any], where: str) -> Nondeterministic:
 def _check_keys(table: Mapping[Any, Any], known: Sequence[str], where: str) -> None:
     for key, value in table.items():
         if key not in known:
-            raise ValueError(
-                f"{where}: unknown key {shown(key)} with value {shown(value)} (allowed: {', '.join(known)})"
-            )
+            raise ValueError(f"{where}: unknown key {shown(key)} with value {shown(value)}{hint(key, known)}")
 
 
 def _one_of(value: Any, allowed: Sequence[object], where: str) -> Any:
     if value not in allowed:
-        raise ValueError(f"{where}: {shown(value)} (allowed: {', '.join(map(str, allowed)) or 'none'})")
+        raise ValueError(f"{where}: {shown(value)}{hint(value, map(str, allowed))}")
     return value
 
 
@@ -387,7 +415,7 @@ def _strings(
     values = _names(row[key], f"{where}: {key}")
     for value in values:
         if allowed is not None and value not in allowed:
-            raise ValueError(f"{where}: {key}: {shown(value)} (allowed: {', '.join(allowed)})")
+            raise ValueError(f"{where}: {key}: {shown(value)}{hint(value, allowed)}")
     return frozenset(values)
 
 

@@ -11,7 +11,7 @@ _FOLDER = Path(__file__).parent / "policies"
 
 
 def built_in_policies() -> tuple[str, ...]:
-    """Return the names that `Policy.load` knows without a file, in alphabetical order."""
+    """Return the names of the built-in policies, in alphabetical order."""
     return tuple(sorted(path.stem for path in _FOLDER.glob("*.yaml")))
 
 

@@ -65,7 +65,7 @@ class Standard(Protocol):
         ...
 
     def weighed(self, verdict: Verdict, metrics: Metrics, moved: Callable[[float], Sequence[Metrics]]) -> Verdict:
-        """Return a failing verdict as it stands, or another one where what golden moves by explains the errors.
+        """Return a failing verdict unchanged, or another one where what golden moves by explains the errors.
 
         ``moved`` measures golden as it would be for inputs moved by so many rounding units, once per draw; it gives
         nothing where that is not known. To ask for it costs as many golden runs as there are draws.

@@ -16,10 +16,14 @@ from msprobe_standards.verdict import Verdict
 
 @dataclass(frozen=True)
 class RecordedOutput:
-    """What was measured of one output: ``dtype`` is the target's, ``numel`` its number of elements.
+    """The recorded numbers of one output.
 
-    ``metrics`` were counted by `msprobe_bounds`, ``own_metrics`` by ``own_bounds``, the lines of the standard that
-    judged the output then.
+    Args:
+        dtype: The target's dtype.
+        numel: Its number of elements.
+        metrics: The metrics by name, counted by `msprobe_bounds`.
+        own_bounds: The bounds of the standard that judged the output then.
+        own_metrics: The metrics by name, counted by ``own_bounds``.
     """
 
     dtype: torch.dtype
@@ -43,9 +47,15 @@ class RecordedOutput:
 def judge_recorded(
     target: RecordedOutput, *, standard: Standard, recorded: Callable[[Standard], Metrics | None] | None = None
 ) -> Verdict | None:
-    """Judge an output by its recorded numbers; None where they are not those that the standard reads.
+    """Judge an output by its recorded numbers.
 
-    ``recorded`` looks up the baseline's numbers, as for `judge`, and is only asked where the outcome depends on them.
+    Args:
+        target: The numbers of the output.
+        standard: The standard.
+        recorded: Looks up the baseline's numbers, as for `judge`; called only where the outcome depends on them.
+
+    Returns:
+        The verdict; None where the numbers are not those that the standard reads.
     """
     standard = fitting(standard, target.dtype)
     if not target.numel:

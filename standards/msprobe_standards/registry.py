@@ -18,7 +18,7 @@ from msprobe_standards.not_compared import NotCompared
 from msprobe_standards.sensitivity import Sensitivity
 from msprobe_standards.thousandth import Thousandth
 from msprobe_standards.ulp import Ulp
-from msprobe_standards.validation import is_limit, shown
+from msprobe_standards.validation import hint, is_limit, shown
 
 if TYPE_CHECKING:
     from msprobe_standards.protocol import Standard
@@ -43,7 +43,12 @@ class StandardRegistry:
     def add(self, name: str, factory: Callable[..., Standard]) -> None:
         """Make ``standard(name, **limits)`` call ``factory(**limits)``; a name may be registered once.
 
-        Raises ValueError where the name is taken by another factory.
+        Args:
+            name: The name of the standard.
+            factory: What makes it of its limits, such as the class itself.
+
+        Raises:
+            ValueError: The name is taken by another factory.
         """
         if self._factories.setdefault(name, factory) is not factory:
             raise ValueError(f"standard {name!r} is already registered; choose another name")
@@ -51,16 +56,24 @@ class StandardRegistry:
     def make(self, name: str, /, **limits: Any) -> Standard:
         """Return the standard registered as ``name``, with these limits in place of its defaults.
 
-        Raises ValueError for an unknown name, an unknown limit or a limit that is not of its default's kind, and lists
-        the valid ones.
+        Args:
+            name: The name of the standard, as in `standard_names`.
+            **limits: Its limits by name.
+
+        Returns:
+            The standard.
+
+        Raises:
+            ValueError: The name or a limit is unknown, or a limit is not of its default's kind; the text names the
+                valid ones.
         """
         factory = self._factories.get(name) or self._factories.get(_OTHER_NAMES.get(name, ""))
         if factory is None:
-            raise ValueError(f"unknown standard {shown(name)} (known: {', '.join(self.names())})")
+            raise ValueError(f"unknown standard {shown(name)}{hint(name, self.names())}")
         known = inspect.signature(factory).parameters
         for key, value in limits.items():
             if key not in known:
-                raise ValueError(f"standard {name!r} has no limit {shown(key)} (it has: {', '.join(known) or 'none'})")
+                raise ValueError(f"standard {name!r} has no limit {shown(key)}{hint(key, known)}")
             _check_limit(name, key, value, known[key].default)
         return factory(**limits)
 
@@ -72,9 +85,9 @@ class StandardRegistry:
 def _check_limit(name: str, key: str, value: object, default: object) -> None:
     if isinstance(default, bool):
         if not isinstance(value, bool):
-            raise ValueError(f"limit {key!r} of standard {name!r} is {shown(value)}; it must be true or false")
+            raise ValueError(f"limit {key!r} of standard {name!r} is {shown(value)}; allowed: true or false")
     elif isinstance(default, (int, float)) and not is_limit(value):
-        raise ValueError(f"limit {key!r} of standard {name!r} is {shown(value)}; it must be a number, 0 or above")
+        raise ValueError(f"limit {key!r} of standard {name!r} is {shown(value)}; allowed: a number >= 0")
 
 
 #: The standards of this process; a session of pytest has a copy with those of its plugins.

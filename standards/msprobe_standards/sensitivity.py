@@ -29,10 +29,10 @@ _COARSE_BITS = {torch.float32: (torch.int32, 13), torch.float64: (torch.int64, 2
 
 @dataclass(frozen=True)
 class Sensitivity(Standard):
-    """Compares the target's errors with what golden's outputs move by where its inputs move by one rounding unit.
+    """Compares the target's errors with the movement of golden's outputs when its inputs move by one rounding unit.
 
-    A backward stable algorithm gives the right result for inputs a few roundings away from those that it got; how far
-    such results may lie from golden is the call's own conditioning, and golden itself shows it. Errors are relative to
+    A backward stable algorithm returns the right result for inputs a few roundings away from its own; how far such
+    results may be from golden is the call's own conditioning, and golden itself shows it. Errors are relative to
     max(|golden|, mean |golden|) and counted in unit roundoffs u of the target's dtype. With the greatest of the draws'
     numbers, or ``floor`` where that is greater,
 
@@ -42,6 +42,11 @@ class Sensitivity(Standard):
     So a well-conditioned call gets a few units. Where golden could not be moved, or moves to other NaN and inf, nothing
     is known of the conditioning and the floor alone counts; the reason says so.
     Source: the thresholds of TTrace (Jiang et al., 2025), which perturbs a whole training step, here per call.
+
+    Args:
+        max_rms_ratio: The allowed ratio of the root mean squares.
+        max_error_ratio: The allowed ratio of the greatest errors.
+        floor: The least movement that counts, in unit roundoffs.
     """
 
     max_rms_ratio: float = 4.0
@@ -79,10 +84,14 @@ class Sensitivity(Standard):
 class ExcusedBySensitivity(Excused):
     """Judges by ``inner``, and passes a failure that the call's own conditioning explains.
 
-    That is where the greatest absolute error and every number that broke its limit are at most what golden would have
-    if its inputs moved by ``units`` rounding units, as far as it moved for one. A wrong NaN or inf is never excused,
-    nor is anything by draws that have other NaN or inf than golden, nor a target whose values are all those of a
-    coarser format: conditioning explains errors and no lost bits.
+    That is where the greatest absolute error and every number that broke its limit are at most those of golden for
+    inputs moved by ``units`` rounding units, extrapolated from one. A wrong NaN or inf is never excused, nor is
+    anything by draws that have other NaN or inf than golden, nor a target whose values are all those of a coarser
+    format: conditioning explains errors and no lost bits.
+
+    Args:
+        inner: The standard that judges.
+        units: By how many rounding units the inputs may move.
     """
 
     units: float = 16.0  # docs/standards.md, "Where the constants come from"
@@ -157,9 +166,16 @@ def _is_coarse(values: torch.Tensor) -> bool:
 def amplification(golden: torch.Tensor, moved: Sequence[torch.Tensor], unit: float) -> float:
     """Return how many times a call amplifies the rounding of its inputs: a condition number, as golden shows it.
 
-    ``moved`` are golden results for inputs that moved by ``unit``, relative to themselves; ``golden`` is a
-    floating-point or complex tensor and all are of its shape. The output's movement is the root mean square of
-    |moved - golden| / max(|golden|, mean |golden|), the greatest among the draws; infinite where NaN or inf move.
+    The output's movement is the root mean square of |moved - golden| / max(|golden|, mean |golden|), the greatest among
+    the draws.
+
+    Args:
+        golden: The golden result, a floating-point or complex tensor.
+        moved: Golden results, of the same shape, for inputs that moved by ``unit``; one per draw.
+        unit: The movement of the inputs, relative to themselves.
+
+    Returns:
+        The output's movement in units; infinite where NaN or inf move.
     """
     roundoff = float_format(golden.dtype).unit_roundoff
     draws = [measure(each, golden, only={"rms_scaled_error"}) for each in moved]

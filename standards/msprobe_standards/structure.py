@@ -30,19 +30,27 @@ def judge_tree(
 ) -> list[tuple[str, Verdict]]:
     """Judge every leaf of a nested output and return (path, verdict) pairs in order.
 
-    Lists, tuples (named ones too) and dicts are descended into; the path of a leaf joins indices and keys with dots
-    ("0", "1.hidden"), that of an output which is itself a leaf is "out". ``select`` gives the standard for a leaf of
-    the target. A missing or surplus output or another kind of container is a failing verdict at its path, by the
-    standard "structure". ``baseline`` computes the whole baseline output; it is called at most once, when the first
-    leaf needs it. ``recorded`` gives another device's result at a path, or what it measured for a
-    standard (see `judge`). ``moved`` computes whole golden outputs for moved inputs, one per draw, and is called
-    at most once as well. ``batch`` is the shape of a batch of matrices that the call takes (see `judge`).
+    Lists, tuples (named ones too) and dicts are descended into. A missing or surplus output or another kind of
+    container is a failing verdict at its path, by the standard "structure".
+
+    Args:
+        target: The output, nested as the call returned it.
+        golden: The golden output.
+        select: Returns the standard for the path and the value of a leaf of the target.
+        baseline: Computes the whole baseline output; it is called at most once, when the first leaf needs it.
+        recorded: Returns another device's result at a path, or its numbers for a standard (see `judge`).
+        moved: Computes whole golden outputs for moved inputs, one per draw; it is called at most once.
+        batch: The shape of a batch of matrices that the call takes (see `judge`).
+
+    Returns:
+        The path of each leaf, indices and keys joined with dots ("0", "1.hidden"; "out" for an output that is itself
+        a leaf), with its verdict.
     """
-    return _leaves(target, golden, _Beside(baseline, recorded, moved, batch), select, ())
+    return _leaves(target, golden, _References(baseline, recorded, moved, batch), select, ())
 
 
-class _Beside:
-    """What outputs are held against beside golden: the baseline's, another's recorded numbers, and golden's moved ones.
+class _References:
+    """What outputs are compared with in addition to golden: the baseline's, recorded numbers, and golden's moved ones.
 
     The baseline and the moved ones are computed when first asked for.
     """
@@ -86,7 +94,7 @@ def _under(node: object, keys: tuple[object, ...]) -> object:
 def _leaves(
     target: object,
     golden: object,
-    beside: _Beside,
+    references: _References,
     select: Callable[[str, object], Standard],
     keys: tuple[object, ...],
 ) -> list[tuple[str, Verdict]]:
@@ -100,10 +108,10 @@ def _leaves(
             target,
             golden,
             standard=select(path, target),
-            baseline=lambda: beside.leaf(keys),
-            recorded=None if beside.recorded is None else partial(beside.recorded, path),
-            moved=lambda: beside.moved(keys),
-            batch=beside.batch,
+            baseline=lambda: references.leaf(keys),
+            recorded=None if references.recorded is None else partial(references.recorded, path),
+            moved=lambda: references.moved(keys),
+            batch=references.batch,
         )
         return [(path, verdict)]
     found, expected = _children(target), _children(golden)
@@ -113,13 +121,13 @@ def _leaves(
     for key in dict.fromkeys((*expected, *found)):
         below = (*keys, key)
         if key not in found:
-            reason = f"output {key!r} is missing; it has {_listed(found)}"
+            reason = f"output {key!r} is missing; the target has {_listed(found)}"
             judged.append((_joined(below), failure("structure", reason)))
         elif key not in expected:
-            reason = f"output {key!r} is surplus; golden has {_listed(expected)}"
+            reason = f"output {key!r} is not in golden, which has {_listed(expected)}"
             judged.append((_joined(below), failure("structure", reason)))
         else:
-            judged += _leaves(found[key], expected[key], beside, select, below)
+            judged += _leaves(found[key], expected[key], references, select, below)
     return judged
 
 

@@ -24,10 +24,14 @@ def is_array(tensor: torch.Tensor) -> bool:
 
 
 def in_parts(tensor: torch.Tensor) -> torch.Tensor | Parts:
-    """Return a plain tensor as it is, and what any other consists of by name: plain tensors, sizes and the layout.
+    """Return a plain tensor unchanged, and the parts of any other by name: plain tensors, sizes and the layout.
 
-    Sparse tensors have indices and values, those of COO coalesced; quantized ones integers, scales and zero points;
-    nested ones their members.
+    Args:
+        tensor: A tensor of any layout.
+
+    Returns:
+        The tensor, or its parts: indices and values of sparse tensors, those of COO coalesced; integers, scales and
+        zero points of quantized ones; the members of nested ones.
     """
     if is_plain(tensor):
         return tensor

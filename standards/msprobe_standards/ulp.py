@@ -23,15 +23,20 @@ if TYPE_CHECKING:
 class Ulp(Standard):
     """No more than ``max_share`` of the elements is off by more than ``max_ulp`` units in the last place.
 
-    Correct rounding to nearest gives 0.5, truncation and faithful rounding up to 1. The unit is that of the golden
-    value in the target's dtype, in the subnormal range that of the smallest normal value. ``scale_floor`` widens it
-    for elements below that share of the mean golden magnitude (0: nowhere): an addition of a scaled operand may cancel.
-    ``arriving_floor`` does so for gradients below that share of the mean of those that arrive, ``least_magnitude``
-    below a magnitude: where a function is flat its gradient is a difference of numbers near 1.
-    ``max_bias`` is the allowed drift of the magnitudes in unit roundoffs (see `msprobe_standards.protocol.bias`),
-    ``max_shared`` the error that elements with neighbouring golden values may share, in unit roundoffs
-    (`msprobe_standards.correlated_error`); the defaults, 0, do not judge them. ``docs/standards.md``, "ULP", has the
-    reasons.
+    Correct rounding to nearest has errors up to 0.5, truncation and faithful rounding up to 1. The unit is that of the
+    golden value in the target's dtype, in the subnormal range that of the smallest normal value. ``docs/standards.md``,
+    "ULP", has the reasons of the limits.
+
+    Args:
+        max_ulp: The allowed error in units.
+        max_share: The share of elements that may exceed it.
+        scale_floor: The unit is wider below this share of the mean golden magnitude (0: nowhere), as an addition of a
+            scaled operand may cancel.
+        arriving_floor: The unit of gradients is wider below this share of the mean of those that arrive, as the
+            gradient of a flat function is a difference of numbers near 1.
+        least_magnitude: The unit is wider below this magnitude.
+        max_bias: The allowed drift of the magnitudes, in unit roundoffs; 0: not judged.
+        max_shared: The error that elements with neighbouring golden values may share, in unit roundoffs; 0: not judged.
     """
 
     max_ulp: float = 2.0

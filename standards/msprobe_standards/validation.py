@@ -1,8 +1,12 @@
-"""Values that users gave in files and options: what a limit may be, and how a message shows any of them."""
+"""Values of users' files and options: what a limit may be, and how a message shows a value."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 _LONGEST = 200
+# So many names are all listed: of these a guess says no more.
+_FEW = 3
 
 
 def is_limit(value: object) -> bool:
@@ -11,6 +15,18 @@ def is_limit(value: object) -> bool:
         return isinstance(value, (int, float)) and not isinstance(value, bool) and float(value) >= 0
     except OverflowError:
         return False
+
+
+def hint(name: object, known: Iterable[str]) -> str:
+    """Return ``; did you mean 'ulp'?`` for a known name close to this one, or ``; known: ...`` with all, if few."""
+    known = list(known)
+    names = {each.casefold(): each for each in known} if isinstance(name, str) and len(name) <= _LONGEST else {}
+    if len(names) > _FEW:
+        from difflib import get_close_matches
+
+        if found := get_close_matches(str(name).casefold(), names, n=1):
+            return f"; did you mean {names[found[0]]!r}?"
+    return f"; known: {', '.join(known) or 'none'}"
 
 
 def shown(value: object) -> str:

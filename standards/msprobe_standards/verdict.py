@@ -13,12 +13,16 @@ _SEVERITY: dict[Outcome, int] = {"skip": 0, "pass": 1, "warn": 2, "fail": 3}
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What a standard says of one output.
+    """The verdict of a standard on one output.
 
-    ``reason`` is one sentence for people. ``metrics`` are the numbers that were measured and ``limits`` the
-    ones that were allowed, under the same names; both are pure numbers. ``margin`` is the largest share of a
-    limit that was used up: 0.0 is exact, 1.0 sits on the limit, ``inf`` has no limit to be compared with
-    (a wrong shape, a NaN where a number belongs).
+    Args:
+        outcome: ``pass``, ``warn``, ``fail`` or ``skip``.
+        standard: The name of the standard.
+        reason: One sentence for people, empty where there is nothing to say.
+        metrics: The measured numbers by name.
+        limits: The limits under the same names.
+        margin: The largest share of a limit that was used up: 0.0 is exact, 1.0 is on the limit, ``inf`` means that no
+            limit applies (a wrong shape, a NaN where a number belongs).
     """
 
     outcome: Outcome
@@ -30,5 +34,12 @@ class Verdict:
 
 
 def worst(verdicts: Iterable[Verdict]) -> Verdict | None:
-    """Return the verdict that decides for all: fail before warn before pass before skip, then the largest margin."""
+    """Return the verdict that decides for all: fail before warn before pass before skip, then the largest margin.
+
+    Args:
+        verdicts: The verdicts, in any order.
+
+    Returns:
+        The first of the worst ones; None where there are none.
+    """
     return max(verdicts, key=lambda verdict: (_SEVERITY[verdict.outcome], verdict.margin), default=None)

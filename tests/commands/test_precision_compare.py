@@ -282,7 +282,7 @@ def test_what_cannot_be_compared_is_one_error(tmp_path: Path, capsys: pytest.Cap
         ([str(table)], "they are about other dumps"),
         ([npu, "--policy", "strict"], "unknown policy 'strict'"),
         ([npu, "--policy", "none.yaml"], "none.yaml"),
-        ([npu, "--policy", "msprobe-1.2", "--level", "L1"], "unknown level 'L1'"),
+        ([npu, "--policy", "msprobe-1.2", "--level", "L1"], "level 'L1': policy msprobe-1.2 has no levels"),
         ([npu, "--csv", npu], "cannot be written: File exists"),
     ):
         assert main(["precision-compare", npu, *words]) == 2

@@ -126,7 +126,7 @@ def test_a_cell_that_casts_its_calls_back_is_not_counted_as_raised() -> None:
     x = normal(4, 64, dtype=np.float32)
     with fix("Primitive.bias_add.*", framework="mindspore", model=model) as fixed:
         assert model(x).dtype == ms.float16
-    assert fixed.left == {("Primitive.bias_add.BiasAdd", "what it gives stays in the lower precision"): 1}
+    assert fixed.left == {("Primitive.bias_add.BiasAdd", "its result stays in the lower precision"): 1}
     assert not fixed.raised
 
 
@@ -152,8 +152,8 @@ def test_a_compiled_function_runs_as_it_is() -> None:
         (lambda x: mint.reshape(x, (-1,)), "it returns its argument's memory and computes nothing"),
         (lambda x: ops.dropout(x, 0.5), "it draws random numbers"),
         (lambda x: mint.eq(x, x), "it returns no floating-point tensor"),
-        (lambda x: mint.abs(x.astype(ms.float32)), "nothing of it is in a lower precision"),
-        (lambda x: ops.assign_add(Parameter(x), x), "it writes over its arguments"),
+        (lambda x: mint.abs(x.astype(ms.float32)), "no argument has a lower precision"),
+        (lambda x: ops.assign_add(Parameter(x), x), "it overwrites its arguments"),
     ],
 )
 def test_what_cannot_be_raised_is_left_as_it_was_with_the_reason(call: Callable[[Tensor], Any], reason: str) -> None:
@@ -173,7 +173,7 @@ def test_a_parameter_that_a_call_writes_over_is_written_once() -> None:
 def test_what_a_call_raises_is_what_the_program_gets() -> None:
     with fix("Mint.matmul", framework="mindspore") as fixed, pytest.raises(RuntimeError, match="MatMul"):
         mint.matmul(normal(2, 3), normal(4, 5))
-    assert [why for _, why in fixed.left] == ["what it returns is not known beforehand"]
+    assert [why for _, why in fixed.left] == ["its result is not known in advance"]
 
 
 def test_everything_is_as_it_was_afterwards() -> None:
@@ -189,7 +189,7 @@ def test_the_cpu_is_refused_where_mindspore_computes_elsewhere(monkeypatch: pyte
         softmax(x)
     assert fixed.raised
     monkeypatch.setattr(ms, "get_context", {"device_target": "Ascend"}.__getitem__)
-    refused = pytest.raises(ConfigError, match="to is 'cpu'; allowed: float32 or float64, where MindSpore computes on")
+    refused = pytest.raises(ConfigError, match="to is 'cpu'; allowed: float32 or float64, as MindSpore computes on")
     with refused, fix("Functional.softmax", to="cpu", framework="mindspore"):
         pass
 

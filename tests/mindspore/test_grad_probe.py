@@ -99,7 +99,7 @@ def test_half_precision_is_written_as_float32(monitor: Monitor) -> None:
 
 
 def test_what_is_no_optimizer_is_named(monitor: Monitor) -> None:
-    with pytest.raises(ConfigError, match="optimizer is 'adam'; allowed: an optimizer of mindspore"):
+    with pytest.raises(ConfigError, match="optimizer is 'adam'; allowed: an optimizer of MindSpore"):
         monitor("adam")
 
 

@@ -103,7 +103,7 @@ def test_cells_have_their_own_construct_again(tmp_path: Path, as_a_graph: None) 
     ("options", "message"),
     [
         ({"task": "structure"}, "task is 'structure'; allowed: statistics or tensor in GRAPH_MODE"),
-        ({"scope": ["Cell.a.B.forward.0", "Cell.c.D.forward.0"]}, "scope is .*; allowed: no such key in GRAPH_MODE"),
+        ({"scope": ["Cell.a.B.forward.0", "Cell.c.D.forward.0"]}, "scope is .*; not supported in GRAPH_MODE"),
     ],
 )
 def test_settings_without_meaning_for_cells_are_refused(

@@ -111,7 +111,7 @@ def test_cells_need_a_model(tmp_path: Path, level: str) -> None:
 
 def test_a_folder_that_holds_a_dump_is_not_overwritten(tmp_path: Path) -> None:
     recorded(tmp_path, lambda: mint.abs(tensor(2)))
-    with pytest.raises(RecordingError, match="there is a dump already"):
+    with pytest.raises(RecordingError, match="the folder already has a dump"):
         recorded(tmp_path, lambda: mint.abs(tensor(2)))
 
 

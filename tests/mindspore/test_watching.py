@@ -337,8 +337,8 @@ def test_a_parameter_of_no_optimizer_is_watched_and_one_of_another_is_not_and_bo
     assert caplog.messages == [
         "parameters in no optimizer of this process: 0.bias; add them to the optimizer "
         "if no other rank updates them, or set requires_grad to False if they are meant to be frozen",
-        "parameters not watched, because another optimizer has them: 2.weight, 2.bias; "
-        "watch that optimizer as well to see them",
+        "parameters not monitored, because another optimizer has them: 2.weight, 2.bias; "
+        "monitor that optimizer as well",
     ]
 
 
@@ -348,15 +348,15 @@ def test_a_parameter_of_no_optimizer_is_watched_and_one_of_another_is_not_and_bo
         (
             (nn.Dense(1, 1),),
             {"what": ["collectives"]},
-            "what is 'collectives'; allowed: .*stacks: MindSpore's communication functions are not watched",
+            "what is 'collectives'; allowed: .*stacks; MindSpore's communication functions are not monitored",
         ),
         (
             (nn.Dense(1, 1), nn.SGD(nn.Dense(1, 1).trainable_params())),
             {},
-            "optimizer is 'SGD'; allowed: one that steps parameters of the model",
+            "optimizer is 'SGD'; allowed: an optimizer of the model's parameters, of which it has none",
         ),
         (("model",), {}, r"model is 'str'; allowed: a mindspore\.nn\.Cell"),
-        ((nn.Dense(1, 1), "adam"), {}, "optimizer is 'adam'; allowed: an optimizer of mindspore"),
+        ((nn.Dense(1, 1), "adam"), {}, "optimizer is 'adam'; allowed: an optimizer of MindSpore"),
     ],
 )
 def test_what_is_not_watched_is_named(tmp_path: Path, arguments: Any, options: Any, text: str) -> None:

@@ -58,7 +58,7 @@ def test_only_takes_a_list_of_patterns() -> None:
 @pytest.mark.parametrize(
     ("arguments", "error", "text"),
     [
-        ({"path": "missing.json"}, DumpError, r"missing.json: no such file; give the dump.json"),
+        ({"path": "missing.json"}, DumpError, r"missing.json: no such file; pass the dump.json"),
         ({"device": "gpu"}, DeviceError, "unknown device 'gpu'; known are auto, npu"),
         ({"device": "cpu:9"}, DeviceError, "index 9 does not exist"),
         ({"policy": "strict"}, OptionError, "policy 'strict': neither a file nor a known policy; known are default"),

@@ -173,5 +173,5 @@ def test_memory_that_the_system_refuses_is_an_error_of_that_tensor(monkeypatch: 
         raise MemoryError
 
     monkeypatch.setattr(np, "empty", refuse)
-    with pytest.raises(compression.FrameError, match=r"there is no memory for its 0.0 GiB"):
+    with pytest.raises(compression.FrameError, match=r"not enough memory for its 0.0 GiB"):
         compression.decompressed(frame, 4, 4096)

@@ -33,10 +33,13 @@ def usage_error(pytester: pytest.Pytester, *arguments: str) -> str:
         (b"not JSON at all", "not valid JSON at line 1"),
         (b'{"task": "statistics",\n"level": L1}', "not valid JSON at line 2"),
         (b"[1, 2, 3]", "not a dump: "),
-        (b'{"task": "statistics", "level": "L1"}', 'a dump is an object whose "data" maps names to records'),
+        (
+            b'{"task": "statistics", "level": "L1"}',
+            'not a dump: it has no "data"; pass the dump.json that a recording wrote',
+        ),
         (
             b'{"task": "statistics", "level": "L1", "data": [1]}',
-            'a dump is an object whose "data" maps names to records',
+            "not a dump: Expected `object`, got `array` - at `$.data`; pass the dump.json that a recording wrote",
         ),
         (b'{"task": 7, "level": "L1", "data": {}}', "not a dump: "),
         (b"PK\x03\x04\xff\xfe\x00\x80", "not "),
@@ -55,9 +58,9 @@ def test_a_malformed_file_is_one_usage_error(pytester: pytest.Pytester, content:
 @pytest.mark.parametrize(
     ("key", "value", "known"),
     [
-        ("framework", "jax", "known are pytorch, mindspore, mindtorch"),
-        ("task", "dream", "known are statistics, tensor, "),
-        ("level", "L9", "known are L0, L1, L2, mix, "),
+        ("framework", "jax", "allowed: pytorch, mindspore, mindtorch"),
+        ("task", "dream", "allowed: statistics, tensor, "),
+        ("level", "L9", "allowed: L0, L1, L2, mix, "),
     ],
 )
 def test_an_unknown_framework_task_or_level_is_a_usage_error_that_lists_the_known(
@@ -87,14 +90,14 @@ def test_graphs_without_a_tensor_are_a_usage_error(pytester: pytest.Pytester) ->
     folder = pytester.mkdir("early")
     (folder / "rank_0" / "graphs").mkdir(parents=True)
     (folder / "rank_0" / "Net" / "0" / "0").mkdir(parents=True)
-    text = f"{folder}: graphs of MindSpore without a tensor of a kernel; the run ended before its first"
+    text = f"{folder}: no kernel's tensor in the graphs of MindSpore; the run ended before the first"
     assert text in usage_error(pytester, "--msprobe-dump=early")
 
 
 def test_an_enormous_file_is_refused_unread(pytester: pytest.Pytester) -> None:
     with (pytester.path / "dump.json").open("wb") as file:
         file.truncate(5 * 2**30)
-    assert "5.0 GiB is more than the 4 GiB that a dump may have" in usage_error(pytester, "--msprobe-dump=dump.json")
+    assert "larger than 4 GiB, the limit of a dump: 5.0 GiB" in usage_error(pytester, "--msprobe-dump=dump.json")
 
 
 def test_one_bad_rank_among_good_ones_is_named(pytester: pytest.Pytester, write_dump: Write, records: Json) -> None:

@@ -175,7 +175,7 @@ def test_a_container_that_was_cut_off_fails_its_records_with_its_name(
     container.write_bytes(container.read_bytes()[:-100])
     found = check(pytester, "--msprobe-dump", dump_of(pytester.path / "run"), "-k", "linear", "--msprobe-device=sim")
     assert set(found.outcomes.values()) == {"failed"}
-    assert all("0.safetensors: no usable container" in case.text for case in found.cases.values())
+    assert all("0.safetensors: not a usable container" in case.text for case in found.cases.values())
     assert "Traceback" not in found.output
 
 

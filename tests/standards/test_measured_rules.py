@@ -70,7 +70,7 @@ def test_where_a_function_is_flat_its_gradient_is_related_to_the_gradients_that_
 def test_an_unknown_list_of_measured_rules_is_refused_with_those_there_are(tmp_path: Path) -> None:
     path = tmp_path / "policy.yaml"
     path.write_text("rules:\n- {measured: no-such}\n")
-    with pytest.raises(ValueError, match=rf"rules\[0\]: measured: .*no-such.*allowed: {', '.join(measured_rules())}"):
+    with pytest.raises(ValueError, match=rf"rules\[0\]: measured: .*no-such.*known: {', '.join(measured_rules())}"):
         Policy.load(path)
 
 

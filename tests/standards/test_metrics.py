@@ -252,7 +252,7 @@ def test_a_gradient_carrying_target_is_measured() -> None:
     [
         (torch.ones(2), torch.ones(3), None, r"shape \(2,\), golden has \(3,\)"),
         (torch.ones(2), torch.ones(2, dtype=torch.int64), None, "different kinds of number"),
-        (torch.ones(2), torch.ones(2), {"max_ulp"}, "unknown metric: max_ulp .known: max_abs_err"),
+        (torch.ones(2), torch.ones(2), {"max_ulp"}, r"unknown metric: max_ulp; did you mean 'max_ulp_error'\?"),
     ],
 )
 def test_what_cannot_be_measured_is_refused(

@@ -55,8 +55,8 @@ def test_named_results_of_torch_are_judged_by_position() -> None:
 
 def test_missing_and_surplus_outputs_are_named() -> None:
     verdicts = dict(judge_tree({"a": ONE, "c": ONE}, {"a": ONE, "b": ONE}, select=by_ulp))
-    assert verdicts["b"].reason == "output 'b' is missing; it has 'a', 'c'"
-    assert verdicts["c"].reason == "output 'c' is surplus; golden has 'a', 'b'"
+    assert verdicts["b"].reason == "output 'b' is missing; the target has 'a', 'c'"
+    assert verdicts["c"].reason == "output 'c' is not in golden, which has 'a', 'b'"
     assert verdicts["b"].standard == "structure"
 
 

@@ -1,4 +1,4 @@
-"""Where in the program records were made: ``stack.json`` and ``construct.json`` beside a dump.
+"""Where in the program records were made: ``stack.json`` and ``construct.json`` next to a dump.
 
 A dump is whole without them. What is wrong with one is therefore a value, and what is right in it is used.
 """
@@ -34,14 +34,14 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """Why a file beside a dump says nothing, or not all that it should."""
+    """Why a file next to a dump is missing, empty or damaged."""
 
     file: Path
     kind: Literal["missing", "empty", "damaged"]
     text: str
 
     def __str__(self) -> str:
-        return f"no {self.file.name} beside the dump" if self.kind == "missing" else f"{self.file.name}: {self.text}"
+        return f"no {self.file.name} next to the dump" if self.kind == "missing" else f"{self.file.name}: {self.text}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,7 @@ class Table(Generic[T]):
         """Return this one, whose file may be missing or empty. Raises DumpError, with the remedy, for a damaged one."""
         problem = self.problem
         if problem is not None and problem.kind == "damaged":
-            raise DumpError(f"{problem.file}: damaged: {problem.text}; {remedy}")
+            raise DumpError(f"{problem.file} is damaged: {problem.text}; {remedy}")
         return self
 
 
@@ -94,7 +94,7 @@ class Surroundings:
 
 
 class KnownSurroundings(Surroundings):
-    """What is told beside a dump that is no file: of a run that was merged of several ranks."""
+    """The call context of a dump that has no files: a run that was merged from several ranks."""
 
     def __init__(
         self,
@@ -143,7 +143,7 @@ def _stacks(content: dict[str, Any]) -> tuple[dict[str, tuple[str, ...]], bool]:
 
 def _parents(content: dict[str, Any]) -> tuple[dict[str, str | None], bool]:
     """Return the parents and whether all is of a form that msprobe writes."""
-    # Megatron's micro steps stand beside the parent.
+    # Megatron's micro steps are next to the parent.
     parents = {
         id_name(name): _first(value) if isinstance(value, list) else value
         for name, value in content.items()
@@ -158,7 +158,7 @@ def _escaped(parent: Any) -> str | None:
 
 
 def _micro_steps(content: dict[str, Any]) -> tuple[dict[str, int], bool]:
-    """Return the micro steps that stand beside parents."""
+    """Return the micro steps that are listed next to parents."""
     steps = ((name, value[1]) for name, value in content.items() if isinstance(value, list) and len(value) == 2)
     return {id_name(name): step for name, step in steps if type(step) is int and step >= 0}, True
 
@@ -172,14 +172,14 @@ def _read(path: Path, entries_of: Callable[[dict[str, Any]], tuple[dict[str, T],
     if isinstance(content, Problem):
         return Table({}, content)
     entries, is_whole = entries_of(content)
-    return Table(entries, None if is_whole else Problem(path, "damaged", "not of a form that msprobe writes"))
+    return Table(entries, None if is_whole else Problem(path, "damaged", "its form is not one that msprobe writes"))
 
 
 def _content(path: Path) -> dict[str, Any] | Problem:
     try:
         text = read_regular(path)
     except FileNotFoundError:
-        return Problem(path, "missing", "no such file")
+        return Problem(path, "missing", "does not exist")
     except OSError as error:
         return Problem(path, "damaged", f"cannot be read: {error.strerror}")
     if not text.strip():
@@ -188,11 +188,11 @@ def _content(path: Path) -> dict[str, Any] | Problem:
         content = decode_json(text)
     except JsonError as error:
         return Problem(path, "damaged", str(error))
-    return content if isinstance(content, dict) else Problem(path, "damaged", "holds no object")
+    return content if isinstance(content, dict) else Problem(path, "damaged", "not a JSON object")
 
 
 def outside_frameworks(frames: Sequence[str]) -> Sequence[str]:
-    """Return the frames of a call stack that are no framework's own, in their order; all where none is left.
+    """Return the frames of a call stack outside of frameworks, in their order; all where none is left.
 
     Those of other libraries stay: a model that comes from one is computed there.
     """
@@ -200,9 +200,9 @@ def outside_frameworks(frames: Sequence[str]) -> Sequence[str]:
 
 
 def relevant_frames(frames: Sequence[str], most: int) -> list[str]:
-    """Return at most so many frames, innermost first, that tell where a call was made.
+    """Return at most so many frames, innermost first, that show where a call was made.
 
-    They are the innermost that are no framework's own, with the innermost of the user's program among them: in a model
+    They are the innermost outside of frameworks, with the innermost of the user's program among them: in a model
     that comes from a library this may be far out.
     """
     outside = outside_frameworks(frames)

@@ -37,7 +37,7 @@ class Kernel:
 
     @property
     def is_parameter(self) -> bool:
-        """Whether this is no kernel but a parameter of the graph, as it was when the graph had run."""
+        """Whether this is not a kernel but a parameter of the graph, as it was when the graph had run."""
         return self.type == _PARAMETER
 
     @property
@@ -98,7 +98,7 @@ def encoded(kernel: Kernel) -> msgspec.Raw:
 
 
 def _body(kernel: Kernel) -> dict[str, Any]:
-    """Return a kernel as a record; a parameter is no result of a call."""
+    """Return a kernel as a record; a parameter is not a result of a call."""
     inputs, outputs = ({str(slot): leaf(x) for slot, x in side.items()} for side in (kernel.inputs, kernel.outputs))
     return {"parameters": {kernel.op: outputs}} if kernel.is_parameter else {"input": inputs, "output": outputs}
 
@@ -115,4 +115,4 @@ def leaf(element: TensorElement) -> dict[str, Any]:
 
 def unreadable(file: Path | str, error: Exception) -> str:
     """Say that a tensor's file cannot be read, and why that may be."""
-    return f"{file}: not whole, {error}; the run ended while it was written, or it was not copied to its end"
+    return f"{file}: incomplete, {error}; the run ended while it was written, or it was copied only in part"

@@ -4,7 +4,7 @@ An API call is ``{Type}.{api}.{call}.{direction}`` where ``api`` may be dotted (
 a module call is ``Module.{attribute path}.{Class}.{direction}.{call}`` with the call number last. The gradients of a
 module's parameters are in ``Module.{attribute path}.{Class}.parameters_grad``, in some dumps with a number behind it.
 
-The words of a name are told from its end, because an API, an attribute or a class may be called ``backward``. What is
+The words of a name are read from its end, because an API, an attribute or a class may be called ``backward``. What is
 asked of 200 000 names (twins, directions, splitting) never raises: a name outside the grammar is its own twin and has
 no direction.
 """
@@ -19,7 +19,7 @@ Direction = Literal["forward", "backward"]
 
 PARAMETERS_GRAD: Final = "parameters_grad"
 
-# Spellings of one operation that a recorder cannot always tell apart: what an operator calls, its reflected form where
+# Spellings of one operation that a recorder cannot always distinguish: what an operator calls, its reflected form where
 # the operands commute, and functions that PyTorch offers under two names. The value is the name they share.
 _ALIASES = {
     "Tensor.__add__": "Tensor.add",
@@ -74,7 +74,14 @@ _ABOUT = _DIRECTIONS | {PARAMETERS_GRAD}
 
 @dataclass(frozen=True, slots=True)
 class ApiName:
-    """The name of one direction of an API call."""
+    """The name of one direction of an API call.
+
+    Attributes:
+        type: The first part, such as ``Torch`` or ``Functional``.
+        api: The function, such as ``linalg.norm``.
+        call: The number of the call, from 0.
+        direction: ``forward`` or ``backward``.
+    """
 
     type: str
     api: str
@@ -105,12 +112,19 @@ class ApiName:
         return api_record(self.key, self.direction)
 
 
-# Whoever handles a record asks several times in a row.
+# The caller that handles a record asks several times in a row.
 @lru_cache(64)
 def parse_api_name(name: str) -> ApiName:
     """Read the name of an API record.
 
-    Raises ValueError, whose text says what is expected, where the name does not follow it.
+    Args:
+        name: The name, such as ``Torch.linalg.norm.3.forward``.
+
+    Returns:
+        Its parts.
+
+    Raises:
+        ValueError: The name has another form; the text shows the expected one.
     """
     key, direction = split_direction(name)
     front, _, call = key.rpartition(".")

@@ -14,7 +14,14 @@ from msprobe_hooks.dump.static_graph.reader import read_iteration
 def open_dump(path: Path) -> Dump:
     """Read a ``dump.json``, what MindSpore dumped of an iteration of a static graph, or converted kernel files.
 
-    Raises DumpError, naming the file, the problem and the remedy, where it cannot be used.
+    Args:
+        path: The file by which the dump goes, as `find_dumps` returns it.
+
+    Returns:
+        The dump, whose records are decoded when they are read.
+
+    Raises:
+        DumpError: The file cannot be used; the text names it, the problem and the remedy.
     """
     if is_converted_file(path):
         return read_tree(path)

@@ -21,7 +21,7 @@ from msprobe_hooks.dump.schema import (
     forward_record,
     record_path,
 )
-from msprobe_hooks.errors import DumpError, RecordError, shown
+from msprobe_hooks.errors import DumpError, RecordError, did_you_mean, shown
 from msprobe_hooks.escaping import id_name, numbered
 from msprobe_hooks.json_decoding import JsonDepthError, JsonError, JsonFormError, cut_to_depth, decode_json
 from msprobe_hooks.regular_files import read_regular
@@ -59,7 +59,15 @@ class _Envelope(msgspec.Struct):
 
 @dataclass(frozen=True)
 class Dump:
-    """A recorded run. ``records`` maps a record's name to its undecoded JSON, in recorded order."""
+    """A recorded run.
+
+    Attributes:
+        path: The file by which the dump goes.
+        task: The task of the recording, such as ``statistics``.
+        level: Its level, such as ``L1``.
+        framework: ``pytorch``, ``mindspore`` or ``mindtorch``.
+        records: The undecoded JSON of the records by name, in recorded order.
+    """
 
     path: Path
     task: str
@@ -69,26 +77,26 @@ class Dump:
 
     @cached_property
     def tensor_folder(self) -> Path:
-        """The folder with real data: beside ``dump.json``, wherever the dump was moved."""
+        """The folder with real data, next to ``dump.json``, wherever the dump was moved."""
         return self.path.parent / TENSOR_FOLDER
 
     @property
     def has_statistics(self) -> bool:
-        """Whether records hold numbers of their tensors, or the tensors' files alone."""
+        """Whether records hold statistics of their tensors, or only the tensors' files."""
         return True
 
     @property
     def keeps_shapes(self) -> bool:
-        """Whether files hold tensors in the shapes that records say, or their elements alone."""
+        """Whether files hold tensors in their recorded shapes, or only their elements."""
         return True
 
     def array_at_hand(self, data_name: str) -> Array | None:
-        """Return what a tensor's file holds where it came with the record, None where the file is to be read."""
+        """Return the content of a tensor's file where it came with the record, None where the file has to be read."""
         return None
 
     @property
     def surroundings(self) -> Surroundings:
-        """What the files beside the dump tell, read anew for each that asks."""
+        """The call context, read anew from the files next to the dump at each access."""
         return Surroundings(self.path.parent)
 
     @cached_property
@@ -115,7 +123,7 @@ class Dump:
         return backward_record(name, self.body(name))
 
     def body(self, name: str) -> Any:
-        """Return a record as the file has it. Raises RecordError where it is no JSON, KeyError where there is none."""
+        """Return a record as the file has it. Raises RecordError for invalid JSON, KeyError for an unknown name."""
         try:
             return decode_json(self.records[name])
         except JsonError as error:
@@ -144,16 +152,16 @@ def _read_bytes(path: Path) -> bytes:
         size = path.stat().st_size
         if size > MAX_FILE_BYTES:
             raise DumpError(
-                f"{path}: {size / 2**30:.1f} GiB is more than the {MAX_FILE_BYTES / 2**30:.0f} GiB that a dump may"
-                " have; record fewer steps, or set scope or list in the recording's config.json"
+                f"{path}: larger than {MAX_FILE_BYTES / 2**30:.0f} GiB, the limit of a dump: {size / 2**30:.1f} GiB; "
+                "record fewer steps, or set scope or list in the recording's config.json"
             )
         text = read_regular(path)
     except FileNotFoundError:
-        raise DumpError(f"{path}: no such file; give the dump.json that a recording wrote, or its folder") from None
+        raise DumpError(f"{path}: no such file; pass the dump.json that a recording wrote, or its folder") from None
     except OSError as error:
         raise DumpError(f"{path}: cannot be read: {error.strerror}") from None
     if not text or text.isspace():
-        raise DumpError(f"{path}: the file is empty; the recording stopped before its first flush, record again")
+        raise DumpError(f"{path}: the file is empty; the recording stopped before its first flush; record again")
     return text.removeprefix(b"\xef\xbb\xbf")
 
 
@@ -165,10 +173,10 @@ def _decode_envelope(path: Path, text: bytes) -> _Envelope:
             # What is left is still deeper than a record may be: it costs the record that it belongs to.
             return decode_json(cut_to_depth(text, 2 * MAX_DEPTH), _Envelope)
     except JsonFormError as error:
-        problem = f'not a dump: {error}; a dump is an object whose "data" maps names to records'
-        raise DumpError(f"{path}: {problem}") from None
+        problem = 'it has no "data"' if "required field `data`" in str(error) else str(error)
+        raise DumpError(f"{path}: not a dump: {problem}; pass the dump.json that a recording wrote") from None
     except JsonError as error:
-        raise DumpError(f"{path}: {error}; it was cut off or is no dump, copy or record it again") from None
+        raise DumpError(f"{path}: {error}; it was cut off or is not a dump; copy or record it again") from None
 
 
 def _escaped(records: dict[str, msgspec.Raw]) -> dict[str, msgspec.Raw]:
@@ -181,5 +189,5 @@ def _escaped(records: dict[str, msgspec.Raw]) -> dict[str, msgspec.Raw]:
 def _known(path: Path, key: str, value: str | None, allowed: tuple[str, ...]) -> str:
     if value not in allowed:
         found = "missing" if value is None else shown(value)
-        raise DumpError(f'{path}: "{key}" is {found}; known are {", ".join(allowed)}')
+        raise DumpError(f'{path}: "{key}" is {found}; allowed: {", ".join(allowed)}{did_you_mean(value, allowed)}')
     return value

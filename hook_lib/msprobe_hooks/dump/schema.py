@@ -61,10 +61,21 @@ STATISTICS = {
 
 
 class TensorElement(msgspec.Struct, frozen=True, rename={**STATISTICS, "checksum": "md5"}):
-    """A recorded tensor: what it was and, where they were taken, its statistics or the file with its values.
+    """A recorded tensor, with its statistics or the name of the file with its values, where they were taken.
 
-    ``dtype`` is spelled as recorded (``torch.float16``, ``Float16``). The statistics are those of the elements;
-    ``finite_max`` and ``finite_min`` leave infinities and NaN out and exist only where those occurred.
+    Attributes:
+        type: The recorded type, such as ``torch.Tensor``.
+        dtype: The dtype as recorded (``torch.float16``, ``Float16``).
+        shape: The shape.
+        max: The greatest element.
+        min: The least element.
+        mean: The mean of the elements.
+        norm: The Euclidean norm.
+        finite_max: The greatest finite element; only where infinities or NaN occurred.
+        finite_min: The least finite element; only where infinities or NaN occurred.
+        requires_grad: Whether it required a gradient.
+        checksum: The checksum of its bytes.
+        data_name: The name of its file.
     """
 
     type: str
@@ -102,9 +113,16 @@ Elements: TypeAlias = list[Element] | dict[str, Element]
 class ForwardRecord(msgspec.Struct, frozen=True):
     """The forward direction of an API call or of a module call (then with its parameters).
 
-    ``exception`` is what the call raised, where it did; ``containers`` says of what class the lists and mappings at
-    some paths (``input.1``, ``output``) were; ``settings`` are what the object that was called, a primitive of
-    MindSpore, had been made with, by name; None where they were not recorded.
+    Attributes:
+        name: The name of the record.
+        args: The positional arguments.
+        kwargs: The keyword arguments by name.
+        output: The results.
+        parameters: The module's parameters by name.
+        is_recompute: Whether activation checkpointing made the call again.
+        exception: The exception of a call that raised one.
+        containers: The classes of lists and mappings at some paths, such as ``input.1`` or ``output``.
+        settings: The attributes of the called primitive of MindSpore by name; None where they were not recorded.
     """
 
     name: str
@@ -119,7 +137,13 @@ class ForwardRecord(msgspec.Struct, frozen=True):
 
 
 class BackwardRecord(msgspec.Struct, frozen=True):
-    """The backward direction: gradients that arrived for the outputs, and gradients passed on to the inputs."""
+    """The backward direction of a call.
+
+    Attributes:
+        name: The name of the record.
+        grad_outputs: The gradients that arrived for the outputs.
+        grad_inputs: The gradients passed on to the inputs.
+    """
 
     name: str
     grad_outputs: list[Element]
@@ -182,7 +206,7 @@ def forward_record(name: str, body: object) -> ForwardRecord:
 
 
 def _details(fields: Mapping[str, Any], path: str) -> tuple[Mapping[str, Mapping[str, Any]], dict[str, Any] | None]:
-    """Return what is kept beside the elements by their places (of a value its type, of a container its class).
+    """Return what is kept apart from the elements by their places (of a value its type, of a container its class).
 
     What the called object had been made with comes second, None where that is not said.
     """
@@ -199,7 +223,7 @@ def _details(fields: Mapping[str, Any], path: str) -> tuple[Mapping[str, Mapping
 
 
 def _restored(element: Element, place: str, details: Mapping[str, Mapping[str, Any]]) -> Element:
-    """Put back what msprobe's spelling of an element loses and this project's recorder keeps beside it."""
+    """Put back what msprobe's spelling of an element loses and this project's recorder keeps apart."""
     detail = details.get(place)
     if detail is not None and "value" in detail:
         return ValueElement(detail["type"], detail["value"])
@@ -261,7 +285,7 @@ def _element(value: object, path: str, depth: int) -> Element:
 
 
 def _member(value: object, path: str, depth: int) -> Element:
-    # P2POp and its like write bare strings and numbers beside their elements.
+    # P2POp and its like write bare strings and numbers next to their elements.
     if isinstance(value, (str, int, float)):
         return ValueElement(type(value).__name__, value)
     return _element(value, path, depth + 1)

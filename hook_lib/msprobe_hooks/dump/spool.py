@@ -1,6 +1,6 @@
 """A spool folder: complete steps of a training, each moved in as a whole, that a watch checks and takes out again.
 
-Complete steps lie in ``step<N>/rank<N>`` as those of any recording. Beside them are steps that are being written, what
+Complete steps lie in ``step<N>/rank<N>`` as those of any recording. Next to them are steps that are being written, what
 was dropped, and the file whose presence ends it all.
 """
 
@@ -82,7 +82,7 @@ def note_dropped(folder: Path, dropped: Dropped) -> None:
 
 
 def read_dropped(folder: Path) -> list[Dropped]:
-    """Return what was dropped; what is no such line is left out."""
+    """Return what was dropped; incomplete lines are left out."""
     return read_json_lines(folder / _DROPPED_FILE, Dropped)
 
 

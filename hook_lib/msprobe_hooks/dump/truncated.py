@@ -30,7 +30,7 @@ class ReadDump:
 def read_truncated_dump(path: Path) -> ReadDump:
     """Read a dump; of one that was cut off, or is empty, the records that are whole.
 
-    Raises DumpError for a file that cannot be read or is no dump.
+    Raises DumpError for a file that cannot be read or is not a dump.
     """
     try:
         return ReadDump(read_dump(path))
@@ -50,7 +50,7 @@ def read_truncated_dump(path: Path) -> ReadDump:
             raise
         records = _whole_records(text, data.end())
         return ReadDump(
-            Dump(path, task, level, framework, records), f"the file is cut off behind {len(records)} records"
+            Dump(path, task, level, framework, records), f"the file is cut off after {len(records)} records"
         )
 
 

@@ -24,11 +24,18 @@ Number: TypeAlias = bool | int | float
 
 
 class Value(msgspec.Struct, frozen=True, array_like=True):
-    """One recorded value on one side.
+    """One recorded value of a record: a tensor or a plain Python value.
 
-    ``name`` is msprobe's name of it (``Functional.linear.0.forward.input.0``), ``type`` the recorded type
-    (``torch.Tensor``, ``int``; empty for None). A tensor has dtype (as recorded), shape and, where they were taken,
-    ``statistics`` (max, min, mean, norm), a checksum or the name of its file; a plain value has ``text``.
+    Attributes:
+        name: msprobe's name of it, such as ``Functional.linear.0.forward.input.0``.
+        type: The recorded type, such as ``torch.Tensor`` or ``int``; empty for None.
+        dtype: The dtype of a tensor, as recorded; empty for a plain value.
+        shape: The shape of a tensor.
+        requires_grad: Whether a tensor requires a gradient; None where it was not recorded.
+        statistics: max, min, mean and norm of a tensor; None where they were not taken.
+        checksum: The checksum of a tensor; None where it was not taken.
+        data_name: The name of a tensor's file; None where it has none.
+        text: A plain value, as text.
     """
 
     name: str
@@ -85,8 +92,17 @@ _NO_NUMBERS = (None, None, None, None)
 def read_values(dump: Dump, record: str) -> list[PlacedValue]:
     """Return the values of one record: input (keyword arguments included), parameters, output, gradients.
 
-    A leaf's name is that of its file where it has one of its own, as msprobe names it. Raises RecordError, with the
-    place in the file, where the record is malformed.
+    A leaf's name is that of its file where it has its own, as msprobe names it.
+
+    Args:
+        dump: The dump.
+        record: The name of the record.
+
+    Returns:
+        The values in msprobe's order, each with its group and its place in the call.
+
+    Raises:
+        RecordError: The record is malformed; the text names the place in the file.
     """
     body = dump.body(record)
     if dump.level == "debug":

@@ -31,7 +31,7 @@ def json_number(value: Any) -> Any:
 
 
 def as_json(value: Any) -> bytes:
-    """Return a record, or a part of one, as it stands in the file."""
+    """Return a record, or a part of one, as it is in the file."""
     try:
         return _encode(value)
     except UnicodeEncodeError:
@@ -48,7 +48,7 @@ def _plain(value: Any) -> Any:
 def former_dump(path: Path) -> RecordingError:
     """Return the error for a dump that is there already."""
     return RecordingError(
-        f"{path}: there is a dump already, and nothing is overwritten; name another folder or remove this one"
+        f"{path}: the folder already has a dump, which is not overwritten; pass another folder or remove this one"
     )
 
 

@@ -62,7 +62,7 @@ def on_first_tensor(change: Callable[[Any], Any], is_float: Callable[[Any], bool
                 if not found:
                     break
                 return (*args[:position], changed, *args[position + 1 :]), kwargs
-        raise NotPerturbedError("no float tensor in the first positional argument that could hold one")
+        raise NotPerturbedError("no float tensor in the first positional tensor, list, tuple or dict")
 
     def with_first_changed(tree: Any) -> tuple[Any, bool]:
         """Return the nesting with its first float tensor changed, and whether it has one."""

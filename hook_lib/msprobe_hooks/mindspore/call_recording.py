@@ -123,7 +123,7 @@ def recording_layers(recorder: MindSporeRecorder) -> Wrap:
 
 
 def _settings(recorder: MindSporeRecorder, qualified: str, primitive: Primitive) -> dict[str, Any] | None:
-    with recorder.net(f"the settings of {qualified}"):
+    with recorder.net(f"the attributes of {qualified}"):
         return settings_of(primitive)
     return None
 

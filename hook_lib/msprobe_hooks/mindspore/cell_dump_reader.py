@@ -37,7 +37,7 @@ _PAUSE: Final = 0.01
 
 @dataclass
 class DumpedCall:
-    """One direction of a cell's call: the files of its tensors by side and slot. ``last`` tells when it was over."""
+    """One direction of a cell's call: the files of its tensors by side and slot. ``last`` is the time of its end."""
 
     name: str
     parent: str | None
@@ -77,11 +77,11 @@ class DumpedCall:
 
 
 def settle(folder: Path) -> None:
-    """Wait until all is in files that graphs were told to write; a thread of MindSpore's writes them, in order.
+    """Wait until all is in files that graphs have to write; a thread of MindSpore's writes them, in order.
 
     Raises RecordingError where a file that was written last does not come.
     """
-    # A graph that has failed tells it where the program reads its result.
+    # A graph that has failed reports it where the program reads its result.
     with suppress(Exception):
         _pynative_executor.sync()
     TensorDump()(str(folder / _MARK), Tensor([0], mindspore.int32))
@@ -94,13 +94,13 @@ def settle(folder: Path) -> None:
 
 
 def dumped_calls(folder: Path, prefixes: Sequence[str]) -> list[DumpedCall]:
-    """Return the calls that the files in a folder tell, as they were over; ``prefixes`` are those of the cells."""
+    """Return the calls in the files of a folder, in the order of their ends; ``prefixes`` are those of the cells."""
     places: dict[tuple[int, str, str, str], list[tuple[int, Path]]] = defaultdict(list)
     for file in folder.iterdir():
-        told = _FILE.fullmatch(file.name)
-        if told is not None:
-            place = (int(told["cell"]), told["direction"], told["side"], told["slot"])
-            places[place].append((int(told["id"]), file))
+        match = _FILE.fullmatch(file.name)
+        if match is not None:
+            place = (int(match["cell"]), match["direction"], match["side"], match["slot"])
+            places[place].append((int(match["id"]), file))
     counts: dict[tuple[int, str], int] = defaultdict(int)
     for (cell, direction, _, _), files in places.items():
         counts[cell, direction] = max(counts[cell, direction], len(files))
@@ -150,7 +150,7 @@ def _nested(files: Mapping[str, Path]) -> dict[str, Any]:
 
 
 def _sequence(values: Mapping[str, Any]) -> list[Any]:
-    """Return values in the order of their numbers, None for what is no tensor."""
+    """Return values in the order of their numbers, None for anything but a tensor."""
     numbers = {int(slot): value for slot, value in values.items() if slot.isdigit()}
     return [numbers.get(place) for place in range(max(numbers, default=-1) + 1)]
 
@@ -165,9 +165,9 @@ def _order(slot: str) -> list[tuple[bool, int, str]]:
 
 
 def _tensor(file: Path) -> Tensor:
-    told = _FILE.fullmatch(file.name)
-    assert told is not None
+    match = _FILE.fullmatch(file.name)
+    assert match is not None
     with open_regular(file) as content:
         array = np.load(content, allow_pickle=False)
     # Of bfloat16, which numpy lacks, MindSpore writes float32.
-    return Tensor(array).astype(mindspore.bfloat16) if told["dtype"] == "bfloat16" else Tensor(array)
+    return Tensor(array).astype(mindspore.bfloat16) if match["dtype"] == "bfloat16" else Tensor(array)

@@ -21,4 +21,4 @@ def is_pynative() -> bool:
 def require_pynative() -> None:
     """Raise ConfigError where no call can be seen: in graph mode."""
     if not is_pynative():
-        raise ConfigError("mode", "GRAPH_MODE", "mindspore.PYNATIVE_MODE: graphs run where no call can be seen")
+        raise ConfigError("mode", "GRAPH_MODE", "mindspore.PYNATIVE_MODE, as calls inside a graph cannot be observed")

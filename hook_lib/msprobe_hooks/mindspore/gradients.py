@@ -18,7 +18,7 @@ from msprobe_hooks.recording import backward
 from msprobe_hooks.recording.backward import Backward, Emit, Listener, boundary, watch_nodes
 from msprobe_hooks.recording.safety_net import guarded
 
-# Taken before recording functions come into its place: sums of gradients are no calls of the program.
+# Taken before recording functions come into its place: sums of gradients are not calls of the program.
 _ADD = mint.add
 
 #: Where a gradient goes: a node (or None) and which of its outputs that is the gradient of.
@@ -26,7 +26,7 @@ Edge: TypeAlias = "tuple[Node | None, int]"
 
 
 class Node:
-    """A node of MindSpore's graph, told by its id: each look at the graph gives another Python object."""
+    """A node of MindSpore's graph, identified by its id: each look at the graph gives another Python object."""
 
     __slots__ = ("_id", "_node")
 

@@ -1,4 +1,4 @@
-"""Cells of a compiled graph, which tell what goes in and comes out by MindSpore's ``TensorDump``.
+"""Cells of a compiled graph, which write their inputs and outputs by MindSpore's ``TensorDump``.
 
 Each cell's ``construct`` is wrapped before the graph is compiled, and the wrapper is compiled with it: its kernels
 write a file for each tensor of each call, ``DumpGradient`` those of gradients. At the end of a step the files become
@@ -62,13 +62,13 @@ class GraphCells:
         self._compilations.end()
 
     def collect(self) -> None:
-        """Hand the recorder what the cells told since the last time."""
+        """Hand the recorder what the cells wrote since the last time."""
         with self._settled():
             for call in dumped_calls(self._folder, self._prefixes):
                 call.emit(self._recorder)
 
     def discard(self) -> None:
-        """Forget what the cells told."""
+        """Forget what the cells wrote."""
         with self._settled():
             pass
 
@@ -102,10 +102,10 @@ def _telling(cell: nn.Cell, stem: str, wanted: DataMode) -> Callable[..., Any]:
             if is_told_back:
                 x = write_gradient(stem + group_back + slot + ".", x, "in")
         elif isinstance(x, (tuple, list)):
-            told = []
+            parts = []
             for place, one in enumerate(x):
-                told.append(tell(slot + "." + str(place), one, is_told, group, is_told_back, group_back))
-            x = tuple(told)
+                parts.append(tell(slot + "." + str(place), one, is_told, group, is_told_back, group_back))
+            x = tuple(parts)
         return x
 
     def construct(self: nn.Cell, *args: Any, **kwargs: Any) -> Any:
@@ -137,8 +137,8 @@ def _explained() -> Iterator[None]:
     except Exception as error:
         if f"[{_KERNEL}]" not in str(error):
             raise
-        told = next(line for line in str(error).splitlines() if f"[{_KERNEL}]" in line)
+        reported = next(line for line in str(error).splitlines() if f"[{_KERNEL}]" in line)
         raise RecordingError(
-            f"level L0 needs {_KERNEL} in the graph, which this backend lacks ({told.partition(',')[0]}): "
+            f"level L0 needs {_KERNEL} in the graph, which this backend lacks ({reported.partition(',')[0]}); "
             "record at level L1, mix or L2, which dump kernels, or in PYNATIVE_MODE"
         ) from None

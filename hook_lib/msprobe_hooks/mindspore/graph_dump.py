@@ -32,7 +32,7 @@ VARIABLE: Final = "MINDSPORE_DUMP_CONFIG"
 CONFIG_FILE: Final = "kernel_kbyk_dump.json"
 
 _SIDES = {("all",): 0, ("input",): 1, ("output",): 2}
-# MindSpore's own rule, which it tells only when the first graph is compiled.
+# MindSpore's own rule, which it reports only when the first graph is compiled.
 _PATH = re.compile(r"[A-Za-z0-9_/-]+")
 _CARDS_OF_A_HOST = range(8)
 # What MindSpore has no setting for.
@@ -81,8 +81,8 @@ def require_no_graph() -> None:
     """Raise RecordingError where this process has compiled a graph: no recording sees into it any more."""
     if _has_compiled():
         raise RecordingError(
-            "a graph was compiled before the recording began, and what is to be dumped is settled when it is compiled: "
-            "start before the first call of a compiled cell or function"
+            "a graph was compiled before the recording began, and compilation fixes what is dumped; start the "
+            "recording before the first call of a compiled cell or function"
         )
 
 
@@ -95,7 +95,7 @@ class GraphDump:
 
     @property
     def is_on(self) -> bool:
-        """Whether MindSpore was told to dump."""
+        """Whether MindSpore is configured to dump."""
         return self._began is not None
 
     def begin(self) -> None:
@@ -107,13 +107,13 @@ class GraphDump:
         target, folder = mindspore.get_context("device_target"), self._settings.dump_path
         config = dump_config(self._settings, target)
         if VARIABLE in os.environ:
-            raise ConfigError(VARIABLE, os.environ[VARIABLE], "not set, as a recording sets it")
+            raise ConfigError(VARIABLE, os.environ[VARIABLE], "unset, as a recording sets it")
         require_no_graph()
         former = next(iter(find_iterations(os.walk(folder))), None)
         if former is not None:
             raise former_dump(former.parent)
         if self._settings.task == "statistics" and target == "CPU":
-            _log.warning("MindSpore takes no statistics of a graph on a CPU: tensors are written in their place")
+            _log.warning("MindSpore computes no statistics of a graph on a CPU: whole tensors are written instead")
         if graph_engine.runs_graphs(target):
             config = graph_engine.engine_config(config)
             path = _written(folder / graph_engine.CONFIG_FILE, config)
@@ -131,7 +131,7 @@ class GraphDump:
         try:
             _pynative_executor.sync()
         except Exception as error:
-            # A graph that has failed tells it here first.
+            # A graph that has failed reports it here first.
             summary.note_error("waiting for graphs", error)
         iterations = find_iterations(os.walk(self._settings.dump_path))
         summary.started, summary.awaited = True, "graph"
@@ -148,7 +148,7 @@ class GraphDump:
 def _path_for_mindspore(settings: Settings) -> str:
     path = str(settings.dump_path.absolute())
     if not _PATH.fullmatch(path):
-        raise ConfigError("dump_path", path, "a path of letters, digits, - and _, which MindSpore asks for")
+        raise ConfigError("dump_path", path, "a path of letters, digits, - and _, as MindSpore requires")
     return path
 
 
@@ -157,7 +157,7 @@ def _require_settings(settings: Settings, without_meaning: Collection[str]) -> N
         raise ConfigError("task", settings.task, "statistics or tensor in GRAPH_MODE")
     for field in fields(Settings):
         if field.name in without_meaning and getattr(settings, field.name) != field.default:
-            raise ConfigError(field.name, getattr(settings, field.name), "no such key in GRAPH_MODE")
+            raise ConfigError(field.name, getattr(settings, field.name), "not supported in GRAPH_MODE")
 
 
 def _has_compiled() -> bool:

@@ -1,4 +1,4 @@
-"""Graphs that Ascend's graph engine (GE) runs as a whole, at ``jit_level`` O2: how it is told what to dump.
+"""Graphs that Ascend's graph engine (GE) runs as a whole, at ``jit_level`` O2: the configuration of what it dumps.
 
 The file and the second variable are those that msprobe 1.2.2 writes (``kernel_graph_dump.py``). Never run: there is no
 such engine without CANN.

@@ -42,7 +42,7 @@ class MindSporeSession(Session):
         self, settings: Settings, model: Model | None = None, recorder: MindSporeRecorder | None = None
     ) -> None:
         if settings.level == "aten":
-            raise ConfigError("level", settings.level, "L0, L1, mix, L2 or debug, for MindSpore")
+            raise ConfigError("level", settings.level, "L0, L1, mix, L2 or debug with MindSpore")
         self._graphs = GraphDump(settings) if recorder is None else None
         recorder = recorder or MindSporeRecorder(settings)
         observers: list[Observer] = []
@@ -66,7 +66,7 @@ class MindSporeSession(Session):
         return layers()
 
     def hooks_on(self, model: Model) -> Hooks:
-        """Put hooks on all cells inside a model; those of a graph tell by themselves, when a step ends."""
+        """Put hooks on all cells inside a model; those of a graph write by themselves, when a step ends."""
         found = prefixed(model, self.module_type, lambda one: one.cells_and_names())
         cells = [(prefix, cell) for prefix, cell in found if not is_recomputation_of(cell)]
         if is_pynative():
@@ -93,7 +93,7 @@ class MindSporeSession(Session):
         super()._start(model, rank)
 
     def stop(self) -> None:
-        """Pause; of a graph's cells, write what they told since the start."""
+        """Pause; write what a graph's cells recorded since the start."""
         if self._is_on and self._graph_cells is not None:
             with self.recorder.net("cells of a graph"):
                 self._graph_cells.collect()

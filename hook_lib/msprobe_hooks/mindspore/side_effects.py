@@ -1,4 +1,4 @@
-"""What a call of MindSpore does beside returning something, as far as names and primitives say it."""
+"""Side effects of a call of MindSpore, as far as names and primitives show them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def why_once(called: str, function: Any) -> str | None:
     """
     kind, _, api = called.partition(".")
     if kind == "Jit":
-        return "it is compiled, and may change parameters that it is not given"
+        return "it is compiled, and may change parameters that are not its arguments"
     if is_distributed(called):
         return "it communicates"
     # MindSpore's kernels keep generators of their own, whose states cannot be read.

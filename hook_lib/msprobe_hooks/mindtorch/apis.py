@@ -23,7 +23,7 @@ _PLACES = (
 
 
 def mindtorch() -> ModuleType | None:
-    """Return the torch that the program has imported if its tensors are MindSpore's, as msprobe tells it; else None."""
+    """Return the imported torch if its tensors are MindSpore's, as msprobe recognizes it; else None."""
     loaded = (sys.modules.get(name) for name in _NAMES)
     return next((module for module in loaded if module is not None and makes_mindspore_tensors(module)), None)
 

@@ -2,7 +2,7 @@
 
 Nothing is put between the tensors. When a call returns, the part of the autograd graph that it made is walked from
 its outputs to the edges that lead to its inputs; hooks on those nodes see each gradient on its way in and out. A tensor
-that is also used elsewhere thus shows what *this* call contributes, as a full backward hook of a module would.
+that other calls use as well thus shows what *this* call contributes, as a full backward hook of a module would.
 """
 
 from __future__ import annotations
@@ -163,7 +163,7 @@ def _drop(grad_outputs: list[Any], grad_inputs: list[Any]) -> None:
     pass
 
 
-#: Told at the first gradient of a call that it can be finished when the backward pass that is running ends.
+#: Called at the first gradient of a call, which can be finished when the backward pass that is running ends.
 Begun: TypeAlias = Callable[[Backward], None]
 
 

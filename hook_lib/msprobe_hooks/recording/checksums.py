@@ -43,7 +43,7 @@ def xor64(raw: Bytes) -> str:
 class ChecksumThread:
     """CRC-32s that are computed while the program goes on; zlib holds no lock of Python's meanwhile.
 
-    It is for bytes that came from a device: they are a copy already, and the host is idle. Beside a program that
+    It is for bytes that came from a device: they are a copy already, and the host is idle. Next to a program that
     computes on the host, copies and the changes between threads cost more than they save. Nothing is waited for but by
     ``wait``: where few bytes are given, or too many wait, the checksum is taken at once.
     """
@@ -59,7 +59,7 @@ class ChecksumThread:
     def take(self, raw: Bytes, statistics: Statistics) -> None:
         """Set ``statistics.checksum``: now, or by the time that ``wait`` returns, where it then ``is_waiting``.
 
-        Nobody may write over these bytes any more.
+        These bytes must not be overwritten any more.
         """
         size = raw.nbytes
         if size <= _AT_ONCE_BYTES or self._given_bytes - self._done_bytes + size > _WAITING_BYTES:

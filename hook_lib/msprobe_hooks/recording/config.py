@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from msprobe_hooks.dump.tensor_files import compression
-from msprobe_hooks.errors import ConfigError
+from msprobe_hooks.errors import ConfigError, unknown_name
 from msprobe_hooks.recording import rejected_keys
 from msprobe_hooks.recording import validators as checks
 from msprobe_hooks.recording.filters import DataMode
@@ -90,11 +90,11 @@ class Settings:
 
 
 def settings(dump_path: str | Path, **options: Any) -> Settings:
-    """Check keyword options, named as the keys of ``config.json``. Raises ConfigError."""
+    """Check the keyword options of ``record``, named as the keys of ``config.json``. Raises ConfigError."""
     known = {field.name for field in fields(Settings)} - {"dump_path"}
     for key in options:
         if key not in known:
-            raise ConfigError(key, options[key], f"one of the options {', '.join(sorted(known))}")
+            raise unknown_name("record() has no option", key, options[key], known | {"model", "framework"})
     checked = {key: _CHECKS[key](key, value) for key, value in options.items()}
     return _consistent(Settings(dump_path=checks.path("dump_path", dump_path), **checked))
 
@@ -104,7 +104,7 @@ def read_common(path: str | Path) -> dict[str, Any]:
     common = checks.read_json(path)
     for key in common:
         if key not in _COMMON_KEYS and key not in rejected_keys.COMMON_KEYS and key not in rejected_keys.SECTIONS:
-            raise ConfigError(key, common[key], f"the keys {', '.join(sorted(_COMMON_KEYS))} and one section per task")
+            raise unknown_name(f"{path}: unknown key", key, common[key], _COMMON_KEYS | rejected_keys.SECTIONS)
     rejected_keys.refuse_common(common)
     return common
 
@@ -131,7 +131,7 @@ def _consistent(given: Settings) -> Settings:
     if given.task == "structure" and not given.records_modules:
         return replace(given, level="mix")
     if given.async_dump and given.summary_mode != "statistics":
-        raise ConfigError("summary_mode", given.summary_mode, "'statistics' while async_dump is true")
+        raise ConfigError("summary_mode", given.summary_mode, "statistics with async_dump")
     if given.level == "debug" and given.task == "structure":
         raise ConfigError("task", given.task, "statistics or tensor at level debug")
     if given.task in OVERFLOW_TASKS:
@@ -145,16 +145,16 @@ def _looking_for_overflow(given: Settings) -> Settings:
         raise ConfigError("level", given.level, f"L0, L1 or mix with task {given.task}")
     for field in fields(Settings):
         if field.name in ("data_mode", "summary_mode", "tensor_list") and getattr(given, field.name) != field.default:
-            raise ConfigError(field.name, getattr(given, field.name), f"no such key with task {given.task}")
+            raise ConfigError(field.name, getattr(given, field.name), f"not supported with task {given.task}")
     return replace(given, overflow_nums=-1) if given.task == "nan_check" else given
 
 
 def _check_spool(given: Settings) -> None:
-    """Refuse a spool folder of what pytest --msprobe-dump would find nothing in to check."""
+    """Refuse a spool folder of records that pytest --msprobe-dump cannot check."""
     if given.spool_size is None:
         for field in fields(Settings):
             if field.name in ("spool_full", "spool_wait") and getattr(given, field.name) != field.default:
-                raise ConfigError(field.name, getattr(given, field.name), "no such key without spool_size")
+                raise ConfigError(field.name, getattr(given, field.name), "not supported without spool_size")
         return
     if given.task not in ("statistics", "tensor"):
         raise ConfigError("task", given.task, "statistics or tensor with spool_size")
@@ -166,9 +166,9 @@ def _check_compression(given: Settings) -> None:
     if given.compression == "none":
         return
     if given.tensor_files != "safetensors":
-        raise ConfigError("compression", given.compression, "none, and zstd with tensor_files safetensors")
+        raise ConfigError("compression", given.compression, "none, or zstd with tensor_files safetensors")
     if not compression.is_available():
-        raise ConfigError("compression", given.compression, f"none, and zstd with zstandard: {compression.REMEDY}")
+        raise ConfigError("compression", given.compression, f"none, or zstd with zstandard: {compression.REMEDY}")
 
 
 def _check_scope(given: Settings) -> None:
@@ -185,13 +185,14 @@ def _check_scope(given: Settings) -> None:
 
 def _task(key: str, value: object) -> str:
     if not isinstance(value, str) or value not in TASKS:
-        raise ConfigError(key, value, f"{', '.join(TASKS)}; of a PrecisionDebugger also free_benchmark, grad_probe")
+        allowed = f"{', '.join(TASKS)}; for a PrecisionDebugger also free_benchmark, grad_probe"
+        raise ConfigError(key, value, allowed, known=(*TASKS, "free_benchmark", "grad_probe"))
     return value
 
 
 def _overflow_nums(key: str, value: object) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or (value != -1 and value < 1):
-        raise ConfigError(key, value, "a number from 1, or -1 for no end")
+        raise ConfigError(key, value, "an integer >= 1, or -1 for no limit")
     return value
 
 
@@ -199,7 +200,7 @@ def _data_modes(key: str, value: object) -> tuple[str, ...]:
     names = (value,) if isinstance(value, str) else checks.names(key, value)
     for name in names:
         if name not in DATA_MODES:
-            raise ConfigError(key, name, ", ".join(DATA_MODES))
+            raise ConfigError(key, name, ", ".join(DATA_MODES), known=DATA_MODES)
     if "all" in names and len(names) > 1:
         raise ConfigError(key, list(names), '"all" alone, or some of ' + ", ".join(DATA_MODES[1:]))
     return tuple(names)

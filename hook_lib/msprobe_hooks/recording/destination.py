@@ -52,7 +52,7 @@ class Destination:
         taken = self._spool.take(step)
         if isinstance(taken, Dropped):
             if not summary.dropped:
-                _log.warning("step %d is dropped: %s; others are counted", taken.step, taken.reason)
+                _log.warning("step %d is dropped: %s; the summary counts further ones", taken.step, taken.reason)
             summary.dropped[taken.reason] += 1
         else:
             summary.folders.append(taken)

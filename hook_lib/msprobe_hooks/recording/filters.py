@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
 from msprobe_hooks.dump.names import split_called
+from msprobe_hooks.errors import did_you_mean
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +45,9 @@ class NameFilter:
         self._is_open = not scope
         self._windows = 0
         self.removed: Counter[str] = Counter()
+        #: Entries of ``list`` that no name contained, and what was called meanwhile.
+        self._unmatched = dict.fromkeys(entries)
+        self._called: set[str] = set()
         self.is_trivial = not (scope or entries or exclude)
 
     def admits(self, name: str) -> bool:
@@ -81,16 +85,25 @@ class NameFilter:
         self._is_open = not self._scope
         self._windows = 0
 
+    def unmatched(self) -> list[str]:
+        """Return a line for each entry of ``list`` that no name contained, where any name was looked at."""
+        known = {spelling for called in self._called for spelling in _spellings(called)}
+        entries = self._unmatched if known else ()
+        return [f"list: no record's name contains {entry!r}{did_you_mean(entry, known)}" for entry in entries]
+
     def _matches(self, name: str) -> bool:
+        if self._unmatched:
+            self._called.add(split_called(name)[0])
+            for entry in [entry for entry in self._unmatched if entry in name]:
+                del self._unmatched[entry]
         return any(entry in name for entry in self._entries)
 
     def _is_excluded(self, name: str) -> bool:
         called = split_called(name)[0]
         known = self._excluded.get(called)
         if known is None:
-            spellings = (called, called.partition(".")[2])
             known = self._excluded[called] = any(
-                fnmatchcase(spelling, entry) for spelling in spellings for entry in self._exclude
+                fnmatchcase(spelling, entry) for spelling in _spellings(called) for entry in self._exclude
             )
         return known
 
@@ -105,3 +118,8 @@ class NameFilter:
             self.removed["list"] += 1
             return False
         return True
+
+
+def _spellings(called: str) -> tuple[str, str]:
+    """Return how a user may call an API: ``Tensor.t``, or ``t`` whatever its type."""
+    return called, called.partition(".")[2]

@@ -52,7 +52,7 @@ def _decorated(function: FunctionType) -> CellType | None:
         if isinstance(inner, FunctionType) and inner.__name__ == function.__name__:
             return cell
     if function.__closure__:
-        raise TypeError(f"{function!r} is a closure over something else than the function it decorates")
+        raise TypeError(f"{function!r} is a closure, but not over the function that it decorates")
     return None
 
 

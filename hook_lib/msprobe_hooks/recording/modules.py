@@ -98,7 +98,7 @@ class ModuleHooks(ABC):
         return call
 
     def _outside(self, frame: FrameType | None) -> FrameType | None:
-        # The frames that run hooks tell nothing and differ with the hooks that a model has.
+        # The frames that run hooks say nothing and differ with the hooks that a model has.
         while frame is not None and frame.f_code.co_filename == self.hooks_run_in:
             frame = frame.f_back
         return frame

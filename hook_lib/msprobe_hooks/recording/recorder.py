@@ -208,11 +208,11 @@ class Recorder(Framework):
             return False
         if self._files is None and not self._or_fail(lambda: self._open(rank), is_first=is_first):
             return False
-        with self.net("the beginning of a recording"):
+        with self.net("the start of a recording"):
             # Nothing was looked at while recording was off.
             self.forget()
         if self._timer is None:
-            with self.net("a thread that writes records in time"):
+            with self.net("the thread that writes records at intervals"):
                 self._timer = FlushTimer(self._flush_in_time, self.flush_seconds)
         self.summary.started = True
         self._started = time.monotonic()
@@ -262,6 +262,7 @@ class Recorder(Framework):
         self.checksums.close()
         self._destination.close()
         self.summary.removed.update(self.filter.removed)
+        self.summary.unmatched = self.filter.unmatched()
         self.filter.removed.clear()
         return self.summary
 

@@ -1,4 +1,4 @@
-"""Keys of msprobe's ``config.json`` that are no option of a recording here.
+"""Keys of msprobe's ``config.json`` that are not options of a recording here.
 
 One that would change what is written is refused unless its value changes nothing; docs/recording.md lists them all.
 """
@@ -13,17 +13,17 @@ from msprobe_hooks.errors import ConfigError
 _OFF = (None, False)
 _EMPTY: tuple[object, ...] = (None, "", [])
 _COMMON: dict[str, tuple[Sequence[object], str]] = {
-    "enable_dataloader": (_OFF, "false: call start(), stop() and step() around each step"),
-    "dump_enable": ((None,), "no such key, as the file is read once: call start() and stop() in the script"),
-    "seed": ((None,), "no such key, as recording changes nothing: call seed_all(seed) in the script"),
-    "is_deterministic": (_OFF, "false, as recording changes nothing: call seed_all(seed, mode=True) in the script"),
+    "enable_dataloader": (_OFF, "false; call start(), stop() and step() around each step"),
+    "dump_enable": ((None,), "not supported, as the file is read once; call start() and stop() in the script"),
+    "seed": ((None,), "not supported, as recording changes nothing; call seed_all(seed) in the script"),
+    "is_deterministic": (_OFF, "false, as recording changes nothing; call seed_all(seed, mode=True) in the script"),
 }
 _SECTION: dict[str, tuple[Sequence[object], str]] = {
-    "online_run_ut": (_OFF, "false: check the dump afterwards, with pytest --msprobe-dump"),
-    "check_mode": ((None, "all"), "all: the others are of MindSpore's static graphs"),
-    "slice": (_EMPTY, "no such key: whole tensors are recorded"),
-    "request_id": (_EMPTY, "no such key: whole tensors are recorded"),
-    "bench_path": (_EMPTY, "no such key: compare the two dumps afterwards, with pytest --msprobe-compare"),
+    "online_run_ut": (_OFF, "false; check the dump afterwards, with pytest --msprobe-dump"),
+    "check_mode": ((None, "all"), "all; the other modes are for MindSpore's static graphs"),
+    "slice": (_EMPTY, "not supported, as whole tensors are recorded"),
+    "request_id": (_EMPTY, "not supported, as whole tensors are recorded"),
+    "bench_path": (_EMPTY, "not supported; compare the two dumps afterwards, with pytest --msprobe-compare"),
 }
 
 # Numbers are exact whatever ``precision`` says; the others belong to keys above or to static graphs.

@@ -117,7 +117,7 @@ class Session(ABC):
         if self._is_on:
             return
         if self._has_ended:
-            raise RecordingError("this recording has ended and its files are complete: begin another one")
+            raise RecordingError("this recording has ended and its files are complete; start a new recording")
         self._take_model(model)
         self._is_wanted = True
         if rank is not None:
@@ -168,9 +168,10 @@ class Session(ABC):
         replaced.
         """
         if not callable(getattr(module, api, None)):
-            raise ConfigError("api", api, f"the name of a function of {getattr(module, '__name__', module)!r}")
+            found = getattr(module, "__name__", module)
+            raise ConfigError("api", api, f"the name of a function of {found!r}", known=dir(module))
         if isinstance(module, type) and module.__flags__ & _IMMUTABLE:
-            raise ConfigError("api", api, f"a function that can be replaced; those of {module.__name__!r} cannot")
+            raise ConfigError("api", api, f"a function that can be replaced, unlike those of {module.__name__!r}")
         self.restore_custom_api(module, api)
         qualified = f"{api_prefix or getattr(module, '__name__', 'Custom')}.{api}"
         custom = self._custom[id(module), api] = self.custom_api(module, api, qualified)
@@ -200,7 +201,7 @@ class Session(ABC):
             self._end(observer)
 
     def _begin(self, observer: Observer) -> None:
-        with self.recorder.net(f"what {type(observer).__name__} observes"):
+        with self.recorder.net(f"the start of {type(observer).__name__}"):
             try:
                 observer.begin()
             except Exception:
@@ -218,8 +219,8 @@ class Session(ABC):
         settings = self.recorder.settings
         if model is None:
             if settings.records_modules:
-                allowed = f"a {self.module_name} or a list of them, which level {settings.level} needs"
-                raise ConfigError("model", None, allowed)
+                allowed = f"a {self.module_name} or a list of them"
+                raise ConfigError("model", None, allowed, problem=f"level {settings.level!r} needs model=: {allowed}")
             return
         models = [model] if isinstance(model, self.module_class) else model
         if not isinstance(models, (list, tuple)) or not all(isinstance(one, self.module_class) for one in models):
@@ -231,4 +232,4 @@ class Session(ABC):
             self._hooks = self.hooks_on(self._model)
 
     def _not_offered(self, what: str) -> ConfigError:
-        return ConfigError("framework", self.recorder.framework, f"pytorch, for {what}")
+        return ConfigError("framework", self.recorder.framework, f"pytorch for {what}()")

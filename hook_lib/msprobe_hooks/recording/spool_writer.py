@@ -52,10 +52,10 @@ class Spool:
     def __init__(self, folder: Path, settings: SpoolSettings, rank: int | None) -> None:
         self._folder, self._settings, self._rank = folder, settings, rank
         self._has_room = True
-        self._has_told_waiting = False
+        self._has_reported_waiting = False
         if (folder / STOP_FILE).exists():
             raise RecordingError(
-                f"{folder / STOP_FILE}: the spool folder is closed; remove this file to record into it"
+                f"{folder / STOP_FILE}: this file closes the spool folder; remove it to record into the folder"
             )
         name = recording_folder(0, rank).name
         #: Where steps are written, in folders as those of any recording.
@@ -81,7 +81,7 @@ class Spool:
             shutil.rmtree(self.writing / place.parent)
             note_dropped(self._folder, dropped)
         except OSError as error:
-            raise RecordingError(f"{self._folder}: step {step} cannot be moved in: {error.strerror}") from None
+            raise RecordingError(f"{self._folder}: step {step} cannot be moved into it: {error.strerror}") from None
         return dropped
 
     def close(self) -> None:
@@ -97,8 +97,8 @@ class Spool:
         """Move a step in; return why it could not be, nothing where it was."""
         limit = self._settings.bytes
         if size > limit:
-            return f"a step is larger than spool_size {format_size(limit)}"
-        # Where one step waited in vain the next do not: nobody makes room, and the training must not stand still.
+            return f"larger than spool_size ({format_size(limit)})"
+        # Where one step waited in vain the next do not: nothing makes room, and the training must not stop.
         give_up = time.monotonic() + (self._settings.seconds if self._has_room else 0.0)
         while not (self._folder / STOP_FILE).exists():
             if self._move_if_room(place, size):
@@ -107,9 +107,9 @@ class Spool:
             if time.monotonic() >= give_up:
                 self._has_room = False
                 return f"the spool folder is full ({format_size(limit)})"
-            self._tell_waiting()
+            self._report_waiting()
             time.sleep(_POLL_SECONDS)
-        return f"there is the file {STOP_FILE!r}"
+        return f"the file {STOP_FILE!r} closes the spool folder"
 
     def _move_if_room(self, place: Path, size: int) -> bool:
         target = self._folder / place
@@ -124,11 +124,11 @@ class Spool:
             (self.writing / place).parent.rmdir()
         return True
 
-    def _tell_waiting(self) -> None:
-        if not self._has_told_waiting:
-            self._has_told_waiting = True
+    def _report_waiting(self) -> None:
+        if not self._has_reported_waiting:
+            self._has_reported_waiting = True
             _log.warning(
-                "%s is full: step() waits for room, at most %g s, then the step is dropped; is pytest-msprobe watch "
+                "%s is full: step() waits for room, at most %g s, then the step is dropped; is pytest-msprobe follow "
                 "running?",
                 self._folder,
                 self._settings.seconds,
@@ -146,6 +146,6 @@ def _locked(path: Path) -> IO[str]:
     except OSError:
         lock.close()
         raise RecordingError(
-            f"{path}: another training records this rank into the spool folder; name another folder"
+            f"{path}: another training records this rank into the spool folder; pass another folder"
         ) from None
     return lock

@@ -12,7 +12,7 @@ Number: TypeAlias = float | int | bool
 class Statistics(msgspec.Struct, eq=False):
     """The numbers of one tensor; the finite extrema are there only where the plain ones are not finite.
 
-    ``is_waiting`` tells that some are still to come; ``entry`` is what records share that say these of a tensor.
+    ``is_waiting`` says that some are still to come; ``entry`` is what records share that say these of a tensor.
     """
 
     max: Number | None = None

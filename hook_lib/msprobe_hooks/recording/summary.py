@@ -1,4 +1,4 @@
-"""What a recording amounted to, in words."""
+"""The summary of a recording: counts, and a sentence."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Literal, TypeAlias
 
 from msprobe_hooks.dump.names import direction_of, split_called
+from msprobe_hooks.errors import counted
 
 _log = logging.getLogger("msprobe_hooks")
 
@@ -26,7 +27,7 @@ class Summary:
     that had ended, ``unrecorded`` calls that computed and are in no list. ``failure`` says why files could not be
     written, which ended the recording; ``dropped`` are the steps that a spool folder did not take, by reason.
     ``iterations`` are those of graphs that the framework itself dumped; ``awaited`` is what did not run where nothing
-    was recorded.
+    was recorded; ``unmatched`` are lines on entries of ``list`` that no name contained.
     """
 
     calls: int = 0
@@ -41,6 +42,7 @@ class Summary:
     started: bool = False
     folders: list[Path] = field(default_factory=list)
     removed: Counter[str] = field(default_factory=Counter)
+    unmatched: list[str] = field(default_factory=list)
     unrecorded: Counter[str] = field(default_factory=Counter)
     errors: Counter[str] = field(default_factory=Counter)
     failure: str = ""
@@ -72,20 +74,21 @@ class Summary:
         if self.errors[text] == 1 and len(self.errors) <= _NAMED:
             _log.warning("not recorded: %s", text)
             if len(self.errors) == _NAMED:
-                _log.warning("what else is not recorded is in the summary")
+                _log.warning("not recorded: further failures are in the summary")
 
     def __str__(self) -> str:
         if self.is_empty:
             return f"nothing was recorded: {self.why_empty()}"
         parts = [
-            f"{self.calls} calls",
-            f"{self.backwards} backward records",
-            f"{self.modules} module records",
-            f"{self.saves} saved variables",
-            f"{self.iterations} iterations of graphs",
+            (self.calls, "call"),
+            (self.backwards, "backward record"),
+            (self.modules, "module record"),
+            (self.saves, "saved variable"),
+            (self.iterations, "graph iteration"),
         ]
-        counts = ", ".join(part for part in parts if not part.startswith("0 "))
-        where = ", ".join(str(folder) for folder in self.folders[:3]) + (" ..." if len(self.folders) > 3 else "")
+        counts = ", ".join(counted(*part) for part in parts if part[0])
+        more = len(self.folders) - 3
+        where = ", ".join(map(str, self.folders[:3])) + (f" and {more} more" if more > 0 else "")
         recorded = f"recorded {counts} in {self.seconds:.1f} s, {_size(self.bytes)}, into {where or 'no folder'}"
         return "; ".join([*self.stopped(), recorded, *self.notes()])
 
@@ -99,41 +102,41 @@ class Summary:
         return [f"recording stopped: {self.failure}"] if self.failure else []
 
     def notes(self) -> list[str]:
-        """Return what is to be known of what is missing."""
+        """Return a line for each thing that is missing."""
         lines = [
             f"{count} {'step was' if count == 1 else 'steps were'} dropped: {reason}"
             for reason, count in self.dropped.items()
         ]
         if self.raised:
-            lines.append(f"{self.raised} calls raised; their records say so")
+            lines.append(f"{counted(self.raised, 'call')} raised, as noted in the records")
         if self.repeated:
-            lines.append(f"{self.repeated} further backward passes through the same calls were not recorded again")
+            passes = counted(self.repeated, "further backward pass", "further backward passes")
+            lines.append(f"not recorded: {passes} through the same calls")
         if self.late:
-            lines.append(f"{self.late} backward records came after step() had ended their step, and are missing")
+            lines.append(f"missing backward records, as they came after step() had ended their step: {self.late}")
         if self.unrecorded:
             lines.append(self._unrecorded())
-        lines += [f"{count} records removed by {name}" for name, count in self.removed.items()]
-        lines += [f"could not observe {count} times: {text}" for text, count in self.errors.items()]
+        lines += [f"{counted(count, 'record')} removed by {name}" for name, count in self.removed.items()]
+        lines += self.unmatched
+        lines += [f"not recorded, {counted(count, 'time')}: {text}" for text, count in self.errors.items()]
         return lines
 
     def _unrecorded(self) -> str:
-        calls, functions = sum(self.unrecorded.values()), len(self.unrecorded)
-        names = ", ".join(name for name, _ in self.unrecorded.most_common(_NAMED))
-        return (
-            f"{calls} calls of {functions} functions outside of the list ran unrecorded: "
-            f"{names}{', ...' if functions > _NAMED else ''}"
-        )
+        most = [f"{name} ({counted(count, 'call')})" for name, count in self.unrecorded.most_common(_NAMED)]
+        more = len(self.unrecorded) - len(most)
+        names = ", ".join(most) + (f" and {more} more" if more else "")
+        return f"not recorded, as msprobe does not record it: {names}"
 
     def why_empty(self) -> str:
         """Return which filter removed what, or what did not happen."""
         if self.failure:
             return self.failure
         if self.errors:
-            return "; ".join(f"{text} ({count} times)" for text, count in self.errors.items())
+            return "; ".join(f"{text} ({counted(count, 'time')})" for text, count in self.errors.items())
         if not self.started:
-            return "recording was never started in a step and rank that the configuration names" + _listed(self.removed)
+            return "recording was never started in a configured step and rank" + _listed(self.removed)
         if self.removed:
-            return "everything was removed" + _listed(self.removed)
+            return "; ".join(["all records were removed" + _listed(self.removed), *self.unmatched])
         if self.unrecorded:
             return self._unrecorded()
         return f"no {self.awaited} ran while recording was on"

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from msprobe_hooks.byte_sizes import parse_size
-from msprobe_hooks.errors import ConfigError
+from msprobe_hooks.errors import ConfigError, unknown_name
 from msprobe_hooks.json_decoding import JsonError, decode_json
 from msprobe_hooks.regular_files import read_regular
 
@@ -21,18 +21,27 @@ _MAX_NUMBER = 1_000_000
 
 
 def read_json(path: str | Path) -> dict[str, Any]:
-    """Return the JSON object in a file."""
+    """Return the JSON object in a file. Raises ConfigError."""
     if not isinstance(path, (str, Path)) or not str(path).endswith(".json"):
         raise ConfigError("config_path", path, "the path of a .json file")
     try:
         found = decode_json(read_regular(path))
+    except FileNotFoundError:
+        raise _unusable(path, "does not exist") from None
     except OSError as error:
-        raise ConfigError("config_path", str(path), f"a file that can be read ({error.strerror})") from None
+        raise _unusable(path, f"cannot be read: {error.strerror}") from None
     except JsonError as error:
-        raise ConfigError("config_path", str(path), f"a file with valid JSON ({error})") from None
+        problem = str(error).replace("the JSON ends", "not valid JSON: it ends")
+        raise _unusable(path, f"is {problem}") from None
     if not isinstance(found, dict):
-        raise ConfigError("config_path", str(path), "a file that holds one JSON object")
+        raise _unusable(path, "is not a JSON object, as in {...}")
     return found
+
+
+def _unusable(path: str | Path, problem: str) -> ConfigError:
+    return ConfigError(
+        "config_path", str(path), "a file with one JSON object", problem=f"config_path: {path} {problem}"
+    )
 
 
 def object_with(names: Collection[str], also: Collection[str] = ()) -> Callable[[str, object], Mapping[str, Any]]:
@@ -43,7 +52,7 @@ def object_with(names: Collection[str], also: Collection[str] = ()) -> Callable[
             raise ConfigError(key, value, "an object with the keys " + ", ".join(names))
         for name in value:
             if name not in names and name not in also:
-                raise ConfigError(f"{key}.{name}", value[name], "the keys " + ", ".join(names))
+                raise unknown_name(f"{key} has no key", name, value[name], names)
         return value
 
     return check
@@ -54,7 +63,7 @@ def one_of(allowed: tuple[str, ...]) -> Callable[[str, object], str]:
 
     def check(key: str, value: object) -> str:
         if not isinstance(value, str) or value not in allowed:
-            raise ConfigError(key, value, ", ".join(allowed))
+            raise ConfigError(key, value, ", ".join(allowed), known=allowed)
         return value
 
     return check

@@ -211,7 +211,7 @@ DISTRIBUTED = _names("""
     batch_isend_irecv broadcast gather irecv isend recv reduce reduce_scatter reduce_scatter_tensor scatter send
 """)
 
-# What runs without computing anything, and is missed by nobody.
+# What runs without computing anything, so that no record is missed.
 IDLE = _names("""
     __deepcopy__ __get__ __reduce_ex__ __reversed__ _indices _to_dense _values alias as_strided as_strided_ as_subclass
     as_tensor asarray conj cpu cuda detach detach_ empty empty_like empty_permuted empty_strided from_numpy imag indices

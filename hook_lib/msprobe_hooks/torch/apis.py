@@ -15,7 +15,7 @@ from torch._ops import OpOverload, OpOverloadPacket
 
 from msprobe_hooks.torch import api_lists
 
-# The plain operator comes first. A method that changes nothing is called by ``+=`` where a number stands on the left.
+# The plain operator comes first. A method that changes nothing is called by ``+=`` where a number is on the left.
 _OPERATORS = {
     "add": {"+": "__add__", "+=": "__radd__"},
     "sub": {"-": "__sub__"},
@@ -63,7 +63,7 @@ WRITING = frozenset(
 class Api:
     """What is recorded of a function: ``{Type}.{api}``, such as ``Torch.linalg.norm``.
 
-    ``operators`` maps an operator's symbol to the name that its use is recorded under. ``writes`` tells that arguments
+    ``operators`` maps an operator's symbol to the name that its use is recorded under. ``writes`` says that arguments
     may change though their version counters do not; ``written`` are the places of those that a function without
     result was called to change.
     """

@@ -80,7 +80,7 @@ def named(
     return qualified, args, kwargs, frame
 
 
-# What runs around compiled code, to bring gradients into the layout that it expects, is no part of the program.
+# What runs around compiled code, to bring gradients into the layout that it expects, is not a part of the program.
 _AROUND_COMPILED = str(Path(torch.__file__).parent / "_functorch" / "_aot_autograd")
 
 
@@ -98,7 +98,7 @@ class CallMode(TorchFunctionMode):
 
     @abstractmethod
     def make(self, api: Api, func: Any, args: Any, kwargs: Any, frame: FrameType) -> Any:
-        """Make a call of the table, looked at or not, and return its result; `named` tells what it is called."""
+        """Make a call of the table, looked at or not, and return its result; `named` returns its name."""
 
     @abstractmethod
     def note_error(self, where: str, error: Exception) -> None:
@@ -167,7 +167,7 @@ def _spelling(api: Api, frame: FrameType, args: Any, kwargs: Any) -> str:
     elif kwargs or len(args) != 2 or api.qualified.rpartition(".")[2] in frame.f_code.co_names:
         return api.qualified
     else:
-        # Nobody names the method of these two operands: a function of Python's own, such as sum(), used the operator.
+        # The program names no method of these two operands: a function of Python, such as sum(), used the operator.
         qualified = next(iter(api.operators.values()))
         is_reflection = qualified in _REFLECTED and not isinstance(args[1], Tensor)
     return _REFLECTED[qualified] if is_reflection else qualified

@@ -29,8 +29,8 @@ class CollectiveHooks(Generic[Call]):
     """Has ``around(name)`` run in place of each collective, between ``begin`` and ``end``.
 
     What it runs says by `returned` what belongs to a call, and ``done`` gets that once the call is over. ``refused``
-    is told of functions that nothing can be put around. Of more than ``most_waiting`` calls the oldest is forgotten.
-    ``also`` are functions beside those that msprobe records; ``failed`` gets what waiting raised in place of ``done``.
+    is called with functions that cannot be wrapped. Of more than ``most_waiting`` calls the oldest is forgotten.
+    ``also`` are functions that msprobe does not record; ``failed`` gets what waiting raised in place of ``done``.
 
     What is called inside of ``_coalescing_manager`` is made when that is left.
     """

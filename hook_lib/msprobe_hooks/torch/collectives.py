@@ -1,6 +1,6 @@
 """Collective communication, which no mode sees, by interposition in ``torch.distributed``.
 
-A record is written when the communication is over. That one has begun is told at once, in ``communication.jsonl``.
+A record is written when the communication is over. Its beginning is written at once, in ``communication.jsonl``.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Collectives:
         self._hooks.begin()
 
     def end(self) -> None:
-        """Stop watching; calls that nobody waited for are written without output."""
+        """Stop watching; calls that were never waited for are written without output."""
         for call in self._hooks.end():
             call.end(None, is_complete=False)
 
@@ -83,7 +83,7 @@ class CollectiveCall(CallRecord):
         self._api = name
 
     def begin(self, args: Any, kwargs: Any) -> None:
-        """Take the arguments before the call, and tell that it begins."""
+        """Take the arguments before the call, and write that it begins."""
         recorder = self._recorder
         self.given = (args, kwargs)
         try:
@@ -151,7 +151,7 @@ class CollectiveCall(CallRecord):
 
 
 class BarrierCall(CollectiveCall):
-    """A call in which ranks only wait for each other: told in ``communication.jsonl``, and no record of a dump."""
+    """A call in which ranks only wait for each other: a line of ``communication.jsonl``, not a record of a dump."""
 
     def _take_given(self, args: Any, kwargs: Any) -> None:
         pass

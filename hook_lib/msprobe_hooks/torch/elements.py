@@ -69,7 +69,7 @@ class TorchElements(Elements):
 
 def tensor_entry(tensor: Tensor) -> TensorEntry:
     """Describe a tensor without its values."""
-    # A nested tensor has no shape to iterate over; its outer length is all that can be told.
+    # A nested tensor has no shape to iterate over; its outer length is all that is known.
     sizes = [tensor.size(0)] if tensor.is_nested else list(tensor.shape)
     entry = TensorEntry("torch.Tensor", _NAMES[tensor.dtype], sizes, None, None, None, None, tensor.requires_grad)
     if type(tensor) not in _PLAIN:

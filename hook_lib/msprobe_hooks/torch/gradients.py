@@ -157,7 +157,7 @@ def _sum(known: Tensor, gradient: Tensor) -> Tensor:
 class TorchEngine:
     """What distinguishes its backward passes, and when one ends."""
 
-    # Asked at every gradient, so nothing stands between the question and the answer.
+    # Asked at every gradient, so nothing comes between the question and the answer.
     running_pass = staticmethod(torch._C._current_graph_task_id)
 
     def at_end_of_pass(self, callback: Callable[[], None]) -> None:

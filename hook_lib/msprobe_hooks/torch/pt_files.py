@@ -59,7 +59,7 @@ def write_pt(path: Path, dtype: torch.dtype, shape: tuple[int, ...], elements: m
 
 @dataclass(frozen=True, slots=True)
 class _Frame:
-    """What stands before the elements and behind them, both cut where their CRC-32 belongs."""
+    """What precedes and follows the elements, both cut where their CRC-32 belongs."""
 
     before_crc: bytes
     after_crc: bytes

@@ -70,7 +70,7 @@ def saved_tensors_hooks() -> Any:
 
 
 class Checkpoint(NamedTuple):
-    """A checkpoint without reentry: what stands for it, and the pass in which its calls are made again, if they are."""
+    """A checkpoint without reentry: the object that identifies it, and the pass that repeats its calls, if one does."""
 
     frame: Any
     backward_pass: Hashable | None

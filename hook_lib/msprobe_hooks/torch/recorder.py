@@ -38,7 +38,7 @@ class TorchRecorder(Recorder):
     elements_class = TorchElements
     engine = TorchEngine()
 
-    # Asked at every call, so nothing stands between the question and the answer.
+    # Asked at every call, so nothing comes between the question and the answer.
     quiet = staticmethod(NoDispatch)
     is_grad_enabled = staticmethod(torch._C.is_grad_enabled)
     is_recompute = staticmethod(is_recomputed)

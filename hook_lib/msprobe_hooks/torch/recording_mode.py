@@ -71,7 +71,7 @@ class RecordingMode(CallMode):
         if not isinstance(result, Tensor) and not (result and isinstance(result[0], Tensor)):
             return
         recorder = self._recorder
-        with recorder.net("a call outside of the list"):
+        with recorder.net("a call that msprobe does not record"):
             name = str(func) if type(func) in LIBRARY_OPERATORS else getattr(func, "__name__", "")
             if name not in api_lists.IDLE and recorder.is_recording and not recorder.is_suspended and not is_traced():
                 recorder.summary.unrecorded[name] += 1
@@ -107,7 +107,7 @@ def _discarding(func: Any, recorder: TorchRecorder) -> Any:
         try:
             return func(*args, **kwargs)
         finally:
-            with recorder.net("what a call has written to"):
+            with recorder.net("the tensors that a call has written to"):
                 for tensor in tensors_in((args, kwargs), Tensor):
                     recorder.measured.discard(tensor)
 

@@ -59,7 +59,7 @@ class TorchSession(Session):
         if not isinstance(module, nn.Module):
             raise ConfigError("module", module, "a torch.nn.Module")
         if self._hooks is not None:
-            raise ConfigError("module", type(module).__name__, "a module that no hooks of this recording are on")
+            raise ConfigError("module", type(module).__name__, "a module without hooks of this recording")
         self._hooks = ModuleHooks(self.recorder, [(f"Module.{name}.{type(module).__name__}", module)])
         if self._is_on:
             self._end_observers()

@@ -188,7 +188,7 @@ def reduce_blocks(tensor: Tensor, wide: torch.dtype) -> tuple[float, float, floa
 
 
 def _checked(tensor: Tensor, result: Statistics, count: int, rounds: bool) -> Statistics:
-    """Add to numbers that are not finite what can be told of the tensor's finite values."""
+    """Add to numbers that are not finite what is known of the tensor's finite values."""
     if not (_is_finite(result.max) and _is_finite(result.min)):
         _add_finite_extrema(tensor, result)
     elif not (_is_finite(result.mean) and _is_finite(result.norm)):

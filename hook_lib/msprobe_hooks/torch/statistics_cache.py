@@ -19,7 +19,7 @@ from msprobe_hooks.torch.strides import strides
 # parameters again.
 _REMEMBERED = 1 << 14
 
-# To measure fewer elements takes no longer than to tell where they lie.
+# To measure fewer elements takes no longer than to find where they are.
 _LEAST_VIEWED = 1 << 10
 
 #: Where the elements of a tensor lie in memory that it shares with others, and as what they are read.
@@ -30,12 +30,12 @@ class StatisticsCache:
     """Remembers what was measured of a tensor, for as long as that tensor exists unchanged.
 
     A tensor is unchanged while it is the same object with the same version counter. Memory that was handed out past the
-    counter (``x.data``, ``x.numpy()``, ``x.data_ptr()``) is measured each time from then on. What writes without moving
-    the counter must be told: running statistics of normalisation (``discard``), collectives, fused optimizers and the
+    counter (``x.data``, ``x.numpy()``, ``x.data_ptr()``) is measured each time from then on. Writes that leave the
+    counter must be reported: running statistics of normalisation (``discard``), collectives, fused optimizers and the
     gradient buckets of data parallelism (``forget``).
 
     On a CPU a view is not measured where its base, or another view, of the same elements was: they share one counter.
-    ``is_ordered`` tells that a measure depends on the order of elements, as a checksum does.
+    ``is_ordered`` says that a measure depends on the order of elements, as a checksum does.
     """
 
     def __init__(self, measure: Callable[[Tensor], Statistics], *, is_ordered: bool = False) -> None:

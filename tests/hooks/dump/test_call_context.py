@@ -68,7 +68,7 @@ def test_a_missing_file_is_a_value_that_names_it(tmp_path: Path) -> None:
     for table, name in ((found.stacks, "stack.json"), (found.parents, "construct.json")):
         assert table.problem is not None
         assert (table.problem.file, table.problem.kind) == (tmp_path / name, "missing")
-        assert str(table.problem) == f"no {name} beside the dump"
+        assert str(table.problem) == f"no {name} next to the dump"
         assert table.entries == {}
 
 
@@ -80,11 +80,11 @@ def test_a_missing_file_is_a_value_that_names_it(tmp_path: Path) -> None:
         (b"{", "damaged", "the JSON ends too early"),
         (b"\xff\xfe", "damaged", "not valid JSON"),
         (b'{"a": ' + b"[" * 100_000, "damaged", "nested too deeply"),
-        (b"[]", "damaged", "holds no object"),
-        (b"3", "damaged", "holds no object"),
-        (b'{"a": 3}', "damaged", "not of a form that msprobe writes"),
-        (b'{"a": [3, 4, 5]}', "damaged", "not of a form that msprobe writes"),
-        (b'{"a": {}}', "damaged", "not of a form that msprobe writes"),
+        (b"[]", "damaged", "not a JSON object"),
+        (b"3", "damaged", "not a JSON object"),
+        (b'{"a": 3}', "damaged", "its form is not one that msprobe writes"),
+        (b'{"a": [3, 4, 5]}', "damaged", "its form is not one that msprobe writes"),
+        (b'{"a": {}}', "damaged", "its form is not one that msprobe writes"),
     ],
 )
 @pytest.mark.parametrize("name", ["stack.json", "construct.json"])

@@ -154,12 +154,12 @@ def test_a_record_that_cannot_be_decoded_costs_itself_alone(tmp_path: Path, body
         (b'{"data": {"Torch.mm.0.forward": {"input', "the JSON ends too early"),
         (b"PK\x03\x04 zip", "not valid JSON at line 1"),
         (b'{\n"data": {},\n oops}', "not valid JSON at line 3"),
-        (b"[]", "a dump is an object"),
-        (b"{}", "missing required field `data`"),
-        (b'{"data": []}', "a dump is an object"),
-        (b'{"data": {}, "task": "dance", "level": "L1"}', "\"task\" is 'dance'; known are statistics"),
-        (b'{"data": {}, "task": "tensor"}', '"level" is missing; known are L0'),
-        (b'{"data": {}, "task": "tensor", "level": "L1", "framework": "jax"}', "known are pytorch, mindspore"),
+        (b"[]", "not a dump: Expected"),
+        (b"{}", 'not a dump: it has no "data"; pass the dump.json that a recording wrote'),
+        (b'{"data": []}', "not a dump: Expected"),
+        (b'{"data": {}, "task": "dance", "level": "L1"}', "\"task\" is 'dance'; allowed: statistics"),
+        (b'{"data": {}, "task": "tensor"}', '"level" is missing; allowed: L0'),
+        (b'{"data": {}, "task": "tensor", "level": "L1", "framework": "jax"}', "allowed: pytorch, mindspore"),
         (b'{"data": {"\xff": {}}, "task": "tensor", "level": "L1"}', "dump.json"),
     ],
 )
@@ -192,7 +192,7 @@ def test_an_enormous_file_is_refused_unread(tmp_path: Path) -> None:
     path = tmp_path / "dump.json"
     with path.open("wb") as file:
         file.truncate(reader.MAX_FILE_BYTES + 1)
-    with pytest.raises(DumpError, match=r"4\.0 GiB is more than the 4 GiB"):
+    with pytest.raises(DumpError, match=r"larger than 4 GiB, the limit of a dump: 4\.0 GiB"):
         read_dump(path)
 
 

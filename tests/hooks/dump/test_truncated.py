@@ -17,7 +17,7 @@ def test_of_a_dump_that_was_cut_off_the_whole_records_are_read(tmp_path: Path) -
     path.write_bytes(text[: text.index(b"Functional.linear.0.backward") + 100])
     part = read_truncated_dump(path)
     assert list(part.dump.records) == list(three_calls())[:3]
-    assert (part.dump.level, part.problem) == ("mix", "the file is cut off behind 3 records")
+    assert (part.dump.level, part.problem) == ("mix", "the file is cut off after 3 records")
     assert part.dump.forward("Functional.linear.0.forward").args[0].dtype == "torch.bfloat16"
 
 

@@ -37,7 +37,7 @@ def test_an_existing_dump_is_not_overwritten(tmp_path):
         torch.tanh(torch.ones(2))
     before = (tmp_path / "d/step0/rank/dump.json").read_bytes()
     with (
-        pytest.raises(RecordingError, match="there is a dump already, and nothing is overwritten"),
+        pytest.raises(RecordingError, match="the folder already has a dump, which is not overwritten"),
         record(tmp_path / "d"),
     ):
         pass

@@ -169,17 +169,17 @@ def test_what_rounds_to_infinity_overflows():
 
 def test_the_reason_tells_the_value_and_what_was_allowed():
     ((_, reason),) = alarms(Exploding(), np.array([2.0] * 30 + [500.0]))
-    assert reason.startswith("is 500; a magnitude of 200 is allowed")
+    assert reason.startswith("is 500; allowed: a magnitude up to 200, 100 times the largest")
 
 
 @pytest.mark.parametrize(
     ("name", "limits", "told"),
     [
-        ("exploded", {}, "rule is 'exploded'; allowed: nan, turbulence"),
-        ("exploding", {"factors": 1}, "'factors'; allowed: factor, within, after"),
+        ("exploded", {}, r"unknown rule 'exploded'; did you mean 'exploding'\?"),
+        ("exploding", {"factors": 1}, r"rule exploding has no limit 'factors'; known: after, factor, within"),
         ("exploding", {"factor": "much"}, "exploding: factor is 'much'"),
         ("exploding", {"within": 0}, "exploding: within is 0"),
-        ("turbulence", {}, "rule turbulence is {}; allowed: limits with threshold"),
+        ("turbulence", {}, "rule turbulence lacks the limit 'threshold': {}"),
         ("overflow", {"dtype": "float17"}, "'float17'; allowed: float64, float32"),
     ],
 )

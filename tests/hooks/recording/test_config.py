@@ -12,10 +12,10 @@ from msprobe_hooks.recording.config import read_config, settings
     ("key", "value", "allowed"),
     [
         ("task", "exception_dump", "statistics, tensor, structure, overflow_check, nan_check"),
-        ("overflow_nums", 0, "a number from 1, or -1"),
-        ("overflow_nums", -2, "a number from 1, or -1"),
-        ("overflow_nums", True, "a number from 1, or -1"),
-        ("overflow_nums", 1.0, "a number from 1, or -1"),
+        ("overflow_nums", 0, "an integer >= 1, or -1"),
+        ("overflow_nums", -2, "an integer >= 1, or -1"),
+        ("overflow_nums", True, "an integer >= 1, or -1"),
+        ("overflow_nums", 1.0, "an integer >= 1, or -1"),
         ("level", "L3", "L0, L1, L2, mix, debug, aten"),
         ("rank", "0", "a list of numbers"),
         ("rank", [True], "a list of numbers"),
@@ -33,10 +33,9 @@ from msprobe_hooks.recording.config import read_config, settings
         ("risk_level", "HIGH", "ALL, FOCUS, CORE"),
         ("compression", "gzip", "none, zstd"),
         ("compression", True, "none, zstd"),
-        ("compression", "zstd", "none, and zstd with tensor_files safetensors"),
+        ("compression", "zstd", "none, or zstd with tensor_files safetensors"),
         ("scope", ["Torch.mm.0.forward"], "two record names"),
         ("scope", ["Torch.mm", "Torch.add.0.forward"], "Type.api.0.forward"),
-        ("colour", "red", "one of the options"),
     ],
 )
 def test_a_wrong_option_is_named_with_its_value_and_what_is_allowed(tmp_path, key, value, allowed):
@@ -45,6 +44,36 @@ def test_a_wrong_option_is_named_with_its_value_and_what_is_allowed(tmp_path, ke
     assert caught.value.key == key
     assert str(caught.value).startswith(f"{key} is ")
     assert allowed in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("option", "text"),
+    [
+        ("levl", "record() has no option 'levl'; did you mean 'level'?"),
+        ("Model", "record() has no option 'Model'; did you mean 'model'?"),
+        ("colour", "record() has no option 'colour'; known: async_dump, compression, "),
+    ],
+)
+def test_an_unknown_option_names_the_closest_one_or_else_all(tmp_path, option, text):
+    with pytest.raises(ConfigError) as caught:
+        settings(tmp_path, **{option: "mix"})
+    assert caught.value.key == option
+    assert str(caught.value).startswith(text)
+
+
+def test_an_unknown_value_names_the_closest_one(tmp_path):
+    with pytest.raises(ConfigError, match=r"task is 'tensors'; .*; did you mean 'tensor'\?$"):
+        settings(tmp_path, task="tensors")
+    with pytest.raises(ConfigError, match=r"level is 'MIX'; allowed: L0, .*; did you mean 'mix'\?$"):
+        settings(tmp_path, level="MIX")
+
+
+def test_an_unknown_key_of_a_file_names_the_file_and_the_closest_key(tmp_path):
+    file = tmp_path / "config.json"
+    file.write_text('{"steps": [0]}')
+    with pytest.raises(ConfigError) as caught:
+        read_config(file)
+    assert str(caught.value) == f"{file}: unknown key 'steps'; did you mean 'step'?"
 
 
 def test_module_names_are_no_scope_of_level_l1(tmp_path):
@@ -109,9 +138,9 @@ def test_arguments_win_over_the_file(tmp_path):
 @pytest.mark.parametrize(
     ("content", "text"),
     [
-        ({"enable_dataloader": True}, r"enable_dataloader is True; allowed: false: call start\(\)"),
-        ({"dump_enable": False}, "dump_enable is False; allowed: no such key"),
-        ({"seed": 1234}, r"seed is 1234; allowed: .*: call seed_all\(seed\)"),
+        ({"enable_dataloader": True}, r"enable_dataloader is True; allowed: false; call start\(\)"),
+        ({"dump_enable": False}, "dump_enable is False; not supported, as the file is read once"),
+        ({"seed": 1234}, r"seed is 1234; not supported, .*; call seed_all\(seed\)"),
         ({"is_deterministic": True}, "is_deterministic is True; allowed: false"),
         ({"task": "tensor", "tensor": {"online_run_ut": True}}, r"tensor\.online_run_ut is True; allowed: false"),
         ({"statistics": {"slice": [{"dim": 0, "size": 4}]}}, r"statistics\.slice is .* whole tensors"),
@@ -149,8 +178,8 @@ def test_a_file_without_a_task_means_statistics(tmp_path):
 @pytest.mark.parametrize(
     ("content", "text"),
     [
-        ({"tusk": "tensor"}, "tusk is 'tensor'"),
-        ({"statistics": {"lst": []}}, r"statistics\.lst is \[\]"),
+        ({"tusk": "tensor"}, r"unknown key 'tusk'; did you mean 'task'\?"),
+        ({"statistics": {"lst": []}}, r"statistics has no key 'lst'; did you mean 'list'\?"),
         ({"statistics": []}, None),
         ({"statistics": 3}, "statistics is 3"),
     ],
@@ -169,9 +198,9 @@ def test_a_wrong_file_says_which_key(tmp_path, content, text):
     [
         ("config.yaml", "{}", r"the path of a \.json file"),
         ("config.json", "{", "valid JSON"),
-        ("config.json", '{"task": ' + "[" * 5000 + "]" * 5000 + "}", "valid JSON .nested too deeply"),
-        ("config.json", "[]", "one JSON object"),
-        ("config.json", None, "No such file"),
+        ("config.json", '{"task": ' + "[" * 5000 + "]" * 5000 + "}", r"config\.json is nested too deeply"),
+        ("config.json", "[]", "is not a JSON object, as in"),
+        ("config.json", None, "config_path: .*config.json does not exist"),
     ],
 )
 def test_a_file_that_cannot_be_used_says_why(tmp_path, name, text, problem):
@@ -187,7 +216,7 @@ def test_structure_means_modules(tmp_path):
 
 
 def test_checksums_and_async_exclude_each_other(tmp_path):
-    with pytest.raises(ConfigError, match="while async_dump is true"):
+    with pytest.raises(ConfigError, match="allowed: statistics with async_dump"):
         settings(tmp_path, async_dump=True, summary_mode="md5")
 
 
@@ -203,9 +232,9 @@ def test_a_path_that_no_folder_can_have_is_named(path):
     [
         ("level", "aten", "L0, L1 or mix with task"),
         ("level", "debug", "L0, L1 or mix with task"),
-        ("data_mode", ["output"], "no such key with task"),
-        ("summary_mode", "md5", "no such key with task"),
-        ("tensor_list", ["relu"], "no such key with task"),
+        ("data_mode", ["output"], "not supported with task"),
+        ("summary_mode", "md5", "not supported with task"),
+        ("tensor_list", ["relu"], "not supported with task"),
     ],
 )
 def test_a_search_for_overflow_refuses_what_would_say_nothing_of_it(tmp_path, task, key, value, allowed):
@@ -216,11 +245,15 @@ def test_a_search_for_overflow_refuses_what_would_say_nothing_of_it(tmp_path, ta
 @pytest.mark.parametrize(
     ("task", "section", "wrong"),
     [
-        ("overflow_check", {"overflow_nums": "3"}, "overflow_nums is '3'; allowed: a number from 1, or -1"),
+        ("overflow_check", {"overflow_nums": "3"}, "overflow_nums is '3'; allowed: an integer >= 1, or -1"),
         ("overflow_check", {"check_mode": "aicore"}, "overflow_check.check_mode is 'aicore'; allowed: all"),
-        ("overflow_check", {"tensor_list": ["x"]}, "the keys overflow_nums, scope, list, exclude"),
-        ("nan_check", {"overflow_nums": 3}, "the keys scope, list, exclude"),
-        ("statistics", {"overflow_nums": 3}, "the keys scope, list, exclude, data_mode"),
+        (
+            "overflow_check",
+            {"tensor_list": ["x"]},
+            "overflow_check has no key 'tensor_list'; known: exclude, list, overflow_nums, scope",
+        ),
+        ("nan_check", {"overflow_nums": 3}, "nan_check has no key 'overflow_nums'; known: exclude, list, scope"),
+        ("statistics", {"overflow_nums": 3}, "statistics has no key 'overflow_nums'; known: data_mode, exclude"),
         ("overflow_check", [1], "an object with the keys overflow_nums"),
     ],
 )

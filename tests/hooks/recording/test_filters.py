@@ -20,6 +20,27 @@ def test_a_list_keeps_names_that_contain_an_entry(tmp_path, records):
     assert summary.removed["list"] > 0
 
 
+@pytest.mark.parametrize(
+    ("entry", "line"),
+    [
+        ("Torch.sigmiod", "list: no record's name contains 'Torch.sigmiod'; did you mean 'Torch.sigmoid'?"),
+        ("sigmiod", "list: no record's name contains 'sigmiod'; did you mean 'sigmoid'?"),
+        ("conv2d", "list: no record's name contains 'conv2d'"),
+    ],
+)
+def test_the_summary_names_an_entry_of_the_list_that_no_name_contains(tmp_path, records, entry, line):
+    _, summary = names_of(tmp_path, records, list=["tanh", entry])
+    assert summary.unmatched == [line]
+    assert f"; {line}" in str(summary)
+
+
+def test_a_list_that_removes_all_says_what_was_meant(tmp_path):
+    with record(tmp_path / "d", list=["Torch.tahn"]) as session:
+        torch.tanh(torch.ones(3))
+    said = "nothing was recorded: all records were removed, 1 by list; list: no record's name contains 'Torch.tahn'"
+    assert str(session.summary) == f"{said}; did you mean 'Torch.tanh'?"
+
+
 def test_a_scope_is_a_range_with_both_ends(tmp_path, records):
     names, _ = names_of(tmp_path, records, scope=["Torch.sigmoid.0.forward", "Tensor.sum.0.backward"])
     assert names == [

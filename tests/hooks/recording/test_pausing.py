@@ -78,7 +78,7 @@ def test_gradients_that_come_after_their_step_are_counted(tmp_path, records):
         session.step()
         loss.backward()
     assert [name for name in records(tmp_path / "d") if "backward" in name] == []
-    assert "1 backward records came after step() had ended their step, and are missing" in str(session.summary)
+    assert "missing backward records, as they came after step() had ended their step: 1" in str(session.summary)
 
 
 def test_a_tensor_changed_during_a_pause_is_measured_anew(tmp_path, records):
@@ -119,7 +119,7 @@ def test_a_former_dump_is_refused_before_its_step_comes(tmp_path, debugger):
         session.step()
         torch.tanh(torch.ones(2))
     debug = debugger(dump_path=tmp_path / "d", step=[1])
-    with pytest.raises(RecordingError, match=r"step1/rank/dump\.json: there is a dump already"):
+    with pytest.raises(RecordingError, match=r"step1/rank/dump\.json: the folder already has a dump"):
         debug.start()
 
 

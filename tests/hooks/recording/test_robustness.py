@@ -232,7 +232,7 @@ def test_a_record_that_json_cannot_hold_costs_itself(tmp_path, records):
         torch.tanh(torch.ones(2))
     assert list(records(tmp_path / "d")) == ["Torch.tanh.0.forward", "Torch.tanh.1.forward"]
     assert session.summary.calls == 2
-    assert "could not observe 1 times: Library.double.0.forward: RecursionError" in str(session.summary)
+    assert "not recorded, 1 time: Library.double.0.forward: RecursionError" in str(session.summary)
 
 
 def test_an_error_that_cannot_be_put_into_words_is_the_one_that_is_raised(tmp_path, records):

@@ -212,7 +212,7 @@ def test_a_model_whose_modules_cannot_be_listed_ends_the_recording_alone(tmp_pat
 
 def test_mistakes_of_the_user_are_raised_when_the_recording_starts(tmp_path):
     session = open_session(settings(tmp_path / "d", level="L0"), None, "pytorch")
-    with pytest.raises(ConfigError, match="model is None"):
+    with pytest.raises(ConfigError, match="level 'L0' needs model="):
         session.start()
 
 

@@ -81,7 +81,7 @@ def test_a_training_waits_once_for_a_watch_that_is_not_there(tmp_path):
 
 def test_a_step_that_is_larger_than_the_folder_may_be_does_not_wait(tmp_path):
     summary = train(tmp_path, spool_size=1).summary
-    assert list(summary.dropped) == ["a step is larger than spool_size 1 B"]
+    assert list(summary.dropped) == ["larger than spool_size (1 B)"]
 
 
 def test_once_there_is_the_stop_file_steps_are_dropped(tmp_path):
@@ -90,8 +90,8 @@ def test_once_there_is_the_stop_file_steps_are_dropped(tmp_path):
         (tmp_path / "stop").touch()
         session.step()
     (dropped,) = read_dropped(tmp_path)
-    assert (dropped.step, dropped.rank, dropped.reason) == (0, None, "there is the file 'stop'")
-    with pytest.raises(RecordingError, match=r"stop: the spool folder is closed; remove this file"):
+    assert (dropped.step, dropped.rank, dropped.reason) == (0, None, "the file 'stop' closes the spool folder")
+    with pytest.raises(RecordingError, match=r"stop: this file closes the spool folder; remove it"):
         train(tmp_path)
 
 
@@ -122,7 +122,7 @@ def test_a_line_of_what_was_dropped_that_was_cut_short_is_left_out(tmp_path):
         ({"spool_size": True}, "a size above 0"),
         ({"spool_size": 5, "spool_full": "panic"}, "wait, drop"),
         ({"spool_size": 5, "spool_wait": -1}, "a number of seconds from 0"),
-        ({"spool_full": "drop"}, "no such key without spool_size"),
+        ({"spool_full": "drop"}, "not supported without spool_size"),
         ({"spool_size": 5, "task": "structure"}, "statistics or tensor with spool_size"),
         ({"spool_size": 5, "level": "L0"}, "L1, mix or aten with spool_size"),
     ],

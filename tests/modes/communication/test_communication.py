@@ -140,7 +140,7 @@ def test_of_a_dump_that_was_cut_off_the_rest_is_judged(
     path.write_text(text[: text.index("Distributed.all_reduce.1") + 50])
     checked = check(f"{FLAG}=step0")
     assert checked.wrong == {"Distributed.all_reduce.1.forward"}
-    assert f"msprobe: {path}: the file is cut off behind 2 records" in checked.output
+    assert f"msprobe: {path}: the file is cut off after 2 records" in checked.output
     assert "rank 1 has no such call; it communicated last in all_reduce.0 (the file is cut off" in checked.output
 
 

@@ -81,7 +81,7 @@ def test_a_tree_is_opened_by_the_names_of_its_files_alone(trees: tuple[Path, Pat
     damaged.write_bytes(b"")
     dump = open_dump(find_dumps(trees[0])[0])
     assert [*dump.records] == [f"Kernel.{op}.forward" for op in ("layer1-Add.0", "layer2-Mul.0", "layer1-Add.1")]
-    with pytest.raises(RecordError, match="not whole"):
+    with pytest.raises(RecordError, match="incomplete"):
         dump.body("Kernel.layer2-Mul.0.forward")
 
 
@@ -165,13 +165,13 @@ def test_names_that_were_too_long_are_in_a_table_beside_the_files(compare: Compa
         file.rename(file.with_name(f"{'0f' * 16}.npy"))
     compare(*trees).assert_outcomes(passed=3)
     next(trees[0].rglob("mapping.csv")).unlink()
-    compare(*trees).stderr.fnmatch_lines(["*0f.npy: stands for a name that was too long, and no mapping.csv*"])
+    compare(*trees).stderr.fnmatch_lines(["*0f.npy: the number replaces a name that was too long, and no mapping.csv*"])
 
 
 def test_a_file_with_another_name_is_named_with_what_to_do(compare: Compare, trees: tuple[Path, Path]) -> None:
     np.save(trees[0] / "weights.npy", X)
     result = compare(*trees)
-    result.stderr.fnmatch_lines(["*weights.npy: not the name of a converted kernel file,*take the file out*"])
+    result.stderr.fnmatch_lines(["*weights.npy: not the name of a converted kernel file,*move the file out*"])
 
 
 def test_a_check_of_such_a_tree_says_what_can_be_done(pytester: pytest.Pytester, trees: tuple[Path, Path]) -> None:

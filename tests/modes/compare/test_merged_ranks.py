@@ -166,7 +166,7 @@ def _ranks(folder: Path, *ranks: int) -> Path:
     ("target", "golden", "layouts", "problem"),
     [
         ((0, 1, 2), (0,), ["tp=2"], "*{target}: tp=2 and pp=1 make 2 ranks of one model, which do not divide the 3 *"),
-        ((0, 2, 3), (0,), ["tp=2"], "*{target}: rank 1 was not recorded, of ranks 0 to 3; *"),
+        ((0, 2, 3), (0,), ["tp=2"], "*{target}: rank 1 of ranks 0 to 3 is missing; *"),
         (
             (0, 1, 2, 3),
             (0,),
@@ -192,7 +192,7 @@ def test_ranks_and_layouts_that_do_not_fit_are_one_error(
     [
         ("two", "*--msprobe-target-layout 'two': no such file, and not of the form tp=2,pp=2"),
         ("tp=2,tp=4", "*--msprobe-target-layout 'tp=2,tp=4': says something twice"),
-        ("tp=-1", "*--msprobe-target-layout 'tp=-1': tp=-1 is no number of ranks"),
+        ("tp=-1", "*--msprobe-target-layout 'tp=-1': tp=-1 is not a valid number of ranks; specify 1 or more"),
         ("broken.yaml", "*broken.yaml*not a layout; it has lines as  tp: 2"),
     ],
 )
@@ -221,4 +221,6 @@ def test_a_copy_without_its_neighbours_is_no_run(compare: Compare, tmp_path: Pat
     path = _ranks(tmp_path / "ours", 0) / "rank0" / "dump.json"
     shutil.move(path, tmp_path / "dump.json")
     result = compare(tmp_path / "dump.json", _ranks(tmp_path / "theirs", 0), _TARGET, "tp=2")
-    result.stderr.fnmatch_lines(["*dump.json: not in a folder of its own named rank0, rank1 ..., so no ranks*"])
+    result.stderr.fnmatch_lines(
+        ["*dump.json: not in its own folder rank0, rank1 ...; put the dump of each rank into one*"]
+    )

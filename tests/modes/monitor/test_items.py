@@ -63,7 +63,7 @@ def test_the_summary_tells_what_of_the_files_was_not_judged(pytester, run):
         for rank in (0, 1)
         for note in (
             "actv_0-999.csv: line 45 is cut off and left out",
-            "actv: steps 37 to 39 were written more than once; the last written holds",
+            "actv: steps 37 to 39 were written more than once; the last values are used",
         )
     ]
     check(pytester, "--msprobe-monitor", run, "-q").result.stdout.fnmatch_lines(told)
@@ -99,7 +99,7 @@ def test_a_failure_tells_the_step_what_was_allowed_the_neighbours_and_how_to_jud
     command = failure.partition(": pytest ")[2]
     checked.result.stdout.fnmatch_lines(
         [
-            "exploding at step 30: norm is 1000; a magnitude of 10*.* is allowed, 100 times the largest until 20 *",
+            "exploding at step 30: norm is 1000; allowed: a magnitude up to 10*.*, 100 times the largest until 20 *",
             "    step 29  0.*",
             "  > step 30  1000",
             "    step 31  0.*",
@@ -210,7 +210,7 @@ def test_what_msprobe_dump_takes_is_refused_by_name(pytester):
     (pytester.path / "step0").mkdir()
     (pytester.path / "step0" / "dump.json").write_text("{}")
     result = pytester.runpytest_inprocess("--msprobe-monitor=step0")
-    result.stderr.fnmatch_lines(["*it is a recording (dump.json), which --msprobe-dump takes*"])
+    result.stderr.fnmatch_lines(["*it is a recording (dump.json); pass it to --msprobe-dump*"])
 
 
 def test_a_file_that_shrinks_while_it_is_read_costs_its_series_and_no_more(pytester, run, monkeypatch):

@@ -36,8 +36,8 @@ def test_modules_that_are_their_own_parents_end(tmp_path: Path) -> None:
 
 def test_missing_files_are_told() -> None:
     assert origin_of(Surroundings(Path("nowhere")), "a").problems == (
-        "no stack.json beside the dump",
-        "no construct.json beside the dump",
+        "no stack.json next to the dump",
+        "no construct.json next to the dump",
     )
 
 
@@ -45,9 +45,9 @@ def test_missing_files_are_told() -> None:
     ("content", "said"),
     [
         (b"{", "stack.json: the JSON ends too early"),
-        (b"[]", "stack.json: holds no object"),
-        (b'{"0": 3}', "stack.json: not of a form that msprobe writes"),
-        (b'{"0": [3, 4, 5]}', "stack.json: not of a form that msprobe writes"),
+        (b"[]", "stack.json: not a JSON object"),
+        (b'{"0": 3}', "stack.json: its form is not one that msprobe writes"),
+        (b'{"0": [3, 4, 5]}', "stack.json: its form is not one that msprobe writes"),
         (b"\xff\xfe", "stack.json: not valid JSON"),
         (b" ", "stack.json: the file is empty"),
         (b"{}", "stack.json does not have a"),

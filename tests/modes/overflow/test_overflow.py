@@ -158,8 +158,8 @@ def test_the_summary_leads_with_the_first_culprit_of_all_ranks(check: Check) -> 
 def test_a_dump_with_stack_files_missing_says_so(check: Check, pytester: Any) -> None:
     shutil.copy(EXAMPLE / "rank2/dump.json", pytester.path)
     checked = check("--msprobe-overflow=dump.json")
-    assert "(no stack.json beside the dump)" in checked.cases[CULPRIT].text
-    assert "(no construct.json beside the dump)" in checked.cases[CULPRIT].text
+    assert "(no stack.json next to the dump)" in checked.cases[CULPRIT].text
+    assert "(no construct.json next to the dump)" in checked.cases[CULPRIT].text
 
 
 def test_what_a_missing_rank_may_have_given_is_told(check: Check, pytester: Any) -> None:

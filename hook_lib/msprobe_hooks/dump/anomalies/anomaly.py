@@ -1,7 +1,7 @@
 """What one record shows: inf or nan that came in, went out, or both, and values that grew beyond measure.
 
 Scenes and levels are those of msprobe's rule engine, the first that fits wins. Three things differ, because they are
-facts about the values: a mean that overflowed over finite extrema is no anomaly of the tensor, an infinite number
+facts about the values: a mean that overflowed over finite extrema is not an anomaly of the tensor, an infinite number
 given as an argument (``masked_fill(mask, -inf)``) is an input like any other, and a gradient of a call that gave or
 was given inf or nan is not where they arise, whatever gradients arrive (a loss's first is 1).
 """
@@ -142,7 +142,7 @@ def _anomalous_around(dump: Dump, forward: str) -> Iterator[ValuePath]:
     raw = dump.records.get(forward)
     if raw is None or not may_hold_non_finite(bytes(raw)):
         return
-    # A forward record that is malformed is told as an item of its own.
+    # A forward record that is malformed is reported as an item of its own.
     with suppress(RecordError):
         record = dump.forward(forward)
         gave = [place for place in _places(record.output, "forward.output") if is_anomalous(place.leaf)]

@@ -39,7 +39,7 @@ def _input(*positions: str) -> IgnoreRule:
 
 _FIRST_OUTPUT = IgnoreRule(outputs=frozenset({"0"}))
 
-#: msprobe's rules: memory that nobody has written yet, and what is written over.
+#: msprobe's rules: memory that was not written yet, and what is overwritten.
 BUILT_IN: IgnoreRules = {
     "torch.empty": _FIRST_OUTPUT,
     "torch.empty_like": _FIRST_OUTPUT,

@@ -22,8 +22,8 @@ Column: TypeAlias = dict[int, int]
 def align(sequences: Mapping[int, Sequence[Hashable]]) -> list[Column]:
     """Bring the elements of sequences together, in the order of most of them.
 
-    An element that stands elsewhere in its sequence, near by, is brought together with its equals; one that stands in
-    the place of others, with these. The names of the sequences change nothing.
+    An element at another place of its sequence, near by, is brought together with its equals; one that replaces
+    others, with these. The names of the sequences change nothing.
     """
     kept = {name: tuple(sequence) for name, sequence in sequences.items() if sequence}
     if not kept:
@@ -124,7 +124,7 @@ _STEPS = sorted(
 def _block(
     common: Sequence[Hashable], places: range, own: Sequence[Hashable], positions: range
 ) -> Iterator[tuple[int | None, int]]:
-    """Yield pairs where sequences differ: equal elements first, whatever their order; then what stands for another."""
+    """Yield pairs where sequences differ: equal elements first, whatever their order; then what replaces another."""
     free = list(places)
     found: dict[int, int | None] = {}
     for position in positions:

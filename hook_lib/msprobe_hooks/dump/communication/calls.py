@@ -17,7 +17,7 @@ from msprobe_hooks.dump.reader import Dump
 from msprobe_hooks.dump.schema import forward_record
 from msprobe_hooks.errors import RecordError
 
-#: How far a call came: it is over, it raised, it returned a handle that nobody waited for, it did not return.
+#: How far a call came: it is over, it raised, it returned a handle that was never waited for, it did not return.
 Progress = Literal["ended", "raised", "launched", "began"]
 
 
@@ -25,7 +25,7 @@ Progress = Literal["ended", "raised", "launched", "began"]
 class Call(Communication):
     """A communication of one rank, the ``place``-th that it began.
 
-    ``is_recorded``: the dump has its record, and not only the lines beside it.
+    ``is_recorded``: the dump has its record, and not only its lines in ``communication.jsonl``.
     """
 
     progress: Progress = "ended"
@@ -45,7 +45,7 @@ class RankCalls:
 def read_calls(dump: Dump, rank: int, world: frozenset[int]) -> RankCalls:
     """Read all communication of one rank; ``world`` are the ranks whose dumps there are.
 
-    A call in a group that the rank is no member of is none.
+    A call in a group of which the rank is not a member does not count.
     """
     lines = read_lines(dump.path.parent)
     began = {line.record: line for line in lines if line.event == "began" and is_communication(line.record)}

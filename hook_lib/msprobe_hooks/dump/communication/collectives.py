@@ -142,8 +142,8 @@ class Communicated:
     @property
     def either(self) -> Mapping[str, Element]:
         """The arguments after the call, or before it where only that is recorded."""
-        told = {name: element for name, element in self.after.items() if element is not None}
-        return {**self.before, **told}
+        known = {name: element for name, element in self.after.items() if element is not None}
+        return {**self.before, **known}
 
 
 def read_communicated(record: ForwardRecord) -> Communicated:

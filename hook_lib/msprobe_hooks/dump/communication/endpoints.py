@@ -31,7 +31,7 @@ TensorKind: TypeAlias = tuple[str, tuple[int, ...]]
 _WORLD: Key = ("group", "")
 # What frameworks call the group of all ranks where they name groups.
 _WORLD_GROUPS = frozenset({"hccl_world_group", "nccl_world_group", "mccl_world_group"})
-# What PyTorch gives a rank for a group that it is no member of.
+# What PyTorch returns to a rank for a group of which it is not a member.
 _NON_GROUP_MEMBER = -100
 
 
@@ -41,7 +41,7 @@ class End:
 
     ``expected`` are the ranks that take part, empty where the record does not say. All ends of a transfer should agree
     in ``operation``, ``root``, ``reduction`` and ``tensors``, dtype and shape of what all ranks have alike; each is
-    None where the record does not tell. ``values`` is a digest of what all ends of it should hold in the end, by
+    None where the record does not say. ``values`` is a digest of what all ends of it should hold in the end, by
     checksums or statistics; of an operation that leaves each rank its own values, None.
     """
 
@@ -62,7 +62,7 @@ class End:
 
 
 def ends_of(record: ForwardRecord, rank: int, world: frozenset[int]) -> tuple[End, ...]:
-    """Return the ends of the transfers that a record is about; none where it does not say with whom, or with nobody.
+    """Return the ends of the transfers that a record is about; none where it does not name a partner.
 
     ``world`` are the ranks whose dumps there are. Raises ValueError where its name follows no grammar.
     """
@@ -160,7 +160,7 @@ def _digest(element: Element) -> int | None:
 
 
 def reduction_of(said: Communicated) -> str | None:
-    """Return how values are reduced, as ``SUM``; None where they are not, or the record does not tell how."""
+    """Return how values are reduced, as ``SUM``; None where they are not, or the record does not say how."""
     if said.operation not in REDUCING:
         return None
     element = said.before.get("op")
@@ -194,14 +194,14 @@ def _text(element: Element) -> str | None:
 
 
 def group_ranks(element: Element) -> tuple[int, ...]:
-    """Return the ranks of a recorded process group, ascending; none where the record does not tell."""
+    """Return the ranks of a recorded process group, ascending; none where the record does not say."""
     value = element.value if isinstance(element, ValueElement) else None
     ranks = value.get("group_ranks") if isinstance(value, dict) else None
     return tuple(sorted(ranks)) if isinstance(ranks, list) and all(type(rank) is int for rank in ranks) else ()
 
 
 def is_outside(record: ForwardRecord) -> bool:
-    """Return whether a rank made a call in a group that it is no member of, which PyTorch lets pass and does nothing.
+    """Return whether a rank called in a group of which it is not a member, which PyTorch lets pass and does nothing.
 
     Raises ValueError where the record's name follows no grammar.
     """

@@ -21,8 +21,8 @@ class Exchange:
 
     ``members`` are the calls of the ranks that took part, in the order of the ranks, each with its end. ``order``
     counts the step's exchanges in the order in which they can have happened; ``previous`` is the one before it in the
-    same group, or between the same ranks. ``out_of_order`` are ranks that made the call elsewhere in their order than
-    the others. ``behind`` gives, of each rank that lacks the call, the place of its last call before this one in the
+    same group, or between the same ranks. ``out_of_order`` are ranks that made the call at another place in their order
+    than the others. ``behind`` gives, for ranks that lack the call, the place of their last call before this one in the
     same group, or between the same ranks; -1 where there is none.
     """
 
@@ -45,7 +45,7 @@ class Exchange:
 
     @property
     def expected(self) -> frozenset[int]:
-        """The ranks that should take part, as far as any record tells."""
+        """The ranks that should take part, as far as any record names them."""
         return frozenset[int]().union(*{end.expected for _, end in self.members})
 
     @property
@@ -77,7 +77,7 @@ def _layers(calls: list[list[Call]], transfers: Transfers[Call]) -> dict[int, in
 
 
 def _link(exchanges: Iterable[Exchange]) -> None:
-    """Note of each exchange what is before it, and who made it elsewhere than the others."""
+    """Note of each exchange what is before it, and which ranks made it at another place than the others."""
     channels = defaultdict[Key, list[Exchange]](list)
     for exchange in exchanges:
         channels[exchange.key].append(exchange)

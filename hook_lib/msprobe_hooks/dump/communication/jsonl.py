@@ -1,7 +1,7 @@
-"""``communication.jsonl`` beside a dump: when each communication began and ended, written at once.
+"""``communication.jsonl`` next to a dump: when each communication began and ended, written at once.
 
-A record stands in ``dump.json`` once its call is over, and that is written in blocks; of a rank that was killed or
-hangs these lines tell what it was in. A line of a call that begins is its record without values, so that its partners
+A record is in ``dump.json`` once its call is over, and that is written in blocks; of a rank that was killed or
+hangs these lines show what it was in. A line of a call that begins is its record without values, so that its partners
 can be found. Readers of dumps ignore the file, and a dump is whole without it.
 """
 
@@ -80,8 +80,8 @@ class CommunicationLines:
 
 
 def read_lines(folder: Path) -> list[Line]:
-    """Return the lines beside a dump in their order, none where there is no file.
+    """Return the lines of ``communication.jsonl`` in their order, none where there is no file.
 
-    What is no such line, as the last one of a process that was killed, is left out.
+    Incomplete lines, as the last one of a process that was killed, are left out.
     """
     return read_json_lines(folder / FILE, Line)

@@ -21,7 +21,7 @@ class Step:
 def find_steps(dumps: Iterable[Dump]) -> list[Step]:
     """Group dumps in folders named ``rank<N>`` by the folder around them.
 
-    A rank without a number is rank 0. A dump in any other folder, such as ``proc<pid>``, does not tell its rank: it is
+    A rank without a number is rank 0. A dump in any other folder, such as ``proc<pid>``, does not show its rank: it is
     a step of its own, with rank 0, as is a second dump for a rank.
     """
     steps: dict[Path, dict[int, Dump]] = {}

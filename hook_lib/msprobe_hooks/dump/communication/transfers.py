@@ -50,7 +50,7 @@ def match_transfers(ranks: Iterable[Iterable[C]]) -> Transfers[C]:
 
 
 def _comparable(sequences: list[list[tuple[C, End]]]) -> list[list[tuple[End, bool]]]:
-    """Return the ends, each with whether its tensors are told by all ends of the operation."""
+    """Return the ends, each with whether all ends of the operation record its tensors."""
     untold = {end.operation for sequence in sequences for _, end in sequence if end.tensors is None}
     return [[(end, end.operation not in untold) for _, end in sequence] for sequence in sequences]
 

@@ -135,7 +135,7 @@ class ConvertedDump(KernelDump):
 
     @property
     def has_statistics(self) -> bool:
-        """Nothing is told but by the files."""
+        """Empty: only the files are known."""
         return False
 
     def array_at_hand(self, data_name: str) -> Array | None:
@@ -168,19 +168,19 @@ def read_tree(path: Path) -> ConvertedDump:
 
 
 def _named(home: Path, place: str, names_of: Callable[[Path], Mapping[str, str]]) -> KernelFile:
-    """Return what the name of a file tells, or the name that it stands for. Raises DumpError where it tells nothing."""
+    """Return the parts of a file's name, or of the name that it replaces. Raises DumpError for any other name."""
     name = place.rpartition("/")[2]
     named = parse_name(name)
     if named is None and is_shortened(name):
         named = parse_name(names_of((home / place).parent).get(name, ""))
         if named is None:
             raise DumpError(
-                f"{home / place}: stands for a name that was too long, and no {MAPPING_FILE} beside it has it; copy "
-                "that file from where the converter ran"
+                f"{home / place}: the number replaces a name that was too long, and no {MAPPING_FILE} next to it lists "
+                "it; copy that file from where the converter ran"
             )
     if named is None:
         raise DumpError(
-            f"{home / place}: not the name of a converted kernel file, {NAME_IN_WORDS}; take the file out of the folder"
+            f"{home / place}: not the name of a converted kernel file, {NAME_IN_WORDS}; move the file out of the folder"
         )
     return named
 

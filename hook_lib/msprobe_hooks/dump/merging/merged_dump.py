@@ -51,7 +51,7 @@ def find_models(paths: Sequence[Path], layout: ParallelLayout) -> list[Model]:
     for path in paths:
         rank = rank_of(path.parent)
         if rank is None or rank in steps.get(path.parent.parent, {}):
-            raise DumpError(f"{path}: not in a folder of its own named rank0, rank1 ..., so no ranks can be merged")
+            raise DumpError(f"{path}: not in its own folder rank0, rank1 ...; put the dump of each rank into one")
         steps.setdefault(path.parent.parent, {})[rank] = path
     models = []
     for folder, ranks in steps.items():
@@ -74,14 +74,14 @@ class MergedDump(Dump):
 
     @property
     def surroundings(self) -> Surroundings:
-        """What the files beside the ranks' dumps tell, under the names of the merged run."""
+        """The call context in the files next to the ranks' dumps, under the names of the merged run."""
         return self.known
 
 
 def merge_model(model: Model, layout: ParallelLayout) -> MergedDump:
     """Read the ranks of a model as one run, a stage at a time. Communication between them is left out.
 
-    Raises DumpError where a dump cannot be used or tells too little.
+    Raises DumpError where a dump cannot be used or lacks what merging needs.
     """
     records = list[Recorded]()
     first: Dump | None = None
@@ -111,17 +111,17 @@ def _require_mergeable(dump: Dump, first: Dump, surroundings: Surroundings, layo
     if (dump.task, dump.level) != (first.task, first.level):
         raise DumpError(
             f"{dump.path}: task {dump.task} and level {dump.level}, but {first.path} has {first.task} and "
-            f"{first.level}; the ranks of one run are recorded alike"
+            f"{first.level}; merge ranks of one recording"
         )
     if layout.tp > 1 and any(b'"md5"' in bytes(raw) for raw in dump.records.values()):
         raise DumpError(
-            f"{dump.path}: recorded with checksums (summary_mode md5), which cannot be merged; record statistics"
+            f"{dump.path}: recorded with checksums (summary_mode md5), which cannot be merged; record "
+            "summary_mode statistics"
         )
     parents = surroundings.parents.undamaged("copy it again").entries
     if layout.pp > 1 and not parents and _goes_forward_again(dump):
         raise DumpError(
-            f"{dump.path}: several micro steps, and nothing tells which call is of which; stages are merged of "
-            "dumps of level L0 or mix"
+            f"{dump.path}: calls cannot be assigned to its several micro steps; record the stages at level L0 or mix"
         )
 
 
@@ -150,7 +150,7 @@ def _of_stage(
         if chunk >= layout.vpp:
             raise DumpError(
                 f"{first.path}: {tops[name]} is in chunk {chunk}, but vpp={layout.vpp} has chunks 0 to "
-                f"{layout.vpp - 1}; give the vpp of the training"
+                f"{layout.vpp - 1}; specify the vpp of the training"
             )
         stack = surroundings.stacks.entries.get(name)
         yield Recorded(name, _body(dumps, name, sums), chunk * layout.pp + stage, steps[name], parents.get(name), stack)

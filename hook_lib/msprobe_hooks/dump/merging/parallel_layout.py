@@ -7,6 +7,8 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, fields
 from typing import Final, TypeAlias
 
+from msprobe_hooks.errors import did_you_mean
+
 #: The ranks of one model: a list for each pipeline stage, of the ranks that share the stage's tensors.
 ModelRanks: TypeAlias = list[list[int]]
 
@@ -35,13 +37,13 @@ class ParallelLayout:
     def __post_init__(self) -> None:
         for name in ("tp", "pp", "vpp"):
             if getattr(self, name) < 1:
-                raise LayoutError(f"{name}={getattr(self, name)} is no number of ranks; give 1 or more")
+                raise LayoutError(f"{name}={getattr(self, name)} is not a valid number of ranks; specify 1 or more")
         if self.vpp > 1 and self.pp == 1:
-            raise LayoutError(f"vpp={self.vpp} are chunks of pipeline stages, but pp is 1; give pp as well")
+            raise LayoutError(f"vpp={self.vpp} needs pipeline stages, but pp is 1; specify pp as well")
         words = self.order.split("-")
         if not {"tp", "dp", "pp"} <= set(words) <= _DIMENSIONS or len(set(words)) < len(words):
             raise LayoutError(
-                f"order={self.order} is not of the form {DEFAULT_ORDER}; tp, dp and pp must be in it once"
+                f"order={self.order} is not valid; specify tp, dp and pp once each, as in {DEFAULT_ORDER}"
             )
 
     def __str__(self) -> str:
@@ -55,13 +57,11 @@ class ParallelLayout:
         size = self.tp * self.pp
         missing = sorted({*range(max(ranks) + 1)} - {*ranks})
         if missing:
-            raise LayoutError(
-                f"rank {missing[0]} was not recorded, of ranks 0 to {max(ranks)}; all ranks are merged, copy it as well"
-            )
+            raise LayoutError(f"rank {missing[0]} of ranks 0 to {max(ranks)} is missing; copy the dumps of all ranks")
         if len(ranks) % size:
             raise LayoutError(
                 f"tp={self.tp} and pp={self.pp} make {size} ranks of one model, which do not divide the {len(ranks)} "
-                "that were recorded; give the sizes of the training, and all of its ranks"
+                "recorded ranks; specify the sizes of the training, and copy all of its ranks"
             )
         sizes = {"tp": self.tp, "pp": self.pp, "dp": len(ranks) // size}
         strides = _strides(self.order.split("-"), sizes)
@@ -83,8 +83,9 @@ def read_layout(given: Mapping[str, str]) -> ParallelLayout:
     """Return the layout that words of a user describe, as ``{"tp": "2", "pp": "4"}``. Raises LayoutError."""
     for name, text in given.items():
         if name not in (known := [field.name for field in fields(ParallelLayout)]):
-            raise LayoutError(f"{name} is no part of a layout; known are {', '.join(known)}")
+            hint = did_you_mean(name, known) or f"; known: {', '.join(known)}"
+            raise LayoutError(f"a layout has no {name!r}{hint}")
         if name != "order" and not (text.isascii() and text.isdigit() and len(text) < 7):
-            raise LayoutError(f"{name}={text} is no number of ranks")
+            raise LayoutError(f"{name}={text} is not a valid number of ranks; specify 1 or more")
     sizes = {name: int(text) for name, text in given.items() if name != "order"}
     return ParallelLayout(**sizes, order=given.get("order", DEFAULT_ORDER))

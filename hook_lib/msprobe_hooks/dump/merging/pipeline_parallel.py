@@ -29,7 +29,7 @@ _LAYERS: Final = frozenset({"layers", "layer", "h", "blocks", "block"})
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
-    """A record of one stage, with what is told beside it.
+    """A record of one stage, with its call context.
 
     ``body`` is its JSON, None where there is none but a place in the tree of modules; ``piece`` is the stage's place,
     or that of its chunk, in a forward pass, ``micro`` the micro step that it is of.
@@ -50,7 +50,7 @@ def call_number(module: str) -> int:
 
 
 def chunk_of(module: str) -> int | None:
-    """Return the number of the model chunk that a module is in, as ``Module.1.layers.0``; None where it tells none."""
+    """Return the number of the model chunk that a module is in, as ``Module.1.layers.0``; None where it names none."""
     number = split_module(module).path.partition(".")[0]
     return int(number) if number.isascii() and number.isdigit() and len(number) < 10 else None
 

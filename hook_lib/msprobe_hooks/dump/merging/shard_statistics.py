@@ -1,6 +1,6 @@
-"""Elements of recorded tensors: one for all from those of the parts, as far as statistics tell it.
+"""Elements of recorded tensors: one for all from those of the parts, as far as statistics show it.
 
-An element is the JSON object of the file. What one for several ranks cannot say yet, because only another run tells
+An element is the JSON object of the file. What one for several ranks cannot say yet, because only another run shows
 whether they hold parts of a tensor or copies of it, it keeps as ``shards``: the elements of the ranks.
 """
 
@@ -17,7 +17,7 @@ TensorBody: TypeAlias = Mapping[str, Any]
 
 _FINITE: Final = {"Max": "Max_except_inf_nan", "Min": "Min_except_inf_nan"}
 SHARDS: Final = "shards"
-#: What cannot be told of a whole from its parts, or belongs to one rank alone.
+#: What the parts do not show of a whole, or belongs to one rank alone.
 _OF_ONE_RANK: Final = ("md5", "data_name", "datapath", SHARDS, *_FINITE.values())
 
 # Copies of one tensor may be computed by other kernels on each rank; msprobe 26 takes this for equal as well.
@@ -51,7 +51,7 @@ def number_of(element: TensorBody, key: str) -> Number | None:
 def merge_ranks(elements: Sequence[TensorBody]) -> dict[str, Any]:
     """Return the element for those of the ranks that share a tensor: one of them where all are equal.
 
-    The first stands for tensors of other numbers of dimensions, which are no parts of one.
+    The first is used for tensors of other numbers of dimensions, which are not parts of one.
     """
     first = {key: value for key, value in elements[0].items() if key not in _OF_ONE_RANK}
     if all(are_alike(element, elements[0], _SAME) for element in elements[1:]):

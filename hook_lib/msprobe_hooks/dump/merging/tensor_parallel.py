@@ -25,7 +25,7 @@ _REDUCTIONS = {"all_reduce": (0, 0), "reduce_scatter_tensor": (1, 0)}
 def merge_shared(bodies: Sequence[Any], sums: Sequence[Sums]) -> Any:
     """Return one body for those that the ranks recorded of one call, with ``shards`` where ranks hold other values.
 
-    Where each rank returned a part of a sum that it then reduced, what the reduction gave stands for it. Plain values
+    Where each rank returned a part of a sum that it then reduced, the result of the reduction is used. Plain values
     are those of the first rank.
     """
     merged = _merged(bodies)

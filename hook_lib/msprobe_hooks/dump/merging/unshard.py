@@ -1,6 +1,6 @@
 """Two runs of one model in other layouts: what each holds in parts, made whole by the shapes that the other has.
 
-Statistics do not tell whether ranks hold parts of a tensor, along which dimension, or copies of it. Shapes do, since
+Statistics do not show whether ranks hold parts of a tensor, along which dimension, or copies of it. Shapes do, since
 both runs have the same whole: what the one split in two in some dimension the other has at twice the size.
 """
 
@@ -47,7 +47,7 @@ _FIELDS = {"input_args": "input", "input_kwargs": "input"}
 
 @dataclass(frozen=True, slots=True)
 class Unmerged:
-    """A value that ranks hold differently and that is no part of a whole: its record, its place there, and why."""
+    """A value that ranks hold differently and that is not a part of a whole: its record, its place there, and why."""
 
     record: str
     place: str
@@ -88,7 +88,7 @@ def make_whole(target: Dump, golden: Dump, parts: tuple[int, int]) -> tuple[Dump
 
 
 def make_parts(dump: Dump) -> Dump:
-    """Return a run beside which no other tells what its shards make: with their statistics, in the shape of one.
+    """Return a run that no other run shows how to unshard: with its shards' statistics, in the shape of one.
 
     Raises RecordError where a record is malformed.
     """
@@ -153,7 +153,7 @@ def _within(place: str, key: str) -> str:
 
 
 def _alone(value: Any) -> Any:
-    """Return a value that nothing stands beside, of the shape that each rank has."""
+    """Return a value without a counterpart, of the shape that each rank has."""
     if is_tensor(value):
         shards = shards_of(value)
         return value if shards is None else join(shards, value["shape"])

@@ -1,10 +1,10 @@
-"""Where converted files lie, and what their names tell.
+"""Where converted files are, and the parts of their names.
 
 The converter (``msaccucmp.py convert``, msprobe's ``dc`` and ``cad``) names a file
 ``{op_type}.{op_name}.{task}[.{stream}].{timestamp}.{input|output}.{index}[.{shape}].npy`` and puts all into one folder,
 or into ``{op_name}/{timestamp}/``. Such a tree goes by the first of its files. Behind the timestamp, files of a task of
 FFTS+ have three or four numbers (context, thread, device ...). A name that is too long for the system is 32 hexadecimal
-digits, which ``mapping.csv`` beside it has with the name. This is what the converter's source says, which
+digits, which ``mapping.csv`` next to it has with the name. This is what the converter's source says, which
 mindstudio-probe 26.2 brings along (``msaccucmp/dump_parse``, ``cmp_utils/file_utils.py``).
 """
 
@@ -31,7 +31,7 @@ _SHORTENED = re.compile(r"[0-9a-f]{32}\.npy", re.ASCII)
 
 
 class KernelFile(NamedTuple):
-    """What a file's name tells: of which execution, or slice of one, of which kernel, and which of its tensors."""
+    """The parts of a file's name: of which execution, or slice of one, of which kernel, and which of its tensors."""
 
     type: str
     op: str
@@ -44,7 +44,7 @@ class KernelFile(NamedTuple):
 
 
 def parse_name(name: str) -> KernelFile | None:
-    """Return what the name of a converted file tells, None for any other name."""
+    """Return the parts of the name of a converted file, None for any other name."""
     found = _NAME.fullmatch(name)
     if found is None:
         return None
@@ -54,12 +54,12 @@ def parse_name(name: str) -> KernelFile | None:
 
 
 def is_shortened(name: str) -> bool:
-    """Return whether a file's name stands for one that was too long."""
+    """Return whether a file's name replaces one that was too long."""
     return _SHORTENED.fullmatch(name) is not None
 
 
 def full_names(mapping: Path) -> dict[str, str]:
-    """Return the names that were too long by those that stand for them. Raises OSError where there is no such file."""
+    """Return the names that were too long by those that replace them. Raises OSError where the file is missing."""
     lines = read_regular(mapping).decode("utf-8", "replace").splitlines()
     return {short: name.strip() for short, _, name in (line.partition(",") for line in lines)}
 

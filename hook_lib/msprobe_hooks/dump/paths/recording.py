@@ -1,7 +1,7 @@
 """Where the files of a recording lie: ``step<N>/rank<N>/dump.json`` with its neighbours, in msprobe's layout.
 
 A program that is not distributed writes ``rank`` without a number; older versions of msprobe, ``proc<pid>``, which does
-not tell a rank.
+not name a rank.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _STEP, _RANK = re.compile(r"step([0-9]+)"), re.compile(r"rank([0-9]*)")
 
 
 class StepRank(NamedTuple):
-    """The numbers of step and rank that the folders around a dump tell; None where they tell none."""
+    """The numbers of step and rank in the names of the folders around a dump; None where there is none."""
 
     step: int | None = None
     rank: int | None = None
@@ -48,7 +48,14 @@ def recording_folder(step: int, rank: int | None) -> Path:
 
 
 def step_rank(path: Path) -> StepRank:
-    """Return the numbers that the nearest folders named ``step<N>`` and ``rank<N>`` say; an iteration is a step."""
+    """Return the numbers of the nearest folders named ``step<N>`` and ``rank<N>``; an iteration is a step.
+
+    Args:
+        path: The path of a dump.
+
+    Returns:
+        The numbers, None for each that no folder has.
+    """
     if is_iteration_file(path):
         return StepRank(iteration_of(path), rank_of_file(path))
     return StepRank(_nearest(_STEP, path), _nearest(_RANK, path))
@@ -60,7 +67,7 @@ def _nearest(pattern: re.Pattern[str], path: Path) -> int | None:
 
 
 def rank_of(folder: Path) -> int | None:
-    """Return the rank that a folder's own name tells, 0 for ``rank``; None for any other name."""
+    """Return the rank in a folder's own name, 0 for ``rank``; None for any other name."""
     named = _RANK.fullmatch(folder.name)
     return int(named[1] or 0) if named else None
 
@@ -70,17 +77,25 @@ def find_dumps(folder: Path) -> list[Path]:
 
     A recording of saved variables alone has ``debug.json`` in its place, a static graph a file of each iteration, a
     tree of converted kernel files the first of these.
-    Raises DumpError where there is none of these.
+
+    Args:
+        folder: The folder of a recording, or any folder above it.
+
+    Returns:
+        The paths, at least one.
+
+    Raises:
+        DumpError: There are no such files.
     """
     # A tree has as many folders as kernels: it is gone through once.
     folders = [*os.walk(folder)]
     found = _named(DUMP_FILE, folders) or _named(DEBUG_FILE, folders) or find_trees(folders) or find_iterations(folders)
     if not found and has_graphs(folder):
         raise DumpError(
-            f"{folder}: graphs of MindSpore without a tensor of a kernel; the run ended before its first, dump it again"
+            f"{folder}: no kernel's tensor in the graphs of MindSpore; the run ended before the first; dump it again"
         )
     if not found:
-        raise DumpError(f"{folder}: no dump.json in this folder or below it; name the folder that a recording wrote")
+        raise DumpError(f"{folder}: no dump.json in this folder or below it; pass the folder that a recording wrote")
     return found
 
 

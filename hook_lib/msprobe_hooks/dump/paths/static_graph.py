@@ -1,6 +1,6 @@
 """Where MindSpore dumps a static graph: ``rank_<N>/<net>/<graph>/<iteration>/`` holds a file for each tensor.
 
-Older backends write ``<time>/<device>/<net>/<graph>/<iteration>/``. An iteration is told in several folders where the
+Older backends write ``<time>/<device>/<net>/<graph>/<iteration>/``. An iteration is in several folders where the
 process ran several graphs; it goes by one of the files of the first.
 """
 
@@ -35,7 +35,7 @@ def iteration_of(path: Path) -> int:
 
 
 def rank_of_file(path: Path) -> int | None:
-    """Return the rank that the folders around an iteration's file tell, None where they tell none."""
+    """Return the rank in the names of the folders around an iteration's file, None where there is none."""
     named = (match[1] for part in reversed(path.parts) if (match := _RANK.fullmatch(part)))
     numbers = (part for part in path.parts[-5:-3] if _is_number(part))
     number = next(named, None) or next(numbers, None)

@@ -26,7 +26,7 @@ _GRADIENTS = "Gradients"
 class IrNode:
     """One node of a graph; ``lines`` are as the text has them, the innermost last.
 
-    ``id`` tells nodes apart, and ``forward_id`` names the one that a node of the gradient was derived from.
+    ``id`` identifies a node, and ``forward_id`` the one that a node of the gradient was derived from.
     ``name`` is what other nodes call it (``%15``), ``text`` its statement.
     """
 
@@ -57,7 +57,7 @@ class _Draft:
 
 
 def read_ir(path: Path) -> list[IrNode]:
-    """Return the nodes of a graph that tell their scope, those of the gradient with the lines of their forward node.
+    """Return the nodes of a graph that name their scope, those of the gradient with the lines of their forward node.
 
     Raises DumpError where the file cannot be read, or ends inside of a graph.
     """
@@ -66,7 +66,7 @@ def read_ir(path: Path) -> list[IrNode]:
         with TextIOWrapper(open_regular(path), "utf-8", "replace") as file:
             nodes = [node for node in _nodes(lines.of(file)) if node.scope]
     except OSError as error:
-        raise DumpError(f"{path}: cannot be read: {error.strerror}; name the .ir file that the run wrote") from None
+        raise DumpError(f"{path}: cannot be read: {error.strerror}; pass the .ir file that the run wrote") from None
     if lines.are_open:
         raise DumpError(f"{path}: the text of the graph is cut off; copy the file again")
     forward = {node.id: node.lines for node in nodes if node.id and not node.scope.startswith(_GRADIENTS)}
@@ -101,8 +101,8 @@ def _nodes(text: Iterable[str]) -> Iterator[IrNode]:
             draft = None
         elif draft.scope:
             draft.lines.append(line.strip("# \n\t/"))
-        elif told := _SCOPE.match(line):
-            draft.scope = told["scope"]
+        elif match := _SCOPE.match(line):
+            draft.scope = match["scope"]
         else:
             # Attributes of a long statement may go on in the lines before its scope.
             draft.statement += line

@@ -32,7 +32,7 @@ class Origin:
 
     @property
     def is_weight(self) -> bool:
-        """Whether it is a parameter of a cell, whose path stands before its name; inputs have none."""
+        """Whether it is a parameter of a cell, whose path precedes its name; inputs have none."""
         return self.is_given and "." in self.name
 
 
@@ -67,7 +67,7 @@ class Flow:
         return Origin(_name_of(operand), 0, is_given=True) if operand.startswith(_PARAMETER) else None
 
     def shape(self, origin: Origin) -> Shape | None:
-        """Return the shape that a tensor had where it comes from, None where the text does not tell."""
+        """Return the shape that a tensor had where it comes from, None where the text does not say."""
         if origin.is_given:
             return self._given.get(origin.name)
         shapes = self.statements[origin.name].outputs

@@ -25,7 +25,7 @@ _OPENING, _CLOSING = "([{<", ")]}>"
 class Statement:
     """A node: its type, what it is given by slot, and the primitive's attributes, each as the text has it.
 
-    ``inputs`` and ``outputs`` are shapes by slot, None for what is no tensor or has a shape that was not known.
+    ``inputs`` and ``outputs`` are shapes by slot, None for what is not a tensor or has a shape that was not known.
     """
 
     type: str = ""
@@ -63,7 +63,7 @@ def parse_statement(text: str) -> Statement:
 
 
 def constant(text: str) -> Any:
-    """Return a constant of a graph's text, sequences as tuples, None for what is no constant of plain numbers."""
+    """Return a constant of a graph's text, sequences as tuples, None for anything but a constant of plain numbers."""
     text = text.strip()
     if text[:1] in ("(", "["):
         members = [constant(member) for member in _members(text, 1)[0]]
@@ -91,7 +91,7 @@ def _shape(member: str) -> Shape | None:
 
 
 def _members(text: str, start: int) -> tuple[list[str], int]:
-    """Return what stands between commas up to the bracket that closes, and where that is."""
+    """Return the parts between commas up to the closing bracket, and where that is."""
     members: list[str] = []
     depth, at, first, is_quoted = 0, start, start, False
     while at < len(text):

@@ -45,7 +45,7 @@ class GraphDump(KernelDump):
 
     @property
     def surroundings(self) -> Surroundings:
-        """What the texts of the graphs tell, where MindSpore wrote them beside the tensors."""
+        """The call context in the texts of the graphs, where MindSpore wrote them next to the tensors."""
         ops = {name: kernel.op for name, kernel in self.kernels.items()}
         return GraphSurroundings(self.tensor_folder.parent, ops)
 
@@ -58,14 +58,14 @@ class GraphDump(KernelDump):
         exact = self._nodes.get(kernel.op)
         if exact is not None and exact.scope.startswith(_EXPANDED):
             return None
-        if exact is not None and _is_of(told := exact.statement, kernel):
-            return told
-        alike = [told for node in self._alike[without_number(kernel.op)] if _is_of(told := node.statement, kernel)]
-        return alike[0] if alike and all(_says_the_same(told, alike[0]) for told in alike) else None
+        if exact is not None and _is_of(found := exact.statement, kernel):
+            return found
+        alike = [found for node in self._alike[without_number(kernel.op)] if _is_of(found := node.statement, kernel)]
+        return alike[0] if alike and all(_says_the_same(found, alike[0]) for found in alike) else None
 
     @cached_property
     def flows(self) -> Sequence[Flow]:
-        """What the texts of the graphs tell of the tensors' ways, a flow for each text."""
+        """The ways of the tensors in the texts of the graphs, a flow for each text."""
         return [Flow(read_ir(text)) for text in graph_texts(self.tensor_folder.parent)]
 
     @cached_property
@@ -90,9 +90,9 @@ def read_iteration(path: Path) -> GraphDump:
         folders = graph_folders(path)
         tensors = [tensor for folder in folders for tensor in read_tensors(folder, net_folder(path))]
     except OSError as error:
-        raise DumpError(f"{path.parent}: cannot be read: {error.strerror}; name the folder of a dump") from None
+        raise DumpError(f"{path.parent}: cannot be read: {error.strerror}; pass the folder of a dump") from None
     if not tensors:
-        raise DumpError(f"{path.parent}: holds no tensor of a kernel; the run ended before its first, dump it again")
+        raise DumpError(f"{path.parent}: holds no kernel's tensor; the run ended before the first; dump it again")
     kernels = {kernel.record: kernel for kernel in _executed(tensors)}
     has_files = any(tensor.element.data_name for tensor in tensors)
     return GraphDump(
@@ -109,7 +109,7 @@ def _executed(tensors: Iterable[KernelTensor]) -> Iterator[Kernel]:
     """Yield the executions of kernels in their order: the n-th tensor of a place is of the n-th execution of its op."""
     places: dict[tuple[str, str, Side, int], int] = defaultdict(int)
     executions: dict[tuple[str, str, int], list[KernelTensor]] = defaultdict(list)
-    # A kernel's tensors are written before the next one's: the first of each tells the order.
+    # A kernel's tensors are written before the next one's: the first of each gives the order.
     for tensor in sorted(tensors, key=lambda tensor: tensor.time):
         place = (tensor.type, tensor.op, tensor.side, tensor.slot)
         executions[tensor.type, tensor.op, places[place]].append(tensor)
@@ -122,8 +122,8 @@ def _executed(tensors: Iterable[KernelTensor]) -> Iterator[Kernel]:
         numbers[op] += 1
 
 
-def _is_of(told: Statement, kernel: Kernel) -> bool:
-    return told.type == kernel.type and _fits(told.inputs, kernel.inputs) and _fits(told.outputs, kernel.outputs)
+def _is_of(found: Statement, kernel: Kernel) -> bool:
+    return found.type == kernel.type and _fits(found.inputs, kernel.inputs) and _fits(found.outputs, kernel.outputs)
 
 
 def _says_the_same(one: Statement, other: Statement) -> bool:
@@ -134,8 +134,8 @@ def _says_the_same(one: Statement, other: Statement) -> bool:
 
 def _fits(shapes: Sequence[tuple[int, ...] | None], tensors: Mapping[int, TensorElement]) -> bool:
     """Return whether tensors have as many elements as shapes say; a file may have the shape from before a reshape."""
-    told = {slot: shape for slot, shape in enumerate(shapes) if shape is not None}
-    return all(slot not in told or prod(told[slot]) == prod(x.shape) for slot, x in tensors.items())
+    known = {slot: shape for slot, shape in enumerate(shapes) if shape is not None}
+    return all(slot not in known or prod(known[slot]) == prod(x.shape) for slot, x in tensors.items())
 
 
 def _by_slot(tensors: Mapping[int, TensorElement]) -> dict[int, TensorElement]:

@@ -11,7 +11,7 @@ from msprobe_hooks.dump.call_context import Surroundings, Table
 from msprobe_hooks.dump.static_graph.anf_ir import IrNode, read_ir
 from msprobe_hooks.errors import DumpError
 
-#: Where MindSpore puts the text of the graphs that it dumps, beside the folder of their tensors.
+#: Where MindSpore puts the text of the graphs that it dumps, next to the folder of their tensors.
 GRAPH_FOLDER = "graphs"
 
 _NUMBER = re.compile(r"-op\d+$")
@@ -56,7 +56,7 @@ def kernel_nodes(folder: Path) -> dict[str, IrNode]:
 
 
 class GraphSurroundings(Surroundings):
-    """What the texts of the graphs tell of their kernels."""
+    """The kernels in the texts of the graphs."""
 
     def __init__(self, folder: Path, ops: Mapping[str, str]) -> None:
         """``folder`` is that of the process, ``ops`` the op of each record."""
@@ -102,5 +102,5 @@ def frames(lines: Iterable[str]) -> Iterator[str]:
 
 
 def _has_body(definition: str) -> bool:
-    """Return whether a function stands in the line of its definition."""
+    """Return whether a function's body is on the line of its definition."""
     return not definition.rstrip().endswith(":")

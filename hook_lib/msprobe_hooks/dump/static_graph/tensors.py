@@ -49,7 +49,7 @@ class KernelTensor:
 def read_tensors(folder: Path, home: Path) -> Iterator[KernelTensor]:
     """Yield the tensors of one folder of an iteration; files are named as seen from ``home``.
 
-    Raises DumpError where a file's name, or ``statistic.csv``, tells nothing.
+    Raises DumpError where a file's name, or ``statistic.csv``, cannot be read.
     """
     files = sorted(folder.glob(f"*{TENSOR_SUFFIX}"))
     if files:
@@ -72,11 +72,11 @@ def _read_file(file: Path, home: Path, full_names: dict[str, str]) -> KernelTens
     named = _NAME.fullmatch(full_names.get(file.stem, file.stem))
     if named is None and file.stem.isdigit():
         raise DumpError(
-            f"{file}: a number in place of a name that was too long, and no {MAPPING_FILE} beside it has it; copy that "
-            "file from where the graph ran"
+            f"{file}: the number replaces a name that was too long, and no {MAPPING_FILE} next to it lists it; copy "
+            "that file from where the graph ran"
         )
     if named is None:
-        raise DumpError(f"{file}: not the name of a kernel's tensor, {_NAME_IN_WORDS}; take the file out of the folder")
+        raise DumpError(f"{file}: not the name of a kernel's tensor, {_NAME_IN_WORDS}; move the file out of the folder")
     shape: tuple[int, ...] = ()
     dtype, problem = named["dtype"] or "", ""
     try:
@@ -108,7 +108,7 @@ def _read_statistics(path: Path) -> Iterator[KernelTensor]:
     places = {title.strip(): place for place, title in enumerate(titles)}
     missing = [title for title in _COLUMNS if title not in places]
     if missing:
-        raise DumpError(f"{path}: has no column {missing[0]!r}, so it is no table of a static graph; record it again")
+        raise DumpError(f"{path}: has no column {missing[0]!r}, so it is not of a static graph; record it again")
     for number, row in enumerate(rows, start=2):
         cells = {title: row[place].strip() for title, place in places.items() if place < len(row)}
         try:

@@ -26,7 +26,7 @@ MOST_GROWTH: Final = 2**15
 
 
 class FrameError(ValueError):
-    """Bytes are no frame of a tensor's elements; the text says why."""
+    """Bytes are not a frame of a tensor's elements; the text says why."""
 
 
 def is_available() -> bool:
@@ -68,13 +68,15 @@ def decompressed(frame: NDArray[np.uint8], item_size: int, size: int) -> NDArray
     try:
         content_size = zstandard.frame_content_size(frame.data)
         if content_size != size or size > len(frame) * MOST_GROWTH:
-            raise FrameError(f"its {len(frame)} bytes tell of {content_size}, and {size} were recorded")
+            raise FrameError(
+                f"its {len(frame)} bytes cannot hold the {size} recorded ones; they declare {content_size}"
+            )
         content = zstandard.ZstdDecompressor().decompress(frame.data, allow_extra_data=False)
         elements = np.empty((size // item_size, item_size), np.uint8)
     except zstandard.ZstdError as error:
         raise FrameError(str(error)) from None
     except MemoryError:
-        raise FrameError(f"there is no memory for its {size / 2**30:.1f} GiB") from None
+        raise FrameError(f"not enough memory for its {size / 2**30:.1f} GiB") from None
     for place, plane in enumerate(np.frombuffer(content, np.uint8).reshape(item_size, -1)):
         elements[:, place] = plane
     return elements.reshape(-1)

@@ -3,9 +3,9 @@
 A container is 8 bytes with the length of a JSON header, little-endian, the header, and the elements; the header has
 dtype, shape and the first and last byte of each tensor by its name, counted from the header's end
 (https://huggingface.co/docs/safetensors/index#format). A record says ``0.safetensors::Torch.relu.0.forward.input.0``.
-A dtype that not every version of the format knows is stored as its bytes, one more dimension of U8; its name stands in
+A dtype that not every version of the format knows is stored as its bytes, one more dimension of U8; its name is in
 ``__metadata__`` under the tensor's. A tensor that is compressed is stored as the bytes of its frame, of U8 too; there
-stands ``{"dtype": "float32", "shape": [2, 3], "codec": "zstd-shuffle"}`` (see `compression`).
+is ``{"dtype": "float32", "shape": [2, 3], "codec": "zstd-shuffle"}`` (see `compression`).
 """
 
 from __future__ import annotations
@@ -122,7 +122,7 @@ def file_of(data_name: str) -> str:
 
 
 def beginning(tensors: Iterable[Described]) -> bytes:
-    """Return what stands before the elements of tensors that follow each other without a gap."""
+    """Return what comes before the elements of tensors that follow each other without a gap."""
     metadata: dict[str, str] = {}
     header: dict[str, dict[str, str] | _Entry] = {_METADATA: metadata}
     end = 0
@@ -141,15 +141,15 @@ def beginning(tensors: Iterable[Described]) -> bytes:
     return len(text).to_bytes(_LENGTH_BYTES, "little") + text
 
 
-def is_stored_as_bytes(told: str) -> bool:
+def is_stored_as_bytes(metadata: str) -> bool:
     """Return whether what a file's metadata have under a tensor's name says that its bytes are those of another one."""
-    return told in _STORED_AS_BYTES or told.startswith("{")
+    return metadata in _STORED_AS_BYTES or metadata.startswith("{")
 
 
 def find_tensor(path: Path, name: str) -> Contained:
     """Return where a tensor lies in a container.
 
-    Raises DumpError, which names the file, where it holds none of this name or is no container; OSError where it
+    Raises DumpError, which names the file, where it holds none of this name or is not a container; OSError where it
     cannot be read.
     """
     status = path.stat()
@@ -201,7 +201,7 @@ def _tensors(path: Path, size: int, changed: int) -> Mapping[str, Contained]:
         length = int.from_bytes(file.read(_LENGTH_BYTES), "little")
         begin = _LENGTH_BYTES + length
         if begin > size or length > _LONGEST_HEADER:
-            raise _refused(path, f"its header would take {length} of {size} bytes")
+            raise _refused(path, f"its header declares {length} of {size} bytes")
         text = file.read(length)
     try:
         fields = decode_json(text, dict[str, msgspec.Raw])
@@ -220,7 +220,7 @@ def _placed(path: Path, name: str, entry: _Entry, stored_as: str | None, begin: 
     """Return where an entry's elements lie in a file with so many bytes from ``begin`` on. Raises DumpError."""
     dtype, shape, (start, end) = _TORCH_DTYPES.get(entry.dtype), entry.shape, entry.data_offsets
     if dtype is None:
-        raise _refused(path, f"tensor {clipped(name)!r} is of dtype {clipped(entry.dtype)!r}, which is unknown")
+        raise _refused(path, f"tensor {clipped(name)!r} has unknown dtype {clipped(entry.dtype)!r}")
     size = math.prod(shape) * _ITEM_SIZES.get(entry.dtype, 1) if _is_possible(shape) else -1
     if size < 0 or end - start != size:
         raise _refused(
@@ -238,16 +238,16 @@ def _placed(path: Path, name: str, entry: _Entry, stored_as: str | None, begin: 
     return Contained(name, dtype, shape, begin + start, size, codec)
 
 
-def _compressed(path: Path, name: str, entry: _Entry, told: str) -> tuple[str, tuple[int, ...], str]:
+def _compressed(path: Path, name: str, entry: _Entry, metadata: str) -> tuple[str, tuple[int, ...], str]:
     """Return dtype, shape and codec of what an entry's bytes are a frame of. Raises DumpError."""
     try:
-        dtype, shape, codec = msgspec.structs.astuple(decode_json(told.encode(), _Compressed))
+        dtype, shape, codec = msgspec.structs.astuple(decode_json(metadata.encode(), _Compressed))
     except JsonError as error:
-        raise _refused(path, f"what it says of tensor {clipped(name)!r} cannot be read: {error}") from None
+        raise _refused(path, f"the metadata of tensor {clipped(name)!r} cannot be read: {error}") from None
     is_known = dtype in FORMAT_DTYPES or dtype in _STORED_AS_BYTES
     if not is_known or not _is_possible(shape) or entry.dtype != _BYTES or len(entry.shape) != 1:
         what = f"{clipped(dtype)} of shape {clipped(str(shape))}"
-        raise _refused(path, f"tensor {clipped(name)!r}, {entry.dtype}, is no frame of {what}")
+        raise _refused(path, f"tensor {clipped(name)!r}, {entry.dtype}, is not a frame of {what}")
     return dtype, shape, codec
 
 
@@ -268,4 +268,4 @@ def _require_apart(path: Path, tensors: Mapping[str, Contained]) -> None:
 
 
 def _refused(path: Path, problem: str) -> DumpError:
-    return DumpError(f"{path}: no usable container of tensors, {problem}; {_REMEDY}")
+    return DumpError(f"{path}: not a usable container of tensors, {problem}; {_REMEDY}")

@@ -56,7 +56,7 @@ def _sound(header: NpyHeader, size: int) -> NpyHeader:
     if header.dtype.hasobject:
         raise ValueError("it holds pickled objects, which are not read")
     if not all(type(length) is int and 0 <= length <= sys.maxsize for length in header.shape):
-        raise ValueError(f"its header tells of shape {header.shape}, which none has")
+        raise ValueError(f"its header declares the invalid shape {header.shape}")
     held, wanted = size - header.offset, math.prod(header.shape) * header.dtype.itemsize
     if held < wanted:
         raise ValueError(f"it holds {held} of {wanted} bytes")

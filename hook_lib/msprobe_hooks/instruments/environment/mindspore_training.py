@@ -12,7 +12,7 @@ from mindspore.communication import get_group_size
 
 from msprobe_hooks.instruments.environment.mindspore_random import MindSporeRandom
 from msprobe_hooks.instruments.environment.random_calls import RandomCounts
-from msprobe_hooks.instruments.environment.recorder import Told
+from msprobe_hooks.instruments.environment.recorder import CallReport
 from msprobe_hooks.instruments.environment.start_file import TensorFact, digest, fact
 from msprobe_hooks.instruments.environment.torch_values import values_given
 from msprobe_hooks.mindspore.context import process_rank
@@ -47,12 +47,12 @@ class MindSporeTraining:
 
         return _before_cells(first)
 
-    def before_calls(self, model: nn.Cell, told: Told) -> Callable[[], None]:
+    def before_calls(self, model: nn.Cell, report: CallReport) -> Callable[[], None]:
         """Report each call of a cell. A hook of its own would become part of the graph."""
 
         def own(cell: nn.Cell, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
             if cell is model:
-                told(cell, args, kwargs)
+                report(cell, args, kwargs)
 
         return _before_cells(own)
 
@@ -92,13 +92,13 @@ class MindSporeTraining:
         return weights, {name: _tensor_fact(value) for name, value in buffers.items()}
 
 
-def _before_cells(told: Callable[[nn.Cell, tuple[Any, ...], dict[str, Any]], None]) -> Callable[[], None]:
+def _before_cells(report: Callable[[nn.Cell, tuple[Any, ...], dict[str, Any]], None]) -> Callable[[], None]:
     """Report calls of cells that Python makes; those inside of a graph are none."""
     original = nn.Cell.__call__
 
     def call(cell: nn.Cell, *args: Any, **kwargs: Any) -> Any:
-        told(cell, args, kwargs)
-        # Where that was the first one, others are told from now on, of this call too.
+        report(cell, args, kwargs)
+        # Where that was the first one, others are called from now on, for this call too.
         now = nn.Cell.__call__
         return (original if now is call else now)(cell, *args, **kwargs)
 

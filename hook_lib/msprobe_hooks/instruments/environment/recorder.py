@@ -22,8 +22,8 @@ from msprobe_hooks.recording.summary import described
 
 _log = logging.getLogger("msprobe_hooks")
 
-#: Is told a model, and with what it is called.
-Told: TypeAlias = Callable[[Model, tuple[Any, ...], dict[str, Any]], None]
+#: Takes a model, and the arguments of its call.
+CallReport: TypeAlias = Callable[[Model, tuple[Any, ...], dict[str, Any]], None]
 
 
 class Counter(Protocol):
@@ -49,7 +49,7 @@ class Training(Protocol):
     def wait(self, called: Callable[[Model], None]) -> Callable[[], None]:
         """Report the first model that is called and has parameters; return what ends the waiting."""
 
-    def before_calls(self, model: Model, told: Told) -> Callable[[], None]:
+    def before_calls(self, model: Model, report: CallReport) -> Callable[[], None]:
         """Report each call of a model before it is made; return what ends that."""
 
     def place(self) -> tuple[int, int] | None:
@@ -175,7 +175,7 @@ class Start:
 
 
 def _place_by_launcher() -> tuple[int, int]:
-    # As torch's and as MindSpore's launchers tell a process.
+    # The variables by which torch's and MindSpore's launchers pass the rank to a process.
     for rank, world in (("RANK", "WORLD_SIZE"), ("RANK_ID", "RANK_SIZE")):
         texts = os.environ.get(rank, ""), os.environ.get(world, "")
         if all(text.isdecimal() for text in texts):

@@ -1,4 +1,4 @@
-"""Launch scripts and settings as they were, without what nobody else should read."""
+"""Launch scripts and settings as they were, without secrets."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _NAME = (
     r"(?:(?:[\w.-]*[_.-])?(?:(?:api|access|private)[_-]?keys?|secrets?(?:[_-]?key)?|passwords?|passwd|passphrase"
     r"|credentials?|(?:access|api|auth|hf|hub|wandb|bearer|git(?:hub|lab)?|hugging[_-]?face|session|security|refresh"
     r"|login|tracking)[_-]?token)"
-    # What is no part of a model's vocabulary.
+    # Words outside of a model's vocabulary.
     r"|(?-i:(?!(?:PAD|EOS|BOS|UNK|MASK|SEP|CLS|IMAGE|VIDEO|AUDIO|MAX|MIN|NUM|PER)_TOKEN)[A-Z0-9][A-Z0-9_]*_TOKEN)"
     r"|\w+[_-]pwd)"
 )
@@ -46,13 +46,14 @@ def read_texts(paths: Iterable[str | Path]) -> dict[str, str]:
     texts: dict[str, str] = {}
     for path in map(Path, paths):
         if path.suffix not in SUFFIXES:
-            raise ConfigError("files", str(path), f"files that end in {', '.join(SUFFIXES)}")
+            raise ConfigError("files", str(path), f"names ending in {', '.join(SUFFIXES)}")
         try:
             content = read_regular(path)
         except OSError as error:
-            raise ConfigError("files", str(path), f"files that can be read ({error.strerror})") from None
+            problem = f"files: {path} cannot be read: {error.strerror}"
+            raise ConfigError("files", str(path), "files that can be read", problem=problem) from None
         if len(content) > _LARGEST:
-            raise ConfigError("files", str(path), "scripts and settings of at most 1 MiB")
+            raise ConfigError("files", str(path), "files of at most 1 MiB")
         name = path.name
         while name in texts:
             name = f"{name}'"
@@ -78,5 +79,5 @@ def _plain(value: Any) -> Any:
     if value is None or isinstance(value, (bool, int, float)):
         return value
     text = value if isinstance(value, str) else str(value)
-    # An object without a text of its own is told by its address, which is another in each start.
+    # An object without a text of its own is printed with its address, which differs at each start.
     return without_secrets(re.sub(r" at 0x[0-9a-f]+", "", text))

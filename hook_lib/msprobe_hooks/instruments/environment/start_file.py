@@ -40,7 +40,7 @@ class RandomCalls(msgspec.Struct):
 
 
 class Started(msgspec.Struct, omit_defaults=True):
-    """What one rank was started with; a section is None where nobody looked.
+    """The environment of one rank; a section is None where it was not collected.
 
     ``texts`` are launch scripts and YAML files by name, ``arguments`` the command line or what the script gave.
     ``batches`` holds by step, and by place in the call, what the model was given; ``weights`` and ``buffers`` hold by
@@ -92,7 +92,7 @@ def write_started(path: Path, started: Started) -> None:
 
 def read_started(path: Path) -> Started:
     """Read the file of a rank. Raises StartError for anything else."""
-    remedy = "name what msprobe_hooks.write_environment wrote"
+    remedy = "pass a file that msprobe_hooks.write_environment wrote"
     try:
         started = decode_json(read_regular(path), Started, strict=False)
     except OSError as error:
@@ -100,9 +100,9 @@ def read_started(path: Path) -> Started:
     except JsonError as error:
         raise StartError(f"{path}: {error}; {remedy}") from None
     if started.format != _FORMAT:
-        raise StartError(f"{path}: not what a training was started with; {remedy}")
+        raise StartError(f"{path}: not the file of a training environment; {remedy}")
     if started.version != _VERSION:
-        raise StartError(f"{path}: has format {started.version}, this version reads {_VERSION}")
+        raise StartError(f"{path}: has format {started.version}, but this version reads format {_VERSION}")
     return started
 
 

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from msprobe_hooks.instruments.environment.random_calls import RandomCounts
-from msprobe_hooks.instruments.environment.recorder import Told
+from msprobe_hooks.instruments.environment.recorder import CallReport
 from msprobe_hooks.instruments.environment.start_file import TensorFact, digest
 from msprobe_hooks.instruments.environment.torch_random import TorchRandom
 from msprobe_hooks.instruments.environment.torch_switches import torch_switches
@@ -27,7 +27,7 @@ class TorchTraining:
 
     def wait(self, called: Callable[[nn.Module], None]) -> Callable[[], None]:
         """Report the first module with parameters."""
-        # A hook for all modules is not told keyword arguments, which is where a batch mostly is.
+        # A hook for all modules gets no keyword arguments, which is where a batch mostly is.
         original = nn.Module.__call__
 
         def call(module: nn.Module, *args: Any, **kwargs: Any) -> Any:
@@ -42,9 +42,9 @@ class TorchTraining:
         nn.Module.__call__ = call  # type: ignore[method-assign]
         return stop
 
-    def before_calls(self, model: nn.Module, told: Told) -> Callable[[], None]:
+    def before_calls(self, model: nn.Module, report: CallReport) -> Callable[[], None]:
         """Report each call of a module by a hook."""
-        stop: Callable[[], None] = model.register_forward_pre_hook(_uncompiled(told), with_kwargs=True).remove
+        stop: Callable[[], None] = model.register_forward_pre_hook(_uncompiled(report), with_kwargs=True).remove
         return stop
 
     def place(self) -> tuple[int, int] | None:

@@ -9,7 +9,7 @@ from fnmatch import fnmatchcase
 from typing import Any, Final, Literal, TypeAlias, get_args
 
 from msprobe_hooks.dump.names import split_direction
-from msprobe_hooks.errors import ConfigError
+from msprobe_hooks.errors import ConfigError, did_you_mean
 
 #: What calls are raised to. ``cpu`` is float32 at least, on the CPU.
 Precision: TypeAlias = Literal["float32", "float64", "cpu"]
@@ -53,7 +53,7 @@ def library_of(qualified: str) -> str | None:
 
 def not_looked_at(error: Exception) -> str:
     """Return the reason for which a call runs as it is where something unforeseen was raised before it."""
-    return f"it cannot be looked at: {type(error).__name__}"
+    return f"observing it raised {type(error).__name__}"
 
 
 class Names:
@@ -65,9 +65,11 @@ class Names:
 
     def __init__(self, names: Sequence[str], namespaces: Sequence[str] = ()) -> None:
         if not names or not all(isinstance(name, str) and name for name in names):
-            raise ConfigError("names", names, "at least one name of an API or a call, such as Torch.matmul.3")
+            raise ConfigError("names", names, "a list of names of APIs or calls, such as Torch.matmul.3")
         self._patterns = {name: split_direction(name)[0] for name in names}
         self._unmet = set(names)
+        #: The APIs of which calls were seen while names were unmet.
+        self.seen: set[str] = set()
         self._namespaces = dict.fromkeys(namespaces)
         self._unmet_namespaces = set(namespaces)
 
@@ -80,6 +82,8 @@ class Names:
             if fnmatchcase(call, pattern) or fnmatchcase(qualified, pattern)
         ]
         self._unmet.difference_update(met)
+        if self._unmet:
+            self.seen.add(qualified)
         if self._unmet_namespaces:
             self._unmet_namespaces.discard(library_of(qualified) or "")
         return bool(met)
@@ -101,12 +105,13 @@ class Names:
 class Fixed:
     """What came of fixing, counted by API: calls ``raised``, and calls that ran as they were, with the reason.
 
-    ``unmet`` are the names of which no call was seen; it is known at the end.
+    ``unmet`` are the names of which no call was seen, ``seen`` the APIs that were; both are known at the end.
     """
 
     raised: Counter[str] = field(default_factory=Counter)
     left: Counter[tuple[str, str]] = field(default_factory=Counter)
     unmet: list[str] = field(default_factory=list)
+    seen: set[str] = field(default_factory=set, repr=False)
 
     def make(self, qualified: str, raised: Callable[[], Any], plain: Callable[[], Any]) -> Any:
         """Make a call of this API raised, or where that raises UnraisedError as it is, and count it."""
@@ -128,8 +133,8 @@ class Fixed:
         lines = [f"raised {_counted(self.raised)}" if self.raised else "no call was raised"]
         for reason in dict.fromkeys(reason for _, reason in self.left):
             left = Counter({name: count for (name, why), count in self.left.items() if why == reason})
-            lines.append(f"left as they were, because {reason}: {_counted(left)}")
-        lines += [f"{name} was never called" for name in self.unmet]
+            lines.append(f"not raised, because {reason}: {_counted(left)}")
+        lines += [f"{name} was never called{did_you_mean(name, self.seen)}" for name in self.unmet]
         return "; ".join(lines)
 
 
@@ -137,5 +142,5 @@ _SHOWN = 10
 
 
 def _counted(calls: Counter[str]) -> str:
-    shown = ", ".join(f"{name} ({count})" for name, count in calls.most_common(_SHOWN))
-    return f"{shown}, ..." if len(calls) > _SHOWN else shown
+    shown, more = ", ".join(f"{name} ({count})" for name, count in calls.most_common(_SHOWN)), len(calls) - _SHOWN
+    return f"{shown} and {more} more" if more > 0 else shown

@@ -1,4 +1,4 @@
-"""Calls of MindSpore, seen, named and counted as a recording does, to be fixed or only to be told."""
+"""Calls of MindSpore, seen, named and counted as a recording does, to be fixed or only listed."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class CountingFunctions(ABC):
         """Make a call and return its result."""
 
     def wrap(self, function: Callable[..., Any], qualified: str) -> Callable[..., Any]:
-        """Return what is put in the place of a function; what it calls inside are no calls of the program."""
+        """Return the replacement of a function; what it calls inside are not calls of the program."""
 
         @functools.wraps(function, updated=())
         def call(*args: Any, **kwargs: Any) -> Any:
@@ -127,7 +127,7 @@ class ListingFunctions(CountingFunctions):
     def make(
         self, qualified: str, number: int, frame: FrameType, function: Callable[..., Any], args: Any, kwargs: Any
     ) -> Any:
-        """Make a call, and tell of it where it can be raised."""
+        """Make a call, and list it where it can be raised."""
         with SafetyNet(self.note_error, qualified):
             self._list(qualified, number, function, args, kwargs)
         return function(*args, **kwargs)

@@ -26,29 +26,29 @@ _FLOATS = (*_TO_FLOAT64, mindspore.float64)
 class MindSporeRaising:
     """Makes calls in another precision, and returns what they give in the dtypes that they would have given.
 
-    Raises ConfigError for ``cpu`` where MindSpore computes elsewhere: a function runs where its process does.
+    Raises ConfigError for ``cpu`` unless MindSpore computes there: a function runs where its process does.
     """
 
     def __init__(self, to: Precision) -> None:
         target = mindspore.get_context("device_target")
         if to == "cpu" and target != "CPU":
-            raise ConfigError("to", to, f"float32 or float64, where MindSpore computes on {target}")
+            raise ConfigError("to", to, f"float32 or float64, as MindSpore computes on {target}")
         self._dtypes: Mapping[Any, Any] = _TO_FLOAT64 if to == "float64" else _TO_FLOAT32
         self._dtypes_of_results = CallCache[Sequence[Any]]()
 
     def require(self, called: str, function: Any, args: Any, kwargs: Any) -> Sequence[Any]:
         """Return the dtypes of the tensors that a call gives as it is.
 
-        A call that none was like is made beside the program's, on copies. Raises UnraisedError where it cannot be
+        A call that none was like is also made on copies. Raises UnraisedError where it cannot be
         raised, or would be none the better for it.
         """
         if not any(tensor.dtype in self._dtypes for tensor in tensors_in((args, kwargs), Tensor)):
-            raise NothingToRaiseError("nothing of it is in a lower precision")
+            raise NothingToRaiseError("no argument has a lower precision")
         reason = why_once(called, function)
         if reason is not None:
             raise UnraisedError(reason)
         if is_in_place(called):
-            raise UnraisedError("it writes over its arguments")
+            raise UnraisedError("it overwrites its arguments")
         return self._dtypes_of_results.of(
             (called, _form(args), _form(kwargs)), lambda: self._tried(function, args, kwargs)
         )
@@ -64,7 +64,7 @@ class MindSporeRaising:
         narrow = [dtype for dtype in dtypes if dtype in self._dtypes]
         if narrow and all(tensor.dtype not in self._dtypes.values() for tensor in tensors_in(result, Tensor)):
             # As in a cell with to_float, which casts below what is seen of its calls.
-            raise UnraisedError("what it gives stays in the lower precision")
+            raise UnraisedError("its result stays in the lower precision")
         as_given = iter(dtypes)
         return mapped(lambda tensor: _as(tensor, next(as_given)), Tensor, result)
 
@@ -78,9 +78,9 @@ class MindSporeRaising:
             try:
                 result = _with(copies, function, args, kwargs)
             except Exception as error:
-                raise UnraisedError("what it returns is not known beforehand") from error
+                raise UnraisedError("its result is not known in advance") from error
             if not all(same_bits(originals[key], copy) for key, copy in copies.items()):
-                raise UnraisedError("it writes over its arguments")
+                raise UnraisedError("it overwrites its arguments")
         outputs = tensors_in(result, Tensor)
         if not any(output.dtype in _FLOATS for output in outputs):
             raise NothingToRaiseError("it returns no floating-point tensor")

@@ -29,7 +29,7 @@ def attach(folder: str, framework: str) -> None:
 
 
 class _Process:
-    """What this process is told to do, and tells."""
+    """This process of a run: its plan, and the files that it writes."""
 
     def __init__(self, folder: str) -> None:
         self._folder = Path(folder)
@@ -42,20 +42,20 @@ class _Process:
         """Return this process, which has one name whatever it imports."""
         return cls(folder)
 
-    def tell(self, told: RunReport) -> None:
+    def write(self, report: RunReport) -> None:
         """Write one line; where the disk refuses one, none follows, and the program goes on."""
         if self._is_full:
             return
         try:
             # One system call, so that whatever ends the process leaves whole lines.
-            self._file.write(msgspec.json.encode(told) + b"\n")
+            self._file.write(msgspec.json.encode(report) + b"\n")
         except OSError as error:
             self._is_full = True
             _log.error("%s: cannot be written: %s; further calls are not listed", self._file.name, error.strerror)
 
-    def tell_call(self, qualified: str, number: int) -> None:
-        """Write that there is this call."""
-        self.tell(RunReport(f"{qualified}.{number}"))
+    def write_call(self, qualified: str, number: int) -> None:
+        """Write a call."""
+        self.write(RunReport(f"{qualified}.{number}"))
 
     def report_left(self, left: Left) -> None:
         """Write that calls of an API run as they are; where the disk refuses it, the program goes on."""
@@ -65,7 +65,7 @@ class _Process:
             _log.error("%s: cannot be written: %s; %s is not listed", self._folder, error.strerror, left.api)
 
     def raising(self, plan: Plan) -> Callable[[str, int, FrameType | None], bool]:
-        """Return what tells of a call whether it is raised here."""
+        """Return the function that decides whether a call is raised in this process."""
         raised = frozenset((plan.raised or {}).get(self._name, ()))
 
         def is_raised(qualified: str, number: int, frame: FrameType | None) -> bool:
@@ -73,7 +73,7 @@ class _Process:
             if call not in raised:
                 return False
             if plan.tells_stacks:
-                self.tell(RunReport(call, stack_of(frame)))
+                self.write(RunReport(call, stack_of(frame)))
             return True
 
         return is_raised
@@ -97,7 +97,7 @@ def _torch_observers(plan: Plan, process: _Process) -> list[Observer]:
     from msprobe_hooks.instruments.fix.torch_mode import FixingMode, ListingMode
 
     if plan.raised is None:
-        return ListingMode(plan.to, process.tell_call, _ReportedFixed(process), plan.custom_op_namespaces).observers()
+        return ListingMode(plan.to, process.write_call, _ReportedFixed(process), plan.custom_op_namespaces).observers()
     return FixingMode(plan.to, process.raising(plan), _ReportedFixed(process), plan.custom_op_namespaces).observers()
 
 
@@ -105,5 +105,5 @@ def _mindspore_observers(plan: Plan, process: _Process) -> list[Observer]:
     from msprobe_hooks.instruments.fix.mindspore_functions import FixingFunctions, ListingFunctions
 
     if plan.raised is None:
-        return ListingFunctions(plan.to, process.tell_call, _ReportedFixed(process)).observers()
+        return ListingFunctions(plan.to, process.write_call, _ReportedFixed(process)).observers()
     return FixingFunctions(plan.to, process.raising(plan), _ReportedFixed(process)).observers()

@@ -1,4 +1,4 @@
-"""What a process of a run is told to do with its calls, and what it tells: files in the folder of the run.
+"""The plan for the calls of a run's processes, and their reports: files in the folder of the run.
 
 ``plan.json`` is there first. Each process that imports a framework claims ``calls.<process>`` and writes one line per
 call, as it comes, and in ``left.<process>`` one line per API that it leaves as it is, and reason. A process is called
@@ -75,11 +75,11 @@ def claim(folder: Path) -> tuple[str, IO[bytes]]:
             return process, (folder / f"{_CALLS}{process}").open("xb", buffering=0)
         except FileExistsError:
             continue
-    raise OSError(f"{folder}: too many processes are called {name}")
+    raise OSError(f"{folder}: too many processes have the name {name}")
 
 
 def lines_of(folder: Path) -> Mapping[str, list[RunReport]]:
-    """Return what each process of a run told, by process."""
+    """Return the reports of each process of a run, by process."""
     return {
         path.name.removeprefix(_CALLS): [decode_json(line, RunReport) for line in path.read_bytes().splitlines()]
         for path in sorted(folder.glob(f"{_CALLS}*"))

@@ -1,4 +1,4 @@
-"""Calls of PyTorch, seen, named and counted as a recording does, to be fixed or only to be told."""
+"""Calls of PyTorch, seen, named and counted as a recording does, to be fixed or only listed."""
 
 from __future__ import annotations
 
@@ -86,11 +86,11 @@ class CountingMode(CallMode):
     ) -> Any:
         """Make a call and return its result: ``plan`` returns how to raise it, ``run`` makes it as it is.
 
-        ``plan`` raises UnraisedError where there is no way.
+        ``plan`` raises UnraisedError where that is not possible.
         """
 
     def make(self, api: Api, func: Any, args: Any, kwargs: Any, frame: FrameType) -> Any:
-        """Name and count a call, and have it made; those that a collective makes inside are no records."""
+        """Name and count a call, and have it made; those that a collective makes inside are not recorded."""
         if self._collectives.are_running or self._is_abandoned:
             return func(*args, **kwargs)
         try:
@@ -180,7 +180,7 @@ class ListingMode(CountingMode):
     def make_named(
         self, qualified: str, number: int, frame: FrameType | None, plan: Callable[[], Plan], run: Callable[[], Any]
     ) -> Any:
-        """Make a call, and tell of it where it can be raised; one that is made again goes with the first."""
+        """Make a call, and list it where it can be raised; one that is made again goes with the first."""
         planned: Plan | UnraisedError | None = None
         generators = None
         with SafetyNet(self.note_error, qualified):

@@ -20,7 +20,7 @@ from msprobe_hooks.torch.no_dispatch import NoDispatch
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """The results of a call, flattened, with None for what is no tensor; ``written`` are places among its leaves.
+    """The results of a call, flattened, with None for anything but a tensor; ``written`` are places among its leaves.
 
     ``returned`` has for a result that is one of the leaves the place of this leaf, None for a result of its own memory.
     """
@@ -40,7 +40,7 @@ class Outcomes:
     def of(self, func: Any, leaves: Sequence[Any], spec: Any) -> Outcome:
         """Return the outcome of a call with these arguments, flattened.
 
-        Raises UnraisedError where it cannot be told, or the call moves its arguments' memory and computes nothing.
+        Raises UnraisedError where it is not known, or the call moves its arguments' memory and computes nothing.
         """
         is_cast = torch._C._is_any_autocast_enabled()
         # A function whose result depends on autocast gives another dtype under each of its settings.
@@ -57,7 +57,7 @@ def _form(leaf: Any) -> Any:
 
 
 def _repetitions(leaves: Sequence[Any]) -> tuple[int, ...]:
-    """Return for each leaf where it stands first: what a call writes to depends on which of them are one tensor."""
+    """Return the first position of each leaf: what a call writes to depends on which of them are one tensor."""
     first: dict[int, int] = {}
     return tuple(first.setdefault(id(leaf), place) for place, leaf in enumerate(leaves) if isinstance(leaf, Tensor))
 
@@ -84,7 +84,7 @@ def _foretold(func: Any, leaves: Sequence[Any], spec: Any, is_cast: bool) -> Out
             raise UnraisedError(_unknown_result(func)) from error
         written = {key for key, tensor in stands_for.items() if tensor._version != begun[key][0]}
         if any((tensor.shape, tensor.stride()) != begun[key][1:] for key, tensor in stands_for.items()):
-            raise UnraisedError("it changes the form of an argument")
+            raise UnraisedError("it changes the shape or strides of an argument")
         _require_own_memory(results, stands_for, written)
     places = {id(tensor): place for place, tensor in enumerate(pytree.tree_leaves((args, kwargs)))}
     return Outcome(
@@ -96,8 +96,8 @@ def _foretold(func: Any, leaves: Sequence[Any], spec: Any, is_cast: bool) -> Out
 
 
 def _unknown_result(func: Any) -> str:
-    what = "what it returns is not known beforehand"
-    return f"{what} (torch.library.register_fake makes it known)" if type(func) in LIBRARY_OPERATORS else what
+    what = "its result is not known in advance"
+    return f"{what} (torch.library.register_fake declares it)" if type(func) in LIBRARY_OPERATORS else what
 
 
 def _placed(result: Tensor, device: torch.device) -> torch.device:

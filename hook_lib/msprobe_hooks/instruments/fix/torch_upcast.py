@@ -119,19 +119,19 @@ class Raising:
         tensors = [leaf for leaf in leaves if isinstance(leaf, Tensor)]
         is_moved = any(self._is_cast(tensor) for tensor in tensors)
         if not tensors or not (is_moved or torch._C._is_any_autocast_enabled()):
-            raise NothingToRaiseError("nothing of it is in a lower precision")
+            raise NothingToRaiseError("no argument has a lower precision")
         for tensor in tensors:
             if type(tensor) not in _PLAIN:
-                raise UnraisedError(f"{type(tensor).__name__} is a tensor of its own kind")
+                raise UnraisedError(f"an argument is of the tensor subclass {type(tensor).__name__}")
             if tensor.layout is not torch.strided or tensor.is_nested or tensor.is_quantized:
-                raise UnraisedError("a tensor is sparse, nested or quantized")
+                raise UnraisedError("an argument is sparse, nested or quantized")
         outcome = self._outcomes.of(func, leaves, spec)
         changed = [dtype for dtype in outcome.dtypes if dtype] + [leaves[place].dtype for place in outcome.written]
         if not writes and not any(dtype.is_floating_point or dtype.is_complex for dtype in changed):
             raise NothingToRaiseError("it returns no floating-point or complex tensor")
         # Under autocast a call may compute in a lower precision than any of its arguments has.
         if not is_moved and not any(dtype in self._dtypes for dtype in outcome.dtypes):
-            raise NothingToRaiseError("nothing of it is in a lower precision")
+            raise NothingToRaiseError("no result has a lower precision")
         return outcome
 
     def _written_as_they_are(self, plan: Plan) -> list[Tensor]:
@@ -154,7 +154,7 @@ class Raising:
         results, spec = pytree.tree_flatten(result)
         outcome = plan.outcome
         if len(results) != len(outcome.dtypes):
-            raise UnraisedError("it returned something else than was foretold")
+            raise UnraisedError("its results differ in number from those predicted")
         originals = {id(leaf): leaf for leaf in plan.leaves if id(leaf) in raised}
         written = {id(plan.leaves[place]) for place in outcome.written}
         for key, original in originals.items():

@@ -63,7 +63,7 @@ def benchmark_settings(common: Mapping[str, Any], **overrides: Any) -> tuple[Set
     if observed.level != "L1":
         raise ConfigError("level", observed.level, f"L1 with task {TASK}")
     if observed.scope and observed.list:
-        raise ConfigError(f"{TASK}.scope", list(observed.scope), "none beside list")
+        raise ConfigError(f"{TASK}.scope", list(observed.scope), "not supported together with list")
     checked = {
         key: check(f"{TASK}.{key}", section[key]) for key, check in _CHECKS.items() if section.get(key) is not None
     }
@@ -73,13 +73,13 @@ def benchmark_settings(common: Mapping[str, Any], **overrides: Any) -> tuple[Set
 def as_for_mindspore(observed: Settings, given: BenchmarkSettings) -> tuple[Settings, BenchmarkSettings]:
     """Return what msprobe does of it with MindSpore: preheating is left out, with a warning, as it needs the CPU.
 
-    In ``list``, ``mindspore.mint.add`` stands for the calls of that function. Raises ConfigError for ``to_cpu``.
+    In ``list``, ``mindspore.mint.add`` means the calls of that function. Raises ConfigError for ``to_cpu``.
     """
     if given.pert_mode == _ON_CPU:
         allowed = ", ".join(mode for mode in PERTURBATIONS if mode != _ON_CPU)
         raise ConfigError(f"{TASK}.pert_mode", given.pert_mode, f"{allowed} with MindSpore")
     if given.if_preheat:
-        _log.warning("%s.if_preheat is not followed with MindSpore: thresholds stay as they are", TASK)
+        _log.warning("%s.if_preheat is ignored with MindSpore: thresholds are not learned", TASK)
     entries = tuple(_recorded_name(entry) for entry in observed.list)
     return replace(observed, list=entries), replace(given, if_preheat=False)
 
@@ -96,7 +96,7 @@ def _consistent(given: BenchmarkSettings, observed: Settings) -> BenchmarkSettin
     if (given.fuzz_device == "cpu") != (given.pert_mode == _ON_CPU):
         raise ConfigError(f"{TASK}.fuzz_device", given.fuzz_device, f"cpu with {_ON_CPU}, else npu")
     if given.fuzz_stage == "backward" and not observed.list:
-        raise ConfigError(f"{TASK}.list", [], "parts of names, where fuzz_stage is backward")
+        raise ConfigError(f"{TASK}.list", [], "a list of parts of names with fuzz_stage backward")
     if given.handler_type == "fix":
         if given.pert_mode not in _FIXING:
             raise ConfigError(f"{TASK}.pert_mode", given.pert_mode, f"{' or '.join(_FIXING)} with handler_type fix")
@@ -111,7 +111,7 @@ def _consistent(given: BenchmarkSettings, observed: Settings) -> BenchmarkSettin
 
 def _count(key: str, value: object) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise ConfigError(key, value, "a number from 1")
+        raise ConfigError(key, value, "an integer >= 1")
     return value
 
 

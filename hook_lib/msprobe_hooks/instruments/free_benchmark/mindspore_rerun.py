@@ -19,7 +19,7 @@ from msprobe_hooks.recording.backward import tensors_in
 
 
 class MindSporeAgain:
-    """A call before it is made: copies of its arguments, as MindSpore does not tell what a call writes over.
+    """A call before it is made: copies of its arguments, as MindSpore does not say what a call overwrites.
 
     It can be made again once, since that may write over the copies.
     """

@@ -47,9 +47,10 @@ class BenchmarkSummary(Summary):
         if not self.started:
             return f"no call was perturbed: {self.why_empty()}"
         changed = ", ".join(f"{api} ({count})" for api, count in self.inconsistent.most_common(_NAMED))
-        lines = [f"{self.perturbed} calls were made again with perturbed inputs in {self.seconds:.1f} s"]
+        calls = "call was" if self.perturbed == 1 else "calls were"
+        lines = [f"{self.perturbed} {calls} repeated with perturbed inputs in {self.seconds:.1f} s"]
         if self.fixed:
-            lines.append(f"the results of {self.fixed} were put in the place of the program's")
+            lines.append(f"the results of {self.fixed} replaced the program's")
         lines.append(f"{self.inconsistent.total()} changed too much" + (f": {changed}" if changed else ""))
         lines += [f"{count} left out: {reason}" for reason, count in self.left_out.most_common()]
         return "; ".join([*self.stopped(), *lines, *self.notes()])
@@ -106,7 +107,7 @@ class BenchmarkRecorder(Recorder):
         self.summary.perturbed += 1
         changed = [deviation for deviation in found if not deviation.is_consistent]
         if not found:
-            self.summary.left_out["it gives nothing that could be compared"] += 1
+            self.summary.left_out["its results cannot be compared"] += 1
         files = self._files
         if not changed or files is None:
             return
@@ -216,10 +217,10 @@ class BenchmarkedCall(ApiCall):
     def _await_gradients(self, again: Again, inputs: Any, result: Any) -> None:
         recorder = self._recorder
         if again.writes or again.draws:
-            raise NotPerturbedError("its gradient is not asked for: it writes over its inputs or draws random numbers")
+            raise NotPerturbedError("its gradient cannot be repeated: it overwrites its inputs or draws random numbers")
         outputs = recorder.differentiated(result)
         if not outputs:
-            raise NotPerturbedError("nothing that it gives requires a gradient")
+            raise NotPerturbedError("none of its results requires a gradient")
         name, mode, step = backward_of(self.name), recorder.benchmark.pert_mode, recorder.step
 
         def compare(grad_outputs: list[Any], grad_inputs: list[Any]) -> None:

@@ -16,7 +16,7 @@ HEADER = ("rank", "pert_mode", "stage", "step", "api_name", "max_rel", "dtype", 
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """How msprobe writes a table of a framework: its columns, what stands for a change of sign, and shapes in words."""
+    """How msprobe writes a table of a framework: its columns, the symbol of a change of sign, and shapes in words."""
 
     header: tuple[str, ...]
     sign_flip: str | float
@@ -24,7 +24,7 @@ class Form:
 
 
 TORCH_FORM = Form(HEADER, "symbol_flipping", lambda shape: f"torch.Size({list(shape)})")
-# A ratio of 8 is what stands for a change of sign there.
+# A ratio of 8 means a change of sign there.
 MINDSPORE_FORM = Form(("rank", "pert_type", *HEADER[2:]), 7.0, str)
 
 

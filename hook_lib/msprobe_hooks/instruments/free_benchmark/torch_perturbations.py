@@ -99,5 +99,5 @@ _PERTURBATIONS: Mapping[str, Callable[..., Arguments]] = {
     "bit_noise": _on_first_tensor(bit_noise),
     "change_value": _on_first_tensor(change_value),
     "no_change": _on_first_tensor(no_change),
-    "to_cpu": on_all_tensors(_on_cpu, torch.Tensor, "no tensor that the CPU could compute with"),
+    "to_cpu": on_all_tensors(_on_cpu, torch.Tensor, "no tensor can be moved to the CPU"),
 }

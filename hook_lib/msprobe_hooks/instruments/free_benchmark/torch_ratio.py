@@ -76,7 +76,7 @@ class TorchJudging(Judging):
         return tensor.is_floating_point() and tensor.layout is torch.strided and tensor.numel() > 0
 
     def is_like(self, perturbation: str, original: torch.Tensor, perturbed: torch.Tensor) -> bool | None:
-        """Return by the CPU's rule whether two results are alike; None where the second is no result of the CPU."""
+        """Return by the CPU's rule whether two results are alike; None where the second is not a result of the CPU."""
         return is_like_on_cpu(original, perturbed) if perturbation == "to_cpu" else None
 
 

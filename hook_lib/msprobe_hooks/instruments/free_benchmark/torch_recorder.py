@@ -37,5 +37,5 @@ class TorchBenchmarkRecorder(BenchmarkRecorder, TorchRecorder):
         return TorchAgain(name, func, args, kwargs)
 
     def table(self, folder: Path) -> Path:
-        """Return the table beside the step's other files."""
+        """Return the table next to the step's other files."""
         return folder / FILE_NAME

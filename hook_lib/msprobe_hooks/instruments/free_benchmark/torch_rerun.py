@@ -20,7 +20,7 @@ from msprobe_hooks.torch.generators import Generators
 from msprobe_hooks.torch.no_dispatch import NoDispatch
 from msprobe_hooks.torch.statistics_cache import version_of
 
-# In another dtype or elsewhere, other numbers are drawn from the same seed.
+# In another dtype or on another device, other numbers are drawn from the same seed.
 _CHANGES_WHAT_IS_DRAWN = ("improve_precision", "to_cpu")
 _PLAIN = frozenset({Tensor, torch.nn.Parameter})
 
@@ -35,9 +35,9 @@ class TorchAgain:
         self._leaves, self._spec = pytree.tree_flatten((args, kwargs))
         tensors = [leaf for leaf in self._leaves if isinstance(leaf, Tensor)]
         if "out" in kwargs:
-            raise NotPerturbedError("it writes into a tensor that is given as out")
+            raise NotPerturbedError("it writes into its argument out")
         if any(type(tensor) not in _PLAIN for tensor in tensors):
-            raise NotPerturbedError("it is given a tensor of its own kind")
+            raise NotPerturbedError("an input is a tensor subclass")
         self._generators = Generators(self._leaves)
         self._autocast = _autocast({tensor.device.type for tensor in tensors})
         self.writes = _may_write(called, args, kwargs)
@@ -71,9 +71,9 @@ class TorchAgain:
     def perturbed(self, perturbation: str) -> tuple[Any, Any]:
         """Return perturbed arguments that require gradients where the call's did. Raises as ``results`` does."""
         if self.draws and perturbation in _CHANGES_WHAT_IS_DRAWN:
-            raise NotPerturbedError("it draws random numbers, which would then be others")
+            raise NotPerturbedError("it would draw other random numbers")
         if any(version_of(tensor) != version for tensor, version in self._versions):
-            raise NotPerturbedError("its inputs were written over")
+            raise NotPerturbedError("its inputs were overwritten")
         with NoDispatch():
             changed = perturb(perturbation, *pytree.tree_unflatten(self._leaves, self._spec))
             leaves, spec = pytree.tree_flatten(changed)

@@ -23,14 +23,20 @@ _PICTURES = "similarities_picture"
 
 
 class GradComparator:
-    """Writes how much the gradients of two runs agree in sign, step by step.
-
-    Both methods raise MonitorError, naming the file and what to do, where the two cannot be compared.
-    """
+    """Writes how much the gradients of two runs agree in sign, step by step."""
 
     @classmethod
     def compare_distributed(cls, path1: str | Path, path2: str | Path, output_dir: str | Path) -> None:
-        """Compare each rank that two runs have in common, into a folder ``rank<N>`` each."""
+        """Compare each rank that two runs have in common, into a folder ``rank<N>`` each.
+
+        Args:
+            path1: The ``dump_path`` of a run with task ``grad_probe``.
+            path2: The ``dump_path`` of the other run.
+            output_dir: The folder of the results.
+
+        Raises:
+            MonitorError: The runs cannot be compared; the text names the file and what to do.
+        """
         from msprobe_hooks.instruments.grad_probe.reader import rank_folders
 
         first, second = rank_folders(path1), rank_folders(path2)
@@ -38,11 +44,11 @@ class GradComparator:
         if not ranks:
             raise MonitorError(
                 f"no rank is in both runs: {path1} has {sorted(first)}, {path2} has {sorted(second)}; "
-                "name the dump_path of two runs of the same layout"
+                "pass the dump_path of two runs of the same layout"
             )
         alone = sorted(first.keys() ^ second.keys())
         if alone:
-            _log.warning("ranks in one of %s and %s only are left out: %s", path1, path2, alone)
+            _log.warning("ranks left out, as only one of %s and %s has them: %s", path1, path2, alone)
         for rank in ranks:
             cls.compare(first[rank], second[rank], Path(output_dir, f"rank{rank}"))
 
@@ -51,6 +57,14 @@ class GradComparator:
         """Compare the folders of one rank: write ``similarities.csv`` and a picture for each parameter.
 
         Pictures are left out where matplotlib is not installed.
+
+        Args:
+            path1: The folder of a rank of a run with task ``grad_probe``.
+            path2: The folder of a rank of the other run.
+            output_dir: The folder of the results.
+
+        Raises:
+            MonitorError: The ranks cannot be compared; the text names the file and what to do.
         """
         from msprobe_hooks.instruments.grad_probe.sign_similarity import sign_similarity
 
@@ -60,12 +74,13 @@ class GradComparator:
             _write_table(found, folder / "similarities.csv")
             if find_spec("matplotlib") is None:
                 _log.warning(
-                    "%s: left out without matplotlib: pip install pytest-msprobe[pictures]", folder / _PICTURES
+                    "%s: not written, as matplotlib is not installed; pip install pytest-msprobe[pictures]",
+                    folder / _PICTURES,
                 )
             else:
                 _draw(found, folder / _PICTURES)
         except OSError as error:
-            raise MonitorError(f"{folder}: cannot be written; name a folder that can be: {error}") from None
+            raise MonitorError(f"{folder}: cannot be written: {error}; pass another folder") from None
 
 
 def _series(found: SignSimilarity) -> dict[str, list[float]]:

@@ -62,7 +62,7 @@ def probe_settings(common: Mapping[str, Any], **overrides: Any) -> ProbeSettings
 
 def _parameters(key: str, value: object) -> tuple[str, ...]:
     if not isinstance(value, list) or not all(isinstance(name, str) and name for name in value):
-        raise ConfigError(key, value, 'a list of parameters\' names, such as ["fc.weight"]')
+        raise ConfigError(key, value, 'a list of names of parameters, such as ["fc.weight"]')
     return tuple(value)
 
 

@@ -30,15 +30,15 @@ class MindSporeGradientProbe(GradientProbe):
     def monitor(self, watched: nn.Cell, optimizer: Any = None) -> None:
         """Write the gradients that an optimizer is called with, from its next call on. Raises ConfigError."""
         if not isinstance(watched, nn.Cell) or not hasattr(watched, "parameters"):
-            raise ConfigError("optimizer", watched, "an optimizer of mindspore")
+            raise ConfigError("optimizer", watched, "an optimizer of MindSpore")
         require_pynative()
         names = [parameter.name for parameter in watched.parameters]
-        self.tell_unlisted(names)
+        self.report_unlisted(names)
 
         def before_call(_: nn.Cell, arguments: tuple[Any, ...]) -> None:
             self._observe(names, arguments[0])
 
-        self._handles.append(watched.register_forward_pre_hook(guarded(before_call, self.tell_failure)))
+        self._handles.append(watched.register_forward_pre_hook(guarded(before_call, self.report_failure)))
 
     def remove_hooks(self) -> None:
         """Watch no optimizer any more."""
@@ -56,7 +56,7 @@ class MindSporeGradientProbe(GradientProbe):
 
     def why_no_step(self) -> str:
         """Say why not one optimizer step was counted."""
-        return "no optimizer that monitor(optimizer) was given was called"
+        return "no optimizer passed to monitor(optimizer) was called"
 
     def _observe(self, names: Sequence[str], gradients: Sequence[Any]) -> None:
         step = self.count(names)
@@ -69,7 +69,7 @@ class MindSporeGradientProbe(GradientProbe):
             if isinstance(gradient, Tensor) and gradient.is_floating_point():
                 arrays[name] = host(gradient)
             else:
-                self.tell_once(f"the gradient of {name} cannot be looked at: it is no tensor of floating-point numbers")
+                self.warn_once(f"the gradient of {name} is left out: it is not a floating-point tensor")
         signs = ((name, np.greater(array, 0)) for name, array in arrays.items())
         self.write(step, [self._row(name, array) for name, array in arrays.items()], signs)
 

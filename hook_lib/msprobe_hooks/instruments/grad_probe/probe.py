@@ -1,4 +1,4 @@
-"""The gradient probe, whatever the framework: which steps are written, into which files, and what is told of it."""
+"""The gradient probe of any framework: which steps are written, into which files, and its messages."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
+from msprobe_hooks.errors import counted, did_you_mean
 from msprobe_hooks.instruments.grad_probe.config import ProbeSettings
 from msprobe_hooks.instruments.grad_probe.sign_maps import SignMap
 from msprobe_hooks.instruments.grad_probe.writer import GradientRow, ProbeFiles
@@ -20,7 +21,7 @@ class GradientProbe(ABC):
     """Writes gradients each time an optimizer is about to use them.
 
     A framework says how optimizers are watched. Their calls are counted apart. The training never fails for the probe's
-    sake: what it cannot look at or write is told once.
+    sake: what it cannot read or write is reported once.
     """
 
     def __init__(self, settings: ProbeSettings) -> None:
@@ -29,7 +30,7 @@ class GradientProbe(ABC):
         self._next_step: dict[str, int] = {}
         self._files: ProbeFiles | None = None
         self._written: set[int] = set()
-        self._told: set[str] = set()
+        self._warned: set[str] = set()
         self._is_abandoned = False
         abandon_in_children(self)
 
@@ -55,7 +56,7 @@ class GradientProbe(ABC):
 
     @abstractmethod
     def why_no_step(self) -> str:
-        """Say why not one optimizer step was counted."""
+        """Return why no optimizer step was counted."""
 
     def begin_at(self, step: int) -> None:
         """Give the next step of each optimizer this number."""
@@ -75,10 +76,11 @@ class GradientProbe(ABC):
         if self._files is not None and self._written:
             missing = [name for name in self.parameters() if self.is_listed(name) and name not in self._next_step]
             without = f", without those of {listed(missing)}, which no optimizer steps" if missing else ""
-            return f"gradients of {len(self._written)} optimizer steps are in {self._files.folder}{without}"
-        if self._told:
-            return "no gradients were written, see above"
-        unwanted = "this rank or these steps are not among those asked for"
+            steps = counted(len(self._written), "optimizer step")
+            return f"gradients of {steps} are in {self._files.folder}{without}"
+        if self._warned:
+            return "no gradients were written: see the warnings above"
+        unwanted = "this rank or these steps are not configured"
         return f"no gradients were written: {unwanted if self._next_step else self.why_no_step()}"
 
     def count(self, parameters: Collection[str]) -> int:
@@ -105,19 +107,20 @@ class GradientProbe(ABC):
         self._files.write(step, rows, signs)
         self._written.add(step)
 
-    def tell_unlisted(self, parameters: Sequence[str]) -> None:
+    def report_unlisted(self, parameters: Sequence[str]) -> None:
         """Report which names of ``param_list`` are none of these."""
         unknown = [name for name in self.settings.param_list if name not in parameters]
         if unknown:
-            example = f", which has names such as {parameters[0]}" if parameters else ""
-            self.tell_once(f"grad_probe.param_list names no parameters of this model{example}: {', '.join(unknown)}")
+            example = f"; its names are such as {parameters[0]!r}" if parameters else ""
+            hint = did_you_mean(unknown[0], parameters) or example
+            self.warn_once(f"grad_probe.param_list: not parameters of this model: {', '.join(unknown)}{hint}")
 
-    def tell_failure(self, error: Exception) -> None:
-        """Report that a step could not be looked at or written."""
-        self.tell_once(f"gradients of a step are not written: {error or type(error).__name__}")
+    def report_failure(self, error: Exception) -> None:
+        """Report that a step could not be read or written."""
+        self.warn_once(f"gradients of a step are not written: {error or type(error).__name__}")
 
-    def tell_once(self, text: str) -> None:
+    def warn_once(self, text: str) -> None:
         """Log a warning, the first time."""
-        if text not in self._told:
-            self._told.add(text)
+        if text not in self._warned:
+            self._warned.add(text)
             _log.warning("%s", text)

@@ -44,7 +44,7 @@ def summary_rows(path: Path) -> list[list[str]]:
         with TextIOWrapper(open_regular(path), "utf-8-sig", newline="") as file:
             rows = [row for row in csv.reader(file) if row]
     except (OSError, ValueError, csv.Error) as error:
-        raise MonitorError(f"{path}: cannot be read, copy or record it again: {error}") from None
+        raise MonitorError(f"{path}: cannot be read: {error}; copy or record it again") from None
     # MindSpore's graph mode writes the column with a capital letter.
     if not rows or rows[0][0].lower() != "param_name":
         found = shown(rows[0][0]) if rows else "nothing"
@@ -59,7 +59,7 @@ def open_rank(folder: str | Path) -> ProbedRank:
     if not summaries and not maps:
         within = next(iter(_numbered(folder, _RANK).values()), None)
         remedy = (
-            f"name the folder of a rank, such as {within}" if within else "name the folder rank<N> of a probe's run"
+            f"pass the folder of a rank, such as {within}" if within else "pass the folder rank<N> of a probe's run"
         )
         raise MonitorError(f"{folder}: holds no grad_summary_<step>.csv; {remedy}")
     if not maps:
@@ -73,7 +73,7 @@ def rank_folders(folder: str | Path) -> dict[int, Path]:
     """Return the folders of a run's ranks, in the order of their numbers. Raises MonitorError where there is none."""
     found = _numbered(Path(folder), _RANK)
     if not found:
-        raise MonitorError(f"{folder}: holds no folder rank<N>; name the dump_path of a run with task grad_probe")
+        raise MonitorError(f"{folder}: holds no folder rank<N>; pass the dump_path of a run with task grad_probe")
     return found
 
 
@@ -81,5 +81,5 @@ def _numbered(folder: Path, pattern: re.Pattern[str]) -> dict[int, Path]:
     try:
         found = {int(named[1]): path for path in folder.iterdir() if (named := pattern.fullmatch(path.name))}
     except (OSError, ValueError) as error:
-        raise MonitorError(f"{folder}: cannot be read; name the folder of a probe's run: {error}") from None
+        raise MonitorError(f"{folder}: cannot be read: {error}; pass the folder of a probe's run") from None
     return dict(sorted(found.items()))

@@ -46,9 +46,9 @@ def read(path: Path) -> SignMap:
         with open_regular(path) as file:
             array = np.lib.format.read_array(file, allow_pickle=False)
     except Exception as error:
-        # Bytes that are no array make numpy's reader raise almost anything.
+        # Bytes that are not an array make numpy's reader raise almost anything.
         reason = (str(error).splitlines() or [type(error).__name__])[0]
-        raise MonitorError(f"{path}: no sign map can be read from it, copy or record it again: {reason}") from None
+        raise MonitorError(f"{path}: not a readable sign map: {reason}; copy or record it again") from None
     if array.dtype.names == ("shape", "bits"):
         return _unpacked(path, array)
     if array.dtype != np.bool_:
@@ -60,5 +60,5 @@ def _unpacked(path: Path, record: NDArray[Any]) -> SignMap:
     shape = [int(size) for size in record["shape"].ravel()] if record.shape == () else [-1]
     bits, count = record["bits"], math.prod(shape)
     if min(shape, default=0) < 0 or bits.dtype != np.uint8 or bits.shape != (-(-count // 8),):
-        raise MonitorError(f"{path}: its shape and its bits do not belong together; record it again")
+        raise MonitorError(f"{path}: its shape does not match its bits; record it again")
     return np.unpackbits(bits, count=count).reshape(shape).view(np.bool_)

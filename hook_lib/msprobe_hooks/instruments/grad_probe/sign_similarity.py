@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from msprobe_hooks.errors import MonitorError
+from msprobe_hooks.errors import MonitorError, counted
 from msprobe_hooks.instruments.grad_probe.reader import ProbedRank, open_rank
 
 _log = logging.getLogger("msprobe_hooks")
@@ -35,7 +35,7 @@ def sign_similarity(run_a: str | Path, run_b: str | Path) -> SignSimilarity:
     """Compare the sign maps in the folders of one rank of two runs (``<dump_path>/rank<N>``).
 
     Parameters come in the order of the first run. Raises MonitorError where there is nothing to compare: no step in
-    common, a gradient that only one run has, shapes that differ, files that are no sign maps.
+    common, a gradient that only one run has, shapes that differ, files that are not sign maps.
     """
     a, b = open_rank(run_a), open_rank(run_b)
     steps = _common_steps(a, b)
@@ -53,19 +53,19 @@ def sign_similarity(run_a: str | Path, run_b: str | Path) -> SignSimilarity:
 def _common_steps(a: ProbedRank, b: ProbedRank) -> tuple[int, ...]:
     for rank in (a, b):
         if rank.cut:
-            _log.warning("%s: left out without a summary, which is written last: steps %s", rank.folder, rank.cut)
+            _log.warning("%s: incomplete steps left out, as they have no summary: %s", rank.folder, rank.cut)
     steps = tuple(sorted({*a.steps} & {*b.steps}))
     if not steps:
         have = "; ".join(f"{rank.folder} has {_range(rank.steps)}" for rank in (a, b))
-        raise MonitorError(f"no step is in both runs, record them with the same configuration: {have}")
+        raise MonitorError(f"no step is in both runs: {have}; record them with the same configuration")
     alone = len(a.steps) + len(b.steps) - 2 * len(steps)
     if alone:
-        _log.warning("%d steps are in one of %s and %s only, and are left out", alone, a.folder, b.folder)
+        _log.warning("%s left out, as in only one of %s and %s", counted(alone, "step"), a.folder, b.folder)
     return steps
 
 
 def _range(steps: tuple[int, ...]) -> str:
-    return f"{len(steps)} steps from {steps[0]} to {steps[-1]}" if steps else "no complete step"
+    return f"{counted(len(steps), 'step')} from {steps[0]} to {steps[-1]}" if steps else "no complete step"
 
 
 def _common_parameters(a: ProbedRank, b: ProbedRank, step: int) -> list[str]:

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 from torch.utils.hooks import RemovableHandle
 
-from msprobe_hooks.errors import ConfigError
+from msprobe_hooks.errors import ConfigError, counted
 from msprobe_hooks.instruments.grad_probe import torch_statistics as statistics
 from msprobe_hooks.instruments.grad_probe.config import ProbeSettings
 from msprobe_hooks.instruments.grad_probe.probe import GradientProbe
@@ -35,13 +35,13 @@ class TorchGradientProbe(GradientProbe):
         if optimizer is not None and not isinstance(optimizer, Optimizer):
             raise ConfigError("optimizer", optimizer, "a torch.optim.Optimizer")
         if self._model is not None and self._model is not watched:
-            raise ConfigError("model", type(watched).__name__, "one model; put several into one torch.nn.ModuleList")
+            raise ConfigError("model", type(watched).__name__, "one model; combine several in a torch.nn.ModuleList")
         self._optimizer = optimizer
         if self._model is None:
             self._model = watched
-            self.tell_unlisted([name for name, _ in watched.named_parameters()])
+            self.report_unlisted([name for name, _ in watched.named_parameters()])
             self._handles = [
-                register_optimizer_step_pre_hook(guarded(self._before_step, self.tell_failure)),
+                register_optimizer_step_pre_hook(guarded(self._before_step, self.report_failure)),
                 register_optimizer_step_post_hook(self._after_step),
             ]
 
@@ -64,10 +64,10 @@ class TorchGradientProbe(GradientProbe):
         """Say why not one optimizer step was counted."""
         if self._model is None:
             return "monitor(model) was not called"
-        others = f" ({self._other_calls} calls of others)" if self._other_calls else ""
+        others = f" ({counted(self._other_calls, 'call')} of others)" if self._other_calls else ""
         return (
-            f"no optimizer that holds parameters of the monitored model was called{others}; "
-            "monitor(model, optimizer=...) names one that holds copies of them"
+            f"no optimizer of the monitored model's parameters was called{others}; "
+            "if one holds copies of them, pass it as monitor(model, optimizer=...)"
         )
 
     def _before_step(self, optimizer: Optimizer, *_: object) -> None:
@@ -104,7 +104,7 @@ class TorchGradientProbe(GradientProbe):
         gradients = self._gradients(held)
         if any(gradient.is_cuda for gradient in gradients.values()) and torch.cuda.is_current_stream_capturing():
             # What runs here would become part of the graph that is captured.
-            self.tell_once("an optimizer step that is captured into a CUDA graph is not looked at")
+            self.warn_once("an optimizer step is left out: it is captured into a CUDA graph")
             return
         signs = zip(gradients, statistics.positive(gradients.values()), strict=True)
         self.write(step, self._rows(gradients), signs)
@@ -112,14 +112,14 @@ class TorchGradientProbe(GradientProbe):
     def _gradients(self, held: dict[str, nn.Parameter]) -> dict[str, Tensor]:
         found = {}
         for name, parameter in held.items():
-            # Megatron accumulates into a buffer beside the gradient.
+            # Megatron accumulates into a buffer next to the gradient.
             gradient = getattr(parameter, "main_grad", None)
             gradient = parameter.grad if gradient is None else gradient
             if gradient is None or not self.is_listed(name):
                 continue
             values = statistics.dense(gradient)
             if values is None:
-                self.tell_once(f"the gradient of {name} cannot be looked at: {gradient.layout} of {gradient.dtype}")
+                self.warn_once(f"the gradient of {name} is left out: {gradient.layout} of {gradient.dtype}")
             else:
                 found[name] = values
         return found

@@ -55,7 +55,7 @@ class ProbeFiles:
         former = sum(1 for _ in folder.glob("grad_summary_*.csv"))
         if former:
             _log.warning(
-                "%s holds %d steps of a former run; a step that is written again replaces them", folder, former
+                "%s holds %d steps of an earlier run; a step that is written again replaces the old one", folder, former
             )
 
     def write(self, step: int, rows: Sequence[GradientRow], signs: Iterable[tuple[str, SignMap]]) -> None:

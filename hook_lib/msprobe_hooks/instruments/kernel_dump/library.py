@@ -41,10 +41,10 @@ def kernel_library() -> KernelLibrary:
     try:
         found: Any = importlib.import_module("torch_npu").npu
     except ImportError as error:
-        raise ConfigError("level", "L2", f"other levels on this machine, as torch_npu dumps kernels: {error}") from None
+        raise ConfigError("level", "L2", f"other levels on this machine, as L2 needs torch_npu: {error}") from None
     for name in ("init_dump", "set_dump", "finalize_dump"):
         if not hasattr(found, name):
-            raise ConfigError("level", "L2", f"other levels with this torch_npu, which has no torch_npu.npu.{name}")
+            raise ConfigError("level", "L2", f"other levels with this torch_npu, as it has no torch_npu.npu.{name}")
     return cast("KernelLibrary", found)
 
 
@@ -70,7 +70,7 @@ def wanted_record(settings: Settings) -> str:
     if settings.task in OVERFLOW_TASKS or settings.task == "structure":
         raise ConfigError("task", settings.task, "statistics or tensor at level L2")
     if settings.scope:
-        raise ConfigError("scope", list(settings.scope), "no such key at level L2: list names the call")
+        raise ConfigError("scope", list(settings.scope), "not supported at level L2; name the call in list")
     if len(settings.list) != 1 or not API_NAME.fullmatch(settings.list[0]):
         raise ConfigError("list", list(settings.list), _ALLOWED)
     return settings.list[0]

@@ -35,7 +35,7 @@ class KernelSummary(Summary):
         """Return of which record the kernels were dumped, and what is to be known of what is missing."""
         # Super without arguments finds another class where a dataclass has slots.
         return [
-            *(f"the kernels of {name} were dumped by the card's library" for name in dict.fromkeys(self.dumped)),
+            *(f"the kernels of {name} were dumped by the device's library" for name in dict.fromkeys(self.dumped)),
             *(f"the kernels of {name} were not dumped: {reason}" for name, reason in self.not_dumped.items()),
             *Summary.notes(self),
         ]
@@ -131,9 +131,9 @@ class DumpedBackward(ApiCall):
         again.after_call()
         outputs = recorder.differentiated(result)
         if again.writes or again.draws:
-            recorder.summary.not_dumped[name] = "it writes over its inputs or draws random numbers"
+            recorder.summary.not_dumped[name] = "it overwrites its inputs or draws random numbers"
         elif not outputs:
-            recorder.summary.not_dumped[name] = "nothing that the call gives requires a gradient"
+            recorder.summary.not_dumped[name] = "none of its results requires a gradient"
         else:
             recorder.watch(outputs, inputs, lambda arriving, _: self._dump(again, name, step, arriving), name)
 

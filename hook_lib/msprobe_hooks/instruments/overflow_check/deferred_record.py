@@ -16,7 +16,7 @@ _GONE = -2
 
 
 class State:
-    """A tensor in one of its versions, told from whatever tensor comes to its address when it is freed.
+    """A tensor in one of its versions, distinguished from any tensor that gets its address when it is freed.
 
     States are equal only where they are of one tensor: while a weak reference is kept, Python gives the same one to all
     who ask for one to that object.
@@ -35,7 +35,7 @@ class State:
         return hash((id(self._reference), self.version))
 
     def tensor(self) -> Any:
-        """Return the tensor, in whichever version it is now; None where nobody has kept it."""
+        """Return the tensor, in whichever version it is now; None where it was freed."""
         return self._reference()
 
 
@@ -54,7 +54,7 @@ class Stub:
         self._alias: Any = None
 
     def find(self) -> Any:
-        """Return the tensor, or one that shares its memory; None where nobody has kept it."""
+        """Return the tensor, or one that shares its memory; None where it was freed."""
         return self.state.tensor() if self._alias is None else self._alias
 
     def hold(self, alias_of: Callable[[Any], Any]) -> None:
@@ -233,7 +233,7 @@ def inputs_and_outputs(record: Mapping[str, Any]) -> tuple[list[tuple[Any, int]]
 
 
 def mapped(values: Any, change: Callable[[Any], Any]) -> Any:
-    """Return nested values with each that is no list, tuple or dict changed."""
+    """Return nested values with each changed that is not a list, tuple or dict."""
     kind = type(values)
     if kind is tuple or kind is list:
         return kind([mapped(value, change) for value in values])

@@ -1,4 +1,4 @@
-"""What looking for inf and nan asks of a framework's recorder beside what any recording asks."""
+"""What a search for inf and nan needs of a framework's recorder in addition to any recording."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from msprobe_hooks.recording.recorder import Recorder
 
 
 class LookingRecorder(Recorder):
-    """A recorder that can tell which state of a tensor it saw, and whether that holds inf or nan."""
+    """A recorder that knows which state of a tensor it saw, and whether that holds inf or nan."""
 
     @abstractmethod
     def version(self, tensor: Any) -> int:

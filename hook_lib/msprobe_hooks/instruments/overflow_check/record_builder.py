@@ -11,7 +11,7 @@ from msprobe_hooks.recording.elements import Elements, TensorEntry
 
 
 class RecordInProgress(Protocol):
-    """What tells of tensors, and takes what is collected of them."""
+    """What describes tensors, and takes what is collected of them."""
 
     elements_class: ClassVar[type[Elements]]
 
@@ -66,7 +66,7 @@ class RecordBuilder:
             return value
         tensor = value.find()
         if tensor is None:
-            # Blanks are kept, so that their ids are nobody else's.
+            # Blanks are kept, so that no other object gets their ids.
             tensor = self._recorder.blank(value.looks)
             self._blanks.append(tensor)
         self._states[id(tensor)] = value.state

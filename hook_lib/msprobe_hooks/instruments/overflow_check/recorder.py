@@ -27,6 +27,7 @@ from msprobe_hooks.dump.call_context import outside_frameworks
 from msprobe_hooks.dump.names import forward_of, is_communication, is_in_place, split_called
 from msprobe_hooks.dump.reader import Dump
 from msprobe_hooks.dump.writer import as_json, json_number
+from msprobe_hooks.errors import counted
 from msprobe_hooks.instruments.overflow_check.deferred_record import (
     Observed,
     PostponedElements,
@@ -78,7 +79,7 @@ class OverflowSummary(Summary):
             return Summary.__str__(self)
         where = f", written into {', '.join(map(str, self.folders))}" if self.folders else ""
         found = f"inf or nan arises in {', '.join(self.overflows)}{where}" if self.overflows else "no inf or nan arises"
-        looked_at = f"{found}: {self.looked_at} records were looked at in {self.seconds:.1f} s"
+        looked_at = f"{found}: checked {counted(self.looked_at, 'record')} in {self.seconds:.1f} s"
         return "; ".join([*self.stopped(), looked_at, *self.notes()])
 
 
@@ -242,7 +243,7 @@ class OverflowRecorder(LookingRecorder):
         ]
 
     def _before_change(self, tensors: list[tuple[Any, int]]) -> None:
-        # A value that a call writes over is gone when the call is looked at, and from whoever gave it.
+        # A value that a call overwrites is gone when the call is checked, also for the call that returned it.
         for (tensor, version), witness in zip(tensors, self.witnesses([one for one, _ in tensors]), strict=True):
             self._overwritten[State(tensor, version)] = witness
 
@@ -289,7 +290,7 @@ class OverflowRecorder(LookingRecorder):
     def _numbers(self, stubs: list[Stub]) -> list[float]:
         intact = [stub for stub in stubs if self.version(stub.find()) == stub.state.version]
         known = dict(zip(map(id, intact), self.witnesses([stub.find() for stub in intact]), strict=True))
-        # What was written over by a call that does not say so cannot be told.
+        # What was overwritten by a call that does not say so is not known.
         return self.numbers([known.get(id(stub), self._overwritten.get(stub.state, 0.0)) for stub in stubs])
 
     def _note_non_finite(self, arrived: list[tuple[Any, int]], answers: list[bool | None]) -> None:

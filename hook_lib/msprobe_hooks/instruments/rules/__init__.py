@@ -1,8 +1,8 @@
-"""Rules that tell an anomaly in a series: one tensor's statistic, a value per recorded step.
+"""Rules that find anomalies in a series: one tensor's statistic, a value per recorded step.
 
 A rule is a frozen struct of its limits. Its `Detector` takes values one by one, as a training process has them, and
-tells what is wrong with each; `Rule.is_broken` answers for a whole series at once, by the same arithmetic, so that both
-agree to the bit. docs/monitor.md says where the default limits come from.
+reports what is wrong with each; `Rule.is_broken` does so for a whole series at once, by the same arithmetic, so that
+both agree to the bit. docs/monitor.md says where the default limits come from.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import msgspec
 
-from msprobe_hooks.errors import ConfigError
+from msprobe_hooks.errors import ConfigError, shown, unknown_name
 from msprobe_hooks.instruments.rules.rule import Detector, Rule, alarms
 from msprobe_hooks.instruments.rules.single_values import DTYPES, NotFinite, Overflow, Underflow
 from msprobe_hooks.instruments.rules.turbulence import Turbulence
@@ -35,19 +35,20 @@ def make_rule(name: str, limits: Mapping[str, Any], kinds: Mapping[str, type[Any
     """
     kind = kinds.get(name)
     if kind is None:
-        raise ConfigError("rule", name, ", ".join(kinds))
+        raise unknown_name("unknown rule", name, name, kinds)
     known = kind.__struct_fields__
     for limit in limits:
         if limit not in known:
-            raise ConfigError(f"a limit of rule {name}", limit, ", ".join(known))
+            raise unknown_name(f"rule {name} has no limit", limit, limits[limit], known)
     if "dtype" in limits and limits["dtype"] not in DTYPES:
-        raise ConfigError(f"{name}: dtype", limits["dtype"], ", ".join(DTYPES))
+        raise ConfigError(f"{name}: dtype", limits["dtype"], ", ".join(DTYPES), known=DTYPES)
     try:
         return msgspec.convert(dict(limits), kind)
     except msgspec.ValidationError as error:
         problem, _, place = str(error).partition(" - at `$.")
         if lacking := next((limit for limit in known if f"field `{limit}`" in problem), None):
-            raise ConfigError(f"rule {name}", dict(limits), f"limits with {lacking}") from None
+            problem = f"rule {name} lacks the limit {lacking!r}: {shown(dict(limits))}"
+            raise ConfigError(f"rule {name}", dict(limits), f"limits with {lacking}", problem=problem) from None
         given = limits.get(place.rstrip("`")) if place else dict(limits)
         key = f"{name}: {place.rstrip('`')}" if place else f"rule {name}"
         raise ConfigError(key, given, problem.replace("`", "").replace("Expected ", "")) from None

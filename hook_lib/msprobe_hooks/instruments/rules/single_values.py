@@ -31,7 +31,7 @@ class NotFinite(msgspec.Struct, frozen=True):
         if self.inf and math.isinf(value):
             return f"is {value}"
         if self.threshold is not None and abs(value) > self.threshold:
-            return f"is {value:.6g}; a magnitude of {self.threshold:.6g} is allowed"
+            return f"is {value:.6g}; allowed: a magnitude up to {self.threshold:.6g}"
         return None
 
     def is_broken(self, values: NDArray[np.float64]) -> bool:
@@ -71,7 +71,7 @@ class Overflow(msgspec.Struct, frozen=True):
         """Judge one value; one that is infinite already is `NotFinite`'s matter."""
         limit = _RANGES[self.dtype][0]
         if math.isfinite(value) and abs(value) >= limit:
-            return f"is {value:.6g}, out of range of {self.dtype}: magnitudes below {limit:.6g} are allowed"
+            return f"is {value:.6g}, out of range of {self.dtype}; allowed: a magnitude below {limit:.6g}"
         return None
 
     def is_broken(self, values: NDArray[np.float64]) -> bool:
@@ -95,7 +95,7 @@ class Underflow(msgspec.Struct, frozen=True):
         """Judge one value; 0 itself loses nothing."""
         limit = _RANGES[self.dtype][1]
         if 0 < abs(value) <= limit:
-            return f"is {value:.6g}: every element is 0 in {self.dtype}; more than {limit:.6g} is allowed"
+            return f"is {value:.6g}, so every element is 0 in {self.dtype}; allowed: above {limit:.6g}"
         return None
 
     def is_broken(self, values: NDArray[np.float64]) -> bool:

@@ -80,4 +80,4 @@ class _TurbulenceDetector:
             return None
         bound, side = mean * (1 + self._rule.threshold), "up" if mean > 0 else "down"
         kind = "mean" if self._rule.decay is None else "exponential mean of the magnitudes"
-        return f"is {value:.6g}; {side} to {bound:.6g} is allowed, the {kind} of earlier steps is {mean:.6g}"
+        return f"is {value:.6g}; allowed: {side} to {bound:.6g}; the {kind} of earlier steps is {mean:.6g}"

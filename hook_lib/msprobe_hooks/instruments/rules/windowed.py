@@ -58,8 +58,8 @@ class _ExplodingDetector:
             reference = self._largest[max(index - rule.within, rule.after - 1) - first_kept]
             if reference > 0 and magnitude > rule.factor * reference:
                 reason = (
-                    f"is {value:.6g}; a magnitude of {rule.factor * reference:.6g} is allowed, {rule.factor:g} times "
-                    f"the largest until {rule.within} recorded steps before, {reference:.6g}"
+                    f"is {value:.6g}; allowed: a magnitude up to {rule.factor * reference:.6g}, {rule.factor:g} times "
+                    f"the largest until {rule.within} recorded steps before ({reference:.6g})"
                 )
         self._largest.append(max(magnitude, self._largest[-1] if self._largest else 0.0))
         self._count += 1
@@ -121,13 +121,13 @@ class _VanishingDetector:
         if reference == 0 or largest > rule.factor * reference:
             return None
         return (
-            f"has been {max(latest):.6g} at most for {rule.steps} recorded steps; {rule.factor:g} of what it was "
-            f"{len(kept) - rule.steps} recorded steps before is allowed, {rule.factor * reference:.6g}"
+            f"has been {max(latest):.6g} at most for {rule.steps} recorded steps; allowed: above "
+            f"{rule.factor * reference:.6g}, {rule.factor:g} times that {len(kept) - rule.steps} recorded steps before"
         )
 
 
 class Stuck(msgspec.Struct, frozen=True):
-    """After ``after`` changes in a row a value stays the same, to the bit, for ``steps`` values; told once.
+    """After ``after`` changes in a row a value stays the same, to the bit, for ``steps`` values; reported once.
 
     ``from_start``: so is one that never changed. ``resolution`` is what values were rounded to multiples of: slowly
     changing ones look stuck, so changes are those of more than ten times it.
@@ -176,7 +176,7 @@ class _StuckDetector:
         never = self._count == self._same + 1
         if self._same != rule.steps or not (self._changes >= rule.after or (never and rule.from_start)):
             return None
-        before = "it has never changed" if never else "it changed at each step before"
+        before = "it has never changed" if never else "it changed at each earlier step"
         return f"has been {value:.6g} for {rule.steps} recorded steps; {before}"
 
 

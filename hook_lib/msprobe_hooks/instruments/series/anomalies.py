@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 FILE: Final = "anomaly.json"
 
-#: How many alarms of a series are told: once a run has gone wrong, each of its series may break a rule at each step.
+#: How many alarms of a series are kept: once a run has gone wrong, each of its series may break a rule at each step.
 ALARMS_KEPT: Final = 50
 
 # What msprobe's analysis calls tasks, so that it knows their stage.
@@ -109,7 +109,7 @@ class AnomalyFile:
         self._path = folder / f"rank{rank}" / FILE
         self._rank = rank
         self._pipeline = pipeline
-        self._told: Counter[tuple[Watched, str]] = Counter()
+        self._counts: Counter[tuple[Watched, str]] = Counter()
         make_folder(self._path.parent)
         self._write("{" + _END, is_new=True)
 
@@ -118,8 +118,8 @@ class AnomalyFile:
         entries = []
         for alert in alerts:
             series = (alert.row.watched, alert.statistic)
-            self._told[series] += 1
-            if self._told[series] <= ALARMS_KEPT:
+            self._counts[series] += 1
+            if self._counts[series] <= ALARMS_KEPT:
                 entries.append(entry(alert, self._rank, self._pipeline))
         if entries:
             lines = ",\n".join(f" {json.dumps(key)}: {json.dumps(fields)}" for key, fields in entries)
@@ -134,5 +134,5 @@ class AnomalyFile:
                 file.write(text.encode())
         except OSError as error:
             raise MonitorError(
-                f"{self._path}: cannot be written ({error.strerror}); make room or name another folder"
+                f"{self._path}: cannot be written: {error.strerror}; make room or choose another folder"
             ) from None

@@ -13,7 +13,7 @@ from msprobe_hooks.errors import MonitorError
 from msprobe_hooks.instruments.series.index import Contents
 from msprobe_hooks.instruments.series.tables import Part, Table, Watched
 
-# Little beside what judging needs, also where several runs are compared. Files that can only be read as a whole, CSV
+# Little compared with what judging needs, also where several runs are compared. Files that are only read whole, CSV
 # among them, are gone through again for each block, so that theirs are larger.
 _BLOCK_BYTES = 2**26
 _BLOCK_BYTES_OF_WHOLE_FILES = 2**27
@@ -23,7 +23,7 @@ _BLOCK_BYTES_OF_WHOLE_FILES = 2**27
 class Block:
     """All rows of some tensors of one task, each one's together and in the order written.
 
-    ``values`` are of shape (statistics, rows); ``lacking`` tells, as ``values`` does, which rows are of files that do
+    ``values`` are of shape (statistics, rows); ``lacking``, of the same shape, marks the rows of files that do
     not have the statistic, and is None where all have all.
     """
 
@@ -86,7 +86,7 @@ def read_block(contents: Contents, first: Watched) -> Block:
                 lacking[statistics[statistic], places] = False
     if any(free[watched] < span.stop for watched, span in spans.items()):
         raise MonitorError(
-            f"{parts[0].path.parent}: its files changed while they were read; read it again once its run has ended"
+            f"{parts[0].path.parent}: its files changed while they were read; read the folder once its run has ended"
         )
     return Block(spans, statistics, steps, values, lacking)
 
@@ -111,5 +111,5 @@ def _places(part: Part, table: Table, spans: Mapping[Watched, slice], free: dict
     for watched, count in zip(table.watched, counts.tolist(), strict=True):
         free[watched] += count
         if free[watched] > spans[watched].stop:
-            raise MonitorError(f"{part.path}: it changed while it was read; read it again once its run has ended")
+            raise MonitorError(f"{part.path}: the file changed while it was read; read it once its run has ended")
     return np.repeat(begins - (np.cumsum(counts) - counts), counts) + np.arange(len(table.owners))

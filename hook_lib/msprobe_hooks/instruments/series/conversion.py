@@ -1,4 +1,4 @@
-"""A watched run's files as TensorBoard events, a curve over the steps for each series."""
+"""A monitored run's files as TensorBoard events, a curve over the steps for each series."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from pathlib import Path
 
-from msprobe_hooks.errors import MonitorError, shown
+from msprobe_hooks.errors import MonitorError, did_you_mean, shown
 from msprobe_hooks.instruments.series.paths import TASKS, rank_of, start_time, started_between
 
 
@@ -21,23 +21,32 @@ def csv2tensorboard_by_step(
     data_type_list: Sequence[str] | None = None,
     output_dirpath: str | Path | None = None,
 ) -> Path:
-    """Write the series of a watched run as TensorBoard events, and return the folder that was written.
+    """Write the series of a monitored run as TensorBoard events.
 
-    ``monitor_path`` holds the folders of ranks, whatever their format; of those named by a time, such as
-    ``Dec03_21-34-40``, only starts from ``time_start`` to ``time_end`` count, both included. Of a rank that was
-    started several times the curves are joined: of a step written twice the last holds. ``process_num`` ranks are
-    converted at a time. ``data_type_list`` are tasks, all by default. Events go into ``rank<r>/<task>/`` below
-    ``output_dirpath``, by default ``<time>-csv2tensorboard_by_step`` here, with tags
-    ``vp<stage>:<name>[:micro<step>]/<statistic>``.
+    Events are written into ``rank<r>/<task>/`` with tags ``vp<stage>:<name>[:micro<step>]/<statistic>``. The curves of
+    a rank that was started several times are joined; where a step was written twice, the last values are used.
 
-    Raises ValueError for an unknown task, a time in another form and a number of processes below 1, MonitorError where
-    no folder fits, files cannot be read, or tensorboard is not installed.
+    Args:
+        monitor_path: The folder that holds the folders of ranks, in any format.
+        time_start: The first start of a rank that is used, as in ``Dec03_21-34-40``; by default any.
+        time_end: The last start of a rank that is used; by default any.
+        process_num: The number of ranks that are converted at a time.
+        data_type_list: The tasks, such as ``actv``; by default all.
+        output_dirpath: The folder of the events, by default ``<time>-csv2tensorboard_by_step`` in the current one.
+
+    Returns:
+        The folder that was written.
+
+    Raises:
+        ValueError: A task is unknown, a time has another form, or the number of processes is below 1.
+        MonitorError: No folder fits, files cannot be read, or tensorboard is not installed.
     """
     tasks = TASKS if data_type_list is None else data_type_list
     if unknown := [task for task in tasks if task not in TASKS]:
-        raise ValueError(f"data_type_list holds {shown(unknown[0])}; allowed: {', '.join(TASKS)}")
+        hint = did_you_mean(unknown[0], TASKS)
+        raise ValueError(f"data_type_list holds {shown(unknown[0])}; allowed: {', '.join(TASKS)}{hint}")
     if type(process_num) is not int or process_num < 1:
-        raise ValueError(f"process_num is {shown(process_num)}; allowed: a whole number from 1")
+        raise ValueError(f"process_num is {shown(process_num)}; allowed: an integer >= 1")
     target = Path(output_dirpath or f"{start_time()}-csv2tensorboard_by_step")
     ranks: defaultdict[int, list[Path]] = defaultdict(list)
     for folder in _folders_between(Path(monitor_path), time_start, time_end):
@@ -61,7 +70,7 @@ def _folders_between(folder: Path, first: str | None, last: str | None) -> list[
     if not folders:
         raise MonitorError(
             f"{folder}: no folder of a rank, such as Dec03_21-34-40-rank0-1d6d9d83, that started from "
-            f"{first or 'any time'} to {last or 'any time'}; name the folder that holds them"
+            f"{first or 'any time'} to {last or 'any time'}; pass the folder that holds them"
         )
     return folders
 

@@ -36,7 +36,7 @@ _TASK_OF_SCOPE = {
     "reduced": "grad_reduced",
     "comm": "other",
 }
-_CUT_LINES_TOLD = 3
+_CUT_LINES_SHOWN = 3
 # Bytes that are looked at for the header of a file that may be none of ours, such as one long line.
 _LONGEST_HEADER = 2**16
 _SPECIAL = re.compile(r'[,"\r\n]')
@@ -84,7 +84,7 @@ class CsvWriter:
                 file.write(lines)
         except OSError as error:
             raise MonitorError(
-                f"{path}: cannot be written ({error.strerror}); make room or name another folder"
+                f"{path}: cannot be written: {error.strerror}; make room or choose another folder"
             ) from None
         self._latest[name.task] = name
 
@@ -93,7 +93,7 @@ class CsvWriter:
         return ["vpp_stage", "name", "step", *["micro_step"] * has_micro_steps, *self.statistics]
 
     def lines(self, task: str, rows: Sequence[Row], has_micro_steps: bool) -> list[str]:
-        """Return the lines that tell of rows of a task."""
+        """Return the lines of rows of a task."""
         return [self._line(row, has_micro_steps) for row in rows]
 
     def _line(self, row: Row, has_micro_step: bool) -> str:
@@ -113,7 +113,7 @@ def _joint(path: Path, file: BinaryIO, header: bytes) -> bytes:
     if (found := file.readline()) != header:
         raise MonitorError(
             f"{path}: its columns are {shown(found.decode(errors='replace').rstrip())}, not "
-            f"{shown(header.decode().rstrip())}; name another folder"
+            f"{shown(header.decode().rstrip())}; choose another folder"
         )
     file.seek(-1, os.SEEK_END)
     return b"" if file.read() == b"\n" else b"\n"
@@ -121,9 +121,9 @@ def _joint(path: Path, file: BinaryIO, header: bytes) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class _Columns:
-    """Where the cells of a line stand; None for what the file does not tell.
+    """The places of the cells of a line; None for what the file does not have.
 
-    ``values`` are, for each tensor that a line tells of, the end of its name and the columns of its statistics.
+    ``values`` are, for each tensor of a line, the end of its name and the columns of its statistics.
     """
 
     count: int
@@ -184,8 +184,8 @@ class CsvPart:
         columns = _read_header(_cells(header))
         if columns is None:
             raise MonitorError(
-                f"{path}: its columns are {shown(header.rstrip())}, and those of a watched run are "
-                "vpp_stage,name,step[,micro_step] and statistics; name the folder that a run wrote"
+                f"{path}: its columns are {shown(header.rstrip())}, not those of a monitored run "
+                "(vpp_stage,name,step[,micro_step] and statistics); pass the folder that a run wrote"
             )
         self._columns = columns
         self.statistics = columns.statistics
@@ -222,7 +222,7 @@ class CsvPart:
         )
 
     def _tensors(self, cells: Sequence[str]) -> Iterator[tuple[Watched, Sequence[int]]]:
-        """Yield the tensors that a line tells of, with the columns of their statistics."""
+        """Yield the tensors of a line, with the columns of their statistics."""
         columns = self._columns
         vpp_stage = 0 if columns.vpp_stage is None else int(cells[columns.vpp_stage])
         micro_step = (
@@ -248,7 +248,7 @@ class CsvPart:
                 yield side
 
     def _lines(self) -> Iterator[tuple[int, list[str]]]:
-        """Yield number and cells of each whole line; the others are told in the notes."""
+        """Yield number and cells of each whole line; the others are reported in the notes."""
         cut: list[int] = []
         left = self._size
         with open_regular(self.path) as file:
@@ -270,12 +270,12 @@ class CsvPart:
         whole = [i for i in (columns.vpp_stage, columns.step, columns.micro_step) if i is not None]
         for place in whole:
             if not re.fullmatch(r"-?[0-9]{1,18}", cells[place]):
-                return f"{shown(cells[place])} stands where a whole number is expected"
+                return f"expected an integer, found {shown(cells[place])}"
         for place in sorted(place for _, places in columns.values for place in places):
             try:
                 float(cells[place] or "nan")
             except ValueError:
-                return f"{shown(cells[place])} stands where a number is expected"
+                return f"expected a number, found {shown(cells[place])}"
         return "a step beyond 64 bits"
 
 
@@ -291,6 +291,7 @@ def _cells(line: str) -> list[str]:
 
 
 def _cut_lines(path: Path, numbers: Sequence[int]) -> str:
-    told = ", ".join(map(str, numbers[:_CUT_LINES_TOLD])) + (" …" if len(numbers) > _CUT_LINES_TOLD else "")
-    lines = f"line {told} is" if len(numbers) == 1 else f"lines {told} are"
+    more = len(numbers) - _CUT_LINES_SHOWN
+    first = ", ".join(map(str, numbers[:_CUT_LINES_SHOWN])) + (f" and {more} more" if more > 0 else "")
+    lines = f"line {first} is" if len(numbers) == 1 else f"lines {first} are"
     return f"{path.name}: {lines} cut off and left out"

@@ -28,8 +28,8 @@ def open_summary(folder: Path) -> SummaryWriter:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError:
         raise MonitorError(
-            "TensorBoard events need torch and tensorboard; install pytest-msprobe[torch,tensorboard], or choose the "
-            "format csv"
+            "TensorBoard events need torch and tensorboard; pip install pytest-msprobe[torch,tensorboard], or choose "
+            "the format csv"
         ) from None
     make_folder(folder)
     return SummaryWriter(folder)

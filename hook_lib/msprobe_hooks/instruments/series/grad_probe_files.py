@@ -29,7 +29,7 @@ class SummaryPart:
         self._task = task
 
     def index(self) -> Table:
-        """Return all rows without their values. Raises MonitorError for a file that is no summary."""
+        """Return all rows without their values. Raises MonitorError for a file that is not a summary."""
         return self._read(None)
 
     def read(self, wanted: Container[Watched], groups: Sequence[int]) -> Table:

@@ -31,7 +31,7 @@ class Contents:
     _reaches: Mapping[Part, NDArray[np.int64]]
 
     def groups(self, part: Part, wanted: Iterable[Watched]) -> list[int]:
-        """Return which groups of a file's rows may tell of the wanted tensors."""
+        """Return which groups of a file's rows may be of the wanted tensors."""
         numbers = [self._numbers[watched] for watched in wanted]
         lowest, highest = self._reaches[part]
         return [*map(int, np.flatnonzero((lowest <= max(numbers)) & (highest >= min(numbers))))]
@@ -102,7 +102,7 @@ class _Steps:
             self._late.update(steps[1:][is_same & (steps[1:] < steps[:-1])].tolist())
             self._twice.update(_repeated(owners, steps))
         tensors = frozenset(watched for watched in table.watched if watched.task == task)
-        # Most files tell of the same tensors; of these sets one is kept.
+        # Most files have the same tensors; of these sets one is kept.
         tensors = self._tensors.setdefault(tensors, tensors)
         for step in np.unique(steps).tolist():
             others = self._holders[step]
@@ -114,9 +114,9 @@ class _Steps:
         """Return a sentence each on steps written twice and out of order."""
         notes = []
         if self._twice:
-            notes.append(f"{task}: {_span(self._twice)} written more than once; the last written holds")
+            notes.append(f"{task}: {_span(self._twice)} written more than once; the last values are used")
         if late := self._late - self._twice:
-            notes.append(f"{task}: {_span(late)} written after later steps; they are put in order")
+            notes.append(f"{task}: {_span(late)} written after later steps; sorted")
         return notes
 
 

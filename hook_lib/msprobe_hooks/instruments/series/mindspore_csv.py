@@ -2,7 +2,7 @@
 
 ``vpp_stage,module_name,step,input.<statistic>…,output.<statistic>…`` (``input_grad``, ``output_grad``) for cells,
 ``vpp_stage,param_name,step,<statistics>`` for parameters' gradients and moments, ``param_name,step,<statistics>`` for
-parameters. The micro step stands behind a cell's name (``layers.0_1``), and what is not known or NaN is an empty cell.
+parameters. The micro step follows a cell's name (``layers.0_1``), and what is not known or NaN is an empty cell.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class MindSporeCsvWriter(CsvWriter):
         return [*["vpp_stage"] * (task not in _OF_PARAMETERS), "param_name", "step", *self.statistics]
 
     def lines(self, task: str, rows: Sequence[Row], has_micro_steps: bool) -> list[str]:
-        """Return the lines that tell of rows of a task."""
+        """Return the lines of rows of a task."""
         if task not in _SIDES:
             return [self._line_of(task, row, _with_micro_step(row.name, row), self._cells(row.values)) for row in rows]
         calls: dict[tuple[int, int, str], dict[str, Row]] = {}

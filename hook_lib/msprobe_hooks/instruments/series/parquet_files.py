@@ -43,7 +43,7 @@ def _pyarrow() -> Any:
         import pyarrow.parquet
     except ImportError:
         raise MonitorError(
-            "Parquet files need pyarrow; install pytest-msprobe[parquet], or choose the format csv"
+            "Parquet files need pyarrow; pip install pytest-msprobe[parquet], or choose the format csv"
         ) from None
     return pa
 
@@ -104,7 +104,7 @@ class ParquetWriter:
             temporary.replace(path)
         except OSError as error:
             temporary.unlink(missing_ok=True)
-            raise MonitorError(f"{path}: cannot be written ({error}); make room or name another folder") from None
+            raise MonitorError(f"{path}: cannot be written: {error}; make room or choose another folder") from None
 
 
 def _free(folder: Path, name: FileName) -> Path:
@@ -168,7 +168,7 @@ class ParquetPart:
         except (self._pa.ArrowException, OSError, ValueError) as error:
             if getattr(error, "errno", None):
                 raise
-            raise CutFileError(path, "it has no whole footer, so it was cut off") from None
+            raise CutFileError(path, "it is cut off before its footer ends") from None
         self.statistics = [name for name in schema.names if name not in _PLACES]
         self.written = _written(schema.metadata or {})
         self._require_columns(dict(zip(schema.names, schema.types, strict=True)))
@@ -189,11 +189,11 @@ class ParquetPart:
         places = {"vpp_stage": pa.int32(), "name": pa.string(), "step": pa.int64(), "micro_step": pa.int32()}
         for column, kind in {**dict.fromkeys(kinds, pa.float64()), **places}.items():
             if column not in kinds:
-                raise MonitorError(f"{self.path}: it has no column {column}, so it is not of a watched run; remove it")
+                raise MonitorError(f"{self.path}: has no column {column}, so it is not of a monitored run; remove it")
             if kinds[column] != kind:
                 raise MonitorError(
-                    f"{self.path}: its column {shown(column)} is of {kinds[column]}, in a watched run's of {kind}; "
-                    "remove it"
+                    f"{self.path}: its column {shown(column)} is of {kinds[column]}, not of {kind} as in a monitored "
+                    "run; remove it"
                 )
 
     def _read(self, wanted: Container[Watched] | None, groups: Sequence[int] | None = None) -> Table:
@@ -218,14 +218,14 @@ class ParquetPart:
             if getattr(error, "errno", None):
                 raise
             problem = " ".join(str(error).split())
-            raise MonitorError(f"{self.path}: its data are damaged ({clipped(problem)}); remove it") from None
+            raise MonitorError(f"{self.path}: its data are damaged: {clipped(problem)}; remove it") from None
         begins = np.cumsum([len(each) for each in owners[:-1]])
         return Table([*watched], np.concatenate(owners), np.concatenate(steps), np.concatenate(values, axis=1), begins)
 
 
 @dataclass(frozen=True, slots=True)
 class _Places:
-    """What rows tell of, run by run of the same tensor: the tensors, how many rows each has, and the rows' steps."""
+    """The content of rows, run by run of the same tensor: the tensors, how many rows each has, and the rows' steps."""
 
     watched: Sequence[Watched]
     counts: NDArray[np.int64]
@@ -233,7 +233,7 @@ class _Places:
 
     @classmethod
     def of(cls, table: Any, task: str) -> _Places:
-        """Return what the columns tell that are no statistics."""
+        """Return the content of the columns other than statistics."""
         if not table.num_rows or any(table.column(name).null_count for name in ("vpp_stage", "name", "step")):
             raise ValueError("rows without a stage, a name or a step")
         table = table.unify_dictionaries().combine_chunks()

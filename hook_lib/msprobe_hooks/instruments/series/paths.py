@@ -106,7 +106,7 @@ def make_folder(folder: Path) -> None:
     try:
         folder.mkdir(_FOLDER_MODE, parents=True, exist_ok=True)
     except OSError as error:
-        raise MonitorError(f"{folder}: cannot be made ({error.strerror}); name another folder") from None
+        raise MonitorError(f"{folder}: cannot be made: {error.strerror}; choose another folder") from None
 
 
 def opener(path: str, flags: int) -> int:
@@ -118,7 +118,7 @@ def start_order(start: str) -> tuple[int, ...]:
     """Return what sorts times of folders within a year. Raises ValueError for another text."""
     match = _START.fullmatch(start)
     if match is None:
-        raise ValueError(f"{start!r} is no time of a folder; it is written as Dec03_21-34-40")
+        raise ValueError(f"{start!r} is not a time of a folder; write it as in Dec03_21-34-40")
     return (_MONTHS.index(match[1]), *(int(number) for number in match.groups()[1:]))
 
 
@@ -129,7 +129,7 @@ def started(folder: Path) -> tuple[int, ...]:
 
 
 def started_between(folders: Iterable[Path], first: str | None, last: str | None) -> list[Path]:
-    """Return the folders whose names tell a time from ``first`` to ``last``, both included; None is any time.
+    """Return the folders whose names have a time from ``first`` to ``last``, both included; None is any time.
 
     Raises ValueError for a time in another form.
     """
@@ -149,19 +149,18 @@ def earlier_folder(base: Path, rank: int | None, first: str, last: str) -> Path:
     try:
         folders = [each for each in base.iterdir() if rank_of(each) == (rank or 0) and each.is_dir()]
     except OSError as error:
-        raise MonitorError(f"{base}: no folder to append to ({error.strerror})") from None
+        raise MonitorError(f"{base}: no folder to append to: {error.strerror}") from None
     between = started_between(filter(started, folders), first, last)
     if not between:
         names = ", ".join(sorted(each.name for each in folders)) or "none"
         raise MonitorError(
-            f"{base}: no folder of rank {rank or 0} that was started from {first} to {last} to append to; there are "
-            f"{names}"
+            f"{base}: no folder to append to, of rank {rank or 0} and started from {first} to {last}; existing: {names}"
         )
     return max(between, key=started)
 
 
 def rank_of(folder: Path) -> int | None:
-    """Return the rank that a folder's own name tells; None where it tells none."""
+    """Return the rank in a folder's own name; None where it has none."""
     named = next((named for each in _FOLDERS if (named := each.fullmatch(folder.name))), None)
     return int(named["rank"]) if named and named["rank"] else None
 

@@ -59,7 +59,7 @@ class Series:
 class Run:
     """One rank's folder.
 
-    ``keys`` are in the order computed: forward tensors in forward order, gradients in backward order. ``notes`` tell,
+    ``keys`` are in the order computed: forward tensors in forward order, gradients in backward order. ``notes`` say,
     each in a sentence, what of the files was left out or written twice.
     """
 
@@ -123,7 +123,7 @@ def _readable(folder: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise MonitorError(f"{error.filename or folder}: cannot be read ({error.strerror or error})") from None
+        raise MonitorError(f"{error.filename or folder}: cannot be read: {error.strerror or error}") from None
 
 
 def rank_folders(folder: str | Path) -> list[Path]:
@@ -141,7 +141,7 @@ def rank_folders(folder: str | Path) -> list[Path]:
 def run_folders(folder: Path) -> list[Path]:
     """Return the folders of ranks with series, or the folder if it is one, in the order of their starts.
 
-    A gradient probe's folders beside those of a watched run belong to it, and are not among them. Raises MonitorError
+    A gradient probe's folders next to those of a monitored run belong to it, and are left out. Raises MonitorError
     where the folder cannot be read.
     """
     if any(series_files(folder)):
@@ -188,20 +188,20 @@ def _earlier_starts(folder: Path) -> list[str]:
     except MonitorError:
         return []
     return [
-        f"{each.name} beside it is an earlier start of the same rank, and is left out"
+        f"{each.name} is left out: an earlier start of the same rank"
         for each in neighbours
         if rank_of(each) == rank_of(folder) and started(each) < started(folder)
     ]
 
 
 def _no_series(folder: Path) -> MonitorError:
-    """Return the error for a folder without series, which says whose it is where that can be told."""
+    """Return the error for a folder without series, which says what else it holds where that is known."""
     if any(folder.rglob("dump.json")):
-        whose = "it is a recording (dump.json), which --msprobe-dump takes"
+        whose = "it is a recording (dump.json); pass it to --msprobe-dump"
     elif any(folder.rglob("grad_summary_*.csv")):
-        whose = "the gradient probe's grad_summary_<step>.csv lie deeper; name the folder that holds rank<N>"
+        whose = "the gradient probe's grad_summary_<step>.csv are deeper; pass the folder that holds rank<N>"
     elif any(folder.rglob("events.out.tfevents*")):
-        whose = "it holds TensorBoard events, which are not read again; watch with the format csv or parquet"
+        whose = "it holds TensorBoard events, which cannot be read; monitor with the format csv or parquet"
     else:
-        whose = "name the folder that a watched run wrote"
+        whose = "pass the folder that a monitored run wrote"
     return MonitorError(f"{folder}: no series here, such as actv_0-9.csv, nor in folders of ranks; {whose}")

@@ -40,7 +40,7 @@ def open_writer(
     """
     opener = _FORMATS.get(format)
     if opener is None:
-        raise ConfigError("format", format, ", ".join(_FORMATS))
+        raise ConfigError("format", format, ", ".join(_FORMATS), known=_FORMATS)
     return opener(folder, statistics, ndigits, steps_per_file)
 
 

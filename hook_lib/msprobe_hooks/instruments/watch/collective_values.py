@@ -24,7 +24,7 @@ from msprobe_hooks.torch.collective_hooks import CollectiveHooks
 
 _log = logging.getLogger("msprobe_hooks")
 
-# Asynchronous calls that nobody waits for in Python are forgotten when there are more.
+# Asynchronous calls that are never waited for in Python are forgotten when there are more.
 _MOST_WAITING = 1000
 
 
@@ -76,12 +76,12 @@ class Collectives:
 
 
 class _Calls:
-    """The hooks that all listeners share; there are none while nobody listens."""
+    """The hooks that all listeners share; there are none without listeners."""
 
     def __init__(self) -> None:
         self._listeners: list[Collectives] = []
         self._hooks: CollectiveHooks[Callable[[], None]] = CollectiveHooks(
-            self._around, lambda finish: finish(), _tell_refused, _MOST_WAITING
+            self._around, lambda finish: finish(), _warn_of_refused, _MOST_WAITING
         )
         self._is_inside = False
 
@@ -120,8 +120,8 @@ class _Calls:
         return around
 
 
-def _tell_refused(name: str, error: TypeError) -> None:
-    _log.warning("torch.distributed.%s is not watched: %s", name, error)
+def _warn_of_refused(name: str, error: TypeError) -> None:
+    _log.warning("torch.distributed.%s is not monitored: %s", name, error)
 
 
 _calls = _Calls()

@@ -1,4 +1,4 @@
-"""What a training is watched for, from keyword arguments or from msprobe's configuration of its TrainerMon.
+"""What is monitored, from keyword arguments or from msprobe's configuration of its TrainerMon.
 
 Every mistake is a ConfigError that names the key, the value and what is allowed.
 """
@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
-from msprobe_hooks.errors import ConfigError
+from msprobe_hooks.errors import ConfigError, unknown_name
 from msprobe_hooks.instruments.watch.option_checks import (
     checked_statistics,
     names_of,
@@ -100,7 +100,7 @@ def plan(what: Sequence[str], **options: Any) -> Plan:
     """Check the options of ``watch``, named as the fields of a Plan. Raises ConfigError."""
     for key in options:
         if key not in _OPTIONS:
-            raise ConfigError(key, options[key], "one of the options " + ", ".join(sorted(_OPTIONS)))
+            raise unknown_name("watch() has no option", key, options[key], {*_OPTIONS, *_ARGUMENTS})
     checked = {key: _OPTIONS[key](key, value) for key, value in options.items()}
     named = frozenset(names_of(WHAT)("what", what))
     if not named:
@@ -114,9 +114,8 @@ def read_config(path: str | Path) -> tuple[Plan, list[str]]:
     given = read_json(path)
     for key in given:
         if key not in _KEYS and key not in _SWITCHES and key not in _STRUCTURED and key not in NOT_FOLLOWED:
-            known = sorted({*_KEYS, *_SWITCHES, *_STRUCTURED})
-            raise ConfigError(key, given[key], "the keys " + ", ".join(known))
-    warnings = [f"{key} is not followed: {NOT_FOLLOWED[key]}" for key in given if given[key] and key in NOT_FOLLOWED]
+            raise unknown_name(f"{path}: unknown key", key, given[key], {*_KEYS, *_SWITCHES, *_STRUCTURED})
+    warnings = [f"{key} is ignored: {NOT_FOLLOWED[key]}" for key in given if given[key] and key in NOT_FOLLOWED]
     fields = {key: _KEYS[key] for key in given if key in _KEYS}
     options = {name: _CHECKS[name](key, given[key]) for key, name in fields.items()}
     switches = {key: flag(key, given.get(key, False)) for key in _SWITCHES}
@@ -128,7 +127,7 @@ def read_config(path: str | Path) -> tuple[Plan, list[str]]:
     options.setdefault("squashes_names", True)
     found = Plan(what=frozenset(what), **options)
     if not what and (found.targets or found.alerts.rules or found.is_dynamic):
-        warnings.append("nothing is watched: xy_distribution, wg_distribution and the like are all false")
+        warnings.append("nothing is monitored: xy_distribution, wg_distribution and the like are all false")
     is_open = "is_select" in given and not switches["is_select"]
     has_all = switches["all_xy"] or is_open or not found.targets
     return replace(found, has_all_modules=has_all), warnings + more
@@ -138,7 +137,7 @@ def _what(switches: Mapping[str, bool]) -> tuple[set[str], list[str]]:
     what, warnings = {_SWITCHES[key] for key, is_on in switches.items() if is_on and _SWITCHES[key]}, []
     if switches["xy_distribution"]:
         if switches["forward_only"] and switches["backward_only"]:
-            warnings.append("forward_only and backward_only are both true: no activations, nor their gradients")
+            warnings.append("neither activations nor their gradients: forward_only and backward_only are both true")
         if not switches["backward_only"]:
             what.add("activations")
         if not switches["forward_only"]:
@@ -238,3 +237,4 @@ _KEYS: Mapping[str, str] = {
 _CHECKS: Mapping[str, Callable[[str, Any], Any]] = {**_OPTIONS, "appends_to": times, "is_dynamic": flag}
 
 _STRUCTURED = ("cc_distribution", "alert")
+_ARGUMENTS = ("what", "micro_batches", "first_step")

@@ -1,4 +1,4 @@
-"""What goes wrong while a training is watched is told once, and the training goes on."""
+"""Errors of the monitor are reported once, and the training goes on."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ _log = logging.getLogger("msprobe_hooks")
 
 
 class Errors(Counter[str]):
-    """How often something could not be watched, by what that is."""
+    """How often something could not be monitored, by what that is."""
 
     def note(self, where: str, error: BaseException) -> None:
-        """Count what went wrong, and tell it the first time."""
+        """Count what went wrong, and log it the first time."""
         self[where] += 1
         if self[where] == 1:
-            _log.warning("not watched: %s: %s", where, described(error))
+            _log.warning("not monitored: %s: %s", where, described(error))
 
     def kept_from(self, where: str) -> SafetyNet:
         """Return a context, to be entered any number of times, that exceptions do not leave: they are noted."""
         return SafetyNet(self.note, where)
 
-    def tell_counts(self) -> None:
+    def log_counts(self) -> None:
         """Report how often each came."""
         for where, count in self.items():
-            _log.warning("not watched (%d x): %s", count, where)
+            _log.warning("not monitored (%d x): %s", count, where)

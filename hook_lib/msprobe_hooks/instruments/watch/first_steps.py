@@ -26,7 +26,7 @@ _BROUGHT: Final = {
     "gradients": Brought(("grad_unreduced", "grad_reduced"), "no parameter had a gradient"),
     "micro_batch_gradients": Brought(("grad_unreduced",), "no parameter had a gradient"),
     "parameters": Brought(("param_origin", "param_updated"), "the optimizer made no step"),
-    "updates": Brought(("adam_update",), "they follow from Adam's moments, which the optimizer does not keep"),
+    "updates": Brought(("adam_update",), "the optimizer keeps no Adam moments to compute them from"),
     "moments": Brought(("exp_avg", "exp_avg_sq"), "the optimizer keeps no exp_avg and no exp_avg_sq", steps=2),
 }
 _MOST_STEPS: Final = max(one.steps for one in _BROUGHT.values())
@@ -53,11 +53,11 @@ class FirstSteps:
         self._tasks.update(row.task for row in rows)
         for what, (tasks, reason, steps) in _BROUGHT.items():
             if steps == self._count and self._expects(what) and self._tasks.isdisjoint(tasks):
-                yield f"step {step} brought no {what}: {reason}"
+                yield f"step {step} had no {what}: {reason}"
         missing = ((one.name, _missing(one, rows, self._tasks)) for one in self._targets if self._count == 1)
         names = [f"{name!r} ({', '.join(fields)})" for name, fields in missing if fields]
         if names:
-            yield f"step {step} brought nothing of targets {listed(names)}: not called in training mode, or no gradient"
+            yield f"step {step} had nothing of targets {listed(names)}: not called in training mode, or no gradient"
 
     def _expects(self, what: str) -> bool:
         """Return whether something is wanted of modules or parameters that are watched."""

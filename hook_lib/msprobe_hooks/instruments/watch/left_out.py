@@ -1,9 +1,10 @@
-"""What is not watched although it could be, or was asked for: one line for each reason, with names."""
+"""What is not monitored although it could be, or was requested: one line for each reason, with names."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
+from msprobe_hooks.errors import did_you_mean
 from msprobe_hooks.instruments.listing import listed
 from msprobe_hooks.instruments.watch.config import Plan
 from msprobe_hooks.instruments.watch.selection import SIDES, WHATS, Target, unknown_targets
@@ -13,7 +14,7 @@ def notes_on_ranks(plan: Plan, rank: int | None) -> Iterator[str]:
     """Yield a line where the only process of a program is not among the ranks that are watched."""
     if rank is None and plan.what and not plan.is_for(rank):
         ranks = listed(map(str, sorted(plan.ranks)))
-        yield f"nothing is watched: a process that is not distributed has rank 0, and the ranks to watch are {ranks}"
+        yield f"nothing is monitored: this process, not distributed, has rank 0, and the ranks to monitor are {ranks}"
 
 
 def notes_on_targets(plan: Plan, targets: Sequence[Target], names: Iterable[Iterable[Sequence[str]]]) -> Iterator[str]:
@@ -21,13 +22,15 @@ def notes_on_targets(plan: Plan, targets: Sequence[Target], names: Iterable[Iter
 
     ``names`` are, for each chunk, lists of what is in it.
     """
-    if unknown := unknown_targets(plan, names):
-        which = "which is no module or parameter" if len(unknown) == 1 else "which are no modules or parameters"
-        yield f"targets names {listed(map(repr, unknown))}, {which} of the model"
+    chunks = [list(lists) for lists in names]
+    if unknown := unknown_targets(plan, chunks):
+        which = "not a module or parameter" if len(unknown) == 1 else "not modules or parameters"
+        hint = did_you_mean(unknown[0], (name for lists in chunks for full in lists for name in full))
+        yield f"targets: {which} of the model: {listed(map(repr, unknown))}{hint}"
     elif not plan.has_all_modules and not targets:
         whats = [what for what in WHATS if plan.wants(what)]
         if whats:
-            yield f"targets names parameters only: {' and '.join(whats)} are not watched"
+            yield f"targets names parameters only: {' and '.join(whats)} are not monitored"
     missing: dict[str, list[str]] = {}
     for target in targets:
         for field in target.asked:
@@ -38,6 +41,6 @@ def notes_on_targets(plan: Plan, targets: Sequence[Target], names: Iterable[Iter
         unwanted = dict.fromkeys(SIDES[field].what for field in fields)
         of = dict.fromkeys(name for field in fields for name in missing[field])
         yield (
-            f"targets asks for {', '.join(fields)} of {listed(map(repr, of))}, "
-            f"but {' and '.join(unwanted)} are not watched"
+            f"targets requests {', '.join(fields)} of {listed(map(repr, of))}, "
+            f"but {' and '.join(unwanted)} are not monitored"
         )

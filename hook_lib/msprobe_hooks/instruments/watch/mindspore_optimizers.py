@@ -90,7 +90,7 @@ class OptimizerState:
         return next((found for name in names if (found := getattr(self._optimizer, name, None)) is not None), ())
 
     def _steps(self) -> float:
-        """Return how many steps were made: infinity where the optimizer corrects no bias, 0 where it does not tell."""
+        """Return the number of steps: infinity where the optimizer corrects no bias, 0 where it counts none."""
         optimizer = self._optimizer
         if hasattr(optimizer, "state_step"):
             made = int(host(optimizer.state_step).reshape(-1)[0])

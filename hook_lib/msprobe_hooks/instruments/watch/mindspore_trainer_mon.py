@@ -40,5 +40,5 @@ class TrainerMon(Monitor):
         plan, warnings = super().read(path)
         if plan.wants("collectives"):
             plan = replace(plan, what=plan.what - {"collectives"})
-            warnings.append(f"cc_distribution is not followed: {NO_COLLECTIVES}")
+            warnings.append(f"cc_distribution is ignored: {NO_COLLECTIVES}")
         return plan, warnings

@@ -74,7 +74,7 @@ class MindSporeWatcher(Watcher):
         """Watch by a plan from here on. Raises ConfigError also in graph mode and for what MindSpore lacks."""
         require_pynative()
         if plan.wants("collectives"):
-            raise ConfigError("what", "collectives", f"some of {', '.join(_WATCHED)}: {NO_COLLECTIVES}")
+            raise ConfigError("what", "collectives", f"{', '.join(_WATCHED)}; {NO_COLLECTIVES}")
         super().follow(plan, collected=collected)
 
     def process_rank(self) -> int | None:
@@ -82,7 +82,7 @@ class MindSporeWatcher(Watcher):
         return process_rank()
 
     def reduced_gradients(self) -> list[Row]:
-        """Return the rows of the gradients that the optimizer was last called with: only it is told what they are."""
+        """Return the rows of the gradients that the optimizer was last called with: they are its arguments only."""
         return self.latest("grad_reduced")
 
     def new_collection(self, plan: Plan) -> Collection:
@@ -92,7 +92,7 @@ class MindSporeWatcher(Watcher):
     def hooks_on_steps(self) -> CallHooks:
         """Put hooks on the calls of the optimizer. Raises ConfigError for what is none."""
         if not isinstance(self.optimizer, nn.Cell) or not hasattr(self.optimizer, "parameters"):
-            raise ConfigError("optimizer", self.optimizer, "an optimizer of mindspore")
+            raise ConfigError("optimizer", self.optimizer, "an optimizer of MindSpore")
 
         def before(gradients: dict[int, Tensor]) -> None:
             self._given = gradients
@@ -143,7 +143,7 @@ class UnreducedGradients:
     """Measures the gradients of parameters as each backward pass ends, before ranks are averaged over.
 
     A gradient is what that pass brought: MindSpore's programs accumulate them where no hook sees it. That of the last
-    micro batch of a step is the one that is told; all of them, with ``each_micro_batch``.
+    micro batch of a step is the one that is reported; all of them, with ``each_micro_batch``.
     """
 
     def __init__(

@@ -1,7 +1,7 @@
 """Activations and their gradients: what goes into the modules (cells) of a model and comes out, forward and backward.
 
 Hooks are on the modules of one model only, and nothing is put between the tensors: gradients are read off the autograd
-graph, where what a module contributes to its input's gradient leaves it, as a full backward hook would tell it.
+graph, where what a module contributes to its input's gradient leaves it, as a full backward hook would show it.
 """
 
 from __future__ import annotations
@@ -202,7 +202,7 @@ def _element(side: str, values: Sequence[Any], spec: str, tensor_class: type) ->
         length, index = place
         element = values[index] if len(values) == length else None
     if not isinstance(element, tensor_class):
-        raise ValueError(f"its {side} has {len(values)} elements; targets asks for {spec}")
+        raise ValueError(f"its {side} has {len(values)} elements, but targets requests {spec}")
     return element
 
 
@@ -223,4 +223,4 @@ def _arguments(output: Any) -> tuple[Sequence[Any], Mapping[str, Any]]:
 
 
 def _ignored() -> None:
-    """Do nothing where a further backward pass goes through a call: the first is told."""
+    """Do nothing where a further backward pass goes through a call: the first is reported."""

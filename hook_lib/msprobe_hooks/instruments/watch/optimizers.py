@@ -19,9 +19,9 @@ class StepHooks:
     """Has functions called before and after each step of one optimizer, whatever other optimizers of its class do."""
 
     def __init__(self, optimizer: Any, before: Callable[[], None], after: Callable[[], None]) -> None:
-        """Put the hooks on. Raises ConfigError for what is no optimizer, and for one that calls no hooks."""
+        """Put the hooks on. Raises ConfigError for what is not an optimizer, and for one that calls no hooks."""
         if not callable(getattr(optimizer, "step", None)):
-            raise ConfigError("optimizer", type(optimizer).__name__, "an optimizer, which has a method step")
+            raise ConfigError("optimizer", type(optimizer).__name__, "an optimizer, with a method step")
         self._handles: list[Any] = []
         if not hasattr(optimizer, "register_step_pre_hook"):
             # One around others, as Megatron's, has a method and no hooks.
@@ -35,7 +35,7 @@ class StepHooks:
             raise ConfigError(
                 "optimizer",
                 type(optimizer).__name__,
-                "one that calls hooks around its steps; of one that was put around another, that other",
+                "an optimizer that calls hooks around its steps; for a wrapper, the wrapped optimizer",
             ) from None
 
     def remove(self) -> None:
@@ -46,7 +46,7 @@ class StepHooks:
 
 
 class _Stepping:
-    """Stands in for an optimizer's method ``step``, also where somebody else has put another around it since."""
+    """Replaces an optimizer's method ``step``, also where it has been wrapped since."""
 
     def __init__(self, optimizer: Any, before: Callable[[], None], after: Callable[[], None]) -> None:
         self._optimizer = optimizer
@@ -80,7 +80,7 @@ class OptimizerState:
 
     Optimizers around others are looked through: ``optimizer`` and ``chained_optimizers`` are what they hold. What is
     stepped may be a copy in float32: the parameter's ``main_param``, or that in ``fp32_from_float16_groups`` which
-    stands where the parameter does in ``float16_groups``.
+    has the place of the parameter in ``float16_groups``.
     """
 
     def __init__(self, optimizer: Any) -> None:

@@ -1,4 +1,4 @@
-"""Checks of what a training is watched by: each takes a key and its value, and returns what it stands for.
+"""Checks of the monitor's options: each takes a key and its value, and returns the value as it is used.
 
 Each raises ConfigError that names the key, the value and what is allowed.
 """
@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from msprobe_hooks.errors import ConfigError
+from msprobe_hooks.errors import ConfigError, unknown_name
 from msprobe_hooks.instruments.series.paths import start_order
 from msprobe_hooks.instruments.watch.quantities import STATISTICS
 
@@ -25,7 +25,7 @@ def whole_number(least: int, most: int | None = None) -> Callable[[str, object],
         is_whole = isinstance(value, int) and not isinstance(value, bool)
         if not is_whole or value < least or (most is not None and value > most):  # type: ignore[operator]
             end = "" if most is None else f" to {most}"
-            raise ConfigError(key, value, f"a whole number from {least}{end}" if most else f"a whole number >= {least}")
+            raise ConfigError(key, value, f"an integer from {least}{end}" if most else f"an integer >= {least}")
         return value  # type: ignore[return-value]
 
     return check
@@ -46,7 +46,7 @@ def names_of(allowed: tuple[str, ...]) -> Callable[[str, object], tuple[str, ...
             raise ConfigError(key, value, "a list of " + ", ".join(allowed))
         for name in value:
             if name not in allowed:
-                raise ConfigError(key, name, "some of " + ", ".join(allowed))
+                raise ConfigError(key, name, ", ".join(allowed), known=allowed)
         return tuple(dict.fromkeys(value))
 
     return check
@@ -73,7 +73,7 @@ def targets(key: str, value: object) -> Mapping[str, Mapping[str, str]]:
             raise ConfigError(f"{key}.{name}", fields, 'an object such as {"input": "tensor"}')
         for one, spec in fields.items():
             if one not in FIELDS:
-                raise ConfigError(f"{key}.{name}", one, "the keys " + ", ".join(FIELDS))
+                raise unknown_name(f"{key}.{name} has no key", one, spec, FIELDS)
             if not _is_spec(spec):
                 raise ConfigError(f"{key}.{name}.{one}", spec, "tensor, tuple[n], or tuple[n]:i with i < n")
     return value
@@ -100,6 +100,4 @@ def times(key: str, value: object) -> tuple[str, str] | None:
         return starts[0][1], starts[1][1]
     if value == []:
         return None
-    raise ConfigError(
-        key, value, 'a list of the first and the last time of folders, as ["Dec03_00-00-00", "Dec03_21-34-40"]'
-    )
+    raise ConfigError(key, value, 'the first and the last time of folders, as in ["Dec03_00-00-00", "Dec03_21-34-40"]')

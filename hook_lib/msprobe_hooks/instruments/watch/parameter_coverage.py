@@ -33,11 +33,11 @@ class Parameters:
             )
         if self.of_others:
             yield (
-                f"parameters not watched, because another optimizer has them: {_named(self.of_others)}; "
-                "watch that optimizer as well to see them"
+                f"parameters not monitored, because another optimizer has them: {_named(self.of_others)}; "
+                "monitor that optimizer as well"
             )
         if self.frozen:
-            yield f"parameters not watched, because requires_grad is False: {_named(self.frozen)}"
+            yield f"parameters not monitored, because requires_grad is False: {_named(self.frozen)}"
 
 
 def parameters_with(

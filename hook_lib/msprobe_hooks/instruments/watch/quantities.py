@@ -28,4 +28,4 @@ OF_PARAMETERS: Final = frozenset(
 )
 
 #: Why MindSpore's collectives cannot be among them.
-NO_COLLECTIVES: Final = "MindSpore's communication functions are not watched"
+NO_COLLECTIVES: Final = "MindSpore's communication functions are not monitored"

@@ -9,7 +9,7 @@ from typing import Any
 def is_replicated_elsewhere(
     rank_in: Callable[[Any], int], tensor_parallel: Any, data_parallel: Any
 ) -> Callable[[Any], bool]:
-    """Return what tells whether a parameter's gradients are another rank's to tell; ``rank_in`` is that in a group.
+    """Return whether another rank reports a parameter's gradients, as a function; ``rank_in`` is the rank in a group.
 
     Of a data-parallel group that is rank 0; of a tensor-parallel group it is for parameters that are not split, which
     have no ``tensor_model_parallel``. A group that is None leaves nothing out.

@@ -45,7 +45,7 @@ def with_fields(
 ) -> tuple[list[tuple[str, Any, Fields]], list[Target]]:
     """Return name, module and wanted fields of modules in a chunk, and which of them are targets.
 
-    Nothing is wanted of modules that are no targets, unless the plan has all modules.
+    Nothing is wanted of modules that are not targets, unless the plan has all modules.
     """
     named = list(modules)
     full = [name for name, _ in named]

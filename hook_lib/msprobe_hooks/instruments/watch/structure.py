@@ -34,7 +34,7 @@ class Structure:
         has_stacks: bool,
     ) -> None:
         self._tensor_class = tensor_class
-        # The frames that run hooks tell nothing.
+        # The frames that run hooks say nothing.
         self._hidden = (str(Path(__file__).parent), str(sys.modules[module_class.__module__].__file__))
         self._has_structure = has_structure
         self._has_stacks = has_stacks

@@ -106,7 +106,7 @@ class TorchWatcher(Watcher):
     def hooks_on_collectives(self, plan: Plan) -> Observer | None:
         """Put hooks on the functions of ``torch.distributed``, which some builds of torch lack."""
         if not dist.is_available():
-            _log.warning("collectives are not watched: this build of torch has no torch.distributed")
+            _log.warning("collectives are not monitored: this build of torch has no torch.distributed")
             return None
         from msprobe_hooks.instruments.watch.collective_values import Collectives
 

@@ -15,7 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from msprobe_hooks.errors import ConfigError, MonitorError
+from msprobe_hooks.errors import ConfigError, MonitorError, unknown_name
 from msprobe_hooks.instruments.series.anomalies import AnomalyFile, Pipeline
 from msprobe_hooks.instruments.series.paths import tag
 from msprobe_hooks.instruments.watch.config import Plan, read_config
@@ -62,7 +62,7 @@ class DynamicSwitch:
         try:
             plan, warnings = self._read(self._path)
         except ConfigError as error:
-            _log.error("%s is not followed, what was watched before still is: %s", self._path, error)
+            _log.error("%s is ignored, the monitor goes on as before: %s", self._path, error)
             return None
         for warning in warnings if plan.is_dynamic else ():
             _log.warning("%s: %s", self._path, warning)
@@ -90,13 +90,9 @@ _ADHOC_STATISTICS = ("norm", "max", "min", "mean")
 
 
 class Monitor(ABC):
-    """Watches the training of one model with one optimizer, as a configuration file says, by a framework's watcher.
+    """Monitors the training of one model with one optimizer, as a configuration file says, by a framework's watcher.
 
-    With ``params_have_main_grad`` gradients are read from ``main_grad``, where a parameter has one. Files are written
-    below ``MONITOR_OUTPUT_DIR``, or ``./monitor_output``. ``process_group`` is that of the pipeline's stages, which
-    anomalies tell. ``opt_ty``, which msprobe takes, changes nothing.
-
-    Raises ConfigError naming the key, the value and what is allowed. Nothing is raised into the training later.
+    Its arguments are those of `TrainerMon`. Nothing is raised into the training later.
     """
 
     def __init__(
@@ -146,13 +142,18 @@ class Monitor(ABC):
             self._follow_ops()
 
     def set_monitor(self, model: Any, *args: Any, **kwargs: Any) -> None:
-        """Begin to watch a model, or a list of virtual pipeline chunks.
+        """Begin to monitor a model, or a list of virtual pipeline chunks.
 
-        1.2.2: ``(model, grad_acc_steps=1, optimizer=None, tp_group=None, dp_group=None, start_iteration=0)``; 26.x has
-        the optimizer before ``grad_acc_steps``, which a number tells from an optimizer.
+        Args:
+            model: The model, or the list of its chunks.
+            *args: As in msprobe 1.2.2: ``grad_acc_steps=1, optimizer=None, tp_group=None, dp_group=None,
+                start_iteration=0``; or as in 26.x, with the optimizer before ``grad_acc_steps``. A number first means
+                1.2.2.
+            **kwargs: The same arguments by name.
 
-        Raises ConfigError for wrong arguments and where the optimizer steps none of the model's parameters,
-        MonitorError where the folder cannot be written.
+        Raises:
+            ConfigError: An argument is wrong, or the optimizer steps none of the model's parameters.
+            MonitorError: The folder cannot be written.
         """
         given = _arguments(args, kwargs)
         if self._watcher is not None:
@@ -177,7 +178,7 @@ class Monitor(ABC):
     monitor_gnorm_with_ad = set_monitor
 
     def generate_wgrad_metrics(self) -> tuple[Metrics, Metrics]:
-        """Return the gradients' statistics as they are now, and those before reduction that this step has brought."""
+        """Return the gradients' statistics as they are now, and those before reduction in this step."""
         watcher = self._watcher
         if watcher is None or not watcher.plan.wants("gradients"):
             return {}, {}
@@ -196,12 +197,20 @@ class Monitor(ABC):
     ) -> None:
         """Write a tensor's statistics as ``<module_name>.<tensor_name>`` of the task ``other`` of this step.
 
-        Raises ConfigError for statistics that are not among `ops`.
+        Args:
+            target_tensor: The tensor, of any shape.
+            module_name: The first part of its name.
+            tensor_name: The second part of its name.
+            rank_list: The ranks that write, all where it is empty.
+            ops_list: The statistics, some of `ops`.
+
+        Raises:
+            ConfigError: A statistic is not among `ops`.
         """
         for name in ops_list:
             if name not in _ADHOC_STATISTICS or name not in self.ops:
                 allowed = [one for one in _ADHOC_STATISTICS if one in self.ops]
-                raise ConfigError("ops_list", name, "those of ops: " + ", ".join(allowed))
+                raise ConfigError("ops_list", name, f"{', '.join(allowed)} (the statistics of ops)", known=allowed)
         if self._watcher is not None:
             self._watcher.measure_once(f"{module_name}.{tensor_name}", target_tensor, rank_list)
 
@@ -230,9 +239,9 @@ class Monitor(ABC):
                 watcher.follow(plan)
                 self._plan = plan
                 self._open_anomalies()
-                _log.warning("%s is followed from step %d on", self._path, watcher.step)
+                _log.warning("%s applies from step %d on", self._path, watcher.step)
             except (ConfigError, MonitorError) as error:
-                _log.error("%s is not followed, what was watched before still is: %s", self._path, error)
+                _log.error("%s is ignored, the monitor goes on as before: %s", self._path, error)
         elif watcher.is_finished and watcher.plan.what:
             watcher.follow(Plan(format="api"))
             if not watcher.rank:
@@ -264,22 +273,41 @@ def _arguments(args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
     if args and not isinstance(args[0], int) and (args[0] is not None or (len(args) > 1 and isinstance(args[1], int))):
         names[:2] = ["optimizer", "grad_acc_steps"]
     if len(args) > len(names):
-        raise ConfigError("set_monitor", f"{len(args) + 1} arguments", "model, " + ", ".join(names))
+        problem = (
+            f"set_monitor() takes at most {len(names) + 1} arguments, not {len(args) + 1}: model, {', '.join(names)}"
+        )
+        raise ConfigError("set_monitor", f"{len(args) + 1} arguments", "model, " + ", ".join(names), problem=problem)
     given = dict(zip(names, args, strict=False))
-    for name in kwargs:
-        if name not in names or name in given:
-            raise ConfigError("set_monitor", name, "each once: model, " + ", ".join(names))
+    for name, value in kwargs.items():
+        if name not in names:
+            raise unknown_name("set_monitor() has no argument", name, value, ["model", *names])
+        if name in given:
+            problem = f"set_monitor() got the argument {name!r} twice"
+            raise ConfigError("set_monitor", name, "each argument once", problem=problem)
     given = {"grad_acc_steps": 1, "optimizer": None, "tp_group": None, "dp_group": None, "start_iteration": 0} | given
     given |= kwargs
     for name, least in (("grad_acc_steps", 1), ("start_iteration", 0)):
         whole_number(least)(name, given[name])
     if given["optimizer"] is None:
-        raise ConfigError("optimizer", None, "the optimizer whose steps end those of the training")
+        problem = "set_monitor() needs optimizer=: the optimizer whose steps end those of the training"
+        raise ConfigError("optimizer", None, "the optimizer whose steps end those of the training", problem=problem)
     return given
 
 
 class TrainerMon(Monitor):
-    """Watches the training of one model of PyTorch with one optimizer, as a configuration file says."""
+    """Monitors the training of one model of PyTorch with one optimizer, as a configuration file says.
+
+    Files are written below ``MONITOR_OUTPUT_DIR``, or ``./monitor_output``. Nothing is raised into the training later.
+
+    Args:
+        config_file_path: The path of msprobe's configuration of its monitor.
+        process_group: The group of the pipeline's stages, which anomalies report.
+        params_have_main_grad: Whether gradients are read from ``main_grad``, where a parameter has one.
+        opt_ty: Ignored; msprobe has it.
+
+    Raises:
+        ConfigError: A setting is wrong; the text names the key, the value and what is allowed.
+    """
 
     def watcher(self, model: Any, optimizer: Any, **options: Any) -> TorchWatcher:
         """Return what watches modules."""

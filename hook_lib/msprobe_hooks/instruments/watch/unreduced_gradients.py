@@ -20,7 +20,7 @@ from msprobe_hooks.instruments.watch.step_statistics import Collection
 class UnreducedGradients:
     """Measures gradients as backward passes leave them in this process, before ranks are averaged over.
 
-    That of the last micro batch of a step is the one that is told; all of them, with ``each_micro_batch``. A gradient
+    That of the last micro batch of a step is reported; with ``each_micro_batch`` those of all. A gradient
     is what was accumulated until then. A process of its own measures all of a backward pass together at its end; among
     several each gradient is measured at once, for the next thing that happens to it may be the reduction.
     """

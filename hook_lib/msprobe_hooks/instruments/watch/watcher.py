@@ -1,4 +1,4 @@
-"""A training that is watched: the observers of a model and an optimizer, and what becomes of a step they have seen."""
+"""A monitored training: the observers of a model and an optimizer, and what is done with each step."""
 
 from __future__ import annotations
 
@@ -47,13 +47,13 @@ class Removable(Protocol):
 
 
 class Watcher(ABC):
-    """Watches a model, or its virtual pipeline chunks, and the optimizer whose steps end those of the training.
+    """Monitors a model, or its virtual pipeline chunks, and the optimizer whose steps end those of the training.
 
     ``rows`` and ``alerts`` are those of the latest step that was collected, ``files`` what is written. Without an
     optimizer, `end_step` is to be called at the end of each step.
 
-    With ``has_main_grad`` gradients are read from ``main_grad``, where a parameter has one. ``is_left_out`` tells
-    parameters whose gradients another rank tells of. Raises ConfigError where ``model`` is not one, or a list of them.
+    With ``has_main_grad`` gradients are read from ``main_grad``, where a parameter has one. ``is_left_out`` is true of
+    parameters whose gradients another rank reports. Raises ConfigError where ``model`` is not one, or a list of them.
     """
 
     tensor_class: ClassVar[type]
@@ -93,7 +93,7 @@ class Watcher(ABC):
         self._with_gradients: list[Weight] = []
         self._structure: Structure | None = None
         self._first_steps = FirstSteps(self.plan)
-        self._told: set[str] = set()
+        self._warned: set[str] = set()
         self._alarm = Alarm((), ())
         self._hooks = None if optimizer is None else self.hooks_on_steps()
 
@@ -156,21 +156,21 @@ class Watcher(ABC):
         self.files.follow(plan if is_watched else Plan(format="api"))
         self._remove_observers()
         self.plan, self.collection, self._alarm, self.collected = plan, collection, alarm, collected
-        self._tell(notes_on_ranks(plan, self.rank))
+        self._warn(notes_on_ranks(plan, self.rank))
         if is_watched:
             self._observe(parameters)
         self._begin_step()
 
     def end_step(self) -> None:
-        """End a step: write what it brought. The optimizer's step ends in this; it never raises."""
+        """End a step and write its rows. The optimizer's step ends in this; it never raises."""
         collection = self.collection
         if self._around_step is not None:
             collection.harmless("the optimizer", self._around_step.after)()
         if collection.is_on:
-            with collection.errors.kept_from("what a step brought"):
+            with collection.errors.kept_from("the rows of a step"):
                 self._take_step()
         self.step += 1
-        with collection.errors.kept_from("what follows a step"):
+        with collection.errors.kept_from("the start of the next step"):
             self._begin_step()
             self._called_after_step()
 
@@ -186,7 +186,7 @@ class Watcher(ABC):
 
     @property
     def has_begun(self) -> bool:
-        """Return whether the step that runs has brought anything."""
+        """Return whether the current step has rows."""
         return self.collection.has_rows
 
     def latest(self, task: str) -> list[Row]:
@@ -220,7 +220,9 @@ class Watcher(ABC):
         weights, frozen = weights_of(self.models, plan, self.named_parameters, self._gradient)
         if self.optimizer is not None and weights and not self.state().stepped(weights):
             raise ConfigError(
-                "optimizer", type(self.optimizer).__name__, "one that steps parameters of the model, and it steps none"
+                "optimizer",
+                type(self.optimizer).__name__,
+                "an optimizer of the model's parameters, of which it has none",
             )
         if self.optimizer is None or not plan.wants_parameters:
             return Parameters(weights, frozen)
@@ -237,9 +239,9 @@ class Watcher(ABC):
         found = [with_fields(plan, chunk, self.named_modules(one)) for chunk, one in enumerate(self.models)]
         chunks, targets = [modules for modules, _ in found], [target for _, those in found for target in those]
         self._first_steps = FirstSteps(plan, targets, has_parameters=bool(self._with_gradients))
-        self._tell(notes_on_targets(plan, targets, [self._names(model) for model in self.models]))
+        self._warn(notes_on_targets(plan, targets, [self._names(model) for model in self.models]))
         if plan.wants_parameters:
-            self._tell(parameters.notes())
+            self._warn(parameters.notes())
         for chunk, modules in enumerate(chunks):
             if wanted := [one for one in modules if one[2]]:
                 self._observers.append(self.hooks_on_modules(chunk, wanted))
@@ -260,11 +262,11 @@ class Watcher(ABC):
             )
         self._around_step = OptimizerStepObserver(collection, plan, self.state(), weights, self._with_gradients)
 
-    def _tell(self, notes: Iterable[str]) -> None:
+    def _warn(self, notes: Iterable[str]) -> None:
         """Log lines that were not logged before, as for a plan whose statistics are changed."""
         for note in notes:
-            if note not in self._told:
-                self._told.add(note)
+            if note not in self._warned:
+                self._warned.add(note)
                 _log.warning("%s", note)
 
     def _names(self, model: Any) -> list[list[str]]:
@@ -302,7 +304,7 @@ class Watcher(ABC):
         self.files.add(self.step, rows)
         # What failed was logged with its reason.
         if not self.collection.errors:
-            self._tell(self._first_steps.notes(self.step, rows))
+            self._warn(self._first_steps.notes(self.step, rows))
         self.alerts = self._alarm.feed(rows)
         if self.alerts:
             self._called_when_alerted(self.alerts)

@@ -2,7 +2,7 @@
 
 PyTorch reports both as the same call with the tensor first, while msprobe names the first one ``__radd__``. The two
 operands are found in the caller's source, at the place that the executing instruction was compiled from, and looked up
-without running anything. Where that is not possible (no source, Python 3.10, operands that only a call could tell) the
+without running anything. Where that is not possible (no source, Python 3.10, operands that only a call could show) the
 plain name is kept.
 """
 
@@ -53,7 +53,7 @@ def _operation(code: CodeType, offset: int) -> ast.BinOp | None:
 
 
 def _is_tensor(node: ast.expr, frame: FrameType) -> bool | None:
-    """Return None where it cannot be told without running code."""
+    """Return None where it is not known without running code."""
     if isinstance(node, ast.BinOp):
         left, right = _is_tensor(node.left, frame), _is_tensor(node.right, frame)
         return True if left or right else left if left == right else None

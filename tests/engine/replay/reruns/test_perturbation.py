@@ -143,7 +143,7 @@ def test_where_other_numbers_would_be_drawn_nothing_is_compared(
 
 def test_inputs_that_cannot_be_perturbed_are_told(recorder: Any, trial_of: Any) -> None:
     found = perturbed_call(trial_of(recorder.Torch.add(torch.arange(3), 1)), "forward", "add_noise")
-    assert found.left_out == "no float tensor in the first positional argument that could hold one"
+    assert found.left_out == "no float tensor in the first positional tensor, list, tuple or dict"
     found = perturbed_call(trial_of(recorder.Torch.argmax(torch.rand(3))), "forward", "add_noise")
     assert found.left_out == "no result that could be compared"
 

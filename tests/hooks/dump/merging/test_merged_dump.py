@@ -159,7 +159,7 @@ def test_data_parallel_ranks_are_runs_of_their_own(tmp_path: Path) -> None:
             {f"Torch.mul.{i}.{way}": forward(tensor_around(2)) for i in (0, 1) for way in ("forward", "backward")},
             {},
             {"pp": 2},
-            "several micro steps, and nothing tells which call is of which",
+            "calls cannot be assigned to its several micro steps; record the stages at level L0 or mix",
         ),
     ],
 )

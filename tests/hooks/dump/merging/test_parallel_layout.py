@@ -31,12 +31,12 @@ def test_each_rank_is_in_one_model_at_the_place_that_counting_through_gives(orde
 @pytest.mark.parametrize(
     ("given", "problem"),
     [
-        ({"tp": "0"}, "tp=0 is no number of ranks; give 1 or more"),
-        ({"tp": "two"}, "tp=two is no number of ranks"),
-        ({"cp": "2"}, "cp is no part of a layout; known are tp, pp, vpp, order"),
-        ({"tp": "2", "vpp": "2"}, "vpp=2 are chunks of pipeline stages, but pp is 1; give pp as well"),
-        ({"order": "tp-pp"}, "order=tp-pp is not of the form tp-cp-ep-dp-pp; tp, dp and pp must be in it once"),
-        ({"order": "tp-tp-dp-pp"}, "order=tp-tp-dp-pp is not of the form"),
+        ({"tp": "0"}, "tp=0 is not a valid number of ranks; specify 1 or more"),
+        ({"tp": "two"}, "tp=two is not a valid number of ranks"),
+        ({"cp": "2"}, "a layout has no 'cp'; known: tp, pp, vpp, order"),
+        ({"tp": "2", "vpp": "2"}, "vpp=2 needs pipeline stages, but pp is 1; specify pp as well"),
+        ({"order": "tp-pp"}, "order=tp-pp is not valid; specify tp, dp and pp once each, as in tp-cp-ep-dp-pp"),
+        ({"order": "tp-tp-dp-pp"}, "order=tp-tp-dp-pp is not valid"),
     ],
 )
 def test_a_layout_that_cannot_be_says_why(given: dict[str, str], problem: str) -> None:
@@ -48,5 +48,5 @@ def test_a_layout_that_cannot_be_says_why(given: dict[str, str], problem: str) -
 def test_sizes_that_do_not_divide_the_ranks_and_missing_ranks_are_told() -> None:
     with pytest.raises(LayoutError, match="tp=3 and pp=1 make 3 ranks of one model, which do not divide the 4"):
         ParallelLayout(tp=3).models(range(4))
-    with pytest.raises(LayoutError, match="rank 1 was not recorded, of ranks 0 to 3"):
+    with pytest.raises(LayoutError, match="rank 1 of ranks 0 to 3 is missing"):
         ParallelLayout(tp=2).models([0, 2, 3])

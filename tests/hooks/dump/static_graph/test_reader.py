@@ -93,7 +93,7 @@ def test_a_number_without_mapping_is_an_error_that_names_both(run: GraphFolder) 
     iteration = run.iteration()
     file, _ = run.kernel(iteration, "Add.Default_Add-op0", [ONE], [ONE])
     file.rename(iteration / "17.npy")
-    with pytest.raises(DumpError, match=r"0/17\.npy: .* no mapping\.csv beside it has it; copy that file"):
+    with pytest.raises(DumpError, match=r"0/17\.npy: .* no mapping\.csv next to it lists it; copy that file"):
         opened(run.folder)
 
 
@@ -111,7 +111,7 @@ def test_a_file_that_was_cut_off_costs_its_kernel_alone(run: GraphFolder, kept: 
     last.write_bytes(last.read_bytes()[:kept])
     dump = opened(run.folder)
     assert len(read_values(dump, "Kernel.Default_Add-op0.0.forward")) == 2
-    with pytest.raises(RecordError, match=r"Mul-op0.*output\.0.*: not whole, .*; the run ended while it was written"):
+    with pytest.raises(RecordError, match=r"Mul-op0.*output\.0.*: incomplete, .*; the run ended while it was written"):
         dump.body("Kernel.Default_Mul-op0.0.forward")
 
 
@@ -119,7 +119,7 @@ def test_a_file_that_was_cut_off_costs_its_kernel_alone(run: GraphFolder, kept: 
 def test_a_header_that_is_damaged_costs_its_kernel_alone(run: GraphFolder, header: str) -> None:
     *_, last = run.kernel(run.iteration(), "Mul.Default_Mul-op0", [ONE], [ONE])
     last.write_bytes(b"\x93NUMPY\x01\x00\x76\x00" + header.ljust(0x75).encode() + b"\n" + bytes(24))
-    with pytest.raises(RecordError, match=r"output\.0.*: not whole, its header cannot be read"):
+    with pytest.raises(RecordError, match=r"output\.0.*: incomplete, its header cannot be read"):
         opened(run.folder).body("Kernel.Default_Mul-op0.0.forward")
 
 

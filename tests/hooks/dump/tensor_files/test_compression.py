@@ -100,7 +100,7 @@ def test_a_frame_that_claims_more_than_it_can_hold_takes_no_memory() -> None:
     assert zstandard.frame_content_size(frame) == size
     tracemalloc.start()
     try:
-        with pytest.raises(FrameError, match=f"tell of {size}"):
+        with pytest.raises(FrameError, match=f"they declare {size}"):
             decompressed(np.frombuffer(frame, np.uint8), 4, size)
         assert tracemalloc.get_traced_memory()[1] < 2**20
     finally:

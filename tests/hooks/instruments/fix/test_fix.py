@@ -233,7 +233,7 @@ def test_the_tensors_of_a_call_that_is_left_as_it_was_are_not_kept():
         del x
         gc.collect()
         assert known() is None
-    assert fixed.left == {("Tensor.masked_select", "what it returns is not known beforehand"): 1}
+    assert fixed.left == {("Tensor.masked_select", "its result is not known in advance"): 1}
 
 
 def test_modes_of_the_program_see_the_call_once_and_in_the_other_precision():
@@ -265,6 +265,14 @@ def test_names_that_were_never_called_are_told(caplog):
     assert "Torch.matmull was never called" in caplog.text
 
 
+def test_a_name_that_was_never_called_is_told_with_the_closest_one_that_was():
+    with fix("Torch.cumsumm", "Functional.softmx.0") as fixed:
+        torch.cumsum(normal(4), 0)
+        torch.nn.functional.softmax(normal(4), 0)
+    assert "Torch.cumsumm was never called; did you mean 'Torch.cumsum'?" in str(fixed)
+    assert "Functional.softmx.0 was never called; did you mean 'Functional.softmax'?" in str(fixed)
+
+
 def test_everything_is_as_before_at_the_end_even_after_an_error():
     x = normal(999)
     plain = cumulated(x)
@@ -276,9 +284,9 @@ def test_everything_is_as_before_at_the_end_even_after_an_error():
 @pytest.mark.parametrize(
     ("names", "to", "text"),
     [
-        ((), "float32", "at least one name"),
-        (("",), "float32", "at least one name"),
-        (("Torch.mm",), "bfloat16", "one of float32, float64, cpu"),
+        ((), "float32", "a list of names of APIs"),
+        (("",), "float32", "a list of names of APIs"),
+        (("Torch.mm",), "bfloat16", "allowed: float32, float64, cpu"),
     ],
 )
 def test_wrong_arguments_are_told_before_anything_runs(names, to, text):
@@ -294,7 +302,7 @@ def test_a_call_that_cannot_be_looked_at_runs_as_it_is(monkeypatch):
     monkeypatch.setattr("msprobe_hooks.instruments.fix.torch_upcast.Raising.plan", broken)
     with fix("Torch.cumsum") as fixed:
         assert torch.equal(cumulated(x), torch.cumsum(x, 0))
-    assert "it cannot be looked at: RuntimeError" in str(fixed)
+    assert "observing it raised RuntimeError" in str(fixed)
 
 
 def test_a_call_of_which_it_cannot_be_told_whether_it_is_named_runs_as_it_is(monkeypatch):
@@ -305,4 +313,4 @@ def test_a_call_of_which_it_cannot_be_told_whether_it_is_named_runs_as_it_is(mon
     monkeypatch.setattr("msprobe_hooks.instruments.fix.call_filter.Names.admit", broken)
     with fix("Torch.cumsum") as fixed:
         assert torch.equal(cumulated(x), torch.cumsum(x, 0))
-    assert "it cannot be looked at: OSError" in str(fixed)
+    assert "observing it raised OSError" in str(fixed)

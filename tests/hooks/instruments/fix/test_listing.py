@@ -29,7 +29,7 @@ X = torch.ones(3, 3).bfloat16()
     ("call", "left"),
     [
         (lambda: F.dropout(X), [("Functional.dropout", DRAWS)]),
-        (lambda: X.masked_select(X > 0), [("Tensor.masked_select", "what it returns is not known beforehand")]),
+        (lambda: X.masked_select(X > 0), [("Tensor.masked_select", "its result is not known in advance")]),
         (lambda: torch.ops.aten.mm(X, X), [("torch.ops.aten.mm", UNNAMED_LIBRARY)]),
     ],
 )

@@ -39,7 +39,7 @@ def test_arguments_win_over_the_file() -> None:
     [
         ({"grad_level": "L3"}, r"grad_probe\.grad_level is 'L3'; allowed: L0, L1, L2"),
         ({"grad_level": 1}, r"grad_probe\.grad_level is 1"),
-        ({"param_list": "fc"}, r"grad_probe\.param_list is 'fc'; allowed: a list of parameters' names"),
+        ({"param_list": "fc"}, r"grad_probe\.param_list is 'fc'; allowed: a list of names of parameters"),
         ({"param_list": [1]}, r"grad_probe\.param_list is \[1\]"),
         ({"bounds": 1}, r"grad_probe\.bounds is 1; allowed: a list of ascending numbers"),
         ({"bounds": [0, 0]}, r"grad_probe\.bounds is \[0, 0\]"),
@@ -47,7 +47,7 @@ def test_arguments_win_over_the_file() -> None:
         ({"bounds": [float("nan")]}, r"grad_probe\.bounds is nan"),
         ({"bounds": [2**63]}, r"grad_probe\.bounds is 9223372036854775808; allowed: .* within int64"),
         ({"sign_format": "zip"}, r"grad_probe\.sign_format is 'zip'; allowed: bool, packed"),
-        ({"summary_mode": "md5"}, r"grad_probe\.summary_mode is 'md5'; allowed: the keys grad_level, param_list"),
+        ({"summary_mode": "md5"}, r"grad_probe has no key 'summary_mode'; known: bounds, grad_level"),
         (["L1"], r"grad_probe is \['L1'\]; allowed: an object"),
     ],
 )

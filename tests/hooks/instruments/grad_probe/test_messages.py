@@ -45,7 +45,7 @@ def test_a_gradient_that_cannot_be_looked_at_costs_itself(monitor: Monitor, capl
     rank = monitor(model)
     sgd(model).step()
     assert names(rank) == ["a"]
-    assert "the gradient of z cannot be looked at: torch.strided of torch.complex64" in caplog.text
+    assert "the gradient of z is left out: torch.strided of torch.complex64" in caplog.text
 
 
 def test_a_former_run_is_overwritten_step_by_step_and_said_to_be(
@@ -57,12 +57,12 @@ def test_a_former_run_is_overwritten_step_by_step_and_said_to_be(
         sgd(model).step()
         finish()
     assert [row["max"] for row in table(rank)] == ["2.0"]
-    assert "holds 1 steps of a former run" in caplog.text
+    assert "holds 1 steps of an earlier run" in caplog.text
 
 
 def test_names_in_param_list_that_the_model_lacks_are_told(monitor: Monitor, caplog: pytest.LogCaptureFixture) -> None:
     monitor(nn.Linear(1, 1), param_list=["weight", "wieght"])
-    assert "names no parameters of this model, which has names such as weight: wieght" in caplog.text
+    assert "not parameters of this model: wieght; did you mean 'weight'?" in caplog.text
 
 
 @pytest.mark.parametrize(
@@ -79,7 +79,7 @@ def test_what_is_no_model_or_optimizer_is_named(monitor: Monitor, arguments: Any
 
 def test_a_second_model_is_refused(monitor: Monitor) -> None:
     monitor(nn.Linear(1, 1))
-    with pytest.raises(ConfigError, match=r"one model; put several into one torch\.nn\.ModuleList"):
+    with pytest.raises(ConfigError, match=r"one model; combine several in a torch\.nn\.ModuleList"):
         PrecisionDebugger.monitor(nn.Linear(1, 1))
 
 
@@ -100,7 +100,7 @@ def test_the_end_says_what_was_written(monitor: Monitor, capsys: pytest.CaptureF
     rank = monitor(model)
     sgd(model).step()
     finish()
-    assert capsys.readouterr().err == f"msprobe_hooks: gradients of 1 optimizer steps are in {rank}\n"
+    assert capsys.readouterr().err == f"msprobe_hooks: gradients of 1 optimizer step are in {rank}\n"
 
 
 def test_the_end_names_parameters_that_no_optimizer_steps(monitor: Monitor, capsys: pytest.CaptureFixture[str]) -> None:
@@ -108,7 +108,7 @@ def test_the_end_names_parameters_that_no_optimizer_steps(monitor: Monitor, caps
     rank = monitor(model)
     torch.optim.SGD([model.w]).step()
     finish()
-    end = f"gradients of 1 optimizer steps are in {rank}, without those of forgotten, which no optimizer steps\n"
+    end = f"gradients of 1 optimizer step are in {rank}, without those of forgotten, which no optimizer steps\n"
     assert capsys.readouterr().err == f"msprobe_hooks: {end}"
 
 
@@ -118,9 +118,9 @@ def test_the_end_names_parameters_that_no_optimizer_steps(monitor: Monitor, caps
         (
             nn.Linear(1, 1),
             {},
-            "no optimizer that holds parameters of the monitored model was called (1 calls of others)",
+            "no optimizer of the monitored model's parameters was called (1 call of others)",
         ),
-        (None, {"step": [5]}, "this rank or these steps are not among those asked for"),
+        (None, {"step": [5]}, "this rank or these steps are not configured"),
     ],
     ids=["other model", "other steps"],
 )

@@ -59,7 +59,7 @@ def test_steps_of_one_run_alone_are_left_out_and_said_to_be(
 ) -> None:
     write_step(runs[1], 2, {"fc.weight": [[1, 0], [1, 0]], "fc.bias": [1, 0]})
     assert sign_similarity(*runs).steps == (0, 1)
-    assert "1 steps are in one of" in caplog.text
+    assert "1 step left out, as in only one of" in caplog.text
 
 
 def test_a_step_that_was_cut_off_before_its_summary_is_left_out(
@@ -67,7 +67,7 @@ def test_a_step_that_was_cut_off_before_its_summary_is_left_out(
 ) -> None:
     (runs[0] / "grad_summary_1.csv").unlink()
     assert sign_similarity(*runs).steps == (0,)
-    assert "without a summary" in caplog.text
+    assert "left out, as they have no summary" in caplog.text
 
 
 def test_where_neither_run_had_a_gradient_there_is_no_number(tmp_path: Path) -> None:
@@ -115,11 +115,11 @@ def test_no_parameters_name_leaves_the_folder(name: str) -> None:
 @pytest.mark.parametrize(
     ("change", "text"),
     [
-        (lambda b: (b / "step1" / "fc.bias.npy").unlink(), "fc.bias.npy: no sign map can be read"),
+        (lambda b: (b / "step1" / "fc.bias.npy").unlink(), "fc.bias.npy: not a readable sign map"),
         (lambda b: np.save(b / "step1" / "fc.bias.npy", np.ones(2)), "holds float64, not a sign map"),
         (lambda b: np.save(b / "step1" / "fc.bias.npy", np.array([{}])), "fc.bias.npy: .*allow_pickle=False"),
         (lambda b: np.save(b / "step1" / "fc.bias.npy", np.ones(3, bool)), r"fc.bias at step 1: shape \(2,\) .*\(3,\)"),
-        (lambda b: (b / "step1" / "fc.bias.npy").write_bytes(b"\x93NUMPY\x01"), "fc.bias.npy: no sign map can be read"),
+        (lambda b: (b / "step1" / "fc.bias.npy").write_bytes(b"\x93NUMPY\x01"), "fc.bias.npy: not a readable sign map"),
         (lambda b: (b / "grad_summary_1.csv").write_bytes(b"\xff\xfe"), r"grad_summary_1.csv: cannot be read"),
         (lambda b: (b / "grad_summary_1.csv").write_text("name,max\r\n"), "begins with 'name'"),
         (lambda b: (b / "grad_summary_1.csv").write_text("param_name\r\nfc.bias\r\n"), "has no gradient of fc.weight"),
@@ -140,22 +140,22 @@ def test_a_packed_map_that_contradicts_itself_is_named(tmp_path: Path, shape: tu
     record = np.zeros((), dtype=[("shape", "<i8", (len(shape),)), ("bits", "u1", (bits,))])
     record["shape"] = shape
     np.save(tmp_path / "w.npy", record)
-    with pytest.raises(MonitorError, match=r"w\.npy: its shape and its bits do not belong together"):
+    with pytest.raises(MonitorError, match=r"w\.npy: its shape does not match its bits"):
         sign_maps.read(tmp_path / "w.npy")
 
 
 def test_runs_without_a_common_step_say_which_they_have(tmp_path: Path) -> None:
     write_step(tmp_path / "a", 0, {"w": [1]})
     write_step(tmp_path / "b", 3, {"w": [1]})
-    with pytest.raises(MonitorError, match=r"no step is in both runs.*a has 1 steps from 0 to 0; .*from 3 to 3"):
+    with pytest.raises(MonitorError, match=r"no step is in both runs.*a has 1 step from 0 to 0; .*from 3 to 3"):
         sign_similarity(tmp_path / "a", tmp_path / "b")
 
 
 def test_a_folder_of_something_else_says_what_to_name(tmp_path: Path) -> None:
-    with pytest.raises(MonitorError, match=r"holds no grad_summary_<step>.csv; name the folder rank<N>"):
+    with pytest.raises(MonitorError, match=r"holds no grad_summary_<step>.csv; pass the folder rank<N>"):
         sign_similarity(tmp_path, tmp_path)
     write_step(tmp_path / "rank0", 0, {"w": [1]})
-    with pytest.raises(MonitorError, match=r"name the folder of a rank, such as .*rank0"):
+    with pytest.raises(MonitorError, match=r"pass the folder of a rank, such as .*rank0"):
         sign_similarity(tmp_path, tmp_path)
 
 

@@ -131,8 +131,8 @@ def test_several_ranks_are_converted_at_a_time(run, tmp_path):
     ("options", "problem"),
     [
         ({"data_type_list": ["loss"]}, "data_type_list holds 'loss'; allowed: .*actv_grad"),
-        ({"process_num": 0}, "process_num is 0; allowed: a whole number from 1"),
-        ({"time_start": "yesterday"}, "'yesterday' is no time of a folder; it is written as Dec03_21-34-40"),
+        ({"process_num": 0}, "process_num is 0; allowed: an integer >= 1"),
+        ({"time_start": "yesterday"}, "'yesterday' is not a time of a folder; write it as in Dec03_21-34-40"),
     ],
 )
 def test_a_wrong_option_is_named_with_what_is_allowed(run, options, problem):

@@ -58,7 +58,7 @@ def test_of_a_step_written_twice_the_last_holds_and_a_note_says_so(write):
     write(row(4, 1.0), row(5, 1.0))
     folder = write(row(5, 2.0), row(6, 2.0))
     assert series(folder) == {("layer.weight", None): [(4, 1.0), (5, 2.0), (6, 2.0)]}
-    assert open_run(folder).notes == ["grad_reduced: step 5 was written more than once; the last written holds"]
+    assert open_run(folder).notes == ["grad_reduced: step 5 was written more than once; the last values are used"]
 
 
 def test_a_part_that_was_cut_off_is_left_out_and_named(write):
@@ -67,7 +67,7 @@ def test_a_part_that_was_cut_off_is_left_out_and_named(write):
     part.write_bytes(part.read_bytes()[:-20])
     assert series(folder) == {("layer.weight", None): [(0, 1.0)]}
     (note,) = open_run(folder).notes
-    assert note == "grad_reduced_10-10.parquet: it has no whole footer, so it was cut off and is left out"
+    assert note == "grad_reduced_10-10.parquet: it is cut off before its footer ends and is left out"
 
 
 def test_a_damaged_part_is_named(write):
@@ -82,10 +82,10 @@ def test_a_damaged_part_is_named(write):
 @pytest.mark.parametrize(
     ("columns", "problem"),
     [
-        ({"loss": [0.5], "step": [1]}, "it has no column vpp_stage"),
+        ({"loss": [0.5], "step": [1]}, "has no column vpp_stage"),
         (
             {"vpp_stage": [0], "name": ["a"], "step": [1]},
-            "its column 'vpp_stage' is of int64, in a watched run's of int32",
+            "its column 'vpp_stage' is of int64, not of int32 as in a monitored run",
         ),
     ],
 )

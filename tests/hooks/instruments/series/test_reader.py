@@ -118,7 +118,7 @@ def test_a_resumed_run_is_read_as_it_was_written_last(folder):
         )
     )
     assert values(run) == {"param w norm": {0: 1, 1: 1, 2: 1, 3: 1, 4: 2, 5: 2, 6: 2, 7: 2}}
-    assert run.notes == ["param: steps 4 to 6 were written more than once; the last written holds"]
+    assert run.notes == ["param: steps 4 to 6 were written more than once; the last values are used"]
 
 
 def test_which_file_was_written_last_is_told_by_time_and_not_by_name(folder):
@@ -129,13 +129,13 @@ def test_which_file_was_written_last_is_told_by_time_and_not_by_name(folder):
 def test_a_step_that_is_resumed_in_the_same_file_is_told(folder):
     run = open_run(folder({"param_0-9.csv": HEADER + "0,w,4,1\n0,w,5,1\n0,w,4,2\n"}))
     assert values(run) == {"param w norm": {4: 2.0, 5: 1.0}}
-    assert run.notes == ["param: step 4 was written more than once; the last written holds"]
+    assert run.notes == ["param: step 4 was written more than once; the last values are used"]
 
 
 def test_steps_out_of_order_are_put_in_order_and_told(folder):
     run = open_run(folder({"param_0-9.csv": HEADER + "0,w,5,1\n0,w,4,2\n"}))
     assert [*values(run)["param w norm"].items()] == [(4, 2.0), (5, 1.0)]
-    assert run.notes == ["param: step 4 was written after later steps; they are put in order"]
+    assert run.notes == ["param: step 4 was written after later steps; sorted"]
 
 
 def test_tensors_that_come_in_turn_are_no_disorder(folder):
@@ -158,10 +158,10 @@ def test_a_file_that_ends_before_its_header_is_left_out_and_named(folder):
 @pytest.mark.parametrize(
     ("line", "problem"),
     [
-        ("0,w,0,much", "'much' stands where a number is expected"),
-        ("0,w,first,1", "'first' stands where a whole number is expected"),
-        (f"0,w,{10**30},1", "stands where a whole number is expected"),
-        ("0,w,0,\udcff", "stands where a number is expected"),
+        ("0,w,0,much", "expected a number, found 'much'"),
+        ("0,w,first,1", "expected an integer, found 'first'"),
+        (f"0,w,{10**30},1", "expected an integer, found"),
+        ("0,w,0,\udcff", "expected a number, found"),
     ],
 )
 def test_text_that_cannot_be_read_is_named_by_file_and_line(tmp_path, line, problem):
@@ -182,9 +182,9 @@ def test_columns_that_are_not_of_a_watched_run_are_named(folder, header):
     ("file", "whose"),
     [
         ("step0/rank/dump.json", "--msprobe-dump"),
-        ("run/rank0/grad_summary_0.csv", r"name the folder that holds rank<N>"),
-        ("events.out.tfevents.1.vm.1.0", "TensorBoard events, which are not read again"),
-        ("stack_info.csv", "name the folder that a watched run wrote"),
+        ("run/rank0/grad_summary_0.csv", r"pass the folder that holds rank<N>"),
+        ("events.out.tfevents.1.vm.1.0", "TensorBoard events, which cannot be read"),
+        ("stack_info.csv", "pass the folder that a monitored run wrote"),
     ],
 )
 def test_a_folder_of_another_tool_is_refused_with_what_it_is(tmp_path, file, whose):
@@ -196,7 +196,7 @@ def test_a_folder_of_another_tool_is_refused_with_what_it_is(tmp_path, file, who
 
 
 def test_a_folder_that_is_not_there_is_one_error(tmp_path):
-    with pytest.raises(MonitorError, match=r"gone: cannot be read \(No such file or directory\)"):
+    with pytest.raises(MonitorError, match=r"gone: cannot be read: No such file or directory"):
         open_run(tmp_path / "gone")
 
 
@@ -206,7 +206,7 @@ def test_ranks_are_in_the_order_of_their_numbers_and_of_several_starts_the_last_
     older, last, ten = (folder(files, name) for name in names)
     two = folder(files, "Dec03_21-34-41-rank2-4d6d9d83")
     assert rank_folders(tmp_path) == [last, two, ten]
-    assert open_run(last).notes == [f"{older.name} beside it is an earlier start of the same rank, and is left out"]
+    assert open_run(last).notes == [f"{older.name} is left out: an earlier start of the same rank"]
     assert open_run(older).notes == []
 
 
@@ -252,7 +252,7 @@ def test_a_file_that_goes_while_a_run_is_read_is_one_error(folder):
     path = folder({"param_0-9.csv": HEADER + "0,w,0,1\n"})
     run = open_run(path)
     (path / "param_0-9.csv").unlink()
-    with pytest.raises(MonitorError, match=r"param_0-9\.csv: cannot be read \(No such file or directory\)"):
+    with pytest.raises(MonitorError, match=r"param_0-9\.csv: cannot be read: No such file or directory"):
         run.read(run.keys[0])
 
 

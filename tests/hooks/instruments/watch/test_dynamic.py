@@ -58,8 +58,9 @@ class TestDynamicOn:
             write(text)
             step()
         assert self.steps(tmp_path / "out") == [[1, 2, 3]]
-        assert "what was watched before still is: wg is True; allowed: the keys " in caplog.text
-        assert "what was watched before still is: eps is 'small'; allowed: a number >= 0" in caplog.text
+        path = tmp_path / "config.json"
+        assert f"the monitor goes on as before: {path}: unknown key 'wg'; known: " in caplog.text
+        assert "the monitor goes on as before: eps is 'small'; allowed: a number >= 0" in caplog.text
 
     def test_a_file_that_is_gone_is_told_once_and_keeps_what_was_watched(self, training, tmp_path, caplog):
         step, write = training
@@ -69,7 +70,7 @@ class TestDynamicOn:
         for _ in range(3):
             step()
         assert self.steps(tmp_path / "out") == [[1, 2, 3]]
-        assert caplog.text.count("is not followed, what was watched before still is") == 1
+        assert caplog.text.count("is ignored, the monitor goes on as before") == 1
 
     def test_a_folder_to_append_to_that_is_not_there_keeps_what_was_watched(self, training, tmp_path, caplog):
         step, write = training
@@ -79,7 +80,7 @@ class TestDynamicOn:
         for _ in range(2):
             step()
         assert self.steps(tmp_path / "out") == [[1, 2]]
-        assert "what was watched before still is: " in caplog.text
+        assert "the monitor goes on as before: " in caplog.text
 
     def test_it_is_off_again_when_as_much_was_collected_as_was_asked_for(self, training, tmp_path, config):
         step, write = training

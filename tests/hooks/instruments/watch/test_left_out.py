@@ -48,8 +48,8 @@ class TestParameters:
             step(one, first, second)
         assert names(watcher.rows, "grad_reduced") == ["0.weight", "0.bias"]
         assert caplog.messages == [
-            "parameters not watched, because another optimizer has them: 1.weight, 1.bias; "
-            "watch that optimizer as well to see them"
+            "parameters not monitored, because another optimizer has them: 1.weight, 1.bias; "
+            "monitor that optimizer as well"
         ]
 
     def test_an_optimizer_that_was_replaced_does_not_count(self, tmp_path):
@@ -67,7 +67,7 @@ class TestParameters:
         with watch(one, adam(one[8]), tmp_path, what=["gradients"]):
             pass
         assert caplog.messages == [
-            "parameters not watched, because requires_grad is False: "
+            "parameters not monitored, because requires_grad is False: "
             "0.weight, 0.bias, 1.weight, 1.bias, 2.weight, 2.bias, 3.weight, 3.bias and 8 more"
         ]
 
@@ -111,25 +111,25 @@ class TestTargets:
             (
                 {"5": {}, "6": {}},
                 ["gradients"],
-                ["targets names '5', '6', which are no modules or parameters of the model"],
+                ["targets: not modules or parameters of the model: '5', '6'"],
             ),
             (
                 {"0": {"input": "tensor", "output_grad": "tensor"}, "1": {"input": "tensor"}},
                 ["gradients"],
                 [
-                    "targets asks for input, output_grad of '0', '1', "
-                    "but activations and activation_gradients are not watched"
+                    "targets requests input, output_grad of '0', '1', "
+                    "but activations and activation_gradients are not monitored"
                 ],
             ),
             (
                 {"0.weight": {}},
                 ["activations", "gradients"],
-                ["targets names parameters only: activations are not watched"],
+                ["targets names parameters only: activations are not monitored"],
             ),
             (
                 {"0": {"input_grad": "tensor", "output_grad": "tensor"}},
                 ["activation_gradients"],
-                ["step 0 brought nothing of targets '0' (input_grad): not called in training mode, or no gradient"],
+                ["step 0 had nothing of targets '0' (input_grad): not called in training mode, or no gradient"],
             ),
             ({"0": {}}, ["activation_gradients"], []),
         ],
@@ -155,7 +155,7 @@ class TestTargets:
             step(one)
             watcher.end_step()
         assert caplog.messages == [
-            "step 0 brought nothing of targets 'layers' (input, output): not called in training mode, or no gradient"
+            "step 0 had nothing of targets 'layers' (input, output): not called in training mode, or no gradient"
         ]
 
 
@@ -166,9 +166,9 @@ class TestSteps:
         with watch(one, optimizer, tmp_path, what=["activations", "gradients", "moments", "updates"]):
             train(one, optimizer)
         assert caplog.messages == [
-            "step 0 brought no activations: no module was called in training mode",
-            "step 0 brought no updates: they follow from Adam's moments, which the optimizer does not keep",
-            "step 1 brought no moments: the optimizer keeps no exp_avg and no exp_avg_sq",
+            "step 0 had no activations: no module was called in training mode",
+            "step 0 had no updates: the optimizer keeps no Adam moments to compute them from",
+            "step 1 had no moments: the optimizer keeps no exp_avg and no exp_avg_sq",
         ]
 
     def test_nothing_is_said_where_everything_came(self, tmp_path, caplog):
@@ -185,14 +185,14 @@ def test_ranks_that_a_program_of_one_process_does_not_have_are_named(tmp_path, c
     with watch(one, adam(one), tmp_path, ranks=[1, 2]):
         pass
     assert caplog.messages == [
-        "nothing is watched: a process that is not distributed has rank 0, and the ranks to watch are 1, 2"
+        "nothing is monitored: this process, not distributed, has rank 0, and the ranks to monitor are 1, 2"
     ]
 
 
 def test_a_configuration_with_targets_that_turns_nothing_on_is_told(config, caplog):
     TrainerMon(config(targets={"0": {}}))
     (line,) = caplog.messages
-    assert line.endswith(": nothing is watched: xy_distribution, wg_distribution and the like are all false")
+    assert line.endswith(": nothing is monitored: xy_distribution, wg_distribution and the like are all false")
 
 
 class Closed(torch.optim.Optimizer):

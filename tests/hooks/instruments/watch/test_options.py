@@ -15,15 +15,15 @@ from tests.support.training import adam, model
     ("options", "told"),
     [
         ({"what": []}, r"what is \[\]; allowed: at least one of activations"),
-        ({"what": ["weights"]}, "what is 'weights'; allowed: some of activations"),
-        ({"statistics": ["median"]}, "statistics is 'median'; allowed: some of norm"),
-        ({"every": 0}, "every is 0; allowed: a whole number"),
-        ({"interval": 2}, "interval is 2; allowed: one of the options"),
-        ({"targets": {"a": {"inputs": "tensor"}}}, "targets.a is 'inputs'; allowed: the keys input, output"),
+        ({"what": ["weights"]}, "what is 'weights'; allowed: activations"),
+        ({"statistics": ["median"]}, "statistics is 'median'; allowed: norm"),
+        ({"every": 0}, "every is 0; allowed: an integer >= 1"),
+        ({"interval": 2}, r"watch\(\) has no option 'interval'; known: collect_times"),
+        ({"targets": {"a": {"inputs": "tensor"}}}, r"targets.a has no key 'inputs'; did you mean 'input'\?"),
         ({"targets": {"a": {"input": "tuple[2]:2"}}}, r"targets.a.input is 'tuple\[2\]:2'; allowed: tensor, tuple"),
         ({"eps": math.nan}, "eps is nan; allowed: a number >= 0"),
-        ({"micro_batches": 0}, "micro_batches is 0; allowed: a whole number >= 1"),
-        ({"first_step": "3"}, "first_step is '3'; allowed: a whole number >= 0"),
+        ({"micro_batches": 0}, "micro_batches is 0; allowed: an integer >= 1"),
+        ({"first_step": "3"}, "first_step is '3'; allowed: an integer >= 0"),
     ],
 )
 def test_a_wrong_option_is_told_with_what_is_allowed(tmp_path, options, told):
@@ -32,8 +32,22 @@ def test_a_wrong_option_is_told_with_what_is_allowed(tmp_path, options, told):
         pass
 
 
+@pytest.mark.parametrize(
+    ("options", "hint"),
+    [
+        ({"evry": 3}, r"watch\(\) has no option 'evry'; did you mean 'every'\?"),
+        ({"what": ["gradient"]}, r"what is 'gradient'; allowed: .*; did you mean 'gradients'\?"),
+        ({"format": "parket"}, r"format is 'parket'; allowed: csv, .*; did you mean 'parquet'\?"),
+    ],
+)
+def test_a_misspelt_option_is_told_with_the_closest_one(tmp_path, options, hint):
+    one = model()
+    with pytest.raises(ConfigError, match=hint), watch(one, adam(one), tmp_path, **options):
+        pass
+
+
 def test_what_is_no_optimizer_is_refused(tmp_path):
-    told = "optimizer is 'str'; allowed: an optimizer, which has a method step"
+    told = "optimizer is 'str'; allowed: an optimizer, with a method step"
     with pytest.raises(ConfigError, match=told), watch(model(), "sgd", tmp_path):
         pass
 
@@ -47,14 +61,19 @@ def test_an_optimizer_that_calls_no_hooks_is_refused(tmp_path):
             self.optimizer.step()
 
     one = model()
-    told = "optimizer is 'Uninitialized'; allowed: one that calls hooks .* put around another, that other"
+    told = (
+        "optimizer is 'Uninitialized'; allowed: an optimizer that calls hooks .* for a wrapper, the wrapped optimizer"
+    )
     with pytest.raises(ConfigError, match=told), watch(one, Uninitialized(adam(one)), tmp_path):
         pass
 
 
 def test_an_optimizer_of_another_model_is_refused(tmp_path):
     with (
-        pytest.raises(ConfigError, match="optimizer is 'AdamW'; allowed: one that steps parameters of the model"),
+        pytest.raises(
+            ConfigError,
+            match="optimizer is 'AdamW'; allowed: an optimizer of the model's parameters, of which it has none",
+        ),
         watch(model(), adam(model()), tmp_path),
     ):
         pass
@@ -63,4 +82,4 @@ def test_an_optimizer_of_another_model_is_refused(tmp_path):
 def test_a_target_that_is_not_there_is_told(tmp_path, caplog):
     one = model()
     with watch(one, adam(one), tmp_path, targets={"5": {"input": "tensor"}}, format="api"):
-        assert "targets names '5', which is no module or parameter of the model" in caplog.text
+        assert "targets: not a module or parameter of the model: '5'" in caplog.text

@@ -70,7 +70,7 @@ def test_a_target_chooses_module_side_and_element(config, trained, tmp_path):
 
 def test_an_element_that_is_not_there_is_told(config, trained, caplog):
     trained(TrainerMon(config(targets={"0": {"input": "tuple[3]:1"}}, xy_distribution=True)), 2)
-    told = "not watched: module '0': ValueError: its input has 1 elements; targets asks for tuple[3]:1"
+    told = "not monitored: module '0': ValueError: its input has 1 elements, but targets requests tuple[3]:1"
     assert [record.message for record in caplog.records] == [told]
 
 
@@ -172,7 +172,7 @@ def test_a_tensor_of_the_program_is_written_on_the_ranks_that_are_named(config, 
     monitor = TrainerMon(config(wg_distribution=True, ops=["min", "max"]))
     trained(monitor, 1, before_step=lambda: monitor.adhoc_check(torch.tensor([1.0, 2.0]), "loss", "mask", [0], ["max"]))
     assert files(tmp_path / "out")["other_0-0.csv"] == ["vpp_stage,name,step,min,max", "0,loss.mask,0,1.0,2.0"]
-    with pytest.raises(ConfigError, match="ops_list is 'mean'; allowed: those of ops: max, min"):
+    with pytest.raises(ConfigError, match=r"ops_list is 'mean'; allowed: max, min \(the statistics of ops\)"):
         monitor.adhoc_check(torch.ones(1), "loss", "mask", [], ["mean"])
 
 
@@ -206,6 +206,6 @@ class TestAFolderThatIsGoneOnWith:
     def test_where_there_is_none_it_says_which_there_are(self, config, trained, tmp_path):
         (tmp_path / "out/Dec03_21-34-40-rank0-1d6d9d83").mkdir(parents=True)
         (tmp_path / "out/Dec03_21-34-41-rank1-1d6d9d83").mkdir()
-        told = "no folder of rank 0 that was started from .*-41 to .*-42 to append to; there are Dec03_21-34-40-rank0-1"
+        told = "no folder to append to, of rank 0 and started from .*-41 to .*-42; existing: Dec03_21-34-40-rank0-1"
         with pytest.raises(MonitorError, match=told):
             trained(TrainerMon(config(append_output=["Dec03_21-34-41", "Dec03_21-34-42"])))

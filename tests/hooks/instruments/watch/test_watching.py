@@ -96,7 +96,7 @@ def test_what_goes_wrong_is_told_once_and_does_not_reach_the_training(tmp_path, 
         with caplog.at_level(logging.WARNING):
             assert train(one, optimizer, steps=1) == expected
         assert [record.message for record in caplog.records].count(
-            "not watched: module '0': RuntimeError: no such kernel"
+            "not monitored: module '0': RuntimeError: no such kernel"
         ) == 1
 
 
@@ -106,7 +106,7 @@ def test_files_that_cannot_be_written_do_not_end_the_training(tmp_path):
     with watch(one, optimizer, tmp_path, steps_per_file=1) as watcher:
         watcher.folder.rmdir()
         train(one, optimizer, steps=2)
-    assert watcher.collection.errors["what a step brought"] == 2
+    assert watcher.collection.errors["the rows of a step"] == 2
 
 
 def test_nothing_is_kept_from_step_to_step(tmp_path):

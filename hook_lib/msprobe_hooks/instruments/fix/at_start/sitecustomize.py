@@ -1,7 +1,7 @@
 """Python imports this when it starts, where this folder is on PYTHONPATH: calls are seen once a framework is imported.
 
 Until then nothing is imported that Python has not imported itself. The ``sitecustomize`` that would have been imported
-without this one is imported then. What goes wrong is told in the folder of the run, and the program goes on.
+without this one is imported then. Errors are written into the folder of the run, and the program goes on.
 """
 
 from __future__ import annotations
