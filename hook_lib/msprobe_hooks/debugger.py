@@ -35,8 +35,8 @@ class PrecisionDebugger:
     There is one per process: a second construction returns the first and ignores its arguments. Arguments win over
     ``config.json``; with neither, everything is recorded into ``./dump_path`` at level L1.
 
-    With ``spool_size``, as in ``"10GiB"``, the folder is a spool folder that ``pytest-msprobe watch`` empties: complete
-    steps are moved into it; of a full one ``spool_full`` says whether ``step`` waits (``"wait"``, at most
+    With ``spool_size``, as in ``"10GiB"``, the folder is a spool folder that ``pytest-msprobe follow`` empties:
+    complete steps are moved into it; of a full one ``spool_full`` says whether ``step`` waits (``"wait"``, at most
     ``spool_wait`` seconds) or the step is dropped (``"drop"``).
 
     With task ``grad_probe`` it records no calls: ``monitor`` has a model's gradients written at each optimizer step,

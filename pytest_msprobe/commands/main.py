@@ -22,6 +22,7 @@ _COMMANDS: dict[str, str] = {
     "code-mapping": "tell the lines of the program that the kernels of a MindSpore graph come from",
     "doctor": "tell what this machine has for a check, and what a dump needs: the beginning of a bug report",
     "environment": "write what a training is started with, without the training itself",
+    "follow": "check the steps of a training while it runs, as they arrive in its spool folder",
     "generate": "write stand-alone tests for records of a dump, and run them",
     "graph": "write the graph of a recorded run, or of two, as a page or for msprobe's TensorBoard viewer",
     "merge-results": "merge the comparison tables of many ranks into one workbook",
@@ -29,7 +30,6 @@ _COMMANDS: dict[str, str] = {
     "replay": "judge saved failing cases again, on any device",
     "report": "make reports from the journal of a run, also of one that died",
     "show": "tell what a file of tensors, a record or a saved case holds, or where two of them differ",
-    "watch": "check the steps of a training while it runs, as they come into its spool folder",
 }
 
 
@@ -67,7 +67,7 @@ def _parted(words: list[str]) -> tuple[list[str], list[str]]:
 
     argparse takes these only where none of the command's options stand behind its first argument.
     """
-    if words[:1] != ["watch"] or "--" not in words:
+    if words[:1] != ["follow"] or "--" not in words:
         return words, []
     end = words.index("--")
     return words[:end], words[end + 1 :]

@@ -128,7 +128,7 @@ class Spool:
         if not self._has_told_waiting:
             self._has_told_waiting = True
             _log.warning(
-                "%s is full: step() waits for room, at most %g s, then the step is dropped; is pytest-msprobe watch "
+                "%s is full: step() waits for room, at most %g s, then the step is dropped; is pytest-msprobe follow "
                 "running?",
                 self._folder,
                 self._settings.seconds,

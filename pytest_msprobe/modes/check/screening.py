@@ -25,7 +25,7 @@ def add_options(group: pytest.OptionGroup) -> None:
         "where residuals and a sample of elements clear them (default: 10)",
     )
     group.addoption(
-        "--msprobe-exact",
+        "--msprobe-no-screening",
         action="store_true",
         help="check everything exactly, whatever the policy and msprobe_screen_above say (default: large products and "
         "attention are screened)",
@@ -45,13 +45,13 @@ def add_options(group: pytest.OptionGroup) -> None:
 def read_screen_above(config: pytest.Config) -> float | None:
     """Return above how many billion operations a product is screened, None where none is. Raises OptionError."""
     above = number(config, "screen_above", float, "a positive number of billion operations", lambda above: above > 0)
-    return None if config.getoption("msprobe_exact") else above or SCREENED_ABOVE
+    return None if config.getoption("msprobe_no_screening") else above or SCREENED_ABOVE
 
 
 def asked(screen_above: float | None) -> list[str]:
     """Return the command-line words that ask for it, none for what is so anyway."""
     if screen_above is None:
-        return ["--msprobe-exact"]
+        return ["--msprobe-no-screening"]
     return [] if screen_above == SCREENED_ABOVE else ["--msprobe-screen-above", f"{screen_above:g}"]
 
 
