@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 import pytest
 
 from pytest_msprobe.errors import OptionError
+from pytest_msprobe.run.option_groups import option_group
 
 if TYPE_CHECKING:
     from msprobe_hooks.dump.reader import Dump
@@ -43,7 +44,7 @@ class Mode(Protocol):
         """The options of `pytest_msprobe.run.shared_options` that it understands; its runs refuse the others."""
 
     def add_options(self, group: pytest.OptionGroup) -> None:
-        """Add the mode's options but for its flag and those that it shares."""
+        """Add the mode's options but for its flag and those that it shares; the group has the mode's name."""
 
     def read_options(self, config: pytest.Config, *, is_chosen: bool) -> None:
         """Read and check the mode's other options, and keep them in the stash. Raises OptionError.
@@ -121,8 +122,8 @@ class ReadsFiles(Protocol):
 class ModeRegistry:
     """The modes by name; each adds its options to pytest's as it comes."""
 
-    def __init__(self, group: pytest.OptionGroup) -> None:
-        self._group = group
+    def __init__(self, parser: pytest.Parser) -> None:
+        self._parser = parser
         self._modes: dict[str, Mode] = {}
         self._default: Mode | None = None
 
@@ -135,8 +136,9 @@ class ModeRegistry:
             raise ValueError(f"mode {mode.name!r} is already registered; choose another name")
         self._modes[mode.name] = mode
         self._default = mode if is_default else self._default
-        self._group.addoption(mode.flag, metavar="PATH", action="append", default=[], help=mode.flag_help)
-        mode.add_options(self._group)
+        group = option_group(self._parser, mode.name)
+        group.addoption(mode.flag, metavar="PATH", action="append", default=[], help=mode.flag_help)
+        mode.add_options(group)
 
     @property
     def default(self) -> Mode:
@@ -162,18 +164,18 @@ class ModeRegistry:
         flagged = self.flagged(config)
         if len(flagged) > 1:
             flags = " and ".join(mode.flag for mode, _ in flagged)
-            raise OptionError(f"{flags}: one run does one of these", remedy="give one of them")
+            raise OptionError(f"{flags} cannot be combined", remedy="pass one of them")
         return flagged[0] if flagged else (self.default, ())
 
     def require_check(self, mode: Mode, option: str) -> None:
-        """Raise OptionError where an option that is about checks is given to a run of another mode than the default."""
+        """Raise OptionError where an option of checks is passed to a run of another mode than the default."""
         if mode is not self.default:
-            raise OptionError(f"{option} is about checks, {mode.flag} is not one", remedy="leave it away")
+            raise OptionError(f"{option} does not work with {mode.flag}", remedy=f"remove {option}")
 
 
-def register_modes(pluginmanager: pytest.PytestPluginManager, group: pytest.OptionGroup) -> None:
+def register_modes(pluginmanager: pytest.PytestPluginManager, parser: pytest.Parser) -> None:
     """Ask every plugin for its modes: those that are there, and each that comes later when it comes."""
-    registry = ModeRegistry(group)
+    registry = ModeRegistry(parser)
     pluginmanager.register(registry, _PLUGIN)
     pluginmanager.hook.pytest_msprobe_register_modes.call_historic(kwargs={"registry": registry})
 

@@ -13,6 +13,7 @@ from msprobe_hooks.errors import clipped
 from msprobe_hooks.json_decoding import JsonError, decode_json
 from msprobe_hooks.regular_files import read_regular
 from pytest_msprobe.errors import OptionError
+from pytest_msprobe.suggestions import not_one_of
 
 _SECTIONS = ("run_ut", "acc_check")
 
@@ -66,7 +67,7 @@ def add_option(group: pytest.OptionGroup) -> None:
     group.addoption(
         "--msprobe-config",
         metavar="FILE",
-        help="msprobe's config.json, whose run_ut section is obeyed in a check; other options win over it",
+        help="apply the run_ut section of msprobe's config.json to a check; explicit options take precedence",
     )
 
 
@@ -88,15 +89,15 @@ def read_run_ut(path: Path) -> RunUt:
         raise OptionError(f"not valid JSON ({error})", file=path) from None
     name = next((name for name in _SECTIONS if isinstance(content, dict) and name in content), None)
     if name is None:
-        raise OptionError(f"no section {' or '.join(_SECTIONS)}, which --msprobe-config reads", file=path)
+        raise OptionError(f"no section {' or '.join(_SECTIONS)}; --msprobe-config needs one", file=path)
     section = content[name]
     if not isinstance(section, dict):
         raise _wrong(path, name, section, "an object")
     for key in section:
         if key not in _READERS and key not in _UNUSED:
-            raise OptionError(f"unknown key {name}.{clipped(key)}; known are {', '.join(_READERS)}", file=path)
+            raise OptionError(f"{name}.{clipped(key)}: {not_one_of(key, _READERS)}", file=path)
     if section.get("is_online"):
-        raise OptionError(f"{name}.is_online: checks of a running training are not supported", file=path)
+        raise OptionError(f"{name}.is_online: true is not supported", file=path)
     values = {}
     for key in _READERS.keys() & section.keys():
         try:

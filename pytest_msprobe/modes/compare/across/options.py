@@ -1,4 +1,4 @@
-"""The options that say what calls and layers of one run are called in the other."""
+"""The options that map names of calls and layers of one run to those of the other."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _NAMES = ("api_mapping", "cell_mapping", "layer_mapping")
 
 @dataclass(frozen=True, slots=True)
 class AcrossOptions:
-    """The mapping files; ``wants_apis`` and ``wants_cells`` tell whether one was asked for, with a file or not."""
+    """The mapping files; ``wants_apis`` and ``wants_cells``: whether one was asked for, with a file or not."""
 
     apis: Path | None = None
     cells: Path | None = None
@@ -54,19 +54,21 @@ def add_options(group: Any) -> None:
         metavar="FILE",
         nargs="?",
         const=BUILT_IN,
-        help="YAML file of MindSpore's APIs and PyTorch's; runs of both use the built-in table in any case",
+        help="YAML file that maps MindSpore's APIs to PyTorch's, in addition to the built-in table (default: the "
+        "table, for runs of both frameworks)",
     )
     add(
         "--msprobe-cell-mapping",
         metavar="FILE",
         nargs="?",
         const=BUILT_IN,
-        help="YAML file that maps names of cells to those of modules; runs of MindSpore and PyTorch need none for Cell",
+        help="YAML file that maps names of cells or modules of the target run to those of the golden run (default: "
+        "Cell is Module, for runs of both frameworks)",
     )
     add(
         "--msprobe-layer-mapping",
         metavar="FILE",
-        help="YAML file of the layers that are called otherwise in the golden run; all else follows from the structure",
+        help="YAML file of layers that have other names in the golden run; the rest follows from the structure",
     )
 
 
