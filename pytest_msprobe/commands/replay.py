@@ -41,7 +41,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="MODULE",
-        help="module with pytest_msprobe_register_... hooks, such as conftest (repeatable)",
+        help="module with pytest_msprobe_register_* hooks, such as conftest (repeatable)",
     )
     parser.add_argument("-v", dest="verbosity", action="count", default=0, help="show all outputs; -vv: all numbers")
 

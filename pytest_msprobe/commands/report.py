@@ -63,13 +63,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--markdown",
         metavar="FILE",
-        help="write Markdown to this file, or to standard output if it is - (default: -, if no other report is written)",
+        help="write Markdown to this file, or to standard output if it is - (default: -, without other reports)",
     )
     parser.add_argument(
         "--csv",
         metavar="DIR",
         type=Path,
-        help="write msprobe's accuracy_checking tables and free_benchmark.csv to this folder, or trend.csv with --trend",
+        help="write msprobe's accuracy_checking tables and free_benchmark.csv to this folder; with --trend, trend.csv",
     )
     parser.add_argument(
         "--html", metavar="FILE", type=Path, help="write all records, or the trend, to this file as one HTML page"

@@ -43,7 +43,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--rtol",
         metavar="RTOL",
         type=_tolerance,
-        help="count elements whose error exceeds ATOL + RTOL * |element of FILE2|, such as 1e-3 (default: that of "
+        help="count elements whose error exceeds ATOL plus RTOL times the size of FILE2's element (default: that of "
         "torch.testing.assert_close)",
     )
     parser.add_argument(
