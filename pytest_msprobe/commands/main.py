@@ -190,7 +190,7 @@ def _complete() -> None:
 def split_off(words: list[str]) -> tuple[list[str], list[str]]:
     """Return the words that argparse reads, and those after ``--`` of a command that passes them to another program.
 
-    argparse takes these only where none of the command's options stand behind its first argument.
+    argparse takes these only if no option of the command follows its first argument.
     """
     if words[:1] != ["follow"] or "--" not in words:
         return words, []

@@ -95,7 +95,7 @@ def _command(folder: Path, arguments: argparse.Namespace) -> str:
 
 def _plugin(name: str) -> ModuleType:
     if "" not in sys.path:
-        # As python -m does: a module beside which the command was started.
+        # As python -m does: a module in the folder where the command was started.
         sys.path.insert(0, "")
     try:
         return importlib.import_module(name)

@@ -21,7 +21,7 @@ def add_options(group: pytest.OptionGroup) -> None:
 
 
 def read_host_cache(config: pytest.Config) -> int:
-    """Return the bytes that a host may keep. Raises OptionError where the text is no size."""
+    """Return the bytes that a host may keep. Raises OptionError where the text is not a size."""
     text = config.getoption("msprobe_host_cache")
     size = parse_size(text)
     if size is None:

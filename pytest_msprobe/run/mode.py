@@ -24,7 +24,7 @@ _PLUGIN = "msprobe-modes"
 
 @dataclass(frozen=True, slots=True)
 class JournalFacts:
-    """What a run that resumes a journal must share with the one that began it: settings, and files beside the dumps."""
+    """What a run that resumes a journal must share with the one that began it: settings, and files besides the dumps."""
 
     settings: Mapping[str, str]
     files: Mapping[str, Path] = field(default_factory=dict)
@@ -35,7 +35,7 @@ class Mode(Protocol):
 
     #: What a journal calls it.
     name: str
-    #: The option that names its dumps, such as ``--msprobe-dump``, each time it is given; and what its help says.
+    #: The option that names its dumps, such as ``--msprobe-dump``, which may be repeated; and its help text.
     flag: str
     flag_help: str
 
@@ -68,7 +68,7 @@ class Mode(Protocol):
         """
 
     def journal_facts(self, config: pytest.Config) -> JournalFacts:
-        """Return what the journal's header says beside mode, policy and dumps."""
+        """Return what the journal's header holds besides mode, policy and dumps."""
 
     def items(self, file: pytest.File, dump: Any) -> Iterable[pytest.Item]:
         """Yield the items of a dump's collector, in recorded order; each is a `DumpItem`."""
@@ -79,9 +79,9 @@ class Mode(Protocol):
 
 @runtime_checkable
 class OwnFiles(Protocol):
-    """What a mode has beside, whose flag names something else than dumps; its items are `JudgedItem`.
+    """Methods of a mode whose flag names something other than dumps; its items are `JudgedItem`.
 
-    ``open`` and ``items`` are then given what ``read_file`` returned.
+    ``open`` and ``items`` then receive what ``read_file`` returned.
     """
 
     def find_files(self, folder: Path) -> list[Path]:
@@ -96,7 +96,7 @@ class OwnFiles(Protocol):
 
 @runtime_checkable
 class MergesRanks(Protocol):
-    """What a mode has beside to which the dumps of several ranks may be one run."""
+    """Methods of a mode that can read the dumps of several ranks as one run."""
 
     def runs_of(self, config: pytest.Config, folder: Path) -> list[Path]:
         """Return the dumps below a folder that runs go by. Raises a UserError or DumpError where there are none."""
@@ -107,9 +107,9 @@ class MergesRanks(Protocol):
 
 @runtime_checkable
 class ReadsFiles(Protocol):
-    """What a mode has beside that tells which files it reads, so that its workers may run where these are not.
+    """Methods of a mode that lists the files it reads, so that its workers may run on hosts without them.
 
-    It reads the dumps and the files of their tensor folders that its items name, and nothing else beside them.
+    It reads the dumps and the files of their tensor folders that its items name, and nothing else.
     """
 
     def files_beside(self, config: pytest.Config) -> Mapping[Path, Path]:
@@ -152,7 +152,7 @@ class ModeRegistry:
     def flagged(self, config: pytest.Config) -> list[tuple[Mode, tuple[str, ...]]]:
         """Return the modes whose flag the command line has, each with the dumps that it names.
 
-        Where it names nothing to run, the ini setting stands for the default mode's flag.
+        Where it names nothing to run, the ini setting replaces the default mode's flag.
         """
         given = [(mode, tuple(config.getoption(destination(mode.flag)) or ())) for mode in self]
         if not any(dumps for _, dumps in given) and config.args_source is not pytest.Config.ArgsSource.ARGS:

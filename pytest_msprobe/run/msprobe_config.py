@@ -28,7 +28,7 @@ _UNUSED: Mapping[str, tuple[object, ...]] = {
     "quantization_api_list": ([],),
 }
 
-# It stands in each copy of msprobe's own file, and msprobe saves nothing by it alone.
+# Each copy of msprobe's own file has it, and msprobe saves nothing by it alone.
 _NO_PATH = ("", ".", "./")
 
 
@@ -48,15 +48,15 @@ class RunUt:
     unused: tuple[str, ...] = ()
 
     def header(self) -> list[str]:
-        """Return the line of a run's header that says what is obeyed and what is not."""
+        """Return the line of a run's header that lists the settings that are applied and those that are not."""
         if self.file is None:
             return []
-        obeyed = {"white_list": self.white_list, "black_list": self.black_list}
-        parts = [f"{key} {','.join(names)}" for key, names in obeyed.items() if names]
+        applied = {"white_list": self.white_list, "black_list": self.black_list}
+        parts = [f"{key} {','.join(names)}" for key, names in applied.items() if names]
         parts += [f"error_data_path {self.error_data_path}"] if self.error_data_path is not None else []
         parts += [f"precision {self.precision}"] if self.precision is not None else []
         parts += [f"not used: {', '.join(self.unused)}"] if self.unused else []
-        return [f"msprobe: {self.file}: {'; '.join(parts) or 'asks for nothing'}"]
+        return [f"msprobe: {self.file}: {'; '.join(parts) or 'no settings'}"]
 
 
 _key = pytest.StashKey[RunUt]()
@@ -109,7 +109,7 @@ def read_run_ut(path: Path) -> RunUt:
 
 
 def _wrong(path: Path, key: str, value: object, expected: str) -> OptionError:
-    return OptionError(f"{key} is {clipped(repr(value))}, expected {expected}", file=path)
+    return OptionError(f"{key} {clipped(repr(value))}: expected {expected}", file=path)
 
 
 def _names(value: object) -> tuple[str, ...]:

@@ -86,7 +86,7 @@ class Options:
         return settings if self.math_mode == "auto" else settings | {"math_mode": self.math_mode}
 
 
-#: What settings call the level of a run that was given none.
+#: What settings call the level of a run without --msprobe-level.
 BY_API = "by API"
 
 options_key = pytest.StashKey[Options]()
@@ -283,7 +283,7 @@ def _choice(config: pytest.Config, name: str, allowed: tuple[str, ...], default:
 def number(
     config: pytest.Config, name: str, kind: Callable[[str], float], wanted: str, valid: Callable[[float], bool]
 ) -> float | None:
-    """Return the number that an option or its ini twin has, None where neither is given.
+    """Return the number that an option or its ini twin has, None where neither is set.
 
     Raises OptionError, which says what is ``wanted``, for a text that is not a number or not ``valid``.
     """

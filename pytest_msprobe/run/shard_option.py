@@ -33,7 +33,7 @@ def add_option(group: pytest.OptionGroup) -> None:
 
 
 def read_shard(config: pytest.Config, mode: Mode) -> Shard | None:
-    """Return the shard that is asked for, None for all. Raises OptionError, as where the ``mode`` is no check."""
+    """Return the shard that is asked for, None for all. Raises OptionError, as for a ``mode`` other than the check."""
     text = config.getoption("msprobe_shard")
     if not text:
         return None

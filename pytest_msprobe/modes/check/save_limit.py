@@ -25,7 +25,7 @@ def add_options(group: pytest.OptionGroup) -> None:
 def save_options(config: pytest.Config, folder: Path, option: str) -> SaveOptions:
     """Return how an option's files are saved.
 
-    Raises OptionError where the limits are no sizes or safetensors is not installed.
+    Raises OptionError where the limits are not sizes or safetensors is not installed.
     """
     if importlib.util.find_spec("safetensors") is None:
         raise OptionError(f"{option} needs safetensors", remedy="pip install 'pytest-msprobe[cases]'")

@@ -121,5 +121,5 @@ def _layout(config: pytest.Config, side: str) -> ParallelLayout | None:
 def refuse_without_target(config: pytest.Config) -> None:
     """Raise OptionError where an option of a comparison is passed without one."""
     own = ("target_layout", "golden_layout", "fuzzy", "data_mapping", "compare_quick")
-    for name in (*(name for name in own if config.getoption(f"msprobe_{name}")), *across.given(config)):
+    for name in (*(name for name in own if config.getoption(f"msprobe_{name}")), *across.passed(config)):
         raise no_effect(f"--msprobe-{name.replace('_', '-')}", "--msprobe-compare PATH")

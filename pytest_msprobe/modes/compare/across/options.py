@@ -12,7 +12,7 @@ import pytest
 from pytest_msprobe.errors import OptionError
 from pytest_msprobe.storage.naming import fingerprint
 
-#: What an option without a file stands for.
+#: The value of an option without a file.
 BUILT_IN = "built-in"
 _NAMES = ("api_mapping", "cell_mapping", "layer_mapping")
 
@@ -72,8 +72,8 @@ def add_options(group: Any) -> None:
     )
 
 
-def given(config: pytest.Config) -> list[str]:
-    """Return the names of those options that were given."""
+def passed(config: pytest.Config) -> list[str]:
+    """Return the names of the options that were passed."""
     return [name for name in _NAMES if config.getoption(f"msprobe_{name}") is not None]
 
 
@@ -86,7 +86,7 @@ def read_options(config: pytest.Config) -> AcrossOptions:
         if path is not None and not path.is_file():
             raise OptionError(f"--msprobe-{name.replace('_', '-')} {text!r}: no such file")
         files[name] = path
-    wanted = given(config)
+    wanted = passed(config)
     return AcrossOptions(
         files["api_mapping"],
         files["cell_mapping"],
