@@ -24,7 +24,7 @@ _PLUGIN = "msprobe-modes"
 
 @dataclass(frozen=True, slots=True)
 class JournalFacts:
-    """What a run that resumes a journal must share with the one that began it: settings, and files besides the dumps."""
+    """What a resumed run must share with the run that began its journal: settings, and files besides the dumps."""
 
     settings: Mapping[str, str]
     files: Mapping[str, Path] = field(default_factory=dict)

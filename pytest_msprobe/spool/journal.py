@@ -11,7 +11,7 @@ from pytest_msprobe.journal.journal import Journal, JournalWriter, MoreDumps, re
 
 
 class StepsJournal:
-    """Takes over the journals of steps. Raises JournalError where the file is not a journal of such steps, or in use."""
+    """Takes over the journals of steps. Raises JournalError for a file that is no such journal, or in use."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
