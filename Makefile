@@ -23,7 +23,7 @@ FAST_PATH_OFF := tests/run tests/modes/compare --ignore=tests/run/fast
 ROUNDS ?= 10
 SEED := $(or $(SEED),$(shell date +%s))
 
-.PHONY: demo test test-all test-plain-cpu test-lowest test-matrix constraints fuzz lint bench instructions keep-instructions site generated_tests clean
+.PHONY: demo test test-all test-plain-cpu test-lowest test-matrix constraints fuzz lint bench instructions keep-instructions site command-line generated_tests clean
 
 demo: $(VENV)/installed
 	@mkdir -p $(DEMO_REPORT)
@@ -71,6 +71,10 @@ lint: $(VENV)/installed
 # The documentation as a site, in website/site; a warning is an error.
 site: $(VENV)/installed
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict -f website/mkdocs.yml
+
+# A test compares the page of every option and command with the parsers.
+command-line: $(VENV)/installed
+	$(BIN)/python website/command_line.py
 
 bench: $(VENV)/installed
 	$(BIN)/python benchmarks/run_all.py

@@ -3,8 +3,9 @@
     python benchmarks/decoder_layer.py [--tokens 128 --hidden 512] [--layers 1 4 16 32] [--modes screened stand-in]
 
 They have their embedding, output projection and loss, all in bfloat16, and are those of a 7B Llama by default. Large
-products are screened, but in the mode ``exact``, which is ``--msprobe-exact``. In the mode ``stand-in`` the device
-returns what the CPU computed before and costs nothing. Of several numbers of layers, time is told for each more layer.
+products are screened, but in the mode ``exact``, which is ``--msprobe-no-screening``. In the mode ``stand-in`` the
+device returns what the CPU computed before and costs nothing. Of several numbers of layers, time is told
+for each more layer.
 """
 
 from __future__ import annotations
@@ -85,7 +86,9 @@ def check(dump: Path, mode: str) -> tuple[Run, dict[str, dict[str, Any]]]:
         run, items = logged_run([*words, "stand-in"])
         shutil.rmtree(results)
     else:
-        run, items = logged_run([*words, "--msprobe-device", "cpu", *(["--msprobe-exact"] if mode == "exact" else [])])
+        run, items = logged_run(
+            [*words, "--msprobe-device", "cpu", *(["--msprobe-no-screening"] if mode == "exact" else [])]
+        )
     print(f"checked, {mode}: {run.cpu:.1f} CPU s", file=sys.stderr)
     return run, items
 

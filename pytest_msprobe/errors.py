@@ -48,6 +48,11 @@ class OptionError(UserError):
     """An option, an ini setting or a marker is wrong; the text says what is allowed."""
 
 
+def no_effect(option: str, needed: str) -> OptionError:
+    """Return the error of an option that is passed without the one it belongs to; ``needed`` is as ``--option DIR``."""
+    return OptionError(f"{option} has no effect without {needed.partition(' ')[0]}", remedy=f"pass {needed}")
+
+
 class DeviceError(UserError):
     """A device cannot be used; the text names the missing piece and what to do, and may hold lines of its output."""
 

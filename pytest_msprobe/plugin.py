@@ -43,6 +43,7 @@ from pytest_msprobe.run.fast import preselection, switch
 from pytest_msprobe.run.fast.fast_item import forget_hooks
 from pytest_msprobe.run.item import JudgedItem
 from pytest_msprobe.run.mode import ModeRegistry, register_modes
+from pytest_msprobe.run.option_groups import DEVICES, RECORD, add_groups, option_group
 from pytest_msprobe.run.options import devices_key, options_key
 from pytest_msprobe.run.remote_hosts import start_remote_workers
 from pytest_msprobe.run.setups import SessionSetups, setups_key
@@ -52,15 +53,15 @@ __all__ = ["msprobe_dump", "msprobe_dump_options", "msprobe_live", "msprobe_moni
 
 
 def pytest_addoption(parser: pytest.Parser, pluginmanager: pytest.PytestPluginManager) -> None:
-    """Add our option group and ini settings, and with each mode its own."""
-    group = parser.getgroup("msprobe", "precision checks of recorded API calls (msprobe)")
-    register_modes(pluginmanager, group)
-    shared_options.add_options(group)
-    options.add_options(group, parser)
+    """Add our option groups and ini settings, and with each mode its own."""
+    add_groups(parser)
+    register_modes(pluginmanager, parser)
+    shared_options.add_options(parser)
+    options.add_options(parser)
     switch.add_setting(parser)
-    hosts.add_options(group)
-    containment.add_options(group)
-    recording.add_options(group, parser)
+    hosts.add_options(option_group(parser, DEVICES))
+    containment.add_options(option_group(parser, DEVICES))
+    recording.add_options(option_group(parser, RECORD), parser)
 
 
 def pytest_msprobe_register_modes(registry: ModeRegistry) -> None:
@@ -179,7 +180,7 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_runtest_logreport(report: pytest.TestReport) -> Iterator[None]:
-    """Count an item that is run again once, and keep no result longer than whoever counts it."""
+    """Count an item that is run again once, and keep its result only until it is counted."""
     reporting.forget_attempt(report)
     yield
     strip_results(report)

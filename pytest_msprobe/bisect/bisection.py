@@ -1,4 +1,4 @@
-"""A bisection: the runs that the search asks for, kept in a journal, bounded in number, each told in a line."""
+"""A bisection: the runs that the search asks for, kept in a journal, bounded in number, with a line for each."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ class Bisection:
         if known is not None:
             if listed != known:
                 raise JournalError(
-                    "was made by a command that gave another number, or made other calls",
+                    "the command that made it returned another number, or made other calls",
                     file=self.journal.path,
                     remedy="use another journal",
                 )
@@ -120,7 +120,7 @@ class Bisection:
         if self.runs == self.max_runs:
             raise CommandError(
                 f"--max-runs {self.max_runs}: more runs are needed",
-                remedy="allow more; with --journal FILE the runs so far are kept, and --resume FILE goes on",
+                remedy="pass a larger number; --journal FILE keeps the runs so far, and --resume FILE continues them",
             )
         self.runs += 1
         try:
@@ -132,7 +132,7 @@ class Bisection:
 
 
 _STEADY = (
-    "make it deterministic (seeds, as with msprobe_hooks.seed_all; --metric for a number that is no time; one "
+    "make it deterministic (seeds, such as by msprobe_hooks.seed_all; --metric for a number that is not a time; one "
     "process that prints it)"
 )
 

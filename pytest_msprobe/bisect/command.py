@@ -65,7 +65,7 @@ class Command:
         if not any(run.told.values()):
             left = left_text(run.left, (), self.custom_op_namespaces)
             raise ProgramError(
-                f"nothing to fix: no call of the command computes in a lower precision than {self.to} gives it",
+                f"nothing to raise: no call of the command computes in a lower precision than {self.to}",
                 remedy="\n".join([WIDER[self.to], *left]),
             )
         return run
@@ -91,7 +91,7 @@ class Command:
             status = self._execute(folder)
             for problem in problems_of(folder):
                 raise ProgramError(
-                    "the calls of a process cannot be seen; install pytest-msprobe into the Python that the command "
+                    "the calls of a process cannot be observed; install pytest-msprobe in the Python that the command "
                     f"runs:\n{problem.strip()}"
                 )
             output = (folder / _OUTPUT).read_text(errors="replace")
@@ -99,8 +99,8 @@ class Command:
                 written = (folder / _ERRORS).read_text(errors="replace").strip() or output.strip()
                 end = "\n".join(written.splitlines()[-_SHOWN:])
                 raise ProgramError(
-                    f"the command ended with exit status {status}; give one that succeeds, or take "
-                    f"--exit-status for the number. It wrote last:\n{end}"
+                    f"the command failed: exit status {status}; use a command that succeeds, or pass --exit-status. "
+                    f"Last lines of its output:\n{end}"
                 )
             told = lines_of(folder)
             if not told:
@@ -125,13 +125,13 @@ class Command:
         except OSError as error:
             raise CommandError(
                 f"{self.words[0]}: cannot be run: {error.strerror or error}",
-                remedy="give the command as a shell takes it, as in -- python train.py",
+                remedy="pass the command as to a shell, such as -- python train.py",
             ) from None
         try:
             return process.wait(self.timeout)
         except subprocess.TimeoutExpired:
             raise CommandError(
-                f"the command had not ended after {self.timeout:g} s", remedy="allow more by --timeout"
+                f"--timeout {self.timeout:g}: the command takes longer", remedy="pass a larger number"
             ) from None
         finally:
             end_session(process)
@@ -143,10 +143,10 @@ _SHOWN = 12
 
 def _unseen(folder: Path) -> str:
     if was_seen(folder):
-        return "no process of the command imported torch or MindSpore, so that there are no calls to be seen"
+        return "no process of the command imported torch or MindSpore"
     return (
-        "no Python was started that reads PYTHONPATH; give a command that runs Python, without -I, -E or -S, "
-        "as in -- python train.py"
+        "no Python was started that reads PYTHONPATH; pass a command that runs Python without -I, -E or -S, such as "
+        "-- python train.py"
     )
 
 

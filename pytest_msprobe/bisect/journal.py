@@ -61,8 +61,8 @@ class BisectionJournal:
         self.listed: Listed | None = None
         self._measured: dict[Fixes, Measured] = {}
         if path is not None and is_resumed and not (path.exists() and path.stat().st_size):
-            problem = "is empty" if path.exists() else "no such file"
-            raise JournalError(problem, file=path, remedy="begin anew with --journal FILE in place of --resume FILE")
+            problem = "empty file" if path.exists() else "no such file"
+            raise JournalError(problem, file=path, remedy="start with --journal FILE instead of --resume FILE")
         self._lines = AppendedLines(path) if path is not None else None
         try:
             if self._lines is not None:
@@ -91,7 +91,7 @@ class BisectionJournal:
             lines.append(msgspec.json.encode(header) + b"\n")
             return
         if not is_resumed:
-            raise JournalError("exists already", file=lines.path, remedy="go on with --resume, or name another file")
+            raise JournalError("file exists", file=lines.path, remedy="continue it with --resume, or pass another file")
         # Before anything is cut off: the file may be somebody else's.
         _require_same(lines.path, read_regular(lines.path).partition(b"\n")[0], header)
         lines.drop_cut_line()
@@ -104,7 +104,7 @@ class BisectionJournal:
                 raise JournalError(
                     f"line {number} is damaged ({error})",
                     file=lines.path,
-                    remedy="delete that line to go on without it",
+                    remedy="delete that line to continue without it",
                 ) from None
             self._take(noted)
 
@@ -119,7 +119,9 @@ def _require_same(path: Path, line: bytes, wanted: Header) -> None:
     try:
         found = decode_json(line, Header)
     except JsonError:
-        raise JournalError("no journal of a bisection", file=path, remedy="name one that --journal wrote") from None
+        raise JournalError(
+            "not a journal of a bisection", file=path, remedy="pass a file that --journal wrote"
+        ) from None
     for name in Header.__struct_fields__:
         before, now = (_spelled(getattr(header, name)) for header in (found, wanted))
         if before != now:

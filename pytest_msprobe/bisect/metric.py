@@ -1,4 +1,4 @@
-"""The number that is watched: what a run of the command tells of itself."""
+"""The number that is compared, read from a run of the command."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ class Metric:
         if not matches:
             what = "prints no float" if self.pattern is None else f"prints nothing that matches {pattern.pattern!r}"
             raise CommandError(
-                f"the command {what}; the end of what it prints is {output[-_SHOWN:]!r}",
-                remedy="name the number by --metric REGEX, or take --exit-status",
+                f"the command {what}; its output ends with {output[-_SHOWN:]!r}",
+                remedy="pass --metric REGEX or --exit-status",
             )
         last = matches[-1]
         text = last[1] if pattern.groups else last[0]
@@ -43,8 +43,8 @@ class Metric:
             return float(text)
         except (TypeError, ValueError):
             raise CommandError(
-                f"--metric {pattern.pattern!r} matches {last[0]!r}, in which {text!r} is no number",
-                remedy="put the number into the pattern's first group, as in 'loss=(\\S+)'",
+                f"--metric {pattern.pattern!r} matches {last[0]!r}: {text!r} is not a number",
+                remedy="put the number into the pattern's first group, such as 'loss=(\\S+)'",
             ) from None
 
 
@@ -56,4 +56,4 @@ def read_metric(pattern: str | None, *, is_exit_status: bool) -> Metric:
     try:
         return Metric(None if pattern is None else re.compile(pattern, re.MULTILINE), is_exit_status)
     except re.error as error:
-        raise CommandError(f"--metric {pattern!r}: no regular expression: {error}") from None
+        raise CommandError(f"--metric {pattern!r}: not a regular expression: {error}") from None

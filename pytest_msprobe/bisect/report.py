@@ -23,12 +23,12 @@ def nothing_text(bisection: Bisection) -> str:
     if total == 1:
         calls, do, move = f"the one call in {to}", "does", "moves"
     if moved:
-        how = f"{move} the number by {moved:.3g}, no more than {bound:.3g}; --bound 0 finds what moves it at all"
+        how = f"{move} the number by {moved:.3g}, no more than {bound:.3g}; --bound 0 finds calls that move it at all"
     else:
         how = f"{do} not move the number; {WIDER[to]}"
     lines = [f"nothing found: {calls} {how}"]
     if not moved:
-        lines.append("Results keep their dtypes: what is lost by rounding to them is not found this way.")
+        lines.append("Results keep their dtypes: errors of rounding to them are not found this way.")
     return "\n".join([*lines, *_left(bisection)])
 
 
@@ -55,7 +55,7 @@ def _lines(culprit: Culprit, bisection: Bisection) -> Iterator[str]:
     yield _others(culprit)
     if culprit.stack:
         yield ""
-        yield "Called from (the innermost last):"
+        yield "Called from (innermost last):"
         yield from (
             f"  {line.strip()}" for frame in reversed(outside_frameworks(culprit.stack)) for line in frame.splitlines()
         )
@@ -72,11 +72,11 @@ def _others(culprit: Culprit) -> str:
     found = culprit.found
     if not found.moves_alone:
         if culprit.moves_everywhere:
-            return f"It takes the call in every process: {', '.join(culprit.processes)}."
+            return f"It needs the call in every process: {', '.join(culprit.processes)}."
         return (
-            "It does not do so alone: it takes calls before it as well, each of which moves the number by less. "
-            "--bound sets what counts as moved."
+            "It does not do so alone: it needs earlier calls as well, each of which moves the number by less. "
+            "--bound sets the change that counts."
         )
     if found.has_others:
-        return "It is the first of several: there are more that move the number without it."
-    return "No other call is needed, and none of the others does so without it."
+        return "It is the first of several: other calls move the number without it."
+    return "No other call is needed, and no other call does so without it."

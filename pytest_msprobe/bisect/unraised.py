@@ -10,9 +10,9 @@ from msprobe_hooks.instruments.fix.run_plan import Left
 
 #: What to try where calls in a precision move nothing.
 WIDER: Final[Mapping[Precision, str]] = {
-    "float32": "--to float64 also raises what is in float32",
-    "float64": "no precision is higher; --to cpu runs what is on a card with the kernels of the CPU",
-    "cpu": "--to float64 also raises what is in float32",
+    "float32": "--to float64 also raises float32",
+    "float64": "there is no higher precision; --to cpu runs calls of a device with the kernels of the CPU",
+    "cpu": "--to float64 also raises float32",
 }
 
 _SHOWN = 20
@@ -27,13 +27,13 @@ def left_text(left: Sequence[Left], calls: Collection[str], namespaces: Sequence
     if not lines:
         return []
     more = [f"  and {len(lines) - _SHOWN} more"] if len(lines) > _SHOWN else []
-    return ["Not raised, so that nothing can be found in it:", *lines[:_SHOWN], *more]
+    return ["Not raised, so not searched:", *lines[:_SHOWN], *more]
 
 
 def _left_lines(left: Sequence[Left]) -> Iterator[str]:
     for each in left:
         if each.reason == UNNAMED_LIBRARY:
-            yield f"  {each.api} was called: add --custom-op-namespaces {library_of(each.api)}"
+            yield f"  {each.api}: pass --custom-op-namespaces {library_of(each.api)}"
         else:
             yield f"  {each.api}: {each.reason}"
 
@@ -42,4 +42,4 @@ def _unmet_lines(left: Sequence[Left], calls: Collection[str], namespaces: Seque
     met = {library_of(name) for name in (*calls, *(each.api for each in left))}
     for namespace in namespaces:
         if namespace not in met:
-            yield f"  --custom-op-namespaces {namespace}: no operator of it was called whose result could change"
+            yield f"  --custom-op-namespaces {namespace}: no operator of it with a result to change was called"

@@ -22,10 +22,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "-d", "--data_path", type=Path, required=True, metavar="DIR", help="folder that holds rank<n>/anomaly.json"
     )
     parser.add_argument(
-        "-o", "--out_path", type=Path, metavar="DIR", help=f"where {ANALYSIS_FILE} is written (default: DIR of -d)"
+        "-o", "--out_path", type=Path, metavar="DIR", help=f"folder for {ANALYSIS_FILE} (default: the folder of -d)"
     )
-    parser.add_argument("-k", "--topk", type=int, default=8, metavar="N", help="how many anomalies (default: 8)")
-    parser.add_argument("-s", "--step", default="[]", metavar="STEPS", help="only these, as [3,4] (default: every one)")
+    parser.add_argument(
+        "-k", "--topk", type=int, default=8, metavar="N", help="number of anomalies to list (default: 8)"
+    )
+    parser.add_argument(
+        "-s", "--step", default="[]", metavar="STEPS", help="only these steps, such as [3,4] (default: all)"
+    )
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -37,7 +41,7 @@ def run(arguments: argparse.Namespace) -> int:
     first = heapq.nsmallest(arguments.topk, wanted, key=lambda named: named[1].order)
     path = (arguments.out_path or arguments.data_path) / ANALYSIS_FILE
     _write(path, first)
-    print(one_line(f"{len(first)} of {len(wanted)} anomalies, the earliest first: {path}"))
+    print(one_line(f"{len(first)} of {len(wanted)} anomalies, earliest first: {path}"))
     for number, (_, anomaly) in enumerate(first):
         print(one_line(f"{number}: {anomaly.message}"))
     return 0
@@ -47,7 +51,7 @@ def _steps(text: str) -> list[int]:
     try:
         return decode_json(text.encode(), list[int])
     except JsonError:
-        raise CommandError(f"--step {text!r}: expected steps in brackets, as [3,4]") from None
+        raise CommandError(f"--step {text!r}: expected steps in brackets, such as [3,4]") from None
 
 
 def _write(path: Path, anomalies: list[tuple[str, Anomaly]]) -> None:

@@ -1,4 +1,4 @@
-"""``pytest-msprobe bisect``: which call's precision moves a number, found by running a program again and again."""
+"""``pytest-msprobe bisect``: which call's precision changes a number, found by running a program repeatedly."""
 
 from __future__ import annotations
 
@@ -21,33 +21,35 @@ from pytest_msprobe.reports.text import printable
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the command to run and what is watched of it."""
+    """Add the command to run, and which number of it is compared."""
     parser.add_argument(
         "words",
         metavar="-- COMMAND",
         nargs="+",
-        help="a command that runs Python, as python train.py or torchrun ..., or the id of a test of pytest",
+        help="a command that runs Python, such as python train.py or torchrun ..., or the id of one pytest test",
     )
     parser.add_argument(
         "--to",
         choices=PRECISIONS,
         default="float32",
-        help="what calls are raised to; cpu is float32 at least, on the CPU (default: float32)",
+        help="precision that calls are raised to; cpu is float32 or more, computed on the CPU (default: float32)",
     )
     number = parser.add_mutually_exclusive_group()
     number.add_argument(
         "--metric",
         metavar="REGEX",
-        help="the number is the last match in standard output, its first group (default: the last float)",
+        help="compare the first group of the last match in standard output, such as 'loss: (.*)' (default: the last "
+        "float)",
     )
     number.add_argument(
-        "--exit-status", action="store_true", help="the number is the exit status (default for a test of pytest)"
+        "--exit-status", action="store_true", help="compare the exit status (default for a pytest test)"
     )
     parser.add_argument(
         "--bound",
         type=float,
         metavar="X",
-        help="what moves the number by more is found (default: a tenth of what all calls do, beyond rounding)",
+        help="smallest change of the number that counts (default: 10 %% of the change by all calls, above rounding "
+        "noise)",
     )
     parser.add_argument(
         "--custom-op-namespaces",
@@ -55,13 +57,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=_namespaces,
         default=[],
         metavar="NAMES",
-        help="raise operators of these libraries too, as mylib of torch.ops.mylib.swish; commas between them",
+        help="also raise operators of these libraries, separated by commas, such as mylib for torch.ops.mylib.swish",
     )
-    parser.add_argument("--max-runs", type=int, metavar="N", help="run the command so often at most")
-    parser.add_argument("--timeout", type=float, metavar="SECONDS", help="end a run, and the search, after so long")
+    parser.add_argument("--max-runs", type=int, metavar="N", help="maximum number of runs (default: no limit)")
+    parser.add_argument(
+        "--timeout", type=float, metavar="SECONDS", help="end the search if one run takes longer (default: no limit)"
+    )
     kept = parser.add_mutually_exclusive_group()
-    kept.add_argument("--journal", type=Path, metavar="FILE", help="write a line for each run to this new file")
-    kept.add_argument("--resume", type=Path, metavar="FILE", help="go on with what this journal has, and write it on")
+    kept.add_argument(
+        "--journal", type=Path, metavar="FILE", help="write a line for each run to this new file, for --resume"
+    )
+    kept.add_argument("--resume", type=Path, metavar="FILE", help="continue the search of this journal, and add to it")
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -76,7 +82,7 @@ def run(arguments: argparse.Namespace) -> int:
     journal = BisectionJournal(
         arguments.journal or arguments.resume, _header(command), is_resumed=arguments.resume is not None
     )
-    bisection = Bisection(command, journal, _tell, arguments.max_runs)
+    bisection = Bisection(command, journal, _say, arguments.max_runs)
     try:
         culprit = bisection.find(arguments.bound)
     finally:
@@ -103,7 +109,9 @@ def _command(arguments: argparse.Namespace) -> Command:
 def _namespaces(text: str) -> list[str]:
     names = [name.strip() for name in text.split(",")]
     if not all(map(str.isidentifier, names)):
-        raise argparse.ArgumentTypeError(f"{text!r}: expected names of libraries, as mylib of torch.ops.mylib.swish")
+        raise argparse.ArgumentTypeError(
+            f"{text!r}: expected names of libraries, such as mylib for torch.ops.mylib.swish"
+        )
     return names
 
 
@@ -119,5 +127,5 @@ def _header(command: Command) -> Header:
     )
 
 
-def _tell(line: str) -> None:
+def _say(line: str) -> None:
     print(printable(line), flush=True)

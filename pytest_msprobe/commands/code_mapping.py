@@ -27,21 +27,27 @@ _TITLES = ("File Path", "Code Stack", "Scope Name")
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the command's arguments."""
-    parser.add_argument("dump", metavar="DUMP", type=Path, help="a folder that MindSpore dumped a static graph into")
     parser.add_argument(
-        "--ir", metavar="FILE", type=Path, help="the text of the graph (default: graphs/*.ir of the same process)"
+        "dump", metavar="DUMP", type=Path, help="folder of a static graph dump of MindSpore, such as rank_0"
     )
-    parser.add_argument("--output", metavar="DIR", type=Path, default=Path(), help="where to write (default: here)")
+    parser.add_argument(
+        "--ir", metavar="FILE", type=Path, help="text of the graph (default: graphs/*.ir of the same process)"
+    )
+    parser.add_argument(
+        "--output", metavar="DIR", type=Path, default=Path(), help="folder for the tables (default: the current one)"
+    )
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Write the tables and say where they are. Raises CommandError or DumpError where something does not fit."""
     from msprobe_hooks.dump.paths.static_graph import STATISTIC_FILE, find_iterations, graph_folders
 
-    # Names of folders are read off the path, of which "." tells nothing.
+    # Names of folders are read off the path, and "." has none.
     iterations = find_iterations(os.walk(arguments.dump.resolve()))
     if not iterations:
-        raise CommandError(f"{arguments.dump}: no dump of a static graph, name the folder of rank_0 or of an iteration")
+        raise CommandError(
+            "not a dump of a static graph", file=arguments.dump, remedy="pass the folder of rank_0 or of an iteration"
+        )
     rows, written = list[Sequence[str]](), list[Path]()
     texts: dict[Path, SourceLines] = {}
     for iteration in iterations:
@@ -55,8 +61,8 @@ def run(arguments: argparse.Namespace) -> int:
     if rows:
         path = arguments.output / f"code_mapping_{datetime.now():%Y%m%d%H%M%S}.csv"
         written.append(_write(path, [_TITLES, *rows]))
-    told = sum(bool(row[1]) for row in rows)
-    print(printable("\n".join([f"{told} of {len(rows)} tensors have lines of the program", *map(str, written)])))
+    found_lines = sum(bool(row[1]) for row in rows)
+    print(printable("\n".join([f"{found_lines} of {len(rows)} tensors have source lines", *map(str, written)])))
     return 0
 
 
@@ -71,12 +77,14 @@ def _lines_of(iteration: Path, given: Path | None, texts: dict[Path, SourceLines
     if key not in texts:
         files = [given] if given is not None else graph_texts(process)
         if not files:
-            raise CommandError(f"{process}: no graphs/*.ir in it, name the graph's text by --ir FILE")
+            raise CommandError("no graphs/*.ir found", file=process, remedy="pass the text of the graph: --ir FILE")
         nodes = [node for file in files for node in read_ir(file)]
         if not nodes:
             raise CommandError(
-                f"{files[0]}: no node tells its scope; give a text that MindSpore wrote of this run, as "
-                "anf_after_graph_build or graphs/ms_output_trace_code_graph_0.ir"
+                "no node has a scope",
+                file=files[0],
+                remedy="pass a text that MindSpore wrote in this run, such as anf_after_graph_build or "
+                "graphs/ms_output_trace_code_graph_0.ir",
             )
         texts[key] = SourceLines(nodes)
     return texts[key]
@@ -88,14 +96,16 @@ def _rows(folder: Path, lines: SourceLines) -> Iterator[Sequence[str]]:
 
     for tensor in read_tensors(folder, net_folder(folder / "_")):
         if tensor.element.data_name is not None:
-            yield str(net_folder(folder / "_") / tensor.element.data_name), *_told(lines, tensor.op)
+            yield str(net_folder(folder / "_") / tensor.element.data_name), *_lines_and_scope(lines, tensor.op)
 
 
 def _place_of_copy(table: Path, output: Path) -> Path:
     """Return where the copy of a table belongs. Raises CommandError where that is the table itself."""
     copy = output / table.relative_to(table.parents[4])
     if copy.resolve() == table:
-        raise CommandError(f"{copy}: is the dump's own table, name another folder by --output DIR")
+        raise CommandError(
+            "would overwrite the dump's own table", file=copy, remedy="pass another folder: --output DIR"
+        )
     return copy
 
 
@@ -104,16 +114,16 @@ def _extended(table: Path, lines: SourceLines) -> Iterator[Sequence[str]]:
 
     titles, *rows = table_rows(table) or [[]]
     if "Op Name" not in (names := [title.strip() for title in titles]):
-        raise CommandError("has no column 'Op Name'", file=table, remedy="record it again")
+        raise CommandError("no column 'Op Name'", file=table, remedy="record it again")
     place = names.index("Op Name")
     yield [*titles, *_TITLES[1:]]
     for row in rows:
         # A row may end before its last columns, which are statistics.
         blanks = [""] * (len(titles) - len(row))
-        yield [*row, *blanks, *_told(lines, row[place].replace("/", "_"))]
+        yield [*row, *blanks, *_lines_and_scope(lines, row[place].replace("/", "_"))]
 
 
-def _told(lines: SourceLines, op: str) -> tuple[str, str]:
+def _lines_and_scope(lines: SourceLines, op: str) -> tuple[str, str]:
     node = lines.of_op(op)
     return ("", "") if node is None else ("\n".join(node.lines), node.scope)
 

@@ -16,11 +16,15 @@ _MARKS = {"ok": " ", "absent": "-", "broken": "!"}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the dump whose needs are told."""
+    """Add the dump whose needs are reported."""
     parser.add_argument(
-        "dump", metavar="DUMP", nargs="?", type=Path, help="a dump.json or its folder: tell what it needs as well"
+        "dump",
+        metavar="DUMP",
+        nargs="?",
+        type=Path,
+        help="also report what this dump.json, or the dump in this folder, needs",
     )
-    parser.add_argument("--json", action="store_true", help="print what was found as JSON")
+    parser.add_argument("--json", action="store_true", help="print the findings as JSON")
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -34,7 +38,7 @@ def run(arguments: argparse.Namespace) -> int:
     else:
         for section in sections:
             print(printable("\n".join(_lines(section))))
-        print("- is not there, which is right where it is not needed; ! is broken or missing")
+        print("- not installed, fine if not needed; ! broken or missing")
     return 1 if any(fact.state == "broken" for section in sections for fact in section.facts) else 0
 
 

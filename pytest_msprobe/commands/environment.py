@@ -1,4 +1,4 @@
-"""``pytest-msprobe environment``: variables, packages, launch scripts and YAML files of a start, without a training."""
+"""``pytest-msprobe environment``: variables, packages, launch scripts and YAML files, without a training."""
 
 from __future__ import annotations
 
@@ -11,9 +11,16 @@ from pytest_msprobe.reports.text import printable
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments."""
-    parser.add_argument("files", nargs="*", metavar="FILE", help="launch scripts (.sh) and YAML files of the training")
     parser.add_argument(
-        "-o", "--output", type=Path, required=True, metavar="DIR", help="folder for rank<n>.json; RANK tells n, else 0"
+        "files", nargs="*", metavar="FILE", help="launch scripts (.sh) and YAML files of the training to include"
+    )
+    parser.add_argument(
+        "-o",
+        "--output",
+        type=Path,
+        required=True,
+        metavar="DIR",
+        help="folder for rank<n>.json, where n is the variable RANK, or 0",
     )
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from msprobe_hooks.errors import RecordError
-from pytest_msprobe.errors import CommandError
+from pytest_msprobe.errors import CommandError, no_effect
 from pytest_msprobe.reports.text import printable
 
 if TYPE_CHECKING:
@@ -25,18 +25,42 @@ if TYPE_CHECKING:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the command's arguments."""
     add = parser.add_argument
-    add("dump", type=Path, help="dump.json, or a folder of steps and ranks, recorded at level L0 or mix")
-    add("--golden", type=Path, metavar="DUMP", help="the run to set beside it, as pytest --msprobe-compare does")
-    add("--html", type=Path, metavar="FILE", help="write one page to look at, which needs nothing but a browser")
-    add("-o", "--output", type=Path, metavar="DIR", help="write the viewer's files (default: graphs; none with --html)")
-    add("--format", choices=("db", "json"), default="db", help=".vis.db, one file, or .vis (default: %(default)s)")
-    add("--complete-stack", action="store_true", help="nodes show their whole call stack, not only one line")
-    add("--overflow", action="store_true", help="colour nodes by inf and nan as well")
-    add("--fuzzy", action="store_true", help="match calls by API and structure, whatever their numbers")
-    add("--layer-mapping", type=Path, metavar="FILE", help="YAML file of layers called otherwise in the golden run")
-    add("--layout", metavar="LAYOUT", help="ranks that are one model: tp=2,pp=2[,vpp=2][,order=...], or a YAML file")
-    add("--golden-layout", metavar="LAYOUT", help="the same of the golden run")
-    add("--policy", default="default", metavar="NAME|FILE", help="what judges the differences (default: %(default)s)")
+    add(
+        "dump", type=Path, metavar="DUMP", help="dump.json, or a folder of steps and ranks, recorded at level L0 or mix"
+    )
+    add("--golden", type=Path, metavar="DUMP", help="golden run to compare with, as in pytest --msprobe-compare")
+    add("--html", type=Path, metavar="FILE", help="write one HTML page to this file")
+    add(
+        "-o",
+        "--output",
+        type=Path,
+        metavar="DIR",
+        help="write the files of msprobe's TensorBoard viewer to this folder (default: graphs, or none with --html)",
+    )
+    add(
+        "--format",
+        choices=("db", "json"),
+        default="db",
+        help="format of the viewer's files: .vis.db, one file, or .vis (default: %(default)s)",
+    )
+    add("--complete-stack", action="store_true", help="show the whole call stack of each node (default: one line)")
+    add("--overflow", action="store_true", help="also colour nodes by inf and nan")
+    add("--fuzzy", action="store_true", help="match calls by API and structure, and ignore their numbers")
+    add(
+        "--layer-mapping", type=Path, metavar="FILE", help="YAML file of layers that have other names in the golden run"
+    )
+    add(
+        "--layout",
+        metavar="LAYOUT",
+        help="parallel layout, whose ranks are merged into one model: tp=2,pp=2[,vpp=2][,order=...] or a YAML file",
+    )
+    add("--golden-layout", metavar="LAYOUT", help="parallel layout of the golden run")
+    add(
+        "--policy",
+        default="default",
+        metavar="NAME|FILE",
+        help="policy that judges the differences (default: %(default)s)",
+    )
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -60,21 +84,21 @@ def run(arguments: argparse.Namespace) -> int:
             written = (_single if is_alone else _compared)(arguments, paths, folder)
         for path in written:
             print(printable(f"{path}"))
-        print(printable(f"look at them with: tensorboard --logdir {folder}"))
+        print(printable(f"to view them: tensorboard --logdir {folder}"))
     return 0
 
 
 def _require_sense(arguments: argparse.Namespace) -> None:
     if not arguments.dump.exists():
-        raise CommandError("no such file or folder", file=arguments.dump)
+        raise CommandError("no such file or directory", file=arguments.dump)
     for given in ("golden", "layer_mapping"):
         path = getattr(arguments, given)
         if path is not None and not path.exists():
-            raise CommandError(f"--{given.replace('_', '-')} {str(path)!r}: no such file or folder")
+            raise CommandError(f"--{given.replace('_', '-')} {str(path)!r}: no such file or directory")
     if arguments.golden is None:
         for given in ("fuzzy", "layer_mapping", "golden_layout"):
             if getattr(arguments, given):
-                raise CommandError(f"--{given.replace('_', '-')} is for two runs: give --golden DUMP as well")
+                raise no_effect(f"--{given.replace('_', '-')}", "--golden DUMP")
 
 
 @contextmanager
@@ -93,7 +117,7 @@ def _layout(arguments: argparse.Namespace, name: str) -> ParallelLayout | None:
 
 
 def _open(arguments: argparse.Namespace, path: Path) -> Dump:
-    """Open a run that nothing is set beside."""
+    """Open a run that is not compared."""
     from msprobe_hooks.dump.merging.unshard import make_parts
     from pytest_msprobe.modes.compare.merged_ranks import open_run
 

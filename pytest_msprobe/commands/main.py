@@ -1,13 +1,17 @@
-"""``pytest-msprobe``: what is not a test run."""
+# PYTHON_ARGCOMPLETE_OK
+"""``pytest-msprobe``: commands on what runs and recordings have left, which are not test runs."""
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
+import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from importlib import import_module
 from importlib.metadata import version
+from typing import Any, NamedTuple, NoReturn
 
 from pytest_msprobe.errors import USER_ERRORS
 from pytest_msprobe.reports.text import printable
@@ -15,38 +19,151 @@ from pytest_msprobe.reports.text import printable
 # As of a program that SIGPIPE has ended.
 _NOBODY_READS = 141
 
-# Each is a module of pytest_msprobe.commands with add_arguments(parser) and run(arguments), loaded when asked for.
-_COMMANDS: dict[str, str] = {
-    "anomaly-analyse": "list the earliest anomalies of watched training over all ranks",
-    "bisect": "find the call whose precision moves a number of a program, by running it again",
-    "code-mapping": "tell the lines of the program that the kernels of a MindSpore graph come from",
-    "doctor": "tell what this machine has for a check, and what a dump needs: the beginning of a bug report",
-    "environment": "write what a training is started with, without the training itself",
-    "generate": "write stand-alone tests for records of a dump, and run them",
-    "graph": "write the graph of a recorded run, or of two, as a page or for msprobe's TensorBoard viewer",
-    "merge-results": "merge the comparison tables of many ranks into one workbook",
-    "precision-compare": "judge a finished run by another, as an NPU's by a GPU's",
-    "replay": "judge saved failing cases again, on any device",
-    "report": "make reports from the journal of a run, also of one that died",
-    "show": "tell what a file of tensors, a record or a saved case holds, or where two of them differ",
-    "watch": "check the steps of a training while it runs, as they come into its spool folder",
+DOCUMENTATION = "https://github.com/pytest-msprobe/pytest-msprobe/blob/main/docs"
+
+
+class Command(NamedTuple):
+    """What the help says of a command: one line, the arguments of an example, and its page of the documentation."""
+
+    help: str
+    example: str
+    page: str
+
+
+#: By job, in the order of the help. Each is a module of pytest_msprobe.commands with add_arguments(parser) and
+#: run(arguments), loaded when the command line names it.
+COMMANDS: Mapping[str, Mapping[str, Command]] = {
+    "results of a run": {
+        "report": Command(
+            "write reports from the journal of a run",
+            "journal.jsonl --junit report.xml --html report.html",
+            "journal.md",
+        ),
+        "replay": Command(
+            "judge saved failing cases again, on any device", "failures --device cpu", "failing-cases.md"
+        ),
+        "generate": Command(
+            "write stand-alone tests for records of a dump and run them",
+            "dump.json -k softmax -o generated_tests",
+            "generated-tests.md",
+        ),
+        "precision-compare": Command(
+            "judge a finished run by another, such as NPU by GPU",
+            "npu.msprobe gpu.msprobe",
+            "baselines.md",
+        ),
+    },
+    "recorded runs": {
+        "show": Command("inspect a tensor, a record or a saved case; compare two", "ours.npy theirs.npy", "show.md"),
+        "graph": Command(
+            "draw one or two recorded runs as a graph",
+            "dump.json --golden golden/dump.json --html graph.html",
+            "graph.md",
+        ),
+        "code-mapping": Command(
+            "find the source lines of the kernels of a MindSpore graph",
+            "dump/rank_0 --output tables",
+            "mindspore.md",
+        ),
+        "merge-results": Command(
+            "merge the comparison tables of many ranks into one workbook",
+            "-i tables -o merged -config merge.yaml",
+            "comparing.md",
+        ),
+        "anomaly-analyse": Command(
+            "list the earliest anomalies of a training over all ranks", "-d anomalies -k 5", "monitor.md"
+        ),
+    },
+    "trainings": {
+        "follow": Command(
+            "check the steps of a training while it runs",
+            "spool -- --msprobe-device npu:7",
+            "follow.md",
+        ),
+        "bisect": Command(
+            "find the call whose precision changes a number of a program",
+            "--metric 'loss: (.*)' -- python train.py",
+            "bisect.md",
+        ),
+        "environment": Command(
+            "write a training's launch configuration without running it",
+            "-o start train.sh config.yaml",
+            "environment.md",
+        ),
+    },
+    "this machine": {
+        "doctor": Command(
+            "report what this machine has and what a dump needs",
+            "dump.json",
+            "doctor.md",
+        ),
+    },
 }
+_WIDTH = 17
+_INVALID_CHOICE = re.compile(r"argument (.+): invalid choice: (.+) \(choose from .+\)$")
+
+
+class _Parser(argparse.ArgumentParser):
+    """A parser that answers an unknown choice with the one that was probably meant."""
+
+    def error(self, message: str) -> NoReturn:
+        if found := _INVALID_CHOICE.match(message):
+            from pytest_msprobe.suggestions import not_one_of
+
+            name, value = found[1], found[2].strip("'")
+            message = f"{name} {value!r}: {not_one_of(value, self._choices(name))}"
+        super().error(message)
+
+    def _choices(self, name: str) -> Collection[str]:
+        """Return the choices of the argument that a message names as ``-o/--option`` or by its metavar."""
+        for action in self._actions:
+            if action.choices is not None and name in ("/".join(action.option_strings), action.metavar, action.dest):
+                return list(action.choices)
+        return ()
+
+
+def make_parser(words: Collection[str]) -> argparse.ArgumentParser:
+    """Return the parser, with the arguments of those commands that ``words`` name."""
+    listed = "\n".join(f"{job}:\n{_listed(commands)}\n" for job, commands in COMMANDS.items())
+    parser = _Parser(
+        prog="pytest-msprobe",
+        description="Post-process the results of pytest --msprobe-* runs, inspect recorded runs and follow trainings.",
+        epilog=f"{listed}\npytest-msprobe COMMAND --help shows the options of a command and an example.\n"
+        f"Documentation: {DOCUMENTATION}/command-line.md",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--version", action="version", version=f"%(prog)s {version('pytest-msprobe')}")
+    group: Any = parser.add_subparsers(required=True, metavar="COMMAND", help="one of the commands below")
+    for commands in COMMANDS.values():
+        for name, command in commands.items():
+            _add_command(group, name, command, is_loaded=name in words)
+    return parser
+
+
+def _listed(commands: Mapping[str, Command]) -> str:
+    return "\n".join(f"  {name.ljust(_WIDTH)} {command.help}" for name, command in commands.items())
+
+
+def _add_command(group: Any, name: str, command: Command, *, is_loaded: bool) -> None:
+    parser = group.add_parser(
+        name,
+        description=f"{command.help[0].upper()}{command.help[1:]}.",
+        epilog=f"example:\n  pytest-msprobe {name} {command.example}\n\ndocumentation: {DOCUMENTATION}/{command.page}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    if is_loaded:
+        module = import_module(f"pytest_msprobe.commands.{name.replace('-', '_')}")
+        module.add_arguments(parser)
+        parser.set_defaults(run=module.run)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit status: 0, 1 where something was found wrong, 2 where it could not run."""
     words = list(sys.argv[1:] if argv is None else argv)
-    parser = argparse.ArgumentParser(prog="pytest-msprobe", description="Work on what pytest --msprobe-... left.")
-    parser.add_argument("--version", action="version", version=f"%(prog)s {version('pytest-msprobe')}")
-    commands = parser.add_subparsers(required=True, metavar="COMMAND")
-    for name, text in _COMMANDS.items():
-        command = commands.add_parser(name, help=text, description=text)
-        if name in words:
-            module = import_module(f"pytest_msprobe.commands.{name.replace('-', '_')}")
-            module.add_arguments(command)
-            command.set_defaults(run=module.run)
-    own, others = _parted(words)
-    arguments = parser.parse_args(own)
+    if "_ARGCOMPLETE" in os.environ:
+        _complete()
+    own, others = split_off(words)
+    arguments = make_parser(own).parse_args(own)
     if others:
         arguments.options = others
     try:
@@ -62,12 +179,20 @@ def main(argv: Sequence[str] | None = None) -> int:
     return status
 
 
-def _parted(words: list[str]) -> tuple[list[str], list[str]]:
-    """Return the words that argparse reads, and those after ``--`` of a command that gives them to another program.
+def _complete() -> None:
+    """Answer a shell that asks for completions, where argcomplete is installed, and end the process."""
+    with contextlib.suppress(ImportError):
+        import argcomplete
 
-    argparse takes these only where none of the command's options stand behind its first argument.
+        argcomplete.autocomplete(make_parser(os.environ.get("COMP_LINE", "").split()))
+
+
+def split_off(words: list[str]) -> tuple[list[str], list[str]]:
+    """Return the words that argparse reads, and those after ``--`` of a command that passes them to another program.
+
+    argparse takes these only if no option of the command follows its first argument.
     """
-    if words[:1] != ["watch"] or "--" not in words:
+    if words[:1] != ["follow"] or "--" not in words:
         return words, []
     end = words.index("--")
     return words[:end], words[end + 1 :]

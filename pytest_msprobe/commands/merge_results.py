@@ -14,17 +14,24 @@ from pytest_msprobe.storage.atomic_write import atomic_write
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments; their names are msprobe's."""
-    parser.add_argument("-i", "--input-dir", "--input_dir", type=Path, required=True, metavar="DIR", help="tables")
     parser.add_argument(
-        "-o", "--output-dir", "--output_dir", type=Path, required=True, metavar="DIR", help="where the workbook goes"
+        "-i", "--input-dir", "--input_dir", type=Path, required=True, metavar="DIR", help="folder of the tables"
     )
     parser.add_argument(
-        "-config", "--config-path", type=Path, required=True, metavar="YAML", help="api and compare_index to merge"
+        "-o", "--output-dir", "--output_dir", type=Path, required=True, metavar="DIR", help="folder for the workbook"
+    )
+    parser.add_argument(
+        "-config",
+        "--config-path",
+        type=Path,
+        required=True,
+        metavar="YAML",
+        help="YAML file with the api and compare_index to merge",
     )
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Merge, say what came of it, and return 0."""
+    """Merge, print a summary, and return 0."""
     configuration = read_configuration(arguments.config_path)
     merged = merge(find_tables(arguments.input_dir), configuration)
     path = arguments.output_dir / f"multi_ranks_compare_merge_{datetime.now():%Y%m%d%H%M%S}.xlsx"
@@ -33,11 +40,11 @@ def run(arguments: argparse.Namespace) -> int:
         with atomic_write(path) as part:
             write_merged(part, merged)
     except ImportError:
-        raise CommandError("writing workbooks requires XlsxWriter: pip install 'pytest-msprobe[xlsx]'") from None
+        raise CommandError("workbooks need XlsxWriter", remedy="pip install 'pytest-msprobe[xlsx]'") from None
     except OSError as error:
         raise CommandError(f"cannot be written: {error.strerror or error}", file=path) from None
     for api in merged.unused:
-        print(one_line(f"no table holds {api}"))
+        print(one_line(f"not in any table: {api}"))
     values = max((len(rows) for rows in merged.sheets.values()), default=0)
     print(f"{values} values of {len(merged.ranks)} ranks, {len(merged.sheets)} metrics: {path}")
     return 0

@@ -11,24 +11,26 @@ from pytest_msprobe.reports.text import printable
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the command's arguments."""
-    file = "what --msprobe-save-baseline wrote, a journal that holds numbers, or an accuracy_checking_details table"
-    parser.add_argument("target", metavar="NPU", type=Path, help=f"the run to judge: {file}")
-    parser.add_argument("baseline", metavar="GPU", type=Path, help="the run to judge it by: any of these as well")
+    file = "a file of --msprobe-save-baseline, a journal with numbers, or an accuracy_checking_details table"
+    parser.add_argument("target", metavar="NPU", type=Path, help=f"run to judge: {file}")
+    parser.add_argument("baseline", metavar="GPU", type=Path, help="run to judge it by: any of these")
     parser.add_argument(
-        "--policy", help="default, msprobe-1.2, msprobe-26 or a YAML file (default: what both runs were made under)"
+        "--policy",
+        metavar="NAME|FILE",
+        help="policy that judges: default, msprobe-1.2, msprobe-26 or a YAML file (default: that of both runs)",
     )
     parser.add_argument(
-        "--level", choices=("L0", "L1", "L2"), help="strictness of msprobe-26 (default: that of both runs)"
+        "--level", choices=("L0", "L1", "L2"), help="strictness of the policy msprobe-26 (default: that of both runs)"
     )
     parser.add_argument(
-        "--csv", metavar="DIR", type=Path, help="write msprobe's two api_precision_compare tables there"
+        "--csv", metavar="DIR", type=Path, help="write msprobe's two api_precision_compare tables to this folder"
     )
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print what is wrong and a summary. Return 1 where something is, else 0.
+    """Print what is wrong and a summary. Return 1 if something is, else 0.
 
-    Raises CommandError where nothing was judged, which is no success.
+    Raises CommandError if nothing was judged, which is not a success.
     """
     from pytest_msprobe.modes.check.baselines.finished_runs import read_run, require_comparable
 
@@ -57,5 +59,5 @@ def run(arguments: argparse.Namespace) -> int:
     print(printable("\n".join(lines)))
     outcomes = {record.result.verdict.outcome for record in records}
     if outcomes == {"skip"}:
-        raise CommandError(f"none of the {len(records)} records was judged; the summary says why")
+        raise CommandError(f"none of the {len(records)} records was judged; see the summary for the reasons")
     return int("fail" in outcomes)

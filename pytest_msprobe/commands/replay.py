@@ -21,16 +21,18 @@ if TYPE_CHECKING:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the command's arguments."""
-    parser.add_argument("case", type=Path, help="a saved case, or a folder whose cases are all judged")
+    parser.add_argument("case", type=Path, metavar="CASE", help="a saved case, or a folder of cases")
     parser.add_argument(
-        "--device", default="auto", metavar="NAME[:INDEX]", help="what to judge: npu, cuda, cpu, sim (default: auto)"
+        "--device", default="auto", metavar="NAME[:INDEX]", help="device to judge: npu, cuda, cpu, sim (default: auto)"
     )
-    parser.add_argument("--policy", metavar="NAME|FILE", help="which standard judges (default: as the case was judged)")
-    parser.add_argument("--level", metavar="LEVEL", help="strictness of policy msprobe-26 (default: as in the case)")
+    parser.add_argument("--policy", metavar="NAME|FILE", help="policy that judges (default: that of the case)")
+    parser.add_argument(
+        "--level", metavar="LEVEL", help="strictness of the policy msprobe-26: L0, L1 or L2 (default: that of the case)"
+    )
     parser.add_argument(
         "--math-mode",
         choices=get_args(MathMode),
-        help="allow what modes such as TF32 cost that the device states, or judge by the dtype alone "
+        help="auto allows for TF32 and other modes that the device reports as on, strict judges by the dtype alone "
         "(default: as in the case)",
     )
     parser.add_argument(
@@ -39,11 +41,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="MODULE",
-        help="a module with pytest_msprobe_register_... hooks for devices of your own, such as conftest",
+        help="module with pytest_msprobe_register_* hooks, such as conftest (repeatable)",
     )
-    parser.add_argument(
-        "-v", dest="verbosity", action="count", default=0, help="show every output; twice: every number"
-    )
+    parser.add_argument("-v", dest="verbosity", action="count", default=0, help="show all outputs; -vv: all numbers")
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -52,9 +52,7 @@ def run(arguments: argparse.Namespace) -> int:
         from pytest_msprobe.modes.check.cases.case import find_cases
         from pytest_msprobe.modes.check.cases.replay import Bench
     except ImportError as error:
-        raise CommandError(
-            f"{error}; install what is missing, as in pip install 'pytest-msprobe[cases,torch]'"
-        ) from None
+        raise CommandError(str(error), remedy="pip install 'pytest-msprobe[cases,torch]'") from None
     folders = find_cases(arguments.case)
     plugins = [_plugin(name) for name in arguments.plugins]
     bench = Bench(arguments.device, arguments.policy, arguments.level, plugins, arguments.math_mode)
@@ -70,7 +68,7 @@ _STATUS = {0: "right", 1: "wrong", 2: "not judged"}
 
 
 def _replay(bench: Bench, folder: Path, arguments: argparse.Namespace, places: set[str]) -> int:
-    """Judge one case, tell what came of it, and where if not there before, and return its status."""
+    """Judge one case, print the result, and a new place before it, and return its status."""
     try:
         judged = bench.judge(folder)
     except CaseError as error:
@@ -97,9 +95,9 @@ def _command(folder: Path, arguments: argparse.Namespace) -> str:
 
 def _plugin(name: str) -> ModuleType:
     if "" not in sys.path:
-        # As python -m does: a module beside which the command was started.
+        # As python -m does: a module in the folder where the command was started.
         sys.path.insert(0, "")
     try:
         return importlib.import_module(name)
     except ImportError as error:
-        raise CommandError(f"-p {name}: {error}; give the name of a module that can be imported from here") from None
+        raise CommandError(f"-p {name}: {error}", remedy="pass a module that can be imported from here") from None

@@ -34,41 +34,45 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="JOURNAL",
         type=Path,
         nargs="+",
-        help="a file that pytest --msprobe-journal wrote; shards of one run are put together, other runs stay apart",
+        help="file that pytest --msprobe-journal wrote; shards of one run are merged, other runs stay separate",
     )
     parser.add_argument(
-        "--trend", action="store_true", help="tell how the margins of each API move over several journals, by date"
+        "--trend", action="store_true", help="report how the margins of each API change over several journals, by date"
     )
     parser.add_argument(
         "--series",
         metavar="PATTERN",
         action="append",
         default=[],
-        help="of watched training show these series of a trend, such as 'grad_reduced/layers.0.*/norm' (default: the "
-        f"{MOST_MOVED} norms that moved most; several times)",
+        help="with --trend, show these series of monitored runs, such as 'grad_reduced/layers.0.*/norm' (repeatable; "
+        f"default: the {MOST_MOVED} norms that changed most)",
     )
-    parser.add_argument("--junit", metavar="FILE", type=Path, help="write JUnit XML")
+    parser.add_argument("--junit", metavar="FILE", type=Path, help="write JUnit XML to this file")
     parser.add_argument(
         "--junit-family",
         choices=("pytest", "jenkins"),
         default="pytest",
-        help="pytest (default): test cases have properties, as pytest writes them; jenkins: valid by the schema of "
-        "Jenkins' xUnit plugin, which knows none: they are lines of the case's output",
+        help="pytest: test cases have properties; jenkins: valid for Jenkins' xUnit plugin, with the properties in the "
+        "output (default: pytest)",
     )
     parser.add_argument(
         "--github",
         action="store_true",
-        help="in a step of GitHub Actions: annotate what failed, and write Markdown as the step's summary",
+        help="in a step of GitHub Actions: annotate failures, and write Markdown to the step's summary",
     )
-    parser.add_argument("--markdown", metavar="FILE", help="write Markdown for an issue; - is the screen, the default")
+    parser.add_argument(
+        "--markdown",
+        metavar="FILE",
+        help="write Markdown to this file, or to standard output if it is - (default: -, without other reports)",
+    )
     parser.add_argument(
         "--csv",
         metavar="DIR",
         type=Path,
-        help="write msprobe's CSV files: two of accuracy_checking, and free_benchmark.csv; of a trend trend.csv",
+        help="write msprobe's accuracy_checking tables and free_benchmark.csv to this folder; with --trend, trend.csv",
     )
     parser.add_argument(
-        "--html", metavar="FILE", type=Path, help="write all records, or the trend, as one page to look at"
+        "--html", metavar="FILE", type=Path, help="write all records, or the trend, to this file as one HTML page"
     )
 
 
@@ -76,10 +80,12 @@ def run(arguments: argparse.Namespace) -> int:
     """Make the reports. Raises CommandError where a journal cannot be read or a file cannot be written."""
     runs = whole_runs([Part(path, read_journal(path)) for path in dict.fromkeys(arguments.journals)])
     if arguments.trend:
-        _refuse(arguments, ("junit", "markdown", "github"), "is no part of a trend", "leave out --trend")
+        _refuse(arguments, ("junit", "markdown", "github"), "does not work with --trend", "remove one of them")
         _report_trend(arguments, runs)
     else:
-        _refuse(arguments, ("series",), "is of a trend", "give --trend and the journals of several runs")
+        _refuse(
+            arguments, ("series",), "has no effect without --trend", "pass --trend and the journals of several runs"
+        )
         _report(arguments, runs)
     return 0
 
@@ -104,7 +110,7 @@ def _report(arguments: argparse.Namespace, runs: Sequence[WholeRun]) -> None:
         with _written(Path(text)) as part:
             part.write_text(markdown(runs), encoding="utf-8")
     if arguments.github:
-        _tell_github(runs)
+        _report_to_github(runs)
     others = (arguments.junit, arguments.csv, arguments.html, arguments.github, text)
     if text == _STANDARD_OUTPUT or not any(others):
         _show(markdown(runs))
@@ -113,12 +119,12 @@ def _report(arguments: argparse.Namespace, runs: Sequence[WholeRun]) -> None:
 def _report_trend(arguments: argparse.Namespace, runs: Sequence[WholeRun]) -> None:
     """Show the trend, and write what else was asked for."""
     if len(runs) < 2:
-        raise CommandError("--trend compares runs", remedy="give the journals of at least two")
+        raise CommandError("--trend needs the journals of at least two runs")
     trend = make_trend(runs, arguments.series)
     if arguments.series and not trend.series:
         raise CommandError(
-            f"--series {', '.join(arguments.series)}: no series of these journals",
-            remedy="patterns are of items, as 'grad_reduced/layers.0.*/norm', of journals of --msprobe-monitor",
+            f"--series {', '.join(arguments.series)}: no such series in these journals",
+            remedy="pass the name of an item of --msprobe-monitor, such as 'grad_reduced/layers.0.*/norm'",
         )
     if arguments.csv:
         with _written(arguments.csv / FILE_NAME) as part:
@@ -134,13 +140,13 @@ def _show(text: str) -> None:
     sys.stdout.buffer.write(text.encode(sys.stdout.encoding, errors="backslashreplace"))
 
 
-def _tell_github(runs: Sequence[WholeRun]) -> None:
+def _report_to_github(runs: Sequence[WholeRun]) -> None:
     """Write annotations to the step's output, and the summary where GitHub reads it."""
     summary, workspace = os.environ.get("GITHUB_STEP_SUMMARY"), os.environ.get("GITHUB_WORKSPACE")
     if not summary:
         raise CommandError(
-            "--github: there is no GITHUB_STEP_SUMMARY",
-            remedy="run it in a step of a workflow, where GitHub sets it, or set it to a file",
+            "--github: GITHUB_STEP_SUMMARY is not set",
+            remedy="run it in a step of a workflow, or set it to a file",
         )
     try:
         with Path(summary).open("a", encoding="utf-8") as file:
@@ -154,7 +160,7 @@ def _write_junit(runs: Sequence[WholeRun], path: Path, family: str) -> None:
     try:
         from pytest_msprobe.reports.junit import write_junit
     except ImportError:
-        raise CommandError("--junit needs junitparser; install it with: pip install 'pytest-msprobe[junit]'") from None
+        raise CommandError("--junit needs junitparser", remedy="pip install 'pytest-msprobe[junit]'") from None
     with _written(path) as part:
         write_junit(runs, part, are_properties_output=family == "jenkins")
 

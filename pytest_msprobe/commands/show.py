@@ -1,4 +1,4 @@
-"""``pytest-msprobe show``: what a tensor holds, and where two of them differ."""
+"""``pytest-msprobe show``: the content of a tensor, and where two of them differ."""
 
 from __future__ import annotations
 
@@ -24,46 +24,59 @@ _COUNT = 10
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the one or two things to look at, how they are judged, and what is written."""
+    """Add the one or two files to look at, how they are judged, and what is written."""
     parser.add_argument(
         "first",
         metavar="FILE",
-        help="a .npy, .pt or .safetensors file, dump.json::RECORD, or the folder of a saved case; FILE::NAME is one "
-        "tensor of several",
+        help="a .npy, .pt or .safetensors file, dump.json::RECORD, or the folder of a saved case; FILE::NAME chooses "
+        "one of several tensors",
     )
-    parser.add_argument("second", metavar="FILE2", nargs="?", help="what to hold it against")
+    parser.add_argument("second", metavar="FILE2", nargs="?", help="compare with this file, named in the same way")
     parser.add_argument(
-        "--policy", default="default", help="judge two tensors as a comparison of runs by this policy (%(default)s)"
+        "--policy",
+        metavar="NAME|FILE",
+        default="default",
+        help="policy that judges two tensors, as in a comparison of runs (default: %(default)s)",
     )
-    parser.add_argument("--standard", metavar="NAME", help="judge by this standard of checks instead")
+    parser.add_argument("--standard", metavar="NAME", help="judge by this standard of checks, and not by a policy")
     parser.add_argument(
-        "--rtol", type=_tolerance, help="count elements whose error is above ATOL + RTOL * |element of FILE2|"
+        "--rtol",
+        metavar="RTOL",
+        type=_tolerance,
+        help="count elements whose error exceeds ATOL plus RTOL times the size of FILE2's element (default: that of "
+        "torch.testing.assert_close)",
     )
-    parser.add_argument("--atol", type=_tolerance, help="(default of both: those of torch.testing.assert_close)")
-    parser.add_argument("--count", metavar="N", type=_count, default=_COUNT, help="list so many elements (%(default)s)")
-    parser.add_argument("--map", action="store_true", help="draw the error map of tensors that pass, too")
-    parser.add_argument("--html", metavar="FILE", type=Path, help="write one page to look at")
-    parser.add_argument("--json", metavar="FILE", help="write what was found as JSON; - is the screen")
+    parser.add_argument(
+        "--atol", metavar="ATOL", type=_tolerance, help="absolute part of that limit (default: likewise)"
+    )
+    parser.add_argument(
+        "--count", metavar="N", type=_count, default=_COUNT, help="number of elements to list (default: %(default)s)"
+    )
+    parser.add_argument("--map", action="store_true", help="also draw the error map of tensors that pass")
+    parser.add_argument("--html", metavar="FILE", type=Path, help="write one HTML page to this file")
+    parser.add_argument(
+        "--json", metavar="FILE", help="write the findings as JSON to this file, or to standard output if it is -"
+    )
 
 
 def _tolerance(text: str) -> float:
     value = float(text)
     if not (math.isfinite(value) and value >= 0):
-        raise argparse.ArgumentTypeError(f"{text!r}: a tolerance is a number, 0 or above")
+        raise argparse.ArgumentTypeError(f"{text!r}: expected a number of at least 0")
     return value
 
 
 def _count(text: str) -> int:
     value = int(text)
     if not 0 <= value <= 1000:
-        raise argparse.ArgumentTypeError(f"{text!r}: from 0 to 1000 elements can be listed")
+        raise argparse.ArgumentTypeError(f"{text!r}: expected a number from 0 to 1000")
     return value
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Show it, and return 1 where two tensors differ by more than they may.
 
-    Raises CommandError where something cannot be read, is unknown, or cannot be written.
+    Raises CommandError for what cannot be read, is unknown, or cannot be written.
     """
     from pytest_msprobe.show.writers import show_lines
 

@@ -11,11 +11,15 @@ from pytest_msprobe.errors import OptionError
 
 def add_options(group: pytest.OptionGroup) -> None:
     """Add the options to the group."""
-    group.addoption("--msprobe-timeout", metavar="SECONDS", help="fail an item that takes longer (default: no limit)")
+    group.addoption(
+        "--msprobe-timeout",
+        metavar="SECONDS",
+        help="fail an item that takes longer than this many seconds; large records get more (default: no limit)",
+    )
     group.addoption(
         "--msprobe-isolate",
         action="store_true",
-        help="run items in a child process, which is replaced when an item kills it or hangs",
+        help="run items in a child process, which is replaced if an item kills it or hangs",
     )
 
 
@@ -23,5 +27,5 @@ def read_isolate(config: pytest.Config) -> bool:
     """Return whether items run in a child. Raises OptionError where the system cannot do that."""
     wanted = bool(config.getoption("msprobe_isolate"))
     if wanted and not hasattr(os, "fork"):
-        raise OptionError("--msprobe-isolate: this system cannot fork; -n 1 contains items in its worker")
+        raise OptionError("--msprobe-isolate: this system has no fork(); use -n 1, which runs items in a worker")
     return wanted

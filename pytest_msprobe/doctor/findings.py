@@ -1,4 +1,4 @@
-"""What is told of a machine, as data."""
+"""Facts about a machine, as data."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is told without importing anything large: the machine, its compilers, what is installed, what is set."""
+"""Facts that need no large import: the machine, its compilers, what is installed, what is set."""
 
 from __future__ import annotations
 
@@ -43,10 +43,10 @@ def machine_facts() -> Iterator[Fact]:
 
 def _model() -> str:
     try:
-        told = Path("/proc/cpuinfo").read_text(errors="replace")
+        text = Path("/proc/cpuinfo").read_text(errors="replace")
     except OSError:
-        told = ""
-    found = re.search(r"model name\s*:\s*(.+)", told)
+        text = ""
+    found = re.search(r"model name\s*:\s*(.+)", text)
     return found[1] if found else platform.processor() or "model unknown"
 
 
@@ -68,16 +68,16 @@ def package_facts() -> Iterator[Fact]:
         parts = [_package(requirement, "absent") for requirement in requirements if requirement.name != _PROJECT]
         if parts:
             missing = any(part.state != "ok" for part in parts)
-            told = ", ".join(f"{part.name} {part.text}" for part in parts)
+            text = ", ".join(f"{part.name} {part.text}" for part in parts)
             remedy = f"; pip install '{_PROJECT}[{extra}]'" if missing else ""
-            yield Fact(f"[{extra}]", f"{told}{remedy}", "absent" if missing else "ok")
+            yield Fact(f"[{extra}]", f"{text}{remedy}", "absent" if missing else "ok")
 
 
 def _package(requirement: Requirement, otherwise: State) -> Fact:
     try:
         found = version(requirement.name)
     except PackageNotFoundError:
-        return Fact(requirement.name, "is not installed", otherwise)
+        return Fact(requirement.name, "not installed", otherwise)
     if not requirement.specifier.contains(found, prereleases=True):
         text = f"{found}, but {requirement.specifier} is needed"
         return Fact(requirement.name, text, otherwise)
@@ -99,7 +99,9 @@ def compiler_facts() -> Iterator[Fact]:
         yield Fact(name, "not on the PATH", "absent") if place is None else _version_of(name, place)
     home = os.environ.get("ASCEND_HOME_PATH") or os.environ.get("ASCEND_TOOLKIT_HOME")
     yield (
-        Fact("CANN", "no ASCEND_HOME_PATH: its set_env.sh was not sourced", "absent") if not home else _cann(Path(home))
+        Fact("CANN", "ASCEND_HOME_PATH is not set; source set_env.sh if it is installed", "absent")
+        if not home
+        else _cann(Path(home))
     )
 
 
@@ -110,14 +112,18 @@ def _version_of(name: str, place: str) -> Fact:
         return Fact(name, f"{place} cannot be run: {error}", "broken")
     lines = (done.stdout or done.stderr).strip().splitlines()
     if done.returncode != 0 or not lines:
-        return Fact(name, f"{place} ends with {done.returncode}: {lines[-1] if lines else 'no word'}", "broken")
-    told = next((line for line in lines if re.search(r"\d\.\d", line)), lines[0])
-    return Fact(name, f"{told}, {place}")
+        return Fact(
+            name,
+            f"{place} --version fails with exit status {done.returncode}: {lines[-1] if lines else 'no output'}",
+            "broken",
+        )
+    found = next((line for line in lines if re.search(r"\d\.\d", line)), lines[0])
+    return Fact(name, f"{found}, {place}")
 
 
 def _cann(home: Path) -> Fact:
     if not home.is_dir():
-        return Fact("CANN", f"{home}: no such folder, source set_env.sh of the installed version", "broken")
+        return Fact("CANN", f"{home}: no such directory; source set_env.sh of the installed version", "broken")
     for name in _CANN_VERSIONS:
         try:
             found = re.search(

@@ -1,4 +1,4 @@
-"""What only a process can tell that imports a framework, starts a card, or both.
+"""Facts that need a process of their own, which imports a framework, starts a card, or both.
 
 Each probe is a process of its own: a library that is half installed may end it by a signal, or never return.
 """
@@ -39,10 +39,10 @@ def probed(name: str, *arguments: str, seconds: float = _SECONDS) -> list[Fact]:
         return [Fact(name, f"did not answer within {seconds:g} s", "broken")]
     except OSError as error:
         return [Fact(name, f"no process could be started: {error.strerror}", "broken")]
-    told = next((line for line in reversed(done.stdout.splitlines()) if line.startswith(_MARK)), None)
-    if told is not None:
-        return decode_json(told.removeprefix(_MARK).encode(), list[Fact])
-    last = next(iter(done.stderr.strip().splitlines()[-1:]), "it said nothing")
+    found = next((line for line in reversed(done.stdout.splitlines()) if line.startswith(_MARK)), None)
+    if found is not None:
+        return decode_json(found.removeprefix(_MARK).encode(), list[Fact])
+    last = next(iter(done.stderr.strip().splitlines()[-1:]), "no output")
     return [Fact(name, f"ended {_how(done.returncode)}: {last}", "broken")]
 
 
@@ -90,7 +90,7 @@ def device_facts(name: str) -> Iterator[Fact]:
             described = device.describe()
             compute_something(device)
         except Exception as error:
-            # What a card or its driver raises can be anything.
+            # A card or its driver may raise anything.
             yield Fact(card, f"does not compute: {_cause(error)}", "broken")
             continue
         yield Fact(card, described)
@@ -125,13 +125,13 @@ def answer(words: Sequence[str]) -> list[Fact]:
     try:
         facts.extend(_PROBES[name](*arguments))
     except Exception as error:
-        # Half of a library raises what it likes.
+        # A half-installed library may raise anything.
         facts.append(Fact(name, _cause(error), "absent" if _is_absent(name) else "broken"))
     return facts
 
 
 def _is_absent(name: str) -> bool:
-    """Return whether nothing speaks for what could not be used: neither its package nor a card."""
+    """Return whether there is no trace of what could not be used: neither its package nor a card."""
     package, cards = _TRACES.get(name, ("torch", ""))
     is_installed = name != "cuda" and find_spec(package) is not None
     return not is_installed and not (cards and any(Path("/dev").glob(cards)))

@@ -29,10 +29,10 @@ def dump_facts(dump: Dump) -> Iterator[Fact]:
     kinds = Counter(name.partition(".")[0] for name in dump.api_names)
     if kinds["Distributed"]:
         yield Fact(
-            "communication", f"{kinds['Distributed']} records: skipped by a check, --msprobe-communication judges them"
+            "communication", f"{kinds['Distributed']} records: skipped by a check; use --msprobe-communication for them"
         )
     if kinds["NPU"]:
-        yield Fact("torch_npu", f"{kinds['NPU']} records of its operators, which are judged by definitions of ours")
+        yield Fact("torch_npu", f"{kinds['NPU']} records of its operators, judged by built-in golden definitions")
     dtypes = sorted({found[1].decode() for raw in dump.records.values() for found in _DTYPE.finditer(bytes(raw))})
     yield Fact("dtypes", ", ".join(dtype.removeprefix("torch.") for dtype in dtypes) or "none")
     yield from _file_facts(dump)
@@ -43,7 +43,7 @@ def _file_facts(dump: Dump) -> Iterator[Fact]:
     names = {file_of(name.decode(errors="replace")) for name in recorded}
     names.discard("-1")
     if not names:
-        yield Fact("tensors", "none were recorded: inputs are drawn by the statistics")
+        yield Fact("tensors", "none recorded; inputs are drawn from statistics")
         return
     try:
         there = {file.relative_to(dump.tensor_folder).as_posix() for file in dump.tensor_folder.rglob("*")}
@@ -51,7 +51,7 @@ def _file_facts(dump: Dump) -> Iterator[Fact]:
         there = set()
     missing = sorted(names - there)
     if missing:
-        text = f"{len(missing)} of {len(names)} files are missing in {dump.tensor_folder}, the first is {missing[0]}"
+        text = f"{len(missing)} of {len(names)} files are missing in {dump.tensor_folder}, first {missing[0]}"
         yield Fact("tensors", text, "broken")
     else:
         yield Fact("tensors", f"{len(names)} files, all there")
@@ -84,7 +84,7 @@ def lacking_facts(path: Path) -> Iterator[Fact]:
         try:
             dtype_named(dtype)
         except Skip:
-            yield Fact("dtype", f"{dtype}: torch {torch.__version__} has none of this name", "broken")
+            yield Fact("dtype", f"{dtype}: unknown to torch {torch.__version__}", "broken")
 
 
 def _few(names: list[str]) -> str:

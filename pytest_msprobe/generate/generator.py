@@ -14,7 +14,7 @@ from msprobe_standards import built_in_policies
 from pytest_msprobe.engine.framework_names import MINDTORCH, missing_piece
 from pytest_msprobe.errors import CommandError, KeywordError
 from pytest_msprobe.generate.inputs import Failures, SeenInput, is_saved, read_failures, read_saved, read_smallest
-from pytest_msprobe.generate.messages import echo, print_plan, tell_outcomes, tell_total
+from pytest_msprobe.generate.messages import echo, print_outcomes, print_plan, print_total
 from pytest_msprobe.generate.module_plan import Plan, make_plan, plan_of_inputs
 from pytest_msprobe.generate.module_source import Provenance, module_text
 from pytest_msprobe.generate.outcome_plugin import Outcome
@@ -45,7 +45,7 @@ class Request:
 
 
 def generate(request: Request) -> int:
-    """Write the modules, run each in a fresh process and say what came of it.
+    """Write the modules, run each in a fresh process and print the outcomes.
 
     Returns 0, or 1 where a record fails. Raises UserError or DumpError.
     """
@@ -62,7 +62,7 @@ def generate(request: Request) -> int:
     explored = _explored(dump, chosen, request, failures, provenance)
     plan = make_plan(dump, [record for record in chosen if record not in explored], real_data=real_data)
     if request.real_data and plan.modules and not plan.tensor_files:
-        raise CommandError("no chosen record has recorded tensors", file=dump.path, remedy="leave --real-data out")
+        raise CommandError("no selected record has recorded tensors", file=dump.path, remedy="remove --real-data")
     plan = plan.with_other(plan_of_inputs(explored.values(), "the smallest input that exploring found to fail"))
     return _write(request, plan, provenance, again=failures is not None)
 
@@ -79,7 +79,9 @@ def _generate_saved(request: Request) -> int:
     }
     refused = [option for option, is_given in given.items() if is_given]
     if refused:
-        raise CommandError(f"{' and '.join(refused)}: a saved case is one record on its own inputs", file=request.dump)
+        raise CommandError(
+            f"{' and '.join(refused)}: not for saved cases, which have their own inputs", file=request.dump
+        )
     _check(request)
     saved = read_saved(request.dump)
     settings = {"policy": saved.policy, "level": saved.level or BY_API}
@@ -104,7 +106,7 @@ def _write(request: Request, plan: Plan, provenance: Provenance, *, again: bool)
     print_plan(plan, request.output, earlier)
     if not plan.modules:
         raise CommandError(
-            "no test can be written for what was chosen", file=request.dump, remedy="the reasons are above"
+            "no test can be written for the selected records", file=request.dump, remedy="see the reasons above"
         )
     return 0 if request.no_run else _run(request, plan, provenance, again=again)
 
@@ -115,27 +117,27 @@ def _run(request: Request, plan: Plan, provenance: Provenance, *, again: bool) -
     for module in plan.modules:
         path = (request.output / module.file).absolute()
         found = run_module(path, provenance.options, patience=request.patience)
-        tell_outcomes(module, found, again=again)
+        print_outcomes(module, found, again=again)
         outcomes |= {f"{module.file} {label}": outcome for label, outcome in found.items()}
-    tell_total(outcomes, request.output, provenance)
+    print_total(outcomes, request.output, provenance)
     return int(any(outcome.outcome == "failed" for outcome in outcomes.values()))
 
 
 def _one_dump(path: Path) -> Path:
-    """Return the dump of a folder, for which its recording is named elsewhere."""
+    """Return the dump of a folder that holds one."""
     found = find_dumps(path) if path.is_dir() else [path]
     if len(found) > 1:
-        raise CommandError(f"holds {len(found)} dumps", file=path, remedy=f"name one, as {found[0]}")
+        raise CommandError(f"{len(found)} dumps found", file=path, remedy=f"pass one of them, such as {found[0]}")
     return found[0]
 
 
 def _check(request: Request) -> None:
     if request.iterations < 1:
-        raise CommandError(f"--iterations {request.iterations}: expected at least 1")
+        raise CommandError(f"--iterations {request.iterations}: expected a number of at least 1")
     if request.patience <= 0:
         raise CommandError(f"--patience {request.patience:g}: expected a positive number of seconds")
     if request.real_data and request.iterations > 1:
-        raise CommandError("--iterations draws new inputs each time, and --real-data draws none: leave one of them out")
+        raise CommandError("--iterations draws new inputs each time, and --real-data draws none; remove one of them")
 
 
 def _read(request: Request) -> Dump:
@@ -143,7 +145,7 @@ def _read(request: Request) -> Dump:
     dump = read_dump(request.dump)
     missing = missing_piece(dump.framework)
     if dump.framework == MINDTORCH:
-        missing = "no tests of MindTorch's calls are written"
+        missing = "generating tests for MindTorch is not supported"
     if missing is not None:
         raise CommandError(f"recorded with {dump.framework}, but {missing}", file=dump.path)
     return dump
@@ -190,7 +192,7 @@ def _seeds(request: Request, failures: Failures | None) -> tuple[int, ...]:
     if first is None:
         text = "0" if failures is None else failures.settings.get("seed", "0")
         if not text.removeprefix("-").isdecimal():
-            raise CommandError(f"its seed is {text!r}", file=request.failed, remedy="give --seed")
+            raise CommandError(f"invalid seed: {text!r}", file=request.failed, remedy="pass --seed N")
         first = int(text)
     return tuple(range(first, first + request.iterations))
 
@@ -213,9 +215,7 @@ def _run_options(request: Request, failures: Failures | None) -> list[str]:
 def _policy(request: Request, settings: Mapping[str, str]) -> str | None:
     policy = settings.get("policy", "default")
     if policy not in built_in_policies():
-        raise CommandError(
-            "its run judged by a policy file", file=request.failed, remedy="name it with --msprobe-policy FILE"
-        )
+        raise CommandError("the run used a policy file", file=request.failed, remedy="pass --msprobe-policy FILE")
     return _other_than("default", policy)
 
 

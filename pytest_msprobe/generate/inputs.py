@@ -67,7 +67,7 @@ def read_saved(path: Path) -> SavedInputs:
     cases = [read_call_case(folder) for folder in folders]
     policies = {(case.policy, case.level) for case in cases}
     if len(policies) > 1:
-        raise CaseError("its cases failed by several policies", file=path, remedy="give the folders one by one")
+        raise CaseError("its cases failed under several policies", file=path, remedy="pass the folders one by one")
     (policy, level) = policies.pop()
     return SavedInputs(tuple(map(_of_case, folders, cases)), policy, level)
 
@@ -85,7 +85,7 @@ def _of_case(folder: Path, case: Case) -> SeenInput:
 
 
 def read_smallest(dump: Dump, record: str, smallest: SmallestInput, seed: int) -> SeenInput:
-    """Return what a journal holds of an explored input. Raises CaseError where that is no input of the record."""
+    """Return what a journal holds of an explored input. Raises CaseError where that is not an input of the record."""
     name = parse_api_name(record)
     try:
         recorded = read_call(dump, name.forward)
@@ -114,13 +114,13 @@ def read_failures(journal: Path, dump: Path) -> Failures:
     read = read_journal(journal)
     mode = read.header.settings.get("mode", "nothing")
     if mode != "check":
-        raise JournalError(f"is about {mode}", file=journal, remedy="give a journal of pytest --msprobe-dump")
+        raise JournalError(f"a journal of {mode}", file=journal, remedy="pass a journal of pytest --msprobe-dump")
     digest = fingerprint(dump)
     same = [path for path, found in read.header.dumps.items() if found == digest]
     if not same:
         others = ", ".join(sorted(read.header.dumps))
         raise JournalError(
-            f"is not about {dump}, or the dump has changed since", file=journal, remedy=f"it is about {others}"
+            f"not a journal of {dump}, or the dump has changed since", file=journal, remedy=f"its dumps are {others}"
         )
     failed = {
         entry.result.record: entry.result

@@ -20,7 +20,7 @@ def echo(line: str = "") -> None:
 
 
 def print_plan(plan: Plan, folder: Path, earlier: list[str]) -> None:
-    """Say what was written, what was left out and why, and what was there before."""
+    """Print what was written, what was left out and why, and what was there before."""
     records = sum(len(module.records) for module in plan.modules)
     if plan.modules:
         echo(f"{folder}: {_count(records, 'record')} in {_count(len(plan.modules), 'module')}")
@@ -33,11 +33,11 @@ def print_plan(plan: Plan, folder: Path, earlier: list[str]) -> None:
     for reason, names in by_reason.items():
         echo(f"left out: {_some(names)}: {_shown(reason)}")
     if earlier:
-        echo(f"left as they are, from earlier runs: {_some(earlier)}")
+        echo(f"kept from earlier runs: {_some(earlier)}")
 
 
-def tell_outcomes(module: Module, outcomes: Mapping[str, Outcome], *, again: bool) -> None:
-    """Say what became of the records of one module; ``again`` says that all of them failed before."""
+def print_outcomes(module: Module, outcomes: Mapping[str, Outcome], *, again: bool) -> None:
+    """Print the outcomes of one module's records; ``again`` says that all of them failed before."""
     echo(f"\n{module.file}")
     words = {"failed": "still fails", "passed": "passes now"} if again else {"failed": "fails", "passed": "passes"}
     width = max((len(_shown(label)) for label in outcomes), default=0)
@@ -48,8 +48,8 @@ def tell_outcomes(module: Module, outcomes: Mapping[str, Outcome], *, again: boo
         echo("  no test was run")
 
 
-def tell_total(outcomes: Mapping[str, Outcome], folder: Path, provenance: Provenance) -> None:
-    """Say how many failed, and how to run them again."""
+def print_total(outcomes: Mapping[str, Outcome], folder: Path, provenance: Provenance) -> None:
+    """Print how many failed, and how to run them again."""
     found = [outcome.outcome for outcome in outcomes.values()]
     counts = [f"{found.count(kind)} {kind}" for kind in ("failed", "passed", "skipped") if kind in found]
     echo(f"\n{', '.join(counts) or 'nothing ran'}")

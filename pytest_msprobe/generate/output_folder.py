@@ -34,7 +34,7 @@ _AUTHOR = "pytest-msprobe generate"
 
 
 def write_files(folder: Path, files: Mapping[str, Content]) -> list[str]:
-    """Write files by their relative paths, and return the files of earlier runs that stay beside them.
+    """Write files by their relative paths, and return the files of earlier runs that stay next to them.
 
     Nothing is written unless everything may be. Raises FolderError.
     """
@@ -50,7 +50,7 @@ def write_files(folder: Path, files: Mapping[str, Content]) -> list[str]:
     except OSError as error:
         place = error.filename or folder
         raise FolderError(
-            f"cannot be written: {error.strerror}", file=place, remedy="free it or give another folder"
+            f"cannot be written: {error.strerror}", file=place, remedy="make it writable, or pass another folder"
         ) from None
     return [name for name in sorted(listed) if name not in files and (folder / name).exists()]
 
@@ -64,24 +64,22 @@ def _read_manifest(folder: Path) -> dict[str, str]:
     except JsonError:
         manifest = None
     if path.is_symlink() or manifest is None or manifest.generated_by != _AUTHOR:
-        raise FolderError(f"was not written by {_AUTHOR}", file=path, remedy="give another folder")
+        raise FolderError(f"not written by {_AUTHOR}", file=path, remedy="pass another folder")
     return manifest.files
 
 
 def _require_own(folder: Path, name: str, content: Content, digest: str | None) -> None:
     path = folder / name
     if not path.parent.resolve().is_relative_to(folder.resolve()):
-        raise FolderError(f"leads out of {folder}", file=path.parent, remedy="remove this link or give another folder")
+        raise FolderError(f"leads out of {folder}", file=path.parent, remedy="remove this link or pass another folder")
     if not os.path.lexists(path):
         return
     if path.is_symlink() or not path.is_file():
-        raise FolderError("is no plain file", file=path, remedy="remove it or give another folder")
+        raise FolderError("not a regular file", file=path, remedy="remove it or pass another folder")
     found = _digest(path)
     if found not in (digest, _digest(content)):
-        problem = "was not written by" if digest is None else "has been changed since it was written by"
-        raise FolderError(
-            f"{problem} {_AUTHOR}, which overwrites nothing else", file=path, remedy="move it or give another folder"
-        )
+        problem = "not written by" if digest is None else "changed since it was written by"
+        raise FolderError(f"{problem} {_AUTHOR}", file=path, remedy="move it or pass another folder")
 
 
 def _digest(content: Content) -> str:

@@ -1,4 +1,4 @@
-"""The option about what is sent to other hosts."""
+"""The option that limits the files sent to other hosts."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ def add_options(group: pytest.OptionGroup) -> None:
         "--msprobe-host-cache",
         metavar="SIZE",
         default=_DEFAULT,
-        help=f"how much another host keeps of the files that it was sent (default: {_DEFAULT})",
+        help=f"maximum size of the files that another host keeps for later runs, such as 500MiB (default: {_DEFAULT})",
     )
 
 
 def read_host_cache(config: pytest.Config) -> int:
-    """Return the bytes that a host may keep. Raises OptionError where the text is no size."""
+    """Return the bytes that a host may keep. Raises OptionError where the text is not a size."""
     text = config.getoption("msprobe_host_cache")
     size = parse_size(text)
     if size is None:
-        raise OptionError(f"--msprobe-host-cache {text!r}: expected a size such as {_DEFAULT}")
+        raise OptionError(f"--msprobe-host-cache {text!r}: expected a size, such as {_DEFAULT}")
     return size

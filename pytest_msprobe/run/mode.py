@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 import pytest
 
 from pytest_msprobe.errors import OptionError
+from pytest_msprobe.run.option_groups import option_group
 
 if TYPE_CHECKING:
     from msprobe_hooks.dump.reader import Dump
@@ -23,7 +24,7 @@ _PLUGIN = "msprobe-modes"
 
 @dataclass(frozen=True, slots=True)
 class JournalFacts:
-    """What a run that resumes a journal must share with the one that began it: settings, and files beside the dumps."""
+    """What a resumed run must share with the run that began its journal: settings, and files besides the dumps."""
 
     settings: Mapping[str, str]
     files: Mapping[str, Path] = field(default_factory=dict)
@@ -34,7 +35,7 @@ class Mode(Protocol):
 
     #: What a journal calls it.
     name: str
-    #: The option that names its dumps, such as ``--msprobe-dump``, each time it is given; and what its help says.
+    #: The option that names its dumps, such as ``--msprobe-dump``, which may be repeated; and its help text.
     flag: str
     flag_help: str
 
@@ -43,7 +44,7 @@ class Mode(Protocol):
         """The options of `pytest_msprobe.run.shared_options` that it understands; its runs refuse the others."""
 
     def add_options(self, group: pytest.OptionGroup) -> None:
-        """Add the mode's options but for its flag and those that it shares."""
+        """Add the mode's options but for its flag and those that it shares; the group has the mode's name."""
 
     def read_options(self, config: pytest.Config, *, is_chosen: bool) -> None:
         """Read and check the mode's other options, and keep them in the stash. Raises OptionError.
@@ -67,7 +68,7 @@ class Mode(Protocol):
         """
 
     def journal_facts(self, config: pytest.Config) -> JournalFacts:
-        """Return what the journal's header says beside mode, policy and dumps."""
+        """Return what the journal's header holds besides mode, policy and dumps."""
 
     def items(self, file: pytest.File, dump: Any) -> Iterable[pytest.Item]:
         """Yield the items of a dump's collector, in recorded order; each is a `DumpItem`."""
@@ -78,9 +79,9 @@ class Mode(Protocol):
 
 @runtime_checkable
 class OwnFiles(Protocol):
-    """What a mode has beside, whose flag names something else than dumps; its items are `JudgedItem`.
+    """Methods of a mode whose flag names something other than dumps; its items are `JudgedItem`.
 
-    ``open`` and ``items`` are then given what ``read_file`` returned.
+    ``open`` and ``items`` then receive what ``read_file`` returned.
     """
 
     def find_files(self, folder: Path) -> list[Path]:
@@ -95,7 +96,7 @@ class OwnFiles(Protocol):
 
 @runtime_checkable
 class MergesRanks(Protocol):
-    """What a mode has beside to which the dumps of several ranks may be one run."""
+    """Methods of a mode that can read the dumps of several ranks as one run."""
 
     def runs_of(self, config: pytest.Config, folder: Path) -> list[Path]:
         """Return the dumps below a folder that runs go by. Raises a UserError or DumpError where there are none."""
@@ -106,9 +107,9 @@ class MergesRanks(Protocol):
 
 @runtime_checkable
 class ReadsFiles(Protocol):
-    """What a mode has beside that tells which files it reads, so that its workers may run where these are not.
+    """Methods of a mode that lists the files it reads, so that its workers may run on hosts without them.
 
-    It reads the dumps and the files of their tensor folders that its items name, and nothing else beside them.
+    It reads the dumps and the files of their tensor folders that its items name, and nothing else.
     """
 
     def files_beside(self, config: pytest.Config) -> Mapping[Path, Path]:
@@ -121,8 +122,8 @@ class ReadsFiles(Protocol):
 class ModeRegistry:
     """The modes by name; each adds its options to pytest's as it comes."""
 
-    def __init__(self, group: pytest.OptionGroup) -> None:
-        self._group = group
+    def __init__(self, parser: pytest.Parser) -> None:
+        self._parser = parser
         self._modes: dict[str, Mode] = {}
         self._default: Mode | None = None
 
@@ -135,8 +136,9 @@ class ModeRegistry:
             raise ValueError(f"mode {mode.name!r} is already registered; choose another name")
         self._modes[mode.name] = mode
         self._default = mode if is_default else self._default
-        self._group.addoption(mode.flag, metavar="PATH", action="append", default=[], help=mode.flag_help)
-        mode.add_options(self._group)
+        group = option_group(self._parser, mode.name)
+        group.addoption(mode.flag, metavar="PATH", action="append", default=[], help=mode.flag_help)
+        mode.add_options(group)
 
     @property
     def default(self) -> Mode:
@@ -150,7 +152,7 @@ class ModeRegistry:
     def flagged(self, config: pytest.Config) -> list[tuple[Mode, tuple[str, ...]]]:
         """Return the modes whose flag the command line has, each with the dumps that it names.
 
-        Where it names nothing to run, the ini setting stands for the default mode's flag.
+        Where it names nothing to run, the ini setting replaces the default mode's flag.
         """
         given = [(mode, tuple(config.getoption(destination(mode.flag)) or ())) for mode in self]
         if not any(dumps for _, dumps in given) and config.args_source is not pytest.Config.ArgsSource.ARGS:
@@ -162,18 +164,18 @@ class ModeRegistry:
         flagged = self.flagged(config)
         if len(flagged) > 1:
             flags = " and ".join(mode.flag for mode, _ in flagged)
-            raise OptionError(f"{flags}: one run does one of these", remedy="give one of them")
+            raise OptionError(f"{flags} cannot be combined", remedy="pass one of them")
         return flagged[0] if flagged else (self.default, ())
 
     def require_check(self, mode: Mode, option: str) -> None:
-        """Raise OptionError where an option that is about checks is given to a run of another mode than the default."""
+        """Raise OptionError where an option of checks is passed to a run of another mode than the default."""
         if mode is not self.default:
-            raise OptionError(f"{option} is about checks, {mode.flag} is not one", remedy="leave it away")
+            raise OptionError(f"{option} does not work with {mode.flag}", remedy=f"remove {option}")
 
 
-def register_modes(pluginmanager: pytest.PytestPluginManager, group: pytest.OptionGroup) -> None:
+def register_modes(pluginmanager: pytest.PytestPluginManager, parser: pytest.Parser) -> None:
     """Ask every plugin for its modes: those that are there, and each that comes later when it comes."""
-    registry = ModeRegistry(group)
+    registry = ModeRegistry(parser)
     pluginmanager.register(registry, _PLUGIN)
     pluginmanager.hook.pytest_msprobe_register_modes.call_historic(kwargs={"registry": registry})
 

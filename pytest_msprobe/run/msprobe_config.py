@@ -13,6 +13,7 @@ from msprobe_hooks.errors import clipped
 from msprobe_hooks.json_decoding import JsonError, decode_json
 from msprobe_hooks.regular_files import read_regular
 from pytest_msprobe.errors import OptionError
+from pytest_msprobe.suggestions import not_one_of
 
 _SECTIONS = ("run_ut", "acc_check")
 
@@ -27,7 +28,7 @@ _UNUSED: Mapping[str, tuple[object, ...]] = {
     "quantization_api_list": ([],),
 }
 
-# It stands in each copy of msprobe's own file, and msprobe saves nothing by it alone.
+# Each copy of msprobe's own file has it, and msprobe saves nothing by it alone.
 _NO_PATH = ("", ".", "./")
 
 
@@ -47,15 +48,15 @@ class RunUt:
     unused: tuple[str, ...] = ()
 
     def header(self) -> list[str]:
-        """Return the line of a run's header that says what is obeyed and what is not."""
+        """Return the line of a run's header that lists the settings that are applied and those that are not."""
         if self.file is None:
             return []
-        obeyed = {"white_list": self.white_list, "black_list": self.black_list}
-        parts = [f"{key} {','.join(names)}" for key, names in obeyed.items() if names]
+        applied = {"white_list": self.white_list, "black_list": self.black_list}
+        parts = [f"{key} {','.join(names)}" for key, names in applied.items() if names]
         parts += [f"error_data_path {self.error_data_path}"] if self.error_data_path is not None else []
         parts += [f"precision {self.precision}"] if self.precision is not None else []
         parts += [f"not used: {', '.join(self.unused)}"] if self.unused else []
-        return [f"msprobe: {self.file}: {'; '.join(parts) or 'asks for nothing'}"]
+        return [f"msprobe: {self.file}: {'; '.join(parts) or 'no settings'}"]
 
 
 _key = pytest.StashKey[RunUt]()
@@ -66,7 +67,7 @@ def add_option(group: pytest.OptionGroup) -> None:
     group.addoption(
         "--msprobe-config",
         metavar="FILE",
-        help="msprobe's config.json, whose run_ut section is obeyed in a check; other options win over it",
+        help="apply the run_ut section of msprobe's config.json to a check; explicit options take precedence",
     )
 
 
@@ -88,15 +89,15 @@ def read_run_ut(path: Path) -> RunUt:
         raise OptionError(f"not valid JSON ({error})", file=path) from None
     name = next((name for name in _SECTIONS if isinstance(content, dict) and name in content), None)
     if name is None:
-        raise OptionError(f"no section {' or '.join(_SECTIONS)}, which --msprobe-config reads", file=path)
+        raise OptionError(f"no section {' or '.join(_SECTIONS)}; --msprobe-config needs one", file=path)
     section = content[name]
     if not isinstance(section, dict):
         raise _wrong(path, name, section, "an object")
     for key in section:
         if key not in _READERS and key not in _UNUSED:
-            raise OptionError(f"unknown key {name}.{clipped(key)}; known are {', '.join(_READERS)}", file=path)
+            raise OptionError(f"{name}.{clipped(key)}: {not_one_of(key, _READERS)}", file=path)
     if section.get("is_online"):
-        raise OptionError(f"{name}.is_online: checks of a running training are not supported", file=path)
+        raise OptionError(f"{name}.is_online: true is not supported", file=path)
     values = {}
     for key in _READERS.keys() & section.keys():
         try:
@@ -108,7 +109,7 @@ def read_run_ut(path: Path) -> RunUt:
 
 
 def _wrong(path: Path, key: str, value: object, expected: str) -> OptionError:
-    return OptionError(f"{key} is {clipped(repr(value))}, expected {expected}", file=path)
+    return OptionError(f"{key} {clipped(repr(value))}: expected {expected}", file=path)
 
 
 def _names(value: object) -> tuple[str, ...]:

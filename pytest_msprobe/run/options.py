@@ -16,10 +16,12 @@ from msprobe_standards import built_in_policies
 from pytest_msprobe.containment.options import read_isolate
 from pytest_msprobe.devices.reduced_precision import MathMode
 from pytest_msprobe.devices.registry import AUTO, DeviceChoice, DeviceRegistry, on_card, parse_device
-from pytest_msprobe.errors import DeviceError, OptionError
+from pytest_msprobe.errors import DeviceError, OptionError, no_effect
 from pytest_msprobe.results.outcomes import OUTCOMES
 from pytest_msprobe.run import msprobe_config, shard_option, shared_options
 from pytest_msprobe.run.mode import Mode, modes_of
+from pytest_msprobe.run.option_groups import DEVICES, HOW, JOURNAL, RESULTS, WHAT, option_group
+from pytest_msprobe.suggestions import not_one_of
 
 RealData = Literal["auto", "never"]
 Level = Literal["L0", "L1", "L2"]
@@ -27,12 +29,12 @@ Level = Literal["L0", "L1", "L2"]
 # Help texts start with a small letter, are one sentence without a full stop, and name the default.
 _INI_TWINS = {
     "device": f"device to check, see --msprobe-device (default: {AUTO})",
-    "policy": "which standard judges what, see --msprobe-policy (default: default)",
-    "level": "strictness of policy msprobe-26, see --msprobe-level",
+    "policy": "policy that judges, see --msprobe-policy (default: default)",
+    "level": "strictness of the policy msprobe-26, see --msprobe-level (default: the level of each API)",
     "seed": "seed of the random inputs, see --msprobe-seed (default: 0)",
     "real_data": "whether recorded tensors are used, see --msprobe-real-data (default: auto)",
-    "math_mode": "whether the device's math modes are taken into account, see --msprobe-math-mode (default: auto)",
-    "timeout": "seconds that one item may take, see --msprobe-timeout (default: no limit)",
+    "math_mode": "whether the device's math modes are allowed for, see --msprobe-math-mode (default: auto)",
+    "timeout": "time limit of an item in seconds, see --msprobe-timeout (default: no limit)",
 }
 _INI_NUMBERS: dict[str, Literal["int", "float"]] = {"seed": "int", "timeout": "float"}
 
@@ -84,82 +86,117 @@ class Options:
         return settings if self.math_mode == "auto" else settings | {"math_mode": self.math_mode}
 
 
-#: What settings call the level of a run that was given none.
+#: What settings call the level of a run without --msprobe-level.
 BY_API = "by API"
 
 options_key = pytest.StashKey[Options]()
 devices_key = pytest.StashKey[DeviceRegistry]()
 
 
-def add_options(group: pytest.OptionGroup, parser: pytest.Parser) -> None:
+def add_options(parser: pytest.Parser) -> None:
     """Add the options that every run has, and the ini settings."""
-    add = group.addoption
-    add(
+    _add_what(option_group(parser, WHAT))
+    _add_how(option_group(parser, HOW))
+    option_group(parser, DEVICES).addoption(
         "--msprobe-device",
         metavar="NAME[:INDICES]",
-        help="what to check: npu, cuda, cpu, sim, compiled[:BACKEND], remote:SPEC or a registered device, as in "
-        f"npu:0-3 (default: {AUTO}, the best)",
+        help="device to check: npu, cuda, cpu, sim, compiled[:BACKEND], remote:SPEC or a registered one; indices "
+        f"choose cards, such as npu:0-3 (default: {AUTO}, which is an NPU if there is one, else a GPU, else the CPU)",
     )
-    add(
-        "--msprobe-policy",
-        metavar="NAME|FILE",
-        help="which standard judges what: default, msprobe-1.2, msprobe-26 or a YAML file (default: default)",
+    option_group(parser, RESULTS).addoption(
+        "--msprobe-csv", metavar="DIR", help="write msprobe's CSV tables of the check or the comparison to this folder"
     )
-    add("--msprobe-level", metavar="LEVEL", help="strictness of policy msprobe-26: L0, L1 or L2 (default: by API)")
-    add("--msprobe-seed", metavar="N", help="seed of the random inputs (default: 0)")
-    add(
-        "--msprobe-real-data",
-        metavar="auto|never",
-        help="use the recorded tensors where the dump has them, or always random ones (default: auto)",
+    _add_journal(option_group(parser, JOURNAL))
+    parser.addini(
+        "msprobe_dump",
+        "dumps to check if the command line names nothing to run, relative to the ini file, see --msprobe-dump",
+        type="paths",
     )
-    add(
-        "--msprobe-math-mode",
-        metavar="auto|strict",
-        help="take TF32, HF32 and other modes that the device says are on into account where a result fails by its "
-        "dtype, or judge by the dtype alone (default: auto)",
-    )
+    for name, text in _INI_TWINS.items():
+        # Without a type, pytest does not read a number of pyproject.toml as one; before 8.4 it has neither type.
+        kind = _INI_NUMBERS.get(name) if pytest.version_tuple >= (8, 4) else None
+        parser.addini(f"msprobe_{name}", text, type=kind, default=None)
+
+
+def _add_what(group: pytest.OptionGroup) -> None:
+    add = group.addoption
     add(
         "--msprobe-only",
         metavar="APIS",
         action="append",
         default=[],
-        help="check only these APIs: names or patterns such as conv2d,Torch.linalg.*",
+        help="check only these APIs: names or patterns with commas between them, such as conv2d,Torch.linalg.* "
+        "(repeatable; default: all)",
     )
-    add("--msprobe-skip", metavar="APIS", action="append", default=[], help="leave these APIs out, as --msprobe-only")
-    msprobe_config.add_option(group)
+    add(
+        "--msprobe-skip",
+        metavar="APIS",
+        action="append",
+        default=[],
+        help="leave out these APIs, named as for --msprobe-only (repeatable; default: none)",
+    )
     add(
         "--msprobe-unique",
         action="store_true",
-        help="check calls that are the same but for the values of their tensors once",
+        help="check calls that differ only in the values of their tensors once",
     )
     shard_option.add_option(group)
+    msprobe_config.add_option(group)
+
+
+def _add_how(group: pytest.OptionGroup) -> None:
+    add = group.addoption
     add(
-        "--msprobe-csv", metavar="DIR", help="write msprobe's CSV tables, of a check or of a comparison, to this folder"
+        "--msprobe-policy",
+        metavar="NAME|FILE",
+        help="policy that chooses the standard and the limits of each API: default, msprobe-1.2, msprobe-26, "
+        "mindspore-1.2 or a YAML file (default: default)",
     )
-    add("--msprobe-journal", metavar="FILE", help="write a line for each finished item to this file")
+    add(
+        "--msprobe-level",
+        metavar="LEVEL",
+        help="strictness of the policy msprobe-26: L0, L1 or L2 (default: the level of each API)",
+    )
+    add(
+        "--msprobe-math-mode",
+        metavar="auto|strict",
+        help="auto allows for TF32, HF32 and other modes that the device reports as on where a result fails by its "
+        "dtype, strict judges by the dtype alone (default: auto)",
+    )
+    add("--msprobe-seed", metavar="N", help="seed of the random inputs (default: 0)")
+    add(
+        "--msprobe-real-data",
+        metavar="auto|never",
+        help="auto uses the recorded tensors where the dump has them, never always draws random ones (default: auto)",
+    )
+
+
+def _add_journal(group: pytest.OptionGroup) -> None:
+    add = group.addoption
+    add(
+        "--msprobe-journal",
+        metavar="FILE",
+        help="write a line for each finished item to this file, for --msprobe-resume and pytest-msprobe report",
+    )
     add(
         "--msprobe-resume",
         metavar="JOURNAL",
-        help="run what this journal lacks, and go on writing it",
+        help="run the items that are not in this journal, and add them to it",
     )
     add(
         "--msprobe-rerun",
         metavar="OUTCOMES",
         action="append",
         default=[],
-        help=f"with --msprobe-resume, also run what ended so: {', '.join(OUTCOMES)}",
+        help="with --msprobe-resume, also run items that ended with these outcomes, such as crash,timeout: "
+        f"{', '.join(OUTCOMES)} (repeatable)",
     )
-    parser.addini("msprobe_dump", "dumps of a run that names nothing to run, see --msprobe-dump", type="paths")
-    for name, text in _INI_TWINS.items():
-        # Only with a type does pytest take a number of pyproject.toml for one; before 8.4 it knows neither.
-        kind = _INI_NUMBERS.get(name) if pytest.version_tuple >= (8, 4) else None
-        parser.addini(f"msprobe_{name}", text, type=kind, default=None)
 
 
 def read_options(config: pytest.Config) -> Options:
     """Read and check the options, once: ``-n auto`` needs them before pytest is configured.
 
-    Raises OptionError that says what is allowed.
+    Raises OptionError.
     """
     if options_key not in config.stash:
         config.stash[devices_key] = devices = DeviceRegistry()
@@ -239,16 +276,16 @@ def _text(config: pytest.Config, name: str, default: str) -> str:
 def _choice(config: pytest.Config, name: str, allowed: tuple[str, ...], default: str | None) -> str | None:
     value = _text(config, name, default or "")
     if value and value not in allowed:
-        raise OptionError(f"{_flag(name)} {value!r}: allowed are {', '.join(allowed)}")
+        raise OptionError(f"{_flag(name)} {value!r}: {not_one_of(value, allowed)}")
     return value or None
 
 
 def number(
     config: pytest.Config, name: str, kind: Callable[[str], float], wanted: str, valid: Callable[[float], bool]
 ) -> float | None:
-    """Return the number that an option or its ini twin has, None where neither is given.
+    """Return the number that an option or its ini twin has, None where neither is set.
 
-    Raises OptionError, which says what is ``wanted``, for what is no number or not ``valid``.
+    Raises OptionError, which says what is ``wanted``, for a text that is not a number or not ``valid``.
     """
     try:
         given = config.getoption(f"msprobe_{name}") or config.getini(f"msprobe_{name}")
@@ -291,7 +328,7 @@ def find_policy(text: str, folder: Path, option: str = "--msprobe-policy") -> st
         return text
     path = folder / text
     if not path.is_file():
-        raise OptionError(f"{option} {text!r}: neither a file nor a known policy; known are {', '.join(known)}")
+        raise OptionError(f"{option} {text!r}: not a file, and {not_one_of(text, known)}")
     return str(path)
 
 
@@ -301,14 +338,16 @@ def _folder(config: pytest.Config) -> Path | None:
         return None
     path: Path = config.invocation_params.dir / text
     if path.exists() and not path.is_dir():
-        raise OptionError(f"--msprobe-csv {text!r}: is a file; expected a folder")
+        raise OptionError(f"--msprobe-csv {text!r}: not a directory")
     return path
 
 
 def _journal(config: pytest.Config) -> Path | None:
     new, resumed = config.getoption("msprobe_journal"), config.getoption("msprobe_resume")
     if new and resumed:
-        raise OptionError("--msprobe-journal starts a journal and --msprobe-resume goes on with one: give one of them")
+        raise OptionError(
+            "--msprobe-journal starts a journal and --msprobe-resume continues one", remedy="pass one of them"
+        )
     text: str | None = new or resumed
     return None if text is None else Path(config.invocation_params.dir / text)
 
@@ -317,9 +356,9 @@ def _outcomes(config: pytest.Config) -> tuple[str, ...]:
     outcomes = patterns(config.getoption("msprobe_rerun"))
     for outcome in outcomes:
         if outcome not in OUTCOMES:
-            raise OptionError(f"--msprobe-rerun {outcome!r}: allowed are {', '.join(OUTCOMES)}")
+            raise OptionError(f"--msprobe-rerun {outcome!r}: {not_one_of(outcome, OUTCOMES)}")
     if outcomes and not config.getoption("msprobe_resume"):
-        raise OptionError("--msprobe-rerun says what to run again of a journal: give --msprobe-resume JOURNAL")
+        raise no_effect("--msprobe-rerun", "--msprobe-resume JOURNAL")
     return outcomes
 
 

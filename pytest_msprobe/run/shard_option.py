@@ -28,18 +28,18 @@ def add_option(group: pytest.OptionGroup) -> None:
     group.addoption(
         _OPTION,
         metavar="I/N",
-        help="check one of N parts of the dumps, for job arrays: parts have equal work and no record twice",
+        help="check part I of N of the dumps, such as 3/8, for job arrays: parts have equal work and share no record",
     )
 
 
 def read_shard(config: pytest.Config, mode: Mode) -> Shard | None:
-    """Return the shard that is asked for, None for all. Raises OptionError, as where the ``mode`` is no check."""
+    """Return the shard that is asked for, None for all. Raises OptionError, as for a ``mode`` other than the check."""
     text = config.getoption("msprobe_shard")
     if not text:
         return None
     parts = re.fullmatch(r"(\d{1,6})/(\d{1,6})", text)
     shard = Shard(int(parts[1]), int(parts[2])) if parts else None
     if shard is None or not 1 <= shard.number <= shard.total:
-        raise OptionError(f"{_OPTION} {text!r}: expected I/N with I from 1 to N, as in 3/8")
+        raise OptionError(f"{_OPTION} {text!r}: expected I/N with I from 1 to N, such as 3/8")
     modes_of(config).require_check(mode, _OPTION)
     return shard

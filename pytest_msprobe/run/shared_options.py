@@ -9,36 +9,44 @@ import pytest
 
 from pytest_msprobe.errors import OptionError
 from pytest_msprobe.graphs.vis import options as vis_options
-from pytest_msprobe.run.mode import Mode, destination
+from pytest_msprobe.run.mode import Mode, destination, modes_of
+from pytest_msprobe.run.option_groups import COMPARE, RESULTS, option_group
 
 GOLDEN, XLSX, HTML = "--msprobe-golden", "--msprobe-xlsx", "--msprobe-html"
 VIS = vis_options.OPTIONS
 
 
-def add_options(group: pytest.OptionGroup) -> None:
+def add_options(parser: pytest.Parser) -> None:
     """Add the options."""
+    option_group(parser, COMPARE).addoption(
+        GOLDEN,
+        metavar="PATH",
+        help="golden run to compare with: a dump.json or a folder of them, a monitored run, a launch configuration or "
+        "a checkpoint",
+    )
+    group = option_group(parser, RESULTS)
     add = group.addoption
-    add(GOLDEN, metavar="PATH", help="dump.json, or a folder of them, or a watched run, to compare with")
-    add(XLSX, metavar="DIR", help="write the comparison as workbooks to this folder")
-    add(HTML, metavar="FILE", help="write what is checked, compared or watched as one page to look at")
+    add(HTML, metavar="FILE", help="write the check, the comparison or the monitored run to this file as one HTML page")
+    add(XLSX, metavar="DIR", help="write the comparison to this folder as Excel workbooks")
     vis_options.add_options(group)
 
 
 def refuse_unknown(config: pytest.Config, mode: Mode) -> None:
-    """Raise OptionError where one of the options is given to a mode that does not understand it."""
+    """Raise OptionError where one of the options is passed to a mode that does not understand it."""
     for flag in (GOLDEN, XLSX, HTML, *VIS):
         if config.getoption(destination(flag)) and flag not in mode.shared_options:
-            raise OptionError(f"{flag} is for comparing two runs: give --msprobe-compare PATH")
+            flags = [other.flag for other in modes_of(config) if flag in other.shared_options]
+            raise OptionError(f"{flag} does not work with {mode.flag}", remedy=f"use it with {' or '.join(flags)}")
 
 
 def golden_path(config: pytest.Config, flag: str, what: str) -> Path:
-    """Return the golden path, for ``flag``, which names the ``what`` under test. Raises OptionError."""
+    """Return the golden path, for ``flag``, which compares a ``what`` with it. Raises OptionError."""
     golden: str | None = config.getoption("msprobe_golden")
     if not golden:
-        raise OptionError(f"{flag} names the {what} under test: give {GOLDEN} PATH as well")
+        raise OptionError(f"{flag} needs a golden {what}", remedy=f"pass {GOLDEN} PATH")
     path = config.invocation_params.dir / golden
     if not path.exists():
-        raise OptionError(f"{GOLDEN} {golden!r}: no such file or folder")
+        raise OptionError(f"{GOLDEN} {golden!r}: no such file or directory")
     return path
 
 
@@ -48,10 +56,10 @@ def xlsx_folder(config: pytest.Config) -> Path | None:
     if not text:
         return None
     if find_spec("xlsxwriter") is None:
-        raise OptionError(f"{XLSX} requires XlsxWriter: pip install 'pytest-msprobe[xlsx]'")
+        raise OptionError(f"{XLSX} needs XlsxWriter", remedy="pip install 'pytest-msprobe[xlsx]'")
     path = Path(config.invocation_params.dir / text)
     if path.exists() and not path.is_dir():
-        raise OptionError(f"{XLSX} {text!r}: expected a folder")
+        raise OptionError(f"{XLSX} {text!r}: not a directory")
     return path
 
 
@@ -60,5 +68,5 @@ def html_file(config: pytest.Config) -> Path | None:
     text = config.getoption("msprobe_html")
     path = Path(config.invocation_params.dir / text) if text else None
     if path is not None and path.is_dir():
-        raise OptionError(f"{HTML} {text!r}: expected a file")
+        raise OptionError(f"{HTML} {text!r}: a directory", remedy="pass the name of a file")
     return path

@@ -1,6 +1,6 @@
 """What a word of the command line names: the tensors of a file, of a dump's record, or of a saved case.
 
-What a file is, its first bytes tell and not its name. Nothing is unpickled but tensors: torch's files are read with
+A file's first bytes decide what it is, not its name. Nothing is unpickled but tensors: torch's files are read with
 ``weights_only``, numpy's without pickle. Large files stay where they are, mapped.
 """
 
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -31,6 +31,7 @@ from pytest_msprobe.engine.values.tensor_files import load_tensor, read_containe
 from pytest_msprobe.engine.values.torch_files import RefusedFileError, load_torch_file
 from pytest_msprobe.errors import CommandError
 from pytest_msprobe.results.skip_reasons import Skip
+from pytest_msprobe.suggestions import did_you_mean
 
 _NUMPY = b"\x93NUMPY"
 _SEPARATOR = "::"
@@ -57,7 +58,7 @@ def open_named(word: str) -> list[Named]:
     path = Path(place)
     try:
         if not path.exists():
-            raise CommandError(f"{path}: no such file; give {_KNOWN}")
+            raise CommandError(f"{path}: no such file or directory; pass {_KNOWN}")
         if path.is_dir():
             return _of_folder(path, name)
         if path.suffix == ".json":
@@ -81,16 +82,17 @@ def _of_folder(folder: Path, name: str) -> list[Named]:
         return _chosen(folder, list(_distinct(_of_case(folder))), name)
     dumps = find_dumps(folder)
     if len(dumps) > 1:
-        raise CommandError(f"{folder}: holds {len(dumps)} dumps, the first is {dumps[0]}; name one of them")
+        raise CommandError(f"{folder}: {len(dumps)} dumps found; pass one of them, such as {dumps[0]}")
     return _of_record(dumps[0], name)
 
 
 def _of_record(path: Path, name: str) -> list[Named]:
     dump = open_dump(path)
     if name not in dump.records:
-        listed = f"{', '.join([*dump.records][:_NAMES_LISTED])}{' ...' * (len(dump.records) > _NAMES_LISTED)}"
-        problem = f"has no record {name!r}" if name else f"holds {len(dump.records)} records"
-        raise CommandError(f"{path}: {problem}; name one as {path}{_SEPARATOR}RECORD, of {listed or 'none'}")
+        problem = f"no record {name!r}{did_you_mean(name, dump.records)}" if name else "no record named"
+        raise CommandError(
+            f"{path}: {problem}; pass {path}{_SEPARATOR}RECORD, where RECORD is one of {_listed(dump.records)}"
+        )
     return [_recorded(placed.place, placed.value, dump.tensor_folder) for placed in read_values(dump, name)]
 
 
@@ -121,9 +123,14 @@ def _chosen(path: Path, found: list[Named], name: str) -> list[Named]:
         return found
     chosen = [each for each in found if each.name == name]
     if not chosen:
-        names = ", ".join(each.name for each in found[:_NAMES_LISTED]) or "none"
-        raise CommandError(f"{path}: holds no tensor {name!r}; it holds {names}{' ...' * (len(found) > _NAMES_LISTED)}")
+        names = [each.name for each in found]
+        raise CommandError(f"{path}: no tensor {name!r}{did_you_mean(name, names)}; its tensors are {_listed(names)}")
     return chosen
+
+
+def _listed(names: Collection[str]) -> str:
+    more = f" and {len(names) - _NAMES_LISTED} more" if len(names) > _NAMES_LISTED else ""
+    return f"{', '.join(list(names)[:_NAMES_LISTED]) or 'none'}{more}"
 
 
 def _of_file(path: Path) -> Iterator[Named]:
@@ -136,9 +143,9 @@ def _of_file(path: Path) -> Iterator[Named]:
     elif beginning[8:9] == b"{" or path.suffix == ".safetensors":
         yield from _safetensors(path)
     else:
-        what = "an archive that was cut off" if beginning.startswith(b"PK") else "no file of tensors"
-        what = what if beginning else "the file is empty"
-        raise CommandError(f"{path}: {what}; give {_KNOWN}")
+        what = "a truncated archive" if beginning.startswith(b"PK") else "not a file of tensors"
+        what = what if beginning else "empty file"
+        raise CommandError(f"{path}: {what}; pass {_KNOWN}")
 
 
 def _numpy_tensor(path: Path) -> torch.Tensor:
@@ -160,9 +167,9 @@ def _numpy_tensor(path: Path) -> torch.Tensor:
 def _torch_content(path: Path) -> Any:
     try:
         if is_zipfile(path) and any(name.endswith(".npy") for name in ZipFile(path).namelist()):
-            raise CommandError(f"{path}: an archive of numpy; unpack it and give one of its .npy files")
+            raise CommandError(f"{path}: an archive of numpy; unpack it and pass one of its .npy files")
         with warnings.catch_warnings():
-            # How unusual a file is helps nobody to read it.
+            # Warnings of unusual files do not help to read them.
             warnings.simplefilter("ignore")
             return load_torch_file(path, mapped=True)
     except CommandError:
@@ -172,7 +179,7 @@ def _torch_content(path: Path) -> Any:
     except BadZipFile as error:
         raise CommandError(f"{path}: a damaged archive: {error}; copy the file again") from None
     except Exception as error:
-        # Bytes that are no tensors make torch's reader raise almost anything.
+        # Bytes that are not tensors make torch's reader raise almost anything.
         raise CommandError(f"{path}: {_refused(str(error))}") from None
 
 
@@ -181,7 +188,7 @@ def _refused(text: str) -> str:
     if any(mark in text for mark in marks):
         _, _, rest = text.partition("GLOBAL ")
         what = f" ({rest.split()[0]})" if rest else ""
-        return f"holds pickled objects{what}, which could run anything and are refused; save its tensors alone"
+        return f"pickled objects{what} are not loaded, as they could run any code; save only the tensors"
     return f"not a readable file of tensors: {_first_line(text)}; copy or write it again"
 
 
@@ -216,7 +223,7 @@ def _contained(path: Path, name: str) -> Named:
 
 
 def _leaves(path: Path, tree: Any) -> Iterator[Named]:
-    """Yield the tensors of a nested file by their dotted names, and the numbers and texts beside them."""
+    """Yield the tensors of a nested file by their dotted names, and its numbers and texts."""
     try:
         for name, leaf in leaves(tree):
             if isinstance(leaf, torch.Tensor):
@@ -230,9 +237,9 @@ def _leaves(path: Path, tree: Any) -> Iterator[Named]:
 def _named(name: str, tensor: torch.Tensor) -> Named:
     value = Value(name, "torch.Tensor", str(tensor.dtype), tuple(tensor.shape))
     if tensor.is_meta:
-        return Named(name, value, problem="it was saved without its elements, from torch's meta device")
+        return Named(name, value, problem="saved without elements, from torch's meta device")
     if not tensor.is_quantized and not _is_computable(tensor.dtype):
-        return Named(name, value, problem=f"torch computes with no elements of {tensor.dtype}")
+        return Named(name, value, problem=f"torch does not compute with {tensor.dtype}")
     return Named(name, value, tensor)
 
 

@@ -14,8 +14,8 @@ from pytest_msprobe.results.error_map import BINS, LEVELS, LIMIT_RANK, NO_ELEMEN
 from pytest_msprobe.results.result import as_json
 from pytest_msprobe.show.model import Contents, Difference, DifferingElement, Histogram, Pair, Shown, ShownTensor
 
-# More tensors than this are a table, and are told one by one where they are named.
-_TOLD_IN_FULL = 4
+# More tensors than this are shown as a table, and one by one where they are named.
+_SHOWN_IN_FULL = 4
 _BAR = 40
 _METRICS = (
     ("max_abs_err", "greatest absolute error"),
@@ -43,16 +43,16 @@ def write_show_page(path: Path, shown: Shown) -> None:
 
 
 def _tensors(file: str, tensors: Sequence[ShownTensor]) -> Iterator[str]:
-    if len(tensors) > _TOLD_IN_FULL:
+    if len(tensors) > _SHOWN_IN_FULL:
         yield f"{file}: {len(tensors)} values; {file}::NAME shows one in full"
         rows = [("", "dtype", "shape", "max", "min", "mean", "norm"), *(_table_row(tensor) for tensor in tensors)]
         yield from aligned(rows, range(3, 7))
         return
     if not tensors:
-        yield f"{file}: holds no tensor"
+        yield f"{file}: no tensors"
     for tensor in tensors:
         yield f"{file}{f' {tensor.name}' if tensor.name else ''}: {_kind(tensor)}"
-        yield from (f"  {line}" for line in _told(tensor))
+        yield from (f"  {line}" for line in _details(tensor))
 
 
 def _table_row(tensor: ShownTensor) -> tuple[str, ...]:
@@ -70,7 +70,7 @@ def _kind(tensor: ShownTensor) -> str:
     return f"{tensor.dtype} {list(tensor.shape)}" if tensor.dtype else tensor.text or "None"
 
 
-def _told(tensor: ShownTensor, *, with_histogram: bool = True) -> Iterator[str]:
+def _details(tensor: ShownTensor, *, with_histogram: bool = True) -> Iterator[str]:
     if tensor.problem:
         yield tensor.problem
     numbers = _numbers(tensor)
@@ -78,7 +78,7 @@ def _told(tensor: ShownTensor, *, with_histogram: bool = True) -> Iterator[str]:
         words = "  ".join(
             f"{name} {_number(x)}" for name, x in zip(("max", "min", "mean", "norm"), numbers, strict=True)
         )
-        yield f"{words}{'' if tensor.contents else '  (as recorded; no elements were)'}"
+        yield f"{words}{'' if tensor.contents else '  (as recorded, without elements)'}"
     if tensor.contents is not None:
         yield from _elements(tensor.contents)
         if tensor.contents.histogram is not None and with_histogram:
@@ -109,9 +109,9 @@ def _bars(histogram: Histogram) -> Iterator[str]:
 def _pairs(shown: Shown) -> Iterator[str]:
     yield f"{shown.files[0]} against {shown.files[1]}, judged by {shown.judged}"
     pairs = shown.pairs
-    if len(pairs) > _TOLD_IN_FULL:
+    if len(pairs) > _SHOWN_IN_FULL:
         yield from aligned([_TITLES, *map(_pair_row, pairs)], range(2, 5))
-        pairs = tuple(pair for pair in pairs if pair.outcome == "fail")[:_TOLD_IN_FULL]
+        pairs = tuple(pair for pair in pairs if pair.outcome == "fail")[:_SHOWN_IN_FULL]
     for pair in pairs:
         yield ""
         yield from _pair(pair)
@@ -135,7 +135,7 @@ def _pair(pair: Pair) -> Iterator[str]:
     for place, tensor in (("first", pair.first), ("second", pair.second)):
         if tensor is not None:
             yield f"  {place}: {_kind(tensor)}"
-            yield from (f"    {line}" for line in _told(tensor, with_histogram=pair.difference is None))
+            yield from (f"    {line}" for line in _details(tensor, with_histogram=pair.difference is None))
     if pair.difference is not None:
         yield from (f"  {line}" for line in _difference(pair.difference))
 

@@ -1,4 +1,4 @@
-"""A watch's side of a spool folder: steps are taken out of it, and of those that failed the latest are kept."""
+"""The reading side of a spool folder: steps are taken out of it, and the latest of those that failed are kept."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from msprobe_hooks.dump.spool import STOP_FILE, moving, size_of, waiting_steps
 from pytest_msprobe.errors import FolderError
 
 FAILED_FOLDER = "failed"
-#: What pytest printed of a step that failed, beside its dump.
+#: What pytest printed of a step that failed, next to its dump.
 OUTPUT_FILE = "pytest.txt"
 
-_OWN_FOLDER = ".watch"
+_OWN_FOLDER = ".follow"
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,17 +27,15 @@ class FailedLimits:
 
 
 class SpoolFolder:
-    """A spool folder, taken by one watch until it is closed.
+    """A spool folder, locked by one process until it is closed.
 
-    Raises FolderError where it is no folder, cannot be written, or another watch has it.
+    Raises FolderError where it is not a directory, cannot be written, or another process follows it.
     """
 
     def __init__(self, path: Path, limits: FailedLimits) -> None:
         if not path.is_dir():
-            raise FolderError(
-                "is no folder", file=path, remedy="name the dump_path of a recording that was given a spool_size"
-            )
-        #: For what belongs to this watch alone.
+            raise FolderError("not a directory", file=path, remedy="pass the dump_path of a recording with spool_size")
+        #: For what belongs to this process alone.
         self.own = path / _OWN_FOLDER
         self._path, self._limits = path, limits
         try:
@@ -50,9 +48,9 @@ class SpoolFolder:
         except OSError:
             self._lock.close()
             raise FolderError(
-                "another pytest-msprobe watch is on this folder", file=path, remedy="let it end first"
+                "another pytest-msprobe follow uses this folder", file=path, remedy="wait until it ends, or stop it"
             ) from None
-        # What a watch that was killed had begun to remove.
+        # What a killed process had begun to remove.
         shutil.rmtree(self._removed, ignore_errors=True)
 
     @property
@@ -93,7 +91,7 @@ class SpoolFolder:
         return self._make_room(target)
 
     def close(self) -> None:
-        """Leave the folder to other watches."""
+        """Release the folder."""
         self._lock.close()
 
     def _make_room(self, newest: Path) -> int:

@@ -1,4 +1,4 @@
-"""One journal of all steps that a watch checked."""
+"""One journal of all steps of a spool folder."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from msprobe_hooks.dump.paths.recording import DUMP_FILE
 from pytest_msprobe.journal.journal import Journal, JournalWriter, MoreDumps, read_header
 
 
-class WatchJournal:
-    """Takes over the journals of steps. Raises JournalError where the file is no journal of such steps, or in use."""
+class StepsJournal:
+    """Takes over the journals of steps. Raises JournalError for a file that is no such journal, or in use."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -20,9 +20,9 @@ class WatchJournal:
             read_header(path)
 
     def add(self, step: Journal, folder: Path) -> None:
-        """Append what one step came to, whose dump will lie in ``folder``.
+        """Append the results of one step, whose dump will lie in ``folder``.
 
-        The header is that of the first step, without its dump: which dumps there are is told as they come. Raises
+        The header is that of the first step, without its dump: its dumps are added as they come. Raises
         JournalError where the steps before were judged by other settings.
         """
         dump = folder.absolute() / DUMP_FILE

@@ -44,7 +44,7 @@ def test_a_file_that_is_missing_or_empty_is_no_journal_to_go_on_with(tmp_path, t
     path = tmp_path / "journal.jsonl"
     if text is not None:
         path.write_text(text)
-    with pytest.raises(JournalError, match="begin anew with --journal FILE"):
+    with pytest.raises(JournalError, match="start with --journal FILE instead of --resume FILE"):
         resumed(path)
     assert path.exists() is (text is not None)
 
@@ -52,7 +52,7 @@ def test_a_file_that_is_missing_or_empty_is_no_journal_to_go_on_with(tmp_path, t
 def test_nothing_is_cut_off_a_file_that_is_no_journal(tmp_path):
     path = tmp_path / "train.py"
     path.write_text("import torch\nmain()")
-    with pytest.raises(JournalError, match="no journal of a bisection"):
+    with pytest.raises(JournalError, match="not a journal of a bisection"):
         resumed(path)
     assert path.read_text() == "import torch\nmain()"
 
@@ -84,7 +84,7 @@ def test_a_line_that_was_cut_off_is_run_again(path):
 
 
 def test_a_journal_is_not_begun_twice(path):
-    with pytest.raises(JournalError, match="exists already; go on with --resume"):
+    with pytest.raises(JournalError, match="file exists; continue it with --resume"):
         BisectionJournal(path, HEADER)
 
 
@@ -95,7 +95,8 @@ def test_a_journal_of_something_else_is_refused(path, other):
 
 
 @pytest.mark.parametrize(
-    ("text", "problem"), [("hello\n", "no journal of a bisection"), ('{"msprobe_journal":2}\n', "no journal of a")]
+    ("text", "problem"),
+    [("hello\n", "not a journal of a bisection"), ('{"msprobe_journal":2}\n', "not a journal of a")],
 )
 def test_a_file_that_is_no_journal_is_refused(tmp_path, text, problem):
     path = tmp_path / "other.jsonl"

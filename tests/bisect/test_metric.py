@@ -52,8 +52,8 @@ def test_the_exit_status_asks_nothing_of_the_output():
     [
         ("done after 10 steps", None, "prints no float"),
         ("loss 2.5", "accuracy=(.*)", "nothing that matches 'accuracy="),
-        ("loss=high", "loss=(.*)", "'high' is no number"),
-        ("loss=", "loss=(x)?", "None is no number"),
+        ("loss=high", "loss=(.*)", "'high' is not a number"),
+        ("loss=", "loss=(x)?", "None is not a number"),
     ],
 )
 def test_output_without_the_number_is_told_with_what_to_do(output, pattern, text):
@@ -63,5 +63,5 @@ def test_output_without_the_number_is_told_with_what_to_do(output, pattern, text
 
 
 def test_a_pattern_that_is_none_is_told():
-    with pytest.raises(CommandError, match="no regular expression"):
+    with pytest.raises(CommandError, match="not a regular expression"):
         read_metric("loss=(", is_exit_status=False)

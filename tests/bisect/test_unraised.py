@@ -14,9 +14,9 @@ def test_nothing_is_said_where_every_call_was_raised():
 def test_each_call_is_told_with_its_reason_and_each_library_with_its_option():
     left = [Left("Functional.dropout", DRAWS), Left("torch.ops.mylib.swish", UNNAMED_LIBRARY)]
     assert left_text(left, [], ["otherlib"])[1:] == [
-        "  --custom-op-namespaces otherlib: no operator of it was called whose result could change",
+        "  --custom-op-namespaces otherlib: no operator of it with a result to change was called",
         "  Functional.dropout: it draws random numbers",
-        "  torch.ops.mylib.swish was called: add --custom-op-namespaces mylib",
+        "  torch.ops.mylib.swish: pass --custom-op-namespaces mylib",
     ]
 
 

@@ -167,7 +167,7 @@ def test_the_coarse_product_of_a_program_with_casts_is_named_and_no_cast(tmp_pat
 def test_an_operator_of_a_library_is_told_with_the_option_that_finds_it(tmp_path, capsys):
     words = program(tmp_path, LIBRARY)
     bisect("--to", "float64", *words)
-    assert "torch.ops.bisectlib.swish was called: add --custom-op-namespaces bisectlib" in capsys.readouterr().out
+    assert "torch.ops.bisectlib.swish: pass --custom-op-namespaces bisectlib" in capsys.readouterr().out
     assert bisect("--to", "float64", "--custom-op-namespaces", "bisectlib", *words) == 1
     assert "torch.ops.bisectlib.swish.0 moves the number" in capsys.readouterr().out
 
@@ -255,14 +255,17 @@ def test_nothing_is_found_where_no_call_moves_the_number(tmp_path, capsys):
         (["--", "/bin/echo", "1.5"], "no Python was started"),
         (["--", "no-such-program"], "no-such-program: cannot be run: No such file"),
         (["--", sys.executable, "-c", "print(1.5)"], "no process of the command imported torch"),
-        (["--resume", "missing.jsonl", "--", "x"], "missing.jsonl: no such file; begin anew with --journal FILE"),
+        (
+            ["--resume", "missing.jsonl", "--", "x"],
+            "missing.jsonl: no such file; start with --journal FILE instead of --resume FILE",
+        ),
         (["--bound", "-1", "--", "x"], "--bound -1: expected a number of at least 0"),
         (["--max-runs", "0", "--", "x"], "--max-runs 0: expected a number of at least 1"),
         (["--timeout", "0", "--", "x"], "--timeout 0: expected a number of seconds above 0"),
-        (["--metric", "(", "--", "x"], "no regular expression"),
+        (["--metric", "(", "--", "x"], "not a regular expression"),
         (
             ["--timeout", "1", "--", sys.executable, "-c", "import time; time.sleep(600)"],
-            "run 1, as it is: the command had not ended after 1 s; allow more by --timeout",
+            "run 1, as it is: --timeout 1: the command takes longer; pass a larger number",
         ),
     ],
 )

@@ -1,4 +1,4 @@
-"""The command that tells from which lines of the program kernels come."""
+"""The command that finds the source lines of kernels."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_each_tensor_is_told_with_its_lines(
     product = next(row for row in rows if "/MatMul.Default" in row["File Path"])
     assert product["Scope Name"] == "Default/f-Dense/MatMul-op0"
     assert product["Code Stack"].splitlines()[1] == "In file /home/me/net.py:11, 12~21/        y = self.f(x)"
-    assert "10 of 13 tensors have lines of the program" in capsys.readouterr().out
+    assert "10 of 13 tensors have source lines" in capsys.readouterr().out
 
 
 ROW = 'ReLU,Default/act-ReLU/ReLU-op0,0,0,1,output,0,24,float32,"(3,2)",1,0,0,1'
@@ -77,15 +77,18 @@ def test_a_copy_does_not_take_the_place_of_the_dumps_own_table(
     own = statistics_of(run, text)
     monkeypatch.chdir(run.folder)
     assert main(["code-mapping", "rank_0"]) == 2
-    assert "statistic.csv: is the dump's own table, name another folder by --output DIR" in capsys.readouterr().err
+    assert (
+        "statistic.csv: would overwrite the dump's own table; pass another folder: --output DIR"
+        in capsys.readouterr().err
+    )
     assert own.read_text() == text
 
 
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        (None, "dump/rank_0: no graphs/*.ir in it, name the graph's text by --ir FILE"),
-        ("%0(a) = Load(%1)\n", "other.ir: no node tells its scope; give a text that MindSpore wrote of this run"),
+        (None, "dump/rank_0: no graphs/*.ir found; pass the text of the graph: --ir FILE"),
+        ("%0(a) = Load(%1)\n", "other.ir: no node has a scope; pass a text that MindSpore wrote in this run"),
     ],
 )
 def test_a_text_that_is_missing_or_tells_nothing_is_one_clear_line(
@@ -102,7 +105,7 @@ def test_a_text_that_is_missing_or_tells_nothing_is_one_clear_line(
 
 def test_a_folder_without_a_graph_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["code-mapping", str(tmp_path)]) == 2
-    assert f"{tmp_path}: no dump of a static graph" in capsys.readouterr().err
+    assert f"{tmp_path}: not a dump of a static graph; pass the folder of rank_0" in capsys.readouterr().err
 
 
 def test_a_row_that_ends_early_keeps_its_lines_in_their_columns(run: GraphFolder, tmp_path: Path) -> None:

@@ -3,15 +3,29 @@
 from __future__ import annotations
 
 import os
+import shlex
 import subprocess
 import sys
 from importlib.metadata import version
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
-from pytest_msprobe.commands.main import main
+import pytest_msprobe.commands.main as commands
+from pytest_msprobe.commands.main import COMMANDS, DOCUMENTATION, Command, main, make_parser, split_off
 from tests.support.journals import make_judged, write_journal
+from tests.support.requirements import require
+
+NAMED = [(name, command) for commands in COMMANDS.values() for name, command in commands.items()]
+PROGRAM = "import sys; from pytest_msprobe.commands.main import main; sys.exit(main(sys.argv[1:]))"
+
+
+def printed_before_exit(capsys: pytest.CaptureFixture[str], *words: str) -> str:
+    with pytest.raises(SystemExit) as ended:
+        main(words)
+    assert ended.value.code == 0
+    return capsys.readouterr().out
 
 
 def test_the_version_is_that_of_the_distribution(capsys: pytest.CaptureFixture[str]) -> None:
@@ -21,12 +35,74 @@ def test_the_version_is_that_of_the_distribution(capsys: pytest.CaptureFixture[s
     assert capsys.readouterr().out == f"pytest-msprobe {version('pytest-msprobe')}\n"
 
 
+def test_the_help_lists_every_command_by_job_within_80_columns(capsys: pytest.CaptureFixture[str]) -> None:
+    shown = printed_before_exit(capsys, "--help")
+    places = [shown.index(f"\n{job}:\n") for job in COMMANDS] + [
+        shown.index(f"\n  {name} ") for commands in COMMANDS.values() for name in commands
+    ]
+    assert min(places) > 0
+    assert [line for line in shown.partition("results of a run:")[2].splitlines()[:-1] if len(line) > 80] == []
+
+
+@pytest.mark.parametrize(("name", "command"), NAMED, ids=[name for name, _ in NAMED])
+def test_the_help_of_a_command_has_an_example_that_it_understands_and_a_page(
+    capsys: pytest.CaptureFixture[str], name: str, command: Command
+) -> None:
+    shown = printed_before_exit(capsys, name, "--help")
+    assert f"example:\n  pytest-msprobe {name} {command.example}\n" in shown
+    assert f"documentation: {DOCUMENTATION}/{command.page}\n" in shown
+    words = [name, *shlex.split(command.example)]
+    assert callable(make_parser(words).parse_args(split_off(words)[0]).run)
+    assert (Path(__file__).parents[2] / "docs" / command.page).is_file()
+
+
+@pytest.mark.parametrize(
+    ("words", "problem"),
+    [
+        (["grpah"], "COMMAND 'grpah': not one of report, replay, "),
+        (["grpah"], "; did you mean 'graph'?\n"),
+        (
+            ["bisect", "--to", "flaot32", "x"],
+            "--to 'flaot32': not one of float32, float64, cpu; did you mean 'float32'?",
+        ),
+        (["graph", "--format", "zip", "dump"], "--format 'zip': not one of db, json\n"),
+    ],
+)
+def test_an_unknown_name_is_answered_with_the_one_that_was_meant(
+    capsys: pytest.CaptureFixture[str], words: list[str], problem: str
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(words)
+    assert ended.value.code == 2
+    assert problem in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("line", "completed"),
+    [
+        ("pytest-msprobe gra", ["graph "]),
+        ("pytest-msprobe graph --fo", ["--format "]),
+        ("pytest-msprobe graph --format ", ["db", "json"]),
+    ],
+)
+def test_a_shell_completes_commands_options_and_choices(tmp_path: Path, line: str, completed: list[str]) -> None:
+    require(find_spec("argcomplete") is not None, "argcomplete")
+    answer = tmp_path / "answer"
+    asked = {"_ARGCOMPLETE": "1", "COMP_LINE": line, "COMP_POINT": str(len(line))}
+    environment = {**os.environ, **asked, "_ARGCOMPLETE_STDOUT_FILENAME": str(answer)}
+    subprocess.run([sys.executable, "-c", PROGRAM], env=environment, check=True)
+    assert answer.read_text().split("\v") == completed
+
+
+def test_argcomplete_finds_its_mark_where_it_looks_for_it() -> None:
+    assert "PYTHON_ARGCOMPLETE_OK" in Path(commands.__file__).read_text()[:1024]
+
+
 def test_where_nobody_reads_any_more_a_command_ends_without_a_word(tmp_path: Path) -> None:
     journal = write_journal(
         tmp_path / "run.jsonl", *(make_judged(f"Torch.mul.{i}.forward", "fail", 3.0) for i in range(40))
     )
-    program = "import sys; from pytest_msprobe.commands.main import main; sys.exit(main(sys.argv[1:]))"
-    command = [sys.executable, "-c", program, "report", str(journal)]
+    command = [sys.executable, "-c", PROGRAM, "report", str(journal)]
     read, write = os.pipe()
     os.close(read)
     done = subprocess.run(command, stdout=write, stderr=subprocess.PIPE, text=True, check=False)

@@ -67,7 +67,7 @@ def test_what_this_torch_lacks_is_named(tmp_path: Path) -> None:
     )
     texts = [fact.text for fact in lacking_facts(path)]
     assert texts[0] == "this torch has no such API: Torch.of_another_version"
-    assert "torch.float3: torch " in texts[1]
+    assert "torch.float3: unknown to torch " in texts[1]
 
 
 def test_a_dump_that_cannot_be_read_is_one_clear_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

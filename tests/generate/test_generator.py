@@ -88,10 +88,13 @@ def generate(capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str
     [
         (["-k", "nothing"], "-k 'nothing': matches none of the 362 API records of"),
         (["-k", "softmax and"], "-k 'softmax and': at column 12: expected a word"),
-        (["--iterations", "0"], "--iterations 0: expected at least 1"),
+        (["--iterations", "0"], "--iterations 0: expected a number of at least 1"),
         (["--patience", "0"], "--patience 0: expected a positive number of seconds"),
-        (["--iterations", "2", "--real-data"], "leave one of them out"),
-        (["--real-data"], "no chosen record has recorded tensors; leave --real-data out"),
+        (
+            ["--iterations", "2", "--real-data"],
+            "--iterations draws new inputs each time, and --real-data draws none; remove one of them",
+        ),
+        (["--real-data"], "no selected record has recorded tensors; remove --real-data"),
         (["--run-options", "'"], "--run-options"),
         (["--failed", "no.jsonl"], "no.jsonl: cannot be read"),
         (["-k", "Tensor.all", "--direction", "backward"], "-k 'Tensor.all' and --direction backward: matches none"),
@@ -129,7 +132,10 @@ def test_of_a_folder_with_several_dumps_one_must_be_named(
         (folder / "step0" / rank).mkdir(parents=True)
         (folder / "step0" / rank / "dump.json").write_bytes(EXAMPLE.read_bytes())
     status, printed = generate("step0")
-    assert (status, printed) == (2, "pytest-msprobe: step0: holds 2 dumps; name one, as step0/rank0/dump.json\n")
+    assert (status, printed) == (
+        2,
+        "pytest-msprobe: step0: 2 dumps found; pass one of them, such as step0/rank0/dump.json\n",
+    )
 
 
 def test_a_missing_dump_is_an_error(generate: Callable[..., tuple[int, str]]) -> None:
@@ -150,7 +156,7 @@ def test_a_dump_of_mindtorch_is_refused(generate: Callable[..., tuple[int, str]]
     (folder / "dump.json").write_text(MINDSPORE.read_text().replace('"mindspore"', '"mindtorch"'))
     status, printed = generate("dump.json")
     assert (status, printed.splitlines()[1:]) == (2, [])
-    assert "recorded with mindtorch, but no tests of MindTorch's calls are written" in printed
+    assert "recorded with mindtorch, but generating tests for MindTorch is not supported" in printed
 
 
 def test_a_journal_of_another_dump_is_one_error(
@@ -158,7 +164,7 @@ def test_a_journal_of_another_dump_is_one_error(
 ) -> None:
     status, printed = generate(EXAMPLE, "--failed", journal(dump=VALUES))
     assert status == 2
-    assert "is not about" in printed
+    assert "not a journal of" in printed
 
 
 def test_a_journal_without_failures_needs_no_tests(
@@ -176,7 +182,7 @@ def test_a_journal_judged_by_a_policy_file_asks_for_it(
     path = journal("Functional.silu.0.forward", policy="0123456789abcdef")
     status, printed = generate(EXAMPLE, "--failed", path)
     assert status == 2
-    assert "name it with --msprobe-policy FILE" in printed
+    assert "the run used a policy file; pass --msprobe-policy FILE" in printed
     assert generate(EXAMPLE, "--failed", path, "--msprobe-policy", "mine.yaml", "--no-run")[0] == 0
 
 

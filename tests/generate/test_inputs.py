@@ -44,7 +44,7 @@ def test_what_failed_in_whichever_way_is_read_with_the_settings(tmp_path: Path, 
 def test_a_journal_of_another_dump_is_refused(tmp_path: Path, dump: Path) -> None:
     path = journal(tmp_path / "run.jsonl", {"/other/dump.json": "123"}, {})
     with pytest.raises(
-        JournalError, match=r"is not about .*dump\.json, or the dump has changed since; it is about /other"
+        JournalError, match=r"not a journal of .*dump\.json, or the dump has changed since; its dumps are /other"
     ):
         read_failures(path, dump)
 
@@ -62,7 +62,7 @@ def test_of_several_dumps_only_this_ones_failures_count(tmp_path: Path, dump: Pa
 
 def test_a_journal_about_something_else_than_a_check_is_refused(tmp_path: Path, dump: Path) -> None:
     path = journal(tmp_path / "run.jsonl", {str(dump): fingerprint(dump)}, {}, mode="compare")
-    with pytest.raises(JournalError, match=r"is about compare; give a journal of pytest --msprobe-dump"):
+    with pytest.raises(JournalError, match=r"a journal of compare; pass a journal of pytest --msprobe-dump"):
         read_failures(path, dump)
 
 

@@ -67,7 +67,7 @@ def test_a_saved_case_takes_no_option_that_chooses_records_or_inputs(
 ) -> None:
     (pytester.path / "case.json").write_text("{}")
     assert main(["generate", str(pytester.path / "case.json"), *words]) == 2
-    assert f"{words[0]}: a saved case is one record on its own inputs" in capsys.readouterr().err
+    assert f"{words[0]}: not for saved cases, which have their own inputs" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -239,4 +239,4 @@ def test_without_junitparser_the_remedy_is_named(
     monkeypatch.setitem(sys.modules, "junitparser", None)
     monkeypatch.delitem(sys.modules, "pytest_msprobe.reports.junit", raising=False)
     told = error(capsys, journal, "--junit", tmp_path / "report.xml")
-    assert "--junit needs junitparser; install it with: pip install 'pytest-msprobe[junit]'" in told
+    assert "--junit needs junitparser; pip install 'pytest-msprobe[junit]'" in told

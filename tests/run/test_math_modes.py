@@ -168,7 +168,7 @@ def test_a_run_in_another_math_mode_does_not_go_on_with_a_journal(card: Any, che
 @pytest.mark.parametrize(
     ("given", "told"),
     [
-        ("lenient", "--msprobe-math-mode 'lenient': allowed are auto, strict"),
+        ("lenient", "--msprobe-math-mode 'lenient': not one of auto, strict"),
         (
             "",
             "device 'sim': reduced_precision() raises MSPROBE_SIM_MATH_MODES: "

@@ -156,11 +156,12 @@ def test_a_plugin_given_on_the_command_line_brings_a_mode_as_well(pytester: pyte
 def test_one_run_is_of_one_mode(pytester: pytest.Pytester, dump: Path) -> None:
     result = pytester.runpytest_subprocess("--toy-length=dump.json", "--msprobe-dump=dump.json")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
-    assert "--msprobe-dump and --toy-length: one run does one of these; give one of them" in result.stderr.str()
+    assert "--msprobe-dump and --toy-length cannot be combined; pass one of them" in result.stderr.str()
 
 
 def test_its_options_are_in_the_help_and_its_name_is_its_own(pytester: pytest.Pytester, dump: Path) -> None:
-    assert "--toy-limit=N" in pytester.runpytest_subprocess("--help").stdout.str()
+    help_text = pytester.runpytest_subprocess("--help").stdout.str()
+    assert "--toy-limit=N" in help_text.partition("msprobe: length:")[2]
     taken = TOY.replace('name = "length"', 'name = "check"')
     pytester.makeconftest(taken)
     result = pytester.runpytest_subprocess("--toy-length=dump.json")
@@ -170,4 +171,4 @@ def test_its_options_are_in_the_help_and_its_name_is_its_own(pytester: pytest.Py
 def test_of_the_shared_options_it_takes_those_that_it_names(pytester: pytest.Pytester, dump: Path) -> None:
     pytester.runpytest_subprocess("--toy-length=dump.json", "--msprobe-html=page.html").assert_outcomes(passed=4)
     refused = pytester.runpytest_subprocess("--toy-length=dump.json", "--msprobe-golden=dump.json")
-    refused.stderr.fnmatch_lines(["*--msprobe-golden is for comparing two runs: give --msprobe-compare PATH"])
+    refused.stderr.fnmatch_lines(["*--msprobe-golden does not work with --toy-length; use it with *"])

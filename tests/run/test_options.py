@@ -63,12 +63,13 @@ def test_the_level_of_a_policy_is_shown_and_has_an_ini_twin(
         (
             "policy",
             "lenient",
-            "'lenient': neither a file nor a known policy; known are default, mindspore-1.2, msprobe-1.2, msprobe-26",
+            "'lenient': not a file, and not one of default, mindspore-1.2, msprobe-1.2, msprobe-26",
         ),
-        ("level", "L3", "'L3': allowed are L0, L1, L2"),
+        ("policy", "msprobe26", "msprobe-1.2, msprobe-26; did you mean 'msprobe-26'?"),
+        ("level", "L3", "'L3': not one of L0, L1, L2"),
         ("seed", "lucky", "'lucky': expected a whole number"),
         ("seed", "1.5", "'1.5': expected a whole number"),
-        ("real-data", "sometimes", "'sometimes': allowed are auto, never"),
+        ("real-data", "sometimes", "'sometimes': not one of auto, never"),
         ("timeout", "soon", "'soon': expected a positive number of seconds"),
         ("timeout", "-1", "'-1': expected a positive number of seconds"),
         ("timeout", "nan", "'nan': expected a positive number of seconds"),
@@ -93,7 +94,7 @@ def test_a_file_cannot_be_the_folder_for_csv_files(pytester: pytest.Pytester, wr
     write_dump(records)
     result = pytester.runpytest_inprocess("--msprobe-dump=dump.json", "--msprobe-csv=dump.json")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
-    assert "--msprobe-csv 'dump.json': is a file; expected a folder" in result.stderr.str()
+    assert "--msprobe-csv 'dump.json': not a directory" in result.stderr.str()
 
 
 @pytest.mark.parametrize(
@@ -237,7 +238,7 @@ def test_isolation_without_fork_is_a_usage_error_that_names_another_way(
     result = pytester.runpytest_inprocess("--collect-only", "--msprobe-dump=dump.json", "--msprobe-isolate")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     result.stderr.fnmatch_lines(
-        ["ERROR: --msprobe-isolate: this system cannot fork; -n 1 contains items in its worker"]
+        ["ERROR: --msprobe-isolate: this system has no fork(); use -n 1, which runs items in a worker"]
     )
 
 

@@ -122,12 +122,12 @@ def test_a_shard_without_work_ends_well_over_workers_too(pytester: pytest.Pytest
 def test_what_is_no_shard_is_told_with_what_is_one(pytester: pytest.Pytester, four_calls: Path, text: str) -> None:
     found = check(pytester, f"--msprobe-dump={four_calls}", f"--msprobe-shard={text}")
     assert found.exit_code == pytest.ExitCode.USAGE_ERROR
-    assert f"--msprobe-shard {text!r}: expected I/N with I from 1 to N, as in 3/8" in found.errors
+    assert f"--msprobe-shard {text!r}: expected I/N with I from 1 to N, such as 3/8" in found.errors
 
 
 def test_what_is_no_check_has_no_shards(pytester: pytest.Pytester, four_calls: Path) -> None:
     found = check(pytester, f"--msprobe-compare={four_calls}", f"--msprobe-golden={four_calls}", "--msprobe-shard=1/2")
-    assert "--msprobe-shard is about checks, --msprobe-compare is not one; leave it away" in found.errors
+    assert "--msprobe-shard does not work with --msprobe-compare; remove --msprobe-shard" in found.errors
 
 
 def test_a_journal_goes_on_with_its_own_shard_alone(pytester: pytest.Pytester, four_calls: Path) -> None:

@@ -31,7 +31,7 @@ def test_a_pickle_is_refused_and_runs_nothing(tmp_path: Path, show: Show, name: 
     (tmp_path / name).write_bytes(pickle.dumps(Runs(tmp_path / "made"), protocol=2))
     status, text = show(tmp_path / name)
     assert status == 2
-    assert "holds pickled objects" in text
+    assert "pickled objects (posix.mkdir) are not loaded" in text
     assert not (tmp_path / "made").exists()
 
 
@@ -39,7 +39,7 @@ def test_a_module_saved_whole_is_refused_by_its_class(tmp_path: Path, show: Show
     torch.save(torch.nn.Linear(2, 2), tmp_path / "model.pt")
     status, text = show(tmp_path / "model.pt")
     assert status == 2
-    assert "(torch.nn.modules.linear.Linear), which could run anything and are refused" in text
+    assert "pickled objects (torch.nn.modules.linear.Linear) are not loaded, as they could run any code" in text
 
 
 def test_an_array_of_objects_is_refused(tmp_path: Path, show: Show) -> None:
@@ -97,7 +97,7 @@ def test_an_unknown_standard_is_told_with_those_that_there_are(
 
 
 def test_a_missing_file_and_a_folder_without_anything_are_named(tmp_path: Path, show: Show) -> None:
-    assert "no such file; give a .npy" in show(tmp_path / "gone.npy")[1]
+    assert "no such file or directory; pass a .npy" in show(tmp_path / "gone.npy")[1]
     status, text = show(tmp_path)
     assert status == 2
     assert str(tmp_path) in text
@@ -105,13 +105,13 @@ def test_a_missing_file_and_a_folder_without_anything_are_named(tmp_path: Path, 
 
 def test_a_tensor_that_was_saved_without_elements_is_told_so(tmp_path: Path, show: Show) -> None:
     torch.save({"w": torch.empty(3, device="meta")}, tmp_path / "meta.pt")
-    assert "saved without its elements" in show(tmp_path / "meta.pt")[1]
+    assert "saved without elements" in show(tmp_path / "meta.pt")[1]
     assert show(tmp_path / "meta.pt", tmp_path / "meta.pt")[0] == 1
 
 
 def test_elements_that_torch_cannot_widen_are_told_so(tmp_path: Path, show: Show) -> None:
     torch.save({"w": torch.zeros(3, dtype=torch.uint8).view(torch.bits8)}, tmp_path / "packed.pt")
-    assert "torch computes with no elements of torch.bits8" in show(tmp_path / "packed.pt")[1]
+    assert "torch does not compute with torch.bits8" in show(tmp_path / "packed.pt")[1]
 
 
 def test_tensors_that_are_called_alike_meet_in_their_order(tmp_path: Path, show: Show) -> None:

@@ -48,7 +48,7 @@ def test_only_whole_steps_wait_in_the_order_of_their_numbers(opened: Opened, tmp
 
 def test_a_second_watch_is_refused_until_the_first_ends(tmp_path: Path) -> None:
     first = SpoolFolder(tmp_path, MANY)
-    with pytest.raises(FolderError, match="another pytest-msprobe watch is on this folder"):
+    with pytest.raises(FolderError, match="another pytest-msprobe follow uses this folder"):
         SpoolFolder(tmp_path, MANY)
     first.close()
     SpoolFolder(tmp_path, MANY).close()

@@ -9,7 +9,7 @@ import pytest
 
 from pytest_msprobe.errors import JournalError
 from pytest_msprobe.journal.journal import Header, Journal, read_journal, read_outcomes
-from pytest_msprobe.spool.journal import WatchJournal
+from pytest_msprobe.spool.journal import StepsJournal
 from tests.support.journals import HEADER, START, entry, make_judged
 
 
@@ -23,7 +23,7 @@ def of_step(root: Path, number: int, outcome: str, header: Header = HEADER) -> J
 
 def test_steps_are_dumps_of_one_journal_at_the_places_where_they_are_kept(tmp_path: Path) -> None:
     spool = tmp_path / "spool"
-    journal = WatchJournal(tmp_path / "journal.jsonl")
+    journal = StepsJournal(tmp_path / "journal.jsonl")
     journal.add(of_step(tmp_path, 1, "pass"), spool / "step1" / "rank")
     journal.add(of_step(tmp_path, 2, "fail"), spool / "failed" / "step2" / "rank")
     journal.close()
@@ -36,7 +36,7 @@ def test_steps_are_dumps_of_one_journal_at_the_places_where_they_are_kept(tmp_pa
 
 
 def test_a_folder_outside_of_the_root_is_named_by_its_whole_path(tmp_path: Path) -> None:
-    journal = WatchJournal(tmp_path / "journal.jsonl")
+    journal = StepsJournal(tmp_path / "journal.jsonl")
     journal.add(of_step(tmp_path / "project", 1, "pass"), tmp_path / "elsewhere")
     journal.close()
     assert list(read_journal(journal.path).entries) == [f"{tmp_path}/elsewhere/dump.json::Torch.mm.0.forward"]
@@ -44,16 +44,16 @@ def test_a_folder_outside_of_the_root_is_named_by_its_whole_path(tmp_path: Path)
 
 def test_another_watch_goes_on_with_the_journal_by_the_same_settings_alone(tmp_path: Path) -> None:
     for number in (1, 2):
-        journal = WatchJournal(tmp_path / "journal.jsonl")
+        journal = StepsJournal(tmp_path / "journal.jsonl")
         journal.add(of_step(tmp_path, number, "pass"), tmp_path / f"step{number}")
         journal.close()
     assert len(read_journal(journal.path).entries) == 2
     other = msgspec.structs.replace(HEADER, settings={**HEADER.settings, "seed": "6"})
     with pytest.raises(JournalError, match="was made with seed 5, this run has 6"):
-        WatchJournal(tmp_path / "journal.jsonl").add(of_step(tmp_path, 3, "pass", other), tmp_path)
+        StepsJournal(tmp_path / "journal.jsonl").add(of_step(tmp_path, 3, "pass", other), tmp_path)
 
 
 def test_a_file_that_is_no_journal_is_refused_before_any_step(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("hello\n")
     with pytest.raises(JournalError, match="not a journal"):
-        WatchJournal(tmp_path / "notes.txt")
+        StepsJournal(tmp_path / "notes.txt")

@@ -1,4 +1,4 @@
-"""A spool folder: complete steps of a training, each moved in as a whole, that a watch checks and takes out again.
+"""A spool folder: complete steps of a training, each moved in whole, for ``pytest-msprobe follow`` to check.
 
 Complete steps lie in ``step<N>/rank<N>`` as those of any recording. Next to them are steps that are being written, what
 was dropped, and the file whose presence ends it all.
@@ -22,7 +22,7 @@ from msprobe_hooks.json_decoding import read_json_lines
 
 #: Where steps are written, in a folder for each rank.
 WRITING_FOLDER: Final = ".recording"
-#: While there is such a file, no step is taken in; a watch ends when it has checked those that are there.
+#: While there is such a file, no step is taken in; following ends when it has checked those that are there.
 STOP_FILE: Final = "stop"
 
 _DROPPED_FILE = "dropped.jsonl"

@@ -8,8 +8,9 @@ from typing import Any, cast
 
 import pytest
 
-from pytest_msprobe.errors import OptionError
+from pytest_msprobe.errors import OptionError, no_effect
 from pytest_msprobe.graphs.vis.graph_folder import Form, require_free
+from pytest_msprobe.suggestions import not_one_of
 
 VIS, FORMAT, STACK = "--msprobe-vis", "--msprobe-vis-format", "--msprobe-vis-complete-stack"
 OPTIONS = (VIS, FORMAT, STACK)
@@ -28,9 +29,13 @@ class VisOptions:
 def add_options(group: Any) -> None:
     """Add the options."""
     add = group.addoption
-    add(VIS, metavar="DIR", help="write the graph of the run, or of both runs, for msprobe's TensorBoard viewer here")
-    add(FORMAT, metavar="NAME", help=f"form of these files: {' (one file) or '.join(FORMS)} (default: {FORMS[0]})")
-    add(STACK, action="store_true", help="nodes of these graphs show their whole call stack, not only one line")
+    add(VIS, metavar="DIR", help="write the graph of the run, or of both runs, to this folder for msprobe's viewer")
+    add(
+        FORMAT,
+        metavar="NAME",
+        help=f"format of these graphs: {' (one file) or '.join(FORMS)} (default: {FORMS[0]})",
+    )
+    add(STACK, action="store_true", help="show the whole call stack of each node of these graphs (default: one line)")
 
 
 def read_options(config: pytest.Config) -> VisOptions | None:
@@ -39,10 +44,10 @@ def read_options(config: pytest.Config) -> VisOptions | None:
     all_frames = bool(config.getoption("msprobe_vis_complete_stack"))
     if not folder:
         if form or all_frames:
-            raise OptionError(f"{FORMAT if form else STACK} is about graph files: give {VIS} DIR as well")
+            raise no_effect(FORMAT if form else STACK, f"{VIS} DIR")
         return None
     if form not in (None, *FORMS):
-        raise OptionError(f"{FORMAT} {form!r}: allowed are {', '.join(FORMS)}")
+        raise OptionError(f"{FORMAT} {form!r}: {not_one_of(form, FORMS)}")
     path: Path = config.invocation_params.dir / folder
     # Only the process that writes the graphs may find them there: workers start later.
     if not hasattr(config, "workerinput"):

@@ -54,7 +54,7 @@ class CheckMode:
 
     name = "check"
     flag = "--msprobe-dump"
-    flag_help = "dump.json to check, or a folder of them"
+    flag_help = "dump.json to check, or a folder of them (repeatable)"
     shared_options = (HTML,)
     reads_torch_files = True
 

@@ -1,4 +1,4 @@
-"""What a check is asked for beside what every run is."""
+"""The options of a check, in addition to those of every run."""
 
 from __future__ import annotations
 
@@ -8,12 +8,13 @@ from pathlib import Path
 import pytest
 
 from pytest_msprobe.devices.registry import DeviceChoice
-from pytest_msprobe.errors import OptionError
 from pytest_msprobe.modes.check import rerun_options, save_limit, screening
 from pytest_msprobe.modes.check.baselines import options as baselines
 from pytest_msprobe.modes.check.cases import options as cases
 from pytest_msprobe.modes.check.explore import options as explore
 from pytest_msprobe.modes.check.explore.options import ExploreOptions
+from pytest_msprobe.run.mode import destination, modes_of
+from pytest_msprobe.run.option_groups import HOW, RESULTS, option_group, parser_of
 from pytest_msprobe.run.shared_options import html_file
 from pytest_msprobe.storage.limits import SaveOptions
 from pytest_msprobe.storage.naming import fingerprint
@@ -23,7 +24,7 @@ from pytest_msprobe.storage.naming import fingerprint
 class CheckOptions:
     """The baseline to judge by and the one to write, where failing cases are saved, how inputs are explored.
 
-    ``remote_baseline`` is a card elsewhere that judges in place of a ``baseline`` file. ``repeat`` is how often a call
+    ``remote_baseline`` is a remote device that judges in place of a ``baseline`` file. ``repeat`` is how often a call
     runs on the device, ``perturb`` the name of the perturbation of its inputs, ``html`` the page to write. Products of
     more than ``screen_above`` billion operations are screened; None where all is checked exactly.
     """
@@ -61,7 +62,7 @@ class CheckOptions:
         return asked | ({"baseline": fingerprint(self.baseline)} if self.baseline is not None else {})
 
     def _asked(self) -> dict[str, str]:
-        """Return what is asked of each record beside its verdict."""
+        """Return what is asked of each record in addition to its verdict."""
         examples = None if self.explore is None else self.explore.examples
         asked = {"explore": examples, "repeat": self.repeat, "perturb": self.perturb}
         return {name: str(value) for name, value in asked.items() if value is not None}
@@ -69,20 +70,28 @@ class CheckOptions:
 
 check_key = pytest.StashKey[CheckOptions]()
 
+_CHECKS_ONLY = ("--msprobe-baseline", "--msprobe-save-baseline", "--msprobe-repeat", "--msprobe-perturb")
+
 
 def add_options(group: pytest.OptionGroup) -> None:
-    """Add the options of a check."""
-    baselines.add_options(group)
-    cases.add_options(group)
-    save_limit.add_options(group)
-    explore.add_options(group)
-    rerun_options.add_options(group)
-    screening.add_options(group)
+    """Add the options of a check to the groups of their jobs."""
+    parser = parser_of(group)
+    how, results = option_group(parser, HOW), option_group(parser, RESULTS)
+    baselines.add_options(how, results)
+    cases.add_options(results)
+    save_limit.add_options(results)
+    explore.add_options(how)
+    rerun_options.add_options(how)
+    screening.add_options(how)
 
 
 def read_options(config: pytest.Config, *, is_chosen: bool) -> CheckOptions:
-    """Read and check the options. Raises OptionError that says what is wrong."""
-    options = CheckOptions(
+    """Read and check the options. Raises OptionError."""
+    modes = modes_of(config)
+    for flag in () if is_chosen else _CHECKS_ONLY:
+        if config.getoption(destination(flag)):
+            modes.require_check(modes.chosen(config)[0], flag)
+    return CheckOptions(
         baseline=baselines.baseline(config),
         remote_baseline=baselines.remote_baseline(config),
         save_baseline=baselines.save_baseline(config),
@@ -94,12 +103,3 @@ def read_options(config: pytest.Config, *, is_chosen: bool) -> CheckOptions:
         html=html_file(config),
         screen_above=screening.read_screen_above(config),
     )
-    if not is_chosen and (options.baseline or options.remote_baseline or options.save_baseline):
-        raise OptionError(
-            "--msprobe-baseline and --msprobe-save-baseline are about checks: give --msprobe-dump PATH to make one"
-        )
-    if not is_chosen and (options.perturb or config.getoption("msprobe_repeat")):
-        raise OptionError(
-            "--msprobe-repeat and --msprobe-perturb are about checks: give --msprobe-dump PATH to make one"
-        )
-    return options

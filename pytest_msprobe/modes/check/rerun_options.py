@@ -9,6 +9,7 @@ import pytest
 from msprobe_hooks.instruments.free_benchmark.config import PERTURBATIONS
 from pytest_msprobe.errors import OptionError
 from pytest_msprobe.run.options import number
+from pytest_msprobe.suggestions import not_one_of
 
 
 def add_options(group: pytest.OptionGroup) -> None:
@@ -16,22 +17,22 @@ def add_options(group: pytest.OptionGroup) -> None:
     group.addoption(
         "--msprobe-repeat",
         metavar="N",
-        help="run each call N times on the device, 2 or more, and fail one that differs from itself (default: once)",
+        help="run each call N times on the device, 2 or more, and fail calls whose results differ (default: once)",
     )
     assert group.parser is not None
-    # Only with a type does pytest take a number of pyproject.toml for one; before 8.4 it knows none for it.
+    # Without a type, pytest does not read a number of pyproject.toml as one; before 8.4 it has no such type.
     kind: Literal["int"] | None = "int" if pytest.version_tuple >= (8, 4) else None
     group.parser.addini(
         "msprobe_repeat",
-        "how often each call runs on the device, see --msprobe-repeat (default: once)",
+        "number of runs of each call on the device, see --msprobe-repeat (default: once)",
         type=kind,
         default=None,
     )
     group.addoption(
         "--msprobe-perturb",
         metavar="NAME",
-        help="run each call once more with perturbed inputs, and warn where its result changes by more than msprobe's "
-        f"free benchmark allows: {', '.join(PERTURBATIONS)} (default: not at all)",
+        help="run each call once more with perturbed inputs, and warn if its result changes by more than msprobe's "
+        f"free benchmark allows: {', '.join(PERTURBATIONS)} (default: no perturbation)",
     )
 
 
@@ -45,5 +46,5 @@ def read_perturb(config: pytest.Config) -> str | None:
     """Return the perturbation's name, None where nothing is perturbed. Raises OptionError."""
     name: Any = config.getoption("msprobe_perturb")
     if name is not None and name not in PERTURBATIONS:
-        raise OptionError(f"--msprobe-perturb {name!r}: allowed are {', '.join(PERTURBATIONS)}")
+        raise OptionError(f"--msprobe-perturb {name!r}: {not_one_of(name, PERTURBATIONS)}")
     return None if name is None else str(name)

@@ -1,4 +1,4 @@
-"""The option that bounds whatever a check saves: failing cases, and the tensors of a baseline."""
+"""The option that limits what a check saves: failing cases, and the tensors of a baseline."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ def add_options(group: pytest.OptionGroup) -> None:
     group.addoption(
         "--msprobe-save-limit",
         metavar="ONE[,FOLDER]",
-        help="the most that one saved case, or one record's tensors of a baseline, and the whole folder may take "
-        f"(default: {DEFAULT_LIMITS})",
+        help="maximum size of one saved case, or of one record's baseline tensors, and of the whole folder, such as "
+        f"500MiB,20GiB (default: {DEFAULT_LIMITS})",
     )
 
 
 def save_options(config: pytest.Config, folder: Path, option: str) -> SaveOptions:
     """Return how an option's files are saved.
 
-    Raises OptionError where the limits are no sizes or safetensors is not installed.
+    Raises OptionError where the limits are not sizes or safetensors is not installed.
     """
     if importlib.util.find_spec("safetensors") is None:
-        raise OptionError(f"{option} needs safetensors: install it with pip install 'pytest-msprobe[cases]'")
+        raise OptionError(f"{option} needs safetensors", remedy="pip install 'pytest-msprobe[cases]'")
     text: Any = config.getoption("msprobe_save_limit")
     try:
         return SaveOptions(folder, *parse_limits(text or DEFAULT_LIMITS))

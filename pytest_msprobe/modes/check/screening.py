@@ -1,4 +1,4 @@
-"""The options of screening, and what the summary tells of it."""
+"""The options of screening, and its lines in the summary."""
 
 from __future__ import annotations
 
@@ -21,22 +21,21 @@ def add_options(group: pytest.OptionGroup) -> None:
     group.addoption(
         "--msprobe-screen-above",
         metavar="GFLOP",
-        help="pass matrix products and attention of more than so many billion operations without computing them again "
-        "where residuals and a sample of elements clear them (default: 10)",
+        help="screen matrix products and attention of more than this many billion operations: those whose residuals "
+        "and sampled elements are right are not computed again (default: 10)",
     )
     group.addoption(
-        "--msprobe-exact",
+        "--msprobe-no-screening",
         action="store_true",
-        help="check everything exactly, whatever the policy and msprobe_screen_above say (default: large products and "
-        "attention are screened)",
+        help="compute every call again, also calls that msprobe_screen_above or the policy would screen (default: "
+        "large products and attention are screened)",
     )
     assert group.parser is not None
-    # Only with a type does pytest take a number of pyproject.toml for one; before 8.4 it knows none for it.
+    # Without a type, pytest does not read a number of pyproject.toml as one; before 8.4 it has no such type.
     kind: Literal["float"] | None = "float" if pytest.version_tuple >= (8, 4) else None
     group.parser.addini(
         "msprobe_screen_above",
-        "from how many billion operations on products and attention are screened, see --msprobe-screen-above "
-        "(default: 10)",
+        "billion operations above which products and attention are screened, see --msprobe-screen-above (default: 10)",
         type=kind,
         default=None,
     )
@@ -45,13 +44,13 @@ def add_options(group: pytest.OptionGroup) -> None:
 def read_screen_above(config: pytest.Config) -> float | None:
     """Return above how many billion operations a product is screened, None where none is. Raises OptionError."""
     above = number(config, "screen_above", float, "a positive number of billion operations", lambda above: above > 0)
-    return None if config.getoption("msprobe_exact") else above or SCREENED_ABOVE
+    return None if config.getoption("msprobe_no_screening") else above or SCREENED_ABOVE
 
 
 def asked(screen_above: float | None) -> list[str]:
     """Return the command-line words that ask for it, none for what is so anyway."""
     if screen_above is None:
-        return ["--msprobe-exact"]
+        return ["--msprobe-no-screening"]
     return [] if screen_above == SCREENED_ABOVE else ["--msprobe-screen-above", f"{screen_above:g}"]
 
 

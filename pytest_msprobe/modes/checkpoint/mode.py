@@ -29,8 +29,8 @@ class CheckpointMode:
     name = "checkpoint"
     flag = "--msprobe-checkpoint"
     flag_help = (
-        "checkpoint to compare with --msprobe-golden: a file of torch or safetensors, a folder of "
-        "torch.distributed.checkpoint, or one of Megatron"
+        "compare this checkpoint with --msprobe-golden: a torch or safetensors file, or a folder of "
+        "torch.distributed.checkpoint or Megatron"
     )
     shared_options = (GOLDEN,)
     reads_torch_files = True

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_msprobe.errors import OptionError
+from pytest_msprobe.errors import OptionError, no_effect
 from pytest_msprobe.run.shared_options import GOLDEN, golden_path
 
 _LIMIT, _JSON = "--msprobe-checkpoint-limit", "--msprobe-checkpoint-json"
@@ -35,16 +35,19 @@ def add_options(group: pytest.OptionGroup) -> None:
     group.addoption(
         _LIMIT,
         metavar="SHARE",
-        help="how far a parameter may be from the golden one, as a share of that one's norm (default: 0, equal values)",
+        help="maximum distance of a parameter from the golden one, as a share of the golden norm, such as 1e-6 "
+        "(default: 0, equal values)",
     )
-    group.addoption(_JSON, metavar="FILE", help="write l2, cos, numel and shape of each parameter here, as msprobe")
+    group.addoption(
+        _JSON, metavar="FILE", help="write l2, cos, numel and shape of each parameter to this file, in msprobe's format"
+    )
 
 
 def refuse_stray_options(config: pytest.Config) -> None:
-    """Raise OptionError where an option of ``--msprobe-checkpoint`` is given without it."""
+    """Raise OptionError where an option of ``--msprobe-checkpoint`` is passed without it."""
     for flag in (_LIMIT, _JSON):
         if config.getoption(flag.removeprefix("--").replace("-", "_")) is not None:
-            raise OptionError(f"{flag} is about checkpoints: give --msprobe-checkpoint PATH as well")
+            raise no_effect(flag, "--msprobe-checkpoint PATH")
 
 
 def read_options(config: pytest.Config) -> CheckpointOptions:
@@ -53,7 +56,7 @@ def read_options(config: pytest.Config) -> CheckpointOptions:
     golden = golden_path(config, "--msprobe-checkpoint", "checkpoint")
     json = config.getoption("msprobe_checkpoint_json")
     if json and (folder / json).is_dir():
-        raise OptionError(f"{_JSON} {json!r}: expected a file")
+        raise OptionError(f"{_JSON} {json!r}: a directory", remedy="pass the name of a file")
     return CheckpointOptions(golden, _limit(config), folder / json if json else None)
 
 

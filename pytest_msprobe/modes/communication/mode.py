@@ -27,7 +27,7 @@ class CommunicationMode:
 
     name = "communication"
     flag = "--msprobe-communication"
-    flag_help = "folder of one step or of all, to judge what its ranks said to each other, or the dump.json of one rank"
+    flag_help = "judge the communication between ranks: the folder of one step or of all steps, or one rank's dump.json"
     shared_options = ()
     reads_torch_files = True
 

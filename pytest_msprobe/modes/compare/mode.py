@@ -38,7 +38,7 @@ class CompareMode:
 
     name = "compare"
     flag = "--msprobe-compare"
-    flag_help = "dump.json of the run under test, or a folder of steps and ranks, to compare with --msprobe-golden"
+    flag_help = "compare this run with --msprobe-golden: a dump.json, or a folder of steps and ranks"
     shared_options = (GOLDEN, XLSX, HTML, *VIS)
     reads_torch_files = True
 

@@ -1,4 +1,4 @@
-"""What a comparison needs beside the dumps: the golden run, and how calls find each other."""
+"""What a comparison needs in addition to the dumps: the golden run, and how calls are matched."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pytest_msprobe.errors import OptionError
+from pytest_msprobe.errors import OptionError, no_effect
 from pytest_msprobe.graphs.vis import options as vis_options
 from pytest_msprobe.graphs.vis.options import VisOptions
 from pytest_msprobe.modes.compare.across import options as across
@@ -76,12 +76,15 @@ def add_options(group: Any) -> None:
         add(
             f"--msprobe-{side}-layout",
             metavar="LAYOUT",
-            help=f"ranks of the {side} run that are one model: tp=2,pp=2[,vpp=2][,order=...], or a YAML file of these",
+            help=f"parallel layout of the {side} run, whose ranks are merged into one model: "
+            "tp=2,pp=2[,vpp=2][,order=...] or a YAML file",
         )
-    add("--msprobe-fuzzy", action="store_true", help="match calls by API and structure, whatever their numbers")
-    add("--msprobe-data-mapping", metavar="FILE", help="YAML file that maps values of the target to golden ones")
+    add("--msprobe-fuzzy", action="store_true", help="match calls by API and structure, and ignore their numbers")
+    add("--msprobe-data-mapping", metavar="FILE", help="YAML file that maps values of the target run to golden values")
     add(
-        "--msprobe-compare-quick", action="store_true", help="only tell whether the runs are equal, and where not first"
+        "--msprobe-compare-quick",
+        action="store_true",
+        help="only report whether the runs are equal and, if not, the first difference",
     )
     across.add_options(group)
 
@@ -116,7 +119,7 @@ def _layout(config: pytest.Config, side: str) -> ParallelLayout | None:
 
 
 def refuse_without_target(config: pytest.Config) -> None:
-    """Raise OptionError where an option that only a comparison has is given without one."""
+    """Raise OptionError where an option of a comparison is passed without one."""
     own = ("target_layout", "golden_layout", "fuzzy", "data_mapping", "compare_quick")
-    for name in (*(name for name in own if config.getoption(f"msprobe_{name}")), *across.given(config)):
-        raise OptionError(f"--msprobe-{name.replace('_', '-')} is for comparing two runs: give --msprobe-compare PATH")
+    for name in (*(name for name in own if config.getoption(f"msprobe_{name}")), *across.passed(config)):
+        raise no_effect(f"--msprobe-{name.replace('_', '-')}", "--msprobe-compare PATH")

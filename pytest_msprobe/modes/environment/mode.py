@@ -29,8 +29,8 @@ class EnvironmentMode:
     name = "environment"
     flag = "--msprobe-environment"
     flag_help = (
-        "folder that msprobe_hooks.write_environment wrote, or msprobe's config_check_pack.zip: what a training was "
-        "started with, to compare with --msprobe-golden"
+        "compare this launch configuration with --msprobe-golden: a folder that msprobe_hooks.write_environment wrote, "
+        "one rank's file, or msprobe's config_check_pack.zip"
     )
     shared_options = (GOLDEN, XLSX)
 

@@ -1,4 +1,4 @@
-"""Options of ``--msprobe-environment``: two that several kinds of run share."""
+"""Options of ``--msprobe-environment``: two that it shares with other modes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pytest_msprobe.run.shared_options import golden_path, xlsx_folder
 
 @dataclass(frozen=True, slots=True)
 class EnvironmentOptions:
-    """The start to compare with, and the folder of msprobe's workbook, None for none."""
+    """The launch configuration to compare with, and the folder of msprobe's workbook, None for none."""
 
     golden: Path
     xlsx: Path | None
@@ -23,4 +23,4 @@ environment_key = pytest.StashKey[EnvironmentOptions]()
 
 def read_options(config: pytest.Config) -> EnvironmentOptions:
     """Read and check the options. Raises OptionError that says what is wrong."""
-    return EnvironmentOptions(golden_path(config, "--msprobe-environment", "start"), xlsx_folder(config))
+    return EnvironmentOptions(golden_path(config, "--msprobe-environment", "launch configuration"), xlsx_folder(config))

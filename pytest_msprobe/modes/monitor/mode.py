@@ -36,7 +36,7 @@ class MonitorMode:
     name = "monitor"
     flag = "--msprobe-monitor"
     shared_options = (GOLDEN, HTML)
-    flag_help = "folder that watched training wrote, of one rank or of a run with all its ranks, to judge its series"
+    flag_help = "judge the series of this monitored run: the folder that it wrote, of one rank or of all ranks"
 
     def add_options(self, group: pytest.OptionGroup) -> None:
         """Add the options of watched training."""

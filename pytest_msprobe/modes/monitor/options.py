@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from pytest_msprobe.errors import OptionError
+from pytest_msprobe.errors import OptionError, no_effect
 from pytest_msprobe.run.shared_options import GOLDEN
+from pytest_msprobe.suggestions import not_one_of
 
 #: As msprobe_hooks.instruments.rules has it, which loads numpy: not every start of pytest should.
 DTYPES = ("float64", "float32", "bfloat16", "float16", "float8_e5m2", "float8_e4m3fn")
@@ -47,42 +48,42 @@ def add_options(group: pytest.OptionGroup) -> None:
     add(
         "--msprobe-monitor-dtype",
         metavar="DTYPE",
-        help=f"dtype that training computes in, whose range series must keep to: {', '.join(DTYPES)} (default: not "
-        "judged)",
+        help=f"dtype of the training, whose range series must stay within: {', '.join(DTYPES)} (default: the range is "
+        "not judged)",
     )
     add(
-        "--msprobe-monitor-json", metavar="DIR", help="write what broke a rule to rank<n>/anomaly.json here, as msprobe"
+        "--msprobe-monitor-json",
+        metavar="DIR",
+        help="write findings to rank<n>/anomaly.json in this folder, in msprobe's format",
     )
     add(
         "--msprobe-golden-rerun",
         metavar="RUN",
         action="append",
         default=[],
-        help="a watched run of --msprobe-golden's seed and data that differs in the order of reductions only: the "
-        "tolerance is learnt from how far these drift apart (several times)",
+        help="monitored run with the seed and data of --msprobe-golden that differs only in the order of reductions: "
+        "the tolerance follows from how far such runs drift apart (repeatable)",
     )
 
 
 def refuse_stray_options(config: pytest.Config) -> None:
-    """Raise OptionError where an option of ``--msprobe-monitor`` is given without it."""
+    """Raise OptionError where an option of ``--msprobe-monitor`` is passed without it."""
     for name in ("dtype", "json"):
         if config.getoption(f"msprobe_monitor_{name}"):
-            raise OptionError(f"--msprobe-monitor-{name} is about watched training: give --msprobe-monitor RUN as well")
+            raise no_effect(f"--msprobe-monitor-{name}", "--msprobe-monitor RUN")
     if config.getoption("msprobe_golden_rerun"):
-        raise OptionError("--msprobe-golden-rerun is about watched training: give --msprobe-monitor RUN as well")
+        raise no_effect("--msprobe-golden-rerun", "--msprobe-monitor RUN")
 
 
 def read_options(config: pytest.Config) -> MonitorOptions:
     """Read and check the options. Raises OptionError that says what is allowed."""
     dtype, json = config.getoption("msprobe_monitor_dtype"), config.getoption("msprobe_monitor_json")
     if dtype and dtype not in DTYPES:
-        raise OptionError(f"--msprobe-monitor-dtype {dtype!r}: allowed are {', '.join(DTYPES)}")
+        raise OptionError(f"--msprobe-monitor-dtype {dtype!r}: {not_one_of(dtype, DTYPES)}")
     folder = config.invocation_params.dir
     golden, reruns = config.getoption("msprobe_golden"), config.getoption("msprobe_golden_rerun")
     if reruns and not golden:
-        raise OptionError(
-            "--msprobe-golden-rerun tells how far golden runs drift apart: give --msprobe-golden RUN as well"
-        )
+        raise no_effect("--msprobe-golden-rerun", f"{GOLDEN} RUN")
     return MonitorOptions(
         dtype or None,
         folder / json if json else None,

@@ -36,7 +36,7 @@ class OverflowMode:
     flag = "--msprobe-overflow"
     shared_options = VIS
     reads_torch_files = True
-    flag_help = "dump.json in which to look for the origin of inf and nan, or a folder of them: a step or all its ranks"
+    flag_help = "find the origin of inf and nan in this dump.json, or in a folder of them, such as a step"
 
     def add_options(self, group: pytest.OptionGroup) -> None:
         """Add the options of the search."""

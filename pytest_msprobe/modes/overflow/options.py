@@ -11,15 +11,16 @@ import pytest
 from msprobe_hooks.dump.anomalies.anomaly import LEVELS, Level
 from msprobe_hooks.dump.anomalies.ignore_rules import IgnoreRules
 from msprobe_hooks.regular_files import read_regular
-from pytest_msprobe.errors import OptionError, RulesError
+from pytest_msprobe.errors import OptionError, RulesError, no_effect
 from pytest_msprobe.modes.overflow.ignore_rules import load_rules
+from pytest_msprobe.suggestions import not_one_of
 
 _DEFAULT_LEVEL: Level = "critical"
 
 
 @dataclass(frozen=True, slots=True)
 class OverflowOptions:
-    """How overflow is looked for. ``level`` and what is graver fails; ``ignore`` is the user's own file of rules."""
+    """How overflow is looked for. ``level`` and higher ones fail; ``ignore`` is the user's own file of rules."""
 
     level: Level
     ignore: Path | None
@@ -52,35 +53,37 @@ def add_options(group: pytest.OptionGroup) -> None:
     add(
         "--msprobe-overflow-level",
         metavar="LEVEL",
-        help=f"the least grave level that fails: {', '.join(LEVELS)} (default: {_DEFAULT_LEVEL}); others warn",
+        help=f"minimum severity that fails: {', '.join(LEVELS)}; lower ones warn (default: {_DEFAULT_LEVEL})",
     )
     add(
         "--msprobe-overflow-ignore",
         metavar="FILE",
-        help="YAML rules that say where inf and nan mean nothing, beside the built-in ones",
+        help="YAML file with rules for harmless inf and nan, in addition to the built-in rules",
     )
     add(
         "--msprobe-overflow-replay",
         action="store_true",
-        help="replay the overflowing forward calls on CPU and device, and fail where they differ",
+        help="replay the forward calls that overflow on CPU and device, and fail those that differ",
     )
     add(
-        "--msprobe-overflow-json", metavar="DIR", help="write the first culprits to msprobe's anomaly_analyze file here"
+        "--msprobe-overflow-json",
+        metavar="DIR",
+        help="write the first culprits to this folder, to msprobe's anomaly_analyze file",
     )
 
 
 def refuse_stray_options(config: pytest.Config) -> None:
-    """Raise OptionError where an option of ``--msprobe-overflow`` is given without it."""
+    """Raise OptionError where an option of ``--msprobe-overflow`` is passed without it."""
     for name in ("level", "ignore", "replay", "json"):
         if config.getoption(f"msprobe_overflow_{name}"):
-            raise OptionError(f"--msprobe-overflow-{name} is about overflow: give --msprobe-overflow PATH as well")
+            raise no_effect(f"--msprobe-overflow-{name}", "--msprobe-overflow PATH")
 
 
 def read_options(config: pytest.Config) -> OverflowOptions:
     """Read and check the options. Raises OptionError that says what is allowed."""
     level = config.getoption("msprobe_overflow_level") or _DEFAULT_LEVEL
     if level not in LEVELS:
-        raise OptionError(f"--msprobe-overflow-level {level!r}: allowed are {', '.join(LEVELS)}")
+        raise OptionError(f"--msprobe-overflow-level {level!r}: {not_one_of(level, LEVELS)}")
     ignore = _path(config, config.getoption("msprobe_overflow_ignore"))
     json = _path(config, config.getoption("msprobe_overflow_json"))
     try:

@@ -18,7 +18,7 @@ def add_setting(parser: pytest.Parser) -> None:
     """Add the ini setting."""
     parser.addini(
         "msprobe_fast_path",
-        "whether items of dumps skip those of pytest's hooks that change nothing for them (default: true)",
+        "skip the hooks of pytest that have no effect on items of dumps (default: true)",
         type="bool",
         default=True,
     )

@@ -63,4 +63,4 @@ def test_a_folder_is_no_page(pytester: pytest.Pytester) -> None:
 
     result = pytester.runpytest_inprocess(f"--msprobe-dump={path}", "--msprobe-html=.")
 
-    result.stderr.fnmatch_lines(["ERROR: --msprobe-html '.': expected a file"])
+    result.stderr.fnmatch_lines(["ERROR: --msprobe-html '.': a directory; pass the name of a file"])

@@ -161,5 +161,5 @@ def test_a_folder_that_cannot_be_written_ends_the_run_as_incomplete(perturbing: 
 def test_an_unknown_perturbation_is_one_error_that_says_what_is_allowed(perturbing: Any) -> None:
     checked = perturbing("--msprobe-perturb=fix")
     assert checked.exit_code == pytest.ExitCode.USAGE_ERROR
-    expected = f"ERROR: --msprobe-perturb 'fix': allowed are {', '.join(PERTURBATIONS)}"
+    expected = f"ERROR: --msprobe-perturb 'fix': not one of {', '.join(PERTURBATIONS)}"
     assert checked.errors.strip() == expected

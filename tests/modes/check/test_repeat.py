@@ -155,5 +155,6 @@ def test_other_kinds_of_run_refuse_what_is_about_checks(
     write_dump(three_calls())
     result = pytester.runpytest_inprocess(*mode, option)
     assert result.ret == pytest.ExitCode.USAGE_ERROR
-    expected = "ERROR: --msprobe-repeat and --msprobe-perturb are about checks: give --msprobe-dump PATH to make one"
+    name, flag = option.partition("=")[0], mode[0].partition("=")[0]
+    expected = f"ERROR: {name} does not work with {flag}; remove {name}"
     assert result.stderr.str().strip() == expected

@@ -58,7 +58,7 @@ def test_nothing_small_is_screened_unasked_nor_where_exactness_is_asked_for(
     assert "cleared by" not in checked().output
     pytester.makeini("[pytest]\nmsprobe_screen_above = 0.01\n")
     assert TOLD in checked().output
-    assert "cleared by" not in checked("--msprobe-exact").output
+    assert "cleared by" not in checked("--msprobe-no-screening").output
 
 
 def test_products_of_ten_billion_operations_are_screened_unasked(
@@ -68,7 +68,7 @@ def test_products_of_ten_billion_operations_are_screened_unasked(
     factors = [tensor(1300, 2048), tensor(2048, 1920)]
     write_dump({MM: forward(*factors, output=[tensor(1300, 1920, low=-90.0, high=90.0)])})
     assert "cleared by screening 1: 10.2 billion operations" in check(*OPTIONS).output
-    assert "cleared by" not in check(*OPTIONS, "--msprobe-exact").output
+    assert "cleared by" not in check(*OPTIONS, "--msprobe-no-screening").output
 
 
 @pytest.mark.parametrize(("above", "is_cleared"), [("never", False), ("0.01", True), ("5", False)])
@@ -79,13 +79,13 @@ def test_a_policy_says_from_where_on_an_api_is_screened(
     (pytester.path / "mine.yaml").write_text(rules)
     output = checked("--msprobe-policy=mine.yaml", "--msprobe-screen-above=0.02").output
     assert ("cleared by" in output) is is_cleared
-    assert "cleared by" not in checked("--msprobe-policy=mine.yaml", "--msprobe-exact").output
+    assert "cleared by" not in checked("--msprobe-policy=mine.yaml", "--msprobe-no-screening").output
 
 
 def test_what_runs_a_record_again_or_goes_on_with_a_journal_says_how_it_was_screened() -> None:
     exact, ours, plain = CheckOptions(screen_above=None), CheckOptions(screen_above=0.5), CheckOptions()
     assert [each.words() for each in (exact, ours, plain)] == [
-        ["--msprobe-exact"],
+        ["--msprobe-no-screening"],
         ["--msprobe-screen-above", "0.5"],
         [],
     ]

@@ -198,14 +198,17 @@ def test_what_torch_would_have_a_user_run_is_refused_without_its_advice(check: C
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ([f"{FLAG}=b.pt"], "give --msprobe-golden PATH as well"),
+        ([f"{FLAG}=b.pt"], "--msprobe-checkpoint needs a golden checkpoint; pass --msprobe-golden PATH"),
         ([f"{FLAG}=none.pt", "--msprobe-golden=b.pt"], "none.pt: no such file"),
         ([f"{FLAG}=text.pt", "--msprobe-golden=b.pt"], "text.pt: not a readable checkpoint of torch"),
         ([f"{FLAG}=cut.safetensors", "--msprobe-golden=b.pt"], "not a readable safetensors file"),
         ([f"{FLAG}=empty", "--msprobe-golden=b.pt"], "empty: holds no checkpoint"),
         ([f"{FLAG}=numbers.pt", "--msprobe-golden=b.pt"], "numbers.pt: holds no tensors"),
         ([f"{FLAG}=b.pt", "--msprobe-golden=b.pt", "--msprobe-checkpoint-limit=x"], "expected a number of at least 0"),
-        (["--msprobe-checkpoint-limit=1"], "--msprobe-checkpoint-limit is about checkpoints"),
+        (
+            ["--msprobe-checkpoint-limit=1"],
+            "--msprobe-checkpoint-limit has no effect without --msprobe-checkpoint; pass --msprobe-checkpoint PATH",
+        ),
     ],
 )
 def test_wrong_input_is_one_line(check: Check, pytester: pytest.Pytester, arguments: list[str], message: str) -> None:

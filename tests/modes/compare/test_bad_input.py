@@ -13,12 +13,14 @@ Compare = Callable[..., pytest.RunResult]
 
 def test_the_golden_run_must_be_named(pytester: pytest.Pytester, three: tuple[Path, Path]) -> None:
     result = pytester.runpytest_inprocess("--msprobe-compare", str(three[0]))
-    result.stderr.fnmatch_lines(["*give --msprobe-golden PATH as well"])
+    result.stderr.fnmatch_lines(["*--msprobe-compare needs a golden run; pass --msprobe-golden PATH"])
 
 
 def test_the_target_must_be_named(pytester: pytest.Pytester, three: tuple[Path, Path]) -> None:
     result = pytester.runpytest_inprocess("--msprobe-golden", str(three[0]))
-    result.stderr.fnmatch_lines(["*--msprobe-golden is for comparing two runs: give --msprobe-compare PATH"])
+    result.stderr.fnmatch_lines(
+        ["*--msprobe-golden does not work with --msprobe-dump; use it with --msprobe-compare or --msprobe-monitor or *"]
+    )
 
 
 @pytest.mark.parametrize("side", [0, 1])

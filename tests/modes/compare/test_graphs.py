@@ -88,7 +88,7 @@ def test_words_about_graphs_need_a_folder(
     compare: Callable[..., pytest.RunResult], sides: tuple[Path, Path], words: list[str]
 ) -> None:
     result = compare(*sides, *words)
-    result.stderr.fnmatch_lines([f"*{words[0]} is about graph files: give --msprobe-vis DIR as well*"])
+    result.stderr.fnmatch_lines([f"*{words[0]} has no effect without --msprobe-vis; pass --msprobe-vis DIR"])
 
 
 def test_a_search_for_overflow_writes_its_levels(pytester: pytest.Pytester, tmp_path: Path) -> None:

@@ -55,15 +55,18 @@ def test_what_only_one_side_tells_of_is_said_and_not_compared(write: Callable[..
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ([f"{FLAG}=a"], "give --msprobe-golden PATH as well"),
-        ([f"{FLAG}=a", "--msprobe-golden=none"], "'none': no such file or folder"),
+        ([f"{FLAG}=a"], "--msprobe-environment needs a golden launch configuration; pass --msprobe-golden PATH"),
+        ([f"{FLAG}=a", "--msprobe-golden=none"], "'none': no such file or directory"),
         ([f"{FLAG}=a", "--msprobe-golden=b"], "has ranks 0, and no rank 1"),
         ([f"{FLAG}=empty", "--msprobe-golden=b"], "holds no rank<n>.json"),
         ([f"{FLAG}=broken", "--msprobe-golden=b"], "the JSON ends too early; pass a file"),
         ([f"{FLAG}=other", "--msprobe-golden=b"], "not the file of a training environment"),
         ([f"{FLAG}=newer", "--msprobe-golden=b"], "has format 2, but this version reads format 1"),
-        ([f"{FLAG}=b", "--msprobe-golden=a", "--msprobe-fuzzy"], "--msprobe-fuzzy is for comparing two runs"),
-        ([f"{FLAG}=b", "--msprobe-golden=a", "--msprobe-xlsx=a/rank0.json"], "expected a folder"),
+        (
+            [f"{FLAG}=b", "--msprobe-golden=a", "--msprobe-fuzzy"],
+            "--msprobe-fuzzy has no effect without --msprobe-compare",
+        ),
+        ([f"{FLAG}=b", "--msprobe-golden=a", "--msprobe-xlsx=a/rank0.json"], "not a directory"),
     ],
 )
 def test_wrong_input_is_one_line(

@@ -192,8 +192,8 @@ def test_a_run_without_alarms_replaces_the_alarms_of_an_earlier_one(pytester):
     ("arguments", "told"),
     [
         (["--msprobe-monitor=nothing"], "*nothing: no such folder; name the folder that a watched run wrote*"),
-        (["--msprobe-monitor=runs", "--msprobe-monitor-dtype=f16"], "*'f16': allowed are float64, float32, *"),
-        (["--msprobe-monitor-dtype=float16"], "*give --msprobe-monitor RUN as well*"),
+        (["--msprobe-monitor=runs", "--msprobe-monitor-dtype=f16"], "*'f16': not one of float64, float32, *"),
+        (["--msprobe-monitor-dtype=float16"], "*has no effect without --msprobe-monitor; pass --msprobe-monitor RUN"),
         (["--msprobe-monitor=runs", "--msprobe-policy=mindspore-1.2"], "*no such policy; known are default, msprobe*"),
         (["--msprobe-monitor=runs", "--msprobe-monitor-json=runs/file"], "*--msprobe-monitor-json *"),
     ],

@@ -250,11 +250,14 @@ def test_several_steps_name_the_first_and_count_on(check: Check, pytester: Any) 
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["--msprobe-overflow-level=grave"], "--msprobe-overflow-level 'grave': allowed are critical, high, medium"),
+        (
+            ["--msprobe-overflow-level=hihg"],
+            "--msprobe-overflow-level 'hihg': not one of critical, high, medium; did you mean 'high'?",
+        ),
         (["--msprobe-overflow-ignore=gone.yaml"], "gone.yaml: cannot be read"),
         (["--msprobe-overflow-ignore=dump.json"], "dump.json: expected one key, ignore_nan_inf"),
         (["--msprobe-overflow-json=dump.json"], "dump.json': File exists"),
-        (["--msprobe-dump=dump.json"], "one run does one of these"),
+        (["--msprobe-dump=dump.json"], "--msprobe-dump and --msprobe-overflow cannot be combined; pass one of them"),
     ],
 )
 def test_a_wrong_option_is_one_usage_error(
@@ -269,7 +272,7 @@ def test_a_wrong_option_is_one_usage_error(
 def test_an_option_without_a_dump_to_search_is_a_usage_error(pytester: Any) -> None:
     result = pytester.runpytest_inprocess("--msprobe-overflow-level=high")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
-    assert "give --msprobe-overflow PATH as well" in "\n".join(result.errlines)
+    assert "has no effect without --msprobe-overflow; pass --msprobe-overflow PATH" in "\n".join(result.errlines)
 
 
 def test_the_search_loads_neither_torch_nor_yaml(pytester: Any) -> None:

@@ -156,9 +156,9 @@ def test_the_table_has_every_api_and_run(run: Run, tmp_path: Path, capsys: pytes
 @pytest.mark.parametrize(
     ("words", "problem"),
     [
-        (["--trend"], "--trend compares runs; give the journals of at least two"),
-        (["--series", "a"], "--series is of a trend; give --trend and the journals of several runs"),
-        (["--trend", "--junit", "x.xml"], "--junit is no part of a trend; leave out --trend"),
+        (["--trend"], "--trend needs the journals of at least two runs"),
+        (["--series", "a"], "--series has no effect without --trend; pass --trend and the journals of several runs"),
+        (["--trend", "--junit", "x.xml"], "--junit does not work with --trend; remove one of them"),
     ],
 )
 def test_options_that_do_not_fit_are_refused(

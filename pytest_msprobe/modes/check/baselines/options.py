@@ -7,31 +7,31 @@ from pathlib import Path
 import pytest
 
 from pytest_msprobe.devices.registry import DeviceChoice, parse_device
-from pytest_msprobe.errors import DeviceError, OptionError
+from pytest_msprobe.errors import DeviceError, OptionError, no_effect
 from pytest_msprobe.modes.check.baselines.tensor_folder import tensors_folder
 from pytest_msprobe.modes.check.save_limit import save_options
 from pytest_msprobe.run.options import devices_key
 from pytest_msprobe.storage.limits import SaveOptions
 
 
-def add_options(group: pytest.OptionGroup) -> None:
-    """Add the options."""
-    group.addoption(
+def add_options(how: pytest.OptionGroup, results: pytest.OptionGroup) -> None:
+    """Add the option that chooses a baseline to a group, and those that write one to another."""
+    how.addoption(
         "--msprobe-baseline",
         metavar="FILE|remote:SPEC",
-        help="judge by the errors that another device had on the same inputs: a file of --msprobe-save-baseline, "
-        "msprobe's accuracy_checking_details table, or a card elsewhere in this very run, as in "
-        "remote:ssh=user@host//python=/path/to/python (default: by the CPU's in the same dtypes)",
+        help="judge by the errors of another device on the same inputs: a file of --msprobe-save-baseline, msprobe's "
+        "accuracy_checking_details table, or a remote device, such as remote:ssh=user@host//python=/path/to/python "
+        "(default: the CPU in the same dtypes)",
     )
-    group.addoption(
+    results.addoption(
         "--msprobe-save-baseline",
         metavar="FILE",
-        help="write what was measured to this file, for --msprobe-baseline",
+        help="write the measured errors to this file, for --msprobe-baseline of another run",
     )
-    group.addoption(
+    results.addoption(
         "--msprobe-save-baseline-tensors",
         action="store_true",
-        help="with --msprobe-save-baseline FILE, also write the device's results to the folder FILE.tensors, by which "
+        help="with --msprobe-save-baseline FILE, also write the device's results to the folder FILE.tensors: "
         "--msprobe-baseline then judges element by element, under any policy",
     )
 
@@ -42,7 +42,7 @@ def baseline(config: pytest.Config) -> Path | None:
 
 
 def remote_baseline(config: pytest.Config) -> DeviceChoice | None:
-    """Return the card elsewhere to judge by. Raises OptionError where nothing can be one."""
+    """Return the remote device to judge by. Raises OptionError where the name is not one."""
     if not _names_card(config):
         return None
     devices = config.stash[devices_key]
@@ -65,16 +65,16 @@ def save_baseline(config: pytest.Config) -> Path | None:
         return None
     if config.getoption("msprobe_resume"):
         raise OptionError(
-            "--msprobe-save-baseline requires the numbers of every record, which a resumed run does not measure again: "
-            "leave out --msprobe-resume"
+            "--msprobe-save-baseline needs the numbers of every record, and a resumed run measures only the rest",
+            remedy="remove --msprobe-resume",
         )
     if config.getoption("msprobe_explore"):
         raise OptionError(
-            "--msprobe-save-baseline requires the numbers of the recorded inputs, and --msprobe-explore tells of "
-            "others: leave one of them out"
+            "--msprobe-save-baseline needs the numbers of the recorded inputs, and --msprobe-explore tries others",
+            remedy="remove one of them",
         )
     if path.is_dir():
-        raise OptionError(f"--msprobe-save-baseline {str(path)!r}: is a folder; expected a file")
+        raise OptionError(f"--msprobe-save-baseline {str(path)!r}: a directory", remedy="pass the name of a file")
     return path
 
 
@@ -84,10 +84,10 @@ def save_baseline_tensors(config: pytest.Config) -> SaveOptions | None:
         return None
     path = _path(config, "msprobe_save_baseline")
     if path is None:
-        raise OptionError("--msprobe-save-baseline-tensors adds to a baseline: give --msprobe-save-baseline FILE")
+        raise no_effect("--msprobe-save-baseline-tensors", "--msprobe-save-baseline FILE")
     folder = tensors_folder(path)
     if folder.exists() and not folder.is_dir():
-        raise OptionError(f"--msprobe-save-baseline-tensors: {folder} is a file; expected a folder")
+        raise OptionError(f"--msprobe-save-baseline-tensors: {folder} is not a directory")
     return save_options(config, folder, "--msprobe-save-baseline-tensors")
 
 

@@ -1,4 +1,4 @@
-"""The options that keep failing cases."""
+"""The option that saves failing cases."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ from typing import Any
 
 import pytest
 
-from pytest_msprobe.errors import OptionError
+from pytest_msprobe.errors import OptionError, no_effect
 from pytest_msprobe.modes.check.save_limit import save_options
 from pytest_msprobe.run.msprobe_config import run_ut
 from pytest_msprobe.storage.limits import SaveOptions
 
 
 def add_options(group: pytest.OptionGroup) -> None:
-    """Add the options to the group."""
+    """Add the option to the group."""
     group.addoption(
         "--msprobe-save-failures",
         metavar="DIR",
-        help="save what a failing record computed with, and what came out, for pytest-msprobe replay",
+        help="save the inputs and results of each failing record to this folder, for pytest-msprobe replay",
     )
 
 
@@ -30,12 +30,9 @@ def read_save_options(config: pytest.Config) -> SaveOptions | None:
     text: Any = config.getoption("msprobe_save_failures") or run_ut(config).error_data_path
     if not text:
         if config.getoption("msprobe_save_limit") and not config.getoption("msprobe_save_baseline_tensors"):
-            raise OptionError(
-                "--msprobe-save-limit bounds what is saved: give --msprobe-save-failures DIR or "
-                "--msprobe-save-baseline-tensors"
-            )
+            raise no_effect("--msprobe-save-limit", "--msprobe-save-failures DIR or --msprobe-save-baseline-tensors")
         return None
     folder = Path(config.invocation_params.dir / text)
     if folder.exists() and not folder.is_dir():
-        raise OptionError(f"--msprobe-save-failures {str(text)!r}: is a file; expected a folder")
+        raise OptionError(f"--msprobe-save-failures {str(text)!r}: not a directory")
     return save_options(config, folder, "--msprobe-save-failures")

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from pytest_msprobe.errors import OptionError
+from pytest_msprobe.errors import OptionError, no_effect
 
 _DEFAULT_SECONDS = 20.0
 
@@ -24,7 +24,7 @@ class ExploreOptions:
     def within(self, timeout: float | None, passed: float) -> ExploreOptions:
         """Return the same for an item that has a time limit, of which some seconds have passed.
 
-        A tenth of the limit is kept for judging the last input and telling of it.
+        A tenth of the limit is kept for judging the last input and reporting it.
         """
         left = self.seconds if timeout is None else 0.9 * timeout - passed
         return replace(self, seconds=max(0.0, min(self.seconds, left)))
@@ -35,12 +35,13 @@ def add_options(group: pytest.OptionGroup) -> None:
     group.addoption(
         "--msprobe-explore",
         metavar="N",
-        help="try N more inputs per record, within and around its ranges, and shrink one that fails",
+        help="try N more inputs per record, within and around the recorded ranges, and shrink one that fails (default: "
+        "none)",
     )
     group.addoption(
         "--msprobe-explore-time",
         metavar="SECONDS",
-        help=f"with --msprobe-explore, the most that one record's exploring may take (default: {_DEFAULT_SECONDS:g})",
+        help=f"maximum seconds that --msprobe-explore spends on one record (default: {_DEFAULT_SECONDS:g})",
     )
 
 
@@ -55,12 +56,12 @@ def read_explore_options(config: pytest.Config) -> ExploreOptions | None:
     seconds: Any = config.getoption("msprobe_explore_time")
     if not number:
         if seconds:
-            raise OptionError("--msprobe-explore-time bounds exploring: give --msprobe-explore N")
+            raise no_effect("--msprobe-explore-time", "--msprobe-explore N")
         return None
     if not number.isdecimal() or int(number) == 0:
         raise OptionError(f"--msprobe-explore {number!r}: expected a positive number of inputs")
     if importlib.util.find_spec("hypothesis") is None:
-        raise OptionError("--msprobe-explore needs hypothesis: install it with pip install 'pytest-msprobe[explore]'")
+        raise OptionError("--msprobe-explore needs hypothesis", remedy="pip install 'pytest-msprobe[explore]'")
     return ExploreOptions(int(number), _seconds(seconds))
 
 

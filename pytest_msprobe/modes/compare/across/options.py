@@ -1,4 +1,4 @@
-"""The options that say what calls and layers of one run are called in the other."""
+"""The options that map names of calls and layers of one run to those of the other."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ import pytest
 from pytest_msprobe.errors import OptionError
 from pytest_msprobe.storage.naming import fingerprint
 
-#: What an option without a file stands for.
+#: The value of an option without a file.
 BUILT_IN = "built-in"
 _NAMES = ("api_mapping", "cell_mapping", "layer_mapping")
 
 
 @dataclass(frozen=True, slots=True)
 class AcrossOptions:
-    """The mapping files; ``wants_apis`` and ``wants_cells`` tell whether one was asked for, with a file or not."""
+    """The mapping files; ``wants_apis`` and ``wants_cells``: whether one was asked for, with a file or not."""
 
     apis: Path | None = None
     cells: Path | None = None
@@ -54,24 +54,26 @@ def add_options(group: Any) -> None:
         metavar="FILE",
         nargs="?",
         const=BUILT_IN,
-        help="YAML file of MindSpore's APIs and PyTorch's; runs of both use the built-in table in any case",
+        help="YAML file that maps MindSpore's APIs to PyTorch's, in addition to the built-in table (default: the "
+        "table, for runs of both frameworks)",
     )
     add(
         "--msprobe-cell-mapping",
         metavar="FILE",
         nargs="?",
         const=BUILT_IN,
-        help="YAML file that maps names of cells to those of modules; runs of MindSpore and PyTorch need none for Cell",
+        help="YAML file that maps names of cells or modules of the target run to those of the golden run (default: "
+        "Cell is Module, for runs of both frameworks)",
     )
     add(
         "--msprobe-layer-mapping",
         metavar="FILE",
-        help="YAML file of the layers that are called otherwise in the golden run; all else follows from the structure",
+        help="YAML file of layers that have other names in the golden run; the rest follows from the structure",
     )
 
 
-def given(config: pytest.Config) -> list[str]:
-    """Return the names of those options that were given."""
+def passed(config: pytest.Config) -> list[str]:
+    """Return the names of the options that were passed."""
     return [name for name in _NAMES if config.getoption(f"msprobe_{name}") is not None]
 
 
@@ -84,7 +86,7 @@ def read_options(config: pytest.Config) -> AcrossOptions:
         if path is not None and not path.is_file():
             raise OptionError(f"--msprobe-{name.replace('_', '-')} {text!r}: no such file")
         files[name] = path
-    wanted = given(config)
+    wanted = passed(config)
     return AcrossOptions(
         files["api_mapping"],
         files["cell_mapping"],

@@ -1,4 +1,4 @@
-"""Options of the page of watched runs."""
+"""Options of the page of monitored runs."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_msprobe.errors import OptionError
+from pytest_msprobe.errors import no_effect
 from pytest_msprobe.run.shared_options import HTML, html_file
 
 _EXACT = "--msprobe-html-exact"
@@ -28,22 +28,22 @@ def add_options(group: pytest.OptionGroup) -> None:
         metavar="PATTERN",
         action="append",
         default=[],
-        help="series that the page of a long watched run keeps step by step, such as 'layers.0.*' (repeatable; the "
-        "others keep each bin's least and greatest value)",
+        help="with --msprobe-html, series that the page of a long run keeps step by step, such as 'layers.0.*' "
+        "(repeatable; default: the minimum and maximum of several steps)",
     )
 
 
 def read_options(config: pytest.Config) -> PageOptions | None:
-    """Return what was asked for, None where no page was. Raises OptionError that says what is allowed."""
+    """Return what was asked for, None where no page was. Raises OptionError."""
     path, exact = html_file(config), tuple(config.getoption("msprobe_html_exact"))
     if path is None:
         if exact:
-            raise OptionError(f"{_EXACT} is about the page of a watched run: give {HTML} FILE as well")
+            raise no_effect(_EXACT, f"{HTML} FILE")
         return None
     return PageOptions(path, exact)
 
 
 def refuse_stray_options(config: pytest.Config) -> None:
-    """Raise OptionError where the page of a watched run is asked for something without such a run."""
+    """Raise OptionError where an option of the page is passed without a monitored run."""
     if config.getoption("msprobe_html_exact"):
-        raise OptionError(f"{_EXACT} is about the page of a watched run: give --msprobe-monitor RUN as well")
+        raise no_effect(_EXACT, "--msprobe-monitor RUN")

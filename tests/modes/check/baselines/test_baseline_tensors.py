@@ -337,9 +337,15 @@ def test_a_full_disk_leaves_no_half_file_and_the_run_goes_on(
 def test_options_that_cannot_be_used_are_refused(run: Callable[..., Any], folder: Path) -> None:
     folder.write_text("")
     for arguments, problem in (
-        (SAVE[1:], "give --msprobe-save-baseline FILE"),
-        (SAVE, "gpu.json.tensors is a file; expected a folder"),
-        (("--msprobe-save-limit=1GiB",), "give --msprobe-save-failures DIR or --msprobe-save-baseline-tensors"),
+        (
+            SAVE[1:],
+            (
+                "--msprobe-save-baseline-tensors has no effect without --msprobe-save-baseline; "
+                "pass --msprobe-save-baseline FILE"
+            ),
+        ),
+        (SAVE, "gpu.json.tensors is not a directory"),
+        (("--msprobe-save-limit=1GiB",), "pass --msprobe-save-failures DIR or --msprobe-save-baseline-tensors"),
     ):
         done = run(0.0, *arguments)
         assert done.exit_code == pytest.ExitCode.USAGE_ERROR

@@ -243,7 +243,8 @@ def test_what_is_no_check_has_no_baseline(check: Callable[..., Any], linear: Pat
     for mode in ([f"--msprobe-overflow={linear}"], [f"--msprobe-compare={linear}", f"--msprobe-golden={linear}"]):
         refused = check(*mode, SAVE)
         assert refused.exit_code == pytest.ExitCode.USAGE_ERROR
-        assert "are about checks: give --msprobe-dump PATH" in refused.errors
+        flag = mode[0].partition("=")[0]
+        assert f"--msprobe-save-baseline does not work with {flag}; remove --msprobe-save-baseline" in refused.errors
 
 
 @pytest.mark.usefixtures("linear")
@@ -304,7 +305,7 @@ def test_options_that_cannot_be_used_are_refused(run: Callable[..., Any], linear
     for arguments, problem in (
         (["--msprobe-baseline=missing.json"], "missing.json: cannot be read: No such file or directory"),
         (["--msprobe-baseline=noise"], "neither a baseline nor msprobe's details table"),
-        (["--msprobe-save-baseline=."], "is a folder; expected a file"),
+        (["--msprobe-save-baseline=."], "a directory; pass the name of a file"),
         ([SAVE, "--msprobe-resume=run.jsonl"], "leave out --msprobe-resume"),
         ([SAVE, "--msprobe-explore=5"], "--msprobe-explore tells of others: leave one of them out"),
     ):

@@ -79,11 +79,14 @@ def test_a_call_that_raises_is_saved_with_its_inputs(saving: Any, pytester: pyte
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        (["--msprobe-save-limit=1GiB"], "give --msprobe-save-failures DIR"),
+        (
+            ["--msprobe-save-limit=1GiB"],
+            "--msprobe-save-limit has no effect without --msprobe-save-failures; pass --msprobe-save-failures DIR",
+        ),
         (["--msprobe-save-failures=x", "--msprobe-save-limit=much"], "expected a size"),
         (["--msprobe-save-failures=x", "--msprobe-save-limit=1GB"], "expected a size"),
         (["--msprobe-save-failures=x", "--msprobe-save-limit=1,2,3"], "expected a size"),
-        (["--msprobe-save-failures=dump.json"], "is a file; expected a folder"),
+        (["--msprobe-save-failures=dump.json"], "not a directory"),
     ],
 )
 def test_a_wrong_option_is_one_usage_error(

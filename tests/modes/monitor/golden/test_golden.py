@@ -124,7 +124,10 @@ def test_golden_reruns_tell_a_smaller_fault(pytester):
 @pytest.mark.parametrize(
     ("options", "told"),
     [
-        (["--msprobe-golden-rerun", "target"], "*give --msprobe-golden RUN as well*"),
+        (
+            ["--msprobe-golden-rerun", "target"],
+            "*--msprobe-golden-rerun has no effect without --msprobe-golden; pass --msprobe-golden RUN",
+        ),
         (["--msprobe-golden", "nowhere"], "*--msprobe-golden: *nowhere*"),
     ],
 )

@@ -75,9 +75,18 @@ def test_a_page_that_cannot_be_written_is_told(pytester: pytest.Pytester, run: s
 @pytest.mark.parametrize(
     ("words", "problem"),
     [
-        (["--msprobe-html-exact", "a.*"], "*--msprobe-html-exact is about *: give --msprobe-monitor RUN as well"),
-        (["--msprobe-monitor", "runs", "--msprobe-html-exact", "a.*"], "*give --msprobe-html FILE as well"),
-        (["--msprobe-monitor", "runs", "--msprobe-html", "runs"], "*--msprobe-html 'runs': expected a file"),
+        (
+            ["--msprobe-html-exact", "a.*"],
+            "*--msprobe-html-exact has no effect without --msprobe-monitor; pass --msprobe-monitor RUN",
+        ),
+        (
+            ["--msprobe-monitor", "runs", "--msprobe-html-exact", "a.*"],
+            "*has no effect without --msprobe-html; pass --msprobe-html FILE",
+        ),
+        (
+            ["--msprobe-monitor", "runs", "--msprobe-html", "runs"],
+            "*--msprobe-html 'runs': a directory; pass the name of a file",
+        ),
     ],
 )
 def test_options_that_do_not_fit_are_refused(

@@ -1,4 +1,4 @@
-"""``pytest-msprobe watch``, on folders and on a training that runs meanwhile."""
+"""``pytest-msprobe follow``, on folders and on a training that runs meanwhile."""
 
 from __future__ import annotations
 
@@ -36,19 +36,19 @@ for step in range(4):
 @pytest.mark.parametrize(
     ("words", "problem"),
     [
-        (["spool", "--", "--msprobe-journal=x.jsonl"], "--journal FILE, before --, names the journal"),
-        (["spool", "--", "--msprobe-shard", "1/2"], "the watch names each step and writes one journal of all"),
+        (["spool", "--", "--msprobe-journal=x.jsonl"], "name the journal of all steps, pass --journal FILE before --"),
+        (["spool", "--", "--msprobe-shard", "1/2"], "pytest-msprobe follow sets this option for each step"),
         (["spool", "--timeout", "0"], "--timeout 0: expected a number of seconds above 0"),
         (["spool", "--idle", "nan"], "--idle nan: expected a number of seconds above 0"),
         (["spool", "--failed-steps", "0"], "--failed-steps 0: expected a number of at least 1"),
         (["spool", "--failed-size", "much"], "--failed-size much: expected a size, such as 10GiB"),
-        (["nowhere"], "nowhere: is no folder; name the dump_path of a recording that was given a spool_size"),
+        (["nowhere"], "nowhere: not a directory; pass the dump_path of a recording with spool_size"),
     ],
 )
-def test_what_cannot_be_watched_is_told_in_one_line(tmp_path, monkeypatch, capsys, words, problem):
+def test_what_cannot_be_followed_is_reported_in_one_line(tmp_path, monkeypatch, capsys, words, problem):
     monkeypatch.chdir(tmp_path)
     Path("spool").mkdir()
-    assert main(["watch", *words]) == 2
+    assert main(["follow", *words]) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith("pytest-msprobe: ")
     assert problem in line
@@ -57,30 +57,30 @@ def test_what_cannot_be_watched_is_told_in_one_line(tmp_path, monkeypatch, capsy
 @pytest.mark.parametrize(
     ("words", "reason"),
     [
-        (["--timeout", "0.1"], "0.1 s have passed"),
-        (["--idle", "0.1"], "no step came for 0.1 s"),
+        (["--timeout", "0.1"], "--timeout 0.1 s reached"),
+        (["--idle", "0.1"], "no new step for 0.1 s"),
     ],
 )
-def test_a_watch_ends_in_time_and_tells_what_was_dropped(tmp_path, capsys, words, reason):
+def test_following_ends_in_time_and_reports_what_was_dropped(tmp_path, capsys, words, reason):
     (tmp_path / "dropped.jsonl").write_text('{"step":1,"rank":0,"bytes":5,"reason":"the spool folder is full"}\n' * 2)
-    assert main(["watch", str(tmp_path), *words]) == 0
+    assert main(["follow", str(tmp_path), *words]) == 0
     told = capsys.readouterr().out
-    assert f"the watch ended: {reason}" in told
-    assert "steps that the training dropped: 2, the spool folder is full" in told
+    assert f"stopped: {reason}" in told
+    assert "steps dropped by the training: 2, the spool folder is full" in told
 
 
-def test_a_watch_ends_at_the_stop_file(tmp_path, capsys):
+def test_following_ends_at_the_stop_file(tmp_path, capsys):
     (tmp_path / "stop").touch()
-    assert main(["watch", str(tmp_path)]) == 0
-    assert "the watch ended: there is the file 'stop', and no step is left" in capsys.readouterr().out
+    assert main(["follow", str(tmp_path)]) == 0
+    assert "stopped: found the file 'stop', and no step is left" in capsys.readouterr().out
 
 
 @pytest.mark.slow
-def test_a_step_that_pytest_cannot_check_ends_the_watch_and_stays(tmp_path, capsys):
+def test_a_step_that_pytest_cannot_check_ends_following_and_stays(tmp_path, capsys):
     step = write_dump(tmp_path / "step0" / "rank", SOFTMAX)
-    assert main(["watch", str(tmp_path), "--", "--msprobe-device", "nothing"]) == 2
+    assert main(["follow", str(tmp_path), "--", "--msprobe-device", "nothing"]) == 2
     told = capsys.readouterr()
-    assert "pytest ended with status 4" in told.err
+    assert "pytest could not check this step: exit status 4; the step is kept. Last lines of its output:" in told.err
     assert "unknown device 'nothing'" in told.err
     assert step.exists()
     assert not (tmp_path / "journal.jsonl").exists()
@@ -91,16 +91,16 @@ def test_ctrl_c_in_the_middle_of_a_step_leaves_it_whole(tmp_path):
     step = write_dump(tmp_path / "step0" / "rank", SOFTMAX)
     before = sorted(step.parent.iterdir())
     code = "import sys; from pytest_msprobe.commands.main import main; sys.exit(main())"
-    words = [sys.executable, "-c", code, "watch", str(tmp_path), "--", "--msprobe-device", "cpu"]
+    words = [sys.executable, "-c", code, "follow", str(tmp_path), "--", "--msprobe-device", "cpu"]
     process = subprocess.Popen(words, stdout=subprocess.PIPE, text=True, cwd=tmp_path)
     assert process.stdout is not None
-    assert process.stdout.readline().startswith("watching ")
-    while not (tmp_path / ".watch" / "pytest.txt").exists():
+    assert process.stdout.readline().startswith("following ")
+    while not (tmp_path / ".follow" / "pytest.txt").exists():
         assert process.poll() is None
     os.kill(process.pid, signal.SIGINT)
     told, _ = process.communicate(timeout=60)
     assert process.returncode == 0
-    assert "the watch ended: Ctrl-C" in told
+    assert "stopped: Ctrl-C" in told
     assert sorted(step.parent.iterdir()) == before
 
 
@@ -111,8 +111,8 @@ def test_a_training_is_checked_while_it_runs_and_its_one_wrong_step_is_kept(tmp_
     Path("spool").mkdir()
     training = subprocess.Popen([sys.executable, "-c", TRAINING])
     try:
-        # The folder takes two steps, so the training waits for the watch.
-        status = main(["watch", "spool", "--timeout", "200", "--", "--msprobe-device", "faulty"])
+        # The folder takes two steps, so the training waits until steps are checked.
+        status = main(["follow", "spool", "--timeout", "200", "--", "--msprobe-device", "faulty"])
     finally:
         training.kill()
         training.wait()

@@ -1,4 +1,4 @@
-"""Watching a spool folder: each complete step is checked by a run of pytest, until something says to end."""
+"""Following a spool folder: each complete step is checked by a run of pytest, until the stop file or a limit."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from pytest_msprobe.errors import OptionError, ProgramError
 from pytest_msprobe.journal.journal import Journal, read_journal
 from pytest_msprobe.reports.summary import in_words
 from pytest_msprobe.spool.folder import FAILED_FOLDER, OUTPUT_FILE, FailedLimits, SpoolFolder
-from pytest_msprobe.spool.journal import WatchJournal
+from pytest_msprobe.spool.journal import StepsJournal
 
 # pytest's status where its options choose nothing of a step.
 _NOTHING_CHOSEN = 5
@@ -29,7 +29,7 @@ _RUN_POLL_SECONDS = 0.2
 _POLL_SECONDS = 0.5
 _NAMES_SHOWN = 3
 _OUTPUT_LINES_SHOWN = 15
-# Options that a watch gives itself, or that would make a journal of a part of a step.
+# Options that are set for each step, or that would make a journal of a part of a step.
 _OWN_OPTIONS = ("--msprobe-dump", "--msprobe-journal", "--msprobe-resume", "--msprobe-shard")
 
 
@@ -55,55 +55,55 @@ class Tally:
     gone: int = 0
 
 
-def watch(request: Request, tell: Callable[[str], None]) -> int:
-    """Check steps until the watch ends, and return the worst status of their runs: 1 where any failed, else 0.
+def follow(request: Request, say: Callable[[str], None]) -> int:
+    """Check steps until an end condition, and return the worst status of their runs: 1 where any failed, else 0.
 
-    Raises FolderError for a folder that another watch has, OptionError for pytest's options, CommandError where pytest
-    cannot check a step, JournalError where the journal cannot be written.
+    Raises FolderError for a folder that another process follows, OptionError for pytest's options, CommandError where
+    pytest cannot check a step, JournalError where the journal cannot be written.
     """
     _require_free(request.options)
     folder = SpoolFolder(request.folder, request.failed)
     tally = Tally()
     try:
-        journal = WatchJournal(request.journal)
+        journal = StepsJournal(request.journal)
         try:
-            tell(f"watching {request.folder}: Ctrl-C ends this, and so does the file {request.folder / STOP_FILE}")
+            say(f"following {request.folder}: stop with Ctrl-C, or create the file {request.folder / STOP_FILE}")
             with _signals() as caught:
-                reason = _Watch(request, folder, journal, tally, caught, tell).run()
-            tell(f"the watch ended: {reason}")
+                reason = _Follower(request, folder, journal, tally, caught, say).run()
+            say(f"stopped: {reason}")
         finally:
             journal.close()
             for line in _summary(request, folder, tally):
-                tell(line)
+                say(line)
     finally:
         folder.close()
     return 1 if tally.failed else 0
 
 
 def _require_free(options: Sequence[str]) -> None:
-    """Raise OptionError where options of pytest are those that the watch gives."""
+    """Raise OptionError where an option of pytest is one that is set for each step."""
     for word in options:
         if word.partition("=")[0] in _OWN_OPTIONS:
             raise OptionError(
-                f"{word}: the watch names each step and writes one journal of all",
-                remedy="leave it away; --journal FILE, before --, names the journal",
+                f"{word}: pytest-msprobe follow sets this option for each step",
+                remedy="remove it; to name the journal of all steps, pass --journal FILE before --",
             )
 
 
-class _Watch:
+class _Follower:
     """The loop, and when it ends."""
 
     def __init__(
         self,
         request: Request,
         folder: SpoolFolder,
-        journal: WatchJournal,
+        journal: StepsJournal,
         tally: Tally,
         caught: Sequence[str],
-        tell: Callable[[str], None],
+        say: Callable[[str], None],
     ) -> None:
         self._request, self._folder, self._journal, self._tally = request, folder, journal, tally
-        self._caught, self._tell = caught, tell
+        self._caught, self._say = caught, say
         self._began = self._last_step = time.monotonic()
 
     def run(self) -> str:
@@ -119,21 +119,21 @@ class _Watch:
             if reason := self._end() or self._idle():
                 return reason
             if is_closed and not waiting:
-                return f"there is the file {STOP_FILE!r}, and no step is left"
+                return f"found the file {STOP_FILE!r}, and no step is left"
             time.sleep(_POLL_SECONDS)
 
     def _end(self) -> str:
-        """Return why the watch ends at once, also in the middle of a step; nothing where it goes on."""
+        """Return why to end at once, also in the middle of a step; an empty text to go on."""
         timeout = self._request.timeout
         if self._caught:
             return self._caught[0]
         if timeout is not None and time.monotonic() - self._began > timeout:
-            return f"{timeout:g} s have passed"
+            return f"--timeout {timeout:g} s reached"
         return ""
 
     def _idle(self) -> str:
         idle = self._request.idle
-        return f"no step came for {idle:g} s" if idle is not None and time.monotonic() - self._last_step > idle else ""
+        return f"no new step for {idle:g} s" if idle is not None and time.monotonic() - self._last_step > idle else ""
 
     def _check(self, step: Path) -> None:
         """Check a step, write down what came of it, and only then take it out of the folder."""
@@ -144,31 +144,31 @@ class _Watch:
             return
         is_failed = status == 1
         place = self._folder.place_of_failed(step) if is_failed else step
-        counts, names = "no record was chosen", ""
+        counts, names = "no record selected", ""
         if journal.exists():
             checked = read_journal(journal)
             self._journal.add(checked, place)
             if checked.entries:
                 counts = in_words(Counter(entry.outcome for entry in checked.entries.values()))
                 names = _failed_names(checked)
-        told = f"{step_name(step)}: {counts} in {time.monotonic() - began:.1f} s"
+        line = f"{step_name(step)}: {counts} in {time.monotonic() - began:.1f} s"
         if is_failed:
             self._tally.failed += 1
             self._tally.gone += self._folder.keep(step, output)
-            told += f"{names}; see {place / OUTPUT_FILE}"
+            line += f"{names}; see {place / OUTPUT_FILE}"
         else:
             if status == _NOTHING_CHOSEN:
                 self._tally.unchosen += 1
             else:
                 self._tally.passed += 1
             self._folder.remove(step)
-        self._tell(told)
+        self._say(line)
 
 
 def _run_step(
     step: Path, options: Sequence[str], journal: Path, output: Path, is_ended: Callable[[], bool]
 ) -> int | None:
-    """Check a step in a fresh process; return pytest's status, or None where the watch ended first.
+    """Check a step in a fresh process; return pytest's status, or None where the end came first.
 
     What it prints goes to ``output``, its journal to ``journal``; what was in these before is gone. Raises ProgramError
     where pytest does not get as far as a verdict.
@@ -177,7 +177,7 @@ def _run_step(
     command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *options]
     command += [f"--msprobe-dump={step / DUMP_FILE}", f"--msprobe-journal={journal}"]
     with output.open("wb") as file:
-        # A session of its own, so that Ctrl-C reaches the watch alone, which then ends all of it.
+        # A session of its own, so that Ctrl-C reaches only this process, which then ends all of it.
         process = subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=file, stderr=subprocess.STDOUT, start_new_session=True
         )
@@ -188,7 +188,7 @@ def _run_step(
     if status not in (None, 0, 1, _NOTHING_CHOSEN):
         lines = output.read_text(errors="replace").strip().splitlines()[-_OUTPUT_LINES_SHOWN:]
         raise ProgramError(
-            f"pytest ended with status {status}, and the watch with it; the step stays where it is. It wrote last:\n"
+            f"pytest could not check this step: exit status {status}; the step is kept. Last lines of its output:\n"
             + "\n".join(lines),
             file=step,
         )
@@ -225,17 +225,17 @@ def _failed_names(checked: Journal) -> str:
 
 
 def _summary(request: Request, folder: SpoolFolder, tally: Tally) -> Iterator[str]:
-    """Yield what the watch came to, what the training dropped, and where it all is."""
-    unchosen = f"; without a record that the options choose: {tally.unchosen}" if tally.unchosen else ""
+    """Yield the counts of steps, those that the training dropped, and where the results are."""
+    unchosen = f"; without a selected record: {tally.unchosen}" if tally.unchosen else ""
     yield f"steps checked: {tally.passed + tally.failed}, {tally.passed} passed, {tally.failed} failed{unchosen}"
     if tally.failed:
-        gone = f", {tally.gone} of the oldest were removed to keep it within its limits" if tally.gone else ""
-        yield f"steps that failed are in {request.folder / FAILED_FOLDER}{gone}"
+        gone = f"; the oldest {tally.gone} were removed to stay within the limits" if tally.gone else ""
+        yield f"failed steps: {request.folder / FAILED_FOLDER}{gone}"
     waiting = len(folder.waiting())
     if waiting:
-        yield f"complete steps that are left for another watch: {waiting}"
+        yield f"complete steps not checked yet: {waiting}"
     dropped = Counter(each.reason for each in read_dropped(request.folder))
     for reason, count in dropped.items():
-        yield f"steps that the training dropped: {count}, {reason}"
+        yield f"steps dropped by the training: {count}, {reason}"
     if request.journal.exists():
         yield f"journal: {request.journal} (pytest-msprobe report {request.journal})"

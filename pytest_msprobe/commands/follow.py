@@ -1,4 +1,4 @@
-"""``pytest-msprobe watch``: the steps of a training are checked while it runs, one run of pytest each."""
+"""``pytest-msprobe follow``: the steps of a training are checked while it runs, one run of pytest each."""
 
 from __future__ import annotations
 
@@ -10,37 +10,46 @@ from msprobe_hooks.byte_sizes import parse_size
 from pytest_msprobe.errors import CommandError
 from pytest_msprobe.reports.text import printable
 from pytest_msprobe.spool.folder import FailedLimits
-from pytest_msprobe.spool.watch import Request, watch
+from pytest_msprobe.spool.follow import Request, follow
 
 _JOURNAL = "journal.jsonl"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the folder, when the watch ends, and what pytest is given."""
-    parser.add_argument("folder", metavar="DIR", type=Path, help="the dump_path of a recording with spool_size")
+    """Add the folder, when to end, and the options of pytest."""
+    parser.add_argument(
+        "folder", metavar="DIR", type=Path, help="spool folder: the dump_path of a recording with spool_size"
+    )
     parser.set_defaults(options=[])
-    parser.usage = "%(prog)s [options] DIR -- [options of pytest, as --msprobe-device npu -n 4]"
+    parser.usage = "%(prog)s [options] DIR -- [options of pytest, such as --msprobe-device npu -n 4]"
     parser.add_argument(
         "--journal",
         type=Path,
         metavar="FILE",
-        help=f"the journal of all steps, new or to go on (default: DIR/{_JOURNAL})",
+        help=f"journal of all steps; an existing one is continued (default: DIR/{_JOURNAL})",
     )
-    parser.add_argument("--timeout", type=float, metavar="SECONDS", help="end after so long")
-    parser.add_argument("--idle", type=float, metavar="SECONDS", help="end where no step came for so long")
     parser.add_argument(
-        "--failed-steps", type=int, default=20, metavar="N", help="keep so many steps that failed (default: 20)"
+        "--timeout", type=float, metavar="SECONDS", help="exit after this many seconds (default: no limit)"
+    )
+    parser.add_argument(
+        "--idle",
+        type=float,
+        metavar="SECONDS",
+        help="exit after this many seconds without a new step (default: no limit)",
+    )
+    parser.add_argument(
+        "--failed-steps", type=int, default=20, metavar="N", help="number of failed steps to keep (default: 20)"
     )
     parser.add_argument(
         "--failed-size",
         default="10GiB",
         metavar="SIZE",
-        help="keep so many bytes of steps that failed, and always the last one (default: 10GiB)",
+        help="total size of failed steps to keep, such as 500MiB; the last one is always kept (default: 10GiB)",
     )
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Watch until told to end; return 1 where a step failed, else 0. Raises UserError as ``spool.watch`` does."""
+    """Check steps until the end; return 1 where a step failed, else 0. Raises UserError as ``spool.follow`` does."""
     for name in ("timeout", "idle"):
         seconds = getattr(arguments, name)
         if seconds is not None and not 0 < seconds < math.inf:
@@ -58,8 +67,8 @@ def run(arguments: argparse.Namespace) -> int:
         timeout=arguments.timeout,
         idle=arguments.idle,
     )
-    return watch(request, _tell)
+    return follow(request, _say)
 
 
-def _tell(line: str) -> None:
+def _say(line: str) -> None:
     print(printable(line), flush=True)
