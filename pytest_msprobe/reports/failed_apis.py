@@ -25,7 +25,8 @@ class _Api:
 class FailedApis:
     """Counts the results of a run's records by API."""
 
-    def __init__(self) -> None:
+    def __init__(self, heading: str = "failed, by API") -> None:
+        self._heading = heading
         self._apis: defaultdict[str, _Api] = defaultdict(_Api)
 
     def add(self, plain: dict[str, Any]) -> None:
@@ -47,18 +48,19 @@ class FailedApis:
         failed = sorted((-api.failed, name) for name, api in self._apis.items() if api.failed)
         if -sum(count for count, _ in failed) < 2:
             return
-        yield "failed, by API:"
+        yield f"{self._heading}:"
         rows = [self._row(name) for _, name in failed[:_SHOWN]]
         yield from (f"  {line}" for line in aligned(rows, range(1)))
         if len(failed) > _SHOWN:
-            yield f"  and {len(failed) - _SHOWN} more APIs"
+            yield f"  and {len(failed) - _SHOWN} more"
 
     def _row(self, name: str) -> list[str]:
         api = self._apis[name]
-        return [f"{api.failed} of {api.judged}", clipped(name, _NAME_LENGTH), _told(api.dtypes), _told(api.directions)]
+        counts = _listed(api.dtypes), _listed(api.directions)
+        return [f"{api.failed} of {api.judged}", clipped(name, _NAME_LENGTH), *counts]
 
 
-def _told(counts: Counter[str]) -> str:
+def _listed(counts: Counter[str]) -> str:
     """Return what was counted, with counts where there are several kinds."""
     if len(counts) < 2:
         return next(iter(counts), "")

@@ -52,6 +52,9 @@ class PrecisionWarning(RaisedOnPurpose, UserWarning):
 class PrecisionError(RaisedOnPurpose, AssertionError):
     """A result is wrong; its text is the whole story, ``result`` what came of the check."""
 
+    # As of pytest's own: the summary of a run has few columns for the reason, and prefixes it with the module.
+    __module__ = "builtins"
+
     def __init__(self, result: DirectionResult, rerun: str, verbosity: int = 0, place: str = "") -> None:
         super().__init__(printable(failure_text(result, rerun, verbosity, place)))
         self.result = result

@@ -183,7 +183,7 @@ def test_verbosity_shows_the_deciding_output_then_every_output_then_every_number
     make_device(corrupt(record, "result = (result[0] + 1, result[1] - result[1])"))
     text = check(*ARGUMENTS, *verbosity).cases[record].text
     assert len(re.findall(r"^output\.\d .*: fail by \w+$", text, re.MULTILINE)) == shown
-    assert ("1 more wrong; -v shows every output" in text) == (shown == 1)
+    assert ("1 more output is wrong; -v shows each" in text) == (shown == 1)
     assert ("error_rate: " in text) == ("-vv" in verbosity)
 
 
