@@ -31,7 +31,7 @@ _HOMES = {
     "LiveChecks": "live_checks.session",
     "live": "live_checks.session",
     "precision_standard": "fixtures.precision",
-    "tensors": "modes.check.explore.strategies",
+    "tensors": "modes.check.explore.hypothesis_tensors",
 }
 
 __all__ = [

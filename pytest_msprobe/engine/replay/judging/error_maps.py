@@ -51,9 +51,9 @@ def with_error_maps(
     return mapped
 
 
-def _with_count(verdict: Verdict, found: ErrorMap) -> Verdict:
+def _with_count(verdict: Verdict, found: ErrorMap | None) -> Verdict:
     """Return the verdict with the number of wrong elements, where its reason begins with the greatest error."""
-    if not found.wrong or not verdict.reason.startswith("up to "):
+    if found is None or not found.wrong or not verdict.reason.startswith("up to "):
         return verdict
     wrong = counted(found.wrong, math.prod(found.shape))
     return replace(verdict, reason=f"{wrong} wrong, {verdict.reason}")
