@@ -107,7 +107,7 @@ class _Deadline:
         raise self.error()
 
     def error(self) -> DeadlineExceededError:
-        return DeadlineExceededError(f"not done after {self._limit:.4g} s, the limit of --msprobe-timeout")
+        return DeadlineExceededError(f"not finished after {self._limit:.4g} s, the limit of --msprobe-timeout")
 
     def start(self) -> None:
         self._ends = time.monotonic() + self._left

@@ -128,7 +128,7 @@ class RemoteWorker:
     def _problem(self, error: ArrivalError | OSError) -> str:
         if isinstance(error, ArrivalError):
             return f"host {self.host}: {error}"
-        return f"host {self.host}: {error.filename or 'the folder of what it was sent'}: {error.strerror}"
+        return f"host {self.host}: {error.filename or 'the folder of received files'}: {error.strerror}"
 
 
 def _written(folder: Path) -> Iterator[Path]:

@@ -197,7 +197,7 @@ class LiveChecks:
         never = self.never_judged
         lines += [f"  never judged: {first_names(never)}"] if never else []
         lines += [f"  {result.record}: {result.reason.partition(';')[0]}" for result in self.failed[:_TOLD]]
-        lines += [f"  ... and {len(self.failed) - _TOLD} more failed"] if len(self.failed) > _TOLD else []
+        lines += [f"  and {len(self.failed) - _TOLD} more failed"] if len(self.failed) > _TOLD else []
         return "\n".join(lines)
 
     def _add_rows_of_never_judged(self) -> None:
@@ -235,7 +235,7 @@ def _recorder_of(framework: Framework) -> type[LiveRecorder]:
 
 def _new_journal(path: Path, policy: NamedPolicy, command: str) -> JournalWriter:
     if path.exists() and path.stat().st_size:
-        raise JournalError("exists", file=path, remedy="another name starts a new journal; each rank needs its own")
+        raise JournalError("already exists", file=path, remedy="choose another name; each rank needs its own journal")
     header = Header(
         dumps={},
         settings={"mode": "live", "policy": policy.name} | ({"level": policy.level} if policy.level else {}),

@@ -25,6 +25,7 @@ from pytest_msprobe.run.collection import is_listed
 from pytest_msprobe.run.item import records_of_call
 from pytest_msprobe.run.options import Level, Options, RealData, find_policy, patterns
 from pytest_msprobe.run.setups import Setups
+from pytest_msprobe.suggestions import not_one_of
 
 if TYPE_CHECKING:
     from msprobe_hooks.dump.reader import Dump
@@ -89,7 +90,7 @@ def check_dump(
     names = [(dump, name) for dump in dumps for name in _names(dump) if is_listed(name, options)]
     if options.only and not names:
         raise OptionError(
-            f"only={', '.join(options.only)!r}: no record is of these APIs",
+            f"only={', '.join(options.only)!r}: no record matches",
             file=path,
             remedy="names are as in the dump, such as conv2d, Functional.conv2d or Torch.linalg.*",
         )
@@ -126,5 +127,5 @@ def _judge(checker: Checker, setups: Setups, dump: Dump, name: str) -> Direction
 def _allowed(name: str, value: Any, kind: Any) -> Any:
     """Return a value of a Literal. Raises OptionError for any other."""
     if value not in get_args(kind):
-        raise OptionError(f"{name}={value!r}: allowed are {', '.join(get_args(kind))}")
+        raise OptionError(f"{name}={value!r}: {not_one_of(value, get_args(kind))}")
     return value

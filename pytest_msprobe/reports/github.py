@@ -41,7 +41,7 @@ def workflow_commands(runs: Sequence[WholeRun], workspace: Path | None) -> Itera
     rest = by_count[len(shown) :]
     if rest:
         count = sum(len(failures) for _, failures in rest)
-        text = f"{', '.join(api for api, _ in rest)}; the step's summary tells of the worst"
+        text = f"{', '.join(api for api, _ in rest)}; the step summary lists the worst"
         yield _command({"title": f"{count} more records of {len(rest)} APIs failed"}, text)
 
 

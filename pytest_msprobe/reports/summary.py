@@ -72,7 +72,7 @@ class Summary:
         self._skips: Counter[str] = Counter()
         self._skipped_tests: defaultdict[str, set[str]] = defaultdict(set)
         self._is_start_shown = False
-        self._failed = FailedApis("failed, by API" if kind in ("API records", "records") else f"failed {kind}")
+        self._failed = FailedApis(kind)
         self._worst: list[tuple[float, str, str, str, str]] = []
         self._dumps: set[str] = set()
 
@@ -123,7 +123,8 @@ class Summary:
     def lines(self, finished_before: Counter[str] | None = None) -> list[str]:
         """Return the section's lines; ``finished_before`` counts what a resumed journal had."""
         total = self._outcomes.total()
-        lines = [f"{total} {self._kind if total != 1 else self._kind.removesuffix('s')}: {in_words(self._outcomes)}"]
+        kind = self._kind if total != 1 or self._kind == "series" else self._kind.removesuffix("s")
+        lines = [f"{total} {kind}: {in_words(self._outcomes)}"]
         breakdowns = ", ".join(f"{self._breakdowns[kind]} {kind}" for kind in UNFINISHED if self._breakdowns[kind])
         if breakdowns:
             lines.append(f"failed without a verdict: {breakdowns}")
@@ -132,7 +133,7 @@ class Summary:
         lines += self._cards()
         if self._module_records:
             one = self._module_records == 1
-            what = "module record is no API call and was" if one else "module records are no API calls and were"
+            what = "module record is not an API call and was" if one else "module records are not API calls and were"
             lines.append(f"{self._module_records} {what} not checked")
         lines += [f"{count} skipped{self._in_tests(why)}: {why}" for why, count in self._skips.most_common()]
         lines += [line for tally in self._tallies for line in tally.lines()]

@@ -77,7 +77,7 @@ def require_calls(dumps: Iterable[Dump]) -> None:
     for dump in dumps:
         if dump.level == "debug":
             raise DumpError(
-                f"{dump.path}: level debug holds saved variables and no calls; two of them can be compared, by "
+                f"{dump.path}: level debug: saved variables, no calls to check; compare two such dumps with "
                 "--msprobe-compare and --msprobe-golden"
             )
 

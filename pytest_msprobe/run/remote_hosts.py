@@ -100,11 +100,11 @@ def _why_only_in_place(config: pytest.Config) -> str:
     """Return why a host must see the run's files itself, empty where they can be sent."""
     mode, dumps = config.stash[options_key].mode, config.stash[dumps_key]
     if not isinstance(mode, ReadsFiles):
-        return f"what {mode.flag} reads is not sent; put it on storage that both see, at the same path"
+        return f"files of {mode.flag} are not sent to other hosts; put them on shared storage, at the same path"
     folder = config.invocation_params.dir
     for argument in config.args:
         if _plain(folder / argument.partition("::")[0]) not in dumps:
-            return f"tests of your own, as {argument}, are not sent; put them on storage that both see"
+            return f"tests such as {argument} are not sent to other hosts; put them on shared storage"
     return ""
 
 

@@ -19,6 +19,7 @@ from pytest_msprobe.reports.report_payload import strip_results, worker_of
 from pytest_msprobe.reports.summary import start_shown_key
 from pytest_msprobe.reports.text import one_line, printable
 from pytest_msprobe.results.result import Start, failed_without_result, to_plain
+from pytest_msprobe.run import record_hints
 from pytest_msprobe.run.collection import dumps_key
 from pytest_msprobe.run.item import JudgedItem
 from pytest_msprobe.run.mode import reads_torch_files
@@ -53,7 +54,7 @@ def header(config: pytest.Config) -> list[str]:
         return []
     mode = config.stash[options_key].mode
     warning = weights_only_warning() if reads_torch_files(mode) else ""
-    lines = [*mode.header(config), *([f"msprobe: warning: {warning}"] if warning else [])]
+    lines = [*mode.header(config), *([f"msprobe: warning: {warning}"] if warning else []), *record_hints.header(config)]
     return [one_line(line) for line in lines]
 
 

@@ -98,7 +98,7 @@ def leave_broken_device(item: pytest.Item) -> None:
         # The item has been reported; the context that it broke can only hinder an orderly end.
         os._exit(1)
     item.session.shouldstop = (
-        f"{broken_device}; every later item would fail for it. With --msprobe-isolate or -n such a run goes on"
+        f"{broken_device}; every later item would fail. With --msprobe-isolate or -n the run continues"
     )
 
 

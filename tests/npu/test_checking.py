@@ -151,7 +151,7 @@ def test_a_failing_call_is_saved_and_judged_again_and_what_the_card_errs_by_meas
     judged = check_on_npu(f"--msprobe-dump={dump}", "--msprobe-baseline=card.jsonl", "--msprobe-device=npu:1")
     assert judged.exit_code == 0
     assert "card.jsonl: 2 records on npu:0 Simulated card 0" in judged.output
-    assert "1 of its records were wrong there: their errors are normal here" in judged.output
+    assert "1 of its records were wrong there; such errors count as normal here" in judged.output
 
 
 def test_what_the_cpu_computed_for_the_card_is_told_of_every_record_that_used_it(

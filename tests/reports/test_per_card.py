@@ -31,7 +31,7 @@ def test_the_card_that_is_unlike_the_others_is_named_with_the_apis() -> None:
     bad = good | {"Torch.mul forward": worst(70.0, "fail")}
     assert list(lines({"npu:0": good, "npu:1": bad, "npu:2": good})) == [
         "npu:1 differs from the others in 1 of 2 APIs",
-        "largest share of a limit, by card  npu:0    npu:1  npu:2",
+        "error / allowed, by card  npu:0    npu:1  npu:2",
         "Torch.mul forward                    0.5  70 fail    0.5",
     ]
 

@@ -66,7 +66,7 @@ class UnusedTensorsTally(ExtraTally):
             return []
         count, first = self._counts.total(), next(iter(self._counts))
         others = " (and others)" if count > 1 else ""
-        return [f"{count} judged by the baseline's numbers, not by its tensors: {first}{others}"]
+        return [f"{count} judged by the baseline's numbers, not its tensors: {first}{others}"]
 
 
 class ExploredTally(ExtraTally):
@@ -116,7 +116,7 @@ class CompiledTally:
         """Return the summary's lines."""
         if not self._backend:
             return []
-        whole = f"{self._compiled} compiled by {self._backend} in {self._seconds:.1f} s; calls of equal shapes share it"
+        whole = f"{self._compiled} compiled by {self._backend} in {self._seconds:.1f} s; equal shapes share the code"
         return [whole, *(f"  {count} with a graph break: {reason}" for reason, count in self._breaks.most_common())]
 
 

@@ -111,7 +111,7 @@ class _Eagerly:
         if not self._is_narrow:
             return ""
         dtypes = dict.fromkeys(str(dtype) for dtype in self._recorded if dtype.is_floating_point)
-        return f"golden is the function in the recorded precision ({', '.join(dtypes)}): it refuses a higher one"
+        return f"golden is the function in the recorded precision ({', '.join(dtypes)}), as it rejects a higher one"
 
 
 def _differentiate(arguments: Any, found: Any) -> None:

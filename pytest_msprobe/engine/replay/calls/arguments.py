@@ -270,7 +270,7 @@ _FROM_LIST: dict[str, Callable[[list[Any]], Any]] = {"slice": _slice, "torch.Siz
 def _torch_constant(name: object, kind: type, path: str) -> Any:
     constant = getattr(torch, str(name).removeprefix("torch."), None)
     if not isinstance(constant, kind):
-        raise Skip(SkipReason.LOST_ARGUMENT, f"{path}: {name!r} is no {kind.__name__}")
+        raise Skip(SkipReason.LOST_ARGUMENT, f"{path}: {name!r} is not a {kind.__name__}")
     return constant
 
 

@@ -122,7 +122,7 @@ class ModeJudge:
         under = f"under {names}, which the device says {'is' if len(modes) == 1 else 'are'} on"
         passes = best.outcome == "pass"
         return replace(
-            best, reason=f"{under}; by the dtype alone {by_dtype.reason}" if passes else f"{under}: {best.reason}"
+            best, reason=f"{under}; by the dtype alone {by_dtype.reason}" if passes else f"{best.reason}; {under}"
         )
 
 

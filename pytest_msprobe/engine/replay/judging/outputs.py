@@ -155,7 +155,7 @@ def result_of(
         return failed_without_result(record, Breakdown.TEST, str(error))
     except TargetError as error:
         _keep_cause(error, raised)
-        reason = f"the API raises on the device, though the CPU computes it: {error}"
+        reason = f"the API raises on the device, but not on the CPU: {error}"
         return failed_without_result(record, Breakdown.RUN, reason)
     except LinkError as error:
         return failed_without_result(record, error.breakdown, str(error))

@@ -53,9 +53,7 @@ class RemoteBaseline:
     def without_missing(self, result: OutputResult) -> OutputResult:
         """Return a result as it stands where its baseline could not be had: a failure, or no verdict."""
         why = self._missing.get(result.path)
-        return (
-            result if why is None else as_missing_baseline(result, f"judged by the same-dtype CPU result, since {why}")
-        )
+        return result if why is None else as_missing_baseline(result, f"judged by the same-dtype CPU result, as {why}")
 
     @functools.cached_property
     def _found(self) -> dict[str, torch.Tensor] | str:
@@ -64,6 +62,6 @@ class RemoteBaseline:
         except LinkError as error:
             return str(error)
         except Skip as skip:
-            return f"elsewhere the call could not be run: {skip}"
+            return f"the call could not be run on the remote device: {skip}"
         except (TargetError, MemoryError) as error:
-            return f"elsewhere the call failed: {error}"
+            return f"the call failed on the remote device: {error}"

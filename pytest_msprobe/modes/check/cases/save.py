@@ -163,8 +163,7 @@ def _within(
     needed = sum(tensor.nbytes for tensor in inputs.values())
     if needed > room:
         raise CaseError(
-            f"its inputs take {format_size(needed)} where {format_size(max(room, 0))} may be taken; "
-            "raise --msprobe-save-limit"
+            f"its inputs take {format_size(needed)}, {format_size(max(room, 0))} are left; raise --msprobe-save-limit"
         )
     left_out = []
     for side in _DISPENSABLE:
@@ -209,7 +208,7 @@ def _replacing(folder: Path) -> Iterator[Path]:
     Raises CaseError where something else than a case has that name.
     """
     if folder.exists() and not (folder / JSON_NAME).is_file():
-        raise CaseError("exists and is no saved case", file=folder, remedy="move it away")
+        raise CaseError("exists and is not a saved case", file=folder, remedy="move it away")
     temporary = folder.with_name(f"{TEMPORARY}{folder.name}")
     former = folder.with_name(f"{TEMPORARY}former-{folder.name}")
     try:

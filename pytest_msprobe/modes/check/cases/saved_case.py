@@ -56,7 +56,7 @@ class SavedTally:
         for plain in extras.get(_SAVED, ()):
             saved = msgspec.convert(plain, SavedCase)
             self._bytes += saved.size
-            left_out = f" without {', '.join(saved.left_out)}: no room" if saved.left_out else ""
+            left_out = f" without {', '.join(saved.left_out)}: no space left" if saved.left_out else ""
             place = f"saved in {Path(saved.folder).parent}{left_out}"
             self._counts[f"not saved: {saved.problem}" if saved.problem else place] += 1
 
