@@ -119,7 +119,7 @@ def _unlike(runs: Sequence[WholeRun]) -> str:
     ]
     alike, hidden = len(rows) - len(unlike), len(unlike) - len(shown)
     rest = [f"and {hidden} more"] if hidden else []
-    rest += [f"{alike} are the same in all runs"] if alike else []
+    rest += [f"{alike} API{'s are' if alike > 1 else ' is'} the same in all runs"] if alike else []
     table = _table(["error / allowed", *_numbered(runs)], shown)
     parts = ["### APIs that differ" if shown else "", table, "; ".join(rest)]
     return "\n\n".join(part for part in parts if part)

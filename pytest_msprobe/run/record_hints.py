@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
@@ -11,33 +11,27 @@ import pytest
 
 from msprobe_hooks.dump.names import parse_api_name
 from msprobe_hooks.escaping import id_name
-from pytest_msprobe.errors import OptionError
 from pytest_msprobe.run.options import patterns
 from pytest_msprobe.suggestions import did_you_mean
 
-_ONLY = "--msprobe-only"
-_FLAGS = (_ONLY, "--msprobe-skip")
+_FLAGS = ("--msprobe-only", "--msprobe-skip")
 _NAMES_SHOWN = 3
 
 _lines_key = pytest.StashKey[list[str]]()
 
 
 def check_patterns(config: pytest.Config, dumps: Iterable[Any]) -> None:
-    """Note the patterns of ``--msprobe-only`` and ``--msprobe-skip`` that match no API of the dumps.
-
-    Raises OptionError where no record is left because all of ``--msprobe-only`` match none.
-    """
-    config.stash[_lines_key] = []
+    """Note, for the header, the patterns of ``--msprobe-only`` and ``--msprobe-skip`` that match no API of the dumps."""
     options = {flag: patterns(config.getoption(flag.strip("-").replace("-", "_"))) for flag in _FLAGS}
     if not any(options.values()):
         return
-    apis = api_spellings(name for dump in dumps for name in getattr(dump, "api_names", ()))
+    config.stash[_lines_key] = lines = list[str]()
+    apis = _spellings(name for dump in dumps for name in getattr(dump, "api_names", ()))
     for flag, wanted in options.items():
         unknown = [each for each in wanted if not any(fnmatchcase(api, each) for api in apis)] if apis else []
-        text = unmatched_text(flag, unknown, apis)
-        if unknown and flag == _ONLY and len(unknown) == len(wanted):
-            raise OptionError(text)
-        config.stash[_lines_key] += [f"msprobe: warning: {text}"] if unknown else []
+        if unknown:
+            names = ", ".join(map(repr, unknown))
+            lines.append(f"msprobe: warning: {flag}: no record matches {names}{did_you_mean(unknown[0], apis)}")
 
 
 def header(config: pytest.Config) -> list[str]:
@@ -45,13 +39,7 @@ def header(config: pytest.Config) -> list[str]:
     return config.stash.get(_lines_key, [])
 
 
-def unmatched_text(option: str, unknown: Sequence[str], apis: Collection[str]) -> str:
-    """Return what is wrong with patterns that match no record, with the name that was probably meant."""
-    hint = did_you_mean(unknown[0], apis) if unknown else ""
-    return f"{option}: no record matches {', '.join(map(repr, unknown))}{hint}"
-
-
-def api_spellings(names: Iterable[str]) -> set[str]:
+def _spellings(names: Iterable[str]) -> set[str]:
     """Return the APIs of records as patterns may spell them: ``Functional.conv2d`` and ``conv2d``."""
     apis = set[str]()
     # Records of one API differ in call and direction alone.

@@ -63,7 +63,7 @@ def test_modules_are_counted_in_header_and_summary(pytester: pytest.Pytester, ch
     assert (
         "msprobe: dump.json: 159 API records, 17 module records (pytorch, mix, statistics)" in checked.result.outlines
     )
-    assert "17 module records are no API calls and were not checked" in closing_section(checked.result)
+    assert "17 module records are not API calls and were not checked" in closing_section(checked.result)
 
 
 def test_the_header_names_dumps_policy_device_and_seed(
