@@ -132,7 +132,12 @@ def card_of_host(card: str, host: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class CallResult:
-    """What came of one call; ``backward`` is None where none was recorded."""
+    """The results of one call.
+
+    Attributes:
+        forward: The result of the forward record.
+        backward: That of the backward record; None where none was recorded.
+    """
 
     forward: DirectionResult
     backward: DirectionResult | None
