@@ -190,7 +190,7 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_runtest_logreport(report: pytest.TestReport) -> Iterator[None]:
-    """Count an item that is run again once, and keep no result longer than whoever counts it."""
+    """Count an item that is run again once, and drop each result once it is counted."""
     reporting.forget_attempt(report)
     yield
     strip_results(report)

@@ -35,7 +35,7 @@ class ExitCause:
 def explain(status: int | None, words: str, *, memory_ran_out: bool) -> ExitCause:
     """Distinguish a crash, a hang and the kernel's end of a process that took all memory.
 
-    ``status`` is as of ``subprocess.Popen.returncode``, None where nobody knows; ``words`` is what the item wrote
+    ``status`` is as of ``subprocess.Popen.returncode``, None where it is not known; ``words`` is what the item wrote
     to stderr; ``memory_ran_out`` says that the kernel has ended a process for its memory meanwhile.
     """
     if KILLED_FROM_OUTSIDE in words and status in (-signal.SIGKILL, None):

@@ -1,4 +1,4 @@
-"""``torch.compile`` as a target: what a compiler makes of each function, beside the same kernels called one by one."""
+"""``torch.compile`` as a target: what a compiler makes of each function, next to its eager kernels."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class CompiledDevice:
         self._last: tuple[str, _Compiled] | None = None
 
     def with_text(self, backend: str) -> CompiledDevice:
-        """Return the device of another backend, which is what stands after the colon of its name."""
+        """Return the device of another backend, which follows the colon of its name."""
         return CompiledDevice(self._best, backend)
 
     @functools.cached_property

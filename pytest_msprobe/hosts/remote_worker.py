@@ -25,7 +25,7 @@ _SHARE = 16
 
 
 class RemoteWorker:
-    """What a worker was told of its host: its name, the folder of the run's files, and the link to the controller."""
+    """What a worker knows of its host: its name, the folder of the run's files, and the link to the controller."""
 
     def __init__(self, told: Mapping[str, Any]) -> None:
         self.host: str = told["host"]

@@ -65,7 +65,7 @@ def host_of(spec: Any, proxies: Mapping[str, Any]) -> str:
 
 @dataclass(frozen=True, eq=False)
 class LostWorker:
-    """Stands for a worker that could not start because its host is lost."""
+    """Replaces a worker that could not start because its host is lost."""
 
     where: str
 
@@ -288,7 +288,7 @@ def _where(host: str, spec: XSpec) -> str:
 
 
 def _problem(host: str, spec: XSpec, error: BaseException) -> str:
-    """Return why a worker did not start; what ssh and the host's shell wrote stands above it."""
+    """Return why a worker did not start; what ssh and the host's shell wrote is above it."""
     if isinstance(error, (HostNotFound, BrokenPipeError)):
         # The second is an ssh that was refused before it was told what to run.
         return f"{_where(host, spec)}: cannot be reached"

@@ -46,7 +46,7 @@ class Entry(msgspec.Struct, frozen=True, tag_field="line", tag="item"):
     """One finished item: its id, its outcome (a verdict's, or ``crash``, ``timeout``, ``oom``) and what came of it.
 
     A check that a test of the user's own made has the ``command`` that runs the test again, and in its result's record
-    the same name as in ``id``; items of dumps have none, since the header tells theirs.
+    the same name as in ``id``; items of dumps have none, since the header has theirs.
     """
 
     id: str
@@ -57,7 +57,7 @@ class Entry(msgspec.Struct, frozen=True, tag_field="line", tag="item"):
 
 
 class MoreDumps(msgspec.Struct, frozen=True, tag_field="line", tag="dumps"):
-    """Dumps that the items after this line are about, beside those of the header, as the header has them."""
+    """Dumps that the items after this line are about, in addition to those of the header, as the header has them."""
 
     dumps: dict[str, str]
 

@@ -65,7 +65,7 @@ def compare_dumps(
         target: The run under test: a ``dump.json`` or a folder of steps and ranks.
         golden: The run to compare with.
         policy: As ``--msprobe-policy``, for comparisons.
-        fuzzy: As ``--msprobe-compare-fuzzy``.
+        fuzzy: As ``--msprobe-fuzzy``.
         data_mapping: As ``--msprobe-data-mapping``.
 
     Yields:

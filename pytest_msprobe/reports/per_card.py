@@ -1,4 +1,4 @@
-"""``--dist each``: cards that checked the same records, beside each other."""
+"""``--dist each``: cards that checked the same records, side by side."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _NAME_LENGTH = 60
 
 
 class CardsReport:
-    """Tells which card differs from the others, and in what."""
+    """Shows which card differs from the others, and in what."""
 
     def __init__(self) -> None:
         self._worst: defaultdict[str, dict[str, Worst]] = defaultdict(dict)

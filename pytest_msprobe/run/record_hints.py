@@ -21,7 +21,7 @@ _lines_key = pytest.StashKey[list[str]]()
 
 
 def check_patterns(config: pytest.Config, dumps: Iterable[Any]) -> None:
-    """Note, for the header, the patterns of ``--msprobe-only`` and ``--msprobe-skip`` that match no API of the dumps."""
+    """Note for the header the patterns of ``--msprobe-only`` and ``--msprobe-skip`` that match no API of the dumps."""
     options = {flag: patterns(config.getoption(flag.strip("-").replace("-", "_"))) for flag in _FLAGS}
     if not any(options.values()):
         return

@@ -1,4 +1,4 @@
-"""A run's workers on other hosts: which files they need, and whom the controller tells what."""
+"""A run's workers on other hosts: which files they need, and what the controller sends them."""
 
 from __future__ import annotations
 
@@ -49,11 +49,11 @@ def start_remote_workers(config: pytest.Config) -> None:
     desk = FileServer(baggage, Outputs(outputs))
     session: Any = config.pluginmanager.get_plugin("dsession")
     config.stash[hosts_key] = hosts = Hosts(config, session, desk, _packages(config))
-    config.pluginmanager.register(Abandoned(config, hosts), "msprobe-abandoned-elsewhere")
+    config.pluginmanager.register(Abandoned(config, hosts), "msprobe-abandoned-on-hosts")
 
 
 class Abandoned:
-    """Tells every host of a record that did not end, wherever it ran: its backward record is not to be tried."""
+    """Informs every host of a record that did not end, wherever it ran: its backward record is not to be tried."""
 
     def __init__(self, config: pytest.Config, hosts: Hosts) -> None:
         self._config = config
@@ -80,7 +80,7 @@ def receive_abandoned(config: pytest.Config) -> None:
 
 
 def _plain(path: Path) -> Path:
-    """Return an absolute path without ``..``, by which files are told of."""
+    """Return an absolute path without ``..``, by which files are named."""
     return Path(os.path.abspath(path))  # noqa: PTH100
 
 

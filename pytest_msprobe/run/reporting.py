@@ -144,7 +144,7 @@ def forget_attempt(report: Any) -> None:
 
 
 def attach_crash(config: pytest.Config, nodeid: str, report: Any) -> None:
-    """Make the report on an item that killed its xdist worker tell what a record's failure tells."""
+    """Make the report on an item that killed its xdist worker show what a record's failure shows."""
     path, _, record = nodeid.partition("::")
     dump = config.rootpath / path
     if dump in config.stash[dumps_key]:

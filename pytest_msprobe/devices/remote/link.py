@@ -1,4 +1,4 @@
-"""A Python process elsewhere, started when it is first asked something and again after it was lost."""
+"""A remote Python process, started when it is first asked something and again after it was lost."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A card elsewhere as a device: whole records run on it, since the functions of this process cannot travel."""
+"""A remote card as a device: whole records run on it, since the functions of this process cannot be sent."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ class RemoteDevice(CpuDevice):
         return self._active.math_modes
 
     def reduced_precision(self) -> ReducedPrecision:
-        """Return in which modes the card computes with fewer bits. Raises DeviceError for one that nobody knows."""
+        """Return in which modes the card computes with fewer bits. Raises DeviceError for an unknown one."""
         try:
             return ReducedPrecision(**self._active.reduced_precision)  # type: ignore[arg-type]
         except TypeError:

@@ -1,4 +1,4 @@
-"""What ``remote:SPEC`` names: a Python elsewhere, spelled as execnet spells it, and the device to use there."""
+"""What ``remote:SPEC`` names: a remote Python, spelled as execnet spells it, and the device to use there."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Spec:
     def command(self) -> list[str]:
         """Return the words that start the process; folder and environment are in them only over ssh.
 
-        ssh is never asked to compress, as execnet's is, and never to prompt: nobody could answer.
+        ssh is never asked to compress, as execnet's is, and never to prompt, which could not be answered.
         """
         if not self.ssh:
             return [*(shlex.split(self.python) or [sys.executable]), "-m", MODULE]

@@ -1,4 +1,4 @@
-"""Real data: the tensors that a recording stored beside ``dump.json``."""
+"""Real data: the tensors that a recording stored next to ``dump.json``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The options of screening, and what the summary tells of it."""
+"""The options of screening, and its lines of the summary."""
 
 from __future__ import annotations
 

@@ -83,7 +83,7 @@ def _is_compiled(value: object) -> TypeGuard[FunctionType]:
 class _Eagerly:
     """A function run call by call, in the precision of its arguments or, where it refuses that, as recorded.
 
-    It refuses what stands beside tensors of its own, whose dtype is fixed, and what MindSpore has no kernel for, in
+    It refuses to mix with tensors of its own, whose dtype is fixed, and what MindSpore has no kernel for, in
     the backward pass too.
     """
 

@@ -82,8 +82,8 @@ def judge_outputs(
         output_result(path, verdict, targets.get(path), goldens.get(path), select if measure_all else None)
         for path, verdict in judged
     ]
-    if in_mode is not None and in_mode.told:
-        results = [replace(result, math_mode=in_mode.told.get(result.path, "")) for result in results]
+    if in_mode is not None and in_mode.modes:
+        results = [replace(result, math_mode=in_mode.modes.get(result.path, "")) for result in results]
     results = results if recorded is None else list(map(recorded.without_missing, results))
     return with_error_maps(results, targets, goldens, asked and asked[0], select)
 

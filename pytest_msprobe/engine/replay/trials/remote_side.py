@@ -1,4 +1,4 @@
-"""A side of a check on a card elsewhere: it is sent the call's record and inputs, and makes the call by itself."""
+"""A side of a check on a remote device: it is sent the call's record and inputs, and makes the call by itself."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ _Answer = TypeVar("_Answer", bound=Answer)
 
 
 class RemoteSide:
-    """One call on a card elsewhere; its gradients are those of the run that is kept there.
+    """One call on a remote device; its gradients are those of the run that is kept there.
 
     Both directions raise Skip where the call cannot be run there, TargetError where it raises, MemoryError where memory
     runs out, LinkError where the link is lost.

@@ -1,6 +1,6 @@
 """The baseline file: a header line, one JSON line per record, and a last line that counts them.
 
-A new file is written beside the old one and takes its place when it is complete, so that a full disk or a run that
+A new file is written next to the old one and takes its place when it is complete, so that a full disk or a run that
 was cut short leaves the old one as it was.
 """
 

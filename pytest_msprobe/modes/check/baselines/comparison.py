@@ -24,7 +24,7 @@ _OUTCOMES: dict[str, Outcome] = {"pass": "pass", "warn": "warn", "fail": "fail",
 class ComparedOutput:
     """One output: its name in a table, its row, what came of it, and the baseline's row, if there is one.
 
-    There is no ``standard`` where the row has no numbers, so that the run's own verdict stands.
+    There is no ``standard`` where the row has no numbers, so that the run's own verdict holds.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""A finished run as rows, whichever file tells of it: a baseline, a journal or msprobe's details table."""
+"""A finished run as rows, whichever file it is read from: a baseline, a journal or msprobe's details table."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ from pytest_msprobe.storage.limits import StoredTensor, TensorFileError
 class RecordedResult:
     """What a baseline has of one record: its row, and its tensors where it has them.
 
-    ``problem`` says why tensors that the row tells of were not used; the row's numbers then stand in for them.
+    ``problem`` says why tensors that the row names were not used; the row's numbers then stand in for them.
     """
 
     def __init__(self, row: RecordRow, folder: Path) -> None:
@@ -113,7 +113,7 @@ class RecordedBaseline:
         return found
 
     def without_missing(self, result: OutputResult) -> OutputResult:
-        """Return a result as it stands without the row that it wanted.
+        """Return a result without the row that it wanted.
 
         A failure stays one, since the same-dtype CPU result does not explain it either. Anything else is no verdict.
         """

@@ -29,7 +29,7 @@ _described_key = pytest.StashKey[list[str]]()
 def open_baseline(config: pytest.Config, dumps: Mapping[Path, Dump]) -> None:
     """Check that the baseline fits this run, in the process that hears of every item. Raises BaselineError.
 
-    A card elsewhere fits every run; the processes that run items ask it.
+    A remote device fits every run; the processes that run items ask it.
     """
     path, card = config.stash[check_key].baseline, config.stash[check_key].remote_baseline
     if card is not None and dumps:
@@ -107,7 +107,7 @@ def header(config: pytest.Config) -> list[str]:
 
 
 class BaselineReport:
-    """Writes the baseline of a run; what goes wrong is told at the end and fails the run, which goes on."""
+    """Writes the baseline of a run; what goes wrong is reported at the end and fails the run, which goes on."""
 
     def __init__(self, writer: BaselineWriter, config: pytest.Config) -> None:
         self._writer = writer

@@ -33,7 +33,7 @@ class SavedCase:
 
 
 def with_saved(result: DirectionResult, saved: SavedCase) -> DirectionResult:
-    """Return a result that tells of a saved case, and ends its failure text with it."""
+    """Return a result with a saved case, which ends its failure text."""
     told = [*result.extras.get(_SAVED, ()), msgspec.to_builtins(saved)]
     return replace(result, notes=(*result.notes, str(saved))).with_extra(_SAVED, told)
 
