@@ -16,7 +16,7 @@ UserError            what was given cannot be used
 └── CommandError     anything else that a command was given
     └── ProgramError     a program that a command was to run
 
-What is wrong with a dump or a watched run is told by ``msprobe_hooks.errors``. Code that finds such an error raises it
+Errors about dumps and monitored runs are in ``msprobe_hooks.errors``. Code that finds such an error raises it
 and knows nothing of who asked: pytest's hooks tell it as a usage error (`run.usage`), ``pytest-msprobe`` as a line on
 stderr.
 """

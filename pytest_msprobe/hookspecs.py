@@ -18,6 +18,9 @@ def pytest_msprobe_register_modes(registry: ModeRegistry) -> None:
     """Add kinds of run with ``registry.add(mode)``.
 
     Called in every process as soon as the plugin is known, before options are parsed: a mode adds options of its own.
+
+    Args:
+        registry: The registry of modes.
     """
 
 
@@ -26,6 +29,9 @@ def pytest_msprobe_register_devices(registry: DeviceRegistry) -> None:
 
     Called in every process, the xdist controller included, before options are checked. A device is known by its
     ``name``, which ``--msprobe-device`` then accepts; its methods are first called where items run.
+
+    Args:
+        registry: The registry of devices.
     """
 
 
@@ -33,6 +39,9 @@ def pytest_msprobe_register_standards(registry: StandardRegistry) -> None:
     """Add standards with ``registry.add(name, factory)``.
 
     Called where items run, once, before the first verdict. Markers and policy files then accept the name.
+
+    Args:
+        registry: The registry of standards.
     """
 
 
@@ -41,4 +50,7 @@ def pytest_msprobe_register_references(registry: ReferenceRegistry) -> None:
 
     Called where items run, once. A reference takes the API's own arguments, in raised precision on the CPU, and is
     differentiated by autograd.
+
+    Args:
+        registry: The registry of golden definitions.
     """

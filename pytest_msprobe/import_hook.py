@@ -1,6 +1,6 @@
 """Our own modules, imported without pytest's rewriting of assertions.
 
-pytest rewrites every module of a plugin's distribution. Where it may not write bytecode beside them it reads and
+pytest rewrites every module of a plugin's distribution. Where it may not write bytecode next to them it reads and
 compiles all of them in each run, though pip has compiled them. None of ours asserts what a user is to read.
 """
 

@@ -31,6 +31,7 @@ from pytest_msprobe.run import (
     journaling,
     marks,
     options,
+    record_hints,
     report_serialization,
     reporting,
     sharding,
@@ -95,6 +96,7 @@ def pytest_configure(config: pytest.Config) -> None:
         read = options.read_options(config)
         switch.read_setting(config)
         config.stash[dumps_key] = dumps = collection.open_dumps(config, read)
+        record_hints.check_patterns(config, dumps.values())
         marks.register(config, of_records=bool(dumps or config.option.markexpr))
         if dumps or read.isolate:
             open_run_folder(config)
@@ -119,6 +121,15 @@ def pytest_collect_directory(path: Path, parent: pytest.Collector) -> collection
 def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> collection.DumpFile | None:
     """Collect the dumps that were named."""
     return collection.collect_file(file_path, parent)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection(session: pytest.Session) -> Generator[None, Any, Any]:
+    """Name records of the dump where it has none of a name that was asked for."""
+    try:
+        return (yield)
+    except pytest.UsageError as error:
+        raise record_hints.with_record_names(error, session.config.stash[dumps_key]) from None
 
 
 def pytest_collection_modifyitems(session: pytest.Session, config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -180,7 +191,7 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_runtest_logreport(report: pytest.TestReport) -> Iterator[None]:
-    """Count an item that is run again once, and keep its result only until it is counted."""
+    """Count an item that is run again once, and drop each result once it is counted."""
     reporting.forget_attempt(report)
     yield
     strip_results(report)

@@ -1,6 +1,6 @@
 """Recorded calls as Python values: what generated tests are written in.
 
-``recorded.Call`` is one call; ``recorded.Tensor`` stands for a tensor among its arguments, ``recorded.DEVICE`` for the
+``recorded.Call`` is one call; ``recorded.Tensor`` represents a tensor among its arguments, ``recorded.DEVICE`` for the
 device under test. Everything else is written as itself: numbers, strings, ``None``, ``...``, slices, lists, dicts,
 ``torch.float16``, ``mindspore.float16``, ``torch.Size([2])``.
 """
@@ -35,7 +35,7 @@ from pytest_msprobe.engine.values.tensor_files import load_tensor
 
 @dataclass(frozen=True, slots=True)
 class Tensor:
-    """A tensor as recorded: drawn from its statistics, or read from ``file`` beside the test module.
+    """A tensor as recorded: drawn from its statistics, or read from ``file`` next to the test module.
 
     ``dtype`` is one of the framework that recorded it: ``torch.float16``, ``mindspore.float16``.
     The statistics are those of all elements; ``finite_min`` and ``finite_max`` leave NaN and infinities out. ``numpy``
@@ -64,7 +64,7 @@ class Value:
 
 
 class _Device:
-    """Stands for the device under test where the call got a device."""
+    """Represents the device under test where the call got a device."""
 
 
 DEVICE: Final = _Device()

@@ -86,7 +86,7 @@ class Connection:
         return Heard.MESSAGE
 
     def send(self, message: Mapping[str, Any], descriptors: Sequence[int] = ()) -> None:
-        """Send a message. Raises OSError where nobody receives any more."""
+        """Send a message. Raises OSError where the other end is closed."""
         end_if_forked_from(self._owner)
         body = msgspec.msgpack.encode(as_utf8(message))
         size = struct.pack("!I", len(body))

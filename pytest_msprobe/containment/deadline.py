@@ -107,7 +107,7 @@ class _Deadline:
         raise self.error()
 
     def error(self) -> DeadlineExceededError:
-        return DeadlineExceededError(f"not done after {self._limit:.4g} s, the limit of --msprobe-timeout")
+        return DeadlineExceededError(f"not finished after {self._limit:.4g} s, the limit of --msprobe-timeout")
 
     def start(self) -> None:
         self._ends = time.monotonic() + self._left
@@ -141,7 +141,7 @@ def deadline(
     """Raise DeadlineExceededError in this thread once ``seconds`` have passed; None sets no limit.
 
     Code that does not return to Python cannot be interrupted so. The process is ended then, with a traceback to the
-    file descriptor ``watchdog``; None where nobody would replace this process, which then hangs. ``end_time`` is told
+    file descriptor ``watchdog``; None where this process would not be replaced, and hangs. ``end_time`` receives
     when even that must be done.
     """
     if seconds is None or threading.current_thread() is not threading.main_thread() or sys.platform == "win32":

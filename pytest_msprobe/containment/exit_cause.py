@@ -35,7 +35,7 @@ class ExitCause:
 def explain(status: int | None, words: str, *, memory_ran_out: bool) -> ExitCause:
     """Distinguish a crash, a hang and the kernel's end of a process that took all memory.
 
-    ``status`` is as of ``subprocess.Popen.returncode``, None where nobody knows; ``words`` is what the item wrote
+    ``status`` is as of ``subprocess.Popen.returncode``, None where it is not known; ``words`` is what the item wrote
     to stderr; ``memory_ran_out`` says that the kernel has ended a process for its memory meanwhile.
     """
     if KILLED_FROM_OUTSIDE in words and status in (-signal.SIGKILL, None):
@@ -43,16 +43,16 @@ def explain(status: int | None, words: str, *, memory_ran_out: bool) -> ExitCaus
     hung = _WATCHDOG.search(words)
     if hung and status in (_WATCHDOG_STATUS, None):
         return ExitCause(
-            Breakdown.TIMEOUT, f"hung in native code; its process was ended after {_seconds(hung)} s{quoted(words)}"
+            Breakdown.TIMEOUT, f"hung in native code; its process was killed after {_seconds(hung)} s{quoted(words)}"
         )
     if memory_ran_out and status in (-signal.SIGKILL, None):
-        return ExitCause(Breakdown.OOM, f"took all memory; the system ended its process{quoted(words)}")
+        return ExitCause(Breakdown.OOM, f"ran out of memory; the system killed its process{quoted(words)}")
     return ExitCause(Breakdown.CRASH, f"the process that ran it {_end(status)}{quoted(words)}")
 
 
 def silent(words: str) -> ExitCause:
     """Describe the exit of a process that neither its alarm nor its watchdog has ended in time."""
-    reason = "not done after the limit of --msprobe-timeout; its process, stopped or waiting for the system, was killed"
+    reason = "not finished within the limit of --msprobe-timeout; its process was killed while stopped or in the system"
     return ExitCause(Breakdown.TIMEOUT, f"{reason}{quoted(words)}")
 
 
@@ -67,9 +67,9 @@ def _end(status: int | None) -> str:
     if status >= 0:
         return f"exited with status {status}"
     try:
-        return f"was ended by {signal.Signals(-status).name}"
+        return f"was killed by {signal.Signals(-status).name}"
     except ValueError:
-        return f"was ended by signal {-status}"
+        return f"was killed by signal {-status}"
 
 
 class KernelKills:

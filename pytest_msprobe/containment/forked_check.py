@@ -39,7 +39,7 @@ _DYING_SECONDS = 2.0
 class Task:
     """What is done in the forked process: ``begin`` starts the device and says what it is, ``judge`` gives results.
 
-    ``record`` is told of where the process ends before anything is judged.
+    ``record`` is reported where the process ends before anything is judged.
     """
 
     record: str
@@ -50,7 +50,7 @@ class Task:
 def judge_forked(task: Task, state: ProcessState, on_start: Callable[[Start], None]) -> list[Checked]:
     """Judge in a forked process; that it dies, or does not end in time, is the failure of what it judged then.
 
-    ``on_start`` is told what the process runs on. Raises what pytest ends tests and runs by where the process did, and
+    ``on_start`` receives what the process runs on. Raises what pytest ends tests and runs by where the process did, and
     DeviceError where the device cannot be used.
     """
     end_time = EndTime()

@@ -1,4 +1,4 @@
-"""What nobody expected to be raised: the failure of the item that ran, unless it is meant to end the run."""
+"""Unexpected exceptions: the failure of the item that ran, unless they are meant to end the run."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def internal_failure(record: str, error: BaseException) -> DirectionResult:
 def ends_run(error: BaseException) -> bool:
     """Return whether the user or pytest wants the run to end.
 
-    Where Ctrl-C is ignored, as in a child, nobody has pressed it: the code under test raised what looks like it.
+    Where Ctrl-C is ignored, as in a child, it was not pressed: the code under test raised what looks like it.
     """
     if isinstance(error, KeyboardInterrupt):
         return signal.getsignal(signal.SIGINT) is not signal.SIG_IGN

@@ -60,7 +60,7 @@ class Isolation:
         self._end_time.clear()
         if hello is None:
             cause = self._exit_cause(heard)
-            reason = f"not done after {_START_SECONDS:.4g} s" if heard is Heard.LATE else cause.reason
+            reason = f"not finished after {_START_SECONDS:.4g} s" if heard is Heard.LATE else cause.reason
             raise DeviceError(f"the device cannot be started: {reason}")
         if "unusable" in hello:
             self._drop_child()

@@ -142,7 +142,7 @@ def offer_to_oom_killer() -> None:
 def wait_for(pid: int, seconds: float) -> int | None:
     """Wait for a child to end, kill it after this time, and return its status as of ``subprocess.Popen.returncode``.
 
-    Returns None where somebody else has waited for it, and where it waits for a driver and cannot be killed: whoever
+    Returns None where somebody else has waited for it, and where it waits for a driver and cannot be killed: whatever
     waited for that would hang as well.
     """
     try:

@@ -22,14 +22,14 @@ class ReadersWriterLock:
         self._make_space = make_space
 
     def shared(self) -> _Shared:
-        """Run beside others, within the context that this returns.
+        """Run in parallel to others, within the context that this returns.
 
         Memory kept for later is given up where somebody waits to be alone.
         """
         return _Shared(self)
 
     def enter_beside_others(self) -> None:
-        """Wait until nobody runs alone, or waits to."""
+        """Wait until none runs alone, or waits to."""
         fcntl.flock(self._door, fcntl.LOCK_SH)
         fcntl.flock(self._lock, fcntl.LOCK_SH)
         fcntl.flock(self._door, fcntl.LOCK_UN)
@@ -44,7 +44,7 @@ class ReadersWriterLock:
 
     @contextlib.contextmanager
     def exclusive(self) -> Iterator[None]:
-        """Run when nobody else does."""
+        """Run when no other does."""
         fcntl.flock(self._door, fcntl.LOCK_EX)
         fcntl.flock(self._lock, fcntl.LOCK_EX)
         try:
@@ -68,7 +68,7 @@ class ReadersWriterLock:
 
 
 class _Shared(contextlib.AbstractContextManager[None]):
-    """The context of an item that runs beside others. Not a generator's: every item has one."""
+    """The context of an item that runs in parallel to others. Not a generator's: every item has one."""
 
     def __init__(self, lock: ReadersWriterLock) -> None:
         self._lock = lock

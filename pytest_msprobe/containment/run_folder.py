@@ -82,7 +82,7 @@ def clear_orphans() -> None:
 
 
 def _clear_orphan(path: str) -> None:
-    """Delete a folder that nobody owns any more. Raises OSError where it is not one, or is another user's."""
+    """Delete a folder without an owner. Raises OSError where it is not one, or is another user's."""
     with _opened(path, os.O_RDONLY | os.O_DIRECTORY) as folder:
         if os.fstat(folder).st_uid != os.geteuid():
             return
@@ -93,7 +93,7 @@ def _clear_orphan(path: str) -> None:
 
 @contextlib.contextmanager
 def _opened(path: str, flags: int, *, inside: int | None = None) -> Iterator[int]:
-    """Open what stands at a path, which may be no link."""
+    """Open a path, which may not be a link."""
     descriptor = os.open(path, flags | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=inside)
     try:
         yield descriptor

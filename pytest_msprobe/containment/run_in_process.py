@@ -40,7 +40,7 @@ def judge_in_process(item: Contained, state: ProcessState) -> DirectionResult:
             result = judge_guarded(state, item.name, item.judge, item.records())
     breakdown = result.breakdown
     if breakdown is Breakdown.OOM:
-        result = _with_reason(result, f"{result.verdict.reason}; so it did when run alone")
+        result = _with_reason(result, f"{result.verdict.reason}; also when run alone")
     if breakdown is None:
         return result
     if breakdown.did_not_end:
@@ -48,7 +48,7 @@ def judge_in_process(item: Contained, state: ProcessState) -> DirectionResult:
     if breakdown.may_break_device:
         _probe(state)
         if state.broken_device is not None:
-            result = _with_reason(result, f"{result.verdict.reason}\nAfter it, {state.broken_device}")
+            result = _with_reason(result, f"{result.verdict.reason}\nAfterwards, {state.broken_device}")
         said = captured_stderr.quoted(captured_stderr.read(folder.stderr_file(state.name)))
         result = _with_reason(result, f"{result.verdict.reason}{said}")
     return result

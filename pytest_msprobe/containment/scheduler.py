@@ -116,7 +116,7 @@ class End(Enum):
 
 
 class Blame:
-    """Tells what ended workers.
+    """Reports what ended workers.
 
     xdist blames the first item that a worker has not completed. That is another one where the worker ended itself
     after it reported an item, because its device was broken.
@@ -263,7 +263,7 @@ def _share(collections: dict[Any, list[str]], node: Any) -> None:
 
 
 def _leave_out_of_junit(config: pytest.Config, node: Any) -> None:
-    """Take the test case back that began on a dead worker and goes on elsewhere: JUnit's file would hold it unnamed."""
+    """Take back the test case that began on a dead worker: JUnit's file would hold it unnamed."""
     for plugin in config.pluginmanager.get_plugins():
         begun = getattr(plugin, "node_reporters", {})
         for key in [key for key in begun if key[1] is node]:

@@ -1,4 +1,4 @@
-"""``torch.compile`` as a target: what a compiler makes of each function, beside the same kernels called one by one."""
+"""``torch.compile`` as a target: what a compiler makes of each function, next to its eager kernels."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from pytest_msprobe.devices.cpu import CpuDevice
 from pytest_msprobe.devices.device import Device
 from pytest_msprobe.devices.reduced_precision import ReducedPrecision, reduced_precision
 from pytest_msprobe.errors import DeviceError
+from pytest_msprobe.suggestions import did_you_mean
 
 if TYPE_CHECKING:
     import torch
@@ -65,7 +66,7 @@ class CompiledDevice:
         self._last: tuple[str, _Compiled] | None = None
 
     def with_text(self, backend: str) -> CompiledDevice:
-        """Return the device of another backend, which is what stands after the colon of its name."""
+        """Return the device of another backend, which follows the colon of its name."""
         return CompiledDevice(self._best, backend)
 
     @functools.cached_property
@@ -90,7 +91,8 @@ class CompiledDevice:
 
         known = torch._dynamo.list_backends(None)
         if self.backend not in known:
-            raise DeviceError(f"device {self.name!r}: torch.compile has no such backend; it has {', '.join(known)}")
+            message = f"torch.compile has no such backend; it has {', '.join(known)}{did_you_mean(self.backend, known)}"
+            raise DeviceError(f"device {self.name!r}: {message}")
         # Kernels are small and workers many: no pool of compilers for each of them.
         torch._inductor.config.compile_threads = 1
         # From this cache both directions come at once, and nobody could tell which of them generated a kernel.

@@ -19,7 +19,7 @@ class Device(Protocol):
     them and their states; reports show them. One that computes with fewer bits than its dtypes have, in a mode that is
     meant to, may say so by ``reduced_precision() -> ReducedPrecision``: verdicts take that into account. One that
     compiles what it runs may have ``eager``, the device below, and ``unclocked``, a context to be in meanwhile, which a
-    run sets to one whose seconds count for no item's limit. One that stands for a card elsewhere has ``hardware``, the
+    run sets to one whose seconds count for no item's limit. One of a remote card has ``hardware``, the
     name of what computes there.
     """
 
@@ -52,10 +52,10 @@ class Device(Protocol):
 
 @runtime_checkable
 class TakesText(Protocol):
-    """What a device has beside, whose name on the command line is followed by more than the indices of cards."""
+    """Methods of a device whose name on the command line is followed by more than the indices of cards."""
 
     def with_text(self, text: str) -> Device:
-        """Return the device that the text after the colon means; its name is told with it. Raises DeviceError."""
+        """Return the device that the text after the colon means; its name is reported with it. Raises DeviceError."""
 
 
 def hardware(device: Device) -> str:

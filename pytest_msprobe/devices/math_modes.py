@@ -38,7 +38,7 @@ def environment_modes() -> dict[str, str]:
 def math_modes(device: Device | None = None) -> dict[str, str]:
     """Return the math modes of this process by name: the device's own, torch's, and those of the environment.
 
-    A device tells its own where it has a method ``math_modes() -> dict[str, str]``, and those that verdicts take into
+    A device adds its own where it has a method ``math_modes() -> dict[str, str]``, and those that verdicts take into
     account by ``reduced_precision()``.
     """
     import torch

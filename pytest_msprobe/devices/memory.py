@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 def free_on_card(device: Device) -> float:
     """Return how many bytes of the active card may still be taken; inf where it has no memory of its own.
 
-    A device tells it by a method ``free_memory() -> int``.
+    A device reports it by a method ``free_memory() -> int``.
     """
     free_memory = getattr(device, "free_memory", None)
     return math.inf if free_memory is None else float(free_memory())

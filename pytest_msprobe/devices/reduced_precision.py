@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pytest_msprobe.errors import DeviceError
 from pytest_msprobe.results.outcomes import describe_error
+from pytest_msprobe.suggestions import not_one_of
 
 if TYPE_CHECKING:
     from pytest_msprobe.devices.device import Device
@@ -58,7 +59,7 @@ class ReducedPrecision:
         for operation in _OPERATIONS:
             name = getattr(self, operation)
             if name and name not in OPERAND_BITS:
-                raise DeviceError(f"math mode {name!r} of {operation}: allowed are {', '.join(OPERAND_BITS)}")
+                raise DeviceError(f"math mode {name!r} of {operation}: {not_one_of(name, OPERAND_BITS)}")
 
     def words(self) -> dict[str, str]:
         """Return the modes that are on, as reports name them."""
@@ -98,7 +99,7 @@ def read_modes(text: str) -> ReducedPrecision:
     for word in filter(None, map(str.strip, text.split(","))):
         name, _, value = word.partition("=")
         if name not in (_OPERATIONS if value else _SWITCHES):
-            allowed = ", ".join([*(f"{operation}=FORMAT" for operation in _OPERATIONS), *_SWITCHES])
-            raise DeviceError(f"math mode {word!r}: allowed are {allowed}")
+            allowed = [*(f"{operation}=FORMAT" for operation in _OPERATIONS), *_SWITCHES]
+            raise DeviceError(f"math mode {word!r}: {not_one_of(word, allowed)}")
         chosen[name] = value or True
     return ReducedPrecision(**chosen)

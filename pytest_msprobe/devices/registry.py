@@ -13,10 +13,12 @@ from pytest_msprobe.devices.npu import NpuDevice
 from pytest_msprobe.devices.remote.remote_device import RemoteDevice
 from pytest_msprobe.devices.sim import SimDevice
 from pytest_msprobe.errors import DeviceError
+from pytest_msprobe.suggestions import did_you_mean
 
 AUTO = "auto"
 
 _BEST_FIRST = ("npu", "cuda", "cpu")
+_MEANT = {"gpu": "a GPU: cuda", "ascend": "Ascend: npu", "rocm": "a GPU: cuda"}
 
 
 class DeviceRegistry:
@@ -46,7 +48,9 @@ class DeviceRegistry:
             return next(device for device in map(self.get, _BEST_FIRST) if _has_card(device))
         base, _, text = name.partition(":")
         if base not in self._devices:
-            raise DeviceError(f"unknown device {name!r}; known are {', '.join([AUTO, *self._devices])}")
+            known = [AUTO, *self._devices]
+            meant = f"; for {_MEANT[base]}" if base in _MEANT else did_you_mean(base, known)
+            raise DeviceError(f"unknown device {name!r}; known are {', '.join(known)}{meant}")
         device = self._devices[base]
         return device.with_text(text) if text and isinstance(device, TakesText) else device
 

@@ -16,8 +16,17 @@ from pytest_msprobe.results.result import CallResult
 def check_call(call: Call, *, device: Device, policy: Policy | str = "default", **options: Any) -> CallResult:
     """Check both directions of a call on an active device.
 
-    ``options`` are the other fields of ReplayConfig; without ``framework`` the call is PyTorch's. Raises DumpError
-    where a tensor file of the dump is unusable.
+    Args:
+        call: The recorded call.
+        device: An active device.
+        policy: A policy, the name of a built-in one or the path of a file.
+        **options: Other fields of `ReplayConfig`; without ``framework`` the call is PyTorch's.
+
+    Returns:
+        The results of the forward and, where it was recorded, the backward direction.
+
+    Raises:
+        DumpError: A tensor file of the dump is unusable.
     """
     chosen = Policy.load(policy) if isinstance(policy, str) else policy
     options = {"framework": TorchFramework(), **options}

@@ -1,6 +1,6 @@
 """Where MindTorch is: a package of its own, or one that is called ``torch`` as PyTorch is and comes before it.
 
-PyTorch is needed beside it: it computes the golden results. Nothing is imported to find either.
+PyTorch is needed as well: it computes the golden results. Nothing is imported to find either.
 """
 
 from __future__ import annotations

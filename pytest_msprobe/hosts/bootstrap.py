@@ -1,4 +1,4 @@
-"""What a process on another host does before pytest starts in it: tells what is installed, and takes the run's files.
+"""What a process on another host does before pytest starts: it reports what is installed and gets the run's files.
 
 execnet sends this file as source, so that it also runs where the plugin is missing: it imports the standard library
 alone. The run's files lie there below one folder, each at its own path as the controller has it. So ids, labels and
@@ -87,11 +87,11 @@ def store(path: Path, size: int, read: Callable[[int], bytes], digest: str = "",
             while file.tell() < size:
                 block = read(file.tell())
                 if not block:
-                    raise ArrivalError(f"{path.name}: was cut while it was sent, at {file.tell()} of {size} bytes")
+                    raise ArrivalError(f"{path.name}: truncated while it was sent, at {file.tell()} of {size} bytes")
                 file.write(block)
                 content.update(block)
         if digest not in ("", content.hexdigest()):
-            raise ArrivalError(f"{path.name}: changed while it was sent; start again")
+            raise ArrivalError(f"{path.name}: changed while it was sent; run again")
         if changed is not None:
             os.utime(part, ns=(time.time_ns(), changed))
         part.replace(path)
@@ -144,7 +144,7 @@ def _cache() -> Path:
     folder.mkdir(mode=0o700, exist_ok=True)
     found = folder.lstat()
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o077:
-        raise ArrivalError(f"{folder}: is not a folder of this user alone; remove it")
+        raise ArrivalError(f"{folder}: not a private folder of this user; remove it")
     return folder
 
 
@@ -199,7 +199,7 @@ def _mirror_all(files: str, wanted: Mapping[str, Any], read: Callable[[str, int]
         Path(files + name).mkdir(parents=True, exist_ok=True)
     for file in wanted["files"]:
         if wanted["only_in_place"] and not _lies_here(file):
-            raise ArrivalError(f"{file['path']}: is another file there or none, and {wanted['only_in_place']}")
+            raise ArrivalError(f"{file['path']}: differs there or is missing, and {wanted['only_in_place']}")
         path = Path(files + file["path"])
         path.parent.mkdir(parents=True, exist_ok=True)
         if file["tensors"]:

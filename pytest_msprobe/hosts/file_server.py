@@ -37,7 +37,7 @@ class Outputs:
             raise ValueError(end)
         if not offset:
             if self._used(folder, besides=path) + size > self.limits[folder]:
-                return f"no room: all may take {format_size(self.limits[folder])}; raise --msprobe-save-limit"
+                return f"no space left: the limit is {format_size(self.limits[folder])}; raise --msprobe-save-limit"
             self._announced[part] = size
             path.parent.mkdir(parents=True, exist_ok=True)
             part.write_bytes(b"")
@@ -90,4 +90,4 @@ class FileServer:
             return f"{error.filename or name}: {error.strerror}", None
         except (TypeError, ValueError, LookupError, ArithmeticError):
             pass
-        return "a host asked for what is none of its business", None
+        return "request from a remote host rejected: not a file of this run", None

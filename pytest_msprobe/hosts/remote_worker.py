@@ -25,7 +25,7 @@ _SHARE = 16
 
 
 class RemoteWorker:
-    """What a worker was told of its host: its name, the folder of the run's files, and the link to the controller."""
+    """What a worker knows of its host: its name, the folder of the run's files, and the link to the controller."""
 
     def __init__(self, told: Mapping[str, Any]) -> None:
         self.host: str = told["host"]
@@ -128,7 +128,7 @@ class RemoteWorker:
     def _problem(self, error: ArrivalError | OSError) -> str:
         if isinstance(error, ArrivalError):
             return f"host {self.host}: {error}"
-        return f"host {self.host}: {error.filename or 'the folder of what it was sent'}: {error.strerror}"
+        return f"host {self.host}: {error.filename or 'the folder of received files'}: {error.strerror}"
 
 
 def _written(folder: Path) -> Iterator[Path]:

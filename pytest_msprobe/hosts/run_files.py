@@ -44,7 +44,7 @@ class RunFiles:
         ]
 
     def part(self, path: Path, offset: int) -> bytes:
-        """Return what stands in a file of the run from an offset on. Raises ValueError for any other; OSError."""
+        """Return the bytes of a file of the run from an offset on. Raises ValueError for any other; OSError."""
         if path not in self.files:
             self._require_tensor_file(path)
         with open_regular(path) as file:
@@ -68,7 +68,7 @@ class RunFiles:
 def remote_arguments(config: pytest.Config) -> list[str]:
     """Return the command line of a worker on another host, where pytest begins in the folder in which it began here.
 
-    xdist would refuse paths that are files here. What pytest found out from its place is told.
+    xdist would refuse paths that are files here. What pytest found out from its place is passed.
     """
     words = [*shlex.split(os.environ.get("PYTEST_ADDOPTS", "")), *map(str, config.invocation_params.args)]
     words.append(f"--rootdir={config.rootpath}")

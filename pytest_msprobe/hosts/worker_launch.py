@@ -65,7 +65,7 @@ def host_of(spec: Any, proxies: Mapping[str, Any]) -> str:
 
 @dataclass(frozen=True, eq=False)
 class LostWorker:
-    """Stands for a worker that could not start because its host is lost."""
+    """Replaces a worker that could not start because its host is lost."""
 
     where: str
 
@@ -233,13 +233,13 @@ class Hosts:
         python = spec.python or _PYTHON
         if host == HERE and found["python"].split(".")[:2] != python_version().split(".")[:2]:
             raise HostError(
-                f"{where}: is Python {found['python']}, here {python_version()}, whose modules xdist gives it",
+                f"{where}: runs Python {found['python']}, here is {python_version()}; xdist needs the same version",
                 remedy="name it as another host, by ssh=localhost",
             )
         missing = [name for module, name in self._packages.items() if module not in found]
         if missing and host != HERE:
             raise HostError(
-                f"{where}: {python} has no {', '.join(missing)}", remedy="install it there, or name another python="
+                f"{where}: {python} lacks {', '.join(missing)}", remedy="install it there, or name another python="
             )
         ours = bootstrap.installed(self._packages)
         if host != HERE and found["pytest_msprobe"] != ours["pytest_msprobe"]:
@@ -288,7 +288,7 @@ def _where(host: str, spec: XSpec) -> str:
 
 
 def _problem(host: str, spec: XSpec, error: BaseException) -> str:
-    """Return why a worker did not start; what ssh and the host's shell wrote stands above it."""
+    """Return why a worker did not start; what ssh and the host's shell wrote is above it."""
     if isinstance(error, (HostNotFound, BrokenPipeError)):
         # The second is an ssh that was refused before it was told what to run.
         return f"{_where(host, spec)}: cannot be reached"
@@ -296,7 +296,7 @@ def _problem(host: str, spec: XSpec, error: BaseException) -> str:
         # The last two are what execnet and xdist say of a specification.
         return f"{_where(host, spec)}: {_last_line(error)}"
     reason = getattr(error, "strerror", None)
-    return f"{_where(host, spec)}: {reason or f'no Python answered; is python={spec.python or _PYTHON} one there?'}"
+    return f"{_where(host, spec)}: {reason or f'no Python answered; check python={spec.python or _PYTHON}'}"
 
 
 def _last_line(error: object) -> str:

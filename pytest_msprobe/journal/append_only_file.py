@@ -57,5 +57,5 @@ def _lock(file: IO[bytes], path: Path) -> None:
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
-        remedy = "give each run and rank its own"
+        remedy = "use one journal per run and rank"
         raise JournalError("another run is writing this journal", file=path, remedy=remedy) from None

@@ -46,7 +46,7 @@ class Entry(msgspec.Struct, frozen=True, tag_field="line", tag="item"):
     """One finished item: its id, its outcome (a verdict's, or ``crash``, ``timeout``, ``oom``) and what came of it.
 
     A check that a test of the user's own made has the ``command`` that runs the test again, and in its result's record
-    the same name as in ``id``; items of dumps have none, since the header tells theirs.
+    the same name as in ``id``; items of dumps have none, since the header has theirs.
     """
 
     id: str
@@ -57,7 +57,7 @@ class Entry(msgspec.Struct, frozen=True, tag_field="line", tag="item"):
 
 
 class MoreDumps(msgspec.Struct, frozen=True, tag_field="line", tag="dumps"):
-    """Dumps that the items after this line are about, beside those of the header, as the header has them."""
+    """Dumps that the items after this line are about, in addition to those of the header, as the header has them."""
 
     dumps: dict[str, str]
 
@@ -156,14 +156,14 @@ def _decode_header(path: Path, line: bytes) -> Header:
     except JsonError:
         version = None
     if not isinstance(version, int):
-        raise JournalError("not a journal", file=path, remedy="give a file that --msprobe-journal wrote")
+        raise JournalError("not a journal", file=path, remedy="pass a file written by --msprobe-journal")
     if version != VERSION:
         age, remedy = ("a newer", "update pytest-msprobe") if version > VERSION else ("an older", "use a new journal")
         raise JournalError(f"written by {age} version (format {version}, not {VERSION})", file=path, remedy=remedy)
     try:
         return decode_json(line, Header)
     except JsonError as error:
-        raise JournalError(f"line 1 is no header of format {version}: {error}", file=path) from None
+        raise JournalError(f"line 1 is not a header of format {version}: {error}", file=path) from None
 
 
 def _decoded(path: Path, lines: list[bytes], kind: Any) -> Iterator[Any]:
@@ -173,7 +173,7 @@ def _decoded(path: Path, lines: list[bytes], kind: Any) -> Iterator[Any]:
             yield decode_json(line, kind, strict=False)
         except JsonError as error:
             raise JournalError(
-                f"{path}: line {number} is damaged ({error}); delete that line to go on without it"
+                f"{path}: line {number} is damaged ({error}); delete that line to continue without it"
             ) from None
 
 

@@ -1,4 +1,4 @@
-"""Several journals told apart: the shards of one run are put together, other runs stay apart."""
+"""Several journals: the shards of one run are put together, other runs stay apart."""
 
 from __future__ import annotations
 

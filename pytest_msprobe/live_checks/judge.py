@@ -38,7 +38,7 @@ class ObservedTrial(Trial):
     """A trial whose target has run.
 
     ``gradients`` are those that the training got for the call's inputs, by path. ``leads`` names for each path the one
-    under which its gradient stands: a tensor that is passed twice gets one gradient, their sum.
+    of its gradient: a tensor that is passed twice gets one gradient, their sum.
     """
 
     def __init__(

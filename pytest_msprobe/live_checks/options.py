@@ -58,9 +58,7 @@ class LiveOptions:
         if self.per_api is not None and (type(self.per_api) is not int or self.per_api < 1):
             raise ConfigError("per_api", self.per_api, "a whole number from 1, or None for all calls")
         if self.share is not None and self.per_api not in (None, _PER_API):
-            raise ConfigError(
-                "per_api", self.per_api, "no value together with share, with which kinds of calls take turns"
-            )
+            raise ConfigError("per_api", self.per_api, "None where share is set, with which kinds of calls take turns")
         require_framework(self.framework)
         missing = missing_piece(self.framework)
         if missing is not None:
@@ -97,4 +95,4 @@ class LiveOptions:
 
 def _require_share(key: str, value: object) -> None:
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value <= 1:
-        raise ConfigError(key, value, "a number above 0, where nothing would be checked, and up to 1")
+        raise ConfigError(key, value, "a number above 0 and up to 1")

@@ -50,10 +50,20 @@ _OPTIONS = {"list": "apis", "exclude": "exclude"}
 def live(*, policy: str = "default", policy_level: str | None = None, **options: Any) -> Iterator[LiveChecks]:
     """Judge each call inside the ``with`` at once, with its real inputs, against the raised run on the CPU.
 
-    ``policy`` and ``policy_level`` are as ``--msprobe-policy`` and ``--msprobe-level``; the options are those of
-    `LiveOptions`. Raises ConfigError where one of them cannot be used or another live check is on, JournalError where
-    the journal cannot be written, PrecisionError for wrong calls as ``on_failure`` says. What the code inside raises
-    passes through.
+    What the code inside raises passes through.
+
+    Args:
+        policy: As ``--msprobe-policy``.
+        policy_level: As ``--msprobe-level``.
+        **options: The fields of `LiveOptions`.
+
+    Yields:
+        The checks and their results until now.
+
+    Raises:
+        ConfigError: An option cannot be used, or another live check is on.
+        JournalError: The journal cannot be written.
+        PrecisionError: A call is wrong, depending on ``on_failure``.
     """
     try:
         loaded = Policy.load(policy, policy_level)
@@ -97,7 +107,7 @@ def _options(given: dict[str, Any]) -> LiveOptions:
 
 
 class LiveChecks:
-    """What is checked inside a ``with``, and what came of it."""
+    """The calls that are checked inside a ``with``, and their results."""
 
     def __init__(
         self, options: LiveOptions, setup: ReplayConfig, policy: NamedPolicy, command: str, clock: Callable[[], float]
@@ -148,7 +158,7 @@ class LiveChecks:
     def never_judged(self) -> list[str]:
         """The APIs that were called and have no verdict in a direction, as ``Functional.conv2d backward``.
 
-        Where calls with other inputs have one, how many kinds have none stands behind it, as ``(2 of 5 kinds)``.
+        Where calls with other inputs have one, the number of kinds without follows, as ``(2 of 5 kinds)``.
         """
         return [str(each) for each in self._selection.never_judged()]
 
@@ -197,7 +207,7 @@ class LiveChecks:
         never = self.never_judged
         lines += [f"  never judged: {first_names(never)}"] if never else []
         lines += [f"  {result.record}: {result.reason.partition(';')[0]}" for result in self.failed[:_TOLD]]
-        lines += [f"  ... and {len(self.failed) - _TOLD} more failed"] if len(self.failed) > _TOLD else []
+        lines += [f"  and {len(self.failed) - _TOLD} more failed"] if len(self.failed) > _TOLD else []
         return "\n".join(lines)
 
     def _add_rows_of_never_judged(self) -> None:
@@ -235,7 +245,7 @@ def _recorder_of(framework: Framework) -> type[LiveRecorder]:
 
 def _new_journal(path: Path, policy: NamedPolicy, command: str) -> JournalWriter:
     if path.exists() and path.stat().st_size:
-        raise JournalError("exists", file=path, remedy="another name starts a new journal; each rank needs its own")
+        raise JournalError("already exists", file=path, remedy="choose another name; each rank needs its own journal")
     header = Header(
         dumps={},
         settings={"mode": "live", "policy": policy.name} | ({"level": policy.level} if policy.level else {}),

@@ -25,6 +25,7 @@ from pytest_msprobe.run.collection import is_listed
 from pytest_msprobe.run.item import records_of_call
 from pytest_msprobe.run.options import Level, Options, RealData, find_policy, patterns
 from pytest_msprobe.run.setups import Setups
+from pytest_msprobe.suggestions import not_one_of
 
 if TYPE_CHECKING:
     from msprobe_hooks.dump.reader import Dump
@@ -33,11 +34,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class CheckedRecord:
-    """What came of one record of a dump.
+    """The result of one record of a dump.
 
-    ``dump`` is its file, ``name`` the record's name, such as ``Torch.mm.0.forward``. ``outcome`` is ``pass``, ``warn``,
-    ``fail`` or ``skip``, or why the check did not come to its end. ``result`` has the verdict on each output, the
-    numbers that were measured and the reason.
+    Attributes:
+        dump: The file of the dump.
+        name: The record's name, such as ``Torch.mm.0.forward``.
+        outcome: ``pass``, ``warn``, ``fail`` or ``skip``, or why the check did not finish, such as ``oom``.
+        result: The verdict on each output, the measured numbers and the reason.
     """
 
     dump: Path
@@ -57,15 +60,29 @@ def check_dump(
     real_data: RealData = "auto",
     math_mode: MathMode = "auto",
 ) -> Iterator[CheckedRecord]:
-    """Check a ``dump.json``, or all below a folder, and yield what came of each record in recorded order.
+    """Check a ``dump.json``, or all below a folder, and yield the result of each record in recorded order.
 
-    Verdicts are those of ``pytest --msprobe-dump``; each argument is the option of its name. ``only`` holds names or
-    patterns of APIs as ``--msprobe-only`` takes them: ``"conv2d,Torch.linalg.*"``, or a list of them. Each record is
-    judged when it is asked for, in this process: what crashes or hangs takes the program with it, which a run with
-    ``-n`` or ``--msprobe-isolate`` survives. A record that cannot be judged is a failure of its own; the others follow.
+    Verdicts are those of ``pytest --msprobe-dump``. Each record is judged when it is asked for, in this process: a
+    crash or a hang ends the program, which a run of pytest with ``-n`` or ``--msprobe-isolate`` survives. A record that
+    cannot be judged is a failure of its own, and the others follow.
 
-    Raises, before the first record: DumpError where a file cannot be used, DeviceError for the device, OptionError for
-    any other argument. Raises DeviceError in between where a record has broken the device.
+    Args:
+        path: A ``dump.json`` or a folder.
+        device: As ``--msprobe-device``, such as ``"npu:3"``.
+        policy: As ``--msprobe-policy``.
+        level: As ``--msprobe-level``.
+        seed: The seed of the random inputs.
+        only: Names or patterns of APIs, as ``"conv2d,Torch.linalg.*"`` or a list of them (default: all).
+        real_data: ``"auto"`` to use recorded tensors where the dump has them, ``"never"`` for random ones.
+        math_mode: ``"auto"`` to take the device's math modes into account, ``"strict"`` to judge by the dtype alone.
+
+    Yields:
+        The result of each record.
+
+    Raises:
+        DumpError: A file cannot be used.
+        DeviceError: The device cannot be used, or a record has broken it.
+        OptionError: Another argument cannot be used.
     """
     path = Path(path).absolute()
     dumps = [open_dump(each) for each in (find_dumps(path) if path.is_dir() else [path])]
@@ -89,7 +106,7 @@ def check_dump(
     names = [(dump, name) for dump in dumps for name in _names(dump) if is_listed(name, options)]
     if options.only and not names:
         raise OptionError(
-            f"only={', '.join(options.only)!r}: no record is of these APIs",
+            f"only={', '.join(options.only)!r}: no record matches",
             file=path,
             remedy="names are as in the dump, such as conv2d, Functional.conv2d or Torch.linalg.*",
         )
@@ -126,5 +143,5 @@ def _judge(checker: Checker, setups: Setups, dump: Dump, name: str) -> Direction
 def _allowed(name: str, value: Any, kind: Any) -> Any:
     """Return a value of a Literal. Raises OptionError for any other."""
     if value not in get_args(kind):
-        raise OptionError(f"{name}={value!r}: allowed are {', '.join(get_args(kind))}")
+        raise OptionError(f"{name}={value!r}: {not_one_of(value, get_args(kind))}")
     return value

@@ -30,12 +30,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ComparedRecord:
-    """What came of one call of two runs.
+    """The comparison of one call of two runs.
 
-    ``dump`` is the target's file, ``name`` the record's name there, or the golden one of a call that the target lacks.
-    ``outcome`` is ``pass``, ``warn``, ``fail`` or ``skip``, or why the comparison did not come to its end. ``result``
-    has the verdict and the values that differ. ``call`` has every value on both sides, the golden partner, and whether
-    the difference begins here (``call.cause``); None where a record could not be read.
+    Attributes:
+        dump: The file of the target's dump.
+        name: The record's name there, or the golden one of a call that the target lacks.
+        outcome: ``pass``, ``warn``, ``fail`` or ``skip``, or why the comparison did not finish.
+        result: The verdict and the values that differ.
+        call: Every value on both sides, the golden partner, and whether the difference begins here (``call.cause``);
+            None where a record could not be read.
     """
 
     dump: Path
@@ -53,13 +56,24 @@ def compare_dumps(
     fuzzy: bool = False,
     data_mapping: Path | str | None = None,
 ) -> Iterator[ComparedRecord]:
-    """Compare two runs, each a ``dump.json`` or a folder of steps and ranks, and yield what came of each call.
+    """Compare two runs and yield the result of each call in execution order.
 
-    Calls come in execution order, with the verdicts of ``pytest --msprobe-compare TARGET --msprobe-golden GOLDEN``;
-    each argument is the option of its name. Each call is compared when it is asked for.
+    Verdicts are those of ``pytest --msprobe-compare TARGET --msprobe-golden GOLDEN``. Each call is compared when it is
+    asked for.
 
-    Raises, before the first call: DumpError where a file cannot be used or no record matches another, OptionError for
-    any other argument.
+    Args:
+        target: The run under test: a ``dump.json`` or a folder of steps and ranks.
+        golden: The run to compare with.
+        policy: As ``--msprobe-policy``, for comparisons.
+        fuzzy: As ``--msprobe-fuzzy``.
+        data_mapping: As ``--msprobe-data-mapping``.
+
+    Yields:
+        The comparison of each call.
+
+    Raises:
+        DumpError: A file cannot be used, or no record matches another.
+        OptionError: Another argument cannot be used.
     """
     target, golden = Path(target).absolute(), Path(golden).absolute()
     mapping = None if data_mapping is None else Path(data_mapping).absolute()

@@ -1,1 +1,1 @@
-"""What a run tells: on the terminal and in files."""
+"""The reports of a run: on the terminal and in files."""

@@ -1,4 +1,4 @@
-"""What tells a run's dumps apart in words: ``step0/rank3`` rather than a path."""
+"""Names that distinguish a run's dumps: ``step0/rank3`` rather than a path."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def _folder(dump: Path) -> Path:
 
 
 def labelled(record: str, dump: Path, labels: dict[Path, str]) -> str:
-    """Return a record's name with its dump's label, or the name of the file where a label tells nothing."""
+    """Return a record's name with its dump's label, or the name of the file where a label is empty."""
     return f"{record} ({labels[dump] or _short_name(dump)})"
 
 

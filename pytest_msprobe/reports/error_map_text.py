@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from pytest_msprobe.results.error_map import LEVELS, NO_ELEMENT, NOT_FINITE, ErrorMap, decades_over, worse
 
 _MOST_LINES, _MOST_ACROSS = 16, 64
@@ -10,17 +12,29 @@ KEY = ". right   - within what is allowed   1-9 beyond it by up to 10 ... 10^9  
 
 
 def map_lines(found: ErrorMap) -> list[str]:
-    """Return the map as lines of characters with what they are of: 16 at most, of 64 characters."""
+    """Return the map as lines of characters with what they are of: 16 at most, of 64 characters.
+
+    Where all of it looks alike, only the line on the wrong elements is left.
+    """
     high, wide = -(-len(found.lines) // _MOST_LINES), -(-len(found.lines[0]) // _MOST_ACROSS)
     drawn = [_line(found.lines[top : top + high], wide) for top in range(0, len(found.lines), high)]
+    if len(set("".join(drawn)) - {NO_ELEMENT}) == 1:
+        return [_wrong_elements(found)]
     block = found.block[0] * high, found.block[1] * wide
-    place = f", {'at' if found.wrong == 1 else 'all in'} {found.place}" if found.place else ""
     return [
         f"{_folded(found)}, a character is {block[0]} x {block[1]} elements",
         *(f"|{line}|" for line in drawn),
         KEY,
-        f"{found.wrong} element{'s' * (found.wrong != 1)} beyond {found.allowed}{place}",
+        _wrong_elements(found),
     ]
+
+
+def _wrong_elements(found: ErrorMap) -> str:
+    count = math.prod(found.shape)
+    if found.wrong == count > 1:
+        return f"all elements are wrong: beyond {found.allowed}"
+    place = f", {'at' if found.wrong == 1 else 'all in'} {found.place}" if found.place else ""
+    return f"{found.wrong} of {count} elements beyond {found.allowed}{place}"
 
 
 def _folded(found: ErrorMap) -> str:

@@ -6,13 +6,15 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from msprobe_hooks.escaping import escaped_name
+from msprobe_standards.verdict import Verdict
 from pytest_msprobe.reports.error_map_text import map_lines
 from pytest_msprobe.results.result import DirectionResult, OutputResult
 
-#: What stands before the command that runs a failed item again.
+#: The words before the command that runs a failed item again.
 RERUN = "Run this item alone:"
 
-_OTHERS_TOLD = 5
+_OTHERS_SHOWN = 5
+_SHARES = frozenset({"cast_error_rate", "error_rate", "tail_share", "ulp_error_proportion"})
 
 
 def failure_text(result: DirectionResult, rerun: str, verbosity: int = 0, place: str = "") -> str:
@@ -45,7 +47,7 @@ def _story(result: DirectionResult, verbosity: int, place: str) -> list[str]:
         lines += _lines(result.verdict.reason)[1:]
     hidden = sum(output.verdict.outcome == "fail" for output in result.outputs) - (deciding is not None)
     if hidden > 0 and verbosity == 0:
-        lines += ["", f"{hidden} more wrong; -v shows every output"]
+        lines += ["", f"{hidden} more output{'s are' if hidden > 1 else ' is'} wrong; -v shows each"]
     return lines
 
 
@@ -60,12 +62,12 @@ def numbers_text(result: DirectionResult) -> list[str]:
 
 
 def first_of_several(failed: Sequence[DirectionResult], what: str = "records") -> DirectionResult:
-    """Return the first failure with the others, so many of ``what``, in a note: one failure that tells of all."""
+    """Return the first failure with the others in a note; ``what`` is the plural of what they are."""
     first, *others = failed
-    told = [f"{other.record}: {other.reason}" for other in others[:_OTHERS_TOLD]]
-    if len(others) > _OTHERS_TOLD:
-        told.append(f"... and {len(others) - _OTHERS_TOLD} more {what}")
-    return replace(first, notes=(*first.notes, "\n".join(["Then:", *told]))) if told else first
+    lines = [f"{other.record}: {other.reason}" for other in others[:_OTHERS_SHOWN]]
+    if len(others) > _OTHERS_SHOWN:
+        lines.append(f"and {len(others) - _OTHERS_SHOWN} more {what}")
+    return replace(first, notes=(*first.notes, "\n".join(["Then:", *lines]))) if lines else first
 
 
 def place_in_words(card: str, dump: str) -> str:
@@ -82,12 +84,19 @@ def _output_lines(output: OutputResult, *, numbers: bool, is_first_told: bool) -
     verdict = output.verdict
     tensor = f" {output.target_dtype} {output.shape}" if output.target_dtype else ""
     lines = [f"{escaped_name(output.path)}{tensor}: {verdict.outcome} by {verdict.standard}"]
-    lines += _indented(output.difference) + _indented(verdict.reason)[is_first_told:]
-    if numbers:
-        for name, value in verdict.metrics.items():
-            allowed = f" (up to {verdict.limits[name]:.6g} allowed)" if name in verdict.limits else ""
-            lines.append(f"    {name}: {value:.6g}{allowed}")
-    return lines
+    lines += _indented(verdict.reason)[is_first_told:]
+    exceeded = [name for name, limit in verdict.limits.items() if verdict.metrics.get(name, 0.0) > limit]
+    # Of a single one, the reason has said all.
+    shown = verdict.metrics if numbers else exceeded if len(exceeded) > 1 else ()
+    lines += [f"  {_number(name, verdict)}" for name in shown]
+    return lines + _indented(output.difference)
+
+
+def _number(name: str, verdict: Verdict) -> str:
+    limit = verdict.limits.get(name)
+    # No share exceeds 1.
+    is_binding = limit is not None and not (name in _SHARES and limit >= 1)
+    return f"{name}: {verdict.metrics[name]:.6g}{f' (limit {limit:.6g})' if is_binding else ''}"
 
 
 def _indented(text: str) -> list[str]:

@@ -1,4 +1,4 @@
-"""Journals for GitHub Actions: annotations, of which GitHub shows ten a step, so that each tells of one API.
+"""Journals for GitHub Actions: annotations, of which GitHub shows ten a step, so that each is about one API.
 
 Their form is that of GitHub's workflow commands,
 https://docs.github.com/en/actions/reference/workflows-and-actions/workflow-commands.
@@ -41,7 +41,7 @@ def workflow_commands(runs: Sequence[WholeRun], workspace: Path | None) -> Itera
     rest = by_count[len(shown) :]
     if rest:
         count = sum(len(failures) for _, failures in rest)
-        text = f"{', '.join(api for api, _ in rest)}; the step's summary tells of the worst"
+        text = f"{', '.join(api for api, _ in rest)}; the step summary lists the worst"
         yield _command({"title": f"{count} more records of {len(rest)} APIs failed"}, text)
 
 

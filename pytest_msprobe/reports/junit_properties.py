@@ -44,7 +44,7 @@ def card_told(properties: Iterable[tuple[str, object]]) -> str:
 
 
 def drop_properties(properties: list[tuple[str, Any]]) -> None:
-    """Remove what an earlier attempt at the same item told: plugins that run a test again keep its properties."""
+    """Remove the properties of an earlier attempt at the item: plugins that run a test again keep them."""
     properties[:] = [(name, value) for name, value in properties if not name.startswith(_OURS)]
 
 

@@ -66,9 +66,9 @@ def _shard_notes(runs: Sequence[WholeRun]) -> Iterator[str]:
     """Yield what is not as it should be with the shards of runs."""
     for run in runs:
         if run.missing:
-            yield f"Of {_name(run.name)} **{_counted(len(run.missing), 'shard')} missing**: {_names(run.missing)}"
+            yield f"**{_counted(len(run.missing), 'shard')} missing** of {_name(run.name)}: {_names(run.missing)}"
         for shard, paths in run.doubled.items():
-            yield f"Shard {_name(shard)} is there {len(paths)} times, the latest counts: {_names(map(str, paths))}"
+            yield f"Shard {_name(shard)} occurs {len(paths)} times, the latest counts: {_names(map(str, paths))}"
 
 
 def _counted(number: int, what: str) -> str:
@@ -118,10 +118,10 @@ def _unlike(runs: Sequence[WholeRun]) -> str:
         for row in unlike[:_APIS_SHOWN]
     ]
     alike, hidden = len(rows) - len(unlike), len(unlike) - len(shown)
-    rest = [f"{hidden} more are not alike"] if hidden else []
-    rest += [f"{alike} came to the same in all runs"] if alike else []
-    table = _table(["largest share of a limit", *_numbered(runs)], shown)
-    parts = ["### APIs that are not alike" if shown else "", table, "; ".join(rest)]
+    rest = [f"and {hidden} more"] if hidden else []
+    rest += [f"{alike} API{'s are' if alike > 1 else ' is'} the same in all runs"] if alike else []
+    table = _table(["error / allowed", *_numbered(runs)], shown)
+    parts = ["### APIs that differ" if shown else "", table, "; ".join(rest)]
     return "\n\n".join(part for part in parts if part)
 
 

@@ -1,4 +1,4 @@
-"""``--dist each``: cards that checked the same records, beside each other."""
+"""``--dist each``: cards that checked the same records, side by side."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _NAME_LENGTH = 60
 
 
 class CardsReport:
-    """Tells which card differs from the others, and in what."""
+    """Shows which card differs from the others, and in what."""
 
     def __init__(self) -> None:
         self._worst: defaultdict[str, dict[str, Worst]] = defaultdict(dict)
@@ -43,23 +43,23 @@ def lines(cards: Mapping[str, Mapping[str, Worst]]) -> Iterator[str]:
     unlike = [row for row in rows if not row.is_alike]
     yield from _verdict(list(cards), rows, len(unlike))
     if unlike:
-        table = [["largest share of a limit, by card", *cards], *map(_cells, unlike[:_ROWS_SHOWN])]
+        table = [["error / allowed, by card", *cards], *map(_cells, unlike[:_ROWS_SHOWN])]
         yield from aligned(table, range(1, 1 + len(cards)))
     if len(unlike) > _ROWS_SHOWN:
-        yield f"and {len(unlike) - _ROWS_SHOWN} more that differ"
+        yield f"and {len(unlike) - _ROWS_SHOWN} more"
 
 
 def _verdict(cards: Sequence[str], rows: Sequence[Row], unlike: int) -> Iterator[str]:
     total = f"{len(rows)} {'API' if len(rows) == 1 else 'APIs'}"
     if not unlike:
-        yield f"all {len(cards)} cards are alike in {total}"
+        yield f"all {len(cards)} cards agree in {total}"
         return
     odd = odd_columns(rows)
     for place, count in odd.most_common():
         yield f"{cards[place]} differs from the others in {count} of {total}"
     if unlike > odd.total():
         several = unlike - odd.total()
-        yield f"cards differ among each other in {several} of {total}{', of no card alone' if len(cards) > 2 else ''}"
+        yield f"{'several cards differ' if len(cards) > 2 else 'the cards differ'} in {several} of {total}"
 
 
 def _cells(row: Row) -> list[str]:

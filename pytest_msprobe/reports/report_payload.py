@@ -1,4 +1,4 @@
-"""What a report of pytest carries of this plugin's results to whoever hears of it, as plain data.
+"""This plugin's results in a report of pytest, as plain data.
 
 ``msprobe`` is what came of a judged item, ``msprobe_checks`` what came of the checks that a test of the user's own
 made, under names that tell them from other tests' checks, and ``msprobe_command`` runs that test again.

@@ -1,4 +1,4 @@
-"""Runs or cards beside each other: where they are not alike, and which one is unlike all others."""
+"""Runs or cards side by side: where they are not alike, and which one is unlike all others."""
 
 from __future__ import annotations
 

@@ -23,17 +23,20 @@ _OUTCOMES = {"pass": "passed", "warn": "warned", "fail": "failed", "skip": "skip
 
 
 class Tally(Protocol):
-    """Something that a summary counts beside verdicts."""
+    """Something that a summary counts as well as verdicts."""
 
     def add(self, extras: Mapping[str, Any]) -> None:
-        """Count what the extras of one record's result tell."""
+        """Count the extras of one record's result."""
 
     def lines(self) -> list[str]:
-        """Return the lines for the summary; none where there is nothing to tell."""
+        """Return the lines for the summary; none where nothing was counted."""
 
 
 #: How many items of this run a resumed journal had finished, by outcome.
 finished_before_key = pytest.StashKey[Counter[str]]()
+
+#: Whether a line above the first item has said what items run on.
+start_shown_key = pytest.StashKey[bool]()
 
 
 def write_section(
@@ -48,7 +51,7 @@ def write_section(
 
 
 class Summary:
-    """Counts what comes of records as their reports arrive; ``lists_worst`` where margins tell something of them."""
+    """Counts what comes of records as their reports arrive; ``lists_worst`` where their margins are of interest."""
 
     def __init__(
         self,
@@ -67,7 +70,9 @@ class Summary:
         self._outcomes: Counter[str] = Counter()
         self._breakdowns: Counter[str] = Counter()
         self._skips: Counter[str] = Counter()
-        self._failed = FailedApis()
+        self._skipped_tests: defaultdict[str, set[str]] = defaultdict(set)
+        self._is_start_shown = False
+        self._failed = FailedApis(kind)
         self._worst: list[tuple[float, str, str, str, str]] = []
         self._dumps: set[str] = set()
 
@@ -87,8 +92,11 @@ class Summary:
             start = msgspec.convert(started, Start)
             self._starts[start.place] = str(start)
 
-    def add(self, plain: dict[str, Any], name: str = "", card: str = "") -> None:
-        """Count a result that `to_plain` took apart; ``name`` tells it from other dumps', ``card`` judged it."""
+    def add(self, plain: dict[str, Any], name: str = "", card: str = "", skipped_test: str = "") -> None:
+        """Count a result that `to_plain` took apart.
+
+        ``name`` differs from those of other dumps' records, ``card`` judged it, ``skipped_test`` was skipped for it.
+        """
         verdict = plain["verdict"]
         self._outcomes[verdict["outcome"]] += 1
         self._by_card[card][verdict["outcome"]] += 1
@@ -101,18 +109,22 @@ class Summary:
             self._breakdowns[breakdown] += 1
         if plain["skip"] is not None:
             self._skips[plain["skip"]] += 1
+            if skipped_test:
+                self._skipped_tests[plain["skip"]].add(skipped_test)
         elif verdict["margin"] > 0 and self._lists_worst:
             entry = (verdict["margin"], plain["record"], name, card, breakdown or verdict["standard"])
             (heapq.heappushpop if len(self._worst) >= _WORST_SHOWN else heapq.heappush)(self._worst, entry)
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         """Write the section."""
+        self._is_start_shown = terminalreporter.config.stash.get(start_shown_key, False)
         write_section(terminalreporter, bool(self._outcomes), self.lines)
 
     def lines(self, finished_before: Counter[str] | None = None) -> list[str]:
         """Return the section's lines; ``finished_before`` counts what a resumed journal had."""
         total = self._outcomes.total()
-        lines = [f"{total} {self._kind if total != 1 else self._kind.removesuffix('s')}: {in_words(self._outcomes)}"]
+        kind = self._kind if total != 1 or self._kind == "series" else self._kind.removesuffix("s")
+        lines = [f"{total} {kind}: {in_words(self._outcomes)}"]
         breakdowns = ", ".join(f"{self._breakdowns[kind]} {kind}" for kind in UNFINISHED if self._breakdowns[kind])
         if breakdowns:
             lines.append(f"failed without a verdict: {breakdowns}")
@@ -121,24 +133,28 @@ class Summary:
         lines += self._cards()
         if self._module_records:
             one = self._module_records == 1
-            what = "module record is no API call and was" if one else "module records are no API calls and were"
+            what = "module record is not an API call and was" if one else "module records are not API calls and were"
             lines.append(f"{self._module_records} {what} not checked")
-        lines += [f"{count} skipped: {reason}" for reason, count in self._skips.most_common()]
+        lines += [f"{count} skipped{self._in_tests(why)}: {why}" for why, count in self._skips.most_common()]
         lines += [line for tally in self._tallies for line in tally.lines()]
         lines += self._failed.lines()
         worst = sorted(self._worst, reverse=True)
         if worst:
-            lines.append("largest share of what is allowed (over 1 is wrong):")
+            lines.append("error / allowed, largest first (above 1 fails):")
         for margin, record, name, card, standard in worst:
-            told = name if len(self._dumps) > 1 else record
+            shown = name if len(self._dumps) > 1 else record
             where = f" on {card}" if card and len(self._starts) > 1 else ""
-            lines.append(f"  {margin:9.3g}  {told}{where}  ({standard})")
+            lines.append(f"  {margin:9.3g}  {shown}{where}  ({standard})")
         return lines
 
+    def _in_tests(self, reason: str) -> str:
+        tests = len(self._skipped_tests[reason])
+        return f" ({tests} test{'s' * (tests > 1)})" if tests else ""
+
     def _cards(self) -> list[str]:
-        """Return what records ran on; of several cards, what came of each."""
+        """Return what records ran on, unless it has been shown; of several cards, what came of each."""
         if len(self._starts) < 2:
-            return [f"on {start}" for start in self._starts.values()]
+            return [] if self._is_start_shown else [f"on {start}" for start in self._starts.values()]
         return [f"on {card}: {in_words(self._by_card[card])} ({start})" for card, start in sorted(self._starts.items())]
 
     def _whole(self, finished_before: Counter[str]) -> list[str]:

@@ -8,7 +8,7 @@ import pytest
 
 
 def cannot_be_written(path: Path, error: OSError) -> str:
-    """Return the line that tells of it."""
+    """Return the line that says so."""
     return f"{path}: cannot be written: {error.strerror or error}"
 
 

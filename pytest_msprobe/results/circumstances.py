@@ -1,4 +1,4 @@
-"""What a failing record computed with and where it was called, as its result tells it."""
+"""The inputs and the call stack of a failing record, as extras of its result."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class InputStatistics(msgspec.Struct, frozen=True):
 
 
 def with_inputs(result: DirectionResult, inputs: Sequence[InputStatistics]) -> DirectionResult:
-    """Return a result that tells of its inputs."""
+    """Return a result with its inputs."""
     return result.with_extra(_INPUTS, msgspec.to_builtins(list(inputs)))
 
 
@@ -39,7 +39,7 @@ def inputs_of(extras: Mapping[str, Any]) -> list[InputStatistics]:
 
 
 def with_called_at(result: DirectionResult, frames: Sequence[str]) -> DirectionResult:
-    """Return a result that tells its call stack, innermost frame first."""
+    """Return a result with its call stack, innermost frame first."""
     return result.with_extra(_CALLED_AT, list(frames))
 
 

@@ -87,7 +87,7 @@ class ErrorMap(msgspec.Struct, frozen=True):
 
     @property
     def place(self) -> str:
-        """The range that holds all wrong elements, as an index of Python; empty where that tells nothing."""
+        """The range that holds all wrong elements, as an index of Python; empty where that is all."""
         parts = [_index(extent, size) for extent, size in zip(self.extent, self.shape, strict=False)]
         return f"[{', '.join(parts)}]" if set(parts) - {":"} else ""
 

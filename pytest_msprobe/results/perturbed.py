@@ -54,7 +54,7 @@ class Perturbed(msgspec.Struct, frozen=True):
 
 
 def with_perturbed(result: DirectionResult, perturbed: Perturbed) -> DirectionResult:
-    """Return a result that tells of perturbed inputs."""
+    """Return a result with what came of perturbed inputs."""
     return result.with_extra(_PERTURBED, msgspec.to_builtins(perturbed))
 
 

@@ -56,7 +56,7 @@ class Repeats(msgspec.Struct, frozen=True):
 
 
 def with_repeats(result: DirectionResult, repeats: Repeats) -> DirectionResult:
-    """Return a result that tells of repeated runs."""
+    """Return a result with what came of repeated runs."""
     return result.with_extra(_REPEATS, msgspec.to_builtins(repeats))
 
 

@@ -53,7 +53,7 @@ class DirectionResult:
     """What came of one record: the deciding verdict, that of each output, and why if there is none.
 
     ``breakdown`` says why a failure has nothing that was measured. ``notes`` are paragraphs that its failure text ends
-    with. ``extras`` holds what features beside the verdict tell of the record, by name: dicts, lists, strings and
+    with. ``extras`` holds what features add to the verdict, by name: dicts, lists, strings and
     numbers, read by the feature that wrote them.
     """
 
@@ -92,11 +92,11 @@ class DirectionResult:
         return self.verdict.standard if self.breakdown is None else self.breakdown.value
 
     def without_error_maps(self) -> DirectionResult:
-        """Return the same without maps, where the tensors are at hand or nobody looks at a picture."""
+        """Return the same without maps, where the tensors are at hand or no picture is shown."""
         return replace(self, outputs=tuple(replace(output, error_map=None) for output in self.outputs))
 
     def with_extra(self, name: str, value: Any) -> DirectionResult:
-        """Return the same with what a feature tells."""
+        """Return the same with what a feature adds."""
         return replace(self, extras={**self.extras, name: value})
 
 
@@ -132,7 +132,12 @@ def card_of_host(card: str, host: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class CallResult:
-    """What came of one call; ``backward`` is None where none was recorded."""
+    """The results of one call.
+
+    Attributes:
+        forward: The result of the forward record.
+        backward: That of the backward record; None where none was recorded.
+    """
 
     forward: DirectionResult
     backward: DirectionResult | None
@@ -188,7 +193,7 @@ def from_plain(plain: dict[str, Any]) -> DirectionResult:
 
 
 def decode_extra(extras: Mapping[str, Any], name: str, kind: type[_Told]) -> _Told | None:
-    """Return what a feature told of a record, None where that is nothing, or nothing that it could have told."""
+    """Return what a feature added to a record, None where that is nothing, or nothing that it could have added."""
     try:
         # A journal spells the numbers that JSON lacks.
         return msgspec.convert(extras[name], kind, strict=False) if name in extras else None

@@ -1,4 +1,4 @@
-"""What screening saw of a record that it cleared, as a report tells it."""
+"""What screening saw of a record that it cleared, as reports show it."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class ScreenedOutput:
 
 
 def with_screened(result: DirectionResult, outputs: Sequence[ScreenedOutput]) -> DirectionResult:
-    """Return the result of a record that tells what was seen of its outputs."""
+    """Return the result of a record with what was seen of its outputs."""
     return result.with_extra(_SCREENED, msgspec.to_builtins(list(outputs)))
 
 

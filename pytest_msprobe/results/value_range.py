@@ -1,4 +1,4 @@
-"""Between which numbers the values of a series lie, as its result tells it: what of a run's series journals keep."""
+"""Between which numbers the values of a series lie: what journals keep of a run's series."""
 
 from __future__ import annotations
 
@@ -23,5 +23,5 @@ class Spread(msgspec.Struct, frozen=True):
 
 
 def spread_of(extras: Mapping[str, Any]) -> Spread | None:
-    """Return what a result tells of a series' values; None of another, or one without finite values."""
+    """Return what a result holds of a series' values; None of another, or one without finite values."""
     return decode_extra(extras, SPREAD, Spread)

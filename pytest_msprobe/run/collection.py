@@ -37,7 +37,7 @@ dumps_key = pytest.StashKey[dict[Path, Any]]()
 def open_dumps(config: pytest.Config, options: Options) -> dict[Path, Any]:
     """Put the dumps that the mode's flag names among pytest's arguments and read every dump that is an argument.
 
-    A ``.json`` among the arguments that does not begin as a dump does is left to whoever else collects such files.
+    A ``.json`` among the arguments that does not begin as a dump does is left to other plugins that collect such files.
     Where the mode has files of its own, or merges ranks, it finds and reads those. Raises DumpError, or what the mode
     raises, for the first file that cannot be used.
     """
@@ -77,7 +77,7 @@ def require_calls(dumps: Iterable[Dump]) -> None:
     for dump in dumps:
         if dump.level == "debug":
             raise DumpError(
-                f"{dump.path}: level debug holds saved variables and no calls; two of them can be compared, by "
+                f"{dump.path}: level debug: saved variables, no calls to check; compare two such dumps with "
                 "--msprobe-compare and --msprobe-golden"
             )
 
@@ -102,7 +102,7 @@ def _arguments(config: pytest.Config, text: str, find: Callable[[Path], list[Pat
 
 
 def collect_directory(path: Path, parent: pytest.Collector) -> KernelsFolder | None:
-    """Return a collector for a folder that is one dump, of kernels, to whoever looks for it."""
+    """Return a collector for a folder that is one dump, of kernels, where it is looked for."""
     found = next((file for file in parent.config.stash.get(dumps_key, {}) if home_of(file) == path), None)
     return None if found is None else KernelsFolder.from_parent(parent, path=path)
 
@@ -138,7 +138,7 @@ class KernelsFolder(pytest.Directory):
 
 
 class DumpFile(pytest.File):
-    """One ``dump.json``, or what stands in its place; the run's mode says what its items are."""
+    """One ``dump.json``, or what replaces it; the run's mode says what its items are."""
 
     #: Plugins ask an item's parent for its Python object; as a text file of doctests for pytest, a dump has none.
     obj = None

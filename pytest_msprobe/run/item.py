@@ -52,6 +52,9 @@ class PrecisionWarning(RaisedOnPurpose, UserWarning):
 class PrecisionError(RaisedOnPurpose, AssertionError):
     """A result is wrong; its text is the whole story, ``result`` what came of the check."""
 
+    # As of pytest's own: the summary of a run has few columns for the reason, and prefixes it with the module.
+    __module__ = "builtins"
+
     def __init__(self, result: DirectionResult, rerun: str, verbosity: int = 0, place: str = "") -> None:
         super().__init__(printable(failure_text(result, rerun, verbosity, place)))
         self.result = result
@@ -79,11 +82,11 @@ class JudgedItem(FunctionAttributes, FastItem, ABC):
     def judge(self) -> DirectionResult:
         """Judge within the time that the item may take. Raises DumpError where a file is unusable.
 
-        This may happen in another process: what is to be told goes into the result, not onto the item.
+        This may happen in another process: what is to be reported goes into the result, not onto the item.
         """
 
     def properties(self) -> list[tuple[str, str]]:
-        """Return what JUnit shows of this item beside its verdict."""
+        """Return what JUnit shows of this item in addition to its verdict."""
         return []
 
     def mark_names(self) -> list[str]:
@@ -175,7 +178,7 @@ class JudgedItem(FunctionAttributes, FastItem, ABC):
 
     @cached_property
     def location(self) -> tuple[str, int | None, str]:
-        """The file's path below pytest's root, no line, and the name under which the item is told."""
+        """The file's path below pytest's root, no line, and the name under which the item is reported."""
         paths = self.config.stash.setdefault(_relative_paths_key, {})
         if self.path not in paths:
             paths[self.path] = super().location[0]
@@ -204,7 +207,7 @@ class DumpItem(DeferredItem, JudgedItem):
         DumpItem.__init__(self, dump=self.dump, name=self.name, parent=self.parent)
 
     def warned_at(self) -> tuple[str, int]:
-        """Return the line of the user's program in which the call was made, where the dump tells it."""
+        """Return the line of the user's program in which the call was made, where the dump has it."""
         stack = self.dump.surroundings.stacks.of_call(self.name)
         return program_place(stack or ()) or super().warned_at()
 

@@ -48,7 +48,7 @@ def start(config: pytest.Config) -> None:
         require_same(path, read_header(path), header)
     elif path.exists() and path.stat().st_size:
         raise JournalError(
-            "exists", file=path, remedy="--msprobe-resume goes on with it, another name starts a new journal"
+            "already exists", file=path, remedy="continue it with --msprobe-resume, or choose another name"
         )
     writer = JournalWriter(path, header)
     try:
@@ -149,7 +149,7 @@ class JournalReport:
             self._writer.write(line)
         except JournalError as error:
             # To go on would be to lose what finishes from now on.
-            pytest.exit(f"{error}; make room, then go on with --msprobe-resume")
+            pytest.exit(f"{error}; free some space, then continue with --msprobe-resume")
 
     def pytest_unconfigure(self) -> None:
         """Close the journal."""
@@ -160,7 +160,7 @@ class JournalReport:
         terminalreporter.line(f"msprobe journal: {self._writer.path}")
         if self._other_modes:
             modes = ", ".join(f"{name} {state}" for name, state in sorted(self._other_modes.items()))
-            terminalreporter.line(f"msprobe journal: what had finished before ran under other math modes; now: {modes}")
+            terminalreporter.line(f"msprobe journal: items finished before ran under other math modes; now: {modes}")
 
 
 def _leave_out(config: pytest.Config, outcomes: dict[str, str]) -> Collection[str]:
@@ -181,9 +181,9 @@ def _require_same_ids(config: pytest.Config, path: Path, outcomes: dict[str, str
         if Path(finished.partition("::")[0]) not in ids:
             root = read_header(path).root
             raise JournalError(
-                f"has items such as {finished!r}, which are called otherwise in rootdir {config.rootpath}",
+                f"has items such as {finished!r}, which have other ids in rootdir {config.rootpath}",
                 file=path,
-                remedy=f"give pytest the rootdir that they start from, which was --rootdir={root}",
+                remedy=f"pass the rootdir of the first run: --rootdir={root}",
             )
 
 

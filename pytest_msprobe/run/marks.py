@@ -62,7 +62,7 @@ def known() -> frozenset[str]:
 
 @cache
 def of_dtypes() -> frozenset[str]:
-    """Return the names of the marks that neither a record's name nor its dump's framework tells."""
+    """Return the names of the marks that neither a record's name nor its dump's framework gives."""
     return frozenset(_MARKS[_OF_DTYPES].split())
 
 

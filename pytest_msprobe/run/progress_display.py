@@ -1,4 +1,4 @@
-"""How far a long run has come: on a terminal below pytest's own lines, elsewhere as a line each minute."""
+"""How far a long run has come: on a terminal below pytest's own lines, otherwise as a line each minute."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ class ProgressLine:
     """Follows the items of a run, in the process that hears of all of them."""
 
     def __init__(self, config: pytest.Config, output: int, card_of: Callable[[str], str]) -> None:
-        """``output`` is a file descriptor of our own: pytest points the usual ones elsewhere while an item runs.
+        """``output`` is a file descriptor of our own: pytest redirects the usual ones while an item runs.
 
-        ``card_of`` tells the card of a worker by the id of its gateway; it is empty where that is not known.
+        ``card_of`` returns the card of a worker by the id of its gateway; it is empty where that is not known.
         """
         self._output = output
         self._card_of = card_of
@@ -66,7 +66,7 @@ class ProgressLine:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_exception_interact(self, node: pytest.Item) -> None:
-        """Leave the terminal to the debugger that ``--pdb`` starts, from what pytest tells before it on."""
+        """Leave the terminal to the debugger that ``--pdb`` starts, from what pytest prints before it on."""
         if node.config.getoption("usepdb", False):
             self.pytest_enter_pdb()
 
@@ -128,7 +128,7 @@ class ProgressLine:
     def _draw(self, lines: list[str]) -> None:
         """Draw lines below the one that pytest is writing, and leave the cursor in it.
 
-        A terminal that was closed ends what is told, and no run.
+        A terminal that was closed ends the display, and no run.
         """
         try:
             # A terminal that nobody has told its size has none.

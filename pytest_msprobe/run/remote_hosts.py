@@ -1,4 +1,4 @@
-"""A run's workers on other hosts: which files they need, and whom the controller tells what."""
+"""A run's workers on other hosts: which files they need, and what the controller sends them."""
 
 from __future__ import annotations
 
@@ -49,11 +49,11 @@ def start_remote_workers(config: pytest.Config) -> None:
     desk = FileServer(baggage, Outputs(outputs))
     session: Any = config.pluginmanager.get_plugin("dsession")
     config.stash[hosts_key] = hosts = Hosts(config, session, desk, _packages(config))
-    config.pluginmanager.register(Abandoned(config, hosts), "msprobe-abandoned-elsewhere")
+    config.pluginmanager.register(Abandoned(config, hosts), "msprobe-abandoned-on-hosts")
 
 
 class Abandoned:
-    """Tells every host of a record that did not end, wherever it ran: its backward record is not to be tried."""
+    """Informs every host of a record that did not end, wherever it ran: its backward record is not to be tried."""
 
     def __init__(self, config: pytest.Config, hosts: Hosts) -> None:
         self._config = config
@@ -80,7 +80,7 @@ def receive_abandoned(config: pytest.Config) -> None:
 
 
 def _plain(path: Path) -> Path:
-    """Return an absolute path without ``..``, by which files are told of."""
+    """Return an absolute path without ``..``, by which files are named."""
     return Path(os.path.abspath(path))  # noqa: PTH100
 
 
@@ -100,11 +100,11 @@ def _why_only_in_place(config: pytest.Config) -> str:
     """Return why a host must see the run's files itself, empty where they can be sent."""
     mode, dumps = config.stash[options_key].mode, config.stash[dumps_key]
     if not isinstance(mode, ReadsFiles):
-        return f"what {mode.flag} reads is not sent; put it on storage that both see, at the same path"
+        return f"files of {mode.flag} are not sent to other hosts; put them on shared storage, at the same path"
     folder = config.invocation_params.dir
     for argument in config.args:
         if _plain(folder / argument.partition("::")[0]) not in dumps:
-            return f"tests of your own, as {argument}, are not sent; put them on storage that both see"
+            return f"tests such as {argument} are not sent to other hosts; put them on shared storage"
     return ""
 
 

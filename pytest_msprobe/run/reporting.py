@@ -1,4 +1,4 @@
-"""What a run tells: the header, the reporters, and what reports carry to the controller."""
+"""What a run shows: the header, the reporters, and what reports carry to the controller."""
 
 from __future__ import annotations
 
@@ -16,8 +16,10 @@ from pytest_msprobe.reports.failure_repr import ShowsFailures
 from pytest_msprobe.reports.failure_text import failure_text, place_in_words
 from pytest_msprobe.reports.junit_properties import replace_properties
 from pytest_msprobe.reports.report_payload import strip_results, worker_of
+from pytest_msprobe.reports.summary import start_shown_key
 from pytest_msprobe.reports.text import one_line, printable
 from pytest_msprobe.results.result import Start, failed_without_result, to_plain
+from pytest_msprobe.run import record_hints
 from pytest_msprobe.run.collection import dumps_key
 from pytest_msprobe.run.item import JudgedItem
 from pytest_msprobe.run.mode import reads_torch_files
@@ -52,17 +54,18 @@ def header(config: pytest.Config) -> list[str]:
         return []
     mode = config.stash[options_key].mode
     warning = weights_only_warning() if reads_torch_files(mode) else ""
-    lines = [*mode.header(config), *([f"msprobe: warning: {warning}"] if warning else [])]
+    lines = [*mode.header(config), *([f"msprobe: warning: {warning}"] if warning else []), *record_hints.header(config)]
     return [one_line(line) for line in lines]
 
 
 class StartLine:
     """Says, above the first item, what items run on: known when the device has started, or a worker's first report.
 
-    ``starts`` tells what each worker runs on, by the id of its gateway.
+    ``starts`` holds what each worker runs on, by the id of its gateway.
     """
 
     def __init__(self, config: pytest.Config) -> None:
+        self._config = config
         self._reporter: pytest.TerminalReporter | None = config.pluginmanager.get_plugin("terminalreporter")
         self._is_wanted = config.get_verbosity() >= 0
         self.starts: dict[str, Start] = {}
@@ -71,6 +74,7 @@ class StartLine:
         """Write the line, for the first process that starts."""
         if self._is_wanted and self._reporter is not None:
             self._reporter.write_line(one_line(f"msprobe: on {start}"))
+            self._config.stash[start_shown_key] = True
         self._is_wanted = False
 
     def card_of(self, gateway: str) -> str:
@@ -78,7 +82,7 @@ class StartLine:
         return self.starts[gateway].place if gateway in self.starts else ""
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Write the line when the first worker's first report tells of its device."""
+        """Write the line when the first report of a worker names its device."""
         started = getattr(report, "msprobe_start", None)
         if started is not None:
             start = msgspec.convert(started, Start)
@@ -140,7 +144,7 @@ def forget_attempt(report: Any) -> None:
 
 
 def attach_crash(config: pytest.Config, nodeid: str, report: Any) -> None:
-    """Make the report on an item that killed its xdist worker tell what a record's failure tells."""
+    """Make the report on an item that killed its xdist worker show what a record's failure shows."""
     path, _, record = nodeid.partition("::")
     dump = config.rootpath / path
     if dump in config.stash[dumps_key]:

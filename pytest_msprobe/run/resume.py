@@ -1,6 +1,6 @@
 """The files of a resumed run are those of the whole: what a journal had finished is reported to them once more.
 
-The terminal and its counts hear nothing of it; the summary tells it apart.
+The terminal and its counts hear nothing of it; the summary counts it separately.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What came of the checks that a test of the user's own makes, kept with the test and told by its reports."""
+"""What came of the checks that a test of the user's own makes, kept with the test and attached to its reports."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ _checks_key = pytest.StashKey[ChecksOfTest]()
 
 
 def begin(item: pytest.Item) -> None:
-    """Begin an attempt at a test; what is judged as an item tells of itself."""
+    """Begin an attempt at a test; what is judged as an item reports by itself."""
     if not isinstance(item, JudgedItem):
         item.config.stash[_running_key] = item
         item.stash[_checks_key] = ChecksOfTest(item)
@@ -115,7 +115,7 @@ def running(item: pytest.Item) -> Iterator[None]:
 
 
 def running_test(config: pytest.Config) -> pytest.Item:
-    """Return the test that runs now, of those that `begin` was told of."""
+    """Return the test that runs now, of those that `begin` was called for."""
     return config.stash[_running_key]
 
 

@@ -50,7 +50,7 @@ def start_device(session: pytest.Session) -> bool | None:
     """Activate this process's card and load the policy, if it is going to run items that need them.
 
     Raises a UserError where either cannot be used, or a test asks for a standard that there is not. An xdist worker
-    tells its controller instead, and returns True: it runs nothing.
+    reports it to its controller instead, and returns True: it runs nothing.
     """
     config = session.config
     items = [item for item in session.items if isinstance(item, JudgedItem)]
@@ -82,7 +82,7 @@ def start_device(session: pytest.Session) -> bool | None:
 
 
 def _refuse(config: pytest.Config, error: UserError) -> bool:
-    """Raise what the user gave wrong; an xdist worker tells its controller instead, and runs nothing."""
+    """Raise what the user gave wrong; an xdist worker reports it to its controller instead, and runs nothing."""
     if not hasattr(config, "workeroutput"):
         raise error
     config.workeroutput["msprobe_unusable"] = to_controller_paths(config, str(error))
@@ -90,7 +90,7 @@ def _refuse(config: pytest.Config, error: UserError) -> bool:
 
 
 def leave_broken_device(item: pytest.Item) -> None:
-    """End this process, or the run where nobody replaces the process, once its device no longer works."""
+    """End this process, or the run where the process is not replaced, once its device no longer works."""
     broken_device = item.config.stash[state_key].broken_device
     if broken_device is None:
         return
@@ -98,7 +98,7 @@ def leave_broken_device(item: pytest.Item) -> None:
         # The item has been reported; the context that it broke can only hinder an orderly end.
         os._exit(1)
     item.session.shouldstop = (
-        f"{broken_device}; every later item would fail for it. With --msprobe-isolate or -n such a run goes on"
+        f"{broken_device}; every later item would fail. With --msprobe-isolate or -n the run continues"
     )
 
 

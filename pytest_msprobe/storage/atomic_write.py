@@ -10,7 +10,7 @@ from pathlib import Path
 
 @contextlib.contextmanager
 def atomic_write(path: Path) -> Iterator[Path]:
-    """Yield where to write a file: beside its path, whose place it takes once it is complete and not before.
+    """Yield where to write a file: next to its path, whose place it takes once it is complete and not before.
 
     What is no plain file, as ``/dev/stdout``, is written to itself.
     """

@@ -20,7 +20,7 @@ _SLUG_LENGTH = 80
 
 
 def slug(text: str) -> str:
-    """Return the readable part of a name, safe whatever the text is; a digest beside it tells equal ones apart."""
+    """Return the readable part of a name, safe whatever the text is; a digest added to it distinguishes equal ones."""
     return _UNREADABLE.sub("_", text).strip(".-_")[:_SLUG_LENGTH] or "case"
 
 

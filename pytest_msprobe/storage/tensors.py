@@ -1,6 +1,6 @@
 """Tensors in one safetensors file.
 
-That format knows neither strides nor all of torch's dtypes: strides stand beside the file, and what some version of
+That format knows neither strides nor all of torch's dtypes: strides are next to the file, and what some version of
 safetensors may not know is stored as its bytes.
 """
 
@@ -46,7 +46,7 @@ def _storable(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def read_metadata(path: Path) -> dict[str, str]:
-    """Return what a file tells of itself. Raises TensorFileError where it is no safetensors file."""
+    """Return a file's metadata. Raises TensorFileError where it is not a safetensors file."""
     try:
         with safe_open(path, framework="pt") as file:
             return file.metadata() or {}

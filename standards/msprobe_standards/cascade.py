@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, ClassVar
 import torch
 
 from msprobe_standards.dtypes import float_format, real_dtype
-from msprobe_standards.protocol import Standard, at_worst, nonfinite
+from msprobe_standards.protocol import Standard, nonfinite
+from msprobe_standards.reasons import at_worst
 from msprobe_standards.verdict import Verdict
 
 if TYPE_CHECKING:
@@ -57,7 +58,7 @@ class Cascade(Standard):
         cosine = metrics["cosine_sim"]
         error = metrics["max_abs_err"]
         if math.isnan(cosine) and error > 0:
-            one_sided = "one of target and golden is zero throughout, the other is not"
+            one_sided = "one of target and golden is all zeros, the other is not"
             return Verdict("fail", self.name, one_sided, {"max_abs_err": error}, {"max_abs_err": 0.0}, math.inf)
         if metrics.numel > 1 and cosine <= self.min_cosine:
             return self._at_least(metrics, "fail", "cosine_sim", self.min_cosine)
@@ -79,5 +80,5 @@ class Cascade(Standard):
         measured, limits = {name: value}, {name: limit}
         if outcome == "pass":
             return Verdict("pass", self.name, "", measured, limits, min(margin, 1.0))
-        reason = f"{name} is {value:.6g}{at_worst(metrics)}; allowed: above {limit:g}"
+        reason = f"{name} {value:.6g} (above {limit:g} allowed){at_worst(metrics)}"
         return Verdict("warn" if outcome == "warn" else "fail", self.name, reason, measured, limits, max(margin, 1.0))

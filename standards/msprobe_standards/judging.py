@@ -13,6 +13,7 @@ from msprobe_standards.binary_consistency import BinaryConsistency
 from msprobe_standards.dtypes import family
 from msprobe_standards.exemption import ExcusedByBaseline
 from msprobe_standards.metrics import bit_equal, measure
+from msprobe_standards.reasons import with_values
 from msprobe_standards.registry import standard as standard_named
 from msprobe_standards.sensitivity import ExcusedBySensitivity, doubtful, has_lost_bits, moved_by
 from msprobe_standards.tensor_layouts import in_parts, is_plain
@@ -141,8 +142,7 @@ def _judge_tensor(
     if verdict.outcome in ("pass", "skip") or metrics.worst_index is None:
         return verdict
     at = metrics.worst_index
-    found = f"at index {at} (target {_shown(target[at])}, golden {_shown(golden[at])})"
-    return replace(verdict, reason=verdict.reason.replace(f"at index {at}", found, 1))
+    return replace(verdict, reason=with_values(verdict.reason, at, target[at].item(), golden[at].item()))
 
 
 def _is_batch(golden: torch.Tensor, batch: Sequence[int], standard: Standard) -> bool:
@@ -253,11 +253,6 @@ def _adopted(target: torch.Tensor, golden: torch.Tensor, baseline: torch.Tensor)
     found, reference = target.to(golden.dtype), baseline.to(golden.dtype)
     same = (found == reference) | (found.isnan() & reference.isnan())
     return torch.where(same & ~(found.isfinite() & golden.isfinite()), found, golden)
-
-
-def _shown(element: torch.Tensor) -> str:
-    value = element.item()
-    return f"{value:.9g}" if isinstance(value, float) else str(value)
 
 
 def _judge_value(target: object, golden: object, standard: Standard, baseline: Baseline) -> Verdict:

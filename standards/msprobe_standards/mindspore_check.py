@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from msprobe_standards.protocol import Standard, nonfinite
+from msprobe_standards.reasons import at_worst
 from msprobe_standards.verdict import Verdict
 
 if TYPE_CHECKING:
@@ -40,12 +41,12 @@ class MindsporeCheck(Standard):
         margin = max(_share(1 - cosine, 1 - self.min_cosine), _share(error, self.max_abs_err))
         problems = []
         if not cosine > self.min_cosine:
-            problems.append(f"cosine_sim is {cosine:.6g}; allowed: above {self.min_cosine:g}")
+            problems.append(f"cosine_sim {cosine:.6g} (above {self.min_cosine:g} allowed)")
         if not error < self.max_abs_err:
-            problems.append(f"max_abs_err is {error:.4g}; allowed: below {self.max_abs_err:g}")
+            problems.append(f"max_abs_err {error:.4g} (below {self.max_abs_err:g} allowed)")
         if not problems:
             return Verdict("pass", self.name, "", measured, limits, min(margin, 1.0))
-        reason = f"{'; '.join(problems)}; greatest error at index {metrics.worst_index}"
+        reason = f"{'; '.join(problems)}{at_worst(metrics)}"
         return Verdict("fail", self.name, reason, measured, limits, max(margin, 1.0))
 
 

@@ -10,7 +10,8 @@ import torch
 
 from msprobe_standards.dtypes import real_dtype
 from msprobe_standards.msprobe_benchmark import ratio_floor
-from msprobe_standards.protocol import Standard, at_worst, nonfinite
+from msprobe_standards.protocol import Standard, nonfinite
+from msprobe_standards.reasons import at_worst
 from msprobe_standards.verdict import Verdict
 
 if TYPE_CHECKING:
@@ -53,9 +54,8 @@ class MsprobeUlp(Standard):
             return Verdict("fail", self.name, reason, measured, limits, math.inf)
         if margin < 1:
             return Verdict("pass", self.name, "", measured, limits, margin)
-        reason = " and ".join(f"{name} is {measured[name]:.4g}" for name in limits)
-        reason += f"{at_worst(metrics)}; allowed: "
-        reason += " or ".join(f"{name} below {limits[name]:g}" for name in limits)
+        numbers = (f"{name} {measured[name]:.4g} (below {limits[name]:g} allowed)" for name in limits)
+        reason = f"{' and '.join(numbers)}{at_worst(metrics)}"
         if baseline_metrics is None:
             return Verdict("fail", self.name, f"{reason}; no baseline to compare with", measured, limits, margin)
         share, base = metrics["ulp_error_proportion"], baseline_metrics["ulp_error_proportion"]

@@ -1,4 +1,4 @@
-"""What a standard is, and how measured numbers are held against its limits."""
+"""What a standard is, and how measured numbers are compared with its limits."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, ClassVar, Protocol
 
 from msprobe_standards.dtypes import msprobe_bounds
+from msprobe_standards.reasons import at_worst, counted, reason_of
 from msprobe_standards.verdict import Verdict
 
 if TYPE_CHECKING:
@@ -17,10 +18,6 @@ if TYPE_CHECKING:
 
 # Derived from Hoeffding's inequality: independent errors exceed it with a probability below 5e-11 (see `bias`).
 _CERTAIN = 7
-_IN_WORDS = {
-    "gain_error": " (all magnitudes drift together)",
-    "shared_error": " (neighbouring values err alike, as approximations do and roundings do not)",
-}
 
 
 class Standard(Protocol):
@@ -93,31 +90,16 @@ def within(
     if margin <= 1:
         return Verdict("pass", standard, "", measured, limits, margin)
     broken = sorted((name for name in limits if used[name] > 1), key=lambda name: -used[name])
-    reason = "; ".join(
-        f"{name} is {measured[name]:.4g}, allowed {limits[name]:.4g}{_IN_WORDS.get(name, '')}" for name in broken
-    )
-    if wrong_share:
-        reason += f"; {_counted(wrong_share * metrics.numel, metrics)} are wrong"
-    return Verdict("fail", standard, reason + at_worst(metrics), measured, limits, margin)
+    reason = reason_of(metrics, measured, limits, broken, wrong_share)
+    return Verdict("fail", standard, reason, measured, limits, margin)
 
 
 def nonfinite(standard: str, metrics: Metrics, limits: Mapping[str, float]) -> Verdict:
     """Return the failing verdict on NaN or inf elements that disagree with the golden result."""
     count = float(metrics["nonfinite_mismatch"])
-    first = "" if metrics.worst_index is None else f"; the first at index {metrics.worst_index}"
-    reason = f"NaN or inf disagrees with golden at {_counted(count, metrics)}{first}; allowed: none"
+    reason = f"{counted(count, metrics.numel)} NaN or inf where golden is not, or the reverse{at_worst(metrics)}"
     limits = {"nonfinite_mismatch": 0.0, **limits}
     return Verdict("fail", standard, reason, {"nonfinite_mismatch": count}, limits, math.inf)
-
-
-def at_worst(metrics: Metrics) -> str:
-    """Say where the greatest error is; empty where that is not known, as of numbers read from a file."""
-    return "" if metrics.worst_index is None else f"; greatest error at index {metrics.worst_index}"
-
-
-def _counted(count: float, metrics: Metrics) -> str:
-    # Numbers that were read from a file may be NaN.
-    return f"{count:.0f} of {metrics.numel} elements ({100 * count / metrics.numel:.3g} %)"
 
 
 def bias(metrics: Metrics) -> float:

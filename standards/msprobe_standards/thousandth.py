@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from msprobe_standards.protocol import Standard, at_worst, nonfinite
+from msprobe_standards.protocol import Standard, nonfinite
+from msprobe_standards.reasons import at_worst
 from msprobe_standards.verdict import Verdict
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ class Thousandth(Standard):
             return Verdict("pass", self.name, "", {"rel_err_thousandth": share}, limits, min(margin, 1.0))
         over = round((1 - share) * metrics.numel)
         reason = (
-            f"{over} of {metrics.numel} elements ({100 * (1 - share):.3g} %) differ by a thousandth or more"
-            f"{at_worst(metrics)}; allowed: {100 * (1 - self.min_share):.3g} %"
+            f"{over} of {metrics.numel} elements ({100 * (1 - share):.3g} %) differ by a thousandth or more "
+            f"({100 * (1 - self.min_share):.3g} % allowed){at_worst(metrics)}"
         )
         return Verdict("fail", self.name, reason, {"rel_err_thousandth": share}, limits, margin)

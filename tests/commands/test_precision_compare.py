@@ -153,7 +153,7 @@ def test_the_gpu_run_that_gave_no_numbers_is_no_pass(tmp_path: Path, capsys: pyt
     gpu = save(tmp_path / "gpu.json", gone, row("Torch.cumsum.1.forward", 0.0))
     assert main(["precision-compare", npu, gpu, "--policy", "msprobe-26", "--csv", str(tmp_path)]) == 0
     [details] = tmp_path.glob("*details*")
-    assert "the recorded run gave no numbers: out of memory" in read(details)[1][-1]
+    assert "the recorded run has no numbers: out of memory" in read(details)[1][-1]
     assert "1 passed, 1 skipped" in capsys.readouterr().out
 
 
@@ -220,7 +220,7 @@ def test_a_policy_that_nothing_tells_has_to_be_given(tmp_path: Path, capsys: pyt
     for files, problem in (
         ((table, table), f"{table}: fits the policies msprobe-1.2 and msprobe-26 alike; give --policy"),
         ((npu, other), f"{other}: was made under the policy default, {npu} under msprobe-26; give --policy"),
-        ((own, own), f"{own}: was made under a policy of your own; give its file by --policy"),
+        ((own, own), f"{own}: was made under a policy of your own; pass its file as --policy"),
     ):
         assert main(["precision-compare", *files]) == 2
         assert problem in capsys.readouterr().err

@@ -7,7 +7,7 @@ import pytest
 from pytest_msprobe.hosts.file_server import FileServer, Outputs
 from pytest_msprobe.hosts.run_files import RunFiles
 
-REFUSED = ("a host asked for what is none of its business", None)
+REFUSED = ("request from a remote host rejected: not a file of this run", None)
 
 
 @pytest.fixture

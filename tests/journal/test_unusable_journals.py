@@ -39,7 +39,7 @@ def test_a_full_disk_ends_the_run_with_what_it_has(pytester: pytest.Pytester, wo
     result = pytester.runpytest_subprocess(*base, *workers, "--msprobe-journal=run.jsonl")
     path = pytester.path / "run.jsonl"
     assert result.ret == pytest.ExitCode.INTERRUPTED
-    assert f"{path}: the disk is full; make room, then go on with --msprobe-resume" in result.stdout.str()
+    assert f"{path}: the disk is full; free some space, then continue with --msprobe-resume" in result.stdout.str()
     assert "Traceback" not in result.stdout.str() + result.stderr.str()
     assert path.stat().st_size == 4000
     kept = read_journal(path).entries
@@ -89,7 +89,7 @@ def test_a_run_on_a_journal_in_use_is_one_usage_error(pytester: pytest.Pytester)
     writer.close()
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     result.stderr.fnmatch_lines(
-        ["ERROR: *run.jsonl: another run is writing this journal; give each run and rank its own"]
+        ["ERROR: *run.jsonl: another run is writing this journal; use one journal per run and rank"]
     )
     assert path.read_bytes() == before
 

@@ -129,7 +129,7 @@ def test_what_refuses_a_raised_precision_is_judged_in_the_recorded_one_and_says_
     run = check(pytester, "--msprobe-dump=dump", "--msprobe-device=cpu", "-k", "Jit", "-p", "network_of_a_program")
     run.result.stdout.fnmatch_lines(
         [
-            "passed with little judged 2: golden is the function in the recorded precision (torch.float32): it refuses "
+            "2 passed with weak evidence: golden is the function in the recorded precision (torch.float32): it refuses "
             "a higher one"
         ]
     )

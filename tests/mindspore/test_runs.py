@@ -132,7 +132,7 @@ def test_inputs_are_explored_around_a_record_of_mindspore(pytester: pytest.Pytes
     write_dump(record("Mint.matmul", X, tensor(6, 5), output=[tensor(4, 5)]))
     result = pytester.runpytest_inprocess("--msprobe-dump=dump.json", "--msprobe-device=cpu", "--msprobe-explore=5")
     result.assert_outcomes(passed=1)
-    result.stdout.fnmatch_lines(["5 inputs explored around 1 records"])
+    result.stdout.fnmatch_lines(["5 inputs explored around 1 record"])
 
 
 def test_isolated_items_run_mindspore_in_a_child(pytester: pytest.Pytester, write_dump: Write) -> None:

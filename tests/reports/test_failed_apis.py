@@ -33,6 +33,13 @@ def test_failures_of_one_api_are_one_line_with_their_dtypes_and_directions() -> 
     ]
 
 
+def test_the_heading_names_what_failed_where_that_is_not_apis() -> None:
+    apis = FailedApis("tests")
+    for name in ("a", "b"):
+        apis.add(to_plain(result(name, "fail")))
+    assert next(apis.lines()) == "failed tests:"
+
+
 def test_a_single_failure_needs_no_table() -> None:
     assert table(result("Torch.exp.0.forward", "fail"), result("Torch.exp.1.forward", "pass")) == []
 

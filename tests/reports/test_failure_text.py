@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 from msprobe_standards.verdict import Verdict
@@ -15,11 +16,26 @@ RECORD = "Functional.softmax.0.forward"
 
 def test_the_first_line_is_the_reason_of_the_output_that_decided() -> None:
     right = OutputResult("output.0", Verdict("pass", "ulp"))
-    wrong = OutputResult("output.1", Verdict("fail", "ulp", "max_ulp_error is 140, allowed 4\nmore", margin=35.0))
+    wrong = OutputResult("output.1", Verdict("fail", "ulp", "up to 140 ulp (4 allowed)\nmore", margin=35.0))
     lines = failure_text(decided(RECORD, [right, wrong]), "pytest x").splitlines()
-    assert lines[0] == "output.1: max_ulp_error is 140, allowed 4"
+    assert lines[0] == "output.1: up to 140 ulp (4 allowed)"
     assert lines[2] == f"{RECORD} is wrong"
     assert [line.strip() for line in lines[4:7]] == ["output.1: fail by ulp", "more", ""]
+
+
+def test_numbers_beyond_their_limits_follow_the_reason_where_there_are_several() -> None:
+    metrics, limits = {"a": 9.0, "b": 3.0, "c": 1.0}, {"a": 1.0, "b": 2.0, "c": 2.0}
+    several = Verdict("fail", "ulp", "off", metrics, limits, margin=9.0)
+    text = failure_text(decided(RECORD, [OutputResult("output.0", several)]), "")
+    assert "fail by ulp\n  a: 9 (limit 1)\n  b: 3 (limit 2)\n\nRun" in text
+    single = replace(several, limits={"a": 1.0})
+    assert "limit" not in failure_text(decided(RECORD, [OutputResult("output.0", single)]), "")
+
+
+def test_a_limit_on_a_share_that_cannot_be_exceeded_is_not_shown() -> None:
+    verdict = Verdict("fail", "b", "off", {"tail_share": 0.5, "a": 2.0}, {"tail_share": 4.95, "a": 1.0}, margin=2.0)
+    text = failure_text(decided(RECORD, [OutputResult("output.0", verdict)]), "", verbosity=2)
+    assert "  tail_share: 0.5\n  a: 2 (limit 1)\n" in text
 
 
 def test_the_first_line_of_what_did_not_end_is_how_it_ended() -> None:

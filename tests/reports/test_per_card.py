@@ -23,7 +23,7 @@ def worst(margin: float, outcome: str = "pass") -> Worst:
 
 def test_cards_that_came_to_the_same_are_told_in_one_line() -> None:
     one = {"Torch.mul forward": worst(0.5), "Torch.add forward": worst(0.0)}
-    assert list(lines({f"npu:{index}": one for index in range(4)})) == ["all 4 cards are alike in 2 APIs"]
+    assert list(lines({f"npu:{index}": one for index in range(4)})) == ["all 4 cards agree in 2 APIs"]
 
 
 def test_the_card_that_is_unlike_the_others_is_named_with_the_apis() -> None:
@@ -31,14 +31,14 @@ def test_the_card_that_is_unlike_the_others_is_named_with_the_apis() -> None:
     bad = good | {"Torch.mul forward": worst(70.0, "fail")}
     assert list(lines({"npu:0": good, "npu:1": bad, "npu:2": good})) == [
         "npu:1 differs from the others in 1 of 2 APIs",
-        "largest share of a limit, by card  npu:0    npu:1  npu:2",
-        "Torch.mul forward                    0.5  70 fail    0.5",
+        "error / allowed, by card  npu:0    npu:1  npu:2",
+        "Torch.mul forward           0.5  70 fail    0.5",
     ]
 
 
 def test_of_two_cards_none_is_said_to_be_the_odd_one() -> None:
     text = list(lines({"npu:0": {"Torch.mul forward": worst(0.5)}, "npu:1": {"Torch.mul forward": worst(0.9)}}))
-    assert text[0] == "cards differ among each other in 1 of 1 API"
+    assert text[0] == "the cards differ in 1 of 1 API"
 
 
 def test_what_one_card_did_not_judge_is_unlike_the_others() -> None:

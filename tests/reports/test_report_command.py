@@ -180,7 +180,7 @@ def test_a_file_that_is_no_journal_is_one_clear_error(
 ) -> None:
     path = tmp_path / "other"
     path.write_bytes(text)
-    assert error(capsys, path) == (f"pytest-msprobe: {path}: not a journal; give a file that --msprobe-journal wrote\n")
+    assert error(capsys, path) == (f"pytest-msprobe: {path}: not a journal; pass a file written by --msprobe-journal\n")
 
 
 @pytest.mark.parametrize(("version", "word"), [(0, "an older"), (99, "a newer")])

@@ -58,7 +58,7 @@ def test_apis_that_came_out_otherwise_are_rows_and_the_others_are_counted(
 ) -> None:
     text = report(capsys, *two_seeds)
     assert "| `Torch.mul forward` | 0.5 | 3 fail |" in text
-    assert "1 came to the same in all runs" in text
+    assert "1 API is the same in all runs" in text
     assert "Torch.add forward" not in text
 
 
@@ -93,9 +93,9 @@ def test_shards_are_told_as_one_run_and_what_is_missing_or_doubled_is_said(
     assert lines[:6] == [
         "## msprobe: 0 of 2 records failed",
         "",
-        f"Of `{paths[0]} and 2 more` **1 shard is missing**: `2/3`",
+        f"**1 shard is missing** of `{paths[0]} and 2 more`: `2/3`",
         "",
-        f"Shard `1/3` is there 2 times, the latest counts: `{paths[0]}`, `{paths[2]}`",
+        f"Shard `1/3` occurs 2 times, the latest counts: `{paths[0]}`, `{paths[2]}`",
         "",
     ]
     assert "* Outcomes: 2 passed" in lines
@@ -121,5 +121,5 @@ def test_what_was_skipped_in_every_run_is_in_no_column(tmp_path: Path, capsys: p
         for name in ("a.jsonl", "b.jsonl")
     ]
     text = report(capsys, *paths)
-    assert "not alike" not in text
+    assert "differ" not in text
     assert "| skipped | 1 | 1 |" in text

@@ -128,7 +128,7 @@ def test_a_pass_in_a_mode_says_so_in_summary_junit_csv_and_journal(
     run = check(*ON_CARD, "--msprobe-journal=run.jsonl", "--msprobe-csv=tables")
     assert run.outcomes == {"Torch.mm.0.forward": "passed"}
     assert run.cases["Torch.mm.0.forward"].properties["msprobe.math_mode"] == "TF32"
-    assert "judged under TF32, as the device says: 1" in run.output
+    assert "1 judged under TF32, as the device says" in run.output
     [details] = (pytester.path / "tables").glob("*details*.csv")
     assert "under TF32, which the device says is on" in details.read_text(encoding="utf-8-sig")
     [entry] = read_journal(pytester.path / "run.jsonl").entries.values()

@@ -184,7 +184,7 @@ def test_one_wrong_element_is_caught(api: str, cpu: Function, dtype: torch.dtype
 
     verdict = verdict_on(api, device, cpu, random(WIDE, dtype, 0))
     assert verdict.outcome == "fail"
-    assert "index (3, 5)" in verdict.reason
+    assert "; at [3, 5] " in verdict.reason
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)

@@ -1,1 +1,1 @@
-"""A card elsewhere: a Python process that ssh starts beside it runs whole records, and its results come back."""
+"""A remote device: a Python process that ssh starts on its host runs whole records and sends the results back."""

@@ -39,7 +39,7 @@ class GarbageError(BrokenPipesError):
 class Frames:
     """What crosses two pipes; ``errors`` is one more, whose last words are kept in ``last_words``.
 
-    Each message may be followed by the bytes of tensors, whose sizes it tells. Nothing is read that was not expected,
+    Each message may be followed by the bytes of tensors, whose sizes it holds. Nothing is read that was not expected,
     and no more memory taken than was allowed.
     """
 

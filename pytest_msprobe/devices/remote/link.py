@@ -1,4 +1,4 @@
-"""A Python process elsewhere, started when it is first asked something and again after it was lost."""
+"""A remote Python process, started when it is first asked something and again after it was lost."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ class Link:
     def refused(self, what: str) -> LinkError:
         """End the link over an answer that cannot be, and return what to raise."""
         self.close()
-        return LinkError(f"{self._spec.host} sent {what}, so that the link was ended", Breakdown.ERROR)
+        return LinkError(f"{self._spec.host} sent {what}; the link was closed", Breakdown.ERROR)
 
     def _ask(
         self, request: Request, answer: type[_Answer], blobs: Sequence[memoryview], limit: float, seconds: float
@@ -175,7 +175,7 @@ class Link:
             self._tell_unusable(error)
         if self.greeting.protocol != PROTOCOL:
             raise DeviceError(
-                f"{self._name}: pytest-msprobe {self.greeting.version} there speaks another protocol than "
+                f"{self._name}: pytest-msprobe {self.greeting.version} there uses another protocol than "
                 f"{version('pytest-msprobe')} here; install the same version there"
             )
         if not self.greeting.torch:

@@ -1,4 +1,4 @@
-"""A card elsewhere as a device: whole records run on it, since the functions of this process cannot travel."""
+"""A remote card as a device: whole records run on it, since the functions of this process cannot be sent."""
 
 from __future__ import annotations
 
@@ -81,11 +81,11 @@ class RemoteDevice(CpuDevice):
         return self._active.math_modes
 
     def reduced_precision(self) -> ReducedPrecision:
-        """Return in which modes the card computes with fewer bits. Raises DeviceError for one that nobody knows."""
+        """Return in which modes the card computes with fewer bits. Raises DeviceError for an unknown one."""
         try:
             return ReducedPrecision(**self._active.reduced_precision)  # type: ignore[arg-type]
         except TypeError:
-            raise DeviceError(f"{self.name}: its modes are those of another version") from None
+            raise DeviceError(f"{self.name}: its math modes are those of another version") from None
 
     @property
     def draws_inputs(self) -> bool:
@@ -99,7 +99,7 @@ class RemoteDevice(CpuDevice):
 
     def call(self, func: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], *, record: str) -> Any:
         """Raise DeviceError: a function of this process cannot travel."""
-        raise DeviceError(f"device {self.name!r}: runs recorded calls only, a function of this process cannot travel")
+        raise DeviceError(f"device {self.name!r}: runs recorded calls only; a function of this process cannot be sent")
 
     def probe(self) -> None:
         """Compute something small there, in a new process where the last one was lost. Raises what goes wrong."""
@@ -128,7 +128,7 @@ class RemoteDevice(CpuDevice):
     def _link(self) -> Link:
         if "_opened" not in vars(self):
             if self._spec is None:
-                raise DeviceError("device 'remote' needs a place, as in remote:ssh=user@host//python=/path/to/python")
+                raise DeviceError("device 'remote' needs a place: remote:ssh=user@host//python=/path/to/python")
             self._opened = Link(self._spec, f"device {self.name!r}", self._prepare)
         return self._opened
 

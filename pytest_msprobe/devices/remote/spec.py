@@ -1,4 +1,4 @@
-"""What ``remote:SPEC`` names: a Python elsewhere, spelled as execnet spells it, and the device to use there."""
+"""What ``remote:SPEC`` names: a remote Python, spelled as execnet spells it, and the device to use there."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import sys
 from dataclasses import dataclass, field
 
 from pytest_msprobe.errors import DeviceError
+from pytest_msprobe.suggestions import did_you_mean
 
 MODULE = "pytest_msprobe.engine.remote"
 
@@ -48,7 +49,7 @@ class Spec:
     def command(self) -> list[str]:
         """Return the words that start the process; folder and environment are in them only over ssh.
 
-        ssh is never asked to compress, as execnet's is, and never to prompt: nobody could answer.
+        ssh is never asked to compress, as execnet's is, and never to prompt, which could not be answered.
         """
         if not self.ssh:
             return [*(shlex.split(self.python) or [sys.executable]), "-m", MODULE]
@@ -69,12 +70,12 @@ def parse_spec(text: str) -> Spec:
     for part in text.split("//"):
         name, equals, value = part.partition("=")
         if name in given:
-            raise _wrong(text, f"{name!r} is there twice")
+            raise _wrong(text, f"{name!r} is repeated")
         if name not in ("popen", "timeout", *_TEXTS) and not name.startswith("env:"):
-            known = ", ".join(["popen", *_TEXTS, "timeout", "env:NAME"])
-            raise _wrong(text, f"unknown key {name!r}; known are {known}")
+            known = ["popen", *_TEXTS, "timeout", "env:NAME"]
+            raise _wrong(text, f"unknown key {name!r}; known are {', '.join(known)}{did_you_mean(name, known)}")
         if name.startswith("env:") and not _VARIABLE.fullmatch(name.removeprefix("env:")):
-            raise _wrong(text, f"{name!r} names no variable")
+            raise _wrong(text, f"{name!r} is not the name of a variable")
         if bool(equals and value) == (name == "popen"):
             raise _wrong(text, f"expected {'popen alone' if name == 'popen' else f'{name}=VALUE'}")
         given[name] = value
@@ -111,4 +112,4 @@ def _seconds(text: str, value: str) -> float:
 
 
 def _wrong(text: str, problem: str) -> DeviceError:
-    return DeviceError(f"device 'remote:{text}': {problem}, {_FORM}")
+    return DeviceError(f"device 'remote:{text}': {problem}; {_FORM}")

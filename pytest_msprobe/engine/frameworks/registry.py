@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from pytest_msprobe.engine.framework_names import KERNELS, MINDSPORE, MINDTORCH, PYTORCH, missing_piece
 from pytest_msprobe.errors import DeviceError
+from pytest_msprobe.suggestions import did_you_mean
 
 if TYPE_CHECKING:
     from pytest_msprobe.engine.replay.framework import Framework
@@ -59,6 +60,6 @@ def framework_named(name: str) -> Framework:
     if missing is not None:
         raise DeviceError(missing)
     if name not in OPENERS:
-        known = ", ".join(given for given in OPENERS if given != KERNELS)
-        raise DeviceError(f"unknown framework {name!r}; known are {known}")
+        known = [each for each in OPENERS if each != KERNELS]
+        raise DeviceError(f"unknown framework {name!r}; known are {', '.join(known)}{did_you_mean(name, known)}")
     return OPENERS[name]()

@@ -1,1 +1,1 @@
-"""What crosses to a card elsewhere, and the process there that runs it."""
+"""Messages to a remote device, and the remote process that runs them."""

@@ -1,4 +1,4 @@
-"""Records run as they arrive, in the process elsewhere."""
+"""Records run as they arrive, in the remote process."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ def trial_on(device: Device) -> Callable[..., Trial]:
 
 
 class LaunchingTrial(Trial):
-    """A trial on a ``card`` that computes beside the CPU.
+    """A trial on a ``card`` that computes while the CPU does.
 
     Golden comes first so that no device is given what the CPU rejects. Hence the forward runs that are launched are
     those of products, which no CPU rejects whose shapes and dtypes fit; gradients follow golden's forward run.
@@ -50,7 +50,7 @@ class LaunchingTrial(Trial):
 
     @functools.cached_property
     def golden(self) -> Run:
-        """The run in raised precision, beside the target's of a product. Raises Skip where the CPU cannot make it."""
+        """The run in raised precision, while the target's product runs. Raises Skip where the CPU cannot make it."""
         subject = self.subject
         if structure_of(subject.operation, subject.arguments) is None:
             return super().golden
@@ -59,7 +59,7 @@ class LaunchingTrial(Trial):
 
     @functools.cached_property
     def golden_gradients(self) -> Gradients:
-        """The gradients of the golden run, beside the target's. Raises Skip where the CPU cannot compute them."""
+        """The gradients of the golden run, while the target runs. Raises Skip where the CPU cannot compute them."""
         _ = self.golden
         with contextlib.suppress(*REFUSALS):
             # Without them nothing is launched; why there are none is told by golden's.

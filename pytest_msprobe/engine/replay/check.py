@@ -26,7 +26,7 @@ class Replay:
     """One call being checked. What both directions need is computed once and kept until the replay is dropped.
 
     ``source`` gives the call's tensors, by element and path, in place of those that the setup says; ``function`` is
-    what the call's name stands for, None finds it by the name. ``recorded`` gives what a recorded baseline
+    what the call's name refers to, None finds it by the name. ``recorded`` gives what a recorded baseline
     has of a record, by its name; None where there is no recorded baseline. ``trial_of`` makes the trial of the call,
     where its target is not to be run. ``is_given`` says that a test gives all tensors of the call, by ``source``.
 

@@ -30,8 +30,8 @@ class Functions:
 class Framework(Protocol):
     """A framework: inputs, golden results and judging are torch's whatever it is, only the target is its own.
 
-    ``name`` is the one that dumps give it. ``autocasts`` tells whether a call of mixed float dtypes was recorded in an
-    autocast region.
+    ``name`` is the one that dumps give it. ``autocasts`` returns whether a call of mixed float dtypes was recorded in
+    an autocast region.
     """
 
     name: str
@@ -54,5 +54,5 @@ class Framework(Protocol):
     ) -> Functions:
         """Return what to run for a call in torch terms. Raises Skip, with the reason, where there is nothing.
 
-        ``function`` is what the call's name stands for where that is known already, None otherwise.
+        ``function`` is what the call's name refers to where that is known already, None otherwise.
         """

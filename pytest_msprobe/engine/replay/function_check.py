@@ -126,7 +126,7 @@ class FunctionCheck:
         api = self.trial.subject.api
         if not self._has_golden:
             place = f"on the CPU, its floating-point inputs in {self.trial.golden_dtype}"
-            yield f"No golden= was given: golden is {api} itself, {place}."
+            yield f"Without golden=, golden is {api} itself, {place}."
         elif STATE in self.trial.subject.arguments.kwargs:
             yield f"golden gets the parameters and buffers of {api} as the keyword {STATE}, a dict by name."
 
@@ -223,7 +223,7 @@ def _callable(function: Callable[..., Any]) -> Callable[..., Any]:
     def call_with_state(*args: Any, module_state: dict[str, torch.Tensor] | None = None, **kwargs: Any) -> Any:
         if module_state is None:
             # Nothing raises the precision of its parameters: only those of the checked module are inputs.
-            raise TypeError("golden is an nn.Module, but the checked function is not: give a function as golden")
+            raise TypeError("golden is an nn.Module, but the checked function is not; pass a function as golden")
         state = {names.get(name, name): tensor for name, tensor in module_state.items()}
         return torch.func.functional_call(module, state, args, kwargs)
 

@@ -48,7 +48,7 @@ def as_node(tree: Any, at: Callable[[torch.Tensor], AtTensor | AtArgument]) -> N
 
 
 def from_node(node: Node, tensors: list[torch.Tensor], arguments: Mapping[str, torch.Tensor]) -> Any:
-    """Return the output that data stands for. Raises FormError where it names what is not there."""
+    """Return the output that data describes. Raises FormError where it names what is not there."""
     match node:
         case AtTensor(number):
             if not 0 <= number < len(tensors):

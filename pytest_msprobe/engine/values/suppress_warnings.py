@@ -20,7 +20,7 @@ class _WhileUnwarned(type):
 
 
 class _Any(Warning, metaclass=_WhileUnwarned):
-    """Stands for every warning of a thread that computes without."""
+    """Replaces every warning of a thread that computes without."""
 
 
 _FILTER = ("ignore", None, _Any, None, 0)

@@ -64,7 +64,7 @@ def without_gaps(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def digest(tensors: Mapping[str, tuple[TensorForm, memoryview]]) -> bytes:
-    """Return what tells packed tensors by path from all others."""
+    """Return a digest of packed tensors by path."""
     whole = hashlib.blake2b(digest_size=16)
     for path, (form, blob) in tensors.items():
         whole.update(f"{path} {form.dtype} {form.shape} {form.stride}".encode())

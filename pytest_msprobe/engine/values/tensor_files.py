@@ -1,4 +1,4 @@
-"""Real data: the tensors that a recording stored beside ``dump.json``."""
+"""Real data: the tensors that a recording stored next to ``dump.json``."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def read_contained(path: Path, name: str, *, mapped: bool = False) -> torch.Tens
         return elements.view(dtype).view(tensor.shape) if elements.numel() else torch.empty(tensor.shape, dtype=dtype)
     except RuntimeError:
         # Empty ones may have sizes whose product is too large.
-        raise DumpError(f"{path}: {name!r} is no {dtype} {tensor.shape} that torch can hold; record it again") from None
+        raise DumpError(f"{path}: {name!r} torch cannot hold {dtype} {tensor.shape}; record it again") from None
 
 
 def _read(path: Path, mapped: bool) -> torch.Tensor:

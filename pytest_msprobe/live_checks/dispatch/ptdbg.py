@@ -28,11 +28,19 @@ _log = logging.getLogger("pytest_msprobe")
 
 
 class PtdbgDispatch:
-    """Compares every operator inside of its ``with``, forward or backward, with the same operator on the CPU.
+    """Compares every operator inside its ``with``, forward or backward, with the same operator on the CPU.
 
-    ``dump_mode`` says whose tensors are written below ``dump_path``: of ``all`` operators, of those in ``api_list``
-    (``list``), of those that fail (``auto``), of none (``OFF``). ``tag`` is a part of the folder's name; ``debug`` logs
-    each operator. Raises ConfigError for an argument that cannot be used.
+    Args:
+        dump_mode: Whose tensors are written: of ``"all"`` operators, of those in ``api_list`` (``"list"``), of those
+            that fail (``"auto"``), of none (``"OFF"``).
+        api_list: Names of ATen operators, for the mode ``"list"``.
+        debug: Whether each operator is logged.
+        dump_path: An existing folder, below which one is made for each ``with``.
+        tag: A part of that folder's name.
+        process_num: Accepted as by msprobe; operators are judged in this process.
+
+    Raises:
+        ConfigError: An argument cannot be used.
     """
 
     def __init__(

@@ -44,7 +44,7 @@ def judge_singly(trial: Trial) -> list[OutputResult]:
 
 def _judged(path: str, target: torch.Tensor | None, golden: torch.Tensor) -> OutputResult:
     if target is None:
-        return OutputResult(path, _failed("there is no such output"), golden_dtype=str(golden.dtype))
+        return OutputResult(path, _failed("the output is missing"), golden_dtype=str(golden.dtype))
     described = {"target_dtype": str(target.dtype), "golden_dtype": str(golden.dtype), "shape": tuple(target.shape)}
     if target.shape != golden.shape:
         verdict = _failed(f"the shape is {tuple(target.shape)}, golden's is {tuple(golden.shape)}")

@@ -30,7 +30,7 @@ class Compiled(msgspec.Struct, frozen=True):
 
 
 def with_compiled(result: DirectionResult, compiled: Compiled) -> DirectionResult:
-    """Return a result that tells what was compiled."""
+    """Return a result with what was compiled."""
     return result.with_extra(_COMPILED, msgspec.to_builtins(compiled))
 
 

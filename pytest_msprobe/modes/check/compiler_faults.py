@@ -38,4 +38,4 @@ def _whose_fault(judged: Judged, device: CompiledDevice) -> str:
         case "skip":
             return f"Without torch.compile it cannot be judged: {eager.reason}"
         case _:
-            return f"It passes without torch.compile: what {device.backend} made of it is wrong."
+            return f"It passes without torch.compile: the code that {device.backend} made of it is wrong."

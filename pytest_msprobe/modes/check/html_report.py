@@ -75,7 +75,7 @@ class CheckPage:
         if self._problem:
             terminalreporter.line(one_line(f"ERROR: msprobe report: {self._problem}"), red=True)
         else:
-            left_out = "" if len(self._rows) else " is not written: nothing was judged"
+            left_out = "" if len(self._rows) else " not written: nothing was judged"
             terminalreporter.line(one_line(f"msprobe report: {self._path}{left_out}"))
 
     def _facts(self) -> RunFacts:

@@ -50,19 +50,19 @@ def require_kernels_as_recorded(dumps: Iterable[Dump], options: CheckOptions) ->
     for dump in dumps:
         if isinstance(dump, ConvertedDump):
             raise DumpError(
-                f"{dump.home}: converted kernel files, which say nothing of how their kernels were called; "
+                f"{dump.home}: converted kernel files do not say how their kernels were called; "
                 "--msprobe-compare and --msprobe-golden compare them with those of another run"
             )
     graphs = [dump for dump in dumps if isinstance(dump, GraphDump)]
     for dump in graphs:
         if dump.task != "tensor":
             raise DumpError(
-                f"{dump.path}: holds statistics of kernels, and none can be judged without its tensors; dump them with "
+                f"{dump.path}: holds statistics of kernels, which cannot be judged without tensors; dump them with "
                 '"saved_data": "tensor"'
             )
     if graphs and replace(options, screen_above=SCREENED_ABOVE) != CheckOptions():
         raise OptionError(
-            f"{graphs[0].path}: kernels of a static graph are judged as they were recorded and not run: leave out "
+            f"{graphs[0].path}: kernels of a static graph are judged as recorded and not run; leave out "
             "the options on baselines, saved cases, repeating, perturbing and exploring"
         )
 

@@ -117,7 +117,7 @@ class CheckMode:
         return reporters
 
     def journal_facts(self, config: pytest.Config) -> JournalFacts:
-        """Return what decides a verdict beside the policy, and whose dumps these are where not all are PyTorch's."""
+        """Return what decides a verdict but for the policy, and whose dumps these are where not all are PyTorch's."""
         settings = config.stash[options_key].settings() | config.stash[check_key].settings()
         frameworks = set(_frameworks(config).values())
         if frameworks - {PYTORCH}:

@@ -1,4 +1,4 @@
-"""The options of a check, in addition to those of every run."""
+"""The options of a check that other runs do not have."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ _ESCAPED = "backslashreplace"
 
 
 class FreeBenchmarkTables:
-    """The tables below a folder, one for each dump, beside its other tables."""
+    """The tables below a folder, one for each dump, next to its other tables."""
 
     def __init__(self, folder: Path, dumps: Collection[Path]) -> None:
         self._files = {dump: folder / place / FILE_NAME for dump, place in places(dumps).items()}

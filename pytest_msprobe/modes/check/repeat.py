@@ -52,7 +52,7 @@ def repeated(replay: Replay, direction: Direction, result: DirectionResult, time
         try:
             unstable = unstable_outputs(replay.trial, direction, times)
         except (Skip, TargetError) as error:
-            return _wrong(result, f"it has run on the device, and raises when it is run again: {error}")
+            return _wrong(result, f"it ran on the device, but raises when it is run again: {error}")
     is_known = bool(unstable) and setup.policy.knows_nondeterministic(
         replay.call.api,
         framework=setup.framework.name,

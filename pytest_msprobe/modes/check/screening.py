@@ -1,4 +1,4 @@
-"""The options of screening, and its lines in the summary."""
+"""The options of screening, and its lines of the summary."""
 
 from __future__ import annotations
 
@@ -80,5 +80,5 @@ class ScreenedTally:
         """Return the summary's lines."""
         if not self._count:
             return []
-        saved = f"{self._operations / _GIGA:.3g} billion operations that were not computed again"
-        return [f"cleared by screening {self._count}: {saved}", *self._seen]
+        saved = f"{self._operations / _GIGA:.3g} billion operations were not computed again"
+        return [f"{self._count} cleared by screening: {saved}", *self._seen]

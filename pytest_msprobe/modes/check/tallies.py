@@ -42,17 +42,17 @@ class ExtraTally:
 
 
 class LittleJudgedTally(ExtraTally):
-    """Counts the verdicts that say little, by reason."""
+    """Counts the passes with weak evidence, by reason."""
 
     extra = LITTLE_JUDGED
-    line = "passed with little judged {count}: {value}"
+    line = "{count} passed with weak evidence: {value}"
 
 
 class MathModeTally(ExtraTally):
     """Counts the verdicts in which math modes took part, by mode."""
 
     extra = MATH_MODE
-    line = "judged under {value}, as the device says: {count}"
+    line = "{count} judged under {value}, as the device says"
 
 
 class UnusedTensorsTally(ExtraTally):
@@ -66,7 +66,7 @@ class UnusedTensorsTally(ExtraTally):
             return []
         count, first = self._counts.total(), next(iter(self._counts))
         others = " (and others)" if count > 1 else ""
-        return [f"{count} judged by the baseline's numbers, not by its tensors: {first}{others}"]
+        return [f"{count} judged by the baseline's numbers, not its tensors: {first}{others}"]
 
 
 class ExploredTally(ExtraTally):
@@ -87,10 +87,11 @@ class ExploredTally(ExtraTally):
         """Return the summary's line."""
         if not self._counts:
             return []
-        inputs, none = sum(self._counts.elements()), self._counts[0]
+        inputs, records, none = sum(self._counts.elements()), self._counts.total(), self._counts[0]
         without = f"; {none} had none that could be judged" if none else ""
         without += f"; on {self._unjudged} more golden raised or gave nothing to compare" if self._unjudged else ""
-        return [f"{inputs} inputs explored around {self._counts.total()} records{without}"]
+        around = f"{records} record{'s' * (records != 1)}"
+        return [f"{inputs} input{'s' * (inputs != 1)} explored around {around}{without}"]
 
 
 class CompiledTally:
@@ -115,7 +116,7 @@ class CompiledTally:
         """Return the summary's lines."""
         if not self._backend:
             return []
-        whole = f"{self._compiled} compiled by {self._backend} in {self._seconds:.1f} s; calls of equal shapes share it"
+        whole = f"{self._compiled} compiled by {self._backend} in {self._seconds:.1f} s; equal shapes share the code"
         return [whole, *(f"  {count} with a graph break: {reason}" for reason, count in self._breaks.most_common())]
 
 
@@ -148,7 +149,7 @@ class PerturbedTally:
         lines = [f"{self._perturbed} perturbed by {self._perturbation}, {changed} of them changed too much"]
         lines += [f"  {count} {api}" for api, count in self._inconsistent.most_common(_SHOWN)]
         hidden = len(self._inconsistent) - _SHOWN
-        lines += [f"  and {hidden} more API{'s' * (hidden > 1)}"] if hidden > 0 else []
+        lines += [f"  and {hidden} more"] if hidden > 0 else []
         return lines + [f"  {count} not perturbed: {reason}" for reason, count in self._left_out.most_common()]
 
 

@@ -22,7 +22,7 @@ class RunFacts:
 class CheckedRecord:
     """One record of a run; ``run`` is the place of its run among all of them.
 
-    ``dump`` tells its dump from the run's others and is empty where there is one. ``rerun`` are the words of the
+    ``dump`` names its dump among the run's and is empty where there is one. ``rerun`` are the words of the
     command that runs a record again, with ``<dump>::<record>`` in place of this one's, which is ``chosen``.
     """
 

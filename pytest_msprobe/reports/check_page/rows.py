@@ -1,4 +1,4 @@
-"""The records of a page, a column for each thing that is told of all of them: names are written once."""
+"""The records of a page, a column for each thing that all of them have: names are written once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A page is one file: its markup within that of all pages, style and script beside shared ones, its data as JSON."""
+"""A page is one file: its markup within that of all pages, style and script with shared ones, its data as JSON."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pytest_msprobe.results.result import as_json
 def write_page(path: Path, package: str, data: Any, *, title: str, parts: tuple[str, ...] = ()) -> None:
     """Write the page whose ``body.html``, ``page.css`` and scripts lie in the folder ``page`` of a package.
 
-    ``parts`` are folders beside this module that several pages share. The scripts read the data as ``page``; names and
+    ``parts`` are folders next to this module that several pages share. The scripts read the data as ``page``; names and
     messages in it are data and never markup. Those of a folder follow each other in the order of their names. Raises
     OSError where the disk refuses.
     """

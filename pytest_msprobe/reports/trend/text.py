@@ -37,7 +37,7 @@ def _runs(trend: Trend) -> Iterator[str]:
 
 def _notes(trend: Trend) -> Iterator[str]:
     for name, values in trend.differing_settings().items():
-        yield f"  note: {name} differs, and margins may move by it: {', '.join(map(_shortened, values))}"
+        yield f"  note: {name} differs, which may change margins: {', '.join(map(_shortened, values))}"
 
 
 def _shortened(value: str) -> str:
@@ -49,11 +49,11 @@ def _table(trend: Trend) -> Iterator[str]:
     if changed:
         first = max(0, len(trend.runs) - _RUNS_SHOWN)
         numbers = [str(number) for number in range(first + 1, len(trend.runs) + 1)]
-        title = ["", "largest share of a limit, by run", *numbers, "", ""]
+        title = ["", "error / allowed, by run", *numbers, "", ""]
         rows = [_row(api, first) for api in changed[:_APIS_SHOWN]]
         yield from aligned([title, *rows], range(2, 2 + len(numbers)))
     if len(changed) > _APIS_SHOWN:
-        yield f"and {len(changed) - _APIS_SHOWN} more that changed"
+        yield f"and {len(changed) - _APIS_SHOWN} more"
     if len(trend.apis) > len(changed):
         yield f"{len(trend.apis) - len(changed)} as before"
 

@@ -1,10 +1,10 @@
 """Phases of an item, reported without pytest's hooks around them.
 
 What is judged has no fixtures, so that nothing is set up or torn down, yet pytest's hooks around these two phases cost
-as much as those around the call. Where nobody but pytest itself listens to them, they are left out. Each phase is
+as much as those around the call. Where only pytest itself listens to them, they are left out. Each phase is
 reported as always, and the call is pytest's own, without what looks at marks that an item has not; an item that takes
 less time than these hooks, as a compared call that agrees, makes the report of its call itself. In a worker nothing
-is shown on a terminal that nobody sees. An item goes through pytest's own phases where another plugin or a
+is shown on a terminal that is not seen. An item goes through pytest's own phases where another plugin or a
 ``conftest.py`` has a hook that would not be called, where a mark would keep pytest from running it, and where it is the
 last of its file: with it pytest tears down what it set up before.
 """

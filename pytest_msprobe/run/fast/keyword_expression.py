@@ -21,7 +21,7 @@ _Matcher = Callable[[str], bool]
 
 @dataclass(frozen=True, slots=True)
 class Keywords:
-    """An expression. ``words`` are those that it asks for and ``matches`` is told names, both in lower case."""
+    """An expression. ``words`` are those that it asks for and ``matches`` is passed names, both in lower case."""
 
     words: frozenset[str]
     matches: _Matcher

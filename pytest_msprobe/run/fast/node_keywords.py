@@ -22,7 +22,7 @@ class ItemKeywords(MutableMapping[str, Any]):
         self._own: dict[str, Any] = {item.name: True}
 
     def __getitem__(self, name: str) -> Any:
-        """Return what a name stands for, such as a mark. Raises KeyError for an unknown one."""
+        """Return the value of a name, such as a mark. Raises KeyError for an unknown one."""
         if name in self._own or self._item.parent is None:
             return self._own[name]
         return self._item.parent.keywords[name]

@@ -92,7 +92,7 @@ def _failed(file: pytest.File) -> frozenset[str] | None:
 
 
 def _keywords(file: pytest.File, dump: Dump) -> Callable[[str], bool] | None:
-    """Return what tells by an item's name whether ``-k`` matches it, None where its items have to be made to tell."""
+    """Return a function of an item's name on whether ``-k`` matches it, None where items have to be made for that."""
     config = file.config
     expression = config.option.keyword.lstrip()
     # What came before an item, or failed before, is looked for among all.

@@ -102,7 +102,7 @@ def test_torch_has_to_be_there(elsewhere: Callable[..., RemoteDevice]) -> None:
 
 def test_another_protocol_is_told_with_both_versions(elsewhere: Callable[..., RemoteDevice]) -> None:
     device = elsewhere("send(Greeting(PROTOCOL + 1, '7.0', 'Python 3', '2'))", greets=False)
-    with pytest.raises(DeviceError, match=r"pytest-msprobe 7\.0 there speaks another protocol than \S+ here"):
+    with pytest.raises(DeviceError, match=r"pytest-msprobe 7\.0 there uses another protocol than \S+ here"):
         device.count()
 
 

@@ -81,7 +81,14 @@ def test_the_terminal_draws_the_same_in_plain_characters() -> None:
     assert len(lines) == 16 + 3
     assert {line[-2] for line in lines[1:17]} <= set("789")
     assert {char for line in lines[1:17] for char in line[1:-2]} <= set("-.")
-    assert lines[-1] == "32 elements beyond 2 ULP, all in [:, 69]"
+    assert lines[-1] == "32 of 2240 elements beyond 2 ULP, all in [:, 69]"
+
+
+def test_a_map_that_looks_alike_everywhere_is_one_line() -> None:
+    golden = _golden(32, 70)
+
+    assert map_lines(_map_of(golden.float() + 1e30, golden)) == ["all elements are wrong: beyond 2 ULP"]
+    assert map_lines(_map_of(golden.float(), golden)) == ["0 of 2240 elements beyond 2 ULP"]
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16, torch.complex64])

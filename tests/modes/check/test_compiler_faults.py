@@ -111,7 +111,7 @@ def test_what_was_not_compiled_passes_with_little_judged_and_graph_breaks_are_co
 ) -> None:
     dump = write_dump({"Torch.nonzero.0.forward": forward(element(8)), "Torch.exp.0.forward": forward(element(8))})
     output = compiled(dump).output
-    assert "passed with little judged 1: planted compiled nothing of it: " in output
+    assert "1 passed with weak evidence: planted compiled nothing of it: " in output
     assert "1 with a graph break: " in output
 
 
@@ -128,7 +128,7 @@ def test_inductor_compiles_both_directions_and_says_where_it_only_calls_the_eage
     )
     found = compiled(dump, backend="inductor")
     assert found.exit_code == 0
-    assert "passed with little judged 1: inductor only calls the eager kernel" in found.output
+    assert "1 passed with weak evidence: inductor only calls the eager kernel" in found.output
     # Of calls 1 and 2, which need no gradient, one compilation.
     assert "4 compiled by inductor in" in found.output
 

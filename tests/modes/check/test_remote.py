@@ -143,7 +143,7 @@ def test_a_card_elsewhere_that_breaks_is_replaced(run: Callable[..., Checked], p
 def test_the_precision_fixture_says_that_functions_cannot_travel(pytester: pytest.Pytester) -> None:
     pytester.makepyfile("import torch\ndef test_it(precision):\n    precision.check(torch.exp, torch.ones(2))\n")
     judged = check(pytester, "--msprobe-device=remote:popen//device=cpu")
-    assert "runs recorded calls only, a function of this process cannot travel" in judged.output
+    assert "runs recorded calls only; a function of this process cannot be sent" in judged.output
 
 
 @pytest.mark.slow

@@ -128,7 +128,7 @@ def test_an_api_that_raises_on_the_device_alone_is_one_failure(
     make_device(corrupt(record, "raise RuntimeError('the kernel exploded')"))
     checked = check(*ARGUMENTS)
     assert checked.wrong == {record}
-    said = "the API raises on the device, though the CPU computes it: RuntimeError: the kernel exploded"
+    said = "the API raises on the device, but not on the CPU: RuntimeError: the kernel exploded"
     assert said in checked.cases[record].text
     if record == "Functional.softmax.0.forward":
         assert checked.outcomes["Functional.softmax.0.backward"] == "skipped"
@@ -183,7 +183,7 @@ def test_verbosity_shows_the_deciding_output_then_every_output_then_every_number
     make_device(corrupt(record, "result = (result[0] + 1, result[1] - result[1])"))
     text = check(*ARGUMENTS, *verbosity).cases[record].text
     assert len(re.findall(r"^output\.\d .*: fail by \w+$", text, re.MULTILINE)) == shown
-    assert ("1 more wrong; -v shows every output" in text) == (shown == 1)
+    assert ("1 more output is wrong; -v shows each" in text) == (shown == 1)
     assert ("error_rate: " in text) == ("-vv" in verbosity)
 
 

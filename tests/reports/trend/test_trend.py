@@ -130,7 +130,7 @@ def test_a_journal_without_a_date_has_that_of_its_file(tmp_path: Path) -> None:
 
 def test_settings_that_differ_are_told(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
     journeys = run(1, settings={"seed": "5"}, mul=0.1), run(2, settings={"seed": "7"}, mul=0.1)
-    assert "  note: seed differs, and margins may move by it: 5, 7" in shown(capsys, *journeys, "--trend")
+    assert "  note: seed differs, which may change margins: 5, 7" in shown(capsys, *journeys, "--trend")
 
 
 def test_journals_of_watched_training_are_of_items(run: Run, capsys: pytest.CaptureFixture[str]) -> None:

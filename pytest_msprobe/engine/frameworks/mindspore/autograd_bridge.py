@@ -39,7 +39,7 @@ def bridged(function: Callable[..., Any], *, in_place: bool = False, changes: Se
 
 
 class _Placeholder:
-    """Stands for a tensor among the arguments or in the output: its index in a row of tensors."""
+    """Represents a tensor among the arguments or in the output: its index in a row of tensors."""
 
     def __init__(self, index: int) -> None:
         self.index = index

@@ -40,7 +40,7 @@ def fill(type: torch.dtype | None, shape: Shape, value: float) -> Tensor:  # noq
 
 
 def eye(n: int, m: int | None = None, dtype: torch.dtype | None = None) -> Tensor:
-    """Return ones on the diagonal of a matrix, by default a square one of float32, and zeros elsewhere."""
+    """Return ones on the diagonal of a matrix, by default a square one of float32, and zeros off it."""
     return torch.eye(n, n if m is None else m, dtype=dtype)
 
 
@@ -85,7 +85,7 @@ def _extremum(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def one_hot(indices: Tensor, depth: int, on_value: Any = 1, off_value: Any = 0, axis: int = -1) -> Tensor:
-    """Return ``on_value`` where the new axis has the index, ``off_value`` elsewhere."""
+    """Return ``on_value`` where the new axis has the index, ``off_value`` otherwise."""
     hit = (indices.unsqueeze(-1) == torch.arange(depth)).movedim(-1, axis)
     on, off = (value if isinstance(value, Tensor) else torch.tensor(value) for value in (on_value, off_value))
     return torch.where(hit, on, off)
@@ -191,7 +191,7 @@ def _avg_pool(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
 
 
 def leaky_relu(input: Tensor, alpha: float = 0.2) -> Tensor:  # noqa: A002
-    """Return the input where it is positive, ``alpha`` times it elsewhere."""
+    """Return the input where it is positive, ``alpha`` times it otherwise."""
     return F.leaky_relu(input, alpha)
 
 

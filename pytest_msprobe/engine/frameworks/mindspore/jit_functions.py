@@ -83,7 +83,7 @@ def _is_compiled(value: object) -> TypeGuard[FunctionType]:
 class _Eagerly:
     """A function run call by call, in the precision of its arguments or, where it refuses that, as recorded.
 
-    It refuses what stands beside tensors of its own, whose dtype is fixed, and what MindSpore has no kernel for, in
+    It refuses to mix with tensors of its own, whose dtype is fixed, and what MindSpore has no kernel for, in
     the backward pass too.
     """
 
@@ -111,7 +111,7 @@ class _Eagerly:
         if not self._is_narrow:
             return ""
         dtypes = dict.fromkeys(str(dtype) for dtype in self._recorded if dtype.is_floating_point)
-        return f"golden is the function in the recorded precision ({', '.join(dtypes)}): it refuses a higher one"
+        return f"golden is the function in the recorded precision ({', '.join(dtypes)}), as it rejects a higher one"
 
 
 def _differentiate(arguments: Any, found: Any) -> None:

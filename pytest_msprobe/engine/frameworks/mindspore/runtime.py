@@ -43,7 +43,7 @@ def unlogged() -> Iterator[None]:
 def use(target: str, index: int) -> None:
     """Make ``CPU`` or a card of ``Ascend`` what MindSpore computes on.
 
-    Raises DeviceError where it cannot, or where this process has computed elsewhere before: MindSpore chooses once.
+    Raises DeviceError where it cannot, or where this process has used another device: MindSpore chooses once.
     """
     import mindspore
 

@@ -1,4 +1,4 @@
-"""A trial of one block of a call: golden and baseline on a part of the arguments, beside no run of the target."""
+"""A trial of one block of a call: golden and baseline on a part of the arguments, without a run of the target."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 Errors relate to golden's mean magnitude, which is known when all blocks are. The first walk takes the target's in its
 place: results that pass clear of every limit, with a golden magnitude next to it, pass with the right one too. Others
-are walked over again with golden's own, beside the baseline where the standard asks for one; sums over the blocks are
+are walked over again with golden's own, next to the baseline where the standard asks for one; sums over the blocks are
 there as a whole after the first walk. The baseline's blocks are results of the same dtype, whose elements sum the same
 products: that a library may order them otherwise for another shape makes it no better or worse a measure of how much
 error is normal.
@@ -55,8 +55,8 @@ class _NotInBlocksError(Exception):
 class InBlocks:
     """The verdicts on all outputs of one direction.
 
-    ``is_sure``: the whole has no more to tell. Failures are judged again where the whole fits into memory, for what is
-    told of them.
+    ``is_sure``: the whole would show no more. Failures are judged again where the whole fits into memory, for their
+    reports.
     """
 
     results: list[OutputResult]
@@ -66,7 +66,7 @@ class InBlocks:
 def judged_in_blocks(
     trial: Trial, plan: Plan, direction: Direction, select: Select, let_in_baseline: Callable[[], None]
 ) -> InBlocks | None:
-    """Return the verdicts on all outputs of one direction; None where only the whole tells.
+    """Return the verdicts on all outputs of one direction; None where only the whole shows it.
 
     ``let_in_baseline`` asks for the memory of a whole baseline. Raises Skip and TargetError as the trial's runs do, and
     Skip where the memory is not there.

@@ -41,7 +41,7 @@ class LargeCall:
     ) -> list[OutputResult] | None:
         """Return the verdicts that blocks give; None where golden is computed as a whole, which is let in then.
 
-        ``is_telling``: whether the inputs show what the recorded ones did. Raises Skip where only the whole tells, and
+        ``is_telling``: whether the inputs show what the recorded ones did. Raises Skip where only the whole shows it or
         does not fit.
         """
         if self.plan is None:
@@ -67,7 +67,7 @@ class LargeCall:
             self.plan, self._is_whole = None, True
 
     def _let_in_baseline(self) -> None:
-        """Ask for the memory of a whole baseline beside what was let in. Raises Skip where it does not fit."""
+        """Ask for the memory of a whole baseline in addition to what was let in. Raises Skip where it does not fit."""
         self._setup.admit(recorded_bytes(self._call), free_bytes)
 
     def _may_be_excused(self, found: InBlocks) -> bool:

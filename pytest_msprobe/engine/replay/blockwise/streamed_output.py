@@ -31,7 +31,7 @@ class Part:
         return tuple(start if dim == self.dim else 0 for dim in range(self.target.dim()))
 
     def block(self, values: torch.Tensor, start: int) -> torch.Tensor:
-        """Return the target's values beside those of a block."""
+        """Return the target's values at the place of a block."""
         return self.target if self.dim is None else self.target.narrow(self.dim, start, values.shape[self.dim])
 
     def measure(self, scale: float) -> BlockMeasure:
@@ -64,7 +64,7 @@ class StreamedOutput:
 
     @cached_property
     def measured(self) -> BlockMeasure:
-        """What measures the output; nobody asks for its scale before there is something to be measured."""
+        """What measures the output; its scale is computed once there is something to measure."""
         return self.part.measure(self.scale)
 
     def add(self, golden: torch.Tensor, start: int, *, is_equal: bool) -> bool:

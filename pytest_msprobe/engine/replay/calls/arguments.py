@@ -61,7 +61,7 @@ _DEVICE_NAME = re.compile(r"(cpu|cuda|npu|privateuseone|sim)(:\d+)?")
 
 @dataclass(frozen=True, slots=True)
 class DeviceArgument:
-    """Stands for a recorded device; each side of the check puts its own device there."""
+    """Represents a recorded device; each side of the check puts its own device there."""
 
 
 @dataclass(frozen=True)
@@ -200,7 +200,7 @@ def _is_position_list(call: Call) -> bool:
 
 
 def unrecoverable_argument(call: Call, position: int) -> Any:
-    """Return the positional dtype or device that msprobe recorded as an empty object, where the output tells it."""
+    """Return the positional dtype or device that msprobe recorded as an empty object, where the output shows it."""
     record = call.forward
     outputs, inputs = (tensors_of(part) for part in (record.output, record.args))
     if not outputs:
@@ -270,7 +270,7 @@ _FROM_LIST: dict[str, Callable[[list[Any]], Any]] = {"slice": _slice, "torch.Siz
 def _torch_constant(name: object, kind: type, path: str) -> Any:
     constant = getattr(torch, str(name).removeprefix("torch."), None)
     if not isinstance(constant, kind):
-        raise Skip(SkipReason.LOST_ARGUMENT, f"{path}: {name!r} is no {kind.__name__}")
+        raise Skip(SkipReason.LOST_ARGUMENT, f"{path}: {name!r} is not a {kind.__name__}")
     return constant
 
 

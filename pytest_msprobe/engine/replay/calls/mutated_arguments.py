@@ -1,6 +1,6 @@
 """Arguments that a call writes to are results: which of them are judged by their own memory, and what lies around it.
 
-An in-place call may return the right tensor and leave its argument as it was: only the argument's memory tells. Where
+An in-place call may return the right tensor and leave its argument as it was: only its memory shows that. Where
 both sides return the very argument, its memory is judged as the result that it is, and not a second time.
 """
 
@@ -22,7 +22,7 @@ from pytest_msprobe.results.skip_reasons import Skip, SkipReason
 
 @dataclass(frozen=True, slots=True)
 class JudgedMemory:
-    """What of the arguments' memory is judged beside the results, by the arguments' paths.
+    """What of the arguments' memory is judged with the results, by the arguments' paths.
 
     ``own`` are the arguments themselves, ``surrounded`` those that have other elements in between, which nothing may
     write to.

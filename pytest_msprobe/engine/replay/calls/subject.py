@@ -19,7 +19,7 @@ class Subject:
     ``grad_outputs`` makes the gradients of a run's results, by path, as CPU tensors; None where there is
     no backward. ``output_dtypes`` are the recorded ones, empty where nothing was recorded; ``seed`` is for what
     the API itself draws. ``stand_in`` is that of `Functions`. ``changed`` says which argument is not the recorded one,
-    as ``dropout_p=0``. ``call`` is the recorded one, for a card elsewhere, to which no function can travel; None where
+    as ``dropout_p=0``. ``call`` is the recorded one, for a remote device, to which no function can be sent; None where
     nothing was recorded. ``drawn`` is the seed of the arguments and whether they are from narrow ranges; None where
     they were not drawn. ``drawn_again`` draws the same arguments once more; None where that is not to be done.
     ``is_given`` says that a test gives the arguments as they are: golden has to take them, and fails the test if not.

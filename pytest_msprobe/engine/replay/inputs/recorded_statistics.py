@@ -68,7 +68,7 @@ def peak_of(element: TensorElement, low: float, high: float, count: int) -> Peak
 
 
 def placed_values(element: TensorElement, low: float, high: float, count: int) -> list[tuple[range, float]]:
-    """Return what stands at certain places of the flattened tensor, later ones over earlier ones.
+    """Return the values at certain places of the flattened tensor, later ones over earlier ones.
 
     The first element is the least, the last one the greatest. NaN or a maximum of inf are at one place, a minimum of
     -inf, which comes from an attention mask more often than from anything else, at every second one.

@@ -45,7 +45,7 @@ class RoundedProducts(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Within, products and convolutions are computed in the modes that a device states; ``used`` names those.
 
     float32 operands are rounded to nearest, or cut off where ``truncate`` says so; what is added to a product is not
-    rounded. ``recurrent`` tells that products belong to a recurrent layer.
+    rounded. ``recurrent``: the products belong to a recurrent layer.
     """
 
     def __init__(self, stated: ReducedPrecision, *, recurrent: bool, truncate: bool = False) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -11,10 +12,12 @@ import torch
 
 from msprobe_standards import Standard, Verdict, fitting
 from msprobe_standards.dtypes import family, float_format
+from msprobe_standards.reasons import counted
 from msprobe_standards.tensor_layouts import is_plain
 from pytest_msprobe.engine.values.error_locations import error_map
 from pytest_msprobe.engine.values.pytree import tensors_with_paths
 from pytest_msprobe.engine.values.tolerance import Allowance, mean_magnitude
+from pytest_msprobe.results.error_map import ErrorMap
 from pytest_msprobe.results.result import OutputResult
 
 # A map takes some 5 kB of a journal; a call may have hundreds of outputs.
@@ -44,8 +47,16 @@ def with_error_maps(
         if any(result is each for each in worst) and target is not None and golden is not None and is_plain(golden):
             allowance = allowance_of(result.verdict, fitting(select(target), target.dtype), target.dtype, golden)
             found = error_map(target, golden, allowance, baseline=baselines.get(result.path))
-            mapped[place] = replace(result, error_map=found)
+            mapped[place] = replace(result, verdict=_with_count(result.verdict, found), error_map=found)
     return mapped
+
+
+def _with_count(verdict: Verdict, found: ErrorMap | None) -> Verdict:
+    """Return the verdict with the number of wrong elements, where its reason begins with the greatest error."""
+    if found is None or not found.wrong or not verdict.reason.startswith("up to "):
+        return verdict
+    wrong = counted(found.wrong, math.prod(found.shape))
+    return replace(verdict, reason=f"{wrong} wrong, {verdict.reason}")
 
 
 def allowance_of(verdict: Verdict, standard: Standard, dtype: torch.dtype, golden: torch.Tensor) -> Allowance:

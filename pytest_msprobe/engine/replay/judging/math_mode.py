@@ -31,8 +31,8 @@ class ModeJudge:
     """Judges the outputs of one direction of a trial in the modes that its device states.
 
     ``select`` gives the standard for a leaf and the modes that took part in it. ``on_side`` gives the outputs that a
-    side of the CPU has, as a tree; it is asked only where something failed. ``told`` says, by path and in words, which
-    modes took part in a verdict.
+    side of the CPU has, as a tree; it is asked only where something failed. ``modes`` holds in words, by path,
+    which modes took part in a verdict.
     """
 
     def __init__(
@@ -41,7 +41,7 @@ class ModeJudge:
         select: Callable[[Any, Collection[str]], Standard | None],
         on_side: Callable[[Side], Any],
     ) -> None:
-        self.told: dict[str, str] = {}
+        self.modes: dict[str, str] = {}
         self._trial = trial
         self._select = select
         self._on_side = on_side
@@ -118,11 +118,11 @@ class ModeJudge:
         best = min(in_modes, key=lambda verdict: (_WRONGNESS[verdict.outcome], verdict.margin))
         if _WRONGNESS[best.outcome] > _WRONGNESS[by_dtype.outcome]:
             return by_dtype
-        self.told[path] = names = " and ".join(MODE_WORDS[mode] for mode in modes)
+        self.modes[path] = names = " and ".join(MODE_WORDS[mode] for mode in modes)
         under = f"under {names}, which the device says {'is' if len(modes) == 1 else 'are'} on"
         passes = best.outcome == "pass"
         return replace(
-            best, reason=f"{under}; by the dtype alone {by_dtype.reason}" if passes else f"{under}: {best.reason}"
+            best, reason=f"{under}; by the dtype alone {by_dtype.reason}" if passes else f"{best.reason}; {under}"
         )
 
 

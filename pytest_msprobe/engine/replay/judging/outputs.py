@@ -82,8 +82,8 @@ def judge_outputs(
         output_result(path, verdict, targets.get(path), goldens.get(path), select if measure_all else None)
         for path, verdict in judged
     ]
-    if in_mode is not None and in_mode.told:
-        results = [replace(result, math_mode=in_mode.told.get(result.path, "")) for result in results]
+    if in_mode is not None and in_mode.modes:
+        results = [replace(result, math_mode=in_mode.modes.get(result.path, "")) for result in results]
     results = results if recorded is None else list(map(recorded.without_missing, results))
     return with_error_maps(results, targets, goldens, asked and asked[0], select)
 
@@ -155,7 +155,7 @@ def result_of(
         return failed_without_result(record, Breakdown.TEST, str(error))
     except TargetError as error:
         _keep_cause(error, raised)
-        reason = f"the API raises on the device, though the CPU computes it: {error}"
+        reason = f"the API raises on the device, but not on the CPU: {error}"
         return failed_without_result(record, Breakdown.RUN, reason)
     except LinkError as error:
         return failed_without_result(record, error.breakdown, str(error))

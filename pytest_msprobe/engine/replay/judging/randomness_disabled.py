@@ -1,4 +1,4 @@
-"""A random call made a second time with its randomness switched off: judged like any other, and told apart."""
+"""A random call made a second time with its randomness switched off: judged like any other, and reported as such."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def judge_without_randomness_too(
 ) -> list[OutputResult]:
     """Return what came of a random call, followed by what ``judge`` says of it with its randomness switched off.
 
-    Where the second run can be judged, nothing is told of random results that cannot; where neither can, its Skip
+    Where the second run can be judged, nothing is reported of random results that cannot; where neither can, its Skip
     passes through. Raises TargetError where the second run fails on the device.
     """
     off = trial.switched_off

@@ -192,7 +192,7 @@ def _completed(both: torch.Tensor, alone: torch.Tensor, groups: torch.Tensor, ze
 
 
 def _extended(turn: torch.Tensor, overlap: torch.Tensor) -> torch.Tensor:
-    """Return a turn of the first columns, and beside it that of the columns which complete the basis."""
+    """Return a turn of the first columns, and that of the columns which complete the basis."""
     rank, size = turn.shape[-1], overlap.shape[-1]
     whole = torch.zeros_like(overlap)
     whole[..., :rank, :rank] = turn

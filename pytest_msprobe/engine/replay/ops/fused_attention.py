@@ -28,7 +28,7 @@ class NoKernelError(Exception):
 class FusedAttention:
     """A fused attention by a kernel, and by its golden ``definition`` where no kernel takes the call.
 
-    ``stand_in`` tells of the last call why the definition stood in; it is empty where a kernel computed.
+    ``stand_in`` is why the definition stood in at the last call; it is empty where a kernel computed.
     """
 
     def __init__(self, definition: Callable[..., Any]) -> None:

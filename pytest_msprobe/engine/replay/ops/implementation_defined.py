@@ -1,4 +1,4 @@
-"""What an operator leaves open of its results: how a value between two is rounded, and what nobody asked for."""
+"""What an operator leaves open of its results: how a value between two is rounded, and unrequested values."""
 
 from __future__ import annotations
 

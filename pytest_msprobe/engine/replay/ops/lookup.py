@@ -79,7 +79,7 @@ def resolve(
     """Return the function to run for a record.
 
     ``own`` asks for the device's own implementation of an API in place of its reference. ``function`` is what
-    the name stands for where the caller knows it already. Raises Skip, with the reason, where there is nothing to run.
+    the name refers to where the caller knows it already. Raises Skip, with the reason, where there is nothing to run.
     """
     if name.type in _COLLECTIVE_TYPES:
         raise Skip(SkipReason.COLLECTIVE, name.qualified_api)

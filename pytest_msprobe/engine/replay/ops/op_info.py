@@ -1,7 +1,7 @@
 """What is special about an operation, in one table: to add an operation, start here.
 
 An operation without a row has the defaults of ``OpInfo``. ``docs/operations.md`` says what each trait does, and which
-few tables stand elsewhere, with the algorithm that reads them.
+few tables are with the algorithm that reads them.
 """
 
 from __future__ import annotations

@@ -40,7 +40,7 @@ _BLOCKS_AT_ONCE = 6
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """A cut, how many slices a block has, and how many bytes golden takes beside the target's own tensors.
+    """A cut, how many slices a block has, and how many bytes golden takes in addition to the target's own tensors.
 
     ``window_bytes``: how many more bytes golden of the whole takes than its raised tensors have.
     """

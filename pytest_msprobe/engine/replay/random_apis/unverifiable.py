@@ -33,7 +33,7 @@ _ROUNDED_OPERANDS = 2.0**-10
 
 @dataclass(frozen=True, slots=True)
 class UnjudgedProperty:
-    """Nothing sound can be said; ``reason`` tells why."""
+    """Nothing sound can be said; ``reason`` is why."""
 
     reason: str
 
@@ -48,7 +48,7 @@ class UnjudgedProperty:
 
 @dataclass(frozen=True, slots=True)
 class UndefinedProperty:
-    """Memory that nobody wrote: only its form is promised."""
+    """Memory that was never written: only its form is promised."""
 
     form: Form
 

@@ -107,7 +107,7 @@ def npu_fusion_attention(
         if pse is not None and pse.dim() == 4 and pse.shape[2] not in (1, q.shape[2]):
             raise NotImplementedError(
                 f"pse of npu_fusion_attention has {pse.shape[2]} rows for {q.shape[2]} queries; "
-                "the compressed form has no golden definition, give every row"
+                "the compressed form has no golden definition; pass every row"
             )
         mask = hidden.of_batch(q.shape[0], q.shape[2], k.shape[2])
         heads, maximum, total = attend(q, k, v, pse, mask, scale, keep_prob, sink)

@@ -56,7 +56,7 @@ def npu_grouped_matmul(
     """Return [act(x_i @ weight_i + bias_i)], joined to one tensor where ``split_item`` is 2 or 3.
 
     ``weight`` is one tensor per group, or one (groups, k, n). So is ``x``, or one (rows, k) whose groups of rows
-    ``group_list`` tells, by their ends or, with ``group_list_type`` 1, by their sizes. A weight of int8 counts as
+    ``group_list`` says, by their ends or, with ``group_list_type`` 1, by their sizes. A weight of int8 counts as
     (weight + antiquant_offset) * antiquant_scale. ``act_type`` is 0 none, 1 ReLU, 2 GELU (tanh), 4 fast GELU, 5 SiLU.
 
     For x of int8 the product is (x_i @ weight_i + bias_i) * scale_i * per_token_scale, with a float bias added at the

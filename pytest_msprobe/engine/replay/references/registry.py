@@ -1,4 +1,4 @@
-"""Which golden definition stands for which API; nothing here imports torch."""
+"""The golden definition of each API; nothing here imports torch."""
 
 from __future__ import annotations
 

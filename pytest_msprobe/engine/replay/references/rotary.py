@@ -24,7 +24,7 @@ def _rotated(x: Tensor, rotary_mode: str) -> Tensor:
 def npu_rotary_mul(self: Tensor, r1: Tensor, r2: Tensor, rotary_mode: str = "half") -> Tensor:
     """Return r1 * x + r2 * rotated(x) (Su et al., RoFormer, 2021); r1 (cos) and r2 (sin) broadcast against x.
 
-    ``rotary_mode`` tells which elements of the last dimension are a pair: ``"half"`` (i, i + D/2) or
+    ``rotary_mode`` says which elements of the last dimension are a pair: ``"half"`` (i, i + D/2) or
     ``"interleave"`` (2i, 2i + 1). Raises ValueError for another one.
     """
     return r1 * self + r2 * _rotated(self, rotary_mode)
@@ -51,7 +51,7 @@ def npu_apply_rotary_pos_emb(
 ) -> tuple[Tensor, Tensor]:
     """Turn query and key in place as :func:`npu_rotary_mul`, and return them.
 
-    cos and sin have one head, which every head shares; where it stands in ``layout`` is where it is in query and key.
+    cos and sin have one head, which every head shares; its place in ``layout`` is that in query and key.
     """
     return (
         query.copy_(npu_rotary_mul(query, cos, sin, rotary_mode)),

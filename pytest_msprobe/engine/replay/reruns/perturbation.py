@@ -26,7 +26,7 @@ def perturbed_call(trial: Trial, direction: Direction, perturbation: str) -> Per
     """Run the call of a judged trial with perturbed inputs, and say which of the device's results deviate too far.
 
     What the call draws comes from the same seed. Inputs that cannot be perturbed, or that the call then rejects, are
-    told. Raises Skip and TargetError where the unperturbed call does.
+    reported. Raises Skip and TargetError where the unperturbed call does.
     """
     told = partial(Perturbed, trial.subject.key.rpartition(".")[0], perturbation, direction)
     original = _results(trial, direction)

@@ -1,1 +1,1 @@
-"""Whether a result is right told without computing it again; what this does not clear is checked exactly."""
+"""Whether a result is right, found without computing it again; what this does not clear is checked exactly."""

@@ -27,7 +27,7 @@ def residuals(parts: Sequence[Summed], scale: float, roundoffs: float, groups: i
     """Return the worst residuals of a result by kind, each as a share of its limit.
 
     An element's error is taken to have a standard deviation of at most ``roundoffs`` unit roundoffs of
-    max(|element|, ``scale``), the mean magnitude of the whole result, beside what a row's columns share. The limits are
+    max(|element|, ``scale``), the mean magnitude of the whole result, and what a row's columns share. The limits are
     those of so many ``groups``. A NaN is the worst.
     """
     form = float_format(parts[0].result.dtype)
@@ -65,7 +65,7 @@ def _kinds(
 ) -> list[tuple[str, torch.Tensor, tuple[int, int], float]]:
     """Return each kind of residual with its squares, (heads, tiles, rows), and its limit.
 
-    Beside them stands how many columns and rows one is of, 0 for all; a tile has so many ``columns``.
+    Next to them is how many columns and rows one is of, 0 for all; a tile has so many ``columns``.
     """
     heads, tiles, rows = squares.shape
     size = min(TILE, rows)

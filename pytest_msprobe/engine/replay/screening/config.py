@@ -20,7 +20,7 @@ SCREENED_DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 
 @dataclass(frozen=True, slots=True)
 class Screening:
-    """Whether an output is cleared, and what tells it.
+    """Whether an output is cleared, and what shows it.
 
     ``verdict`` is that of the standard on the elements that were computed exactly, a pass where the output is cleared;
     ``why_not`` says what keeps it from that, empty where nothing does.

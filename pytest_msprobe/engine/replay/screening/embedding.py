@@ -1,7 +1,7 @@
 """An embedding judged by the rows that it reads of a large table.
 
 No result depends on the other rows, and their gradient is zero. So golden is computed of a table of the rows that are
-read, and judged are all elements of the result, or of these rows' gradient; one pass tells that there is nothing in the
+read, and judged are all elements of the result, or of these rows' gradient; one pass shows that there is nothing in the
 rest. Nothing is estimated: the numbers are those of the whole table, but for the order in which they are added up.
 """
 
@@ -82,7 +82,7 @@ def rows_of(operation: str, arguments: Arguments) -> TableRows | None:
 
 
 def _place_of(row: int | None, rows: torch.Tensor, count: int) -> int | None:
-    """Return where a row of a table of so many stands among those that are read; None where it is not read."""
+    """Return the place of a row of a table of so many among those that are read; None where it is not read."""
     places = [] if row is None else (rows == row % count).nonzero().flatten().tolist()
     return places[0] if places else None
 
@@ -101,7 +101,7 @@ def cleared_rows(
 
 
 class _OfRows(Trial):
-    """Golden of a call on a table of the rows that it ``read``, beside no run of the target but the ``whole`` one."""
+    """Golden of a call on a table of the rows that it ``read``, with no run of the target but the ``whole`` one."""
 
     def __init__(self, whole: Trial, read: TableRows) -> None:
         super().__init__(replace(whole.subject, arguments=read.arguments), whole.device)
@@ -140,7 +140,7 @@ def _gradient(few: _OfRows, select: Callable[[Any], Standard]) -> ScreenedPass |
 
 
 def _is_all_of(gradient: torch.Tensor, rows: torch.Tensor) -> bool:
-    """Return whether there is nothing in a gradient but what stands in some of its rows; -0.0 counts as something."""
+    """Return whether there is nothing in a gradient but in some of its rows; -0.0 counts as something."""
     return gradient.is_contiguous() and _words(gradient) == _words(rows)
 
 
@@ -158,7 +158,7 @@ def _passed(
     share: float = 1.0,
     baseline: Callable[[], torch.Tensor | None] = lambda: None,
 ) -> Verdict | None:
-    """Return the verdict on a tensor that is zero but for this ``share`` of it, if it passes beside golden.
+    """Return the verdict on a tensor that is zero but for this ``share`` of it, if it passes against golden.
 
     ``baseline`` gives the baseline's part, where the verdict depends on it. None is left to the whole check.
     """

@@ -2,7 +2,7 @@
 
 For weights x (of either sign, drawn from a seed) the error E of a product C = A B shows in C x - A (B x) = E x at the
 cost of three products of a matrix with a vector. That is taken for each tile of neighbouring columns and, from the
-other side, of neighbouring rows, so that what stands out has a place. R. Freivalds, Probabilistic machines can use less
+other side, of neighbouring rows, so that an outlier has a place. R. Freivalds, Probabilistic machines can use less
 running time, 1977. docs/standards.md, "Screening of products", derives the limits.
 """
 
@@ -211,7 +211,7 @@ def _worst(
 
 
 def _greatest(squares: torch.Tensor, limit: float, size: tuple[int, int]) -> Residual:
-    """Return the worst of some squares over their limit, each of so many rows and columns; 0 stands for all."""
+    """Return the worst of some squares over their limit, each of so many rows and columns; 0 means all."""
     at = int(squares.argmax())
     places = divmod(at, squares.shape[1])
     words = [

@@ -29,7 +29,7 @@ class Recorded(Protocol):
     def beside(
         self, targets: Mapping[str, torch.Tensor], goldens: Mapping[str, torch.Tensor], prepare: Prepare
     ) -> RecordedOutputs:
-        """Return it held beside the outputs by path; ``prepare`` does to a tensor what was done to those."""
+        """Return it for comparison with the outputs by path; ``prepare`` does to a tensor what was done to those."""
 
 
 class RecordedOutputs(Protocol):
@@ -39,4 +39,4 @@ class RecordedOutputs(Protocol):
         """Return the baseline's output at a path, else what a standard reads of it; None where neither is there."""
 
     def without_missing(self, result: OutputResult) -> OutputResult:
-        """Return a result as it stands where what it depends on was not there."""
+        """Return a result where what it depends on was missing."""

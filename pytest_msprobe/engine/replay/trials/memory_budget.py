@@ -69,7 +69,7 @@ def return_freed_before(call: Call) -> None:
 def admit_whole(call: Call, device: Device, admit: Admit, working_bytes: int, window_bytes: int) -> None:
     """Ask for what golden takes as a whole beyond what was let in where it works with so many bytes.
 
-    ``window_bytes``: what it takes beside its raised tensors.
+    ``window_bytes``: what it takes in addition to its raised tensors.
     """
     whole = needed_bytes(call) + window_bytes
     admit(max(0, whole - needed_in_blocks(call, working_bytes, device)), free_bytes)

@@ -1,4 +1,4 @@
-"""What a card elsewhere gave for the same inputs, in place of what the CPU gives."""
+"""The results of a remote device for the same inputs, in place of the CPU's."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from pytest_msprobe.results.skip_reasons import Skip
 
 
 class RemoteBaseline:
-    """The results of one direction of a call elsewhere; ``tree`` has them made, when a verdict depends on them first.
+    """The results of one direction of a call on a remote device; ``tree`` computes them when a verdict depends on them.
 
     Where they cannot be had, or have another dtype or shape, the verdict lacks its baseline.
     """
@@ -33,12 +33,12 @@ class RemoteBaseline:
     def beside(
         self, targets: Mapping[str, torch.Tensor], goldens: Mapping[str, torch.Tensor], prepare: Prepare
     ) -> RemoteBaseline:
-        """Return these results beside the target's; the tree is prepared as those were."""
+        """Return these results for comparison with the target's; the tree is prepared as those were."""
         self._targets = targets
         return self
 
     def __call__(self, path: str, standard: Standard) -> torch.Tensor | None:
-        """Return the output at a path; None where there is none that can be held beside the target's."""
+        """Return the output at a path; None where there is none that can be compared with the target's."""
         found = self._found
         if isinstance(found, str):
             self._missing[path] = found
@@ -51,11 +51,9 @@ class RemoteBaseline:
         return tensor
 
     def without_missing(self, result: OutputResult) -> OutputResult:
-        """Return a result as it stands where its baseline could not be had: a failure, or no verdict."""
+        """Return a result where its baseline could not be had: a failure, or no verdict."""
         why = self._missing.get(result.path)
-        return (
-            result if why is None else as_missing_baseline(result, f"judged by the same-dtype CPU result, since {why}")
-        )
+        return result if why is None else as_missing_baseline(result, f"judged by the same-dtype CPU result, as {why}")
 
     @functools.cached_property
     def _found(self) -> dict[str, torch.Tensor] | str:
@@ -64,6 +62,6 @@ class RemoteBaseline:
         except LinkError as error:
             return str(error)
         except Skip as skip:
-            return f"elsewhere the call could not be run: {skip}"
+            return f"the call could not be run on the remote device: {skip}"
         except (TargetError, MemoryError) as error:
-            return f"elsewhere the call failed: {error}"
+            return f"the call failed on the remote device: {error}"

@@ -1,4 +1,4 @@
-"""A side of a check on a card elsewhere: it is sent the call's record and inputs, and makes the call by itself."""
+"""A side of a check on a remote device: it is sent the call's record and inputs, and makes the call by itself."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ _Answer = TypeVar("_Answer", bound=Answer)
 
 
 class RemoteSide:
-    """One call on a card elsewhere; its gradients are those of the run that is kept there.
+    """One call on a remote device; its gradients are those of the run that is kept there.
 
     Both directions raise Skip where the call cannot be run there, TargetError where it raises, MemoryError where memory
     runs out, LinkError where the link is lost.
@@ -61,7 +61,7 @@ class RemoteSide:
         call = subject.call
         if call is None:
             raise DeviceError(
-                f"device {self._device.name!r} runs recorded calls only, a function of this process cannot travel"
+                f"device {self._device.name!r} runs recorded calls only; a function of this process cannot be sent"
             )
         tensors = {path: packed(tensor) for path, tensor in subject.arguments.tensors()}
         request = Forward(
@@ -135,8 +135,8 @@ class RemoteSide:
             if answer.kind == "target":
                 raise TargetError(text)
             if answer.kind == "memory":
-                raise MemoryError(f"elsewhere: {text}")
-            raise LinkError(f"the process elsewhere could not run it: {text}", Breakdown.ERROR)
+                raise MemoryError(f"on the remote device: {text}")
+            raise LinkError(f"the remote process could not run it: {text}", Breakdown.ERROR)
         return answer, blobs
 
     def _refuse(self, error: Exception) -> NoReturn:
@@ -150,5 +150,5 @@ def _possible_bytes(subject: Subject) -> float:
 
 def _unpacked(forms: list[TensorForm], blobs: list[bytearray], most: float) -> list[torch.Tensor]:
     if len(forms) != len(blobs):
-        raise FormError(f"{len(blobs)} tensors, of which {len(forms)} are told")
+        raise FormError(f"{len(blobs)} tensors, of which {len(forms)} are declared")
     return [unpacked(form, blob, most) for form, blob in zip(forms, blobs, strict=True)]

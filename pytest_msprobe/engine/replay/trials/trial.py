@@ -238,7 +238,7 @@ class Trial:
     def _on_target(self, direction: Direction, run: Callable[[], _Result]) -> _Result:
         """Return the result of a run on the device, as `on_target` does.
 
-        One that failed is told again and not made again: it has used up the graph, and would fail for that.
+        One that failed is reported again and not made again: it has used up the graph, and would fail for that.
         """
         if direction in self._failed:
             raise self._failed[direction]()

@@ -1,6 +1,6 @@
 """The baseline file: a header line, one JSON line per record, and a last line that counts them.
 
-A new file is written beside the old one and takes its place when it is complete, so that a full disk or a run that
+A new file is written next to the old one and takes its place when it is complete, so that a full disk or a run that
 was cut short leaves the old one as it was.
 """
 
@@ -133,7 +133,7 @@ def _header(path: Path, line: bytes) -> Header:
         version = None
     if not isinstance(version, int):
         raise BaselineError(
-            f"{path}: not a baseline; give a file that --msprobe-save-baseline wrote, or the "
+            f"{path}: not a baseline; pass a file written by --msprobe-save-baseline, or the "
             "accuracy_checking_details table of msprobe"
         )
     if version != VERSION:
@@ -144,7 +144,7 @@ def _header(path: Path, line: bytes) -> Header:
     try:
         return decode_json(line, Header)
     except JsonError as error:
-        raise BaselineError(f"line 1 is no header of format {version}: {error}", file=path) from None
+        raise BaselineError(f"line 1 is not a header of format {version}: {error}", file=path) from None
 
 
 def _count(line: bytes) -> int:

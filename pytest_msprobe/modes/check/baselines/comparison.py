@@ -24,7 +24,7 @@ _OUTCOMES: dict[str, Outcome] = {"pass": "pass", "warn": "warn", "fail": "fail",
 class ComparedOutput:
     """One output: its name in a table, its row, what came of it, and the baseline's row, if there is one.
 
-    There is no ``standard`` where the row has no numbers, so that the run's own verdict stands.
+    There is no ``standard`` where the row has no numbers, so that the run's own verdict holds.
     """
 
     name: str
@@ -99,12 +99,12 @@ def _compare_output(
         found = baseline_metrics(baseline, wanted, recorded.dtype, row.shape, lambda: recorded.metrics.get("scale"))
         if isinstance(found, Metrics):
             return found
-        missing = found if baseline is not None or not absence else f"the recorded run gave no numbers: {absence}"
+        missing = found if baseline is not None or not absence else f"the recorded run has no numbers: {absence}"
         return None
 
     judged = judge_recorded(recorded, standard=standard, recorded=look_up)
     if judged is None:
-        missing = f"the run holds no numbers of standard {standard.name}; make it under the same policy"
+        missing = f"the run has no numbers of standard {standard.name}; make it under the same policy"
     result = _result(row, judged or Verdict("skip", standard.name))
     return ComparedOutput(name, row, as_missing_baseline(result, missing) if missing else result, standard, baseline)
 
@@ -115,14 +115,14 @@ def _result(row: OutputRow, verdict: Verdict) -> OutputResult:
 
 def _as_it_was(row: RecordRow) -> DirectionResult:
     if row.outcome == "skip" or row.outcome not in _OUTCOMES:
-        return _skipped(row.record, row.reason or "the run tells nothing of it")
+        return _skipped(row.record, row.reason or "the run has no result for it")
     return DirectionResult(row.record, Verdict(_OUTCOMES[row.outcome], "", row.reason), breakdown=Breakdown.RUN)
 
 
 class ComparisonSkip(BaseSkipReason):
     """Why a record is not compared with the other run."""
 
-    NOT_COMPARED = "the run did not judge it, so that there is nothing to compare"
+    NOT_COMPARED = "not judged in this run, so nothing to compare"
 
 
 def _skipped(record: str, reason: str) -> DirectionResult:

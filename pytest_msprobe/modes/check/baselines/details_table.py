@@ -37,7 +37,7 @@ def read_details(path: Path) -> list[RecordRow]:
     for number, cells in _rows(path, text):
         name = cells["API Name"]
         if name in seen:
-            raise BaselineError(f"line {number}: {name!r} is there twice", file=path, remedy="keep one of the rows")
+            raise BaselineError(f"line {number}: {name!r} occurs twice", file=path, remedy="keep one of the rows")
         seen.add(name)
         if match := _NAME.fullmatch(name):
             try:
@@ -97,7 +97,7 @@ def _outcome(cells: dict[str, str]) -> str:
 
 def _foreign(path: Path) -> BaselineError:
     return BaselineError(
-        f"{path}: neither a baseline nor msprobe's details table; give a file that --msprobe-save-baseline wrote, or "
+        f"{path}: neither a baseline nor msprobe's details table; pass a file written by --msprobe-save-baseline, or "
         "accuracy_checking_details_*.csv"
     )
 

@@ -1,4 +1,4 @@
-"""A finished run as rows, whichever file tells of it: a baseline, a journal or msprobe's details table."""
+"""A finished run as rows, whichever file it is read from: a baseline, a journal or msprobe's details table."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def read_run(path: Path) -> Run:
         run = Run(path, read_details(path), {})
     if not any(output.metrics for row in run.rows for output in row.outputs):
         raise BaselineError(
-            f"{path}: holds no numbers to compare; give what --msprobe-save-baseline wrote, an "
+            f"{path}: no numbers to compare; pass a file written by --msprobe-save-baseline, an "
             "accuracy_checking_details table, or the journal of a run that wrote one of these as well"
         )
     return run
@@ -61,15 +61,13 @@ def require_comparable(target: Run, baseline: Run) -> None:
         other = baseline.inputs.get(name, value)
         if value != other:
             raise BaselineError(
-                f"{target.path} was made with {name} {value}, {baseline.path} with {other}: their inputs were others; "
-                "make both alike"
+                f"{target.path} was made with {name} {value}, {baseline.path} with {other}, so their inputs differ; "
+                "make both with the same"
             )
     by_dump = not (target.is_table or baseline.is_table)
     known = {row.dump for row in baseline.rows} if by_dump else {row.record for row in baseline.rows}
     if known.isdisjoint(row.dump if by_dump else row.record for row in target.rows):
-        raise BaselineError(
-            f"tells nothing of what is in {target.path}", file=baseline.path, remedy="they are about other dumps"
-        )
+        raise BaselineError(f"no record of {target.path}", file=baseline.path, remedy="compare runs of the same dumps")
 
 
 def paired(target: Run, baseline: Run) -> Iterator[tuple[RecordRow, RecordRow]]:
@@ -83,7 +81,7 @@ def paired(target: Run, baseline: Run) -> Iterator[tuple[RecordRow, RecordRow]]:
         key = (row.dump if by_dump else "", row.record)
         if key in known:
             raise BaselineError(
-                f"{row.record!r} is there twice", file=baseline.path, remedy="compare tables of one dump only"
+                f"{row.record!r} occurs twice", file=baseline.path, remedy="compare tables of one dump only"
             )
         known[key] = row
     for row in target.rows:
@@ -106,8 +104,8 @@ def _of_journal(path: Path) -> Run:
     settings = journal.header.settings
     if "explore" in settings:
         raise BaselineError(
-            f"{path}: was made with --msprobe-explore, so that its numbers may be of other inputs than the recorded "
-            "ones; make it without"
+            f"{path}: made with --msprobe-explore, so its numbers may be of other than the recorded "
+            "inputs; run it without"
         )
     rows = [
         record_row(entry.result, journal.header.dumps.get(str(journal.dump_of(entry)), ""))

@@ -46,7 +46,7 @@ def baseline_metrics(
     if recorded is None:
         return f"its row has no numbers: {row.reason}" if row.reason else "its row has no numbers"
     if (recorded.dtype, row.shape) != (dtype, shape):
-        return f"its row is about {row.dtype} {row.shape}"
+        return f"its row is for {row.dtype} {row.shape}"
     metrics = recorded.metrics_for(standard)
     if metrics is None:
         return f"its row lacks numbers of standard {standard.name}; record it under the same policy"
@@ -58,7 +58,7 @@ def other_inputs(row: OutputRow, scale: Callable[[], float | None]) -> str:
     there, here = row.metrics.get("scale"), scale()
     if there is None or here is None or math.isclose(there, here, rel_tol=_SAME_SCALE):
         return ""
-    return f"its inputs were others: the mean magnitude of golden was {there:.6g} there and is {here:.6g}"
+    return f"its inputs differ: the mean magnitude of golden was {there:.6g} there and is {here:.6g} here"
 
 
 def torch_dtype(name: str) -> torch.dtype | None:

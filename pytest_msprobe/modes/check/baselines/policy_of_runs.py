@@ -29,14 +29,14 @@ def policy_of(target: Run, baseline: Run) -> str:
         raise BaselineError(
             f"was made under the policy {' or '.join(of_baseline)}, {target.path} under {' or '.join(of_target)}",
             file=baseline.path,
-            remedy="give --policy",
+            remedy="pass --policy",
         )
     if len(both) > 1:
         raise BaselineError(
-            f"fits the policies {' and '.join(both)} alike", file=target.path, remedy="give --policy with one of them"
+            f"fits both policies {' and '.join(both)}", file=target.path, remedy="pass --policy with one of them"
         )
     if both[0] not in built_in_policies():
-        raise BaselineError("was made under a policy of your own", file=target.path, remedy="give its file by --policy")
+        raise BaselineError("was made under a policy of your own", file=target.path, remedy="pass its file as --policy")
     return both[0]
 
 
@@ -49,7 +49,7 @@ def level_of(target: Run, baseline: Run) -> Level | None:
         raise BaselineError(
             f"was made at the level {baseline.level}, {target.path} at {target.level}",
             file=baseline.path,
-            remedy="give --policy, and --level where one is to hold for all",
+            remedy="pass --policy, and --level for one level of all",
         )
     level = target.level or baseline.level
     return None if level in ("", BY_API) else cast("Level", level)

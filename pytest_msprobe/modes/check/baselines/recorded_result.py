@@ -22,7 +22,7 @@ from pytest_msprobe.storage.limits import StoredTensor, TensorFileError
 class RecordedResult:
     """What a baseline has of one record: its row, and its tensors where it has them.
 
-    ``problem`` says why tensors that the row tells of were not used; the row's numbers then stand in for them.
+    ``problem`` says why tensors that the row names were not used; the row's numbers then stand in for them.
     """
 
     def __init__(self, row: RecordRow, folder: Path) -> None:
@@ -42,7 +42,7 @@ class RecordedResult:
             return None
         stored = self._stored.get(path)
         if stored is None:
-            self.problem = self.problem or f"{self._path}: holds no {path}"
+            self.problem = self.problem or f"{self._path}: no {path}"
             return None
         if (stored.dtype, stored.shape) != (str(dtype), shape):
             self.problem = f"{self._path}: {path} is {stored.dtype} {stored.shape}, here {dtype} {shape}"
@@ -113,19 +113,17 @@ class RecordedBaseline:
         return found
 
     def without_missing(self, result: OutputResult) -> OutputResult:
-        """Return a result as it stands without the row that it wanted.
+        """Return a result without the row that it wanted.
 
         A failure stays one, since the same-dtype CPU result does not explain it either. Anything else is no verdict.
         """
         why = self._missing.get(result.path)
-        return (
-            result if why is None else as_missing_baseline(result, f"judged by the same-dtype CPU result, since {why}")
-        )
+        return result if why is None else as_missing_baseline(result, f"judged by the same-dtype CPU result, as {why}")
 
     def _find(self, path: str, standard: Standard) -> Metrics | torch.Tensor | str:
         whole = self._recorded.row
         if not whole.outputs and whole.reason:
-            return f"the recorded run gave no numbers: {whole.reason}"
+            return f"the recorded run has no numbers: {whole.reason}"
         target, golden = self._targets[path], self._goldens[path]
         row = whole.output(path, list(self._targets).index(path))
 

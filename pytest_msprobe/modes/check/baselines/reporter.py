@@ -29,12 +29,12 @@ _described_key = pytest.StashKey[list[str]]()
 def open_baseline(config: pytest.Config, dumps: Mapping[Path, Dump]) -> None:
     """Check that the baseline fits this run, in the process that hears of every item. Raises BaselineError.
 
-    A card elsewhere fits every run; the processes that run items ask it.
+    A remote device fits every run; the processes that run items ask it.
     """
     path, card = config.stash[check_key].baseline, config.stash[check_key].remote_baseline
     if card is not None and dumps:
         config.stash[setups_key].judge_beside(card)
-        config.stash[_described_key] = [f"msprobe: baseline {card}, asked as this run goes on"]
+        config.stash[_described_key] = [f"msprobe: baseline {card}, computed during this run"]
     if path is None or not dumps or hasattr(config, "workerinput"):
         return
     baseline = read_baseline(path)
@@ -57,13 +57,13 @@ def require_fit(baseline: Baseline, dumps: Mapping[Path, Dump], options: Options
             raise BaselineError(
                 f"is a table of one dump, and this run has {len(dumps)}",
                 file=path,
-                remedy="check them one by one, each with its table, or record a baseline by --msprobe-save-baseline",
+                remedy="check them one by one, each with its table, or record a baseline with --msprobe-save-baseline",
             )
         known = {record for _, record in baseline.rows}
         for dump in dumps.values():
             if known.isdisjoint(dump.api_names):
                 raise BaselineError(
-                    f"has no row about a record of {dump.path}", file=path, remedy="was it another dump?"
+                    f"no row for any record of {dump.path}", file=path, remedy="pass the table of this dump"
                 )
         return
     for name, there, here in (
@@ -72,15 +72,15 @@ def require_fit(baseline: Baseline, dumps: Mapping[Path, Dump], options: Options
     ):
         if there != here:
             raise BaselineError(
-                f"was recorded with {name} {there}, this run has {here}: its inputs were others",
+                f"was recorded with {name} {there}, this run has {here}, so the inputs differ",
                 file=path,
-                remedy=f"give {name} {there}, or record the baseline again",
+                remedy=f"pass {name} {there}, or record the baseline again",
             )
     for dump_path in dumps:
         if fingerprint(dump_path) not in header.dumps:
             recorded = ", ".join(header.dumps.values())
             raise BaselineError(
-                f"was recorded from other dumps than {dump_path}, or that has changed (recorded: {recorded})",
+                f"was recorded from other dumps than {dump_path}, or the dump has changed (recorded: {recorded})",
                 file=path,
                 remedy="record the baseline again from this dump",
             )
@@ -90,14 +90,14 @@ def describe(baseline: Baseline) -> list[str]:
     """Return what a baseline is, for the header of the run."""
     what = f"msprobe: baseline {baseline.path}: {len(baseline.rows)} records"
     if baseline.header is None:
-        return [f"{what} of a table; its inputs were the same only where the dump holds tensors"]
+        return [f"{what} of a table; its inputs are the same only where the dump holds tensors"]
     lines = [f"{what} on {made_on(baseline.header.starts)}"]
     if baseline.with_tensors:
         folder = tensors_folder(baseline.path)
-        there = "judged by them" if folder.is_dir() else "the folder is missing, judged by numbers"
+        there = "used" if folder.is_dir() else "the folder is missing, numbers are used"
         lines.append(f"msprobe: tensors of {baseline.with_tensors} records in {folder}: {there}")
     if baseline.failed:
-        lines.append(f"msprobe: {baseline.failed} of its records were wrong there: their errors are normal here")
+        lines.append(f"msprobe: {baseline.failed} of its records were wrong there; such errors count as normal here")
     return lines
 
 
@@ -107,7 +107,7 @@ def header(config: pytest.Config) -> list[str]:
 
 
 class BaselineReport:
-    """Writes the baseline of a run; what goes wrong is told at the end and fails the run, which goes on."""
+    """Writes the baseline of a run; what goes wrong is reported at the end and fails the run, which goes on."""
 
     def __init__(self, writer: BaselineWriter, config: pytest.Config) -> None:
         self._writer = writer
@@ -141,7 +141,7 @@ class BaselineReport:
         """Put the file in place, if the run came to its end."""
         ended = exitstatus in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED) and not session.shouldstop
         if not self._problem and not (ended and not session.shouldfail and self._writer.count):
-            self._problem = f"{self._writer.path}: the baseline was not written, since the run did not come to its end"
+            self._problem = f"{self._writer.path}: the baseline was not written: the run did not finish"
         elif not self._problem:
             try:
                 self._writer.finish(self._header())

@@ -1,4 +1,4 @@
-"""What became of a record's tensors for a baseline, as its result tells it."""
+"""What became of a record's tensors for a baseline, as an extra of its result."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class KeptTensors:
 
 
 def with_kept(result: DirectionResult, kept: KeptTensors) -> DirectionResult:
-    """Return a result that tells of kept tensors."""
+    """Return a result with its kept tensors."""
     return result.with_extra(_KEPT, msgspec.to_builtins(kept))
 
 

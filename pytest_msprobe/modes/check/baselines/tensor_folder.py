@@ -1,4 +1,4 @@
-"""The folder of a baseline's tensors: one safetensors file for each record, beside the baseline.
+"""The folder of a baseline's tensors: one safetensors file for each record, next to the baseline.
 
 A row holds the digest of its record's file, and the file's name is made of record and digest. So no name leads out of
 the folder, a later run leaves the files of an earlier baseline alone, and a file of another run is not taken for one
@@ -28,7 +28,7 @@ _DIGEST = re.compile(r"-([0-9a-f]{32})\.safetensors\Z")
 
 
 class Content(msgspec.Struct):
-    """What a file tells of itself: whose tensors it holds (``dump`` is a fingerprint), and what they are by path."""
+    """A file's metadata: whose tensors it holds (``dump`` is a fingerprint), and what they are by path."""
 
     record: str
     dump: str
@@ -36,7 +36,7 @@ class Content(msgspec.Struct):
 
 
 def tensors_folder(baseline: Path) -> Path:
-    """Return the folder of a baseline's tensors: its name and ``.tensors``, beside it."""
+    """Return the folder of a baseline's tensors: its name and ``.tensors``, next to it."""
     return baseline.with_name(f"{baseline.name}.tensors")
 
 
@@ -85,7 +85,7 @@ class KeptFolder:
     def lines(self) -> list[str]:
         """Return where the tensors are, and which are not there for what reason."""
         told = f"msprobe baseline tensors: {self._folder} ({self._count} records, {format_size(self._size)})"
-        return [told, *(f"  {count} left out, numbers only: {why}" for why, count in self._left_out.most_common())]
+        return [told, *(f"  {count} left out (numbers only): {why}" for why, count in self._left_out.most_common())]
 
     def _clear(self, *patterns: str) -> None:
         with contextlib.suppress(OSError):

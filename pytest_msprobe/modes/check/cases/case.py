@@ -90,7 +90,7 @@ def read_case(folder: Path) -> Case:
         text = read_regular(path)
     except OSError as error:
         raise CaseError(
-            f"{path}: cannot be read: {error.strerror}; give a folder that --msprobe-save-failures wrote"
+            f"{path}: cannot be read: {error.strerror}; pass a folder written by --msprobe-save-failures"
         ) from None
     _check_version(path, text)
     try:
@@ -98,7 +98,7 @@ def read_case(folder: Path) -> Case:
         if not case.test:
             case.call()
     except JsonFormError as error:
-        raise CaseError(f"no case of format {VERSION}: {error}", file=path, remedy="copy or save it again") from None
+        raise CaseError(f"not a case of format {VERSION}: {error}", file=path, remedy="copy or save it again") from None
     except (RecordError, ValueError) as error:
         raise CaseError(f"its record is malformed: {error}", file=path) from None
     return case
@@ -111,7 +111,7 @@ def _check_version(path: Path, text: bytes) -> None:
         raise CaseError(str(error), file=path, remedy="copy or save the case again") from None
     version = fields.get("msprobe_case") if isinstance(fields, dict) else None
     if type(version) is not int or version < 1:
-        raise CaseError("not a saved case", file=path, remedy="give a folder that --msprobe-save-failures wrote")
+        raise CaseError("not a saved case", file=path, remedy="pass a folder written by --msprobe-save-failures")
     if version > VERSION:
         raise CaseError(
             f"written by a newer version (format {version})", file=path, remedy="update pytest-msprobe to read it"
@@ -122,7 +122,7 @@ def read_call_case(folder: Path) -> Case:
     """Read the case of a recorded call. Raises CaseError as `read_case` does, and for one of a test's own function."""
     case = read_case(folder)
     if case.test:
-        problem = f"holds the inputs of a function that is in the test {shown(case.test)}"
+        problem = f"holds the inputs of a function of the test {shown(case.test)}"
         raise CaseError(problem, file=folder / JSON_NAME, remedy="run that test")
     return case
 
@@ -138,5 +138,5 @@ def find_cases(path: Path) -> list[Path]:
         return [path]
     found = sorted(file.parent for file in path.glob(f"**/{JSON_NAME}") if not file.parent.name.startswith("."))
     if not found:
-        raise CaseError("no saved case there", file=path, remedy="give a folder that --msprobe-save-failures wrote")
+        raise CaseError("no saved case there", file=path, remedy="pass a folder written by --msprobe-save-failures")
     return found

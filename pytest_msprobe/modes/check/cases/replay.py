@@ -93,8 +93,8 @@ class Bench:
         if self._policy is None:
             if case.policy not in built_in_policies():
                 # A case comes from anybody, and is not to say which files of this machine are read.
-                problem = f"was judged by the policy {shown(case.policy)}, which is not built in"
-                raise CaseError(problem, file=folder / JSON_NAME, remedy="give its file by --policy")
+                problem = f"was judged by the policy {shown(case.policy)}, which is not a built-in one"
+                raise CaseError(problem, file=folder / JSON_NAME, remedy="pass its file as --policy")
             policy = self._load(case.policy, self._level or case.level, f"{folder / JSON_NAME}: policy")
         else:
             policy = self._load(self._policy, self._level, "--policy")

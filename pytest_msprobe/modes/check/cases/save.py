@@ -44,7 +44,7 @@ Saveable: TypeAlias = Replay | FunctionCheck
 
 @dataclass(frozen=True, slots=True)
 class CaseOrigin:
-    """What a case comes from beside its replay: the dump, the bodies of its records, and the policy as it was named.
+    """Where a case comes from, but for its replay: the dump, the bodies of its records, and the policy as it was named.
 
     ``has_file`` is False where nothing was dumped, and ``dump`` only says where the call was made. ``test`` is the
     id of the test that checked a function of its own.
@@ -90,8 +90,7 @@ class SaveFailure:
 def save_case(replay: Saveable, result: DirectionResult, origin: CaseOrigin, options: SaveOptions) -> SavedCase:
     """Save a failing record's inputs and what came out, and say what became of it.
 
-    Nothing is raised: a run goes on whatever the disk does, and the failure that was to be saved is told with why it
-    was not.
+    Nothing is raised: a run goes on whatever the disk does, and the failure is reported with why it was not saved.
     """
     try:
         options.folder.mkdir(parents=True, exist_ok=True)
@@ -140,12 +139,12 @@ def _save(replay: Saveable, result: DirectionResult, origin: CaseOrigin, options
     return SavedCase(str(folder), size, left_out)
 
 
-def case_name(record: str, origin: CaseOrigin, seed: int, beside: Path) -> str:
+def case_name(record: str, origin: CaseOrigin, seed: int, folder: Path) -> str:
     """Return the name of a case's folder: readable, safe whatever the record is called, and not another case's.
 
-    Of the dump's path counts how it leads there from ``beside``, which is the same on every host of a run.
+    Of the dump's path counts how it leads there from ``folder``, which is the same on every host of a run.
     """
-    parts = [os.path.relpath(origin.dump, beside), record, str(seed), str(origin.explored)]
+    parts = [os.path.relpath(origin.dump, folder), record, str(seed), str(origin.explored)]
     text = "\0".join([*parts, origin.test] if origin.test else parts)
     return f"{slug(record)}-{hashlib.blake2b(text.encode(errors='surrogatepass'), digest_size=6).hexdigest()}"
 
@@ -163,8 +162,7 @@ def _within(
     needed = sum(tensor.nbytes for tensor in inputs.values())
     if needed > room:
         raise CaseError(
-            f"its inputs take {format_size(needed)} where {format_size(max(room, 0))} may be taken; "
-            "raise --msprobe-save-limit"
+            f"its inputs take {format_size(needed)}, {format_size(max(room, 0))} are left; raise --msprobe-save-limit"
         )
     left_out = []
     for side in _DISPENSABLE:
@@ -209,7 +207,7 @@ def _replacing(folder: Path) -> Iterator[Path]:
     Raises CaseError where something else than a case has that name.
     """
     if folder.exists() and not (folder / JSON_NAME).is_file():
-        raise CaseError("exists and is no saved case", file=folder, remedy="move it away")
+        raise CaseError("exists and is not a saved case", file=folder, remedy="move it away")
     temporary = folder.with_name(f"{TEMPORARY}{folder.name}")
     former = folder.with_name(f"{TEMPORARY}former-{folder.name}")
     try:

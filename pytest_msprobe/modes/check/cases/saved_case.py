@@ -33,7 +33,7 @@ class SavedCase:
 
 
 def with_saved(result: DirectionResult, saved: SavedCase) -> DirectionResult:
-    """Return a result that tells of a saved case, and ends its failure text with it."""
+    """Return a result with a saved case, which ends its failure text."""
     told = [*result.extras.get(_SAVED, ()), msgspec.to_builtins(saved)]
     return replace(result, notes=(*result.notes, str(saved))).with_extra(_SAVED, told)
 
@@ -56,7 +56,7 @@ class SavedTally:
         for plain in extras.get(_SAVED, ()):
             saved = msgspec.convert(plain, SavedCase)
             self._bytes += saved.size
-            left_out = f" without {', '.join(saved.left_out)}: no room" if saved.left_out else ""
+            left_out = f" without {', '.join(saved.left_out)}: no space left" if saved.left_out else ""
             place = f"saved in {Path(saved.folder).parent}{left_out}"
             self._counts[f"not saved: {saved.problem}" if saved.problem else place] += 1
 

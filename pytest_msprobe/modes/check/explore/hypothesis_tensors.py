@@ -29,12 +29,21 @@ def tensors(
 ) -> st.SearchStrategy[torch.Tensor]:
     """Return a strategy for CPU tensors of a dtype, for ``precision.check`` and Hypothesis' ``@given``.
 
-    ``shape`` is a strategy, or has a number or a strategy for each size; ``st.shared`` gives two tensors the same size.
-    Elements are from ``low`` to ``high``: random, short ones repeated, zeros of both signs, subnormals, and values at
-    which rounding ties, where these lie between. By default that is -4 to 4, for whole numbers 0 to 8. Tensors are
-    contiguous, transposed, or have gaps. They shrink to small sizes and short values.
+    Elements are random numbers, short ones repeated, zeros of both signs, subnormals, and values at which rounding
+    ties. Tensors are contiguous, transposed, or have gaps. They shrink to small sizes and short values.
 
-    Raises ValueError where there is nothing between ``low`` and ``high``.
+    Args:
+        dtype: The dtype of the tensors.
+        shape: A strategy, or a number or a strategy for each size; ``st.shared`` gives two tensors the same size.
+        low: The least element (default: -4, of whole numbers 0).
+        high: The greatest element (default: 4, of whole numbers 8).
+        requires_grad: Whether the tensors require a gradient.
+
+    Returns:
+        The strategy.
+
+    Raises:
+        ValueError: There is nothing between ``low`` and ``high``.
     """
     is_float = dtype.is_floating_point or dtype.is_complex
     least = (-4.0 if is_float else 0) if low is None else low

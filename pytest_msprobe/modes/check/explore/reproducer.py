@@ -1,7 +1,7 @@
 """A failing input as a program of its own, on the device that it fails on.
 
 Names and values of a dump are somebody else's: what is written is numbers, quoted texts and the names of functions that
-the record resolves to, nothing as it stands.
+the record resolves to, nothing verbatim.
 """
 
 from __future__ import annotations

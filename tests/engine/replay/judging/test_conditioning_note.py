@@ -93,26 +93,27 @@ def test_the_unit_is_that_of_the_coarsest_input() -> None:
     assert input_unit_roundoff(arguments(torch.arange(3))) == 0
 
 
-def test_a_failure_tells_that_its_call_is_ill_conditioned(judged: Any) -> None:
+def test_a_failure_says_that_its_call_is_ill_conditioned_and_what_errors_to_expect(judged: Any) -> None:
     differences = torch.tensor([[1.0, -1.0 + 2.0**-12]]).expand(50, 2).contiguous()
     (result,) = judged(torch.matmul, differences, torch.tensor([[1.0], [1.0]]))
     assert result.verdict.outcome == "fail"
     # The condition number of each is (|a| + |b|) / |a + b| = 2 ** 13; a draw of signs shows a part of it.
     (factor,) = result.extras[conditioning_note.AMPLIFICATION].values()
     assert 100 < factor < 4 * 2**13
-    assert "times: ill-conditioned\n" in failure_text(result, "pytest")
+    errors = f"{factor * 2**-24:.1g}"
+    expected = f" times, so relative errors of {errors} are to be expected: it is ill-conditioned\n"
+    assert expected in failure_text(result, "pytest")
 
 
-def test_a_failure_tells_that_its_call_is_not_ill_conditioned(judged: Any) -> None:
+def test_a_factor_that_explains_nothing_is_not_in_the_text(judged: Any) -> None:
     (result,) = judged(torch.exp, torch.linspace(-1, 1, 50))
     # The relative condition of exp is |x|.
     (factor,) = result.extras[conditioning_note.AMPLIFICATION].values()
     assert 0.2 < factor < 1
-    text = failure_text(result, "pytest")
-    assert f"the call amplifies its inputs' rounding {factor:.2g} times\n" in text
+    assert "amplifies" not in failure_text(result, "pytest")
 
 
-def test_a_wrong_gradient_tells_it_too(judged: Any) -> None:
+def test_a_wrong_gradient_has_a_factor_too(judged: Any) -> None:
     _, result = judged(torch.sin, torch.linspace(0.5, 1, 50).requires_grad_(), backward=True)
     assert result.verdict.outcome == "fail"
     assert 0 < result.extras[conditioning_note.AMPLIFICATION]["grad.args.0"] < 3

@@ -103,7 +103,7 @@ def test_a_lost_line_in_the_middle_is_noticed(tmp_path: Path) -> None:
         (b'{"msprobe_baseline": "1"}\n', "not a baseline"),
         (b'{"msprobe_baseline": 2}\n', "a newer version .format 2, this one reads 1.; update pytest-msprobe"),
         (b'{"msprobe_baseline": 0}\n', "an older version .format 0, this one reads 1.; record it again"),
-        (b'{"msprobe_baseline": 1}\n', "line 1 is no header of format 1"),
+        (b'{"msprobe_baseline": 1}\n', "line 1 is not a header of format 1"),
         (b'{"a":' * 100_000, "not a baseline"),
         (b'{"msprobe_baseline": 1, "written_by": "\xb0"}\n', "not a baseline"),
     ],

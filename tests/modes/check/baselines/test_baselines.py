@@ -212,7 +212,7 @@ def test_a_damaged_row_is_the_failure_of_its_record_alone(run: Callable[..., Any
 @pytest.mark.usefixtures("linear")
 def test_a_baseline_that_was_wrong_itself_is_announced(run: Callable[..., Any]) -> None:
     run(200.0, SAVE)
-    told = "1 of its records were wrong there: their errors are normal here"
+    told = "1 of its records were wrong there; such errors count as normal here"
     assert told in run(200.0, JUDGE).output
     run(0.0, SAVE)
     assert told not in run(0.0, JUDGE).output

@@ -25,7 +25,7 @@ def of_input(function: Callable[[Tensor], Tensor], x: int, dy: int) -> Callable[
 
 
 def of_result(kernel: Callable[[Tensor, Tensor], Tensor], y: int, dy: int) -> Callable[[KernelCall], Tensor]:
-    """Return a gradient that is told from the result of the forward pass and what arrives."""
+    """Return a gradient that follows from the result of the forward pass and what arrives."""
     return lambda given: kernel(given.like_result(dy), given.like_result(y))
 
 
@@ -103,7 +103,7 @@ def group_norm(given: KernelCall) -> Any:
 
 
 def strided_slice(given: KernelCall) -> Tensor:
-    """Return StridedSliceGrad: what arrives where it was cut out, zeros elsewhere."""
+    """Return StridedSliceGrad: what arrives where it was cut out, zeros otherwise."""
     masks = {name: given.setting(name) for name in MASKS}
     bounds = [given.setting(name, slot) for slot, name in enumerate(("begin", "end", "strides"), start=2)]
     whole = given.tensor(0).new_zeros(given.shape)

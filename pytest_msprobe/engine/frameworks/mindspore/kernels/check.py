@@ -105,9 +105,9 @@ class _Computed:
     results: list[Tensor]
     settings: Mapping[str, Any]
     statement: Statement | None
-    told: dict[str, Any] = field(default_factory=dict)
+    known: dict[str, Any] = field(default_factory=dict)
 
     def __call__(self, *inputs: Tensor | None) -> list[Tensor]:
-        given = KernelCall(self.kind, inputs, self.results, self.settings, self.statement, self.told)
+        given = KernelCall(self.kind, inputs, self.results, self.settings, self.statement, self.known)
         found = as_list(self.definition.golden(given))
         return [ours.reshape(recorded.shape) for ours, recorded in zip(found, self.results, strict=True)]

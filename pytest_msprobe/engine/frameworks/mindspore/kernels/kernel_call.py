@@ -1,8 +1,8 @@
 """What a kernel was given and gave, as its files hold it.
 
 Files hold elements in their order, but not always the shapes that a kernel saw: a reshape is no kernel that moves
-anything, so what stands behind it has the shape from before it. What a kernel gave has its own shape. Of settings there
-are those that it took as inputs. The rest, and the shapes that it saw, the text of the graph tells where there is one;
+anything, so what follows it has the shape from before it. What a kernel gave has its own shape. Of settings there
+are those that it took as inputs. The rest, and the shapes that it saw, the text of the graph has where there is one;
 else they follow from shapes and numbers, or are those of the forward pass.
 """
 
@@ -35,7 +35,7 @@ class KernelCall:
 
     ``inputs`` are its tensors by slot, None where there is none; ``results`` are the recorded ones. ``settings`` are
     those that are known though it was not given them, ``statement`` is what the graph's text says of it.
-    ``told`` keeps, from one run of the definition to the next, the settings that were found by numbers.
+    ``known`` keeps, from one run of the definition to the next, the settings that were found by numbers.
     """
 
     kind: str
@@ -43,7 +43,7 @@ class KernelCall:
     results: Sequence[Tensor]
     settings: Mapping[str, Any] = field(default_factory=dict)
     statement: Statement | None = None
-    told: dict[str, Any] = field(default_factory=dict)
+    known: dict[str, Any] = field(default_factory=dict)
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -59,21 +59,21 @@ class KernelCall:
         return self.has(slot) or (self.statement is not None and self.statement.constant(slot) is not None)
 
     def attribute(self, name: str) -> Any:
-        """Return an attribute of the primitive, None where nothing tells it."""
+        """Return an attribute of the primitive, None where it is not known."""
         return None if self.statement is None else self.statement.attribute(name)
 
     def attributes(self, names: Mapping[str, str]) -> dict[str, Any]:
-        """Return settings as the primitive's attributes of these names tell them; none where one is not told."""
+        """Return settings by the primitive's attributes of these names; none where one is missing."""
         told = {setting: self.attribute(name) for setting, name in names.items()}
         return {} if None in told.values() else told
 
     def declared_shape(self, slot: int) -> tuple[int, ...] | None:
-        """Return the shape in which the kernel saw an input, None where nothing tells it."""
+        """Return the shape in which the kernel saw an input, None where it is not known."""
         told = () if self.statement is None else self.statement.inputs
         return told[slot] if slot < len(told) else None
 
     def tensor(self, slot: int, *shape: int) -> Tensor:
-        """Return an input, in a shape where one is given, else in that which the kernel saw, as far as it is told.
+        """Return an input, in a shape where one is given, else in that which the kernel saw, as far as it is known.
 
         Raises Skip where it is missing or has not these elements.
         """
@@ -124,13 +124,13 @@ class KernelCall:
 
         Raises Skip that names the settings where none comes near.
         """
-        if not self.told:
+        if not self.known:
             errors = self._errors(choices, compute)
             error, settings = min(errors, key=lambda each: each[0], default=(math.inf, {}))
             if error > _NEAR:
                 raise self.lacks(names)
-            self.told.update(settings)
-        return compute(**self.told)
+            self.known.update(settings)
+        return compute(**self.known)
 
     def _errors(
         self, choices: Iterable[Mapping[str, Any]], compute: Callable[..., Any]

@@ -19,8 +19,8 @@ Step: TypeAlias = Callable[[KernelCall], list[Tensor]]
 def step(definition: Callable[..., None], count: int, *changes: int, **choices: tuple[Any, ...]) -> Step:
     """Return a step on ``count`` inputs, of which it writes to some.
 
-    ``choices`` are the values that each of its settings may have had, which it is not given, where no attribute of the
-    primitive tells it.
+    ``choices`` are the values that each of its settings may have had, which it is not passed, where no attribute of the
+    primitive holds it.
     """
 
     def compute(given: KernelCall) -> list[Tensor]:

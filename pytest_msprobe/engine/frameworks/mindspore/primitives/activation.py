@@ -33,7 +33,7 @@ def gelu(x: Tensor) -> Tensor:
 
 
 def elu(x: Tensor, *, alpha: float) -> Tensor:
-    """Return the input where it is positive, ``alpha`` (exp(x) - 1) elsewhere."""
+    """Return the input where it is positive, ``alpha`` (exp(x) - 1) otherwise."""
     return F.elu(x, alpha)
 
 

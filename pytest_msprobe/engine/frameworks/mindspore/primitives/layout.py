@@ -67,7 +67,7 @@ def gather(params: Tensor, indices: Tensor, axis: int, *, batch_dims: int) -> Te
 
 
 def one_hot(indices: Tensor, depth: int, on_value: Any, off_value: Any, *, axis: int) -> Tensor:
-    """Return ``on_value`` where the new axis has the index, ``off_value`` elsewhere."""
+    """Return ``on_value`` where the new axis has the index, ``off_value`` otherwise."""
     return functional.one_hot(indices, int(depth), on_value, off_value, axis)
 
 

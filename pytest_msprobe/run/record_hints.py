@@ -1,0 +1,78 @@
+"""Names on the command line that no record has: which are unknown, and which records there are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from msprobe_hooks.dump.names import parse_api_name
+from msprobe_hooks.escaping import id_name
+from pytest_msprobe.run.options import patterns
+from pytest_msprobe.suggestions import did_you_mean
+
+_FLAGS = ("--msprobe-only", "--msprobe-skip")
+_NAMES_SHOWN = 3
+
+_lines_key = pytest.StashKey[list[str]]()
+
+
+def check_patterns(config: pytest.Config, dumps: Iterable[Any]) -> None:
+    """Note for the header the patterns of ``--msprobe-only`` and ``--msprobe-skip`` that match no API of the dumps."""
+    options = {flag: patterns(config.getoption(flag.strip("-").replace("-", "_"))) for flag in _FLAGS}
+    if not any(options.values()):
+        return
+    config.stash[_lines_key] = lines = list[str]()
+    apis = _spellings(name for dump in dumps for name in getattr(dump, "api_names", ()))
+    for flag, wanted in options.items():
+        unknown = [each for each in wanted if not any(fnmatchcase(api, each) for api in apis)] if apis else []
+        if unknown:
+            names = ", ".join(map(repr, unknown))
+            lines.append(f"msprobe: warning: {flag}: no record matches {names}{did_you_mean(unknown[0], apis)}")
+
+
+def header(config: pytest.Config) -> list[str]:
+    """Return the lines of a run's header on patterns that match nothing."""
+    return config.stash.get(_lines_key, [])
+
+
+def _spellings(names: Iterable[str]) -> set[str]:
+    """Return the APIs of records as patterns may spell them: ``Functional.conv2d`` and ``conv2d``."""
+    apis = set[str]()
+    # Records of one API differ in call and direction alone.
+    for name in {name.rsplit(".", 2)[0]: name for name in names}.values():
+        try:
+            parsed = parse_api_name(name)
+        except ValueError:
+            continue
+        apis |= {parsed.api, parsed.qualified_api}
+    return apis
+
+
+def with_record_names(error: pytest.UsageError, dumps: dict[Path, Any]) -> pytest.UsageError:
+    """Return pytest's error on ids that were not found, with names that the dumps have."""
+    return pytest.UsageError(*(f"{text}{_hint(str(text), dumps)}" for text in error.args))
+
+
+def _hint(text: str, dumps: dict[Path, Any]) -> str:
+    argument = text.partition("\n")[0].removeprefix("not found: ")
+    path, _, wanted = argument.partition("::")
+    names = [id_name(name) for name in getattr(dumps.get(Path(path)), "api_names", ())]
+    if not text.startswith("not found: ") or not names:
+        return ""
+    near = _near(wanted, names)
+    more = f" and {len(near) - _NAMES_SHOWN} more" if len(near) > _NAMES_SHOWN else ""
+    return f"; the dump has {', '.join(near[:_NAMES_SHOWN])}{more}"
+
+
+def _near(wanted: str, names: Sequence[str]) -> list[str]:
+    """Return the names of the same API, or of that which has the most similar name; all where there is neither."""
+    from difflib import get_close_matches
+
+    apis = {name.rsplit(".", 2)[0] for name in names}
+    api = wanted.rsplit(".", 2)[0]
+    found = [api] if api in apis else get_close_matches(api[:100], apis, n=1)
+    return [name for name in names if name.rsplit(".", 2)[0] in found] or list(names)
