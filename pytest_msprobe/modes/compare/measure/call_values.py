@@ -81,7 +81,7 @@ def compare_values(
 
 
 def _left_out(target: PlacedValue | None, golden: PlacedValue | None) -> Row:
-    message = "it has no partner, by a mapping or because the frameworks differ"
+    message = "no partner: left out by a mapping, or the frameworks differ"
     return replace(_unmeasured_row(target, golden), outcome="skip", unmeasured="left out", messages=(message,))
 
 

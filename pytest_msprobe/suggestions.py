@@ -1,0 +1,21 @@
+"""What is said of an unknown name: the name, the known one that was probably meant, and all known ones."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+
+def did_you_mean(word: object, known: Iterable[str]) -> str:
+    """Return ``; did you mean 'x'?`` for an unknown name, empty where no known name is like it."""
+    from difflib import get_close_matches
+
+    found = get_close_matches(str(word)[:100], list(known), n=1)
+    return f"; did you mean {found[0]!r}?" if found else ""
+
+
+def unknown(kind: str, name: object, known: Iterable[str]) -> str:
+    """Return the problem of an unknown ``kind`` of name, such as ``key``; what is quoted may be long or no text."""
+    from msprobe_standards.validation import shown
+
+    names = list(known)
+    return f"unknown {kind} {shown(name)}{did_you_mean(name, names) or ';'} known are {', '.join(names)}"
