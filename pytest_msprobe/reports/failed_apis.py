@@ -23,9 +23,10 @@ class _Api:
 
 
 class FailedApis:
-    """Counts the results of a run's records by API."""
+    """Counts the results of a run's records by API, or of what else a run judges by name."""
 
-    def __init__(self) -> None:
+    def __init__(self, kind: str = "API records") -> None:
+        self._kind = kind
         self._apis: defaultdict[str, _Api] = defaultdict(_Api)
 
     def add(self, plain: dict[str, Any]) -> None:
@@ -47,11 +48,14 @@ class FailedApis:
         failed = sorted((-api.failed, name) for name, api in self._apis.items() if api.failed)
         if -sum(count for count, _ in failed) < 2:
             return
-        yield "failed, by API:"
+        is_by_api = self._kind.endswith("records")
+        yield "failed, by API:" if is_by_api else f"failed {self._kind}:"
         rows = [self._row(name) for _, name in failed[:_SHOWN]]
-        yield from (f"  {line}" for line in aligned(rows, range(1)))
+        if not is_by_api and all(api.judged == 1 for api in self._apis.values()):
+            rows = [row[1:] for row in rows]
+        yield from (f"  {line}" for line in aligned(rows, range(1 if is_by_api else 0)))
         if len(failed) > _SHOWN:
-            yield f"  and {len(failed) - _SHOWN} more APIs"
+            yield f"  and {len(failed) - _SHOWN} more{' APIs' if is_by_api else ''}"
 
     def _row(self, name: str) -> list[str]:
         api = self._apis[name]

@@ -67,7 +67,7 @@ class Summary:
         self._outcomes: Counter[str] = Counter()
         self._breakdowns: Counter[str] = Counter()
         self._skips: Counter[str] = Counter()
-        self._failed = FailedApis()
+        self._failed = FailedApis(kind)
         self._worst: list[tuple[float, str, str, str, str]] = []
         self._dumps: set[str] = set()
 
@@ -112,7 +112,8 @@ class Summary:
     def lines(self, finished_before: Counter[str] | None = None) -> list[str]:
         """Return the section's lines; ``finished_before`` counts what a resumed journal had."""
         total = self._outcomes.total()
-        lines = [f"{total} {self._kind if total != 1 else self._kind.removesuffix('s')}: {in_words(self._outcomes)}"]
+        kind = self._kind if total != 1 or self._kind == "series" else self._kind.removesuffix("s")
+        lines = [f"{total} {kind}: {in_words(self._outcomes)}"]
         breakdowns = ", ".join(f"{self._breakdowns[kind]} {kind}" for kind in UNFINISHED if self._breakdowns[kind])
         if breakdowns:
             lines.append(f"failed without a verdict: {breakdowns}")

@@ -33,6 +33,17 @@ def test_failures_of_one_api_are_one_line_with_their_dtypes_and_directions() -> 
     ]
 
 
+def test_failures_of_other_kinds_are_listed_by_name() -> None:
+    failed = FailedApis("series")
+    for name in ("actv/0.output/norm", "actv/1.output/norm"):
+        failed.add(to_plain(result(name, "fail")))
+    assert [*failed.lines()] == [
+        "failed series:",
+        "  actv/0.output/norm  float32",
+        "  actv/1.output/norm  float32",
+    ]
+
+
 def test_a_single_failure_needs_no_table() -> None:
     assert table(result("Torch.exp.0.forward", "fail"), result("Torch.exp.1.forward", "pass")) == []
 

@@ -10,8 +10,8 @@ from typing import Any, Literal, cast
 from msprobe_hooks.regular_files import read_regular
 from msprobe_standards.decoding import YamlError, decode_yaml
 from msprobe_standards.validation import is_limit, shown
+from pytest_msprobe.messages import unknown
 from pytest_msprobe.modes.compare.judging.rules import RULES, RowRule
-from pytest_msprobe.suggestions import unknown
 
 # Users type the names that the policies for checks have too; a file's name says which kind of run it is for.
 _BUILT_IN = {

@@ -18,7 +18,7 @@ from msprobe_hooks.regular_files import open_regular, read_regular, require_regu
 from msprobe_standards.decoding import YamlError, decode_yaml
 from msprobe_standards.validation import shown
 from pytest_msprobe.errors import CommandError
-from pytest_msprobe.suggestions import unknown
+from pytest_msprobe.messages import unknown
 
 TENSOR_COLUMNS = (
     "Cosine",

@@ -1,4 +1,4 @@
-"""What is said of an unknown name: the name, the known one that was probably meant, and all known ones."""
+"""Parts of messages: unknown names with what was probably meant, and counted nouns."""
 
 from __future__ import annotations
 
@@ -19,3 +19,8 @@ def unknown(kind: str, name: object, known: Iterable[str]) -> str:
 
     names = list(known)
     return f"unknown {kind} {shown(name)}{did_you_mean(name, names) or ';'} known are {', '.join(names)}"
+
+
+def counted(number: int, noun: str) -> str:
+    """Return ``1 file`` or ``2 files``."""
+    return f"{number} {noun}{'' if number == 1 else 's'}"
