@@ -4,13 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-
-def did_you_mean(word: object, known: Iterable[str]) -> str:
-    """Return ``; did you mean 'x'?`` for an unknown name, empty where no known name is like it."""
-    from difflib import get_close_matches
-
-    found = get_close_matches(str(word)[:100], list(known), n=1)
-    return f"; did you mean {found[0]!r}?" if found else ""
+from pytest_msprobe.suggestions import did_you_mean
 
 
 def unknown(kind: str, name: object, known: Iterable[str]) -> str:

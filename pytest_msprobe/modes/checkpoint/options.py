@@ -44,7 +44,7 @@ def refuse_stray_options(config: pytest.Config) -> None:
     """Raise OptionError where an option of ``--msprobe-checkpoint`` is given without it."""
     for flag in (_LIMIT, _JSON):
         if config.getoption(flag.removeprefix("--").replace("-", "_")) is not None:
-            raise OptionError(f"{flag} needs checkpoints: pass --msprobe-checkpoint PATH as well")
+            raise OptionError(f"{flag} is about checkpoints: give --msprobe-checkpoint PATH as well")
 
 
 def read_options(config: pytest.Config) -> CheckpointOptions:
@@ -53,7 +53,7 @@ def read_options(config: pytest.Config) -> CheckpointOptions:
     golden = golden_path(config, "--msprobe-checkpoint", "checkpoint")
     json = config.getoption("msprobe_checkpoint_json")
     if json and (folder / json).is_dir():
-        raise OptionError(f"{_JSON} {json!r}: is a folder; name a file")
+        raise OptionError(f"{_JSON} {json!r}: expected a file")
     return CheckpointOptions(golden, _limit(config), folder / json if json else None)
 
 
@@ -64,5 +64,5 @@ def _limit(config: pytest.Config) -> float:
     except ValueError:
         limit = -1.0
     if not 0 <= limit < math.inf:
-        raise OptionError(f"{_LIMIT} {text!r}: not a number of at least 0")
+        raise OptionError(f"{_LIMIT} {text!r}: expected a number of at least 0")
     return limit

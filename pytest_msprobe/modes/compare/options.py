@@ -1,4 +1,4 @@
-"""What a comparison needs besides the dumps: the golden run, and how calls find each other."""
+"""What a comparison needs beside the dumps: the golden run, and how calls find each other."""
 
 from __future__ import annotations
 
@@ -119,4 +119,4 @@ def refuse_without_target(config: pytest.Config) -> None:
     """Raise OptionError where an option that only a comparison has is given without one."""
     own = ("target_layout", "golden_layout", "fuzzy", "data_mapping", "compare_quick")
     for name in (*(name for name in own if config.getoption(f"msprobe_{name}")), *across.given(config)):
-        raise OptionError(f"--msprobe-{name.replace('_', '-')} needs a comparison: pass --msprobe-compare PATH as well")
+        raise OptionError(f"--msprobe-{name.replace('_', '-')} is for comparing two runs: give --msprobe-compare PATH")

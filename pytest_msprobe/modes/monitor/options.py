@@ -67,22 +67,22 @@ def refuse_stray_options(config: pytest.Config) -> None:
     """Raise OptionError where an option of ``--msprobe-monitor`` is given without it."""
     for name in ("dtype", "json"):
         if config.getoption(f"msprobe_monitor_{name}"):
-            raise OptionError(f"--msprobe-monitor-{name} needs a monitored run: pass --msprobe-monitor RUN as well")
+            raise OptionError(f"--msprobe-monitor-{name} is about watched training: give --msprobe-monitor RUN as well")
     if config.getoption("msprobe_golden_rerun"):
-        raise OptionError("--msprobe-golden-rerun needs a monitored run: pass --msprobe-monitor RUN as well")
+        raise OptionError("--msprobe-golden-rerun is about watched training: give --msprobe-monitor RUN as well")
 
 
 def read_options(config: pytest.Config) -> MonitorOptions:
     """Read and check the options. Raises OptionError that says what is allowed."""
     dtype, json = config.getoption("msprobe_monitor_dtype"), config.getoption("msprobe_monitor_json")
     if dtype and dtype not in DTYPES:
-        from pytest_msprobe.messages import unknown
-
-        raise OptionError(f"--msprobe-monitor-dtype: {unknown('dtype', dtype, DTYPES)}")
+        raise OptionError(f"--msprobe-monitor-dtype {dtype!r}: allowed are {', '.join(DTYPES)}")
     folder = config.invocation_params.dir
     golden, reruns = config.getoption("msprobe_golden"), config.getoption("msprobe_golden_rerun")
     if reruns and not golden:
-        raise OptionError("--msprobe-golden-rerun needs a golden run: pass --msprobe-golden RUN as well")
+        raise OptionError(
+            "--msprobe-golden-rerun tells how far golden runs drift apart: give --msprobe-golden RUN as well"
+        )
     return MonitorOptions(
         dtype or None,
         folder / json if json else None,

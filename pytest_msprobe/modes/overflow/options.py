@@ -73,18 +73,14 @@ def refuse_stray_options(config: pytest.Config) -> None:
     """Raise OptionError where an option of ``--msprobe-overflow`` is given without it."""
     for name in ("level", "ignore", "replay", "json"):
         if config.getoption(f"msprobe_overflow_{name}"):
-            raise OptionError(
-                f"--msprobe-overflow-{name} needs a search for overflow: pass --msprobe-overflow PATH as well"
-            )
+            raise OptionError(f"--msprobe-overflow-{name} is about overflow: give --msprobe-overflow PATH as well")
 
 
 def read_options(config: pytest.Config) -> OverflowOptions:
     """Read and check the options. Raises OptionError that says what is allowed."""
     level = config.getoption("msprobe_overflow_level") or _DEFAULT_LEVEL
     if level not in LEVELS:
-        from pytest_msprobe.messages import unknown
-
-        raise OptionError(f"--msprobe-overflow-level: {unknown('severity', level, LEVELS)}")
+        raise OptionError(f"--msprobe-overflow-level {level!r}: allowed are {', '.join(LEVELS)}")
     ignore = _path(config, config.getoption("msprobe_overflow_ignore"))
     json = _path(config, config.getoption("msprobe_overflow_json"))
     try:

@@ -204,8 +204,8 @@ def test_what_torch_would_have_a_user_run_is_refused_without_its_advice(check: C
         ([f"{FLAG}=cut.safetensors", "--msprobe-golden=b.pt"], "not a readable safetensors file"),
         ([f"{FLAG}=empty", "--msprobe-golden=b.pt"], "empty: no checkpoint in this folder"),
         ([f"{FLAG}=numbers.pt", "--msprobe-golden=b.pt"], "numbers.pt: holds no tensors"),
-        ([f"{FLAG}=b.pt", "--msprobe-golden=b.pt", "--msprobe-checkpoint-limit=x"], "not a number of at least 0"),
-        (["--msprobe-checkpoint-limit=1"], "--msprobe-checkpoint-limit needs checkpoints"),
+        ([f"{FLAG}=b.pt", "--msprobe-golden=b.pt", "--msprobe-checkpoint-limit=x"], "expected a number of at least 0"),
+        (["--msprobe-checkpoint-limit=1"], "--msprobe-checkpoint-limit is about checkpoints"),
     ],
 )
 def test_wrong_input_is_one_line(check: Check, pytester: pytest.Pytester, arguments: list[str], message: str) -> None:

@@ -214,7 +214,7 @@ def test_a_rank_that_is_not_the_first_of_its_run_is_told_which_is(compare: Compa
 
 def test_a_layout_without_a_comparison_is_refused(pytester: pytest.Pytester) -> None:
     result = pytester.runpytest(_TARGET, "tp=2")
-    result.stderr.fnmatch_lines(["*--msprobe-target-layout needs a comparison: pass --msprobe-compare PATH as well"])
+    result.stderr.fnmatch_lines(["*--msprobe-target-layout is for comparing two runs: give --msprobe-compare PATH"])
 
 
 def test_a_copy_without_its_neighbours_is_no_run(compare: Compare, tmp_path: Path) -> None:

@@ -62,7 +62,7 @@ def test_what_only_one_side_tells_of_is_said_and_not_compared(write: Callable[..
         ([f"{FLAG}=broken", "--msprobe-golden=b"], "the JSON ends too early; name what"),
         ([f"{FLAG}=other", "--msprobe-golden=b"], "not what a training was started with"),
         ([f"{FLAG}=newer", "--msprobe-golden=b"], "has format 2, this version reads 1"),
-        ([f"{FLAG}=b", "--msprobe-golden=a", "--msprobe-fuzzy"], "--msprobe-fuzzy needs a comparison"),
+        ([f"{FLAG}=b", "--msprobe-golden=a", "--msprobe-fuzzy"], "--msprobe-fuzzy is for comparing two runs"),
         ([f"{FLAG}=b", "--msprobe-golden=a", "--msprobe-xlsx=a/rank0.json"], "expected a folder"),
     ],
 )

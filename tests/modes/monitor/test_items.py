@@ -192,11 +192,8 @@ def test_a_run_without_alarms_replaces_the_alarms_of_an_earlier_one(pytester):
     ("arguments", "told"),
     [
         (["--msprobe-monitor=nothing"], "*nothing: no such folder; name the folder of a monitored run*"),
-        (
-            ["--msprobe-monitor=runs", "--msprobe-monitor-dtype=f16"],
-            "*unknown dtype 'f16'; did you mean 'float16'[?] known are float64, *",
-        ),
-        (["--msprobe-monitor-dtype=float16"], "*pass --msprobe-monitor RUN as well"),
+        (["--msprobe-monitor=runs", "--msprobe-monitor-dtype=f16"], "*'f16': allowed are float64, float32, *"),
+        (["--msprobe-monitor-dtype=float16"], "*give --msprobe-monitor RUN as well*"),
         (
             ["--msprobe-monitor=runs", "--msprobe-policy=mindspore-1.2"],
             "*unknown policy 'mindspore-1.2'; did you mean 'msprobe-1.2'[?] known are default, *",

@@ -259,10 +259,7 @@ def test_several_steps_name_the_first_and_count_on(check: Check, pytester: Any) 
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (
-            ["--msprobe-overflow-level=grave"],
-            "--msprobe-overflow-level: unknown severity 'grave'; known are critical, high, medium",
-        ),
+        (["--msprobe-overflow-level=grave"], "--msprobe-overflow-level 'grave': allowed are critical, high, medium"),
         (["--msprobe-overflow-ignore=gone.yaml"], "gone.yaml: cannot be read"),
         (["--msprobe-overflow-ignore=dump.json"], "dump.json: not a file of rules; expected one key, ignore_nan_inf"),
         (["--msprobe-overflow-json=dump.json"], "dump.json': File exists"),
@@ -281,7 +278,7 @@ def test_a_wrong_option_is_one_usage_error(
 def test_an_option_without_a_dump_to_search_is_a_usage_error(pytester: Any) -> None:
     result = pytester.runpytest_inprocess("--msprobe-overflow-level=high")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
-    assert "needs a search for overflow: pass --msprobe-overflow PATH as well" in "\n".join(result.errlines)
+    assert "give --msprobe-overflow PATH as well" in "\n".join(result.errlines)
 
 
 def test_the_search_loads_neither_torch_nor_yaml(pytester: Any) -> None:

@@ -38,7 +38,7 @@ def read_options(config: pytest.Config) -> PageOptions | None:
     path, exact = html_file(config), tuple(config.getoption("msprobe_html_exact"))
     if path is None:
         if exact:
-            raise OptionError(f"{_EXACT} needs the page of a monitored run: pass {HTML} FILE as well")
+            raise OptionError(f"{_EXACT} is about the page of a watched run: give {HTML} FILE as well")
         return None
     return PageOptions(path, exact)
 
@@ -46,4 +46,4 @@ def read_options(config: pytest.Config) -> PageOptions | None:
 def refuse_stray_options(config: pytest.Config) -> None:
     """Raise OptionError where the page of a watched run is asked for something without such a run."""
     if config.getoption("msprobe_html_exact"):
-        raise OptionError(f"{_EXACT} needs the page of a monitored run: pass --msprobe-monitor RUN as well")
+        raise OptionError(f"{_EXACT} is about the page of a watched run: give --msprobe-monitor RUN as well")

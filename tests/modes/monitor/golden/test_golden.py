@@ -124,7 +124,7 @@ def test_golden_reruns_tell_a_smaller_fault(pytester):
 @pytest.mark.parametrize(
     ("options", "told"),
     [
-        (["--msprobe-golden-rerun", "target"], "*needs a golden run: pass --msprobe-golden RUN as well"),
+        (["--msprobe-golden-rerun", "target"], "*give --msprobe-golden RUN as well*"),
         (["--msprobe-golden", "nowhere"], "*--msprobe-golden: *nowhere*"),
     ],
 )

@@ -75,11 +75,8 @@ def test_a_page_that_cannot_be_written_is_told(pytester: pytest.Pytester, run: s
 @pytest.mark.parametrize(
     ("words", "problem"),
     [
-        (
-            ["--msprobe-html-exact", "a.*"],
-            "*--msprobe-html-exact needs the page of *: pass --msprobe-monitor RUN as well",
-        ),
-        (["--msprobe-monitor", "runs", "--msprobe-html-exact", "a.*"], "*pass --msprobe-html FILE as well"),
+        (["--msprobe-html-exact", "a.*"], "*--msprobe-html-exact is about *: give --msprobe-monitor RUN as well"),
+        (["--msprobe-monitor", "runs", "--msprobe-html-exact", "a.*"], "*give --msprobe-html FILE as well"),
         (["--msprobe-monitor", "runs", "--msprobe-html", "runs"], "*--msprobe-html 'runs': expected a file"),
     ],
 )
