@@ -73,9 +73,11 @@ def first_file(folder: Path) -> Path:
 def open_run_of(path: Path) -> Run:
     """Open the folder that a file of series is in. Raises MonitorError for any other file."""
     if not path.exists():
-        raise MonitorError(f"{path}: no such folder; name the folder of a monitored run")
+        raise MonitorError(f"{path}: no such folder; pass the folder that a monitored run wrote")
     if series_file(path) is None:
-        raise MonitorError(f"{path}: not a file of series, such as actv_0-9.csv; name the folder of a monitored run")
+        raise MonitorError(
+            f"{path}: not a file of series, such as actv_0-9.csv; pass the folder that a monitored run wrote"
+        )
     return open_run(path.parent)
 
 

@@ -191,7 +191,7 @@ def test_a_run_without_alarms_replaces_the_alarms_of_an_earlier_one(pytester):
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        (["--msprobe-monitor=nothing"], "*nothing: no such folder; name the folder of a monitored run*"),
+        (["--msprobe-monitor=nothing"], "*nothing: no such folder; pass the folder that a monitored run wrote*"),
         (["--msprobe-monitor=runs", "--msprobe-monitor-dtype=f16"], "*'f16': allowed are float64, float32, *"),
         (["--msprobe-monitor-dtype=float16"], "*give --msprobe-monitor RUN as well*"),
         (
