@@ -138,7 +138,7 @@ class _Teller:
     def _differences(self, call: ComparedCall, row: Row) -> Mapping[str, str]:
         if row.outcome != "pass" or row.messages or any(row.metrics.values()):
             return {title: str(cell(call, row)) for title, cell in self._columns}
-        # Most values of most runs are equal, and all that is told of these is the same.
+        # Most values of most runs are equal, and all that is written of these is the same.
         assert row.target is not None
         key = (row.unmeasured, *row.metrics, row.golden and row.target.requires_grad == row.golden.requires_grad)
         if key not in self._told_of_equals:

@@ -81,7 +81,7 @@ def _module(name: str) -> tuple[Path, str, str]:
 
 def _api(name: str, translated: str, surroundings: Surroundings) -> ModelPlace:
     own = shared_name(split_called(translated)[0]).rpartition(".")[2]
-    # A backward call stands where its forward call does.
+    # A backward call is where its forward call is.
     parent = intact(surroundings.parents).of_call(forward_of(name)) or ""
     layer = _module(parent)[0] if is_module_name(parent) else ()
     stack = intact(surroundings.stacks).of_call(name) or ()

@@ -269,7 +269,7 @@ class _Calls:
             elif origin.name not in within:
                 inputs.setdefault(origin, self._leaf(kernel, slot, self._flow.shape(origin)))
         outputs = [self._made(origin) for origin in self._leaving(cell)]
-        # Of several the graph does not tell which is which, nor what the compiler moved in from elsewhere.
+        # Of several the graph does not say which is which, nor what the compiler moved in from other places.
         told = {
             group: found if len(found) == 1 else []
             for group, found in (("input_args", [*inputs.values()]), ("output", outputs))

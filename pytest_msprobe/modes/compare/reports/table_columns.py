@@ -52,10 +52,10 @@ def columns(mode: DataMode, policy: str, *, with_stack: bool, files: tuple[str, 
     return [*_version_26(mode, with_stack), *(_OURS if policy != "msprobe-26" else [])]
 
 
-# How the titles begin under which one side's value is told, and not how both differ.
+# How the titles begin of columns with one side's value, and not how both differ.
 _OF_ONE_SIDE = ("NPU", "Bench", "BENCH", "Data_name")
 
-# Told where elements were compared only.
+# Columns of compared elements only.
 _OF_ELEMENTS = ("Max ULP", "Worst index")
 
 #: What the titles of the differences mean.
