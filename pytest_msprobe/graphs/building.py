@@ -1,4 +1,4 @@
-"""The graph of one dump, from its records and the files beside it."""
+"""The graph of one dump, from its records and the files next to it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pytest_msprobe.graphs.parents import resolve_parents
 
 ROOT = "DefaultModel"
 _COLLECTION = "Apis_Between_Modules"
-_REMEDY = "a graph is built of modules, record at level L0 or mix"
+_REMEDY = "record at level L0 or mix"
 #: What training frameworks do between modules has no record of its own.
 _PHASES = ("optimizer", "clip_grad")
 
@@ -24,17 +24,17 @@ def require_modules(dumps: Iterable[Dump]) -> None:
     """Raise DumpError where a dump was recorded at a level that knows no modules, so that no graph can be built."""
     for dump in dumps:
         if dump.level not in ("L0", "mix"):
-            raise DumpError(f"{dump.path}: recorded at level {dump.level}, which knows no modules; {_REMEDY}")
+            raise DumpError(f"{dump.path}: level {dump.level} records no modules, of which a graph is made; {_REMEDY}")
 
 
 def build_graph(dump: Dump, surroundings: Surroundings) -> Graph:
     """Return the tree of a dump's modules and calls.
 
-    Raises DumpError where ``construct.json`` does not tell in which module each call was made.
+    Raises DumpError where ``construct.json`` does not say in which module each call was made.
     """
     construct = surroundings.parents.undamaged("copy it again")
     if not construct.entries:
-        raise DumpError(f"{surroundings.construct_file}: says of no record in which module it was made; {_REMEDY}")
+        raise DumpError(f"{surroundings.construct_file}: names no module of any record; {_REMEDY}")
     parents = resolve_parents(construct.entries, lambda name: _is_recomputed(dump, surroundings, name))
     graph = _tree(parents | _unnamed(dump, parents))
     number_micro_steps(graph, surroundings.micro_steps)
@@ -101,5 +101,5 @@ def _unused(name: str, names: Mapping[str, object]) -> str:
 
 
 def kind_of(name: str) -> Kind:
-    """Return what a record's name stands for."""
+    """Return what a record's name refers to."""
     return Kind.MODULE if is_module_name(name) or name.startswith(_PHASES) else Kind.API

@@ -1,6 +1,6 @@
 """The data flow of a recorded run: which call's output is whose input.
 
-A dump does not say it. What it says of tensors, checksums or statistics, tells which are the same: the nearest earlier
+A dump does not say it. What it says of tensors, checksums or statistics, shows which are the same: the nearest earlier
 call that returned a tensor gave it. In backward the gradients that a call passes on are what arrives at others. The
 work is linear in the number of records.
 """
@@ -76,7 +76,7 @@ def find_flow(dump: Dump, parent_of: Parent) -> list[Edge]:
 def _moments(names: Iterable[str], parent_of: Parent) -> Iterator[tuple[str, bool]]:
     """Yield each record when it begins (False) and when it has ended (True).
 
-    A module's record stands after or before those of what ran in it; it begins before the first and ends after the
+    A module's record is after or before those of what ran in it; it begins before the first and ends after the
     last of them.
     """
     first: dict[str, int] = {}
@@ -98,7 +98,7 @@ class _Tensor(NamedTuple):
 
 
 class _Source(NamedTuple):
-    """Who gave a value last, and how many calls made one like it of their own; nobody, if it came from outside."""
+    """Who gave a value last, and how many calls made one like it of their own; none, if it came from outside."""
 
     producer: str
     output: str

@@ -31,8 +31,8 @@ class Level(NamedTuple):
 #: msprobe's classes. It ends the last one at 1, the index of an error, and its viewer then does not find errors.
 LEVELS = (
     Level("#FFFCF3", 0.0, 0.3, "pass", "the call agrees with the golden run"),
-    Level("#FFDC7F", 0.3, 0.6, "warning", "the call differs by more than is usual"),
-    Level("#FF704D", 0.6, 1.1, "error", "the call differs by more than is allowed"),
+    Level("#FFDC7F", 0.3, 0.6, "warning", "the difference exceeds the warning limit"),
+    Level("#FF704D", 0.6, 1.1, "error", "the difference exceeds the limit"),
 )
 UNMATCHED = ("#C7C7C7", "the golden run has no such call")
 

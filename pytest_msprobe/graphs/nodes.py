@@ -8,7 +8,7 @@ from enum import IntEnum
 
 
 class Kind(IntEnum):
-    """What a node stands for; the numbers are those of msprobe's files."""
+    """What a node is; the numbers are those of msprobe's files."""
 
     MODULE = 0
     API = 1

@@ -24,7 +24,7 @@ def resolve_parents(written: Mapping[str, str | None], is_recomputed: Callable[[
     for name in written:
         parent = repairs.parent_of(name)
         if parent is not None:
-            # Where only a call inside of it tells of a module, it began no later than that call.
+            # Where only a call inside of it names a module, it began no later than that call.
             parents.setdefault(parent, None)
         parents[name] = parent
     _cut_circles(parents)

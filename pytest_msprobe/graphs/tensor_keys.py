@@ -16,9 +16,9 @@ from pytest_msprobe.engine.values.system_memory import require_memory
 
 
 def content_key(element: TensorElement, folder: Path) -> Hashable | None:
-    """Return what equal tensors of one shape and dtype share; None where the dump tells nothing of what it held.
+    """Return what equal tensors of one shape and dtype share; None where the dump says nothing of its values.
 
-    A checksum where one was recorded and the four statistics. Where these cannot tell tensors apart, as those of bools,
+    A checksum where one was recorded and the four statistics. Where these cannot distinguish tensors, such as bools,
     and ``folder`` has the tensor's file, the checksum of the file's content too.
     """
     statistics = _statistics(element)

@@ -102,7 +102,7 @@ class _Comparison:
     def judge(self) -> DirectionResult:
         """Compare the two sides. Raises DumpError where a record or a tensor file is unusable."""
         self.call = self.pair.compare(self.name)
-        return result_of(self.call, self.pair.policy.name)
+        return result_of(self.call, self.pair)
 
 
 def _compared(pairs: Iterable[DumpPair], setups: Setups) -> Iterator[ComparedRecord]:

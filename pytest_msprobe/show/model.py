@@ -37,7 +37,7 @@ class Contents(msgspec.Struct, frozen=True):
 
 
 class ShownTensor(msgspec.Struct, frozen=True):
-    """One tensor by its name within the file; ``problem`` says why its elements are not told.
+    """One tensor by its name within the file; ``problem`` says why its elements are not shown.
 
     ``recorded`` are max, min, mean and norm as a dump has them, ``text`` is that of a value which is no tensor.
     """

@@ -27,7 +27,7 @@ from pytest_msprobe.show.tensor_differences import Differences, Tolerance, usual
 
 @dataclass(frozen=True, slots=True)
 class Judging:
-    """How two tensors are judged and told of.
+    """How two tensors are judged and shown.
 
     ``standard`` names the one that decides, None leaves it to the policy of a comparison. ``rtol`` and ``atol`` None
     are those that are usual for the dtypes. ``count`` elements are listed of each kind; ``always_map`` makes an error

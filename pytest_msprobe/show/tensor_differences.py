@@ -19,7 +19,7 @@ from pytest_msprobe.show.tensor_contents import element_text
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-# What torch.testing.assert_close allows where it is told nothing, by dtype: relative and absolute.
+# The defaults of torch.testing.assert_close by dtype: relative and absolute.
 _TOLERANCES = {
     torch.float16: (1e-3, 1e-5),
     torch.bfloat16: (1.6e-2, 1e-5),

@@ -238,7 +238,7 @@ class TestWhatIsRefused:
         for name in ("a", "b"):
             run(tmp_path / "run" / name, records())
         assert main(["graph", str(tmp_path / "run"), "-o", str(tmp_path / "graphs")]) == 2
-        assert "is step 0 and rank 0, as is" in capsys.readouterr().err
+        assert "same step 0 and rank 0 as" in capsys.readouterr().err
 
     def test_ranks_of_one_side_only(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         for side, ranks in (("target", 2), ("golden", 1)):
@@ -267,5 +267,5 @@ class TestWhatIsRefused:
     ) -> None:
         run(tmp_path, records(), {})
         assert main(["graph", str(tmp_path), "-o", str(tmp_path / "graphs")]) == 2
-        assert "construct.json: says of no record in which module it was made" in capsys.readouterr().err
+        assert "construct.json: names no module of any record" in capsys.readouterr().err
         assert not list((tmp_path / "graphs").iterdir())

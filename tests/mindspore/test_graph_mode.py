@@ -123,7 +123,7 @@ def test_a_changed_weight_is_the_first_culprit(
     run_pytest(pytester, *words, apart=True).stdout.fnmatch_lines(
         [
             "step 0, rank 0: first forward culprit: Kernel.Default*fc2-Dense_MatMul-op?.0.forward (*",
-            "    what it was given differs too: input.1 (* (worst at [[]1, 2]); *",
+            "    its inputs differ, too: input.1 (*, worst at [[]1, 2])",
         ]
     )
 

@@ -78,7 +78,7 @@ def test_an_equal_network_is_clean_and_a_changed_weight_named(
     changed.stdout.fnmatch_lines(
         [
             f"*first forward culprit: Kernel.*_{CULPRITS[network]}-op0.0.forward *",
-            "    what it was given differs too: input.1 *",
+            "    its inputs differ, too: input.1 *",
         ]
     )
 

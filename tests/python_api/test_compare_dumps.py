@@ -38,7 +38,7 @@ def test_the_first_culprit_is_found_by_its_cause() -> None:
     [
         ({"target": "missing.json"}, DumpError, "missing.json: no such file; pass the dump.json"),
         ({"golden": "missing.json"}, OptionError, "golden='.*missing.json': no such file or folder"),
-        ({"policy": "strict"}, OptionError, "policy: unknown policy 'strict' .known: default"),
+        ({"policy": "strict"}, OptionError, "policy: unknown policy 'strict'; known are default"),
         ({"data_mapping": "missing.yaml"}, OptionError, "data_mapping='.*missing.yaml': no such file or folder"),
     ],
 )

@@ -50,3 +50,14 @@ def test_what_has_no_outputs_and_what_is_no_api_counts_by_its_name() -> None:
         for name in ("no name", "Torch.exp.0.forward")
     ]
     assert table(*crashed) == ["failed, by API:", "  1 of 1  Torch.exp    forward", "  1 of 1  no name"]
+
+
+def test_failures_of_other_kinds_are_listed_by_name() -> None:
+    failed = FailedApis("series")
+    for name in ("actv/0.output/norm", "actv/1.output/norm"):
+        failed.add(to_plain(result(name, "fail")))
+    assert [*failed.lines()] == [
+        "failed series:",
+        "  actv/0.output/norm  float32",
+        "  actv/1.output/norm  float32",
+    ]

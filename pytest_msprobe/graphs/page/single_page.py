@@ -39,7 +39,7 @@ def write_single_page(path: Path, dumps: Sequence[Dump], *, title: str) -> None:
         for dump, run, found, links in zip(dumps, runs, marks, communication_links(dumps), strict=True)
     ]
     nodes, edges = sum(len(run.order) for run in runs), sum(len(run.edges) for run in runs)
-    about = f"{nodes} modules and calls, {edges} values from one to another"
+    about = f"{nodes} modules and calls, {edges} values passed between them"
     data = {"title": title, "about": about, "calls": calls, "graphs": drawn(drawings)}
     write_page(path, __package__, data, title="Recorded run", parts=("graph",))
 
@@ -50,7 +50,7 @@ def _place(dump: Dump) -> str:
 
 
 def _marks(dump: Dump, run: Run, calls: list[Any]) -> Mapping[str, Mark]:
-    """Return the mark of each record, and add what the page tells of it to ``calls``."""
+    """Return the mark of each record, and add what the page says of it to ``calls``."""
     stacks = dump.surroundings.stacks
     marks: dict[str, Mark] = {}
     for name in run.order:

@@ -27,7 +27,7 @@ class Conversations:
             self._steps[place.step].append(read_calls(dump, place.rank, world).calls)
 
     def write(self, database: Database) -> None:
-        """Match them and note each node's partners, with what is told of these."""
+        """Match them and note each node's partners, with what is known of these."""
         for step, ranks in self._steps.items():
             for (rank, name), found in match_partners(ranks).items():
                 told = [_told(database, step, partners) for partners in found]

@@ -126,7 +126,7 @@ def open_database(path: Path, manner: Manner) -> Iterator[Database]:
     """Yield a database, to be finished, that takes its place when the context ends. Raises OSError for a full disk."""
     with atomic_write(path) as part, closing(sqlite3.connect(part)) as connection:
         try:
-            # Nobody reads it before it is whole.
+            # It is not read before it is complete.
             connection.execute("PRAGMA journal_mode = OFF")
             connection.execute("PRAGMA synchronous = OFF")
             yield Database(connection, manner)

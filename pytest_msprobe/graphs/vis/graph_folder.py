@@ -20,13 +20,13 @@ Form = Literal["db", "json"]
 def require_free(folder: Path) -> None:
     """Raise FolderError where a folder holds graphs already: of several, the viewer shows one database only."""
     if folder.exists() and not folder.is_dir():
-        raise FolderError("expected a folder", file=folder)
+        raise FolderError("not a directory", file=folder)
     found = sorted([*folder.glob("*.vis.db"), *folder.glob("*.vis")])
     if found:
         raise FolderError(
-            f"holds {found[0].name} already, and the viewer shows one graph file of a folder",
+            f"holds {found[0].name} already, and the viewer shows one graph file per folder",
             file=folder,
-            remedy="name another folder, or delete what is in this one",
+            remedy="pass another folder, or empty this one",
         )
 
 

@@ -20,7 +20,7 @@ Source = Literal["NPU", "Bench"]
 
 
 class Facts(NamedTuple):
-    """What is told of one node beside its place: its values, how precise it is, and how grave its overflow."""
+    """What is known of one node besides its place: its values, how precise it is, and how severe its overflow."""
 
     inputs: Items
     outputs: Items
@@ -29,7 +29,7 @@ class Facts(NamedTuple):
 
 
 class Place(NamedTuple):
-    """A step and a rank; a dump that tells none is the first."""
+    """A step and a rank; a dump without them is the first."""
 
     step: int
     rank: int
@@ -39,7 +39,7 @@ class Place(NamedTuple):
 class Picture:
     """The graph of one run at one place.
 
-    ``facts`` tells of a node by its name; it is asked once per node and children first, so that nothing is kept.
+    ``facts`` returns those of a node by name; it is asked once per node and children first, so that nothing is kept.
     ``partners`` are the nodes of the other run, ``other`` is its graph; a single run has neither.
     """
 
@@ -60,7 +60,7 @@ class Picture:
 
 @dataclass(frozen=True, slots=True)
 class Manner:
-    """How graphs are told: ``task`` of a comparison, None for single runs; what the columns of its values mean.
+    """How graphs are described: ``task`` of a comparison, None for single runs; what the columns of its values mean.
 
     ``overflow``: nodes have levels of overflow. ``all_frames``: a node shows its whole call stack, and not only the
     line of the user's program.

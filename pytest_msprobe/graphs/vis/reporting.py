@@ -1,4 +1,4 @@
-"""The graph files of a pytest run: written as its items finish, told of at its end."""
+"""The graph files of a pytest run: written as its items finish, named at its end."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pytest_msprobe.graphs.vis.options import VisOptions
 
 
 class GraphWriting:
-    """The files of one run. What cannot be drawn or written is a problem to be told, and ends no run."""
+    """The files of one run. What cannot be drawn or written is a problem to report, and ends no run."""
 
     def __init__(self, options: VisOptions, manner: Manner) -> None:
         self._options = options
@@ -34,7 +34,7 @@ class GraphWriting:
                 self._database, self._paths = self._open.enter_context(graphs)
             picture(self._database)
         except DumpError as error:
-            self.problems.append(f"msprobe report: no graph of it: {error}")
+            self.problems.append(f"msprobe report: no graph: {error}")
         except OSError as error:
             self._refused(error)
 

@@ -18,7 +18,7 @@ from pytest_msprobe.graphs.vis.node_fields import recorded_items
 
 
 def places_of(paths: Iterable[Path]) -> dict[Path, Place]:
-    """Return step and rank of each dump, 0 where its folders tell none. Raises OptionError where two have the same."""
+    """Return step and rank of each dump, 0 where its folders name none. Raises OptionError where two have the same."""
     places: dict[Path, Place] = {}
     by_place: dict[Place, Path] = {}
     for path in paths:
@@ -26,9 +26,9 @@ def places_of(paths: Iterable[Path]) -> dict[Path, Place]:
         place = Place(told.step or 0, told.rank or 0)
         if place in by_place:
             raise OptionError(
-                f"is step {place.step} and rank {place.rank}, as is {by_place[place]}",
+                f"same step {place.step} and rank {place.rank} as {by_place[place]}",
                 file=path,
-                remedy="graphs are told apart by folders named step0, step1 ... and rank0, rank1 ...; give one dump",
+                remedy="put dumps into folders named step0, step1 ... and rank0, rank1 ..., or pass one dump",
             )
         places[path] = place
         by_place[place] = path
@@ -50,7 +50,7 @@ def draw_single(
 
 
 def single_picture(dump: Dump, place: Place, *, with_levels: bool, rules: IgnoreRules = BUILT_IN) -> Picture:
-    """Return the picture of one dump. Raises DumpError where it does not tell in which modules its calls were made."""
+    """Return the picture of one dump. Raises DumpError where it does not say in which modules its calls were made."""
     surroundings = dump.surroundings
 
     def facts(name: str) -> Facts:

@@ -1,1 +1,1 @@
-"""Two checkpoints beside each other: each parameter is an item."""
+"""Two checkpoints compared: each parameter is an item."""

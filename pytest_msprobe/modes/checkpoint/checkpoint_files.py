@@ -17,6 +17,7 @@ from msprobe_hooks.json_decoding import JsonError, decode_json
 from msprobe_hooks.regular_files import read_regular
 from pytest_msprobe.engine.values.torch_files import RefusedFileError, load_torch_file
 from pytest_msprobe.errors import CheckpointError
+from pytest_msprobe.messages import counted
 from pytest_msprobe.modes.checkpoint.parameters import Checkpoint, Parameter, parameter, tensors_in
 
 _UNKNOWN = re.compile(r"(?i:unsupported (?:global|class))[^\n]*?\b([A-Za-z_]\w*(?:\.\w+)+)")
@@ -27,7 +28,7 @@ _NARROW = {"F8_E4M3": "float8_e4m3fn", "F8_E5M2": "float8_e5m2", "F8_E8M0": "flo
 def load_torch(path: Path, allowed: Sequence[Any] = ()) -> Any:
     """Load what torch saved, weights only, mapped where that is possible. Raises CheckpointError.
 
-    Classes beside tensors and containers are those that are ``allowed``; any other is named and refused.
+    Classes other than tensors and containers are those that are ``allowed``; any other is named and refused.
     """
     try:
         return load_torch_file(path, mapped=True, allowed=allowed)
@@ -38,14 +39,14 @@ def load_torch(path: Path, allowed: Sequence[Any] = ()) -> Any:
         unknown = _UNKNOWN.search(str(error))
         if unknown:
             raise CheckpointError(
-                f"holds objects of class {unknown[1]}, which reading would run code of",
+                f"holds objects of class {unknown[1]}, whose code would run when they are read",
                 file=path,
                 remedy="save tensors, numbers and containers only",
             ) from None
         if "weights_only" in str(error):
             # torch's own text says how to run what the file holds.
             raise CheckpointError(
-                "holds pickled objects, which reading would run code of",
+                "holds pickled objects, whose code would run when they are read",
                 file=path,
                 remedy="save tensors, numbers and containers only",
             ) from None
@@ -80,8 +81,8 @@ def read_sharded(index: Path) -> Checkpoint:
         found |= _safetensors(index.parent / name)
     missing = sorted(set(shards) - set(found))
     if missing:
-        raise CheckpointError(f"{len(missing)} tensors are in no shard, the first {missing[0]}", file=index)
-    return Checkpoint(f"safetensors of {len(names)} shards", found)
+        raise CheckpointError(f"{counted(len(missing), 'tensor')} in no shard, first {missing[0]}", file=index)
+    return Checkpoint(f"safetensors of {counted(len(names), 'shard')}", found)
 
 
 def _safetensors(path: Path) -> dict[str, Parameter]:
@@ -90,7 +91,7 @@ def _safetensors(path: Path) -> dict[str, Parameter]:
     from safetensors import SafetensorError, safe_open
 
     if not path.is_file():
-        raise CheckpointError("this shard is missing", file=path, remedy="copy it")
+        raise CheckpointError("this shard is missing", file=path, remedy="copy it to this place")
     try:
         with safe_open(path, framework="pt") as file:
             slices = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118

@@ -61,13 +61,13 @@ class _MetadataReader(pickle.Unpickler):
         self._classes: dict[tuple[str, str], type[_Record]] = {}
 
     def find_class(self, module: str, name: str) -> Any:
-        """Return what stands for an allowed class. Raises UnpicklingError for any other."""
+        """Return what replaces an allowed class. Raises UnpicklingError for any other."""
         if module == "torch" and name in _DTYPES:
             return getattr(torch, name)
         if (module, name) == ("torch", "Size"):
             return tuple
         if (module, name) not in _KNOWN and not (module in _PATHS and name.endswith("Path")):
-            raise pickle.UnpicklingError(f"holds objects of class {module}.{name}, which torch does not write there")
+            raise pickle.UnpicklingError(f"holds objects of class {module}.{name}, which torch does not write")
         return self._classes.setdefault((module, name), type(name, (_Record,), {}))
 
 
@@ -96,7 +96,7 @@ def read_dcp(path: Path) -> Checkpoint:
         if Path(name).name != name:
             raise CheckpointError(f"file {name!r} leads out of the folder", file=path)
         if not (path.parent / name).is_file():
-            raise CheckpointError("this part of the checkpoint is missing", file=path.parent / name, remedy="copy it")
+            raise CheckpointError("part of the checkpoint is missing", file=path.parent / name, remedy="copy it")
     return Checkpoint("torch.distributed.checkpoint", found)
 
 
@@ -137,13 +137,13 @@ def _load(path: Path, name: str, known: Any, places: Mapping[tuple[int, ...], An
             if place is None:
                 raise ValueError(f"no file has its part at {list(offsets)}")
             if getattr(place, "transform_descriptors", None):
-                raise ValueError("it is compressed, which is not read")
+                raise ValueError("it is compressed, which is not supported")
             with open_regular(path.parent / place.relative_path) as file:
                 file.seek(place.offset)
                 part = load_torch_file(io.BytesIO(file.read(place.length)))
             where = tuple(slice(first, first + count) for first, count in zip(offsets, sizes, strict=True))
             if part.dtype != whole.dtype or whole[where].shape != sizes:
-                raise ValueError(f"its part at {list(offsets)} is no part of a tensor of this shape and dtype")
+                raise ValueError(f"its part at {list(offsets)} does not fit a tensor of this shape and dtype")
             whole[where] = part.reshape(sizes)
     except Exception as error:
         raise CheckpointError(f"{name} cannot be read: {error}", file=path) from None

@@ -21,7 +21,7 @@ _FLOAT4_VALUES = torch.tensor([sign * x for sign in (1, -1) for x in (0, 0.5, 1,
 class Distance:
     """``cosine`` is 1 where both are zero, None where one is; ``relative`` is the norm of the difference by golden's.
 
-    ``is_equal`` tells of bits; a NaN in one alone makes all numbers infinite.
+    ``is_equal`` is of bits; a NaN in one alone makes all numbers infinite.
     """
 
     is_equal: bool

@@ -1,4 +1,4 @@
-"""Which kind of checkpoint a path is, and the one file of it that stands for it: ids are of files."""
+"""Which kind of checkpoint a path is, and the one file of it that represents it: ids are of files."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _SUFFIXES = (".safetensors", ".pt", ".pth", ".bin", ".ckpt")
 
 
 def main_file(folder: Path) -> Path:
-    """Return the file that stands for a folder's checkpoint. Raises CheckpointError where there is none."""
+    """Return the file that represents a folder's checkpoint. Raises CheckpointError where there is none."""
     if (folder / megatron.LATEST).is_file():
         folder = megatron.newest(folder)
     if (folder / dcp.METADATA).is_file():
@@ -22,9 +22,9 @@ def main_file(folder: Path) -> Path:
     found = found or sorted(path for path in folder.glob("*") if path.suffix in _SUFFIXES)
     if not found:
         raise CheckpointError(
-            "holds no checkpoint",
+            "no checkpoint in this folder",
             file=folder,
-            remedy="name a file of torch or safetensors, one of torch.distributed.checkpoint or Megatron's iter_<n>",
+            remedy="name a file of torch or safetensors, or a folder of torch.distributed.checkpoint or Megatron",
         )
     if len(found) > 1 and found[0].name != megatron.FILE:
         raise CheckpointError(f"holds {len(found)} checkpoints", file=folder, remedy="name one of the files")
@@ -32,7 +32,7 @@ def main_file(folder: Path) -> Path:
 
 
 def read_checkpoint(path: Path) -> Checkpoint:
-    """Read the checkpoint that a file stands for. Raises CheckpointError."""
+    """Read the checkpoint that a file represents. Raises CheckpointError."""
     if not path.is_file():
         raise CheckpointError("no such file", file=path)
     if path.name == dcp.METADATA:

@@ -42,7 +42,7 @@ class ParameterItem(JudgedItem):
         """Compare shape, dtype and values."""
         if self._target is None or self._golden is None:
             lacking = "target" if self._target is None else "golden checkpoint"
-            return DirectionResult(self.name, Verdict("fail", STANDARD, f"the {lacking} lacks it", margin=math.inf))
+            return DirectionResult(self.name, Verdict("fail", STANDARD, f"missing in the {lacking}", margin=math.inf))
         try:
             return judge_parameter(self.name, self._target, self._golden, self._limit)
         except CheckpointError as error:
@@ -63,10 +63,10 @@ def judge_parameter(name: str, target: Parameter, golden: Parameter, limit: floa
         return DirectionResult(name, Verdict("fail", STANDARD, reason, margin=math.inf)).with_extra(EXTRA, told)
     ours, theirs = target.load(), golden.load()
     if not all(is_plain(each) and not each.is_meta for each in (ours, theirs)):
-        raise CheckpointError(f"{name} is sparse, quantized, nested or without elements, which is not compared")
+        raise CheckpointError(f"{name} cannot be compared: it is sparse, quantized, nested or without elements")
     if not (have_equal_bits(ours, theirs) or can_be_measured(ours, theirs)):
         dtypes = " and ".join(dict.fromkeys((target.dtype, golden.dtype)))
-        raise CheckpointError(f"{name} differs, and elements of {dtypes} cannot be set beside each other")
+        raise CheckpointError(f"{name} differs, and elements of {dtypes} cannot be compared")
     found = distance(ours, theirs)
     told = {"l2": found.l2, "cos": found.cosine, "numel": math.prod(target.shape), "shape": list(target.shape)}
     return DirectionResult(name, _verdict(target, golden, found, limit)).with_extra(EXTRA, told)
@@ -80,8 +80,8 @@ def _verdict(target: Parameter, golden: Parameter, found: Distance, limit: float
     if found.l2 or found.max_abs:
         cosine = "none, one side is zero" if found.cosine is None else f"{found.cosine:.9g}"
         words.append(
-            f"values differ by {found.relative:.3g} of the norm, at most {found.max_abs:.3g} (relative "
-            f"{found.max_relative:.3g}), cosine {cosine}; allowed are {limit:g} of the norm"
+            f"values differ by {found.relative:.3g} of the norm, limit {limit:g}; greatest error {found.max_abs:.3g} "
+            f"(relative {found.max_relative:.3g}), cosine {cosine}"
         )
     elif words:
         words.append("values are equal")

@@ -70,7 +70,9 @@ def newest(folder: Path) -> Path:
     tracker = folder / LATEST
     text = read_regular(tracker).decode("utf-8", "replace").strip()
     if not text.isdecimal() or len(text) > 9:
-        raise CheckpointError(f"names iteration {text[:40]!r}", file=tracker, remedy="name the folder iter_<n> itself")
+        raise CheckpointError(
+            f"not a valid iteration: {text[:40]!r}", file=tracker, remedy="name the folder iter_<n> itself"
+        )
     return folder / f"iter_{int(text):07d}"
 
 
@@ -99,22 +101,24 @@ def _refuse_other_ranks(folder: Path, sizes: _Sizes) -> None:
     layout = product(range(sizes.tensor), range(sizes.pipeline), range(sizes.expert))
     others = {path.name for path in folder.glob("mp_rank_*")} - {sizes.folder(*place) for place in layout}
     if others:
-        raise CheckpointError(f"holds {min(others)}, of which args tell nothing", file=folder, remedy="take it out")
+        raise CheckpointError(
+            f"holds {min(others)}, which is not a rank of the sizes in args", file=folder, remedy="remove it"
+        )
 
 
 def _sizes(path: Path) -> _Sizes:
     tree = load_torch(path, [argparse.Namespace])
     args = tree.get("args") if isinstance(tree, Mapping) else None
     if args is None:
-        raise CheckpointError("holds no args, which tell the parallel sizes", file=path)
+        raise CheckpointError("no args, so the parallel sizes are unknown", file=path)
     if not isinstance(args, (argparse.Namespace, Mapping)):
-        raise CheckpointError(f"args are a {type(args).__name__}, no namespace", file=path)
+        raise CheckpointError(f"args are a {type(args).__name__}, not a namespace", file=path)
     told: Mapping[str, Any] = args if isinstance(args, Mapping) else vars(args)
 
     def size(name: str, default: int = 1) -> int:
         value = told.get(name) or default
         if not isinstance(value, int) or not 0 <= value <= 1_000_000:
-            raise CheckpointError(f"args.{name} is {_in_words(value)}, no size", file=path)
+            raise CheckpointError(f"args.{name} is not a valid size: {_in_words(value)}", file=path)
         return value
 
     tensor, pipeline, expert = (size(f"{kind}_model_parallel_size") for kind in ("tensor", "pipeline", "expert"))
@@ -129,10 +133,10 @@ def _in_words(value: object) -> str:
 def _weights(path: Path) -> dict[tuple[str, int], Tensor]:
     """Return the weights of a rank by name and virtual stage."""
     if not path.is_file():
-        raise CheckpointError("this rank of the checkpoint is missing", file=path, remedy="copy it")
+        raise CheckpointError("this rank of the checkpoint is missing", file=path, remedy="copy it to this place")
     tree = load_torch(path, [argparse.Namespace])
     if not isinstance(tree, Mapping):
-        raise CheckpointError(f"holds a {type(tree).__name__}, no model", file=path)
+        raise CheckpointError(f"holds a {type(tree).__name__}, not a model", file=path)
     stages = {"model": 0} if "model" in tree else {f"model{n}": n for n in range(len(tree)) if f"model{n}" in tree}
     found = {}
     for key, stage in stages.items():
@@ -155,7 +159,7 @@ def _together(
 ) -> Iterator[tuple[tuple[str, int], list[Tensor]]]:
     odd = next((min(rank.keys() ^ ranks[0].keys()) for rank in ranks if rank.keys() != ranks[0].keys()), None)
     if odd is not None:
-        raise CheckpointError(f"tensor parallel ranks differ: not all have {odd[0]}", file=folder)
+        raise CheckpointError(f"not all tensor parallel ranks have {odd[0]}", file=folder)
     yield from ((key, [rank[key] for rank in ranks]) for key in ranks[0])
 
 
@@ -165,7 +169,7 @@ def _add(found: dict[str, Parameter], name: str, whole: Tensor, note: str) -> No
     if known is None:
         found[name] = parameter(whole, note)
     elif not have_equal_bits(known.load(), whole):
-        told = "expert or pipeline parallel ranks hold different values, the first one's were taken"
+        told = "expert or pipeline parallel ranks hold different values; compared those of the first"
         found[name] = parameter(known.load(), told)
 
 
@@ -185,9 +189,11 @@ def _joined(folder: Path, name: str, tensors: list[Tensor], sizes: _Sizes) -> tu
             return torch.cat(tensors, dim=1), ""
     except (RuntimeError, IndexError):
         shapes = " and ".join(str(list(tensor.shape)) for tensor in tensors)
-        raise CheckpointError(f"{name} of tensor parallel ranks is {shapes}: no one tensor", file=folder) from None
+        raise CheckpointError(
+            f"shapes of {name} on tensor parallel ranks do not fit together: {shapes}", file=folder
+        ) from None
     is_same = all(have_equal_bits(tensors[0], other) for other in tensors[1:])
-    return tensors[0], "" if is_same else "tensor parallel ranks hold different values, the first one's were taken"
+    return tensors[0], "" if is_same else "tensor parallel ranks hold different values; compared those of the first"
 
 
 def _layers(names: Iterable[str]) -> int:

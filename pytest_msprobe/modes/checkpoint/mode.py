@@ -47,13 +47,13 @@ class CheckpointMode:
             checkpoint_options.refuse_stray_options(config)
 
     def find_files(self, folder: Path) -> list[Path]:
-        """Return the file that stands for a folder."""
+        """Return the file that represents a folder."""
         from pytest_msprobe.modes.checkpoint.formats import main_file
 
         return [main_file(folder)]
 
     def read_file(self, path: Path) -> Checkpoint:
-        """Read what the file stands for."""
+        """Read what the file represents."""
         from pytest_msprobe.modes.checkpoint.formats import read_checkpoint
 
         return read_checkpoint(path)
@@ -77,9 +77,14 @@ class CheckpointMode:
 
     def header(self, config: pytest.Config) -> list[str]:
         """Return what is compared with what."""
+        from pytest_msprobe.messages import counted
+
         path, golden = config.stash[_golden_key]
         sides = [*config.stash[_targets_key].items(), (path, golden)]
-        words = [f"{display_path(config, path)} ({one.kind}, {len(one.parameters)} tensors)" for path, one in sides]
+        words = [
+            f"{display_path(config, path)} ({one.kind}, {counted(len(one.parameters), 'tensor')})"
+            for path, one in sides
+        ]
         return [f"msprobe: checkpoint {' with '.join(words)}"]
 
     def reporters(self, config: pytest.Config) -> Mapping[str, object]:

@@ -46,4 +46,4 @@ def tensors_in(tree: Any, file: Path) -> Iterator[tuple[str, Tensor]]:
     try:
         yield from ((name, leaf) for name, leaf in leaves(tree) if isinstance(leaf, Tensor))
     except TreeError as error:
-        raise CheckpointError(str(error), file=file, remedy="save nested dicts and lists of tensors alone") from None
+        raise CheckpointError(str(error), file=file, remedy="save nested dicts and lists of tensors only") from None

@@ -26,8 +26,8 @@ _STATES_SHOWN = 8
 class CommunicationSkip(BaseSkipReason):
     """Why a communication is not judged."""
 
-    NO_PARTNERS = "the record does not say with which ranks it communicates"
-    TAKEN_FROM_ANY = "no receive names the sender, and one of the other rank takes from any"
+    NO_PARTNERS = "the record does not name the ranks that it communicates with"
+    TAKEN_FROM_ANY = "no receive names the sender, and the other rank has a receive from any rank"
 
 
 def judge_exchange(name: str, exchange: Exchange, step: StepCommunication) -> DirectionResult:
@@ -65,12 +65,12 @@ def _may_be_taken(exchange: Exchange, step: StepCommunication) -> bool:
 def _agreeing(name: str, exchange: Exchange, step: StepCommunication, compared: Compared) -> DirectionResult:
     absent = exchange.missing - step.ranks.keys()
     if absent:
-        reason = f"there is no dump of {ranks_in_words(absent)}, which took part"
+        reason = f"no dump of {ranks_in_words(absent)}, which took part"
         return DirectionResult(name, Verdict("warn", STANDARD, reason))
     if not exchange.expected and len(exchange.members) == 1:
         return _skipped(name, CommunicationSkip.NO_PARTNERS)
     if compared.rounding:
-        reason = "maxima and minima are equal, means or norms differ by rounding"
+        reason = "maxima and minima are equal; means or norms differ by rounding"
         return DirectionResult(name, Verdict("warn", STANDARD, reason))
     if not compared.has_values:
         return DirectionResult(name, Verdict("pass", STANDARD, "the calls agree; ranks keep values of their own"))
@@ -87,10 +87,10 @@ def _differing(name: str, exchange: Exchange, step: StepCommunication, findings:
     words = [finding.words for finding in findings]
     before = _last_agreeing(exchange, step)
     last = (
-        f"last that agrees: {format_communication(before)}" if before else f"none {between(exchange)} agrees before it"
+        f"last that agrees: {format_communication(before)}" if before else f"no earlier one {between(exchange)} agrees"
     )
     ranks = sorted(frozenset[int]().union(*(finding.ranks for finding in findings)))
-    # Where a rank is missing or stopped, everybody's last word tells who waits for whom.
+    # Where a rank is missing or stopped, the last call of each rank shows who waits for whom.
     states = _states(exchange, step) if _is_interrupted(exchange, step) else []
     place = format_communication(exchange)
     verdict = Verdict("fail", STANDARD, "\n".join([*words, place, last, *states]), margin=math.inf)
@@ -125,4 +125,4 @@ def _states(exchange: Exchange, step: StepCommunication) -> list[str]:
     concerned = sorted(exchange.expected & step.ranks.keys())
     told = [step.state(rank) for rank in concerned[:_STATES_SHOWN]]
     more = len(concerned) - len(told)
-    return [*told, f"... and {more} more ranks"] if more > 0 else told
+    return [*told, f"and {more} more ranks"] if more > 0 else told

@@ -86,7 +86,7 @@ class CommunicationMode:
         return reporters
 
     def journal_facts(self, config: pytest.Config) -> JournalFacts:
-        """Return the dumps of ranks that were not named, and what tells when calls began."""
+        """Return the dumps of ranks that were not named, and what says when calls began."""
         return JournalFacts({}, {str(path): path for path in config.stash[_opened_key].beside()})
 
     def items(self, file: pytest.File, dump: ReadDump) -> Iterable[JudgedItem]:
@@ -97,5 +97,5 @@ class CommunicationMode:
         return communication_items(file, rank, step)
 
     def rerun_words(self, config: pytest.Config) -> list[str]:
-        """Return nothing: the dump's place tells all."""
+        """Return nothing: the dump's place says all."""
         return []

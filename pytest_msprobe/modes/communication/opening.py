@@ -29,7 +29,7 @@ class Opened:
     others: list[Path]
 
     def beside(self) -> list[Path]:
-        """Return the files that the verdicts depend on beside the named dumps."""
+        """Return the files that the verdicts depend on besides the named dumps."""
         lines = (path.parent / FILE for path in self.places)
         return [*self.others, *(path for path in lines if path.is_file())]
 
@@ -88,7 +88,7 @@ def _require_communication(dumps: Mapping[Path, ReadDump]) -> None:
     for path, each in dumps.items():
         if each.dump.task in _PARTIAL_TASKS:
             raise DumpError(
-                f"{path}: task {each.dump.task} records some calls only, so that partners cannot be told; record with "
+                f"{path}: task {each.dump.task} records some calls only, so that partners are unknown; record with "
                 "task statistics or tensor"
             )
         if each.dump.level in _LEVELS_WITHOUT_CALLS:

@@ -23,7 +23,7 @@ _OTHERS_SHOWN = 5
 
 
 class Alarm(msgspec.Struct, frozen=True):
-    """A communication that differs: where it stands among those of its step, in words what is wrong, on which ranks.
+    """A communication that differs: its place among those of its step, in words what is wrong, on which ranks.
 
     ``last`` is the one before it that agrees, ``states`` where the recordings of its ranks ended.
     """
@@ -50,9 +50,7 @@ def header_lines(steps: Sequence[StepCommunication], places: Mapping[Path, str])
         if step.absent:
             lines.append(f"msprobe: {place}: no dump of {ranks_in_words(step.absent)}")
         lines += [f"msprobe: {step.step.ranks[rank].path}: {problem}" for rank, problem in step.problems.items()]
-        lines += [
-            f"msprobe: rank {known.rank}: left out, for it is malformed: {name}" for known, name in _malformed(step)
-        ]
+        lines += [f"msprobe: rank {known.rank}: left out as malformed: {name}" for known, name in _malformed(step)]
     return lines
 
 
@@ -79,6 +77,7 @@ class CommunicationReport:
         self._folders = [str(step.step.folder) for step in steps]
         self._alarms: list[Alarm] = []
         self._has_judged = False
+        self._has_calls = any(step.exchanges for step in steps)
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Keep what differs."""
@@ -100,7 +99,8 @@ class CommunicationReport:
     def lines(self) -> Iterator[str]:
         """Yield the section's lines."""
         if not self._alarms:
-            yield "no communication differs between ranks" if self._has_judged else "no communication was judged"
+            nothing = "no communication was judged" if self._has_calls else "no communication calls in these dumps"
+            yield "no communication differs between ranks" if self._has_judged else nothing
             return
         first, *others = sorted(self._alarms, key=self._when)
         yield f"first that differs{self._where(first)}: {first.place}"
@@ -108,7 +108,7 @@ class CommunicationReport:
         for other in others[:_OTHERS_SHOWN]:
             yield f"then{self._where(other)}: {other.place}: {other.words[0]}"
         if len(others) > _OTHERS_SHOWN:
-            yield f"... and {len(others) - _OTHERS_SHOWN} more"
+            yield f"and {len(others) - _OTHERS_SHOWN} more"
 
     def _when(self, alarm: Alarm) -> tuple[int, int]:
         step = self._folders.index(alarm.step) if alarm.step in self._folders else len(self._folders)

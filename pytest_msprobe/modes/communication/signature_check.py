@@ -14,7 +14,7 @@ from msprobe_hooks.dump.schema import Element, TensorElement, ValueElement
 from pytest_msprobe.modes.communication.messages import between, ranks_in_words, short_name
 from pytest_msprobe.modes.communication.steps import StepCommunication
 
-# Of so many calls behind the last in a group it is told which one a rank made in place of a call that it lacks.
+# So many calls behind the last in a group are searched for the one that a rank made in place of a missing call.
 _LOOKED_AHEAD = 100
 
 

@@ -47,7 +47,7 @@ class StepCommunication:
 def read_step(
     step: Step, known: frozenset[int] = frozenset(), problems: Mapping[int, str] | None = None
 ) -> StepCommunication:
-    """Bring the communication of a step together; ``known`` are ranks that there are beside those with a dump."""
+    """Bring the communication of a step together; ``known`` are ranks that there are besides those with a dump."""
     present = frozenset(step.ranks)
     # Ranks are counted from zero, so that a gap is one that is missing; what a folder is called may be any number.
     world = present | known | frozenset(range(min(max(present, default=0), _MOST_RANKS)))
@@ -79,11 +79,11 @@ def _ending(known: RankCalls, dump: Dump, problem: str | None) -> str:
     if inside:
         words = f"was in {', '.join(map(short_name, inside))} when its recording ended"
     elif known.calls:
-        words = f"communicated last in {short_name(known.calls[-1])}"
+        words = f"last communicated in {short_name(known.calls[-1])}"
     else:
         words = "did not communicate"
     if not records:
-        words += "; its dump has no record"
+        words += "; its dump has no records"
     elif not known.calls or records[-1] != known.calls[-1].name:
         words += f"; its last record is {records[-1]}"
     return f"{words} ({problem})" if problem else words

@@ -145,18 +145,18 @@ def _copies(exchange: Exchange, members: Mapping[int, _Member]) -> Iterator[Copi
     elif operation == "gather" and root in members:
         for place, rank in enumerate(ranks):
             given = members[rank].given("tensor", 0) if rank in members else None
-            yield _copy(f"what rank {rank} gave", members[root].taken("gather_list", place), given)
+            yield _copy(f"data from rank {rank}", members[root].taken("gather_list", place), given)
     elif operation == "scatter":
         for place, rank in enumerate(ranks):
             given = members[root].given("scatter_list", place) if root in members else None
             if rank in members:
-                yield _copy(f"what rank {rank} was given", members[rank].taken("tensor", 0), given)
+                yield _copy(f"data for rank {rank}", members[rank].taken("tensor", 0), given)
     elif operation == "all_to_all":
         for source in members:
             for rank, member in members.items():
                 given = members[source].given("input_tensor_list", ranks.index(rank))
                 taken = member.taken("output_tensor_list", ranks.index(source))
-                yield _copy(f"what rank {source} gave to rank {rank}", taken, given)
+                yield _copy(f"data from rank {source} to rank {rank}", taken, given)
 
 
 def _equal(operation: str, root: int, ranks: list[int], members: Mapping[int, _Member]) -> Iterator[Copies]:
@@ -179,14 +179,14 @@ def _copy(what: str, taken: Tensor | None, given: Tensor | None) -> Copies:
 
 
 def _message(exchange: Exchange, said: list[tuple[Call, Communicated]]) -> Iterator[Copies]:
-    """Yield what was sent beside what was received."""
+    """Yield what was sent with what was received."""
     given: Tensor | None = None
     taken: Tensor | None = None
     for (_, end), (call, communicated) in zip(exchange.members, said, strict=True):
         element = _message_tensor(exchange, end, call, communicated)
         if element is not None:
             given, taken = ((call, element), taken) if end.gives else (given, (call, element))
-    yield _copy("what was sent", taken, given)
+    yield _copy("data sent", taken, given)
 
 
 def _message_tensor(exchange: Exchange, end: End, call: Call, said: Communicated) -> TensorElement | None:
@@ -223,7 +223,7 @@ def _finding(copies: Copies, texts: Mapping[int, str], right: str | None) -> Fin
         return differing(copies.what, texts) or Finding(copies.what)
     odd = frozenset(rank for rank, text in texts.items() if text != right)
     told = ", ".join(f"rank {rank} holds {texts[rank]}" for rank in sorted(odd)[:_SHOWN])
-    more = f" and {len(odd) - _SHOWN} more ranks another" if len(odd) > _SHOWN else ""
+    more = f" and {len(odd) - _SHOWN} more ranks differ" if len(odd) > _SHOWN else ""
     return Finding(f"{copies.what} differs: rank {copies.given[0].rank} gave {right}, {told}{more}", odd)
 
 

@@ -126,6 +126,11 @@ class DumpPair:
         first = self.reshaped if self.policy.other_shapes == "skip" else None
         return as_not_comparable(call) if first is not None and may_be_consequence(call, first) else call
 
+    @property
+    def first_culprit(self) -> str:
+        """The call where the runs part first, as far as it is known; empty where none is."""
+        return self._culprits.first_name()
+
     def is_equal(self, match: Match) -> bool:
         """Return whether two records are the same, byte for byte; records that name files alone are not."""
         if match.target is None or match.golden is None or self._has_mapping or not self._has_statistics:

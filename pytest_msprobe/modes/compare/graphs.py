@@ -41,7 +41,7 @@ _TASKS: Mapping[DataMode, Task] = {"statistics": "summary", "md5": "md5", "tenso
 
 
 def manner_of(pair: DumpPair, *, overflow: bool, all_frames: bool) -> Manner:
-    """Return how the graphs of a comparison are told."""
+    """Return how the graphs of a comparison are described."""
     titles = [title for title, _ in value_columns(pair.mode, pair.policy.name)]
     columns = {title: MEANINGS[title] for title in titles if title in MEANINGS}
     return Manner(_TASKS[pair.mode], columns, overflow, all_frames)
@@ -104,7 +104,7 @@ def write_graphs(
 
 
 class _Teller:
-    """Tells of the nodes of both sides."""
+    """Describes the nodes of both sides."""
 
     def __init__(self, pair: DumpPair, call_of: Callable[[str], ComparedCall | None], *, with_levels: bool) -> None:
         self._pair = pair
@@ -138,7 +138,7 @@ class _Teller:
     def _differences(self, call: ComparedCall, row: Row) -> Mapping[str, str]:
         if row.outcome != "pass" or row.messages or any(row.metrics.values()):
             return {title: str(cell(call, row)) for title, cell in self._columns}
-        # Most values of most runs are equal, and all that is told of these is the same.
+        # Most values of most runs are equal, and all that is written of these is the same.
         assert row.target is not None
         key = (row.unmeasured, *row.metrics, row.golden and row.target.requires_grad == row.golden.requires_grad)
         if key not in self._told_of_equals:
@@ -187,7 +187,7 @@ class CompareGraphs:
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         """Say where the graphs are."""
         before = terminalreporter.config.stash.get(finished_before_key, Counter())
-        note = f" (without colours of the {before.total()} calls that had finished before this run)" if before else ""
+        note = f" (without colours for the {before.total()} calls finished before this run)" if before else ""
         self._writing.tell(terminalreporter, printable, note)
 
     def _draw(self, pair: DumpPair) -> None:

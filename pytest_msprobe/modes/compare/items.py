@@ -42,7 +42,7 @@ class ComparedItem(DumpItem):
     def judge(self) -> DirectionResult:
         """Compare the two calls."""
         self.call = self.pair.compare(self.name)
-        return result_of(self.call, self.pair.policy.name)
+        return result_of(self.call, self.pair)
 
     def evaluate(self) -> DirectionResult:
         """Judge once until it is reported: `direct_report` asks before pytest does."""
@@ -67,7 +67,7 @@ class ComparedItem(DumpItem):
         return golden + ([("msprobe.cause", self.call.cause)] if self.call.cause else [])
 
     def attach(self, report: Any) -> None:
-        """Put the rows into the report beside the verdict."""
+        """Put the rows into the report, next to the verdict."""
         super().attach(report)
         report.msprobe_place = (self.pair.index, self.pair.orders[self.name])
         if self.call is not None and self.result is not None:
@@ -95,8 +95,8 @@ class QuickItem(DumpItem):
         if not wrong:
             return DirectionResult(self.name, Verdict("pass", "equal", f"{len(matches)} records are equal"))
         first = next((call for call in wrong if call.outcome != "skip"), wrong[0])
-        outputs = result_of(first, self.pair.policy.name).outputs
-        reason = f"{len(wrong)} of {len(matches)} records differ, the first is {first.record}"
+        outputs = result_of(first, self.pair).outputs
+        reason = f"{len(wrong)} of {len(matches)} records differ, first {first.record}"
         reason += "".join(f"\n{output.path}: {output.verdict.reason}" for output in outputs[:1])
         verdict = Verdict("fail", "equal", f"{reason}\n{first.reason}".rstrip(), margin=math.inf)
         return DirectionResult(self.name, verdict)
@@ -115,12 +115,13 @@ class CompareSkip(BaseSkipReason):
     """Why a call is not compared."""
 
     NO_PARTNER = "the other run has no such call"
-    OTHER_SHAPES = "the runs had other input shapes, and what differs after that may follow from it"
+    OTHER_SHAPES = "the runs had different input shapes; later differences may follow from it"
     NO_VALUES = "neither run recorded values to compare"
 
 
-def result_of(call: ComparedCall, policy: str) -> DirectionResult:
+def result_of(call: ComparedCall, pair: DumpPair) -> DirectionResult:
     """Return what came of a call as every report of a run understands it; a call without findings has no outputs."""
+    policy = pair.policy.name
     if call.partner == "" and call.outcome == "skip":
         return DirectionResult(call.record, Verdict("skip", "", call.reason), skip=CompareSkip.NO_PARTNER)
     if call.outcome == "skip":
@@ -132,7 +133,8 @@ def result_of(call: ComparedCall, policy: str) -> DirectionResult:
         return DirectionResult(call.record, Verdict("pass", policy))
     found = [row for row in call.rows if row.differs]
     deciding = max((row for row in found if row.outcome == call.outcome), key=_blame)
-    outputs = tuple(_output(call, row, policy, decides=row is deciding) for row in found)
+    hint = next_step_hint(call, deciding, pair.first_culprit if call.cause == "inherited" else "")
+    outputs = tuple(_output(call, row, policy, hint=hint if row is deciding else "") for row in found)
     return DirectionResult(call.record, outputs[found.index(deciding)].verdict, outputs)
 
 
@@ -141,11 +143,11 @@ def _blame(row: Row) -> tuple[bool, float]:
     return row.group in ("output", "parameters_grad"), row.metrics.get(SCALED_ERROR, math.inf)
 
 
-def _output(call: ComparedCall, row: Row, policy: str, *, decides: bool) -> OutputResult:
+def _output(call: ComparedCall, row: Row, policy: str, *, hint: str) -> OutputResult:
     target, golden = row.target, row.golden
     reason = "; ".join(row.messages)
-    if decides:
-        reason = "\n".join([reason, next_step_hint(call, row), *_surroundings(call)])
+    if hint:
+        reason = "\n".join([reason, hint, *_surroundings(call)])
     metrics = {name: value for name, value in row.metrics.items() if not math.isnan(value)}
     return OutputResult(
         row.place,
@@ -160,32 +162,41 @@ def _output(call: ComparedCall, row: Row, policy: str, *, decides: bool) -> Outp
 _VARYING = ("conv2d", "conv3d", "matmul", "nll_loss", "layer_norm", "lstm")
 
 
-def next_step_hint(call: ComparedCall, row: Row) -> str:
-    """Return advice for the deciding row of a wrong call."""
+def next_step_hint(call: ComparedCall, row: Row, culprit: str) -> str:
+    """Return advice for the deciding row of a wrong call; ``culprit`` is the first one, where it is known."""
     if call.cause == "inherited":
-        return (
-            "This error was inherited from what the call was given, or arose inside: see the summary's first culprit."
-        )
+        return _inherited(call, culprit)
     if row.group == "saved":
-        return "It was saved by name, and nothing tells what it was computed of: look at what was saved before it."
+        return "It was saved by name, so its inputs are unknown: check what was saved before it."
     if first_shape_change(call):
-        return "The runs were given other shapes here: record both with the same batch size and sequence length."
+        return "The input shapes differ here: record both runs with the same batch size and sequence length."
     forward = is_forward(call.record)
     if row.group in ("input", "parameters"):
         text = (
-            "The difference comes in with this value and no call before it differs: follow it to where it was made. It "
-            "may be other data or weights, an operation in place, or memory overwritten by something else."
+            "No call before it differs: find where this value was made. The runs may have other data or weights, an "
+            "operation in place may have changed it, or something else overwrote its memory."
             if forward
-            else "The gradient arrives wrong: check the forward results first, the loss among them."
+            else "The incoming gradient differs: check the forward results first, the loss among them."
         )
     else:
         differing = [row for row in call.rows if row.group in ("input", "parameters") and row.metrics.get(SCALED_ERROR)]
-        entering = f" Its {', '.join(row.place for row in differing)} differs too." if differing else ""
+        entering = (
+            f" Its {', '.join(row.place for row in differing)} {'differ' if len(differing) > 1 else 'differs'}, too."
+            if differing
+            else ""
+        )
         where = "forward" if forward else "backward"
-        text = f"The error begins here: check the {where} computation of this call.{entering}"
+        text = f"The difference begins here: check the {where} computation of this call.{entering}"
     if row.group == "output" and any(word in call.record.lower() for word in _VARYING):
-        text += " Kernels of this kind may sum in a varying order: turn on deterministic mode and record again."
+        text += " Such kernels may sum in a varying order: turn on deterministic mode and record again."
     return text
+
+
+def _inherited(call: ComparedCall, culprit: str) -> str:
+    first = f"first culprit: {culprit}" if culprit else "the summary names the first culprit"
+    if any(row.differs for row in call.rows if row.group in ("input", "parameters")):
+        return f"Its inputs differ already; {first}"
+    return f"The difference comes from a call inside or before it; {first}"
 
 
 def _numbers(target: Value | None, golden: Value | None, row: Row) -> Iterator[str]:

@@ -28,14 +28,14 @@ def parse_layout(flag: str, text: str, folder: Path) -> ParallelLayout:
     try:
         if path.is_file():
             example = "tp: 2"
-            entries = read_document(path, example).items(f"not a layout; it has lines as  {example}")
+            entries = read_document(path, example).items(f"not a layout; a line looks like  {example}")
             return read_layout({name: value.text("a number") for name, _, value in entries})
         words = [word.partition("=") for word in text.split(",")]
         if not all(equals for _, equals, _ in words):
             raise LayoutError(f"no such file, and not of the form {_EXAMPLE}")
         names = [name.strip() for name, _, _ in words]
         if len({*names}) < len(names):
-            raise LayoutError("says something twice")
+            raise LayoutError("a name is there twice; delete one")
         return read_layout({name.strip(): value.strip() for name, _, value in words})
     except LayoutError as error:
         raise OptionError(f"{flag} {text!r}: {error}") from None
@@ -72,9 +72,11 @@ def _model(path: Path, layout: ParallelLayout) -> Model:
     models = find_models(siblings or [path], layout)
     found = next((model for model in models if path in model.paths), None)
     if found is None:
-        raise DumpError(f"{path}: not in a folder of its own named rank0, rank1 ..., so no ranks can be merged")
+        raise DumpError(
+            f"{path}: not in a folder named rank0, rank1 ..., so its ranks cannot be merged; rename the folders"
+        )
     if found.path != path:
-        raise DumpError(f"{path}: one of the ranks of a run that goes by {found.path}; name that, or the folder of all")
+        raise DumpError(f"{path}: one rank of a merged run; name its first rank, {found.path}, or the folder of all")
     return found
 
 

@@ -1,4 +1,4 @@
-"""The comparison: each call of one recorded run beside its partner in another."""
+"""The comparison: each call of one recorded run with its partner in another."""
 
 from __future__ import annotations
 

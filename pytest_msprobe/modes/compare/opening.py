@@ -27,10 +27,10 @@ if TYPE_CHECKING:
     from pytest_msprobe.modes.compare.options import CompareOptions
 
 
-_REMEDY = "steps and ranks are paired by their numbers, name the folders that both have"
+_REMEDY = "steps and ranks are paired by number; name the folders that both runs have"
 _REMEDY_OF_MERGED = (
-    "merged runs are paired by their data parallel rank, which both sides have as many of; correct the layouts, or "
-    "name the folders that both have"
+    "merged runs are paired by data parallel rank, as many on each side; correct the layouts, or name the folders "
+    "that both runs have"
 )
 
 
@@ -112,7 +112,7 @@ def _by_place(paths: Sequence[Path], side: str, layout: ParallelLayout | None) -
             raise OptionError(
                 f"the {side} has two dumps of {place}, the other is {places[place]}",
                 file=path,
-                remedy="dumps are paired by folders named step0, step1 ... and rank0, rank1 ...",
+                remedy="put dumps into folders named step0, step1 ... and rank0, rank1 ...",
             )
         places[place] = path
     return places
@@ -133,10 +133,10 @@ def _require_same_model(pair: DumpPair) -> None:
         if not dump.records:
             raise DumpError(f"{dump.path}: holds no records; the recording stopped before its first call")
         if pair.mode == "tensor" and not dump.tensor_folder.is_dir():
-            raise DumpError(f"{dump.tensor_folder}: no such folder; copy the recorded tensors beside {dump.path.name}")
+            raise DumpError(f"{dump.tensor_folder}: no such folder; copy the recorded tensors next to {dump.path.name}")
     if not any(match.target and match.golden for match in pair.matching.matches):
         raise DumpError(
             f"{home_of(target.path)}: none of its {len(target.records)} records matches one of {home_of(golden.path)}; "
-            "are these runs of one model? --msprobe-fuzzy ignores the calls' numbers, --msprobe-data-mapping names "
-            "partners"
+            "compare runs of one model, ignore call numbers by --msprobe-fuzzy, or name partners by "
+            "--msprobe-data-mapping"
         )

@@ -64,7 +64,7 @@ class CompareReports:
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         """Say where the reports are."""
         before = terminalreporter.config.stash.get(finished_before_key, Counter())
-        note = f" (without the {before.total()} calls that had finished before this run)" if before else ""
+        note = f" (without the {before.total()} calls finished before this run)" if before else ""
         for line in self._lines:
             terminalreporter.line(one_line(f"{line}{note}"))
         for problem in self._problems:

@@ -35,7 +35,7 @@ _KINDS = {
 # Why values of ranks make no whole, and what became of them.
 _UNMERGED: Mapping[Reason, str] = {
     "partial": "not compared, because ranks hold parts of a sum that is reduced later",
-    "unequal": "ranks hold copies that are not equal, the one furthest from the golden run's was compared",
+    "unequal": "copies of the ranks differ; compared the one furthest from the golden run's",
 }
 
 
@@ -54,7 +54,7 @@ class CompareSummary:
         """Count one call."""
         plain: dict[str, Any] | None = getattr(report, "msprobe", None)
         place: tuple[int, int] | None = getattr(report, "msprobe_place", None)
-        # A call that took its worker with it tells no pair; the quick question is no call.
+        # A call that took its worker with it has no pair; the quick question is not a call.
         if plain is None or (place is None and plain["breakdown"] is None):
             return
         outcome = plain["verdict"]["outcome"]
@@ -84,9 +84,10 @@ class CompareSummary:
         lines.append(f"{sum(total.values())} calls: {counts}")
         if finished_before:
             before = ", ".join(f"{count} {_OUTCOMES.get(key, key)}" for key, count in finished_before.items())
-            lines.append(f"finished before this run, and not looked at above: {before}")
+            lines.append(f"finished before this run, not included above: {before}")
         if self._inherited:
-            lines.append(f"{self._inherited} of them inherited their error from their inputs")
+            whose = "its error from its" if self._inherited == 1 else "their error from their"
+            lines.append(f"{self._inherited} of them inherited {whose} inputs")
         lines += [f"{count} not compared: {reason}" for reason, count in self._reasons.most_common()]
         lines += self._renamed()
         lines += self._unmerged()
@@ -113,13 +114,12 @@ class CompareSummary:
                     if failing is not None:
                         yield f"  first wrong beyond a warning: {_finding(failing)}"
                 if len(own) > 1:
-                    names = ", ".join(call.record for call in own[1 : 1 + _SHOWN])
-                    more = f" and {len(own) - 1 - _SHOWN} more" if len(own) > 1 + _SHOWN else ""
-                    yield f"  {words}: {names}{more}"
+                    yield f"  {words}: {_some([call.record for call in own[1:]])}"
         if reshaped is not None and pair.unmatched and not pair.fuzzy:
+            lonely = "1 call has" if pair.unmatched == 1 else f"{pair.unmatched} calls have"
             yield (
-                f"{where}calls of other shapes were compared, as {reshaped.record}, and {pair.unmatched} calls have no "
-                "partner: --msprobe-fuzzy pairs calls by their order and shapes, whatever their numbers"
+                f"{where}calls of different shapes were compared, such as {reshaped.record}, and {lonely} no partner: "
+                "pair calls by order and shapes with --msprobe-fuzzy"
             )
 
     def _renamed(self) -> Iterator[str]:
@@ -133,8 +133,7 @@ class CompareSummary:
             values = [value for pair in self._pairs for value in pair.unmerged if value.reason == reason]
             found = list(dict.fromkeys(f"{value.record} {value.place}" for value in values))
             if found:
-                more = f" and {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
-                yield f"{words}: {', '.join(found[:_SHOWN])}{more}"
+                yield f"{words}: {_some(found)}"
 
     def _unused(self) -> Iterator[str]:
         unused = list(dict.fromkeys(note for pair in self._pairs for note in pair.unused_mappings))
@@ -189,8 +188,13 @@ def _finding(call: ComparedCall) -> str:
 def _place(call: ComparedCall) -> Iterator[str]:
     entering = [f"{row.place} ({row.messages[-1]})" for row in call.rows if row.group == "input" and row.differs]
     if entering:
-        yield f"what it was given differs too: {', '.join(entering)}"
+        yield f"its inputs differ, too: {_some(entering)}"
     yield from _where(call)
+
+
+def _some(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+    return f"{', '.join(names[:_SHOWN])}{more}"
 
 
 def _where(call: ComparedCall) -> Iterator[str]:

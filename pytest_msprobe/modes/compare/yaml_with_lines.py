@@ -64,7 +64,7 @@ class Part:
             key = Part(self.path, key_node)
             name = key.text("a name")
             if name in lines:
-                raise key.refuse(f"{name!r} is there twice, first in line {lines[name]}; delete one of them")
+                raise key.refuse(f"{name!r} is there twice, first in line {lines[name]}; delete one")
             lines[name] = key.line
             yield name, key, Part(self.path, value)
 
@@ -85,7 +85,7 @@ def read_document(path: Path, example: str) -> Part:
     except OSError as error:
         raise OptionError(f"cannot be read: {error.strerror}", file=path) from None
     except YamlError as error:
-        raise OptionError(str(error), file=path, remedy=f"a line of it looks like  {example}") from None
+        raise OptionError(str(error), file=path, remedy=f"a line looks like  {example}") from None
     if node is None:
-        raise OptionError("the file is empty", file=path, remedy=f"a line of it looks like  {example}")
+        raise OptionError("the file is empty", file=path, remedy=f"a line looks like  {example}")
     return Part(path, node)

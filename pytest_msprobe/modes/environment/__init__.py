@@ -1,1 +1,1 @@
-"""Two starts of a training beside each other: each fact is an item."""
+"""The environments of two trainings compared: each fact is an item."""

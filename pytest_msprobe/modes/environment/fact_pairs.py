@@ -63,7 +63,7 @@ def _by_name(section: str, target: Facts, golden: Facts) -> Iterator[Pair]:
 def _comparable(
     ours: Mapping[str, Value], theirs: Mapping[str, Value], are_whole: bool
 ) -> tuple[Mapping[str, Value], Mapping[str, Value]]:
-    """Return the facts of the steps that both sides have; tensors alone where one side tells of nothing else."""
+    """Return the facts of the steps that both sides have; tensors alone where one side has nothing else."""
     steps = {name.partition("/")[0] for name in ours} & {name.partition("/")[0] for name in theirs}
     names = [
         {name for name in (facts if are_whole else tensors(facts)) if name.partition("/")[0] in steps}
@@ -127,7 +127,7 @@ def _settings(section: str, target: Facts, golden: Facts) -> Iterator[Pair]:
 def _setting_level(name: str, ours: Mapping[str, Any], theirs: Mapping[str, Any], golden_name: str) -> Level:
     """Return what a difference weighs.
 
-    A file may lie elsewhere on each machine; what comes out of it, the first batches and weights tell.
+    A file may be in another place on each machine; what comes out of it, the first batches and weights show.
     """
     is_place = all("/" in str(value) for value in (ours[name], theirs[golden_name]))
     return "warning" if is_place or name.startswith("argument ") else "error"

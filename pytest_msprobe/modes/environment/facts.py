@@ -1,4 +1,4 @@
-"""What one rank was started with, as facts by section and name, whoever wrote them down."""
+"""What one rank was started with, as facts by section and name, in either format."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ STEPPED = frozenset({"batches", "weights", "buffers"})
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """The facts of one rank; a section that nobody looked at is absent.
+    """The facts of one rank; a section that was not recorded is absent.
 
     Of sections with steps, names begin with ``step<n>/``. ``random`` are calls by function, of those that were
-    ``watched``. ``is_whole`` tells that a section has all that there was: what msprobe packs has no buffers, digests or
+    ``watched``. ``is_whole`` says that a section has all that there was: what msprobe packs has no buffers, digests or
     values other than tensors. ``problems`` are sentences.
     """
 
@@ -83,7 +83,7 @@ def _settings(started: Started, problems: list[str]) -> dict[str, Mapping[str, V
         try:
             launch_scripts.merge(files, launch_scripts.of_text(name, text))
         except ValueError as error:
-            problems.append(f"{name} was not understood: {error}")
+            problems.append(f"{name} cannot be read as settings: {error}")
     given = launch_scripts.of_command_line(line) if line is not None else {}
     if started.arguments is not None:
         launch_scripts.merge(given, launch_scripts.flat(started.arguments))

@@ -43,13 +43,13 @@ class FactItem(JudgedItem):
 
 #: What facts are selected by, each with its meaning.
 MARKS = {
-    **dict.fromkeys(SECTIONS, "the section of a fact of a start"),
+    **dict.fromkeys(SECTIONS, "the section of a fact of the environment"),
     **dict.fromkeys(("error", "warning"), "what a difference of a fact weighs"),
 }
 
 
 def fact_items(file: pytest.File, pairs: Iterable[tuple[str, Pair]]) -> Iterator[FactItem]:
-    """Yield an item for each pair; the text before it tells the rank where a file holds several."""
+    """Yield an item for each pair; the text before it is the rank where a file holds several."""
     named = list(pairs)
     names = numbered(id_name(f"{prefix}{pair.item_name}") for prefix, pair in named)
     for name, (_, pair) in zip(names, named, strict=True):

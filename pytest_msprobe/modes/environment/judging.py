@@ -9,6 +9,7 @@ from typing import Any
 from msprobe_hooks.escaping import escaped_name
 from msprobe_hooks.instruments.environment.start_file import RandomCalls, TensorFact
 from msprobe_standards.verdict import Outcome, Verdict
+from pytest_msprobe.messages import counted
 from pytest_msprobe.modes.environment.fact_pairs import Pair
 from pytest_msprobe.modes.environment.facts import Value
 
@@ -41,8 +42,8 @@ def are_equal(pair: Pair) -> bool:
     return _difference(pair) is None
 
 
-_BY_ROUNDING = "max and min are equal, mean or norm differ by rounding; neither digest is known"
-_UNKNOWN = "nothing is known of its values"
+_BY_ROUNDING = "max and min are equal, mean or norm differ by rounding; no digests to compare"
+_UNKNOWN = "its values are unknown"
 
 
 def _difference(pair: Pair) -> str | None:
@@ -51,7 +52,7 @@ def _difference(pair: Pair) -> str | None:
     if target is None or golden is None:
         return _missing(pair)
     if isinstance(target, RandomCalls) and isinstance(golden, RandomCalls):
-        told = f"called {target.count} times, golden {golden.count} times"
+        told = f"called {counted(target.count, 'time')}, golden {counted(golden.count, 'time')}"
         return None if target.count == golden.count else "\n".join([told, *_stack(target)])
     if isinstance(target, TensorFact) and isinstance(golden, TensorFact):
         return _of_tensors(target, golden)
@@ -62,11 +63,13 @@ def _difference(pair: Pair) -> str | None:
 
 
 def _missing(pair: Pair) -> str:
-    has, lacks, value = ("target", "golden start", pair.target)
+    has, lacks, value = ("target", "golden environment", pair.target)
     if pair.target is None:
-        has, lacks, value = ("golden start", "target", pair.golden)
+        has, lacks, value = ("golden environment", "target", pair.golden)
     if isinstance(value, RandomCalls):
-        return "\n".join([f"called {value.count} times by the {has}, never from there by the {lacks}", *_stack(value)])
+        return "\n".join(
+            [f"called {counted(value.count, 'time')} in the {has}, never from there in the {lacks}", *_stack(value)]
+        )
     return f"only the {has} has it: {_shown(value)}"
 
 
@@ -95,7 +98,7 @@ def _by_statistics(target: TensorFact, golden: TensorFact) -> str:
         for name in _STATISTICS
         if not _is_number_same(getattr(target, name), getattr(golden, name))
     ]
-    return "; ".join(told) or "max, min, mean and norm are equal, elements are not, or stand in another order"
+    return "; ".join(told) or "max, min, mean and norm are equal; elements differ, or their order"
 
 
 def _is_number_same(one: float | None, other: float | None) -> bool:

@@ -176,7 +176,7 @@ def _expanded_once(words: Iterable[str], variables: Mapping[str, Sequence[str]])
         text = " ".join(variables[name]) if name in variables else match[3] or match[0]
         size += len(text)
         if size > _LONGEST:
-            raise ValueError("its variables stand for more than 1 MiB of text")
+            raise ValueError("its variables expand to more than 1 MiB of text")
         return text
 
     found: list[str] = []

@@ -49,7 +49,7 @@ class EnvironmentMode:
         return start_files(folder)
 
     def read_file(self, path: Path) -> dict[int, Facts]:
-        """Return the facts of each rank that a file tells of."""
+        """Return the facts of each rank of a file."""
         from pytest_msprobe.modes.environment.opening import read_starts
 
         return read_starts(path)
@@ -63,7 +63,7 @@ class EnvironmentMode:
         return False
 
     def open(self, config: pytest.Config, dumps: Mapping[Path, dict[int, Facts]]) -> None:
-        """Bring the facts of both starts together."""
+        """Bring the facts of both environments together."""
         from pytest_msprobe.modes.environment.items import MARKS
         from pytest_msprobe.modes.environment.opening import open_starts
 
@@ -72,10 +72,10 @@ class EnvironmentMode:
             config.addinivalue_line("markers", f"{mark}: {meaning}")
 
     def header(self, config: pytest.Config) -> list[str]:
-        """Return what is compared, and what only one side tells of."""
+        """Return what is compared, and what only one side has."""
         golden = display_path(config, config.stash[environment_key].golden)
         opened = config.stash[_opened_key]
-        return [f"msprobe: what trainings were started with, beside {golden}", *(f"msprobe: {n}" for n in opened.notes)]
+        return [f"msprobe: training environment, compared with {golden}", *(f"msprobe: {n}" for n in opened.notes)]
 
     def reporters(self, config: pytest.Config) -> Mapping[str, object]:
         """Return what names the facts that differ and writes msprobe's workbook, and the summary."""

@@ -52,7 +52,7 @@ def read_pack(path: Path) -> dict[int, Facts]:
     except OSError as error:
         raise StartError(f"{path}: cannot be read: {error.strerror or error}") from None
     except (BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError, UnicodeDecodeError) as error:
-        raise StartError(f"{path}: not a whole zip archive: {error}; copy or pack it again") from None
+        raise StartError(f"{path}: not a complete zip archive: {error}; copy or pack it again") from None
 
 
 class _Pack:
@@ -64,7 +64,7 @@ class _Pack:
             if place.is_absolute() or ".." in place.parts:
                 raise StartError(f"{path}: entry {entry.filename!r} leads out of the archive; do not use it")
         if sum(entry.file_size for entry in archive.infolist()) > _LARGEST:
-            raise StartError(f"{path}: unpacks to more than {_size(_LARGEST)}, which no pack does; do not use it")
+            raise StartError(f"{path}: unpacks to more than {_size(_LARGEST)}, more than any pack does; do not use it")
         self._names = archive.namelist()
 
     def facts(self) -> dict[int, Facts]:
@@ -79,7 +79,7 @@ class _Pack:
         shared = self._shared()
         ranks = sorted({*steps, *random}) or [0]
         if not steps and not random and not shared:
-            raise StartError(f"{self._path}: not what msprobe config_check packs; name a config_check_pack.zip")
+            raise StartError(f"{self._path}: not a pack of msprobe config_check; name a config_check_pack.zip")
         return {
             rank: Facts(
                 rank,

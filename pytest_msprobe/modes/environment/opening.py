@@ -18,7 +18,7 @@ def start_files(folder: Path) -> list[Path]:
     """Return the files of a folder, by rank. Raises StartError where there are none."""
     files = rank_files(folder)
     if not files:
-        raise StartError(f"{folder}: holds no rank<n>.json; name the folder that msprobe_hooks.write_environment wrote")
+        raise StartError(f"{folder}: no rank<n>.json; name the folder that msprobe_hooks.write_environment wrote")
     return files
 
 
@@ -63,9 +63,9 @@ class Opened:
 
 
 def open_starts(targets: Mapping[Path, Mapping[int, Facts]], golden: Path) -> Opened:
-    """Pair the facts of each rank with those of the same rank of the golden start.
+    """Pair the facts of each rank with those of the same rank of the golden environment.
 
-    Raises OptionError where that has no such rank or tells of nothing in common, StartError for unusable files.
+    Raises OptionError where that has no such rank or nothing in common, StartError for unusable files.
     """
     goldens = read_all(golden)
     files: dict[Path, dict[int, list[Pair]]] = {}
@@ -76,7 +76,7 @@ def open_starts(targets: Mapping[Path, Mapping[int, Facts]], golden: Path) -> Op
             if other is None:
                 have = ", ".join(map(str, goldens))
                 raise OptionError(
-                    f"{golden}: has ranks {have}, and no rank {rank} as {path}", remedy="name one that has"
+                    f"{golden}: no rank {rank}, which {path} has; it has ranks {have}", remedy="name one with this rank"
                 )
             files.setdefault(path, {})[rank] = pairs_of(target, other)
             notes += [f"rank {rank}: {problem}" for problem in target.problems]
@@ -85,12 +85,12 @@ def open_starts(targets: Mapping[Path, Mapping[int, Facts]], golden: Path) -> Op
     seen = {rank for ranks in targets.values() for rank in ranks}
     notes += [f"golden rank {rank}: the target has no such rank" for rank in goldens if rank not in seen]
     if not any(pairs for ranks in files.values() for pairs in ranks.values()):
-        raise OptionError(f"{golden}: tells of nothing that the start under test tells of", remedy="write both alike")
+        raise OptionError(f"{golden}: no fact in common with the target", remedy="write both in the same way")
     return Opened(files, notes)
 
 
 def _one_sided(rank: int, target: Facts, golden: Facts) -> Iterator[str]:
-    for side, one, other in (("target", target, golden), ("golden start", golden, target)):
+    for side, one, other in (("target", target, golden), ("golden environment", golden, target)):
         only = sorted(one.known - other.known)
         if only:
-            yield f"rank {rank}: only the {side} tells of {', '.join(only)}: not compared"
+            yield f"rank {rank}: not compared, only the {side} has them: {', '.join(only)}"

@@ -1,4 +1,4 @@
-"""What a run over two starts tells: which facts differ, errors first."""
+"""The report on two environments: which facts differ, errors first."""
 
 from __future__ import annotations
 
@@ -68,12 +68,12 @@ class EnvironmentReport:
         if not self._has_judged:
             yield "no fact was judged"
         elif not any(self._differing.values()):
-            yield "the two starts are equal"
+            yield "the two environments are equal"
         for outcome, level in (("fail", "error"), ("warn", "warning")):
             differing = sorted(self._differing[outcome].items(), key=_order)
             yield from (f"{level}: {name}: {reason}" for name, reason in differing[:_SHOWN])
             if len(differing) > _SHOWN:
-                yield f"... and {len(differing) - _SHOWN} more of level {level}"
+                yield f"and {len(differing) - _SHOWN} more of level {level}"
         if self._written is not None:
             yield f"all facts are in {self._written}"
 

@@ -1,1 +1,1 @@
-"""Watched training as test items: each series judged by rules, or beside its golden twin."""
+"""Monitored runs as test items: each series judged by rules, or compared with its golden twin."""

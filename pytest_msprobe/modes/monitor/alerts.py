@@ -42,5 +42,5 @@ class Alarmed(msgspec.Struct, frozen=True):
 
 
 def alarmed_of(extras: Mapping[str, Any]) -> Alarmed | None:
-    """Return what a result tells of alarms."""
+    """Return what a result says of alarms."""
     return decode_extra(extras, ALARMED, Alarmed)

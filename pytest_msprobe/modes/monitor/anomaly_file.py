@@ -28,7 +28,7 @@ def read_anomalies(folder: Path) -> list[tuple[str, Anomaly]]:
         raise CommandError(
             f"holds no rank<n>/{FILE}",
             file=folder,
-            remedy="give the folder that --msprobe-monitor-json or TrainerMon's alert.dump wrote",
+            remedy="name the folder that --msprobe-monitor-json or TrainerMon's alert.dump wrote",
         )
     return [named for path in paths for named in _read(path)]
 
@@ -39,7 +39,7 @@ def _read(path: Path) -> list[tuple[str, Anomaly]]:
     except OSError as error:
         raise CommandError(f"cannot be read: {error.strerror}", file=path) from None
     except JsonError as error:
-        raise CommandError(f"no file of anomalies: {error}", file=path) from None
+        raise CommandError(f"not a file of anomalies: {error}", file=path) from None
 
 
 def write_anomalies(folder: Path, ranks: Iterable[int], series: Iterable[Alarmed]) -> list[Path]:

@@ -12,7 +12,7 @@ _NEIGHBOURS = 3
 
 
 def story(series: Series, alarms: Sequence[Alarm]) -> str:
-    """Return what happened first and the values around it; its first line tells all in short."""
+    """Return what happened first and the values around it; its first line is the summary."""
     first = alarms[0]
     return "\n".join([first_line(series, first), "", *_neighbourhood(series, first.step), *_later(alarms)])
 
@@ -32,7 +32,7 @@ def _neighbourhood(series: Series, step: int) -> Iterator[str]:
 
 def _later(alarms: Sequence[Alarm]) -> Iterator[str]:
     if len(alarms) >= ALARMS_KEPT:
-        yield f"{len(alarms) - 1} more alarms up to step {alarms[-1].step}; later ones were not looked for"
+        yield f"{len(alarms) - 1} more alarms up to step {alarms[-1].step}; the search stopped there"
     elif len(alarms) > 1:
         several = f"{len(alarms) - 1} more alarms, the last" if len(alarms) > 2 else "another alarm"
         yield f"{several} at step {alarms[-1].step}"

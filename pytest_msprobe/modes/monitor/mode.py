@@ -31,7 +31,7 @@ _judges_key: pytest.StashKey[dict[Path, SeriesJudge]] = pytest.StashKey()
 
 
 class MonitorMode:
-    """``--msprobe-monitor RUN``, by rules or beside ``--msprobe-golden RUN``."""
+    """``--msprobe-monitor RUN``, by rules or compared with ``--msprobe-golden RUN``."""
 
     name = "monitor"
     flag = "--msprobe-monitor"
@@ -39,12 +39,12 @@ class MonitorMode:
     flag_help = "judge the series of this monitored run: the folder that it wrote, of one rank or of all ranks"
 
     def add_options(self, group: pytest.OptionGroup) -> None:
-        """Add the options of watched training."""
+        """Add the options of monitored runs."""
         monitor_options.add_options(group)
         page_options.add_options(group)
 
     def read_options(self, config: pytest.Config, *, is_chosen: bool) -> None:
-        """Read them, or refuse those that only watched training understands."""
+        """Read them, or refuse those that only a monitored run has."""
         if is_chosen:
             config.stash[monitor_key] = monitor_options.read_options(config)
             config.stash[_page_key] = page_options.read_options(config)
@@ -53,7 +53,7 @@ class MonitorMode:
             page_options.refuse_stray_options(config)
 
     def find_files(self, folder: Path) -> list[Path]:
-        """Return the file that stands for each rank: the first of its folder."""
+        """Return the file that represents each rank: the first of its folder."""
         from msprobe_hooks.instruments.series.reader import rank_folders
         from pytest_msprobe.modes.monitor.series_results import first_file
 
@@ -66,7 +66,7 @@ class MonitorMode:
         return open_run_of(path)
 
     def label(self, path: Path) -> str:
-        """Return the name of the rank's folder, for the file's tells but one of its tasks."""
+        """Return the name of the rank's folder, for the file's is of one of its tasks only."""
         return path.parent.name
 
     def needs_device(self, config: pytest.Config) -> bool:
@@ -98,7 +98,7 @@ class MonitorMode:
         """Return the policy, the ranks' folders, and what is odd about their files."""
         options = config.stash[monitor_key]
         ranged = f", trained in {options.dtype}" if options.dtype else ""
-        lines = [f"msprobe: watched training, {_standard(config)}{ranged}"]
+        lines = [f"msprobe: monitored run, {_standard(config)}{ranged}"]
         runs = config.stash[_runs_key]
         counts = [(sum(len(run.keys) for run in runs.values()), "series")]
         lines.append(files_in_one_line(config, [run.folder for run in runs.values()], "ranks", counts))
@@ -118,7 +118,7 @@ class MonitorMode:
         notes = [f"{_rank_of(run)}{note}" for path, run in runs.items() for note in judges[path].notes]
         reporters: dict[str, object] = {
             "msprobe-monitor": MonitorReport(config, [run.rank or 0 for run in runs.values()], notes),
-            "msprobe-summary": Summary(module_records=0, kind="items", lists_worst=False),
+            "msprobe-summary": Summary(module_records=0, kind="series", lists_worst=False),
         }
         page = config.stash[_page_key]
         if page is not None:
@@ -159,5 +159,7 @@ def _standard(config: pytest.Config) -> str:
     options = config.stash[monitor_key]
     if options.golden is None:
         return f"by policy {config.stash[options_key].policy}"
-    learnt = f", with {len(options.reruns)} golden reruns" if options.reruns else ""
-    return f"beside {display_path(config, options.golden)}{learnt}"
+    from pytest_msprobe.messages import counted
+
+    learnt = f" and {counted(len(options.reruns), 'golden rerun')}" if options.reruns else ""
+    return f"compared with {display_path(config, options.golden)}{learnt}"

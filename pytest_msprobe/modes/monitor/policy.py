@@ -17,6 +17,7 @@ from msprobe_hooks.regular_files import read_regular
 from msprobe_standards.decoding import YamlError, decode_yaml
 from msprobe_standards.validation import shown
 from pytest_msprobe.errors import RulesError
+from pytest_msprobe.messages import unknown
 
 Share = Annotated[float, msgspec.Meta(ge=0, le=1)]
 
@@ -94,14 +95,14 @@ def load_policy(source: str, dtype: str | None = None) -> MonitorPolicy:
     try:
         table = decode_yaml(read_regular(path))
     except FileNotFoundError:
-        raise RulesError("no such policy", file=source, remedy=f"known are {', '.join(sorted(_BUILT_IN))}") from None
+        raise RulesError(f"{unknown('policy', source, sorted(_BUILT_IN))}, and paths of .yaml files") from None
     except OSError as error:
         raise RulesError(f"cannot be read: {error.strerror}", file=path) from None
     except YamlError as error:
         raise RulesError(str(error), file=path) from None
     entries = table.get("rules") if isinstance(table, dict) else None
     if not isinstance(entries, list) or set(table) != {"rules"}:
-        raise RulesError("expected one key, rules, with a list of rules for watched training", file=path)
+        raise RulesError("not a policy for monitored runs; expected one key, rules, with a list of rules", file=path)
     rules = [_policy_rule(entry, f"{path}: rules[{i}]", dtype) for i, entry in enumerate(entries)]
     name = source if source in _BUILT_IN else path.stem
     of_signs = tuple(rule for rule in rules if rule and isinstance(rule.rule, SignSimilarity))
@@ -115,7 +116,7 @@ def _policy_rule(entry: Any, where: str, dtype: str | None) -> PolicyRule[Any] |
         )
     for key in entry:
         if key not in _KEYS:
-            raise RulesError(f"unknown key {shown(key)}", file=where, remedy=f"known are {', '.join(_KEYS)}")
+            raise RulesError(unknown("key", key, _KEYS), file=where)
     limits, outcome = entry.get("limits", {}), entry.get("outcome", "fail")
     if not isinstance(limits, dict):
         raise RulesError(f"limits is {shown(limits)}", file=where, remedy="expected a mapping to numbers")

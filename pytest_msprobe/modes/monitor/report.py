@@ -1,4 +1,4 @@
-"""What a run over watched training tells: where it went wrong first."""
+"""The report on a monitored run: where it went wrong first."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ class MonitorReport:
             yield "no series left the tolerance" if self._options.golden else "no series broke a rule"
         yield from self._notes[:_NOTES_SHOWN]
         if len(self._notes) > _NOTES_SHOWN:
-            yield f"... and {len(self._notes) - _NOTES_SHOWN} more notes on the files; the header has all"
+            yield f"and {len(self._notes) - _NOTES_SHOWN} more notes on the files; the header lists all"
         for path in self._written if series else ():
             yield f"all alarms are in {path}"
 
@@ -85,7 +85,7 @@ class MonitorReport:
         for other in others[:_OTHERS_SHOWN]:
             yield f"then at step {other.alarms[0].step}: {self._named(other)}, {other.alarms[0].rule}"
         if len(others) > _OTHERS_SHOWN:
-            yield f"... and {len(others) - _OTHERS_SHOWN} more series"
+            yield f"and {len(others) - _OTHERS_SHOWN} more series"
 
     def _named(self, alarmed: Alarmed) -> str:
         rank = f"rank {alarmed.rank}, " if len(self._ranks) > 1 else ""

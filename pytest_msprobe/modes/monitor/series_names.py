@@ -16,7 +16,7 @@ def item_name(key: SeriesKey) -> str:
 
 
 def tensor_name(key: SeriesKey) -> str:
-    """Return the part of the name that tells the tensor."""
+    """Return the part of the name that identifies the tensor."""
     stage = f"vpp{key.vpp_stage}:" if key.vpp_stage else ""
     micro = f":micro{key.micro_step}" if key.micro_step else ""
     return f"{stage}{key.name}{micro}"

@@ -44,11 +44,11 @@ class MonitorSkip(BaseSkipReason):
     """Why a series is not judged."""
 
     NO_RULE = "the policy has no rule for this statistic"
-    NOT_MEASURED = "no value at any step: what was watched is no tensor, has no elements, or, for id, has dimensions"
-    WATCHED_BY_ONE = "only one of the two runs watched such series"
-    JUMPS = "a share of elements jumps by whole elements: only single runs are judged by it"
-    ROUNDING = "the gradient is so small beside the largest that rounding may decide its signs"
-    NO_COMMON_STEP = "the two runs have no step of it in common"
+    NOT_MEASURED = "no value at any step: not a tensor, no elements, or, for id, with dimensions"
+    WATCHED_BY_ONE = "only one of the two runs has such series"
+    JUMPS = "a share of elements jumps by whole elements; it is judged in single runs only"
+    ROUNDING = "the gradient is so small compared with the largest that rounding may decide its signs"
+    NO_COMMON_STEP = "the two runs have no step in common"
 
 
 def skipped(key: SeriesKey, reason: MonitorSkip) -> DirectionResult:
@@ -57,7 +57,7 @@ def skipped(key: SeriesKey, reason: MonitorSkip) -> DirectionResult:
 
 
 def with_spread(result: DirectionResult, rank: int | None, values: NDArray[np.float64]) -> DirectionResult:
-    """Return a result that tells between which numbers the values of its series lie, where any is finite."""
+    """Return a result with the numbers between which the values of its series lie, where any is finite."""
     finite = values[np.isfinite(values)]
     if not finite.size:
         return result
@@ -73,9 +73,11 @@ def first_file(folder: Path) -> Path:
 def open_run_of(path: Path) -> Run:
     """Open the folder that a file of series is in. Raises MonitorError for any other file."""
     if not path.exists():
-        raise MonitorError(f"{path}: no such folder; name the folder that a watched run wrote")
+        raise MonitorError(f"{path}: no such folder; pass the folder that a monitored run wrote")
     if series_file(path) is None:
-        raise MonitorError(f"{path}: no file of series, such as actv_0-9.csv; name the folder that a watched run wrote")
+        raise MonitorError(
+            f"{path}: not a file of series, such as actv_0-9.csv; pass the folder that a monitored run wrote"
+        )
     return open_run(path.parent)
 
 

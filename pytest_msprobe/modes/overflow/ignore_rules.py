@@ -10,6 +10,7 @@ from msprobe_hooks.dump.anomalies.ignore_rules import BUILT_IN, IgnoreRule, Igno
 from msprobe_hooks.regular_files import read_regular
 from msprobe_standards.validation import shown
 from pytest_msprobe.errors import RulesError
+from pytest_msprobe.messages import unknown
 
 _KEY = "ignore_nan_inf"
 _MOST_ARGUMENTS = 10**6
@@ -17,7 +18,7 @@ _RULE_KEYS = ("api_name", "description", "input_ignore", "output_ignore")
 
 
 def load_rules(path: Path | None = None) -> IgnoreRules:
-    """Return the built-in rules by the API's name in small letters, and those of a file beside or instead of them.
+    """Return the built-in rules by the API's name in small letters, and those of a file, which replace theirs.
 
     Raises RulesError.
     """
@@ -35,16 +36,16 @@ def _read(path: Path) -> dict[str, IgnoreRule]:
         raise RulesError(str(error), file=path) from None
     entries = content.get(_KEY) if isinstance(content, dict) else None
     if not isinstance(entries, list) or (isinstance(content, dict) and set(content) != {_KEY}):
-        raise RulesError(f"expected one key, {_KEY}, with a list of rules", file=path)
+        raise RulesError(f"not a file of rules; expected one key, {_KEY}, with a list of rules", file=path)
     return dict(_rule(entry, f"{path}: {_KEY}[{i}]") for i, entry in enumerate(entries))
 
 
 def _rule(entry: Any, where: str) -> tuple[str, IgnoreRule]:
     if not isinstance(entry, dict):
-        raise RulesError(f"expected the keys {', '.join(_RULE_KEYS)}", file=where)
+        raise RulesError(f"not a rule; expected the keys {', '.join(_RULE_KEYS)}", file=where)
     for key in entry:
         if key not in _RULE_KEYS:
-            raise RulesError(f"unknown key {shown(key)}", file=where, remedy=f"known are {', '.join(_RULE_KEYS)}")
+            raise RulesError(unknown("key", key, _RULE_KEYS), file=where)
     name = entry.get("api_name")
     if not isinstance(name, str) or "." not in name:
         raise RulesError(f"api_name is {shown(name)}", file=where, remedy="expected type and name, such as torch.empty")

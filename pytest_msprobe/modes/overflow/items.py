@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
 
 from msprobe_hooks.dump.anomalies.anomaly import (
     AnomalyKind,
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 STANDARD = "overflow"
 
-#: The property of an item that tells its level, or ``ignored``, ``clean`` or ``unknown``.
+#: The property of an item with its level, or ``ignored``, ``clean`` or ``unknown``.
 LEVEL_PROPERTY = "msprobe.overflow"
 
 # The extras of a result: the level, and of a warning what happens, in words.
@@ -68,9 +68,9 @@ class OverflowItem(DumpItem):
         return DirectionResult(self.name, Verdict("skip", "", reason.value), skip=reason)
 
     def _anomalous(self, traffic: RecordIO, finding: Finding) -> DirectionResult:
-        kind, elsewhere = self._elsewhere(finding)
-        level: Level = "high" if elsewhere else finding.scene.level
-        headline = f"{level}: {kind}{elsewhere}{growth_words(finding)}"
+        kind, source = self._source(finding)
+        level: Level = "high" if source else finding.scene.level
+        headline = f"{level}: {kind}{source}{growth_words(finding)}"
         if not self.config.stash[overflow_key].fails(level):
             warned = DirectionResult(self.name, Verdict("warn", STANDARD, headline))
             return warned.with_extra(_LEVEL, level).with_extra(_KIND, kind)
@@ -80,7 +80,7 @@ class OverflowItem(DumpItem):
         outputs = tuple(_output(place, verdict) for place in finding.outputs)
         return DirectionResult(self.name, verdict, outputs).with_extra(_LEVEL, level)
 
-    def _elsewhere(self, finding: Finding) -> tuple[str, str]:
+    def _source(self, finding: Finding) -> tuple[str, str]:
         """Return what happens, in words, and where inf or nan arise if that is another record."""
         findings = self.config.stash[findings_key]
         if finding.scene is AnomalyKind.ARISES and is_communication(self.name):
@@ -95,18 +95,20 @@ class OverflowItem(DumpItem):
 
     def properties(self) -> list[tuple[str, str]]:
         """Return the level."""
-        return [(LEVEL_PROPERTY, self._told(_LEVEL))]
+        return [(LEVEL_PROPERTY, "unknown" if self.result is None else str(self.result.extras.get(_LEVEL, "unknown")))]
 
     def warning(self, verdict: Verdict) -> str:
         """Return the level and scene: what inf and nan spread to is one warning and not one per record."""
-        return f"overflow, {self._told(_LEVEL)}: {self._told(_KIND)}"
+        return f"overflow, {warning_words(self.result.extras) if self.result else verdict.reason}"
 
     def warned_at(self) -> tuple[str, int]:
         """Return what all warnings of a dump share, so that pytest lists equal ones once."""
         return f"records of {home_of(self.path)}", 0
 
-    def _told(self, name: str) -> str:
-        return "unknown" if self.result is None else str(self.result.extras.get(name, "unknown"))
+
+def warning_words(extras: Mapping[str, Any]) -> str:
+    """Return the level and scene of a result that warns, in words; empty for any other result."""
+    return f"{extras[_LEVEL]}: {extras[_KIND]}" if _KIND in extras else ""
 
 
 def _output(place: ValuePath, verdict: Verdict) -> OutputResult:

@@ -44,7 +44,7 @@ def place_lines(places: Iterable[ValuePath]) -> Iterator[str]:
     lines = [describe_place(place) for place in places if is_numeric(place.leaf)]
     yield from lines[:_PLACES_SHOWN]
     if len(lines) > _PLACES_SHOWN:
-        yield f"... and {len(lines) - _PLACES_SHOWN} more"
+        yield f"and {len(lines) - _PLACES_SHOWN} more"
 
 
 def origin_lines(origin: Origin) -> Iterator[str]:
@@ -55,6 +55,6 @@ def origin_lines(origin: Origin) -> Iterator[str]:
     for frame in shown:
         yield f"called at {' '.join(frame.removeprefix('File ').split())}"
     if len(origin.frames) > len(shown):
-        yield f"... {len(origin.frames) - len(shown)} more frames are in stack.json"
+        yield f"and {len(origin.frames) - len(shown)} more frames in stack.json"
     for problem in origin.problems:
         yield f"({problem})"

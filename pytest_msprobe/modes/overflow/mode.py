@@ -64,15 +64,15 @@ class OverflowMode:
         for path, dump in dumps.items():
             if dump.level == KERNEL_LEVEL:
                 raise OptionError(
-                    "holds kernels and no calls",
+                    "holds kernels, not calls",
                     file=home_of(path),
-                    remedy="--msprobe-compare finds the kernel where a run parts from another",
+                    remedy="find the kernel where two runs part with --msprobe-compare",
                 )
             if options.replay and dump.framework != PYTORCH:
                 raise OptionError(
-                    f"recorded with {dump.framework}",
+                    f"recorded with {dump.framework}, which --msprobe-overflow-replay cannot replay",
                     file=path,
-                    remedy=f"--msprobe-overflow-replay replays {PYTORCH} only, without it the statistics are judged",
+                    remedy="leave the option out to judge the recorded statistics",
                 )
         if config.stash[_vis_key] is not None:
             require_modules(dumps.values())

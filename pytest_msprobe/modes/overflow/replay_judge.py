@@ -20,7 +20,7 @@ _STANDARD = "overflow"
 class OverflowSkip(BaseSkipReason):
     """Why a replayed record is not judged."""
 
-    NOT_REPRODUCED = "the recorded overflow does not come back with rebuilt inputs; record with task tensor"
+    NOT_REPRODUCED = "the recorded overflow is not reproduced by rebuilt inputs; record with task tensor"
 
 
 def overflow_judge(*, recorded_tensors: bool) -> Callable[[Trial], list[OutputResult]]:
@@ -37,7 +37,7 @@ def _judge(trial: Trial, *, recorded_tensors: bool) -> list[OutputResult]:
     cpu = trial.baseline
     if cpu is None:
         trial.golden  # noqa: B018 - raises with the reason, where raised precision does not help either
-        raise Skip(SkipReason.NO_GOLDEN, "the CPU does not compute this in the recorded dtypes")
+        raise Skip(SkipReason.NO_GOLDEN, "the CPU cannot compute this in the recorded dtypes")
     here = dict(_results(cpu, lambda tensor: tensor.detach()))
     there = dict(_results(trial.target, trial.device.get))
     outputs = [
@@ -49,7 +49,7 @@ def _judge(trial: Trial, *, recorded_tensors: bool) -> list[OutputResult]:
         return outputs
     if not recorded_tensors:
         raise Skip(OverflowSkip.NOT_REPRODUCED)
-    reason = "the recorded overflow comes back neither on the device nor on the CPU, from the recorded tensors"
+    reason = "the recorded tensors reproduce the overflow neither on the device nor on the CPU"
     return [OutputResult("output", Verdict("warn", _STANDARD, reason))]
 
 
@@ -66,7 +66,7 @@ def _output(path: str, device: torch.Tensor | None, cpu: torch.Tensor | None) ->
     if _overflows(device) and _overflows(cpu):
         verdict = Verdict("pass", _STANDARD, "normal overflow: the CPU overflows too")
     elif _overflows(device):
-        verdict = Verdict("fail", _STANDARD, "abnormal overflow: only the device overflows, the CPU does not")
+        verdict = Verdict("fail", _STANDARD, "abnormal overflow: the device overflows, the CPU does not")
     else:
         verdict = Verdict("fail", _STANDARD, "abnormal: the CPU overflows, the device does not")
     shown = next(tensor for tensor in (device, cpu) if tensor is not None)

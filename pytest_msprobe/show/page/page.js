@@ -64,7 +64,7 @@ function mapView(map) {
   canvas.width = map.lines[0].length * size;
   canvas.height = map.lines.length * size;
   canvas.setAttribute("role", "img");
-  canvas.setAttribute("aria-label", `Error map: ${map.wrong} elements beyond ${map.allowed}`);
+  canvas.setAttribute("aria-label", `Error map: ${plural(map.wrong, "element")} beyond ${map.allowed}`);
   const pen = canvas.getContext("2d");
   map.lines.forEach((line, down) => [...line].forEach((level, across) => {
     const colour = levelColour(level);
@@ -74,12 +74,16 @@ function mapView(map) {
   }));
   view.appendChild(element("h3", "Error map"));
   view.appendChild(canvas);
-  view.appendChild(element("p", `${map.rows} x ${map.columns}, a square is ${map.block[0]} x ${map.block[1]} elements; green is within what is allowed, yellow to red beyond it, violet NaN or inf`, "legend"));
-  view.appendChild(element("p", `${map.wrong} elements beyond ${map.allowed}`));
+  view.appendChild(element("p", `${map.rows} x ${map.columns}, a square is ${map.block[0]} x ${map.block[1]} elements; green is within the limit, yellow to red beyond it, violet NaN or inf`, "legend"));
+  view.appendChild(element("p", `${plural(map.wrong, "element")} beyond ${map.allowed}`));
   view.appendChild(element("h3", `Errors in ${map.unit === "ULP" ? "units of the last place" : "units"}`));
   view.appendChild(bars(map.histogram, "Histogram of the errors"));
   view.appendChild(element("p", `up to ${page.levels.bins.join(", ")}, beyond, not finite`, "legend"));
   return view;
+}
+
+function plural(count, noun) {
+  return `${count} ${noun}${count === 1 ? "" : "s"}`;
 }
 
 function listed(title, found) {
@@ -92,9 +96,9 @@ function listed(title, found) {
 
 function differenceView(found) {
   const view = element("div");
-  view.appendChild(element("p", `equal: ${found.equal} of ${found.count} elements`));
+  view.appendChild(element("p", `equal: ${found.equal} of ${plural(found.count, "element")}`));
   if (found.equal === found.count) return view;
-  if (found.atol || found.rtol) view.appendChild(element("p", `beyond ${found.atol} + ${found.rtol} * |second|: ${found.beyond} elements`));
+  if (found.atol || found.rtol) view.appendChild(element("p", `beyond ${found.atol} + ${found.rtol} * |second|: ${plural(found.beyond, "element")}`));
   const metrics = Object.entries(METRICS).filter(([name]) => name in found.metrics);
   view.appendChild(rowsTable(null, metrics.map(([name, text]) => [text, numberText(found.metrics[name])])));
   const lists = view.appendChild(element("div", undefined, "sides"));

@@ -67,7 +67,7 @@ def test_a_dump_without_modules_is_refused_and_leaves_no_page(
 ) -> None:
     page = tmp_path / "page.html"
     assert main(["graph", str(dump("run", level="L1")), "--html", str(page)]) == 2
-    assert "recorded at level L1, which knows no modules" in capsys.readouterr().err
+    assert "level L1 records no modules" in capsys.readouterr().err
     assert list(tmp_path.glob("*.html*")) == list(tmp_path.glob(".*.part")) == []
 
 
@@ -77,5 +77,5 @@ def test_two_runs_are_refused_where_one_does_not_tell_its_modules(
     target, golden, page = dump("target"), dump("golden"), tmp_path / "page.html"
     (golden.parent / "construct.json").write_text("{}")
     assert main(["graph", str(target), "--golden", str(golden), "--html", str(page)]) == 2
-    assert f"{golden.parent / 'construct.json'}: says of no record" in capsys.readouterr().err
+    assert f"{golden.parent / 'construct.json'}: names no module of any record" in capsys.readouterr().err
     assert not page.exists()

@@ -109,7 +109,7 @@ def test_the_way_to_the_culprit_is_open_and_its_failure_is_told(compared: Callab
     assert rows(browser) == ["block", "fc", "linear", "relu", "head", "head"]
     assert chosen(browser) == LINEAR
     assert texts(browser, "#graph .call.chosen .badge") == ["culprit"]
-    assert "output.0: differs by" in texts(browser, "#graph aside pre")[0]
+    assert "output.0: scaled error" in texts(browser, "#graph aside pre")[0]
     assert browser.get_log("browser") == []
 
 

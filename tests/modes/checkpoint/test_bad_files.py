@@ -142,9 +142,12 @@ def test_experts_of_tensor_and_expert_parallel_ranks_are_whole_and_numbered_thro
 @pytest.mark.parametrize(
     ("second", "message"),
     [
-        ({"model": {"a.linear_fc2.weight": torch.ones(3, 2), "b": torch.ones(1)}}, "not all have b"),
-        ({"model": {"a.linear_fc2.weight": torch.ones(4, 2)}}, "no one tensor"),
-        ({"model": {"a.linear_fc2.weight": torch.ones(3)}}, "no one tensor"),
+        (
+            {"model": {"a.linear_fc2.weight": torch.ones(3, 2), "b": torch.ones(1)}},
+            "not all tensor parallel ranks have b",
+        ),
+        ({"model": {"a.linear_fc2.weight": torch.ones(4, 2)}}, "on tensor parallel ranks do not fit together"),
+        ({"model": {"a.linear_fc2.weight": torch.ones(3)}}, "on tensor parallel ranks do not fit together"),
     ],
 )
 def test_ranks_that_do_not_fit_together_are_one_error(tmp_path: Path, second: Any, message: str) -> None:
@@ -157,7 +160,7 @@ def test_ranks_that_do_not_fit_together_are_one_error(tmp_path: Path, second: An
 def test_a_rank_that_args_do_not_tell_of_is_no_rank_to_leave_out(tmp_path: Path) -> None:
     first = write_rank(tmp_path, "00", layers(1, 0))
     write_rank(tmp_path, "01", layers(1, 0))
-    with pytest.raises(CheckpointError, match="holds mp_rank_01, of which args tell nothing"):
+    with pytest.raises(CheckpointError, match="holds mp_rank_01, which is not a rank of the sizes in args"):
         read_megatron(first)
 
 

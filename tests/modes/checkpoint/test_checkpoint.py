@@ -59,7 +59,7 @@ def test_each_parameter_is_an_item_whatever_wrote_the_checkpoint(write: Check, c
     write(kind, target, weights(at=0.5))
     checked = check(f"{FLAG}={target}", "--msprobe-golden=golden.pt")
     assert checked.outcomes == {"model.a.weight": "failed", "model.a.bias": "passed", "model.n": "passed"}
-    assert "at most 0.5" in checked.cases["model.a.weight"].text
+    assert "greatest error 0.5" in checked.cases["model.a.weight"].text
 
 
 def test_what_is_measured_is_what_numpy_says(write: Check, check: Check, pytester: pytest.Pytester) -> None:
@@ -83,7 +83,7 @@ def test_shape_dtype_and_what_a_side_lacks_are_told(check: Check, pytester: pyte
     checked = check(f"{FLAG}=a.pt", "--msprobe-golden=b.pt", "--msprobe-checkpoint-json=out.json")
     texts = {name: case.text.partition("\n")[0] for name, case in checked.cases.items() if case.outcome == "failed"}
     assert texts["x"] == "shape [2, 3], golden [3, 2]"
-    assert texts["only"] == "the golden checkpoint lacks it"
+    assert texts["only"] == "missing in the golden checkpoint"
     assert "z" in texts
     assert checked.outcomes["y"] == "passed"
     told = json.loads(Path("out.json").read_text())
@@ -202,7 +202,7 @@ def test_what_torch_would_have_a_user_run_is_refused_without_its_advice(check: C
         ([f"{FLAG}=none.pt", "--msprobe-golden=b.pt"], "none.pt: no such file"),
         ([f"{FLAG}=text.pt", "--msprobe-golden=b.pt"], "text.pt: not a readable checkpoint of torch"),
         ([f"{FLAG}=cut.safetensors", "--msprobe-golden=b.pt"], "not a readable safetensors file"),
-        ([f"{FLAG}=empty", "--msprobe-golden=b.pt"], "empty: holds no checkpoint"),
+        ([f"{FLAG}=empty", "--msprobe-golden=b.pt"], "empty: no checkpoint in this folder"),
         ([f"{FLAG}=numbers.pt", "--msprobe-golden=b.pt"], "numbers.pt: holds no tensors"),
         ([f"{FLAG}=b.pt", "--msprobe-golden=b.pt", "--msprobe-checkpoint-limit=x"], "expected a number of at least 0"),
         (

@@ -56,7 +56,9 @@ def test_parameters_without_elements_are_equal_in_any_dtype() -> None:
 
 @pytest.mark.parametrize("odd", [torch.eye(3).to_sparse(), torch.empty(3, device="meta")], ids=["sparse", "meta"])
 def test_what_is_no_block_of_elements_is_refused_by_name(odd: torch.Tensor) -> None:
-    with pytest.raises(CheckpointError, match="x is sparse, quantized, nested or without elements"):
+    with pytest.raises(
+        CheckpointError, match="x cannot be compared: it is sparse, quantized, nested or without elements"
+    ):
         outcome(odd, odd)
 
 

@@ -141,7 +141,7 @@ def test_of_a_dump_that_was_cut_off_the_rest_is_judged(
     checked = check(f"{FLAG}=step0")
     assert checked.wrong == {"Distributed.all_reduce.1.forward"}
     assert f"msprobe: {path}: the file is cut off after 2 records" in checked.output
-    assert "rank 1 has no such call; it communicated last in all_reduce.0 (the file is cut off" in checked.output
+    assert "rank 1 has no such call; it last communicated in all_reduce.0 (the file is cut off" in checked.output
 
 
 def test_an_empty_dump_is_a_rank_that_lacks_all(
@@ -151,7 +151,7 @@ def test_an_empty_dump_is_a_rank_that_lacks_all(
     (pytester.path / "step0/rank1/dump.json").write_text("")
     checked = check(f"{FLAG}=step0")
     assert (
-        "rank 1 has no such call; it did not communicate; its dump has no record (the file is empty)" in checked.output
+        "rank 1 has no such call; it did not communicate; its dump has no records (the file is empty)" in checked.output
     )
 
 
@@ -163,7 +163,7 @@ def test_ranks_without_a_dump_are_told(write: Callable[..., None], check: Check,
     assert checked.wrong == set()
     assert "step0: no dump of rank 1" in checked.output
     assert "step1: no dump of rank 2" in checked.output
-    assert "communication: there is no dump of rank 2, which took part" in checked.output
+    assert "communication: no dump of rank 2, which took part" in checked.output
 
 
 @pytest.mark.parametrize(
@@ -182,6 +182,12 @@ def test_a_recording_without_communication_is_refused(
     assert told in checked.errors
 
 
+def test_dumps_without_communication_calls_are_said_to_have_none(write: Callable[..., None], check: Check) -> None:
+    call = {"Torch.mm.0.forward": {"input_args": [], "output": []}}
+    write(call, call)
+    assert "no communication calls in these dumps" in check(f"{FLAG}=step0").output
+
+
 def test_names_and_values_of_others_are_text(write: Callable[..., None], check: Check) -> None:
     hostile = {"type": "torch.ProcessGroup", "group_ranks": ["\x1b[31m", {}], "group_id": ["x"] * 3}
     odd = {"Distributed.all_reduce.\x1b[2J.forward": {"input_args": 3, "output": "x"}}
@@ -189,7 +195,7 @@ def test_names_and_values_of_others_are_text(write: Callable[..., None], check: 
     write(records | odd, records)
     checked = check(f"{FLAG}=step0")
     assert checked.exit_code in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED)
-    assert "left out, for it is malformed: Distributed.all_reduce." in checked.output
+    assert "left out as malformed: Distributed.all_reduce." in checked.output
     assert "\x1b[2J" not in checked.output
 
 

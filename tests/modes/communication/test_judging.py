@@ -86,7 +86,7 @@ def test_values_that_were_not_recorded_are_no_pass(judge: Judge) -> None:
 def test_a_rank_without_a_dump_is_told_and_no_failure(judge: Judge) -> None:
     results = judge(*[all_reduce(group=group(0, 1, 5))] * 2)
     assert outcomes(results) == {"0:all_reduce.0": "warn"}
-    assert results["0:all_reduce.0"].reason == "there is no dump of rank 5, which took part"
+    assert results["0:all_reduce.0"].reason == "no dump of rank 5, which took part"
 
 
 def test_of_a_group_whose_ranks_are_not_recorded_nobody_is_missing(judge: Judge) -> None:

@@ -22,7 +22,7 @@ def test_what_is_received_is_what_was_sent(judge: Judge) -> None:
     assert failing(judge(sent(1), received(0))) == {}
     results = judge(sent(1), received(0, Y))
     assert results["0:send.0"].extras["communication"]["ranks"] == [1]
-    assert failing(results)["0:send.0"].startswith("what was sent differs: rank 0 gave max 1 ")
+    assert failing(results)["0:send.0"].startswith("data sent differs: rank 0 gave max 1 ")
 
 
 @pytest.mark.parametrize(
@@ -30,7 +30,7 @@ def test_what_is_received_is_what_was_sent(judge: Judge) -> None:
     [
         (received(0, tensor_around(5)), "shape differs: rank 1: (5,); rank 0: (4,)"),
         (received(0, tag=value(3)), "rank 1 has no such receive; it called recv.0 from rank 0 to rank 1, tag 3"),
-        ({}, "rank 1 has no such receive; it did not communicate; its dump has no record"),
+        ({}, "rank 1 has no such receive; it did not communicate; its dump has no records"),
     ],
 )
 def test_a_receive_that_does_not_fit_its_send_is_told(judge: Judge, receiving: Json, told: str) -> None:

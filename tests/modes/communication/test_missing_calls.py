@@ -72,6 +72,6 @@ def test_a_recording_that_ends_early_lacks_what_follows(judge: Judge) -> None:
     whole = all_reduce() | broadcast()
     results = judge(whole, all_reduce() | {"Torch.mm.0.forward": {"input_args": [], "output": []}}, whole)
     assert failing(results) == {
-        "0:broadcast.0": "rank 1 has no such call; it communicated last in all_reduce.0; its last record is "
+        "0:broadcast.0": "rank 1 has no such call; it last communicated in all_reduce.0; its last record is "
         "Torch.mm.0.forward"
     }

@@ -41,7 +41,7 @@ def test_parts_for_each_rank_arrive_there(judge: Judge) -> None:
 
     assert failing(judge(exchanging([X, Y], [X, X]), exchanging([X, Y], [Y, Y]))) == {}
     results = judge(exchanging([X, Y], [X, X]), exchanging([X, Y], [X, Y]))
-    assert failing(results)["0:all_to_all.0"].startswith("what rank 0 gave to rank 1 differs")
+    assert failing(results)["0:all_to_all.0"].startswith("data from rank 0 to rank 1 differs")
 
 
 def test_split_sizes_fit_on_both_sides(judge: Judge) -> None:

@@ -25,11 +25,16 @@ def test_the_summary_leads_with_the_first_culprit(compare: Compare, three: tuple
     result.stdout.fnmatch_lines(
         [
             "* msprobe *",
-            "first forward culprit: Torch.mm.0.forward (output.0: differs by 0.333 of its scale; 0.00024 is allowed)",
+            "first forward culprit: Torch.mm.0.forward (output.0: scaled error 3.33e-01 exceeds limit 2.40e-04 "
+            "(warns above 6.00e-05))",
             "3 calls: 1 equal enough, 2 wrong",
-            "1 of them inherited their error from their inputs",
+            "1 of them inherited its error from its inputs",
         ]
     )
+
+
+def test_a_call_whose_inputs_differ_already_names_the_first_culprit(compare: Compare, three: tuple[Path, Path]) -> None:
+    compare(*three).stdout.fnmatch_lines(["*Its inputs differ already; first culprit: Torch.mm.0.forward"])
 
 
 def test_the_summary_tells_how_what_the_culprit_was_given_differs(
@@ -37,7 +42,7 @@ def test_the_summary_tells_how_what_the_culprit_was_given_differs(
 ) -> None:
     golden = {"Torch.mm.0.forward": call(tensor(4, 4), value(1e-5))}
     target = {"Torch.mm.0.forward": call(tensor(4, 4), value(0.01), out=tensor(4, 4, Max=1.5))}
-    expected = "*what it was given differs too: input.1 (0.01 in place of 1e-05; 0.00024 is allowed)"
+    expected = "*its inputs differ, too: input.1 (0.01 in place of 1e-05; scaled error * exceeds limit 2.40e-04 *)"
     compare(*runs.both(target, golden)).stdout.fnmatch_lines([expected])
 
 
@@ -49,12 +54,12 @@ def test_the_failure_tells_what_how_much_and_how_to_run_it_again(compare: Compar
     result = compare(*three)
     result.stdout.fnmatch_lines(
         [
-            "output.0: differs by 0.333 of its scale; 0.00024 is allowed",
+            "output.0: scaled error 3.33e-01 exceeds limit 2.40e-04 (warns above 6.00e-05)",
             "Torch.mm.0.forward is wrong",
             "output.0 torch.float32 (4, 4): fail by default",
             "*target: max 1.5, min -1, mean 0.25, norm 2",
             "*golden: max 1, min -1, mean 0.25, norm 2",
-            "*The error begins here: check the forward computation of this call.",
+            "*The difference begins here: check the forward computation of this call.",
             "*called in Module.head.Linear.forward.0",
             "*File model.py, line 7, in forward, x @ w",
             "Run this item alone: pytest --msprobe-compare=*::Torch.mm.0.forward --msprobe-golden *",
@@ -138,9 +143,7 @@ def test_the_quick_question_has_one_answer(compare: Compare, three: tuple[Path, 
     compare(three[1], three[1], "--msprobe-compare-quick").assert_outcomes(passed=1)
     result = compare(*three, "--msprobe-compare-quick")
     result.assert_outcomes(failed=1)
-    result.stdout.fnmatch_lines(
-        ["2 of 3 records differ, the first is Torch.mm.0.forward", "output.0: differs by 0.333*"]
-    )
+    result.stdout.fnmatch_lines(["2 of 3 records differ, first Torch.mm.0.forward", "output.0: scaled error 3.33e-01*"])
 
 
 def test_a_policy_may_fail_calls_without_partner(

@@ -123,7 +123,7 @@ def test_a_file_that_one_side_lacks_fails_its_kernel(compare: Compare, trees: tu
     next(trees[0].rglob("*.1010.output.0.npy")).unlink()
     result = compare(*trees)
     result.assert_outcomes(passed=2, failed=1)
-    result.stdout.fnmatch_lines(["*only the golden run has it*"])
+    result.stdout.fnmatch_lines(["*only the golden run has this value*"])
 
 
 @pytest.mark.parametrize("content", [b"", b"\x93NUMPY\x01\x00", b"\x80\x04N."])

@@ -25,7 +25,7 @@ def test_a_mapping_pairs_values_of_other_names(
     result = compare(*runs.both(target, golden), "--msprobe-data-mapping", str(mapping))
     # The golden output alone is left over.
     result.assert_outcomes(failed=1)
-    result.stdout.fnmatch_lines(["*only the golden run has it*", "*matched by mapping*"])
+    result.stdout.fnmatch_lines(["*only the golden run has this value*", "*matched by mapping*"])
 
 
 @pytest.mark.parametrize(

@@ -27,9 +27,9 @@ def test_another_batch_size_is_one_sentence(compare: Compare, runs: Any, call: A
     result = compare(*runs.both(step(call, tensor, 3, loss=2.0), step(call, tensor, 2)))
     result.stdout.fnmatch_lines(
         [
-            "the runs had other input shapes: Functional.linear.0.forward input.0 is [[]3, 4[]] in place of *",
+            "the runs had different input shapes: Functional.linear.0.forward input.0 is [[]3, 4[]] in place of *",
             "4 calls: 1 wrong, 3 not compared",
-            "3 not compared: the runs had other input shapes, and what differs after that may follow from it",
+            "3 not compared: the runs had different input shapes; later differences may follow from it",
         ],
         consecutive=True,
     )
@@ -49,7 +49,7 @@ def test_another_length_is_one_sentence_where_the_first_call_makes_a_tensor_of_i
     steps = [{"Torch.arange.0.forward": call(value(n), out=tensor(n)), **step(call, tensor, n)} for n in (3, 2)]
     result = compare(*runs.both(*steps))
     result.stdout.fnmatch_lines(
-        ["the runs had other input shapes: Torch.arange.0.forward output.0 is [[]3[]] in place of *"]
+        ["the runs had different input shapes: Torch.arange.0.forward output.0 is [[]3[]] in place of *"]
     )
     result.stdout.no_fnmatch_line("first * culprit*")
 
@@ -59,7 +59,9 @@ def test_beside_another_batch_size_a_culprit_is_named(compare: Compare, runs: An
     result = compare(
         *runs.both(step(call, tensor, 3) | extra, step(call, tensor, 2) | {"Torch.exp.0.forward": call(tensor(4))})
     )
-    result.stdout.fnmatch_lines(["the runs had other input shapes: *", "first forward culprit: Torch.exp.0.forward *"])
+    result.stdout.fnmatch_lines(
+        ["the runs had different input shapes: *", "first forward culprit: Torch.exp.0.forward *"]
+    )
 
 
 def test_beside_another_batch_size_another_shape_made_of_the_same_is_a_culprit(
@@ -67,7 +69,9 @@ def test_beside_another_batch_size_another_shape_made_of_the_same_is_a_culprit(
 ) -> None:
     steps = [step(call, tensor, n) | {"Torch.exp.0.forward": call(tensor(4), out=tensor(n + 2))} for n in (3, 2)]
     result = compare(*runs.both(*steps))
-    result.stdout.fnmatch_lines(["the runs had other input shapes: *", "first forward culprit: Torch.exp.0.forward *"])
+    result.stdout.fnmatch_lines(
+        ["the runs had different input shapes: *", "first forward culprit: Torch.exp.0.forward *"]
+    )
     result.assert_outcomes(failed=2, skipped=3)
 
 
@@ -85,7 +89,7 @@ def test_a_transposition_is_no_other_batch_size(compare: Compare, runs: Any, cal
     wrong = {"Torch.tanh.0.forward": call(tensor(4, Max=2.0))}, {"Torch.tanh.0.forward": call(tensor(4))}
     result = compare(*runs.both(target | wrong[0], golden | wrong[1]))
     result.stdout.fnmatch_lines(["first forward culprit: Torch.exp.0.forward *"])
-    result.stdout.no_fnmatch_line("*other input shapes*")
+    result.stdout.no_fnmatch_line("*different input shapes*")
     result.assert_outcomes(failed=2)
 
 
@@ -95,7 +99,7 @@ def test_one_length_that_makes_tensors_of_two_shapes_is_a_fault(
     steps = [{"Torch.arange.0.forward": call(value(4), out=tensor(n)), **step(call, tensor, n)} for n in (5, 4)]
     result = compare(*runs.both(*steps))
     result.stdout.fnmatch_lines(["first forward culprit: Torch.arange.0.forward *"])
-    result.stdout.no_fnmatch_line("*other input shapes*")
+    result.stdout.no_fnmatch_line("*different input shapes*")
 
 
 def test_shapes_that_do_not_fit_suggest_fuzzy_matching(compare: Compare, runs: Any, call: Any, tensor: Any) -> None:
@@ -103,6 +107,9 @@ def test_shapes_that_do_not_fit_suggest_fuzzy_matching(compare: Compare, runs: A
     golden = {f"Torch.mm.{i}.forward": call(tensor(size)) for i, size in enumerate(sizes)}
     target = {f"Torch.mm.{i}.forward": call(tensor(size)) for i, size in enumerate([4, *sizes])}
     paths = runs.both(target, golden)
-    hint = "calls of other shapes were compared, as Torch.mm.0.forward, and 1 calls have no partner: --msprobe-fuzzy *"
+    hint = (
+        "calls of different shapes were compared, such as Torch.mm.0.forward, and 1 call has no partner: "
+        "pair calls by order and shapes with --msprobe-fuzzy"
+    )
     compare(*paths).stdout.fnmatch_lines(["first forward culprit: Torch.mm.0.forward *", hint])
-    compare(*paths, "--msprobe-fuzzy").stdout.no_fnmatch_line("*--msprobe-fuzzy pairs*")
+    compare(*paths, "--msprobe-fuzzy").stdout.no_fnmatch_line("*pair calls by order*")

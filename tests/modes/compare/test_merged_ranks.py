@@ -77,7 +77,7 @@ def test_a_weight_that_is_wrong_on_one_rank_is_the_first_culprit(
     result.stdout.fnmatch_lines(
         [
             "first forward culprit: Functional.linear.16.forward (*",
-            "    what it was given differs too: input.1 (*",
+            "    its inputs differ, too: input.1 (*",
             "    in Module.layers.2.mlp.Mlp.forward.0",
         ]
     )
@@ -96,7 +96,7 @@ def test_a_copied_parameter_that_ranks_hold_differently_fails(
         [
             "first forward culprit: *",
             "    in Module.layers.2.mlp.Mlp.forward.0",
-            "ranks hold copies that are not equal, the one furthest from the golden run's was compared: *"
+            "copies of the ranks differ; compared the one furthest from the golden run's: *"
             "Module.layers.2.mlp.Mlp.forward.0 parameters.bias*",
         ]
     )
@@ -191,9 +191,9 @@ def test_ranks_and_layouts_that_do_not_fit_are_one_error(
     ("layout", "problem"),
     [
         ("two", "*--msprobe-target-layout 'two': no such file, and not of the form tp=2,pp=2"),
-        ("tp=2,tp=4", "*--msprobe-target-layout 'tp=2,tp=4': says something twice"),
+        ("tp=2,tp=4", "*--msprobe-target-layout 'tp=2,tp=4': a name is there twice; delete one"),
         ("tp=-1", "*--msprobe-target-layout 'tp=-1': tp=-1 is not a valid number of ranks; specify 1 or more"),
-        ("broken.yaml", "*broken.yaml*not a layout; it has lines as  tp: 2"),
+        ("broken.yaml", "*broken.yaml*not a layout; a line looks like  tp: 2"),
     ],
 )
 def test_a_layout_that_cannot_be_read_is_one_error(
@@ -209,7 +209,7 @@ def test_a_rank_that_is_not_the_first_of_its_run_is_told_which_is(compare: Compa
     folder = _ranks(tmp_path / "ours", 0, 1)
     result = compare(folder / "rank1" / "dump.json", _ranks(tmp_path / "theirs", 0), _TARGET, "tp=2")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines([f"*one of the ranks of a run that goes by {folder}/rank0/dump.json; *"])
+    result.stderr.fnmatch_lines([f"*one rank of a merged run; name its first rank, {folder}/rank0/dump.json, or *"])
 
 
 def test_a_layout_without_a_comparison_is_refused(pytester: pytest.Pytester) -> None:

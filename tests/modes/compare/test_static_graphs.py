@@ -38,7 +38,7 @@ def test_a_changed_weight_is_named_where_it_goes_in(compare: Compare, sides: tup
     result.stdout.fnmatch_lines(
         [
             "*first forward culprit: Kernel.Default_f-Dense_MatMul-op0.0.forward *",
-            "    what it was given differs too: input.1 (*",
+            "    its inputs differ, too: input.1 (*",
         ]
     )
     assert "backward culprit" not in result.stdout.str()

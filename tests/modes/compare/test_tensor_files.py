@@ -59,4 +59,4 @@ def test_a_tensor_of_another_shape_than_recorded_fails_its_call(compare: Compare
 def test_a_missing_tensor_folder_is_one_error(compare: Compare, tensors: Path) -> None:
     shutil.rmtree(tensors / "golden" / "dump_tensor_data")
     result = compare(*dumps_below(tensors))
-    result.stderr.fnmatch_lines(["*dump_tensor_data: no such folder; copy the recorded tensors beside dump.json"])
+    result.stderr.fnmatch_lines(["*dump_tensor_data: no such folder; copy the recorded tensors next to dump.json"])

@@ -47,8 +47,8 @@ def test_what_only_one_side_tells_of_is_said_and_not_compared(write: Callable[..
     write("b", Started(texts={"b.yaml": "lr: 1"}), Started())
     checked = check(f"{FLAG}=a", "--msprobe-golden=b")
     assert checked.exit_code == 0
-    assert "rank 0: run.sh was not understood: No closing quotation" in checked.output
-    assert "rank 0: only the target tells of seeds: not compared" in checked.output
+    assert "rank 0: run.sh cannot be read as settings: No closing quotation" in checked.output
+    assert "rank 0: not compared, only the target has them: seeds" in checked.output
     assert "golden rank 1: the target has no such rank" in checked.output
 
 
@@ -57,8 +57,8 @@ def test_what_only_one_side_tells_of_is_said_and_not_compared(write: Callable[..
     [
         ([f"{FLAG}=a"], "--msprobe-environment needs a golden launch configuration; pass --msprobe-golden PATH"),
         ([f"{FLAG}=a", "--msprobe-golden=none"], "'none': no such file or directory"),
-        ([f"{FLAG}=a", "--msprobe-golden=b"], "has ranks 0, and no rank 1"),
-        ([f"{FLAG}=empty", "--msprobe-golden=b"], "holds no rank<n>.json"),
+        ([f"{FLAG}=a", "--msprobe-golden=b"], "it has ranks 0; name one with this rank"),
+        ([f"{FLAG}=empty", "--msprobe-golden=b"], ": no rank<n>.json; name the folder"),
         ([f"{FLAG}=broken", "--msprobe-golden=b"], "the JSON ends too early; pass a file"),
         ([f"{FLAG}=other", "--msprobe-golden=b"], "not the file of a training environment"),
         ([f"{FLAG}=newer", "--msprobe-golden=b"], "has format 2, but this version reads format 1"),
@@ -92,5 +92,5 @@ def test_a_start_is_written_from_the_command_line(check: Check, pytester: pytest
     assert [main(["environment", "-o", name, "run.sh"]) for name in ("a", "b")] == [0, 0]
     assert main(["environment", "-o", "c", "none.sh"]) == 2
     checked = check(f"{FLAG}=a", "--msprobe-golden=b")
-    assert "the two starts are equal" in checked.output
+    assert "the two environments are equal" in checked.output
     assert checked.outcomes["hyperparameters/lr"] == "passed"

@@ -92,7 +92,7 @@ A, B = (TensorFact(2, 0, 1, 3, "float32", (4,), digest) for digest in "ab")
     ("target", "golden", "outcome", "reason"),
     [
         (A, A, "pass", "equal"),
-        (A, B, "fail", "elements are not, or stand in another order"),
+        (A, B, "fail", "elements differ, or their order"),
         (A, TensorFact(2, 0, 1, 3), "pass", "equal"),
         (A, TensorFact(2, 0, 1 + 1e-7, 3), "warn", "mean or norm differ by rounding"),
         (A, TensorFact(2, 0, 1.1, 3), "fail", "mean 1, golden 1.1"),
@@ -102,7 +102,7 @@ A, B = (TensorFact(2, 0, 1, 3, "float32", (4,), digest) for digest in "ab")
         (A, None, "fail", "only the target has it: float32 [4], max 2, min 0"),
         (A, "3", "fail", "float32 [4], max 2, min 0, golden 3"),
         (TensorFact(dtype="a", shape=(2,)), TensorFact(dtype="a", shape=(3,)), "fail", "shape (2,), golden (3,)"),
-        (TensorFact(dtype="a", shape=(2,)), TensorFact(dtype="a", shape=(2,)), "warn", "nothing is known"),
+        (TensorFact(dtype="a", shape=(2,)), TensorFact(dtype="a", shape=(2,)), "warn", "its values are unknown"),
     ],
 )
 def test_tensors_are_equal_by_their_digests_else_by_their_statistics(

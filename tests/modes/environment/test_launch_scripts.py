@@ -65,5 +65,5 @@ def test_a_command_line_says_what_was_put_into_it(options: dict[str, str]) -> No
 def test_variables_that_stand_for_ever_more_are_refused() -> None:
     script = "A=1234567890\n"
     script += "".join(f'{after}="{f"${before} " * 40}"\n' for before, after in zip("ABCDEF", "BCDEFG", strict=True))
-    with pytest.raises(ValueError, match="stand for more than 1 MiB"):
+    with pytest.raises(ValueError, match="expand to more than 1 MiB"):
         of_script(f"{script}torchrun t.py --x $G")

@@ -95,7 +95,7 @@ def rows(sheet: Any) -> list[tuple[Any, ...]]:
 def test_a_pack_beside_itself_is_equal(check: Check) -> None:
     checked = check(f"--msprobe-environment={CMP}", f"--msprobe-golden={CMP}")
     assert checked.exit_code == 0
-    assert "the two starts are equal" in checked.output
+    assert "the two environments are equal" in checked.output
 
 
 def _rewritten(path: Path, **entries: str) -> Path:
@@ -144,8 +144,8 @@ def test_what_is_no_pack_is_refused_by_name(check: Check, tmp_path: Path) -> Non
     for name, content in (("cut.zip", CMP.read_bytes()[:900]), ("text.zip", b"hello"), ("empty.zip", b"")):
         (tmp_path / name).write_bytes(content)
         checked = check(f"--msprobe-environment={tmp_path / name}", f"--msprobe-golden={BENCH}")
-        assert "not a whole zip archive" in checked.errors
+        assert "not a complete zip archive" in checked.errors
     with ZipFile(tmp_path / "other.zip", "w") as archive:
         archive.writestr("readme", "hello")
     checked = check(f"--msprobe-environment={tmp_path / 'other.zip'}", f"--msprobe-golden={BENCH}")
-    assert "not what msprobe config_check packs" in checked.errors
+    assert "not a pack of msprobe config_check" in checked.errors

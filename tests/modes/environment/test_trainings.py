@@ -58,7 +58,7 @@ def compare(check: Check, tmp_path: Path, golden: Callable[[str], Path]) -> Chec
 @pytest.mark.slow
 @pytest.mark.parametrize("script", _SCRIPTS)
 def test_equal_starts_are_equal(compare: Check, tmp_path: Path, golden: Callable[[str], Path], script: str) -> None:
-    assert "the two starts are equal" in compare(script).output
+    assert "the two environments are equal" in compare(script).output
     assert (tmp_path / "target/loss").read_text() == (golden(script).parent / "loss").read_text()
 
 

@@ -47,7 +47,7 @@ def test_the_summary_leads_with_the_first_step_and_its_rank(pytester, run):
             "first at step 30: rank 1, grad_reduced/b.weight/norm",
             "  exploding: norm is 1000; *",
             "then at step 35: rank 0, grad_reduced/b.weight/norm, nan",
-            "6 items: 4 passed, 2 failed",
+            "6 series: 4 passed, 2 failed",
         ]
     )
     assert checked.exit_code == 1
@@ -139,7 +139,7 @@ def test_a_resumed_run_tells_of_the_whole(pytester, run):
     (pytester.path / "run.jsonl").write_text("".join(lines[:-1]))
     checked = check(pytester, "--msprobe-monitor", run, "--msprobe-resume=run.jsonl")
     checked.result.stdout.fnmatch_lines(
-        ["first at step 30: rank 1, *", "1 item: 1 passed", "5 finished before: 3 passed, 2 failed*"]
+        ["first at step 30: rank 1, *", "1 series: 1 passed", "5 finished before: 3 passed, 2 failed*"]
     )
     assert len(checked.cases) == 3  # of both ranks, by name
 
@@ -191,10 +191,13 @@ def test_a_run_without_alarms_replaces_the_alarms_of_an_earlier_one(pytester):
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        (["--msprobe-monitor=nothing"], "*nothing: no such folder; name the folder that a watched run wrote*"),
+        (["--msprobe-monitor=nothing"], "*nothing: no such folder; pass the folder that a monitored run wrote*"),
         (["--msprobe-monitor=runs", "--msprobe-monitor-dtype=f16"], "*'f16': not one of float64, float32, *"),
         (["--msprobe-monitor-dtype=float16"], "*has no effect without --msprobe-monitor; pass --msprobe-monitor RUN"),
-        (["--msprobe-monitor=runs", "--msprobe-policy=mindspore-1.2"], "*no such policy; known are default, msprobe*"),
+        (
+            ["--msprobe-monitor=runs", "--msprobe-policy=mindspore-1.2"],
+            "*unknown policy 'mindspore-1.2'; did you mean 'msprobe-1.2'[?] known are default, *",
+        ),
         (["--msprobe-monitor=runs", "--msprobe-monitor-json=runs/file"], "*--msprobe-monitor-json *"),
     ],
 )

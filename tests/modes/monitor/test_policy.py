@@ -77,7 +77,7 @@ def test_a_file_says_which_series_a_rule_is_for(tmp_path):
         ("rules: []\nrule: []", "expected one key, rules"),
         ("rules: [nan]", r"rules\[0\]: is 'nan'; expected a mapping with 'rule'"),
         ("rules: [{rule: nans}]", r"rules\[0\]: unknown rule 'nans'; did you mean 'nan'\?"),
-        ("rules: [{rule: nan, task: actv}]", "unknown key 'task'; known are rule, limits, tasks"),
+        ("rules: [{rule: nan, task: actv}]", "unknown key 'task'; did you mean 'tasks'. known are rule, limits, tasks"),
         ("rules: [{rule: nan, tasks: actv}]", "tasks is 'actv'; expected a list of texts"),
         ("rules: [{rule: nan, limits: 3}]", "limits is 3; expected a mapping"),
         ("rules: [{rule: nan, limits: {threshold: -1}}]", "nan: threshold is -1"),

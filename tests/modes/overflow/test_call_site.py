@@ -50,7 +50,7 @@ def test_missing_files_are_told() -> None:
         (b'{"0": [3, 4, 5]}', "stack.json: its form is not one that msprobe writes"),
         (b"\xff\xfe", "stack.json: not valid JSON"),
         (b" ", "stack.json: the file is empty"),
-        (b"{}", "stack.json does not have a"),
+        (b"{}", "stack.json does not hold a"),
     ],
 )
 def test_a_damaged_file_is_told_and_is_no_error(tmp_path: Path, content: bytes, said: str) -> None:

@@ -60,7 +60,7 @@ def test_a_users_rules_stand_beside_the_built_in_ones(tmp_path: Path) -> None:
         ("ignore_nan_inf: !!int x", "not valid YAML at line 1: not a value of int"),
         (f"ignore_nan_inf: {'[' * 5000}{']' * 5000}", "nested too deeply"),
         (f"ignore_nan_inf: [{{api_name: a.b, input_ignore: [{{index: 0x1{'0' * 5000}}}]}}]", "counting from 0"),
-        ("ignore_nan_inf: [3]", r"ignore_nan_inf\[0\]: expected the keys api_name"),
+        ("ignore_nan_inf: [3]", r"ignore_nan_inf\[0\]: not a rule; expected the keys api_name"),
         ("ignore_nan_inf: [{api_name: a.b}, {api: a.b}]", r"ignore_nan_inf\[1\]: unknown key 'api'"),
         ("ignore_nan_inf: [{api_name: empty}]", "api_name is 'empty'; expected type and name"),
         ("ignore_nan_inf: [{api_name: a.b, input_ignore: 0}]", "input_ignore is 0; expected a list"),

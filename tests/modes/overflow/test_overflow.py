@@ -112,6 +112,15 @@ def test_equal_warnings_are_one(write_dump: Check, element: Check, forward: Chec
     assert check("--msprobe-overflow=dump.json").output.count("PrecisionWarning: overflow") == 1
 
 
+def test_warnings_of_one_kind_are_named_by_the_first_record_and_counted(
+    write_dump: Check, element: Check, forward: Check, check: Check
+) -> None:
+    bad = element(2, high=float("nan"))
+    write_dump({f"Torch.relu.{i}.forward": forward(bad) for i in range(3)})
+    named = "warned: Torch.relu.0.forward (and 2 more): high: inf or nan in the input and in the output"
+    assert named in check("--msprobe-overflow=dump.json").output
+
+
 def test_a_failure_tells_outputs_inputs_stack_modules_and_how_to_run_it_again(check: Check, pytester: Any) -> None:
     shutil.copytree(EXAMPLE / "rank2", pytester.path / "d")
     (pytester.path / "d/construct.json").write_text(json.dumps({CULPRIT: "Module.net.Net.forward.0"}))
@@ -166,7 +175,7 @@ def test_what_a_missing_rank_may_have_given_is_told(check: Check, pytester: Any)
     shutil.copytree(EXAMPLE / "rank3", pytester.path / "step0/rank3")
     checked = check("--msprobe-overflow=step0")
     assert checked.wrong == {"Distributed.recv.0.forward"}
-    assert "it may have received them: rank 2 took part and has no matching record among these dumps" in checked.output
+    assert "it may have received them: rank 2 took part, without a matching record in these dumps" in checked.output
 
 
 def test_communication_that_received_from_another_rank_does_not_fail(check: Check) -> None:
@@ -193,7 +202,7 @@ def test_gradients_of_parameters_are_counted_and_not_judged(
     write_dump(records | {name: {"weight": [element(2, high=float("nan"))]}}, level="mix")
     checked = check("--msprobe-overflow=dump.json")
     assert name not in checked.cases
-    assert "1 records of parameters' gradients have no inputs to compare with" in checked.output
+    assert "1 record of parameters' gradients not judged: no inputs to compare with" in checked.output
 
 
 def test_a_record_without_statistics_is_skipped(
@@ -213,7 +222,7 @@ def test_a_malformed_record_is_one_failure_that_names_the_place(
     checked = check("--msprobe-overflow=dump.json")
     assert checked.wrong == {"Torch.exp.0.forward", "Torch.tanh.0.forward"}
     assert '$.data["Torch.tanh.0.forward"].input_args[0]' in checked.cases["Torch.tanh.0.forward"].text
-    assert f"left out of the search, for it is malformed: {path}::Torch.tanh.0.forward" in checked.output
+    assert f"left out as malformed: {path}::Torch.tanh.0.forward" in checked.output
 
 
 def test_dumps_of_mindspore_are_searched(write_dump: Check, element: Check, forward: Check, check: Check) -> None:
@@ -255,7 +264,7 @@ def test_several_steps_name_the_first_and_count_on(check: Check, pytester: Any) 
             "--msprobe-overflow-level 'hihg': not one of critical, high, medium; did you mean 'high'?",
         ),
         (["--msprobe-overflow-ignore=gone.yaml"], "gone.yaml: cannot be read"),
-        (["--msprobe-overflow-ignore=dump.json"], "dump.json: expected one key, ignore_nan_inf"),
+        (["--msprobe-overflow-ignore=dump.json"], "dump.json: not a file of rules; expected one key, ignore_nan_inf"),
         (["--msprobe-overflow-json=dump.json"], "dump.json': File exists"),
         (["--msprobe-dump=dump.json"], "--msprobe-dump and --msprobe-overflow cannot be combined; pass one of them"),
     ],
@@ -315,4 +324,4 @@ def test_kernels_of_a_static_graph_are_refused(pytester: pytest.Pytester, tmp_pa
     run = GraphFolder(tmp_path)
     dense_step(run, run.iteration(), np.ones((4, 2), np.float32))
     result = pytester.runpytest("--msprobe-overflow", str(run.folder))
-    result.stderr.fnmatch_lines([f"*{run.iteration()}: holds kernels and no calls; *"])
+    result.stderr.fnmatch_lines([f"*{run.iteration()}: holds kernels, not calls; *"])

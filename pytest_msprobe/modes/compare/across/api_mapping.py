@@ -14,6 +14,7 @@ from typing import Any
 from msprobe_hooks.dump.names import split_called
 from msprobe_hooks.dump.values import Group
 from msprobe_standards.decoding import decode_yaml
+from pytest_msprobe.messages import unknown
 from pytest_msprobe.modes.compare.yaml_with_lines import Part, read_document
 
 _TABLE = Path(__file__).with_name("api_mapping.yaml")
@@ -31,7 +32,7 @@ _KEYS = ["ms_api", "pt_api", *(f"{side}_{word}" for word in _GROUPS for side in 
 
 @dataclass(frozen=True, slots=True)
 class ApiPair:
-    """One pair of a user's file; ``place`` is where in the file it stands.
+    """One pair of a user's file; ``place`` is where in the file it is.
 
     ``places`` gives, by group, PyTorch's index or name for MindSpore's.
     """
@@ -99,16 +100,16 @@ def read_apis(path: Path) -> ApiMapping:
         pair = _pair(part)
         if pair.mindspore in pairs:
             other = pairs[pair.mindspore].place
-            raise part.refuse(f"{pair.mindspore!r} is there twice, the other is {other}; delete one of them")
+            raise part.refuse(f"{pair.mindspore!r} is mapped twice, also at {other}; delete one of them")
         pairs[pair.mindspore] = pair
     return ApiMapping(pairs)
 
 
 def _pair(part: Part) -> ApiPair:
     found: dict[str, Part] = {}
-    for name, key, value in part.items(f"no API mapping; an entry looks like  {_EXAMPLE}"):
+    for name, key, value in part.items(f"not an API mapping; an entry looks like  {_EXAMPLE}"):
         if name not in _KEYS:
-            raise key.refuse(f"unknown key {name!r}; known are {', '.join(_KEYS)}")
+            raise key.refuse(unknown("key", name, _KEYS))
         found[name] = value
     for name in ("ms_api", "pt_api"):
         if name not in found:
@@ -120,15 +121,15 @@ def _pair(part: Part) -> ApiPair:
             continue
         if ms_part is None or pt_part is None:
             given, other = ("pt", "ms") if ms_part is None else ("ms", "pt")
-            raise found[f"{given}_{word}"].refuse(f"{given}_{word} is there without {other}_{word}; give both")
+            raise found[f"{given}_{word}"].refuse(f"{given}_{word} without {other}_{word}; specify both")
         if group in places:
-            raise ms_part.refuse(f"ms_{word} is there in both spellings; delete one of them")
+            raise ms_part.refuse(f"ms_{word} is there in both spellings; delete one")
         places[group] = _indices(word, ms_part, pt_part)
     name = found["ms_api"].text("an API such as Functional.abs")
     other = found["pt_api"].text("an API such as Torch.abs")
     for word, api in (("ms_api", name), ("pt_api", other)):
         if "." not in api.strip("."):
-            raise found[word].refuse(f"{word}: {api!r} is no API as dumps name them, such as Functional.abs")
+            raise found[word].refuse(f"{word}: {api!r} is not an API name of a dump, such as Functional.abs")
     return ApiPair(name, other, part.place, places)
 
 
@@ -136,12 +137,12 @@ def _indices(word: str, ms_part: Part, pt_part: Part) -> Mapping[str, str]:
     lists = [[member.text("an index or a name") for member in part.members()] for part in (ms_part, pt_part)]
     for side, part, texts in (("ms", ms_part, lists[0]), ("pt", pt_part, lists[1])):
         if not part.is_list:
-            raise part.refuse(f"{side}_{word} is a list such as [0, 1]")
+            raise part.refuse(f"{side}_{word} is not a list, such as [0, 1]")
         twice = next((text for text in texts if texts.count(text) > 1), None)
         if twice is not None:
-            raise part.refuse(f"{side}_{word} has {twice} twice; each value has one partner")
+            raise part.refuse(f"{side}_{word} lists {twice} twice; each value has one partner")
     if len(lists[0]) != len(lists[1]):
         raise ms_part.refuse(
-            f"ms_{word} has {len(lists[0])} members and pt_{word} has {len(lists[1])}; they are partners one by one"
+            f"ms_{word} has {len(lists[0])} members and pt_{word} has {len(lists[1])}; list as many in both"
         )
     return dict(zip(*lists, strict=True))

@@ -55,7 +55,7 @@ def read_cells(path: Path) -> CellMapping:
     names: dict[str, str] = {}
     lines: dict[str, str] = {}
     document = read_document(path, _EXAMPLE)
-    for key, part, value in document.items(f"no cell mapping; it maps names of layers, as in  {_EXAMPLE}"):
+    for key, part, value in document.items(f"not a cell mapping; it maps names of layers, as in  {_EXAMPLE}"):
         names[key] = value.text("a module's name and class such as fc2.Linear")
         lines[key] = part.place
     return CellMapping(names, lines)

@@ -1,7 +1,7 @@
-"""A run of MindSpore with several of its calls made one, where the run of PyTorch beside it makes one call of them.
+"""A run of MindSpore with several of its calls made one, where the golden run of PyTorch makes one call of them.
 
 The one call has the name of the record that does the work (the matrix product of a dense layer), the arguments of
-PyTorch's function, and what the last of them returns. Tensors tell which calls belong together: what one returns is
+PyTorch's function, and what the last of them returns. Tensors show which calls belong together: what one returns is
 what the next one takes.
 """
 
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Composed:
-    """A dump with calls made one; ``names`` gives PyTorch's name of each record that stands for several."""
+    """A dump with calls made one; ``names`` gives PyTorch's name of each record made of several."""
 
     dump: Dump
     names: Mapping[str, str]
@@ -73,14 +73,14 @@ def compose(dump: Dump, apis: Collection[str], named: Collection[str] = ()) -> C
 
 @dataclass(frozen=True)
 class _Moved(Dump):
-    """A dump some of whose calls are in other modules than the files beside it say."""
+    """A dump some of whose calls are in other modules than the files next to it say."""
 
-    told: Surroundings
+    known: Surroundings
 
     @property
     def surroundings(self) -> Surroundings:
         """What the files tell of the others."""
-        return self.told
+        return self.known
 
 
 def _moved(dump: Dump, homes: Mapping[str, str | None]) -> Dump:
@@ -117,7 +117,7 @@ def _words(calls: list[str]) -> tuple[str, dict[int, str]]:
 
 
 class _Whole:
-    """The calls that may be one: those of them through which a tensor goes, and those beside."""
+    """The calls that may be one: those of them through which a tensor goes, and those at its side."""
 
     def __init__(
         self, dump: Dump, composition: Composition, found: Mapping[int, str], parents: Table[str | None]
@@ -128,9 +128,9 @@ class _Whole:
         home = parents.of_call(self._anchor)
         found = {i: record for i, record in found.items() if parents.of_call(record) == home}
         self._calls = {i: body_of(dump, record) for i, record in found.items()}
-        self._chain = self._linked([i for i in found if not composition.parts[i].is_beside])
-        beside = [i for i in found if composition.parts[i].is_beside and self._shares_a_tensor(i)]
-        self._found = {i: found[i] for i in [*self._chain, *beside]}
+        self._chain = self._linked([i for i in found if not composition.parts[i].is_side])
+        others = [i for i in found if composition.parts[i].is_side and self._shares_a_tensor(i)]
+        self._found = {i: found[i] for i in [*self._chain, *others]}
         #: The module of the whole where that is another one than its record's.
         self.home: str | None = None
 

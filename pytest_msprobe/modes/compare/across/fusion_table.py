@@ -15,7 +15,7 @@ from msprobe_standards.decoding import decode_yaml
 _TABLE = Path(__file__).with_name("compositions.yaml")
 # The scope of a kernel, whose last part is its type with a number.
 _KERNEL = re.compile(r"Kernel\.(?:.*_)?(?P<type>[A-Za-z0-9]+)-op\d+\.\d+\.\w+")
-_CALL = re.compile(r"(?P<beside>~?)(?P<word>[\w.]+?)(?::(?P<through>\d+))?(?P<may_be_absent>\??)")
+_CALL = re.compile(r"(?P<side>~?)(?P<word>[\w.]+?)(?::(?P<through>\d+))?(?P<may_be_absent>\??)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +24,7 @@ class Part:
 
     word: str
     through: int = 0
-    is_beside: bool = False
+    is_side: bool = False
     may_be_absent: bool = False
 
 
@@ -47,7 +47,7 @@ class Composition:
 
     @cached_property
     def anchor(self) -> int:
-        """The index of the part that is always there, and whose record stands for the whole."""
+        """The index of the part that is always there, and whose record represents the whole."""
         return next(i for i, part in enumerate(self.parts) if not part.may_be_absent)
 
     @cached_property
@@ -95,7 +95,7 @@ def compositions() -> Sequence[Composition]:
 def _part(text: str) -> Part:
     match = _CALL.fullmatch(text)
     assert match is not None, text
-    return Part(match["word"], int(match["through"] or 0), bool(match["beside"]), bool(match["may_be_absent"]))
+    return Part(match["word"], int(match["through"] or 0), bool(match["side"]), bool(match["may_be_absent"]))
 
 
 def _argument(text: str) -> Argument | None:

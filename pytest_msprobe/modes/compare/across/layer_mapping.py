@@ -78,10 +78,10 @@ def read_layers(path: File) -> LayerMapping:
     """Read a file. Raises OptionError that names file, line and remedy."""
     children: dict[str, dict[Path, Child]] = {}
     document = read_document(path, _EXAMPLE)
-    for parent, key, section in document.items(f"no layer mapping; it maps classes to children, as in  {_EXAMPLE}"):
+    for parent, key, section in document.items(f"not a layer mapping; it maps classes to children, as in  {_EXAMPLE}"):
         name = TOP if parent == _OLD_TOP else parent
         if name in children:
-            raise key.refuse(f"{_OLD_TOP!r} is an older word for {TOP!r}, and both are there; give one of them")
+            raise key.refuse(f"{_OLD_TOP!r} is an older word for {TOP!r}, and both are there; delete one")
         children[name] = {}
         for target_path, place, value in section.items(
             f"{parent} maps its children to golden paths, as in  {_EXAMPLE}"
@@ -89,7 +89,7 @@ def read_layers(path: File) -> LayerMapping:
             golden_path = value.text(f"the golden path of {target_path}")
             for text, part in ((target_path, place), (golden_path, value)):
                 if not all(text.split(".")):
-                    raise part.refuse(f"{text!r} is no path; words are joined by single dots, as in attention.query")
+                    raise part.refuse(f"{text!r} is not a path; join words by single dots, as in attention.query")
             children[name][tuple(target_path.split("."))] = Child(tuple(golden_path.split(".")), place.line)
     return LayerMapping(path, children)
 

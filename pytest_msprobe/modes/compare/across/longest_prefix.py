@@ -25,7 +25,7 @@ class LongestFirst(Generic[T]):
         return None
 
     def within(self, words: Sequence[str]) -> Iterator[Words]:
-        """Yield the words of every entry that stands anywhere in a name."""
+        """Yield the words of every entry that is anywhere in a name."""
         for length in self._lengths:
             for i in range(len(words) - length + 1):
                 key = tuple(words[i : i + length])

@@ -87,7 +87,7 @@ class Lstm:
         return {self._record: forward, backward_of(self._record): {"input": arriving[:3], "output": leaving}}
 
     def _makers(self, calls: Sequence[str]) -> dict[str, Body]:
-        """Return the calls right before the kernel that made what it takes beside its input, the last one first."""
+        """Return the calls right before the kernel that made what it takes besides its input, the last one first."""
         wanted = flat_tensors(self._body, "input_args")[1:]
         found: dict[str, Body] = {}
         for name in reversed(calls):
@@ -134,7 +134,7 @@ class Lstm:
         return [one for name in records for group in groups for one in flat_tensors(body_of(self._dump, name), group)]
 
     def _weights(self) -> list[tuple[Any, Any]]:
-        """Return the weights and biases as PyTorch takes them, each with its gradient; none where they are not told."""
+        """Return the weights and biases as PyTorch takes them, each with its gradient; none where they are unknown."""
         found: list[tuple[Any, Any]] = []
         parts = self._makers_of(_CONCAT)
         for part in flat_tensors(parts[0][1], "input_args") if len(parts) == 1 else []:

@@ -1,4 +1,4 @@
-"""Where each record of a run stands in its model: a path of layers from ``construct.json`` and ``stack.json``."""
+"""Where each record of a run is in its model: a path of layers from ``construct.json`` and ``stack.json``."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Scopes:
 def read_scopes(dump: Dump, translate: Callable[[str], str]) -> Scopes:
     """Place every record of a dump. ``translate`` gives the names of APIs that both runs share.
 
-    Raises DumpError where a file beside the dump is damaged.
+    Raises DumpError where a file next to the dump is damaged.
     """
     surroundings = dump.surroundings
     records: dict[str, ModelPlace] = {}
@@ -81,7 +81,7 @@ def _module(name: str) -> tuple[Path, str, str]:
 
 def _api(name: str, translated: str, surroundings: Surroundings) -> ModelPlace:
     own = shared_name(split_called(translated)[0]).rpartition(".")[2]
-    # A backward call stands where its forward call does.
+    # A backward call is where its forward call is.
     parent = intact(surroundings.parents).of_call(forward_of(name)) or ""
     layer = _module(parent)[0] if is_module_name(parent) else ()
     stack = intact(surroundings.stacks).of_call(name) or ()

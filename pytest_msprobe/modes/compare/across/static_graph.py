@@ -46,10 +46,10 @@ _MEANT = {"BatchNorm": 1}
 
 @dataclass(frozen=True)
 class CallsOfGraph(Dump):
-    """A static graph as calls. ``told`` has the cell of each kernel, and the lines that it comes from."""
+    """A static graph as calls. ``known`` has the cell of each kernel, and the lines that it comes from."""
 
     graph: GraphDump
-    told: Surroundings
+    known: Surroundings
 
     @property
     def tensor_folder(self) -> Path:
@@ -68,8 +68,8 @@ class CallsOfGraph(Dump):
 
     @property
     def surroundings(self) -> Surroundings:
-        """What the text of the graph tells."""
-        return self.told
+        """What the text of the graph says."""
+        return self.known
 
 
 def graph_as_calls(target: Dump, golden: Dump) -> tuple[Dump, Dump]:
@@ -92,25 +92,25 @@ def as_calls(graph: GraphDump, other: Dump) -> CallsOfGraph:
     counts = Counter(split_module(name).path for name in other.records if is_module_name(name) and is_forward(name))
     if not counts:
         raise DumpError(
-            f"{other.path}: tells no modules, by which its calls are found in the static graph {graph.path.parent}; "
-            "record it at level mix or L0"
+            f"{other.path}: no modules recorded, so the static graph {graph.path.parent} cannot be matched; "
+            "record at level mix or L0"
         )
     flows = graph.flows
     if not flows:
         raise DumpError(
-            f"{graph.path.parent}: the text of the graph is not there, which tells the cells of kernels; copy "
+            f"{graph.path.parent}: no text of the graph, so the cells of kernels are unknown; copy "
             "rank_<N>/graphs/*.ir with the dump"
         )
     cells = [cell for flow in flows for name, cell in flow.cells.items() if name in flow.forward]
     if not any(cells):
         raise DumpError(
-            f"{graph.path.parent}: the text of the graph has no scopes, which tell the cells of kernels; copy "
+            f"{graph.path.parent}: the text of the graph has no scopes, so the cells of kernels are unknown; copy "
             "rank_<N>/graphs/*.ir as the run wrote them"
         )
     root = _root(cells, counts)
     if root is None:
         raise DumpError(
-            f"{graph.path.parent}: none of its cells has the name of a module of {other.path}; are these of one model?"
+            f"{graph.path.parent}: no cell has the name of a module of {other.path}; compare runs of one model"
         )
     # The kernels of a layer that is called twice in a step do not say of which call they are.
     several = {tuple(path.split(".")) for path, count in counts.items() if count > 1}
@@ -129,7 +129,7 @@ def as_calls(graph: GraphDump, other: Dump) -> CallsOfGraph:
         framework=graph.framework,
         records={name: Raw(json.dumps(body).encode()) for name, body in records.items()},
         graph=graph,
-        told=KnownSurroundings(graph.tensor_folder.parent, Table(parents), stacks, {}),
+        known=KnownSurroundings(graph.tensor_folder.parent, Table(parents), stacks, {}),
     )
 
 
@@ -269,7 +269,7 @@ class _Calls:
             elif origin.name not in within:
                 inputs.setdefault(origin, self._leaf(kernel, slot, self._flow.shape(origin)))
         outputs = [self._made(origin) for origin in self._leaving(cell)]
-        # Of several the graph does not tell which is which, nor what the compiler moved in from elsewhere.
+        # Of several the graph does not say which is which, nor what the compiler moved in from other places.
         told = {
             group: found if len(found) == 1 else []
             for group, found in (("input_args", [*inputs.values()]), ("output", outputs))

@@ -104,7 +104,7 @@ def translation(
 ) -> Translation:
     """Return how two dumps meet; ``names_of_composed`` are those that `composed_runs` gave.
 
-    Raises OptionError where a mapping was asked for that these two cannot use, DumpError where a file beside a
+    Raises OptionError where a mapping was asked for that these two cannot use, DumpError where a file next to a
     dump is missing or damaged.
     """
     target_form, golden_form = (_FORMS.get(dump.framework, dump.framework) for dump in (target, golden))
@@ -115,8 +115,8 @@ def translation(
     else:
         if options.wants_apis:
             raise OptionError(
-                f"--msprobe-api-mapping is for a run of mindspore and one of pytorch; {target.path} and {golden.path} "
-                f"are of {target.framework} and {golden.framework}, whose calls have the same names: leave it out"
+                f"--msprobe-api-mapping needs one run of mindspore and one of pytorch: {target.path} and {golden.path} "
+                f"are of {target.framework} and {golden.framework}; leave it out"
             )
         if mappings.cells.names:
             kinds = {split_module(name).type for name in golden.records if is_module_name(name)}

@@ -111,13 +111,13 @@ def across_frameworks(row: Row, *, is_forward: bool) -> Row:
         return row
     if _plain(target) == _plain(golden):
         return replace(row, metrics={**row.metrics, SCALED_ERROR: 0.0})
-    return _left_out(row, "the frameworks pass this argument in other forms")
+    return _left_out(row, "the frameworks pass this argument in different forms")
 
 
 def drop_unrecorded(row: Row) -> Row:
-    """Leave out a value that a static graph does not tell, or that only a kernel is given."""
+    """Leave out a value that a static graph does not record, or that only a kernel is given."""
     is_untold = None in (row.target, row.golden) or row.unmeasured == "kind"
-    return _left_out(row, "the static graph does not tell it") if is_untold else row
+    return _left_out(row, "not recorded in the static graph") if is_untold else row
 
 
 def _without_grad(value: Value | None) -> Value | None:
@@ -161,10 +161,10 @@ def without_sums(rows: list[Row], record: str) -> list[Row]:
 def paired_gradients(
     target: list[PlacedValue], golden: list[PlacedValue]
 ) -> tuple[dict[str, PlacedValue | None], frozenset[str]]:
-    """Return the golden gradient of each gradient of a backward call whose places tell nothing, and golden ones left.
+    """Return the golden gradient of each gradient of a backward call whose places say nothing, and golden ones left.
 
     One framework writes None for a gradient that was not asked for, another one leaves it out and moves the rest up.
-    As many tensors on both sides are the same ones in order; where one side has more, those that its shape tells.
+    As many tensors on both sides are the same ones in order; where one side has more, those that its shape identifies.
     """
     named: dict[str, PlacedValue | None] = {}
     dropped: set[str] = set()

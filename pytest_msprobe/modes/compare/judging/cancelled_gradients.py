@@ -1,7 +1,7 @@
 """Gradients that cancel: where what arrives sums to nothing, both runs hold rounding alone.
 
 A bias before a normalisation, or that of the keys before a softmax, has no effect; its gradient is zero in mathematics
-and any rounding of the sum is as right as another. What a call was given tells how large that rounding may be.
+and any rounding of the sum is as right as another. The call's inputs show how large that rounding may be.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 _UNIT_ROUNDOFF = {"bfloat16": 2.0**-8, "float16": 2.0**-11, "float32": 2.0**-24, "float64": 2.0**-53}
 # A sum of n rounded terms is off by sqrt(n) roundings of their norm where they are random; kernels add a few before.
 _FACTOR = 8.0
-_MESSAGE = "a sum that cancels: on both sides it is no larger than the rounding of what it sums"
+_MESSAGE = "a sum that cancels: no larger on either side than the rounding of its terms"
 
 
 def drop_cancelled_gradients(rows: list[Row], target: tuple[Dump, str], golden: tuple[Dump, str]) -> list[Row]:

@@ -49,6 +49,7 @@ class Culprits:
         self._is_equal = is_equal
         self._module_of = module_of
         self._first: dict[bool | None, int | None] = {}
+        self._earliest = len(matching.matches)
         # The places of calls that were compared by their own mode and do not differ.
         self._agreeing: set[int] = set()
 
@@ -61,10 +62,18 @@ class Culprits:
         # Kernels of a graph follow each other whatever their direction.
         first = self.first(None if self._level == KERNEL_LEVEL else is_forward(call.record))
         if first is not None and call.order <= first:
+            self._earliest = min(self._earliest, call.order)
             return "culprit"
         if first is not None and call.record in modules_around(self._matches[first].target or "", self._module_of):
             return "inherited"
         return _cause_of(call.rows, self._inherited)
+
+    def first_name(self) -> str:
+        """Return the item of the first call that differs, as far as it is known; empty where none is."""
+        directions = (None,) if self._level == KERNEL_LEVEL else (True, False)
+        first = next((place for each in directions if (place := self.first(each)) is not None), self._earliest)
+        first = min(first, self._earliest)
+        return self._matches[first].item_name if first < len(self._matches) else ""
 
     def first(self, forward: bool | None) -> int | None:
         """Return the place of the first call of a direction (None: of any) that differs, None where none does."""

@@ -10,6 +10,7 @@ from typing import Any, Literal, cast
 from msprobe_hooks.regular_files import read_regular
 from msprobe_standards.decoding import YamlError, decode_yaml
 from msprobe_standards.validation import is_limit, shown
+from pytest_msprobe.messages import unknown
 from pytest_msprobe.modes.compare.judging.rules import RULES, RowRule
 
 # Users type the names that the policies for checks have too; a file's name says which kind of run it is for.
@@ -41,22 +42,22 @@ def load_policy(source: str) -> ComparePolicy:
     Raises ValueError that names file, key, value and what is allowed.
     """
     path = Path(source) if source.endswith((".yaml", ".yml")) else _BUILT_IN.get(source)
-    known = f"(known: {', '.join(sorted(_BUILT_IN))}, or the path of a .yaml file)"
     if path is None:
-        raise ValueError(f"unknown policy {source!r} {known}")
+        raise ValueError(f"{unknown('policy', source, sorted(_BUILT_IN))}, and paths of .yaml files")
     try:
         table = decode_yaml(read_regular(path))
     except FileNotFoundError:
-        raise ValueError(f"unknown policy {source!r} {known}") from None
+        raise ValueError(f"{path}: no such file") from None
     except OSError as error:
         raise ValueError(f"{path}: cannot be read: {error.strerror}") from None
     except YamlError as error:
         raise ValueError(f"{path}: {error}") from None
     if not isinstance(table, dict) or "rule" not in table:
-        raise ValueError(f"{path}: a policy for compared runs is a mapping with 'rule' and the keys {', '.join(_KEYS)}")
+        keys = ", ".join(_KEYS)
+        raise ValueError(f"{path}: not a policy for compared runs; expected a mapping with 'rule' and the keys {keys}")
     for key in table:
         if key not in _KEYS:
-            raise ValueError(f"{path}: unknown key {shown(key)} (allowed: {', '.join(_KEYS)})")
+            raise ValueError(f"{path}: {unknown('key', key, _KEYS)}")
     unmatched = table.get("unmatched", "skip")
     if unmatched not in ("skip", "warn", "fail"):
         raise ValueError(f"{path}: unmatched: {shown(unmatched)} (allowed: skip, warn, fail)")
@@ -80,7 +81,7 @@ def load_policy(source: str) -> ComparePolicy:
 def _rule(table: Mapping[str, Any], path: Path) -> RowRule:
     name = table["rule"]
     if not isinstance(name, str) or name not in RULES:
-        raise ValueError(f"{path}: rule: {shown(name)} (allowed: {', '.join(RULES)})")
+        raise ValueError(f"{path}: {unknown('rule', name, RULES)}")
     limits = table.get("limits")
     if not isinstance(limits, dict) or not all(map(_are_limits, limits.values())):
         raise ValueError(

@@ -65,7 +65,7 @@ class Scaled:
     def _judged(self, mode: DataMode, row: Row) -> Row:
         target, golden = row.target, row.golden
         if target is None or golden is None:
-            return _with(row, "fail", "only the target has this value" if target else "only the golden run has it")
+            return _with(row, "fail", f"only the {'target' if target else 'golden run'} has this value")
         row = _structure(row, target, golden)
         error = row.metrics.get(SCALED_ERROR)
         if error is None or row.outcome == "fail":
@@ -79,12 +79,14 @@ class Scaled:
         if target_precision is None or golden_precision is None:
             return _with(row, "fail", _difference(row, error)) if error else row
         warn, fail = self._limits[coarser(target_precision, golden_precision)]
-        if error > fail:
-            return _with(row, "fail", f"{_difference(row, error)}; {fail:.3g} is allowed")
         # Computed in a coarser dtype, a value may be right for it and still be where two runs part.
         usual = min(warn, self._limits[finer(target_precision, golden_precision)][0])
+        if error > fail:
+            limits = f" exceeds limit {fail:.2e} (warns above {usual:.2e})"
+            return _with(row, "fail", _difference(row, error, limits))
         if error > usual:
-            return _with(row, "warn", f"{_difference(row, error)}; {usual:.3g} is usual")
+            limits = f" exceeds warning limit {usual:.2e} (fails above {fail:.2e})"
+            return _with(row, "warn", _difference(row, error, limits))
         return row
 
 
@@ -117,14 +119,15 @@ class Msprobe12:
         if max_abs_err is None:
             return row
         if max_abs_err > self._worst_abs or max_abs_err == math.inf:
-            return _with(row, "fail", f"absolute error {max_abs_err:.3g} is above {self._worst_abs:g}")
+            return _with(row, "fail", f"absolute error {max_abs_err:.3g} exceeds limit {self._worst_abs:g}")
         if cosine is not None and cosine < self._worst_cosine:
-            return _with(row, "fail", f"cosine {cosine:.6g} is below {self._worst_cosine:g}")
+            return _with(row, "fail", f"cosine {cosine:.6g} is below limit {self._worst_cosine:g}")
         if cosine is not None and cosine < self._cosine and max_abs_err > self._abs:
             return _with(
                 row,
                 "fail",
-                f"cosine {cosine:.6g} is below {self._cosine:g} and the error {max_abs_err:.3g} above {self._abs:g}",
+                f"cosine {cosine:.6g} is below limit {self._cosine:g} and absolute error {max_abs_err:.3g} exceeds "
+                f"limit {self._abs:g}",
             )
         return row
 
@@ -134,7 +137,7 @@ class Msprobe12:
             if difference is None or a is None or b is None:
                 continue
             if abs(difference) == math.inf or abs(difference) / (max(abs(a), abs(b)) + 1e-10) > self._statistics:
-                return _with(row, "fail", f"{name} differs by more than {self._statistics:.0%} and needs a second look")
+                return _with(row, "fail", f"{name} differs by more than {self._statistics:.0%}; check its tensors")
         return row
 
 
@@ -169,7 +172,7 @@ class Msprobe26:
             return _with(row, "warn" if mode == "md5" else "skip", "the other side has no such value")
         row = _structure(row, target, golden, strict=True)
         if target.is_tensor and not _finite(target) and _finite(golden):
-            row = _with(row, "fail", "the target's max or min is NaN or inf, the golden one's is not")
+            row = _with(row, "fail", "max or min is NaN or inf in the target only")
         if not target.is_tensor and row.metrics.get(SCALED_ERROR):
             row = _with(row, "fail", f"{target.text} in place of {golden.text}")
         if mode == "md5" and target.is_tensor and row.metrics.get(SCALED_ERROR):
@@ -180,11 +183,11 @@ class Msprobe26:
         ratio, cosine = row.metrics.get("rel_err_thousandth"), row.metrics.get("cosine_sim")
         ratios, cosines = _measured(inputs, "rel_err_thousandth"), _measured(inputs, "cosine_sim")
         if ratio is not None and ratios and min(ratios) > self._ratio_in and ratio < self._ratio_out:
-            row = _with(row, "fail", f"{ratio:.3g} of the elements are within 0.001, of the inputs {min(ratios):.3g}")
+            row = _with(row, "fail", f"share of elements within 0.001 falls from {min(ratios):.3g} to {ratio:.3g}")
         if cosine is not None and cosines and min(cosines) > self._cosine_in:
             drop = min(cosines) - cosine
             if drop > self._cosine_drop:
-                row = _with(row, "warn", f"the cosine falls from {min(cosines):.6g} to {cosine:.6g}")
+                row = _with(row, "warn", f"cosine falls from {min(cosines):.6g} to {cosine:.6g}")
         return row
 
     def _by_statistics(self, row: Row, inputs: list[Row]) -> Row:
@@ -193,9 +196,9 @@ class Msprobe26:
             return row
         before = max(norms)
         if before < self._norm_in and norm > self._norm_out:
-            return _with(row, "fail", f"the norm's relative error grows from {before:.3g} to {norm:.3g}")
+            return _with(row, "fail", f"relative error of the norm grows from {before:.3g} to {norm:.3g}")
         if norm > (self._growth * before if before else self._norm_in):
-            return _with(row, "warn", f"the norm's relative error grows from {before:.3g} to {norm:.3g}")
+            return _with(row, "warn", f"relative error of the norm grows from {before:.3g} to {norm:.3g}")
         return row
 
 
@@ -213,7 +216,7 @@ def _is_same(row: Row) -> bool:
 
 
 def _structure(row: Row, target: Value, golden: Value, strict: bool = False) -> Row:
-    """Judge shape, dtype, kind and requires_grad. The floats of 16 and 32 bits stand for each other, unless strict."""
+    """Judge shape, dtype, kind and requires_grad. The floats of 16 and 32 bits are equivalent, unless strict."""
     if row.unmeasured == "kind":
         return _with(row, "fail", f"{_kind(target)} in place of {_kind(golden)}")
     if row.unmeasured == "shape":
@@ -222,7 +225,9 @@ def _structure(row: Row, target: Value, golden: Value, strict: bool = False) -> 
         tolerated = not strict and float_dtype(target.dtype) and float_dtype(golden.dtype)
         row = _with(row, "pass" if tolerated else "fail", f"{_kind(target)} in place of {_kind(golden)}")
     if target.requires_grad != golden.requires_grad and None not in (target.requires_grad, golden.requires_grad):
-        row = _with(row, "fail" if strict else "warn", f"requires_grad is {target.requires_grad}")
+        row = _with(
+            row, "fail" if strict else "warn", f"requires_grad is {target.requires_grad}, golden {golden.requires_grad}"
+        )
     if row.unmeasured in ("no file", "unreadable"):
         # The message is there already: it names the file.
         row = replace(row, outcome="fail")
@@ -240,18 +245,18 @@ def _precision(value: Value) -> str | None:
     return "float32" if value.type == "float" else None
 
 
-def _difference(row: Row, error: float) -> str:
+def _difference(row: Row, error: float, limits: str = "") -> str:
     target, golden = row.target, row.golden
     if target is not None and golden is not None and not target.is_tensor:
-        return f"{target.text} in place of {golden.text}"
+        scaled = f"; scaled error {error:.2e}{limits}" if limits and error != math.inf else ""
+        return f"{target.text} in place of {golden.text}{scaled}"
     if error == math.inf:
-        return (
-            "NaN, inf or something in place of zero"
-            if not row.metrics.get("nonfinite_mismatch")
-            else (f"{row.metrics['nonfinite_mismatch']:.0f} elements are NaN or inf on one side only")
-        )
-    where = f" (worst at {list(row.worst)})" if row.worst else ""
-    return f"differs by {error:.3g} of its scale{where}"
+        count = row.metrics.get("nonfinite_mismatch")
+        if not count:
+            return "NaN or inf, or a value in place of zero"
+        return f"{count:.0f} {'element is' if count == 1 else 'elements are'} NaN or inf on one side only"
+    where = f", worst at {list(row.worst)}" if row.worst else ""
+    return f"scaled error {error:.2e}{limits or '; equal values expected'}{where}"
 
 
 def _finite(value: Value) -> bool:

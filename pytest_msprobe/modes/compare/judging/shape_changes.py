@@ -25,7 +25,7 @@ def first_shape_change(call: ComparedCall) -> str:
 
 def shapes_sentence(first: ComparedCall) -> str:
     """Return the one sentence on runs whose first call that differs was given another shape."""
-    return f"the runs had other input shapes: {first_shape_change(first)}; what differs after it may follow from that"
+    return f"the runs had different input shapes: {first_shape_change(first)}; later differences may follow from it"
 
 
 def may_be_consequence(call: ComparedCall, first: ComparedCall) -> bool:
@@ -44,7 +44,7 @@ def has_other_shapes(call: ComparedCall) -> bool:
 
 
 def as_not_comparable(call: ComparedCall) -> ComparedCall:
-    """Return the call as one that was not compared; its rows still tell how they differ."""
+    """Return the call as one that was not compared; its rows still say how they differ."""
     rows = tuple(replace(row, outcome="skip") if row.differs else row for row in call.rows)
     return replace(call, outcome="skip", cause="other shapes", rows=rows)
 

@@ -1,4 +1,4 @@
-"""The structure of calls: the shapes and dtypes of their tensors, and what the files beside a dump say of them."""
+"""The structure of calls: the shapes and dtypes of their tensors, and what the files next to a dump say of them."""
 
 from __future__ import annotations
 
@@ -56,5 +56,5 @@ def named_calls(dump: Dump) -> Dump:
 
 
 def intact(table: Table[T]) -> Table[T]:
-    """Return what a file beside a dump says; it may be missing or empty. Raises DumpError where it is damaged."""
+    """Return what a file next to a dump says; it may be missing or empty. Raises DumpError where it is damaged."""
     return table.undamaged("copy it again, or delete it to compare without it")

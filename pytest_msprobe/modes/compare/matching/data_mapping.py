@@ -92,7 +92,7 @@ class MappedValues:
             found[name] = values[home].get(twin) if home else None
             if name not in own or (home and found[name] is None):
                 wrong, where = (name, record) if name not in own else (twin, home)
-                raise RecordError(record_path(where), f"has no value {wrong}; correct its line in the data mapping")
+                raise RecordError(record_path(where), f"has no value {wrong}; correct that line of the data mapping")
         used = {placed.name for placed in found.values() if placed is not None}
         places = {own[name] for name, placed in found.items() if placed is None}
         return found, frozenset(x.name for x in golden if x.key in places and x.name not in used)

@@ -181,7 +181,7 @@ class _Matcher:
         names: Iterable[str] = self._target.records
         others: Iterable[str] = self._golden.records
         if self._rules.across:
-            # Where modules tell a call's partner, they told it.
+            # Where modules name a call's partner, it is known by now.
             names, others = self._left(is_forward_api)
             if self._knows_modules():
                 partners, taken = {None, *self._partners}, {None, *self._taken}

@@ -20,7 +20,7 @@ def place_of(record: str) -> Hashable:
 
 
 def shape_of_module(dump: Dump) -> Callable[[str], Hashable]:
-    """Return what tells modules apart that were renamed: class, direction, number, and the structure of the call."""
+    """Return what distinguishes modules that were renamed: class, direction, number, and the structure of the call."""
 
     def shape(record: str) -> Hashable:
         name = split_module(record)

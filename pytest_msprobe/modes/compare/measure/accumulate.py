@@ -130,7 +130,7 @@ def array_parts(target: NDArray[Any], golden: NDArray[Any]) -> Iterator[tuple[in
 
 
 class Precision(NamedTuple):
-    """What a unit in the last place of a floating-point format is told by."""
+    """What determines a unit in the last place of a floating-point format."""
 
     mantissa_bits: int
     min_normal: float

@@ -81,7 +81,7 @@ def compare_values(
 
 
 def _left_out(target: PlacedValue | None, golden: PlacedValue | None) -> Row:
-    message = "it has no partner, by a mapping or because the frameworks differ"
+    message = "no partner: left out by a mapping, or the frameworks differ"
     return replace(_unmeasured_row(target, golden), outcome="skip", unmeasured="left out", messages=(message,))
 
 
@@ -91,7 +91,7 @@ def _row(a: PlacedValue | None, b: PlacedValue | None, target_dump: Dump, golden
     if target is None or golden is None:
         return replace(row, outcome="skip", unmeasured="unmatched")
     if math.prod(target.shape) == math.prod(golden.shape) and target.shape != golden.shape:
-        # Where a run tells the elements alone, their shape is that of the other one.
+        # Where a run records the elements alone, their shape is that of the other one.
         target, golden = (
             target if target_dump.keeps_shapes else replace(target, shape=golden.shape),
             golden if golden_dump.keeps_shapes else replace(golden, shape=target.shape),

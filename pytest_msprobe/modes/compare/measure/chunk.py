@@ -1,4 +1,4 @@
-"""The errors of one part of a pair, screened in the dtype of the part and told as float64 has them.
+"""The errors of one part of a pair, screened in the dtype of the part and returned as float64 has them.
 
 Numbers that float32 holds are subtracted and divided in it, at half the memory and twice as many at once as in float64.
 That only says where a greatest error may be, and which elements are near a limit: these are computed in float64.
@@ -25,7 +25,7 @@ SLACK = 2.0**-21
 A difference and a quotient in it are off by 2**-24 each, and limits are rounded to float32 as well.
 """
 EXACT_BELOW = 0.25
-"""Up to which relative error a difference is exact (Sterbenz: up to half, but the quotient that tells is rounded)."""
+"""Up to which relative error a difference is exact (Sterbenz: up to half, but the quotient that decides is rounded)."""
 
 # A float with its mantissa bits cleared is the power of two below it.
 _EXPONENT_BITS = {4: np.int32(0xFF << 23), 8: np.int64(0x7FF << 52)}
@@ -94,7 +94,7 @@ class Part:
     def greatest_over_power(self, least: float, so_far: float) -> float:
         """Return the greatest |t - g| over the power of two below |g|, which is at least ``least``.
 
-        Where that is not above ``so_far`` any number up to it may be told. Overwrites ``ratio``.
+        Where that is not above ``so_far`` any number up to it may be returned. Overwrites ``ratio``.
         """
         # |g| is less than twice the power of two below it.
         near = self._few_from(so_far / 2 * (1 - self._slack_of_ratio))

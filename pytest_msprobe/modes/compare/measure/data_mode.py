@@ -23,7 +23,7 @@ def data_mode(target: Dump, golden: Dump) -> DataMode:
         )
     if target.task not in (*_WITH_TENSORS, "statistics", "structure"):
         raise DumpError(
-            f"{target.path}: task {target.task} is not compared; record runs with task tensor, statistics or structure"
+            f"{target.path}: task {target.task} cannot be compared; record with task tensor, statistics or structure"
         )
     if target.level != golden.level:
         raise DumpError(

@@ -53,7 +53,7 @@ def measure_npy_files(row: Row, target: Dump, golden: Dump) -> Row | None:
 
 
 def _load(value: Value, dump: Dump) -> Array | None:
-    """Return what a value's file holds, None where that is not what was recorded, or needs torch to be read or told."""
+    """Return what a value's file holds, None where that is not what was recorded, or needs torch to be read."""
     name = value.data_name or ""
     if not name.endswith(".npy") or plain_dtype(value.dtype) not in _KNOWN:
         return None

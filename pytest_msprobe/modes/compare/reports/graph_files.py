@@ -53,7 +53,7 @@ def read_graphs(pairs: Sequence[DumpPair], *, are_required: bool = False) -> lis
         except DumpError:
             if are_required:
                 raise
-            # The table needs no graph, and what is wrong with the files beside a dump is no verdict on it.
+            # The table needs no graph, and a damaged file next to a dump is no verdict on it.
             continue
     links = communication_links([pair.target for pair, _, _ in found])
     return [

@@ -18,6 +18,7 @@ from msprobe_hooks.regular_files import open_regular, read_regular, require_regu
 from msprobe_standards.decoding import YamlError, decode_yaml
 from msprobe_standards.validation import shown
 from pytest_msprobe.errors import CommandError
+from pytest_msprobe.messages import unknown
 
 TENSOR_COLUMNS = (
     "Cosine",
@@ -74,7 +75,7 @@ def read_configuration(path: Path) -> Configuration:
     except YamlError as error:
         raise CommandError(str(error), file=path) from None
     if not isinstance(content, dict):
-        raise CommandError("expected the key api, and may have compare_index", file=path)
+        raise CommandError("expected the key api, and optionally compare_index", file=path)
     apis, metrics = content.get("api"), content.get("compare_index") or []
     if not _are_words(apis) or not apis:
         raise CommandError(f"api: {shown(apis)} is not a list of names such as Distributed.all_reduce", file=path)
@@ -82,8 +83,8 @@ def read_configuration(path: Path) -> Configuration:
         raise CommandError(f"compare_index: {shown(metrics)} is not a list of titles", file=path)
     for metric in metrics:
         if metric.casefold() not in _TITLES:
-            known = ", ".join(dict.fromkeys(_TITLES.values()))
-            raise CommandError(f"compare_index: {shown(metric)} is none of {known}", file=path)
+            known = dict.fromkeys(_TITLES.values())
+            raise CommandError(f"compare_index: {unknown('title', metric, known)}", file=path)
     return Configuration(tuple(apis), tuple(dict.fromkeys(_TITLES[metric.casefold()] for metric in metrics)))
 
 
@@ -94,7 +95,7 @@ def _are_words(values: Any) -> bool:
 def find_tables(folder: Path) -> list[Table]:
     """Return the tables of a folder, by rank. Raises CommandError where there are fewer than two, or two of a rank."""
     if not folder.is_dir():
-        raise CommandError("is no folder of comparison tables", file=folder)
+        raise CommandError("not a folder of comparison tables", file=folder)
     tables: dict[str, Table] = {}
     for path in sorted(folder.iterdir()):
         found = _NAME.fullmatch(path.name)
@@ -103,12 +104,12 @@ def find_tables(folder: Path) -> list[Table]:
         target, golden = int(found["target"]), int(found["golden"] or found["target"])
         rank = f"rank{target}" if target == golden else f"rank{target}-rank{golden}"
         if rank in tables:
-            raise CommandError(f"{tables[rank].path.name} is about {rank} too", file=path, remedy="keep one of them")
+            raise CommandError(f"{tables[rank].path.name} is of {rank}, too", file=path, remedy="keep one of them")
         tables[rank] = Table(path, rank, (target, golden))
     if len(tables) < 2:
         wanted = "compare_result_rank0-rank0_20260131120000.csv (or .xlsx)"
         raise CommandError(
-            f"{len(tables)} tables of ranks", file=folder, remedy=f"two or more are wanted, named as {wanted}"
+            f"{len(tables)} tables of ranks", file=folder, remedy=f"expected two or more, named like {wanted}"
         )
     return sorted(tables.values(), key=lambda table: table.order)
 
@@ -133,7 +134,7 @@ def merge(tables: Sequence[Table], configuration: Configuration) -> Merged:
         offered = _metrics_of(table.path, titles, configuration)
         if metrics and offered != metrics:
             raise CommandError(
-                f"has not the metrics of {tables[0].path.name}", file=table.path, remedy="merge tables of one kind"
+                f"other metrics than {tables[0].path.name}", file=table.path, remedy="merge tables of one kind"
             )
         metrics = offered
         for metric in metrics:
@@ -170,13 +171,13 @@ def _take_rows(
 
 def _metrics_of(path: Path, titles: list[str], configuration: Configuration) -> tuple[str, ...]:
     if "NPU Name" not in titles or not set(_SHOWN_INSTEAD) <= set(titles):
-        kind = "a table of checksums" if "NPU MD5" in titles else "no table of a comparison"
-        raise CommandError(f"is {kind}", file=path, remedy="merged are those of statistics and of tensors")
+        kind = "a table of checksums" if "NPU MD5" in titles else "not a table of a comparison"
+        raise CommandError(f"is {kind}", file=path, remedy="merge tables of statistics or of tensors")
     every = TENSOR_COLUMNS if "Cosine" in titles else STATISTICS_COLUMNS
     for metric in configuration.metrics:
         if metric not in titles or metric not in every:
             offered = ", ".join(title for title in titles if title in every)
-            raise CommandError(f"has no {metric!r}", file=path, remedy=f"it has {offered}")
+            raise CommandError(f"has no column {metric!r}", file=path, remedy=f"it has {offered}")
     return configuration.metrics or tuple(metric for metric in every if metric in titles)
 
 
@@ -198,7 +199,7 @@ def _read_csv(path: Path) -> Iterator[list[str]]:
                 width = width or len(row)
                 if len(row) != width:
                     raise CommandError(
-                        f"line {reader.line_num} has {len(row)} cells, and the titles are {width}",
+                        f"line {reader.line_num} has {len(row)} cells in place of {width}",
                         file=path,
                         remedy="the table is damaged: copy or write it again",
                     )
@@ -218,7 +219,7 @@ def _read_workbook(path: Path) -> Iterator[tuple[Any, ...]]:
         require_regular(path)
         workbook = openpyxl.load_workbook(path, read_only=True, data_only=True)
     except Exception as error:  # openpyxl raises whatever the zip or the XML inside of it raises
-        raise CommandError(f"is no workbook: {error}", file=path) from None
+        raise CommandError(f"not a workbook: {error}", file=path) from None
     width = 0
     try:
         for number, sheet in enumerate(workbook.worksheets):
@@ -227,7 +228,7 @@ def _read_workbook(path: Path) -> Iterator[tuple[Any, ...]]:
                 # A workbook leaves out the empty cells at the end of a row.
                 yield row + (None,) * (width - len(row))
     except Exception as error:  # the rows are parsed as they are asked for
-        raise CommandError(f"is a damaged workbook: {error}", file=path) from None
+        raise CommandError(f"damaged workbook: {error}", file=path) from None
     finally:
         workbook.close()
 

@@ -1,4 +1,4 @@
-"""The columns of msprobe's comparison tables, and what stands in each cell.
+"""The columns of msprobe's comparison tables, and what each cell holds.
 
 Titles and their order are msprobe's, of version 26 or of 1.2; columns of our own follow them.
 """
@@ -42,7 +42,7 @@ _STATISTIC_TITLES = ("max", "min", "mean", "l2norm")
 def columns(mode: DataMode, policy: str, *, with_stack: bool, files: tuple[str, str] | None = None) -> list[Column]:
     """Return the columns of a table: those of msprobe 1.2 for its policy, of version 26 otherwise.
 
-    The default policy adds our own. ``with_stack`` tells whether a call stack was recorded. Kernels of static graphs
+    The default policy adds our own. ``with_stack``: whether a call stack was recorded. Kernels of static graphs
     have a table of their own, the same in both versions; ``files`` then names what both sides were read from.
     """
     if files is not None:
@@ -52,10 +52,10 @@ def columns(mode: DataMode, policy: str, *, with_stack: bool, files: tuple[str, 
     return [*_version_26(mode, with_stack), *(_OURS if policy != "msprobe-26" else [])]
 
 
-# How the titles begin under which one side's value is told, and not how both differ.
+# How the titles begin of columns with one side's value, and not how both differ.
 _OF_ONE_SIDE = ("NPU", "Bench", "BENCH", "Data_name")
 
-# Told where elements were compared only.
+# Columns of compared elements only.
 _OF_ELEMENTS = ("Max ULP", "Worst index")
 
 #: What the titles of the differences mean.
@@ -250,7 +250,7 @@ def _stack(wanted: bool) -> list[Column]:
 
 
 def number(value: float | bool | None) -> Cell:
-    """Return a number as it stands in a cell: words for what a spreadsheet has no number for."""
+    """Return a number as a cell shows it: words for what a spreadsheet has no number for."""
     if value is None:
         return NOTHING
     if isinstance(value, bool):

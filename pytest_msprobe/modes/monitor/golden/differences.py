@@ -53,8 +53,8 @@ def relative_difference(target: Numbers, golden: Numbers, size: Numbers) -> Numb
 def are_scaled(target: Mapping[str, Numbers], golden: Mapping[str, Numbers]) -> NDArray[np.bool_]:
     """Return at which steps a tensor is another times one factor: norm, minimum and maximum have it in common.
 
-    What changes some elements moves the three by different factors. Nothing is told where a tensor has so few elements
-    that its extremes make up its norm, or where not all three are watched.
+    What changes some elements moves the three by different factors. Nothing is returned where a tensor has so few
+    elements that its extremes make up its norm, or where not all three are watched.
     """
     if not {*_OF_SCALE} <= {*target}:
         return np.zeros(len(next(iter(target.values()), ())), np.bool_)

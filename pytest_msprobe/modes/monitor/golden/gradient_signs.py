@@ -49,7 +49,7 @@ class Probed:
 
 
 def probed(run: Run) -> Probed | None:
-    """Return what a probe wrote in a rank's folder, or in ``rank<N>`` beside it; None where it left no sign maps.
+    """Return what a probe wrote in a rank's folder, or in ``rank<N>`` next to it; None where it left no sign maps.
 
     Raises MonitorError where its summaries cannot be read.
     """
@@ -131,7 +131,7 @@ class Signs:
             if ours.shape != theirs.shape:
                 raise MonitorError(
                     f"{key.name} at step {step}: shape {ours.shape} in {one.maps.folder}, {theirs.shape} in "
-                    f"{other.maps.folder}; record both runs with the same model and parallel layout"
+                    f"{other.maps.folder}; monitor both runs with the same model and parallel layout"
                 )
             elements, is_vector = ours.size, ours.ndim < 2
             shares[place] = np.count_nonzero(ours != theirs) / max(elements, 1)

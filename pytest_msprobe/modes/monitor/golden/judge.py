@@ -100,7 +100,7 @@ class GoldenJudge:
         others = self._watched_alike[lacks]
         if (key.task, key.statistic, key.micro_step) not in others:
             return skipped(key, MonitorSkip.WATCHED_BY_ONE)
-        reason = f"only the {has} run has it, while the {lacks} run has others of {key.task}: the models differ"
+        reason = f"only the {has} run has it, and the {lacks} run has other {key.task} series: the models differ"
         return self._departed(key, self._pair.first_step or 0, reason, "")
 
     @cached_property
@@ -137,7 +137,7 @@ def _other_steps(target: Run, golden: Run) -> Iterator[str]:
         own, theirs = target.read(key).steps, golden.read(key).steps
         if not np.array_equal(own, theirs):
             yield (
-                f"{np.isin(own, theirs).sum()} of the run's {own.size} steps ({own[0]} to {own[-1]}) are compared; "
+                f"{np.isin(own, theirs).sum()} of the run's {own.size} steps ({own[0]} to {own[-1]}) compared; "
                 f"the golden run has {theirs.size} ({theirs[0]} to {theirs[-1]})"
             )
 
@@ -146,7 +146,7 @@ def _signs_of_one(target: Run, golden: Run) -> Iterator[str]:
     """Yield that signs are not compared, where one of the runs has them."""
     has = [name for name, run in (("this", target), ("the golden", golden)) if probed(run) is not None]
     if len(has) == 1:
-        yield f"sign similarities are not compared: only {has[0]} run has sign maps of a gradient probe"
+        yield f"sign similarities not compared: only {has[0]} run has sign maps of a gradient probe"
 
 
 def _merged(golden: Sequence[SeriesKey], target: Sequence[SeriesKey]) -> list[SeriesKey]:
@@ -173,16 +173,16 @@ def _pass(compared: Compared) -> Verdict:
 def _reason(compared: Compared, at: int) -> str:
     target, golden = compared.target[at], compared.golden[at]
     if not math.isfinite(compared.difference[at]):
-        return f"is {target:.6g}, of the golden run {golden:.6g}"
+        return f"is {target:.6g}, golden {golden:.6g}"
     return (
-        f"is {target:.6g}, of the golden run {golden:.6g}: {compared.difference[at]:.1e} apart, "
-        f"allowed {compared.allowed[at]:.1e}"
+        f"is {target:.6g}, golden {golden:.6g}: relative difference {compared.difference[at]:.1e} exceeds "
+        f"limit {compared.allowed[at]:.1e}"
     )
 
 
 def _few_signs(compared: Compared, at: int) -> str:
-    where = "at the first step" if at == 0 else f"after {compared.target[at - 1]:.4f} at the step before"
-    return f"is {compared.target[at]:.4f} {where}, at least {1 - compared.allowed[at]:.4f} expected"
+    where = "at the first step" if at == 0 else f"after {compared.target[at - 1]:.4f} at the previous step"
+    return f"is {compared.target[at]:.4f} {where}, below limit {1 - compared.allowed[at]:.4f}"
 
 
 def _story(compared: Compared, at: int) -> str:
@@ -192,7 +192,7 @@ def _story(compared: Compared, at: int) -> str:
 def _neighbourhood(compared: Compared, at: int) -> Iterator[str]:
     around = range(max(at - _NEIGHBOURS, 0), min(at + _NEIGHBOURS + 1, len(compared.steps)))
     width = max(4, len(str(compared.steps[around[-1]])))
-    yield f"    {'step':>{width}}  {'target':>13}  {'golden':>13}    apart  allowed"
+    yield f"    {'step':>{width}}  {'target':>13}  {'golden':>13}    apart    limit"
     for i in around:
         numbers = f"{compared.target[i]:13.6g}  {compared.golden[i]:13.6g}"
         sizes = f"{compared.difference[i]:7.1e}  {compared.allowed[i]:7.1e}"

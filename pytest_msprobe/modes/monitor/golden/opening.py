@@ -1,4 +1,4 @@
-"""The golden run's ranks, and its reruns', beside those of the run under test."""
+"""The golden run's ranks, and its reruns', next to those of the run under test."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ def golden_judges(
 
 
 def _judge(target: Run, golden: Run, reruns: Sequence[Run], dtype: str | None, policy: MonitorPolicy) -> GoldenJudge:
-    for flag, run, beside in (
+    for flag, run, other in (
         ("--msprobe-monitor", target, golden),
         *(("--msprobe-golden-rerun", rerun, golden) for rerun in reruns),
     ):
-        _require_same_start(flag, run, beside)
+        _require_same_start(flag, run, other)
     aside = (open_run(target.folder), open_run(golden.folder))
     pair = Pair(target, golden, reruns, dtype=dtype, aside=aside)
     return GoldenJudge(target, golden, pair, signs_of(target, golden, reruns, dtype), policy)
@@ -55,14 +55,14 @@ def _require_same_start(flag: str, run: Run, golden: Run) -> None:
     pair = Pair(run, golden)
     if pair.first_step is None:
         raise OptionError(
-            f"{flag} {run.folder}: has no step of a tensor that the golden run {golden.folder} has too",
-            remedy="watch both runs at the same steps",
+            f"{flag} {run.folder}: no tensor has a step in common with the golden run {golden.folder}",
+            remedy="monitor both runs at the same steps",
         )
     problem = other_start(pair.tensors, pair.read) if pair.starts_together else None
     if problem is not None:
         raise OptionError(
             f"{flag} {run.folder}: cannot be compared with {golden.folder}: {problem}",
-            remedy="runs are compared that have the same seed and data",
+            remedy="use the same seed and data in both runs",
         )
 
 
@@ -78,7 +78,7 @@ def _ranks(flag: str, folder: Path, targets: Mapping[Path, Run]) -> dict[Path, R
     lacking = sorted(str(target.rank) for target in targets.values() if target.rank not in by_rank)
     if lacking:
         raise OptionError(
-            f"{flag} {folder}: has no rank {', '.join(lacking)}",
-            remedy="give a run of as many ranks, or judge one rank",
+            f"{flag} {folder}: no rank {', '.join(lacking)}",
+            remedy="name a run with these ranks, or judge one rank",
         )
     return {path: by_rank[target.rank] for path, target in targets.items()}

@@ -1,4 +1,4 @@
-"""Whether two runs may be compared: they start from the same weights and data, as far as their first step tells."""
+"""Whether two runs may be compared: they start from the same weights and data, as far as their first step shows."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ _ASKED = 24
 def other_start(tensors: Sequence[Watched], read: Callable[[Watched], Twins]) -> str | None:
     """Return what of two runs is not the same at the first step that both have, None where they start alike.
 
-    ``tensors`` are those of both, in the order computed. What the first module was given tells whether the data are the
-    same. Where that is not watched, most of the first tensors have to be apart: a fault is in one, and those behind it.
+    ``tensors`` are those of both, in the order computed. The inputs of the first module show whether the data are the
+    same. Where they are not watched, most of the first tensors have to be apart: a fault is in one and those after it.
     """
     forward = [tensor for tensor in tensors if tensor.task in FORWARD][:_ASKED]
     weights = [tensor for tensor in tensors if tensor.task in PARAMETERS[:2]][:_ASKED]
     backward = [tensor for tensor in tensors if tensor.task in BACKWARD][:_ASKED]
     if weights and (found := _most(weights, read)):
-        return f"the weights are not the same: {found}"
+        return f"the weights differ: {found}"
     if forward and forward[0].name.endswith(".input"):
         apart = _apart(read(forward[0]))
-        return f"the data are not the same: {_told(forward[0], apart)}" if apart > _OTHER_INPUT else None
+        return f"the data differ: {_told(forward[0], apart)}" if apart > _OTHER_INPUT else None
     if found := _most(forward or backward, read):
-        return f"data or weights are not the same: {found}"
+        return f"data or weights differ: {found}"
     return None
 
 

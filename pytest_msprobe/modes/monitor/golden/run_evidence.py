@@ -94,7 +94,7 @@ class Evidence:
 
     @property
     def dtype(self) -> str | None:
-        """The least precise dtype of a tensor, as mixed precision rounds to it; None where none tells."""
+        """The least precise dtype of a tensor, as mixed precision rounds to it; None where it is unknown."""
         return max(self._dtypes, key=UNIT_ROUNDOFF.__getitem__, default=None)
 
     @property

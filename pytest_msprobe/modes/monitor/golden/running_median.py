@@ -12,7 +12,7 @@ _LOWEST, _BINS = -56, 64
 
 
 class Pool:
-    """Counts of differences at each step by powers of two, so that a median is told to a factor of two.
+    """Counts of differences at each step by powers of two, so that a median is known to a factor of two.
 
     10 000 steps take 2.6 MB, however many series come.
     """

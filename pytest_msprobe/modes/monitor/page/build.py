@@ -112,7 +112,7 @@ def _watched_steps(ranks: Sequence[RankRuns]) -> NDArray[np.int64]:
         firsts = {key.task: key for key in reversed(run.keys)}
         steps += [run.read(key).steps for key in reversed(firsts.values())]
     if not sum(map(len, steps)):
-        raise ValueError("no step was watched")
+        raise ValueError("the run has no steps")
     return np.unique(np.concatenate(steps))
 
 

@@ -20,9 +20,9 @@ def _not_compared(key: SeriesKey) -> None:
 
 @dataclass(frozen=True, slots=True)
 class RankRuns:
-    """One rank of a watched run, beside its golden run where there is one; ``label`` is empty for the only rank.
+    """One rank of a watched run, with its golden run where there is one; ``label`` is empty for the only rank.
 
-    ``keys`` are the series of either run, in the order computed. ``compared`` tells what is allowed of one of them,
+    ``keys`` are the series of either run, in the order computed. ``compared`` returns what is allowed of one of them,
     ``similarities`` are series that both runs give together, such as the sign similarity of a gradient.
     """
 

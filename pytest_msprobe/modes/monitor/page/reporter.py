@@ -62,7 +62,7 @@ class MonitorPage:
             ranks,
             [*self._findings(failed, "fail"), *self._findings(warned, "warn")],
             title=self._title,
-            about=f"{self._judged} series judged {self._standard}: {len(failed)} failed, {len(warned)} warned",
+            about=f"{self._judged} series, {self._standard}: {len(failed)} failed, {len(warned)} warned",
             verdict=self._verdict(failed or warned),
             exact=self._options.exact,
             notes=notes,
@@ -82,7 +82,7 @@ class MonitorPage:
 
     @cached_property
     def _keys(self) -> list[dict[_Named, SeriesKey]]:
-        """Each rank's series by what an alarm tells of them."""
+        """Each rank's series by what an alarm says of them."""
         return [
             {
                 (key.task, key.vpp_stage, key.name, key.micro_step or 0, key.statistic): key
@@ -93,7 +93,7 @@ class MonitorPage:
 
     def _verdict(self, found: Sequence[Alarmed]) -> str:
         if not found:
-            return "nothing was found"
+            return "no findings"
         label = self._ranks[self._place(found[0])].label
         place = ", ".join(part for part in (label, found[0].item) if part)
         return f"first at step {found[0].alarms[0].step}: {place}"
@@ -110,7 +110,7 @@ class MonitorPage:
         except OSError as error:
             self._problem = cannot_be_written(self._options.path, error)
         except MonitorError as error:
-            self._problem = f"{self._options.path}: not written, for a run changed meanwhile: {error}"
+            self._problem = f"{self._options.path}: not written, as a run changed meanwhile: {error}"
         if self._problem:
             end_as_incomplete(session)
 
@@ -130,7 +130,7 @@ def _rank(run: Run, judge: SeriesJudge, *, is_alone: bool) -> RankRuns:
 
 
 def _with_similarities(ranks: Sequence[RankRuns], of_ranks: Sequence[Signs | None]) -> tuple[list[RankRuns], list[str]]:
-    """Return the ranks with the sign similarities that they have, and notes on those that cannot be told."""
+    """Return the ranks with the sign similarities that they have, and notes on those that are unknown."""
     probed, notes = [], []
     for rank, signs in zip(ranks, of_ranks, strict=True):
         found: list[Series] = []
@@ -138,7 +138,7 @@ def _with_similarities(ranks: Sequence[RankRuns], of_ranks: Sequence[Signs | Non
             try:
                 found = [signs.series(key) for key in signs.keys]
             except MonitorError as error:
-                notes.append(f"sign similarities are left out: {error}")
+                notes.append(f"sign similarities left out: {error}")
         probed.append(replace(rank, similarities=found))
     return probed, notes
 

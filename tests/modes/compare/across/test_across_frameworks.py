@@ -52,7 +52,7 @@ def test_the_first_culprit_is_the_call_whose_weight_was_changed(
 ) -> None:
     result = compare(pytester, target, golden)
     result.stdout.fnmatch_lines(
-        [f"first forward culprit: {culprit} (input.1: differs by *", "*block.up.Linear.forward.0"]
+        [f"first forward culprit: {culprit} (input.1: scaled error *", "*block.up.Linear.forward.0"]
     )
 
 

@@ -136,19 +136,22 @@ def test_a_changed_weight_is_named_where_it_goes_in(compare: Compare, tmp_path: 
     changed = WEIGHT + np.float32([[0, 0.125, 0]] + 3 * [[0, 0, 0]])
     result = compare(graph(tmp_path / "graph", changed), calls(tmp_path / "calls", framework))
     result.stdout.fnmatch_lines(
-        [f"*first forward culprit: Kernel.{NET}f-Dense_MatMul-op0.0.forward *", "    what it was given differs too: *"]
+        [f"*first forward culprit: Kernel.{NET}f-Dense_MatMul-op0.0.forward *", "    its inputs differ, too: *"]
     )
 
 
 def test_a_graph_without_its_text_is_one_clear_error(compare: Compare, tmp_path: Path) -> None:
     result = compare(graph(tmp_path / "graph", text=""), calls(tmp_path / "calls", "pytorch"))
-    result.stderr.fnmatch_lines(["*the text of the graph is not there, which tells the cells of kernels; copy *"])
+    result.stderr.fnmatch_lines(["*no text of the graph, so the cells of kernels are unknown; copy *"])
 
 
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        (re.sub(r".*scope.*", "", TEXT), "the text of the graph has no scopes, which tell the cells of kernels; copy "),
+        (
+            re.sub(r".*scope.*", "", TEXT),
+            "the text of the graph has no scopes, so the cells of kernels are unknown; copy ",
+        ),
         (f"subgraph @g() {{\n{TEXT}", "the text of the graph is cut off; copy the file again"),
     ],
 )
@@ -162,10 +165,10 @@ def test_a_text_that_tells_no_cells_or_ends_early_is_one_clear_error(
 def test_a_run_without_modules_is_one_clear_error(compare: Compare, tmp_path: Path) -> None:
     target, golden = graph(tmp_path / "graph"), calls(tmp_path / "calls", "pytorch")
     golden.write_text(golden.read_text().replace("Module.f.Linear.forward.0", "Torch.cos.0.forward"))
-    compare(target, golden).stderr.fnmatch_lines(["*tells no modules, *; record it at level mix or L0"])
+    compare(target, golden).stderr.fnmatch_lines(["*no modules recorded, *; record at level mix or L0"])
 
 
 def test_a_graph_of_another_model_is_one_clear_error(compare: Compare, tmp_path: Path) -> None:
     target = graph(tmp_path / "graph", text=TEXT.replace("f-Dense", "other-Dense"))
     golden = calls(tmp_path / "calls", "pytorch")
-    compare(target, golden).stderr.fnmatch_lines(["*none of its cells has the name of a module of *"])
+    compare(target, golden).stderr.fnmatch_lines(["*no cell has the name of a module of *"])

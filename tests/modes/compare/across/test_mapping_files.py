@@ -21,30 +21,34 @@ PAIR = "ms_api: Mint.sub, pt_api: Torch.rsub"
 @pytest.mark.parametrize(
     ("read", "text", "problem"),
     [
-        (read_apis, "", r"the file is empty; a line of it looks like  - \{ms_api"),
-        (read_apis, "a: [", r"not valid YAML at line \d: .*; a line of it looks like"),
-        (read_apis, "[1, 2]", "line 1: no API mapping"),
+        (read_apis, "", r"the file is empty; a line looks like  - \{ms_api"),
+        (read_apis, "a: [", r"not valid YAML at line \d: .*; a line looks like"),
+        (read_apis, "[1, 2]", "line 1: not an API mapping"),
         (read_apis, "ms_api: Mint.sub", "line 1: pt_api is missing"),
-        (read_apis, "- {ms_api: sub, pt_api: Torch.rsub}", "line 1: ms_api: 'sub' is no API"),
-        (read_apis, f"-\n  {{{PAIR}, ms_argz: [0]}}", "line 2: unknown key 'ms_argz'; known are ms_api,"),
-        (read_apis, f"- {{{PAIR}, ms_args: [0]}}", "ms_args is there without pt_args"),
+        (read_apis, "- {ms_api: sub, pt_api: Torch.rsub}", "line 1: ms_api: 'sub' is not an API name"),
+        (
+            read_apis,
+            f"-\n  {{{PAIR}, ms_argz: [0]}}",
+            "line 2: unknown key 'ms_argz'; did you mean 'ms_args'\\? known are ms_api,",
+        ),
+        (read_apis, f"- {{{PAIR}, ms_args: [0]}}", "ms_args without pt_args"),
         (read_apis, f"- {{{PAIR}, ms_args: [0, 1], pt_args: [0]}}", "ms_args has 2 members and pt_args has 1"),
-        (read_apis, f"- {{{PAIR}, ms_args: [0, 1], pt_args: [1, 1]}}", "pt_args has 1 twice"),
-        (read_apis, f"- {{{PAIR}, ms_args: 0, pt_args: 1}}", r"ms_args is a list such as \[0, 1\]"),
+        (read_apis, f"- {{{PAIR}, ms_args: [0, 1], pt_args: [1, 1]}}", "pt_args lists 1 twice"),
+        (read_apis, f"- {{{PAIR}, ms_args: 0, pt_args: 1}}", r"ms_args is not a list, such as \[0, 1\]"),
         (read_apis, f"- {{{PAIR}, ms_args: [[0]], pt_args: [1]}}", "a list in place of an index or a name"),
         (
             read_apis,
             f"- {{{PAIR}, ms_output: [0], pt_output: [0], ms_outputs: [0], pt_outputs: [0]}}",
             "ms_outputs is there in both spellings",
         ),
-        (read_apis, f"- {{{PAIR}}}\n- {{{PAIR}}}", "line 2: 'Mint.sub' is there twice, the other is .*line 1"),
+        (read_apis, f"- {{{PAIR}}}\n- {{{PAIR}}}", "line 2: 'Mint.sub' is mapped twice, also at .*line 1"),
         (read_cells, "a: b\na: c", "line 2: 'a' is there twice, first in line 1"),
-        (read_cells, "- a", "line 1: no cell mapping"),
+        (read_cells, "- a", "line 1: not a cell mapping"),
         (read_cells, "a: [b]", "line 1: a list in place of a module's name"),
         (read_cells, "a:", "line 1: nothing in place of a module's name"),
         (read_layers, "Block: x", "line 1: Block maps its children"),
         (read_layers, "TopLayer: {a: b}\nCell: {c: d}", "line 2: 'Cell' is an older word for 'TopLayer'"),
-        (read_layers, "Block:\n  a..b: c", r"line 2: 'a..b' is no path"),
+        (read_layers, "Block:\n  a..b: c", r"line 2: 'a..b' is not a path"),
         (read_layers, "Block:\n  a: {b: c}", "line 2: a mapping in place of the golden path of a"),
         (read_mapping, "[1]", "line 1: not a data mapping"),
         (read_mapping, "a: b\na: c", "line 2: 'a' is there twice"),
@@ -78,7 +82,7 @@ def test_a_mapping_without_a_comparison_is_refused(pytester: pytest.Pytester, na
 def test_runs_of_one_framework_need_no_api_mapping(pytester: pytest.Pytester) -> None:
     result = compare(pytester, "mindspore-changed", "--msprobe-api-mapping")
     result.stderr.fnmatch_lines(
-        ["ERROR: --msprobe-api-mapping is for a run of mindspore and one of pytorch*leave it out"]
+        ["ERROR: --msprobe-api-mapping needs one run of mindspore and one of pytorch: *leave it out"]
     )
 
 
@@ -106,7 +110,9 @@ def test_a_data_mapping_of_a_value_that_is_not_there_fails_its_call(pytester: py
     path.write_text("Mint.mean.0.forward.output.0: Torch.mean.0.forward.output.3\n")
     result = compare(pytester, "pytorch", "--msprobe-data-mapping", str(path))
     result.assert_outcomes(passed=34, failed=1, skipped=1)
-    result.stdout.fnmatch_lines(["*Torch.mean.0.forward*has no value Torch.mean.0.forward.output.3; correct its line*"])
+    result.stdout.fnmatch_lines(
+        ["*Torch.mean.0.forward*has no value Torch.mean.0.forward.output.3; correct that line*"]
+    )
 
 
 def test_a_value_that_a_data_mapping_leaves_out_is_not_judged(pytester: pytest.Pytester, tmp_path: Path) -> None:

@@ -131,15 +131,15 @@ def test_a_call_that_adds_to_its_inputs_error_is_a_culprit_of_its_own(runs: Any,
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        ("rule: none", "allowed: scaled"),
+        ("rule: none", "unknown rule 'none'; known are scaled"),
         ("rule: scaled\nlimits: {float32: [1, 2]}", "no limits for"),
         ("rule: scaled\nlimit: 1", "unknown key 'limit'"),
         ("rule: msprobe-1.2\nlimits: {cosine_sim: 1}", "do not fit"),
         ("rule: msprobe-26\nunmatched: maybe", "skip, warn, fail"),
-        ("[1]", "is a mapping"),
+        ("[1]", "expected a mapping with"),
         ("{", "YAML"),
-        ("rule: [a]", r"rule: \['a'\] \(allowed: scaled"),
-        ("rule: {a: b}", r"rule: \{'a': 'b'\} \(allowed: scaled"),
+        ("rule: [a]", r"unknown rule \['a'\]; known are scaled"),
+        ("rule: {a: b}", r"unknown rule \{'a': 'b'\}; known are scaled"),
         ("rule: scaled\nlimits: word", "limits: 'word' .allowed: a mapping to numbers"),
         (f"rule: msprobe-1.2\nlimits: {{statistics: 1{'0' * 400}}}", "limits: .* .allowed: a mapping to numbers"),
         ("rule: msprobe-1.2\nlimits: {cosine_sim: [.nan, .nan]}", "limits: .*nan.* .allowed: a mapping to numbers"),
@@ -160,7 +160,9 @@ def test_a_built_in_policy_has_the_name_that_users_type(name: str) -> None:
 
 
 def test_an_unknown_policy_is_refused_with_the_known_ones() -> None:
-    with pytest.raises(ValueError, match=r"'compare-default' \(known: default, msprobe-1.2, msprobe-26, or"):
+    with pytest.raises(
+        ValueError, match=r"'compare-default'; did you mean 'default'\? known are default, msprobe-1.2, msprobe-26, and"
+    ):
         load_policy("compare-default")
 
 

@@ -115,14 +115,14 @@ def test_arrows_and_letters_go_from_value_to_value_and_from_culprit_to_culprit(l
 
 def test_the_plot_says_what_its_axes_limits_and_marks_are(look: Callable[..., Any]) -> None:
     browser = look([call(0, error=0.0), call(1, "fail", cause="culprit", error=0.5)], limits={"float32": 2.4e-4})
-    assert texts(browser, ".legend li") == ["a difference begins here", "wrong", "equal enough", "what is allowed"]
+    assert texts(browser, ".legend li") == ["a difference begins here", "wrong", "equal enough", "limit"]
     drawn = (
         "const drawn = []; const keep = CanvasRenderingContext2D.prototype.fillText;"
         "CanvasRenderingContext2D.prototype.fillText = function (text) { drawn.push(text); };"
         "plot(); CanvasRenderingContext2D.prototype.fillText = keep; return drawn"
     )
     written = browser.execute_script(drawn)
-    assert {"call, in execution order", "scaled error", "0.00024 is allowed in float32", "0"} <= set(written)
+    assert {"call, in execution order", "scaled error", "fails above 0.00024 in float32", "0"} <= set(written)
     # Zero stands below the least power that is drawn.
     heights = browser.execute_script("return errors.drawn.map((found) => found.y)")
     assert heights[0] > heights[1]

@@ -46,9 +46,9 @@ def test_the_summary_leads_with_the_step_and_the_first_tensor_that_is_off(pytest
 
     checked.result.stdout.fnmatch_lines(
         [
-            "*watched training, beside golden*",
+            "*monitored run, compared with golden*",
             "first at step 7: actv_grad/layers.1.input/norm",
-            "  golden: norm is *, of the golden run *: 1.0e-03 apart, allowed 2.4e-04",
+            "  golden: norm is *, golden *: relative difference 1.0e-03 exceeds limit 2.4e-04",
         ]
     )
     assert checked.exit_code == 1
@@ -57,7 +57,7 @@ def test_the_summary_leads_with_the_step_and_the_first_tensor_that_is_off(pytest
 def test_the_failure_text_shows_both_runs_around_the_step(pytester):
     checked = compare(pytester, GOLDEN.changed(slice(7, None), 1.5, *of("actv_grad", "layers.1.input")))
 
-    checked.result.stdout.fnmatch_lines(["*step*target*golden*apart*allowed*", "*  6 *0.0e+00*", "*>    7 *3.3e-01*"])
+    checked.result.stdout.fnmatch_lines(["*step*target*golden*apart*limit*", "*  6 *0.0e+00*", "*>    7 *3.3e-01*"])
 
 
 def test_equal_runs_pass(pytester):
@@ -70,10 +70,10 @@ def test_equal_runs_pass(pytester):
 @pytest.mark.parametrize(
     ("changed", "told"),
     [
-        (of("actv", "layers.0.input"), "*the data are not the same: actv layers.0.input differs by 17 %*"),
+        (of("actv", "layers.0.input"), "*the data differ: actv layers.0.input differs by 17 %*"),
         (
             of("param_origin", "layers.0.weight") + of("param_origin", "layers.1.weight"),
-            "*the weights are not the same: param_origin layers.0.weight differs by 17 %*",
+            "*the weights differ: param_origin layers.0.weight differs by 17 %*",
         ),
     ],
 )
@@ -87,7 +87,7 @@ def test_runs_with_other_data_or_weights_are_refused(pytester, changed, told):
 def test_runs_without_a_common_step_are_refused(pytester):
     checked = compare(pytester, trained(2, 30).later(20), GOLDEN)
 
-    checked.result.stderr.fnmatch_lines(["*has no step of a tensor that the golden run * has too*"])
+    checked.result.stderr.fnmatch_lines(["*no tensor has a step in common with the golden run *"])
     assert checked.exit_code == pytest.ExitCode.USAGE_ERROR
 
 
@@ -95,7 +95,7 @@ def test_the_summary_tells_that_a_run_has_other_steps(pytester):
     ended = MemoryRun({key: each[:8] for key, each in GOLDEN.values.items()})
 
     compare(pytester, ended, GOLDEN, "-q").result.stdout.fnmatch_lines(
-        ["8 of the run's 8 steps (0 to 7) are compared; the golden run has 12 (0 to 11)"]
+        ["8 of the run's 8 steps (0 to 7) compared; the golden run has 12 (0 to 11)"]
     )
 
 
@@ -106,8 +106,8 @@ def test_a_tensor_that_one_run_lacks_fails_and_a_task_that_it_did_not_watch_is_s
 
     checked.result.stdout.fnmatch_lines(
         [
-            "  golden: norm only the golden run has it, while the target run has others of param_origin: *",
-            "16 skipped: only one of the two runs watched such series",
+            "  golden: norm only the golden run has it, and the target run has other param_origin series: *",
+            "16 skipped: only one of the two runs has such series",
         ]
     )
 
@@ -118,7 +118,7 @@ def test_golden_reruns_tell_a_smaller_fault(pytester):
 
     checked = compare(pytester, faulty, GOLDEN, "--msprobe-golden-rerun", rerun)
 
-    checked.result.stdout.fnmatch_lines(["*with 1 golden reruns*", "first at step 7: actv_grad/layers.1.input/norm"])
+    checked.result.stdout.fnmatch_lines(["* and 1 golden rerun", "first at step 7: actv_grad/layers.1.input/norm"])
 
 
 @pytest.mark.parametrize(

@@ -88,7 +88,7 @@ def test_notes_say_whose_they_are(tmp_path: Path) -> None:
 
 
 def test_nothing_watched_is_no_page() -> None:
-    with pytest.raises(ValueError, match="no step was watched"):
+    with pytest.raises(ValueError, match="the run has no steps"):
         build_page([], **WORDS)
 
 

@@ -54,7 +54,7 @@ def test_a_page_of_one_rank_names_none(pytester: pytest.Pytester, run: str) -> N
     page = data(pytester.path / "page.html")
     assert page["ranks"] == [""]
     assert page["findings"] == []
-    assert page["verdict"] == "nothing was found"
+    assert page["verdict"] == "no findings"
 
 
 def test_a_resumed_run_has_the_findings_of_the_whole(pytester: pytest.Pytester, run: str) -> None:
@@ -62,7 +62,7 @@ def test_a_resumed_run_has_the_findings_of_the_whole(pytester: pytest.Pytester, 
     pytester.runpytest("--msprobe-monitor", run, "--msprobe-resume", "run.jsonl", "--msprobe-html", "page.html")
     page = data(pytester.path / "page.html")
     assert len(page["findings"]) == 1
-    assert page["about"].startswith("4 series judged")
+    assert page["about"].startswith("4 series, by policy default")
 
 
 def test_a_page_that_cannot_be_written_is_told(pytester: pytest.Pytester, run: str) -> None:
@@ -107,6 +107,6 @@ def test_a_pair_shows_both_runs_and_what_was_allowed(pytester: pytest.Pytester) 
     page = data(pytester.path / "page.html")
     assert page["pair"] is True
     assert page["verdict"] == "first at step 30: grad_reduced/b.weight/norm"
-    assert page["about"] == "3 series judged beside golden: 1 failed, 0 warned"
+    assert page["about"] == "3 series, compared with golden: 1 failed, 0 warned"
     told = {page["tensors"][series[1]][2]: series[7] is not None for series in page["series"]}
     assert told == {"a.weight": False, "b.weight": True, "c.weight": False}

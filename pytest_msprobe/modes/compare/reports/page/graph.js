@@ -1,4 +1,4 @@
-/* The graph beside the table. It is made when it is first looked at. */
+/* The graph as the other view of the table. It is made when it is first looked at. */
 
 let graphView = null;
 // By the number of a call: the graph that shows it, the run, and the node; and its rows.

@@ -104,7 +104,7 @@ function histogram(counts) {
   return chart;
 }
 
-/* Modules, each with the worst that came of what ran in it; those with a culprit stand out and are open. */
+/* Modules, each with the worst that came of what ran in it; those with a culprit are marked and open. */
 
 function treeNode() {
   return { children: new Map(), worst: "skip", calls: 0, wrong: 0, hasCulprit: false };
@@ -164,7 +164,7 @@ let errors = null;
 function plot() {
   errors ??= new LogPlot(byId("plot"), byId("tip"), {
     titles: { x: "call, in execution order", y: "scaled error" },
-    limits: page.limits.map(([dtype, limit]) => ({ value: limit, text: `${limit} is allowed in ${dtype}`, outcome: "fail" })),
+    limits: page.limits.map(([dtype, limit]) => ({ value: limit, text: `fails above ${limit} in ${dtype}`, outcome: "fail" })),
     choose: (point) => lookAt(point.call),
   });
   if (byId("plot-box").hidden) return;
@@ -183,7 +183,7 @@ function legend() {
   byId("plot-box").append(plotLegend([
     ...(hasCulprits ? [["marked", "a difference begins here"]] : []),
     ...met.map((outcome) => [outcome, OUTCOME_WORDS[outcome]]),
-    ...(page.limits.length ? [["limit", "what is allowed"]] : []),
+    ...(page.limits.length ? [["limit", "limit"]] : []),
   ]));
 }
 

@@ -16,7 +16,7 @@ function exactLine(className, [steps, values]) {
   return { className, steps: new Float64Array(bytes(steps).buffer), values: new Float64Array(bytes(values).buffer) };
 }
 
-// How far apart the runs are, step by step beside what was allowed where something was found.
+// How far apart the runs are, step by step with what was allowed where something was found.
 function gapLines(series) {
   const compared = series[SERIES.compared];
   return compared ? ["allowed", "gap"].map((name) => (compared[name].line ??= exactLine(name, compared[name]))) : [gapLine(series)];
@@ -142,7 +142,7 @@ function drawDetails() {
   const steps = findings.filter((one) => one[FINDING.statistic] === statistic && one[FINDING.step] !== null).map((one) => one[FINDING.step]);
   const readout = element("div");
   readout.id = "readout";
-  box.replaceChildren(head, element("div", facts.filter(Boolean).join(", "), "soft"), told(findings), readout);
+  box.replaceChildren(head, element("div", facts.filter(Boolean).join(", "), "soft"), listOf(findings), readout);
 
   const add = (title, lines, options) => {
     const drawn = chart(lines, { label: `${title} of ${tensorText(tensor)}`, ...options });
@@ -167,7 +167,7 @@ function drawDetails() {
   showCursor();
 }
 
-function told(findings) {
+function listOf(findings) {
   const list = element("ul");
   list.append(...findings.slice(0, 5).map((one) => element("li", one[FINDING.message], one[FINDING.outcome])));
   if (findings.length > 5) list.append(element("li", `and ${findings.length - 5} more`, "soft"));

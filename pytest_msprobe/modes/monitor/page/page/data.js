@@ -58,7 +58,7 @@ function placeOf(step) {
 function rangeText(found, bin) {
   if (!found) return "";
   const low = found.low[bin], high = found.high[bin];
-  if (low > high) return "not watched";
+  if (low > high) return "no value";
   return low === high || Number.isNaN(low) ? shortText(low) : `${shortText(low)} to ${shortText(high)}`;
 }
 

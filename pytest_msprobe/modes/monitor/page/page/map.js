@@ -33,7 +33,7 @@ function usualSize(found) {
   return all.length ? Float64Array.from(all).sort()[all.length >> 1] : 1;
 }
 
-// The root, so that a factor of two is seen beside one of a thousand.
+// The root, so that a factor of two is visible next to one of a thousand.
 function sizeLevel(value, usual) {
   const decades = value === 0 ? -page.decades : Math.log10(Math.abs(value) / usual);
   return MIDDLE + Math.round(126 * Math.sign(decades) * Math.sqrt(Math.min(1, Math.abs(decades) / page.decades)));
@@ -162,7 +162,7 @@ function labels(pen, colour) {
   strips(pen, colour);
 }
 
-// The end of a name tells most.
+// The end of a name says most.
 function fitted(pen, text, width) {
   if (pen.measureText(text).width <= width) return text;
   let cut = 1;
