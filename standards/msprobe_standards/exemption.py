@@ -93,7 +93,7 @@ class ExcusedByBaseline(Excused):
     baseline, element by element, count as right; a baseline that has other wrong ones excuses nothing.
     """
 
-    ratio: float = 2.0  # docs/standards.md, "Where the constants come from"
+    ratio: float = 2.0  # docs/standards-reference.md, "Where the constants come from"
 
     needs_baseline: ClassVar[bool] = True
     adopts_baseline: ClassVar[bool] = True

@@ -30,8 +30,8 @@ class Ulp(Standard):
     below a magnitude: where a function is flat its gradient is a difference of numbers near 1.
     ``max_bias`` is the allowed drift of the magnitudes in unit roundoffs (see `msprobe_standards.protocol.bias`),
     ``max_shared`` the error that elements with neighbouring golden values may share, in unit roundoffs
-    (`msprobe_standards.correlated_error`); the defaults, 0, do not judge them. ``docs/standards.md``, "ULP", has the
-    reasons.
+    (`msprobe_standards.correlated_error`); the defaults, 0, do not judge them. ``docs/standards-reference.md``, "ULP",
+    has the reasons.
     """
 
     max_ulp: float = 2.0
