@@ -4,7 +4,7 @@
 
 Each function is called by every name that MindSpore has for it, on ranges around its zeros, its poles and its tails, on
 tensors of few and of many elements, and judged against torch in raised precision. The rules that follow are written
-into the policy ``default``, or into FILE (docs/standards.md, "MindSpore's CPU kernels", says how).
+into the policy ``default``, or into FILE (docs/standards-reference.md, "MindSpore's CPU kernels", says how).
 """
 
 from __future__ import annotations

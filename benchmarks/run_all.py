@@ -117,19 +117,15 @@ BENCHMARKS = (
     Benchmark("Faults of MindSpore", "mindspore.md", "mindspore_faults.py", "", (WITH_MINDSPORE,), MINDSPORE),
     Benchmark(
         "Accuracy of MindSpore's CPU kernels",
-        "standards.md",
+        "standards-reference.md",
         "mindspore_cpu_accuracy.py",
         left_out="writes rules of a policy, which is for who means to change them",
     ),
-    Benchmark(
-        "Real architectures", "compatibility.md", "models.py", "--only swin --seeds 0", (MODELS,), ".venv-models"
-    ),
-    Benchmark(
-        "Dumps of both recorders", "compatibility.md", "roundtrip/differences.py", "--family lstm", (PEER, PEER26)
-    ),
+    Benchmark("Real architectures", "versions.md", "models.py", "--only swin --seeds 0", (MODELS,), ".venv-models"),
+    Benchmark("Dumps of both recorders", "versions.md", "roundtrip/differences.py", "--family lstm", (PEER, PEER26)),
     Benchmark(
         "Each other's dumps",
-        "compatibility.md",
+        "versions.md",
         "roundtrip/peer_tools.py",
         "--family lstm --version 1.2.2",
         (PEER, PEER26),

@@ -1,6 +1,6 @@
 """Planted faults and correct devices over the dumps of some folders: what a policy finds, misses and alarms on.
 
-Writes the tables of ``docs/verdict-quality.md``, below the line that says so.
+Writes the tables of ``benchmarks/RESULTS.md``, below the line that says so.
 """
 
 from __future__ import annotations

@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 _EXPONENT_BITS = np.int64(0x7FF << 52)
 # In place of a golden 0: 0/0 is then 0, and any error over it beyond every limit.
 _TINY = float(np.finfo(np.float64).tiny)
-# docs/standards.md, "Where the constants come from": the squares of error times golden value stay within float64.
+# docs/standards-reference.md, "Where the constants come from": the squares of error times golden value stay within
+# float64.
 _SQUARED_TWICE_SAFELY = (1e-70, 1e70)
 _CARRIERS = {torch.float16: torch.float16, torch.float64: torch.float64}
 _HELD_BY = {
@@ -264,7 +265,7 @@ class Walk:
     def _noise(self) -> float:
         """Return the absolute error that says nothing of a small element: subnormal rounding, float32 partial sums.
 
-        The factor of 16 is that of ``docs/standards.md``, "Where the constants come from".
+        The factor of 16 is that of ``docs/standards-reference.md``, "Where the constants come from".
         """
         roundoff = self.format.unit_roundoff
         return max(roundoff * self.format.min_normal, 16 * min(roundoff, 2**-24) * self.scale)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from msprobe_standards.metrics import Metrics
     from msprobe_standards.verdict import Verdict
 
-# mindstudio-probe 1.2.2, as all that docs/standards.md, "Where the constants come from", calls msprobe's.
+# mindstudio-probe 1.2.2, as all that docs/standards-reference.md, "Where the constants come from", calls msprobe's.
 _BOUND = {torch.float16: 2**-8, torch.bfloat16: 2**-7}
 _BALANCE = {torch.float16: 2**-20, torch.bfloat16: 2**-7}
 

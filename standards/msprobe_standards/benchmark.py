@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from msprobe_standards.metrics import Metrics
     from msprobe_standards.verdict import Verdict
 
-# docs/standards.md, "Benchmark", has the formulas that these stand in, "Where the constants come from" their sources.
+# docs/standards-reference.md, "Benchmark", has the formulas that these stand in, "Where the constants come from" their
+# sources.
 _SMALL_SAMPLE = 8.0
 _TAIL_NOISE = 0.03
 _TAIL_RATIO = 4.0

@@ -31,7 +31,7 @@ class Cascade(Standard):
     3. The shares of elements with a relative error below 0.01 and 0.001 (float32, float64: 0.001 and 0.0001) must be
        above 0.99 and 0.999 (0.999 and 0.9999). Missing the first fails, missing the second warns.
 
-    The limits are msprobe's but for ``max_small_error`` (docs/standards.md, "Where the constants come from").
+    The limits are msprobe's but for ``max_small_error`` (docs/standards-reference.md, "Where the constants come from").
     """
 
     min_cosine: float = 0.99

@@ -16,7 +16,7 @@ import torch
 from msprobe_standards.chunking import chunks, dot
 from msprobe_standards.dtypes import float_format, real_dtype
 
-# docs/standards.md, "Where the constants come from", has the sources.
+# docs/standards-reference.md, "Where the constants come from", has the sources.
 _SAMPLE = 65536
 _LEAST_PRODUCTS = 50
 _LARGEST = 2.0

@@ -109,7 +109,7 @@ def msprobe_bounds(dtype: torch.dtype) -> Bounds:
     real = real_dtype(dtype)
     if not real.is_floating_point:
         return Bounds(0, 0, 0, 0, 0, 0)
-    # docs/standards.md, "Where the constants come from".
+    # docs/standards-reference.md, "Where the constants come from".
     tail = min(64 * max(roundoffs_allowed(real), 1) * float_format(real).unit_roundoff, 0.5)
     if real == torch.float16:
         return Bounds(2**-10, 2**-16, 1e-16, 2**-10, 1, tail)
@@ -123,6 +123,6 @@ def roundoffs_allowed(dtype: torch.dtype) -> float:
 
     Eight for float32 and float64, whose partial sums are rounded in the format itself. For all narrower formats sums
     are kept in float32 and rounded once, which gives at most 1/sqrt(3) = 0.58 in the root mean square. Both numbers are
-    in ``docs/standards.md``, "Where the constants come from".
+    in ``docs/standards-reference.md``, "Where the constants come from".
     """
     return 8.0 if real_dtype(dtype) in (torch.float32, torch.float64) else 0.6

@@ -97,7 +97,7 @@ class ExcusedByBaseline(Excused):
         ratio: How many times the baseline's errors are excused.
     """
 
-    ratio: float = 2.0  # docs/standards.md, "Where the constants come from"
+    ratio: float = 2.0  # docs/standards-reference.md, "Where the constants come from"
 
     needs_baseline: ClassVar[bool] = True
     adopts_baseline: ClassVar[bool] = True

@@ -15,7 +15,7 @@ from msprobe_standards.verdict import Verdict
 if TYPE_CHECKING:
     from msprobe_standards.metrics import Metrics
 
-# mindstudio-probe 1.2.2; docs/standards.md, "Metrics", has them as least divisors.
+# mindstudio-probe 1.2.2; docs/standards-reference.md, "Metrics", has them as least divisors.
 _FLOORS = {torch.float16: 2**-11, torch.bfloat16: 2**-8}
 
 

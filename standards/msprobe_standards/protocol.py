@@ -107,8 +107,8 @@ def bias(metrics: Metrics) -> float:
 
     The gain is the least-squares slope of target over golden. The sum of error x golden over the root of the sum of
     its squares (``gain_z``) exceeds 7 with a probability below 5e-11 for independent errors that are as often up as
-    down, whatever their sizes: a self-normalized sum, bounded by Hoeffding's inequality (``docs/standards.md``, "Where
-    the constants come from").
+    down, whatever their sizes: a self-normalized sum, bounded by Hoeffding's inequality
+    (``docs/standards-reference.md``, "Where the constants come from").
     """
     return abs(metrics["gain_error"]) if metrics["gain_z"] > _CERTAIN else 0.0
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 Moved: TypeAlias = "Callable[[], Sequence[object]] | Sequence[object]"
 """Golden results for inputs moved by one rounding unit, one per draw, or a function that computes them."""
 
-# docs/standards.md, "Sensitivity" and "Where the constants come from".
+# docs/standards-reference.md, "Sensitivity" and "Where the constants come from".
 _SMALL_SAMPLE = 8.0
 _DOUBTFUL = 16.0
 _COARSE_BITS = {torch.float32: (torch.int32, 13), torch.float64: (torch.int64, 29)}
@@ -94,7 +94,7 @@ class ExcusedBySensitivity(Excused):
         units: By how many rounding units the inputs may move.
     """
 
-    units: float = 16.0  # docs/standards.md, "Where the constants come from"
+    units: float = 16.0  # docs/standards-reference.md, "Where the constants come from"
 
     def weighed(self, verdict: Verdict, metrics: Metrics, moved: Callable[[float], Sequence[Metrics]]) -> Verdict:
         """Weigh a failure against what golden moves by."""

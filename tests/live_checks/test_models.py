@@ -1,4 +1,4 @@
-"""Models of docs/compatibility.md compute the same bits while every call is checked: those that torch alone builds."""
+"""Models of benchmarks/RESULTS.md compute the same bits while every call is checked: those that torch alone builds."""
 
 from __future__ import annotations
 

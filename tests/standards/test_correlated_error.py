@@ -30,7 +30,7 @@ def moved(golden: torch.Tensor, dtype: torch.dtype, steps: torch.Tensor) -> torc
 
 
 def by_definition(target: torch.Tensor, golden: torch.Tensor, dtype: torch.dtype) -> tuple[float, float]:
-    """Compute the shared error of values near one in exact arithmetic, as docs/standards.md defines it."""
+    """Compute the shared error of values near one in exact arithmetic, as docs/standards-reference.md defines it."""
     roundoff = mpmath.mpf(torch.finfo(dtype).eps) / 2
     cells: dict[float, list[mpmath.mpf]] = defaultdict(list)
     for t, v in zip(target.double().tolist(), golden.to(dtype).double().tolist(), strict=True):

@@ -9,11 +9,11 @@ import torch
 
 from msprobe_standards import METRICS, Policy, judge, registry, standard_names
 
-PAGE = Path(__file__).parents[2] / "docs" / "standards.md"
+DOCS = Path(__file__).parents[2] / "docs"
 
 
-def blocks(language: str) -> list[str]:
-    return re.findall(rf"```{language}\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
+def blocks(page: str, language: str) -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", (DOCS / page).read_text(encoding="utf-8"), re.DOTALL)
 
 
 @pytest.fixture
@@ -26,8 +26,10 @@ def own_registry() -> Iterator[None]:
 
 @pytest.mark.usefixtures("own_registry")
 def test_the_examples_of_the_documentation_run() -> None:
-    first, own = blocks("python")
-    exec(compile(first, "first example", "exec"), {})
+    [measuring] = blocks("standards-reference.md", "python")
+    selecting, own = blocks("standards.md", "python")
+    exec(compile(measuring, "measure and judge", "exec"), {})
+    exec(compile(selecting, "ask a policy", "exec"), {})
     names: dict[str, object] = {"__name__": "example"}
     exec(compile(own, "own standard", "exec", dont_inherit=True), names)
     golden = torch.rand(200, dtype=torch.float64) + 1
@@ -36,14 +38,14 @@ def test_the_examples_of_the_documentation_run() -> None:
 
 
 def test_the_policy_of_the_documentation_loads(tmp_path: Path) -> None:
-    [text] = blocks("yaml")
+    [text] = blocks("standards.md", "yaml")
     path = tmp_path / "mine.yaml"
     path.write_text(text)
     assert Policy.load(path).select("npu_rms_norm", output_dtype=torch.bfloat16).name == "ulp"
 
 
 def test_every_standard_and_every_metric_is_documented() -> None:
-    page = PAGE.read_text(encoding="utf-8")
+    page = (DOCS / "standards-reference.md").read_text(encoding="utf-8")
     short = {"rel_err_thousandth": "_thousandth", "rel_err_ten_thousandth": "_ten_thousandth"}
     missing = [name for name in (*standard_names(), *METRICS) if f"`{short.get(name, name)}`" not in page]
     assert missing == []

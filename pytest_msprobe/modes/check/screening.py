@@ -12,7 +12,7 @@ from pytest_msprobe.run.options import number
 
 _GIGA = 1e9
 
-#: From how many billion operations on products are screened unless something else is asked for: docs/standards.md.
+#: From how many billion operations on products are screened unless something else is asked for: docs/screening.md.
 SCREENED_ABOVE = 10.0
 
 

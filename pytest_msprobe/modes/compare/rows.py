@@ -34,7 +34,7 @@ STATISTICS = ("max", "min", "mean", "norm")
 #: Keys of ``Row.metrics`` for statistics: target less golden, and that over |golden| (a fraction, not per cent).
 STATISTICS_METRICS = tuple(f"{name}_{kind}" for kind in ("diff", "rel_diff") for name in STATISTICS)
 #: Keys of ``Row.metrics`` for tensors. A name that `msprobe_standards.METRICS` has too means the same in both; all of
-#: them are explained in ``docs/standards.md``, "Metrics of a comparison".
+#: them are explained in ``docs/standards-reference.md``, "Metrics of a comparison".
 TENSOR_METRICS = (
     "cosine_sim",
     "euclidean",

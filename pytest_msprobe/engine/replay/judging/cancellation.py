@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping
 import torch
 
 # Sums of a few thousand terms round to this many unit roundoffs of their largest term. Half precision is summed in a
-# wider dtype, so that only the terms and the result are rounded to it. See docs/standards.md, "Gradients that are only
-# rounding".
+# wider dtype, so that only the terms and the result are rounded to it. See docs/standards-reference.md, "Gradients that
+# are only rounding".
 _ROUNDINGS = 64.0
 _HALF_ROUNDINGS = 4.0
 

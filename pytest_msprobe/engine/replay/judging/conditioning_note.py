@@ -19,7 +19,7 @@ from pytest_msprobe.results.result import DirectionResult, OutputResult
 #: Under this name a failing result holds how many times each wrong output amplifies its inputs' rounding, by path.
 AMPLIFICATION = "amplification"
 
-# Two of the digits that inputs hold are lost then: docs/standards.md, "Where the constants come from".
+# Two of the digits that inputs hold are lost then: docs/standards-reference.md, "Where the constants come from".
 _ILL_CONDITIONED = 100.0
 # Below, amplification explains nothing that the standards do not allow anyway.
 _WORTH_SAYING = 10.0

@@ -36,7 +36,7 @@ _CONVOLUTIONS = (_ATEN.convolution, _ATEN._convolution)
 _BIAS_GRADIENT = [False, False, True]
 
 #: Parts of the inner dimension whose sums a reduced-precision reduction rounds, and products that an accumulator of
-#: float16 adds before it rounds: docs/standards.md, "Math modes".
+#: float16 adds before it rounds: docs/standards-reference.md, "Math modes".
 _PARTS = 4
 _PRODUCTS_PER_STEP = 16
 

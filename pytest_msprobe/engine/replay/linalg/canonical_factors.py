@@ -24,8 +24,8 @@ Turn: TypeAlias = Callable[[torch.Tensor], torch.Tensor]
 Alignment: TypeAlias = Callable[[Sequence[torch.Tensor], Sequence[torch.Tensor]], Mapping[int, Turn]]
 """Gives, for a call's outputs of some side and golden's, what turns the one into the other, by position."""
 
-# Values closer than this many unit roundoffs of the greatest are equal to any algorithm: docs/standards.md, "Linear
-# algebra".
+# Values closer than this many unit roundoffs of the greatest are equal to any algorithm: docs/standards-reference.md,
+# "Linear algebra".
 _EQUAL = 64.0
 
 

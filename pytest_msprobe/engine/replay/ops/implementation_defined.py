@@ -8,7 +8,7 @@ import torch
 
 from pytest_msprobe.engine.replay.ops.op_info import op_info
 
-# docs/standards.md, "Quantized results"
+# docs/standards-reference.md, "Quantized results"
 _NEIGHBOURS = 1 / 8
 
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 # minus the value to which SELU saturates: what alpha dropout puts in place of an element (Klambauer et al., 2017)
 _ALPHA = 1.7580993408473766
-# scaling and shifting round a handful of times (docs/standards.md, "Random results")
+# scaling and shifting round a handful of times (docs/standards-reference.md, "Random results")
 _ROUNDINGS = 3
 
 
@@ -244,7 +244,7 @@ class SlopeProperty:
             x.isfinite() & (x < 0) & (x.abs() * min(1.0, abs(self.lower) or 1.0) > limits.smallest_normal / limits.eps)
         )
         slopes = y[legible] / x[legible]
-        # docs/standards.md, "Random results", on the roundings here and below
+        # docs/standards-reference.md, "Random results", on the roundings here and below
         spread = 2 * limits.eps * slopes.abs() + limits.smallest_normal
         bounds = distributions.uniform(self.lower, self.upper)
         return tail_bound.decided(against(slopes, bounds, eps=limits.eps, spread=spread))

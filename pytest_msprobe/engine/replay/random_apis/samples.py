@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from pytest_msprobe.engine.replay.random_apis.distributions import Distribution
 
 # Half precision kernels draw their uniform numbers from a grid as coarse as the dtype, and what they make of them
-# is off by a few steps of that grid (docs/standards.md, "Random results").
+# is off by a few steps of that grid (docs/standards-reference.md, "Random results").
 _GRID_STEPS = 4
 # up to here float64 holds every integer
 _EXACT_INTEGERS = 1 << 53

@@ -9,8 +9,8 @@ import math
 
 from msprobe_standards.verdict import Verdict, worst
 
-# docs/standards.md, "Random results": no check makes more than 50 tests, so a healthy generator fails one with a
-# probability below 1e-9.
+# docs/standards-reference.md, "Random results": no check makes more than 50 tests, so a healthy generator fails one
+# with a probability below 1e-9.
 _ALARM_PER_TEST = 2e-11
 LIMIT = math.log(2 / _ALARM_PER_TEST)
 

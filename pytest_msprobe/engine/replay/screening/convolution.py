@@ -108,8 +108,8 @@ def _by_group(values: torch.Tensor, groups: int) -> torch.Tensor:
     return in_groups(values, 1, groups).movedim(0, 2).flatten(2)
 
 
-# Below, a screen costs about what the exact check does: docs/performance.md, "Screened convolutions". Golden of 16 bits
-# is float32, which is computed faster.
+# Below, a screen costs about what the exact check does: docs/screening.md, "Screening of convolutions". Golden of 16
+# bits is float32, which is computed faster.
 _LEAST_CHANNELS: Mapping[torch.dtype, int] = {torch.float32: 128, torch.float16: 256, torch.bfloat16: 256}
 _LEAST_WINDOWS = 256
 

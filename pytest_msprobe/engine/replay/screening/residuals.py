@@ -3,7 +3,7 @@
 For weights x (of either sign, drawn from a seed) the error E of a product C = A B shows in C x - A (B x) = E x at the
 cost of three products of a matrix with a vector. That is taken for each tile of neighbouring columns and, from the
 other side, of neighbouring rows, so that an outlier has a place. R. Freivalds, Probabilistic machines can use less
-running time, 1977. docs/standards.md, "Screening of products", derives the limits.
+running time, 1977. docs/screening.md, "Screening of products", derives the limits.
 """
 
 from __future__ import annotations

@@ -51,7 +51,7 @@ def test_a_metric_that_checks_have_too_is_the_same_number(values: list[float], s
 
 
 def test_every_metric_of_a_comparison_is_documented() -> None:
-    page = (Path(__file__).parents[4] / "docs" / "standards.md").read_text(encoding="utf-8")
+    page = (Path(__file__).parents[4] / "docs" / "standards-reference.md").read_text(encoding="utf-8")
     section = page.partition("### Metrics of a comparison")[2].partition("\n#")[0]
     assert [name for name in (SCALED_ERROR, *TENSOR_METRICS, *STATISTICS_METRICS) if f"`{name}`" not in section] == []
 
