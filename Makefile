@@ -23,7 +23,7 @@ FAST_PATH_OFF := tests/run tests/modes/compare --ignore=tests/run/fast
 ROUNDS ?= 10
 SEED := $(or $(SEED),$(shell date +%s))
 
-.PHONY: demo test test-all test-plain-cpu test-lowest test-matrix constraints fuzz lint bench instructions keep-instructions site generated_tests clean
+.PHONY: demo test test-all test-plain-cpu test-lowest test-matrix constraints fuzz lint bench instructions keep-instructions site generated_tests pictures clean
 
 demo: $(VENV)/installed
 	@mkdir -p $(DEMO_REPORT)
@@ -86,6 +86,10 @@ keep-instructions: $(VENV)/installed
 generated_tests: $(VENV)/installed
 	$(BIN)/pytest-msprobe generate examples/check_a_dump/dump.json -o generated_tests/check_a_dump --no-run
 	$(BIN)/pytest-msprobe generate tests/data/verdict_quality/values/dump.json --real-data -o generated_tests/real_data --no-run
+
+# The pictures of the documentation, made from the examples; needs chromium and chromedriver.
+pictures: $(VENV)/installed
+	$(BIN)/python -m tests.support.pictures docs/images
 
 # Each environment has the versions of its file of constraints, pip and what builds the package included.
 $(VENV)/installed: pyproject.toml constraints.txt

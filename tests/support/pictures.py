@@ -20,15 +20,17 @@ from tests.support.browser import open_browser
 ROOT = Path(__file__).parents[2]
 SCHEMES = ("light", "dark")
 MOST_BYTES = 1_000_000
-COLOURS = 128
 
 CHECK = "pytest -c examples/pytest.ini -q --msprobe-dump=examples/check_a_dump/dump.json"
 FAULTY = f"{CHECK} -p examples.faulty_device.conftest --msprobe-device=faulty"
 COMPARE = "pytest -q --msprobe-compare examples/compare_runs/target --msprobe-golden examples/compare_runs/golden"
-MONITOR = "pytest -q --msprobe-monitor examples/watched_training/run"
+MONITOR = "pytest -q --msprobe-monitor target/run --msprobe-golden golden/run"
+
+# By how much a watched training multiplies its learning rate at step 40.
+FACTORS = {"golden": 1, "target": 10}
 
 # A device of a release whose reciprocal square root errs by more than that of the release before.
-ERRORS_BY_RELEASE = (0.0, 1e-7, 4e-7, 2e-6)
+ERRORS_BY_RELEASE = (0.0, 4e-7, 2e-6)
 RELEASE = """
 from pytest_msprobe.devices.sim import SimDevice
 
@@ -74,8 +76,8 @@ PICTURES = (
     ),
     Picture("comparison", (f"{COMPARE} --msprobe-html=page.html",)),
     Picture("graph", (f"{COMPARE} --msprobe-html=page.html",), script="document.getElementById('show-graph').click()"),
-    Picture("monitor", (f"{MONITOR} --msprobe-html=page.html",)),
-    Picture("trend", _trend(), size=(1300, 600)),
+    Picture("monitor", ("python golden/train.py", "python target/train.py", f"{MONITOR} --msprobe-html=page.html")),
+    Picture("trend", _trend(), size=(1380, 560)),
 )
 
 
@@ -92,6 +94,10 @@ def write_pictures(folder: Path) -> None:
 def prepare(work: Path) -> None:
     """Copy the examples into a folder, with a device for each release."""
     shutil.copytree(ROOT / "examples", work / "examples", ignore=shutil.ignore_patterns("__pycache__"))
+    for name, factor in FACTORS.items():
+        (work / name).mkdir()
+        program = (work / "examples/watched_training/train.py").read_text()
+        (work / name / "train.py").write_text(program.replace("*= 1000", f"*= {factor}"))
     for number, error in enumerate(ERRORS_BY_RELEASE, 1):
         (work / f"release_{number}.py").write_text(RELEASE.format(error=error))
 
@@ -114,8 +120,14 @@ def take_pictures(browser: Any, picture: Picture, work: Path) -> Iterator[tuple[
 
 
 def few_colours(picture: bytes) -> Image.Image:
-    """Return a picture in the few colours that a page needs."""
-    return Image.open(BytesIO(picture)).convert("RGB").quantize(COLOURS, Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE)
+    """Return a picture in 128 colours: its commonest as they are, so that areas keep theirs, and some for the rest."""
+    image = Image.open(BytesIO(picture)).convert("RGB")
+    found = sorted(image.getcolors(image.width * image.height) or (), reverse=True)
+    commonest = [level for _, colour in found[:64] for level in colour]
+    rest = image.quantize(64, Image.Quantize.MAXCOVERAGE).getpalette() or []
+    palette = Image.new("P", (1, 1))
+    palette.putpalette(commonest + rest)
+    return image.quantize(palette=palette, dither=Image.Dither.NONE)
 
 
 def run(command: str, work: Path) -> None:
@@ -123,9 +135,7 @@ def run(command: str, work: Path) -> None:
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
     for name, folder in (("PATH", Path(sys.executable).parent), ("PYTHONPATH", work)):
         environment[name] = os.pathsep.join([str(folder), environment.get(name, "")])
-    done = subprocess.run(
-        command.split(), cwd=work, env=environment, capture_output=True, text=True, check=False
-    )
+    done = subprocess.run(command.split(), cwd=work, env=environment, capture_output=True, text=True, check=False)
     if done.returncode > 1:
         raise RuntimeError(f"{command} ended with {done.returncode}:\n{done.stdout}{done.stderr}")
 
