@@ -68,9 +68,9 @@ lint: $(VENV)/installed
 	$(BIN)/lint-imports
 	$(BIN)/check-jsonschema --builtin-schema vendor.github-workflows .github/workflows/*.yml
 
-# The documentation as a site, in website/site; a warning is an error.
+# The documentation as a site, in website/site; a warning is an error, but for --quiet, which leaves warnings out.
 site: $(VENV)/installed
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict -f website/mkdocs.yml
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict -f website/mkdocs.yml
 
 bench: $(VENV)/installed
 	$(BIN)/python benchmarks/run_all.py
