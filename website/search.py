@@ -8,9 +8,9 @@ from typing import Any
 BOOSTS = {
     "adr/": 0.001,
     "api/": 0.5,
+    "command-line.md": 0.1,
     "failing-cases.md": 2,
     "glossary.md": 0.5,
-    "install.md": 2,
 }
 
 
