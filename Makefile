@@ -23,7 +23,7 @@ FAST_PATH_OFF := tests/run tests/modes/compare --ignore=tests/run/fast
 ROUNDS ?= 10
 SEED := $(or $(SEED),$(shell date +%s))
 
-.PHONY: demo test test-all test-plain-cpu test-lowest test-matrix constraints fuzz lint bench instructions keep-instructions site command-line generated_tests clean
+.PHONY: demo test test-all test-plain-cpu test-lowest test-matrix constraints fuzz lint bench instructions keep-instructions site command-line pictures generated_tests clean
 
 demo: $(VENV)/installed
 	@mkdir -p $(DEMO_REPORT)
@@ -68,9 +68,9 @@ lint: $(VENV)/installed
 	$(BIN)/lint-imports
 	$(BIN)/check-jsonschema --builtin-schema vendor.github-workflows .github/workflows/*.yml
 
-# The documentation as a site, in website/site; a warning is an error.
+# The documentation as a site, in website/site; a warning is an error, but for --quiet, which leaves warnings out.
 site: $(VENV)/installed
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict -f website/mkdocs.yml
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict -f website/mkdocs.yml
 
 # A test compares the page of every option and command with the parsers.
 command-line: $(VENV)/installed
@@ -90,6 +90,10 @@ keep-instructions: $(VENV)/installed
 generated_tests: $(VENV)/installed
 	$(BIN)/pytest-msprobe generate examples/check_a_dump/dump.json -o generated_tests/check_a_dump --no-run
 	$(BIN)/pytest-msprobe generate tests/data/verdict_quality/values/dump.json --real-data -o generated_tests/real_data --no-run
+
+# The pictures of the documentation, made from the examples; needs chromium and chromedriver.
+pictures: $(VENV)/installed
+	$(BIN)/python -m tests.support.pictures docs/images
 
 # Each environment has the versions of its file of constraints, pip and what builds the package included.
 $(VENV)/installed: pyproject.toml constraints.txt

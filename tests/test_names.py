@@ -1,19 +1,20 @@
 """Names and words that every module keeps to; what does not yet is counted in ``names_baseline.json``.
 
-``python tests/test_names.py`` lowers the counts of the baseline to those that are found; it never raises one.
+``python -m tests.test_names`` lowers the counts of the baseline to those that are found; it never raises one.
 """
 
 from __future__ import annotations
 
 import ast
-import json
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from pathlib import Path
 
 import pytest
+
+from tests.support import baselines
 
 REPOSITORY = Path(__file__).parents[1]
 BASELINE = Path(__file__).with_name("names_baseline.json")
@@ -122,18 +123,7 @@ def large_folders(modules: Iterable[str]) -> set[str]:
 
 def differences(rule: str) -> list[str]:
     """Return a line for each count of a rule that is not that of the baseline."""
-    found, kept = _found()[rule], json.loads(BASELINE.read_text())[rule]
-    return [
-        f"{key}: {found.get(key, 0)}, in the baseline {kept.get(key, 0)}: {_remedy(found, kept, key)}"
-        for key in sorted(found.keys() | kept.keys())
-        if found.get(key, 0) != kept.get(key, 0)
-    ]
-
-
-def _remedy(found: Mapping[str, int], kept: Mapping[str, int], key: str) -> str:
-    if found.get(key, 0) < kept.get(key, 0):
-        return "run `python tests/test_names.py`"
-    return "mend the new one (of a file that moved, rename the entry)"
+    return baselines.differences(BASELINE, rule, _found(), "python -m tests.test_names")
 
 
 @lru_cache(maxsize=1)
@@ -187,14 +177,5 @@ def _name(path: Path) -> str:
     return path.relative_to(REPOSITORY).as_posix()
 
 
-def _lower_baseline() -> None:
-    kept: dict[str, dict[str, int]] = json.loads(BASELINE.read_text())
-    lowered = {
-        rule: {key: min(count, found[key]) for key, count in sorted(kept[rule].items()) if key in found}
-        for rule, found in _found().items()
-    }
-    BASELINE.write_text(json.dumps(lowered, indent=1) + "\n")
-
-
 if __name__ == "__main__":
-    _lower_baseline()
+    baselines.lower(BASELINE, _found())

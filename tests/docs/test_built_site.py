@@ -1,0 +1,95 @@
+"""The built site in a real browser: its search, and who can read it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from threading import Thread
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+
+from tests.support.browser import open_browser, texts, until
+
+ROOT = Path(__file__).parents[2]
+RESULTS = "[data-md-component=search-result] .md-search-result__item > a"
+# What axe calls these keeps some readers out.
+SERIOUS = {"serious", "critical"}
+
+# The page that answers, by what a user searches for.
+ANSWERS = {
+    "precision fixture": "your-functions",
+    "install": "install",
+    "threshold": "standards",
+    "false alarm": "faq",
+    "kernel wrong": "failing-cases",
+    "nan loss": "overflow",
+    "compare two runs": "comparing",
+    "timeout": "containment",
+    "allreduce hangs": "communication",
+}
+
+pytestmark = pytest.mark.slow
+
+
+class Quiet(SimpleHTTPRequestHandler):
+    """Serves files and writes no log."""
+
+    def log_message(self, *_: Any) -> None:
+        pass
+
+
+@pytest.fixture(scope="module")
+def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Build the site and serve it."""
+    built = tmp_path_factory.mktemp("site")
+    build = [sys.executable, "-m", "mkdocs", "build", "--strict", "-f", "website/mkdocs.yml", "-d", built]
+    subprocess.run(build, cwd=ROOT, env=os.environ | {"NO_MKDOCS_2_WARNING": "1"}, check=True)
+    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=built))
+    Thread(target=server.serve_forever, daemon=True).start()
+    yield f"http://127.0.0.1:{server.server_port}"
+    server.shutdown()
+    server.server_close()
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    with open_browser() as driver:
+        yield driver
+
+
+@pytest.mark.parametrize(("query", "page"), ANSWERS.items(), ids=ANSWERS)
+def test_search_finds_the_page_that_answers_first(browser: Any, address: str, query: str, page: str) -> None:
+    browser.get("about:blank")
+    browser.get(f"{address}/?q={quote(query)}")
+    until(browser, lambda: bool(texts(browser, RESULTS)))
+    found = browser.execute_script(
+        "return [...document.querySelectorAll(arguments[0])].map((link) => new URL(link.href).pathname)", RESULTS
+    )
+    assert found[0] == f"/{page}/", found
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("page", ["", "check-page/", "user-guide/", "api/hooks/"])
+def test_a_page_has_no_serious_fault_of_access(browser: Any, address: str, page: str, scheme: str) -> None:
+    from axe_core_python.selenium import Axe
+
+    features = [{"name": "prefers-color-scheme", "value": scheme}]
+    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": features})
+    browser.get(f"{address}/{page}")
+    # The site would keep the scheme in which it was opened first.
+    browser.execute_script("localStorage.clear()")
+    browser.refresh()
+    faults = [fault for fault in Axe().run(browser)["violations"] if fault["impact"] in SERIOUS]
+    assert [(fault["id"], [node["html"] for node in fault["nodes"]]) for fault in faults] == []
+
+
+def test_the_reference_of_the_api_has_a_first_page(browser: Any, address: str) -> None:
+    browser.get(f"{address}/api/")
+    assert texts(browser, "article h1") != []
