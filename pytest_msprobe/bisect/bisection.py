@@ -84,7 +84,7 @@ class Bisection:
         known = self.journal.listed
         first = self._run("as it is", self.command.list_calls)
         self._left.update(first.left)
-        listed = Listed(repr(first.number), candidates_of(first.told))
+        listed = Listed(repr(first.number), candidates_of(first.reports))
         if known is not None:
             if listed != known:
                 raise JournalError(
@@ -94,7 +94,7 @@ class Bisection:
                 )
             return known
         second = self._run("as it is, again", self.command.list_calls)
-        again = Listed(repr(second.number), candidates_of(second.told))
+        again = Listed(repr(second.number), candidates_of(second.reports))
         if again != listed:
             raise CommandError(_difference(listed, again), remedy=_STEADY)
         self.journal.note(listed)
@@ -110,7 +110,7 @@ class Bisection:
             chosen = [self.candidates[place] for place in fixes.places(total)]
             what = f"{fixes.describe(total)} in {self.command.to}"
             run = self._run(what, lambda: self.command.run_with(chosen, tells_stacks=len(chosen) == 1))
-            stack = next(stacks_of(run.told), []) if len(chosen) == 1 else []
+            stack = next(stacks_of(run.reports), []) if len(chosen) == 1 else []
             known = Measured(fixes, repr(run.number), stack, list(run.left))
             self.journal.note(known)
         self._left.update(known.left)

@@ -40,7 +40,7 @@ class Run:
     """What came of one run: its number, the calls that each process listed, and what ran as it is in any of them."""
 
     number: float
-    told: Mapping[str, list[RunReport]]
+    reports: Mapping[str, list[RunReport]]
     left: Sequence[Left]
 
 
@@ -62,7 +62,7 @@ class Command:
     def list_calls(self) -> Run:
         """Run it as it is, and have its calls listed. Raises CommandError where it fails or no call is seen."""
         run = self._run(Plan(to=self.to, custom_op_namespaces=tuple(self.custom_op_namespaces)))
-        if not any(run.told.values()):
+        if not any(run.reports.values()):
             left = left_text(run.left, (), self.custom_op_namespaces)
             raise ProgramError(
                 f"nothing to raise: no call of the command computes in a lower precision than {self.to}",
@@ -102,10 +102,10 @@ class Command:
                     f"the command failed: exit status {status}; use a command that succeeds, or pass --exit-status. "
                     f"Last lines of its output:\n{end}"
                 )
-            told = lines_of(folder)
-            if not told:
+            reports = lines_of(folder)
+            if not reports:
                 raise CommandError(f"{self.words[0]}: {_unseen(folder)}")
-            return Run(self.metric.of(status, output), told, left_in(folder))
+            return Run(self.metric.of(status, output), reports, left_in(folder))
 
     def _execute(self, folder: Path) -> int:
         """Run it, with what it writes in files, and return its exit status."""
@@ -150,13 +150,13 @@ def _unseen(folder: Path) -> str:
     )
 
 
-def candidates_of(told: Mapping[str, list[RunReport]]) -> list[Candidate]:
+def candidates_of(reports: Mapping[str, list[RunReport]]) -> list[Candidate]:
     """Return the calls that were listed, in the order of execution; those that processes share stand together."""
     first: dict[str, int] = {}
-    for lines in told.values():
+    for lines in reports.values():
         for place, line in enumerate(lines):
             first[line.call] = min(place, first.get(line.call, place))
-    found = [Candidate(line.call, process) for process, lines in told.items() for line in lines]
+    found = [Candidate(line.call, process) for process, lines in reports.items() for line in lines]
     return sorted(found, key=lambda candidate: (first[candidate.call], candidate.call))
 
 
@@ -171,8 +171,8 @@ def sharing(candidates: Sequence[Candidate], place: int) -> range:
     return range(start, stop)
 
 
-def stacks_of(told: Mapping[str, list[RunReport]]) -> Iterator[list[str]]:
-    """Yield the stacks that processes told of calls that were raised."""
-    for lines in told.values():
+def stacks_of(reports: Mapping[str, list[RunReport]]) -> Iterator[list[str]]:
+    """Yield the stacks that processes reported of calls that were raised."""
+    for lines in reports.values():
         for line in lines:
             yield line.stack

@@ -31,7 +31,7 @@ _INPUTS = ("args", "kwargs", "grad")
 class SeenInput:
     """A record that failed, its call, and the tensors that it failed on, by their place.
 
-    ``name`` tells it from other inputs of the record; it may be a file's name.
+    ``name`` distinguishes it from other inputs of the record; it may be a file's name.
     """
 
     name: str

@@ -41,7 +41,7 @@ def _story(result: DirectionResult, verbosity: int, place: str) -> list[str]:
     deciding = result.deciding
     shown = result.outputs if verbosity > 0 else (deciding,) if deciding else ()
     for output in shown:
-        lines += ["", *_output_lines(output, numbers=verbosity > 1, is_first_told=output is deciding)]
+        lines += ["", *_output_lines(output, numbers=verbosity > 1, is_deciding=output is deciding)]
         lines += [f"  {line}" for line in map_lines(output.error_map)] if verbosity > 0 and output.error_map else []
     if not result.outputs:
         lines += _lines(result.verdict.reason)[1:]
@@ -57,7 +57,7 @@ def numbers_text(result: DirectionResult) -> list[str]:
     reason = verdict.reason.partition("\n")[0]
     lines = [f"{result.record}: {verdict.outcome}{reason and f': {reason}'}"]
     for output in result.outputs:
-        lines += _indented("\n".join(_output_lines(output, numbers=True, is_first_told=False)))
+        lines += _indented("\n".join(_output_lines(output, numbers=True, is_deciding=False)))
     return lines
 
 
@@ -80,11 +80,11 @@ def _how(result: DirectionResult) -> str:
     return f" ({kind.value})" if kind is not None and kind.did_not_end else ""
 
 
-def _output_lines(output: OutputResult, *, numbers: bool, is_first_told: bool) -> list[str]:
+def _output_lines(output: OutputResult, *, numbers: bool, is_deciding: bool) -> list[str]:
     verdict = output.verdict
     tensor = f" {output.target_dtype} {output.shape}" if output.target_dtype else ""
     lines = [f"{escaped_name(output.path)}{tensor}: {verdict.outcome} by {verdict.standard}"]
-    lines += _indented(verdict.reason)[is_first_told:]
+    lines += _indented(verdict.reason)[is_deciding:]
     exceeded = [name for name, limit in verdict.limits.items() if verdict.metrics.get(name, 0.0) > limit]
     # Of a single one, the reason has said all.
     shown = verdict.metrics if numbers else exceeded if len(exceeded) > 1 else ()

@@ -24,8 +24,8 @@ class Ulp(Standard):
     """No more than ``max_share`` of the elements is off by more than ``max_ulp`` units in the last place.
 
     Correct rounding to nearest has errors up to 0.5, truncation and faithful rounding up to 1. The unit is that of the
-    golden value in the target's dtype, in the subnormal range that of the smallest normal value. ``docs/standards-reference.md``,
-    "ULP", has the reasons of the limits.
+    golden value in the target's dtype, in the subnormal range that of the smallest normal value.
+    ``docs/standards-reference.md``, "ULP", has the reasons of the limits.
 
     Args:
         max_ulp: The allowed error in units.
