@@ -170,7 +170,13 @@ class PrecisionDebugger:
 
     @classmethod
     def save(cls, variable: Any, name: str, save_backward: bool = True) -> None:
-        """Record a variable by name, and its gradients when they arrive. Only level debug does so."""
+        """Record a variable by name, and its gradients when they arrive, at level debug; at other levels only warn.
+
+        Args:
+            variable: A tensor, or a nesting of tensors and plain values.
+            name: The name of its records.
+            save_backward: Whether its gradients are recorded.
+        """
         instance = cls._made()
         if instance._probe is not None:
             instance._warn_once("save() records nothing with task grad_probe")
@@ -203,12 +209,21 @@ class PrecisionDebugger:
 
     @classmethod
     def register_custom_api(cls, module: Any, api: str, api_prefix: str | None = None) -> None:
-        """Record ``module.api`` too, as ``{prefix}.{api}``. Raises ConfigError where there is no such function."""
+        """Record ``module.api`` too, as ``{prefix}.{api}``.
+
+        Args:
+            module: A module or a class.
+            api: The name of its function.
+            api_prefix: The first part of the records' names, by default the module's name.
+
+        Raises:
+            ConfigError: There is no such function, or it cannot be replaced.
+        """
         cls._of_process().register_custom_api(module, api, api_prefix)
 
     @classmethod
     def restore_custom_api(cls, module: Any, api: str) -> None:
-        """Undo ``register_custom_api``."""
+        """Undo ``register_custom_api`` for the same module and function."""
         cls._of_process().restore_custom_api(module, api)
 
     @classmethod

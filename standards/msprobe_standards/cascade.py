@@ -32,6 +32,11 @@ class Cascade(Standard):
        above 0.99 and 0.999 (0.999 and 0.9999). Missing the first fails, missing the second warns.
 
     The limits are msprobe's but for ``max_small_error`` (docs/standards-reference.md, "Where the constants come from").
+
+    Args:
+        min_cosine: The cosine that has to be exceeded.
+        max_abs_err: The greatest absolute error below which an output passes.
+        max_small_error: The allowed root mean square of such errors, relative to max(|golden|, mean |golden|).
     """
 
     min_cosine: float = 0.99

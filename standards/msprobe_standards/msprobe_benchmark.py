@@ -36,6 +36,12 @@ class MsprobeBenchmark(Standard):
     The divisor is at least 2^-11 for float16, 2^-8 for bfloat16 and 2^-14 for all others, whatever the scale of
     the output. The limit of the RMSE is exclusive: msprobe's RMSE is larger than the true one by a factor of about
     1.00005, so a ratio on the limit fails there.
+
+    Args:
+        small_value_err_ratio: The allowed ratio of the shares of wrong small elements.
+        rmse: The ratio of the root mean square errors that must not be reached.
+        max_rel_error: The allowed ratio of the greatest relative errors.
+        mean_rel_error: The allowed ratio of the mean relative errors.
     """
 
     small_value_err_ratio: float = 2.0

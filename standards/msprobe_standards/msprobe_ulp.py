@@ -22,9 +22,12 @@ if TYPE_CHECKING:
 class MsprobeUlp(Standard):
     """Passes on any one of: mean error, share of elements over the threshold, that share's ratio to the baseline's.
 
-    The threshold is 32 ULP for float32 and float64, else 1. The mean (``mean_ulp_error``) is only a criterion for the
-    former, whose share may be below ``wide_share``; for the others it has to be below ``narrow_share``. All limits are
-    exclusive (mindstudio-probe 1.2.2).
+    The threshold is 32 ULP for float32 and float64, else 1. All limits are exclusive (mindstudio-probe 1.2.2).
+
+    Args:
+        mean_ulp_error: The limit of the mean error of float32 and float64, which is no criterion for other dtypes.
+        wide_share: The limit of the share of float32 and float64.
+        narrow_share: The limit of the share of other dtypes.
     """
 
     mean_ulp_error: float = 64.0

@@ -203,7 +203,7 @@ class Policy:
     def knows_nondeterministic(
         self, api: str, *, framework: str = "pytorch", backward: bool = False, device: str | None = None
     ) -> bool:
-        """Return whether a call of this API may differ from itself; the arguments are those of `select`."""
+        """Return whether the results of this API may differ from run to run; the arguments are those of `select`."""
         names = _loose(api) if self.loose_names else {api}
         return any(
             not names.isdisjoint(known.apis)
@@ -214,9 +214,14 @@ class Policy:
         )
 
     def screened_above(self, api: str, default: float) -> float | None:
-        """Return from how many billion operations on a call of this API is screened, None where none ever is.
+        """Return from how many billion operations on a call of this API is screened.
 
-        The first row that names the API decides; an API that no row names has the default.
+        Args:
+            api: The name in the record.
+            default: The number for an API that no row names; else the first row that names it decides.
+
+        Returns:
+            The number; None where no call is screened.
         """
         names = _loose(api) if self.loose_names and self.screening else {api}
         return next((row.above for row in self.screening if not names.isdisjoint(row.apis)), default)

@@ -43,29 +43,54 @@ class Standard(Protocol):
     adopts_baseline: ClassVar[bool] = False
 
     def bounds(self, dtype: torch.dtype) -> Bounds:
-        """Return where the metrics draw their lines for targets of ``dtype``."""
+        """Return the bounds of the metrics for targets of a dtype."""
         return msprobe_bounds(dtype)
 
     def for_gradients(self, arriving: Callable[[], float]) -> Standard:
-        """Return what judges gradients where those that arrive have the mean magnitude ``arriving``: itself, mostly.
+        """Return the standard that judges gradients, by default this one.
 
-        To ask for it costs a walk over them.
+        Args:
+            arriving: Returns the mean magnitude of the gradients that arrive; calling it costs a walk over them.
+
+        Returns:
+            The standard.
         """
         return self
 
     def settled(self, metrics: Metrics) -> Verdict | None:
-        """Return the verdict that no baseline can change, or None where the baseline has to be measured."""
+        """Return the verdict that no baseline can change, or None where the baseline has to be measured.
+
+        Args:
+            metrics: The metrics of the target.
+
+        Returns:
+            The verdict or None.
+        """
         return None if self.needs_baseline else self.decide(metrics, None)
 
     def decide(self, metrics: Metrics, baseline_metrics: Metrics | None) -> Verdict:
-        """Judge the metrics; the baseline's are None where there is no baseline."""
+        """Judge the metrics of an output.
+
+        Args:
+            metrics: The metrics of the target, those of ``wanted`` at least.
+            baseline_metrics: The metrics of the baseline; None where there is no baseline.
+
+        Returns:
+            The verdict.
+        """
         ...
 
     def weighed(self, verdict: Verdict, metrics: Metrics, moved: Callable[[float], Sequence[Metrics]]) -> Verdict:
-        """Return a failing verdict unchanged, or another one where what golden moves by explains the errors.
+        """Return a failing verdict unchanged, or another one where the movement of golden explains the errors.
 
-        ``moved`` measures golden as it would be for inputs moved by so many rounding units, once per draw; it gives
-        nothing where that is not known. To ask for it costs as many golden runs as there are draws.
+        Args:
+            verdict: The failing verdict.
+            metrics: The metrics of the target.
+            moved: Returns the metrics of golden for inputs moved by so many rounding units, one per draw; none where
+                that is not known. Calling it costs as many golden runs as there are draws.
+
+        Returns:
+            The verdict.
         """
         return verdict
 

@@ -33,7 +33,7 @@ class RecordedOutput:
     own_metrics: Mapping[str, float] = field(default_factory=dict)
 
     def metrics_for(self, standard: Standard) -> Metrics | None:
-        """Return what a standard reads; None where a number is missing or was counted by other lines."""
+        """Return the metrics that a standard reads; None where one is missing or was counted by other bounds."""
         bounds = standard.bounds(self.dtype)
         if bounds == msprobe_bounds(self.dtype):
             numbers = self.metrics

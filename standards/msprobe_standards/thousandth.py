@@ -15,7 +15,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Thousandth(Standard):
-    """At least ``min_share`` of the elements have a relative error below 0.001; both are mindstudio-probe 1.2.2's."""
+    """At least ``min_share`` of the elements have a relative error below 0.001; both are mindstudio-probe 1.2.2's.
+
+    Args:
+        min_share: The share that is required.
+    """
 
     min_share: float = 0.999
 

@@ -128,7 +128,7 @@ def test_a_graph_tells_what_calls_tell_and_a_backend_without_the_kernel_is_one_c
     last = ran.stderr.strip().splitlines()[-1]
     assert last.startswith(
         "msprobe_hooks.errors.RecordingError: level L0 needs TensorDump in the graph, which this backend lacks "
-        "(Unsupported op [TensorDump] on CPU): record at level L1, mix or L2"
+        "(Unsupported op [TensorDump] on CPU); record at level L1, mix or L2"
     )
     (graph,) = (tmp_path / "graphs").glob("*_validate_*.ir")
     generated = re.findall(r'TensorDump\([^"]*"[^"]*/(\d+\.(?:forward|backward)\.[^"]+\.)"', graph.read_text())
