@@ -23,6 +23,7 @@ stderr.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 
 from msprobe_hooks.errors import ConfigError, DumpError, MonitorError, RecordingError, StartError
@@ -46,6 +47,13 @@ class UserError(Exception):
 
 class OptionError(UserError):
     """An option, an ini setting or a marker is wrong; the text says what is allowed."""
+
+
+def unknown_value(option: str, value: str, known: Iterable[str]) -> OptionError:
+    """Return the error of an option whose value is not one of those that are known."""
+    from pytest_msprobe.suggestions import not_one_of
+
+    return OptionError(f"{option} {value!r}: {not_one_of(value, known)}")
 
 
 def no_effect(option: str, needed: str) -> OptionError:

@@ -180,7 +180,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _complete() -> None:
-    """Emit what a shell that asks for completions, where argcomplete is installed, and end the process."""
+    """Complete the command line for a shell, where argcomplete is installed, and end the process."""
     with contextlib.suppress(ImportError):
         import argcomplete
 

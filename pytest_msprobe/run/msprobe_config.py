@@ -13,7 +13,6 @@ from msprobe_hooks.errors import clipped
 from msprobe_hooks.json_decoding import JsonError, decode_json
 from msprobe_hooks.regular_files import read_regular
 from pytest_msprobe.errors import OptionError
-from pytest_msprobe.suggestions import not_one_of
 
 _SECTIONS = ("run_ut", "acc_check")
 
@@ -95,6 +94,8 @@ def read_run_ut(path: Path) -> RunUt:
         raise _wrong(path, name, section, "an object")
     for key in section:
         if key not in _READERS and key not in _UNUSED:
+            from pytest_msprobe.suggestions import not_one_of
+
             raise OptionError(f"{name}.{clipped(key)}: {not_one_of(key, _READERS)}", file=path)
     if section.get("is_online"):
         raise OptionError(f"{name}.is_online: true is not supported", file=path)

@@ -16,12 +16,11 @@ from msprobe_standards import built_in_policies
 from pytest_msprobe.containment.options import read_isolate
 from pytest_msprobe.devices.reduced_precision import MathMode
 from pytest_msprobe.devices.registry import AUTO, DeviceChoice, DeviceRegistry, on_card, parse_device
-from pytest_msprobe.errors import DeviceError, OptionError, no_effect
+from pytest_msprobe.errors import DeviceError, OptionError, no_effect, unknown_value
 from pytest_msprobe.results.outcomes import OUTCOMES
 from pytest_msprobe.run import msprobe_config, shard_option, shared_options
 from pytest_msprobe.run.mode import Mode, modes_of
 from pytest_msprobe.run.option_groups import DEVICES, HOW, JOURNAL, RESULTS, WHAT, option_group
-from pytest_msprobe.suggestions import not_one_of
 
 RealData = Literal["auto", "never"]
 Level = Literal["L0", "L1", "L2"]
@@ -276,7 +275,7 @@ def _text(config: pytest.Config, name: str, default: str) -> str:
 def _choice(config: pytest.Config, name: str, allowed: tuple[str, ...], default: str | None) -> str | None:
     value = _text(config, name, default or "")
     if value and value not in allowed:
-        raise OptionError(f"{_flag(name)} {value!r}: {not_one_of(value, allowed)}")
+        raise unknown_value(_flag(name), value, allowed)
     return value or None
 
 
@@ -328,6 +327,8 @@ def find_policy(text: str, folder: Path, option: str = "--msprobe-policy") -> st
         return text
     path = folder / text
     if not path.is_file():
+        from pytest_msprobe.suggestions import not_one_of
+
         raise OptionError(f"{option} {text!r}: not a file, and {not_one_of(text, known)}")
     return str(path)
 
@@ -356,7 +357,7 @@ def _outcomes(config: pytest.Config) -> tuple[str, ...]:
     outcomes = patterns(config.getoption("msprobe_rerun"))
     for outcome in outcomes:
         if outcome not in OUTCOMES:
-            raise OptionError(f"--msprobe-rerun {outcome!r}: {not_one_of(outcome, OUTCOMES)}")
+            raise unknown_value("--msprobe-rerun", outcome, OUTCOMES)
     if outcomes and not config.getoption("msprobe_resume"):
         raise no_effect("--msprobe-rerun", "--msprobe-resume JOURNAL")
     return outcomes

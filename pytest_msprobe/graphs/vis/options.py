@@ -8,9 +8,8 @@ from typing import Any, cast
 
 import pytest
 
-from pytest_msprobe.errors import OptionError, no_effect
+from pytest_msprobe.errors import no_effect, unknown_value
 from pytest_msprobe.graphs.vis.graph_folder import Form, require_free
-from pytest_msprobe.suggestions import not_one_of
 
 VIS, FORMAT, STACK = "--msprobe-vis", "--msprobe-vis-format", "--msprobe-vis-complete-stack"
 OPTIONS = (VIS, FORMAT, STACK)
@@ -47,7 +46,7 @@ def read_options(config: pytest.Config) -> VisOptions | None:
             raise no_effect(FORMAT if form else STACK, f"{VIS} DIR")
         return None
     if form not in (None, *FORMS):
-        raise OptionError(f"{FORMAT} {form!r}: {not_one_of(form, FORMS)}")
+        raise unknown_value(FORMAT, form, FORMS)
     path: Path = config.invocation_params.dir / folder
     # Only the process that writes the graphs may find them there: workers start later.
     if not hasattr(config, "workerinput"):

@@ -7,9 +7,8 @@ from typing import Any, Literal
 import pytest
 
 from msprobe_hooks.instruments.free_benchmark.config import PERTURBATIONS
-from pytest_msprobe.errors import OptionError
+from pytest_msprobe.errors import unknown_value
 from pytest_msprobe.run.options import number
-from pytest_msprobe.suggestions import not_one_of
 
 
 def add_options(group: pytest.OptionGroup) -> None:
@@ -46,5 +45,5 @@ def read_perturb(config: pytest.Config) -> str | None:
     """Return the perturbation's name, None where nothing is perturbed. Raises OptionError."""
     name: Any = config.getoption("msprobe_perturb")
     if name is not None and name not in PERTURBATIONS:
-        raise OptionError(f"--msprobe-perturb {name!r}: {not_one_of(name, PERTURBATIONS)}")
+        raise unknown_value("--msprobe-perturb", name, PERTURBATIONS)
     return None if name is None else str(name)

@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from pytest_msprobe.errors import OptionError, no_effect
+from pytest_msprobe.errors import no_effect, unknown_value
 from pytest_msprobe.run.shared_options import GOLDEN
-from pytest_msprobe.suggestions import not_one_of
 
 #: As msprobe_hooks.instruments.rules has it, which loads numpy: not every start of pytest should.
 DTYPES = ("float64", "float32", "bfloat16", "float16", "float8_e5m2", "float8_e4m3fn")
@@ -79,7 +78,7 @@ def read_options(config: pytest.Config) -> MonitorOptions:
     """Read and check the options. Raises OptionError that says what is allowed."""
     dtype, json = config.getoption("msprobe_monitor_dtype"), config.getoption("msprobe_monitor_json")
     if dtype and dtype not in DTYPES:
-        raise OptionError(f"--msprobe-monitor-dtype {dtype!r}: {not_one_of(dtype, DTYPES)}")
+        raise unknown_value("--msprobe-monitor-dtype", dtype, DTYPES)
     folder = config.invocation_params.dir
     golden, reruns = config.getoption("msprobe_golden"), config.getoption("msprobe_golden_rerun")
     if reruns and not golden:

@@ -11,9 +11,8 @@ import pytest
 from msprobe_hooks.dump.anomalies.anomaly import LEVELS, Level
 from msprobe_hooks.dump.anomalies.ignore_rules import IgnoreRules
 from msprobe_hooks.regular_files import read_regular
-from pytest_msprobe.errors import OptionError, RulesError, no_effect
+from pytest_msprobe.errors import OptionError, RulesError, no_effect, unknown_value
 from pytest_msprobe.modes.overflow.ignore_rules import load_rules
-from pytest_msprobe.suggestions import not_one_of
 
 _DEFAULT_LEVEL: Level = "critical"
 
@@ -83,7 +82,7 @@ def read_options(config: pytest.Config) -> OverflowOptions:
     """Read and check the options. Raises OptionError that says what is allowed."""
     level = config.getoption("msprobe_overflow_level") or _DEFAULT_LEVEL
     if level not in LEVELS:
-        raise OptionError(f"--msprobe-overflow-level {level!r}: {not_one_of(level, LEVELS)}")
+        raise unknown_value("--msprobe-overflow-level", level, LEVELS)
     ignore = _path(config, config.getoption("msprobe_overflow_ignore"))
     json = _path(config, config.getoption("msprobe_overflow_json"))
     try:
