@@ -115,7 +115,7 @@ def test_a_slow_link_costs_the_same_and_hides_no_failure(
 ) -> None:
     judged = run(*beside(pytester, "timeout=3"), "--msprobe-timeout=2", here="noise 100000", elsewhere="sleep 600")
     assert judged.wrong == {LINEAR}
-    assert "judged by the same-dtype CPU result, since the link to this machine gave no answer" in judged.output
+    assert "judged by the same-dtype CPU result, as the link to this machine gave no answer" in judged.output
     assert judged.outcomes[SOFTMAX] == "passed"
 
 
