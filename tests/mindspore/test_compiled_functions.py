@@ -129,8 +129,8 @@ def test_what_refuses_a_raised_precision_is_judged_in_the_recorded_one_and_says_
     run = check(pytester, "--msprobe-dump=dump", "--msprobe-device=cpu", "-k", "Jit", "-p", "network_of_a_program")
     run.result.stdout.fnmatch_lines(
         [
-            "2 passed with weak evidence: golden is the function in the recorded precision (torch.float32), as it rejects "
-            "a higher one"
+            "2 passed with weak evidence: golden is the function in the recorded precision (torch.float32), as it "
+            "rejects a higher one"
         ]
     )
     run.result.assert_outcomes(passed=2)

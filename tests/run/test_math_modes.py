@@ -139,7 +139,7 @@ def test_a_failure_in_a_mode_leads_with_it(card: Any, check: Any) -> None:
     card(15)
     failure = check(*ON_CARD).cases["Torch.mm.0.forward"]
     assert failure.outcome == "failed"
-    assert "output.0: under TF32, which the device says is on: " in failure.text
+    assert "; under TF32, which the device says is on\n" in failure.text
     assert failure.properties["msprobe.math_mode"] == "TF32"
 
 
