@@ -172,7 +172,7 @@ def test_a_run_in_another_math_mode_does_not_go_on_with_a_journal(card: Any, che
         (
             "",
             "device 'sim': reduced_precision() raises MSPROBE_SIM_MATH_MODES: "
-            "math mode 'tf33' of conv: allowed are tf32, hf32, bf16",
+            "math mode 'tf33' of conv: not one of tf32, hf32, bf16; did you mean 'tf32'?",
         ),
     ],
 )
