@@ -106,7 +106,7 @@ def test_a_lost_link_costs_its_record_the_baseline_and_no_other(
     assert judged.outcomes == {LINEAR: "skipped", SOFTMAX: "passed", BACKWARD: "skipped"}
     assert "1 skipped: recorded numbers that this depends on are missing" not in judged.output
     assert "2 skipped: recorded numbers that this depends on are missing" in judged.output
-    assert "since the link to this machine ended with status 3 in this record" in judged.cases[LINEAR].text
+    assert "as the link to this machine ended with status 3 in this record" in judged.cases[LINEAR].text
 
 
 @pytest.mark.slow

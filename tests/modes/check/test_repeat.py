@@ -155,5 +155,5 @@ def test_other_kinds_of_run_refuse_what_is_about_checks(
     write_dump(three_calls())
     result = pytester.runpytest_inprocess(*mode, option)
     assert result.ret == pytest.ExitCode.USAGE_ERROR
-    expected = "ERROR: --msprobe-repeat and --msprobe-perturb are options of a check; pass --msprobe-dump PATH"
+    expected = "ERROR: --msprobe-repeat and --msprobe-perturb are about checks: give --msprobe-dump PATH to make one"
     assert result.stderr.str().strip() == expected
