@@ -122,7 +122,7 @@ def within(
 def nonfinite(standard: str, metrics: Metrics, limits: Mapping[str, float]) -> Verdict:
     """Return the failing verdict on NaN or inf elements that disagree with the golden result."""
     count = float(metrics["nonfinite_mismatch"])
-    reason = f"{counted(count, metrics.numel)} NaN or inf where golden is not, or the reverse{at_worst(metrics)}"
+    reason = f"NaN or inf differs from golden in {counted(count, metrics.numel)}{at_worst(metrics)}"
     limits = {"nonfinite_mismatch": 0.0, **limits}
     return Verdict("fail", standard, reason, {"nonfinite_mismatch": count}, limits, math.inf)
 

@@ -218,7 +218,7 @@ def test_a_policy_that_nothing_tells_has_to_be_given(tmp_path: Path, capsys: pyt
         for policy in ("msprobe-26", "default", "strict.yaml")
     )
     for files, problem in (
-        ((table, table), f"{table}: fits the policies msprobe-1.2 and msprobe-26 alike; give --policy"),
+        ((table, table), f"{table}: fits both policies msprobe-1.2 and msprobe-26; pass --policy"),
         ((npu, other), f"{other}: was made under the policy default, {npu} under msprobe-26; give --policy"),
         ((own, own), f"{own}: was made under a policy of your own; pass its file as --policy"),
     ):
@@ -254,8 +254,8 @@ def test_a_journal_that_holds_numbers_is_a_run(tmp_path: Path, capsys: pytest.Ca
 @pytest.mark.parametrize(
     ("changes", "problem"),
     [
-        ({"seed": 1}, "with seed 0, {gpu} with 1: their inputs were others"),
-        ({"real_data": "never"}, "with real_data auto, {gpu} with never: their inputs were others"),
+        ({"seed": 1}, "with seed 0, {gpu} with 1, so their inputs differ"),
+        ({"real_data": "never"}, "with real_data auto, {gpu} with never, so their inputs differ"),
     ],
 )
 def test_runs_with_other_inputs_are_refused(
@@ -278,8 +278,8 @@ def test_what_cannot_be_compared_is_one_error(tmp_path: Path, capsys: pytest.Cap
         ([str(tmp_path / "none.json")], "none.json: cannot be read: No such file or directory"),
         ([str(empty)], "holds no numbers to compare"),
         ([str(explored)], "was made with --msprobe-explore"),
-        ([save(tmp_path / "other.json", other)], "they are about other dumps"),
-        ([str(table)], "they are about other dumps"),
+        ([save(tmp_path / "other.json", other)], "compare runs of the same dumps"),
+        ([str(table)], "compare runs of the same dumps"),
         ([npu, "--policy", "strict"], "unknown policy 'strict'"),
         ([npu, "--policy", "none.yaml"], "none.yaml"),
         ([npu, "--policy", "msprobe-1.2", "--level", "L1"], "level 'L1': policy msprobe-1.2 has no levels"),

@@ -158,4 +158,4 @@ def test_an_accelerator_that_the_test_itself_has_used_is_named_with_the_remedy(p
     pytester.makepyfile(test_mine=USED)
     result = pytester.runpytest_inprocess(*ISOLATED, "--msprobe-device=auto")
     result.assert_outcomes(failed=1)
-    result.stdout.fnmatch_lines(["*the test's own process has used cuda, so that no process forked*-n 1 contains*"])
+    result.stdout.fnmatch_lines(["*the test's process has used cuda, which processes forked*-n 1 isolates*"])

@@ -89,7 +89,7 @@ def test_a_child_that_hangs_in_native_code_is_ended_and_replaced(
     make_device(HANG)
     checked = check(*ISOLATED, "--msprobe-timeout=2", apart=True)
     assert checked.wrong == {BAD}
-    assert "hung in native code; its process was ended after 4 s" in checked.cases[BAD].text
+    assert "hung in native code; its process was killed after 4 s" in checked.cases[BAD].text
 
 
 @WAYS
@@ -194,7 +194,7 @@ def test_what_the_system_ends_for_its_memory_gets_one_more_try_alone(
     assert checked.outcomes == dict.fromkeys(records, "passed") | {BAD: outcome}
     if outcome == "failed":
         assert f"{BAD} failed (oom)" in checked.output
-        assert "took all memory; the system ended its process" in checked.cases[BAD].text
+        assert "ran out of memory; the system killed its process" in checked.cases[BAD].text
 
 
 @WAYS

@@ -90,16 +90,16 @@ def test_a_limit_holds_after_an_item_that_blocked_the_alarm() -> None:
 @pytest.mark.parametrize(
     ("status", "words", "memory_ran_out", "outcome", "said"),
     [
-        (-11, "", False, "crash", "was ended by SIGSEGV"),
-        (-9, "", False, "crash", "was ended by SIGKILL"),
+        (-11, "", False, "crash", "was killed by SIGSEGV"),
+        (-9, "", False, "crash", "was killed by SIGKILL"),
         (-9, "", True, "oom", "took all memory"),
-        (-11, "", True, "crash", "was ended by SIGSEGV"),
+        (-11, "", True, "crash", "was killed by SIGSEGV"),
         (3, "driver: gone", False, "crash", "exited with status 3\nCaptured stderr:\ndriver: gone"),
         (None, "", False, "crash", "the process that ran it died"),
         (1, "Timeout (0:01:05)!\n", False, "timeout", "ended after 65 s"),
-        (-9, f"{KILLED_FROM_OUTSIDE}\n", True, "timeout", "its process, stopped or waiting for the system, was killed"),
+        (-9, f"{KILLED_FROM_OUTSIDE}\n", True, "timeout", "its process was killed while stopped or in the system"),
         (1, "no Timeout (0:01:05)!", False, "crash", "exited with status 1"),
-        (-63, "", False, "crash", "was ended by signal 63"),
+        (-63, "", False, "crash", "was killed by signal 63"),
     ],
 )
 def test_a_death_is_told_by_status_words_and_memory(

@@ -194,7 +194,9 @@ def test_a_child_that_is_stopped_is_killed_and_the_run_goes_on(pytester: pytest.
     run = partial(pytester.runpytest_subprocess, timeout=60)
     result = run("--raising=dump.json", JOURNAL, "--msprobe-isolate", "--msprobe-timeout=3")
     result.assert_outcomes(failed=1, passed=3)
-    result.stdout.fnmatch_lines(["*stopped or waiting for the system*", "*Torch.stopped.0.forward failed (timeout)*"])
+    result.stdout.fnmatch_lines(
+        ["*killed while stopped or in the system*", "*Torch.stopped.0.forward failed (timeout)*"]
+    )
 
 
 def test_a_process_that_cannot_be_killed_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -242,7 +244,9 @@ def test_a_worker_that_is_stopped_is_killed_and_the_run_goes_on(pytester: pytest
     run = partial(pytester.runpytest_subprocess, timeout=120)
     result = run("--raising=dump.json", JOURNAL, "-n1", "--msprobe-timeout=3")
     result.assert_outcomes(failed=1, passed=3)
-    result.stdout.fnmatch_lines(["*stopped or waiting for the system*", "*Torch.stopped.0.forward failed (timeout)*"])
+    result.stdout.fnmatch_lines(
+        ["*killed while stopped or in the system*", "*Torch.stopped.0.forward failed (timeout)*"]
+    )
 
 
 SWALLOWS = """

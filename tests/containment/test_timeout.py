@@ -12,7 +12,7 @@ Write = Callable[..., Path]
 Json = dict[str, Any]
 
 HANGING = "Torch.index_select.0.forward"
-SAID = "not done after 3 s, the limit of --msprobe-timeout"
+SAID = "not finished after 3 s, the limit of --msprobe-timeout"
 
 
 @pytest.mark.parametrize("workers", [[], ["-n2"]], ids=["alone", "two workers"])
@@ -72,7 +72,7 @@ if record == {HANGING!r}:
     checked = check("--msprobe-dump=dump.json", "--msprobe-device=faulty", "--msprobe-timeout=3", "-n1", apart=True)
     checked.result.assert_outcomes(passed=len(records) - 1, failed=1)
     assert f"{HANGING} failed" in checked.output
-    assert "hung in native code; its process was ended after 6 s" in checked.output
+    assert "hung in native code; its process was killed after 6 s" in checked.output
     assert "conftest.py" in checked.cases[HANGING].text
     assert "_pytest" not in checked.cases[HANGING].text
 
@@ -87,7 +87,7 @@ def test_a_device_that_hangs_after_an_item_has_a_limit_too(
     )
     checked = check("--msprobe-dump=dump.json", "--msprobe-device=faulty", "--msprobe-timeout=3", apart=True)
     assert checked.wrong == {first}
-    assert "no longer works: DeadlineExceededError: not done after 3 s" in checked.cases[first].text
+    assert "no longer works: DeadlineExceededError: not finished after 3 s" in checked.cases[first].text
 
 
 def test_nothing_is_limited_unless_asked(

@@ -31,10 +31,10 @@ def test_modes_are_read_from_a_text() -> None:
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        ("conv=tf33", "math mode 'tf33' of conv: allowed are tf32, hf32, bf16"),
-        ("pool=tf32", "math mode 'pool=tf32': allowed are matmul=FORMAT"),
-        ("conv", "math mode 'conv': allowed are matmul=FORMAT"),
-        ("saturation=tf32", "math mode 'saturation=tf32': allowed are"),
+        ("conv=tf33", "math mode 'tf33' of conv: not one of tf32, hf32, bf16"),
+        ("pool=tf32", "math mode 'pool=tf32': not one of matmul=FORMAT"),
+        ("conv", "math mode 'conv': not one of matmul=FORMAT"),
+        ("saturation=tf32", "math mode 'saturation=tf32': not one of"),
     ],
 )
 def test_an_unknown_mode_of_a_simulated_device_is_refused_with_what_is_allowed(

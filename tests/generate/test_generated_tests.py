@@ -328,4 +328,4 @@ def test_a_time_limit_holds_for_each_record(pytester: pytest.Pytester, check: An
     (case,) = check(out, "--msprobe-device=faulty", "--msprobe-timeout=0.2").cases.values()
     assert case.outcome == "failed"
     assert case.properties["msprobe.breakdown"] == "timeout"
-    assert "not done after 0.2 s" in case.text
+    assert "not finished after 0.2 s" in case.text

@@ -201,7 +201,7 @@ def test_a_wrong_python_is_one_line(dump: str, check: Any, make_host: Make) -> N
     spec = make_host("first").spec(python="/no/python")
     checked = check("--msprobe-dump", dump, "--msprobe-device=sim", "-d", "--tx", spec, apart=True)
     assert checked.exit_code == pytest.ExitCode.USAGE_ERROR
-    assert "ERROR: host first: no Python answered; is python=/no/python one there?" in checked.errors
+    assert "ERROR: host first: no Python answered; check python=/no/python" in checked.errors
     assert "Traceback" not in checked.errors + checked.output
 
 
@@ -278,4 +278,4 @@ def test_a_disk_that_is_full_of_tensors_costs_the_items_that_need_them(
 def test_a_kind_of_run_whose_files_are_not_sent_says_so(dump: str, check: Any, make_host: Make) -> None:
     checked = check(f"--msprobe-compare={dump}", f"--msprobe-golden={dump}", *on(make_host("first")), apart=True)
     assert checked.exit_code == pytest.ExitCode.USAGE_ERROR
-    assert "what --msprobe-compare reads is not sent; put it on storage that both see" in checked.errors
+    assert "files of --msprobe-compare are not sent to other hosts; put them on shared storage" in checked.errors

@@ -109,7 +109,7 @@ def test_a_second_writer_is_refused(tmp_path: Path) -> None:
         (b'{"data": {}}\n', "not a journal"),
         (b'{"msprobe_journal": 99}\n', "written by a newer version"),
         (b'{"msprobe_journal": 0}\n', "written by an older version"),
-        (b'{"msprobe_journal": 2}\n', "line 1 is no header"),
+        (b'{"msprobe_journal": 2}\n', "line 1 is not a header"),
         (b'{"msprobe_journal": 2, "dumps": {}, "settings": {"\xb0": "x"}}\n', "not a journal"),
         (b'{"msprobe_journal": 2, "x": ' + b"[" * 5000 + b"]" * 5000 + b"}\n", "not a journal"),
         (b'{"msprobe_journal": 2, "dumps": {}, "settings": {}}\n{"a":' + b"[" * 5000 + b"\n", "line 2 is damaged"),

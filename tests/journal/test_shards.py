@@ -84,5 +84,5 @@ def test_in_whatever_order_journals_come_the_run_is_the_same(order: list[int], t
 @pytest.mark.parametrize("shard", ["0/2", "1/0", "a/b", "1/", "1/99999999", "1"])
 def test_a_header_with_an_impossible_shard_is_refused(tmp_path: Path, shard: str) -> None:
     path = write_journal(tmp_path / "run.jsonl", header=msgspec.structs.replace(HEADER, shard=shard))
-    with pytest.raises(JournalError, match="line 1 is no header"):
+    with pytest.raises(JournalError, match="line 1 is not a header"):
         read_journal(path)

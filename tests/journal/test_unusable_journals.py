@@ -28,7 +28,7 @@ def test_starting_on_an_existing_journal_is_refused(pytester: pytest.Pytester) -
     pytester.path.joinpath("run.jsonl").write_text("mine\n")
     result = pytester.runpytest_subprocess("--msprobe-dump", str(DUMP), "--msprobe-journal", "run.jsonl")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines(["ERROR: *run.jsonl: exists; --msprobe-resume goes on with it*"])
+    result.stderr.fnmatch_lines(["ERROR: *run.jsonl: already exists; continue it with --msprobe-resume, *"])
     assert pytester.path.joinpath("run.jsonl").read_text() == "mine\n"
 
 

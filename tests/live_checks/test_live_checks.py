@@ -117,10 +117,10 @@ def test_a_small_share_leaves_calls_out_for_want_of_time() -> None:
 @pytest.mark.parametrize(
     ("option", "told"),
     [
-        ({"share": 0}, "share is 0; allowed: a number above 0, where nothing would be checked"),
+        ({"share": 0}, "share is 0; allowed: a number above 0 and up to 1"),
         ({"sample": 1.5}, "sample is 1.5; allowed"),
         ({"per_api": 0}, "per_api is 0; allowed"),
-        ({"per_api": 2, "share": 0.5}, "per_api is 2; allowed: no value together with share"),
+        ({"per_api": 2, "share": 0.5}, "per_api is 2; allowed: None where share is set"),
         ({"on_failure": "ignore"}, "allowed: warn, fail, stop"),
         ({"level": "L0"}, "allowed: L1, aten"),
         ({"apis": "matmul"}, "list is 'matmul'"),

@@ -129,8 +129,8 @@ def test_what_refuses_a_raised_precision_is_judged_in_the_recorded_one_and_says_
     run = check(pytester, "--msprobe-dump=dump", "--msprobe-device=cpu", "-k", "Jit", "-p", "network_of_a_program")
     run.result.stdout.fnmatch_lines(
         [
-            "2 passed with weak evidence: golden is the function in the recorded precision (torch.float32): it refuses "
-            "a higher one"
+            "2 passed with weak evidence: golden is the function in the recorded precision (torch.float32), as it "
+            "rejects a higher one"
         ]
     )
     run.result.assert_outcomes(passed=2)
@@ -205,7 +205,7 @@ def test_a_registered_definition_is_golden_in_place_of_the_function_itself(
 @pytest.mark.parametrize(
     ("step", "said"),
     [
-        (lambda net, x: net.drops(x), "does not give the same twice"),
+        (lambda net, x: net.drops(x), "returns different results when run twice"),
         (lambda net, x: net.Net()(x), "network_of_a_program:Net.construct is of a cell, whose weights"),
         (lambda net, x: net.nested()(x), "network_of_a_program:nested.<locals>.inner is made in a function"),
         (lambda net, x: net.nameless(x), "network_of_a_program:<lambda> has no name of its own"),

@@ -139,7 +139,7 @@ def test_a_failure_in_a_mode_leads_with_it(card: Any, check: Any) -> None:
     card(15)
     failure = check(*ON_CARD).cases["Torch.mm.0.forward"]
     assert failure.outcome == "failed"
-    assert "output.0: under TF32, which the device says is on: " in failure.text
+    assert "; under TF32, which the device says is on\n" in failure.text
     assert failure.properties["msprobe.math_mode"] == "TF32"
 
 
@@ -172,7 +172,7 @@ def test_a_run_in_another_math_mode_does_not_go_on_with_a_journal(card: Any, che
         (
             "",
             "device 'sim': reduced_precision() raises MSPROBE_SIM_MATH_MODES: "
-            "math mode 'tf33' of conv: allowed are tf32, hf32, bf16",
+            "math mode 'tf33' of conv: not one of tf32, hf32, bf16; did you mean 'tf32'?",
         ),
     ],
 )

@@ -161,7 +161,7 @@ def test_auto_counts_the_cards_of_a_registered_device(
 
 @pytest.mark.parametrize(
     ("death", "said"),
-    [("os._exit(7)", "exited with status 7"), ("os.kill(os.getpid(), 9)", "was ended by SIGKILL")],
+    [("os._exit(7)", "exited with status 7"), ("os.kill(os.getpid(), 9)", "was killed by SIGKILL")],
     ids=["exit", "kill"],
 )
 def test_a_record_that_kills_its_worker_is_one_failure_and_the_run_goes_on(

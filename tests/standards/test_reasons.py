@@ -40,6 +40,15 @@ def test_half_of_the_values_too_large_are_not_all() -> None:
     assert reason(target, max_bias=1.0).startswith("1000 of 2000 elements wrong, up to ")
 
 
+def test_a_gain_of_most_of_the_large_values_is_not_said_to_be_of_all() -> None:
+    golden = torch.linspace(0.5, 3, 2000, dtype=torch.float64)
+    target = golden.float()
+    target[600:] *= 1.001
+    verdict = judge(target, golden, standard="benchmark", baseline=golden.float())
+    assert verdict.metrics["gain_error"] > verdict.limits["gain_error"]
+    assert verdict.reason.startswith("up to ")
+
+
 def test_values_that_differ_are_shown_as_different() -> None:
     assert shown(0.25000001, 0.25) == ("0.25000001", "0.25")
     assert shown(-0.250244, -0.24999) == ("-0.25024", "-0.24999")

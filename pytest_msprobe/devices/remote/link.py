@@ -197,7 +197,7 @@ class Link:
             ) from None
         if self._spec.ssh and status == _SSH_FAILED:
             raise DeviceError(
-                f"{where} cannot be reached{_quoted(words)}; ssh has to get there without asking for anything"
+                f"{where} cannot be reached{_quoted(words)}; ssh must connect without a prompt"
             ) from None
         if status == _NOT_FOUND or "No module named" in words:
             raise DeviceError(

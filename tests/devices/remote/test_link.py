@@ -56,7 +56,7 @@ def test_a_wrong_answer_ends_the_link(elsewhere: Callable[..., RemoteDevice], st
     with pytest.raises(LinkError, match=problem) as error:
         ask(device)
     assert error.value.breakdown is Breakdown.ERROR
-    assert "so that the link was ended" in str(error.value)
+    assert "; the link was closed" in str(error.value)
 
 
 def test_a_process_that_dies_is_told_with_its_last_words(elsewhere: Callable[..., RemoteDevice]) -> None:
@@ -128,5 +128,5 @@ def test_a_host_that_cannot_be_reached_is_one_clear_line() -> None:
 
 
 def test_a_device_without_a_place_says_how_one_is_named() -> None:
-    with pytest.raises(DeviceError, match="needs a place, as in remote:ssh=user@host"):
+    with pytest.raises(DeviceError, match="needs a place: remote:ssh=user@host"):
         RemoteDevice().count()

@@ -81,7 +81,7 @@ def test_a_wrong_decomposition_is_found_and_called_the_compilers_fault(
     found = compiled(dump)
     assert found.wrong == {"Functional.softplus.0.forward", "Torch.tanh.0.backward"}
     for name in found.wrong:
-        assert "It passes without torch.compile: what planted made of it is wrong." in found.cases[name].text
+        assert "It passes without torch.compile: the code that planted made of it is wrong." in found.cases[name].text
     assert "6 compiled by planted in" in found.output
 
 

@@ -42,7 +42,7 @@ def test_a_run_that_judged_nothing_says_that_it_wrote_no_page(pytester: pytest.P
 
     result = pytester.runpytest_inprocess("--msprobe-html=page.html")
 
-    result.stdout.fnmatch_lines(["msprobe report: */page.html is not written: nothing was judged"])
+    result.stdout.fnmatch_lines(["msprobe report: */page.html not written: nothing was judged"])
     assert not (pytester.path / "page.html").exists()
 
 

@@ -50,4 +50,4 @@ def test_a_wrong_element_of_it_fails(checked: Any, make_device: Callable[[str], 
     make_device("result[4000, 5] += 1")
     run = checked("faulty")
     assert run.outcomes[ADD] == "failed"
-    assert "at index (4000, 5)" in run.cases[ADD].text
+    assert "; at [4000, 5]" in run.cases[ADD].text

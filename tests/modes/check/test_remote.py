@@ -106,7 +106,7 @@ def test_a_lost_link_costs_its_record_the_baseline_and_no_other(
     assert judged.outcomes == {LINEAR: "skipped", SOFTMAX: "passed", BACKWARD: "skipped"}
     assert "1 skipped: recorded numbers that this depends on are missing" not in judged.output
     assert "2 skipped: recorded numbers that this depends on are missing" in judged.output
-    assert "since the link to this machine ended with status 3 in this record" in judged.cases[LINEAR].text
+    assert "as the link to this machine ended with status 3 in this record" in judged.cases[LINEAR].text
 
 
 @pytest.mark.slow
@@ -115,7 +115,7 @@ def test_a_slow_link_costs_the_same_and_hides_no_failure(
 ) -> None:
     judged = run(*beside(pytester, "timeout=3"), "--msprobe-timeout=2", here="noise 100000", elsewhere="sleep 600")
     assert judged.wrong == {LINEAR}
-    assert "judged by the same-dtype CPU result, since the link to this machine gave no answer" in judged.output
+    assert "judged by the same-dtype CPU result, as the link to this machine gave no answer" in judged.output
     assert judged.outcomes[SOFTMAX] == "passed"
 
 

@@ -40,4 +40,4 @@ def test_variables_that_were_saved_by_name_are_compared(
 def test_saved_variables_are_no_calls_to_check(pytester: pytest.Pytester, saved: tuple[Path, Path], mode: str) -> None:
     result = pytester.runpytest_inprocess(f"--msprobe-{mode}={saved[0]}")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines(["ERROR: *debug.json: level debug holds saved variables and no calls; *"])
+    result.stderr.fnmatch_lines(["ERROR: *debug.json: level debug: saved variables, no calls to check; *"])

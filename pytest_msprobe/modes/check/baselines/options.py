@@ -42,7 +42,7 @@ def baseline(config: pytest.Config) -> Path | None:
 
 
 def remote_baseline(config: pytest.Config) -> DeviceChoice | None:
-    """Return the remote device to judge by. Raises OptionError where it cannot be one."""
+    """Return the card elsewhere to judge by. Raises OptionError where nothing can be one."""
     if not _names_card(config):
         return None
     devices = config.stash[devices_key]

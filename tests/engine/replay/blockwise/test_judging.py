@@ -133,7 +133,7 @@ def test_a_failure_that_does_not_fit_as_a_whole_is_judged_by_its_blocks(recorder
     replay = replayed(call, default_policy, 0, device, admit=only_blocks())
     result = replay.forward()
     assert result.outcome == "fail"
-    assert "at index (70, " in result.verdict.reason
+    assert "; at [70, " in result.verdict.reason
     assert not is_whole(replay)
 
 

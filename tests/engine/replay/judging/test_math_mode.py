@@ -53,7 +53,7 @@ def test_two_bits_less_are_found_and_the_failure_names_the_mode(check: Any, line
     result = check(linear, device=device(to_bits(8, whole), **TF32))
     for each in (result.forward, result.backward):
         assert each.verdict.outcome == "fail"
-        assert each.verdict.reason.startswith("under TF32, which the device says is on: ")
+        assert each.verdict.reason.endswith("; under TF32, which the device says is on")
         assert "_error " in each.verdict.reason
         assert each.verdict.metrics["rms_scaled_error"] > each.verdict.limits["rms_scaled_error"]
 

@@ -142,7 +142,7 @@ def test_a_missing_file_falls_back_to_the_numbers_and_says_so(run: Callable[...,
     path.unlink()
     judged = run(200.0, JUDGE)
     assert judged.wrong == set(), "by the numbers"
-    assert f"1 judged by the baseline's numbers, not by its tensors: {path}: is missing" in judged.output
+    assert f"1 judged by the baseline's numbers, not its tensors: {path}: is missing" in judged.output
     wrong = run(2000.0, JUDGE)
     assert wrong.wrong == {LINEAR}
     assert f"The baseline's tensors were not used, but its numbers: {path}: is missing" in wrong.output
@@ -151,7 +151,7 @@ def test_a_missing_file_falls_back_to_the_numbers_and_says_so(run: Callable[...,
 def test_a_missing_folder_is_told_in_the_header(run: Callable[..., Any], folder: Path) -> None:
     run(0.0, *SAVE)
     folder.rename(folder.with_name("away"))
-    assert f"tensors of 3 records in {folder}: the folder is missing, judged by numbers" in run(0.0, JUDGE).output
+    assert f"tensors of 3 records in {folder}: the folder is missing, numbers are used" in run(0.0, JUDGE).output
 
 
 def truncate(path: Path) -> None:
@@ -223,7 +223,7 @@ def test_tensors_of_other_inputs_are_not_used(run: Callable[..., Any], pytester:
     edit(pytester.path / "gpu.json", lambda row: row["outputs"][0]["metrics"].update(scale=1e3))
     judged = run(200.0, JUDGE)
     assert judged.wrong == {LINEAR}
-    assert "its inputs were others: the mean magnitude of golden was" in judged.output
+    assert "its inputs differ: the mean magnitude of golden was" in judged.output
 
 
 def hash_of(path: Path) -> str:
@@ -305,9 +305,12 @@ def test_a_run_that_did_not_end_leaves_the_old_tensors(run: Callable[..., Any], 
 def test_what_finds_no_room_is_left_out_and_said(run: Callable[..., Any], folder: Path) -> None:
     small = run(200.0, *SAVE, "--msprobe-save-limit=6KiB")
     assert small.exit_code == pytest.ExitCode.TESTS_FAILED
-    assert "2 left out, numbers only: no room: one record may take 6.0 KiB; raise --msprobe-save-limit" in small.output
+    assert (
+        "2 left out (numbers only): no space left: the limit for one record is 6.0 KiB; raise --msprobe-save-limit"
+        in small.output
+    )
     all_of_them = run(200.0, *SAVE, "--msprobe-save-limit=1GiB,6KiB")
-    assert "2 left out, numbers only: no room: all may take 6.0 KiB" in all_of_them.output
+    assert "2 left out (numbers only): no space left: the limit for all is 6.0 KiB" in all_of_them.output
     judged = run(200.0, JUDGE)
     assert "tensors of 1 records in" in judged.output
     assert judged.wrong == set()
@@ -328,7 +331,7 @@ def test_a_full_disk_leaves_no_half_file_and_the_run_goes_on(
     monkeypatch.setattr(keeping, "write_tensors", full)
     done = run(0.0, *SAVE)
     assert set(done.outcomes.values()) == {"passed"}
-    assert "3 left out, numbers only: No space left on device" in done.output
+    assert "3 left out (numbers only): No space left on device" in done.output
     assert list(folder.iterdir()) == []
     monkeypatch.undo()
     assert run(0.0, JUDGE).wrong == set()

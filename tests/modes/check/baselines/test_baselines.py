@@ -109,7 +109,7 @@ def test_a_table_of_a_gpu_run_is_a_baseline(run: Callable[..., Any], pytester: p
     [table] = (pytester.path / "out").glob("*details*")
     by_table = [f"--msprobe-baseline={table}", "--msprobe-policy=msprobe-26"]
     equal = run(1e5, *by_table)
-    assert "3 records of a table; its inputs were the same only where the dump holds tensors" in equal.output
+    assert "3 records of a table; its inputs are the same only where the dump holds tensors" in equal.output
     assert equal.wrong == set()
     assert run(1e6, *by_table).wrong == {"Functional.linear.0.forward"}
 
@@ -119,7 +119,7 @@ def test_a_table_about_another_dump_is_refused(run: Callable[..., Any], write_du
     table = Path(__file__).parents[3] / "data" / "precision_compare" / "1.2.2" / "gpu.csv"
     refused = run(0.0, f"--msprobe-baseline={table}")
     assert refused.exit_code == pytest.ExitCode.USAGE_ERROR
-    assert "has no row about a record of" in refused.errors
+    assert "no row for any record of" in refused.errors
 
 
 @pytest.mark.usefixtures("linear")
@@ -181,7 +181,7 @@ def test_a_missing_baseline_row_is_its_own_outcome(run: Callable[..., Any], pyte
     assert "2 skipped: recorded numbers that this depends on are missing" in judged.output
     wrong = run(1e6, JUDGE, strict)
     assert "Functional.linear.0.forward" in wrong.wrong, "a failure is not hidden by the missing row"
-    assert "judged by the same-dtype CPU result, since there is no row" in wrong.output
+    assert "judged by the same-dtype CPU result, as there is no row" in wrong.output
 
 
 @pytest.mark.usefixtures("linear")
@@ -195,7 +195,7 @@ def test_a_row_of_another_golden_result_is_not_used(run: Callable[..., Any], pyt
     path.write_text("".join(json.dumps(line) + "\n" for line in lines))
     judged = run(200.0, JUDGE)
     assert judged.wrong == {"Functional.linear.0.forward"}
-    assert "its inputs were others: the mean magnitude of golden was" in judged.output
+    assert "its inputs differ: the mean magnitude of golden was" in judged.output
 
 
 @pytest.mark.usefixtures("linear")

@@ -44,7 +44,7 @@ def changed(tmp_path: Path, change: Callable[[list[list[str]]], list[list[str]]]
     ("change", "problem"),
     [
         (lambda rows: [row[:10] for row in rows], "neither a baseline nor msprobe's details table"),
-        (lambda rows: [*rows, rows[1]], "is there twice"),
+        (lambda rows: [*rows, rows[1]], "occurs twice"),
         (lambda rows: [*rows[:-1], rows[-1][:7]], "another number of cells than the header"),
         (lambda rows: [*rows, ["=cmd()|calc", *rows[-1][1:], "more"]], "another number of cells than the header"),
         (lambda rows: [*rows[:-1], [rows[-1][0], *rows[-1][1:5], "much", *rows[-1][6:]]], "could not convert string"),

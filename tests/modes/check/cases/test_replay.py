@@ -143,7 +143,7 @@ def test_a_case_does_not_say_which_file_is_read_as_a_policy(
     edit(case, lambda fields: fields.update(policy=str(policy)))
     assert main(["replay", str(case), "--device", "cpu"]) == 2
     told = capsys.readouterr().err
-    assert f"was judged by the policy '{policy}', which is not built in; pass its file as --policy" in told
+    assert f"was judged by the policy '{policy}', which is not a built-in one; pass its file as --policy" in told
     assert "hunter2" not in told
     policy.write_text("rules: [{standard: thousandth}]")
     assert main(["replay", str(case), "--device", "cpu", "--policy", str(policy)]) == 0

@@ -246,7 +246,7 @@ def test_names_differ_where_anything_about_the_case_does(replay: Any) -> None:
 def test_what_lies_in_the_way_is_kept(save: Any, limits: SaveOptions) -> None:
     saved = save(SOFTMAX, "Functional.softmax.0.forward")
     (Path(saved.folder) / "case.json").rename(Path(saved.folder) / "notes.txt")
-    assert "no saved case" in save(SOFTMAX, "Functional.softmax.0.forward").problem
+    assert "is not a saved case" in save(SOFTMAX, "Functional.softmax.0.forward").problem
     assert "notes.txt" in names(Path(saved.folder))
 
 

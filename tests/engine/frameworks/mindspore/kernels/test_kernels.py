@@ -178,7 +178,7 @@ def test_a_step_of_an_optimizer_is_judged_by_the_parameters_that_the_iteration_b
         state = momentum_step(graph, graph.iteration(number), state, drawn(5, 6, seed=2 + number))
     checked = run()
     checked.result.assert_outcomes(skipped=1, passed=1)
-    assert "1 skipped: the kernel changed its inputs, and no dump of the iteration before tells" in checked.output
+    assert "1 skipped: the kernel changed its inputs, and no dump of the iteration before holds" in checked.output
 
 
 def test_a_parameter_that_the_iteration_before_left_damaged_is_a_skip(graph: GraphFolder, run: Run) -> None:
@@ -289,7 +289,7 @@ def test_a_dump_of_statistics_is_refused(graph: GraphFolder, run: Run) -> None:
 
 def test_options_that_run_calls_again_are_refused(graph: GraphFolder, run: Run) -> None:
     dense(graph, matmul(X, W.T))
-    assert "judged as they were recorded and not run" in run("--msprobe-repeat", "3").errors
+    assert "judged as recorded and not run" in run("--msprobe-repeat", "3").errors
 
 
 def test_a_file_that_was_cut_off_costs_its_kernel_alone(graph: GraphFolder, run: Run) -> None:
