@@ -73,7 +73,7 @@ def is_dotted_name(dotted: str) -> bool:
 
 
 def attribute_at(module: ModuleType, dotted: str) -> Any:
-    """Return what a dotted name means in a module; None where there is nothing."""
+    """Return what a dotted name refers to in a module; None where there is nothing."""
     try:
         return reduce(getattr, dotted.split("."), module)
     except AttributeError:

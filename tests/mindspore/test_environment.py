@@ -148,7 +148,7 @@ def test_training_computes_the_same_bits(tmp_path: Path, mode: list[str]) -> Non
 
 @pytest.mark.slow
 def test_equal_starts_are_equal(compare: Check) -> None:
-    assert "the two starts are equal" in compare().output
+    assert "the two environments are equal" in compare().output
 
 
 @pytest.mark.slow

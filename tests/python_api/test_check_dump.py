@@ -61,7 +61,7 @@ def test_only_takes_a_list_of_patterns() -> None:
         ({"path": "missing.json"}, DumpError, r"missing.json: no such file; pass the dump.json"),
         ({"device": "gpu"}, DeviceError, "unknown device 'gpu'; known are auto, npu"),
         ({"device": "cpu:9"}, DeviceError, "index 9 does not exist"),
-        ({"policy": "strict"}, OptionError, "policy 'strict': neither a file nor a known policy; known are default"),
+        ({"policy": "strict"}, OptionError, "policy 'strict': not a file, and not one of default"),
         ({"policy": "msprobe-26", "level": "L7"}, OptionError, "level='L7': not one of L0, L1, L2"),
         ({"real_data": "always"}, OptionError, "real_data='always': not one of auto, never"),
         ({"only": "no_such_api"}, OptionError, "dump.json: only='no_such_api': no record matches; names"),

@@ -10,6 +10,7 @@ import msgspec
 import pytest
 
 from msprobe_hooks.dump.communication.calls import RankCalls
+from pytest_msprobe.messages import counted
 from pytest_msprobe.modes.communication.messages import ranks_in_words
 from pytest_msprobe.modes.communication.steps import StepCommunication
 from pytest_msprobe.reports.text import one_line
@@ -58,8 +59,9 @@ def _in_one_line(steps: Sequence[StepCommunication], places: Mapping[Path, str])
     first, last = (places[step.step.folder] for step in (steps[0], steps[-1]))
     shown = first if len(steps) == 1 else f"{len(steps)} steps, {first} to {last}"
     ranks = ranks_in_words({rank for step in steps for rank in step.ranks})
+    exchanges = sum(len(step.exchanges) for step in steps)
     calls = sum(len(rank.calls) for step in steps for rank in step.ranks.values())
-    return f"msprobe: {shown}: {ranks}, {calls} calls, {sum(len(step.exchanges) for step in steps)} communications"
+    return f"msprobe: {shown}: {ranks}, {counted(calls, 'call')}, {counted(exchanges, 'communication')}"
 
 
 def _malformed(step: StepCommunication) -> list[tuple[RankCalls, str]]:

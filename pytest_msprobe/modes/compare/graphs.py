@@ -24,6 +24,7 @@ from pytest_msprobe.graphs.vis.node_fields import Items, recorded_items, split
 from pytest_msprobe.graphs.vis.options import VisOptions
 from pytest_msprobe.graphs.vis.reporting import GraphWriting
 from pytest_msprobe.graphs.vis.single import data_folder, places_of
+from pytest_msprobe.messages import counted
 from pytest_msprobe.modes.compare.merged_ranks import open_run
 from pytest_msprobe.modes.compare.opening import golden_paths, open_pairs, partner_paths
 from pytest_msprobe.modes.compare.reports.table_columns import MEANINGS, value_columns
@@ -187,7 +188,9 @@ class CompareGraphs:
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         """Say where the graphs are."""
         before = terminalreporter.config.stash.get(finished_before_key, Counter())
-        note = f" (without colours for the {before.total()} calls finished before this run)" if before else ""
+        note = (
+            f" (without colours for the {counted(before.total(), 'call')} finished before this run)" if before else ""
+        )
         self._writing.tell(terminalreporter, printable, note)
 
     def _draw(self, pair: DumpPair) -> None:

@@ -15,6 +15,7 @@ import pytest
 
 from msprobe_hooks.dump.converted.reader import ConvertedDump
 from msprobe_hooks.dump.paths.static_graph import KERNEL_LEVEL
+from pytest_msprobe.messages import counted
 from pytest_msprobe.modes.compare.judging.shape_changes import shapes_sentence
 from pytest_msprobe.modes.compare.reports.table_columns import Column, columns, file_columns
 from pytest_msprobe.modes.compare.rows import ComparedCall, ComparedCalls
@@ -64,7 +65,7 @@ class CompareReports:
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         """Say where the reports are."""
         before = terminalreporter.config.stash.get(finished_before_key, Counter())
-        note = f" (without the {before.total()} calls finished before this run)" if before else ""
+        note = f" (without the {counted(before.total(), 'call')} finished before this run)" if before else ""
         for line in self._lines:
             terminalreporter.line(one_line(f"{line}{note}"))
         for problem in self._problems:
@@ -148,7 +149,7 @@ def write_page_of(
         path,
         calls,
         title=f"{_below(target, both)} against {_below(golden, both)}",
-        about=f"{count} calls compared by policy {policy}",
+        about=f"{counted(count, 'call')} compared by policy {policy}",
         pairs=[place_words(pair) for pair in pairs],
         notes=list(_notes(pairs)),
         limits=pairs[0].policy.rule.scaled_limits,

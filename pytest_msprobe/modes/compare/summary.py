@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from msprobe_hooks.dump.call_context import relevant_frames
 from msprobe_hooks.dump.merging.unshard import Reason
 from msprobe_hooks.dump.names import is_forward
+from pytest_msprobe.messages import counted
 from pytest_msprobe.modes.compare.judging.shape_changes import first_shape_change, has_other_shapes, shapes_sentence
 from pytest_msprobe.modes.compare.rows import SCALED_ERROR, ComparedCall, ComparedCalls
 from pytest_msprobe.reports.summary import write_section
@@ -81,7 +82,7 @@ class CompareSummary:
             elif not total["fail"]:
                 lines = ["no compared call differs"]
         counts = ", ".join(f"{total[key]} {word}" for key, word in _OUTCOMES.items() if total[key])
-        lines.append(f"{sum(total.values())} calls: {counts}")
+        lines.append(f"{counted(sum(total.values()), 'call')}: {counts}")
         if finished_before:
             before = ", ".join(f"{count} {_OUTCOMES.get(key, key)}" for key, count in finished_before.items())
             lines.append(f"finished before this run, not included above: {before}")
@@ -116,7 +117,7 @@ class CompareSummary:
                 if len(own) > 1:
                     yield f"  {words}: {_some([call.record for call in own[1:]])}"
         if reshaped is not None and pair.unmatched and not pair.fuzzy:
-            lonely = "1 call has" if pair.unmatched == 1 else f"{pair.unmatched} calls have"
+            lonely = f"{counted(pair.unmatched, 'call')} {'has' if pair.unmatched == 1 else 'have'}"
             yield (
                 f"{where}calls of different shapes were compared, such as {reshaped.record}, and {lonely} no partner: "
                 "pair calls by order and shapes with --msprobe-fuzzy"

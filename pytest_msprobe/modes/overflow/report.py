@@ -60,11 +60,11 @@ class OverflowReport:
             self._shown.add((self._root / path, name))
         if report.when == "call":
             self._levels.update(str(value) for name, value in report.user_properties if name == LEVEL_PROPERTY)
-        plain = getattr(report, "msprobe", None)
-        if plain is not None and plain["verdict"]["outcome"] == "warn":
-            words = warning_words(plain["extras"]) or plain["verdict"]["reason"]
-            first, count = self._warned.get(words, (plain["record"], 0))
-            self._warned[words] = first, count + 1
+            plain = getattr(report, "msprobe", None)
+            if plain is not None and plain["verdict"]["outcome"] == "warn":
+                words = warning_words(plain["extras"]) or plain["verdict"]["reason"]
+                first, count = self._warned.get(words, (plain["record"], 0))
+                self._warned[words] = first, count + 1
 
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:

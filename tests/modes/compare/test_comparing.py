@@ -25,8 +25,8 @@ def test_the_summary_leads_with_the_first_culprit(compare: Compare, three: tuple
     result.stdout.fnmatch_lines(
         [
             "* msprobe *",
-            "first forward culprit: Torch.mm.0.forward (output.0: scaled error 3.33e-01 exceeds limit 2.40e-04 "
-            "(warns above 6.00e-05))",
+            "first forward culprit: Torch.mm.0.forward (output.0: scaled error 3.33e-01 exceeds limit 2.40e-04, "
+            "warning limit 6.00e-05)",
             "3 calls: 1 equal enough, 2 wrong",
             "1 of them inherited its error from its inputs",
         ]
@@ -42,7 +42,8 @@ def test_the_summary_tells_how_what_the_culprit_was_given_differs(
 ) -> None:
     golden = {"Torch.mm.0.forward": call(tensor(4, 4), value(1e-5))}
     target = {"Torch.mm.0.forward": call(tensor(4, 4), value(0.01), out=tensor(4, 4, Max=1.5))}
-    expected = "*its inputs differ, too: input.1 (0.01 in place of 1e-05; scaled error * exceeds limit 2.40e-04 *)"
+    limits = "scaled error * exceeds limit 2.40e-04, warning limit 6.00e-05"
+    expected = f"*its inputs differ, too: input.1 (0.01 in place of 1e-05; {limits})"
     compare(*runs.both(target, golden)).stdout.fnmatch_lines([expected])
 
 
@@ -54,7 +55,7 @@ def test_the_failure_tells_what_how_much_and_how_to_run_it_again(compare: Compar
     result = compare(*three)
     result.stdout.fnmatch_lines(
         [
-            "output.0: scaled error 3.33e-01 exceeds limit 2.40e-04 (warns above 6.00e-05)",
+            "output.0: scaled error 3.33e-01 exceeds limit 2.40e-04, warning limit 6.00e-05",
             "Torch.mm.0.forward is wrong",
             "output.0 torch.float32 (4, 4): fail by default",
             "*target: max 1.5, min -1, mean 0.25, norm 2",

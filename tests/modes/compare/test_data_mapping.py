@@ -31,8 +31,18 @@ def test_a_mapping_pairs_values_of_other_names(
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        ("Torch.none.0.forward.input.0: Torch.mm.0.forward.input.0", "*no record of the target has the value*none*"),
-        ("Torch.mm.0.forward.input.0: Torch.none.0.forward.input.0", "*no record of the golden has the value*none*"),
+        (
+            "Torch.none.0.forward.input.0: Torch.mm.0.forward.input.0",
+            "*no record of the target run has the value*none*",
+        ),
+        (
+            "Torch.mm.0.forward.input.0: Torch.none.0.forward.input.0",
+            "*no record of the golden run has the value*none*",
+        ),
+        (
+            "Torch.tnah.0.forward.input.0: Torch.mm.0.forward.input.0",
+            "*has the value 'Torch.tnah.0.forward.input.0'; did you mean 'Torch.tanh.0.forward'*",
+        ),
         ("[1, 2]", "*not a data mapping*"),
         ("a: [", "*not valid YAML at line 2*"),
     ],

@@ -104,7 +104,7 @@ def test_what_a_resumed_run_does_not_know_is_said(
     journal = str(tmp_path / "run.jsonl")
     compare(*sides, "-k", "add.0", "--msprobe-journal", journal)
     result = compare(*sides, "--msprobe-resume", journal, "--msprobe-vis", str(tmp_path / "graphs"))
-    result.stdout.fnmatch_lines(["*without colours for the 1 calls finished before this run*"])
+    result.stdout.fnmatch_lines(["*without colours for the 1 call finished before this run*"])
 
 
 def test_runs_of_structure_are_compared_by_their_calls(

@@ -23,7 +23,7 @@ def test_the_table_of_a_resumed_comparison_says_what_it_lacks(
     journal = str(tmp_path / "run.jsonl")
     compare(*three, "-k", "relu", "--msprobe-journal", journal).assert_outcomes(passed=1, deselected=2)
     result = compare(*three, "--msprobe-resume", journal, "--msprobe-csv", str(tmp_path / "out"))
-    result.stdout.fnmatch_lines(["msprobe report: *.csv (without the 1 calls finished before this run)"])
+    result.stdout.fnmatch_lines(["msprobe report: *.csv (without the 1 call finished before this run)"])
 
 
 def test_a_journal_of_another_golden_run_is_refused(compare: Compare, three: tuple[Path, Path], tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from pytest_msprobe.modes.compare.across.layer_mapping import LayerMapping, matc
 from pytest_msprobe.modes.compare.across.static_graph import CallsOfGraph, shared_call
 from pytest_msprobe.modes.compare.matching.data_mapping import record_of
 from pytest_msprobe.modes.compare.matching.matching import MatchingRules
+from pytest_msprobe.suggestions import did_you_mean
 
 if TYPE_CHECKING:
     from msprobe_hooks.dump.reader import Dump
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
     from pytest_msprobe.modes.compare.across.options import AcrossOptions
 
 Name = Callable[[str], str]
+# A search among all names for each unknown one; more than this are not shown.
+_MOST_SUGGESTIONS = 4
 # MindTorch is PyTorch on MindSpore: its names are PyTorch's.
 _FORMS = {"pytorch": "pytorch", "mindtorch": "pytorch", "mindspore": "mindspore"}
 
@@ -174,6 +177,9 @@ def without_effect(mappings: Mappings, dumps: Iterable[Dump]) -> list[str]:
     records = {name for dump in dumps for name in dump.records}
     apis = {split_called(name)[0] for name in records}
     for pair in mappings.apis.pairs.values():
-        found += [f"{pair.place}: no call is named {api}" for api in (pair.mindspore, pair.pytorch) if api not in apis]
+        for api in (pair.mindspore, pair.pytorch):
+            if api not in apis:
+                meant = did_you_mean(api, apis) if len(found) < _MOST_SUGGESTIONS else ""
+                found.append(f"{pair.place}: no call is named {api}{meant}")
     cells = mappings.cells
     return found + [f"{cells.lines[key]}: no layer is named {key}" for key in cells.without_effect(records)]

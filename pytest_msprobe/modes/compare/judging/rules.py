@@ -82,10 +82,10 @@ class Scaled:
         # Computed in a coarser dtype, a value may be right for it and still be where two runs part.
         usual = min(warn, self._limits[finer(target_precision, golden_precision)][0])
         if error > fail:
-            limits = f" exceeds limit {fail:.2e} (warns above {usual:.2e})"
+            limits = f" exceeds limit {fail:.2e}, warning limit {usual:.2e}"
             return _with(row, "fail", _difference(row, error, limits))
         if error > usual:
-            limits = f" exceeds warning limit {usual:.2e} (fails above {fail:.2e})"
+            limits = f" exceeds warning limit {usual:.2e}, limit {fail:.2e}"
             return _with(row, "warn", _difference(row, error, limits))
         return row
 

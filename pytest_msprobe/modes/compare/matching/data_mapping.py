@@ -11,6 +11,7 @@ from msprobe_hooks.dump.values import PlacedValue, read_values
 from msprobe_hooks.errors import RecordError
 from pytest_msprobe.errors import OptionError
 from pytest_msprobe.modes.compare.yaml_with_lines import read_document
+from pytest_msprobe.suggestions import did_you_mean
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -49,8 +50,11 @@ def require_known(path: Path, mapping: Mapping[str, str], targets: list[Dump], g
         unknown = [name for name in names if not any(record_of(name, dump) for dump in dumps)]
         if unknown:
             more = f" and {len(unknown) - 1} more" if len(unknown) > 1 else ""
+            meant = did_you_mean(unknown[0], {record for dump in dumps for record in dump.records})
             raise OptionError(
-                f"{path}: no record of the {side} has the value {unknown[0]!r}{more}; correct or delete it"
+                f"no record of the {side} run has the value {unknown[0]!r}{more}{meant}",
+                file=path,
+                remedy="correct or delete it",
             )
 
 

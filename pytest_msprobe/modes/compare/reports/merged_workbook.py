@@ -18,7 +18,7 @@ from msprobe_hooks.regular_files import open_regular, read_regular, require_regu
 from msprobe_standards.decoding import YamlError, decode_yaml
 from msprobe_standards.validation import shown
 from pytest_msprobe.errors import CommandError
-from pytest_msprobe.messages import unknown
+from pytest_msprobe.messages import counted, unknown
 
 TENSOR_COLUMNS = (
     "Cosine",
@@ -109,7 +109,9 @@ def find_tables(folder: Path) -> list[Table]:
     if len(tables) < 2:
         wanted = "compare_result_rank0-rank0_20260131120000.csv (or .xlsx)"
         raise CommandError(
-            f"{len(tables)} tables of ranks", file=folder, remedy=f"expected two or more, named like {wanted}"
+            f"{counted(len(tables), 'table')} of ranks",
+            file=folder,
+            remedy=f"expected two or more, named like {wanted}",
         )
     return sorted(tables.values(), key=lambda table: table.order)
 

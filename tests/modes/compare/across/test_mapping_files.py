@@ -88,7 +88,7 @@ def test_runs_of_one_framework_need_no_api_mapping(pytester: pytest.Pytester) ->
 
 def test_entries_that_no_call_has_a_use_for_are_told(pytester: pytest.Pytester, tmp_path: Path) -> None:
     texts = {
-        "api": "- {ms_api: Mint.nothing, pt_api: Torch.matmul}",
+        "api": "- {ms_api: Mint.matmull, pt_api: Torch.matmul}",
         "cell": "block.down: block.down\nnothing.Dense: x.Linear",
         "layer": "TopLayer:\n  block: block\n  blok: layer",
     }
@@ -99,7 +99,7 @@ def test_entries_that_no_call_has_a_use_for_are_told(pytester: pytest.Pytester, 
     compare(pytester, "pytorch", *words).stdout.fnmatch_lines(
         [
             "mapping without effect: *layer.yaml, line 3: no TopLayer of the target has blok",
-            "mapping without effect: *api.yaml, line 1: no call is named Mint.nothing",
+            "mapping without effect: *api.yaml, line 1: no call is named Mint.matmull; did you mean 'Mint.matmul'[?]",
             "mapping without effect: *cell.yaml, line 2: no layer is named nothing.Dense",
         ]
     )

@@ -128,6 +128,16 @@ def test_a_call_that_adds_to_its_inputs_error_is_a_culprit_of_its_own(runs: Any,
     assert [pair.compare(name).cause for name in names] == ["culprit", "inherited", "culprit"]
 
 
+def test_a_message_names_the_limits_of_warnings_and_of_failures(runs: Any, call: Any, tensor: Any) -> None:
+    def message(at: float) -> str:
+        name = "Torch.mm.0.forward"
+        pair = runs.pair({name: call(tensor(4), out=tensor(4, Max=at))}, {name: call(tensor(4))})
+        return str(pair.compare(name).rows[-1].messages[-1])
+
+    assert message(1.0001) == "scaled error 1.00e-04 exceeds warning limit 6.00e-05, limit 2.40e-04"
+    assert message(1.25) == "scaled error 2.00e-01 exceeds limit 2.40e-04, warning limit 6.00e-05"
+
+
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
