@@ -10,7 +10,6 @@ from msprobe_hooks.dump.anomalies.ignore_rules import BUILT_IN, IgnoreRule, Igno
 from msprobe_hooks.regular_files import read_regular
 from msprobe_standards.validation import shown
 from pytest_msprobe.errors import RulesError
-from pytest_msprobe.messages import unknown
 
 _KEY = "ignore_nan_inf"
 _MOST_ARGUMENTS = 10**6
@@ -45,6 +44,8 @@ def _rule(entry: Any, where: str) -> tuple[str, IgnoreRule]:
         raise RulesError(f"not a rule; expected the keys {', '.join(_RULE_KEYS)}", file=where)
     for key in entry:
         if key not in _RULE_KEYS:
+            from pytest_msprobe.messages import unknown
+
             raise RulesError(unknown("key", key, _RULE_KEYS), file=where)
     name = entry.get("api_name")
     if not isinstance(name, str) or "." not in name:
