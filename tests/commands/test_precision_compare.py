@@ -277,7 +277,7 @@ def test_what_cannot_be_compared_is_one_error(tmp_path: Path, capsys: pytest.Cap
     for words, problem in (
         ([str(tmp_path / "none.json")], "none.json: cannot be read: No such file or directory"),
         ([str(empty)], "no numbers to compare"),
-        ([str(explored)], "was made with --msprobe-explore"),
+        ([str(explored)], "made with --msprobe-explore"),
         ([save(tmp_path / "other.json", other)], "compare runs of the same dumps"),
         ([str(table)], "compare runs of the same dumps"),
         ([npu, "--policy", "strict"], "unknown policy 'strict'"),
