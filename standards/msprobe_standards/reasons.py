@@ -38,7 +38,7 @@ def reason_of(
     wrong = f"{counted(wrong_share * metrics.numel, metrics.numel)} wrong" if wrong_share else ""
     reading = list(_reading(metrics, broken)) if "gain_error" in broken else []
     first = min(broken, key=lambda name: (name not in _GREATEST, bool(reading) and name != "gain_error"))
-    how_far = "" if wrong and not limits[first] else exceeded(first, measured[first], limits[first])
+    how_far = "none allowed" if wrong and not limits[first] else exceeded(first, measured[first], limits[first])
     return "; ".join(filter(None, [*reading, ", ".join(filter(None, [wrong, how_far]))])) + at_worst(metrics)
 
 

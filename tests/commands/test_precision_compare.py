@@ -128,7 +128,7 @@ def test_the_failing_records_come_first_and_the_runs_are_described(
     assert main(["precision-compare", npu, gpu, "--policy", "msprobe-26"]) == 1
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == f"FAILED {other}"
-    assert "output.0 torch.float32 (2, 3): msprobe_benchmark: rmse is 1000, allowed 2" in lines[1]
+    assert "output.0 torch.float32 (2, 3): msprobe_benchmark: rmse 1000 (2 allowed)" in lines[1]
     assert f"baseline: {gpu}: 2 records, seed 0, real_data auto, a card, torch 2.13.0; TF32 matmul on" in lines
     assert "2 API records: 1 passed, 1 failed" in lines
 
@@ -188,7 +188,7 @@ def test_runs_are_judged_at_the_level_that_they_were_made_at(
     assert "policy:   msprobe-26, level L2" in capsys.readouterr().out
     save(tmp_path / "gpu.json", row(NAME, 0.01), level="by API")
     assert main(["precision-compare", *files]) == 2
-    assert f"{files[1]}: was made at the level by API, {files[0]} at L2; give --policy" in capsys.readouterr().err
+    assert f"{files[1]}: was made at the level by API, {files[0]} at L2; pass --policy" in capsys.readouterr().err
 
 
 def test_a_table_is_judged_by_the_policy_of_the_baseline_beside_it(
@@ -219,7 +219,7 @@ def test_a_policy_that_nothing_tells_has_to_be_given(tmp_path: Path, capsys: pyt
     )
     for files, problem in (
         ((table, table), f"{table}: fits both policies msprobe-1.2 and msprobe-26; pass --policy"),
-        ((npu, other), f"{other}: was made under the policy default, {npu} under msprobe-26; give --policy"),
+        ((npu, other), f"{other}: was made under the policy default, {npu} under msprobe-26; pass --policy"),
         ((own, own), f"{own}: was made under a policy of your own; pass its file as --policy"),
     ):
         assert main(["precision-compare", *files]) == 2
@@ -276,8 +276,8 @@ def test_what_cannot_be_compared_is_one_error(tmp_path: Path, capsys: pytest.Cap
     table = TABLES / "1.2.2" / "gpu.csv"
     for words, problem in (
         ([str(tmp_path / "none.json")], "none.json: cannot be read: No such file or directory"),
-        ([str(empty)], "holds no numbers to compare"),
-        ([str(explored)], "was made with --msprobe-explore"),
+        ([str(empty)], "no numbers to compare"),
+        ([str(explored)], "made with --msprobe-explore"),
         ([save(tmp_path / "other.json", other)], "compare runs of the same dumps"),
         ([str(table)], "compare runs of the same dumps"),
         ([npu, "--policy", "strict"], "unknown policy 'strict'"),

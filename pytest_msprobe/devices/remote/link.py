@@ -196,9 +196,7 @@ class Link:
                 f"{where}: in place of a greeting {error}; shells that ssh starts must print nothing"
             ) from None
         if self._spec.ssh and status == _SSH_FAILED:
-            raise DeviceError(
-                f"{where} cannot be reached{_quoted(words)}; ssh must connect without a prompt"
-            ) from None
+            raise DeviceError(f"{where} cannot be reached{_quoted(words)}; ssh must connect without a prompt") from None
         if status == _NOT_FOUND or "No module named" in words:
             raise DeviceError(
                 f"{where}: no Python with pytest-msprobe {version('pytest-msprobe')}{_quoted(words)}; install it "

@@ -123,7 +123,7 @@ def test_a_wrong_python_is_one_clear_line(python: str, problem: str) -> None:
 
 
 def test_a_host_that_cannot_be_reached_is_one_clear_line() -> None:
-    with pytest.raises(DeviceError, match=r"-p 1 127\.0\.0\.1 cannot be reached: .*refused; ssh has to get there"):
+    with pytest.raises(DeviceError, match=r"-p 1 127\.0\.0\.1 cannot be reached: .*refused; ssh must connect without"):
         RemoteDevice("ssh=-p 1 127.0.0.1").count()
 
 

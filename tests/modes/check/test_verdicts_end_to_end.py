@@ -71,11 +71,11 @@ def test_a_wrong_result_is_the_one_failing_item_and_says_all_that_is_needed(
 
     text = checked.cases[record].text
     why, _, what, _, how_much, *_ = text.splitlines()
-    assert " allowed " in why
+    assert re.search(r"\(\S+ allowed\)|none allowed", why)
     assert what.startswith(f"{record} is wrong on ")
     assert str(shape) in how_much
     assert re.search(r"index \(\d+, \d+\)", text), "where"
-    assert re.search(r"target \S+, golden \S+", text), "how much"
+    assert re.search(r"; at \[\d+, \d+\] \S+, golden \S+$", why), "how much"
 
     (command,) = (line.partition(": ")[2] for line in text.splitlines() if line.startswith("Run this item alone: "))
     program, *arguments = shlex.split(command)
