@@ -51,7 +51,7 @@ class OptionError(UserError):
 
 def unknown_value(option: str, value: str, known: Iterable[str]) -> OptionError:
     """Return the error of an option whose value is not one of those that are known."""
-    from pytest_msprobe.suggestions import not_one_of
+    from pytest_msprobe.messages import not_one_of
 
     return OptionError(f"{option} {value!r}: {not_one_of(value, known)}")
 

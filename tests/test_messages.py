@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from pytest_msprobe.messages import counted, unknown
-from pytest_msprobe.suggestions import did_you_mean
+from pytest_msprobe.messages import counted, did_you_mean, unknown
 
 
 def test_an_unknown_name_suggests_the_known_one_that_is_like_it() -> None:

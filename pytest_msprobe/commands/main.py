@@ -108,7 +108,7 @@ class _Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         if found := _INVALID_CHOICE.match(message):
-            from pytest_msprobe.suggestions import not_one_of
+            from pytest_msprobe.messages import not_one_of
 
             name, value = found[1], found[2].strip("'")
             message = f"{name} {value!r}: {not_one_of(value, self._choices(name))}"

@@ -15,7 +15,7 @@ from pytest_msprobe.devices.cpu import CpuDevice
 from pytest_msprobe.devices.device import Device
 from pytest_msprobe.devices.reduced_precision import ReducedPrecision, reduced_precision
 from pytest_msprobe.errors import DeviceError
-from pytest_msprobe.suggestions import did_you_mean
+from pytest_msprobe.messages import did_you_mean
 
 if TYPE_CHECKING:
     import torch

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from pytest_msprobe.errors import DeviceError
+from pytest_msprobe.messages import not_one_of
 from pytest_msprobe.results.outcomes import describe_error
-from pytest_msprobe.suggestions import not_one_of
 
 if TYPE_CHECKING:
     from pytest_msprobe.devices.device import Device

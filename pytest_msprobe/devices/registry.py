@@ -13,7 +13,7 @@ from pytest_msprobe.devices.npu import NpuDevice
 from pytest_msprobe.devices.remote.remote_device import RemoteDevice
 from pytest_msprobe.devices.sim import SimDevice
 from pytest_msprobe.errors import DeviceError
-from pytest_msprobe.suggestions import did_you_mean
+from pytest_msprobe.messages import did_you_mean
 
 AUTO = "auto"
 

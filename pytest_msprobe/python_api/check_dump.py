@@ -15,6 +15,7 @@ from pytest_msprobe.devices.reduced_precision import MathMode
 from pytest_msprobe.devices.registry import AUTO, DeviceRegistry, parse_device
 from pytest_msprobe.engine.framework_names import KERNELS, checked_as
 from pytest_msprobe.errors import OptionError
+from pytest_msprobe.messages import not_one_of
 from pytest_msprobe.modes.check.checker import Checker
 from pytest_msprobe.modes.check.items import checked_names
 from pytest_msprobe.modes.check.kernel_items import checked_kernel_names
@@ -25,7 +26,6 @@ from pytest_msprobe.run.collection import is_listed
 from pytest_msprobe.run.item import records_of_call
 from pytest_msprobe.run.options import Level, Options, RealData, find_policy, patterns
 from pytest_msprobe.run.setups import Setups
-from pytest_msprobe.suggestions import not_one_of
 
 if TYPE_CHECKING:
     from msprobe_hooks.dump.reader import Dump

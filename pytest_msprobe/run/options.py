@@ -327,7 +327,7 @@ def find_policy(text: str, folder: Path, option: str = "--msprobe-policy") -> st
         return text
     path = folder / text
     if not path.is_file():
-        from pytest_msprobe.suggestions import not_one_of
+        from pytest_msprobe.messages import not_one_of
 
         raise OptionError(f"{option} {text!r}: not a file, and {not_one_of(text, known)}")
     return str(path)

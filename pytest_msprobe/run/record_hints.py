@@ -11,8 +11,8 @@ import pytest
 
 from msprobe_hooks.dump.names import parse_api_name
 from msprobe_hooks.escaping import id_name
+from pytest_msprobe.messages import did_you_mean
 from pytest_msprobe.run.options import patterns
-from pytest_msprobe.suggestions import did_you_mean
 
 _FLAGS = ("--msprobe-only", "--msprobe-skip")
 _NAMES_SHOWN = 3

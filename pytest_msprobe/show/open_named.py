@@ -30,8 +30,8 @@ from pytest_msprobe.engine.values.leaves import TreeError, leaves
 from pytest_msprobe.engine.values.tensor_files import load_tensor, read_contained
 from pytest_msprobe.engine.values.torch_files import RefusedFileError, load_torch_file
 from pytest_msprobe.errors import CommandError
+from pytest_msprobe.messages import did_you_mean
 from pytest_msprobe.results.skip_reasons import Skip
-from pytest_msprobe.suggestions import did_you_mean
 
 _NUMPY = b"\x93NUMPY"
 _SEPARATOR = "::"

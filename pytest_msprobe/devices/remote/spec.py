@@ -9,7 +9,7 @@ import sys
 from dataclasses import dataclass, field
 
 from pytest_msprobe.errors import DeviceError
-from pytest_msprobe.suggestions import did_you_mean
+from pytest_msprobe.messages import did_you_mean
 
 MODULE = "pytest_msprobe.engine.remote"
 

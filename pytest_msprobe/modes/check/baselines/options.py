@@ -42,7 +42,7 @@ def baseline(config: pytest.Config) -> Path | None:
 
 
 def remote_baseline(config: pytest.Config) -> DeviceChoice | None:
-    """Return the card elsewhere to judge by. Raises OptionError where nothing can be one."""
+    """Return the remote device to judge by. Raises OptionError where the name is not one."""
     if not _names_card(config):
         return None
     devices = config.stash[devices_key]

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from msprobe_hooks.dump.names import is_module_name, split_called, split_module
 from pytest_msprobe.errors import OptionError
+from pytest_msprobe.messages import did_you_mean
 from pytest_msprobe.modes.compare.across.api_mapping import ApiMapping, ApiPair, read_apis
 from pytest_msprobe.modes.compare.across.cell_mapping import CellMapping, read_cells
 from pytest_msprobe.modes.compare.across.fuse_calls import compose
@@ -15,7 +16,6 @@ from pytest_msprobe.modes.compare.across.layer_mapping import LayerMapping, matc
 from pytest_msprobe.modes.compare.across.static_graph import CallsOfGraph, shared_call
 from pytest_msprobe.modes.compare.matching.data_mapping import record_of
 from pytest_msprobe.modes.compare.matching.matching import MatchingRules
-from pytest_msprobe.suggestions import did_you_mean
 
 if TYPE_CHECKING:
     from msprobe_hooks.dump.reader import Dump

@@ -10,8 +10,8 @@ from msprobe_hooks.dump.schema import record_path
 from msprobe_hooks.dump.values import PlacedValue, read_values
 from msprobe_hooks.errors import RecordError
 from pytest_msprobe.errors import OptionError
+from pytest_msprobe.messages import did_you_mean
 from pytest_msprobe.modes.compare.yaml_with_lines import read_document
-from pytest_msprobe.suggestions import did_you_mean
 
 if TYPE_CHECKING:
     from pathlib import Path
