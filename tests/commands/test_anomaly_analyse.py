@@ -102,7 +102,7 @@ def test_a_file_that_holds_no_anomalies_is_named(tmp_path, capsys, text):
     (tmp_path / "rank3").mkdir()
     (tmp_path / "rank3" / "anomaly.json").write_text(text)
     assert main(["anomaly-analyse", "-d", str(tmp_path)]) == 2
-    assert "rank3/anomaly.json: no file of anomalies" in capsys.readouterr().err
+    assert "rank3/anomaly.json: not a file of anomalies" in capsys.readouterr().err
 
 
 def test_a_folder_without_anomalies_is_named(tmp_path, capsys):
