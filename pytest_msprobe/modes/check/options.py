@@ -1,4 +1,4 @@
-"""What a check is asked for beside what every run is."""
+"""The options of a check that other runs do not have."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from pytest_msprobe.storage.naming import fingerprint
 class CheckOptions:
     """The baseline to judge by and the one to write, where failing cases are saved, how inputs are explored.
 
-    ``remote_baseline`` is a card elsewhere that judges in place of a ``baseline`` file. ``repeat`` is how often a call
+    ``remote_baseline`` is a remote device that judges in place of a ``baseline`` file. ``repeat`` is how often a call
     runs on the device, ``perturb`` the name of the perturbation of its inputs, ``html`` the page to write. Products of
     more than ``screen_above`` billion operations are screened; None where all is checked exactly.
     """
@@ -62,7 +62,7 @@ class CheckOptions:
         return asked | ({"baseline": fingerprint(self.baseline)} if self.baseline is not None else {})
 
     def _asked(self) -> dict[str, str]:
-        """Return what is asked of each record beside its verdict."""
+        """Return what is asked of each record in addition to its verdict."""
         examples = None if self.explore is None else self.explore.examples
         asked = {"explore": examples, "repeat": self.repeat, "perturb": self.perturb}
         return {name: str(value) for name, value in asked.items() if value is not None}
