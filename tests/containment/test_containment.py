@@ -36,8 +36,8 @@ if record == {BAD!r}:
 
 
 BREAKDOWNS = {
-    "Torch.abs.0.forward": ("ctypes.string_at(0)", "crash", "the process that ran it was ended by SIGSEGV"),
-    "Torch.abs.1.forward": ("os.kill(os.getpid(), 9)", "crash", "the process that ran it was ended by SIGKILL"),
+    "Torch.abs.0.forward": ("ctypes.string_at(0)", "crash", "the process that ran it was killed by SIGSEGV"),
+    "Torch.abs.1.forward": ("os.kill(os.getpid(), 9)", "crash", "the process that ran it was killed by SIGKILL"),
     "Torch.abs.2.forward": ("os._exit(7)", "crash", "the process that ran it exited with status 7"),
     "Torch.abs.3.forward": (
         "raise torch.OutOfMemoryError('full')",
