@@ -107,7 +107,7 @@ if getattr(self, "is_broken", False):
     )
     checked = check("--msprobe-dump=dump.json", "--msprobe-device=faulty:6", *way, apart=True)
     assert checked.outcomes == dict.fromkeys(records, "passed") | {BAD: "failed"}
-    assert "After it, device faulty:6 no longer works: RuntimeError: an illegal memory" in checked.cases[BAD].text
+    assert "Afterwards, device faulty:6 no longer works: RuntimeError: an illegal memory" in checked.cases[BAD].text
 
 
 def test_a_broken_device_ends_a_run_that_cannot_replace_its_process(
