@@ -120,7 +120,7 @@ def test_a_broken_device_ends_a_run_that_cannot_replace_its_process(
     assert checked.exit_code == pytest.ExitCode.INTERRUPTED
     assert checked.outcomes == {first: "failed"}
     assert "device faulty:0 no longer works: RuntimeError: the context is dead; every later item" in checked.output
-    assert "With --msprobe-isolate or -n such a run goes on" in checked.output
+    assert "With --msprobe-isolate or -n the run continues" in checked.output
 
 
 def test_a_wrong_result_is_no_reason_to_give_a_device_up(
