@@ -42,7 +42,7 @@ BREAKDOWNS = {
     "Torch.abs.3.forward": (
         "raise torch.OutOfMemoryError('full')",
         "oom",
-        "OutOfMemoryError: full; so it did",
+        "OutOfMemoryError: full; also when run alone",
     ),
     "Torch.abs.4.forward": ("torch.empty(2**56, dtype=torch.uint8)", "oom", "can't allocate memory"),
 }
