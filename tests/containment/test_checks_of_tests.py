@@ -94,9 +94,9 @@ def test_it_may_crash_the_process_in_which_it_runs(pytester: pytest.Pytester, wa
     result = run(pytester, TESTS + BREAKING, "--msprobe-journal=run.jsonl", "-rP", *way)
     result.assert_outcomes(passed=3, failed=3)
     for lines in (
-        ["*: crash: *was ended by SIGSEGV", "*test_crash.forward failed (crash) on sim:0", "*driver: all is lost*"],
+        ["*: crash: *was killed by SIGSEGV", "*test_crash.forward failed (crash) on sim:0", "*driver: all is lost*"],
         ["*: crash: *exited with status 7", "*test_exit.backward failed (crash) on sim:0"],
-        ["*: crash: *was ended by SIGABRT", "*test_drawn.forward failed (crash) on sim:0"],
+        ["*: crash: *was killed by SIGABRT", "*test_drawn.forward failed (crash) on sim:0"],
     ):
         result.stdout.fnmatch_lines(lines)
     # What the function prints is the test's own output; what it does to the test's memory is not seen there.

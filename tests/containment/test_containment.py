@@ -36,13 +36,13 @@ if record == {BAD!r}:
 
 
 BREAKDOWNS = {
-    "Torch.abs.0.forward": ("ctypes.string_at(0)", "crash", "the process that ran it was ended by SIGSEGV"),
-    "Torch.abs.1.forward": ("os.kill(os.getpid(), 9)", "crash", "the process that ran it was ended by SIGKILL"),
+    "Torch.abs.0.forward": ("ctypes.string_at(0)", "crash", "the process that ran it was killed by SIGSEGV"),
+    "Torch.abs.1.forward": ("os.kill(os.getpid(), 9)", "crash", "the process that ran it was killed by SIGKILL"),
     "Torch.abs.2.forward": ("os._exit(7)", "crash", "the process that ran it exited with status 7"),
     "Torch.abs.3.forward": (
         "raise torch.OutOfMemoryError('full')",
         "oom",
-        "OutOfMemoryError: full; so it did",
+        "OutOfMemoryError: full; also when run alone",
     ),
     "Torch.abs.4.forward": ("torch.empty(2**56, dtype=torch.uint8)", "oom", "can't allocate memory"),
 }
@@ -107,7 +107,7 @@ if getattr(self, "is_broken", False):
     )
     checked = check("--msprobe-dump=dump.json", "--msprobe-device=faulty:6", *way, apart=True)
     assert checked.outcomes == dict.fromkeys(records, "passed") | {BAD: "failed"}
-    assert "After it, device faulty:6 no longer works: RuntimeError: an illegal memory" in checked.cases[BAD].text
+    assert "Afterwards, device faulty:6 no longer works: RuntimeError: an illegal memory" in checked.cases[BAD].text
 
 
 def test_a_broken_device_ends_a_run_that_cannot_replace_its_process(
@@ -120,7 +120,7 @@ def test_a_broken_device_ends_a_run_that_cannot_replace_its_process(
     assert checked.exit_code == pytest.ExitCode.INTERRUPTED
     assert checked.outcomes == {first: "failed"}
     assert "device faulty:0 no longer works: RuntimeError: the context is dead; every later item" in checked.output
-    assert "With --msprobe-isolate or -n such a run goes on" in checked.output
+    assert "With --msprobe-isolate or -n the run continues" in checked.output
 
 
 def test_a_wrong_result_is_no_reason_to_give_a_device_up(

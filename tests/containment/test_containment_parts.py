@@ -92,11 +92,11 @@ def test_a_limit_holds_after_an_item_that_blocked_the_alarm() -> None:
     [
         (-11, "", False, "crash", "was killed by SIGSEGV"),
         (-9, "", False, "crash", "was killed by SIGKILL"),
-        (-9, "", True, "oom", "took all memory"),
+        (-9, "", True, "oom", "ran out of memory"),
         (-11, "", True, "crash", "was killed by SIGSEGV"),
         (3, "driver: gone", False, "crash", "exited with status 3\nCaptured stderr:\ndriver: gone"),
         (None, "", False, "crash", "the process that ran it died"),
-        (1, "Timeout (0:01:05)!\n", False, "timeout", "ended after 65 s"),
+        (1, "Timeout (0:01:05)!\n", False, "timeout", "killed after 65 s"),
         (-9, f"{KILLED_FROM_OUTSIDE}\n", True, "timeout", "its process was killed while stopped or in the system"),
         (1, "no Timeout (0:01:05)!", False, "crash", "exited with status 1"),
         (-63, "", False, "crash", "was killed by signal 63"),

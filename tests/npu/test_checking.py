@@ -73,7 +73,7 @@ def test_a_card_that_dies_costs_the_call_that_ran_and_no_other(
     dump = write_dump(calls("sin", "exp", "cos", "sqrt", "tanh", "relu"))
     checked = check_on_npu(f"--msprobe-dump={dump}", "--msprobe-isolate", "--msprobe-timeout=3")
     assert checked.wrong == {"Torch.sin.0.forward", "Torch.cos.0.forward", "Torch.tanh.0.forward"}
-    assert "After it, device npu:0 no longer works" in checked.output
+    assert "Afterwards, device npu:0 no longer works" in checked.output
     assert "1 crash, 1 timeout" in checked.output
 
 

@@ -188,7 +188,9 @@ class Server:
             if self._opened is not None:
                 compute_something(self._device)
         except Exception as error:
-            return Failed(kind, f"{text}\nAfter it, the card there no longer works: {describe_error(error)}", ends=True)
+            return Failed(
+                kind, f"{text}\nAfterwards, the card there no longer works: {describe_error(error)}", ends=True
+            )
         return Failed(kind, text)
 
 
