@@ -260,7 +260,7 @@ class TestWhatIsRefused:
         run(tmp_path, records())
         (tmp_path / "stack.json").write_text("{[")
         assert main(["graph", str(tmp_path), "-o", str(tmp_path / "graphs")]) == 2
-        assert "stack.json: damaged" in capsys.readouterr().err
+        assert "stack.json is damaged" in capsys.readouterr().err
 
     def test_an_empty_construct_file_leaves_no_file_behind(
         self, tmp_path: Path, capsys: pytest.CaptureFixture[str]

@@ -74,7 +74,7 @@ def test_an_argument_of_megatron_that_shares_its_entries_is_one_error(tmp_path: 
     (tmp_path / "mp_rank_00").mkdir()
     tree = {"args": Namespace(tensor_model_parallel_size=shared(60, 1)), "model": {"w": torch.ones(1)}}
     torch.save(tree, tmp_path / "mp_rank_00/model_optim_rng.pt")
-    with pytest.raises(CheckpointError, match=r"args\.tensor_model_parallel_size is a dict, no size"):
+    with pytest.raises(CheckpointError, match=r"args\.tensor_model_parallel_size is not a valid size: a dict"):
         read_checkpoint(main_file(tmp_path))
 
 

@@ -72,7 +72,7 @@ def read_contained(path: Path, name: str, *, mapped: bool = False) -> torch.Tens
         return elements.view(dtype).view(tensor.shape) if elements.numel() else torch.empty(tensor.shape, dtype=dtype)
     except RuntimeError:
         # Empty ones may have sizes whose product is too large.
-        raise DumpError(f"{path}: {name!r} torch cannot hold {dtype} {tensor.shape}; record it again") from None
+        raise DumpError(f"{path}: {name!r}: torch cannot hold {dtype} {tensor.shape}; record it again") from None
 
 
 def _read(path: Path, mapped: bool) -> torch.Tensor:

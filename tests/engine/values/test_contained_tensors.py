@@ -186,7 +186,7 @@ def test_a_codec_of_another_version_is_told(tmp_path: Path) -> None:
 
 def test_an_empty_tensor_of_sizes_that_torch_cannot_multiply_is_refused(tmp_path: Path) -> None:
     compose(tmp_path, {"x": entry(shape=(0, 2**62, 2**62), offsets=(0, 0))})
-    with pytest.raises(DumpError, match=r"0\.safetensors: 'x' is no torch.float32 \(0, \d+, \d+\) that torch can hold"):
+    with pytest.raises(DumpError, match=r"0\.safetensors: 'x': torch cannot hold torch.float32 \(0, \d+, \d+\)"):
         load(tmp_path, "x")
 
 

@@ -58,11 +58,11 @@ def test_the_failure_tells_what_how_much_and_how_to_run_it_again(compare: Compar
             "output.0: scaled error 3.33e-01 exceeds limit 2.40e-04, warning limit 6.00e-05",
             "Torch.mm.0.forward is wrong",
             "output.0 torch.float32 (4, 4): fail by default",
-            "*target: max 1.5, min -1, mean 0.25, norm 2",
-            "*golden: max 1, min -1, mean 0.25, norm 2",
             "*The difference begins here: check the forward computation of this call.",
             "*called in Module.head.Linear.forward.0",
             "*File model.py, line 7, in forward, x @ w",
+            "*target: max 1.5, min -1, mean 0.25, norm 2",
+            "*golden: max 1, min -1, mean 0.25, norm 2",
             "Run this item alone: pytest --msprobe-compare=*::Torch.mm.0.forward --msprobe-golden *",
         ]
     )

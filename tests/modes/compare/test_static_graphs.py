@@ -64,7 +64,7 @@ def test_a_kernel_whose_file_was_cut_off_fails_alone(compare: Compare, sides: tu
     last.write_bytes(last.read_bytes()[:-1])
     result = compare(*(side.folder for side in sides))
     result.assert_outcomes(passed=5, failed=1)
-    result.stdout.fnmatch_lines([f"*{last.name}: not whole, it holds 23 of 24 bytes; the run ended while *"])
+    result.stdout.fnmatch_lines([f"*{last.name}: incomplete, it holds 23 of 24 bytes; the run ended while *"])
 
 
 def test_the_table_tells_the_statistics_of_tensors_that_were_dumped_without(

@@ -188,7 +188,7 @@ X_FORM = "TensorForm('torch.float32', (4, 6), (6, 1))"
         (f"Ran(AtTensor(1), {{}}, [], [], [{X_FORM}]), bytes(96)", "tensor 1 of 1"),
         (f"Ran(AtTensor(0), {{'args.0': 1}}, [], [], [{X_FORM}]), bytes(96)", "list index out of range"),
         (f"Ran(AtTensor(0), {{}}, ['args.0'], [], [{X_FORM}]), bytes(96)", "that was written to and is not there"),
-        (f"Ran(AtTensor(0), {{}}, [], [], [{X_FORM}, {X_FORM}]), bytes(96)", "1 tensors, of which 2 are told"),
+        (f"Ran(AtTensor(0), {{}}, [], [], [{X_FORM}, {X_FORM}]), bytes(96)", "1 tensors, of which 2 are declared"),
         ("Ran(AtTensor(0), {}, [], [], [TensorForm('torch.float32', (2**60,), (0,))]), bytes(4)", "larger than is"),
         ("Skipped('BECAUSE', '')", "the reason 'BECAUSE'"),
         ("Failed('error', 'x' * 10**6)", "could not run it: xxx"),
