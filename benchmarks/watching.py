@@ -141,7 +141,7 @@ def monitored(make: Any, monitor: Any, keys: dict[str, Any], ops: list[str], fol
 
 
 def watched_tensors(make: Any, keys: dict[str, Any]) -> list[Tensor]:
-    """Return copies of the tensors that a step of the watched training measures."""
+    """Return copies of the tensors that a step of the monitored training measures."""
     training = Training(make)
     training.step()
     what = {

@@ -15,9 +15,11 @@ import pytest
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 # Loaded once here: pytester drops what an inner run in this process loads, and torch cannot be loaded twice, nor can
-# its compiler, which optimizers load when they first step, and whose operators register once in a process.
+# its compiler, which optimizers load when they first step, and whose operators register once in a process, nor the C
+# half of PyYAML.
 import torch
 import torch._dynamo  # noqa: F401
+import yaml  # noqa: F401
 from hypothesis import settings
 
 from tests.support import dumps, runs

@@ -1,4 +1,4 @@
-"""Pairs of watched runs in memory that drift apart as honest runs do."""
+"""Pairs of monitored runs in memory that drift apart as honest runs do."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ FAULTY = f"{CHECK} -p examples.faulty_device.conftest --msprobe-device=faulty"
 COMPARE = "pytest -q --msprobe-compare examples/compare_runs/target --msprobe-golden examples/compare_runs/golden"
 MONITOR = "pytest -q --msprobe-monitor target/run --msprobe-golden golden/run"
 
-# By how much a watched training multiplies its learning rate at step 40.
+# By how much a monitored training multiplies its learning rate at step 40.
 FACTORS = {"golden": 1, "target": 10}
 
 # A device of a release whose reciprocal square root errs by more than that of the release before.

@@ -1,4 +1,4 @@
-"""Watched runs that never were."""
+"""Monitored runs that never were."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Watched training: series fail where training went wrong."""
+"""Monitored training: series fail where training went wrong."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The standards for watched training: rules in YAML, read and checked here, each with the series that it is for."""
+"""The standards for monitored training: rules in YAML, read and checked here, each with the series that it is for."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from pytest_msprobe.reports.worst_margins import Worst, is_worse, worst_by_api
 
 Change = Literal["worse", "better", "new", "gone", ""]
 
-# Where a watched run lies and what its files are is no setting, though a resumed run must have the same.
+# Where a monitored run lies and what its files are is no setting, though a resumed run must have the same.
 _FILES = "files "
 
 
@@ -79,7 +79,7 @@ class ApiTrend:
 class Trend:
     """Runs by date, and every API that one of them judged: those that got worse first, by how much.
 
-    ``series`` are those of watched training that are shown, the ones that moved most first.
+    ``series`` are those of monitored training that are shown, the ones that moved most first.
     """
 
     runs: tuple[Run, ...]
@@ -88,7 +88,7 @@ class Trend:
 
     @property
     def of(self) -> str:
-        """What the journals are of, in a word: those of watched training and of modules have no APIs."""
+        """What the journals are of, in a word: those of monitored training and of modules have no APIs."""
         return "APIs" if any(" " in api.name for api in self.apis) else "items"
 
     @property

@@ -1,4 +1,4 @@
-"""Policies for watched training: which series must keep to which rule."""
+"""Policies for monitored training: which series must keep to which rule."""
 
 from __future__ import annotations
 

@@ -58,7 +58,7 @@ def test_what_is_as_before_can_be_left_out(browser: Any) -> None:
 
 @pytest.fixture(scope="module")
 def watched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    """Open the page of three runs of a watched training, whose second lacks a series."""
+    """Open the page of three runs of a monitored training, whose second lacks a series."""
     folder = tmp_path_factory.mktemp("watched")
     values = ([1.0, 2.0, 4.0], None, [0.001, 8.0, 16.0])
     paths = [

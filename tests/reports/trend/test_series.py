@@ -1,4 +1,4 @@
-"""How series of watched training move from run to run."""
+"""How series of monitored training move from run to run."""
 
 from __future__ import annotations
 

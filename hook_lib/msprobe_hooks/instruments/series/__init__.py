@@ -1,1 +1,1 @@
-"""The files of a watched run: what is written at each step, and the series that are read from it."""
+"""The files of a monitored run: what is written at each step, and the series that are read from it."""

@@ -1,4 +1,4 @@
-"""The series of a watched run, read one after another."""
+"""The series of a monitored run, read one after another."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Writing the series of a watched run, whatever the format of its files."""
+"""Writing the series of a monitored run, whatever the format of its files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The statistics of a watched training, of an array on the host; their definitions are those of ``statistics``."""
+"""The statistics of a monitored training, of an array on the host; their definitions are those of ``statistics``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The files that a watched run writes, as its plan says."""
+"""The files that a monitored run writes, as its plan says."""
 
 from __future__ import annotations
 

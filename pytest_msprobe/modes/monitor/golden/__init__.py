@@ -1,1 +1,1 @@
-"""A watched run against a golden run of the same seed and data: what leaves the tolerance first."""
+"""A monitored run against a golden run of the same seed and data: what leaves the tolerance first."""

@@ -1,1 +1,1 @@
-"""A watched run, or a pair of them, as one page: a heat map of steps and tensors, curves, findings."""
+"""A monitored run, or a pair of them, as one page: a heat map of steps and tensors, curves, findings."""

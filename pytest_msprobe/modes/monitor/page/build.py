@@ -1,4 +1,4 @@
-"""Watched runs as a page: every series read once, kept at what a screen can show of it, and how far two runs differ."""
+"""Monitored runs as a page: each series read once, at the resolution of a screen, and how far two runs differ."""
 
 from __future__ import annotations
 

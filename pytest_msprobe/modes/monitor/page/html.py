@@ -1,4 +1,4 @@
-"""A page of watched runs as a file; curves are base64 of little-endian arrays."""
+"""A page of monitored runs as a file; curves are base64 of little-endian arrays."""
 
 from __future__ import annotations
 

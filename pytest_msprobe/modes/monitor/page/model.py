@@ -1,4 +1,4 @@
-"""What a page of watched runs shows, whatever found it."""
+"""What a page of monitored runs shows, whatever found it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def _not_compared(key: SeriesKey) -> None:
 
 @dataclass(frozen=True, slots=True)
 class RankRuns:
-    """One rank of a watched run, with its golden run where there is one; ``label`` is empty for the only rank.
+    """One rank of a monitored run, with its golden run where there is one; ``label`` is empty for the only rank.
 
     ``keys`` are the series of either run, in the order computed. ``compared`` returns what is allowed of one of them,
     ``similarities`` are series that both runs give together, such as the sign similarity of a gradient.

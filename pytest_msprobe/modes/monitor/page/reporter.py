@@ -1,4 +1,4 @@
-"""Writing the page of a run over watched training when all of its series have been judged."""
+"""Writing the page of a run over monitored training when all of its series have been judged."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-// A series of watched training: [name, item, spread by run]; a spread: [least, median, greatest] or null.
+// A series of monitored training: [name, item, spread by run]; a spread: [least, median, greatest] or null.
 const SERIES = { name: 0, item: 1, spreads: 2 };
 const SPREAD = { least: 0, median: 1, greatest: 2 };
 const PLOT = { left: 46, right: 214, top: 6, bottom: 84 };

@@ -1,4 +1,4 @@
-"""What a watched training leaves out: each reason is one line of the log, with names."""
+"""What a monitored training leaves out: each reason is one line of the log, with names."""
 
 from __future__ import annotations
 

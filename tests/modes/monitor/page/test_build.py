@@ -1,4 +1,4 @@
-"""What of watched runs comes into their page."""
+"""What of monitored runs comes into their page."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The page of watched runs, looked at in a real browser."""
+"""The page of monitored runs, looked at in a real browser."""
 
 from __future__ import annotations
 
