@@ -48,7 +48,7 @@ _LEAST = {"float32": 8, "float16": 4}
 _RULES = Path(__file__).parents[1] / "standards" / "msprobe_standards" / "policies" / "measured" / "mindspore-cpu.yaml"
 _HEAD = """\
 # Written by benchmarks/mindspore_cpu_accuracy.py: what MindSpore's CPU kernels of these functions may be off by.
-# Behind each rule stands the greatest error that was measured.
+# The comment of each rule is the greatest error that was measured.
 """
 _ANY = ((-2, 2), (-10, 10), (-0.1, 0.1), (-20, 20), (4, 9), (-9, -4))
 _POSITIVE = ((0.01, 1), (0.5, 2), (1, 100), (0.99, 1.01), (1e-4, 1e-2))

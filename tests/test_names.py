@@ -1,7 +1,4 @@
-"""Names and words that every module keeps to; what does not yet is counted in ``names_baseline.json``.
-
-``python -m tests.test_names`` lowers the counts of the baseline to those that are found; it never raises one.
-"""
+"""Names and words that every module and page keeps to."""
 
 from __future__ import annotations
 
@@ -9,15 +6,11 @@ import ast
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from functools import lru_cache
 from pathlib import Path
 
 import pytest
 
-from tests.support import baselines
-
 REPOSITORY = Path(__file__).parents[1]
-BASELINE = Path(__file__).with_name("names_baseline.json")
 PACKAGES = ("standards/msprobe_standards", "hook_lib/msprobe_hooks", "pytest_msprobe")
 
 # Parts that several folders of one package have in the same sense: the folder says whose.
@@ -82,11 +75,14 @@ def test_a_folder_of_too_many_modules_is_found() -> None:
 
 
 def test_docstrings_of_functions_begin_with_an_imperative() -> None:
-    assert differences("docstrings") == []
+    found = ((path, _unlike_an_imperative(ast.parse(path.read_text()))) for path in _modules())
+    assert [f"{_name(path)}: {name}" for path, unlike in found for name, _ in unlike] == []
 
 
 def test_literals_and_pages_use_plain_words() -> None:
-    assert differences("words") == []
+    found = {_name(path): _count_words(ast.parse(path.read_text())) for path in _modules()}
+    found |= {_name(page): len(_WORDS.findall(page.read_text())) for page in _pages()}
+    assert +Counter(found) == {}
 
 
 def test_a_docstring_that_states_a_wish_is_found() -> None:
@@ -121,27 +117,6 @@ def large_folders(modules: Iterable[str]) -> set[str]:
     return {folder for folder, count in held.items() if count > MOST_MODULES}
 
 
-def differences(rule: str) -> list[str]:
-    """Return a line for each count of a rule that is not that of the baseline."""
-    return baselines.differences(BASELINE, rule, _found(), "python -m tests.test_names")
-
-
-@lru_cache(maxsize=1)
-def _found() -> dict[str, dict[str, int]]:
-    """Return the offences against each rule, counted by file."""
-    docstrings, words = Counter[str](), Counter[str]()
-    for path in _modules():
-        tree = ast.parse(path.read_text())
-        docstrings[_name(path)] = len(list(_unlike_an_imperative(tree)))
-        words[_name(path)] = _count_words(tree)
-    for page in (REPOSITORY / "README.md", *(REPOSITORY / "docs").rglob("*.md")):
-        words[_name(page)] = len(_WORDS.findall(page.read_text()))
-    return {
-        "docstrings": dict(+docstrings),
-        "words": dict(+words),
-    }
-
-
 def _unlike_an_imperative(tree: ast.AST) -> Iterator[tuple[str, str]]:
     """Yield name and docstring of each function whose docstring does not say what the function does.
 
@@ -173,9 +148,12 @@ def _modules_of(package: str) -> Iterator[Path]:
     return (REPOSITORY / package).rglob("*.py")
 
 
+def _pages() -> Iterator[Path]:
+    yield REPOSITORY / "README.md"
+    yield from (REPOSITORY / "docs").rglob("*.md")
+    for package in PACKAGES:
+        yield from (path for suffix in ("html", "js", "yaml") for path in (REPOSITORY / package).rglob(f"*.{suffix}"))
+
+
 def _name(path: Path) -> str:
     return path.relative_to(REPOSITORY).as_posix()
-
-
-if __name__ == "__main__":
-    baselines.lower(BASELINE, _found())

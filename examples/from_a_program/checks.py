@@ -8,7 +8,7 @@ import pytest_msprobe
 
 for record in pytest_msprobe.check_dump("examples/check_a_dump/dump.json", device="cpu", only="softmax,Torch.mat*"):
     largest = record.result.verdict.margin
-    print(f"{record.name}: {record.outcome}, {largest:.3f} of what is allowed")
+    print(f"{record.name}: {record.outcome}, {largest:.3f} of the limit")
 
 calls = list(pytest_msprobe.compare_dumps("examples/compare_runs/target", "examples/compare_runs/golden"))
 print(Counter(each.outcome for each in calls))

@@ -8,7 +8,7 @@ from pytest_msprobe.results.error_map import LEVELS, NO_ELEMENT, NOT_FINITE, Err
 
 _MOST_LINES, _MOST_ACROSS = 16, 64
 
-KEY = ". right   - within what is allowed   1-9 beyond it by up to 10 ... 10^9   # NaN or inf"
+KEY = ". right   - within the limit   1-9 above it by up to 10 ... 10^9   # NaN or inf"
 
 
 def map_lines(found: ErrorMap) -> list[str]:

@@ -115,9 +115,9 @@ def test_the_map_shows_the_column_and_says_what_is_under_the_pointer(browser: An
         const canvas = document.querySelector(".map canvas"), box = canvas.getBoundingClientRect();
         canvas.dispatchEvent(new MouseEvent("mousemove", { clientX: box.right - 2, clientY: box.top + 2 }));
     """)
-    (told,) = texts(browser, ".map .told")
+    (caption,) = texts(browser, ".map .caption")
     assert told.startswith("row 0, column 7: ")
-    assert told.endswith(" times what is allowed")
+    assert caption.endswith(" times the limit")
 
 
 def test_keys_go_to_failures_rows_and_the_overview(browser: Any) -> None:
@@ -143,7 +143,7 @@ def test_no_name_of_a_dump_is_run_by_the_page_or_by_the_shell(browser: Any) -> N
 
 
 def test_the_plot_says_what_its_marks_are(browser: Any) -> None:
-    assert texts(browser, ".legend li") == ["failed", "passed", "what is allowed"]
+    assert texts(browser, ".legend li") == ["failed", "passed", "limit"]
     assert browser.execute_script("return plot.drawn.filter((one) => one.point.isMarked).length") == 2
 
 

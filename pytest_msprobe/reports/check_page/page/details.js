@@ -5,7 +5,7 @@ function sheetOf(row) {
   const fact = (name, value, look) => { if (value !== "" && value !== null && value !== undefined) facts.append(element("dt", name), element("dd", value, look)); };
   const outcome = word("outcome", row);
   fact("result", [outcome, word("standard", row) && `by ${word("standard", row)}`].filter(Boolean).join(" "), outcome);
-  if (severity(row) > 0) fact("share of what is allowed", [marginText(margins[row]), word("metric", row)].filter(Boolean).join(" of "));
+  if (severity(row) > 0) fact("error / allowed", [marginText(margins[row]), word("metric", row)].filter(Boolean).join(" of "));
   fact("dtype", word("dtype", row));
   fact("judged", placeText(row));
   if (columnsOf.seconds[row]) fact("seconds", columnsOf.seconds[row]);
@@ -15,7 +15,7 @@ function sheetOf(row) {
   if (details) sheet.append(...parts(details));
   else if (isWrong(row)) sheet.append(element("p", "What it says in full is in the journal: the page keeps that of the worst records alone."));
   const others = inOtherRuns(row);
-  if (others) sheet.append(element("h3", "The same record elsewhere"), others);
+  if (others) sheet.append(element("h3", "The same record in other runs"), others);
   return sheet;
 }
 
@@ -33,7 +33,7 @@ function outputParts(output) {
   const made = [element("h3", `${output.path}${shape}`)];
   if (output.numbers.length) made.push(plainTable(["metric", "measured", "allowed"], output.numbers.map((cells) => cells.map((cell, place) => (place ? numberText(asNumber(cell)) : cell)))));
   if (!output.map) return made;
-  made.push(element("p", "Where the error sits: the worst element of each block, as a share of what is allowed", "soft"), errorMap(output.map), mapLegend());
+  made.push(element("p", "Where the error is: error / allowed of the worst element of each block", "soft"), errorMap(output.map), mapLegend());
   made.push(element("p", `Elements by error, each bar up to so many ${output.map.unit === "ULP" ? "units of the last place" : "units"}, of the target${output.map.baseline_histogram.length ? " and, in grey, of the baseline" : ""}`, "soft"), errorHistogram(output.map));
   if (output.map.worst.length) {
     const baseline = output.map.worst.some((one) => one.baseline);

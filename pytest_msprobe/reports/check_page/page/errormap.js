@@ -14,11 +14,11 @@ function levelText(level) {
   const rank = page.levels.finite.indexOf(level), limit = page.levels.limit;
   if (rank < 0) return "no element";
   if (rank === 0) return "no error";
-  return rank <= limit ? `up to ${marginText(10 ** ((rank - limit) / 4))} of what is allowed` : `${marginText(10 ** ((rank - limit - 1) / 4))} to ${marginText(10 ** ((rank - limit) / 4))} times what is allowed`;
+  return rank <= limit ? `up to ${marginText(10 ** ((rank - limit) / 4))} of the limit` : `${marginText(10 ** ((rank - limit - 1) / 4))} to ${marginText(10 ** ((rank - limit) / 4))} times the limit`;
 }
 
 function errorMap(map) {
-  const box = element("div", undefined, "map"), canvas = element("canvas"), told = element("div", mapSentence(map), "told");
+  const box = element("div", undefined, "map"), canvas = element("canvas"), caption = element("div", mapSentence(map), "caption");
   const lines = map.lines, across = lines[0].length;
   const wide = Math.max(3, Math.min(24, Math.floor(400 / across))), high = Math.max(3, Math.min(24, Math.floor(320 / lines.length)));
   canvas.width = across * wide;
@@ -34,11 +34,11 @@ function errorMap(map) {
     const place = canvas.getBoundingClientRect();
     const x = Math.min(across - 1, Math.floor(((event.clientX - place.left) / place.width) * across)), y = Math.min(lines.length - 1, Math.floor(((event.clientY - place.top) / place.height) * lines.length));
     if (x < 0 || y < 0) return;
-    told.textContent = `${spanText("row", y, map.block[0], map.rows)}, ${spanText("column", x, map.block[1], map.columns)}: ${levelText(lines[y][x])}`;
+    caption.textContent = `${spanText("row", y, map.block[0], map.rows)}, ${spanText("column", x, map.block[1], map.columns)}: ${levelText(lines[y][x])}`;
   });
-  canvas.addEventListener("mouseleave", () => { told.textContent = mapSentence(map); });
+  canvas.addEventListener("mouseleave", () => { caption.textContent = mapSentence(map); });
   const [rows, columns] = axes(map);
-  box.append(element("span", rows, "rows soft"), canvas, element("span", columns, "columns soft"), told);
+  box.append(element("span", rows, "rows soft"), canvas, element("span", columns, "columns soft"), caption);
   return box;
 }
 
@@ -63,7 +63,7 @@ function mapSentence(map) {
 
 function mapLegend() {
   const box = element("div", undefined, "levels soft"), levels = page.levels, at = (steps) => levels.finite[levels.limit + steps];
-  for (const [level, text] of [[levels.finite[0], "no error"], [at(-8), "1 % of what is allowed"], [at(0), "all of it"], [at(1), "beyond"], [at(8), "100 times"], [at(24), "a million times"], [levels.notFinite, "NaN or inf"]]) {
+  for (const [level, text] of [[levels.finite[0], "no error"], [at(-8), "1 % of the limit"], [at(0), "at the limit"], [at(1), "above"], [at(8), "100 times"], [at(24), "a million times"], [levels.notFinite, "NaN or inf"]]) {
     const sample = element("i"), item = element("span");
     sample.style.background = levelColour(level);
     item.append(sample, text);

@@ -49,7 +49,7 @@ function section(sheet, title, rows, text) {
 }
 
 function counted(sheet, title, chosen) {
-  const rows = allRows.filter(chosen), counts = countBy(rows, (row) => word("reason", row) || "no reason told");
+  const rows = allRows.filter(chosen), counts = countBy(rows, (row) => word("reason", row) || "no reason given");
   if (rows.length) sheet.append(element("h3", `${title}: ${rows.length}`), plainTable(["records", "reason"], [...counts].map(([reason, count]) => [count, reason]), "words"));
 }
 
@@ -59,7 +59,7 @@ function runsTable() {
     ["began", (run) => run.began], ["device and versions", (run) => run.devices.join("; ")], ["math modes", (run) => run.modes.join("; ")],
     ...names.map((name) => [name, (run) => run.settings[name] ?? "(default)"]),
   ].map(([name, of]) => [name, ...page.runs.map(of)]);
-  // Of many runs only what tells them apart, else all.
+  // With many runs, only the settings that differ; otherwise all.
   const shown = several ? lines.filter(([, ...cells]) => new Set(cells).size > 1) : lines;
   const same = several ? lines.filter((line) => !shown.includes(line)).map(([name, cell]) => `${name}: ${cell}`) : [];
   const box = element("div");

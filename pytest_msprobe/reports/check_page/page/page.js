@@ -4,7 +4,7 @@ const state = { shown: new Set(OUTCOMES), words: [], by: 0, group: null, texts: 
 
 const table = makeTable(byId("scroller"), [
   { title: "Result", width: 70, narrow: 52, of: (row) => word("outcome", row), by: (row) => severity(row), look: (row) => word("outcome", row) },
-  { title: "Share of limit", width: 110, narrow: 96, number: true, of: (row) => (severity(row) ? marginText(margins[row]) : ""), by: (row) => (severity(row) ? margins[row] : "") },
+  { title: "Error / allowed", width: 110, narrow: 96, number: true, of: (row) => (severity(row) ? marginText(margins[row]) : ""), by: (row) => (severity(row) ? margins[row] : "") },
   { title: "Record", width: 330, narrow: 230, of: (row) => columnsOf.name[row] },
   { title: "Dtype", width: 84, of: (row) => word("dtype", row) },
   { title: "Metric that decides", width: 150, of: (row) => word("metric", row) },
@@ -29,7 +29,7 @@ class Point {
 }
 const points = allRows.map((row) => new Point(row));
 const plot = new LogPlot(byId("plot"), byId("tip"), {
-  titles: { x: "record, in the order of the run", y: "share of what is allowed" },
+  titles: { x: "record, in the order of the run", y: "error / allowed" },
   limits: [{ value: 1, text: "limit", outcome: "fail" }], choose: (point) => open(point.row),
 });
 
@@ -103,14 +103,14 @@ function groups() {
 
 function binOf(margin) {
   if (!(margin > 0)) return 0;
-  // The limit is the end of a bin: nothing beyond it is in one with what is allowed.
+  // The limit is the end of a bin: nothing above it shares a bin with what is below.
   return Math.max(1, Math.min(BINS - 1, Math.ceil(((Math.log10(margin) - LOW) / (HIGH - LOW)) * (BINS - 1))));
 }
 
 function groupButton(group, name) {
   const button = element("button"), strip = element("canvas"), judged = severity(group.first) > 0;
   button.append(element("span", name, "name"), element("span", `${group.wrong ? `${group.wrong} of ` : ""}${group.count}`, group.wrong ? "fail" : ""), strip);
-  button.title = judged ? `${name}: greatest share of what is allowed ${marginText(margins[group.first])}` : name;
+  button.title = judged ? `${name}: largest error / allowed ${marginText(margins[group.first])}` : name;
   button.setAttribute("aria-pressed", String(state.group === group.key));
   button.addEventListener("click", () => {
     state.group = state.group === group.key ? null : group.key;
@@ -187,7 +187,7 @@ function start() {
   window.addEventListener("resize", drawPlot);
   window.matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => { groups(); drawPlot(); });
   byId("plot-box").append(plotLegend([
-    ...(wrongRows.length ? [["marked", "failed"]] : []), ...["warn", "pass"].filter((outcome) => counts[outcome]).map((outcome) => [outcome, `${outcome}ed`]), ["limit", "what is allowed"],
+    ...(wrongRows.length ? [["marked", "failed"]] : []), ...["warn", "pass"].filter((outcome) => counts[outcome]).map((outcome) => [outcome, `${outcome}ed`]), ["limit", "limit"],
   ]));
   groups();
   refresh();

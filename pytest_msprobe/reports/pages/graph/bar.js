@@ -1,4 +1,4 @@
-/* What stands above a graph: which run, the search, how much is wrong, what the keys and lines are. */
+/* The bar above a graph: which run, the search, how much is wrong, what the keys and lines are. */
 
 const GRAPH_KEYS = [
   ["↑ ↓", "the block above, below"], ["→ ←", "open and enter, close and leave"], ["Home End", "first, last"], ["Enter", "open or close"],
@@ -43,7 +43,7 @@ class GraphBar {
     });
     this.place.hidden = this.view.graphs.length < 2;
     this.place.setAttribute("aria-label", "Ranks and steps");
-    // The same call elsewhere, where there is one.
+    // The same call in the other run, if there is one.
     this.place.addEventListener("change", () => {
       const name = this.view.name();
       this.view.show(Number(this.place.value), "target");

@@ -100,7 +100,7 @@ class GraphDrawing {
     return drawing;
   }
 
-  /* The outcome that a row stands for: of a closed block the worst inside of it. */
+  /* The outcome of a row: for a closed block the worst inside it. */
   #shown(tree, node) {
     return tree.open[node] ? tree.run.outcomes[node] : tree.worst[node];
   }

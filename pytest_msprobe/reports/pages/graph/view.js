@@ -3,7 +3,7 @@
 const IS_BACKWARD = /\.backward(\.\d+)?$/, IS_FORWARD = /\.forward(\.\d+)?$/;
 
 class GraphView {
-  /* `host` tells what the page knows of a call: describe(place, side, node) gives its failure, facts, call stack and
+  /* `host` is what the page knows of a call: describe(place, side, node) gives its failure, facts, call stack and
      actions, brief(place, side, node) what it returned, in few words. */
   constructor(box, graphs, host) {
     this.graphs = graphs;

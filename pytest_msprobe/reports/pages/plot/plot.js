@@ -4,7 +4,7 @@
 const PLOT_LEFT = 58, PLOT_RIGHT = 10, PLOT_BAND = 20, PLOT_BOTTOM = 30, PLOT_NEAR = 12;
 
 class LogPlot {
-  /* `canvas` is drawn on, `tip` beside the point under the pointer. `titles` are those of both axes, `limits` lines
+  /* `canvas` is drawn on, `tip` is next to the point under the pointer. `titles` are those of both axes, `limits` lines
      across: their text and value, and whether what lies above fails or warns. `choose` is called with a point. */
   constructor(canvas, tip, { titles, limits, choose }) {
     Object.assign(this, { canvas, tip, titles, limits, points: [], drawn: [], unchosen: document.createElement("canvas") });
@@ -135,7 +135,7 @@ class LogPlot {
       if (typeof point.value !== "number") return;
       const found = { point, x: this.#x(place), y: this.#y(point.value) };
       this.drawn.push(found);
-      // What stands out is drawn over the others, and of many on one spot one.
+      // Marked points are drawn over the others; of many on one spot only one is drawn.
       const spots = taken.get(point.outcome), spot = Math.round(found.y) * wide + Math.round(found.x);
       if (spots[spot]) return;
       spots[spot] = 1;

@@ -63,8 +63,8 @@ function choose(api) {
   refresh();
   const list = element("ol");
   api[API.worst].forEach((worst, place) => {
-    const [, began] = page.runs[place], told = worst ? `${marginText(worst[WORST.margin])} ${worst[WORST.outcome]}, ${worst[WORST.record]}, the worst of ${worst[WORST.judged]}` : "not judged";
-    list.append(element("li", `${began}: ${told}`, worst && worst[WORST.outcome] !== "pass" ? worst[WORST.outcome] : ""));
+    const [, began] = page.runs[place], text = worst ? `${marginText(worst[WORST.margin])} ${worst[WORST.outcome]}, ${worst[WORST.record]}, the worst of ${worst[WORST.judged]}` : "not judged";
+    list.append(element("li", `${began}: ${text}`, worst && worst[WORST.outcome] !== "pass" ? worst[WORST.outcome] : ""));
   });
   byId("details").replaceChildren(element("h2", api[API.name]), chart(api), list);
 }
