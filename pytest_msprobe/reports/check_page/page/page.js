@@ -4,7 +4,7 @@ const state = { shown: new Set(OUTCOMES), words: [], by: 0, group: null, texts: 
 
 const table = makeTable(byId("scroller"), [
   { title: "Result", width: 70, narrow: 52, of: (row) => word("outcome", row), by: (row) => severity(row), look: (row) => word("outcome", row) },
-  { title: "Error / allowed", width: 110, narrow: 96, number: true, of: (row) => (severity(row) ? marginText(margins[row]) : ""), by: (row) => (severity(row) ? margins[row] : "") },
+  { title: "Error / allowed", width: 132, narrow: 124, number: true, of: (row) => (severity(row) ? marginText(margins[row]) : ""), by: (row) => (severity(row) ? margins[row] : "") },
   { title: "Record", width: 330, narrow: 230, of: (row) => columnsOf.name[row] },
   { title: "Dtype", width: 84, of: (row) => word("dtype", row) },
   { title: "Metric that decides", width: 150, of: (row) => word("metric", row) },
