@@ -268,7 +268,8 @@ def test_a_framework_or_device_that_cannot_be_used_is_said_in_one_line(
     )
     made.write_text(made.read_text().replace('framework="mindspore"', 'framework="mind"'))
     result = pytester.runpytest_inprocess("generated_tests", "--msprobe-device=cpu")
-    result.stdout.fnmatch_lines(["unknown framework 'mind'; known are pytorch, mindspore, mindtorch"])
+    known = "known are pytorch, mindspore, mindtorch; did you mean 'mindtorch'?"
+    result.stdout.fnmatch_lines([f"unknown framework 'mind'; {known}"])
 
 
 @pytest.mark.slow

@@ -74,7 +74,7 @@ def test_defects_of_mindspores_kernels_are_found(tmp_path: Path) -> None:
         if result.verdict.outcome == "fail"
     }
     assert failed.keys() == WRONG | {"Primitive.held.ReduceSum.0.forward"}
-    assert "max_scaled_error" in failed["Primitive.held.ReduceSum.0.forward"]
+    assert failed["Primitive.held.ReduceSum.0.forward"].startswith("all 24 elements wrong, ")
 
 
 def test_a_primitives_settings_are_in_its_record(tmp_path: Path) -> None:

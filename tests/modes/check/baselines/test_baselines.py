@@ -306,8 +306,8 @@ def test_options_that_cannot_be_used_are_refused(run: Callable[..., Any], linear
         (["--msprobe-baseline=missing.json"], "missing.json: cannot be read: No such file or directory"),
         (["--msprobe-baseline=noise"], "neither a baseline nor msprobe's details table"),
         (["--msprobe-save-baseline=."], "a directory; pass the name of a file"),
-        ([SAVE, "--msprobe-resume=run.jsonl"], "leave out --msprobe-resume"),
-        ([SAVE, "--msprobe-explore=5"], "--msprobe-explore tells of others: leave one of them out"),
+        ([SAVE, "--msprobe-resume=run.jsonl"], "remove --msprobe-resume"),
+        ([SAVE, "--msprobe-explore=5"], "--msprobe-explore tries others; remove one of them"),
     ):
         done = run(0.0, *arguments)
         assert done.exit_code == pytest.ExitCode.USAGE_ERROR
