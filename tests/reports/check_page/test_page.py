@@ -116,7 +116,7 @@ def test_the_map_shows_the_column_and_says_what_is_under_the_pointer(browser: An
         canvas.dispatchEvent(new MouseEvent("mousemove", { clientX: box.right - 2, clientY: box.top + 2 }));
     """)
     (caption,) = texts(browser, ".map .caption")
-    assert told.startswith("row 0, column 7: ")
+    assert caption.startswith("row 0, column 7: ")
     assert caption.endswith(" times the limit")
 
 
