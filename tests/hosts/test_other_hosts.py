@@ -240,7 +240,7 @@ def test_a_host_without_torch_is_one_line(dump: str, check: Any, make_host: Make
     host = make_host("first", PYTHONPATH=os.pathsep.join([str(bare), os.environ.get("PYTHONPATH", "")]))
     checked = check("--msprobe-dump", dump, "--msprobe-device=sim", *on(host), apart=True)
     assert checked.exit_code == pytest.ExitCode.USAGE_ERROR
-    assert "has no torch; install it there" in checked.errors
+    assert "lacks torch; install it there" in checked.errors
 
 
 def test_a_full_disk_is_one_line(dump: str, check: Any, make_host: Make) -> None:
