@@ -42,7 +42,7 @@ test: $(VENV)/installed $(MINDSPORE_VENV)/installed $(NEIGHBOURS)/installed
 test-all: test $(VIEWER_VENV)/installed
 	$(BIN)/pytest -n 2 -m slow
 	$(BIN)/pytest -n 2 -o msprobe_fast_path=false $(FAST_PATH_OFF) -m "not slow"
-	$(MINDSPORE_BIN)/pytest -n 2 tests/mindspore tests/docs -k mindspore -m slow
+	$(MINDSPORE_BIN)/pytest -n 2 tests/mindspore tests/docs/test_commands.py -k mindspore -m slow
 
 test-plain-cpu: $(VENV)/installed
 	$(PLAIN_CPU) $(BIN)/pytest -n 2 $(NUMERIC) -m "not slow"
