@@ -15,8 +15,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from msprobe_hooks.escaping import escaped_name
+from msprobe_hooks.messages import clipped, did_you_mean, shown
 
-_LONGEST = 300
 _FEW = 3
 
 
@@ -104,32 +104,3 @@ def unknown_name(problem: str, name: str, value: object, known: Iterable[str]) -
     allowed = ", ".join(known)
     hint = (did_you_mean(name, known) if len(known) > _FEW else "") or f"; known: {allowed}"
     return ConfigError(name, value, allowed, problem=f"{problem} {shown(name)}{hint}")
-
-
-def did_you_mean(name: object, known: Iterable[str]) -> str:
-    """Return ``; did you mean 'step'?`` for the known name that is close to this one, empty where none is."""
-    names = {each.casefold(): each for each in known} if isinstance(name, str) else {}
-    if not names or len(str(name)) > _LONGEST:
-        return ""
-    from difflib import get_close_matches
-
-    found = get_close_matches(str(name).casefold(), names, n=1)
-    return f"; did you mean {names[found[0]]!r}?" if found else ""
-
-
-def shown(value: object) -> str:
-    """Return a value as a message shows it, which is not at full length where it is long."""
-    try:
-        return clipped(repr(value))
-    except ValueError:
-        return "a number of thousands of digits"
-
-
-def clipped(text: str) -> str:
-    """Return a text as a part of a message, not at full length where it is long."""
-    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]} ..."
-
-
-def counted(count: int, one: str, more: str | None = None) -> str:
-    """Return a number of things in words; ``more`` is their plural where that is not ``one`` and an s."""
-    return f"{count} {one if count == 1 else more or one + 's'}"

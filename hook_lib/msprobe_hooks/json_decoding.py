@@ -15,7 +15,7 @@ from typing import Any, TypeVar, overload
 
 import msgspec
 
-from msprobe_hooks.errors import clipped
+from msprobe_hooks.messages import clipped
 from msprobe_hooks.regular_files import read_regular
 
 T = TypeVar("T")

@@ -11,11 +11,11 @@ from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
+from msprobe_hooks.messages import did_you_mean
 from pytest_msprobe.devices.cpu import CpuDevice
 from pytest_msprobe.devices.device import Device
 from pytest_msprobe.devices.reduced_precision import ReducedPrecision, reduced_precision
 from pytest_msprobe.errors import DeviceError
-from pytest_msprobe.messages import did_you_mean
 
 if TYPE_CHECKING:
     import torch

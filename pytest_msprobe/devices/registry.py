@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from msprobe_hooks.messages import did_you_mean
 from pytest_msprobe.devices.compiled import CompiledDevice
 from pytest_msprobe.devices.cpu import CpuDevice
 from pytest_msprobe.devices.cuda import CudaDevice
@@ -13,7 +14,6 @@ from pytest_msprobe.devices.npu import NpuDevice
 from pytest_msprobe.devices.remote.remote_device import RemoteDevice
 from pytest_msprobe.devices.sim import SimDevice
 from pytest_msprobe.errors import DeviceError
-from pytest_msprobe.messages import did_you_mean
 
 AUTO = "auto"
 

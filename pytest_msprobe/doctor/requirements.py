@@ -11,6 +11,7 @@ from msprobe_hooks.dump.names import parse_api_name
 from msprobe_hooks.dump.opening import open_dump
 from msprobe_hooks.dump.reader import Dump
 from msprobe_hooks.dump.tensor_files.containers import file_of
+from msprobe_hooks.messages import listed
 from pytest_msprobe.doctor.findings import Fact
 from pytest_msprobe.engine.framework_names import checked_as, missing_piece
 
@@ -78,14 +79,10 @@ def lacking_facts(path: Path) -> Iterator[Fact]:
         except ValueError:
             continue
     for reason, apis in unknown.items():
-        yield Fact("skipped", f"{reason}: {_few([*apis])}", "absent")
+        yield Fact("skipped", f"{reason}: {listed([*apis], _LISTED)}", "absent")
     dtypes = {found[1].decode() for raw in dump.records.values() for found in _DTYPE.finditer(bytes(raw))}
     for dtype in sorted(dtypes):
         try:
             dtype_named(dtype)
         except Skip:
             yield Fact("dtype", f"{dtype}: unknown to torch {torch.__version__}", "broken")
-
-
-def _few(names: list[str]) -> str:
-    return f"{', '.join(names[:_LISTED])}{f' and {len(names) - _LISTED} more' * (len(names) > _LISTED)}"

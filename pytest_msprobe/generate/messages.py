@@ -6,6 +6,7 @@ import shlex
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
+from msprobe_hooks.messages import counted, listed
 from pytest_msprobe.generate.module_plan import Module, Plan
 from pytest_msprobe.generate.module_source import Provenance
 from pytest_msprobe.generate.outcome_plugin import Outcome
@@ -23,10 +24,10 @@ def print_plan(plan: Plan, folder: Path, earlier: list[str]) -> None:
     """Print what was written, what was left out and why, and what was there before."""
     records = sum(len(module.records) for module in plan.modules)
     if plan.modules:
-        echo(f"{folder}: {_count(records, 'record')} in {_count(len(plan.modules), 'module')}")
+        echo(f"{folder}: {counted(records, 'record')} in {counted(len(plan.modules), 'module')}")
     if plan.tensor_files:
         size = sum((folder / name).stat().st_size for name in plan.tensor_files)
-        echo(f"{folder}: {_count(len(plan.tensor_files), 'tensor file')}, {_bytes(size)}")
+        echo(f"{folder}: {counted(len(plan.tensor_files), 'tensor file')}, {_bytes(size)}")
     by_reason: dict[str, list[str]] = {}
     for record, reason in plan.left_out.items():
         by_reason.setdefault(reason, []).append(record)
@@ -61,14 +62,8 @@ def _shown(text: str) -> str:
     return printable(" ".join(text.splitlines())).encode("ascii", "backslashreplace").decode()
 
 
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}{'' if number == 1 else 's'}"
-
-
 def _some(names: Iterable[str]) -> str:
-    shown = [_shown(name) for name in names]
-    more = len(shown) - _SHOWN
-    return ", ".join(shown[:_SHOWN]) + (f" and {more} more" if more > 0 else "")
+    return listed(map(_shown, names), _SHOWN)
 
 
 def _bytes(size: int) -> str:

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from msprobe_hooks.errors import clipped
 from msprobe_hooks.json_decoding import JsonError, decode_json
+from msprobe_hooks.messages import clipped
 from msprobe_hooks.regular_files import read_regular
 from pytest_msprobe.errors import OptionError
 

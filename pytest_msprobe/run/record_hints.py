@@ -11,7 +11,7 @@ import pytest
 
 from msprobe_hooks.dump.names import parse_api_name
 from msprobe_hooks.escaping import id_name
-from pytest_msprobe.messages import did_you_mean
+from msprobe_hooks.messages import closest, did_you_mean, listed
 from pytest_msprobe.run.options import patterns
 
 _FLAGS = ("--msprobe-only", "--msprobe-skip")
@@ -63,16 +63,12 @@ def _hint(text: str, dumps: dict[Path, Any]) -> str:
     names = [id_name(name) for name in getattr(dumps.get(Path(path)), "api_names", ())]
     if not text.startswith("not found: ") or not names:
         return ""
-    near = _near(wanted, names)
-    more = f" and {len(near) - _NAMES_SHOWN} more" if len(near) > _NAMES_SHOWN else ""
-    return f"; the dump has {', '.join(near[:_NAMES_SHOWN])}{more}"
+    return f"; the dump has {listed(_near(wanted, names), _NAMES_SHOWN)}"
 
 
 def _near(wanted: str, names: Sequence[str]) -> list[str]:
     """Return the names of the same API, or of that which has the most similar name; all where there is neither."""
-    from difflib import get_close_matches
-
     apis = {name.rsplit(".", 2)[0] for name in names}
     api = wanted.rsplit(".", 2)[0]
-    found = [api] if api in apis else get_close_matches(api[:100], apis, n=1)
-    return [name for name in names if name.rsplit(".", 2)[0] in found] or list(names)
+    found = api if api in apis else closest(api, apis)
+    return [name for name in names if name.rsplit(".", 2)[0] == found] or list(names)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -24,18 +24,17 @@ from msprobe_hooks.dump.tensor_files.npy import header_of
 from msprobe_hooks.dump.values import Value, read_values
 from msprobe_hooks.errors import DumpError
 from msprobe_hooks.escaping import escaped_name, numbered
+from msprobe_hooks.messages import did_you_mean, listed
 from msprobe_hooks.regular_files import open_regular
 from pytest_msprobe.engine.values.dtypes import torch_dtype_name
 from pytest_msprobe.engine.values.leaves import TreeError, leaves
 from pytest_msprobe.engine.values.tensor_files import load_tensor, read_contained
 from pytest_msprobe.engine.values.torch_files import RefusedFileError, load_torch_file
 from pytest_msprobe.errors import CommandError
-from pytest_msprobe.messages import did_you_mean
 from pytest_msprobe.results.skip_reasons import Skip
 
 _NUMPY = b"\x93NUMPY"
 _SEPARATOR = "::"
-_NAMES_LISTED = 8
 _KNOWN = "a .npy, .pt or .safetensors file, the dump.json of a recording with ::RECORD, or the folder of a saved case"
 
 
@@ -91,7 +90,7 @@ def _of_record(path: Path, name: str) -> list[Named]:
     if name not in dump.records:
         problem = f"no record {name!r}{did_you_mean(name, dump.records)}" if name else "no record named"
         raise CommandError(
-            f"{path}: {problem}; pass {path}{_SEPARATOR}RECORD, where RECORD is one of {_listed(dump.records)}"
+            f"{path}: {problem}; pass {path}{_SEPARATOR}RECORD, where RECORD is one of {listed(dump.records) or 'none'}"
         )
     return [_recorded(placed.place, placed.value, dump.tensor_folder) for placed in read_values(dump, name)]
 
@@ -124,13 +123,9 @@ def _chosen(path: Path, found: list[Named], name: str) -> list[Named]:
     chosen = [each for each in found if each.name == name]
     if not chosen:
         names = [each.name for each in found]
-        raise CommandError(f"{path}: no tensor {name!r}{did_you_mean(name, names)}; its tensors are {_listed(names)}")
+        its = listed(names) or "none"
+        raise CommandError(f"{path}: no tensor {name!r}{did_you_mean(name, names)}; its tensors are {its}")
     return chosen
-
-
-def _listed(names: Collection[str]) -> str:
-    more = f" and {len(names) - _NAMES_LISTED} more" if len(names) > _NAMES_LISTED else ""
-    return f"{', '.join(list(names)[:_NAMES_LISTED]) or 'none'}{more}"
 
 
 def _of_file(path: Path) -> Iterator[Named]:

@@ -21,9 +21,10 @@ from msprobe_hooks.dump.schema import (
     forward_record,
     record_path,
 )
-from msprobe_hooks.errors import DumpError, RecordError, did_you_mean, shown
+from msprobe_hooks.errors import DumpError, RecordError
 from msprobe_hooks.escaping import id_name, numbered
 from msprobe_hooks.json_decoding import JsonDepthError, JsonError, JsonFormError, cut_to_depth, decode_json
+from msprobe_hooks.messages import did_you_mean, shown
 from msprobe_hooks.regular_files import read_regular
 
 if TYPE_CHECKING:

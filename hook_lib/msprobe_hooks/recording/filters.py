@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
 from msprobe_hooks.dump.names import split_called
-from msprobe_hooks.errors import did_you_mean
+from msprobe_hooks.messages import did_you_mean
 
 
 @dataclass(frozen=True, slots=True)

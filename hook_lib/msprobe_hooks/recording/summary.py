@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Literal, TypeAlias
 
 from msprobe_hooks.dump.names import direction_of, split_called
-from msprobe_hooks.errors import counted
+from msprobe_hooks.messages import counted, listed
 
 _log = logging.getLogger("msprobe_hooks")
 
@@ -87,8 +87,7 @@ class Summary:
             (self.iterations, "graph iteration"),
         ]
         counts = ", ".join(counted(*part) for part in parts if part[0])
-        more = len(self.folders) - 3
-        where = ", ".join(map(str, self.folders[:3])) + (f" and {more} more" if more > 0 else "")
+        where = listed(map(str, self.folders), 3)
         recorded = f"recorded {counts} in {self.seconds:.1f} s, {_size(self.bytes)}, into {where or 'no folder'}"
         return "; ".join([*self.stopped(), recorded, *self.notes()])
 
@@ -122,10 +121,8 @@ class Summary:
         return lines
 
     def _unrecorded(self) -> str:
-        most = [f"{name} ({counted(count, 'call')})" for name, count in self.unrecorded.most_common(_NAMED)]
-        more = len(self.unrecorded) - len(most)
-        names = ", ".join(most) + (f" and {more} more" if more else "")
-        return f"not recorded, as msprobe does not record it: {names}"
+        names = (f"{name} ({counted(count, 'call')})" for name, count in self.unrecorded.most_common())
+        return f"not recorded, as msprobe does not record it: {listed(names, _NAMED)}"
 
     def why_empty(self) -> str:
         """Return which filter removed what, or what did not happen."""

@@ -8,8 +8,8 @@ import shlex
 import sys
 from dataclasses import dataclass, field
 
+from msprobe_hooks.messages import did_you_mean
 from pytest_msprobe.errors import DeviceError
-from pytest_msprobe.messages import did_you_mean
 
 MODULE = "pytest_msprobe.engine.remote"
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from msprobe_hooks.messages import did_you_mean
 from pytest_msprobe.engine.framework_names import KERNELS, MINDSPORE, MINDTORCH, PYTORCH, missing_piece
 from pytest_msprobe.errors import DeviceError
-from pytest_msprobe.messages import did_you_mean
 
 if TYPE_CHECKING:
     from pytest_msprobe.engine.replay.framework import Framework

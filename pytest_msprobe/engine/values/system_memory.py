@@ -7,7 +7,8 @@ from pathlib import Path
 
 from msprobe_hooks.dump.tensor_files.compression import MOST_GROWTH
 from msprobe_hooks.dump.tensor_files.containers import Contained
-from msprobe_hooks.errors import DumpError, clipped
+from msprobe_hooks.errors import DumpError
+from msprobe_hooks.messages import clipped
 
 _CGROUP_LIMIT = Path("/sys/fs/cgroup/memory.max")
 _CGROUP_USAGE = Path("/sys/fs/cgroup/memory.current")

@@ -11,7 +11,8 @@ from typing import Literal, get_args
 
 import torch
 
-from msprobe_hooks.errors import ConfigError, shown
+from msprobe_hooks.errors import ConfigError
+from msprobe_hooks.messages import shown
 from msprobe_hooks.recording.validators import flag, one_of
 
 DumpMode = Literal["all", "list", "auto", "OFF"]

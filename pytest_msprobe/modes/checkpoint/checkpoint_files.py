@@ -14,10 +14,10 @@ import torch
 
 from msprobe_hooks.escaping import numbered
 from msprobe_hooks.json_decoding import JsonError, decode_json
+from msprobe_hooks.messages import counted
 from msprobe_hooks.regular_files import read_regular
 from pytest_msprobe.engine.values.torch_files import RefusedFileError, load_torch_file
 from pytest_msprobe.errors import CheckpointError
-from pytest_msprobe.messages import counted
 from pytest_msprobe.modes.checkpoint.parameters import Checkpoint, Parameter, parameter, tensors_in
 
 _UNKNOWN = re.compile(r"(?i:unsupported (?:global|class))[^\n]*?\b([A-Za-z_]\w*(?:\.\w+)+)")

@@ -19,7 +19,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from msprobe_hooks.errors import shown
+from msprobe_hooks.messages import shown
 from msprobe_hooks.regular_files import read_regular
 from pytest_msprobe.errors import CheckpointError
 from pytest_msprobe.modes.checkpoint.checkpoint_files import load_torch

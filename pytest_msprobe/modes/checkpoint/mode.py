@@ -77,7 +77,7 @@ class CheckpointMode:
 
     def header(self, config: pytest.Config) -> list[str]:
         """Return what is compared with what."""
-        from pytest_msprobe.messages import counted
+        from msprobe_hooks.messages import counted
 
         path, golden = config.stash[_golden_key]
         sides = [*config.stash[_targets_key].items(), (path, golden)]

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from msprobe_hooks.dump.communication.calls import RankCalls
-from pytest_msprobe.messages import counted
+from msprobe_hooks.messages import counted
 from pytest_msprobe.modes.communication.messages import ranks_in_words
 from pytest_msprobe.modes.communication.steps import StepCommunication
 from pytest_msprobe.reports.text import one_line

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from msprobe_hooks.dump.values import PlacedValue
+from msprobe_hooks.messages import counted
 from pytest_msprobe.graphs.building import build_graph, require_modules
 from pytest_msprobe.graphs.node_levels import INDEX, overflow_level
 from pytest_msprobe.graphs.node_matching import follow_micro_steps, pair_nodes
@@ -24,7 +25,6 @@ from pytest_msprobe.graphs.vis.node_fields import Items, recorded_items, split
 from pytest_msprobe.graphs.vis.options import VisOptions
 from pytest_msprobe.graphs.vis.reporting import GraphWriting
 from pytest_msprobe.graphs.vis.single import data_folder, places_of
-from pytest_msprobe.messages import counted
 from pytest_msprobe.modes.compare.merged_ranks import open_run
 from pytest_msprobe.modes.compare.opening import golden_paths, open_pairs, partner_paths
 from pytest_msprobe.modes.compare.reports.table_columns import MEANINGS, value_columns

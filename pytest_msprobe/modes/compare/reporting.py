@@ -15,7 +15,7 @@ import pytest
 
 from msprobe_hooks.dump.converted.reader import ConvertedDump
 from msprobe_hooks.dump.paths.static_graph import KERNEL_LEVEL
-from pytest_msprobe.messages import counted
+from msprobe_hooks.messages import counted
 from pytest_msprobe.modes.compare.judging.shape_changes import shapes_sentence
 from pytest_msprobe.modes.compare.reports.table_columns import Column, columns, file_columns
 from pytest_msprobe.modes.compare.rows import ComparedCall, ComparedCalls

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from msprobe_hooks.dump.call_context import relevant_frames
 from msprobe_hooks.dump.merging.unshard import Reason
 from msprobe_hooks.dump.names import is_forward
-from pytest_msprobe.messages import counted
+from msprobe_hooks.messages import counted, listed
 from pytest_msprobe.modes.compare.judging.shape_changes import first_shape_change, has_other_shapes, shapes_sentence
 from pytest_msprobe.modes.compare.rows import SCALED_ERROR, ComparedCall, ComparedCalls
 from pytest_msprobe.reports.summary import write_section
@@ -115,7 +115,7 @@ class CompareSummary:
                     if failing is not None:
                         yield f"  first wrong beyond a warning: {_finding(failing)}"
                 if len(own) > 1:
-                    yield f"  {words}: {_some([call.record for call in own[1:]])}"
+                    yield f"  {words}: {listed((call.record for call in own[1:]), _SHOWN)}"
         if reshaped is not None and pair.unmatched and not pair.fuzzy:
             lonely = f"{counted(pair.unmatched, 'call')} {'has' if pair.unmatched == 1 else 'have'}"
             yield (
@@ -134,7 +134,7 @@ class CompareSummary:
             values = [value for pair in self._pairs for value in pair.unmerged if value.reason == reason]
             found = list(dict.fromkeys(f"{value.record} {value.place}" for value in values))
             if found:
-                yield f"{words}: {_some(found)}"
+                yield f"{words}: {listed(found, _SHOWN)}"
 
     def _unused(self) -> Iterator[str]:
         unused = list(dict.fromkeys(note for pair in self._pairs for note in pair.unused_mappings))
@@ -189,13 +189,8 @@ def _finding(call: ComparedCall) -> str:
 def _place(call: ComparedCall) -> Iterator[str]:
     entering = [f"{row.place} ({row.messages[-1]})" for row in call.rows if row.group == "input" and row.differs]
     if entering:
-        yield f"its inputs differ, too: {_some(entering)}"
+        yield f"its inputs differ, too: {listed(entering, _SHOWN)}"
     yield from _where(call)
-
-
-def _some(names: Sequence[str]) -> str:
-    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
-    return f"{', '.join(names[:_SHOWN])}{more}"
 
 
 def _where(call: ComparedCall) -> Iterator[str]:

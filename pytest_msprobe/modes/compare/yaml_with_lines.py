@@ -8,7 +8,7 @@ from pathlib import Path
 
 import yaml
 
-from msprobe_hooks.errors import clipped
+from msprobe_hooks.messages import clipped
 from msprobe_hooks.regular_files import read_regular
 from msprobe_standards.decoding import YamlError, compose_yaml
 from pytest_msprobe.errors import OptionError

@@ -8,8 +8,8 @@ from typing import Any
 
 from msprobe_hooks.escaping import escaped_name
 from msprobe_hooks.instruments.environment.start_file import RandomCalls, TensorFact
+from msprobe_hooks.messages import counted
 from msprobe_standards.verdict import Outcome, Verdict
-from pytest_msprobe.messages import counted
 from pytest_msprobe.modes.environment.fact_pairs import Pair
 from pytest_msprobe.modes.environment.facts import Value
 

@@ -159,7 +159,7 @@ def _standard(config: pytest.Config) -> str:
     options = config.stash[monitor_key]
     if options.golden is None:
         return f"by policy {config.stash[options_key].policy}"
-    from pytest_msprobe.messages import counted
+    from msprobe_hooks.messages import counted
 
     learnt = f" and {counted(len(options.reruns), 'golden rerun')}" if options.reruns else ""
     return f"compared with {display_path(config, options.golden)}{learnt}"

@@ -10,7 +10,7 @@ import pytest
 
 from msprobe_hooks.dump.anomalies.anomaly import LEVELS, is_judgeable, read_record_io
 from msprobe_hooks.dump.communication.ranks import Step
-from pytest_msprobe.messages import counted
+from msprobe_hooks.messages import counted
 from pytest_msprobe.modes.overflow.analysis import findings_key
 from pytest_msprobe.modes.overflow.items import LEVEL_PROPERTY, warning_words
 from pytest_msprobe.modes.overflow.messages import describe_finding, origin_lines, place_lines

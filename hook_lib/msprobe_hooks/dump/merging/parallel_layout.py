@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, fields
 from typing import Final, TypeAlias
 
-from msprobe_hooks.errors import did_you_mean
+from msprobe_hooks.messages import did_you_mean
 
 #: The ranks of one model: a list for each pipeline stage, of the ranks that share the stage's tensors.
 ModelRanks: TypeAlias = list[list[int]]

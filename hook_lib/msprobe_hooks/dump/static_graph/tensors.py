@@ -13,8 +13,9 @@ from msprobe_hooks.dump.kernel_dump import SIDES, Side, unreadable
 from msprobe_hooks.dump.paths.static_graph import MAPPING_FILE, STATISTIC_FILE, TENSOR_SUFFIX
 from msprobe_hooks.dump.schema import TensorElement
 from msprobe_hooks.dump.tensor_files.npy import dtype_name, header_of
-from msprobe_hooks.errors import DumpError, clipped
+from msprobe_hooks.errors import DumpError
 from msprobe_hooks.escaping import id_name
+from msprobe_hooks.messages import clipped
 from msprobe_hooks.regular_files import read_regular
 
 _NAME = re.compile(

@@ -21,8 +21,9 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import msgspec
 
 from msprobe_hooks.dump.tensor_files import compression
-from msprobe_hooks.errors import DumpError, MissingCodecError, clipped
+from msprobe_hooks.errors import DumpError, MissingCodecError
 from msprobe_hooks.json_decoding import JsonError, decode_json
+from msprobe_hooks.messages import clipped
 from msprobe_hooks.regular_files import open_regular
 
 if TYPE_CHECKING:

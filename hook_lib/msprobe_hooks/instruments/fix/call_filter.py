@@ -9,7 +9,8 @@ from fnmatch import fnmatchcase
 from typing import Any, Final, Literal, TypeAlias, get_args
 
 from msprobe_hooks.dump.names import split_direction
-from msprobe_hooks.errors import ConfigError, did_you_mean
+from msprobe_hooks.errors import ConfigError
+from msprobe_hooks.messages import did_you_mean, listed
 
 #: What calls are raised to. ``cpu`` is float32 at least, on the CPU.
 Precision: TypeAlias = Literal["float32", "float64", "cpu"]
@@ -142,5 +143,4 @@ _SHOWN = 10
 
 
 def _counted(calls: Counter[str]) -> str:
-    shown, more = ", ".join(f"{name} ({count})" for name, count in calls.most_common(_SHOWN)), len(calls) - _SHOWN
-    return f"{shown} and {more} more" if more > 0 else shown
+    return listed((f"{name} ({count})" for name, count in calls.most_common()), _SHOWN)

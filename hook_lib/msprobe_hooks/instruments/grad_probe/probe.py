@@ -7,11 +7,10 @@ from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
-from msprobe_hooks.errors import counted, did_you_mean
 from msprobe_hooks.instruments.grad_probe.config import ProbeSettings
 from msprobe_hooks.instruments.grad_probe.sign_maps import SignMap
 from msprobe_hooks.instruments.grad_probe.writer import GradientRow, ProbeFiles
-from msprobe_hooks.instruments.listing import listed
+from msprobe_hooks.messages import counted, did_you_mean, listed
 from msprobe_hooks.recording.fork_guard import abandon_in_children
 
 _log = logging.getLogger("msprobe_hooks")

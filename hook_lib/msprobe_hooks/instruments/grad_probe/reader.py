@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from io import TextIOWrapper
 from pathlib import Path
 
-from msprobe_hooks.errors import MonitorError, shown
+from msprobe_hooks.errors import MonitorError
 from msprobe_hooks.instruments.grad_probe import sign_maps
 from msprobe_hooks.instruments.grad_probe.sign_maps import SignMap
+from msprobe_hooks.messages import shown
 from msprobe_hooks.regular_files import open_regular
 
 _SUMMARY, _STEP, _RANK = (

@@ -10,8 +10,9 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from msprobe_hooks.errors import MonitorError, counted
+from msprobe_hooks.errors import MonitorError
 from msprobe_hooks.instruments.grad_probe.reader import ProbedRank, open_rank
+from msprobe_hooks.messages import counted
 
 _log = logging.getLogger("msprobe_hooks")
 

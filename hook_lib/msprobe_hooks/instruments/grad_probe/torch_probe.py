@@ -7,11 +7,12 @@ from torch import Tensor, nn
 from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 from torch.utils.hooks import RemovableHandle
 
-from msprobe_hooks.errors import ConfigError, counted
+from msprobe_hooks.errors import ConfigError
 from msprobe_hooks.instruments.grad_probe import torch_statistics as statistics
 from msprobe_hooks.instruments.grad_probe.config import ProbeSettings
 from msprobe_hooks.instruments.grad_probe.probe import GradientProbe
 from msprobe_hooks.instruments.grad_probe.writer import GradientRow
+from msprobe_hooks.messages import counted
 from msprobe_hooks.recording.safety_net import guarded
 from msprobe_hooks.torch.no_dispatch import NoDispatch
 from msprobe_hooks.torch.session import process_rank

@@ -27,7 +27,6 @@ from msprobe_hooks.dump.call_context import outside_frameworks
 from msprobe_hooks.dump.names import forward_of, is_communication, is_in_place, split_called
 from msprobe_hooks.dump.reader import Dump
 from msprobe_hooks.dump.writer import as_json, json_number
-from msprobe_hooks.errors import counted
 from msprobe_hooks.instruments.overflow_check.deferred_record import (
     Observed,
     PostponedElements,
@@ -37,6 +36,7 @@ from msprobe_hooks.instruments.overflow_check.deferred_record import (
 )
 from msprobe_hooks.instruments.overflow_check.detector import LookingRecorder
 from msprobe_hooks.instruments.overflow_check.record_builder import RecordBuilder
+from msprobe_hooks.messages import counted
 from msprobe_hooks.recording.backward import Emit
 from msprobe_hooks.recording.config import Settings
 from msprobe_hooks.recording.elements import TensorEntry

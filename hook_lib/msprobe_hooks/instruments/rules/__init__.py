@@ -12,11 +12,12 @@ from typing import Any, Final
 
 import msgspec
 
-from msprobe_hooks.errors import ConfigError, shown, unknown_name
+from msprobe_hooks.errors import ConfigError, unknown_name
 from msprobe_hooks.instruments.rules.rule import Detector, Rule, alarms
 from msprobe_hooks.instruments.rules.single_values import DTYPES, NotFinite, Overflow, Underflow
 from msprobe_hooks.instruments.rules.turbulence import Turbulence
 from msprobe_hooks.instruments.rules.windowed import Exploding, Stuck, Vanishing
+from msprobe_hooks.messages import shown
 
 _KINDS: tuple[type[Any], ...] = (NotFinite, Turbulence, Exploding, Vanishing, Stuck, Overflow, Underflow)
 

@@ -9,8 +9,9 @@ from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from pathlib import Path
 
-from msprobe_hooks.errors import MonitorError, did_you_mean, shown
+from msprobe_hooks.errors import MonitorError
 from msprobe_hooks.instruments.series.paths import TASKS, rank_of, start_time, started_between
+from msprobe_hooks.messages import did_you_mean, shown
 
 
 def csv2tensorboard_by_step(

@@ -20,9 +20,10 @@ from typing import BinaryIO, Final
 
 import numpy as np
 
-from msprobe_hooks.errors import MonitorError, shown
+from msprobe_hooks.errors import MonitorError
 from msprobe_hooks.instruments.series.paths import FileName, make_folder, opener, window
 from msprobe_hooks.instruments.series.tables import CutFileError, Row, Table, Watched
+from msprobe_hooks.messages import listed, shown
 from msprobe_hooks.regular_files import open_regular
 
 SUFFIX: Final = ".csv"
@@ -291,7 +292,6 @@ def _cells(line: str) -> list[str]:
 
 
 def _cut_lines(path: Path, numbers: Sequence[int]) -> str:
-    more = len(numbers) - _CUT_LINES_SHOWN
-    first = ", ".join(map(str, numbers[:_CUT_LINES_SHOWN])) + (f" and {more} more" if more > 0 else "")
+    first = listed(map(str, numbers), _CUT_LINES_SHOWN)
     lines = f"line {first} is" if len(numbers) == 1 else f"lines {first} are"
     return f"{path.name}: {lines} cut off and left out"

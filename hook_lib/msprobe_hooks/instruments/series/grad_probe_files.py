@@ -7,10 +7,11 @@ from pathlib import Path
 
 import numpy as np
 
-from msprobe_hooks.errors import MonitorError, shown
+from msprobe_hooks.errors import MonitorError
 from msprobe_hooks.instruments.grad_probe.reader import summary_rows
 from msprobe_hooks.instruments.series.paths import file_name
 from msprobe_hooks.instruments.series.tables import Table, Watched
+from msprobe_hooks.messages import shown
 
 
 class SummaryPart:

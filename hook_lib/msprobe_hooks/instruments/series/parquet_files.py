@@ -21,9 +21,10 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from msprobe_hooks.errors import MonitorError, clipped, shown
+from msprobe_hooks.errors import MonitorError
 from msprobe_hooks.instruments.series.paths import FileName, make_folder, window
 from msprobe_hooks.instruments.series.tables import CutFileError, Row, Table, Watched
+from msprobe_hooks.messages import clipped, shown
 
 SUFFIX: Final = ".parquet"
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Final, NamedTuple
 
-from msprobe_hooks.instruments.listing import listed
 from msprobe_hooks.instruments.series.writer import Row
 from msprobe_hooks.instruments.watch.config import Plan
 from msprobe_hooks.instruments.watch.quantities import OF_PARAMETERS
 from msprobe_hooks.instruments.watch.selection import SIDES, Target
+from msprobe_hooks.messages import listed
 
 
 class Brought(NamedTuple):

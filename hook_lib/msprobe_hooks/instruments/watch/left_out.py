@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from msprobe_hooks.errors import did_you_mean
-from msprobe_hooks.instruments.listing import listed
 from msprobe_hooks.instruments.watch.config import Plan
 from msprobe_hooks.instruments.watch.selection import SIDES, WHATS, Target, unknown_targets
+from msprobe_hooks.messages import did_you_mean, listed
 
 
 def notes_on_ranks(plan: Plan, rank: int | None) -> Iterator[str]:

@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
-from msprobe_hooks.instruments.listing import listed
 from msprobe_hooks.instruments.watch.optimizer_step import OptimizerState
 from msprobe_hooks.instruments.watch.parameters import Weight
+from msprobe_hooks.messages import listed
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from msprobe_hooks.dump.names import is_module_name, split_called, split_module
+from msprobe_hooks.messages import did_you_mean
 from pytest_msprobe.errors import OptionError
-from pytest_msprobe.messages import did_you_mean
 from pytest_msprobe.modes.compare.across.api_mapping import ApiMapping, ApiPair, read_apis
 from pytest_msprobe.modes.compare.across.cell_mapping import CellMapping, read_cells
 from pytest_msprobe.modes.compare.across.fuse_calls import compose

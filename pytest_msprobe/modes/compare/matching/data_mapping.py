@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 from msprobe_hooks.dump.schema import record_path
 from msprobe_hooks.dump.values import PlacedValue, read_values
 from msprobe_hooks.errors import RecordError
+from msprobe_hooks.messages import did_you_mean
 from pytest_msprobe.errors import OptionError
-from pytest_msprobe.messages import did_you_mean
 from pytest_msprobe.modes.compare.yaml_with_lines import read_document
 
 if TYPE_CHECKING:

@@ -14,11 +14,12 @@ from io import TextIOWrapper
 from pathlib import Path
 from typing import Any
 
+from msprobe_hooks.messages import counted
 from msprobe_hooks.regular_files import open_regular, read_regular, require_regular
 from msprobe_standards.decoding import YamlError, decode_yaml
 from msprobe_standards.validation import shown
 from pytest_msprobe.errors import CommandError
-from pytest_msprobe.messages import counted, unknown
+from pytest_msprobe.messages import unknown
 
 TENSOR_COLUMNS = (
     "Cosine",
