@@ -17,7 +17,7 @@ from pytest_msprobe.bisect.journal import BisectionJournal, Header
 from pytest_msprobe.bisect.metric import Metric, read_metric
 from pytest_msprobe.bisect.report import found_text, nothing_text
 from pytest_msprobe.errors import CommandError
-from pytest_msprobe.reports.text import printable
+from pytest_msprobe.reports.text import echo, printable
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -82,7 +82,7 @@ def run(arguments: argparse.Namespace) -> int:
     journal = BisectionJournal(
         arguments.journal or arguments.resume, _header(command), is_resumed=arguments.resume is not None
     )
-    bisection = Bisection(command, journal, _say, arguments.max_runs)
+    bisection = Bisection(command, journal, echo, arguments.max_runs)
     try:
         culprit = bisection.find(arguments.bound)
     finally:
@@ -125,7 +125,3 @@ def _header(command: Command) -> Header:
         metric=str(metric),
         custom_op_namespaces=sorted(set(command.custom_op_namespaces)),
     )
-
-
-def _say(line: str) -> None:
-    print(printable(line), flush=True)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from msprobe_hooks.byte_sizes import parse_size
 from pytest_msprobe.errors import CommandError
-from pytest_msprobe.reports.text import printable
+from pytest_msprobe.reports.text import echo
 from pytest_msprobe.spool.folder import FailedLimits
 from pytest_msprobe.spool.follow import Request, follow
 
@@ -67,8 +67,4 @@ def run(arguments: argparse.Namespace) -> int:
         timeout=arguments.timeout,
         idle=arguments.idle,
     )
-    return follow(request, _say)
-
-
-def _say(line: str) -> None:
-    print(printable(line), flush=True)
+    return follow(request, echo)

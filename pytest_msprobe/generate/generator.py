@@ -14,12 +14,13 @@ from msprobe_standards import built_in_policies
 from pytest_msprobe.engine.framework_names import MINDTORCH, missing_piece
 from pytest_msprobe.errors import CommandError, KeywordError
 from pytest_msprobe.generate.inputs import Failures, SeenInput, is_saved, read_failures, read_saved, read_smallest
-from pytest_msprobe.generate.messages import echo, print_outcomes, print_plan, print_total
+from pytest_msprobe.generate.messages import print_outcomes, print_plan, print_total
 from pytest_msprobe.generate.module_plan import Plan, make_plan, plan_of_inputs
 from pytest_msprobe.generate.module_source import Provenance, module_text
 from pytest_msprobe.generate.outcome_plugin import Outcome
 from pytest_msprobe.generate.output_folder import Content, write_files
 from pytest_msprobe.generate.subprocess_run import run_module
+from pytest_msprobe.reports.text import echo
 from pytest_msprobe.run import marks
 from pytest_msprobe.run.fast.keyword_expression import Keywords, parse_keywords
 from pytest_msprobe.run.options import BY_API

@@ -10,14 +10,9 @@ from msprobe_hooks.messages import counted, listed
 from pytest_msprobe.generate.module_plan import Module, Plan
 from pytest_msprobe.generate.module_source import Provenance
 from pytest_msprobe.generate.outcome_plugin import Outcome
-from pytest_msprobe.reports.text import printable
+from pytest_msprobe.reports.text import echo, printable
 
 _SHOWN = 5
-
-
-def echo(line: str = "") -> None:
-    """Print a line at once: what follows may take long."""
-    print(line, flush=True)  # noqa: T201
 
 
 def print_plan(plan: Plan, folder: Path, earlier: list[str]) -> None:

@@ -47,6 +47,11 @@ def aligned(rows: Sequence[Sequence[str]], numbers: range) -> Iterator[str]:
         yield "  ".join(cells).rstrip()
 
 
+def echo(text: str = "") -> None:
+    """Print a text at once, as a terminal can show it: what follows may take long."""
+    print(printable(text), flush=True)  # noqa: T201
+
+
 def code_span(text: str) -> str:
     """Return a text as Markdown code within a line, also in a table: nothing in it is markup."""
     line = one_line(text).replace("|", "\\|")

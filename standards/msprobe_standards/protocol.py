@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, ClassVar, Protocol
 
 from msprobe_standards.dtypes import msprobe_bounds
-from msprobe_standards.reasons import at_worst, counted, reason_of
+from msprobe_standards.reasons import at_worst, elements_in_words, reason_of
 from msprobe_standards.verdict import Verdict
 
 if TYPE_CHECKING:
@@ -122,7 +122,7 @@ def within(
 def nonfinite(standard: str, metrics: Metrics, limits: Mapping[str, float]) -> Verdict:
     """Return the failing verdict on NaN or inf elements that disagree with the golden result."""
     count = float(metrics["nonfinite_mismatch"])
-    reason = f"NaN or inf differs from golden in {counted(count, metrics.numel)}{at_worst(metrics)}"
+    reason = f"NaN or inf differs from golden in {elements_in_words(count, metrics.numel)}{at_worst(metrics)}"
     limits = {"nonfinite_mismatch": 0.0, **limits}
     return Verdict("fail", standard, reason, {"nonfinite_mismatch": count}, limits, math.inf)
 

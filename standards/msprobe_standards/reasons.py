@@ -35,7 +35,7 @@ def reason_of(
 
     ``broken`` names the limits that are exceeded, by falling margin; ``wrong_share`` is the share of wrong elements.
     """
-    wrong = f"{counted(wrong_share * metrics.numel, metrics.numel)} wrong" if wrong_share else ""
+    wrong = f"{elements_in_words(wrong_share * metrics.numel, metrics.numel)} wrong" if wrong_share else ""
     reading = list(_reading(metrics, broken)) if "gain_error" in broken else []
     first = min(broken, key=lambda name: (name not in _GREATEST, bool(reading) and name != "gain_error"))
     how_far = "none allowed" if wrong and not limits[first] else exceeded(first, measured[first], limits[first])
@@ -53,7 +53,7 @@ def number(value: float) -> str:
     return f"{float(digits):.0f}" if _LARGE <= abs(value) < _LARGEST_PLAIN else digits
 
 
-def counted(count: float, numel: int) -> str:
+def elements_in_words(count: float, numel: int) -> str:
     """Return how many of the elements; numbers that were read from a file may be NaN."""
     if count == numel:
         return "the only element" if numel == 1 else f"all {numel} elements"
@@ -67,11 +67,11 @@ def at_worst(metrics: Metrics) -> str:
 
 def with_values(reason: str, index: tuple[int, ...], target: complex, golden: complex) -> str:
     """Return a reason with the values at the place that it names, as ``at [0, 2] 0.25, golden 0.5``."""
-    found, wanted = shown(target, golden)
+    found, wanted = distinct_digits(target, golden)
     return reason.replace(f"at {list(index)}", f"at {list(index)} {found}, golden {wanted}", 1)
 
 
-def shown(one: complex, other: complex) -> tuple[str, str]:
+def distinct_digits(one: complex, other: complex) -> tuple[str, str]:
     """Return two values in as few digits as show their difference, in 5 at least."""
     if not (isinstance(one, float) and isinstance(other, float)):
         return str(one), str(other)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from msprobe_standards import judge, standard
-from msprobe_standards.reasons import number, shown
+from msprobe_standards.reasons import distinct_digits, number
 
 GOLDEN = torch.linspace(-3, 3, 2000, dtype=torch.float64).reshape(50, 40)
 
@@ -50,9 +50,9 @@ def test_a_gain_of_most_of_the_large_values_is_not_said_to_be_of_all() -> None:
 
 
 def test_values_that_differ_are_shown_as_different() -> None:
-    assert shown(0.25000001, 0.25) == ("0.25000001", "0.25")
-    assert shown(-0.250244, -0.24999) == ("-0.25024", "-0.24999")
-    assert shown(1 + 0j, 3) == ("(1+0j)", "3")
+    assert distinct_digits(0.25000001, 0.25) == ("0.25000001", "0.25")
+    assert distinct_digits(-0.250244, -0.24999) == ("-0.25024", "-0.24999")
+    assert distinct_digits(1 + 0j, 3) == ("(1+0j)", "3")
 
 
 def test_numbers_have_no_exponent_where_that_is_as_short() -> None:

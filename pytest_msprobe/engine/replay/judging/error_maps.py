@@ -12,7 +12,7 @@ import torch
 
 from msprobe_standards import Standard, Verdict, fitting
 from msprobe_standards.dtypes import family, float_format
-from msprobe_standards.reasons import counted
+from msprobe_standards.reasons import elements_in_words
 from msprobe_standards.tensor_layouts import is_plain
 from pytest_msprobe.engine.values.error_locations import error_map
 from pytest_msprobe.engine.values.pytree import tensors_with_paths
@@ -55,7 +55,7 @@ def _with_count(verdict: Verdict, found: ErrorMap | None) -> Verdict:
     """Return the verdict with the number of wrong elements, where its reason begins with the greatest error."""
     if found is None or not found.wrong or not verdict.reason.startswith("up to "):
         return verdict
-    wrong = counted(found.wrong, math.prod(found.shape))
+    wrong = elements_in_words(found.wrong, math.prod(found.shape))
     return replace(verdict, reason=f"{wrong} wrong, {verdict.reason}")
 
 
