@@ -4,8 +4,8 @@
 
 They have their embedding, output projection and loss, all in bfloat16, and are those of a 7B Llama by default. Large
 products are screened, but in the mode ``exact``, which is ``--msprobe-no-screening``. In the mode ``stand-in`` the
-device returns what the CPU computed before and costs nothing. Of several numbers of layers, time is told
-for each more layer.
+device returns what the CPU computed before and costs nothing. Time is reported per additional
+layer, from several numbers of layers.
 """
 
 from __future__ import annotations

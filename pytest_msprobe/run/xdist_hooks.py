@@ -36,7 +36,8 @@ if TYPE_CHECKING:
 # What the controller tells workers: that one which ends between two items costs neither of them.
 _BLAMES_RIGHTLY = "msprobe_blames_rightly"
 
-# Those that `containment.scheduler` spreads. Beside them, ``each`` never gives an item out again that killed a worker.
+# Those that `containment.scheduler` spreads. ``each`` is not one of them: it never gives an item that killed a worker
+# out again.
 _OUR_DISTRIBUTIONS = ("load", "worksteal", "loadscope", "loadfile", "loadgroup")
 
 # Whether the worker's process was started for it.

@@ -132,19 +132,19 @@ def started(folder: Path, code: str, **environment: str) -> subprocess.Completed
 @pytest.mark.slow
 def test_a_product_of_a_training_that_is_imprecise_is_named_with_its_stack_in_few_runs(capsys):
     assert bisect("--to", "float64", "--", sys.executable, str(EXAMPLE)) == 1
-    told = capsys.readouterr().out
-    assert "Functional.linear.20 moves the number" in told
-    assert "No other call is needed" in told
-    assert "return x + self.mlp(x)" in told
-    total, runs = map(int, re.search(r"of (\d+) that float64 changes; found in (\d+) runs", told).groups())
+    reported = capsys.readouterr().out
+    assert "Functional.linear.20 moves the number" in reported
+    assert "No other call is needed" in reported
+    assert "return x + self.mlp(x)" in reported
+    total, runs = map(int, re.search(r"of (\d+) that float64 changes; found in (\d+) runs", reported).groups())
     assert runs <= 2 * math.log2(total) + 5
 
 
 @pytest.mark.slow
 def test_nothing_is_found_in_an_honest_program_that_casts_its_logits_before_the_loss(tmp_path, capsys):
     assert bisect(*program(tmp_path, CROSS_ENTROPY.replace("FAULT", "0"))) == 0
-    told = capsys.readouterr().out
-    assert "not move the number; --to float64 also raises" in told
+    reported = capsys.readouterr().out
+    assert "not move the number; --to float64 also raises" in reported
 
 
 @pytest.mark.slow
@@ -158,9 +158,9 @@ def test_nothing_is_found_in_an_honest_program_that_casts_its_logits_before_the_
 )
 def test_the_coarse_product_of_a_program_with_casts_is_named_and_no_cast(tmp_path, capsys, text, fault, culprit):
     assert bisect(*program(tmp_path, text.replace("FAULT", fault))) == 1
-    told = capsys.readouterr().out
-    assert f"{culprit} moves the number" in told
-    assert "No other call is needed, and no other call does so without it." in told
+    reported = capsys.readouterr().out
+    assert f"{culprit} moves the number" in reported
+    assert "No other call is needed, and no other call does so without it." in reported
 
 
 @pytest.mark.slow
@@ -175,9 +175,9 @@ def test_an_operator_of_a_library_is_told_with_the_option_that_finds_it(tmp_path
 @pytest.mark.slow
 def test_the_first_of_two_calls_is_found_and_that_there_is_another(tmp_path, capsys):
     assert bisect("--to", "float64", *program(tmp_path, TWICE)) == 1
-    told = capsys.readouterr().out
-    assert "Torch.mm.1 moves the number" in told
-    assert "other calls move the number without it" in told
+    reported = capsys.readouterr().out
+    assert "Torch.mm.1 moves the number" in reported
+    assert "other calls move the number without it" in reported
 
 
 @pytest.mark.slow
@@ -185,9 +185,9 @@ def test_of_several_processes_the_one_whose_call_it_is_is_named(tmp_path, capsys
     *_, path = program(tmp_path, OF_ONE_RANK)
     words = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2", "--standalone", path]
     assert bisect("--to", "float64", "--metric", r"loss (\S+)", "--", *words) == 1
-    told = capsys.readouterr().out
-    assert "Torch.mm.2 of rank1 moves the number" in told
-    assert "No other call is needed" in told
+    reported = capsys.readouterr().out
+    assert "Torch.mm.2 of rank1 moves the number" in reported
+    assert "No other call is needed" in reported
 
 
 @pytest.mark.slow
@@ -198,10 +198,10 @@ def test_a_bisection_that_was_cut_short_goes_on_with_its_journal(tmp_path, capsy
     assert "--max-runs 4: more runs are needed" in first.err
     assert "run 3, all 3 calls in float64" in first.out
     assert bisect("--to", "float64", "--resume", journal, *words) == 1
-    told = capsys.readouterr().out
-    assert "Torch.mm.2 moves the number" in told
+    reported = capsys.readouterr().out
+    assert "Torch.mm.2 moves the number" in reported
     # Of the runs that the journal has, only the first is made again, to see that the program is the same.
-    runs = told.partition("\n\n")[0]
+    runs = reported.partition("\n\n")[0]
     assert "all 3 calls" not in runs
     assert "again" not in runs
 
@@ -223,8 +223,8 @@ def test_a_test_that_is_not_there_is_told_in_pytests_words(tmp_path, capsys, mon
     monkeypatch.chdir(tmp_path)
     Path("test_it.py").write_text("import torch\n")
     assert bisect("test_it.py::test_loss") == 2
-    assert "the command failed: exit status 4" in (told := capsys.readouterr().err)
-    assert "not found: " in told
+    assert "the command failed: exit status 4" in (reported := capsys.readouterr().err)
+    assert "not found: " in reported
 
 
 @pytest.mark.slow

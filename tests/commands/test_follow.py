@@ -64,9 +64,9 @@ def test_what_cannot_be_followed_is_reported_in_one_line(tmp_path, monkeypatch, 
 def test_following_ends_in_time_and_reports_what_was_dropped(tmp_path, capsys, words, reason):
     (tmp_path / "dropped.jsonl").write_text('{"step":1,"rank":0,"bytes":5,"reason":"the spool folder is full"}\n' * 2)
     assert main(["follow", str(tmp_path), *words]) == 0
-    told = capsys.readouterr().out
-    assert f"stopped: {reason}" in told
-    assert "steps dropped by the training: 2, the spool folder is full" in told
+    reported = capsys.readouterr().out
+    assert f"stopped: {reason}" in reported
+    assert "steps dropped by the training: 2, the spool folder is full" in reported
 
 
 def test_following_ends_at_the_stop_file(tmp_path, capsys):
@@ -79,9 +79,11 @@ def test_following_ends_at_the_stop_file(tmp_path, capsys):
 def test_a_step_that_pytest_cannot_check_ends_following_and_stays(tmp_path, capsys):
     step = write_dump(tmp_path / "step0" / "rank", SOFTMAX)
     assert main(["follow", str(tmp_path), "--", "--msprobe-device", "nothing"]) == 2
-    told = capsys.readouterr()
-    assert "pytest could not check this step: exit status 4; the step is kept. Last lines of its output:" in told.err
-    assert "unknown device 'nothing'" in told.err
+    reported = capsys.readouterr()
+    assert (
+        "pytest could not check this step: exit status 4; the step is kept. Last lines of its output:" in reported.err
+    )
+    assert "unknown device 'nothing'" in reported.err
     assert step.exists()
     assert not (tmp_path / "journal.jsonl").exists()
 
@@ -98,9 +100,9 @@ def test_ctrl_c_in_the_middle_of_a_step_leaves_it_whole(tmp_path):
     while not (tmp_path / ".follow" / "pytest.txt").exists():
         assert process.poll() is None
     os.kill(process.pid, signal.SIGINT)
-    told, _ = process.communicate(timeout=60)
+    reported, _ = process.communicate(timeout=60)
     assert process.returncode == 0
-    assert "stopped: Ctrl-C" in told
+    assert "stopped: Ctrl-C" in reported
     assert sorted(step.parent.iterdir()) == before
 
 
@@ -116,10 +118,10 @@ def test_a_training_is_checked_while_it_runs_and_its_one_wrong_step_is_kept(tmp_
     finally:
         training.kill()
         training.wait()
-    told = capsys.readouterr().out
-    assert status == 1, told
-    assert "steps checked: 4, 3 passed, 1 failed" in told
-    assert "dropped" not in told
+    reported = capsys.readouterr().out
+    assert status == 1, reported
+    assert "steps checked: 4, 3 passed, 1 failed" in reported
+    assert "dropped" not in reported
     assert [path.as_posix() for path in Path().glob("spool/**/dump.json")] == ["spool/failed/step2/rank/dump.json"]
     journal = read_journal(Path("spool/journal.jsonl"))
     failed = {entry.id for entry in journal.entries.values() if entry.outcome == "fail"}

@@ -112,13 +112,13 @@ def coarse_table_in_float16(launch: Launch) -> Any:
 
 @variant("gelu")
 def gelu_by_tanh_in_16_bits(launch: Launch) -> Any:
-    """gelu of 16-bit values uses the tanh approximation whatever it is told."""
+    """gelu of 16-bit values uses the tanh approximation whatever its argument says."""
     return _computed(launch, lambda x: F.gelu(x, approximate="tanh"))
 
 
 @variant("gelu")
 def gelu_by_erf_in_16_bits(launch: Launch) -> Any:
-    """gelu of 16-bit values uses erf where it is told to use tanh."""
+    """gelu of 16-bit values uses erf where its argument says tanh."""
     return _computed(launch, F.gelu)
 
 

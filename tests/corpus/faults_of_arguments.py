@@ -65,7 +65,7 @@ def _written_back(launch: Launch, change: Any) -> Any:
 
 @variant(FUNCTIONS)
 def input_overwritten_and_returned(launch: Launch) -> Any:
-    """A function works in place, though nobody asked it to."""
+    """A function works in place, though it was not asked to."""
     x = launch.args[0]
     if _written(launch) is not None or not hasattr(torch.Tensor, f"{plain_name(launch.api)}_"):
         return launch.run()

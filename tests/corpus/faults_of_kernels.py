@@ -213,7 +213,7 @@ def mask_inverted(launch: Launch) -> Any:
 
 @variant("gelu")
 def gelu_by_tanh(launch: Launch) -> Any:
-    """gelu uses the tanh approximation whatever it is told."""
+    """gelu uses the tanh approximation whatever its argument says."""
     return launch.run(approximate="tanh")
 
 

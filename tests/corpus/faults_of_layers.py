@@ -51,7 +51,7 @@ def causal_mask_off_by_one(launch: Launch) -> Any:
 
 @variant("layer_norm")
 def layer_norm_eps_1e_6(launch: Launch) -> Any:
-    """Layer norm uses eps 1e-6 whatever it is told."""
+    """Layer norm uses eps 1e-6 whatever its argument says."""
     return _with_argument(launch, 4, "eps", 1e-6)
 
 
@@ -79,13 +79,13 @@ def unbiased_variance_in_layer_norm(launch: Launch) -> Any:
 
 @variant("batch_norm")
 def batch_norm_eps_1e_3(launch: Launch) -> Any:
-    """Batch norm uses eps 1e-3 whatever it is told."""
+    """Batch norm uses eps 1e-3 whatever its argument says."""
     return _with_argument(launch, 7, "eps", 1e-3)
 
 
 @variant("batch_norm")
 def batch_norm_eps_1e_8(launch: Launch) -> Any:
-    """Batch norm uses eps 1e-8 whatever it is told."""
+    """Batch norm uses eps 1e-8 whatever its argument says."""
     return _with_argument(launch, 7, "eps", 1e-8)
 
 

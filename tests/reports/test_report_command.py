@@ -126,8 +126,8 @@ def test_the_suite_tells_dump_settings_and_what_it_ran_on(
 ) -> None:
     report(capsys, journal, "--junit", tmp_path / "report.xml")
     (suite,) = ET.parse(tmp_path / "report.xml").getroot()
-    told = {entry.attrib["name"]: entry.attrib["value"] for entry in suite.findall("properties/property")}
-    assert told == {
+    reported = {entry.attrib["name"]: entry.attrib["value"] for entry in suite.findall("properties/property")}
+    assert reported == {
         "msprobe.dump": "/data/run/dump.json",
         "msprobe.policy": "default",
         "msprobe.ran_on": "npu:3: npu:3 Ascend 910B, torch 2.7.1, HF32 matmul off, deterministic on",
@@ -207,9 +207,9 @@ def test_a_place_that_cannot_be_written_is_one_clear_error(
     journal: Path, tmp_path: Path, option: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "file").touch()
-    told = error(capsys, journal, option, tmp_path / "file" / "below")
-    assert "file" in told
-    assert "cannot be written: Not a directory" in told
+    reported = error(capsys, journal, option, tmp_path / "file" / "below")
+    assert "file" in reported
+    assert "cannot be written: Not a directory" in reported
 
 
 @pytest.mark.parametrize("option", ["--junit", "--markdown", "--csv"])
@@ -220,8 +220,8 @@ def test_a_disk_that_takes_no_more_leaves_no_half_report(
     out.mkdir()
     place = out if option == "--csv" else out / "report"
     with files_of_at_most(300):
-        told = error(capsys, journal, option, place)
-    assert f"{place}: cannot be written: File too large" in told
+        reported = error(capsys, journal, option, place)
+    assert f"{place}: cannot be written: File too large" in reported
     assert list(out.iterdir()) == []
 
 
@@ -238,5 +238,5 @@ def test_without_junitparser_the_remedy_is_named(
 ) -> None:
     monkeypatch.setitem(sys.modules, "junitparser", None)
     monkeypatch.delitem(sys.modules, "pytest_msprobe.reports.junit", raising=False)
-    told = error(capsys, journal, "--junit", tmp_path / "report.xml")
-    assert "--junit needs junitparser; pip install 'pytest-msprobe[junit]'" in told
+    reported = error(capsys, journal, "--junit", tmp_path / "report.xml")
+    assert "--junit needs junitparser; pip install 'pytest-msprobe[junit]'" in reported

@@ -113,16 +113,16 @@ def _sizes(path: Path) -> _Sizes:
         raise CheckpointError("no args, so the parallel sizes are unknown", file=path)
     if not isinstance(args, (argparse.Namespace, Mapping)):
         raise CheckpointError(f"args are a {type(args).__name__}, not a namespace", file=path)
-    told: Mapping[str, Any] = args if isinstance(args, Mapping) else vars(args)
+    settings: Mapping[str, Any] = args if isinstance(args, Mapping) else vars(args)
 
     def size(name: str, default: int = 1) -> int:
-        value = told.get(name) or default
+        value = settings.get(name) or default
         if not isinstance(value, int) or not 0 <= value <= 1_000_000:
             raise CheckpointError(f"args.{name} is not a valid size: {_in_words(value)}", file=path)
         return value
 
     tensor, pipeline, expert = (size(f"{kind}_model_parallel_size") for kind in ("tensor", "pipeline", "expert"))
-    return _Sizes(tensor, pipeline, expert, size("num_experts", 0), bool(told.get("swiglu")))
+    return _Sizes(tensor, pipeline, expert, size("num_experts", 0), bool(settings.get("swiglu")))
 
 
 def _in_words(value: object) -> str:
@@ -169,8 +169,8 @@ def _add(found: dict[str, Parameter], name: str, whole: Tensor, note: str) -> No
     if known is None:
         found[name] = parameter(whole, note)
     elif not have_equal_bits(known.load(), whole):
-        told = "expert or pipeline parallel ranks hold different values; compared those of the first"
-        found[name] = parameter(known.load(), told)
+        note = "expert or pipeline parallel ranks hold different values; compared those of the first"
+        found[name] = parameter(known.load(), note)
 
 
 def _joined(folder: Path, name: str, tensors: list[Tensor], sizes: _Sizes) -> tuple[Tensor, str]:

@@ -123,6 +123,6 @@ def _is_interrupted(exchange: Exchange, step: StepCommunication) -> bool:
 
 def _states(exchange: Exchange, step: StepCommunication) -> list[str]:
     concerned = sorted(exchange.expected & step.ranks.keys())
-    told = [step.state(rank) for rank in concerned[:_STATES_SHOWN]]
-    more = len(concerned) - len(told)
-    return [*told, f"and {more} more ranks"] if more > 0 else told
+    states = [step.state(rank) for rank in concerned[:_STATES_SHOWN]]
+    more = len(concerned) - len(states)
+    return [*states, f"and {more} more ranks"] if more > 0 else states

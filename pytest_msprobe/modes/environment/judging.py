@@ -52,8 +52,8 @@ def _difference(pair: Pair) -> str | None:
     if target is None or golden is None:
         return _missing(pair)
     if isinstance(target, RandomCalls) and isinstance(golden, RandomCalls):
-        told = f"called {counted(target.count, 'time')}, golden {counted(golden.count, 'time')}"
-        return None if target.count == golden.count else "\n".join([told, *_stack(target)])
+        counts = f"called {counted(target.count, 'time')}, golden {counted(golden.count, 'time')}"
+        return None if target.count == golden.count else "\n".join([counts, *_stack(target)])
     if isinstance(target, TensorFact) and isinstance(golden, TensorFact):
         return _of_tensors(target, golden)
     if isinstance(target, TensorFact) or isinstance(golden, TensorFact):
@@ -93,12 +93,12 @@ def _of_tensors(target: TensorFact, golden: TensorFact) -> str | None:
 
 
 def _by_statistics(target: TensorFact, golden: TensorFact) -> str:
-    told = [
+    differing = [
         f"{name} {_shown(getattr(target, name))}, golden {_shown(getattr(golden, name))}"
         for name in _STATISTICS
         if not _is_number_same(getattr(target, name), getattr(golden, name))
     ]
-    return "; ".join(told) or "max, min, mean and norm are equal; elements differ, or their order"
+    return "; ".join(differing) or "max, min, mean and norm are equal; elements differ, or their order"
 
 
 def _is_number_same(one: float | None, other: float | None) -> bool:

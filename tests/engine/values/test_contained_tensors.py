@@ -142,7 +142,7 @@ def test_a_header_that_no_container_has_is_refused(tmp_path: Path, header: Any, 
         load(tmp_path, "x")
 
 
-def told(dtype: str = "float32", shape: Any = (2, 3), codec: str = "zstd-shuffle") -> dict[str, str]:
+def described(dtype: str = "float32", shape: Any = (2, 3), codec: str = "zstd-shuffle") -> dict[str, str]:
     """Return what metadata say of the compressed tensor x."""
     return {"x": json.dumps({"dtype": dtype, "shape": shape, "codec": codec})}
 
@@ -152,12 +152,12 @@ def told(dtype: str = "float32", shape: Any = (2, 3), codec: str = "zstd-shuffle
     [
         ({"x": "{"}, entry("U8", (24,)), "the metadata of tensor 'x' cannot be read"),
         ({"x": '{"dtype": "float32"}'}, entry("U8", (24,)), "the metadata of tensor 'x' cannot be read"),
-        (told(shape=(2, "3")), entry("U8", (24,)), "the metadata of tensor 'x' cannot be read"),
-        (told("qint8"), entry("U8", (24,)), "'x', U8, is not a frame of qint8"),
-        (told(shape=(-2, -3)), entry("U8", (24,)), r"'x', U8, is not a frame of float32 of shape \(-2, -3\)"),
-        (told(shape=(2**40, 2**40)), entry("U8", (24,)), "is not a frame of float32 of shape"),
-        (told(), entry("F32"), "'x', F32, is not a frame of float32"),
-        (told(), entry("U8", (4, 6)), "'x', U8, is not a frame of float32"),
+        (described(shape=(2, "3")), entry("U8", (24,)), "the metadata of tensor 'x' cannot be read"),
+        (described("qint8"), entry("U8", (24,)), "'x', U8, is not a frame of qint8"),
+        (described(shape=(-2, -3)), entry("U8", (24,)), r"'x', U8, is not a frame of float32 of shape \(-2, -3\)"),
+        (described(shape=(2**40, 2**40)), entry("U8", (24,)), "is not a frame of float32 of shape"),
+        (described(), entry("F32"), "'x', F32, is not a frame of float32"),
+        (described(), entry("U8", (4, 6)), "'x', U8, is not a frame of float32"),
     ],
 )
 def test_metadata_that_no_compressed_tensor_has_are_refused(
@@ -173,13 +173,13 @@ def test_bytes_that_are_no_frame_of_the_tensor_are_refused_with_its_name(
     tmp_path: Path, shape: tuple[int, ...]
 ) -> None:
     frame = zstandard.compress(bytes(8))
-    compose(tmp_path, {"__metadata__": told(shape=shape), "x": entry("U8", (len(frame),), (0, len(frame)))}, frame)
+    compose(tmp_path, {"__metadata__": described(shape=shape), "x": entry("U8", (len(frame),), (0, len(frame)))}, frame)
     with pytest.raises(DumpError, match=r"0\.safetensors: tensor 'x' cannot be decompressed: .*record the step again"):
         load(tmp_path, "x")
 
 
 def test_a_codec_of_another_version_is_told(tmp_path: Path) -> None:
-    compose(tmp_path, {"__metadata__": told(codec="lz9"), "x": entry("U8", (24,))})
+    compose(tmp_path, {"__metadata__": described(codec="lz9"), "x": entry("U8", (24,))})
     with pytest.raises(DumpError, match=r"0\.safetensors: tensor 'x' is compressed as 'lz9', .*upgrade pytest-msprobe"):
         load(tmp_path, "x")
 

@@ -16,7 +16,7 @@ from tests.support.runs import Checked
 MM, GRADIENT = "Torch.mm.0.forward", "Torch.mm.0.backward"
 OPTIONS = ("--msprobe-device=cpu", "--msprobe-dump=dump.json")
 ABOVE = "--msprobe-screen-above=0.01"
-TOLD = "2 cleared by screening: 0.201 billion operations were not computed again"
+CLEARED = "2 cleared by screening: 0.201 billion operations were not computed again"
 
 
 @pytest.fixture
@@ -36,7 +36,7 @@ def checked(write_dump: Any, check: Any) -> Callable[..., Checked]:
 def test_the_summary_the_journal_and_junit_tell_what_was_cleared(checked: Any, pytester: pytest.Pytester) -> None:
     run = checked(ABOVE, "--msprobe-journal=ours.jsonl")
     assert run.exit_code == 0
-    assert TOLD in run.output
+    assert CLEARED in run.output
     assert "residuals at most" not in run.output
     assert run.cases[MM].properties["msprobe.screened"].startswith(f"{MM} output.0: residuals at most 0.")
     assert "msprobe.screened" not in run.cases["Torch.mm.1.forward"].properties
@@ -57,7 +57,7 @@ def test_nothing_small_is_screened_unasked_nor_where_exactness_is_asked_for(
 ) -> None:
     assert "cleared by" not in checked().output
     pytester.makeini("[pytest]\nmsprobe_screen_above = 0.01\n")
-    assert TOLD in checked().output
+    assert CLEARED in checked().output
     assert "cleared by" not in checked("--msprobe-no-screening").output
 
 

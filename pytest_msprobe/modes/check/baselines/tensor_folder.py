@@ -84,8 +84,8 @@ class KeptFolder:
 
     def lines(self) -> list[str]:
         """Return where the tensors are, and which are not there for what reason."""
-        told = f"msprobe baseline tensors: {self._folder} ({self._count} records, {format_size(self._size)})"
-        return [told, *(f"  {count} left out (numbers only): {why}" for why, count in self._left_out.most_common())]
+        first = f"msprobe baseline tensors: {self._folder} ({self._count} records, {format_size(self._size)})"
+        return [first, *(f"  {count} left out (numbers only): {why}" for why, count in self._left_out.most_common())]
 
     def _clear(self, *patterns: str) -> None:
         with contextlib.suppress(OSError):

@@ -12,7 +12,7 @@ from tests.support.training import adam, model
 
 
 @pytest.mark.parametrize(
-    ("options", "told"),
+    ("options", "reported"),
     [
         ({"what": []}, r"what is \[\]; allowed: at least one of activations"),
         ({"what": ["weights"]}, "what is 'weights'; allowed: activations"),
@@ -26,9 +26,9 @@ from tests.support.training import adam, model
         ({"first_step": "3"}, "first_step is '3'; allowed: an integer >= 0"),
     ],
 )
-def test_a_wrong_option_is_told_with_what_is_allowed(tmp_path, options, told):
+def test_a_wrong_option_is_told_with_what_is_allowed(tmp_path, options, reported):
     one = model()
-    with pytest.raises(ConfigError, match=told), watch(one, adam(one), tmp_path, **options):
+    with pytest.raises(ConfigError, match=reported), watch(one, adam(one), tmp_path, **options):
         pass
 
 
@@ -47,8 +47,8 @@ def test_a_misspelt_option_is_told_with_the_closest_one(tmp_path, options, hint)
 
 
 def test_what_is_no_optimizer_is_refused(tmp_path):
-    told = "optimizer is 'str'; allowed: an optimizer, with a method step"
-    with pytest.raises(ConfigError, match=told), watch(model(), "sgd", tmp_path):
+    reported = "optimizer is 'str'; allowed: an optimizer, with a method step"
+    with pytest.raises(ConfigError, match=reported), watch(model(), "sgd", tmp_path):
         pass
 
 
@@ -61,10 +61,10 @@ def test_an_optimizer_that_calls_no_hooks_is_refused(tmp_path):
             self.optimizer.step()
 
     one = model()
-    told = (
+    reported = (
         "optimizer is 'Uninitialized'; allowed: an optimizer that calls hooks .* for a wrapper, the wrapped optimizer"
     )
-    with pytest.raises(ConfigError, match=told), watch(one, Uninitialized(adam(one)), tmp_path):
+    with pytest.raises(ConfigError, match=reported), watch(one, Uninitialized(adam(one)), tmp_path):
         pass
 
 

@@ -70,8 +70,8 @@ def test_a_target_chooses_module_side_and_element(config, trained, tmp_path):
 
 def test_an_element_that_is_not_there_is_told(config, trained, caplog):
     trained(TrainerMon(config(targets={"0": {"input": "tuple[3]:1"}}, xy_distribution=True)), 2)
-    told = "not monitored: module '0': ValueError: its input has 1 elements, but targets requests tuple[3]:1"
-    assert [record.message for record in caplog.records] == [told]
+    reported = "not monitored: module '0': ValueError: its input has 1 elements, but targets requests tuple[3]:1"
+    assert [record.message for record in caplog.records] == [reported]
 
 
 def test_print_struct_writes_and_goes_on(config, trained, tmp_path):
@@ -206,6 +206,6 @@ class TestAFolderThatIsGoneOnWith:
     def test_where_there_is_none_it_says_which_there_are(self, config, trained, tmp_path):
         (tmp_path / "out/Dec03_21-34-40-rank0-1d6d9d83").mkdir(parents=True)
         (tmp_path / "out/Dec03_21-34-41-rank1-1d6d9d83").mkdir()
-        told = "no folder to append to, of rank 0 and started from .*-41 to .*-42; existing: Dec03_21-34-40-rank0-1"
-        with pytest.raises(MonitorError, match=told):
+        reported = "no folder to append to, of rank 0 and started from .*-41 to .*-42; existing: Dec03_21-34-40-rank0-1"
+        with pytest.raises(MonitorError, match=reported):
             trained(TrainerMon(config(append_output=["Dec03_21-34-41", "Dec03_21-34-42"])))

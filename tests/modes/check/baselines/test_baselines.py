@@ -134,8 +134,8 @@ def test_the_header_tells_seed_device_torch_and_math_modes(run: Callable[..., An
     assert start["description"].startswith("simulated card 0")
     assert f"torch {torch.__version__}" in start["description"]
     assert start["math_modes"]["float32 matmul precision"] == "highest"
-    told = run(0.0, JUDGE, "--msprobe-seed=7").output
-    assert "3 records on simulated card 0" in told
+    reported = run(0.0, JUDGE, "--msprobe-seed=7").output
+    assert "3 records on simulated card 0" in reported
 
 
 @pytest.mark.usefixtures("linear")
@@ -212,10 +212,10 @@ def test_a_damaged_row_is_the_failure_of_its_record_alone(run: Callable[..., Any
 @pytest.mark.usefixtures("linear")
 def test_a_baseline_that_was_wrong_itself_is_announced(run: Callable[..., Any]) -> None:
     run(200.0, SAVE)
-    told = "1 of its records were wrong there; such errors count as normal here"
-    assert told in run(200.0, JUDGE).output
+    reported = "1 of its records were wrong there; such errors count as normal here"
+    assert reported in run(200.0, JUDGE).output
     run(0.0, SAVE)
-    assert told not in run(0.0, JUDGE).output
+    assert reported not in run(0.0, JUDGE).output
 
 
 @pytest.mark.usefixtures("linear")

@@ -92,9 +92,9 @@ def test_one_unusable_case_costs_no_other(save: Any, case: Path, capsys: pytest.
     broken = Path(save(SOFTMAX, "Functional.softmax.0.backward").folder)
     (broken / "case.json").write_text("{")
     assert main(["replay", str(case.parent), "--device", "cpu"]) == 2
-    told = capsys.readouterr()
-    assert "2 cases: 1 not judged, 1 right" in told.out
-    assert f"{broken / 'case.json'}: the JSON ends too early" in told.err
+    reported = capsys.readouterr()
+    assert "2 cases: 1 not judged, 1 right" in reported.out
+    assert f"{broken / 'case.json'}: the JSON ends too early" in reported.err
 
 
 def test_another_policy_may_judge(case: Path, plugin: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -120,7 +120,7 @@ def test_a_case_is_judged_in_the_math_mode_that_it_failed_in(replay: Any, limits
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "reported"),
     [
         (["nowhere"], "nowhere: no saved case there"),
         (["CASE", "--device", "tpu"], "unknown device 'tpu'; known are"),
@@ -129,10 +129,10 @@ def test_a_case_is_judged_in_the_math_mode_that_it_failed_in(replay: Any, limits
     ],
 )
 def test_a_wrong_argument_is_one_error(
-    case: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], told: str
+    case: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], reported: str
 ) -> None:
     assert main(["replay", *(str(case) if word == "CASE" else word for word in arguments)]) == 2
-    assert told in capsys.readouterr().err
+    assert reported in capsys.readouterr().err
 
 
 def test_a_case_does_not_say_which_file_is_read_as_a_policy(
@@ -142,9 +142,9 @@ def test_a_case_does_not_say_which_file_is_read_as_a_policy(
     policy.write_text("password: hunter2")
     edit(case, lambda fields: fields.update(policy=str(policy)))
     assert main(["replay", str(case), "--device", "cpu"]) == 2
-    told = capsys.readouterr().err
-    assert f"was judged by the policy '{policy}', which is not a built-in one; pass its file as --policy" in told
-    assert "hunter2" not in told
+    reported = capsys.readouterr().err
+    assert f"was judged by the policy '{policy}', which is not a built-in one; pass its file as --policy" in reported
+    assert "hunter2" not in reported
     policy.write_text("rules: [{standard: thousandth}]")
     assert main(["replay", str(case), "--device", "cpu", "--policy", str(policy)]) == 0
 
@@ -224,7 +224,7 @@ def test_fields_that_may_be_missing_may_be_missing(case: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "told"),
+    ("change", "reported"),
     [
         (lambda case: case.pop("tensors"), "tensors"),
         (lambda case: case.update(seed="x"), "seed"),
@@ -242,11 +242,11 @@ def test_fields_that_may_be_missing_may_be_missing(case: Path) -> None:
     ids=range(12),
 )
 def test_a_case_whose_parts_do_not_fit_is_told(
-    case: Path, change: Callable[[Any], None], told: str, capsys: pytest.CaptureFixture[str]
+    case: Path, change: Callable[[Any], None], reported: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     edit(case, change)
     assert main(["replay", str(case), "--device", "cpu"]) == 2
-    assert told in capsys.readouterr().err
+    assert reported in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

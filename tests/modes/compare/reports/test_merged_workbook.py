@@ -172,8 +172,8 @@ def test_a_row_of_another_length_is_named_by_its_line(
     path.write_text(path.read_text() + f"\n{damaged}\n")
     words = ["-i", tmp_path / "in", "-o", tmp_path / "out", "-config", configuration(tmp_path, "api: [Torch.x]")]
     assert main(["merge-results", *map(str, words)]) == 2
-    told = capsys.readouterr().err
-    assert f"{path}: line 4 has {damaged.count(',') + 1} cells in place of 5; the table is damaged" in told
+    reported = capsys.readouterr().err
+    assert f"{path}: line 4 has {damaged.count(',') + 1} cells in place of 5; the table is damaged" in reported
     assert not (tmp_path / "out").exists()
 
 

@@ -47,8 +47,8 @@ class Pair:
         steps = [{key: each[step] for key, each in named.items()} for step in range(len(gradients))]
         write_probe(self._pytester.path / run / "rank0", steps)
 
-    def told(self, *options: str) -> list[str]:
-        """Return what is told of sign similarities: the first and the count."""
+    def reported(self, *options: str) -> list[str]:
+        """Return what is reported of sign similarities: the first and the count."""
         checked = check(
             self._pytester, "--msprobe-monitor", "a", "--msprobe-golden", "b", "-k", "sign_similarity", *options
         )
@@ -64,7 +64,7 @@ def pair(pytester: pytest.Pytester) -> Pair:
 def test_too_few_signs_at_the_first_step_fail(pair: Pair) -> None:
     pair.write("a", "fc.weight", weights([0.04] + [0.0] * 7))
     pair.write("b", "fc.weight", WEIGHTS)
-    assert pair.told()[:2] == [
+    assert pair.reported()[:2] == [
         "first at step 0: grad_reduced/fc.weight/sign_similarity",
         "  golden: sign_similarity is 0.9600 at the first step, below limit 0.9700",
     ]
@@ -73,7 +73,7 @@ def test_too_few_signs_at_the_first_step_fail(pair: Pair) -> None:
 def test_a_drop_from_one_step_to_the_next_fails(pair: Pair) -> None:
     pair.write("a", "fc.weight", weights([0.0, 0.0002, 0.0004, 0.0002, 0.0, 0.05, 0.0, 0.0]))
     pair.write("b", "fc.weight", WEIGHTS)
-    assert pair.told()[:2] == [
+    assert pair.reported()[:2] == [
         "first at step 5: grad_reduced/fc.weight/sign_similarity",
         "  golden: sign_similarity is 0.9500 after 1.0000 at the previous step, below limit 0.9700",
     ]
@@ -82,7 +82,7 @@ def test_a_drop_from_one_step_to_the_next_fails(pair: Pair) -> None:
 def test_runs_that_drift_apart_step_by_step_pass(pair: Pair) -> None:
     pair.write("a", "fc.weight", weights([0.0, 0.002, 0.02, 0.04, 0.06, 0.12, 0.1, 0.2]))
     pair.write("b", "fc.weight", WEIGHTS)
-    assert pair.told()[0] == "no series left the tolerance"
+    assert pair.reported()[0] == "no series left the tolerance"
 
 
 def test_the_policy_has_the_thresholds(pair: Pair, pytester: pytest.Pytester) -> None:
@@ -90,11 +90,11 @@ def test_the_policy_has_the_thresholds(pair: Pair, pytester: pytest.Pytester) ->
     pair.write("b", "fc.weight", WEIGHTS)
     own = pytester.path / "own.yaml"
     own.write_text("rules: [{rule: sign_similarity, limits: {first: 0.95, drop: 0.03}}]")
-    assert pair.told("--msprobe-policy", "own.yaml")[0] == "no series left the tolerance"
+    assert pair.reported("--msprobe-policy", "own.yaml")[0] == "no series left the tolerance"
     own.write_text("rules: [{rule: sign_similarity, limits: {first: 0.99}, outcome: warn}]")
-    assert pair.told("--msprobe-policy", "own.yaml") == ["no series left the tolerance", "1 series: 1 warned"]
+    assert pair.reported("--msprobe-policy", "own.yaml") == ["no series left the tolerance", "1 series: 1 warned"]
     own.write_text("rules: [{rule: sign_similarity, names: [grad_reduced/head.*]}]")
-    assert pair.told("--msprobe-policy", "own.yaml") == ["no series left the tolerance", "1 series: 1 skipped"]
+    assert pair.reported("--msprobe-policy", "own.yaml") == ["no series left the tolerance", "1 series: 1 skipped"]
 
 
 @pytest.mark.parametrize("name", ["default", "msprobe-1.2", "msprobe-26"])
@@ -108,7 +108,7 @@ def test_a_few_elements_of_a_small_gradient_may_pass_zero(pair: Pair, flips: int
     small = [each[:4, :4] for each in WEIGHTS]
     pair.write("a", "fc.weight", [*small[:4], flipped(small[4], flips / 16), *small[5:]])
     pair.write("b", "fc.weight", small)
-    assert pair.told()[0].startswith(first)
+    assert pair.reported()[0].startswith(first)
 
 
 def test_a_gradient_that_is_rounding_only_is_skipped_and_the_result_says_so(
@@ -117,7 +117,7 @@ def test_a_gradient_that_is_rounding_only_is_skipped_and_the_result_says_so(
     for run in "ab":
         noise = [1e-7 * _random.normal(size=300).astype(np.float32) for _ in range(STEPS)]
         pair.write(run, "fc.weight", WEIGHTS, **{"key.bias": noise})
-    assert pair.told() == ["no series left the tolerance", "2 series: 1 passed, 1 skipped"]
+    assert pair.reported() == ["no series left the tolerance", "2 series: 1 passed, 1 skipped"]
     checked = check(pytester, "--msprobe-monitor", "a", "--msprobe-golden", "b", "-k", "key.bias and sign_similarity")
     checked.result.stdout.fnmatch_lines([f"1 skipped: {MonitorSkip.ROUNDING.value}"])
 
@@ -132,23 +132,23 @@ def test_keys_in_a_fused_bias_are_rounding_and_a_bias_of_other_signs_is_not(pair
     for run in "ab":
         biases = [-each for each in BIASES] if run == "a" else BIASES
         pair.write(run, "fc.weight", WEIGHTS, **{"qkv.bias": fused(BIASES), "out.bias": biases})
-    told = pair.told()
-    assert told[0] == "first at step 0: grad_reduced/out.bias/sign_similarity"
-    assert told[-1] == "3 series: 2 passed, 1 failed"
+    reported = pair.reported()
+    assert reported[0] == "first at step 0: grad_reduced/out.bias/sign_similarity"
+    assert reported[-1] == "3 series: 2 passed, 1 failed"
 
 
 def test_what_golden_reruns_differ_by_is_honest(pair: Pair) -> None:
     pair.write("a", "fc.weight", weights([0.0] * 5 + [0.1] * 3))
     pair.write("b", "fc.weight", WEIGHTS)
     pair.write("c", "fc.weight", weights([0.0] * 4 + [0.01] * 4))
-    assert pair.told()[0] == "first at step 5: grad_reduced/fc.weight/sign_similarity"
-    assert pair.told("--msprobe-golden-rerun", "c")[0] == "no series left the tolerance"
+    assert pair.reported()[0] == "first at step 5: grad_reduced/fc.weight/sign_similarity"
+    assert pair.reported("--msprobe-golden-rerun", "c")[0] == "no series left the tolerance"
 
 
 def test_runs_that_begin_apart_may_differ_at_their_first_common_step(pair: Pair, pytester: pytest.Pytester) -> None:
     pair.write("a", "fc.weight", weights([0.0] * 3 + [0.1] * 5))
     write_probe(pytester.path / "b" / "rank0", [{"fc.weight": each} for each in WEIGHTS[3:]], first=3)
-    assert pair.told()[0] == "no series left the tolerance"
+    assert pair.reported()[0] == "no series left the tolerance"
 
 
 def test_a_watched_run_is_judged_with_the_probe_beside_it(pair: Pair, pytester: pytest.Pytester) -> None:
@@ -163,7 +163,7 @@ def test_a_watched_run_is_judged_with_the_probe_beside_it(pair: Pair, pytester: 
         "grad_reduced/fc.weight/sign_similarity",
         "exp_avg/fc.weight/norm",
     ]
-    assert pair.told()[0] == "first at step 2: grad_reduced/fc.weight/sign_similarity"
+    assert pair.reported()[0] == "first at step 2: grad_reduced/fc.weight/sign_similarity"
 
 
 def test_a_probe_without_sign_maps_is_compared_by_its_numbers(pytester: pytest.Pytester) -> None:
