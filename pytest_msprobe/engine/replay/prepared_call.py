@@ -11,6 +11,7 @@ from typing import Any
 from msprobe_hooks.dump.names import Direction
 from msprobe_hooks.dump.schema import tensors_of
 from pytest_msprobe.devices.device import Device, hardware
+from pytest_msprobe.engine.framework_names import PYTORCH
 from pytest_msprobe.engine.replay.async_trial import trial_on
 from pytest_msprobe.engine.replay.blockwise.large_call import LargeCall
 from pytest_msprobe.engine.replay.call import Call
@@ -166,6 +167,7 @@ class PreparedCall:
             drawn=None if informative is None else (seed, narrow),
             drawn_again=None if informative is None or narrow else drawn,
             is_given=self._is_given,
+            draws_from_generator=setup.framework.name == PYTORCH and self._function is None,
         )
         return self._trial_of(subject, setup.device)
 

@@ -23,6 +23,8 @@ class Subject:
     nothing was recorded. ``drawn`` is the seed of the arguments and whether they are from narrow ranges; None where
     they were not drawn. ``drawn_again`` draws the same arguments once more; None where that is not to be done.
     ``is_given`` says that a test gives the arguments as they are: golden has to take them, and fails the test if not.
+    ``draws_from_generator`` says that what the target draws at random comes from torch's generators, and from no seed
+    of its own.
     """
 
     key: str
@@ -40,6 +42,7 @@ class Subject:
     drawn: tuple[int, bool] | None = None
     drawn_again: Callable[[], Arguments] | None = None
     is_given: bool = False
+    draws_from_generator: bool = False
 
     @property
     def operation(self) -> str:

@@ -36,10 +36,11 @@ from pytest_msprobe.engine.replay.linalg.nondifferentiable import nondifferentia
 from pytest_msprobe.engine.replay.ops.implementation_defined import accept_implementation_defined
 from pytest_msprobe.engine.replay.ops.op_info import op_info
 from pytest_msprobe.engine.replay.ops.tie_breaking import accept_ties, gradient_of_selection
-from pytest_msprobe.engine.replay.random_apis.properties import RandomProperty
+from pytest_msprobe.engine.replay.random_apis.independence import Redrawn, judge_second_draw
+from pytest_msprobe.engine.replay.random_apis.properties import RandomProperty, tensors
 from pytest_msprobe.engine.replay.trials.baseline_protocol import Prepare, Recorded
 from pytest_msprobe.engine.replay.trials.remote_baseline import RemoteBaseline
-from pytest_msprobe.engine.replay.trials.rng import run_seeded
+from pytest_msprobe.engine.replay.trials.rng import run_seeded, run_twice
 from pytest_msprobe.engine.replay.trials.trial import Trial, as_sequence
 from pytest_msprobe.engine.values.pytree import first_leaf, map_tensors, tensors_with_paths
 from pytest_msprobe.results.result import OutputResult
@@ -195,9 +196,15 @@ def _wrong_dtypes(trial: Trial, output: Any) -> Iterator[OutputResult]:
 
 def _judge_drawn(trial: Trial, randomness: RandomProperty) -> Iterator[OutputResult]:
     """Judge a random result, and the argument's memory where that is to hold it too."""
-    run, subject, get = run_seeded(trial), trial.subject, trial.device.get
+    subject, get = trial.subject, trial.device.get
+    repeats = isinstance(randomness, Redrawn) and trial.draws_anew
+    run, again = run_twice(trial) if repeats else (run_seeded(trial), None)
     output = map_tensors(get, run.output)
-    yield output_result("output", randomness.check_forward(output), output, None)
+    verdict = randomness.check_forward(output)
+    if again is not None and isinstance(randomness, Redrawn) and verdict.outcome == "pass":
+        exponent = randomness.repeat_exponent(output)
+        verdict = judge_second_draw(tensors(output), tensors(map_tensors(get, again.output)), exponent) or verdict
+    yield output_result("output", verdict, output, None)
     for path, tensor in unreturned(run, subject.golden, subject.operation, subject.arguments):
         written = get(tensor)
         yield output_result(f"changed.{path}", randomness.check_forward(written), written, None)

@@ -20,8 +20,9 @@ class Distribution:
     """What a sample must look like.
 
     All values lie in the closed interval from ``lowest`` to ``highest``. ``quantiles`` are pairs of a threshold
-    and the probability of a value up to and with it. ``peak`` is the largest density, ``atom`` the largest
-    probability of a single value; ``bias`` is how far a sound generator's probabilities may be off.
+    and the probability of a value up to and with it. ``peak`` is the largest density, ``crowding`` bounds the
+    product of a value's magnitude and its density, ``atom`` is the largest probability of a single value; ``bias`` is
+    how far a sound generator's probabilities may be off.
     """
 
     lowest: float
@@ -30,6 +31,7 @@ class Distribution:
     peak: float = 0.0
     atom: float = 0.0
     bias: float = 0.0
+    crowding: float = 0.0
 
 
 def constant(value: float) -> Distribution:
@@ -37,9 +39,12 @@ def constant(value: float) -> Distribution:
     return Distribution(value, value, atom=1.0)
 
 
-def _continuous(lowest: float, highest: float, peak: float, quantile: Callable[[float], float]) -> Distribution:
+def _continuous(
+    lowest: float, highest: float, peak: float, crowding: float, quantile: Callable[[float], float]
+) -> Distribution:
     pairs = tuple((quantile(level), level) for level in _LEVELS)
-    return Distribution(lowest, highest, tuple(pair for pair in pairs if math.isfinite(pair[0])), peak)
+    finite = tuple(pair for pair in pairs if math.isfinite(pair[0]))
+    return Distribution(lowest, highest, finite, peak, crowding=crowding)
 
 
 def uniform(low: float, high: float) -> Distribution:
@@ -47,7 +52,8 @@ def uniform(low: float, high: float) -> Distribution:
     if low == high:
         return constant(low)
     width = high - low
-    return _continuous(low, high, 1 / width, lambda level: low + level * width)
+    crowding = max(abs(low), abs(high)) / width
+    return _continuous(low, high, 1 / width, crowding, lambda level: low + level * width)
 
 
 def normal(mean: float, std: float) -> Distribution:
@@ -55,7 +61,9 @@ def normal(mean: float, std: float) -> Distribution:
     if std == 0:
         return constant(mean)
     peak = 1 / (std * math.sqrt(2 * math.pi))
-    return _continuous(-math.inf, math.inf, peak, lambda level: mean + std * _STANDARD_NORMAL.inv_cdf(level))
+    # |x| is at most |mean| + |x - mean|, and the density times the latter is largest one standard deviation away
+    crowding = abs(mean) * peak + math.exp(-0.5) / math.sqrt(2 * math.pi)
+    return _continuous(-math.inf, math.inf, peak, crowding, lambda level: mean + std * _STANDARD_NORMAL.inv_cdf(level))
 
 
 def log_normal(mean: float, std: float) -> Distribution:
@@ -63,7 +71,8 @@ def log_normal(mean: float, std: float) -> Distribution:
     if std == 0:
         return constant(_exp(mean))
     peak = _exp(std * std / 2 - mean) / (std * math.sqrt(2 * math.pi))
-    return _continuous(0.0, math.inf, peak, lambda level: _exp(mean + std * _STANDARD_NORMAL.inv_cdf(level)))
+    crowding = 1 / (std * math.sqrt(2 * math.pi))
+    return _continuous(0.0, math.inf, peak, crowding, lambda level: _exp(mean + std * _STANDARD_NORMAL.inv_cdf(level)))
 
 
 def _exp(x: float) -> float:
@@ -72,13 +81,16 @@ def _exp(x: float) -> float:
 
 def exponential(rate: float) -> Distribution:
     """Return the exponential distribution of mean 1 / ``rate``."""
-    return _continuous(0.0, math.inf, rate, lambda level: -math.log1p(-level) / rate)
+    return _continuous(0.0, math.inf, rate, math.exp(-1), lambda level: -math.log1p(-level) / rate)
 
 
 def cauchy(median: float, sigma: float) -> Distribution:
     """Return the Cauchy distribution of half width ``sigma``."""
     peak = 1 / (math.pi * sigma)
-    return _continuous(-math.inf, math.inf, peak, lambda level: median + sigma * math.tan(math.pi * (level - 0.5)))
+    crowding = abs(median) * peak + 1 / (2 * math.pi)
+    return _continuous(
+        -math.inf, math.inf, peak, crowding, lambda level: median + sigma * math.tan(math.pi * (level - 0.5))
+    )
 
 
 def geometric(p: float) -> Distribution:
@@ -88,7 +100,8 @@ def geometric(p: float) -> Distribution:
     log_failure = math.log1p(-p)
     trials = sorted({max(1, math.ceil(math.log1p(-level) / log_failure)) for level in _LEVELS})
     quantiles = tuple((float(k), -math.expm1(k * log_failure)) for k in trials)
-    return Distribution(1.0, math.inf, quantiles, atom=p)
+    # numbers that a narrow dtype rounds to the same one: k p (1 - p)^(k - 1) is at most p + 1 / e
+    return Distribution(1.0, math.inf, quantiles, atom=p, crowding=p + math.exp(-1))
 
 
 def integers(low: int, high: int) -> Distribution:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from pytest_msprobe.engine.replay.random_apis import distributions, tail_bound
+from pytest_msprobe.engine.replay.random_apis.independence import choice_exponent, repeats, unlike_pairs
 from pytest_msprobe.engine.replay.random_apis.properties import (
     REQUIRED,
     Form,
@@ -102,6 +103,12 @@ class MaskProperty:
             )
         return tail_bound.held("the gradient follows the forward's mask")
 
+    def repeat_exponent(self, output: Any) -> float:
+        """Return the exponent of a bound of the probability that the next call gives this result too."""
+        kept, dropped = self._readings(tensors(output)[0])
+        kept, dropped = self._by_mask_value(kept & ~dropped, dropped & ~kept)
+        return choice_exponent(torch.full((int((kept | dropped).sum()),), self.p))
+
     def _readings(self, y: Tensor) -> tuple[Tensor, Tensor]:
         """Return for each element whether it may be kept and whether it may be dropped; both where they agree."""
         scaled = self.x.double() * self.scale
@@ -150,6 +157,7 @@ class MaskProperty:
             changes = int(((first != second) & both).sum())
             what = f"share of unlike neighbours along dimension {dim}"
             verdicts.append(tail_bound.share(what, (changes, changes), int(both.sum()), unlike, 2 * slack))
+        verdicts += unlike_pairs(dropped, known, self.p, shape, slack)
         return tail_bound.decided(verdicts)
 
 
@@ -247,7 +255,8 @@ class SlopeProperty:
         # docs/standards-reference.md, "Random results", on the roundings here and below
         spread = 2 * limits.eps * slopes.abs() + limits.smallest_normal
         bounds = distributions.uniform(self.lower, self.upper)
-        return tail_bound.decided(against(slopes, bounds, eps=limits.eps, spread=spread))
+        verdicts = against(slopes, bounds, eps=limits.eps, spread=spread)
+        return tail_bound.decided([*verdicts, *repeats(slopes, bounds, limits.eps, spread)])
 
     def check_backward(self, output: Any, grad_outputs: Any, grad_inputs: Any) -> Verdict | None:
         """Judge that the gradient has the forward's slopes."""

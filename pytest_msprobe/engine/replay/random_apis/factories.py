@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from pytest_msprobe.engine.replay.random_apis import distributions, tail_bound
+from pytest_msprobe.engine.replay.random_apis.independence import most_equal, repeats, sample_exponent
 from pytest_msprobe.engine.replay.random_apis.properties import (
     REQUIRED,
     Form,
@@ -22,7 +23,7 @@ from pytest_msprobe.engine.replay.random_apis.properties import (
 from pytest_msprobe.engine.replay.random_apis.samples import against, normal_moments, rounding, uniform_moments
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from torch import Tensor
 
@@ -38,8 +39,18 @@ class SampleProperty(PassesNoGradient):
     distribution: Distribution
 
     def check_forward(self, output: Any) -> Verdict:
-        """Judge form, range and shares."""
-        return self.form.check(output) or tail_bound.decided(against(_real(tensors(output)[0]), self.distribution))
+        """Judge form, range, shares and repetitions."""
+        malformed = self.form.check(output)
+        if malformed:
+            return malformed
+        y = _real(tensors(output)[0])
+        verdicts = against(y, self.distribution)
+        return tail_bound.decided([*verdicts, *repeats(y, self.distribution, rounding(y.dtype), None)])
+
+    def repeat_exponent(self, output: Any) -> float:
+        """Return the exponent of a bound of the probability that the next call gives this result too."""
+        y = _real(tensors(output)[0])
+        return sample_exponent(y, self.distribution, rounding(y.dtype))
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,18 +62,24 @@ class UniformProperty(PassesNoGradient):
     high: float
 
     def check_forward(self, output: Any) -> Verdict:
-        """Judge form, range, shares, mean and variance."""
+        """Judge form, range, shares, mean, variance and repetitions."""
         malformed = self.form.check(output)
         if malformed:
             return malformed
         y = _real(tensors(output)[0])
-        verdicts = against(y, distributions.uniform(self.low, self.high))
+        distribution = distributions.uniform(self.low, self.high)
+        verdicts = [*against(y, distribution), *repeats(y, distribution, rounding(y.dtype), None)]
         width = self.high - self.low
         if width:
             eps = rounding(y.dtype)
             offset = eps * max(abs(self.low), abs(self.high)) / width
             verdicts += uniform_moments((y.double() - self.low) / width, eps, offset)
         return tail_bound.decided(verdicts)
+
+    def repeat_exponent(self, output: Any) -> float:
+        """Return the exponent of a bound of the probability that the next call gives this result too."""
+        y = _real(tensors(output)[0])
+        return sample_exponent(y, distributions.uniform(self.low, self.high), rounding(y.dtype))
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +91,7 @@ class NormalProperty(PassesNoGradient):
     std: Tensor
 
     def check_forward(self, output: Any) -> Verdict:
-        """Judge form, shares, mean and variance of what is left when mean and std are taken out."""
+        """Judge form, and shares, mean, variance and repetitions of what is left when mean and std are taken out."""
         malformed = self.form.check(output)
         if malformed:
             return malformed
@@ -93,7 +110,25 @@ class NormalProperty(PassesNoGradient):
         verdicts = against(z, distributions.normal(0.0, 1.0), eps=eps, spread=offsets)
         if not verdicts or verdicts[0].outcome != "fail":
             verdicts += normal_moments(z, eps, float(offsets.max()) if len(offsets) else 0.0)
+            verdicts += self._repeats(y, z, offsets)
         return tail_bound.decided(verdicts)
+
+    def _repeats(self, y: Tensor, z: Tensor, offsets: Tensor) -> Iterator[Verdict]:
+        """Judge repetitions: of the values themselves where all have one mean and std, else of what is left of them."""
+        eps = rounding(_real(y).dtype)
+        if self.mean.numel() > 1 or self.std.numel() > 1:
+            return repeats(z, distributions.normal(0.0, 1.0), eps, offsets)
+        std = float(self.std) / (math.sqrt(2) if y.is_complex() else 1)
+        return repeats(_real(y), distributions.normal(float(self.mean), std), eps, None)
+
+    def repeat_exponent(self, output: Any) -> float:
+        """Return the exponent of a bound of the probability that the next call gives this result too."""
+        y = tensors(output)[0]
+        eps, mean, std = rounding(_real(y).dtype), self._spread_out(self.mean, y), self._spread_out(self.std, y)
+        drawn = std != 0
+        moved = eps * (mean.abs() + _real(y).double().abs())[drawn] / std[drawn]
+        chance = most_equal(distributions.normal(0.0, 1.0), eps) + moved
+        return float(-chance.clamp(max=1.0).log().sum())
 
     @staticmethod
     def _spread_out(parameter: Tensor, y: Tensor) -> Tensor:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from pytest_msprobe.engine.replay.random_apis import tail_bound
+from pytest_msprobe.engine.replay.random_apis.independence import choice_exponent, unlike_pairs
 from pytest_msprobe.engine.replay.random_apis.properties import (
     REQUIRED,
     Form,
@@ -20,7 +22,7 @@ from pytest_msprobe.engine.replay.random_apis.properties import (
 from pytest_msprobe.engine.replay.random_apis.samples import rounding
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from torch import Tensor
 
@@ -58,15 +60,18 @@ class BernoulliProperty(PassesNoGradient):
         ones = torch.bincount(bins, weights=y, minlength=_BINS)
         expected = torch.bincount(bins, weights=p, minlength=_BINS)
         slack = rounding(self.p.dtype)
-        return tail_bound.decided(
-            [
-                tail_bound.share(
-                    "share of ones", (int(ones[i]),) * 2, int(size[i]), float(expected[i] / size[i]), slack
-                )
-                for i in range(_BINS)
-                if size[i]
-            ]
-        )
+        verdicts = [
+            tail_bound.share("share of ones", (int(ones[i]),) * 2, int(size[i]), float(expected[i] / size[i]), slack)
+            for i in range(_BINS)
+            if size[i]
+        ]
+        known = torch.ones_like(y, dtype=torch.bool)
+        verdicts += unlike_pairs(y == 1, known, p, tensors(output)[0].shape, slack)
+        return tail_bound.decided(verdicts)
+
+    def repeat_exponent(self, output: Any) -> float:
+        """Return the exponent of a bound of the probability that the next call gives this result too."""
+        return choice_exponent(self.p.double().broadcast_to(tensors(output)[0].shape))
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +103,32 @@ class MultinomialProperty(PassesNoGradient):
             if self.count > 1:
                 return tail_bound.held("draws without replacement: range, weights of 0 and repetitions are judged")
         shares = weights / weights.sum(-1, keepdim=True)
-        return tail_bound.decided(_category_shares(drawn, shares, rounding(self.weights.dtype)))
+        slack = rounding(self.weights.dtype) + 1e-9
+        return tail_bound.decided([*_category_shares(drawn, shares, slack), *_shares_of_drawn(drawn, shares, slack)])
+
+    def repeat_exponent(self, output: Any) -> float:
+        """Return the exponent of a bound of the probability that the next call gives this result too."""
+        shares = self.weights.detach().double().reshape(-1, self.weights.shape[-1])
+        equal = (shares / shares.sum(-1, keepdim=True)).square().sum(-1)
+        independent = self.count if self.replacement else min(1, self.count)
+        return float(-equal.clamp(max=1.0).log().sum()) * independent
+
+
+def _shares_of_drawn(drawn: Tensor, shares: Tensor, slack: float) -> Iterator[Verdict]:
+    """Judge by how large the shares of the drawn categories are in their own rows.
+
+    A draw by share has one of sum(share^2) on average, with the variance sum(share^3) - sum(share^2)^2. Where sums of
+    shares up to a category may be off by ``slack``, the average may by twice that.
+    """
+    if not drawn.numel():
+        return
+    squares = shares.square().sum(-1)
+    variance = float((shares.pow(3).sum(-1) - squares.square()).mean().clamp(min=0.0))
+    found, expected = float(shares.gather(1, drawn).mean()), float(squares.mean())
+    reach = float(shares.max())
+    yield tail_bound.bounded_mean(
+        "mean share of the drawn categories", found, drawn.numel(), expected, variance, reach, 2 * slack + 1e-12
+    )
 
 
 def _category_shares(drawn: Tensor, shares: Tensor, slack: float) -> list[Verdict]:
@@ -113,7 +143,7 @@ def _category_shares(drawn: Tensor, shares: Tensor, slack: float) -> list[Verdic
             count = int((drawn <= threshold).sum())
             what = f"share of indices up to {threshold}"
             probability = min(1.0, float(up_to[threshold]))
-            verdicts.append(tail_bound.share(what, (count, count), drawn.numel(), probability, slack + 1e-9))
+            verdicts.append(tail_bound.share(what, (count, count), drawn.numel(), probability, slack))
     return verdicts
 
 
@@ -137,6 +167,10 @@ class PermutationProperty:
         if self.n >= _NEVER_SORTED and bool((y == numbers).all()):
             return tail_bound.broken(f"all of {self.n} numbers are in their places")
         return tail_bound.held("a permutation")
+
+    def repeat_exponent(self, output: Any) -> float:
+        """Return the exponent of a bound of the probability that the next call gives this result too."""
+        return math.lgamma(self.n + 1)
 
     def check_backward(self, output: Any, grad_outputs: Any, grad_inputs: Any) -> Verdict | None:
         """Say nothing: there is no input to differentiate."""
@@ -176,6 +210,15 @@ class PoissonProperty(PassesNoGradient):
             verdicts.append(tail_bound.share(what, count, len(y), probability, eps))
         return tail_bound.decided(verdicts)
 
+    def repeat_exponent(self, output: Any) -> float:
+        """Return the exponent of a bound of the probability that the next call gives this result too."""
+        rates = self.rates.detach().double().flatten()
+        mode = rates.floor()
+        most_likely = torch.xlogy(mode, rates) - rates - (mode + 1).lgamma()
+        # counts that the dtype rounds to the same number
+        merged = (rates * rounding(self.rates.dtype)).clamp(min=1.0).log()
+        return float(-(most_likely + merged)[rates > 0].clamp(max=0.0).sum())
+
 
 @dataclass(frozen=True, slots=True)
 class GumbelProperty:
@@ -206,7 +249,12 @@ class GumbelProperty:
         ties = float(((y == top).sum(-1) > 1).double().mean()) if len(y) else 0.0
         logits = self.logits.movedim(self.dim, -1).double()
         shares = logits.softmax(-1).reshape(y.shape)
-        return tail_bound.decided(_category_shares(y.argmax(-1, keepdim=True), shares, ties + 4 * limits.eps))
+        return tail_bound.decided(_category_shares(y.argmax(-1, keepdim=True), shares, ties + 4 * limits.eps + 1e-9))
+
+    def repeat_exponent(self, output: Any) -> float:
+        """Return the exponent of a bound of the probability that the next call gives this result too."""
+        shares = self.logits.detach().movedim(self.dim, -1).double().softmax(-1)
+        return float(-shares.square().sum(-1).clamp(max=1.0).log().sum())
 
     def check_backward(self, output: Any, grad_outputs: Any, grad_inputs: Any) -> Verdict | None:
         """Judge that gradients sum to zero along ``dim``, as those of every softmax."""

@@ -65,6 +65,15 @@ def share(what: str, count: tuple[int, int], n: int, p: float, slack: float = 0.
     return weighed(exponent, what, (low + high) / 2, p)
 
 
+def at_most(what: str, count: int, n: int, p: float) -> Verdict:
+    """Judge how many of ``n`` events happened, each with a probability of at most ``p`` on average (Chernoff).
+
+    The events are independent, or the probability holds for each one given those before it.
+    """
+    found = count / n if n else 0.0
+    return weighed(n * _divergence(found, p) if found > p else 0.0, what, found, p)
+
+
 def _divergence(q: float, p: float) -> float:
     return _divergence_term(q, p) + _divergence_term(1 - q, 1 - p)
 

@@ -10,6 +10,21 @@ from pytest_msprobe.engine.replay.calls.side import Run
 from pytest_msprobe.engine.replay.trials.trial import Trial
 
 
+def run_twice(trial: Trial) -> tuple[Run, Run]:
+    """Return two runs of the target that follow each other, with nothing seeded between them.
+
+    The first one is the trial's own, seeded, unless that has been made. The CPU's generator is put back.
+    """
+    state = torch.get_rng_state()
+    try:
+        if "target" in vars(trial):
+            return trial.run_target_again(), trial.run_target_again()
+        torch.manual_seed(trial.subject.seed)
+        return trial.target, trial.run_target_again()
+    finally:
+        torch.set_rng_state(state)
+
+
 def run_seeded(trial: Trial) -> Run:
     """Return the target's run, with the generators seeded for it where it has not run, and the CPU's put back."""
     if "target" in vars(trial):

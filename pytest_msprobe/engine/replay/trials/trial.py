@@ -138,6 +138,15 @@ class Trial:
             return self._on_target("forward", lambda: remote.forward(self.subject))
         return self._on_target("forward", lambda: self._forward(self.subject.target, self._target_side))
 
+    @property
+    def draws_anew(self) -> bool:
+        """Whether a further call on the device draws from torch's generator where the call before it ended."""
+        return self.subject.draws_from_generator and self._remote_target is None
+
+    def run_target_again(self) -> Run:
+        """Return a further run on the device of this process. Raises as ``target`` does."""
+        return on_target(lambda: self._forward(self.subject.target, self._target_side))
+
     @functools.cached_property
     def _remote_target(self) -> RemoteSide | None:
         return RemoteSide(self.device) if isinstance(self.device, RemoteDevice) else None

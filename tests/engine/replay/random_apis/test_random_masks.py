@@ -93,7 +93,7 @@ def test_dropout_of_the_first_half_is_found() -> None:
     y[:100] = 0
     verdict = property_of("dropout", x, 0.5).check_forward(y)
     assert verdict.outcome == "fail"
-    assert "unlike neighbours" in verdict.reason
+    assert "correlation of elements at a distance of 1 " in verdict.reason
 
 
 def test_dropout_of_everything_must_be_zero() -> None:
