@@ -15,6 +15,7 @@ from msprobe_standards import Standard, Verdict
 from pytest_msprobe.engine.replay.calls.mutated_arguments import JudgedMemory, require_one_place_each, unreturned
 from pytest_msprobe.engine.replay.calls.side import Gradients, Run, Side
 from pytest_msprobe.engine.replay.judging.cancellation import cancelled_gradients, without_rounding
+from pytest_msprobe.engine.replay.judging.inner_dropout import judge_inner_mask
 from pytest_msprobe.engine.replay.judging.math_mode import ModeJudge, SelectInMode
 from pytest_msprobe.engine.replay.judging.outputs import (
     JudgingContext,
@@ -68,7 +69,8 @@ def judge_forward(
         def judge(off: Trial, recorded: Recorded | None) -> list[OutputResult]:
             return judge_forward(off, select, measure_all=measure_all, recorded=recorded, in_mode=in_mode)
 
-        return judge_without_randomness_too(trial, list(_judge_drawn(trial, randomness)), judge, recorded)
+        drawn = [*_judge_drawn(trial, randomness), *judge_inner_mask(trial)]
+        return judge_without_randomness_too(trial, drawn, judge, recorded)
     # The golden run comes first: inputs that even the CPU rejects must not reach a device and kill its context.
     api = trial.subject.api
     if trial.golden.output is None and not trial.golden.changed:

@@ -28,6 +28,7 @@ from pytest_msprobe.engine.replay.linalg.nondifferentiable import (
 )
 from pytest_msprobe.engine.replay.linalg.reconstruction import Products
 from pytest_msprobe.engine.replay.random_apis import (
+    attention_dropout,
     distributions,
     dropout,
     factories,
@@ -35,6 +36,7 @@ from pytest_msprobe.engine.replay.random_apis import (
     sampling,
     unverifiable,
 )
+from pytest_msprobe.engine.replay.random_apis.attention_dropout import Readable
 from pytest_msprobe.engine.replay.random_apis.probability_switch import SwitchOf
 from pytest_msprobe.engine.replay.random_apis.properties import REQUIRED, PropertyOf, RandomProperty
 
@@ -62,7 +64,8 @@ class OpInfo:
     torch's CPU asks for; ``index`` says that argument 1 is an index as between brackets;
     ``bare_sizes`` that whole numbers among the arguments themselves are sizes.
 
-    Results: ``random`` gives what results must be like that are drawn, ``switch`` the argument with which nothing is;
+    Results: ``random`` gives what results must be like that are drawn, ``switch`` the argument with which nothing is,
+    ``readable`` inputs from whose results a mask that is drawn inside can be read;
     ``selection`` finds positions in the input;
     ``alignment`` brings factors of matrices into golden's form, and ``products`` gives what they multiply to;
     ``undifferentiable`` finds in golden's results where there is no gradient;
@@ -88,6 +91,7 @@ class OpInfo:
     bare_sizes: bool = False
     random: PropertyOf | None = None
     switch: SwitchOf | None = None
+    readable: Readable | None = None
     selection: Selection | None = None
     alignment: Alignment | None = None
     products: Products | None = None
@@ -243,15 +247,27 @@ _ROWS = (
     (
         """scaled_dot_product_attention _scaled_dot_product_attention_math
         _scaled_dot_product_fused_attention_overrideable""",
-        OpInfo(random=unverifiable.attention, switch=probability_switch.probability("dropout_p", 4)),
+        OpInfo(
+            random=unverifiable.attention,
+            switch=probability_switch.probability("dropout_p", 4),
+            readable=attention_dropout.readable,
+        ),
     ),
     (
         "_scaled_dot_product_flash_attention _scaled_dot_product_flash_attention_for_cpu",
-        OpInfo(random=unverifiable.flash_attention, switch=probability_switch.probability("dropout_p", 3)),
+        OpInfo(
+            random=unverifiable.flash_attention,
+            switch=probability_switch.probability("dropout_p", 3),
+            readable=attention_dropout.readable,
+        ),
     ),
     (
         "_scaled_dot_product_efficient_attention _scaled_dot_product_cudnn_attention",
-        OpInfo(random=unverifiable.efficient_attention, switch=probability_switch.probability("dropout_p", 5)),
+        OpInfo(
+            random=unverifiable.efficient_attention,
+            switch=probability_switch.probability("dropout_p", 5),
+            readable=attention_dropout.readable,
+        ),
     ),
     (
         "multi_head_attention_forward",
@@ -303,6 +319,7 @@ _ROWS = (
             constraint=values.packed_attention,
             random=unverifiable.fused_attention,
             switch=probability_switch.probability("keep_prob", 9, 1.0),
+            readable=attention_dropout.readable_by_layout,
             specified_outputs=3,
         ),
     ),

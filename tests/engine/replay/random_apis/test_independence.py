@@ -207,3 +207,44 @@ def test_a_million_healthy_draws_of_each_kind_raise_no_alarm(dtype: torch.dtype)
         assert outcome("bernoulli_", zeros.clone().bernoulli_(0.2), zeros, 0.2) == "pass"
         assert outcome("dropout", F.dropout(ones, 0.1), ones, 0.1, True) == "pass"
         assert property_of("dropout", ones, 0.7, True).check_forward(F.dropout(ones, 0.7)).outcome == "pass"
+
+
+def attention() -> Tensor:
+    query, key, value = (torch.randn(2, 3, 40, 16) for _ in range(3))
+    return F.scaled_dot_product_attention(query, key, value, dropout_p=0.3, is_causal=True)
+
+
+def half_repeats(function: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+    """Attend with the mask of the first batch in all batches."""
+    query, key, value = args
+    visible = torch.ones(query.shape[-2], key.shape[-2], dtype=torch.bool).tril()
+    weights = (query @ key.mT * query.shape[-1] ** -0.5).masked_fill(~visible, -torch.inf).softmax(-1)
+    p = kwargs["dropout_p"]
+    return (weights * (torch.rand(weights.shape[1:]) >= p) / (1 - p)) @ value
+
+
+def without_dropout(function: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+    return function(*args, **kwargs | {"dropout_p": 0.0})
+
+
+@pytest.mark.parametrize(
+    ("rule", "reason"),
+    [
+        (half_repeats, "share of unlike elements at a distance of"),
+        (seeded, "a second call without seeding gives the same random numbers"),
+        (without_dropout, "the dropped share is 0"),
+    ],
+)
+def test_a_wrong_dropout_mask_inside_attention_fails(rule: Callable[..., Any], reason: str, tmp_path: Path) -> None:
+    checked = checked_on(attention, "scaled_dot_product_attention", tmp_path, _Sim(rule))
+    failed = {
+        output.path: output.verdict.reason for output in checked.forward.outputs if output.verdict.outcome == "fail"
+    }
+    assert list(failed) == ["dropout_mask"]
+    assert reason in failed["dropout_mask"]
+
+
+def test_a_right_dropout_mask_inside_attention_passes(tmp_path: Path) -> None:
+    checked = checked_on(attention, "scaled_dot_product_attention", tmp_path, SimDevice())
+    assert checked.forward.outcome == "pass", checked.forward.reason
+    assert "dropout_mask" in [output.path for output in checked.forward.outputs]
