@@ -140,7 +140,7 @@ def digest(tree: Any, check: int = 0) -> int:
     for _, tensor in tensors_with_paths(tree):
         values = tensor.detach().resolve_conj().resolve_neg().contiguous()
         # Zeros of either sign are equal.
-        values = values + 0 if values.is_floating_point() else values
+        values = values + 0 if values.is_floating_point() and values.element_size() > 1 else values
         check = zlib.crc32(values.view(-1).view(torch.uint8).numpy(), check) if values.numel() else check
     return check
 

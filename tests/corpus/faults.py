@@ -5,12 +5,15 @@ from __future__ import annotations
 from tests.corpus import (
     faults_of_approximation,
     faults_of_arguments,
+    faults_of_backward_formulas,
     faults_of_dropout,
+    faults_of_formulas,
     faults_of_gradients,
     faults_of_kernels,
     faults_of_layers,
     faults_of_linear_algebra,
     faults_of_memory,
+    faults_of_order,
     faults_of_rounding,
 )
 from tests.corpus.fault import Variant
@@ -26,6 +29,9 @@ _MODULES = (
     faults_of_dropout,
     faults_of_gradients,
     faults_of_linear_algebra,
+    faults_of_order,
+    faults_of_formulas,
+    faults_of_backward_formulas,
 )
 
 FAULTS: tuple[Variant, ...] = (
