@@ -41,6 +41,10 @@ def follow_ups(options: Options, check: CheckOptions, fingerprint: Callable[[Dum
         from pytest_msprobe.modes.check.repeat import Repeat
 
         steps.append(Repeat(check.repeat))
+    if check.batch_invariant:
+        from pytest_msprobe.modes.check.batch_invariant import BatchInvariant
+
+        steps.append(BatchInvariant())
     if check.perturb is not None:
         from pytest_msprobe.modes.check.perturb import Perturb
 

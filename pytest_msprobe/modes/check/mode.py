@@ -24,6 +24,7 @@ from pytest_msprobe.modes.check.options import CheckOptions, check_key
 from pytest_msprobe.modes.check.perturb_table import FreeBenchmarkReport
 from pytest_msprobe.modes.check.screening import ScreenedTally
 from pytest_msprobe.modes.check.tallies import (
+    BatchInvarianceTally,
     CompiledTally,
     ExploredTally,
     LittleJudgedTally,
@@ -97,6 +98,7 @@ class CheckMode:
             ScreenedTally(in_detail=config.get_verbosity() > 1),
             CompiledTally(),
             RepeatsTally(),
+            BatchInvarianceTally(),
             PerturbedTally(),
             ExploredTally(),
             UnusedTensorsTally(),

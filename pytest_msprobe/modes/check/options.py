@@ -25,8 +25,9 @@ class CheckOptions:
     """The baseline to judge by and the one to write, where failing cases are saved, how inputs are explored.
 
     ``remote_baseline`` is a remote device that judges in place of a ``baseline`` file. ``repeat`` is how often a call
-    runs on the device, ``perturb`` the name of the perturbation of its inputs, ``html`` the page to write. Products of
-    more than ``screen_above`` billion operations are screened; None where all is checked exactly.
+    runs on the device, ``batch_invariant`` says that it runs on parts of its batch too, ``perturb`` is the name of the
+    perturbation of its inputs, ``html`` the page to write. Products of more than ``screen_above`` billion operations
+    are screened; None where all is checked exactly.
     """
 
     baseline: Path | None = None
@@ -36,6 +37,7 @@ class CheckOptions:
     save: SaveOptions | None = None
     explore: ExploreOptions | None = None
     repeat: int | None = None
+    batch_invariant: bool = False
     perturb: str | None = None
     html: Path | None = None
     screen_above: float | None = screening.SCREENED_ABOVE
@@ -44,13 +46,13 @@ class CheckOptions:
     def needs_golden(self) -> bool:
         """Whether more is asked than verdicts: numbers or tensors of golden, or further runs of each call."""
         given = (self.baseline, self.remote_baseline, self.save_baseline, self.explore, self.repeat, self.perturb)
-        return any(each is not None for each in given)
+        return self.batch_invariant or any(each is not None for each in given)
 
     def words(self) -> list[str]:
         """Return the command-line words that ask for the same verdict."""
         given = self.baseline or self.remote_baseline
         words = ["--msprobe-baseline", str(given)] if given is not None else []
-        words += [word for name, value in self._asked().items() for word in (f"--msprobe-{name}", value)]
+        words += [word for name, value in self._asked().items() for word in (f"--msprobe-{name}", value) if word]
         return words + screening.asked(self.screen_above)
 
     def settings(self) -> dict[str, str]:
@@ -65,12 +67,19 @@ class CheckOptions:
         """Return what is asked of each record in addition to its verdict."""
         examples = None if self.explore is None else self.explore.examples
         asked = {"explore": examples, "repeat": self.repeat, "perturb": self.perturb}
-        return {name: str(value) for name, value in asked.items() if value is not None}
+        rows = {"batch-invariant": ""} if self.batch_invariant else {}
+        return rows | {name: str(value) for name, value in asked.items() if value is not None}
 
 
 check_key = pytest.StashKey[CheckOptions]()
 
-_CHECKS_ONLY = ("--msprobe-baseline", "--msprobe-save-baseline", "--msprobe-repeat", "--msprobe-perturb")
+_CHECKS_ONLY = (
+    "--msprobe-baseline",
+    "--msprobe-save-baseline",
+    "--msprobe-repeat",
+    "--msprobe-perturb",
+    "--msprobe-batch-invariant",
+)
 
 
 def add_options(group: pytest.OptionGroup) -> None:
@@ -99,6 +108,7 @@ def read_options(config: pytest.Config, *, is_chosen: bool) -> CheckOptions:
         save=cases.read_save_options(config),
         explore=explore.read_explore_options(config),
         repeat=rerun_options.read_repeat(config) if is_chosen else None,
+        batch_invariant=is_chosen and bool(config.getoption("msprobe_batch_invariant")),
         perturb=rerun_options.read_perturb(config),
         html=html_file(config),
         screen_above=screening.read_screen_above(config),

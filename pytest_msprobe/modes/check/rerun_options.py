@@ -1,4 +1,4 @@
-"""The options that run calls again: repeated, or with perturbed inputs; nothing here imports torch."""
+"""The options that run calls again: repeated, on parts of the batch, or perturbed; nothing here imports torch."""
 
 from __future__ import annotations
 
@@ -26,6 +26,12 @@ def add_options(group: pytest.OptionGroup) -> None:
         "number of runs of each call on the device, see --msprobe-repeat (default: once)",
         type=kind,
         default=None,
+    )
+    group.addoption(
+        "--msprobe-batch-invariant",
+        action="store_true",
+        help="run each call whose rows are independent on single rows and other parts of its batch too, and fail calls "
+        "whose rows then have other bits (default: the whole batch only)",
     )
     group.addoption(
         "--msprobe-perturb",

@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 
 from pytest_msprobe.engine.replay.trials.baseline_protocol import TENSORS_UNUSED
 from pytest_msprobe.modes.check.compiled_result import compiled_of
+from pytest_msprobe.results.batch_variations import BatchInvariance, batch_invariance_of
 from pytest_msprobe.results.perturbed import perturbed_of
 from pytest_msprobe.results.repeats import Repeats, repeats_of
 from pytest_msprobe.results.result import LITTLE_JUDGED, MATH_MODE
@@ -183,6 +184,37 @@ class RepeatsTally:
         lines = [f"{self._repeated} run {self._times} times, {differ} of them nondeterministic"]
         lines += [f"  {_line(api, is_known, found)}" for (api, is_known), found in sorted(self._unstable.items())]
         return lines + [f"  {count} not repeated: {reason}" for reason, count in self._left_out.most_common()]
+
+
+class BatchInvarianceTally:
+    """Counts, for the summary, the records that ran on parts of their batch, and lists the APIs that depend on it."""
+
+    def __init__(self) -> None:
+        self._compared = 0
+        self._left_out: Counter[str] = Counter()
+        self._varying: defaultdict[str, list[BatchInvariance]] = defaultdict(list)
+
+    def add(self, extras: Mapping[str, Any]) -> None:
+        """Count one record."""
+        found = batch_invariance_of(extras)
+        if found is None:
+            return
+        if found.left_out:
+            self._left_out[found.left_out] += 1
+            return
+        self._compared += 1
+        if found.variations:
+            self._varying[found.api].append(found)
+
+    def lines(self) -> list[str]:
+        """Return the summary's lines."""
+        if not self._compared and not self._left_out:
+            return []
+        lines = [f"{self._compared} run on parts of their batch, {sum(map(len, self._varying.values()))} depend on it"]
+        for api, found in sorted(self._varying.items()):
+            largest = max(variation.largest for each in found for variation in each.variations)
+            lines.append(f"  {len(found)} {api}: by at most {largest:.6g}")
+        return lines + [f"  {count} not run on parts: {reason}" for reason, count in self._left_out.most_common()]
 
 
 def _line(api: str, is_known: bool, found: list[Repeats]) -> str:

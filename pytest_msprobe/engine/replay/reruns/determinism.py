@@ -78,7 +78,7 @@ def _compare(seen: dict[str, _Instability], path: str, first: torch.Tensor | Non
         return
     unstable = seen.setdefault(path, _Instability(first.numel(), torch.zeros_like(mask)))
     unstable.runs += 1
-    unstable.largest = max(unstable.largest, _largest_difference(first[mask], again[mask]))
+    unstable.largest = max(unstable.largest, largest_difference(first[mask], again[mask]))
     if unstable.mask is not None:
         unstable.mask |= mask
 
@@ -92,7 +92,7 @@ def unequal_bits(first: torch.Tensor, second: torch.Tensor) -> torch.Tensor:
     return a.view(bits) != b.view(bits)
 
 
-def _largest_difference(first: torch.Tensor, second: torch.Tensor) -> float:
+def largest_difference(first: torch.Tensor, second: torch.Tensor) -> float:
     """Return the largest difference of elements that differ in a bit; of zeros of both signs it is 0."""
     wide = torch.complex128 if first.is_complex() else torch.float64
     a, b = first.to(wide), second.to(wide)

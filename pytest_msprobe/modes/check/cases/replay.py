@@ -23,9 +23,11 @@ from pytest_msprobe.engine.replay.framework import Framework
 from pytest_msprobe.engine.replay.references.registry import ReferenceRegistry
 from pytest_msprobe.engine.replay.trials.config import ReplayConfig
 from pytest_msprobe.errors import CaseError, DeviceError
+from pytest_msprobe.modes.check.batch_invariant import run_on_parts
 from pytest_msprobe.modes.check.cases.case import JSON_NAME, TENSORS_NAME, Case, read_call_case
 from pytest_msprobe.modes.check.repeat import repeated
 from pytest_msprobe.reports.failure_text import failure_text
+from pytest_msprobe.results.batch_variations import batch_invariance_of
 from pytest_msprobe.results.repeats import repeats_of
 from pytest_msprobe.results.result import DirectionResult
 from pytest_msprobe.storage.limits import TensorFileError
@@ -137,7 +139,7 @@ class Bench:
 def replay_case(case: Case, folder: Path, setup: ReplayConfig) -> DirectionResult:
     """Judge the case in a folder on the setup's device, by its policy; the setup's seed is to be the case's.
 
-    Its call runs as often as it did when the case was saved.
+    Its call runs as often, and on the same parts of its batch, as it did when the case was saved.
 
     Raises CaseError where the tensors are missing, damaged or those of another case.
     """
@@ -154,7 +156,11 @@ def replay_case(case: Case, folder: Path, setup: ReplayConfig) -> DirectionResul
 
     replay = Replay(case.call(), setup, saved)
     result, before = replay.judge(case.direction), repeats_of(case.result.extras)
-    return result if before is None else repeated(replay, case.direction, result, before.times)
+    if before is not None:
+        result = repeated(replay, case.direction, result, before.times)
+    if batch_invariance_of(case.result.extras) is not None:
+        result = run_on_parts(replay, case.direction, result)
+    return result
 
 
 def _register(plugins: Sequence[ModuleType], kind: str, registry: object) -> None:

@@ -1,0 +1,88 @@
+"""Running a call on parts of its batch, as a step after the verdict."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+
+from msprobe_hooks.dump.names import Direction
+from msprobe_standards.verdict import Verdict
+from pytest_msprobe.engine.replay.calls.subject import TargetError
+from pytest_msprobe.engine.replay.check import Replay
+from pytest_msprobe.engine.replay.partition.cut import Cut
+from pytest_msprobe.engine.replay.reruns.batch_invariance import compares_nothing, parts_of, row_cut, variations
+from pytest_msprobe.engine.replay.reruns.determinism import target_results
+from pytest_msprobe.engine.replay.trials.trial import Trial
+from pytest_msprobe.engine.values.suppress_warnings import suppress_warnings
+from pytest_msprobe.modes.check.follow_up import Judged, can_run_again
+from pytest_msprobe.results.batch_variations import BatchInvariance, with_batch_invariance
+from pytest_msprobe.results.result import DirectionResult, OutputResult
+from pytest_msprobe.results.skip_reasons import Skip
+
+_STANDARD = "batch_invariance"
+_NO_ROWS = "no result has a row for each row of the batch"
+
+
+class BatchInvariant:
+    """Runs a call on parts of its batch; rows whose bits depend on the rest of the batch fail."""
+
+    def __call__(self, judged: Judged) -> DirectionResult:
+        """Run a call that runs on the device on parts of its batch."""
+        return run_on_parts(judged.replay, judged.direction, judged.result)
+
+
+def run_on_parts(replay: Replay, direction: Direction, result: DirectionResult) -> DirectionResult:
+    """Return what came of a judged record once its call has run on parts of its batch."""
+    return compared_with_parts(replay.trial, direction, result, replay.call.name.qualified_api, row_cut)
+
+
+def compared_with_parts(
+    trial: Trial, direction: Direction, result: DirectionResult, api: str, rows: Callable[[Trial], Cut | str]
+) -> DirectionResult:
+    """Return a result that fails where rows depend on the batch; ``rows`` gives the cut, or why there is none.
+
+    A call that raises on a part of its batch is wrong, too.
+    """
+    if not can_run_again(result):
+        return result
+    cut = rows(trial)
+    if isinstance(cut, str):
+        return with_batch_invariance(result, BatchInvariance(api, left_out=cut))
+    # That an API is deprecated is no concern of this check, nor may it end one where warnings are errors.
+    with suppress_warnings():
+        try:
+            target_results(trial, direction)
+        except (Skip, TargetError):
+            # What golden could not judge does not run here either.
+            return result
+        if compares_nothing(trial, cut, direction):
+            return with_batch_invariance(result, BatchInvariance(api, left_out=_NO_ROWS))
+        try:
+            found = variations(trial, cut, direction)
+        except (Skip, TargetError) as error:
+            return _wrong(result, f"it ran on the whole batch, but raises on a part of it: {error}")
+    parts = BatchInvariance(api, len(parts_of(cut.length)), found)
+    compared = with_batch_invariance(result, parts)
+    return _varying(compared, parts) if found else compared
+
+
+def _varying(result: DirectionResult, parts: BatchInvariance) -> DirectionResult:
+    """Return a result that fails for rows that depend on the batch; what was wrong before stays the reason."""
+    if result.verdict.outcome == "fail":
+        return _wrong(result, str(parts))
+    verdicts = {each.path: _verdict(each.among(parts.parts)) for each in parts.variations}
+    known = {output.path for output in result.outputs}
+    new = tuple(OutputResult(path, verdict) for path, verdict in verdicts.items() if path not in known)
+    outputs = (replace(output, verdict=verdicts.get(output.path, output.verdict)) for output in result.outputs)
+    return replace(result, verdict=next(iter(verdicts.values())), outputs=(*outputs, *new), skip=None)
+
+
+def _wrong(result: DirectionResult, reason: str) -> DirectionResult:
+    if result.verdict.outcome == "fail":
+        return replace(result, notes=(*result.notes, f"It depends on the batch as well: {reason}"))
+    return replace(result, verdict=_verdict(reason), skip=None)
+
+
+def _verdict(reason: str) -> Verdict:
+    return Verdict("fail", _STANDARD, f"depends on the batch: {reason}", margin=math.inf)
