@@ -24,7 +24,6 @@ from msprobe_standards.blocks import BlockMeasure, mean_magnitude
 from msprobe_standards.judging import exact_pass
 from msprobe_standards.metrics import Metrics
 from msprobe_standards.sensitivity import ExcusedBySensitivity
-from pytest_msprobe.engine.replay.blockwise.block_trial import BlockTrial, Tensors, blocks
 from pytest_msprobe.engine.replay.blockwise.streamed_output import Part, ScaleOf, StreamedOutput
 from pytest_msprobe.engine.replay.calls.mutated_arguments import require_one_place_each
 from pytest_msprobe.engine.replay.judging.cancellation import cancelled_gradients
@@ -32,6 +31,7 @@ from pytest_msprobe.engine.replay.judging.run_outputs import memory_of
 from pytest_msprobe.engine.replay.partition.cut import Cut
 from pytest_msprobe.engine.replay.partition.plan import Plan
 from pytest_msprobe.engine.replay.partition.table import cuts_of
+from pytest_msprobe.engine.replay.trials.block_trial import BlockTrial, Tensors, blocks
 from pytest_msprobe.engine.replay.trials.trial import Trial
 from pytest_msprobe.results.result import OutputResult
 
