@@ -149,7 +149,10 @@ def test_arguments_win_over_the_file(tmp_path):
         ({"statistics": {"backward_input": ["x.pt"]}}, r"statistics\.backward_input is .* level L2"),
         ({"acl_config": "acl.json"}, r"acl_config is 'acl.json'; not supported; level L2"),
         ({"load": {"path": "x"}}, r"load is .*; not supported; compare the two dumps"),
-        ({"task": "nan_check", "nan_check": {"tensor_list": ["a"]}}, r"tensor_list is \['a'\]; not supported with task"),
+        (
+            {"task": "nan_check", "nan_check": {"tensor_list": ["a"]}},
+            r"tensor_list is \['a'\]; not supported with task",
+        ),
         ({"task": "overflow_check", "overflow_check": {"data_mode": ["input"]}}, r"data_mode is \['input'\]; not"),
     ],
 )
@@ -284,11 +287,8 @@ def test_a_search_for_overflow_refuses_what_would_say_nothing_of_it(tmp_path, ta
     [
         ("overflow_check", {"overflow_nums": "3"}, "overflow_nums is '3'; allowed: an integer >= 1, or -1"),
         ("overflow_check", {"check_mode": "aicore"}, "overflow_check.check_mode is 'aicore'; allowed: all"),
-        (
-            "overflow_check",
-            {"tensor_list": ["x"]},
-            "overflow_check has no key 'tensor_list'; known: exclude, list, overflow_nums, scope",
-        ),
+        ("overflow_check", {"tensor_list": ["x"]}, r"tensor_list is \['x'\]; not supported with task overflow_check"),
+        ("overflow_check", {"bounds": [1]}, "overflow_check has no key 'bounds'; known: exclude, list, overflow_nums"),
         ("nan_check", {"overflow_nums": 3}, "nan_check has no key 'overflow_nums'; known: exclude, list, scope"),
         ("statistics", {"overflow_nums": 3}, "statistics has no key 'overflow_nums'; known: data_mode, exclude"),
         ("overflow_check", [1], "an object with the keys overflow_nums"),
