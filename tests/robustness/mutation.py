@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
+import csv
+import io
 import json
+import shutil
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import Any, TypeAlias
 
 from hypothesis import strategies as st
@@ -141,6 +146,65 @@ def damaged(content: bytes, pick: Pick) -> bytes:
     part = pick(_BYTES)
     ways = (content[:start] + part + content[end:], content[:start], content[start:], content + content[start:end])
     return bytes(pick((ways[0], *ways)))
+
+
+def table(content: bytes, pick: Pick) -> bytes:
+    """Return a CSV of which a cell was replaced, or a row cut, left out, doubled or put into another place."""
+    rows = list(csv.reader(io.StringIO(content.decode("utf-8", "replace"), newline="")))
+    if not rows:
+        return content
+    place = pick(range(len(rows)))
+    row = rows[place]
+    change = pick(("cell", "cell", "cell", "cut", "gone", "twice", "moved"))
+    if change == "cell" and row:
+        row[pick(range(len(row)))] = str(pick((*_TEXTS, *_NUMBERS)))
+    elif change == "cut":
+        rows[place] = row[: pick(range(len(row) + 1))]
+    elif change == "twice":
+        rows.insert(pick(range(len(rows))), row)
+    else:
+        del rows[place]
+        if change == "moved":
+            rows.insert(pick(range(len(rows) + 1)), row)
+    text = io.StringIO(newline="")
+    csv.writer(text).writerows(rows)
+    return text.getvalue().encode("utf-8", "replace")
+
+
+def changed_file(files: Sequence[Path], pick: Pick) -> None:
+    """Change one of a folder's files: its bytes, what they say, or that it is there at all."""
+    path = pick(files)
+    change = pick(("bytes", "bytes", "content", "content", "content", "empty", "gone", "folder", "other"))
+    if change == "gone":
+        path.unlink()
+    elif change == "folder":
+        path.unlink()
+        path.mkdir()
+    elif change == "other":
+        other = pick(files)
+        if other != path and other.is_file():
+            shutil.copy(other, path)
+    elif path.is_file():
+        content = path.read_bytes()
+        changed = b"" if change == "empty" else damaged(content, pick)
+        if change == "content":
+            with contextlib.suppress(ValueError):
+                changed = _said_otherwise(path, content, pick)
+        path.write_bytes(changed)
+
+
+def _said_otherwise(path: Path, content: bytes, pick: Pick) -> bytes:
+    """Return a file of which an entry is another; raises ValueError where it has none."""
+    if path.suffix == ".json":
+        return as_text(mutated(json.loads(content), pick))
+    if path.suffix == ".jsonl":
+        lines = content.splitlines()
+        place = pick(range(len(lines)))
+        lines[place] = as_text(mutated(json.loads(lines[place]), pick)).replace(b"\n", b"")
+        return b"\n".join([*lines, b""])
+    if path.suffix == ".csv":
+        return table(content, pick)
+    raise ValueError(path)
 
 
 @st.composite

@@ -20,11 +20,17 @@ from safetensors.torch import save_file
 
 from msprobe_hooks.dump.schema import TensorElement
 from msprobe_hooks.errors import MonitorError
+from msprobe_hooks.instruments.free_benchmark.config import benchmark_settings
 from msprobe_hooks.instruments.grad_probe import sign_maps
 from msprobe_hooks.instruments.grad_probe.config import probe_settings
 from msprobe_hooks.instruments.grad_probe.reader import ProbedRank
+from msprobe_hooks.instruments.watch import config as watch_config
 from msprobe_hooks.recording.config import read_common, read_config
 from msprobe_standards import Policy
+from pytest_msprobe.bisect.command import Candidate
+from pytest_msprobe.bisect.journal import BisectionJournal, Listed, Measured
+from pytest_msprobe.bisect.journal import Header as BisectionHeader
+from pytest_msprobe.bisect.search import Fixes
 from pytest_msprobe.commands.main import main
 from pytest_msprobe.engine.values.tensor_files import load_tensor
 from pytest_msprobe.errors import USER_ERRORS
@@ -112,11 +118,24 @@ PROBE = {
     "task": "grad_probe", "dump_path": "run", "rank": [0], "step": [0, "2-4"],
     "grad_probe": {"grad_level": "L2", "param_list": ["fc.weight"], "bounds": [-1, 0.5], "sign_format": "packed"},
 }  # fmt: skip
+BENCHMARK = {
+    "task": "free_benchmark", "dump_path": "run", "rank": [0], "step": ["0-1"], "level": "L1",
+    "free_benchmark": {"list": [], "fuzz_device": "npu", "pert_mode": "add_noise", "handler_type": "check",
+        "fuzz_level": "L1", "fuzz_stage": "forward", "if_preheat": False, "preheat_step": 15, "max_sample": 20},
+}  # fmt: skip
+MONITOR = {
+    "targets": {"fc": {"input": "tuple[1]:0", "output": "tensor"}}, "xy_distribution": True, "wg_distribution": True,
+    "format": "csv", "ops": ["norm", "min"], "ndigits": 6, "step_interval": 1, "module_ranks": [0],
+    "alert": {"rules": [{"rule_name": "AnomalyTurbulence", "args": {"threshold": 0.5}}], "dump": True},
+}  # fmt: skip
 MANIFEST = {"generated": 1, "files": {"test_a.py": "00"}}
 
 JSONS: dict[str, tuple[Callable[[Path], object], Any]] = {
     "config.json": (read_config, CONFIG),
     "probe.json": (lambda path: probe_settings(read_common(path)), PROBE),
+    "benchmark.json": (lambda path: benchmark_settings(read_common(path)), BENCHMARK),
+    "nan_check.json": (read_config, {"task": "nan_check", "nan_check": {"list": [], "data_mode": ["all"]}}),
+    "monitor.json": (watch_config.read_config, MONITOR),
     "generated.json": (lambda path: write_files(path.parent, {"test_a.py": "import torch\n"}), MANIFEST),
     "case.json": (
         lambda path: read_case(path.parent),
@@ -149,6 +168,32 @@ def test_every_report_of_a_journal_is_made_or_the_journal_refused(tmp_path: Path
     whole.unlink()
     for _ in range(FILES_PER_EXAMPLE):
         tried_on(from_journal, tmp_path / "run.jsonl", changed_line(lines, pick))
+
+
+def measured_of(path: Path) -> None:
+    """Go on with the journal of a bisection, and ask for what it measured."""
+    journal = BisectionJournal(path, BISECTION, is_resumed=True)
+    try:
+        journal.measured(Fixes(0, 1))
+    finally:
+        journal.close()
+
+
+BISECTION = BisectionHeader(command="python train.py", directory="/somewhere", to="float32", metric="the exit status")
+
+
+@budget(2)
+@given(pick=random_picks())
+def test_a_journal_of_a_bisection_is_taken_or_refused(tmp_path: Path, pick: Pick) -> None:
+    whole = tmp_path / "whole.jsonl"
+    journal = BisectionJournal(whole, BISECTION)
+    journal.note(Listed("nan", [Candidate("Torch.mm.0", "MainProcess")]))
+    journal.note(Measured(Fixes(0, 1), "0.1", ["File train.py, line 1, in f, \n x @ y"]))
+    journal.close()
+    lines = whole.read_bytes().splitlines()
+    whole.unlink()
+    for _ in range(FILES_PER_EXAMPLE):
+        tried_on(measured_of, tmp_path / "bisection.jsonl", changed_line(lines, pick))
 
 
 BASELINE = Header(written_by="0.1", dumps={"abc": "dump.json"}, seed=0, real_data="auto", policy="default", starts=[])

@@ -117,12 +117,13 @@ def read_config(path: str | Path, **overrides: Any) -> Settings:
     }
     task = _task("task", given.get("task") or "statistics")
     keys = _KEYS_OF_TASKS.get(task, _SECTION_KEYS)
-    section = checks.object_with(keys, also=rejected_keys.SECTION_KEYS)(task, common.get(task) or {})
+    # Keys that only other tasks follow may have the values that change nothing there.
+    section = checks.object_with(keys, also={*rejected_keys.SECTION_KEYS, *_SECTION_KEYS})(task, common.get(task) or {})
     rejected_keys.refuse_section(task, section)
-    given |= {key: value for key, value in section.items() if key in keys}
+    given |= {key: value for key, value in section.items() if key in keys or key in _SECTION_KEYS}
     given["task"] = task
     dump_path = given.pop("dump_path", None) or common.get("dump_path") or Settings().dump_path
-    return settings(dump_path, **{key: value for key, value in given.items() if value is not None})
+    return settings(dump_path, **{key: value for key, value in given.items() if value not in (None, "")})
 
 
 def _consistent(given: Settings) -> Settings:
@@ -144,8 +145,10 @@ def _looking_for_overflow(given: Settings) -> Settings:
     if given.level not in ("L0", "L1", "mix"):
         raise ConfigError("level", given.level, f"L0, L1 or mix with task {given.task}")
     for field in fields(Settings):
-        if field.name in ("data_mode", "summary_mode", "tensor_list") and getattr(given, field.name) != field.default:
-            raise ConfigError(field.name, getattr(given, field.name), f"not supported with task {given.task}")
+        value = getattr(given, field.name)
+        if field.name in ("data_mode", "summary_mode", "tensor_list") and value != field.default:
+            shown = list(value) if isinstance(value, tuple) else value
+            raise ConfigError(field.name, shown, f"not supported with task {given.task}")
     return replace(given, overflow_nums=-1) if given.task == "nan_check" else given
 
 
@@ -185,6 +188,8 @@ def _check_scope(given: Settings) -> None:
 
 def _task(key: str, value: object) -> str:
     if not isinstance(value, str) or value not in TASKS:
+        if isinstance(value, str) and value in rejected_keys.REPLACED_TASKS:
+            raise ConfigError(key, value, rejected_keys.REPLACED_TASKS[value])
         allowed = f"{', '.join(TASKS)}; for a PrecisionDebugger also free_benchmark, grad_probe"
         raise ConfigError(key, value, allowed, known=(*TASKS, "free_benchmark", "grad_probe"))
     return value
@@ -203,7 +208,7 @@ def _data_modes(key: str, value: object) -> tuple[str, ...]:
             raise ConfigError(key, name, ", ".join(DATA_MODES), known=DATA_MODES)
     if "all" in names and len(names) > 1:
         raise ConfigError(key, list(names), '"all" alone, or some of ' + ", ".join(DATA_MODES[1:]))
-    return tuple(names)
+    return tuple(names) or ("all",)
 
 
 _CHECKS: Mapping[str, Any] = {

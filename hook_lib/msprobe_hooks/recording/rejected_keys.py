@@ -17,6 +17,8 @@ _COMMON: dict[str, tuple[Sequence[object], str]] = {
     "dump_enable": ((None,), "not supported, as the file is read once; call start() and stop() in the script"),
     "seed": ((None,), "not supported, as recording changes nothing; call seed_all(seed) in the script"),
     "is_deterministic": (_OFF, "false, as recording changes nothing; call seed_all(seed, mode=True) in the script"),
+    "acl_config": (_EMPTY, "not supported; level L2 with a record's name in list dumps the kernels of a call"),
+    "load": ((*_EMPTY, {}), "not supported; compare the two dumps, with pytest --msprobe-compare"),
 }
 _SECTION: dict[str, tuple[Sequence[object], str]] = {
     "online_run_ut": (_OFF, "false; check the dump afterwards, with pytest --msprobe-dump"),
@@ -24,6 +26,7 @@ _SECTION: dict[str, tuple[Sequence[object], str]] = {
     "slice": (_EMPTY, "not supported, as whole tensors are recorded"),
     "request_id": (_EMPTY, "not supported, as whole tensors are recorded"),
     "bench_path": (_EMPTY, "not supported; compare the two dumps afterwards, with pytest --msprobe-compare"),
+    "backward_input": (_EMPTY, "not supported; record with level L2 and the name of a backward record in list"),
 }
 
 # Numbers are exact whatever ``precision`` says; the others belong to keys above or to static graphs.
@@ -32,6 +35,15 @@ _SECTION_WITHOUT_EFFECT = frozenset(
     {"online_run_ut_recompute", "nfs_path", "tls_path", "host", "port", "diff_nums"}
     | {"file_format", "device", "precision"}
 )
+
+_CHECKED = "not supported; record with task statistics or tensor, then check it: pytest --msprobe-dump DUMP"
+#: Tasks of msprobe that are not recordings here, each with what replaces it.
+REPLACED_TASKS: Mapping[str, str] = {
+    "acc_check": f"{_CHECKED} --msprobe-config config.json",
+    "run_ut": f"{_CHECKED} --msprobe-config config.json",
+    "diff_check": "not supported; record both runs with summary_mode md5, then compare them: pytest --msprobe-compare",
+    "exception_dump": "not supported; record with task statistics: the record of a call that raised has its exception",
+}
 
 #: The sections of msprobe's tasks, one each.
 SECTIONS = frozenset(

@@ -12,7 +12,8 @@ import pytest
 from msprobe_hooks.dump.communication.calls import RankCalls
 from msprobe_hooks.messages import counted
 from pytest_msprobe.modes.communication.messages import ranks_in_words
-from pytest_msprobe.modes.communication.steps import StepCommunication
+from pytest_msprobe.modes.communication.steps import StepCommunication, alike_in_order
+from pytest_msprobe.modes.communication.waits import longest_wait
 from pytest_msprobe.reports.text import one_line
 from pytest_msprobe.results.result import decode_extra
 
@@ -80,6 +81,7 @@ class CommunicationReport:
         self._alarms: list[Alarm] = []
         self._has_judged = False
         self._has_calls = any(step.exchanges for step in steps)
+        self._steps = steps
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Keep what differs."""
@@ -103,6 +105,7 @@ class CommunicationReport:
         if not self._alarms:
             nothing = "no communication was judged" if self._has_calls else "no communication calls in these dumps"
             yield "no communication differs between ranks" if self._has_judged else nothing
+            yield from self._about_times_and_order() if self._has_judged else ()
             return
         first, *others = sorted(self._alarms, key=self._when)
         yield f"first that differs{self._where(first)}: {first.place}"
@@ -111,6 +114,18 @@ class CommunicationReport:
             yield f"then{self._where(other)}: {other.place}: {other.words[0]}"
         if len(others) > _OTHERS_SHOWN:
             yield f"and {len(others) - _OTHERS_SHOWN} more"
+        yield from longest_wait(self._steps)
+
+    def _about_times_and_order(self) -> Iterator[str]:
+        yield from longest_wait(self._steps)
+        alike = sum(map(alike_in_order, self._steps))
+        count = sum(len(step.exchanges) for step in self._steps)
+        if alike:
+            whole = counted(count, "communication")
+            yield (
+                f"{alike} of {whole} have others of the same operation, dtype and shape: if a rank swaps two of "
+                "these, no difference is seen"
+            )
 
     def _when(self, alarm: Alarm) -> tuple[int, int]:
         step = self._folders.index(alarm.step) if alarm.step in self._folders else len(self._folders)

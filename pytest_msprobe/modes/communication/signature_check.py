@@ -111,10 +111,15 @@ def _instead(exchange: Exchange, rank: int, step: StepCommunication) -> str:
         if others:
             return f"called {short_name(call)} {between(others[0])}"
         if any(end.key == exchange.key for end in call.ends):
-            break
-    if before < 0:
-        return f"began with {short_name(behind[0])}"
-    return f"went from {short_name(calls[before])} to {short_name(behind[0])}"
+            return f"began with {short_name(call)}" if before < 0 else _went(calls[before], behind[0])
+    if len(calls) > before + 1 + _LOOKED_AHEAD:
+        return f"began with {short_name(behind[0])}" if before < 0 else _went(calls[before], behind[0])
+    # It communicated with others only until its recording ended.
+    return step.endings[rank] if before < 0 else f"{_went(calls[before], behind[0])} and {step.endings[rank]}"
+
+
+def _went(before: Call, after: Call) -> str:
+    return f"went from {short_name(before)} to {short_name(after)}"
 
 
 def _disagreements(exchange: Exchange) -> Iterator[Finding]:

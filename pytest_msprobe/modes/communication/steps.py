@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from msprobe_hooks.dump.communication.calls import Call, RankCalls, read_calls
+from msprobe_hooks.dump.communication.collectives import BARRIERS
 from msprobe_hooks.dump.communication.exchanges import Exchange, find_exchanges
 from msprobe_hooks.dump.communication.ranks import Step
 from msprobe_hooks.dump.reader import Dump
@@ -72,12 +73,25 @@ def read_step(
     )
 
 
+def alike_in_order(step: StepCommunication) -> int:
+    """Return how many communications only their place distinguishes from another one of the same ranks."""
+    counts = Counter(
+        (exchange.key, end.operation, end.root, end.reduction, end.tensors)
+        for exchange in step.exchanges
+        for _, end in exchange.members[:1]
+        if end.operation not in BARRIERS
+    )
+    return sum(count for count in counts.values() if count > 1)
+
+
 def _ending(known: RankCalls, dump: Dump, problem: str | None) -> str:
     """Return where a rank's recording ended: ``was in all_reduce.7 when its recording ended``."""
     records = list(dump.records)
     inside = [call for call in known.calls if call.progress == "began"]
     if inside:
         words = f"was in {', '.join(map(short_name, inside))} when its recording ended"
+    elif known.calls and known.calls[-1].progress == "raised":
+        words = f"raised an exception in {short_name(known.calls[-1])}, its last communication"
     elif known.calls:
         words = f"last communicated in {short_name(known.calls[-1])}"
     else:

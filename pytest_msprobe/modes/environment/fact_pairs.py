@@ -15,6 +15,12 @@ from pytest_msprobe.modes.environment.severity import Level, levels
 # As msprobe: names that are more alike than this are taken for one.
 _ALIKE = 0.8
 _DIGITS = re.compile(r"\d+")
+_NUMBER = re.compile(r"[-+]?[\d.]+(?:e[-+]?\d+)?", re.IGNORECASE)
+# What a run writes to, also where its value is a folder's name without a slash.
+_OUTPUT = re.compile(
+    r"(?:\w*_)?(?:out|output|outputs|save|saves|log|logs|logging|tensorboard|tb|dump|results?|work|ckpt|checkpoints?"
+    r"|profile|profiler|trace)_?(?:dir|directory|folder|path|root)|o|out|output|outputs|save"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +106,8 @@ def _first(names: tuple[str, ...], facts: Mapping[str, Value]) -> str:
 
 def _settings(section: str, target: Facts, golden: Facts) -> Iterator[Pair]:
     """Yield hyperparameters under their whole names, under the last part of these, by alias, and by likeness."""
-    ours, theirs = dict(target.sections[section]), dict(golden.sections[section])
+    ours, theirs = (_compared_settings(side.sections[section]) for side in (target, golden))
+    names = [*ours]
     found: dict[str, Pair] = {}
 
     def take(name: str, golden_name: str, matched: str) -> None:
@@ -118,10 +125,14 @@ def _settings(section: str, target: Facts, golden: Facts) -> Iterator[Pair]:
         likeness, golden_name = max(((_likeness(name, other), other) for other in theirs), default=(0.0, ""))
         if likeness > _ALIKE:
             take(name, golden_name, f"similarity:{likeness:.3g}")
-    for name in target.sections[section]:
+    for name in names:
         yield found[name] if name in found else Pair(section, name, ours[name], None, "warning")
     for name, value in theirs.items():
         yield Pair(section, name, None, value, "warning", name)
+
+
+def _compared_settings(facts: Mapping[str, Value]) -> dict[str, Value]:
+    return {name: value for name, value in facts.items() if _spelled(name) not in levels().left_out}
 
 
 def _setting_level(name: str, ours: Mapping[str, Any], theirs: Mapping[str, Any], golden_name: str) -> Level:
@@ -129,8 +140,14 @@ def _setting_level(name: str, ours: Mapping[str, Any], theirs: Mapping[str, Any]
 
     A file may be in another place on each machine; what comes out of it, the first batches and weights show.
     """
-    is_place = all("/" in str(value) for value in (ours[name], theirs[golden_name]))
-    return "warning" if is_place or name.startswith("argument ") else "error"
+    values = ours[name], theirs[golden_name]
+    is_place = all("/" in str(value) for value in values)
+    is_output = _OUTPUT.fullmatch(_spelled(name)) is not None and all(map(_may_be_folder, values))
+    return "warning" if is_place or is_output or name.startswith("argument ") else "error"
+
+
+def _may_be_folder(value: Any) -> bool:
+    return isinstance(value, str) and not _NUMBER.fullmatch(value) and value.lower() not in ("true", "false", "none")
 
 
 def _same(ours: list[str], theirs: list[str], spelling: Callable[[str], str]) -> Iterator[tuple[str, str]]:

@@ -86,6 +86,10 @@ def _settings(started: Started, problems: list[str]) -> dict[str, Mapping[str, V
             problems.append(f"{name} cannot be read as settings: {error}")
     given = launch_scripts.of_command_line(line) if line is not None else {}
     if started.arguments is not None:
-        launch_scripts.merge(given, launch_scripts.flat(started.arguments))
+        settings = launch_scripts.flat(started.arguments)
+        # The option --batch-size is the argument batch_size.
+        spelled = {name: name.replace("-", "_") for name in given}
+        given = {spelled[name] if spelled[name] in settings else name: value for name, value in given.items()}
+        launch_scripts.merge(given, settings)
     has_given = line is not None or started.arguments is not None
     return {"hyperparameters": files if texts else None, "arguments": given if has_given else None}

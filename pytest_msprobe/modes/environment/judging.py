@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import Any
 
 from msprobe_hooks.escaping import escaped_name
 from msprobe_hooks.instruments.environment.start_file import RandomCalls, TensorFact
@@ -12,6 +11,7 @@ from msprobe_hooks.messages import counted
 from msprobe_standards.verdict import Outcome, Verdict
 from pytest_msprobe.modes.environment.fact_pairs import Pair
 from pytest_msprobe.modes.environment.facts import Value
+from pytest_msprobe.modes.environment.spellings import is_same
 
 STANDARD = "environment"
 
@@ -109,30 +109,6 @@ def _is_close(one: float | None, other: float | None, scale: float | None) -> bo
     if one is None or other is None:
         return True
     return _is_number_same(one, other) or abs(one - other) <= _ROUNDING * max(abs(other), abs(scale or 0.0))
-
-
-def is_same(one: Value, other: Value) -> bool:
-    """Return whether two settings are the same, however they are spelled: 1e-4 is 0.0001, true is True."""
-    if isinstance(one, list) and isinstance(other, list):
-        return len(one) == len(other) and all(map(is_same, one, other))
-    return bool(_canonical(one) == _canonical(other))
-
-
-def _canonical(value: Any) -> Any:
-    text = str(value).strip()
-    if "_" in text:
-        # A name, though Python reads 1_0 as a number.
-        return text
-    try:
-        number = float(text)
-    except ValueError:
-        return text.lower() if text.lower() in ("true", "false", "none", "null") else text
-    # Large integers are more exact than floats; not a number is equal to itself here.
-    return text if text.lstrip("+-").isdecimal() or math.isnan(number) else _as_integer(number)
-
-
-def _as_integer(number: float) -> str | float:
-    return str(int(number)) if number.is_integer() else number
 
 
 def _shown(value: Value) -> str:

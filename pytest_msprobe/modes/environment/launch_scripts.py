@@ -9,6 +9,7 @@ from pathlib import PurePath
 from typing import Any
 
 from msprobe_standards.decoding import YamlError, decode_yaml
+from pytest_msprobe.modes.environment.spellings import is_repeated
 
 _CONTINUED, _COMMENT = re.compile(r"\\\r?\n"), re.compile(r"(?:^|(?<=\s))#.*$", re.MULTILINE)
 _ASSIGNMENT = re.compile(r"(\w+)\+?=(.*)", re.DOTALL)
@@ -97,7 +98,7 @@ def merge(found: dict[str, Any], more: Mapping[str, Any]) -> None:
     """Add settings of another place; what has several values gets all of them, as a text."""
     for name, value in more.items():
         known = found.get(name, value)
-        found[name] = value if known == value else f"{known}; {value}"
+        found[name] = known if known == value or is_repeated(known, value) else f"{known}; {value}"
 
 
 def _statements(text: str) -> Iterator[list[str]]:

@@ -22,9 +22,10 @@ class Variable(msgspec.Struct, frozen=True):
 
 
 class Levels(msgspec.Struct, frozen=True):
-    """The table; ``aliases`` are rows of names of one hyperparameter."""
+    """The table; ``aliases`` are rows of names of one hyperparameter, ``left_out`` names that differ between starts."""
 
     aliases: tuple[tuple[str, ...], ...]
+    left_out: frozenset[str]
     variables: tuple[Variable, ...]
     packages: frozenset[str]
     machine: frozenset[str]

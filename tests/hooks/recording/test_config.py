@@ -11,7 +11,7 @@ from msprobe_hooks.recording.config import read_config, settings
 @pytest.mark.parametrize(
     ("key", "value", "allowed"),
     [
-        ("task", "exception_dump", "statistics, tensor, structure, overflow_check, nan_check"),
+        ("task", "exception_dumps", "statistics, tensor, structure, overflow_check, nan_check"),
         ("overflow_nums", 0, "an integer >= 1, or -1"),
         ("overflow_nums", -2, "an integer >= 1, or -1"),
         ("overflow_nums", True, "an integer >= 1, or -1"),
@@ -146,6 +146,14 @@ def test_arguments_win_over_the_file(tmp_path):
         ({"statistics": {"slice": [{"dim": 0, "size": 4}]}}, r"statistics\.slice is .* whole tensors"),
         ({"statistics": {"request_id": "a"}}, r"statistics\.request_id is 'a'"),
         ({"statistics": {"bench_path": "x"}}, r"statistics\.bench_path is 'x'; .* --msprobe-compare"),
+        ({"statistics": {"backward_input": ["x.pt"]}}, r"statistics\.backward_input is .* level L2"),
+        ({"acl_config": "acl.json"}, r"acl_config is 'acl.json'; not supported; level L2"),
+        ({"load": {"path": "x"}}, r"load is .*; not supported; compare the two dumps"),
+        (
+            {"task": "nan_check", "nan_check": {"tensor_list": ["a"]}},
+            r"tensor_list is \['a'\]; not supported with task",
+        ),
+        ({"task": "overflow_check", "overflow_check": {"data_mode": ["input"]}}, r"data_mode is \['input'\]; not"),
     ],
 )
 def test_a_key_of_msprobe_that_changes_what_is_written_is_refused_by_name(tmp_path, content, text):
@@ -165,6 +173,38 @@ def test_keys_of_msprobe_that_change_nothing_are_taken(tmp_path):
         run_ut={"white_list": []},
     )
     assert read_config(path).custom_op_namespaces == ("mine",)
+
+
+@pytest.mark.parametrize("task", ["statistics", "tensor", "structure", "overflow_check", "nan_check"])
+def test_values_that_change_nothing_are_taken_in_the_section_of_each_task(tmp_path, task):
+    section = {
+        "list": [],
+        "scope": [],
+        "tensor_list": [],
+        "data_mode": ["all"],
+        "summary_mode": "statistics",
+        "backward_input": [],
+    }
+    path = write(tmp_path, task=task, level="", acl_config="", load={}, **{task: section})
+    assert read_config(path) == read_config(write(tmp_path, task=task))
+
+
+def test_an_empty_data_mode_means_all_of_it(tmp_path):
+    assert read_config(write(tmp_path, statistics={"data_mode": []})).data_mode == ("all",)
+
+
+@pytest.mark.parametrize(
+    ("task", "instead"),
+    [
+        ("acc_check", "--msprobe-dump DUMP --msprobe-config config.json"),
+        ("run_ut", "--msprobe-dump DUMP --msprobe-config config.json"),
+        ("diff_check", "--msprobe-compare"),
+        ("exception_dump", "task statistics"),
+    ],
+)
+def test_a_task_of_msprobe_that_records_nothing_here_names_what_replaces_it(tmp_path, task, instead):
+    with pytest.raises(ConfigError, match=f"task is '{task}'; not supported; .*{instead}"):
+        read_config(write(tmp_path, task=task, **{task: {"white_list": []}}))
 
 
 def test_what_is_excluded_is_read_from_the_section_of_the_task(tmp_path):
@@ -247,11 +287,8 @@ def test_a_search_for_overflow_refuses_what_would_say_nothing_of_it(tmp_path, ta
     [
         ("overflow_check", {"overflow_nums": "3"}, "overflow_nums is '3'; allowed: an integer >= 1, or -1"),
         ("overflow_check", {"check_mode": "aicore"}, "overflow_check.check_mode is 'aicore'; allowed: all"),
-        (
-            "overflow_check",
-            {"tensor_list": ["x"]},
-            "overflow_check has no key 'tensor_list'; known: exclude, list, overflow_nums, scope",
-        ),
+        ("overflow_check", {"tensor_list": ["x"]}, r"tensor_list is \['x'\]; not supported with task overflow_check"),
+        ("overflow_check", {"bounds": [1]}, "overflow_check has no key 'bounds'; known: exclude, list, overflow_nums"),
         ("nan_check", {"overflow_nums": 3}, "nan_check has no key 'overflow_nums'; known: exclude, list, scope"),
         ("statistics", {"overflow_nums": 3}, "statistics has no key 'overflow_nums'; known: data_mode, exclude"),
         ("overflow_check", [1], "an object with the keys overflow_nums"),

@@ -68,6 +68,28 @@ def test_calls_in_another_order_are_told_with_what_they_follow(judge: Judge) -> 
     }
 
 
+def test_a_rank_that_never_came_to_a_group_is_said_to_have_ended_in_another(judge: Judge) -> None:
+    pair = all_reduce(group=group(0, 1)) | all_reduce(group=group(0, 1), number=1)
+    failed = all_reduce(group=group(0, 1))
+    failed |= {"Distributed.all_reduce.1.forward": all_reduce(group=group(0, 1), number=1).popitem()[1]}
+    failed["Distributed.all_reduce.1.forward"] |= {"exception": "RuntimeError: closed"}
+    others = all_reduce(group=group(2, 3)) | all_reduce(group=group(2, 3), number=1)
+    last = all_reduce(number=2)
+    results = failing(judge(pair | last, failed, others | last, others | last))
+    assert results["0:all_reduce.2"] == (
+        "rank 1 has no such call; it raised an exception in all_reduce.1, its last communication"
+    )
+
+
+def test_a_rank_that_skips_the_last_call_of_a_group_is_followed_to_its_end(judge: Judge) -> None:
+    whole = all_reduce() | broadcast() | all_reduce(group=group(0, 1), number=1)
+    short = all_reduce() | all_reduce(group=group(0, 1), number=1)
+    results = failing(judge(whole, short, all_reduce() | broadcast()))
+    assert results["0:broadcast.0"] == (
+        "rank 1 has no such call; it went from all_reduce.0 to all_reduce.1 and last communicated in all_reduce.1"
+    )
+
+
 def test_a_recording_that_ends_early_lacks_what_follows(judge: Judge) -> None:
     whole = all_reduce() | broadcast()
     results = judge(whole, all_reduce() | {"Torch.mm.0.forward": {"input_args": [], "output": []}}, whole)

@@ -6,10 +6,12 @@ from typing import Any
 
 import pytest
 
+from msprobe_hooks.environment import COMMAND_LINE
 from msprobe_hooks.instruments.environment.start_file import RandomCalls, Started, TensorFact
 from pytest_msprobe.modes.environment.fact_pairs import pairs_of
 from pytest_msprobe.modes.environment.facts import Facts, facts_of
-from pytest_msprobe.modes.environment.judging import is_same, judge_pair
+from pytest_msprobe.modes.environment.judging import judge_pair
+from pytest_msprobe.modes.environment.spellings import is_same
 
 
 def verdicts(section: str, target: dict[str, Any], golden: dict[str, Any], **options: Any) -> dict[str, str]:
@@ -138,3 +140,46 @@ def test_random_calls_meet_by_stack_wherever_the_program_lies() -> None:
         "torch.rand@train.py:3": "pass",
         "torch.rand@train.py:9": "fail",
     }
+
+
+@pytest.mark.parametrize("name", ["master_port", "master-addr", "rdzv_endpoint", "main_process_port"])
+def test_where_a_start_was_reached_is_not_compared(name: str) -> None:
+    assert verdicts("hyperparameters", {name: "6001", "lr": 1}, {name: "6000", "lr": 1}) == {"lr": "pass"}
+    assert verdicts("hyperparameters", {name: "6001", "lr": 1}, {"lr": 1}) == {"lr": "pass"}
+
+
+@pytest.mark.parametrize(
+    ("name", "target", "golden", "expected"),
+    [
+        ("out", "e_none", "base", "warn"),
+        ("log-dir", "a", "b", "warn"),
+        ("train.checkpoint_path", "a", "b", "warn"),
+        ("save_interval", "10", "20", "fail"),
+        ("save", "10", "20", "fail"),
+        ("log_path", True, False, "fail"),
+        ("data_path", "wiki", "books", "fail"),
+        ("data_path", "a/wiki", "b/wiki", "warn"),
+    ],
+)
+def test_a_folder_that_a_run_writes_to_may_differ_without_a_slash(
+    name: str, target: Any, golden: Any, expected: str
+) -> None:
+    assert verdicts("arguments", {name: target}, {name: golden}) == {name: expected}
+
+
+@pytest.mark.parametrize(
+    ("line", "settings", "expected"),
+    [
+        ("--lr 2e-3", {"lr": 0.002}, {"lr": "2e-3"}),
+        ("--lr 2e-3", {"lr": 0.004}, {"lr": "2e-3; 0.004"}),
+        ("--betas 0.9 0.95", {"betas": [0.9, 0.95]}, {"betas": "0.9 0.95"}),
+        ("--batch-size 4", {"batch_size": 4}, {"batch_size": "4"}),
+        ("--batch-size 4", {"lr": 1}, {"batch-size": "4", "lr": 1}),
+        ("--fp16", {"fp16": True}, {"fp16": True}),
+    ],
+)
+def test_a_value_of_the_command_line_that_the_settings_repeat_is_shown_once(
+    line: str, settings: dict[str, Any], expected: dict[str, Any]
+) -> None:
+    found = facts_of(Started(texts={COMMAND_LINE: line}, arguments=settings))
+    assert found.sections["arguments"] == expected

@@ -25,12 +25,16 @@ Progress = Literal["ended", "raised", "launched", "began"]
 class Call(Communication):
     """A communication of one rank, the ``place``-th that it began.
 
-    ``is_recorded``: the dump has its record, and not only its lines in ``communication.jsonl``.
+    ``is_recorded``: the dump has its record, and not only its lines in ``communication.jsonl``. By these lines it
+    ``began``, in seconds since 1970, and ``lasted`` so many seconds; None where they do not say it, and of a call that
+    returned a handle, in which no rank waits.
     """
 
     progress: Progress = "ended"
     is_recorded: bool = True
     place: int = 0
+    began: float | None = None
+    lasted: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +54,7 @@ def read_calls(dump: Dump, rank: int, world: frozenset[int]) -> RankCalls:
     lines = read_lines(dump.path.parent)
     began = {line.record: line for line in lines if line.event == "began" and is_communication(line.record)}
     reached: dict[str, Progress] = {line.record: line.event for line in lines}
+    times = _times(lines)
     calls, malformed = list[Call](), list[str]()
     for name in _in_order([name for name in dump.records if is_communication(name)], began):
         try:
@@ -61,8 +66,22 @@ def read_calls(dump: Dump, rank: int, world: frozenset[int]) -> RankCalls:
             malformed.append(name)
             continue
         progress = reached.get(name) or _progress(record.exception)
-        calls.append(Call(rank, name, ends, progress, name in dump.records, len(calls)))
+        began_at, lasted = times.get(name, (None, None))
+        calls.append(Call(rank, name, ends, progress, name in dump.records, len(calls), began_at, lasted))
     return RankCalls(rank, calls, tuple(malformed))
+
+
+def _times(lines: Sequence[Line]) -> dict[str, tuple[float, float | None]]:
+    """Return when calls began and how long they lasted, but of those that returned a handle."""
+    launched = {line.record for line in lines if line.event == "launched"}
+    found: dict[str, tuple[float, float | None]] = {}
+    for line in lines:
+        if line.event == "began" and line.record not in launched:
+            found.setdefault(line.record, (line.time, None))
+        elif line.event == "ended" and line.record in found:
+            began = found[line.record][0]
+            found[line.record] = (began, line.time - began)
+    return found
 
 
 def _progress(exception: str | None) -> Progress:

@@ -22,6 +22,7 @@ from msprobe_hooks.instruments.watch.config import Plan, read_config
 from msprobe_hooks.instruments.watch.option_checks import checked_statistics, whole_number
 from msprobe_hooks.instruments.watch.replication import is_replicated_elsewhere
 from msprobe_hooks.json_decoding import JsonError, decode_json
+from msprobe_hooks.regular_files import read_regular
 
 if TYPE_CHECKING:
     from msprobe_hooks.instruments.series.anomalies import Alert
@@ -71,7 +72,7 @@ class DynamicSwitch:
     def turn_off(self) -> None:
         """Write ``dynamic_on`` false into the file, the rest of which stays."""
         try:
-            given = decode_json(self._path.read_bytes()) | {"dynamic_on": False}
+            given = decode_json(read_regular(self._path)) | {"dynamic_on": False}
             written = self._path.with_name(f"{self._path.name}.new")
             written.write_text(json.dumps(given, indent=2))
             written.chmod(self._path.stat().st_mode)

@@ -11,6 +11,7 @@ from operator import attrgetter
 import numpy as np
 from numpy.typing import NDArray
 
+from msprobe_hooks.errors import MonitorError
 from msprobe_hooks.instruments.series.reader import Run, Series, SeriesKey
 from pytest_msprobe.modes.monitor.golden.differences import CONTINUOUS, relative_difference
 from pytest_msprobe.modes.monitor.golden.paired_series import Statistics, Twins, twins
@@ -43,17 +44,19 @@ def build_page(
 ) -> WatchedPage:
     """Return the page of a run, or of a pair of runs.
 
-    ``exact`` are shell patterns of names, such as ``*.attn.*``, whose series keep every step. Raises MonitorError
-    where a run's files cannot be read, ValueError where no rank watched anything. ``notes`` follow those of the runs.
+    ``exact`` are shell patterns of names, such as ``*.attn.*``, whose series keep every step. ``notes`` follow those of
+    the runs, and of the tensors that are left out as their series cannot be read. Raises MonitorError where none can
+    be read, ValueError where no rank watched anything.
     """
     steps, is_pair = _watched_steps(ranks), any(rank.golden for rank in ranks)
     binning = Binning(make_axis(steps, _bins(sum(len(rank.keys) for rank in ranks), is_pair=is_pair)))
     is_binned = len(binning.axis.starts) < len(steps)
     found = list(dict.fromkeys((finding.rank, finding.key) for finding in findings))[:_WHOLE_FINDINGS]
     curves: list[Curves] = []
+    unreadable: list[str] = []
     for place, rank in enumerate(ranks):
         kept = {key for key in rank.keys if _is_named(key, exact) or (place, key) in found} if is_binned else set()
-        curves += _curves(binning, place, rank, kept)
+        curves += _curves(binning, place, rank, kept, unreadable)
         curves += (_similarity(binning, place, each) for each in rank.similarities)
     for place, each in enumerate(curves):
         if (each.rank, each.key) in found:
@@ -68,7 +71,7 @@ def build_page(
         is_pair=is_pair,
         curves=curves,
         findings=findings,
-        notes=[*_notes(ranks), *notes],
+        notes=[*_notes(ranks), *unreadable, *notes],
     )
 
 
@@ -108,11 +111,19 @@ def _is_named(key: SeriesKey, patterns: Sequence[str]) -> bool:
 def _watched_steps(ranks: Sequence[RankRuns]) -> NDArray[np.int64]:
     """Return the steps of one series of each task: all of a task's are watched at the same steps."""
     steps: list[NDArray[np.int64]] = [each.steps for rank in ranks for each in rank.similarities[:1]]
+    problem: MonitorError | None = None
     for run in _runs(ranks):
-        firsts = {key.task: key for key in reversed(run.keys)}
-        steps += [run.read(key).steps for key in reversed(firsts.values())]
+        known: set[str] = set()
+        for key in run.keys:
+            if key.task not in known:
+                try:
+                    steps.append(run.read(key).steps)
+                except MonitorError as error:
+                    problem = problem or error
+                else:
+                    known.add(key.task)
     if not sum(map(len, steps)):
-        raise ValueError("the run has no steps")
+        raise problem or ValueError("the run has no steps")
     return np.unique(np.concatenate(steps))
 
 
@@ -122,11 +133,18 @@ def _bins(series: int, *, is_pair: bool) -> int:
     return max(_LEAST_BINS, min(_MOST_BINS, room // (17 if is_pair else 8)))
 
 
-def _curves(binning: Binning, place: int, runs: RankRuns, exact: Collection[SeriesKey]) -> Iterator[Curves]:
-    """Yield a rank's series, tensor by tensor; those of ``exact`` with every step."""
+def _curves(
+    binning: Binning, place: int, runs: RankRuns, exact: Collection[SeriesKey], unreadable: list[str]
+) -> Iterator[Curves]:
+    """Yield a rank's series, tensor by tensor; those of ``exact`` with every step, a note for those left out."""
     ours, theirs = Statistics(runs.target), Statistics(runs.golden) if runs.golden is not None else None
     for tensor, keys in groupby(runs.keys, attrgetter("watched")):
-        target, golden = ours.read(tensor), theirs.read(tensor) if theirs is not None else {}
+        try:
+            target, golden = ours.read(tensor), theirs.read(tensor) if theirs is not None else {}
+        except MonitorError as error:
+            name = f"{runs.label}: {tensor.name}" if runs.label else tensor.name
+            unreadable.append(f"{name} is left out: {error}")
+            continue
         both = twins(target, golden)
         for key in keys:
             name = key.statistic

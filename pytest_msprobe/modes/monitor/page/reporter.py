@@ -110,7 +110,7 @@ class MonitorPage:
         except OSError as error:
             self._problem = cannot_be_written(self._options.path, error)
         except MonitorError as error:
-            self._problem = f"{self._options.path}: not written, as a run changed meanwhile: {error}"
+            self._problem = f"{self._options.path}: not written: {error}"
         if self._problem:
             end_as_incomplete(session)
 

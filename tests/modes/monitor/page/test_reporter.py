@@ -65,6 +65,27 @@ def test_a_resumed_run_has_the_findings_of_the_whole(pytester: pytest.Pytester, 
     assert page["about"].startswith("4 series, by policy default")
 
 
+def test_a_series_that_cannot_be_read_is_left_out_with_a_note(pytester: pytest.Pytester, run: str) -> None:
+    (file,) = (pytester.path / run / RANKS[0]).glob("grad_reduced*.csv")
+    file.write_text(file.read_text().replace("a.weight,3,1.6", "a.weight,3,nan61799"))
+    assert "nan61799" in file.read_text()
+    result = pytester.runpytest("--msprobe-monitor", run, "--msprobe-html", "page.html")
+    result.assert_outcomes(passed=2, failed=2)
+    page = data(pytester.path / "page.html")
+    assert [page["tensors"][each[1]][2] for each in page["series"]].count("a.weight") == 1
+    (note,) = (note for note in page["notes"] if "left out" in note)
+    assert note.startswith("rank 0: a.weight is left out: ")
+    assert note.endswith("expected a number, found 'nan61799'")
+
+
+def test_a_run_of_which_no_series_can_be_read_has_no_page(pytester: pytest.Pytester, run: str) -> None:
+    (file,) = (pytester.path / run / RANKS[0]).glob("grad_reduced*.csv")
+    title, *rows = file.read_text().splitlines()
+    file.write_text("\n".join([title, *(row.rpartition(",")[0] + ",x" for row in rows), ""]))
+    result = pytester.runpytest("--msprobe-monitor", f"{run}/{RANKS[0]}", "--msprobe-html", "page.html")
+    result.stdout.fnmatch_lines(["ERROR: msprobe report: *page.html: not written: *expected a number, found 'x'"])
+
+
 def test_a_page_that_cannot_be_written_is_told(pytester: pytest.Pytester, run: str) -> None:
     pytester.makefile(".txt", file="")
     result = pytester.runpytest("--msprobe-monitor", f"{run}/{RANKS[0]}", "--msprobe-html", "file.txt/page.html")
