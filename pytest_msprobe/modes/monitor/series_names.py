@@ -6,6 +6,7 @@ import re
 from collections.abc import Sequence
 
 from msprobe_hooks.instruments.series.reader import SeriesKey
+from msprobe_hooks.instruments.series.tables import Watched
 
 
 def item_name(key: SeriesKey) -> str:
@@ -30,7 +31,7 @@ _BEFORE_THE_STEP = ("param_origin", "param")
 _OF_COLLECTIVE = re.compile(r"\w+/(pre|post)_\d+")
 
 
-def is_of_collective(key: SeriesKey) -> bool:
+def is_of_collective(key: SeriesKey | Watched) -> bool:
     """Return whether a series is of what ranks give to a collective, or get from it, as ``all_reduce/pre_0``."""
     return key.task == "other" and _OF_COLLECTIVE.fullmatch(key.name) is not None
 

@@ -43,7 +43,9 @@ class MicroBatches:
     @property
     def words(self) -> str:
         """What differs, in words."""
-        return f"steps have {counted(self.target, 'micro batch', 'micro batches')}, those of the golden run {self.golden}"
+        return (
+            f"steps have {counted(self.target, 'micro batch', 'micro batches')}, those of the golden run {self.golden}"
+        )
 
     def note(self, keys: Iterable[SeriesKey]) -> str:
         """Return what is not compared, as a sentence."""
