@@ -36,6 +36,7 @@ from pytest_msprobe.run import (
     reporting,
     sharding,
     shared_options,
+    standard_marker,
     test_checks,
     xdist_hooks,
 )
@@ -96,7 +97,7 @@ def pytest_configure(config: pytest.Config) -> None:
         read = options.read_options(config)
         switch.read_setting(config)
         config.stash[dumps_key] = dumps = collection.open_dumps(config, read)
-        record_hints.check_patterns(config, dumps.values())
+        record_hints.check_patterns(config, read, dumps.values())
         marks.register(config, of_records=bool(dumps or config.option.markexpr))
         if dumps or read.isolate:
             open_run_folder(config)
@@ -129,7 +130,9 @@ def pytest_collection(session: pytest.Session) -> Generator[None, Any, Any]:
     try:
         return (yield)
     except pytest.UsageError as error:
-        raise record_hints.with_record_names(error, session.config.stash[dumps_key]) from None
+        named = record_hints.with_record_names(error, session.config.stash[dumps_key])
+        xdist_hooks.report_unusable(session.config, named)
+        raise named from None
 
 
 def pytest_collection_modifyitems(session: pytest.Session, config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -146,6 +149,12 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 def pytest_report_header(config: pytest.Config) -> list[str]:
     """Say what is checked, how and on what."""
     return reporting.header(config)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    """Repeat what a header that is not shown says of names that match nothing."""
+    for line in record_hints.summary_lines(config):
+        terminalreporter.line(line)
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -174,6 +183,7 @@ def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
     """Record a test that asks for it, and see that what is to be watched was."""
     if isinstance(item, JudgedItem):
         return (yield)
+    standard_marker.require_known(item)
     with test_checks.running(item), examples_of(item), recording.recording_if_marked(item):
         done = yield
     require_training(item)

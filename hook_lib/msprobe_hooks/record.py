@@ -68,7 +68,7 @@ def open_session(settings: Settings, model: Model | None, framework: Framework) 
 @contextmanager
 def record(
     path: str | Path,
-    level: str = "L1",
+    level: str | None = None,
     *,
     model: Model | None = None,
     framework: Framework = "pytorch",
@@ -81,7 +81,7 @@ def record(
     Args:
         path: The folder of the recording.
         level: What is recorded: ``L0`` modules, ``L1`` API calls, ``mix`` both, ``L2`` kernels, ``aten`` operators
-            of ATen, ``debug`` only what ``save`` names.
+            of ATen, ``debug`` only what ``save`` names. By default L1, and mix with a model.
         model: The model, or a list of its parts; levels L0 and mix need it.
         framework: ``pytorch`` or ``mindspore``.
         **options: Named as the keys of ``config.json``: ``task``, ``list``, ``data_mode`` and others.
@@ -90,7 +90,8 @@ def record(
         ConfigError: An option is wrong.
         RecordingError: The dump cannot be written.
     """
-    session = open_session(settings(path, level=level, **options), model, framework)
+    wanted = level or ("L1" if model is None else "mix")
+    session = open_session(settings(path, level=wanted, **options), model, framework)
     session.start()
     try:
         yield session

@@ -229,10 +229,24 @@ def _read_options(config: pytest.Config, devices: DeviceRegistry) -> Options:
         rerun=_outcomes(config),
         shard=shard_option.read_shard(config, mode),
     )
+    if options.level is not None and mode is modes_of(config).default:
+        _require_level(options.policy, options.level)
     shared_options.refuse_unknown(config, mode)
     for other in modes_of(config):
         other.read_options(config, is_chosen=other is mode)
     return options
+
+
+def _require_level(policy: str, level: str) -> None:
+    """Raise OptionError for a level of a policy that has none."""
+    from msprobe_standards.policy import declared_levels
+
+    if not declared_levels(policy):
+        name = Path(policy).stem if policy.endswith((".yaml", ".yml")) else policy
+        raise OptionError(
+            f"--msprobe-level {level!r}: policy {name} has no levels",
+            remedy="choose one with levels, such as msprobe-26, by --msprobe-policy",
+        )
 
 
 def has_dump_arguments(config: pytest.Config) -> bool:

@@ -12,31 +12,49 @@ import pytest
 from msprobe_hooks.dump.names import parse_api_name
 from msprobe_hooks.escaping import id_name
 from msprobe_hooks.messages import closest, did_you_mean, listed
-from pytest_msprobe.run.options import patterns
+from pytest_msprobe.run.options import Options
 
-_FLAGS = ("--msprobe-only", "--msprobe-skip")
+# With what msprobe's configuration calls them.
+_FLAGS = (("--msprobe-only", "white_list"), ("--msprobe-skip", "black_list"))
 _NAMES_SHOWN = 3
 
 _lines_key = pytest.StashKey[list[str]]()
 
 
-def check_patterns(config: pytest.Config, dumps: Iterable[Any]) -> None:
-    """Note for the header the patterns of ``--msprobe-only`` and ``--msprobe-skip`` that match no API of the dumps."""
-    options = {flag: patterns(config.getoption(flag.strip("-").replace("-", "_"))) for flag in _FLAGS}
-    if not any(options.values()):
+def check_patterns(config: pytest.Config, options: Options, dumps: Iterable[Any]) -> None:
+    """Note for the header the patterns of ``--msprobe-only`` and ``--msprobe-skip`` that match no API of the dumps.
+
+    Lists of msprobe's configuration, by their own names, are looked at as well.
+    """
+    wanted_by = {
+        flag if config.getoption(flag.strip("-").replace("-", "_")) else in_config: wanted
+        for (flag, in_config), wanted in zip(_FLAGS, (options.only, options.skip), strict=True)
+    }
+    if not any(wanted_by.values()):
         return
     config.stash[_lines_key] = lines = list[str]()
     apis = _spellings(name for dump in dumps for name in getattr(dump, "api_names", ()))
-    for flag, wanted in options.items():
+    for flag, wanted in wanted_by.items():
         unknown = [each for each in wanted if not any(fnmatchcase(api, each) for api in apis)] if apis else []
         if unknown:
             names = ", ".join(map(repr, unknown))
-            lines.append(f"msprobe: warning: {flag}: no record matches {names}{did_you_mean(unknown[0], apis)}")
+            known = did_you_mean(unknown[0], apis) or f"; the records are of {listed(_qualified(apis), _NAMES_SHOWN)}"
+            lines.append(f"msprobe: warning: {flag}: no record matches {names}{known}")
 
 
 def header(config: pytest.Config) -> list[str]:
     """Return the lines of a run's header on patterns that match nothing."""
     return config.stash.get(_lines_key, [])
+
+
+def summary_lines(config: pytest.Config) -> list[str]:
+    """Return the same lines for the end of a run whose header is not shown."""
+    return header(config) if config.option.verbose < 0 else []
+
+
+def _qualified(apis: Iterable[str]) -> list[str]:
+    """Return the spellings that name the type of an API too."""
+    return sorted(api for api in apis if "." in api)
 
 
 def _spellings(names: Iterable[str]) -> set[str]:

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import linecache
 from typing import TYPE_CHECKING
 
 import pytest
 
 from pytest_msprobe.errors import OptionError
-from pytest_msprobe.run.item import JudgedItem
 from pytest_msprobe.run.setups import setups_key
 
 if TYPE_CHECKING:
     from msprobe_standards import Standard
 
 MARKER = "precision_standard"
+
+# A test's decorators are on its first lines.
+_LINES = 20
 
 
 def standard_of(item: pytest.Item) -> Standard | None:
@@ -28,11 +30,26 @@ def standard_of(item: pytest.Item) -> Standard | None:
     try:
         return item.config.stash[setups_key].standards.make(*marker.args, **marker.kwargs)
     except (TypeError, ValueError) as error:
-        raise OptionError(f"{item.nodeid}: {MARKER}: {error}") from None
+        raise OptionError(f"{MARKER}: {error}", file=_place(item)) from None
 
 
-def require_known(items: Iterable[pytest.Item]) -> None:
-    """Raise OptionError for the first test whose marker names no standard, whatever the test goes on to check."""
-    for item in items:
-        if not isinstance(item, JudgedItem):
-            standard_of(item)
+def require_known(item: pytest.Item) -> None:
+    """Fail a test whose marker names no standard, whatever it goes on to check."""
+    problem = ""
+    try:
+        standard_of(item)
+    except OptionError as error:
+        problem = str(error)
+    if problem:
+        pytest.fail(problem, pytrace=False)
+
+
+def _place(item: pytest.Item) -> str:
+    """Return the file and the line of the marker, or of the test where the marker is of its class or module."""
+    path, line, _ = item.location
+    code = getattr(getattr(item, "obj", None), "__code__", None)
+    first = (line or 0) + 1
+    if code is not None:
+        lines = (linecache.getline(str(item.path), number) for number in range(first, code.co_firstlineno + _LINES))
+        first = next((number for number, text in enumerate(lines, first) if MARKER in text), first)
+    return f"{path}:{first}"

@@ -18,7 +18,7 @@ from pytest_msprobe.containment.process_state import state_key
 from pytest_msprobe.containment.run_folder import run_folder_key
 from pytest_msprobe.devices.registry import AUTO
 from pytest_msprobe.engine.framework_names import checked_as
-from pytest_msprobe.errors import DeviceError, OptionError, UserError
+from pytest_msprobe.errors import DeviceError, UserError
 from pytest_msprobe.hosts.remote_worker import HERE, to_controller_paths
 from pytest_msprobe.run.collection import dumps_key, first_framework
 from pytest_msprobe.run.item import DumpItem, JudgedItem
@@ -27,7 +27,6 @@ from pytest_msprobe.run.options import devices_key, has_dump_arguments, options_
 from pytest_msprobe.run.remote_hosts import hosts_key, receive_abandoned
 from pytest_msprobe.run.reporting import StartLine
 from pytest_msprobe.run.setups import setups_key
-from pytest_msprobe.run.standard_marker import require_known
 from pytest_msprobe.run.worker_slots import Slots
 
 if TYPE_CHECKING:
@@ -50,16 +49,12 @@ _slots_key = pytest.StashKey[dict[str, Slots]]()
 def start_device(session: pytest.Session) -> bool | None:
     """Activate this process's card and load the policy, if it is going to run items that need them.
 
-    Raises a UserError where either cannot be used, or a test asks for a standard that there is not. An xdist worker
-    reports it to its controller instead, and returns True: it runs nothing.
+    Raises a UserError where either cannot be used. An xdist worker reports it to its controller instead, and returns
+    True: it runs nothing.
     """
     config = session.config
     items = [item for item in session.items if isinstance(item, JudgedItem)]
     setups = config.stash[setups_key]
-    try:
-        require_known(session.items)
-    except OptionError as error:
-        return _refuse(config, error)
     on_device = (item for item in items if isinstance(item, DumpItem) and item.runs_on_device)
     setups.frameworks = tuple(sorted({checked_as(item.dump) for item in on_device}))
     isolated = {item.nodeid: item for item in items if item.is_isolated} if config.stash[options_key].isolate else {}
@@ -84,8 +79,15 @@ def start_device(session: pytest.Session) -> bool | None:
 
 def _refuse(config: pytest.Config, error: UserError) -> bool:
     """Raise what the user gave wrong; an xdist worker reports it to its controller instead, and runs nothing."""
-    if not hasattr(config, "workeroutput"):
+    if not report_unusable(config, error):
         raise error
+    return True
+
+
+def report_unusable(config: pytest.Config, error: Exception) -> bool:
+    """Report to the controller what the user gave wrong; return False in a process that is not an xdist worker."""
+    if not hasattr(config, "workeroutput"):
+        return False
     config.workeroutput["msprobe_unusable"] = to_controller_paths(config, str(error))
     return True
 

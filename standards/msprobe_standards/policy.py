@@ -135,26 +135,7 @@ class Policy:
             ValueError: The name is unknown, or the file is wrong; the text names file, key, value and what is allowed.
             FileNotFoundError: The file is missing.
         """
-        path = Path(source)
-        if path.suffix not in (".yaml", ".yml"):
-            known = built_in_policies()
-            if str(source) not in known:
-                raise ValueError(
-                    f"unknown policy {str(source)!r}{hint(str(source), [*known, 'or the path of a .yaml file'])}"
-                )
-            path = policy_file(str(source))
-        if path.exists() and not (path.is_file() or path.is_dir()):
-            # Reading a FIFO would wait for a writer.
-            raise ValueError(f"{path}: not a regular file; pass the path of a .yaml file")
-        try:
-            table = decode_yaml(path.read_bytes())
-        except YamlError as error:
-            raise ValueError(f"{path}: {error}") from None
-        except FileNotFoundError:
-            raise
-        except OSError as error:
-            raise ValueError(f"{path}: cannot be read: {error.strerror}") from None
-        return _parse(table, path, level, standards)
+        return _parse(*_read(source), level, standards)
 
     @classmethod
     def of(cls, standard: Standard) -> Policy:
@@ -289,6 +270,40 @@ def _loose(api: str) -> set[str]:
     names = parts | {part.rstrip("_") for part in parts}
     operators = {part.strip("_") for part in parts if part.startswith("__")}
     return names | operators | {operator[1:] for operator in operators if operator[0] in "ir"}
+
+
+def declared_levels(source: str | Path) -> tuple[str, ...]:
+    """Return the levels of a policy, none where it has none or cannot be read: `Policy.load` says why."""
+    try:
+        table, _ = _read(source)
+    except (OSError, ValueError):
+        return ()
+    levels = table.get("levels", []) if isinstance(table, dict) else []
+    return tuple(level for level in levels if isinstance(level, str)) if isinstance(levels, list) else ()
+
+
+def _read(source: str | Path) -> tuple[object, Path]:
+    """Return what a policy's file holds, with the file. Raises ValueError and FileNotFoundError."""
+    path = Path(source)
+    if path.suffix not in (".yaml", ".yml"):
+        known = built_in_policies()
+        if str(source) not in known:
+            raise ValueError(
+                f"unknown policy {str(source)!r}{hint(str(source), [*known, 'or the path of a .yaml file'])}"
+            )
+        path = policy_file(str(source))
+    if path.exists() and not (path.is_file() or path.is_dir()):
+        # Reading a FIFO would wait for a writer.
+        raise ValueError(f"{path}: not a regular file; pass the path of a .yaml file")
+    try:
+        table = decode_yaml(path.read_bytes())
+    except YamlError as error:
+        raise ValueError(f"{path}: {error}") from None
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        raise ValueError(f"{path}: cannot be read: {error.strerror}") from None
+    return table, path
 
 
 def _parse(table: object, path: Path, level: str | None, standards: StandardRegistry) -> Policy:

@@ -71,7 +71,7 @@ class CollectiveHooks(Generic[Call]):
                 raise
             waiting = self._waiting.pop(id(work), None)
             if waiting is not None:
-                del waiting.works[id(work)]
+                waiting.works.pop(id(work), None)
                 if not waiting.works:
                     self._end_all(waiting.calls)
             return result
@@ -101,7 +101,9 @@ class CollectiveHooks(Generic[Call]):
 
     def _forget(self, waiting: _Waiting[Call]) -> None:
         for work in waiting.works:
-            del self._waiting[work]
+            # A work that came back from two calls belongs to the later one.
+            if self._waiting.get(work) is waiting:
+                del self._waiting[work]
 
     def _end_all(self, calls: list[Call]) -> None:
         for call in calls:

@@ -24,6 +24,7 @@ from msprobe_standards.verdict import Outcome, Verdict
 from pytest_msprobe.modes.monitor.alerts import Alarm, alarmed_of
 from pytest_msprobe.modes.monitor.messages import story
 from pytest_msprobe.modes.monitor.policy import MonitorPolicy, PolicyRule
+from pytest_msprobe.modes.monitor.replicas import Replicas
 from pytest_msprobe.modes.monitor.series_names import Place, item_name, places
 from pytest_msprobe.modes.monitor.series_results import MonitorSkip, alarmed, skipped, with_spread
 from pytest_msprobe.results.result import DirectionResult
@@ -47,11 +48,12 @@ class SeriesJudge(Protocol):
 
 
 class RuleJudge:
-    """Judges series by the rules of a policy."""
+    """Judges series by the rules of a policy; ``replicas`` are the parameters of all ranks, where there are several."""
 
-    def __init__(self, run: Run, policy: MonitorPolicy) -> None:
+    def __init__(self, run: Run, policy: MonitorPolicy, replicas: Replicas | None = None) -> None:
         self._run = run
         self._policy = policy
+        self._replicas = replicas
 
     @property
     def keys(self) -> Sequence[SeriesKey]:
@@ -75,7 +77,8 @@ class RuleJudge:
     def judge(self, key: SeriesKey) -> DirectionResult:
         """Return what comes of a series: its earliest alarms, of rules that fail before those that warn."""
         rules = self._policy.rules_for(key)
-        if not rules:
+        is_replica = self._replicas is not None and self._replicas.is_compared(self._run.rank, key)
+        if not (rules or is_replica):
             return skipped(key, MonitorSkip.NO_RULE)
         series = self._run.read(key)
         if np.isnan(series.values).all() and self._is_unmeasured(key):
@@ -87,11 +90,19 @@ class RuleJudge:
         outcomes: tuple[Outcome, ...] = ("fail", "warn")
         for outcome in outcomes:
             found = [self._alarms(each.rule, series) for each in rules if each.outcome == outcome]
+            found.append(self._parted(key, outcome))
             merged = list(islice(heapq.merge(*found, key=lambda alarm: alarm.step), ALARMS_KEPT))
             if merged:
                 return alarmed(key, self._run.rank, self._places[key], merged, outcome, story(series, merged))
         kept = ", ".join(dict.fromkeys(each.rule.name for each in rules))
         return DirectionResult(item_name(key), Verdict("pass", kept))
+
+    def _parted(self, key: SeriesKey, outcome: Outcome) -> Iterator[Alarm]:
+        """Yield the alarm of a parameter that is no longer that of the other ranks."""
+        rule = self._policy.rank_rule_for(key)
+        parted = None if self._replicas is None or rule is None else self._replicas.parted(self._run.rank, key)
+        if rule is not None and parted is not None and outcome == (rule.outcome if parted.was_equal else "warn"):
+            yield Alarm(parted.step, rule.rule.name, parted.reason)
 
     def _alarms(self, rule: Rule, series: Series) -> Iterator[Alarm]:
         if isinstance(rule, Stuck) and not rule.from_start:

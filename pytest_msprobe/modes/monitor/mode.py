@@ -22,11 +22,13 @@ from pytest_msprobe.run.shared_options import GOLDEN, HTML
 if TYPE_CHECKING:
     from msprobe_hooks.instruments.series.reader import Run
     from pytest_msprobe.modes.monitor.judging import SeriesJudge
+    from pytest_msprobe.modes.monitor.replicas import Replicas
     from pytest_msprobe.run.item import JudgedItem
 
 # What follows is loaded by runs that judge series, not by every start of pytest.
 _runs_key: pytest.StashKey[dict[Path, Run]] = pytest.StashKey()
 _page_key: pytest.StashKey[PageOptions | None] = pytest.StashKey()
+_replicas_key: pytest.StashKey[Replicas] = pytest.StashKey()
 _judges_key: pytest.StashKey[dict[Path, SeriesJudge]] = pytest.StashKey()
 
 
@@ -84,8 +86,13 @@ class MonitorMode:
         except RulesError as error:
             raise OptionError(f"--msprobe-policy: {error}") from None
         config.stash[_runs_key] = dict(dumps)
-        judges: dict[Path, SeriesJudge] = {path: RuleJudge(run, policy) for path, run in dumps.items()}
         options = config.stash[monitor_key]
+        if len(dumps) > 1 and policy.rank_rules and options.golden is None:
+            from pytest_msprobe.modes.monitor.replicas import Replicas
+
+            config.stash[_replicas_key] = Replicas([*dumps.values()], policy.rank_limit)
+        replicas = config.stash.get(_replicas_key, None)
+        judges: dict[Path, SeriesJudge] = {path: RuleJudge(run, policy, replicas) for path, run in dumps.items()}
         if options.golden is not None:
             from pytest_msprobe.modes.monitor.golden.opening import golden_judges
 
@@ -117,7 +124,9 @@ class MonitorMode:
         runs, judges = config.stash[_runs_key], config.stash[_judges_key]
         notes = [f"{_rank_of(run)}{note}" for path, run in runs.items() for note in judges[path].notes]
         reporters: dict[str, object] = {
-            "msprobe-monitor": MonitorReport(config, [run.rank or 0 for run in runs.values()], notes),
+            "msprobe-monitor": MonitorReport(
+                config, [run.rank or 0 for run in runs.values()], notes, config.stash.get(_replicas_key, None)
+            ),
             "msprobe-summary": Summary(module_records=0, kind="series", lists_worst=False),
         }
         page = config.stash[_page_key]

@@ -33,6 +33,18 @@ class SignSimilarity(msgspec.Struct, frozen=True):
     drop: Share = 0.03
 
 
+class RankDifference(msgspec.Struct, frozen=True):
+    """How far a statistic of a parameter may be from that of other ranks that began with the same parameter.
+
+    Such ranks compute the same update, so that honest ones do not differ at all; the default is 32 roundings of
+    float32.
+    """
+
+    name: ClassVar[str] = "replicas"
+
+    apart: Annotated[float, msgspec.Meta(ge=0)] = 2e-6
+
+
 # Users type the names that the policies for checks have too; a file's name says which kind of run it is for.
 _BUILT_IN = {
     file.stem.removeprefix("monitor-"): file for file in (Path(__file__).parent / "policies").glob("monitor-*.yaml")
@@ -40,7 +52,11 @@ _BUILT_IN = {
 _LISTS = ("tasks", "statistics", "names", "except")
 _KEYS = ("rule", "limits", *_LISTS, "outcome")
 _NEED_DTYPE = ("overflow", "underflow")
-_KINDS: Mapping[str, type[Any]] = {**RULES, SignSimilarity.name: SignSimilarity}
+_KINDS: Mapping[str, type[Any]] = {
+    **RULES,
+    SignSimilarity.name: SignSimilarity,
+    RankDifference.name: RankDifference,
+}
 
 AnyRule = TypeVar("AnyRule", covariant=True)
 
@@ -70,11 +86,12 @@ class PolicyRule(Generic[AnyRule]):
 
 @dataclass(frozen=True, slots=True)
 class MonitorPolicy:
-    """What series must keep to, and what the sign similarities of two runs."""
+    """What series must keep to, what the sign similarities of two runs, and what the ranks of one."""
 
     name: str
     rules: tuple[PolicyRule[Rule], ...]
     sign_rules: tuple[PolicyRule[SignSimilarity], ...]
+    rank_rules: tuple[PolicyRule[RankDifference], ...] = ()
 
     def rules_for(self, key: SeriesKey) -> list[PolicyRule[Rule]]:
         """Return the rules for a series, in the policy's order."""
@@ -83,6 +100,15 @@ class MonitorPolicy:
     def sign_rules_for(self, key: SeriesKey) -> list[PolicyRule[SignSimilarity]]:
         """Return the rules for a sign similarity, in the policy's order."""
         return [rule for rule in self.sign_rules if rule.is_for(key)]
+
+    def rank_rule_for(self, key: SeriesKey) -> PolicyRule[RankDifference] | None:
+        """Return the first rule for differences between ranks, None where the policy has none for a series."""
+        return next((rule for rule in self.rank_rules if rule.is_for(key)), None)
+
+    def rank_limit(self, key: SeriesKey) -> float | None:
+        """Return how far a series may be from those of other ranks, None where that is not judged."""
+        rule = self.rank_rule_for(key)
+        return None if rule is None else rule.rule.apart
 
 
 def load_policy(source: str, dtype: str | None = None) -> MonitorPolicy:
@@ -103,10 +129,13 @@ def load_policy(source: str, dtype: str | None = None) -> MonitorPolicy:
     entries = table.get("rules") if isinstance(table, dict) else None
     if not isinstance(entries, list) or set(table) != {"rules"}:
         raise RulesError("not a policy for monitored runs; expected one key, rules, with a list of rules", file=path)
-    rules = [_policy_rule(entry, f"{path}: rules[{i}]", dtype) for i, entry in enumerate(entries)]
+    read = (_policy_rule(entry, f"{path}: rules[{i}]", dtype) for i, entry in enumerate(entries))
+    rules = [rule for rule in read if rule is not None]
     name = source if source in _BUILT_IN else path.stem
-    of_signs = tuple(rule for rule in rules if rule and isinstance(rule.rule, SignSimilarity))
-    return MonitorPolicy(name, tuple(rule for rule in rules if rule and rule not in of_signs), of_signs)
+    of_signs = tuple(rule for rule in rules if isinstance(rule.rule, SignSimilarity))
+    of_ranks = tuple(rule for rule in rules if isinstance(rule.rule, RankDifference))
+    of_series = tuple(rule for rule in rules if not isinstance(rule.rule, (SignSimilarity, RankDifference)))
+    return MonitorPolicy(name, of_series, of_signs, of_ranks)
 
 
 def _policy_rule(entry: Any, where: str, dtype: str | None) -> PolicyRule[Any] | None:

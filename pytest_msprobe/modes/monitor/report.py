@@ -10,6 +10,7 @@ import pytest
 from pytest_msprobe.modes.monitor.alerts import Alarmed, alarmed_of
 from pytest_msprobe.modes.monitor.anomaly_file import write_anomalies
 from pytest_msprobe.modes.monitor.options import monitor_key
+from pytest_msprobe.modes.monitor.replicas import Replicas
 from pytest_msprobe.reports.text import one_line
 from pytest_msprobe.reports.write_errors import cannot_be_written, end_as_incomplete
 
@@ -23,11 +24,15 @@ class MonitorReport:
     #: What a resumed journal had finished may have gone wrong earlier.
     hears_finished = True
 
-    def __init__(self, config: pytest.Config, ranks: Sequence[int], notes: Sequence[str]) -> None:
+    def __init__(
+        self, config: pytest.Config, ranks: Sequence[int], notes: Sequence[str], replicas: Replicas | None = None
+    ) -> None:
+        self._replicas = replicas
         self._options = config.stash[monitor_key]
         self._ranks = ranks
         self._notes = notes
         self._failed: list[Alarmed] = []
+        self._warned: list[Alarmed] = []
         self._has_judged = False
         self._written: list[Path] = []
         self._problem = ""
@@ -36,10 +41,11 @@ class MonitorReport:
         """Keep what broke a rule."""
         plain = getattr(report, "msprobe", None)
         self._has_judged |= plain is not None
-        if plain is not None and plain["verdict"]["outcome"] == "fail":
+        outcome = "" if plain is None else plain["verdict"]["outcome"]
+        if outcome in ("fail", "warn"):
             alarmed = alarmed_of(plain["extras"])
             if alarmed is not None:
-                self._failed.append(alarmed)
+                (self._failed if outcome == "fail" else self._warned).append(alarmed)
 
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
@@ -72,6 +78,9 @@ class MonitorReport:
             yield "no series was judged"
         else:
             yield "no series left the tolerance" if self._options.golden else "no series broke a rule"
+        yield from self._warnings()
+        if self._has_judged and self._replicas is not None:
+            yield from self._replicas.notes()
         yield from self._notes[:_NOTES_SHOWN]
         if len(self._notes) > _NOTES_SHOWN:
             yield f"and {len(self._notes) - _NOTES_SHOWN} more notes on the files; the header lists all"
@@ -86,6 +95,16 @@ class MonitorReport:
             yield f"then at step {other.alarms[0].step}: {self._named(other)}, {other.alarms[0].rule}"
         if len(others) > _OTHERS_SHOWN:
             yield f"and {len(others) - _OTHERS_SHOWN} more series"
+
+    def _warnings(self) -> Iterator[str]:
+        """Yield a line for each rule that warns: the first series, and how many more there are."""
+        by_rule: dict[str, list[Alarmed]] = {}
+        for alarmed in sorted(self._warned, key=lambda alarmed: alarmed.first):
+            by_rule.setdefault(alarmed.alarms[0].rule, []).append(alarmed)
+        for rule, (first, *others) in by_rule.items():
+            more = f" (and {len(others)} more series)" if others else ""
+            yield f"warned at step {first.alarms[0].step}: {self._named(first)}{more}"
+            yield f"  {rule}: {first.statistic} {first.alarms[0].reason}"
 
     def _named(self, alarmed: Alarmed) -> str:
         rank = f"rank {alarmed.rank}, " if len(self._ranks) > 1 else ""

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 from msprobe_hooks.instruments.series.reader import SeriesKey
+from msprobe_hooks.instruments.series.tables import Watched
 
 
 def item_name(key: SeriesKey) -> str:
@@ -26,6 +28,12 @@ def tensor_name(key: SeriesKey) -> str:
 Place = tuple[int, int, int]
 
 _BEFORE_THE_STEP = ("param_origin", "param")
+_OF_COLLECTIVE = re.compile(r"\w+/(pre|post)_\d+")
+
+
+def is_of_collective(key: SeriesKey | Watched) -> bool:
+    """Return whether a series is of what ranks give to a collective, or get from it, as ``all_reduce/pre_0``."""
+    return key.task == "other" and _OF_COLLECTIVE.fullmatch(key.name) is not None
 
 
 def places(keys: Sequence[SeriesKey]) -> dict[SeriesKey, Place]:
@@ -36,4 +44,11 @@ def places(keys: Sequence[SeriesKey]) -> dict[SeriesKey, Place]:
 def _phase(key: SeriesKey) -> int:
     if key.task in _BEFORE_THE_STEP:
         return 0
-    return 1 if key.micro_step is not None else 2
+    if key.micro_step is not None:
+        return 1
+    if key.task == "grad_unreduced":
+        return 2
+    if is_of_collective(key):
+        # What a rank gives comes before what all ranks make of it, the reduced gradients among that.
+        return 3 if "/pre_" in key.name else 4
+    return 5

@@ -46,6 +46,7 @@ class MonitorSkip(BaseSkipReason):
     NO_RULE = "the policy has no rule for this statistic"
     NOT_MEASURED = "no value at any step: not a tensor, no elements, or, for id, with dimensions"
     WATCHED_BY_ONE = "only one of the two runs has such series"
+    OTHER_MICRO_BATCHES = "the steps of the two runs have other micro batches, which this tensor depends on"
     JUMPS = "a share of elements jumps by whole elements; it is judged in single runs only"
     ROUNDING = "the gradient is so small compared with the largest that rounding may decide its signs"
     NO_COMMON_STEP = "the two runs have no step in common"

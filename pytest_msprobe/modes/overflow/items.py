@@ -15,6 +15,7 @@ from msprobe_hooks.dump.anomalies.anomaly import (
     is_judgeable,
     read_record_io,
 )
+from msprobe_hooks.dump.anomalies.expected_growth import is_expected, is_of_optimizer
 from msprobe_hooks.dump.anomalies.ignore_rules import is_ignored
 from msprobe_hooks.dump.names import is_communication, is_module_name
 from msprobe_hooks.dump.paths.recording import home_of
@@ -59,7 +60,15 @@ class OverflowItem(DumpItem):
         if is_ignored(finding, self.name, self.config.stash[overflow_key].rules):
             ignored = Verdict("pass", STANDARD, f"{finding.scene.words}; a rule ignores it")
             return DirectionResult(self.name, ignored).with_extra(_LEVEL, "ignored")
+        if is_expected(finding, self.name, self._is_of_optimizer):
+            expected = Verdict(
+                "pass", STANDARD, f"{finding.scene.words}{growth_words(finding)}, as this function has it"
+            )
+            return DirectionResult(self.name, expected).with_extra(_LEVEL, "ignored")
         return self._anomalous(traffic, finding)
+
+    def _is_of_optimizer(self) -> bool:
+        return is_of_optimizer(self.config.stash[findings_key].origin(self.dump, self.name).frames)
 
     def _clean(self, traffic: RecordIO) -> DirectionResult:
         if traffic.has_statistics:

@@ -43,7 +43,7 @@ class TorchGradientProbe(GradientProbe):
             self.report_unlisted([name for name, _ in watched.named_parameters()])
             self._handles = [
                 register_optimizer_step_pre_hook(guarded(self._before_step, self.report_failure)),
-                register_optimizer_step_post_hook(self._after_step),
+                register_optimizer_step_post_hook(guarded(self._after_step, self.report_failure)),
             ]
 
     def remove_hooks(self) -> None:

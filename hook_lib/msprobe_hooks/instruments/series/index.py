@@ -10,6 +10,7 @@ from itertools import chain
 import numpy as np
 from numpy.typing import NDArray
 
+from msprobe_hooks.instruments.series.endings import Endings
 from msprobe_hooks.instruments.series.paths import TASKS
 from msprobe_hooks.instruments.series.tables import Part, Table, Watched
 
@@ -48,10 +49,12 @@ def read_contents(parts: Iterable[Part]) -> Contents:
     reaches: dict[Part, NDArray[np.int64]] = {}
     by_task: defaultdict[str, list[Part]] = defaultdict(list)
     steps: defaultdict[str, _Steps] = defaultdict(_Steps)
+    endings = Endings()
     notes: list[str] = []
     for part in parts:
         table = part.index()
         notes += part.notes
+        endings.see(table)
         for watched, count in zip(table.watched, np.bincount(table.owners).tolist(), strict=True):
             rows[watched] += count
             numbers.setdefault(watched, len(numbers))
@@ -65,6 +68,7 @@ def read_contents(parts: Iterable[Part]) -> Contents:
         in_task["grad_reduced"] = _in_backward_order(in_task["grad_reduced"], in_task.get("grad_unreduced", ()))
     ordered = {watched: rows[watched] for task in tasks for watched in in_task[task]}
     notes += [note for task in tasks for note in steps[task].notes(task)]
+    notes += endings.notes(tasks)
     statistics = {task: [*dict.fromkeys(chain(*(part.statistics for part in by_task[task])))] for task in tasks}
     return Contents(ordered, {task: by_task[task] for task in tasks}, statistics, notes, numbers, reaches)
 

@@ -18,6 +18,7 @@ from torch import Tensor
 
 from msprobe_hooks.dump.communication.collectives import RECEIVED
 from msprobe_hooks.instruments.watch import config
+from msprobe_hooks.instruments.watch.error_log import Errors
 from msprobe_hooks.instruments.watch.step_statistics import Collection
 from msprobe_hooks.recording.interposition import Around
 from msprobe_hooks.torch.collective_hooks import CollectiveHooks
@@ -84,6 +85,7 @@ class _Calls:
             self._around, lambda finish: finish(), _warn_of_refused, _MOST_WAITING
         )
         self._is_inside = False
+        self._kept = Errors().kept_from("collectives")
 
     def listen(self, listener: Collectives) -> None:
         if not self._listeners:
@@ -100,8 +102,10 @@ class _Calls:
         def around(function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
             if self._is_inside:
                 return function(*args, **kwargs)
-            # In words at once: an asynchronous call's frames move on until it is waited for.
-            stack = list(_lines(sys._getframe(2)))
+            stack: list[str] = []
+            with self._kept:
+                # In words at once: an asynchronous call's frames move on until it is waited for.
+                stack += _lines(sys._getframe(2))
             for listener in list(self._listeners):
                 listener.before(name, args, kwargs, stack)
             self._is_inside = True
@@ -114,7 +118,8 @@ class _Calls:
                 for listener in list(self._listeners):
                     listener.after(name, args, kwargs, stack)
 
-            self._hooks.returned(result, finish)
+            with self._kept:
+                self._hooks.returned(result, finish)
             return result
 
         return around

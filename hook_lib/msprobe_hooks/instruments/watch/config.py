@@ -106,7 +106,7 @@ def plan(what: Sequence[str], **options: Any) -> Plan:
     if not named:
         raise ConfigError("what", what, "at least one of " + ", ".join(WHAT))
     has_all = not checked.get("targets")
-    return Plan(what=named, has_all_modules=has_all, **checked)
+    return Plan(what=named, has_all_modules=has_all, collectives=Collectives(before=True), **checked)
 
 
 def read_config(path: str | Path) -> tuple[Plan, list[str]]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+import re
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import Final, NamedTuple
 
 from msprobe_hooks.instruments.series.writer import Row
@@ -31,33 +32,65 @@ _BROUGHT: Final = {
 }
 _MOST_STEPS: Final = max(one.steps for one in _BROUGHT.values())
 
+_OF_MODULES: Final = ("activations", "activation_gradients")
+_OF_STATE: Final = ("updates", "moments")
+_COMPILED: Final = "; torch.compile is in use, and compiled modules run no hooks"
+_NO_GRADIENT_YET: Final = "no parameter had a gradient yet, and before that the optimizer keeps no state"
+
 
 class FirstSteps:
     """Compares what the first collected steps bring with what a plan and its targets ask for.
 
-    Without ``has_parameters`` there are none among the targets, or another rank measures them.
+    Without ``has_parameters`` there are none among the targets, or another rank measures them. With ``is_compiled``
+    modules may have run without their hooks.
     """
 
-    def __init__(self, plan: Plan, targets: Sequence[Target] = (), *, has_parameters: bool = False) -> None:
+    def __init__(
+        self,
+        plan: Plan,
+        targets: Sequence[Target] = (),
+        *,
+        has_parameters: bool = False,
+        is_compiled: Callable[[], bool] = lambda: False,
+    ) -> None:
         self._plan = plan
         self._targets = targets
         self._has_parameters = has_parameters
+        self._is_compiled = is_compiled
         self._tasks: set[str] = set()
         self._count = 0
+        self._with_gradients = 0
 
-    def notes(self, step: int, rows: Sequence[Row]) -> Iterator[str]:
-        """Yield a line for each kind of thing that should have come by now; nothing when the first steps are over."""
-        if self._count == _MOST_STEPS:
+    def notes(self, step: int, rows: Sequence[Row], *, has_gradients: bool = True) -> Iterator[str]:
+        """Yield a line for each kind of thing that should have come by now; nothing when the first steps are over.
+
+        Without ``has_gradients`` no parameter has a gradient at this step.
+        """
+        if self._with_gradients == _MOST_STEPS:
             return
         self._count += 1
+        self._with_gradients += has_gradients
         self._tasks.update(row.task for row in rows)
+        compiled = _COMPILED if self._is_compiled() else ""
         for what, (tasks, reason, steps) in _BROUGHT.items():
-            if steps == self._count and self._expects(what) and self._tasks.isdisjoint(tasks):
-                yield f"step {step} had no {what}: {reason}"
-        missing = ((one.name, _missing(one, rows, self._tasks)) for one in self._targets if self._count == 1)
-        names = [f"{name!r} ({', '.join(fields)})" for name, fields in missing if fields]
-        if names:
-            yield f"step {step} had nothing of targets {listed(names)}: not called in training mode, or no gradient"
+            if self._expects(what) and self._tasks.isdisjoint(tasks):
+                if what in _OF_STATE and not self._with_gradients and self._count == steps:
+                    yield f"step {step} had no {what}: {_NO_GRADIENT_YET}"
+                elif (self._with_gradients if what in _OF_STATE else self._count) == steps:
+                    yield f"step {step} had no {what}: {reason}{compiled if what in _OF_MODULES else ''}"
+        if self._count == 1:
+            yield from self._missing_targets(step, rows, compiled)
+
+    def _missing_targets(self, step: int, rows: Sequence[Row], compiled: str) -> Iterator[str]:
+        by_reason: dict[str, list[str]] = {}
+        for target in self._targets:
+            if fields := _missing(target, rows, self._tasks):
+                was_called = any(_is_of(target, row, side.side) for row in rows for side in SIDES.values())
+                only_inputs = all(field == "input_grad" for field in fields)
+                reason = _why(was_called=was_called, only_inputs=only_inputs)
+                by_reason.setdefault(reason, []).append(f"{target.name!r} ({', '.join(fields)})")
+        for reason, names in by_reason.items():
+            yield f"step {step} had nothing of targets {listed(names)}: {reason}{compiled}"
 
     def _expects(self, what: str) -> bool:
         """Return whether something is wanted of modules or parameters that are watched."""
@@ -69,18 +102,25 @@ class FirstSteps:
         return self._plan.has_all_modules or what in asked
 
 
+def _why(*, was_called: bool, only_inputs: bool) -> str:
+    if not was_called:
+        return "not called in training mode, or no gradient"
+    return "its input takes no gradient" if only_inputs else "no gradient reached it"
+
+
 def _missing(target: Target, rows: Iterable[Row], tasks: Collection[str]) -> list[str]:
     """Return the fields without a row, where their task has some; of a target that asks for all, none if one came."""
-    begun = {
-        field: (SIDES[field].task, f"{target.module}.{SIDES[field].side}")
-        for field in target.fields
-        if SIDES[field].task in tasks
-    }
+    begun = {field: SIDES[field] for field in target.fields if SIDES[field].task in tasks}
     found = {
         field
         for row in rows
-        if row.vpp_stage == target.chunk
-        for field, (task, beginning) in begun.items()
-        if row.task == task and row.name.startswith(beginning)
+        for field, side in begun.items()
+        if row.task == side.task and _is_of(target, row, side.side)
     }
     return [] if found and not target.asked else [field for field in begun if field not in found]
+
+
+def _is_of(target: Target, row: Row, side: str) -> bool:
+    """Return whether a row is of a side of a target, and not of a module inside it that is called as that side."""
+    named = rf"{re.escape(target.module)}(\[\d+\])?\.{side}(_[^.]*)?"
+    return row.vpp_stage == target.chunk and re.fullmatch(named, row.name) is not None

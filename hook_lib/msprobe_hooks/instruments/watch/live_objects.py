@@ -14,3 +14,8 @@ def living(kind: type | tuple[type, ...]) -> list[Any]:
     """
     gc.collect()
     return [one for one in gc.get_objects() if issubclass(type(one), kind)]
+
+
+def are_hidden() -> bool:
+    """Return whether some objects of this process cannot be listed, as `gc.freeze` has it."""
+    return gc.get_freeze_count() > 0

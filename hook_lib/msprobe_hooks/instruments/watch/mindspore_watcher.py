@@ -113,6 +113,10 @@ class MindSporeWatcher(Watcher):
         kinds = (nn.Optimizer, experimental.optim.Optimizer)
         return [OptimizerState(one) for one in living(kinds) if hasattr(one, "parameters")]
 
+    def has_gradients(self) -> bool:
+        """Return True: the optimizer is called with gradients."""
+        return True
+
     def named_modules(self, model: nn.Cell) -> Iterable[tuple[str, nn.Cell]]:
         """Yield all cells in a model by name."""
         named: Iterable[tuple[str, nn.Cell]] = model.cells_and_names()

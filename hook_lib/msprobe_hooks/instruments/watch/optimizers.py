@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import chain
+from types import ModuleType
 from typing import Any
 
 import torch
@@ -78,8 +79,8 @@ class _Stepping:
 class OptimizerState:
     """The state of an optimizer by parameter of the model.
 
-    Optimizers around others are looked through: ``optimizer`` and ``chained_optimizers`` are what they hold. What is
-    stepped may be a copy in float32: the parameter's ``main_param``, or that in ``fp32_from_float16_groups`` which
+    Optimizers around others are looked through: ``optimizer``, ``optim`` and ``chained_optimizers`` are what they hold.
+    What is stepped may be a copy in float32: the parameter's ``main_param``, or that in ``fp32_from_float16_groups`` which
     has the place of the parameter in ``float16_groups``.
     """
 
@@ -143,9 +144,11 @@ def _inside(optimizer: Any) -> Iterator[Any]:
     yield optimizer
     for one in getattr(optimizer, "chained_optimizers", ()):
         yield from _inside(one)
-    inner = getattr(optimizer, "optimizer", None)
-    if inner is not None and inner is not optimizer:
-        yield from _inside(inner)
+    for name in ("optimizer", "optim"):
+        inner = getattr(optimizer, name, None)
+        # A wrapper may keep the module torch.optim under such a name.
+        if inner is not None and inner is not optimizer and not isinstance(inner, ModuleType):
+            yield from _inside(inner)
 
 
 def update_and_ratio(state: Mapping[str, Any], group: Mapping[str, Any]) -> tuple[Tensor, Tensor] | None:

@@ -6,9 +6,12 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
+from msprobe_hooks.instruments.watch.live_objects import are_hidden
 from msprobe_hooks.instruments.watch.optimizer_step import OptimizerState
 from msprobe_hooks.instruments.watch.parameters import Weight
 from msprobe_hooks.messages import listed
+
+_UNSEEN = " (optimizers created before gc.freeze() are not seen, and may have them)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,13 +19,14 @@ class Parameters:
     """Parameters by what becomes of them.
 
     ``forgotten`` are the watched ones that no optimizer has, ``of_others`` those that only other optimizers have.
-    ``frozen`` take no gradient.
+    ``frozen`` take no gradient. With ``are_optimizers_hidden`` other optimizers may have the forgotten ones.
     """
 
     watched: Sequence[Weight]
     frozen: Sequence[Weight]
     forgotten: Sequence[Weight] = ()
     of_others: Sequence[Weight] = ()
+    are_optimizers_hidden: bool = False
 
     def notes(self) -> Iterator[str]:
         """Yield a line for each reason why parameters are not watched, or not updated."""
@@ -30,6 +34,7 @@ class Parameters:
             yield (
                 f"parameters in no optimizer of this process: {_named(self.forgotten)}; add them to the optimizer "
                 "if no other rank updates them, or set requires_grad to False if they are meant to be frozen"
+                f"{_UNSEEN if self.are_optimizers_hidden else ''}"
             )
         if self.of_others:
             yield (
@@ -62,6 +67,7 @@ def parameters_with(
         frozen=frozen,
         forgotten=[one for one in rest if one not in of_others],
         of_others=[one for one in rest if one in of_others],
+        are_optimizers_hidden=are_hidden(),
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import sys
 from collections.abc import Iterable, Sequence
 from types import FrameType
 from typing import Any
@@ -111,6 +112,12 @@ class TorchWatcher(Watcher):
         from msprobe_hooks.instruments.watch.collective_values import Collectives
 
         return Collectives(self.collection, plan.collectives)
+
+    def is_compiled(self) -> bool:
+        """Return whether torch.compile has compiled anything in this process, and the model trains."""
+        loaded = sys.modules.get("torch._dynamo.utils")
+        has_compiled = loaded is not None and loaded.counters["frames"]["ok"] > 0
+        return has_compiled and any(one.training for one in self.models)
 
     def gradient(self, parameter: Tensor) -> Tensor | None:
         """Return the gradient that was accumulated."""

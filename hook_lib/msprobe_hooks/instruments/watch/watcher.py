@@ -117,9 +117,17 @@ class Watcher(ABC):
     def living_optimizers(self) -> Iterable[OptimizerState]:
         """Return the states of all optimizers in this process."""
 
+    def is_compiled(self) -> bool:
+        """Return whether modules may have run compiled, which runs no hooks."""
+        return False
+
     @abstractmethod
     def gradient(self, parameter: Any) -> Any:
         """Return the gradient that the optimizer will see, None where there is none."""
+
+    def has_gradients(self) -> bool:
+        """Return whether the optimizer that steps was given a gradient of any parameter."""
+        return self.optimizer is None or any(one.gradient() is not None for one in self._with_gradients)
 
     @abstractmethod
     def named_modules(self, model: Any) -> Iterable[tuple[str, Any]]:
@@ -238,7 +246,9 @@ class Watcher(ABC):
         self._with_gradients = [weight for weight in weights if not self._is_left_out(weight.parameter)]
         found = [with_fields(plan, chunk, self.named_modules(one)) for chunk, one in enumerate(self.models)]
         chunks, targets = [modules for modules, _ in found], [target for _, those in found for target in those]
-        self._first_steps = FirstSteps(plan, targets, has_parameters=bool(self._with_gradients))
+        self._first_steps = FirstSteps(
+            plan, targets, has_parameters=bool(self._with_gradients), is_compiled=self.is_compiled
+        )
         self._warn(notes_on_targets(plan, targets, [self._names(model) for model in self.models]))
         if plan.wants_parameters:
             self._warn(parameters.notes())
@@ -304,7 +314,7 @@ class Watcher(ABC):
         self.files.add(self.step, rows)
         # What failed was logged with its reason.
         if not self.collection.errors:
-            self._warn(self._first_steps.notes(self.step, rows))
+            self._warn(self._first_steps.notes(self.step, rows, has_gradients=self.has_gradients()))
         self.alerts = self._alarm.feed(rows)
         if self.alerts:
             self._called_when_alerted(self.alerts)

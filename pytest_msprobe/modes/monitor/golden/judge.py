@@ -14,6 +14,7 @@ from msprobe_standards.verdict import Outcome, Verdict
 from pytest_msprobe.modes.monitor.alerts import Alarm
 from pytest_msprobe.modes.monitor.golden.differences import CONTINUOUS
 from pytest_msprobe.modes.monitor.golden.gradient_signs import TASK, Signs, probed
+from pytest_msprobe.modes.monitor.golden.micro_batches import MicroBatches
 from pytest_msprobe.modes.monitor.golden.rank_pair import Compared, Pair
 from pytest_msprobe.modes.monitor.policy import MonitorPolicy, SignSimilarity
 from pytest_msprobe.modes.monitor.series_names import Place, item_name, places
@@ -31,10 +32,20 @@ class GoldenJudge:
 
     ``series_keys`` are those of either run, ``keys`` also those that both give together: sign similarities, where both
     hold ``signs``, which keep to the rules of a policy. All are in the order computed. ``notes`` tell what is odd about
-    the files of both, and where they are not of the same steps, or signs only of one.
+    the files of both, and where they are not of the same steps, or signs only of one. ``batches`` are the micro batches
+    of both where these differ.
     """
 
-    def __init__(self, target: Run, golden: Run, pair: Pair, signs: Signs | None, policy: MonitorPolicy) -> None:
+    def __init__(
+        self,
+        target: Run,
+        golden: Run,
+        pair: Pair,
+        signs: Signs | None,
+        policy: MonitorPolicy,
+        batches: MicroBatches | None = None,
+    ) -> None:
+        self._batches = batches
         self._rank = target.rank
         self.golden = golden
         self.signs = signs
@@ -46,6 +57,7 @@ class GoldenJudge:
         self.notes: Sequence[str] = [
             *target.notes,
             *(f"golden run: {note}" for note in golden.notes),
+            *([batches.note(self.series_keys)] if batches is not None else []),
             *_other_steps(target, golden),
             *_signs_of_one(target, golden),
         ]
@@ -54,6 +66,8 @@ class GoldenJudge:
         """Return what comes of a series. Raises MonitorError where a file is unusable."""
         if self.signs is not None and key.statistic == SignSimilarity.name:
             return self._judge_signs(self.signs, key)
+        if self._depends_on_micro_batches(key):
+            return skipped(key, MonitorSkip.OTHER_MICRO_BATCHES)
         if key not in self._target or key not in self._golden:
             return self._alone(key)
         compared = self.compared(key)
@@ -85,8 +99,11 @@ class GoldenJudge:
         if self.signs is not None and key.statistic == SignSimilarity.name:
             rules = self._policy.sign_rules_for(key)
             return self.signs.compare(key, rules[0].rule) if rules else None
-        in_both = key in self._target and key in self._golden
+        in_both = key in self._target and key in self._golden and not self._depends_on_micro_batches(key)
         return self._pair.compare(key) if in_both and key.statistic in (*CONTINUOUS, "nans") else None
+
+    def _depends_on_micro_batches(self, key: SeriesKey) -> bool:
+        return self._batches is not None and self._batches.depend_on(key)
 
     def _by_tolerance(self, key: SeriesKey, compared: Compared) -> DirectionResult:
         at = compared.first_over

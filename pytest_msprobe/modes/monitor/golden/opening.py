@@ -10,6 +10,7 @@ from msprobe_hooks.instruments.series.reader import Run, open_run, rank_folders
 from pytest_msprobe.errors import OptionError
 from pytest_msprobe.modes.monitor.golden.gradient_signs import Signs, probed
 from pytest_msprobe.modes.monitor.golden.judge import GoldenJudge
+from pytest_msprobe.modes.monitor.golden.micro_batches import MicroBatches, other_micro_batches, view
 from pytest_msprobe.modes.monitor.golden.preconditions import other_start
 from pytest_msprobe.modes.monitor.golden.rank_pair import Pair
 from pytest_msprobe.modes.monitor.policy import MonitorPolicy
@@ -32,14 +33,11 @@ def golden_judges(
 
 
 def _judge(target: Run, golden: Run, reruns: Sequence[Run], dtype: str | None, policy: MonitorPolicy) -> GoldenJudge:
-    for flag, run, other in (
-        ("--msprobe-monitor", target, golden),
-        *(("--msprobe-golden-rerun", rerun, golden) for rerun in reruns),
-    ):
-        _require_same_start(flag, run, other)
+    batches = _require_same_start("--msprobe-monitor", target, golden)
+    others = [view(rerun, _require_same_start("--msprobe-golden-rerun", rerun, golden)) for rerun in reruns]
     aside = (open_run(target.folder), open_run(golden.folder))
-    pair = Pair(target, golden, reruns, dtype=dtype, aside=aside)
-    return GoldenJudge(target, golden, pair, signs_of(target, golden, reruns, dtype), policy)
+    pair = Pair(view(target, batches), view(golden, batches), others, dtype=dtype, aside=aside)
+    return GoldenJudge(target, golden, pair, signs_of(target, golden, reruns, dtype), policy, batches)
 
 
 def signs_of(target: Run, golden: Run, reruns: Sequence[Run], dtype: str | None) -> Signs | None:
@@ -51,8 +49,16 @@ def signs_of(target: Run, golden: Run, reruns: Sequence[Run], dtype: str | None)
     return Signs(ours, theirs, [other for other in others if other is not None], pair)
 
 
-def _require_same_start(flag: str, run: Run, golden: Run) -> None:
-    pair = Pair(run, golden)
+def _require_same_start(flag: str, run: Run, golden: Run) -> MicroBatches | None:
+    """Return the micro batches of both where these differ. Raises OptionError where the runs cannot be compared."""
+    batches = other_micro_batches(run, golden)
+    pair = Pair(view(run, batches), view(golden, batches))
+    if batches is not None and not pair.tensors:
+        raise OptionError(
+            f"{flag} {run.folder}: cannot be compared with {golden.folder}: {batches.words}, "
+            "and only activations are monitored, which depend on them",
+            remedy="monitor gradients or parameters, or use the same micro batches in both runs",
+        )
     if pair.first_step is None:
         raise OptionError(
             f"{flag} {run.folder}: no tensor has a step in common with the golden run {golden.folder}",
@@ -60,10 +66,12 @@ def _require_same_start(flag: str, run: Run, golden: Run) -> None:
         )
     problem = other_start(pair.tensors, pair.read) if pair.starts_together else None
     if problem is not None:
+        also = "" if batches is None else f"; {batches.words}, so each loss must count by its share of the step"
         raise OptionError(
-            f"{flag} {run.folder}: cannot be compared with {golden.folder}: {problem}",
+            f"{flag} {run.folder}: cannot be compared with {golden.folder}: {problem}{also}",
             remedy="use the same seed and data in both runs",
         )
+    return batches
 
 
 def _ranks(flag: str, folder: Path, targets: Mapping[Path, Run]) -> dict[Path, Run]:

@@ -34,6 +34,11 @@ def other_start(tensors: Sequence[Watched], read: Callable[[Watched], Twins]) ->
     return None
 
 
+def are_alike(tensors: Sequence[Watched], read: Callable[[Watched], Twins]) -> bool:
+    """Return whether the first tensors of two runs are the same at the first step that both have."""
+    return all(_apart(read(tensor)) <= _OTHER_TENSORS for tensor in tensors[:_ASKED])
+
+
 def _most(tensors: Sequence[Watched], read: Callable[[Watched], Twins]) -> str | None:
     """Name the first of the tensors that are apart, where most are."""
     apart = {tensor: _apart(read(tensor)) for tensor in tensors}

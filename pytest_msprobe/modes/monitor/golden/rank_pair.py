@@ -34,6 +34,7 @@ from pytest_msprobe.modes.monitor.golden.series_tolerance import (
     so_far,
     tolerance,
 )
+from pytest_msprobe.modes.monitor.series_names import is_of_collective
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,10 +144,10 @@ class Pair:
             evidence.level(key.task, key.statistic)[places],
             self._spread(tensor, key.statistic, both.steps),
         ]
-        if key.task in BACKWARD:
+        if key.task in BACKWARD or is_of_collective(key):
             # A unit that switches changes elements, and never all of them by one factor.
             floors.append(np.where(are_scaled(both.target, both.golden), 0.0, evidence.switches[places]))
-        else:
+        if key.task not in BACKWARD:
             gradients = evidence.gradients(key.statistic)
             levels.append((gradients if key.task in STATES else before(gradients))[places])
             levels.append(self._own_gradient(key, both.steps))
@@ -163,7 +164,7 @@ class Pair:
         fine = rounding_floor(self.unit_roundoff, is_learnt=bool(self._reruns) and evidence.is_smooth)
         gradients_watched = not evidence.tasks.isdisjoint(OF_PARAMETERS)
         is_told = bool(self._reruns) or tensor.task in BACKWARD or gradients_watched
-        is_fine = is_told and tensor.task not in RATIOS
+        is_fine = is_told and (tensor.task not in RATIOS or is_of_collective(tensor))
         return np.full(len(size), fine if is_fine else COARSE)
 
     def _spread(self, tensor: Watched, statistic: str, steps: NDArray[np.int64]) -> Numbers:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+
 import pytest
 import torch
 from torch import nn
@@ -60,6 +62,17 @@ class TestParameters:
         with watch(one, optimizer, tmp_path, what=["gradients"]) as watcher:
             step(one, optimizer)
         assert names(watcher.rows, "grad_reduced") == ["0.weight", "0.bias", "1.weight", "1.bias"]
+
+    def test_optimizers_that_are_hidden_from_a_search_are_not_said_to_be_missing(self, tmp_path, caplog):
+        one = perceptron()
+        first, second = adam(one[0]), torch.optim.SGD(one[1].parameters())
+        gc.freeze()
+        try:
+            with watch(one, first, tmp_path, what=["gradients"]):
+                step(one, first, second)
+        finally:
+            gc.unfreeze()
+        assert caplog.messages[0].endswith("(optimizers created before gc.freeze() are not seen, and may have them)")
 
     def test_frozen_ones_are_named_and_of_many_the_first(self, tmp_path, caplog):
         one = perceptron(9).requires_grad_(False)
@@ -129,7 +142,7 @@ class TestTargets:
             (
                 {"0": {"input_grad": "tensor", "output_grad": "tensor"}},
                 ["activation_gradients"],
-                ["step 0 had nothing of targets '0' (input_grad): not called in training mode, or no gradient"],
+                ["step 0 had nothing of targets '0' (input_grad): its input takes no gradient"],
             ),
             ({"0": {}}, ["activation_gradients"], []),
         ],
@@ -158,8 +171,48 @@ class TestTargets:
             "step 0 had nothing of targets 'layers' (input, output): not called in training mode, or no gradient"
         ]
 
+    def test_a_child_that_is_called_as_a_side_is_not_taken_for_the_side(self, tmp_path, caplog):
+        class Around(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.inner = nn.ModuleDict({"input": nn.Linear(3, 3)})
+
+            def forward(self, x):
+                return self.inner["input"](x)
+
+        one = Around()
+        with watch(one, None, tmp_path, what=["activations"], targets={"inner": {}, "inner.input": {}}) as watcher:
+            step(one)
+            watcher.end_step()
+        assert caplog.messages == [
+            "step 0 had nothing of targets 'inner' (input, output): not called in training mode, or no gradient"
+        ]
+
+    def test_a_compiled_module_is_not_said_to_be_uncalled(self, tmp_path, caplog):
+        one = perceptron()
+        optimizer = adam(one)
+        compiled = torch.compile(one, backend="eager")
+        with watch(one, optimizer, tmp_path, what=["activations"]):
+            step(compiled, optimizer)
+        torch.compiler.reset()
+        assert caplog.messages[-1] == (
+            "step 0 had no activations: no module was called in training mode; "
+            "torch.compile is in use, and compiled modules run no hooks"
+        )
+
 
 class TestSteps:
+    def test_a_step_before_the_first_backward_pass_is_not_blamed_on_the_optimizer(self, tmp_path, caplog):
+        one = perceptron()
+        optimizer = adam(one)
+        with watch(one, optimizer, tmp_path, what=["moments", "updates"]):
+            optimizer.step()
+            for _ in range(3):
+                step(one, optimizer)
+        assert caplog.messages == [
+            "step 0 had no updates: no parameter had a gradient yet, and before that the optimizer keeps no state"
+        ]
+
     def test_what_they_did_not_bring_is_named_with_the_reason(self, tmp_path, caplog):
         one = model().eval()
         optimizer = torch.optim.SGD(one.parameters(), lr=0.1)

@@ -92,7 +92,11 @@ def test_the_policy_has_the_thresholds(pair: Pair, pytester: pytest.Pytester) ->
     own.write_text("rules: [{rule: sign_similarity, limits: {first: 0.95, drop: 0.03}}]")
     assert pair.reported("--msprobe-policy", "own.yaml")[0] == "no series left the tolerance"
     own.write_text("rules: [{rule: sign_similarity, limits: {first: 0.99}, outcome: warn}]")
-    assert pair.reported("--msprobe-policy", "own.yaml") == ["no series left the tolerance", "1 series: 1 warned"]
+    assert pair.reported("--msprobe-policy", "own.yaml") == [
+        "no series left the tolerance",
+        "  golden: sign_similarity is 0.9600 at the first step, below limit 0.9900",
+        "1 series: 1 warned",
+    ]
     own.write_text("rules: [{rule: sign_similarity, names: [grad_reduced/head.*]}]")
     assert pair.reported("--msprobe-policy", "own.yaml") == ["no series left the tolerance", "1 series: 1 skipped"]
 
