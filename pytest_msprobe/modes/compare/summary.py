@@ -99,7 +99,7 @@ class CompareSummary:
         suspects = self._suspects[pair.index]
         calls = [self._calls.at(pair.index, order) for order in sorted(suspects)]
         where = f"{place_words(pair)}: " if len(self._pairs) > 1 else ""
-        reshaped = next((call for call in calls if first_shape_change(call)), None)
+        reshaped = next((call for call in calls if any(row.unmeasured == "shape" for row in call.rows)), None)
         if pair.reshaped is not None:
             yield f"{where}{shapes_sentence(pair.reshaped)}"
             yield from (f"    {line}" for line in _where(pair.reshaped))

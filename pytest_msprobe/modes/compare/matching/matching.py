@@ -28,6 +28,7 @@ from pytest_msprobe.modes.compare.matching.call_signature import intact, signatu
 from pytest_msprobe.modes.compare.matching.renaming import place_of, same_sequence, shape_of_module, shortest_renaming
 from pytest_msprobe.modes.compare.matching.reordering import swap_by_shape, swap_reordered
 from pytest_msprobe.modes.compare.matching.sequence_alignment import align
+from pytest_msprobe.modes.compare.matching.unequal_counts import pair_unequal
 from pytest_msprobe.modes.compare.rows import Partner
 
 if TYPE_CHECKING:
@@ -108,6 +109,8 @@ class _Matcher:
         )
         self._partners: dict[str, tuple[str, Partner]] = {}
         self._taken: set[str] = set()
+        # Calls of either run that find their partner in their module or nowhere.
+        self._settled: tuple[set[str], set[str]] = set(), set()
         self.renamed: dict[str, str] = {}
 
     def run(self) -> None:
@@ -116,6 +119,8 @@ class _Matcher:
                 self._pair(target, golden, "mapping")
         self._match_modules()
         if self._knows_modules():
+            if not (self._rules.across or self._rules.of_graph):
+                self._pair_unequal_inside()
             self._join_inside(api_of, "name")
             if self._rules.across:
                 self._join_inside(_leaf, "fuzzy")
@@ -138,7 +143,9 @@ class _Matcher:
             self._join(is_backward_api, self._api_of_target, self._api_of_golden, "fuzzy")
         if not (self._rules.forced_only or self._rules.across):
             translate = self._rules.translate
-            self._join(lambda name: True, lambda name: shared_record(translate(name)), shared_record, "name")
+            self._join(
+                lambda name: True, lambda name: shared_record(translate(name)), shared_record, "name", self._meets()
+            )
 
     @property
     def _needs_modules(self) -> bool:
@@ -150,8 +157,11 @@ class _Matcher:
             self._taken.add(golden)
 
     def _left(self, wanted: Callable[[str], bool]) -> tuple[list[str], list[str]]:
-        target = [name for name in self._target.records if name not in self._partners and wanted(name)]
-        golden = [name for name in self._golden.records if name not in self._taken and wanted(name)]
+        paired, taken = (
+            {*known, *settled} for known, settled in zip((self._partners, self._taken), self._settled, strict=True)
+        )
+        target = [name for name in self._target.records if name not in paired and wanted(name)]
+        golden = [name for name in self._golden.records if name not in taken and wanted(name)]
         return target, golden
 
     def _join(
@@ -160,8 +170,9 @@ class _Matcher:
         target_key: Callable[[str], Hashable],
         golden_key: Callable[[str], Hashable],
         partner: Partner,
+        meets: Callable[[str, str], bool] | None = None,
     ) -> list[tuple[str, str]]:
-        """Pair what is left by key, the first of a key with the first; a key of None pairs with nothing."""
+        """Pair what is left by key, the first of a key with the first that it ``meets``; a key of None has no pair."""
         target, golden = self._left(wanted)
         waiting: dict[Hashable, list[str]] = defaultdict(list)
         for name in reversed(golden):
@@ -170,11 +181,34 @@ class _Matcher:
         pairs = []
         for name in target:
             others = waiting.get(target_key(name))
-            if others:
+            if others and (meets is None or meets(name, others[-1])):
                 other = others.pop()
                 self._pair(name, other, partner)
                 pairs.append((name, other))
         return pairs
+
+    def _may_share_a_number(self, name: str, other: str) -> bool:
+        """Return whether two calls may be the same because they have one number.
+
+        They are not where their forward calls have partners, nor where other modules made them and their structures
+        differ.
+        """
+        forward, other_forward = forward_of(name), forward_of(other)
+        if not is_forward_api(forward):
+            return True
+        if forward != name and self._has_found(forward, other_forward):
+            return False
+        parent, their_parent = self._our_parents.get(forward), self._their_parents.get(other_forward)
+        partner, _ = self._partners.get(parent or "", _NOBODY)
+        return partner in (None, their_parent) or signature(self._target, name) == signature(self._golden, other)
+
+    def _meets(self) -> Callable[[str, str], bool] | None:
+        """Return what says which calls of one number may be the same; None where modules are not known, or differ."""
+        return self._may_share_a_number if self._knows_modules() and not self._rules.across else None
+
+    def _has_found(self, name: str, other: str) -> bool:
+        """Return whether either of two forward calls has a partner, or is known to have none."""
+        return name in self._partners or name in self._settled[0] or other in self._taken or other in self._settled[1]
 
     def _join_numbers(self) -> None:
         counted = self._recomputes or self._rules.across
@@ -189,10 +223,23 @@ class _Matcher:
                 others = [name for name in others if self._their_parents.get(name) not in taken]
         target = _numbers(self._target, names, self._rules.translate, counted)
         golden = _numbers(self._golden, others, self._rules.translate_golden, counted)
-        self._join(is_forward_api, target.get, golden.get, "name")
+        self._join(is_forward_api, target.get, golden.get, "name", self._meets())
 
     def _join_inside(self, api: Callable[[str], Hashable], partner: Partner) -> None:
         """Pair the n-th call of an API in a module with the n-th in its partner."""
+        target_key, golden_key = self._place_inside(api)
+        if not self._rules.of_graph:
+            self._join(is_forward_api, target_key, golden_key, partner)
+            return
+        target, golden = self._left(is_forward_api)
+        for name, other in same_sequence(target, golden, target_key, golden_key):
+            if target_key(name) is not None:
+                self._pair(name, other, partner)
+
+    def _place_inside(
+        self, api: Callable[[str], Hashable]
+    ) -> tuple[Callable[[str], Hashable], Callable[[str], Hashable]]:
+        """Return the functions that give the module and API of a call of the target and of the golden run."""
         renamed = {target: golden for target, (golden, _) in self._partners.items() if is_module_name(target)}
         top = "" if self._rules.across else None
 
@@ -204,13 +251,27 @@ class _Matcher:
             parent = self._their_parents.get(name) or top
             return None if parent is None else (parent, api(self._rules.translate_golden(name)))
 
-        if not self._rules.of_graph:
-            self._join(is_forward_api, target_key, golden_key, partner)
-            return
+        return target_key, golden_key
+
+    def _pair_unequal_inside(self) -> None:
+        """Pair calls of an API of which a module makes more than its partner, or all calls where numbers do not count.
+
+        Of each of these, no other call of the module takes its place later.
+        """
+        keys = self._place_inside(api_of)
         target, golden = self._left(is_forward_api)
-        for name, other in same_sequence(target, golden, target_key, golden_key):
-            if target_key(name) is not None:
-                self._pair(name, other, partner)
+        groups: dict[Hashable, tuple[list[str], list[str]]] = defaultdict(lambda: ([], []))
+        for names, key, at in ((target, keys[0], 0), (golden, keys[1], 1)):
+            for name in names:
+                groups[key(name)][at].append(name)
+        groups.pop(None, None)
+        for own, others in groups.values():
+            if own and others and (self._rules.fuzzy or len(own) != len(others)):
+                self._settled[0].update(own)
+                self._settled[1].update(others)
+                in_turn = dict(zip(own, others, strict=False))
+                for name, other in pair_unequal(self._target, self._golden, own, others):
+                    self._pair(name, other, "name" if in_turn.get(name) == other else "values")
 
     def _join_leaves(self) -> None:
         """Pair what is left by the last word of its API, where both runs have as many."""
