@@ -25,10 +25,11 @@ from msprobe_hooks.dump.names import (
     split_module,
 )
 from pytest_msprobe.modes.compare.matching.call_signature import intact, signature
+from pytest_msprobe.modes.compare.matching.gradient_numbers import gradient_numbers, renumbered
 from pytest_msprobe.modes.compare.matching.renaming import place_of, same_sequence, shape_of_module, shortest_renaming
 from pytest_msprobe.modes.compare.matching.reordering import swap_by_shape, swap_reordered
 from pytest_msprobe.modes.compare.matching.sequence_alignment import align
-from pytest_msprobe.modes.compare.matching.unequal_counts import pair_unequal
+from pytest_msprobe.modes.compare.matching.unequal_counts import may_be_weighed, pair_unequal
 from pytest_msprobe.modes.compare.rows import Partner
 
 if TYPE_CHECKING:
@@ -69,6 +70,12 @@ class Matching:
         """How many calls of either run have no partner."""
         return sum(match.target is None or match.golden is None for match in self.matches)
 
+    @cached_property
+    def apis_alone(self) -> frozenset[str]:
+        """The APIs of forward calls of either run that have no partner."""
+        alone = (match.target or match.golden or "" for match in self.matches if None in (match.target, match.golden))
+        return frozenset(map(api_of, filter(is_forward_api, alone)))
+
 
 @dataclass(frozen=True, slots=True)
 class MatchingRules:
@@ -77,9 +84,8 @@ class MatchingRules:
     ``fuzzy`` leaves the calls' numbers out, ``forced`` maps records of the target to the golden ones that a user named,
     ``translate`` and ``translate_golden`` turn a record's name into the one that both runs share. ``across``: the runs
     are of two frameworks, whose layers and functions of one name have other classes and types, and whose calls count
-    apart. ``forced_only``: a call finds its partner among the forced ones or in its module, not by its number.
-    ``of_graph``: the calls of one run are kernels, of which a compiler makes more or fewer; they find their partner in
-    a module that has as many of them.
+    apart. ``of_graph``: the calls of one run are kernels, of which a compiler makes more or fewer; they find their
+    partner in a module that has as many of them.
     """
 
     fuzzy: bool = False
@@ -87,7 +93,6 @@ class MatchingRules:
     translate: Callable[[str], str] = str
     translate_golden: Callable[[str], str] = str
     across: bool = False
-    forced_only: bool = False
     of_graph: bool = False
 
 
@@ -126,11 +131,11 @@ class _Matcher:
                 self._join_inside(_leaf, "fuzzy")
         if self._rules.fuzzy:
             self._align()
-        elif not self._needs_modules:
+        elif not self._rules.of_graph:
             self._join_numbers()
             if self._rules.across and not self._knows_modules():
                 self._join_leaves()
-        if self._rules.across and not (self._rules.fuzzy or self._needs_modules):
+        if self._rules.across and not (self._rules.fuzzy or self._rules.of_graph):
             self._join_stand_ins()
         if not self._rules.across:
             for record, other in swap_by_shape(self._target, self._golden, self._numbered(), self._surrounding).items():
@@ -141,15 +146,11 @@ class _Matcher:
         if self._recomputes:
             # A gradient belongs to the recomputed call on one side and to the first one on the other.
             self._join(is_backward_api, self._api_of_target, self._api_of_golden, "fuzzy")
-        if not (self._rules.forced_only or self._rules.across):
+        if not self._rules.across:
             translate = self._rules.translate
             self._join(
                 lambda name: True, lambda name: shared_record(translate(name)), shared_record, "name", self._meets()
             )
-
-    @property
-    def _needs_modules(self) -> bool:
-        return self._rules.forced_only or self._rules.of_graph
 
     def _pair(self, target: str, golden: str, partner: Partner) -> None:
         if target not in self._partners and golden not in self._taken:
@@ -300,10 +301,22 @@ class _Matcher:
         return any(dump.is_recomputed(name) for dump in (self._target, self._golden) for name in dump.records)
 
     def _match_modules(self) -> None:
-        self._join(is_module_name, self._rules.translate, self._rules.translate_golden, "name")
+        translate, translate_golden = self._rules.translate, self._rules.translate_golden
+        counted, golden_counted = self._in_step(0), self._in_step(1)
+        self._join(
+            is_module_name,
+            lambda name: translate(counted(name)),
+            lambda name: translate_golden(golden_counted(name)),
+            "name",
+        )
         if self._rules.across:
             # One attribute, whatever the class: nn.Dense here is nn.Linear there.
-            self._join(is_module_name, place_of, place_of, "structure")
+            self._join(
+                is_module_name,
+                lambda name: place_of(counted(name)),
+                lambda name: place_of(golden_counted(name)),
+                "structure",
+            )
         # The rest are renamed layers, if as many of one class and structure are left over on both sides.
         target, golden = self._left(lambda name: is_module_name(name) and is_forward(name))
         if not target or not golden:
@@ -314,6 +327,15 @@ class _Matcher:
             self.renamed |= shortest_renaming(split_module(name).path, split_module(other).path)
         self._follow_forward("structure")
 
+    def _in_step(self, side: int) -> Callable[[str], str]:
+        """Return what gives gradients of parameters the number that they have in the step of a side."""
+        numbers = self._gradients[side]
+        return lambda name: renumbered(name, numbers)
+
+    @cached_property
+    def _gradients(self) -> tuple[Mapping[str, int], Mapping[str, int]]:
+        return gradient_numbers(self._target), gradient_numbers(self._golden)
+
     def _knows_modules(self) -> bool:
         return bool(self._our_parents) and bool(self._their_parents)
 
@@ -321,6 +343,14 @@ class _Matcher:
         target, golden = self._left(is_forward_api)
         target_key = [(self._api_of_target(name), signature(self._target, name)) for name in target]
         golden_key = [(self._api_of_golden(name), signature(self._golden, name)) for name in golden]
+        groups: dict[Hashable, tuple[list[str], list[str]]] = defaultdict(lambda: ([], []))
+        for names, keys, at in ((target, target_key, 0), (golden, golden_key, 1)):
+            for name, key in zip(names, keys, strict=True):
+                groups[key][at].append(name)
+        for own, others in groups.values():
+            if len(own) != len(others) and may_be_weighed(own, others):
+                for name, other in pair_unequal(self._target, self._golden, own, others):
+                    self._pair(name, other, "fuzzy")
         for i, j in align(target_key, golden_key):
             self._pair(target[i], golden[j], "fuzzy")
 
@@ -348,9 +378,10 @@ class _Matcher:
 
     def _follow_forward(self, partner: Partner | None = None) -> None:
         target, golden = self._left(lambda name: not is_forward(name))
-        by_forward = {_direction(name): name for name in golden}
+        counted, golden_counted = self._in_step(0), self._in_step(1)
+        by_forward = {_direction(golden_counted(name)): name for name in golden}
         for name in target:
-            twin, direction = _direction(name)
+            twin, direction = _direction(counted(name))
             found = self._partners.get(twin)
             if found is not None:
                 other = by_forward.get((found[0], direction))

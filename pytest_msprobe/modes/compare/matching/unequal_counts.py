@@ -26,6 +26,11 @@ _NEAR = 0.01
 _MOST_WEIGHED = 10_000
 
 
+def may_be_weighed(names: Sequence[str], others: Sequence[str]) -> bool:
+    """Return whether there are calls on both sides, and so few that each can be held against each."""
+    return 0 < len(names) * len(others) <= _MOST_WEIGHED
+
+
 def pair_unequal(target: Dump, golden: Dump, names: Sequence[str], others: Sequence[str]) -> Iterator[tuple[str, str]]:
     """Yield pairs of calls of one API by structure and numbers, where the order alone does not say which they are.
 
@@ -58,9 +63,9 @@ def _by_numbers(target: Dump, golden: Dump, names: Sequence[str], others: Sequen
         return
     own, theirs = ([_numbers(dump, name) for name in each] for dump, each in ((target, names), (golden, others)))
     places = (
-        align(own, theirs)
-        if len(own) * len(theirs) > _MOST_WEIGHED
-        else _nearest([[_distance(a, b) for b in theirs] for a in own])
+        _nearest([[_distance(a, b) for b in theirs] for a in own])
+        if may_be_weighed(names, others)
+        else align(own, theirs)
     )
     yield from ((names[i], others[j]) for i, j in places)
 
