@@ -10,7 +10,8 @@ from msprobe_hooks.dump.call_context import relevant_frames
 from msprobe_hooks.dump.merging.unshard import Reason
 from msprobe_hooks.dump.names import is_forward
 from msprobe_hooks.messages import counted, listed
-from pytest_msprobe.modes.compare.judging.shape_changes import first_shape_change, has_other_shapes, shapes_sentence
+from pytest_msprobe.modes.compare.judging.shape_changes import has_other_shapes, shapes_sentence
+from pytest_msprobe.modes.compare.matching.matching import api_of
 from pytest_msprobe.modes.compare.rows import SCALED_ERROR, ComparedCall, ComparedCalls
 from pytest_msprobe.reports.summary import write_section
 
@@ -99,7 +100,7 @@ class CompareSummary:
         suspects = self._suspects[pair.index]
         calls = [self._calls.at(pair.index, order) for order in sorted(suspects)]
         where = f"{place_words(pair)}: " if len(self._pairs) > 1 else ""
-        reshaped = next((call for call in calls if first_shape_change(call)), None)
+        reshaped = next((call for call in calls if any(row.unmeasured == "shape" for row in call.rows)), None)
         if pair.reshaped is not None:
             yield f"{where}{shapes_sentence(pair.reshaped)}"
             yield from (f"    {line}" for line in _where(pair.reshaped))
@@ -116,12 +117,7 @@ class CompareSummary:
                         yield f"  first wrong beyond a warning: {_finding(failing)}"
                 if len(own) > 1:
                     yield f"  {words}: {listed((call.record for call in own[1:]), _SHOWN)}"
-        if reshaped is not None and pair.unmatched and not pair.fuzzy:
-            lonely = f"{counted(pair.unmatched, 'call')} {'has' if pair.unmatched == 1 else 'have'}"
-            yield (
-                f"{where}calls of different shapes were compared, such as {reshaped.record}, and {lonely} no partner: "
-                "pair calls by order and shapes with --msprobe-fuzzy"
-            )
+        yield from (f"{where}{hint}" for hint in _fuzzy_hint(pair, calls, reshaped))
 
     def _renamed(self) -> Iterator[str]:
         renamed = {old: new for pair in self._pairs for old, new in pair.matching.renamed.items()}
@@ -163,6 +159,22 @@ class CompareSummary:
         if counts["fail"] or counts["warn"]:
             return str(counts["fail"]) if counts["fail"] else f"{counts['warn']} warned"
         return "ok" if counts["pass"] else "not compared"
+
+
+def _fuzzy_hint(pair: DumpPair, calls: Sequence[ComparedCall], reshaped: ComparedCall | None) -> Iterator[str]:
+    """Yield what to do where culprits may be calls that were compared with others than their partners."""
+    if not pair.unmatched or pair.fuzzy:
+        return
+    alone = pair.matching.apis_alone
+    by_number = (call for call in calls if call.partner == "name" and not call.module and api_of(call.record) in alone)
+    doubtful = reshaped or next(by_number, None)
+    if doubtful is not None:
+        which = "calls of different shapes were compared" if reshaped else "calls were paired by their numbers"
+        lonely = f"{counted(pair.unmatched, 'call')} {'has' if pair.unmatched == 1 else 'have'}"
+        yield (
+            f"{which}, such as {doubtful.record}, and {lonely} no partner: "
+            "pair calls by order and shapes with --msprobe-fuzzy"
+        )
 
 
 def _kind(pair: DumpPair, call: ComparedCall) -> str:

@@ -8,7 +8,7 @@ one is the n-th of the other.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path as File
@@ -38,19 +38,27 @@ class Child:
 
 @dataclass(frozen=True)
 class LayerMapping:
-    """The children of each class of parents."""
+    """The children of each class of parents.
+
+    ``applied`` are the entries that a record of the target was under, ``used`` those that led one to a partner.
+    """
 
     path: File
     children: Mapping[str, Mapping[Path, Child]]
+    applied: set[tuple[str, Path]] = field(default_factory=set)
     used: set[tuple[str, Path]] = field(default_factory=set)
 
     @cached_property
     def _by_words(self) -> dict[str, LongestFirst[Child]]:
         return {parent: LongestFirst(children) for parent, children in self.children.items()}
 
-    def golden_path(self, path: Path, class_of: Callable[[Path], str]) -> Path:
-        """Return where a place of the target is in the golden model; ``class_of`` gives the class at a place."""
+    def golden_path(self, path: Path, class_of: Callable[[Path], str]) -> tuple[Path, Sequence[tuple[str, Path]]]:
+        """Return where a place of the target is in the golden model, and the entries that say so.
+
+        ``class_of`` gives the class at a place.
+        """
         found: list[str] = []
+        entries_used: list[tuple[str, Path]] = []
         at = 0
         while at < len(path):
             parent = class_of(path[:at])
@@ -63,15 +71,21 @@ class LayerMapping:
                 words, child = entry
                 found += child.golden
                 at += len(words)
-                self.used.add((parent, words))
-        return tuple(found)
+                entries_used.append((parent, words))
+        self.applied.update(entries_used)
+        return tuple(found), entries_used
 
     def unused(self) -> Iterator[str]:
-        """Yield, for each entry that applied to no record so far, what it says and its line."""
+        """Yield, for each entry that led no record to a partner so far, what is wrong with it and its line."""
+        if not any(self.children.values()):
+            yield f"{self.path}: no entries"
         for parent, children in self.children.items():
             for words, child in children.items():
-                if (parent, words) not in self.used:
-                    yield f"{self.path}, line {child.line}: no {parent} of the target has {'.'.join(words)}"
+                where = f"{self.path}, line {child.line}"
+                if (parent, words) not in self.applied:
+                    yield f"{where}: no {parent} of the target has {'.'.join(words)}"
+                elif (parent, words) not in self.used:
+                    yield f"{where}: no call of the golden run has a partner below {'.'.join(child.golden)}"
 
 
 def read_layers(path: File) -> LayerMapping:
@@ -146,9 +160,11 @@ def _by_place(
         if name in found:
             continue
         path = path_of(placed)
-        key = mapping.golden_path(path, scopes.class_of), placed.state
+        golden_path, entries = mapping.golden_path(path, scopes.class_of)
+        key = golden_path, placed.state
         names = waiting.get(key, ())
         if place[key] < len(names):
             pairs[name] = names[place[key]]
             place[key] += 1
+            mapping.used.update(entries)
     return pairs

@@ -70,7 +70,6 @@ class Translation:
             translate=self.target,
             translate_golden=self.golden,
             across=self.across,
-            forced_only=self.layered,
             of_graph=self.of_graph,
         )
 

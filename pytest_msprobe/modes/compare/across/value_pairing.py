@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from msprobe_hooks.dump.names import is_parameters_grad, split_called
 from msprobe_hooks.dump.tensor_files.dtypes import plain_dtype
 from msprobe_hooks.dump.values import Group, Value
 from pytest_msprobe.modes.compare.across.api_mapping import buffer_names, parameter_names
@@ -148,12 +147,12 @@ def _left_out(row: Row, message: str) -> Row:
     return replace(row, outcome="skip", unmeasured="left out", messages=(message,))
 
 
-def without_sums(rows: list[Row], record: str) -> list[Row]:
+def without_sums(rows: list[Row], *, is_further_pass: bool) -> list[Row]:
     """Return judged rows without the parameters' gradients of further backward passes of a step, where they differ.
 
     PyTorch's dumps hold what has accumulated, MindSpore's the gradients of each pass.
     """
-    if not is_parameters_grad(record) or split_called(record)[1].endswith(".0"):
+    if not is_further_pass:
         return rows
     return [_left_out(row, "PyTorch's gradients accumulate over passes") if row.differs else row for row in rows]
 

@@ -17,10 +17,13 @@ from pytest_msprobe.modes.compare.across.value_pairing import (
     without_sums,
 )
 from pytest_msprobe.modes.compare.judging.cancelled_gradients import drop_cancelled_gradients
+from pytest_msprobe.modes.compare.matching.gradient_numbers import gradient_numbers
 from pytest_msprobe.modes.compare.measure.call_values import compare_values
 from pytest_msprobe.modes.compare.rows import DataMode, Row
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from msprobe_hooks.dump.reader import Dump
     from pytest_msprobe.modes.compare.across.translation import Translation
     from pytest_msprobe.modes.compare.across.value_partners import ValuePartners
@@ -62,11 +65,15 @@ class CallJudge:
         if any(row.differs for row in judged):
             coarsest = [so_far[record] for so_far, record in zip(self._precisions, (target, golden), strict=True)]
             judged = self._by_policy(api, mode, [at_precision(row, *coarsest) for row in shared])
-        judged = without_sums(judged, target)
+        judged = without_sums(judged, is_further_pass=self._gradients.get(target, 0) > 0)
         return [
             replace(row, target=recorded.target, golden=recorded.golden)
             for row, recorded in zip(judged, rows, strict=True)
         ]
+
+    @cached_property
+    def _gradients(self) -> Mapping[str, int]:
+        return gradient_numbers(self._target)
 
     @cached_property
     def _precisions(self) -> tuple[dict[str, str], dict[str, str]]:

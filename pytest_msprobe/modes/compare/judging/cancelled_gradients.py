@@ -49,8 +49,11 @@ def _arriving(dump: Dump, record: str) -> list[Value]:
     """Return the gradients that arrived at a call, or at the module that the parameters belong to."""
     if is_parameters_grad(record):
         called, rest = split_called(record)
-        record = f"{called}.backward.{rest.rpartition('.')[2]}"
-        if record not in dump.records:
+        numbered = f"{called}.backward.{rest.rpartition('.')[2]}"
+        start = f"{called}.backward."
+        # The number of the gradients may count on from step to step.
+        record = numbered if numbered in dump.records else next((x for x in dump.records if x.startswith(start)), "")
+        if not record:
             return []
     return [x.value for x in read_values(dump, record) if x.group == "input" and x.value.is_tensor]
 

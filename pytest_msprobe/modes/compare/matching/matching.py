@@ -25,9 +25,11 @@ from msprobe_hooks.dump.names import (
     split_module,
 )
 from pytest_msprobe.modes.compare.matching.call_signature import intact, signature
+from pytest_msprobe.modes.compare.matching.gradient_numbers import gradient_numbers, renumbered
 from pytest_msprobe.modes.compare.matching.renaming import place_of, same_sequence, shape_of_module, shortest_renaming
 from pytest_msprobe.modes.compare.matching.reordering import swap_by_shape, swap_reordered
 from pytest_msprobe.modes.compare.matching.sequence_alignment import align
+from pytest_msprobe.modes.compare.matching.unequal_counts import may_be_weighed, pair_unequal
 from pytest_msprobe.modes.compare.rows import Partner
 
 if TYPE_CHECKING:
@@ -68,6 +70,12 @@ class Matching:
         """How many calls of either run have no partner."""
         return sum(match.target is None or match.golden is None for match in self.matches)
 
+    @cached_property
+    def apis_alone(self) -> frozenset[str]:
+        """The APIs of forward calls of either run that have no partner."""
+        alone = (match.target or match.golden or "" for match in self.matches if None in (match.target, match.golden))
+        return frozenset(map(api_of, filter(is_forward_api, alone)))
+
 
 @dataclass(frozen=True, slots=True)
 class MatchingRules:
@@ -76,9 +84,8 @@ class MatchingRules:
     ``fuzzy`` leaves the calls' numbers out, ``forced`` maps records of the target to the golden ones that a user named,
     ``translate`` and ``translate_golden`` turn a record's name into the one that both runs share. ``across``: the runs
     are of two frameworks, whose layers and functions of one name have other classes and types, and whose calls count
-    apart. ``forced_only``: a call finds its partner among the forced ones or in its module, not by its number.
-    ``of_graph``: the calls of one run are kernels, of which a compiler makes more or fewer; they find their partner in
-    a module that has as many of them.
+    apart. ``of_graph``: the calls of one run are kernels, of which a compiler makes more or fewer; they find their
+    partner in a module that has as many of them.
     """
 
     fuzzy: bool = False
@@ -86,7 +93,6 @@ class MatchingRules:
     translate: Callable[[str], str] = str
     translate_golden: Callable[[str], str] = str
     across: bool = False
-    forced_only: bool = False
     of_graph: bool = False
 
 
@@ -108,6 +114,8 @@ class _Matcher:
         )
         self._partners: dict[str, tuple[str, Partner]] = {}
         self._taken: set[str] = set()
+        # Calls of either run that find their partner in their module or nowhere.
+        self._settled: tuple[set[str], set[str]] = set(), set()
         self.renamed: dict[str, str] = {}
 
     def run(self) -> None:
@@ -116,16 +124,18 @@ class _Matcher:
                 self._pair(target, golden, "mapping")
         self._match_modules()
         if self._knows_modules():
+            if not (self._rules.across or self._rules.of_graph):
+                self._pair_unequal_inside()
             self._join_inside(api_of, "name")
             if self._rules.across:
                 self._join_inside(_leaf, "fuzzy")
         if self._rules.fuzzy:
             self._align()
-        elif not self._needs_modules:
+        elif not self._rules.of_graph:
             self._join_numbers()
             if self._rules.across and not self._knows_modules():
                 self._join_leaves()
-        if self._rules.across and not (self._rules.fuzzy or self._needs_modules):
+        if self._rules.across and not (self._rules.fuzzy or self._rules.of_graph):
             self._join_stand_ins()
         if not self._rules.across:
             for record, other in swap_by_shape(self._target, self._golden, self._numbered(), self._surrounding).items():
@@ -136,13 +146,11 @@ class _Matcher:
         if self._recomputes:
             # A gradient belongs to the recomputed call on one side and to the first one on the other.
             self._join(is_backward_api, self._api_of_target, self._api_of_golden, "fuzzy")
-        if not (self._rules.forced_only or self._rules.across):
+        if not self._rules.across:
             translate = self._rules.translate
-            self._join(lambda name: True, lambda name: shared_record(translate(name)), shared_record, "name")
-
-    @property
-    def _needs_modules(self) -> bool:
-        return self._rules.forced_only or self._rules.of_graph
+            self._join(
+                lambda name: True, lambda name: shared_record(translate(name)), shared_record, "name", self._meets()
+            )
 
     def _pair(self, target: str, golden: str, partner: Partner) -> None:
         if target not in self._partners and golden not in self._taken:
@@ -150,8 +158,11 @@ class _Matcher:
             self._taken.add(golden)
 
     def _left(self, wanted: Callable[[str], bool]) -> tuple[list[str], list[str]]:
-        target = [name for name in self._target.records if name not in self._partners and wanted(name)]
-        golden = [name for name in self._golden.records if name not in self._taken and wanted(name)]
+        paired, taken = (
+            {*known, *settled} for known, settled in zip((self._partners, self._taken), self._settled, strict=True)
+        )
+        target = [name for name in self._target.records if name not in paired and wanted(name)]
+        golden = [name for name in self._golden.records if name not in taken and wanted(name)]
         return target, golden
 
     def _join(
@@ -160,8 +171,9 @@ class _Matcher:
         target_key: Callable[[str], Hashable],
         golden_key: Callable[[str], Hashable],
         partner: Partner,
+        meets: Callable[[str, str], bool] | None = None,
     ) -> list[tuple[str, str]]:
-        """Pair what is left by key, the first of a key with the first; a key of None pairs with nothing."""
+        """Pair what is left by key, the first of a key with the first that it ``meets``; a key of None has no pair."""
         target, golden = self._left(wanted)
         waiting: dict[Hashable, list[str]] = defaultdict(list)
         for name in reversed(golden):
@@ -170,11 +182,34 @@ class _Matcher:
         pairs = []
         for name in target:
             others = waiting.get(target_key(name))
-            if others:
+            if others and (meets is None or meets(name, others[-1])):
                 other = others.pop()
                 self._pair(name, other, partner)
                 pairs.append((name, other))
         return pairs
+
+    def _may_share_a_number(self, name: str, other: str) -> bool:
+        """Return whether two calls may be the same because they have one number.
+
+        They are not where their forward calls have partners, nor where other modules made them and their structures
+        differ.
+        """
+        forward, other_forward = forward_of(name), forward_of(other)
+        if not is_forward_api(forward):
+            return True
+        if forward != name and self._has_found(forward, other_forward):
+            return False
+        parent, their_parent = self._our_parents.get(forward), self._their_parents.get(other_forward)
+        partner, _ = self._partners.get(parent or "", _NOBODY)
+        return partner in (None, their_parent) or signature(self._target, name) == signature(self._golden, other)
+
+    def _meets(self) -> Callable[[str, str], bool] | None:
+        """Return what says which calls of one number may be the same; None where modules are not known, or differ."""
+        return self._may_share_a_number if self._knows_modules() and not self._rules.across else None
+
+    def _has_found(self, name: str, other: str) -> bool:
+        """Return whether either of two forward calls has a partner, or is known to have none."""
+        return name in self._partners or name in self._settled[0] or other in self._taken or other in self._settled[1]
 
     def _join_numbers(self) -> None:
         counted = self._recomputes or self._rules.across
@@ -189,10 +224,23 @@ class _Matcher:
                 others = [name for name in others if self._their_parents.get(name) not in taken]
         target = _numbers(self._target, names, self._rules.translate, counted)
         golden = _numbers(self._golden, others, self._rules.translate_golden, counted)
-        self._join(is_forward_api, target.get, golden.get, "name")
+        self._join(is_forward_api, target.get, golden.get, "name", self._meets())
 
     def _join_inside(self, api: Callable[[str], Hashable], partner: Partner) -> None:
         """Pair the n-th call of an API in a module with the n-th in its partner."""
+        target_key, golden_key = self._place_inside(api)
+        if not self._rules.of_graph:
+            self._join(is_forward_api, target_key, golden_key, partner)
+            return
+        target, golden = self._left(is_forward_api)
+        for name, other in same_sequence(target, golden, target_key, golden_key):
+            if target_key(name) is not None:
+                self._pair(name, other, partner)
+
+    def _place_inside(
+        self, api: Callable[[str], Hashable]
+    ) -> tuple[Callable[[str], Hashable], Callable[[str], Hashable]]:
+        """Return the functions that give the module and API of a call of the target and of the golden run."""
         renamed = {target: golden for target, (golden, _) in self._partners.items() if is_module_name(target)}
         top = "" if self._rules.across else None
 
@@ -204,13 +252,27 @@ class _Matcher:
             parent = self._their_parents.get(name) or top
             return None if parent is None else (parent, api(self._rules.translate_golden(name)))
 
-        if not self._rules.of_graph:
-            self._join(is_forward_api, target_key, golden_key, partner)
-            return
+        return target_key, golden_key
+
+    def _pair_unequal_inside(self) -> None:
+        """Pair calls of an API of which a module makes more than its partner, or all calls where numbers do not count.
+
+        Of each of these, no other call of the module takes its place later.
+        """
+        keys = self._place_inside(api_of)
         target, golden = self._left(is_forward_api)
-        for name, other in same_sequence(target, golden, target_key, golden_key):
-            if target_key(name) is not None:
-                self._pair(name, other, partner)
+        groups: dict[Hashable, tuple[list[str], list[str]]] = defaultdict(lambda: ([], []))
+        for names, key, at in ((target, keys[0], 0), (golden, keys[1], 1)):
+            for name in names:
+                groups[key(name)][at].append(name)
+        groups.pop(None, None)
+        for own, others in groups.values():
+            if own and others and (self._rules.fuzzy or len(own) != len(others)):
+                self._settled[0].update(own)
+                self._settled[1].update(others)
+                in_turn = dict(zip(own, others, strict=False))
+                for name, other in pair_unequal(self._target, self._golden, own, others):
+                    self._pair(name, other, "name" if in_turn.get(name) == other else "values")
 
     def _join_leaves(self) -> None:
         """Pair what is left by the last word of its API, where both runs have as many."""
@@ -239,10 +301,22 @@ class _Matcher:
         return any(dump.is_recomputed(name) for dump in (self._target, self._golden) for name in dump.records)
 
     def _match_modules(self) -> None:
-        self._join(is_module_name, self._rules.translate, self._rules.translate_golden, "name")
+        translate, translate_golden = self._rules.translate, self._rules.translate_golden
+        counted, golden_counted = self._in_step(0), self._in_step(1)
+        self._join(
+            is_module_name,
+            lambda name: translate(counted(name)),
+            lambda name: translate_golden(golden_counted(name)),
+            "name",
+        )
         if self._rules.across:
             # One attribute, whatever the class: nn.Dense here is nn.Linear there.
-            self._join(is_module_name, place_of, place_of, "structure")
+            self._join(
+                is_module_name,
+                lambda name: place_of(counted(name)),
+                lambda name: place_of(golden_counted(name)),
+                "structure",
+            )
         # The rest are renamed layers, if as many of one class and structure are left over on both sides.
         target, golden = self._left(lambda name: is_module_name(name) and is_forward(name))
         if not target or not golden:
@@ -253,6 +327,15 @@ class _Matcher:
             self.renamed |= shortest_renaming(split_module(name).path, split_module(other).path)
         self._follow_forward("structure")
 
+    def _in_step(self, side: int) -> Callable[[str], str]:
+        """Return what gives gradients of parameters the number that they have in the step of a side."""
+        numbers = self._gradients[side]
+        return lambda name: renumbered(name, numbers)
+
+    @cached_property
+    def _gradients(self) -> tuple[Mapping[str, int], Mapping[str, int]]:
+        return gradient_numbers(self._target), gradient_numbers(self._golden)
+
     def _knows_modules(self) -> bool:
         return bool(self._our_parents) and bool(self._their_parents)
 
@@ -260,6 +343,14 @@ class _Matcher:
         target, golden = self._left(is_forward_api)
         target_key = [(self._api_of_target(name), signature(self._target, name)) for name in target]
         golden_key = [(self._api_of_golden(name), signature(self._golden, name)) for name in golden]
+        groups: dict[Hashable, tuple[list[str], list[str]]] = defaultdict(lambda: ([], []))
+        for names, keys, at in ((target, target_key, 0), (golden, golden_key, 1)):
+            for name, key in zip(names, keys, strict=True):
+                groups[key][at].append(name)
+        for own, others in groups.values():
+            if len(own) != len(others) and may_be_weighed(own, others):
+                for name, other in pair_unequal(self._target, self._golden, own, others):
+                    self._pair(name, other, "fuzzy")
         for i, j in align(target_key, golden_key):
             self._pair(target[i], golden[j], "fuzzy")
 
@@ -287,9 +378,10 @@ class _Matcher:
 
     def _follow_forward(self, partner: Partner | None = None) -> None:
         target, golden = self._left(lambda name: not is_forward(name))
-        by_forward = {_direction(name): name for name in golden}
+        counted, golden_counted = self._in_step(0), self._in_step(1)
+        by_forward = {_direction(golden_counted(name)): name for name in golden}
         for name in target:
-            twin, direction = _direction(name)
+            twin, direction = _direction(counted(name))
             found = self._partners.get(twin)
             if found is not None:
                 other = by_forward.get((found[0], direction))

@@ -13,6 +13,7 @@ from msprobe_hooks.errors import DumpError
 from pytest_msprobe.modes.compare.across.layer_mapping import LayerMapping, match_layers, read_layers
 from pytest_msprobe.modes.compare.across.options import AcrossOptions
 from pytest_msprobe.modes.compare.across.translation import Mappings, translation
+from pytest_msprobe.modes.compare.matching.matching import match_records
 from tests.support.dumps import Json, write_dump
 
 CALL: Json = {"input_args": [], "input_kwargs": {}, "output": []}
@@ -164,3 +165,23 @@ def test_renaming_layers_and_mapping_them_finds_every_record(
     text = "\n".join(f"{parent}: {{{', '.join(f'{a}: {b}' for a, b in renamed.items())}}}" for parent in parents)
     found = match_layers(model(folder / "a", ours), model(folder / "b", theirs), mapping(folder, text), str, str)
     assert found == dict(zip(ours, theirs, strict=True))
+
+
+@pytest.mark.parametrize("text", ["{}", "TopLayer: {}", "TopLayer: {no: where}", "TopLayer: {a: where}"])
+@pytest.mark.parametrize("is_reversed", [False, True])
+def test_a_file_that_maps_nothing_leaves_every_partner(tmp_path: Path, text: str, is_reversed: bool) -> None:
+    ours = {"Module.a.Linear.forward.0": None, "Mint.cos.0.forward": "Module.a.Linear.forward.0"}
+    theirs = {"Module.b.Dense.forward.0": None, "Torch.cos.0.forward": "Module.b.Dense.forward.0"}
+    dumps = [
+        model(tmp_path / framework, parents, framework=framework)
+        for framework, parents in (("mindspore", ours), ("pytorch", theirs))
+    ]
+    layers = mapping(tmp_path, text)
+    target, golden = reversed(dumps) if is_reversed else dumps
+    found = []
+    for mappings in (Mappings(), Mappings(layers=layers)):
+        rules = translation(target, golden, mappings, AcrossOptions()).matching_rules({}, fuzzy=False)
+        found.append({match.target: match.golden for match in match_records(target, golden, rules).matches})
+    assert found[0] == found[1]
+    assert any("cos" in (name or "") and other for name, other in found[1].items())
+    assert [*layers.unused()]
