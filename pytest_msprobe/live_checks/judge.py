@@ -61,6 +61,9 @@ class ObservedTrial(Trial):
         # What the training drew is judged by what it must be like; a run of ours would not be the training's.
         self.switched_off = None
 
+    def _golden_side_in_float64(self) -> Side:
+        return replace(super()._golden_side_in_float64(), default_dtype=self._golden_side.default_dtype)
+
     def _blame(self, error: Exception) -> SkipReason:
         # The training made the call with these inputs: nothing was rebuilt that an API could reject.
         return SkipReason.NO_GOLDEN

@@ -46,7 +46,7 @@ def _story(result: DirectionResult, verbosity: int, place: str) -> list[str]:
     if not result.outputs:
         lines += _lines(result.verdict.reason)[1:]
     hidden = sum(output.verdict.outcome == "fail" for output in result.outputs) - (deciding is not None)
-    if hidden > 0 and verbosity == 0:
+    if hidden > 0 and verbosity <= 0:
         lines += ["", f"{hidden} more output{'s are' if hidden > 1 else ' is'} wrong; -v shows each"]
     return lines
 

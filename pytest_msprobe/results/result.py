@@ -167,9 +167,12 @@ def decided(record: str, outputs: Sequence[OutputResult], seconds: float = 0.0) 
 def as_missing_baseline(result: OutputResult, why: str) -> OutputResult:
     """Return a result that was reached without the row of the recorded baseline that it depends on.
 
-    A failure stays one: no row could hide it. Anything else is no verdict.
+    A failure stays one: no row could hide it. What passed by a lower limit than that row's does not depend on it.
+    Anything else is no verdict.
     """
     verdict = result.verdict
+    if verdict.at_most:
+        return result
     if verdict.outcome == "fail":
         return replace(result, verdict=replace(verdict, reason=f"{verdict.reason}; {why}"))
     skip = Verdict("skip", verdict.standard, f"{SkipReason.NO_BASELINE.value}: {why}")

@@ -10,6 +10,8 @@ from msprobe_standards.dtypes import msprobe_bounds, roundoffs_allowed
 from msprobe_standards.protocol import Standard, bias, shared, within
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     import torch
 
     from msprobe_standards.dtypes import Bounds
@@ -27,6 +29,7 @@ _DRIFT_RATIO = 2.0
 _CORRECT_ROUNDING = 1.0
 _UNAIDED_FLOORS = 4.0
 _SHARED_FLOOR = 0.25
+_LEAST_ROUNDING = 1.0
 _SCALED = frozenset({"scale", "max_scaled_error", "rms_scaled_error", "gain_error", "gain_z", "tail_share"})
 
 
@@ -48,6 +51,9 @@ class Benchmark(Standard):
     * error that elements with neighbouring golden values share: ``max_shared`` unit roundoffs, where it is
       statistically certain; the default, 0, does not judge it.
 
+    ``max_baseline`` caps what the CPU's result counts for as a baseline: so many roundings of the result, or of the
+    inputs where golden moves further by those (`credible`). A kernel of the CPU that adds up in 16 bits errs by more.
+
     Where there is no baseline, or its NaN and inf disagree with the golden result, the limits are those of a baseline
     that errs by four floors, and the reason says so.
 
@@ -57,6 +63,7 @@ class Benchmark(Standard):
         max_bias: The allowed drift of the magnitudes, in unit roundoffs.
         floor: The least error that counts as the baseline's, in unit roundoffs; 0: the dtype's own.
         max_shared: The allowed error of neighbours, in unit roundoffs; 0: not judged.
+        max_baseline: The greatest error of the CPU that counts as the baseline's, in roundings; 0: whatever it is.
     """
 
     max_rms_ratio: float = 2.0
@@ -64,6 +71,7 @@ class Benchmark(Standard):
     max_bias: float = 0.5
     floor: float = 0.0
     max_shared: float = 0.0
+    max_baseline: float = 0.0
 
     name: ClassVar[str] = "benchmark"
     needs_baseline: ClassVar[bool] = True
@@ -80,8 +88,30 @@ class Benchmark(Standard):
 
     def settled(self, metrics: Metrics) -> Verdict | None:
         """Pass what stays under the floors; whatever does not is for the baseline to explain."""
-        verdict = self._judge(metrics, rms=0.0, greatest=0.0, drift=0.0, tail=0.0)
+        verdict = self._judge(metrics, rms=0.0, greatest=0.0, drift=0.0, tail=0.0, at_most=True)
         return verdict if verdict.outcome == "pass" or metrics["nonfinite_mismatch"] else None
+
+    def credible(self, baseline_metrics: Metrics, explained: Sequence[Metrics] = ()) -> Metrics:
+        """Return the baseline's errors as far as ``max_baseline`` roundings of the result or the inputs explain them.
+
+        ``explained`` are the metrics of golden rounded once to the dtype, and of golden for inputs that moved by one
+        rounding unit.
+        """
+        base = baseline_metrics
+        if not self.max_baseline or base["nonfinite_mismatch"]:
+            return base
+        known = [each for each in explained if not each["nonfinite_mismatch"]]
+
+        def share(name: str) -> float:
+            one = max([_LEAST_ROUNDING, *(each[name] for each in known)])
+            return min(1.0, self.max_baseline * one / base[name]) if base[name] else 1.0
+
+        rms, greatest = share("rms_scaled_error"), share("max_scaled_error")
+        if min(rms, greatest) == 1.0:
+            return base
+        less = {name: value * greatest for name, value in base.items() if name.startswith("max_")}
+        less |= {name: base[name] * rms for name in ("rms_scaled_error", "gain_error")}
+        return replace(base, values_by_name={**base, **less})
 
     def decide(self, metrics: Metrics, baseline_metrics: Metrics | None) -> Verdict:
         """Judge root mean square, greatest error, bias and tail against the baseline's."""
@@ -101,7 +131,9 @@ class Benchmark(Standard):
     def _floor(self, metrics: Metrics) -> float:
         return self.floor or roundoffs_allowed(metrics.dtype)
 
-    def _judge(self, metrics: Metrics, rms: float, greatest: float, drift: float, tail: float) -> Verdict:
+    def _judge(
+        self, metrics: Metrics, rms: float, greatest: float, drift: float, tail: float, *, at_most: bool = False
+    ) -> Verdict:
         floor, n = self._floor(metrics), metrics.numel
         rms_limit = self.max_rms_ratio * (1 + _SMALL_SAMPLE / math.sqrt(n)) * max(rms, floor)
         limits = {
@@ -109,10 +141,17 @@ class Benchmark(Standard):
             "max_scaled_error": self.max_error_ratio * max(greatest, floor, _CORRECT_ROUNDING),
             # Where partial sums are rounded, the elements of a row share the errors of its sum.
             "gain_error": _DRIFT_RATIO * drift + self.max_bias if floor < 1 else rms_limit,
-            "tail_share": _TAIL_RATIO * tail + _TAIL_NOISE + _STANDARD_ERRORS * math.sqrt(tail / n) + _NONE_SEEN / n,
         }
-        measured = {name: metrics[name] for name in limits} | {"gain_error": bias(metrics)}
+        # Above 1 it would limit nothing.
+        more = min(_TAIL_RATIO * tail, (1 + tail) / 2)
+        tail_limit = more + _TAIL_NOISE + _STANDARD_ERRORS * math.sqrt(tail / n) + _NONE_SEEN / n
+        if tail_limit < 1:
+            limits["tail_share"] = tail_limit
+        measured = {name: metrics[name] for name in limits} | {
+            "gain_error": bias(metrics),
+            "tail_share": metrics["tail_share"],
+        }
         if self.max_shared:
             limits["shared_error"] = self.max_shared
             measured["shared_error"] = shared(metrics)
-        return within(self.name, metrics, limits, measured)
+        return within(self.name, metrics, limits, measured, at_most=at_most)

@@ -73,6 +73,10 @@ class Excused(Standard):
         """Return what the inner standard does."""
         return self.inner.settled(metrics)
 
+    def credible(self, baseline_metrics: Metrics, explained: Sequence[Metrics] = ()) -> Metrics:
+        """Return what the inner standard does."""
+        return self.inner.credible(baseline_metrics, explained)
+
     def decide(self, metrics: Metrics, baseline_metrics: Metrics | None) -> Verdict:
         """Return what the inner standard does."""
         return self.inner.decide(metrics, baseline_metrics)

@@ -5,19 +5,22 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, TypeAlias
 
 import torch
 
+from msprobe_standards.baseline_credibility import credibly_decided
 from msprobe_standards.binary_consistency import BinaryConsistency
 from msprobe_standards.dtypes import family
 from msprobe_standards.exemption import ExcusedByBaseline
 from msprobe_standards.metrics import bit_equal, measure
 from msprobe_standards.reasons import with_values
 from msprobe_standards.registry import standard as standard_named
+from msprobe_standards.rounding_ties import is_drift_upward, without_ties
 from msprobe_standards.sensitivity import ExcusedBySensitivity, doubtful, has_lost_bits, moved_by
 from msprobe_standards.tensor_layouts import in_parts, is_plain
-from msprobe_standards.verdict import Verdict, worst
+from msprobe_standards.verdict import Verdict, is_rough, worst
 
 if TYPE_CHECKING:
     from msprobe_standards.metrics import Metrics
@@ -111,30 +114,51 @@ def _judge_tensor(
     standard = fitting(standard, dtype)
     bounds = standard.bounds(dtype)
 
-    def measured(tensor: torch.Tensor) -> Metrics:
-        return measure(tensor, golden, dtype=dtype, only=standard.wanted, bounds=bounds)
+    def measured(tensor: torch.Tensor, by: torch.Tensor | None = None) -> Metrics:
+        return measure(tensor, golden if by is None else by, dtype=dtype, only=standard.wanted, bounds=bounds)
 
     metrics = measured(target)
-    verdict = standard.settled(metrics)
-    is_settled = verdict is not None and verdict.outcome == "pass"
-    if verdict is None:
-        baseline_metrics = recorded(standard) if recorded else None
-        if isinstance(baseline_metrics, torch.Tensor):
-            baseline, baseline_metrics = baseline_metrics, None
+    settled = standard.settled(metrics)
+    is_settled = settled is not None and settled.outcome == "pass"
+    numbers: Metrics | None = None
+    is_of_cpu = True
+
+    def movement(units: float) -> list[Metrics]:
+        draws = [] if has_lost_bits(target, golden) else _draws(moved, golden, dtype)
+        return [measured(moved_by(golden, draw.to(golden.dtype), units)) for draw in draws]
+
+    def explained() -> list[Metrics]:
+        return [measured(golden.to(dtype)), *movement(1.0)]
+
+    def decided(metrics: Metrics) -> Verdict:
+        if numbers is None or not is_of_cpu:
+            return standard.decide(metrics, numbers)
+        return credibly_decided(standard, metrics, numbers, explained)
+
+    is_open = settled is None or is_rough(settled)
+    found = recorded(standard) if recorded and is_open else None
+    is_of_cpu = found is None
+    if settled is not None and not (is_open and (found is not None or not recorded)):
+        verdict = settled
+    else:
+        if isinstance(found, torch.Tensor):
+            baseline = found
+        else:
+            numbers = found
         adopts = standard.adopts_baseline and metrics["nonfinite_mismatch"] > 0
-        reference = _comparable(baseline, golden, dtype) if baseline_metrics is None or adopts else None
+        reference = _comparable(baseline, golden, dtype) if numbers is None or adopts else None
         if reference is not None and adopts:
             golden = _adopted(target, golden, reference)
             metrics = measured(target)
-        if baseline_metrics is None and reference is not None:
-            baseline_metrics = measured(reference)
-        verdict = standard.decide(metrics, baseline_metrics)
+        if numbers is None and reference is not None:
+            numbers = measured(reference)
+        verdict = decided(metrics)
+        if settled is not None:
+            verdict = settled if numbers is None else replace(verdict, reason=settled.reason)
+        elif is_drift_upward(verdict, metrics):
+            metrics = without_ties(metrics, target, golden, dtype, partial(measured, target))
+            verdict = decided(metrics)
     if verdict.outcome == "fail":
-
-        def movement(units: float) -> list[Metrics]:
-            draws = [] if has_lost_bits(target, golden) else _draws(moved, golden, dtype)
-            return [measured(moved_by(golden, draw.to(golden.dtype), units)) for draw in draws]
-
         verdict = standard.weighed(verdict, metrics, movement)
     if verdict.outcome == "pass" and not is_settled and _is_batch(golden, batch, standard):
         own = _comparable(baseline, golden, dtype)

@@ -34,6 +34,7 @@ _POLICY_KEYS = (
     "names",
     "excused_by_baseline",
     "excused_by_sensitivity",
+    "failures_in_float64",
     "levels",
     "rules",
     "nondeterministic",
@@ -107,6 +108,7 @@ class Policy:
         nondeterministic: APIs whose results may differ from run to run.
         sensitive: APIs whose floating-point outputs are excused by their own conditioning (`ExcusedBySensitivity`).
         screening: From how many operations on calls of some APIs are screened.
+        failures_in_float64: Whether a failure against golden in float32 is judged again against golden in float64.
     """
 
     name: str
@@ -117,6 +119,7 @@ class Policy:
     nondeterministic: Sequence[Nondeterministic] = ()
     sensitive: frozenset[str] = frozenset()
     screening: Sequence[Screened] = ()
+    failures_in_float64: bool = False
     _selected: dict[object, Standard] = field(default_factory=dict, repr=False, compare=False)
 
     @classmethod
@@ -320,6 +323,7 @@ def _parse(table: object, path: Path, level: str | None, standards: StandardRegi
     names = _one_of(table.get("names", "exact"), ("exact", "loose"), f"{path}: names")
     excused = _one_of(table.get("excused_by_baseline", False), (True, False), f"{path}: excused_by_baseline")
     sensitive = _names(table.get("excused_by_sensitivity", []), f"{path}: excused_by_sensitivity")
+    again = _one_of(table.get("failures_in_float64", False), (True, False), f"{path}: failures_in_float64")
     rows = table.get("rules")
     if not isinstance(rows, list) or not rows:
         raise ValueError(
@@ -337,7 +341,8 @@ def _parse(table: object, path: Path, level: str | None, standards: StandardRegi
     name = table.get("name", path.stem)
     if not isinstance(name, str):
         raise ValueError(f"{path}: name: {shown(name)} is not a string")
-    return Policy(name, rules, levels, level, names == "loose", nondeterministic, frozenset(sensitive), screening)
+    is_loose = names == "loose"
+    return Policy(name, rules, levels, level, is_loose, nondeterministic, frozenset(sensitive), screening, again)
 
 
 def _rows(row: object, where: str) -> Iterator[tuple[object, str]]:

@@ -68,6 +68,18 @@ class Standard(Protocol):
         """
         return None if self.needs_baseline else self.decide(metrics, None)
 
+    def credible(self, baseline_metrics: Metrics, explained: Sequence[Metrics] = ()) -> Metrics:
+        """Return what of the CPU's errors counts as a baseline's, by default all of it.
+
+        Args:
+            baseline_metrics: The metrics of the same-dtype result of the CPU.
+            explained: The metrics of results that differ from golden by roundings alone.
+
+        Returns:
+            The same metrics, or lower ones where a correct device cannot err as much.
+        """
+        return baseline_metrics
+
     def decide(self, metrics: Metrics, baseline_metrics: Metrics | None) -> Verdict:
         """Judge the metrics of an output.
 
@@ -101,11 +113,14 @@ def within(
     limits: Mapping[str, float],
     measured: Mapping[str, float] | None = None,
     wrong_share: float | None = None,
+    *,
+    at_most: bool = False,
 ) -> Verdict:
     """Return pass where every measured number is at most its limit, else fail with those that are not named.
 
     ``measured`` defaults to the metrics of the limits' names, ``wrong_share`` is the share of wrong elements where it
-    is known and decides. NaN and inf elements that disagree fail whatever the limits.
+    is known and decides. NaN and inf elements that disagree fail whatever the limits. ``at_most`` is that of a verdict
+    that passes.
     """
     measured = measured or {name: metrics[name] for name in limits}
     if metrics["nonfinite_mismatch"]:
@@ -113,7 +128,7 @@ def within(
     used = {name: _used(measured[name], limit) for name, limit in limits.items()}
     margin = max(used.values(), default=0.0)
     if margin <= 1:
-        return Verdict("pass", standard, "", measured, limits, margin)
+        return Verdict("pass", standard, "", measured, limits, margin, at_most)
     broken = sorted((name for name in limits if used[name] > 1), key=lambda name: -used[name])
     reason = reason_of(metrics, measured, limits, broken, wrong_share)
     return Verdict("fail", standard, reason, measured, limits, margin)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 
@@ -11,7 +11,7 @@ from msprobe_standards.dtypes import Bounds, msprobe_bounds
 from msprobe_standards.judging import fitting
 from msprobe_standards.metrics import Metrics
 from msprobe_standards.protocol import Standard
-from msprobe_standards.verdict import Verdict
+from msprobe_standards.verdict import Verdict, is_rough
 
 
 @dataclass(frozen=True)
@@ -65,4 +65,11 @@ def judge_recorded(
     metrics = target.metrics_for(standard)
     if metrics is None:
         return None
-    return standard.settled(metrics) or standard.decide(metrics, recorded(standard) if recorded else None)
+    settled = standard.settled(metrics)
+    if settled is not None and not is_rough(settled):
+        return settled
+    found = recorded(standard) if recorded else None
+    if settled is not None and found is None:
+        return settled
+    verdict = standard.decide(metrics, found)
+    return verdict if settled is None else replace(verdict, reason=settled.reason)

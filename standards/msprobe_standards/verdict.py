@@ -10,6 +10,9 @@ Outcome = Literal["pass", "warn", "fail", "skip"]
 
 _SEVERITY: dict[Outcome, int] = {"skip": 0, "pass": 1, "warn": 2, "fail": 3}
 
+# docs/standards-reference.md, "Where the constants come from".
+_MOST_GUESSED = 0.5
+
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
@@ -23,6 +26,8 @@ class Verdict:
         limits: The limits under the same names.
         margin: The largest share of a limit that was used up: 0.0 is exact, 1.0 is on the limit, ``inf`` means that no
             limit applies (a wrong shape, a NaN where a number belongs).
+        at_most: Whether the margin is an upper bound: the verdict passed by a lower limit than the one that would
+            decide, which was not computed.
     """
 
     outcome: Outcome
@@ -31,6 +36,12 @@ class Verdict:
     metrics: Mapping[str, float] = field(default_factory=dict)
     limits: Mapping[str, float] = field(default_factory=dict)
     margin: float = 0.0
+    at_most: bool = False
+
+
+def is_rough(verdict: Verdict) -> bool:
+    """Return whether a margin is an upper bound that is worth measuring: the limit that decides may be much higher."""
+    return verdict.at_most and verdict.margin > _MOST_GUESSED
 
 
 def worst(verdicts: Iterable[Verdict]) -> Verdict | None:

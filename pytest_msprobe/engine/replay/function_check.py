@@ -20,6 +20,7 @@ from pytest_msprobe.engine.replay.check import input_tensors
 from pytest_msprobe.engine.replay.inputs.random_tensors import stream_seed
 from pytest_msprobe.engine.replay.judging.conditioning_note import add_conditioning_note
 from pytest_msprobe.engine.replay.judging.directions import judge_backward, judge_forward
+from pytest_msprobe.engine.replay.judging.float64_golden import judged_in_float64
 from pytest_msprobe.engine.replay.judging.outputs import result_of
 from pytest_msprobe.engine.replay.trials.config import ReplayConfig
 from pytest_msprobe.engine.replay.trials.trial import Trial
@@ -119,7 +120,10 @@ class FunctionCheck:
             self._require_results()
         # A standard that the user names is meant as it is.
         in_mode = self._select_in_mode if self._standard is None and self.setup.math_mode == "auto" else None
-        return judge(self.trial, self._select, in_mode=in_mode, measure_all=self.setup.measure_all)
+        judged = functools.partial(judge, self.trial, self._select, in_mode=in_mode, measure_all=self.setup.measure_all)
+        if self._standard is None and self.setup.policy.failures_in_float64:
+            return judged_in_float64(self.trial, judged)
+        return judged()
 
     def _golden_notes(self) -> Iterator[str]:
         """Yield what golden is and gets, where the user may not know it."""

@@ -11,6 +11,7 @@ from functools import partial
 from typing import TypeAlias
 
 from pytest_msprobe.engine.replay.judging.directions import judge_backward, judge_forward
+from pytest_msprobe.engine.replay.judging.float64_golden import judged_in_float64
 from pytest_msprobe.engine.replay.prepared_call import DirectionCheck
 from pytest_msprobe.engine.replay.screening.screen_trial import cleared
 from pytest_msprobe.engine.replay.trials.memory_budget import return_freed_before
@@ -51,13 +52,15 @@ def judge_exactly(check: DirectionCheck) -> list[OutputResult]:
     judge = judge_forward if direction == "forward" else judge_backward
     # The selection is that of the trial which is judged.
     trial, selection = prepared.informative_trial(direction), prepared.selection
-    return judge(
+    judged = partial(
+        judge,
         trial,
         selection.select,
         measure_all=prepared.setup.measure_all,
         recorded=check.recorded,
         in_mode=selection.select_in_mode if prepared.setup.math_mode == "auto" else None,
     )
+    return judged_in_float64(trial, judged) if prepared.setup.policy.failures_in_float64 else judged()
 
 
 def judge_by(judge: JudgeForward) -> Strategy:

@@ -20,6 +20,7 @@ import torch
 
 from msprobe_hooks.dump.names import Direction
 from msprobe_standards import Standard, Verdict
+from msprobe_standards.baseline_credibility import credibly_decided
 from msprobe_standards.blocks import BlockMeasure, mean_magnitude
 from msprobe_standards.judging import exact_pass
 from msprobe_standards.metrics import Metrics
@@ -251,7 +252,14 @@ def _decided(part: Part, seen: StreamedOutput) -> Verdict:
         return verdict
     if isinstance(standard, ExcusedBySensitivity) or (standard.adopts_baseline and metrics["nonfinite_mismatch"]):
         raise _NotInBlocksError
-    return verdict or standard.decide(metrics, None if seen.of_baseline is None else _numbers(seen.of_baseline))
+    if verdict is not None or seen.of_baseline is None:
+        return verdict or standard.decide(metrics, None)
+    return credibly_decided(standard, metrics, _numbers(seen.of_baseline), _unknown_roundings)
+
+
+def _unknown_roundings() -> Sequence[Metrics]:
+    """Raise what has the whole judged: how far roundings move golden is not known of blocks."""
+    raise _NotInBlocksError
 
 
 def _numbers(measured: BlockMeasure) -> Metrics:

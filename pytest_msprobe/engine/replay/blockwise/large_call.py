@@ -51,13 +51,26 @@ class LargeCall:
             found = None
         if found is not None and found.is_sure:
             return found.results
+        plan = self.plan
         try:
             self.admit_whole()
         except Skip:
             if found is None or self._may_be_excused(found):
                 raise
-            return found.results
+            return self._in_float64(trial, plan, direction, select) or found.results
         return None
+
+    def _in_float64(self, trial: Trial, plan: Plan, direction: Direction, select: Select) -> list[OutputResult] | None:
+        """Return the verdicts against golden in float64, block by block; None where it is float64 already."""
+        if not self._setup.policy.failures_in_float64 or not trial.raise_golden():
+            return None
+        try:
+            found = judged_in_blocks(trial, plan, direction, select, self._let_in_baseline)
+        except Skip:
+            found = None
+        if found is None:
+            trial.lower_golden()
+        return None if found is None else found.results
 
     def admit_whole(self) -> None:
         """Ask for the memory that golden takes as a whole. Raises Skip where it does not fit."""

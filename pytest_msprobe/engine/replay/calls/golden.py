@@ -27,11 +27,14 @@ def _call_optimizer(func: Callable[..., Any], args: Sequence[Any], kwargs: Mappi
     return func(*args, **{**kwargs, **controls})
 
 
-def golden_side(operation: str, arguments: Arguments) -> Side:
-    """Return the side that computes the golden result of a call with these arguments."""
+def golden_side(operation: str, arguments: Arguments, precision: torch.dtype | None = None) -> Side:
+    """Return the side that computes the golden result of a call with these arguments.
+
+    ``precision`` is golden's dtype of floats; None leaves the choice to the arguments.
+    """
     if op_info(operation).of_dtype or _reinterprets_bytes(operation, arguments):
         return baseline_side(None)
-    precision = golden_float(_dtypes(arguments.args, arguments.kwargs))
+    precision = precision or golden_float(_dtypes(arguments.args, arguments.kwargs))
 
     def raise_dtype(dtype: torch.dtype) -> torch.dtype:
         return raised(dtype, precision)

@@ -30,6 +30,8 @@ class BlockTrial(Trial):
             replace(subject, arguments=arguments, grad_outputs=None if is_forward else subject.grad_outputs),
             whole.device,
         )
+        if whole.has_raised_golden:
+            self.raise_golden()
         self.start = start
         self._whole, self._cut, self._size, self._is_forward = whole, cut, size, is_forward
 

@@ -36,6 +36,9 @@ _Result = TypeVar("_Result")
 # Their gradients are screened by what they returned.
 _READ_AGAIN = frozenset({"scaled_dot_product_attention"})
 
+# What is kept of a trial's golden runs.
+_OF_GOLDEN = ("golden", "golden_gradients", "moved", "moved_gradients")
+
 # Inputs of so many bytes are worth being drawn again, where that is needed, for the memory that they take meanwhile.
 _LET_GO_BYTES = 2**27
 
@@ -56,6 +59,7 @@ class Trial:
         self._baseline_side = baseline_side(None if is_narrow else subject.autocast)
         self._failed: dict[Direction, Callable[[], Exception]] = {}
         self._let_go: list[str] = []
+        self._lower_side: Side | None = None
 
     @property
     def has_released_inputs(self) -> bool:
@@ -77,6 +81,34 @@ class Trial:
         for path in self._let_go:
             tensors[path].data = again[path]
         self._let_go = []
+
+    def raise_golden(self) -> bool:
+        """Compute golden anew in float64 from now on, where it was computed in float32; return whether it was."""
+        wider = self._golden_side_in_float64()
+        if self._golden_side.dtype(torch.float32) is torch.float64 or wider.dtype(torch.float32) is torch.float32:
+            return False
+        self._lower_side = self._golden_side
+        self._compute_golden_on(wider)
+        return True
+
+    @property
+    def has_raised_golden(self) -> bool:
+        """Whether golden is computed in float64 though its arguments ask for float32."""
+        return self._lower_side is not None
+
+    def lower_golden(self) -> None:
+        """Compute golden anew as before `raise_golden`."""
+        if self._lower_side is not None:
+            self._compute_golden_on(self._lower_side)
+            self._lower_side = None
+
+    def _golden_side_in_float64(self) -> Side:
+        return golden_side(self.subject.operation, self.subject.arguments, torch.float64)
+
+    def _compute_golden_on(self, side: Side) -> None:
+        self._golden_side = side
+        for name in _OF_GOLDEN:
+            vars(self).pop(name, None)
 
     @property
     def golden_dtype(self) -> torch.dtype:

@@ -1,0 +1,41 @@
+"""Failures of 16-bit calls judged once more against golden in float64, which decides."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from pytest_msprobe.engine.replay.calls.subject import CheckError
+from pytest_msprobe.engine.replay.trials.trial import Trial
+from pytest_msprobe.engine.values.error_kinds import is_out_of_memory
+from pytest_msprobe.results.result import OutputResult
+from pytest_msprobe.results.skip_reasons import Skip
+
+_RANDOM = "random"
+
+
+def judged_in_float64(trial: Trial, judge: Callable[[], list[OutputResult]]) -> list[OutputResult]:
+    """Return the verdicts on a trial, those against golden in float64 where golden was float32 and one of them fails.
+
+    Golden in float32 may be further from the truth than a 16-bit result: where its own sums cancel or its exponentials
+    overflow. Where the CPU has no float64, or no memory for it, the first verdicts stay.
+    """
+    outputs = judge()
+    if not any(_is_wrong(output) for output in outputs):
+        return outputs
+    # What fails of a random call may be the second run of it, without randomness.
+    trials = [each for each in (trial, vars(trial).get("switched_off")) if each is not None]
+    raised = [each for each in trials if each.raise_golden()]
+    if not raised:
+        return outputs
+    try:
+        return judge()
+    except Exception as error:
+        if not isinstance(error, (Skip, CheckError)) and not is_out_of_memory(error):
+            raise
+        for each in raised:
+            each.lower_golden()
+        return outputs
+
+
+def _is_wrong(output: OutputResult) -> bool:
+    return output.verdict.outcome == "fail" and output.verdict.standard != _RANDOM
