@@ -35,6 +35,7 @@ from pytest_msprobe.engine.replay.judging.run_outputs import (
 from pytest_msprobe.engine.replay.linalg.nondifferentiable import nondifferentiable_reason
 from pytest_msprobe.engine.replay.ops.implementation_defined import accept_implementation_defined
 from pytest_msprobe.engine.replay.ops.op_info import op_info
+from pytest_msprobe.engine.replay.ops.several_writers import accept_any_writer, accept_gradient_of_winner
 from pytest_msprobe.engine.replay.ops.tie_breaking import accept_ties, gradient_of_selection
 from pytest_msprobe.engine.replay.random_apis.properties import RandomProperty
 from pytest_msprobe.engine.replay.trials.baseline_protocol import Prepare, Recorded
@@ -77,6 +78,7 @@ def judge_forward(
     golden = all_of(trial, trial.golden, detached, memory)
     target = in_golden_form(trial, all_of(trial, trial.target, fetched_from(trial), memory))
     arguments = (trial.subject.arguments.args, trial.subject.arguments.kwargs)
+    accept_any_writer(op_info(trial.subject.operation).writers, arguments, target, golden)
     target["output"] = accept_ties(trial.subject.operation, arguments, target["output"], golden["output"])
     target["output"] = accept_implementation_defined(trial.subject.operation, target["output"], golden["output"])
 
@@ -117,6 +119,8 @@ def judge_backward(
     target = {
         "grad": {path: gradient for path, gradient in gradients.items() if path in golden["grad"] or gradient.any()}
     }
+    arguments = (trial.subject.arguments.args, trial.subject.arguments.kwargs)
+    accept_gradient_of_winner(op_info(trial.subject.operation).writers, arguments, target["grad"], golden["grad"])
 
     def tree(found: Gradients) -> dict[str, Any]:
         return {"grad": without_rounding(present(found, detached), noise)}
