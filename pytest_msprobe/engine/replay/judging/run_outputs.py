@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from msprobe_hooks.dump.names import Direction
+from msprobe_hooks.dump.unread.effects import operation_effects
 from msprobe_standards import in_parts
 from pytest_msprobe.engine.replay.calls.mutated_arguments import JudgedMemory, judged_memory
 from pytest_msprobe.engine.replay.calls.side import Run
@@ -70,9 +71,9 @@ def moved_results(trial: Trial, direction: Direction) -> list[Any]:
 def all_of(trial: Trial, run: Run, get: Callable[[torch.Tensor], Any], memory: JudgedMemory) -> dict[str, Any]:
     """Return all that a forward run produced, as plain CPU tensors: what it returned and what it wrote to."""
     produced: dict[str, Any] = {"output": as_sequence(run.output)}
-    specified = op_info(trial.subject.api).specified_outputs
-    if specified is not None:
-        produced["output"] = produced["output"][:specified]
+    defined = operation_effects(trial.subject.operation).defined
+    if defined is not None:
+        produced["output"] = produced["output"][:defined]
     found: dict[str, Any] = map_tensors(get, produced)
     # An argument that only one side has is reported by its own path.
     return {**found, "changed": memory.of(run, get)} if memory else found

@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+from msprobe_hooks.dump.unread.effects import UNDEFINED_RESULTS
 from pytest_msprobe.engine.replay.call import operation
 from pytest_msprobe.engine.replay.inputs import sparse_reads
 from pytest_msprobe.engine.replay.inputs.constraints import indices, values
@@ -71,8 +72,8 @@ class OpInfo:
     ``writers`` finds the places that are written to, of which some may be several times;
     ``alignment`` brings factors of matrices into golden's form, and ``products`` gives what they multiply to;
     ``undifferentiable`` finds in golden's results where there is no gradient;
-    ``specified_outputs`` is how many of the results are defined at all, None for all; ``optional_outputs`` says that
-    nothing is promised of those that golden has None for; those of a dtype in ``quantizes`` are rounded;
+    ``optional_outputs`` says that nothing is promised of those that golden has None for; those of a dtype in
+    ``quantizes`` are rounded; which are not defined at all says `msprobe_hooks.dump.unread`;
     ``of_dtype`` says that results are about the dtype itself, so that golden is computed in the recorded one.
 
     Changes: ``in_place`` says that an argument is written to, though the name does not end in an underscore;
@@ -98,7 +99,6 @@ class OpInfo:
     alignment: Alignment | None = None
     products: Products | None = None
     undifferentiable: Undifferentiable | None = None
-    specified_outputs: int | None = None
     optional_outputs: bool = False
     quantizes: frozenset[torch.dtype] = frozenset()
     of_dtype: bool = False
@@ -217,7 +217,6 @@ _ROWS = (
         "qr linalg_qr",
         OpInfo(alignment=canonical_factors.orthogonal_factor, products=reconstruction.of_orthogonal_factor),
     ),
-    ("lstsq linalg_lstsq", OpInfo(specified_outputs=2)),
     # Results that are drawn: dropout and its like.
     (
         "dropout dropout_ native_dropout feature_dropout feature_dropout_ dropout1d dropout2d dropout3d",
@@ -293,9 +292,8 @@ _ROWS = (
         OpInfo(random=unverifiable.fractional_pooling),
     ),
     # ... or whatever was in memory.
-    ("empty empty_like empty_strided empty_permuted empty_with_format", OpInfo(random=unverifiable.undefined)),
+    (" ".join(UNDEFINED_RESULTS - {"new_empty"}), OpInfo(random=unverifiable.undefined)),
     ("new_empty", OpInfo(random=unverifiable.undefined, bare_sizes=True)),
-    ("new_empty_strided", OpInfo(random=unverifiable.undefined)),
     # Sizes given one by one.
     ("expand new_full new_ones new_zeros reshape view view_copy", OpInfo(bare_sizes=True)),
     # The next float16 after x, the largest float16.
@@ -311,20 +309,18 @@ _ROWS = (
         "_batch_norm_impl_index _native_batch_norm_legit cudnn_batch_norm miopen_batch_norm native_batch_norm",
         OpInfo(running_statistics=3),
     ),
-    # MindSpore: of the other outputs, which are for the gradient's kernel, nothing is promised.
-    ("BatchNorm", OpInfo(running_statistics=3, specified_outputs=1)),
+    ("BatchNorm", OpInfo(running_statistics=3)),
     ("LSTM", OpInfo(recurrent=True)),
     ("Gather", OpInfo(constraint=indices.slices, reads=sparse_reads.slices)),
     ("DType", OpInfo(of_dtype=True)),
     ("SoftmaxCrossEntropyWithLogits", OpInfo(constraint=values.distributions(1, "labels"))),
-    # NPUs: of fused attention, the states of the generator are not set where nothing is dropped out.
+    # NPUs.
     (
         "npu_fusion_attention npu_fusion_attention_v2 npu_fusion_attention_v3",
         OpInfo(
             constraint=values.packed_attention,
             random=unverifiable.fused_attention,
             switch=probability_switch.probability("keep_prob", 9, 1.0),
-            specified_outputs=3,
         ),
     ),
     ("npu_prompt_flash_attention", OpInfo(constraint=values.compressed_mask)),
@@ -334,7 +330,6 @@ _ROWS = (
     ("npu_mrope", OpInfo(constraint=routing.rows_of(3, "cos_sin_cache", 0, "positions"))),
     # ... tokens on their way to experts and back,
     ("npu_moe_gating_top_k_softmax", OpInfo(constraint=values.moe_gating)),
-    ("npu_moe_gating_top_k", OpInfo(specified_outputs=2)),
     ("npu_moe_token_unpermute", OpInfo(constraint=routing.token_unpermute)),
     ("npu_moe_token_permute_with_routing_map", OpInfo(constraint=routing.routing_map, optional_outputs=True)),
     ("npu_moe_token_unpermute_with_routing_map", OpInfo(constraint=routing.routed_back)),
