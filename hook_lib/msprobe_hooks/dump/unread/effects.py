@@ -6,7 +6,7 @@ listed by itself, since its names mean something else there.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from types import MappingProxyType
@@ -32,6 +32,10 @@ class ValidRows:
     at: int | None = None
     kind: str = ""
     holds: str = GROUP_ENDS
+
+    def count(self, groups: Sequence[int], kind: object = None) -> int:
+        """Return how many rows the groups have together."""
+        return sum(groups) if kind == 1 or self.holds == GROUP_SIZES else max(groups, default=0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +118,7 @@ _ROWS: tuple[tuple[str, Effects], ...] = (
 
 _TABLE: Mapping[str, Effects] = MappingProxyType({name: row for names, row in _ROWS for name in names.split()})
 _NOTHING = Effects()
+_added: dict[str, ValidRows] = {}
 _OUT = frozenset({"out"})
 # What ``out`` means to operators of other libraries is theirs to say.
 _TAKING_OUT = frozenset({"Torch", "Functional", "Tensor", "Aten", "VF", "NPU", "Mint", "MintFunctional"})
@@ -140,6 +145,17 @@ def effects_of(qualified: str) -> Effects:
 def operation_effects(operation: str) -> Effects:
     """Return what an operation does, by its name without type, namespace and overload."""
     return _TABLE.get(operation, _NOTHING)
+
+
+def valid_rows_of(operation: str) -> ValidRows | None:
+    """Return what says how many rows of an operation's results are defined, None where all are."""
+    return _added.get(operation) or operation_effects(operation).valid_rows
+
+
+def set_valid_rows(rows: Mapping[str, ValidRows]) -> None:
+    """Replace the operations of the user's that define some rows of their results alone."""
+    _added.clear()
+    _added.update(rows)
 
 
 @cache

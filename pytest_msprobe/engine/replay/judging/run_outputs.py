@@ -15,6 +15,7 @@ from pytest_msprobe.engine.replay.calls.side import Run
 from pytest_msprobe.engine.replay.judging.randomness_disabled import PLACE
 from pytest_msprobe.engine.replay.linalg.canonical_factors import aligned
 from pytest_msprobe.engine.replay.ops.op_info import op_info
+from pytest_msprobe.engine.replay.ops.valid_rows import cut, defined_rows
 from pytest_msprobe.engine.replay.trials.trial import Trial, as_sequence
 from pytest_msprobe.engine.values.pytree import map_tensors, tensors_with_paths
 
@@ -74,9 +75,15 @@ def all_of(trial: Trial, run: Run, get: Callable[[torch.Tensor], Any], memory: J
     defined = operation_effects(trial.subject.operation).defined
     if defined is not None:
         produced["output"] = produced["output"][:defined]
-    found: dict[str, Any] = map_tensors(get, produced)
+    found: dict[str, Any] = map_tensors(get, cut(produced, rows_of(trial)))
     # An argument that only one side has is reported by its own path.
     return {**found, "changed": memory.of(run, get)} if memory else found
+
+
+def rows_of(trial: Trial) -> tuple[int, int] | None:
+    """Return how many rows of a trial's results are defined, of how many; None where all are."""
+    subject = trial.subject
+    return defined_rows(subject.operation, subject.arguments.args, subject.arguments.kwargs)
 
 
 def in_golden_form(trial: Trial, produced: dict[str, Any]) -> dict[str, Any]:

@@ -338,7 +338,10 @@ _ROWS = (
     ("npu_moe_finalize_routing", OpInfo(constraint=routing.finalize_routing)),
     ("npu_moe_compute_expert_tokens", OpInfo(constraint=routing.expert_tokens)),
     ("npu_moe_re_routing", OpInfo(constraint=routing.re_routing, optional_outputs=True)),
-    ("npu_grouped_matmul", OpInfo(constraint=routing.groups_of_rows("group_list", "group_list_type"))),
+    (
+        "npu_grouped_matmul",
+        OpInfo(constraint=routing.groups_of_rows("group_list", "group_list_type", all_rows=False)),
+    ),
     # ... rows that are written to,
     ("npu_gather_sparse_index", OpInfo(constraint=routing.rows_of(0, "input", 1, "index"))),
     (

@@ -9,6 +9,7 @@ from msgspec.structs import replace
 from msprobe_hooks.dump.names import direction_of
 from msprobe_hooks.dump.paths.recording import step_rank
 from msprobe_hooks.dump.unread.effects import Effects, effects_of_record
+from pytest_msprobe.modes.compare.judging.defined_rows import NO_VALUES
 from pytest_msprobe.modes.compare.rows import SCALED_ERROR, Row
 
 if TYPE_CHECKING:
@@ -22,6 +23,7 @@ _UNDEFINED = "not compared: the call leaves this memory as it was found"
 _IN_SUMMARY = {
     _OVERWRITTEN: "their calls do not read what they held",
     _UNDEFINED: "their calls leave them as memory was found",
+    NO_VALUES: "rows behind the last group are undefined and the others have no numbers of their own",
 }
 _BROADCAST = ("0", "tensor")
 
