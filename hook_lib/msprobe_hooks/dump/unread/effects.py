@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from types import MappingProxyType
+from typing import Final
 
 from msprobe_hooks.dump.names import MODULE_TYPES, parse_api_name
 
@@ -44,13 +45,15 @@ class Effects:
 
     ``unread`` are the arguments whose values it does not read, by index and name: it writes to them, or asks for their
     form alone. ``undefined`` says that its results hold whatever was in memory; of several, those from ``defined`` on
-    are. ``valid_rows`` says which rows of them are defined.
+    are. ``valid_rows`` says which rows of them are defined. ``carries`` says that the results are what the first
+    argument held, looked at in another way or written to in part.
     """
 
     unread: frozenset[str] = field(default_factory=frozenset)
     undefined: bool = False
     defined: int | None = None
     valid_rows: ValidRows | None = None
+    carries: bool = False
 
     def is_unread(self, position: str) -> bool:
         """Return whether the values of an argument, by index or name, are not read."""
@@ -80,6 +83,9 @@ RECEIVED: Mapping[str, tuple[str, ...]] = {
     "reduce_scatter_tensor": ("0", "output"),
 }
 
+#: What the details of a record say of the values at a place that hold memory which nothing was written to yet.
+UNDEFINED: Final = "undefined"
+
 #: Operations whose results hold whatever was in memory.
 UNDEFINED_RESULTS = frozenset(
     """
@@ -104,8 +110,24 @@ _ROWS: tuple[tuple[str, Effects], ...] = (
         ZerosLike OnesLike""",
         Effects(frozenset(_FIRST)),
     ),
-    ("expand_as view_as reshape_as type_as", Effects(frozenset(_SECOND))),
+    ("expand_as view_as reshape_as type_as", Effects(frozenset(_SECOND), carries=True)),
     (" ".join(UNDEFINED_RESULTS), Effects(frozenset(_FIRST), undefined=True)),
+    # Another look at the first argument, or a copy of it.
+    (
+        """__getitem__ alias as_strided chunk clone contiguous detach diagonal dsplit expand flatten hsplit moveaxis
+        movedim narrow permute ravel reshape select slice split split_with_sizes squeeze swapaxes swapdims t
+        tensor_split transpose unbind unflatten unfold unsafe_chunk unsafe_split unsafe_split_with_sizes unsqueeze view
+        vsplit _reshape_alias _to_copy _unsafe_view lift_fresh detach_ squeeze_ t_ transpose_ unsqueeze_ swapaxes_
+        swapdims_ as_strided_ requires_grad_ to type float double half bfloat16 cpu cuda npu T mT H mH real imag""",
+        Effects(carries=True),
+    ),
+    # Written to in part.
+    (
+        """__setitem__ index_put index_put_ _index_put_impl_ index_copy index_copy_ index_fill index_fill_ put put_
+        scatter scatter_ masked_fill masked_fill_ masked_scatter masked_scatter_ fill_diagonal_ slice_scatter
+        select_scatter diagonal_scatter npu_scatter_nd_update npu_scatter_nd_update_""",
+        Effects(carries=True),
+    ),
     # Results that are not defined, or not for all drivers: rank and singular values, states of generators.
     ("lstsq linalg_lstsq", Effects(defined=2)),
     ("BatchNorm", Effects(defined=1)),
