@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 
 from msprobe_hooks.dump.call_context import modules_around
-from msprobe_hooks.dump.communication.collectives import is_written
 from msprobe_hooks.dump.names import (
     backward_of,
     direction_of,
@@ -23,6 +22,7 @@ from msprobe_hooks.dump.names import (
     is_parameters_grad,
 )
 from msprobe_hooks.dump.schema import BackwardRecord, TensorElement, backward_record, walk_tensors
+from msprobe_hooks.dump.unread.effects import effects_of_record
 from msprobe_hooks.errors import RecordError
 from pytest_msprobe.graphs.tensor_keys import content_key, is_reshaped, reshaped_key
 
@@ -173,13 +173,13 @@ class _Tracing:
         record = self._dump.forward(name)
         given = self._keyed([*walk_tensors(record.args, "input"), *walk_tensors(record.kwargs, "kwargs")])
         returned = self._keyed(walk_tensors(record.output, "output"))
+        effects = effects_of_record(name)
+        # What is only a place for the result held nothing that counts, nor is memory made that nobody has written to.
+        given = [tensor for tensor in given if not effects.is_unread(tensor.place.split(".")[1])]
         if is_communication(name):
             # It returns its arguments: what it did not change it did not make.
-            given = [tensor for tensor in given if not is_written(name, tensor.place.split(".")[1])]
             keys = {tensor.key for tensor in given}
             returned = [tensor for tensor in returned if tensor.key not in keys]
-        # What is only a place for the result held nothing that counts.
-        given = [tensor for tensor in given if not f"{tensor.place}.".startswith("kwargs.out.")]
         return given, returned, record.is_recompute
 
     def _gradients(self, name: str) -> BackwardRecord:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
+from msprobe_hooks.dump.unread.effects import effects_of
+
 Arguments: TypeAlias = tuple[tuple[Any, ...], dict[str, Any]]
 
 #: How much noise a dtype gets; its root is also the size below which a result says nothing.
@@ -12,6 +14,13 @@ NOISE = {"bfloat16": 1e-4, "float16": 1e-6, "float32": 1e-8, "float64": 1e-16}
 
 #: What a call lacks that ``improve_precision`` leaves as it is.
 NOTHING_NARROW = "no float16 or bfloat16 tensor whose precision could be improved"
+
+
+#: What is left of a call that overwrites what would be perturbed.
+NOTHING_READ = "it overwrites its first argument without reading it"
+
+#: Perturbations that change every tensor, so that all of them stay in one dtype and on one device.
+OF_ALL_TENSORS = frozenset({"improve_precision", "to_cpu"})
 
 
 class NotPerturbedError(Exception):
@@ -47,6 +56,23 @@ def swapped_places(shape: tuple[int, ...]) -> tuple[tuple[int, ...], tuple[int, 
     if 0 in shape or not [size for size in shape[:2] if size > 1]:
         raise NotPerturbedError("too few elements to swap two")
     return ((0,), (-1,)) if len(shape) == 1 else ((0, 0), (-1, -1))
+
+
+def without_overwritten(
+    called: str, perturbation: str, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[tuple[Any, ...], Arguments]:
+    """Return the first arguments, which a call overwrites without reading them, and those that it may be perturbed by.
+
+    Raises NotPerturbedError where it reads no positional argument, or its result is undefined.
+    """
+    effects = effects_of(called)
+    if effects.undefined:
+        raise NotPerturbedError("its result is whatever was in memory")
+    if perturbation in OF_ALL_TENSORS or not effects.is_unread("0"):
+        return (), (args, kwargs)
+    if len(args) < 2:
+        raise NotPerturbedError(NOTHING_READ)
+    return args[:1], (args[1:], kwargs)
 
 
 def on_first_tensor(change: Callable[[Any], Any], is_float: Callable[[Any], bool]) -> Callable[..., Arguments]:

@@ -7,6 +7,7 @@ from types import FrameType
 from typing import Any, ClassVar
 
 from msprobe_hooks.dump.names import backward_of, is_module_name, split_called
+from msprobe_hooks.dump.unread.effects import UNDEFINED
 from msprobe_hooks.recording.backward import Inputs
 from msprobe_hooks.recording.elements import ElementBuilder
 from msprobe_hooks.recording.recorder import Recorder
@@ -71,6 +72,11 @@ class CallRecord:
                 if parent is not None and is_module_name(parent):
                     parent = backward_of(parent)
                 recorder.watch_backward(backward_of(self.name), parent, outputs, self._inputs, self.count_backward)
+
+    def note_undefined(self, place: str) -> None:
+        """Note that a value of the record is memory which nothing was written to yet."""
+        if self._record is not None:
+            self._elements.details[place] = {"values": UNDEFINED}
 
     def _emit(self) -> None:
         assert self._record is not None

@@ -10,6 +10,7 @@ from typing import Any
 
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from msprobe_hooks.dump.unread.effects import UNDEFINED_RESULTS
 from msprobe_hooks.torch.recorder import TorchRecorder
 
 
@@ -29,4 +30,8 @@ class AtenMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
         qualified = f"Aten.{func.overloadpacket.__name__}.{func._overloadname}"
         call = recorder.api_call(f"{qualified}.{recorder.number(qualified)}.forward", sys._getframe(1))
         call.begin(args, kwargs, has_backward=False)
-        return call.run(func, args, kwargs)
+        is_undefined = bool(recorder.undefined) and recorder.note_undefined(call, args, kwargs)
+        result = call.run(func, args, kwargs)
+        if is_undefined or func.overloadpacket.__name__ in UNDEFINED_RESULTS:
+            recorder.undefined.add(result)
+        return result

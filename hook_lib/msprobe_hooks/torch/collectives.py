@@ -11,8 +11,9 @@ from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
-from msprobe_hooks.dump.communication.collectives import BARRIERS, NEVER_WAITED_FOR, RECEIVED
+from msprobe_hooks.dump.communication.collectives import BARRIERS, NEVER_WAITED_FOR
 from msprobe_hooks.dump.communication.jsonl import Event, Line
+from msprobe_hooks.dump.unread.effects import RECEIVED
 from msprobe_hooks.recording.call_records import CallRecord
 from msprobe_hooks.recording.interposition import Around
 from msprobe_hooks.torch.collective_hooks import CollectiveHooks

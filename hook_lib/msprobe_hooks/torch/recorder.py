@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from msprobe_hooks.dump.names import split_called
 from msprobe_hooks.recording.backward import Emit, tensors_in
 from msprobe_hooks.recording.call_records import ApiCall
 from msprobe_hooks.recording.config import Settings
@@ -26,6 +27,7 @@ from msprobe_hooks.torch.recompute import is_recomputed, is_stop
 from msprobe_hooks.torch.statistics import Deferred, fetch, local_part, measure
 from msprobe_hooks.torch.statistics_cache import StatisticsCache
 from msprobe_hooks.torch.tensor_files import TorchTensorFiles
+from msprobe_hooks.torch.undefined_memory import UndefinedMemory
 from msprobe_hooks.torch.write_batches import Buffers
 
 _PLAIN = frozenset({Tensor, torch.nn.Parameter})
@@ -48,11 +50,20 @@ class TorchRecorder(Recorder):
         self.measured = StatisticsCache(self._measure_for(settings.summary_mode), is_ordered=is_ordered)
         self.shared = self._shared_entry
         self._buffers = Buffers()
+        #: Memory that the program made and has not written to.
+        self.undefined = UndefinedMemory()
         super().__init__(settings)
 
     def api_call(self, name: str, frame: FrameType | None) -> ApiCall:
         """Return the record, in the making, of a call of this name that is made in ``frame``."""
         return ApiCall(self, name, frame)
+
+    def note_undefined(self, call: ApiCall, args: Any, kwargs: Any) -> bool:
+        """Return whether a call that is about to be made passes on undefined memory, and note it in its record."""
+        passes_on = self.undefined.passes_on(split_called(call.name)[0], args, kwargs)
+        if passes_on:
+            call.note_undefined("input.0")
+        return passes_on
 
     def inputs(self, values: Any, awaited: Iterable[Tensor] = ()) -> gradients.Inputs:
         """Return where gradients leave a call."""

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from msprobe_hooks.dump.unread.effects import UNDEFINED_RESULTS
 from msprobe_hooks.recording import call_records
 from msprobe_hooks.recording.backward import tensors_in
 from msprobe_hooks.recording.call_records import ApiCall
@@ -50,6 +51,7 @@ class RecordingMode(CallMode):
         call = self._begin(api, func, args, kwargs, frame)
         if call is None:
             return func(*args, **kwargs)
+        is_undefined = bool(recorder.undefined) and recorder.note_undefined(call, args, kwargs)
         if api.writes:
             func = _discarding(func, recorder)
         if is_in_backward():
@@ -57,6 +59,8 @@ class RecordingMode(CallMode):
                 result = call.run(func, args, kwargs)
         else:
             result = call.run(func, args, kwargs)
+        if is_undefined:
+            recorder.undefined.add(result)
         if api.qualified == "Tensor.numpy":
             with recorder.net(api.qualified):
                 recorder.measured.expose(args[0])
@@ -73,6 +77,8 @@ class RecordingMode(CallMode):
         recorder = self._recorder
         with recorder.net("a call that msprobe does not record"):
             name = str(func) if type(func) in LIBRARY_OPERATORS else getattr(func, "__name__", "")
+            if name in UNDEFINED_RESULTS and recorder.is_recording:
+                recorder.undefined.add(result)
             if name not in api_lists.IDLE and recorder.is_recording and not recorder.is_suspended and not is_traced():
                 recorder.summary.unrecorded[name] += 1
 

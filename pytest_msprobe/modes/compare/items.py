@@ -13,6 +13,7 @@ from msprobe_hooks.dump.values import Value
 from msprobe_standards.verdict import Verdict
 from pytest_msprobe.modes.compare.dump_pair import DumpPair
 from pytest_msprobe.modes.compare.judging.shape_changes import first_shape_change
+from pytest_msprobe.modes.compare.judging.unread_values import left_out
 from pytest_msprobe.modes.compare.rows import SCALED_ERROR, STATISTICS, ComparedCall, Row, encode
 from pytest_msprobe.reports.text import one_line
 from pytest_msprobe.results.result import DirectionResult, OutputResult
@@ -73,6 +74,9 @@ class ComparedItem(DumpItem):
         if self.call is not None and self.result is not None:
             report.msprobe_cause = self.call.cause
             report.msprobe_rows = encode(self.call)
+            unread = left_out(self.call.rows)
+            if unread:
+                report.msprobe_unread = [[reason, f"{self.name} {place}"] for reason, place in unread]
             # Thousands of calls with their rows would otherwise live until the run ends.
             self.call = None
 

@@ -51,6 +51,7 @@ class CompareSummary:
         self._reasons: Counter[str] = Counter()
         self._suspects: dict[int, dict[int, str]] = defaultdict(dict)
         self._inherited = 0
+        self._left_out: dict[str, list[str]] = defaultdict(list)
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Count one call."""
@@ -61,6 +62,8 @@ class CompareSummary:
             return
         outcome = plain["verdict"]["outcome"]
         self._outcomes[place[0] if place else _NO_PAIR][outcome] += 1
+        for reason, value in getattr(report, "msprobe_unread", ()):
+            self._left_out[reason].append(value)
         if outcome == "skip":
             self._reasons[plain["verdict"]["reason"]] += 1
         elif place and plain["breakdown"] is None and outcome != "pass":
@@ -91,6 +94,7 @@ class CompareSummary:
             whose = "its error from its" if self._inherited == 1 else "their error from their"
             lines.append(f"{self._inherited} of them inherited {whose} inputs")
         lines += [f"{count} not compared: {reason}" for reason, count in self._reasons.most_common()]
+        lines += self._unread()
         lines += self._renamed()
         lines += self._unmerged()
         lines += self._unused()
@@ -118,6 +122,11 @@ class CompareSummary:
                 if len(own) > 1:
                     yield f"  {words}: {listed((call.record for call in own[1:]), _SHOWN)}"
         yield from (f"{where}{hint}" for hint in _fuzzy_hint(pair, calls, reshaped))
+
+    def _unread(self) -> Iterator[str]:
+        """Say which values were left out that say nothing of a run."""
+        for reason, found in self._left_out.items():
+            yield f"{counted(len(found), 'value')} not compared, because {reason}: {listed(sorted(found), _SHOWN)}"
 
     def _renamed(self) -> Iterator[str]:
         renamed = {old: new for pair in self._pairs for old, new in pair.matching.renamed.items()}

@@ -20,12 +20,12 @@ from msprobe_hooks.dump.anomalies.anomaly import (
     read_record_io,
 )
 from msprobe_hooks.dump.anomalies.ignore_rules import IgnoreRules, is_ignored
-from msprobe_hooks.dump.communication.collectives import is_written
 from msprobe_hooks.dump.communication.endpoints import ends_of
 from msprobe_hooks.dump.communication.ranks import Step
 from msprobe_hooks.dump.communication.transfers import Communication, Transfers, in_layers, match_transfers
 from msprobe_hooks.dump.names import direction_of, is_communication, is_module_name
 from msprobe_hooks.dump.reader import Dump
+from msprobe_hooks.dump.unread.effects import effects_of_record
 from msprobe_hooks.errors import RecordError
 
 
@@ -137,7 +137,8 @@ def _read_rank(rank: int, dump: Dump, rules: IgnoreRules, world: frozenset[int])
 def _gives_anomaly(traffic: RecordIO, finding: Finding | None) -> bool:
     if finding is None or finding.scene is AnomalyKind.JUMPS:
         return False
-    return any(not is_written(traffic.name, place.position) for place in finding.inputs)
+    effects = effects_of_record(traffic.name)
+    return any(not effects.is_unread(place.position) for place in finding.inputs)
 
 
 def _note_missing(transfers: Transfers[_Node]) -> None:

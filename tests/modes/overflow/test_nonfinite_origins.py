@@ -200,8 +200,8 @@ class Program:
         self.records[rank][name] = call([tensor(bad=held)], [tensor(bad=after)], **kwargs)
         return name
 
-    def take(self, rank: int, api: str, after: bool, **kwargs: Any) -> None:
-        arrives = after and not self.bad[rank]
+    def take(self, rank: int, api: str, after: bool, *, reads: bool = True, **kwargs: Any) -> None:
+        arrives = after and not (reads and self.bad[rank])
         name = self.add(rank, api, after, **kwargs)
         if arrives:
             self.received.add((rank, name))
@@ -215,7 +215,8 @@ class Program:
     def transfer(self) -> None:
         source, target = self.random.sample(range(self.world), 2)
         self.add(source, "Distributed.send", self.bad[source], dst=value(target))
-        self.take(target, "Distributed.recv", self.bad[source] or self.bad[target], src=value(source))
+        # The buffer is overwritten, whatever it held.
+        self.take(target, "Distributed.recv", self.bad[source], reads=False, src=value(source))
 
     def reduce_all(self) -> None:
         members = sorted(self.random.sample(range(self.world), self.random.randint(2, self.world)))

@@ -18,6 +18,7 @@ from typing import Literal
 from msprobe_hooks.dump.names import direction_of, forward_of, is_module_name, is_parameters_grad, parse_api_name
 from msprobe_hooks.dump.reader import Dump
 from msprobe_hooks.dump.schema import Elements, ForwardRecord, Leaf, TensorElement, ValueElement, record_path, walk
+from msprobe_hooks.dump.unread.effects import effects_of_record
 from msprobe_hooks.errors import RecordError
 
 Level = Literal["critical", "high", "medium"]
@@ -159,15 +160,22 @@ def _is_backward(name: str) -> bool:
 
 
 def find_scene(traffic: RecordIO) -> Finding | None:
-    """Return what a record shows, before any rule that ignores it; None where nothing is wrong."""
+    """Return what a record shows, before any rule that ignores it; None where nothing is wrong.
+
+    What the call overwrites without reading it is no source of what it gives.
+    """
+    effects = effects_of_record(traffic.name)
     inputs = tuple(place for place in traffic.inputs if is_anomalous(place.leaf))
     outputs = tuple(place for place in traffic.outputs if is_anomalous(place.leaf))
+    read = tuple(place for place in inputs if not effects.is_unread(place.position))
     if outputs:
-        sources = inputs or traffic.forward
+        sources = read or traffic.forward
         return Finding(AnomalyKind.PASSES_ON if sources else AnomalyKind.ARISES, sources, outputs)
     if inputs:
-        return Finding(AnomalyKind.VANISHES, inputs, ())
-    return _jump(traffic)
+        return Finding(AnomalyKind.VANISHES, read or inputs, ())
+    before = [place for place in traffic.inputs if not effects.is_unread(place.position)]
+    after = [place for place in traffic.outputs if not effects.is_undefined(place.position)]
+    return _jump(before, after)
 
 
 def is_anomalous(leaf: Leaf, but: float | None = None) -> bool:
@@ -187,8 +195,8 @@ def is_numeric(leaf: Leaf) -> bool:
     )
 
 
-def _jump(traffic: RecordIO) -> Finding | None:
-    before, after = _largest_norm(traffic.inputs), _largest_norm(traffic.outputs)
+def _jump(inputs: Iterable[ValuePath], outputs: Iterable[ValuePath]) -> Finding | None:
+    before, after = _largest_norm(inputs), _largest_norm(outputs)
     if before is None or after is None:
         return None
     largest_in, largest_out = before[0], after[0]

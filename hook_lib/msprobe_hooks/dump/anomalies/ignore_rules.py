@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from msprobe_hooks.dump.anomalies.anomaly import Finding, ValuePath, api_of
+from msprobe_hooks.dump.unread.effects import effects_of_record
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,29 +27,21 @@ IgnoreRules: TypeAlias = Mapping[str, IgnoreRule]
 
 
 def is_ignored(finding: Finding, name: str, rules: IgnoreRules) -> bool:
-    """Return whether all that a record shows is at ignored places."""
-    rule = rules.get(api_of(name).lower())
-    if rule is None or finding.growth is not None:
+    """Return whether all that a record shows is at ignored places: those of its API's rule, or memory that is unread.
+
+    A rule replaces what is known of an API's memory.
+    """
+    if finding.growth is not None:
         return False
+    rule = rules.get(api_of(name).lower())
+    if rule is None:
+        effects = effects_of_record(name)
+        outputs = [place.position for place in finding.outputs]
+        return all(effects.is_unread(place.position) for place in finding.inputs) and all(
+            map(effects.is_undefined, outputs)
+        )
     return all(rule.covers(place) for place in (*finding.inputs, *finding.outputs))
 
 
-def _input(*positions: str) -> IgnoreRule:
-    return IgnoreRule(inputs=frozenset(positions))
-
-
-_FIRST_OUTPUT = IgnoreRule(outputs=frozenset({"0"}))
-
-#: msprobe's rules: memory that was not written yet, and what is overwritten.
-BUILT_IN: IgnoreRules = {
-    "torch.empty": _FIRST_OUTPUT,
-    "torch.empty_like": _FIRST_OUTPUT,
-    "torch.empty_strided": _FIRST_OUTPUT,
-    "distributed.recv": _input("0", "tensor"),
-    "distributed.all_gather": _input("0"),
-    "distributed.reduce_scatter": _input("0", "output"),
-    "distributed._reduce_scatter_base": _input("0"),
-    "distributed.all_gather_into_tensor": _input("0"),
-    "distributed.reduce_scatter_tensor": _input("0"),
-    "tensor.masked_fill_": _input("0"),
-}
+#: What is overwritten in part, beyond what `msprobe_hooks.dump.unread` knows of memory.
+BUILT_IN: IgnoreRules = {"tensor.masked_fill_": IgnoreRule(inputs=frozenset({"0"}))}

@@ -23,22 +23,6 @@ BARRIERS = frozenset({"barrier", "monitored_barrier"})
 #: What the record of an asynchronous call says in place of an exception where no result was ever waited for.
 NEVER_WAITED_FOR: Final = "never waited for"
 
-#: Arguments that are only written to, by index and by name: what they hold before the call was never computed.
-RECEIVED: Mapping[str, tuple[str, ...]] = {
-    "recv": ("0", "tensor"),
-    "irecv": ("0", "tensor"),
-    "all_gather": ("0", "tensor_list"),
-    "gather": ("1", "gather_list"),
-    "scatter": ("0", "tensor"),
-    "reduce_scatter": ("0", "output"),
-    "_reduce_scatter_base": ("0", "output"),
-    "_all_gather_base": ("0", "output_tensor"),
-    "all_to_all_single": ("0", "output"),
-    "all_to_all": ("0", "output_tensor_list"),
-    "all_gather_into_tensor": ("0", "output_tensor"),
-    "reduce_scatter_tensor": ("0", "output"),
-}
-
 #: Operations that reduce what ranks give, by the argument ``op``.
 REDUCING = frozenset({"all_reduce", "reduce", "reduce_scatter", "reduce_scatter_tensor"})
 
@@ -118,11 +102,6 @@ _MINDSPORE_PARAMETERS = {
 def operation_of(api: str) -> str:
     """Return the name that all spellings of a collective share: ``_all_gather_base`` is ``all_gather_into_tensor``."""
     return _SAME.get(api, api)
-
-
-def is_written(name: str, position: str) -> bool:
-    """Return whether an argument of a communication record, by index or name, is only a place for the result."""
-    return position in RECEIVED.get(parse_api_name(name).api, ())
 
 
 @dataclass(frozen=True, slots=True)

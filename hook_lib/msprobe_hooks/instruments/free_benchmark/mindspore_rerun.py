@@ -8,7 +8,7 @@ from typing import Any
 from mindspore import Tensor, ops
 
 from msprobe_hooks.dump.names import is_in_place, split_called
-from msprobe_hooks.instruments.argument_changes import Arguments, NotPerturbedError, mapped
+from msprobe_hooks.instruments.argument_changes import Arguments, NotPerturbedError, mapped, without_overwritten
 from msprobe_hooks.instruments.free_benchmark.mindspore_perturbations import perturb
 from msprobe_hooks.instruments.free_benchmark.rerun import summed
 from msprobe_hooks.mindspore.call_recording import Finishing
@@ -28,7 +28,7 @@ class MindSporeAgain:
 
     def __init__(self, recorder: MindSporeRecorder, name: str, function: Finishing, args: Any, kwargs: Any) -> None:
         """Take the arguments. Raises NotPerturbedError where the call cannot be made twice."""
-        called = split_called(name)[0]
+        called = self._called = split_called(name)[0]
         reason = why_once(called, function.function)
         if reason is not None:
             raise NotPerturbedError(reason)
@@ -47,8 +47,9 @@ class MindSporeAgain:
     def results(self, perturbation: str) -> Any:
         """Make the call with perturbed inputs. Raises NotPerturbedError where these cannot be perturbed."""
         with self._recorder.quiet():
-            args, kwargs = perturb(perturbation, *self._arguments)
-            return self._function(*args, **kwargs)
+            kept, read = without_overwritten(self._called, perturbation, *self._arguments)
+            args, kwargs = perturb(perturbation, *read)
+            return self._function(*kept, *args, **kwargs)
 
     def gradients(self, perturbation: str, grad_outputs: list[Any]) -> list[Any]:
         """Return the gradients of perturbed inputs, for those of the outputs that arrived. Raises as ``results``."""

@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.utils import _pytree as pytree
 
 from msprobe_hooks.dump.names import is_in_place, split_called
-from msprobe_hooks.instruments.argument_changes import NotPerturbedError
+from msprobe_hooks.instruments.argument_changes import NotPerturbedError, without_overwritten
 from msprobe_hooks.instruments.free_benchmark.deviation import outputs_of
 from msprobe_hooks.instruments.free_benchmark.rerun import summed
 from msprobe_hooks.instruments.free_benchmark.torch_perturbations import perturb
@@ -30,7 +30,7 @@ class TorchAgain:
 
     def __init__(self, name: str, func: Callable[..., Any], args: Any, kwargs: Any) -> None:
         """Take the arguments. Raises NotPerturbedError where the call cannot be made twice."""
-        called = split_called(name)[0]
+        called = self._called = split_called(name)[0]
         self._func = func
         self._leaves, self._spec = pytree.tree_flatten((args, kwargs))
         tensors = [leaf for leaf in self._leaves if isinstance(leaf, Tensor)]
@@ -75,7 +75,10 @@ class TorchAgain:
         if any(version_of(tensor) != version for tensor, version in self._versions):
             raise NotPerturbedError("its inputs were overwritten")
         with NoDispatch():
-            changed = perturb(perturbation, *pytree.tree_unflatten(self._leaves, self._spec))
+            given = pytree.tree_unflatten(self._leaves, self._spec)
+            kept, read = without_overwritten(self._called, perturbation, *given)
+            args, kwargs = perturb(perturbation, *read)
+            changed = ((*kept, *args), kwargs)
             leaves, spec = pytree.tree_flatten(changed)
             leaves = [self._as_before(leaf, flag) for leaf, flag in zip(leaves, self._flags, strict=True)]
             args, kwargs = pytree.tree_unflatten(leaves, spec)

@@ -16,7 +16,7 @@ from typing import Any
 
 from torch import Tensor
 
-from msprobe_hooks.dump.communication.collectives import RECEIVED
+from msprobe_hooks.dump.unread.effects import RECEIVED
 from msprobe_hooks.instruments.watch import config
 from msprobe_hooks.instruments.watch.error_log import Errors
 from msprobe_hooks.instruments.watch.step_statistics import Collection

@@ -20,16 +20,20 @@ def grad_outputs(
 
     msprobe records what arrives at one autograd node. A gradient of an output's own shape is taken as that output's;
     where a composite API's node had other shapes, the recorded range is drawn in the output's shape. Outputs whose
-    recorded gradient is null get none. A gradient has its output's dtype. ``look`` is given the output, of which only
-    shapes and dtypes may stay after that. Raises Skip where nothing can be differentiated.
+    recorded gradient is null get none, unless all are null though gradients left: then the output was changed in place
+    behind the call, and what arrived is drawn between -1 and 1. A gradient has its output's dtype. ``look`` is given
+    the output, of which only shapes and dtypes may stay after that. Raises Skip where nothing can be differentiated.
     """
     if look is not None:
         look(output)
     tensors = list(tensors_with_paths(output))
     recorded = tensors_of(record.grad_outputs)
-    if not recorded:
+    if recorded:
+        elements = _matched(record, tensors, recorded)
+    elif tensors_of(record.grad_inputs):
+        elements = {path: _unknown(tensor) for path, tensor in tensors if tensor.requires_grad}
+    else:
         raise Skip(SkipReason.NO_GRADIENT, "no gradient was recorded")
-    elements = _matched(record, tensors, recorded)
     dtypes = {path: tensor.dtype for path, tensor in tensors}
     gradients = {path: source(element, f"grad.{path}").to(dtypes[path]) for path, element in elements.items()}
     if not gradients:
@@ -54,6 +58,13 @@ def _matched(
             element = next((other for other in recorded if other.shape == shape), None) or _reshaped(recorded[0], shape)
         matched[path] = element
     return matched
+
+
+def _unknown(output: torch.Tensor) -> TensorElement:
+    """Return a gradient of an output that was not recorded."""
+    return TensorElement(
+        type="torch.Tensor", dtype=str(output.dtype), shape=tuple(output.shape), max=1.0, min=-1.0, data_name=None
+    )
 
 
 def _reshaped(element: TensorElement, shape: tuple[int, ...]) -> TensorElement:

@@ -32,11 +32,14 @@ from pytest_msprobe.engine.replay.judging.run_outputs import (
     in_golden_form,
     memory_of,
     present,
+    rows_of,
 )
 from pytest_msprobe.engine.replay.linalg.nondifferentiable import nondifferentiable_reason
 from pytest_msprobe.engine.replay.ops.implementation_defined import accept_implementation_defined
 from pytest_msprobe.engine.replay.ops.op_info import op_info
+from pytest_msprobe.engine.replay.ops.several_writers import accept_any_writer, accept_gradient_of_winner
 from pytest_msprobe.engine.replay.ops.tie_breaking import accept_ties, gradient_of_selection
+from pytest_msprobe.engine.replay.ops.valid_rows import cut
 from pytest_msprobe.engine.replay.random_apis.independence import Redrawn, judge_second_draw
 from pytest_msprobe.engine.replay.random_apis.properties import RandomProperty, tensors
 from pytest_msprobe.engine.replay.trials.baseline_protocol import Prepare, Recorded
@@ -80,6 +83,7 @@ def judge_forward(
     golden = all_of(trial, trial.golden, detached, memory)
     target = in_golden_form(trial, all_of(trial, trial.target, fetched_from(trial), memory))
     arguments = (trial.subject.arguments.args, trial.subject.arguments.kwargs)
+    accept_any_writer(op_info(trial.subject.operation).writers, arguments, target, golden)
     target["output"] = accept_ties(trial.subject.operation, arguments, target["output"], golden["output"])
     target["output"] = accept_implementation_defined(trial.subject.operation, target["output"], golden["output"])
 
@@ -111,18 +115,21 @@ def judge_backward(
             return judge_backward(off, select, measure_all=measure_all, recorded=recorded, in_mode=in_mode)
 
         return judge_without_randomness_too(trial, [_judge_drawn_gradients(trial, randomness)], judge, recorded)
-    golden = {"grad": _golden_gradients(trial)}
+    rows = rows_of(trial)
+    golden = {"grad": cut(_golden_gradients(trial), rows)}
     _require_gradient(trial)
     noise = cancelled_gradients(golden["grad"], trial.grad_outputs.values())
     golden["grad"] = without_rounding(golden["grad"], noise)
-    gradients = without_rounding(present(trial.target_gradients, fetched_from(trial)), noise)
+    gradients = without_rounding(cut(present(trial.target_gradients, fetched_from(trial)), rows), noise)
     # Where torch has no gradient because nothing depends on the input, others say so with zeros.
     target = {
         "grad": {path: gradient for path, gradient in gradients.items() if path in golden["grad"] or gradient.any()}
     }
+    arguments = (trial.subject.arguments.args, trial.subject.arguments.kwargs)
+    accept_gradient_of_winner(op_info(trial.subject.operation).writers, arguments, target["grad"], golden["grad"])
 
     def tree(found: Gradients) -> dict[str, Any]:
-        return {"grad": without_rounding(present(found, detached), noise)}
+        return {"grad": without_rounding(cut(present(found, detached), rows), noise)}
 
     def prepare(path: str, tensor: torch.Tensor) -> torch.Tensor:
         inner = path.removeprefix("grad.")

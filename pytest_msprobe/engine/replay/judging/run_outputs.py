@@ -8,12 +8,14 @@ from typing import Any
 import torch
 
 from msprobe_hooks.dump.names import Direction
+from msprobe_hooks.dump.unread.effects import operation_effects
 from msprobe_standards import in_parts
 from pytest_msprobe.engine.replay.calls.mutated_arguments import JudgedMemory, judged_memory
 from pytest_msprobe.engine.replay.calls.side import Run
 from pytest_msprobe.engine.replay.judging.randomness_disabled import PLACE
 from pytest_msprobe.engine.replay.linalg.canonical_factors import aligned
 from pytest_msprobe.engine.replay.ops.op_info import op_info
+from pytest_msprobe.engine.replay.ops.valid_rows import cut, defined_rows
 from pytest_msprobe.engine.replay.trials.trial import Trial, as_sequence
 from pytest_msprobe.engine.values.pytree import map_tensors, tensors_with_paths
 
@@ -70,12 +72,18 @@ def moved_results(trial: Trial, direction: Direction) -> list[Any]:
 def all_of(trial: Trial, run: Run, get: Callable[[torch.Tensor], Any], memory: JudgedMemory) -> dict[str, Any]:
     """Return all that a forward run produced, as plain CPU tensors: what it returned and what it wrote to."""
     produced: dict[str, Any] = {"output": as_sequence(run.output)}
-    specified = op_info(trial.subject.api).specified_outputs
-    if specified is not None:
-        produced["output"] = produced["output"][:specified]
-    found: dict[str, Any] = map_tensors(get, produced)
+    defined = operation_effects(trial.subject.operation).defined
+    if defined is not None:
+        produced["output"] = produced["output"][:defined]
+    found: dict[str, Any] = map_tensors(get, cut(produced, rows_of(trial)))
     # An argument that only one side has is reported by its own path.
     return {**found, "changed": memory.of(run, get)} if memory else found
+
+
+def rows_of(trial: Trial) -> tuple[int, int] | None:
+    """Return how many rows of a trial's results are defined, of how many; None where all are."""
+    subject = trial.subject
+    return defined_rows(subject.operation, subject.arguments.args, subject.arguments.kwargs)
 
 
 def in_golden_form(trial: Trial, produced: dict[str, Any]) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+from msprobe_hooks.dump.unread.effects import UNDEFINED_RESULTS
 from pytest_msprobe.engine.replay.call import operation
 from pytest_msprobe.engine.replay.inputs import sparse_reads
 from pytest_msprobe.engine.replay.inputs.constraints import indices, values
@@ -27,6 +28,8 @@ from pytest_msprobe.engine.replay.linalg.nondifferentiable import (
     singular_matrix,
 )
 from pytest_msprobe.engine.replay.linalg.reconstruction import Products
+from pytest_msprobe.engine.replay.ops import several_writers
+from pytest_msprobe.engine.replay.ops.several_writers import Writers
 from pytest_msprobe.engine.replay.random_apis import (
     attention_dropout,
     distributions,
@@ -46,13 +49,15 @@ class Selection:
     """Positions of the input among the results, where ties leave the choice to the implementation.
 
     ``outputs`` is how many results there are, the positions last. ``dim`` is the argument's default and ``dim_at`` its
-    position; a dim of None selects from the flattened input. ``orders`` says that no position is selected twice.
+    position; a dim of None selects from the flattened input. ``orders`` says that no position is selected twice,
+    ``counts`` that the value is the most frequent one, of which there may be several.
     """
 
     outputs: int = 2
     dim: int | None = -1
     dim_at: int = 1
     orders: bool = False
+    counts: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,10 +72,11 @@ class OpInfo:
     Results: ``random`` gives what results must be like that are drawn, ``switch`` the argument with which nothing is,
     ``readable`` inputs from whose results a mask that is drawn inside can be read;
     ``selection`` finds positions in the input;
+    ``writers`` finds the places that are written to, of which some may be several times;
     ``alignment`` brings factors of matrices into golden's form, and ``products`` gives what they multiply to;
     ``undifferentiable`` finds in golden's results where there is no gradient;
-    ``specified_outputs`` is how many of the results are defined at all, None for all; ``optional_outputs`` says that
-    nothing is promised of those that golden has None for; those of a dtype in ``quantizes`` are rounded;
+    ``optional_outputs`` says that nothing is promised of those that golden has None for; those of a dtype in
+    ``quantizes`` are rounded; which are not defined at all says `msprobe_hooks.dump.unread`;
     ``of_dtype`` says that results are about the dtype itself, so that golden is computed in the recorded one.
 
     Changes: ``in_place`` says that an argument is written to, though the name does not end in an underscore;
@@ -93,10 +99,10 @@ class OpInfo:
     switch: SwitchOf | None = None
     readable: Readable | None = None
     selection: Selection | None = None
+    writers: Writers | None = None
     alignment: Alignment | None = None
     products: Products | None = None
     undifferentiable: Undifferentiable | None = None
-    specified_outputs: int | None = None
     optional_outputs: bool = False
     quantizes: frozenset[torch.dtype] = frozenset()
     of_dtype: bool = False
@@ -125,20 +131,27 @@ _ROWS = (
         "scatter_add scatter_add_ scatter_reduce scatter_reduce_ index_add index_add_ index_reduce index_reduce_",
         OpInfo(constraint=indices.along_dim),
     ),
-    (
-        "scatter scatter_ index_copy index_copy_ index_fill index_fill_",
-        OpInfo(constraint=indices.written_along_dim),
-    ),
+    ("scatter scatter_", OpInfo(constraint=indices.written_along_dim, writers=several_writers.SCATTERED)),
+    ("index_copy index_copy_", OpInfo(constraint=indices.written_along_dim, writers=several_writers.COPIED_ALONG_DIM)),
+    ("index_fill index_fill_", OpInfo(constraint=indices.written_along_dim)),
     ("take", OpInfo(constraint=indices.take)),
-    ("put put_", OpInfo(constraint=indices.put)),
+    ("put put_", OpInfo(constraint=indices.put, writers=several_writers.PUT)),
     ("index", OpInfo(constraint=indices.indexing, reads=sparse_reads.indexed)),
-    ("index_put index_put_ _index_put_impl_", OpInfo(constraint=indices.written_indexing)),
+    (
+        "index_put index_put_ _index_put_impl_",
+        OpInfo(constraint=indices.written_indexing, writers=several_writers.BETWEEN_BRACKETS),
+    ),
     ("__getitem__", OpInfo(constraint=indices.indexing, reads=sparse_reads.indexed, index=True)),
-    ("__setitem__", OpInfo(constraint=indices.written_indexing, index=True, in_place=True)),
+    (
+        "__setitem__",
+        OpInfo(
+            constraint=indices.written_indexing, index=True, in_place=True, writers=several_writers.BETWEEN_BRACKETS
+        ),
+    ),
     ("masked_scatter masked_scatter_", OpInfo(constraint=values.masked_scatter)),
-    ("max_unpool1d", OpInfo(constraint=values.unpool(1))),
-    ("max_unpool2d", OpInfo(constraint=values.unpool(2))),
-    ("max_unpool3d", OpInfo(constraint=values.unpool(3))),
+    ("max_unpool1d", OpInfo(constraint=values.unpool(1), writers=several_writers.unpooled(1))),
+    ("max_unpool2d", OpInfo(constraint=values.unpool(2), writers=several_writers.unpooled(2))),
+    ("max_unpool3d", OpInfo(constraint=values.unpool(3), writers=several_writers.unpooled(3))),
     # Classes, lengths and counts.
     # Its log_softmax is asked for in the dtype of the logits, which the autocast of accelerators leaves as it is.
     ("cross_entropy", OpInfo(constraint=indices.class_target, class_targets=True, narrow_inside=True)),
@@ -154,6 +167,13 @@ _ROWS = (
     ("searchsorted", OpInfo(constraint=values.sorted_boundaries(0, "sorted_sequence"))),
     ("bucketize", OpInfo(constraint=values.sorted_boundaries(1, "boundaries"))),
     ("softmax log_softmax logsumexp _softmax _log_softmax", OpInfo(constraint=values.masked_scores)),
+    # ... a division of whole numbers by none that is zero,
+    (
+        """div div_ divide divide_ true_divide true_divide_ floor_divide floor_divide_ remainder remainder_ fmod fmod_
+        __div__ __truediv__ __floordiv__ __mod__""",
+        OpInfo(constraint=values.divisor(1, "other")),
+    ),
+    ("__rdiv__ __rtruediv__ __rfloordiv__ __rmod__", OpInfo(constraint=values.divisor(0))),
     (
         "cholesky cholesky_ex",
         OpInfo(constraint=values.positive_definite, products=reconstruction.of_cholesky_factor),
@@ -169,7 +189,8 @@ _ROWS = (
     ),
     ("triangular_solve cholesky_solve", OpInfo(constraint=values.well_conditioned(1, "A", "input2", "L"))),
     # Positions of equal values.
-    ("max min median nanmedian mode cummax cummin", OpInfo(selection=Selection())),
+    ("max min median nanmedian cummax cummin", OpInfo(selection=Selection())),
+    ("mode", OpInfo(selection=Selection(counts=True))),
     ("kthvalue", OpInfo(selection=Selection(dim_at=2))),
     ("topk", OpInfo(selection=Selection(dim_at=2, orders=True))),
     ("sort", OpInfo(selection=Selection(orders=True))),
@@ -200,7 +221,6 @@ _ROWS = (
         "qr linalg_qr",
         OpInfo(alignment=canonical_factors.orthogonal_factor, products=reconstruction.of_orthogonal_factor),
     ),
-    ("lstsq linalg_lstsq", OpInfo(specified_outputs=2)),
     # Results that are drawn: dropout and its like.
     (
         "dropout dropout_ native_dropout feature_dropout feature_dropout_ dropout1d dropout2d dropout3d",
@@ -288,31 +308,29 @@ _ROWS = (
         OpInfo(random=unverifiable.fractional_pooling),
     ),
     # ... or whatever was in memory.
-    ("empty empty_like empty_strided empty_permuted empty_with_format", OpInfo(random=unverifiable.undefined)),
+    (" ".join(UNDEFINED_RESULTS - {"new_empty"}), OpInfo(random=unverifiable.undefined)),
     ("new_empty", OpInfo(random=unverifiable.undefined, bare_sizes=True)),
-    ("new_empty_strided", OpInfo(random=unverifiable.undefined)),
     # Sizes given one by one.
     ("expand new_full new_ones new_zeros reshape view view_copy", OpInfo(bare_sizes=True)),
     # The next float16 after x, the largest float16.
     ("nextafter nan_to_num nan_to_num_", OpInfo(of_dtype=True)),
     # What is changed besides what the name says.
     (
-        """__iadd__ __isub__ __imul__ __idiv__ __itruediv__ __ifloordiv__ __imod__ __ipow__ __iand__ __ior__ __ixor__
-        __ilshift__ __irshift__""",
+        "__iadd__ __isub__ __imul__ __ipow__ __iand__ __ior__ __ixor__ __ilshift__ __irshift__",
         OpInfo(in_place=True),
     ),
+    ("__idiv__ __itruediv__ __ifloordiv__ __imod__", OpInfo(in_place=True, constraint=values.divisor(1))),
     ("batch_norm instance_norm", OpInfo(running_statistics=1)),
     (
         "_batch_norm_impl_index _native_batch_norm_legit cudnn_batch_norm miopen_batch_norm native_batch_norm",
         OpInfo(running_statistics=3),
     ),
-    # MindSpore: of the other outputs, which are for the gradient's kernel, nothing is promised.
-    ("BatchNorm", OpInfo(running_statistics=3, specified_outputs=1)),
+    ("BatchNorm", OpInfo(running_statistics=3)),
     ("LSTM", OpInfo(recurrent=True)),
     ("Gather", OpInfo(constraint=indices.slices, reads=sparse_reads.slices)),
     ("DType", OpInfo(of_dtype=True)),
     ("SoftmaxCrossEntropyWithLogits", OpInfo(constraint=values.distributions(1, "labels"))),
-    # NPUs: of fused attention, the states of the generator are not set where nothing is dropped out.
+    # NPUs.
     (
         "npu_fusion_attention npu_fusion_attention_v2 npu_fusion_attention_v3",
         OpInfo(
@@ -320,7 +338,6 @@ _ROWS = (
             random=unverifiable.fused_attention,
             switch=probability_switch.probability("keep_prob", 9, 1.0),
             readable=attention_dropout.readable_by_layout,
-            specified_outputs=3,
         ),
     ),
     ("npu_prompt_flash_attention", OpInfo(constraint=values.compressed_mask)),
@@ -330,7 +347,6 @@ _ROWS = (
     ("npu_mrope", OpInfo(constraint=routing.rows_of(3, "cos_sin_cache", 0, "positions"))),
     # ... tokens on their way to experts and back,
     ("npu_moe_gating_top_k_softmax", OpInfo(constraint=values.moe_gating)),
-    ("npu_moe_gating_top_k", OpInfo(specified_outputs=2)),
     ("npu_moe_token_unpermute", OpInfo(constraint=routing.token_unpermute)),
     ("npu_moe_token_permute_with_routing_map", OpInfo(constraint=routing.routing_map, optional_outputs=True)),
     ("npu_moe_token_unpermute_with_routing_map", OpInfo(constraint=routing.routed_back)),
@@ -339,10 +355,16 @@ _ROWS = (
     ("npu_moe_finalize_routing", OpInfo(constraint=routing.finalize_routing)),
     ("npu_moe_compute_expert_tokens", OpInfo(constraint=routing.expert_tokens)),
     ("npu_moe_re_routing", OpInfo(constraint=routing.re_routing, optional_outputs=True)),
-    ("npu_grouped_matmul", OpInfo(constraint=routing.groups_of_rows("group_list", "group_list_type"))),
+    (
+        "npu_grouped_matmul",
+        OpInfo(constraint=routing.groups_of_rows("group_list", "group_list_type", all_rows=False)),
+    ),
     # ... rows that are written to,
     ("npu_gather_sparse_index", OpInfo(constraint=routing.rows_of(0, "input", 1, "index"))),
-    ("npu_scatter_nd_update npu_scatter_nd_update_", OpInfo(constraint=routing.scatter_nd)),
+    (
+        "npu_scatter_nd_update npu_scatter_nd_update_",
+        OpInfo(constraint=routing.scatter_nd, writers=several_writers.SCATTERED_SLICES),
+    ),
     ("scatter_update scatter_update_", OpInfo(constraint=routing.scatter_update)),
     # ... results that are quantized.
     ("npu_quant_matmul npu_rms_norm_quant npu_weight_quant_batchmatmul", OpInfo(quantizes=_EIGHT_BITS)),

@@ -1,7 +1,8 @@
 """Index results of sort, topk, max and their like, where ties leave the choice to the implementation.
 
 Two devices may select different positions that hold equal values; both are right. An index result is therefore judged
-by what it selects: where that is the same, the target's index is taken as golden's.
+by what it selects: where that is the same, the target's index is taken as golden's. A stable sort leaves no choice. Of
+several values that are the most frequent, any may be the mode.
 """
 
 from __future__ import annotations
@@ -25,8 +26,10 @@ def accept_ties(operation: str, arguments: tuple[Sequence[Any], Mapping[str, Any
     source = args[0] if args else kwargs.get("input")
     if selection is None or not isinstance(source, torch.Tensor) or source.dim() == 0:
         return target
-    if not len(target) == len(golden) == selection.outputs:
+    if not len(target) == len(golden) == selection.outputs or (selection.orders and _is_stable(args, kwargs)):
         return target
+    if selection.counts:
+        target = _as_frequent(selection, args, kwargs, source, target, golden)
     *values, indices = target
     right = golden[-1]
     indices = _same_or(indices, right, lambda: _accepted(selection, args, kwargs, source, indices, right))
@@ -91,6 +94,31 @@ def _accepted(
         in_order = target_positions.sort(dim=dim).values
         equal = equal & ~(in_order.diff(dim=dim) == 0).any(dim=dim, keepdim=True)
     return torch.where(equal.view_as(target), golden, target)
+
+
+def _is_stable(args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
+    # MindSpore's argsort takes it by position; no other argument behind the third is a bool.
+    return kwargs.get("stable") is True or (len(args) > 3 and args[3] is True)
+
+
+def _as_frequent(
+    selection: Selection, args: Sequence[Any], kwargs: Mapping[str, Any], source: torch.Tensor, target: Any, golden: Any
+) -> Any:
+    """Return the results with golden's where the target has another value that is as frequent, and where that is."""
+    dim = _dim(selection, args, kwargs)
+    (values, indices), (right, right_indices) = target, golden
+    alike = isinstance(values, torch.Tensor) and values.shape == right.shape and indices.shape == right_indices.shape
+    if dim is None or not alike or torch.equal(values, right):
+        return target
+    reduced = values.dim() < source.dim()
+    found, wanted, places = (x.unsqueeze(dim) if reduced else x for x in (values, right, indices))
+    in_range = (places >= 0) & (places < source.shape[dim])
+    there = source.gather(dim, places.clamp(0, source.shape[dim] - 1))
+    counts = [(source == value).sum(dim, keepdim=True) for value in (found.to(source.dtype), wanted.to(source.dtype))]
+    right_too = (in_range & (there == found) & (counts[0] == counts[1])).view(values.shape)
+    return type(target)(
+        [torch.where(right_too, right.to(values.dtype), values), torch.where(right_too, right_indices, indices)]
+    )
 
 
 def _dim(selection: Selection, args: Sequence[Any], kwargs: Mapping[str, Any]) -> int | None:

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from msprobe_hooks.dump.unread.effects import valid_rows_of
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -16,11 +18,13 @@ if TYPE_CHECKING:
 def group_sizes(api: str, groups: Tensor | Sequence[int], rows: int, *, cumulative: bool) -> list[int]:
     """Return how many rows each group has; ``groups`` are their ends where they are ``cumulative``.
 
-    Raises ValueError where a size is negative or they do not add up to ``rows``.
+    Raises ValueError where a size is negative or they do not add up to ``rows``. Of an API that leaves rows behind the
+    last group undefined, they may add up to fewer.
     """
     numbers = [int(number) for number in groups]
     sizes = [end - start for start, end in pairwise([0, *numbers])] if cumulative else numbers
-    if min(sizes, default=0) < 0 or sum(sizes) != rows:
+    is_shared_out = sum(sizes) == rows or (sum(sizes) < rows and valid_rows_of(api) is not None)
+    if min(sizes, default=0) < 0 or not is_shared_out:
         raise ValueError(f"the groups of {api} have sizes {sizes}, which do not share out {rows} rows")
     return sizes
 

@@ -64,7 +64,7 @@ def npu_grouped_matmul(
 
     Raises NotImplementedError for a packed (int64) ``scale``, a result of int8, ``offset``, ``activation_*``, groups of
     another dimension than rows (``group_type``), ``group_list_type`` 2 and ``act_type`` 3, and ValueError where the
-    groups do not share out the rows.
+    groups have more than the rows. Rows behind the last group are zero here and not defined on the device.
     """
     api = "npu_grouped_matmul"
     refuse(
@@ -84,7 +84,8 @@ def npu_grouped_matmul(
     if len(x) == 1 and len(weights) > 1:
         if group_list is None:
             raise ValueError(f"{api} needs group_list for one x and {len(weights)} weights")
-        rows = list(torch.split(x[0], group_sizes(api, group_list, len(x[0]), cumulative=group_list_type != 1)))
+        sizes = group_sizes(api, group_list, len(x[0]), cumulative=group_list_type != 1)
+        rows = list(torch.split(x[0][: sum(sizes)], sizes))
     biases = _each_or_none(bias, len(weights))
     if scale:
         products = _of_int8(rows, weights, biases, _of_each_group(scale, 2), per_token_scale)
@@ -93,7 +94,9 @@ def npu_grouped_matmul(
         layers = zip(rows, weights, biases, factors, shifts, strict=True)
         products = [_layer(*layer) for layer in layers]
     outs = [_BY_ACT_TYPE[act_type or 0](product) for product in products]
-    outs = [torch.cat(outs)] if split_item in (2, 3) else outs
+    if split_item in (2, 3):
+        behind = sum(map(len, x)) - sum(map(len, outs))
+        outs = [torch.cat([*outs, outs[0].new_zeros(behind, outs[0].shape[-1])] if behind else outs)]
     return outs if output_dtype is None else [out.to(output_dtype) for out in outs]
 
 
@@ -107,7 +110,8 @@ def _of_int8(
     """Return the scaled products of groups of int8, in float64."""
     tokens: Sequence[Tensor | None] = [None] * len(rows)
     if token_scales:
-        tokens = torch.split(torch.cat(list(token_scales)), [len(part) for part in rows])
+        sizes = [len(part) for part in rows]
+        tokens = torch.split(torch.cat(list(token_scales))[: sum(sizes)], sizes)
     return [
         npu_quant_matmul(part, weight, scale, pertoken_scale=token, bias=bias, output_dtype=torch.float64)
         for part, weight, scale, token, bias in zip(rows, weights, scales, tokens, biases, strict=True)

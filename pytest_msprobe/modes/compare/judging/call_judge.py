@@ -17,6 +17,8 @@ from pytest_msprobe.modes.compare.across.value_pairing import (
     without_sums,
 )
 from pytest_msprobe.modes.compare.judging.cancelled_gradients import drop_cancelled_gradients
+from pytest_msprobe.modes.compare.judging.defined_rows import measure_defined_rows
+from pytest_msprobe.modes.compare.judging.unread_values import drop_unread
 from pytest_msprobe.modes.compare.matching.gradient_numbers import gradient_numbers
 from pytest_msprobe.modes.compare.measure.call_values import compare_values
 from pytest_msprobe.modes.compare.rows import DataMode, Row
@@ -53,6 +55,8 @@ class CallJudge:
     def _judge(self, target: str, golden: str, mode: DataMode) -> list[Row]:
         named, dropped = self._partners.of_call(target, golden)
         rows = compare_values(self._target, target, self._golden, golden, mode, named, dropped)
+        rows = measure_defined_rows(rows, (self._target, target), (self._golden, golden))
+        rows = drop_unread(rows, (self._target, target), (self._golden, golden))
         api = split_called(target)[0].rpartition(".")[2]
         if not self._translation.across:
             if self._partners.use_different_recorders:

@@ -63,8 +63,11 @@ def _spread(values: torch.Tensor, rows: torch.Tensor, count: int) -> torch.Tenso
     return spread
 
 
-def measure_files(row: Row, target: Dump, golden: Dump) -> Row:
-    """Return a row with the metrics of its two files; a missing or damaged one is the row's message, not an error."""
+def measure_files(row: Row, target: Dump, golden: Dump, first: int | None = None) -> Row:
+    """Return a row with the metrics of its two files; a missing or damaged one is the row's message, not an error.
+
+    Of tensors of which the ``first`` rows count alone, those are measured.
+    """
     try:
         target_tensor = load(row.target, target)
         golden_tensor = load(row.golden, golden)
@@ -75,7 +78,7 @@ def measure_files(row: Row, target: Dump, golden: Dump) -> Row:
     row = replace(
         row, target=_with_statistics(row.target, target_tensor), golden=_with_statistics(row.golden, golden_tensor)
     )
-    pair = plain_pair(target_tensor, golden_tensor)
+    pair = plain_pair(*(each if first is None else each[:first] for each in (target_tensor, golden_tensor)))
     if not pair.target.numel():
         return replace(row, unmeasured="empty")
     if are_equal(pair.target, pair.golden):

@@ -119,14 +119,27 @@ def test_negative_positions_that_count_from_the_end_stay() -> None:
 
 
 @pytest.mark.parametrize("given_by", ["keyword", "position"])
-def test_ignored_classes_stay_ignored_but_not_all_of_them(given_by: str) -> None:
+def test_ignored_classes_stay_ignored_all_of_them_where_that_was_recorded(given_by: str) -> None:
     options = {"ignore_index": 7} if given_by == "keyword" else {}
     rest = () if given_by == "keyword" else (None, None, 7)
     args, _ = mended("cross_entropy", floats(4, 5), torch.tensor([7, 8, 2, -100]), *rest, **options)
     assert args[1][0] == 7
     assert bool(((args[1][1:] >= 0) & (args[1][1:] < 5)).all())
     everywhere, _ = mended("cross_entropy", floats(2, 5), torch.tensor([7, 7]), *rest, **options)
-    assert everywhere[1].tolist() == [0, 0]
+    assert everywhere[1].tolist() == [7, 7]
+
+
+@pytest.mark.parametrize("api", ["__floordiv__", "remainder", "fmod_", "div", "__imod__", "__rfloordiv__"])
+def test_whole_divisors_are_not_drawn_as_zero_between_their_ends(api: str) -> None:
+    divisor = torch.tensor([-2, 0, 0, 0, 1, 0, 0, 0, 2])
+    _ = mended(api, divisor, 7) if api.startswith("__r") else mended(api, wild(9), divisor)
+    assert 0 not in divisor.tolist()
+    assert set(divisor.tolist()) == {-2, -1, 1, 2}
+
+
+def test_a_divisor_that_was_recorded_as_zero_stays_zero() -> None:
+    args, _ = mended("remainder", wild(3), torch.tensor([0, 0, 5]))
+    assert args[1].tolist() == [0, 0, 5]
 
 
 @given(st.integers(0, 2**40), st.integers(1, 6), st.integers(1, 6))

@@ -52,6 +52,13 @@ def test_outputs_that_cannot_be_differentiated_get_none() -> None:
     assert list(arriving([recorded(3)], (output(3), indices))) == ["0"]
 
 
+def test_a_gradient_that_is_null_though_gradients_left_is_drawn() -> None:
+    record = backward_record("Torch.x.0.backward", {"input": [None], "output": [recorded(7)]})
+    found = grad_outputs(record, lambda e, _: random_tensor(e, 1), None, output(3, 4))
+    assert found[""].shape == (3, 4)
+    assert (found[""].min().item(), found[""].max().item()) == (-1.0, 1.0)
+
+
 def test_the_shapes_of_a_composite_apis_last_node_give_way_to_the_outputs() -> None:
     found = arriving([recorded(12, low=-3.0, high=4.0)], output(3, 4))
     assert found[""].shape == (3, 4)

@@ -13,7 +13,9 @@ from pytest_msprobe.results.skip_reasons import Skip
 # They come with torch_npu, and have no golden definition.
 OF_TORCH_NPU = {"_npu_dropout", "empty_with_format"}
 # Primitives of MindSpore that no function of torch stands for; tests/mindspore holds them to the table of primitives.
-OF_MINDSPORE = {"BatchNorm", "DType", "Gather", "LSTM", "SoftmaxCrossEntropyWithLogits"}
+OF_MINDSPORE = {
+    "BatchNorm", "DType", "Empty", "EmptyLike", "Gather", "LSTM", "NewEmpty", "SoftmaxCrossEntropyWithLogits",
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("operation", sorted(set(TABLE) - OF_TORCH_NPU - OF_MINDSPORE))

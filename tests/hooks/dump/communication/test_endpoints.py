@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from msprobe_hooks.dump.communication.collectives import is_written
 from msprobe_hooks.dump.communication.endpoints import ends_of
 from msprobe_hooks.dump.schema import ForwardRecord, forward_record
+from msprobe_hooks.dump.unread.effects import effects_of_record
 from tests.support.dumps import forward, tensor, value
 from tests.support.ranks import group
 
@@ -21,8 +21,8 @@ def record(api: str, *args: Any, **kwargs: Any) -> ForwardRecord:
 
 
 def test_a_receive_buffer_is_only_written_to() -> None:
-    assert is_written("Distributed.recv.0.forward", "0")
-    assert not is_written("Distributed.send.0.forward", "0")
+    assert effects_of_record("Distributed.recv.0.forward").is_unread("0")
+    assert not effects_of_record("Distributed.send.0.forward").is_unread("0")
 
 
 @pytest.mark.parametrize(

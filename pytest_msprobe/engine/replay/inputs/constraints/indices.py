@@ -166,7 +166,7 @@ def _make_distinct(indices: list[torch.Tensor], sizes: list[int], generator: tor
 
 
 def class_target(drawn: DrawnArguments) -> None:
-    """Bring class indices into the number of classes; what is to be ignored stays, but not everywhere."""
+    """Bring class indices into the number of classes; what is to be ignored stays, everywhere if it was recorded so."""
     scores, target = drawn.tensor(0, "input", "self"), drawn.tensor(1, "target")
     if scores is None or target is None or target.is_floating_point():
         return
@@ -175,8 +175,6 @@ def class_target(drawn: DrawnArguments) -> None:
     ignored = ignored if isinstance(ignored, int) else -100
     outside = ((target < 0) | (target >= classes)) & (target != ignored)
     target[outside] = target[outside] % classes
-    if bool((target == ignored).all()):
-        target.zero_()
 
 
 def one_hot(drawn: DrawnArguments) -> None:

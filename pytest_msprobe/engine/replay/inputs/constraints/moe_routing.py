@@ -69,10 +69,11 @@ def re_routing(drawn: DrawnArguments) -> None:
         split_evenly(tokens.shape[0], counts)
 
 
-def groups_of_rows(name: str, kind: str = "") -> Constraint:
+def groups_of_rows(name: str, kind: str = "", *, all_rows: bool = True) -> Constraint:
     """Share out the rows of the first argument among the groups that an argument of that name holds.
 
-    They are the groups' ends, unless the keyword ``kind`` is 1: then their sizes.
+    They are the groups' ends, unless the keyword ``kind`` is 1: then their sizes. With ``all_rows`` false, ends that
+    were drawn leave as many rows to no group as the recorded ones did.
     """
 
     def constraint(drawn: DrawnArguments) -> None:
@@ -81,8 +82,10 @@ def groups_of_rows(name: str, kind: str = "") -> Constraint:
         # by keyword, except in npu_group_quant(x, scale, group_index)
         groups = drawn.kwargs.get(name, drawn.get(2))
         if isinstance(rows, torch.Tensor) and isinstance(groups, torch.Tensor) and groups.dim() == 1 and groups.numel():
-            split_evenly(rows.shape[:-1].numel(), groups)
-            if drawn.kwargs.get(kind) != 1:
+            total, last = rows.shape[:-1].numel(), int(groups.max())
+            are_ends = drawn.kwargs.get(kind) != 1
+            split_evenly(last if not all_rows and are_ends and 0 < last < total else total, groups)
+            if are_ends:
                 groups.copy_(groups.cumsum(0))
 
     return constraint

@@ -20,6 +20,23 @@ def sorted_boundaries(position: int, *names: str) -> Constraint:
     return constraint
 
 
+def divisor(position: int, *names: str) -> Constraint:
+    """Replace zeros between the ends of whole divisors by 1 and -1; an end that is zero was recorded so."""
+
+    def constraint(drawn: DrawnArguments) -> None:
+        found = drawn.tensor(position, *names)
+        if found is None or not found.numel() or found.is_floating_point() or found.is_complex():
+            return
+        if found.dtype is torch.bool or not found.dtype.is_signed:
+            return
+        zeros = found == 0
+        if bool(found.min() < 0) and bool(found.max() > 0) and bool(zeros.any()):
+            signs = torch.randint(2, (int(zeros.sum()),), generator=drawn.generator) * 2 - 1
+            found[zeros] = signs.to(found.dtype)
+
+    return constraint
+
+
 def positive_definite(drawn: DrawnArguments) -> None:
     """Replace a matrix A by A·Aᴴ + n·I, which keeps its dtype and shape and is positive definite."""
     matrix = drawn.tensor(0, "input", "A")
