@@ -123,7 +123,8 @@ def collect_file(file_path: Path, parent: pytest.Collector) -> DumpFile | None:
 
 def dump_of_id(config: pytest.Config, nodeid: str) -> Path:
     """Return the dump of an item by its id."""
-    return dump_at(config.rootpath / nodeid.partition("::")[0], config.stash[dumps_key])
+    dumps = config.stash[dumps_key]
+    return dump_at(config.rootpath / nodeid.partition("::")[0], dumps)
 
 
 def _id_of(config: pytest.Config, file: Path) -> str | None:
@@ -134,8 +135,9 @@ def _id_of(config: pytest.Config, file: Path) -> str | None:
     """
     home = file if isinstance(config.stash[options_key].mode, OwnFiles) else home_of(file)
     if not file.is_relative_to(config.rootpath):
-        return to_controller_paths(config, home.as_posix())
-    return None if home == file else home.relative_to(config.rootpath).as_posix()
+        outside: str | None = to_controller_paths(config, home.as_posix())
+        return outside
+    return None if home == file else str(home.relative_to(config.rootpath).as_posix())
 
 
 class KernelsFolder(pytest.Directory):
