@@ -98,6 +98,9 @@ def _arguments(config: pytest.Config, text: str, find: Callable[[Path], list[Pat
     name, *record = text.split("::", 1)
     path = absolute(config, name)
     dumps = find(path) if path.is_dir() else [path]
+    for dump in dumps:
+        if "[" in str(dump) or "::" in str(dump):
+            raise DumpError(f"{dump}: pytest takes [ and :: in a path for parts of an id; rename the file or folder")
     return ["::".join([str(dump), *record]) for dump in dumps]
 
 
