@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import functools
 import hashlib
 import os
 import shutil
@@ -13,6 +14,8 @@ from pathlib import Path
 from typing import Literal
 
 import pytest
+
+from msprobe_hooks.dump.paths.recording import home_of
 
 #: ``abandoned``: this record did not end, its backward record is not tried. ``alone``: it is tried again, alone.
 Notice = Literal["abandoned", "alone"]
@@ -68,8 +71,15 @@ class RunFolder:
             self.remove()
 
     def _notice(self, notice: Notice, dump: Path | str, record: str) -> str:
-        digest = hashlib.blake2b(f"{dump}::{record}".encode("utf-8", "surrogatepass"), digest_size=12).hexdigest()
+        text = f"{_home(dump)}::{record}".encode("utf-8", "surrogatepass")
+        digest = hashlib.blake2b(text, digest_size=12).hexdigest()
         return f"{self.path}{os.sep}{notice}-{digest}"
+
+
+@functools.lru_cache(64)
+def _home(dump: Path | str) -> Path:
+    """Return what is the same for the file that a dump goes by and for the id of its items."""
+    return home_of(Path(dump))
 
 
 def clear_orphans() -> None:

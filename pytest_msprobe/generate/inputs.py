@@ -9,6 +9,7 @@ from pathlib import Path, PurePosixPath
 import torch
 
 from msprobe_hooks.dump.names import parse_api_name
+from msprobe_hooks.dump.paths.recording import home_of
 from msprobe_hooks.dump.reader import Dump
 from msprobe_hooks.dump.schema import forward_record
 from msprobe_hooks.errors import RecordError
@@ -137,5 +138,9 @@ def read_failures(journal: Path, dump: Path) -> Failures:
 def _dump_of(file: str, dumps: Iterable[str]) -> str | None:
     """Return which dump an item's file is: ids are relative to a folder that the journal does not name."""
     parts = PurePosixPath(file).parts
-    found = [dump for dump in dumps if PurePosixPath(dump).parts[-len(parts) :] == parts]
+    found = [
+        dump
+        for dump in dumps
+        if any(path.parts[-len(parts) :] == parts for path in (PurePosixPath(dump), home_of(Path(dump))))
+    ]
     return min(found, key=len, default=None)

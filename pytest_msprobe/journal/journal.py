@@ -14,6 +14,7 @@ from typing import Annotated, Any
 
 import msgspec
 
+from msprobe_hooks.dump.paths.recording import dump_at, home_of
 from msprobe_hooks.json_decoding import JsonError, decode_json
 from msprobe_hooks.regular_files import open_regular
 from pytest_msprobe.devices.registry import on_card
@@ -74,7 +75,8 @@ class Journal(msgspec.Struct, frozen=True):
 
     def dump_of(self, entry: Entry) -> Path:
         """Return the path of the dump that an entry's item is about."""
-        return Path("/", self.header.root, entry.id.partition("::")[0])
+        path = Path("/", self.header.root, entry.id.partition("::")[0])
+        return path if str(path) in self.header.dumps else dump_at(path, [*map(Path, self.header.dumps)])
 
     @property
     def dumps(self) -> set[Path]:
@@ -85,7 +87,7 @@ class Journal(msgspec.Struct, frozen=True):
         """Return the command that runs an entry's item again."""
         if entry.command:
             return entry.command
-        chosen = f"{self.dump_of(entry)}::{entry.result.record}"
+        chosen = f"{home_of(self.dump_of(entry))}::{entry.result.record}"
         words = on_card(self.header.rerun, entry.device)
         return shlex.join(word.replace("<dump>::<record>", chosen) for word in words)
 

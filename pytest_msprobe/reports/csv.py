@@ -19,7 +19,7 @@ from typing import IO, Any
 import pytest
 
 from msprobe_hooks.dump.names import split_direction
-from msprobe_hooks.dump.paths.recording import DUMP_FILE, home_of
+from msprobe_hooks.dump.paths.recording import DUMP_FILE, dump_at, home_of
 from msprobe_hooks.dump.tensor_files.dtypes import mindspore_dtype_name
 from pytest_msprobe.reports.report_payload import checks_in, results_in
 from pytest_msprobe.reports.write_errors import cannot_be_written, end_as_incomplete
@@ -200,13 +200,16 @@ class CsvReport:
     def __init__(self, folder: Path, dumps: Mapping[Path, str], root: Path, decimals: int | None = None) -> None:
         self._folder = folder
         self._root = root
+        self._dumps = dumps.keys()
         self._tables = TablesByDump(folder, dumps, _SIGNIFICANT if decimals is None else f".{decimals}f")
         self._written: list[Tables] = []
         self._problem = ""
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Write what is known of one record, or of a test's checks."""
-        dump = None if checks_in(report) else self._root / report.nodeid.partition("::")[0]
+        dump = None
+        if not checks_in(report):
+            dump = dump_at(self._root / report.nodeid.partition("::")[0], self._dumps)
         for plain in results_in(report):
             if not self._problem:
                 with self._given_up_where_refused():

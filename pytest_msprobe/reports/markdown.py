@@ -5,8 +5,10 @@ from __future__ import annotations
 import heapq
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
 from typing import NamedTuple
 
+from msprobe_hooks.dump.paths.recording import home_of
 from pytest_msprobe.journal.journal import Entry
 from pytest_msprobe.journal.shards import WholeRun
 from pytest_msprobe.reports.dump_labels import label
@@ -81,7 +83,7 @@ def _facts(run: WholeRun) -> str:
     settings = ", ".join(f"{name} {value}" for name, value in header.settings.items())
     lines = [
         f"* Outcomes: {counts or 'nothing has finished'}",
-        f"* Dump: {_names(header.dumps)}",
+        f"* Dump: {_names(map(_home, header.dumps))}",
         f"* Device: {_names(start.description for start in starts)}",
         f"* Math modes: {_names(start.modes_in_words for start in starts)}",
         f"* Settings: {_name(settings)}",
@@ -95,7 +97,7 @@ def _columns(runs: Sequence[WholeRun]) -> str:
     facts = {
         "journal": [_name(run.name) for run in runs],
         "began": [f"{run.began:%Y-%m-%d %H:%M}" for run in runs],
-        "dump": [_names(journal.header.dumps) for journal in journals],
+        "dump": [_names(map(_home, journal.header.dumps)) for journal in journals],
         "device": [_names(start.description for start in journal.starts) for journal in journals],
         "math modes": [_names(start.modes_in_words for start in journal.starts) for journal in journals],
     }
@@ -177,6 +179,10 @@ def _slowest(finished: Sequence[_Finished]) -> str:
 def _table(title: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     lines = [f"| {' | '.join(cells)} |" for cells in rows]
     return "\n".join([f"| {' | '.join(title)} |", "| --- " * len(title) + "|", *lines]) if lines else ""
+
+
+def _home(dump: str) -> str:
+    return str(home_of(Path(dump)))
 
 
 def _names(texts: Iterable[str]) -> str:

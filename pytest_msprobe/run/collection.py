@@ -13,7 +13,7 @@ import pytest
 
 from msprobe_hooks.dump.names import parse_api_name, split_direction
 from msprobe_hooks.dump.opening import open_dump
-from msprobe_hooks.dump.paths.recording import find_dumps, home_of
+from msprobe_hooks.dump.paths.recording import dump_at, find_dumps, home_of
 from msprobe_hooks.dump.reader import Dump
 from msprobe_hooks.errors import DumpError
 from msprobe_hooks.regular_files import open_regular
@@ -98,6 +98,9 @@ def _arguments(config: pytest.Config, text: str, find: Callable[[Path], list[Pat
     name, *record = text.split("::", 1)
     path = absolute(config, name)
     dumps = find(path) if path.is_dir() else [path]
+    for dump in dumps:
+        if "[" in str(dump) or "::" in str(dump):
+            raise DumpError(f"{dump}: pytest takes [ and :: in a path for parts of an id; rename the file or folder")
     return ["::".join([str(dump), *record]) for dump in dumps]
 
 
@@ -112,15 +115,32 @@ def collect_file(file_path: Path, parent: pytest.Collector) -> DumpFile | None:
     dumps = parent.config.stash.get(dumps_key, {})
     if file_path not in dumps:
         return None
-    # pytest gives every file outside of its rootdir the same, empty id.
-    outside = not file_path.is_relative_to(parent.config.rootpath)
     mode = parent.config.stash[options_key].mode
     return DumpFile.from_parent(
         parent,
         path=file_path,
         name=mode.label(file_path) if isinstance(mode, OwnFiles) else None,
-        nodeid=to_controller_paths(parent.config, file_path.as_posix()) if outside else None,
+        nodeid=_id_of(parent.config, file_path),
     )
+
+
+def dump_of_id(config: pytest.Config, nodeid: str) -> Path:
+    """Return the dump of an item by its id."""
+    dumps = config.stash[dumps_key]
+    return dump_at(config.rootpath / nodeid.partition("::")[0], dumps)
+
+
+def _id_of(config: pytest.Config, file: Path) -> str | None:
+    """Return the id of a dump, None where it is the file's own.
+
+    A folder that is one dump goes by one of its files, which has nothing to do with the items. pytest gives every file
+    outside of its rootdir the same, empty id.
+    """
+    home = file if isinstance(config.stash[options_key].mode, OwnFiles) else home_of(file)
+    if not file.is_relative_to(config.rootpath):
+        outside: str | None = to_controller_paths(config, home.as_posix())
+        return outside
+    return None if home == file else str(home.relative_to(config.rootpath).as_posix())
 
 
 class KernelsFolder(pytest.Directory):

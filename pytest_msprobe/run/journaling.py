@@ -18,7 +18,7 @@ from pytest_msprobe.reports.report_payload import checks_in
 from pytest_msprobe.reports.summary import finished_before_key
 from pytest_msprobe.results.outcomes import UNFINISHED
 from pytest_msprobe.results.result import Start, from_plain
-from pytest_msprobe.run.collection import dumps_key
+from pytest_msprobe.run.collection import dump_of_id, dumps_key
 from pytest_msprobe.run.options import Options, options_key, rerun_command
 from pytest_msprobe.run.resume import report_finished
 from pytest_msprobe.storage.naming import fingerprint
@@ -176,9 +176,8 @@ def _leave_out(config: pytest.Config, outcomes: dict[str, str]) -> Collection[st
 def _require_same_ids(config: pytest.Config, path: Path, outcomes: dict[str, str]) -> None:
     """Raise JournalError where ids start from another folder: every item would be run and written again."""
     dumps = config.stash[dumps_key]
-    ids = {dump.relative_to(config.rootpath) if dump.is_relative_to(config.rootpath) else dump for dump in dumps}
     for finished in outcomes:
-        if Path(finished.partition("::")[0]) not in ids:
+        if dump_of_id(config, finished) not in dumps:
             root = read_header(path).root
             raise JournalError(
                 f"has items such as {finished!r}, which have other ids in rootdir {config.rootpath}",
@@ -191,8 +190,7 @@ def _leave_abandoned(config: pytest.Config, finished: dict[str, str]) -> None:
     """Leave out the backward records of calls that did not end, as the run that was cut short would have."""
     for nodeid, outcome in finished.items():
         if outcome in UNFINISHED:
-            path, _, record = nodeid.partition("::")
-            config.stash[run_folder_key].post("abandoned", config.rootpath / path, record)
+            config.stash[run_folder_key].post("abandoned", dump_of_id(config, nodeid), nodeid.partition("::")[2])
 
 
 def _header(config: pytest.Config, options: Options) -> Header:

@@ -17,7 +17,7 @@ from pytest_msprobe.hosts.options import read_host_cache
 from pytest_msprobe.hosts.remote_worker import remote_worker_of
 from pytest_msprobe.hosts.run_files import RunFiles, files_read_at_start
 from pytest_msprobe.results.result import from_plain
-from pytest_msprobe.run.collection import dumps_key
+from pytest_msprobe.run.collection import dump_of_id, dumps_key
 from pytest_msprobe.run.mode import ReadsFiles
 from pytest_msprobe.run.msprobe_config import run_ut
 from pytest_msprobe.run.options import options_key
@@ -66,7 +66,7 @@ class Abandoned:
             return
         result = from_plain(plain)
         if result.breakdown is not None and result.breakdown.did_not_end:
-            dump = self._config.rootpath / report.nodeid.partition("::")[0]
+            dump = dump_of_id(self._config, report.nodeid)
             self._config.stash[run_folder_key].post("abandoned", dump, result.record)
             self._hosts.tell_abandoned(str(dump), result.record)
 

@@ -20,7 +20,7 @@ from pytest_msprobe.reports.summary import start_shown_key
 from pytest_msprobe.reports.text import one_line, printable
 from pytest_msprobe.results.result import Start, failed_without_result, to_plain
 from pytest_msprobe.run import record_hints
-from pytest_msprobe.run.collection import dumps_key
+from pytest_msprobe.run.collection import dump_of_id, dumps_key
 from pytest_msprobe.run.item import JudgedItem
 from pytest_msprobe.run.mode import reads_torch_files
 from pytest_msprobe.run.options import options_key, rerun_command
@@ -146,7 +146,7 @@ def forget_attempt(report: Any) -> None:
 def attach_crash(config: pytest.Config, nodeid: str, report: Any) -> None:
     """Make the report on an item that killed its xdist worker show what a record's failure shows."""
     path, _, record = nodeid.partition("::")
-    dump = config.rootpath / path
+    dump = dump_of_id(config, nodeid)
     if dump in config.stash[dumps_key]:
         from pytest_msprobe.containment.scheduler import progress_key
 

@@ -9,6 +9,7 @@ from typing import Any
 from zipfile import ZipFile
 
 import msgspec
+import numpy as np
 import pytest
 import torch
 import torch.distributed.checkpoint as dcp
@@ -17,7 +18,10 @@ from safetensors.torch import save_file
 from msprobe_hooks.instruments.environment.start_file import Started, write_started
 from pytest_msprobe.commands.main import main
 from tests.support.communications import all_reduce
+from tests.support.converted import write_kernel
 from tests.support.dumps import Json, forward, tensor, value
+from tests.support.probed import write_probe
+from tests.support.static_graphs import TITLES, GraphFolder
 from tests.support.watched import norm, write_norms
 
 #: Terminal escapes, a bell, a bidi control, line breaks of all kinds, and commands of a GitHub log.
@@ -126,6 +130,37 @@ def checkpoint_of_dcp(folder: Path) -> list[str]:
     return ["--msprobe-checkpoint=t", "--msprobe-golden=g"]
 
 
+# pytest takes what is behind [ or :: in a file's name for a part of an id; no line break is in the name of a kernel.
+OP = HOSTILE.replace("::", ":").replace("[", "").replace("\r\n", "").replace("\n", "")
+
+
+def compare_graphs(folder: Path) -> list[str]:
+    for side, number in (("t", 1.0), ("g", 2.0)):
+        run = GraphFolder(folder / side)
+        run.kernel(run.iteration(), f"Add.{OP}", [np.ones(2, np.float32)], [np.full(2, number, np.float32)])
+    return ["--msprobe-compare=t", "--msprobe-golden=g"]
+
+
+def compare_statistics_of_graphs(folder: Path) -> list[str]:
+    for side, number in (("t", 1), ("g", 2)):
+        row = f'Add,"{OP}",0,0,1,output,0,24,float32,"(3,2)",{number},0,0.5,1'
+        (GraphFolder(folder / side).iteration() / "statistic.csv").write_text(f"{TITLES}\n{row}\n")
+    return ["--msprobe-compare=t", "--msprobe-golden=g"]
+
+
+def compare_converted_files(folder: Path) -> list[str]:
+    for side, number in (("t", 1.0), ("g", 2.0)):
+        write_kernel(folder / side, OP, 1000, [np.ones(2, np.float32)], [np.full(2, number, np.float32)])
+    return ["--msprobe-compare=t", "--msprobe-golden=g"]
+
+
+def monitor_of_a_probe(folder: Path) -> list[str]:
+    name = HOSTILE.replace("\r\n", "").replace("\n", "")
+    for side, last in (("t", 1.0), ("g", -2.0)):
+        write_probe(folder / side / "rank0", [{name: [number]} for number in (1.0, 1.0, last)])
+    return ["--msprobe-monitor=t", "--msprobe-golden=g"]
+
+
 KINDS: dict[str, Callable[[Path], list[str]]] = {
     kind.__name__: kind
     for kind in (
@@ -140,6 +175,10 @@ KINDS: dict[str, Callable[[Path], list[str]]] = {
         checkpoint_of_safetensors,
         checkpoint_of_torch,
         checkpoint_of_dcp,
+        compare_graphs,
+        compare_statistics_of_graphs,
+        compare_converted_files,
+        monitor_of_a_probe,
     )
 }
 
@@ -180,6 +219,18 @@ def test_no_name_leaves_its_line_and_each_selects_its_item(
     again = pytester.runpytest_inprocess(f"{flag}={hostile[0]}", *options, "--msprobe-resume=run.jsonl")
     assert again.parseoutcomes()["deselected"] == 1
     assert Path("run.jsonl").read_text().count('"id"') == len(ids)
+
+
+@pytest.mark.parametrize("folder", ["run[1]\x1b[31m", "run\n::error::x"])
+def test_a_path_that_pytest_cannot_collect_is_one_error(
+    pytester: pytest.Pytester, folder: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    write(pytester.path / "t" / folder / "dump.json", recorded())
+    result = pytester.runpytest_inprocess("--msprobe-dump=t")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    output = "".join(capfd.readouterr())
+    assert "pytest takes [ and :: in a path for parts of an id; rename the file or folder" in output
+    assert [*wrong_lines(output)] == []
 
 
 def test_show_and_merge_results_keep_names_on_their_lines(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:

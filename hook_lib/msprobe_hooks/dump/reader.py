@@ -175,9 +175,24 @@ def _decode_envelope(path: Path, text: bytes) -> _Envelope:
             return decode_json(cut_to_depth(text, 2 * MAX_DEPTH), _Envelope)
     except JsonFormError as error:
         problem = 'it has no "data"' if "required field `data`" in str(error) else str(error)
-        raise DumpError(f"{path}: not a dump: {problem}; pass the dump.json that a recording wrote") from None
+        remedy = _paths_instead(text) or "pass the dump.json that a recording wrote"
+        raise DumpError(f"{path}: not a dump: {problem}; {remedy}") from None
     except JsonError as error:
         raise DumpError(f"{path}: {error}; it was cut off or is not a dump; copy or record it again") from None
+
+
+def _paths_instead(text: bytes) -> str:
+    """Return what to pass in place of msprobe's ``compare.json``; nothing where it is another file."""
+    try:
+        given = decode_json(text, dict[str, object])
+    except JsonError:
+        return ""
+    paths = [given.get(key) for key in ("npu_path", "bench_path")]
+    target, golden = (shown(path) if isinstance(path, str) and path else "" for path in paths)
+    if not target:
+        return ""
+    of_golden = f" and its bench_path {golden} as the golden run" if golden else ""
+    return f"it is msprobe's compare.json: pass its npu_path {target} as the target{of_golden}"
 
 
 def _escaped(records: dict[str, msgspec.Raw]) -> dict[str, msgspec.Raw]:

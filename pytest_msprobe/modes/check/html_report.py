@@ -20,7 +20,7 @@ from pytest_msprobe.reports.report_payload import checks_in, results_in
 from pytest_msprobe.reports.text import one_line
 from pytest_msprobe.reports.write_errors import cannot_be_written, end_as_incomplete
 from pytest_msprobe.results.result import DirectionResult, Start, from_plain
-from pytest_msprobe.run.collection import dumps_key
+from pytest_msprobe.run.collection import dump_of_id, dumps_key
 from pytest_msprobe.run.options import display_path, options_key, rerun_command
 from pytest_msprobe.storage.atomic_write import atomic_write
 
@@ -52,7 +52,7 @@ class CheckPage:
         if checks_in(report):
             command = getattr(report, "msprobe_command", "")
             return CheckedRecord(0, result, card=place, rerun=tuple(shlex.split(command)))
-        dump = self._config.rootpath / report.nodeid.partition("::")[0]
+        dump = dump_of_id(self._config, report.nodeid)
         words = self._rerun(str(dict(report.user_properties).get("msprobe.device", "")))
         label = self._config.stash[labels_key][dump]
         return CheckedRecord(0, result, label, place, words, f"{home_of(dump)}::{result.record}")

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from msprobe_hooks.dump.paths.recording import step_rank
+from msprobe_hooks.dump.paths.recording import dump_at, step_rank
 from msprobe_hooks.instruments.free_benchmark.table import FILE_NAME, HEADER, row
 from pytest_msprobe.reports.csv import as_text, places
 from pytest_msprobe.reports.write_errors import cannot_be_written, end_as_incomplete
@@ -58,6 +58,7 @@ class FreeBenchmarkReport:
     def __init__(self, folder: Path, dumps: Collection[Path], root: Path) -> None:
         self._folder = folder
         self._root = root
+        self._dumps = frozenset(dumps)
         self._tables = FreeBenchmarkTables(folder, dumps)
         self._written: list[Path] = []
         self._problem = ""
@@ -66,7 +67,8 @@ class FreeBenchmarkReport:
         """Keep what is known of one record."""
         plain = getattr(report, "msprobe", None)
         if plain is not None:
-            self._tables.add(self._root / report.nodeid.partition("::")[0], plain["record"], plain["extras"])
+            dump = dump_at(self._root / report.nodeid.partition("::")[0], self._dumps)
+            self._tables.add(dump, plain["record"], plain["extras"])
 
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:

@@ -157,6 +157,11 @@ def test_a_record_that_cannot_be_decoded_costs_itself_alone(tmp_path: Path, body
         (b"[]", "not a dump: Expected"),
         (b"{}", 'not a dump: it has no "data"; pass the dump.json that a recording wrote'),
         (b'{"data": []}', "not a dump: Expected"),
+        (
+            b'{"npu_path": "a/dump.json", "bench_path": "b/dump.json", "is_print_compare_log": true}',
+            "pass its npu_path 'a/dump.json' as the target and its bench_path 'b/dump.json' as the golden run",
+        ),
+        (b'{"npu_path": "a", "bench_path": [1]}', "it is msprobe's compare.json: pass its npu_path 'a' as the target"),
         (b'{"data": {}, "task": "dance", "level": "L1"}', "\"task\" is 'dance'; allowed: statistics"),
         (b'{"data": {}, "task": "tensor"}', '"level" is missing; allowed: L0'),
         (b'{"data": {}, "task": "tensor", "level": "L1", "framework": "jax"}', "allowed: pytorch, mindspore"),

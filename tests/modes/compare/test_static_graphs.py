@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import csv
+import re
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from pytest_msprobe.commands.main import main
 from tests.support.static_graphs import TITLES, GraphFolder, dense_step, write_graph_text
 
 Compare = Callable[..., pytest.RunResult]
@@ -55,6 +57,27 @@ def test_what_a_failure_prints_runs_its_kernel_alone(
     words = next(line for line in printed if line.startswith("Run this item alone: pytest ")).split()[5:]
     assert words[0] == f"--msprobe-compare={target.iteration()}::Kernel.Default_f-Dense_MatMul-op0.0.forward"
     pytester.runpytest(*words).assert_outcomes(failed=1)
+
+
+def test_the_id_of_a_kernel_is_of_its_iteration_and_not_of_one_of_its_files(
+    pytester: pytest.Pytester, sides: tuple[GraphFolder, GraphFolder]
+) -> None:
+    for side, weight in zip(sides, (CHANGED, WEIGHT), strict=True):
+        for number in range(2):
+            dense_step(side, side.iteration(number), weight)
+    arguments = ("--msprobe-compare=target", "--msprobe-golden=golden")
+    first = pytester.runpytest_inprocess(*arguments, "-k", "MatMul-op0", "--msprobe-journal=run.jsonl")
+    first.assert_outcomes(failed=2, deselected=10)
+    shown = "target/rank_0/Net/0/{}::Kernel.Default_f-Dense_MatMul-op0.0.forward"
+    first.stdout.fnmatch_lines([f"FAILED {shown.format(number)} - *" for number in range(2)])
+    again = pytester.runpytest_inprocess(*arguments, "--lf")
+    again.assert_outcomes(failed=2)
+    resumed = pytester.runpytest_inprocess(*arguments, "--msprobe-resume=run.jsonl", "--msprobe-csv=tables")
+    assert resumed.parseoutcomes()["deselected"] == 2
+    assert main(["report", "run.jsonl", "--junit", "report.xml", "--csv", "reported"]) == 0
+    commands = re.findall(r"--msprobe-compare=(\S+)::Kernel.Default_f", Path("report.xml").read_text())
+    assert commands == [str(sides[0].iteration(number)) for number in range(2)]
+    assert {path.parent.name for path in Path("reported").rglob("*details*.csv")} == {"0", "1"}
 
 
 def test_a_kernel_whose_file_was_cut_off_fails_alone(compare: Compare, sides: tuple[GraphFolder, GraphFolder]) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -108,6 +108,11 @@ def home_of(path: Path) -> Path:
     if is_converted_file(path):
         return tree_of(path)
     return path.parent if is_iteration_file(path) else path
+
+
+def dump_at(home: Path, dumps: Collection[Path]) -> Path:
+    """Return which of some dumps goes by a path, its own or what `home_of` says of it; the path where none does."""
+    return home if home in dumps else next((dump for dump in dumps if home_of(dump) == home), home)
 
 
 def _numbers_by_value(path: Path) -> list[tuple[int, str]]:

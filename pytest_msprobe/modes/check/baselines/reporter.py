@@ -18,7 +18,7 @@ from pytest_msprobe.modes.check.baselines.tensor_folder import KeptFolder, tenso
 from pytest_msprobe.modes.check.options import check_key
 from pytest_msprobe.reports.write_errors import end_as_incomplete
 from pytest_msprobe.results.result import Start, from_plain
-from pytest_msprobe.run.collection import dumps_key
+from pytest_msprobe.run.collection import dump_of_id, dumps_key
 from pytest_msprobe.run.options import Options, options_key
 from pytest_msprobe.run.setups import setups_key
 from pytest_msprobe.storage.naming import fingerprint
@@ -124,7 +124,7 @@ class BaselineReport:
         if started is not None:
             start = msgspec.convert(started, Start)
             self._starts += [start] if start not in self._starts else []
-        dump = self._fingerprints.get(self._config.rootpath / report.nodeid.partition("::")[0])
+        dump = self._fingerprints.get(dump_of_id(self._config, report.nodeid))
         if plain is None or dump is None or self._problem:
             return
         result = from_plain(plain)

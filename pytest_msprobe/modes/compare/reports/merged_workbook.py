@@ -14,7 +14,7 @@ from io import TextIOWrapper
 from pathlib import Path
 from typing import Any
 
-from msprobe_hooks.messages import counted
+from msprobe_hooks.messages import counted, listed
 from msprobe_hooks.regular_files import open_regular, read_regular, require_regular
 from msprobe_standards.decoding import YamlError, decode_yaml
 from msprobe_standards.validation import shown
@@ -97,6 +97,37 @@ def find_tables(folder: Path) -> list[Table]:
     """Return the tables of a folder, by rank. Raises CommandError where there are fewer than two, or two of a rank."""
     if not folder.is_dir():
         raise CommandError("not a folder of comparison tables", file=folder)
+    tables = _tables_of(folder)
+    if len(tables) < 2:
+        below = listed(path.name for path in sorted(folder.iterdir(), key=_by_number) if _has_tables(path))
+        wanted = "compare_result_rank0-rank0_20260131120000.csv (or .xlsx)"
+        remedy = f"its folders have tables, pass one of them: {below}" if below else ""
+        raise CommandError(
+            f"{counted(len(tables), 'table')} of ranks",
+            file=folder,
+            remedy=remedy or f"expected two or more, named like {wanted}",
+        )
+    return sorted(tables.values(), key=lambda table: table.order)
+
+
+def _has_tables(folder: Path) -> bool:
+    try:
+        return sum(map(_is_of_rank, folder.iterdir())) > 1
+    except OSError:
+        return False
+
+
+def _is_of_rank(path: Path) -> bool:
+    found = _NAME.fullmatch(path.name)
+    return found is not None and bool(found["target"])
+
+
+def _by_number(path: Path) -> tuple[int, str]:
+    digits = re.search(r"[0-9]{1,9}$", path.name)
+    return int(digits[0]) if digits else -1, path.name
+
+
+def _tables_of(folder: Path) -> dict[str, Table]:
     tables: dict[str, Table] = {}
     for path in sorted(folder.iterdir()):
         found = _NAME.fullmatch(path.name)
@@ -107,14 +138,7 @@ def find_tables(folder: Path) -> list[Table]:
         if rank in tables:
             raise CommandError(f"{tables[rank].path.name} is of {rank}, too", file=path, remedy="keep one of them")
         tables[rank] = Table(path, rank, (target, golden))
-    if len(tables) < 2:
-        wanted = "compare_result_rank0-rank0_20260131120000.csv (or .xlsx)"
-        raise CommandError(
-            f"{counted(len(tables), 'table')} of ranks",
-            file=folder,
-            remedy=f"expected two or more, named like {wanted}",
-        )
-    return sorted(tables.values(), key=lambda table: table.order)
+    return tables
 
 
 @dataclass(frozen=True, slots=True)

@@ -142,6 +142,19 @@ def test_two_tables_of_one_rank_are_named(tmp_path: Path, capsys: pytest.Capture
     assert "is of rank0, too" in failing(tmp_path, capsys, "api: [Torch.add]")
 
 
+def test_a_folder_too_high_names_those_of_its_folders_that_have_tables(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for step in ("step10", "step2"):
+        (tmp_path / "in" / step).mkdir(parents=True)
+        for rank in (0, 1):
+            table(tmp_path / "in" / step, f"rank{rank}-rank{rank}_20260131120000.csv")
+    (tmp_path / "in/step3").mkdir()
+    words = ["-i", tmp_path / "in", "-o", tmp_path, "-config", configuration(tmp_path, "api: [Torch]\n")]
+    assert main(["merge-results", *map(str, words)]) == 2
+    assert "0 tables of ranks; its folders have tables, pass one of them: step2, step10\n" in capsys.readouterr().err
+
+
 def test_tables_of_checksums_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for rank in (0, 1):
         table(tmp_path / "in", f"rank{rank}_20260131120000.csv", titles=["NPU Name", "NPU MD5", "BENCH MD5", "Result"])
