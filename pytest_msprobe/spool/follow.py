@@ -16,7 +16,7 @@ from types import FrameType
 from msprobe_hooks.dump.paths.recording import DUMP_FILE
 from msprobe_hooks.dump.spool import STOP_FILE, read_dropped, step_name
 from pytest_msprobe.containment.process import end_session
-from pytest_msprobe.errors import OptionError, ProgramError
+from pytest_msprobe.errors import FolderError, OptionError, ProgramError
 from pytest_msprobe.journal.journal import Journal, read_journal
 from pytest_msprobe.reports.summary import in_words
 from pytest_msprobe.spool.folder import FAILED_FOLDER, OUTPUT_FILE, FailedLimits, SpoolFolder
@@ -58,10 +58,13 @@ class Tally:
 def follow(request: Request, say: Callable[[str], None]) -> int:
     """Check steps until an end condition, and return the worst status of their runs: 1 where any failed, else 0.
 
-    Raises FolderError for a folder that another process follows, OptionError for pytest's options, CommandError where
+    A folder that is not there is waited for. Raises FolderError for one that does not come in the time that is given,
+    or that another process follows, OptionError for pytest's options, CommandError where
     pytest cannot check a step, JournalError where the journal cannot be written.
     """
     _require_free(request.options)
+    with _signals() as caught:
+        _wait_for_folder(request, caught, say)
     folder = SpoolFolder(request.folder, request.failed)
     tally = Tally()
     try:
@@ -88,6 +91,20 @@ def _require_free(options: Sequence[str]) -> None:
                 f"{word}: pytest-msprobe follow sets this option for each step",
                 remedy="remove it; to name the journal of all steps, pass --journal FILE before --",
             )
+
+
+def _wait_for_folder(request: Request, caught: Sequence[str], say: Callable[[str], None]) -> None:
+    """Wait until the training has made the folder. Raises FolderError where it has not in the time that is given."""
+    limit = min((seconds for seconds in (request.timeout, request.idle) if seconds is not None), default=None)
+    if request.folder.exists():
+        return
+    say(f"waiting for {request.folder}: no such directory yet; the training makes it when it begins to record")
+    began = time.monotonic()
+    while not request.folder.exists():
+        if caught or (limit is not None and time.monotonic() - began > limit):
+            problem = f"no such directory, {caught[0] if caught else f'waited {limit:g} s'}"
+            raise FolderError(problem, file=request.folder, remedy="pass the dump_path of a recording with spool_size")
+        time.sleep(_POLL_SECONDS)
 
 
 class _Follower:

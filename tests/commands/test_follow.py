@@ -7,6 +7,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -42,12 +43,17 @@ for step in range(4):
         (["spool", "--idle", "nan"], "--idle nan: expected a number of seconds above 0"),
         (["spool", "--failed-steps", "0"], "--failed-steps 0: expected a number of at least 1"),
         (["spool", "--failed-size", "much"], "--failed-size much: expected a size, such as 10GiB"),
-        (["nowhere"], "nowhere: not a directory; pass the dump_path of a recording with spool_size"),
+        (["file"], "file: not a directory; pass the dump_path of a recording with spool_size"),
+        (
+            ["nowhere", "--idle", "0.1"],
+            "nowhere: no such directory, waited 0.1 s; pass the dump_path of a recording with spool_size",
+        ),
     ],
 )
 def test_what_cannot_be_followed_is_reported_in_one_line(tmp_path, monkeypatch, capsys, words, problem):
     monkeypatch.chdir(tmp_path)
     Path("spool").mkdir()
+    Path("file").touch()
     assert main(["follow", *words]) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith("pytest-msprobe: ")
@@ -67,6 +73,20 @@ def test_following_ends_in_time_and_reports_what_was_dropped(tmp_path, capsys, w
     reported = capsys.readouterr().out
     assert f"stopped: {reason}" in reported
     assert "steps dropped by the training: 2, the spool folder is full" in reported
+
+
+def test_a_folder_that_the_training_has_not_made_yet_is_waited_for(tmp_path, capsys):
+    def make():
+        (tmp_path / "spool").mkdir()
+        (tmp_path / "spool" / "stop").touch()
+
+    later = threading.Timer(0.3, make)
+    later.start()
+    assert main(["follow", str(tmp_path / "spool")]) == 0
+    later.join()
+    reported = capsys.readouterr().out
+    assert f"waiting for {tmp_path / 'spool'}: no such directory yet" in reported
+    assert "stopped: found the file 'stop', and no step is left" in reported
 
 
 def test_following_ends_at_the_stop_file(tmp_path, capsys):

@@ -218,7 +218,7 @@ def record_network(name: str, folder: Path, seed: int = 0, **options: Any) -> Pa
     network = NETWORKS[name]()
     weights = network.model.trainable_params()
     differentiate = mindspore.value_and_grad(network.model, None, weights)
-    with record(folder, model=network.model, framework="mindspore", **options) as session:
+    with record(folder, model=network.model, framework="mindspore", **{"level": "L1", **options}) as session:
         differentiate(*network.inputs)
     [written] = session.summary.folders
     return written / "dump.json"

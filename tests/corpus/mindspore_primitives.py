@@ -258,7 +258,9 @@ def record_held(held: Held, folder: Path, seed: int = 0, **options: Any) -> Path
         first = found[0] if isinstance(found, tuple) else found
         return (first * Tensor(generator.uniform(0.5, 1.5, first.shape).astype(np.float32))).sum()
 
-    with record(folder, model=model, framework="mindspore", list=["Primitive"], **options) as session:
+    with record(
+        folder, model=model, framework="mindspore", list=["Primitive"], **{"level": "L1", **options}
+    ) as session:
         if held.differentiable:
             mindspore.grad(total, None, weights)()
         else:

@@ -127,7 +127,9 @@ def test_a_level_for_a_policy_without_levels_is_a_usage_error(
     write_dump(records)
     result = pytester.runpytest_inprocess("--msprobe-dump=dump.json", "--msprobe-level=L1")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
-    assert "level 'L1': policy default has no levels; choose one with levels, such as msprobe-26" in result.stderr.str()
+    assert "ERROR: --msprobe-level 'L1': policy default has no levels; choose one with levels, such as msprobe-26" in (
+        result.stderr.str()
+    )
 
 
 def test_an_api_without_a_rule_fails_and_says_what_to_add(

@@ -46,12 +46,24 @@ def test_an_id_like_no_record_is_answered_by_the_first_records(pytester: pytest.
     ("wanted", "said"),
     [
         ("slu", "no record matches 'slu'; did you mean 'silu'?"),
-        ("0123,4567", "no record matches '0123', '4567'"),
+        ("0123,4567", "no record matches '0123', '4567'; the records are of Functional.silu, Torch.exp"),
     ],
 )
 def test_a_choice_that_leaves_no_record_is_in_the_header(pytester: pytest.Pytester, wanted: str, said: str) -> None:
     result = run(pytester, "--msprobe-dump=dump.json", f"--msprobe-only={wanted}")
     assert f"msprobe: warning: --msprobe-only: {said}" in result.outlines
+
+
+def test_a_run_without_a_header_says_it_at_its_end(pytester: pytest.Pytester) -> None:
+    result = run(pytester, "-q", "--msprobe-dump=dump.json", "--msprobe-only=slu")
+    result.stdout.fnmatch_lines(["msprobe: warning: --msprobe-only: no record matches 'slu'; did you mean 'silu'?"])
+
+
+@pytest.mark.slow
+def test_an_unknown_record_is_answered_under_xdist_too(pytester: pytest.Pytester) -> None:
+    result = pytester.runpytest_subprocess("-n2", "--msprobe-dump=dump.json::Functional.slu.0.forward")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    assert "; the dump has Functional.silu.0.forward, " in result.stderr.str()
 
 
 @pytest.mark.parametrize("flag", ["--msprobe-only", "--msprobe-skip"])

@@ -87,10 +87,11 @@ class MonitorMode:
             raise OptionError(f"--msprobe-policy: {error}") from None
         config.stash[_runs_key] = dict(dumps)
         options = config.stash[monitor_key]
-        if len(dumps) > 1 and policy.rank_rules and options.golden is None:
+        folders = _ranks_held_together(config, dumps)
+        if len(folders) > 1 and policy.rank_rules and options.golden is None:
             from pytest_msprobe.modes.monitor.replicas import Replicas
 
-            config.stash[_replicas_key] = Replicas([*dumps.values()], policy.rank_limit)
+            config.stash[_replicas_key] = Replicas(folders, policy.rank_limit)
         replicas = config.stash.get(_replicas_key, None)
         judges: dict[Path, SeriesJudge] = {path: RuleJudge(run, policy, replicas) for path, run in dumps.items()}
         if options.golden is not None:
@@ -156,6 +157,19 @@ class MonitorMode:
         policy = config.stash[options_key].policy
         words = ["--msprobe-policy", policy] if policy != "default" else []
         return [*words, *config.stash[monitor_key].words()]
+
+
+def _ranks_held_together(config: pytest.Config, runs: Mapping[Path, Run]) -> list[Path]:
+    """Return the folders of the ranks; for one series of one rank those of its neighbours too, as in the whole run."""
+    from msprobe_hooks.instruments.series.paths import is_run_folder
+    from msprobe_hooks.instruments.series.reader import rank_folders
+
+    folders = [run.folder for run in runs.values()]
+    is_one_series = len(folders) == 1 and any("::" in text for text in config.stash[options_key].dumps)
+    if is_one_series and is_run_folder(folders[0]):
+        neighbours = rank_folders(folders[0].parent)
+        return neighbours if folders[0] in neighbours else folders
+    return folders
 
 
 def _rank_of(run: Run) -> str:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from pathlib import Path
 
 import numpy as np
 
+from msprobe_hooks.instruments.series.paths import rank_of
 from msprobe_hooks.instruments.series.reader import Run, Series, SeriesKey, open_run
 from msprobe_hooks.messages import listed
 from pytest_msprobe.modes.monitor.golden.differences import (
@@ -61,15 +63,15 @@ class Parted:
 
 
 class Replicas:
-    """The parameters of all ranks of a run.
+    """The parameters of all ranks of a run, by the folders of these.
 
     ``limit`` returns the relative difference that a series may have between ranks, None where it is not judged.
     Which parameters are copies is read off their first values. Those that all elements of are one number, as a bias of
     zeros, say nothing: they are taken for copies where all other parameters of two ranks are.
     """
 
-    def __init__(self, runs: Sequence[Run], limit: Callable[[SeriesKey], float | None]) -> None:
-        self._folders = {run.rank or 0: run.folder for run in runs}
+    def __init__(self, folders: Iterable[Path], limit: Callable[[SeriesKey], float | None]) -> None:
+        self._folders = {rank_of(folder) or 0: folder for folder in folders}
         self._limit = limit
 
     def parted(self, rank: int | None, key: SeriesKey) -> Parted | None:

@@ -42,7 +42,7 @@ class MonitorReport:
         plain = getattr(report, "msprobe", None)
         self._has_judged |= plain is not None
         outcome = "" if plain is None else plain["verdict"]["outcome"]
-        if outcome in ("fail", "warn"):
+        if plain is not None and outcome in ("fail", "warn"):
             alarmed = alarmed_of(plain["extras"])
             if alarmed is not None:
                 (self._failed if outcome == "fail" else self._warned).append(alarmed)

@@ -249,3 +249,19 @@ def test_recomputed_modules_say_so(tmp_path, records):
     found = records(tmp_path / "d")
     assert found["Module.block.fc.Linear.forward.0"]["is_recompute"] is False
     assert found["Module.block.fc.Linear.forward.1"]["is_recompute"] is True
+
+
+@pytest.mark.parametrize("framework_options", [{}, {"task": "overflow_check"}])
+def test_a_model_without_a_level_means_modules_and_calls(tmp_path, framework_options):
+    with record(tmp_path / "d", model=nn.Linear(2, 2), **framework_options) as session:
+        pass
+    assert session.recorder.settings.level == "mix"
+
+
+def test_without_a_model_and_by_an_own_level_only_calls_are_recorded(tmp_path):
+    with record(tmp_path / "a") as session:
+        pass
+    assert session.recorder.settings.level == "L1"
+    with record(tmp_path / "b", "L1", model=nn.Linear(2, 2)) as session:
+        pass
+    assert session.recorder.settings.level == "L1"

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from msprobe_hooks import record
 from msprobe_hooks.dump.communication.ranks import find_steps
 from msprobe_hooks.dump.paths.recording import find_dumps
 from msprobe_hooks.dump.reader import read_dump
@@ -35,3 +36,23 @@ def test_the_planted_overflow_of_a_recorded_step_is_found(tmp_path: Path) -> Non
         (0, "Distributed.broadcast.0.forward"): 3,
         (1, "Distributed.broadcast.0.forward"): 3,
     }
+
+
+@pytest.mark.parametrize("make", [torch.optim.AdamW, torch.optim.RAdam, torch.optim.Adafactor, torch.optim.Adadelta])
+def test_a_healthy_step_of_an_optimizer_raises_no_warning(tmp_path, check, make):
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.GELU(), torch.nn.Linear(16, 1))
+    optimizer = make(model.parameters())
+
+    def step():
+        optimizer.zero_grad()
+        model(torch.randn(4, 8) * 0.01).square().mean().backward()
+        optimizer.step()
+
+    for _ in range(6):
+        step()
+    with record(tmp_path / "d"):
+        step()
+    checked = check(f"--msprobe-overflow={tmp_path / 'd'}")
+    assert checked.exit_code == 0
+    assert {case.properties["msprobe.overflow"] for case in checked.cases.values()} <= {"clean", "ignored"}

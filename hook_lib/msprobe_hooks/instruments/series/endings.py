@@ -53,7 +53,7 @@ class Endings:
                 for watched, (begin, end, rows) in self._spans.items()
                 if watched.task == task
                 and np.sum(own > end) >= _MISSED
-                and rows >= max(_MISSED, np.sum((own >= begin) & (own <= end)))
+                and rows >= max(_MISSED, int(np.sum((own >= begin) & (own <= end))))
             ]
             if early:
                 names = listed((f"{name} at step {end}" for end, name in sorted(early)), _SHOWN)

@@ -80,8 +80,8 @@ class OptimizerState:
     """The state of an optimizer by parameter of the model.
 
     Optimizers around others are looked through: ``optimizer``, ``optim`` and ``chained_optimizers`` are what they hold.
-    What is stepped may be a copy in float32: the parameter's ``main_param``, or that in ``fp32_from_float16_groups`` which
-    has the place of the parameter in ``float16_groups``.
+    What is stepped may be a copy in float32: the parameter's ``main_param``, or that in ``fp32_from_float16_groups``
+    which has the place of the parameter in ``float16_groups``.
     """
 
     def __init__(self, optimizer: Any) -> None:

@@ -14,8 +14,8 @@ from msprobe_standards.verdict import Outcome, Verdict
 from pytest_msprobe.modes.monitor.alerts import Alarm
 from pytest_msprobe.modes.monitor.golden.differences import CONTINUOUS
 from pytest_msprobe.modes.monitor.golden.gradient_signs import TASK, Signs, probed
-from pytest_msprobe.modes.monitor.golden.micro_batches import MicroBatches
 from pytest_msprobe.modes.monitor.golden.rank_pair import Compared, Pair
+from pytest_msprobe.modes.monitor.golden.step_splits import MicroBatches
 from pytest_msprobe.modes.monitor.policy import MonitorPolicy, SignSimilarity
 from pytest_msprobe.modes.monitor.series_names import Place, item_name, places
 from pytest_msprobe.modes.monitor.series_results import MonitorSkip, alarmed, skipped, with_spread

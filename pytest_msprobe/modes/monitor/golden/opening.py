@@ -10,9 +10,9 @@ from msprobe_hooks.instruments.series.reader import Run, open_run, rank_folders
 from pytest_msprobe.errors import OptionError
 from pytest_msprobe.modes.monitor.golden.gradient_signs import Signs, probed
 from pytest_msprobe.modes.monitor.golden.judge import GoldenJudge
-from pytest_msprobe.modes.monitor.golden.micro_batches import MicroBatches, other_micro_batches, view
 from pytest_msprobe.modes.monitor.golden.preconditions import other_start
 from pytest_msprobe.modes.monitor.golden.rank_pair import Pair
+from pytest_msprobe.modes.monitor.golden.step_splits import MicroBatches, other_micro_batches, view
 from pytest_msprobe.modes.monitor.policy import MonitorPolicy
 
 
