@@ -8,7 +8,7 @@ from typing import Any
 import mindspore as ms
 import numpy as np
 import pytest
-from mindspore import mint, ops
+from mindspore import ops
 
 from msprobe_hooks import record
 from tests.support.runs import run_pytest
@@ -21,12 +21,9 @@ def recorded(folder: Path, rubbish: float, task: str) -> Path:
         return ms.Tensor(np.full(6, rubbish, dtype=np.float32))
 
     with record(folder, framework="mindspore", task=task):
-        copied, filled, zeroed = memory(), memory(), memory()
+        copied = memory()
         copied.copy_(x)
-        filled.fill_(2.0)
-        zeroed.zero_()
-        mint.zeros_like(memory())
-        ops.add(copied, filled)
+        ops.add(copied, x.expand_as(memory()))
     return folder
 
 
@@ -35,4 +32,4 @@ def test_recordings_with_other_rubbish_are_equal(pytester: pytest.Pytester, tmp_
     target, golden = (recorded(tmp_path / str(rubbish), rubbish, task) for rubbish in (7.0, -3.0))
     result = run_pytest(pytester, f"--msprobe-compare={target}", f"--msprobe-golden={golden}")
     assert result.ret == 0
-    result.stdout.fnmatch_lines(["no compared call differs", "4 values not compared, because their calls do not read*"])
+    result.stdout.fnmatch_lines(["no compared call differs", "2 values not compared, because their calls do not read*"])
