@@ -12,6 +12,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from msprobe_hooks.dump.unread.effects import UNDEFINED_RESULTS
 from msprobe_hooks.torch.recorder import TorchRecorder
+from msprobe_hooks.torch.recording_mode import discarding
 
 
 class AtenMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
@@ -31,7 +32,9 @@ class AtenMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
         call = recorder.api_call(f"{qualified}.{recorder.number(qualified)}.forward", sys._getframe(1))
         call.begin(args, kwargs, has_backward=False)
         is_undefined = bool(recorder.undefined) and recorder.note_undefined(call, args, kwargs)
-        result = call.run(func, args, kwargs)
+        # Version counters of what it writes to move after this mode has returned.
+        run = discarding(func, recorder) if func._schema.is_mutable else func
+        result = call.run(run, args, kwargs)
         if is_undefined or func.overloadpacket.__name__ in UNDEFINED_RESULTS:
             recorder.undefined.add(result)
         return result

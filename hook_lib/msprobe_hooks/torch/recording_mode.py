@@ -53,7 +53,7 @@ class RecordingMode(CallMode):
             return func(*args, **kwargs)
         is_undefined = bool(recorder.undefined) and recorder.note_undefined(call, args, kwargs)
         if api.writes:
-            func = _discarding(func, recorder)
+            func = discarding(func, recorder)
         if is_in_backward():
             with PostponedStop():
                 result = call.run(func, args, kwargs)
@@ -106,7 +106,7 @@ class RecordingMode(CallMode):
         return call
 
 
-def _discarding(func: Any, recorder: TorchRecorder) -> Any:
+def discarding(func: Any, recorder: TorchRecorder) -> Any:
     """Return a function after which the tensors among its arguments are measured anew, in its result as well."""
 
     def run(*args: Any, **kwargs: Any) -> Any:

@@ -32,10 +32,11 @@ class UndefinedMemory:
     def add(self, result: Any) -> None:
         """Note what a call returned without having written to it."""
         if len(self._storages) >= _MOST:
-            self._storages = {key: kept for key, kept in self._storages.items() if not kept.expired()}
+            alive = [kept for kept in self._storages.values() if not kept.expired()]  # type: ignore[no-untyped-call]
+            self._storages = {kept.cdata: kept for kept in alive}
         with NoDispatch():
             for tensor in filter(_key, _plain([result])):
-                storage = StorageWeakRef(tensor.untyped_storage())
+                storage = StorageWeakRef(tensor.untyped_storage())  # type: ignore[no-untyped-call]
                 self._storages[storage.cdata] = storage
 
     def passes_on(self, api: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
@@ -68,7 +69,7 @@ def _plain(values: Iterable[Any]) -> list[Tensor]:
 
 def _key(tensor: Tensor) -> int:
     try:
-        return tensor.untyped_storage()._cdata
+        return int(tensor.untyped_storage()._cdata)
     except (NotImplementedError, RuntimeError):
         # What a transformation of functions wraps has no memory of its own.
         return 0

@@ -1,0 +1,162 @@
+"""Two runs of one program that found other rubbish in memory are equal, and a fault behind it is found."""
+
+from __future__ import annotations
+
+import ctypes
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from msprobe_hooks import record
+from tests.support.runs import run_pytest
+
+RUBBISH = (0x41, 0xC7)
+
+
+def dirty(tensor: torch.Tensor, byte: int) -> torch.Tensor:
+    ctypes.memset(tensor.data_ptr(), byte, tensor.numel() * tensor.element_size())
+    return tensor
+
+
+def program(byte: int, wrong: float = 0.0) -> None:
+    x = torch.ones(50) * 2
+    filled = dirty(torch.empty(4, 50), byte)
+    for row in range(4):
+        filled[row] = x * row
+    parts = dirty(x.new_empty(200), byte).view(4, 50)
+    parts[0].copy_(x)
+    parts[1:].copy_(filled[1:])
+    out = dirty(torch.empty_like(filled), byte)
+    torch.add(filled, parts, out=out)
+    both = dirty(torch.empty(2, 50), byte)
+    one, other = both.chunk(2)
+    one.fill_(3.0 + wrong)
+    other.zero_()
+    masked = dirty(torch.empty(3, 50), byte).t().transpose(0, 1)
+    masked[1:].masked_fill_(torch.ones(2, 50).bool(), 3.0)
+    masked.select(0, 0).uniform_()
+    zeros = torch.zeros_like(dirty(torch.empty(50), byte))
+    for each in (out, both, masked, zeros):
+        each.sum()
+
+
+def recorded(folder: Path, byte: int, *, wrong: float = 0.0, **settings: Any) -> Path:
+    with torch.random.fork_rng(), record(folder, **settings):
+        torch.manual_seed(0)
+        program(byte, wrong)
+    return folder
+
+
+@pytest.mark.parametrize("level", ["L1", "aten"])
+@pytest.mark.parametrize(
+    "settings", [{}, {"task": "tensor"}, {"summary_mode": "md5"}], ids=["numbers", "tensors", "md5"]
+)
+def test_recordings_with_other_rubbish_are_equal(
+    pytester: pytest.Pytester, tmp_path: Path, level: str, settings: dict[str, str]
+) -> None:
+    target, golden = (recorded(tmp_path / str(byte), byte, level=level, **settings) for byte in RUBBISH)
+    result = run_pytest(pytester, f"--msprobe-compare={target}", f"--msprobe-golden={golden}")
+    assert result.ret == 0
+    result.stdout.fnmatch_lines(["no compared call differs", "* values not compared, because nothing was written*"])
+
+
+def test_a_wrong_value_is_found_where_it_is_written_and_where_it_is_read(
+    pytester: pytest.Pytester, tmp_path: Path
+) -> None:
+    target = recorded(tmp_path / "target", RUBBISH[0], level="L1", wrong=1.0)
+    golden = recorded(tmp_path / "golden", RUBBISH[1], level="L1")
+    result = run_pytest(pytester, f"--msprobe-compare={target}", f"--msprobe-golden={golden}")
+    result.stdout.fnmatch_lines(["first forward culprit: Tensor.fill_.0.forward *"])
+    assert result.parseoutcomes()["failed"] == 2
+
+
+@pytest.mark.parametrize(("rank", "outcome"), [(0, "fail"), (1, "pass")])
+def test_what_another_rank_broadcasts_overwrites_the_buffer(
+    runs: Any, call: Any, tensor: Any, rank: int, outcome: str
+) -> None:
+    def side(at: float) -> dict[str, Any]:
+        return {"Distributed.broadcast.0.forward": call(tensor(4, at=at), {"type": "int", "value": 0}, out=tensor(4))}
+
+    target, golden = (runs.write(f"{name}/rank{rank}", side(at)) for name, at in (("target", 5.0), ("golden", -3.0)))
+    from msprobe_hooks.dump.reader import read_dump
+    from pytest_msprobe.modes.compare.dump_pair import DumpPair
+    from pytest_msprobe.modes.compare.judging.policy import load_policy
+
+    pair = DumpPair(0, read_dump(target), read_dump(golden), policy=load_policy("default"))
+    assert pair.compare("Distributed.broadcast.0.forward").outcome == outcome
+
+
+def grouped(folder: Path, rubbish: float, groups: list[int], kind: int, *, with_files: bool = True) -> Path:
+    """Write the dump of a grouped product of 8 rows of which 6 belong to a group."""
+    (folder / "dump_tensor_data").mkdir(parents=True)
+    make = element(folder, with_files=with_files)
+    generator = torch.Generator().manual_seed(1)
+    x, weight = torch.randn(8, 4, generator=generator), torch.randn(2, 4, 3, generator=generator)
+    y = torch.cat([x[:3] @ weight[0], x[3:6] @ weight[1], torch.full((2, 3), rubbish)])
+    name = "NPU.npu_grouped_matmul.0.forward"
+    body = {
+        "input_args": [[make(x, "x")], [make(weight, "w")]],
+        "input_kwargs": {
+            "group_list": make(torch.tensor(groups), "g"),
+            "split_item": {"type": "int", "value": 2},
+            "group_type": {"type": "int", "value": 0},
+            "group_list_type": {"type": "int", "value": kind},
+        },
+        "output": [[make(y, "y")]],
+    }
+    path = folder / "dump.json"
+    data_folder = str(folder / "dump_tensor_data")
+    top = {"task": "tensor", "level": "L1", "framework": "pytorch", "dump_data_dir": data_folder, "data": {name: body}}
+    path.write_text(json.dumps(top))
+    path.chmod(0o640)
+    return path
+
+
+def element(folder: Path, *, with_files: bool) -> Callable[[torch.Tensor, str], Any]:
+    def make(tensor: torch.Tensor, name: str) -> Any:
+        values = tensor.double()
+        found = {
+            "type": "torch.Tensor",
+            "dtype": str(tensor.dtype),
+            "shape": list(tensor.shape),
+            "requires_grad": False,
+        }
+        found |= {"Max": values.max().item(), "Min": values.min().item()}
+        found |= {"Mean": values.mean().item(), "Norm": values.norm().item()}
+        if with_files:
+            torch.save(tensor, folder / "dump_tensor_data" / f"{name}.pt")
+            found["data_name"] = f"{name}.pt"
+        return found
+
+    return make
+
+
+@pytest.mark.parametrize(("groups", "kind"), [([3, 6], 0), ([3, 3], 1)], ids=["ends", "sizes"])
+@pytest.mark.parametrize("with_files", [True, False], ids=["tensors", "statistics"])
+def test_rows_behind_the_last_group_are_neither_compared_nor_checked(
+    pytester: pytest.Pytester, tmp_path: Path, groups: list[int], kind: int, with_files: bool
+) -> None:
+    target, golden = (
+        grouped(folder, rubbish, groups, kind, with_files=with_files)
+        for folder, rubbish in ((tmp_path / "target", 41.0), (tmp_path / "golden", 1.0))
+    )
+    assert run_pytest(pytester, f"--msprobe-compare={target}", f"--msprobe-golden={golden}").ret == 0
+    run_pytest(pytester, f"--msprobe-dump={target}").assert_outcomes(passed=1)
+
+
+def test_a_row_of_a_group_is_compared_though_others_are_undefined(pytester: pytest.Pytester, tmp_path: Path) -> None:
+    folders = [tmp_path / "target", tmp_path / "golden"]
+    target, golden = (grouped(folder, at, [3, 6], 0) for folder, at in zip(folders, (9.0, 1.0), strict=True))
+    file = folders[0] / "dump_tensor_data" / "y.pt"
+    y = torch.load(file)
+    y[5, 2] += 1.0
+    torch.save(y, file)
+    result = run_pytest(pytester, f"--msprobe-compare={target}", f"--msprobe-golden={golden}")
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(
+        ["output.0.0: 6 of 8 rows compared: the others belong to no group; *worst at [[]5, 2]*"]
+    )
