@@ -114,7 +114,9 @@ class Summary:
                 self._skipped_tests[plain["skip"]].add(skipped_test)
         elif verdict["margin"] > 0 and self._lists_worst:
             sign = AT_MOST if verdict.get("at_most") else ""
-            entry = (verdict["margin"], plain["record"], name, card, breakdown or verdict["standard"], sign)
+            excused = ", excused" if verdict["outcome"] == "pass" and verdict["reason"].startswith("excused") else ""
+            decided_by = breakdown or f"{verdict['standard']}{excused}"
+            entry = (verdict["margin"], plain["record"], name, card, decided_by, sign)
             (heapq.heappushpop if len(self._worst) >= _WORST_SHOWN else heapq.heappush)(self._worst, entry)
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
