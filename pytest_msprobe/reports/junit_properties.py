@@ -22,7 +22,7 @@ def verdict_properties(result: DirectionResult) -> list[tuple[str, str]]:
         ("msprobe.verdict", verdict.outcome),
         ("msprobe.standard", verdict.standard),
         *([("msprobe.breakdown", breakdown.value)] if breakdown is not None else []),
-        ("msprobe.margin", f"{verdict.margin:.6g}"),
+        (f"msprobe.margin{'_at_most' if verdict.at_most else ''}", f"{verdict.margin:.6g}"),
         *([("msprobe.math_mode", str(mode))] if mode else []),
         *(_followed_up(result) if result.extras else []),
     ]

@@ -13,6 +13,7 @@ import pytest
 from pytest_msprobe.reports.failed_apis import FailedApis
 from pytest_msprobe.reports.junit_properties import card_told
 from pytest_msprobe.reports.text import one_line
+from pytest_msprobe.reports.worst_margins import AT_MOST
 from pytest_msprobe.results.outcomes import UNFINISHED
 from pytest_msprobe.results.result import Start
 
@@ -73,7 +74,7 @@ class Summary:
         self._skipped_tests: defaultdict[str, set[str]] = defaultdict(set)
         self._is_start_shown = False
         self._failed = FailedApis(kind)
-        self._worst: list[tuple[float, str, str, str, str]] = []
+        self._worst: list[tuple[float, str, str, str, str, str]] = []
         self._dumps: set[str] = set()
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
@@ -112,7 +113,10 @@ class Summary:
             if skipped_test:
                 self._skipped_tests[plain["skip"]].add(skipped_test)
         elif verdict["margin"] > 0 and self._lists_worst:
-            entry = (verdict["margin"], plain["record"], name, card, breakdown or verdict["standard"])
+            sign = AT_MOST if verdict.get("at_most") else ""
+            excused = ", excused" if verdict["outcome"] == "pass" and verdict["reason"].startswith("excused") else ""
+            decided_by = breakdown or f"{verdict['standard']}{excused}"
+            entry = (verdict["margin"], plain["record"], name, card, decided_by, sign)
             (heapq.heappushpop if len(self._worst) >= _WORST_SHOWN else heapq.heappush)(self._worst, entry)
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
@@ -141,10 +145,10 @@ class Summary:
         worst = sorted(self._worst, reverse=True)
         if worst:
             lines.append("error / allowed, largest first (above 1 fails):")
-        for margin, record, name, card, standard in worst:
+        for margin, record, name, card, standard, sign in worst:
             shown = name if len(self._dumps) > 1 else record
             where = f" on {card}" if card and len(self._starts) > 1 else ""
-            lines.append(f"  {margin:9.3g}  {shown}{where}  ({standard})")
+            lines.append(f"  {f'{sign}{margin:.3g}':>9}  {shown}{where}  ({standard})")
         return lines
 
     def _in_tests(self, reason: str) -> str:

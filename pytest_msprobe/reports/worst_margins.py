@@ -15,21 +15,29 @@ FACTOR: Final = 1.25
 #: Margins below this share of a limit are far from any verdict; how they move there is not told.
 LEAST: Final = 0.01
 
+#: Before a margin that is an upper bound.
+AT_MOST: Final = "<= "
+
 _SEVERITY = {"pass": 0, "warn": 1, "fail": 2}
 
 
 @dataclass(frozen=True, slots=True)
 class Worst:
-    """The record of an API that came closest to its limits in a run, or went farthest beyond, of so many judged."""
+    """The record of an API that came closest to its limits in a run, or went farthest beyond, of so many judged.
+
+    ``at_most``: the margin is an upper bound, measured against a lower limit than the one that would decide.
+    """
 
     record: str
     outcome: str
     margin: float
     severity: int
     judged: int
+    at_most: bool = False
 
     def __str__(self) -> str:
-        return f"{self.margin:.3g}" if self.outcome == "pass" else f"{self.margin:.3g} {self.outcome}"
+        shown = f"{AT_MOST if self.at_most else ''}{self.margin:.3g}"
+        return shown if self.outcome == "pass" else f"{shown} {self.outcome}"
 
 
 def worst_by_api(results: Iterable[DirectionResult]) -> dict[str, Worst]:
@@ -48,7 +56,8 @@ def add_worst(worst: dict[str, Worst], result: DirectionResult) -> None:
     name = _api(result.record)
     known = worst.get(name)
     judged = 1 if known is None else known.judged + 1
-    own = Worst(result.record, result.outcome, verdict.margin, _SEVERITY[verdict.outcome], judged)
+    severity = _SEVERITY[verdict.outcome]
+    own = Worst(result.record, result.outcome, verdict.margin, severity, judged, verdict.at_most)
     if known is None or (own.severity, own.margin) > (known.severity, known.margin):
         worst[name] = own
     else:
@@ -56,9 +65,14 @@ def add_worst(worst: dict[str, Worst], result: DirectionResult) -> None:
 
 
 def is_worse(one: Worst, other: Worst) -> bool:
-    """Return whether one is worse than the other by more than noise."""
+    """Return whether one is worse than the other by more than noise.
+
+    A bound is not known to be worse than a margin that was measured; two bounds are measured against limits alike.
+    """
     if one.severity != other.severity:
         return one.severity > other.severity
+    if one.at_most and not other.at_most:
+        return False
     return one.margin >= LEAST and one.margin > FACTOR * other.margin
 
 

@@ -19,14 +19,13 @@ def credibly_decided(
 ) -> Verdict:
     """Judge by what counts of the CPU's errors (`Standard.credible`).
 
-    A failure is judged again by what roundings explain. Equal numbers are those of the CPU's own kernel, in which no
-    device has part.
+    A failure is judged again by what roundings of the inputs explain. Equal numbers are those of the CPU's own kernel.
 
     Args:
         standard: The standard.
         metrics: The metrics of the target.
         baseline: The metrics of the CPU's result.
-        explained: Returns the metrics of results that differ from golden by roundings alone; only called for a failure.
+        explained: Returns the metrics of golden for moved inputs; only called for a failure that they may excuse.
 
     Returns:
         The verdict.

@@ -94,8 +94,7 @@ class Benchmark(Standard):
     def credible(self, baseline_metrics: Metrics, explained: Sequence[Metrics] = ()) -> Metrics:
         """Return the baseline's errors as far as ``max_baseline`` roundings of the result or the inputs explain them.
 
-        ``explained`` are the metrics of golden rounded once to the dtype, and of golden for inputs that moved by one
-        rounding unit.
+        ``explained`` are the metrics of golden for inputs that moved by one rounding unit.
         """
         base = baseline_metrics
         if not self.max_baseline or base["nonfinite_mismatch"]:

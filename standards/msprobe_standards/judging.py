@@ -127,13 +127,10 @@ def _judge_tensor(
         draws = [] if has_lost_bits(target, golden) else _draws(moved, golden, dtype)
         return [measured(moved_by(golden, draw.to(golden.dtype), units)) for draw in draws]
 
-    def explained() -> list[Metrics]:
-        return [measured(golden.to(dtype)), *movement(1.0)]
-
     def decided(metrics: Metrics) -> Verdict:
         if numbers is None or not is_of_cpu:
             return standard.decide(metrics, numbers)
-        return credibly_decided(standard, metrics, numbers, explained)
+        return credibly_decided(standard, metrics, numbers, lambda: movement(1.0))
 
     is_open = settled is None or is_rough(settled)
     found = recorded(standard) if recorded and is_open else None

@@ -73,7 +73,7 @@ class Standard(Protocol):
 
         Args:
             baseline_metrics: The metrics of the same-dtype result of the CPU.
-            explained: The metrics of results that differ from golden by roundings alone.
+            explained: The metrics of golden for inputs that moved by one rounding unit.
 
         Returns:
             The same metrics, or lower ones where a correct device cannot err as much.

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TypeAlias
 
+from msprobe_standards.baseline_credibility import SAME_AS_CPU
 from pytest_msprobe.engine.replay.judging.conditioning_note import add_conditioning_note
 from pytest_msprobe.engine.replay.judging.randomness_disabled import is_of_second_run
 from pytest_msprobe.engine.replay.prepared_call import DirectionCheck
@@ -16,6 +17,8 @@ from pytest_msprobe.engine.replay.random_apis.unverifiable import JUDGES_LITTLE
 from pytest_msprobe.engine.replay.trials.baseline_protocol import INPUT_DTYPES, SCALARS, TENSORS_UNUSED
 from pytest_msprobe.results.result import LITTLE_JUDGED, DirectionResult
 from pytest_msprobe.results.screened import with_screened
+
+_CPU_ERRS = "the CPU's own kernel in 16 bits gives the same result, which no rounding explains"
 
 Annotator: TypeAlias = Callable[[DirectionResult, DirectionCheck], DirectionResult]
 
@@ -46,6 +49,8 @@ def _weak_evidence(result: DirectionResult, check: DirectionCheck) -> str:
     prepared = check.prepared
     if isinstance(prepared.trial.randomness, JUDGES_LITTLE) and not any(map(is_of_second_run, result.outputs)):
         return result.verdict.reason
+    if any(output.verdict.reason.startswith(SAME_AS_CPU) for output in result.outputs):
+        return _CPU_ERRS
     lost = "" if prepared.informative is None else prepared.informative.lost(check.direction)
     return lost or prepared.trial.subject.stand_in()
 

@@ -23,6 +23,7 @@ class Rows:
         self._names: list[str] = []
         self._runs: list[int] = []
         self._margins: list[Any] = []
+        self._at_most: list[int] = []
         self._seconds: list[float] = []
         self._columns: dict[str, list[int]] = {name: [] for name in _NAMED}
         self._words: dict[str, dict[Any, int]] = {name: {} for name in _NAMED}
@@ -56,6 +57,8 @@ class Rows:
             self._columns[name].append(words.setdefault(value, len(words)))
         self._names.append(result.record)
         self._runs.append(record.run)
+        if result.verdict.at_most:
+            self._at_most.append(len(self._margins))
         self._margins.append(page_number(float(f"{result.verdict.margin:.4g}")))
         self._seconds.append(float(f"{result.seconds:.3g}"))
 
@@ -64,6 +67,7 @@ class Rows:
         columns = {"name": self._names, "run": self._runs, "margin": self._margins, "seconds": self._seconds}
         return {
             "columns": columns | self._columns,
+            "atMost": self._at_most,
             "words": {name: list(words) for name, words in self._words.items()},
             "details": {str(row): details for row, details in self._details.by_row().items()},
             "dropped": self._details.dropped,

@@ -11,6 +11,7 @@ from pytest_msprobe.reports.csv import as_text
 from pytest_msprobe.reports.pages.write_page import page_number, write_page
 from pytest_msprobe.reports.trend.margins import ApiTrend, Trend
 from pytest_msprobe.reports.trend.series import SeriesTrend
+from pytest_msprobe.reports.worst_margins import AT_MOST, Worst
 
 FILE_NAME = "trend.csv"
 
@@ -33,10 +34,14 @@ def write_trend_page(path: Path, trend: Trend) -> None:
 def _row(api: ApiTrend) -> list[str | float]:
     cells: list[str | float] = []
     for worst in api.worst:
-        cells += ["", ""] if worst is None else [worst.margin, worst.outcome]
+        cells += ["", ""] if worst is None else [_cell(worst), worst.outcome]
     factor = "" if math.isnan(api.factor) else api.factor
     record = "" if api.last is None else as_text(api.last.record)
     return [as_text(api.name), api.change, factor, record, *cells]
+
+
+def _cell(worst: Worst) -> str | float:
+    return f"{AT_MOST}{worst.margin}" if worst.at_most else worst.margin
 
 
 def _data(trend: Trend) -> dict[str, Any]:
@@ -52,8 +57,12 @@ def _data(trend: Trend) -> dict[str, Any]:
 
 
 def _api(api: ApiTrend) -> list[Any]:
-    worst = [None if one is None else [_number(one.margin), one.outcome, one.record, one.judged] for one in api.worst]
+    worst = [None if one is None else _worst(one) for one in api.worst]
     return [api.name, api.change, _number(api.factor), worst]
+
+
+def _worst(one: Worst) -> list[Any]:
+    return [_number(one.margin), one.outcome, one.record, one.judged, int(one.at_most)]
 
 
 def _series(series: SeriesTrend, has_several_ranks: bool) -> list[Any]:

@@ -3,7 +3,7 @@
 const columnsOf = page.columns, wordsOf = page.words;
 const rowCount = columnsOf.name.length;
 const word = (name, row) => wordsOf[name][columnsOf[name][row]];
-const margins = columnsOf.margin.map(asNumber);
+const margins = columnsOf.margin.map(asNumber), atMost = new Set(page.atMost);
 const outcomeCodes = columnsOf.outcome, outcomeWords = wordsOf.outcome;
 const SEVERITY = { skip: 0, pass: 1, warn: 2 };
 const severityOf = outcomeWords.map((outcome) => SEVERITY[outcome] ?? 3);
@@ -42,6 +42,11 @@ function placeText(row) {
   return [
     word("card", row) && `on ${word("card", row)}`, word("dump", row) && `in ${word("dump", row)}`, page.runs.length > 1 && `of run ${runName(columnsOf.run[row])}`,
   ].filter(Boolean).join(", ");
+}
+
+/* "<= " before a margin that is an upper bound: the limit that would decide was not computed. */
+function marginOf(row) {
+  return `${atMost.has(row) ? "<= " : ""}${marginText(margins[row])}`;
 }
 
 function marginText(value) {

@@ -5,7 +5,7 @@ function sheetOf(row) {
   const fact = (name, value, look) => { if (value !== "" && value !== null && value !== undefined) facts.append(element("dt", name), element("dd", value, look)); };
   const outcome = word("outcome", row);
   fact("result", [outcome, word("standard", row) && `by ${word("standard", row)}`].filter(Boolean).join(" "), outcome);
-  if (severity(row) > 0) fact("error / allowed", [marginText(margins[row]), word("metric", row)].filter(Boolean).join(" of "));
+  if (severity(row) > 0) fact("error / allowed", [marginOf(row), word("metric", row)].filter(Boolean).join(" of "));
   fact("dtype", word("dtype", row));
   fact("judged", placeText(row));
   if (columnsOf.seconds[row]) fact("seconds", columnsOf.seconds[row]);
@@ -80,7 +80,7 @@ function inOtherRuns(row) {
   const name = columnsOf.name[row], list = element("ul");
   for (let other = 0; other < rowCount; other++) {
     if (other === row || columnsOf.name[other] !== name) continue;
-    const button = element("button", `${word("outcome", other)} ${severity(other) ? marginText(margins[other]) : ""} ${placeText(other)}`, word("outcome", other)), item = element("li");
+    const button = element("button", `${word("outcome", other)} ${severity(other) ? marginOf(other) : ""} ${placeText(other)}`, word("outcome", other)), item = element("li");
     button.addEventListener("click", () => open(other));
     item.append(button);
     list.append(item);

@@ -3,7 +3,7 @@
 function overview() {
   const sheet = element("div", undefined, "sheet");
   sheet.append(element("h2", "Overview"), outcomesText());
-  section(sheet, `Failures, the worst ${Math.min(SHOWN, wrongRows.length)} of ${wrongRows.length}`, wrongRows, (row) => `${marginText(margins[row])}  ${columnsOf.name[row]} ${placeText(row)}`);
+  section(sheet, `Failures, the worst ${Math.min(SHOWN, wrongRows.length)} of ${wrongRows.length}`, wrongRows, (row) => `${marginOf(row)}  ${columnsOf.name[row]} ${placeText(row)}`);
   counted(sheet, "Skipped", (row) => severity(row) === 0);
   counted(sheet, "Passed with little judged", (row) => severity(row) === 1 && word("reason", row));
   section(sheet, "Slowest, in seconds", slowest(), (row) => `${columnsOf.seconds[row]}  ${columnsOf.name[row]} ${placeText(row)}`);

@@ -4,7 +4,7 @@ const state = { shown: new Set(OUTCOMES), words: [], by: 0, group: null, texts: 
 
 const table = makeTable(byId("scroller"), [
   { title: "Result", width: 70, narrow: 52, of: (row) => word("outcome", row), by: (row) => severity(row), look: (row) => word("outcome", row) },
-  { title: "Error / allowed", width: 132, narrow: 124, number: true, of: (row) => (severity(row) ? marginText(margins[row]) : ""), by: (row) => (severity(row) ? margins[row] : "") },
+  { title: "Error / allowed", width: 132, narrow: 124, number: true, of: (row) => (severity(row) ? marginOf(row) : ""), by: (row) => (severity(row) ? margins[row] : "") },
   { title: "Record", width: 330, narrow: 230, of: (row) => columnsOf.name[row] },
   { title: "Dtype", width: 84, of: (row) => word("dtype", row) },
   { title: "Metric that decides", width: 150, of: (row) => word("metric", row) },
@@ -110,7 +110,7 @@ function binOf(margin) {
 function groupButton(group, name) {
   const button = element("button"), strip = element("canvas"), judged = severity(group.first) > 0;
   button.append(element("span", name, "name"), element("span", `${group.wrong ? `${group.wrong} of ` : ""}${group.count}`, group.wrong ? "fail" : ""), strip);
-  button.title = judged ? `${name}: largest error / allowed ${marginText(margins[group.first])}` : name;
+  button.title = judged ? `${name}: largest error / allowed ${marginOf(group.first)}` : name;
   button.setAttribute("aria-pressed", String(state.group === group.key));
   button.addEventListener("click", () => {
     state.group = state.group === group.key ? null : group.key;

@@ -1,12 +1,16 @@
-// An API: [name, change, factor, worst by run]; a worst: [margin, outcome, record, judged] or null.
+// An API: [name, change, factor, worst by run]; a worst: [margin, outcome, record, judged, atMost] or null.
 const API = { name: 0, change: 1, factor: 2, worst: 3 };
-const WORST = { margin: 0, outcome: 1, record: 2, judged: 3 };
+const WORST = { margin: 0, outcome: 1, record: 2, judged: 3, atMost: 4 };
 const CHANGES = ["worse", "better", "new", "gone", ""];
 const LEAST = 1e-4, MOST = 1e3;
 const state = { words: [], shown: new Set(CHANGES), chosen: null };
 
 function marginText(margin) {
   return typeof margin === "number" ? String(+margin.toPrecision(3)) : margin;
+}
+
+function worstText(worst) {
+  return `${worst[WORST.atMost] ? "<= " : ""}${marginText(worst[WORST.margin])}`;
 }
 
 // 0 to 1 on a logarithmic scale.
@@ -49,7 +53,7 @@ function line(api) {
 function cell(worst) {
   if (!worst) return element("td", "", "number");
   const passed = worst[WORST.outcome] === "pass", bar = element("i");
-  const made = element("td", `${marginText(worst[WORST.margin])}${passed ? "" : ` ${worst[WORST.outcome]}`}`, `number ${passed ? "" : worst[WORST.outcome]}`);
+  const made = element("td", `${worstText(worst)}${passed ? "" : ` ${worst[WORST.outcome]}`}`, `number ${passed ? "" : worst[WORST.outcome]}`);
   made.title = `${worst[WORST.record]}, the worst of ${worst[WORST.judged]}`;
   bar.style.width = `${100 * height(worst[WORST.margin])}%`;
   made.append(bar);
@@ -63,7 +67,7 @@ function choose(api) {
   refresh();
   const list = element("ol");
   api[API.worst].forEach((worst, place) => {
-    const [, began] = page.runs[place], text = worst ? `${marginText(worst[WORST.margin])} ${worst[WORST.outcome]}, ${worst[WORST.record]}, the worst of ${worst[WORST.judged]}` : "not judged";
+    const [, began] = page.runs[place], text = worst ? `${worstText(worst)} ${worst[WORST.outcome]}, ${worst[WORST.record]}, the worst of ${worst[WORST.judged]}` : "not judged";
     list.append(element("li", `${began}: ${text}`, worst && worst[WORST.outcome] !== "pass" ? worst[WORST.outcome] : ""));
   });
   byId("details").replaceChildren(element("h2", api[API.name]), chart(api), list);
@@ -80,7 +84,7 @@ function chart(api) {
   made.append(svg("polyline", { class: "curve", points: points.map((point) => point.slice(0, 2).join(",")).join(" ") }));
   for (const [at, level, worst, place] of points) {
     const point = svg("circle", { cx: at, cy: level, r: 4, class: worst[WORST.outcome] });
-    point.append(svg("title", {}, `${page.runs[place][1]}: ${marginText(worst[WORST.margin])} ${worst[WORST.outcome]}`));
+    point.append(svg("title", {}, `${page.runs[place][1]}: ${worstText(worst)} ${worst[WORST.outcome]}`));
     made.append(point);
   }
   page.runs.forEach((_, place) => made.append(svg("text", { x: x(place), y: 186, "text-anchor": "middle" }, place + 1)));

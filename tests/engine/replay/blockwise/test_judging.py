@@ -29,7 +29,7 @@ from tests.corpus.correct_devices import CORRECT_DEVICES
 from tests.corpus.fault import VariantDevice
 from tests.corpus.faults import FAULTS
 from tests.engine.replay.blockwise.calls import CALLS, x
-from tests.support.devices import Faulty
+from tests.support.devices import Altered, Faulty
 from tests.support.dumps import forward, tensor, value
 from tests.support.recorder import Recorder
 
@@ -331,3 +331,17 @@ def test_inputs_that_the_cpu_rejects_do_not_reach_the_device(recorder: Any, defa
     call.forward.kwargs["dtype"] = ValueElement("torch.dtype", "torch.bool")
     result = replayed(call, default_policy, 0, Untouched()).forward()
     assert result.skip is SkipReason.NO_GOLDEN
+
+
+@pytest.mark.parametrize(("factor", "outcome"), [(1, "pass"), (-3, "fail")])
+def test_failures_in_16_bits_are_decided_against_blocks_in_float64(
+    recorder: Any, default_policy: Policy, factor: int, outcome: str
+) -> None:
+    # In float32 the exponential overflows there: golden is -0, where bfloat16 has normal numbers.
+    values = torch.linspace(-92, -88.75, 64).repeat(64, 1).to(torch.bfloat16)
+    device = Altered(lambda func, args, kwargs: factor * func(args[0].double()).to(args[0].dtype))
+    setup = ReplayConfig(device, default_policy, TorchFramework(), raised_above=0, admit=only_blocks())
+    replay = Replay(recorder.Functional.silu(values), setup, lambda element, path: values)
+    result = replay.forward()
+    assert (result.verdict.outcome, result.outputs[0].golden_dtype) == (outcome, "torch.float64")
+    assert not is_whole(replay)
