@@ -167,7 +167,7 @@ def test_a_record_that_is_asked_for_alone_has_what_the_records_before_show(tmp_p
         for _ in range(4):
             torch.exp(product(3, 5).t())
 
-    dump, derived = recorded(tmp_path, program)
+    _, derived = recorded(tmp_path, program)
     assert derived.of("Torch.exp.3.forward")["input.0"].stride == (1, 5)
     assert derived.of("Torch.exp.1.forward")["input.0"].stride == (1, 5)
     assert derived.of("Torch.exp.9.forward") == {}
