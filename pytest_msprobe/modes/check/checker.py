@@ -73,7 +73,7 @@ class Checker:
                 if judge is not None:
                     return replay.forward(judge)
                 result = replay.judge(direction)
-                source = self._layouts.source(dump, replay.call)
+                source = None if result.skip is not None else self._layouts.source(dump, replay.call)
                 result = result if source is None else result.with_extra(LAYOUTS, source)
                 return followed_up(Judged(dump, replay, direction, result, started), self._follow_ups)
             finally:
