@@ -23,6 +23,7 @@ from pytest_msprobe.run.mode import Mode, modes_of
 from pytest_msprobe.run.option_groups import DEVICES, HOW, JOURNAL, RESULTS, WHAT, option_group
 
 RealData = Literal["auto", "never"]
+LayoutChoice = Literal["auto", "contiguous"]
 Level = Literal["L0", "L1", "L2"]
 
 # Help texts start with a small letter, are one sentence without a full stop, and name the default.
@@ -32,6 +33,7 @@ _INI_TWINS = {
     "level": "strictness of the policy msprobe-26, see --msprobe-level (default: the level of each API)",
     "seed": "seed of the random inputs, see --msprobe-seed (default: 0)",
     "real_data": "whether recorded tensors are used, see --msprobe-real-data (default: auto)",
+    "layout": "how inputs lie in the device's memory, see --msprobe-layout (default: auto)",
     "math_mode": "whether the device's math modes are allowed for, see --msprobe-math-mode (default: auto)",
     "timeout": "time limit of an item in seconds, see --msprobe-timeout (default: no limit)",
 }
@@ -49,6 +51,7 @@ class Options:
     level: Level | None = None
     seed: int = 0
     real_data: RealData = "auto"
+    layout: LayoutChoice = "auto"
     math_mode: MathMode = "auto"
     only: tuple[str, ...] = ()
     skip: tuple[str, ...] = ()
@@ -69,6 +72,7 @@ class Options:
             ("--msprobe-level", self.level, None),
             ("--msprobe-seed", self.seed, 0),
             ("--msprobe-real-data", self.real_data, "auto"),
+            ("--msprobe-layout", self.layout, "auto"),
             ("--msprobe-math-mode", self.math_mode, "auto"),
         ):
             words += [flag, str(value)] if value != default else []
@@ -82,7 +86,8 @@ class Options:
             "seed": str(self.seed),
             "real_data": self.real_data,
         }
-        return settings if self.math_mode == "auto" else settings | {"math_mode": self.math_mode}
+        chosen = {"math_mode": self.math_mode, "layout": self.layout}
+        return settings | {name: value for name, value in chosen.items() if value != "auto"}
 
 
 #: What settings call the level of a run without --msprobe-level.
@@ -168,6 +173,12 @@ def _add_how(group: pytest.OptionGroup) -> None:
         metavar="auto|never",
         help="auto uses the recorded tensors where the dump has them, never always draws random ones (default: auto)",
     )
+    add(
+        "--msprobe-layout",
+        metavar="auto|contiguous",
+        help="auto gives the device inputs that lie in memory as they were recorded, or as the calls before show, "
+        "contiguous always gives it contiguous ones (default: auto)",
+    )
 
 
 def _add_journal(group: pytest.OptionGroup) -> None:
@@ -217,6 +228,7 @@ def _read_options(config: pytest.Config, devices: DeviceRegistry) -> Options:
         level=cast("Level | None", _choice(config, "level", ("L0", "L1", "L2"), None)),
         seed=int(number(config, "seed", int, "a whole number", lambda seed: True) or 0),
         real_data=cast("RealData", _choice(config, "real_data", ("auto", "never"), "auto")),
+        layout=cast("LayoutChoice", _choice(config, "layout", get_args(LayoutChoice), "auto")),
         math_mode=cast("MathMode", _choice(config, "math_mode", get_args(MathMode), "auto")),
         only=patterns(config.getoption("msprobe_only")) or peer.white_list,
         skip=patterns(config.getoption("msprobe_skip")) or peer.black_list,

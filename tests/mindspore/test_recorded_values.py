@@ -81,3 +81,22 @@ def test_gradients_are_those_of_this_call_alone(tmp_path: Path) -> None:
     np.testing.assert_array_equal(arriving, np.ones((3, 2), np.float32))
     np.testing.assert_allclose(of_x, arriving @ y.asnumpy().T, rtol=1e-6)
     np.testing.assert_allclose(of_y, x.asnumpy().T @ arriving, rtol=1e-6)
+
+
+def test_a_tensor_says_how_it_lay_in_memory_where_that_is_not_contiguous(tmp_path: Path) -> None:
+    x = tensor(2, 3, 4)
+
+    def program() -> None:
+        mint.exp(x)
+        mint.exp(mint.transpose(x, 1, 2))
+        mint.exp(mint.chunk(x, 2, -1)[1])
+        mint.exp(mint.select(x, 0, 1))
+
+    calls = recorded(tmp_path, program)
+    keys = ("stride", "storage_offset", "storage_size", "storage")
+    entries = [calls[f"Mint.exp.{number}.forward"]["input_args"][0] for number in range(4)]
+    found = [{key: entry[key] for key in keys if key in entry} for entry in entries]
+    assert found[0] == {}
+    assert found[1] == {"stride": [12, 1, 4]}
+    assert found[2] == {"stride": [12, 4, 1], "storage_offset": 2}
+    assert found[3] == {"storage_offset": 12}

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -56,6 +57,7 @@ class _Envelope(msgspec.Struct):
     level: str | None = None
     framework: str | None = None
     dump_data_dir: str | None = None
+    tensor_layouts: Any = None
 
 
 @dataclass(frozen=True)
@@ -68,6 +70,7 @@ class Dump:
         level: Its level, such as ``L1``.
         framework: ``pytorch``, ``mindspore`` or ``mindtorch``.
         records: The undecoded JSON of the records by name, in recorded order.
+        has_layouts: Whether entries say how tensors lay in memory where that is not contiguous.
     """
 
     path: Path
@@ -75,6 +78,7 @@ class Dump:
     level: str
     framework: str
     records: Mapping[str, msgspec.Raw]
+    has_layouts: bool = field(default=False, kw_only=True)
 
     @cached_property
     def tensor_folder(self) -> Path:
@@ -145,7 +149,12 @@ def read_dump(path: Path) -> Dump:
         # Dumps older than 1.2 do not name their framework; all of those are PyTorch's.
         framework=_known(path, "framework", envelope.framework or "pytorch", FRAMEWORKS),
         records=_escaped(envelope.data),
+        has_layouts=envelope.tensor_layouts is True or any(key.search(text) for key in _LAYOUTS),
     )
+
+
+# Older recordings have these without saying so before the records.
+_LAYOUTS = re.compile(rb'"stride": ?\[\d'), re.compile(rb'"memory_format": ?"')
 
 
 def _read_bytes(path: Path) -> bytes:

@@ -179,6 +179,7 @@ class DumpWriter:
             "level": level,
             "framework": framework,
             "dump_data_dir": str(self.tensor_folder.absolute()) if keeps_tensors else None,
+            "tensor_layouts": True,
         }
         name = DEBUG_FILE if level == "debug" else DUMP_FILE
         self._streams: list[JsonStream] = []

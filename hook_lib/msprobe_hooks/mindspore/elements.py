@@ -39,13 +39,14 @@ class MindSporeElements(Elements):
 
 
 def _describe_memory(tensor: Tensor, shape: list[int], entry: TensorEntry) -> None:
-    if tensor.is_contiguous() or 0 in shape:
+    if 0 in shape:
         return
-    stride, offset = [int(step) for step in tensor.stride()], int(tensor.storage_offset())
-    # MindSpore calls none contiguous that does not begin where its storage does.
-    if tuple(stride) != contiguous_stride(shape):
-        entry.stride = stride
-    if offset:
+    if not tensor.is_contiguous():
+        stride = [int(step) for step in tensor.stride()]
+        # MindSpore calls some parts of a storage not contiguous that are.
+        if tuple(stride) != contiguous_stride(shape):
+            entry.stride = stride
+    if offset := int(tensor.storage_offset()):
         entry.storage_offset = offset
 
 

@@ -22,6 +22,7 @@ from pytest_msprobe.modes.check.baselines.baseline_file import Baseline, read_ba
 from pytest_msprobe.modes.check.baselines.tensor_folder import file_name, tensors_folder
 from pytest_msprobe.modes.check.follow_up import FollowUp, Judged
 from pytest_msprobe.modes.check.follow_ups import follow_ups, followed_up
+from pytest_msprobe.modes.check.layout_choice import LAYOUTS, LayoutChooser
 from pytest_msprobe.modes.check.options import CheckOptions, check_key
 from pytest_msprobe.modes.check.screening import operations
 from pytest_msprobe.results.outcomes import Breakdown
@@ -51,6 +52,7 @@ class Checker:
         self._state = state
         self._fingerprints: dict[Path, str] = {}
         self._last: tuple[Dump, str, Replay] | None = None
+        self._layouts = LayoutChooser(options.layout)
         self._screened: dict[tuple[str, float | None], ReplayConfig] = {}
         state.on_forget(self._forget)
 
@@ -71,6 +73,8 @@ class Checker:
                 if judge is not None:
                     return replay.forward(judge)
                 result = replay.judge(direction)
+                source = None if result.skip is not None else self._layouts.source(dump, replay.call)
+                result = result if source is None else result.with_extra(LAYOUTS, source)
                 return followed_up(Judged(dump, replay, direction, result, started), self._follow_ups)
             finally:
                 if direction == "backward" or replay.call.backward is None:
@@ -135,7 +139,7 @@ class Checker:
         if record != forward and self._state.was_abandoned(dump.path, forward):
             raise Skip(SkipReason.FORWARD_FAILED)
         unscreened = self._setups.setup_for(dump.framework)
-        call = _read_call(dump, forward, record)
+        call = self._layouts.chosen(dump, _read_call(dump, forward, record))
         setup = self._screening(unscreened, dump.framework, call.api)
         if standard is not None:
             from msprobe_standards import Policy

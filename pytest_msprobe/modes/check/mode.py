@@ -20,6 +20,7 @@ from pytest_msprobe.modes.check.cases.saved_case import SavedTally
 from pytest_msprobe.modes.check.html_report import CheckPage
 from pytest_msprobe.modes.check.items import checked_records
 from pytest_msprobe.modes.check.kernel_items import checked_kernels, require_kernels_as_recorded
+from pytest_msprobe.modes.check.layout_choice import LayoutTally
 from pytest_msprobe.modes.check.options import CheckOptions, check_key
 from pytest_msprobe.modes.check.perturb_table import FreeBenchmarkReport
 from pytest_msprobe.modes.check.screening import ScreenedTally
@@ -95,6 +96,7 @@ class CheckMode:
         tallies = (
             LittleJudgedTally(),
             MathModeTally(),
+            LayoutTally(),
             ScreenedTally(in_detail=config.get_verbosity() > 1),
             CompiledTally(),
             RepeatsTally(),

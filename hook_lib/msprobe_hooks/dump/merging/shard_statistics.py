@@ -10,6 +10,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
+from msprobe_hooks.dump.memory_layouts import LAYOUT_KEYS
 from msprobe_hooks.dump.values import NON_FINITE, STATISTICS, TOO_LARGE, Number, is_number
 
 #: A tensor's element as the file has it.
@@ -18,7 +19,7 @@ TensorBody: TypeAlias = Mapping[str, Any]
 _FINITE: Final = {"Max": "Max_except_inf_nan", "Min": "Min_except_inf_nan"}
 SHARDS: Final = "shards"
 #: What the parts do not show of a whole, or belongs to one rank alone.
-_OF_ONE_RANK: Final = ("md5", "data_name", "datapath", SHARDS, *_FINITE.values())
+_OF_ONE_RANK: Final = ("md5", "data_name", "datapath", SHARDS, *LAYOUT_KEYS, *_FINITE.values())
 
 # Copies of one tensor may be computed by other kernels on each rank; msprobe 26 takes this for equal as well.
 _SAME = 1e-6

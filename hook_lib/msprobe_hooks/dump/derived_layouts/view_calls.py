@@ -1,0 +1,189 @@
+"""What each API makes of the memory that it is given."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from msprobe_hooks.dump.derived_layouts import known_memory as memory
+from msprobe_hooks.dump.derived_layouts.known_memory import Known, NotAViewError
+from msprobe_hooks.dump.derived_layouts.recorded_calls import wide_arguments
+
+_MISSING = object()
+
+
+class Given:
+    """The plain arguments of a call after its first tensor; None in place of other tensors."""
+
+    def __init__(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+        self.args = args
+        self.kwargs = kwargs
+
+    def one(self, place: int, name: str, default: Any = _MISSING) -> Any:
+        """Return an argument by its place or its name. Raises NotAViewError where it is needed and missing."""
+        value = self.args[place] if place < len(self.args) else self.kwargs.get(name, default)
+        if value is _MISSING:
+            raise NotAViewError
+        return value
+
+    def many(self, *names: str) -> Sequence[Any]:
+        """Return an argument that is passed one by one, as a list or by one of these names."""
+        named = next((self.kwargs[name] for name in names if name in self.kwargs), None)
+        values = wide_arguments(self.args) if self.args else named
+        if isinstance(values, int):
+            return [values]
+        if not isinstance(values, (list, tuple)):
+            raise NotAViewError
+        return values
+
+
+Result = Known | None | Sequence[Known]
+View = Callable[[Known, Given], Result]
+
+
+def _as_list(value: Any) -> Sequence[Any]:
+    return value if isinstance(value, list) else [value]
+
+
+def _matrix(x: Known, given: Given) -> Known:
+    if len(x.shape) > 2:
+        raise NotAViewError
+    return memory.permuted(x, list(range(len(x.shape)))[::-1])
+
+
+def _transpose(x: Known, given: Given) -> Known:
+    first = given.one(0, "dim0", given.kwargs.get("axis0", _MISSING))
+    return memory.transposed(x, first, given.one(1, "dim1", given.kwargs.get("axis1", _MISSING)))
+
+
+def _move(x: Known, given: Given) -> Known:
+    source, destination = given.one(0, "source"), given.one(1, "destination")
+    return memory.with_moved_dims(x, _as_list(source), _as_list(destination))
+
+
+def _squeeze(x: Known, given: Given) -> Known:
+    dim = given.one(0, "dim", None)
+    return memory.squeezed(x, None if dim is None else _as_list(dim))
+
+
+def _flatten(x: Known, given: Given) -> Known | None:
+    dims = max(len(x.shape), 1)
+    first = memory.place_of(given.one(0, "start_dim", 0), dims)
+    last = memory.place_of(given.one(1, "end_dim", -1), dims)
+    if first >= last:
+        return x if x.shape else None
+    sizes = (*x.shape[:first], math.prod(x.shape[first : last + 1]), *x.shape[last + 1 :])
+    return memory.viewed(x, sizes)
+
+
+def _unflatten(x: Known, given: Given) -> Known | None:
+    dim = memory.place_of(given.one(0, "dim"), len(x.shape))
+    sizes = _as_list(given.one(1, "sizes"))
+    return memory.viewed(x, (*x.shape[:dim], *sizes, *x.shape[dim + 1 :]))
+
+
+def _split(x: Known, given: Given) -> list[Known]:
+    dim = memory.place_of(given.one(1, "dim", 0), len(x.shape))
+    size, whole = given.one(0, "split_size_or_sections", given.kwargs.get("split_size", _MISSING)), x.shape[dim]
+    if isinstance(size, list):
+        return _parts(x, dim, size)
+    if type(size) is not int or size < 1:
+        raise NotAViewError
+    return _parts(x, dim, [min(size, whole - start) for start in range(0, max(whole, 1), size)])
+
+
+def _chunk(x: Known, given: Given) -> list[Known]:
+    dim = memory.place_of(given.one(1, "dim", 0), len(x.shape))
+    chunks = given.one(0, "chunks")
+    if type(chunks) is not int or chunks < 1 or not x.shape[dim]:
+        raise NotAViewError
+    size = -(-x.shape[dim] // chunks)
+    return _parts(x, dim, [min(size, x.shape[dim] - start) for start in range(0, x.shape[dim], size)])
+
+
+def _parts(x: Known, dim: int, sizes: Sequence[Any]) -> list[Known]:
+    parts, start = list[Known](), 0
+    for size in sizes:
+        parts.append(memory.narrowed(x, dim, start, size))
+        start += size
+    return parts
+
+
+def _unbind(x: Known, given: Given) -> list[Known]:
+    dim = memory.place_of(given.one(0, "dim", 0), len(x.shape))
+    return [memory.selected(x, dim, place) for place in range(x.shape[dim])]
+
+
+def _index(x: Known, given: Given) -> Known:
+    return memory.indexed(x, _as_list(given.one(0, "index")))
+
+
+def _narrow(x: Known, given: Given) -> Known:
+    return memory.narrowed(x, given.one(0, "dim"), given.one(1, "start"), given.one(2, "length"))
+
+
+#: Calls whose result is a view of their first tensor, whatever its strides are.
+VIEWS: Mapping[str, View] = {
+    "t": _matrix,
+    "T": _matrix,
+    "numpy_T": lambda x, given: memory.permuted(x, list(range(len(x.shape)))[::-1]),
+    "mT": lambda x, given: memory.transposed(x, -2, -1),
+    **dict.fromkeys(("transpose", "swapaxes", "swapdims"), _transpose),
+    "permute": lambda x, given: memory.permuted(x, given.many("dims")),
+    **dict.fromkeys(("movedim", "moveaxis"), _move),
+    "expand": lambda x, given: memory.expanded(x, given.many("size", "sizes")),
+    "broadcast_to": lambda x, given: memory.expanded(x, given.many("size", "shape")),
+    "unsqueeze": lambda x, given: memory.unsqueezed(x, given.one(0, "dim")),
+    "squeeze": _squeeze,
+    "view": lambda x, given: memory.viewed(x, given.many("size", "shape")),
+    "unflatten": _unflatten,
+    "narrow": _narrow,
+    "select": lambda x, given: memory.selected(x, given.one(0, "dim"), given.one(1, "index")),
+    "__getitem__": _index,
+    **dict.fromkeys(("split", "split_with_sizes"), _split),
+    "chunk": _chunk,
+    "unbind": _unbind,
+    "detach": lambda x, given: x,
+    "requires_grad_": lambda x, given: x,
+}
+
+#: Views where the strides allow them, else copies that are contiguous.
+RESHAPES: Mapping[str, Callable[[Known, Given], Known | None]] = {
+    "reshape": lambda x, given: memory.viewed(x, given.many("shape")),
+    "flatten": _flatten,
+}
+
+#: Views by the shape of their second tensor.
+SHAPED: Mapping[str, Callable[[Known, tuple[int, ...]], Known | None]] = {
+    "expand_as": memory.expanded,
+    "view_as": memory.viewed,
+}
+
+#: In-place calls after which a tensor lies in memory in another way.
+MOVED_IN_PLACE = frozenset(
+    "t_ transpose_ swapaxes_ swapdims_ squeeze_ unsqueeze_ resize_ resize_as_ as_strided_ set_ sparse_resize_".split()
+)
+
+#: Calls whose result is contiguous and has a storage of its own, whatever they are given.
+CONTIGUOUS = frozenset(
+    "zeros ones empty full rand randn arange linspace eye mm bmm linear embedding layer_norm".split()
+)
+
+#: Calls that compute their result element by element: contiguous where their first tensor is and has its shape.
+ELEMENTWISE = frozenset(
+    """
+    add sub mul div __add__ __radd__ __sub__ __rsub__ __mul__ __rmul__ __truediv__ __rtruediv__ __neg__ __pow__ pow
+    true_divide neg abs exp log sqrt rsqrt sin cos tanh sigmoid relu gelu silu softplus erf square reciprocal
+    elu leaky_relu selu mish hardswish addcmul addcdiv lerp maximum minimum softmax log_softmax masked_fill
+    zeros_like ones_like empty_like full_like rand_like randn_like
+    """.split()
+)
+
+#: Calls that may give their first tensor itself, or else a copy that lies as it does where that is contiguous.
+MAYBE_ITSELF = frozenset(
+    "to type float half bfloat16 double type_as cpu cuda npu dropout clamp contiguous clone".split()
+)
+
+#: Of these, calls that may be asked for a memory format.
+TAKE_FORMATS = frozenset({"contiguous", "to", "clone"})
