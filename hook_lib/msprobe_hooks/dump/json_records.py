@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from msprobe_hooks.dump.memory_layouts import layout_fields
 from msprobe_hooks.dump.schema import STATISTICS, BackwardRecord, Element, ForwardRecord, MappingElement, TensorElement
 
 
@@ -56,4 +57,5 @@ def _tensor(element: TensorElement) -> dict[str, Any]:
         "requires_grad": element.requires_grad,
         "md5": element.checksum,
         "data_name": element.data_name,
+        **(layout_fields(element.layout) if element.layout is not None else {}),
     }

@@ -16,6 +16,7 @@ from typing import Annotated, Any, NoReturn, TypeAlias
 import msgspec
 from msgspec import Meta
 
+from msprobe_hooks.dump.memory_layouts import LAYOUT_KEYS, Layout, layout_of
 from msprobe_hooks.errors import RecordError
 
 Number: TypeAlias = float | int | bool
@@ -76,6 +77,7 @@ class TensorElement(msgspec.Struct, frozen=True, rename={**STATISTICS, "checksum
         requires_grad: Whether it required a gradient.
         checksum: The checksum of its bytes.
         data_name: The name of its file.
+        layout: How it lay in memory; None where that is unknown or contiguous.
     """
 
     type: str
@@ -90,6 +92,7 @@ class TensorElement(msgspec.Struct, frozen=True, rename={**STATISTICS, "checksum
     requires_grad: bool = False
     checksum: str | None = None
     data_name: str | None = None
+    layout: Layout | None = None
 
 
 class ValueElement(msgspec.Struct, frozen=True):
@@ -300,12 +303,14 @@ def _value(kind: str, fields: Mapping[str, object], path: str) -> object:
 
 
 def _tensor(kind: str, fields: Mapping[str, object], path: str) -> TensorElement:
-    if "datapath" not in fields:
+    if "datapath" not in fields and "layout" not in fields:
         # Nearly all are spelled as the fields say, which msgspec sees in one step.
         with suppress(msgspec.ValidationError):
             tensor = msgspec.convert(fields, TensorElement)
             _require_possible(tensor.shape, f"{path}.shape")
-            return tensor
+            if fields.keys().isdisjoint(LAYOUT_KEYS):
+                return tensor
+            return msgspec.structs.replace(tensor, layout=layout_of(fields, tensor.shape, path))
     dtype, shape = fields.get("dtype"), fields.get("shape")
     if not isinstance(dtype, str):
         _refuse(f"{path}.dtype", "a dtype's name", dtype)
@@ -322,6 +327,7 @@ def _tensor(kind: str, fields: Mapping[str, object], path: str) -> TensorElement
         requires_grad=fields.get("requires_grad") is True,
         checksum=checksum if isinstance(checksum, str) else None,
         data_name=data_name if isinstance(data_name, str) else None,
+        layout=layout_of(fields, shape, path),
     )
 
 
