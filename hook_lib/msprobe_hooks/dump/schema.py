@@ -16,7 +16,8 @@ from typing import Annotated, Any, NoReturn, TypeAlias
 import msgspec
 from msgspec import Meta
 
-from msprobe_hooks.dump.memory_layouts import LAYOUT_KEYS, Layout, layout_of
+from msprobe_hooks.dump.memory_layouts import LAYOUT_KEYS, layout_of
+from msprobe_hooks.dump.memory_layouts import Layout as Layout
 from msprobe_hooks.errors import RecordError
 
 Number: TypeAlias = float | int | bool

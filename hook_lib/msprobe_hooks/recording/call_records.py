@@ -53,6 +53,7 @@ class CallRecord:
             record["input_kwargs"] = elements.mapping(kwargs, "kwargs")
             if parameters is not None:
                 record["parameters"] = elements.mapping(parameters(), "parameters")
+            elements.number_storages(record)
         is_recompute = recorder.is_recompute(self._frame)
         if is_recompute is not None:
             record["is_recompute"] = is_recompute

@@ -14,55 +14,15 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, Protocol
 
-import msgspec
 import numpy as np
-from msgspec import UNSET, UnsetType
+from msgspec import UnsetType
 
 from msprobe_hooks.dump.writer import json_number
-from msprobe_hooks.recording.statistics import Statistics
+from msprobe_hooks.recording.shared_storages import Copied, number_storages, own
+from msprobe_hooks.recording.tensor_entry import TensorEntry as TensorEntry
 
 # Each level takes three Python frames, and the program that is recorded needs its own.
 _MAX_DEPTH = 100
-
-
-class TensorEntry(msgspec.Struct, gc=False):
-    """A tensor as written; the field names and their order are the file's. Nothing in it leads back to it."""
-
-    type: str
-    dtype: str
-    shape: list[int]
-    Max: Any = UNSET
-    Min: Any = UNSET
-    Mean: Any = UNSET
-    Norm: Any = UNSET
-    requires_grad: bool | UnsetType = UNSET
-    Max_except_inf_nan: Any = UNSET
-    Min_except_inf_nan: Any = UNSET
-    md5: str | UnsetType = UNSET
-    data_name: str | UnsetType = UNSET
-    memory_format: str | UnsetType = UNSET
-    stride: list[int] | UnsetType = UNSET
-    device_mesh: list[int] | UnsetType = UNSET
-    placements: list[Any] | UnsetType = UNSET
-
-    def fill(self, statistics: Statistics) -> None:
-        """Take over the numbers."""
-        if statistics.is_finite:
-            self.Max = statistics.max
-            self.Min = statistics.min
-            self.Mean = statistics.mean
-            self.Norm = statistics.norm
-        else:
-            self.Max = json_number(statistics.max)
-            self.Min = json_number(statistics.min)
-            self.Mean = json_number(statistics.mean)
-            self.Norm = json_number(statistics.norm)
-            if statistics.finite_max is not None:
-                self.Max_except_inf_nan = json_number(statistics.finite_max)
-            if statistics.finite_min is not None:
-                self.Min_except_inf_nan = json_number(statistics.finite_min)
-        if statistics.checksum is not None:
-            self.md5 = statistics.checksum
 
 
 #: What a framework answers for a value that is none of its own.
@@ -70,7 +30,7 @@ NOT_OWN: Any = object()
 
 Summarise = Callable[[Any, TensorEntry], None]
 Save = Callable[[Any, str], str | UnsetType]
-Shared = Callable[[Any], TensorEntry]
+Shared = Callable[[Any, list[int]], TensorEntry]
 
 
 class ElementBuilder(Protocol):
@@ -93,35 +53,51 @@ class ElementBuilder(Protocol):
     def single(self, value: Any, path: str, /) -> object:
         """Take one value, whose element has the path itself."""
 
+    def number_storages(self, record: dict[str, Any], /) -> None:
+        """Note which of the tensors that were taken so far lie in one storage; the record has no others."""
+
 
 class Elements(ABC):
     """Builds the elements of one record; a framework says what its own values become.
 
     ``summarise`` fills a tensor's entry with what is collected of its values; ``save`` (or None) stores the values and
     returns the name of their file, which ends in ``suffix``, or UNSET where there is none yet. Where nothing is stored,
-    ``shared`` may give the entry that all records of a tensor have while it does not change.
+    ``shared`` may give the entry that all records of a tensor have while it does not change, and ``copied`` one like it
+    that is a record's own.
     """
 
-    __slots__ = ("_save", "_shared", "_summarise", "details", "name")
+    __slots__ = ("_copied", "_save", "_shared", "_storages", "_summarise", "details", "name")
 
     tensor_class: ClassVar[type]
     suffix: ClassVar[str]
 
-    def __init__(self, name: str, summarise: Summarise, save: Save | None, shared: Shared | None = None) -> None:
+    def __init__(
+        self,
+        name: str,
+        summarise: Summarise,
+        save: Save | None,
+        shared: Shared | None = None,
+        copied: Copied = own,
+    ) -> None:
         self.name = name
         self.details: dict[str, Any] = {}
         self._summarise = summarise
         self._save = save
         self._shared = shared
+        self._copied = copied
+        # What the storages of tensors are known by, in the order of their entries; 0 where that is unknown.
+        self._storages: list[int] = []
 
     def sequence(self, values: Any, path: str, depth: int = 0) -> list[Any]:
         """Return the elements of positional values; ``path`` starts theirs."""
-        shared, tensor_class = self._shared, self.tensor_class
+        shared, tensor_class, storages = self._shared, self.tensor_class, self._storages
         if shared is None:
             return [self.element(value, f"{path}.{place}", depth) for place, value in enumerate(values)]
         # Most values are tensors, and a path is of use to files and details alone.
         return [
-            shared(value) if isinstance(value, tensor_class) else self.element(value, f"{path}.{place}", depth)
+            shared(value, storages)
+            if isinstance(value, tensor_class)
+            else self.element(value, f"{path}.{place}", depth)
             for place, value in enumerate(values)
         ]
 
@@ -139,6 +115,13 @@ class Elements(ABC):
     def single(self, value: Any, path: str) -> list[Any]:
         """Return the one element of a value, in a list."""
         return [self.element(value, path)]
+
+    def number_storages(self, record: dict[str, Any]) -> None:
+        """Say in the entries which of the tensors that were taken so far lie in one storage."""
+        storages = self._storages
+        if len({*storages}) < len(storages):
+            number_storages(record, storages, self._copied)
+        storages.clear()
 
     def whole(self, value: Any) -> Any:
         """Return what a record that is one value becomes; tensors inside are filed under their place alone."""
@@ -165,7 +148,7 @@ class Elements(ABC):
 
     @abstractmethod
     def describe(self, tensor: Any) -> TensorEntry:
-        """Return a tensor's entry without its values."""
+        """Return a tensor's entry without its values; note what its storage is known by, where that is known."""
 
     @abstractmethod
     def own(self, value: Any, path: str) -> Any:
@@ -177,7 +160,7 @@ class Elements(ABC):
 
     def _tensor(self, tensor: Any, path: str) -> TensorEntry:
         if self._shared is not None:
-            return self._shared(tensor)
+            return self._shared(tensor, self._storages)
         entry = self.describe(tensor)
         self._summarise(tensor, entry)
         if self._save is not None:

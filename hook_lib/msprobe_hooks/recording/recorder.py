@@ -12,6 +12,8 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, ClassVar
 
+import msgspec
+
 from msprobe_hooks.dump.communication.jsonl import Line
 from msprobe_hooks.errors import RecordingError, is_mistake
 from msprobe_hooks.recording.backward import Inputs, Listener
@@ -67,8 +69,8 @@ class Recorder(Framework):
         self._started = 0.0
         self._is_begun = False
         self.checksums = ChecksumThread()
-        #: Entries of tensors whose numbers are still to come.
-        self._waiting: list[tuple[TensorEntry, Statistics]] = []
+        #: Entries of tensors whose numbers are still to come, by their ids.
+        self._waiting: dict[int, tuple[TensorEntry, Statistics]] = {}
         self._keeps_all = settings.task == "tensor"
         self._has_stacks = settings.extra_info
         abandon_in_children(self)
@@ -127,18 +129,28 @@ class Recorder(Framework):
         """Return a builder for the elements of a record that is written as they are now."""
         if self.keeps(name):
             return self.elements_class(name, self.summarise, self.save)
-        return self.elements_class(name, self.summarise, None, self.shared)
+        return self.elements_class(name, self.summarise, None, self.shared, self.copied)
 
     def fill(self, entry: TensorEntry, statistics: Statistics) -> None:
         """Fill a tensor's entry, now or, where numbers are still to come, when the files are written."""
         if statistics.is_waiting:
-            self._waiting.append((entry, statistics))
+            self._waiting[id(entry)] = (entry, statistics)
         else:
             entry.fill(statistics)
 
+    def copied(self, entry: TensorEntry) -> TensorEntry:
+        """Return an entry like this one, which is filled when this one is."""
+        with self.lock:
+            copy = msgspec.structs.replace(entry)
+            waiting = self._waiting.get(id(entry))
+            if waiting is not None:
+                self.fill(copy, waiting[1])
+        return copy
+
     def fetch(self) -> None:
         """Fill the entries whose numbers were still to come."""
-        waiting, self._waiting = self._waiting, []
+        by_id, self._waiting = self._waiting, {}
+        waiting = by_id.values()
         if waiting:
             self.checksums.wait()
             self.fetch_numbers({id(statistics): statistics for _, statistics in waiting}.values())
@@ -365,6 +377,7 @@ class Recorder(Framework):
                 elements = self.elements(name)
                 if self.directions.input:
                     record["input"] = elements.sequence(grad_outputs, "input")
+                    elements.number_storages(record)
                 if self.directions.output:
                     record["output"] = elements.sequence(grad_inputs, "output")
             self.emit(name, record, parent, count)

@@ -12,7 +12,8 @@ Number: TypeAlias = float | int | bool
 class Statistics(msgspec.Struct, eq=False):
     """The numbers of one tensor; the finite extrema are there only where the plain ones are not finite.
 
-    ``is_waiting`` says that some are still to come; ``entry`` is what records share that say these of a tensor.
+    ``is_waiting`` says that some are still to come; ``entry`` is what records share that say these of a tensor,
+    ``storage`` what the tensor's storage is known by.
     """
 
     max: Number | None = None
@@ -26,3 +27,4 @@ class Statistics(msgspec.Struct, eq=False):
     is_finite: bool = False
     is_waiting: bool = False
     entry: Any = None
+    storage: int = 0

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from msprobe_hooks.dump.memory_layouts import span
 from msprobe_hooks.recording.elements import NOT_OWN, Elements, TensorEntry
 
 
@@ -42,7 +43,9 @@ class TorchElements(Elements):
 
     def describe(self, tensor: Tensor) -> TensorEntry:
         """Return a tensor's entry without its values."""
-        return tensor_entry(tensor)
+        entry, storage = tensor_entry(tensor)
+        self._storages.append(storage)
+        return entry
 
     def named(self, key: Any, value: Any) -> Any:
         """Return the spelling of dtypes and devices that are named arguments."""
@@ -67,21 +70,46 @@ class TorchElements(Elements):
         return _distributed(value, self, path)
 
 
-def tensor_entry(tensor: Tensor) -> TensorEntry:
-    """Describe a tensor without its values."""
+def tensor_entry(tensor: Tensor) -> tuple[TensorEntry, int]:
+    """Describe a tensor without its values; what its storage is known by comes second, 0 where that is unknown."""
     # A nested tensor has no shape to iterate over; its outer length is all that is known.
     sizes = [tensor.size(0)] if tensor.is_nested else list(tensor.shape)
     entry = TensorEntry("torch.Tensor", _NAMES[tensor.dtype], sizes, None, None, None, None, tensor.requires_grad)
     if type(tensor) not in _PLAIN:
         _describe_subclass(tensor, entry)
-    elif tensor.layout is _STRIDED and not tensor.is_contiguous():
+    elif tensor.layout is _STRIDED:
+        return entry, _describe_memory(tensor, entry)
+    return entry, 0
+
+
+def _describe_memory(tensor: Tensor, entry: TensorEntry) -> int:
+    is_contiguous = tensor.is_contiguous()
+    if not is_contiguous:
         if tensor.dim() == 4 and tensor.is_contiguous(memory_format=torch.channels_last):
             entry.memory_format = "channels_last"
         elif tensor.dim() == 5 and tensor.is_contiguous(memory_format=torch.channels_last_3d):
             entry.memory_format = "channels_last_3d"
         else:
             entry.stride = list(tensor.stride())
-    return entry
+    try:
+        storage = tensor.untyped_storage()
+        size = storage.nbytes()
+    except (NotImplementedError, RuntimeError):
+        # What a function transform puts around a tensor has no memory of its own.
+        return 0
+    if not (is_contiguous and size == tensor.nbytes):
+        _describe_view(tensor, size // tensor.element_size(), entry)
+    return int(storage._cdata)
+
+
+def _describe_view(tensor: Tensor, storage_size: int, entry: TensorEntry) -> None:
+    if tensor.numel() == 0:
+        return
+    offset = int(tensor.storage_offset())
+    if offset:
+        entry.storage_offset = offset
+    if storage_size > span(tensor.shape, tensor.stride()):
+        entry.storage_size = storage_size
 
 
 def _describe_subclass(tensor: Tensor, entry: TensorEntry) -> None:

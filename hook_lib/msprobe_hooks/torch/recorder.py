@@ -84,16 +84,19 @@ class TorchRecorder(Recorder):
             return ContainerFiles(folder, self._buffers, compresses=self.settings.compression != "none")
         return TorchTensorFiles(folder, self._buffers)
 
-    def _shared_entry(self, tensor: Tensor) -> TensorEntry:
+    def _shared_entry(self, tensor: Tensor, storages: list[int]) -> TensorEntry:
         if type(tensor) not in _PLAIN:
-            entry = tensor_entry(tensor)
+            entry, storage = tensor_entry(tensor)
+            storages.append(storage)
             self.summarise(tensor, entry)
             return entry
         statistics = self.measured(tensor)
         entry = statistics.entry
         if entry is None or entry.requires_grad is not tensor.requires_grad:
-            entry = statistics.entry = tensor_entry(tensor)
+            entry, statistics.storage = tensor_entry(tensor)
+            statistics.entry = entry
             self.fill(entry, statistics)
+        storages.append(statistics.storage)
         return entry
 
     def summarise(self, tensor: Tensor, entry: TensorEntry) -> None:

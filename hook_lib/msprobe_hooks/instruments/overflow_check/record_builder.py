@@ -50,12 +50,17 @@ class RecordBuilder:
 
     def record(self) -> dict[str, Any]:
         """Return the record."""
-        record = {
-            key: self._elements(part) if type(part) is Side else part for key, part in self._observed.record.items()
-        }
+        observed = self._observed.record
+        record = {key: self._built(part) for key, part in observed.items() if key != "output"}
+        self._builder.number_storages(record)
+        if "output" in observed:
+            record["output"] = self._built(observed["output"])
         # A call may have details of its own: the settings of a primitive.
         details = {**record.get("details", {}), **self._builder.details}
         return record | {"details": details} if details else record
+
+    def _built(self, part: Any) -> Any:
+        return self._elements(part) if type(part) is Side else part
 
     def _elements(self, side: Side) -> Any:
         self._states = {id(tensor): State(tensor, version) for tensor, version in side.tensors}
