@@ -7,14 +7,21 @@ from typing import Any
 
 import torch
 
+from msprobe_hooks.dump.memory_layouts import Layout
 from msprobe_hooks.dump.schema import BackwardRecord, TensorElement, tensors_of
 from pytest_msprobe.engine.replay.calls.arguments import TensorSource
+from pytest_msprobe.engine.replay.calls.laid_out_tensors import Memory, lay_out_all
 from pytest_msprobe.engine.values.pytree import tensors_with_paths
 from pytest_msprobe.results.skip_reasons import Skip, SkipReason
 
 
 def grad_outputs(
-    record: BackwardRecord, source: TensorSource, look: Callable[[Any], None] | None, output: Any
+    record: BackwardRecord,
+    source: TensorSource,
+    look: Callable[[Any], None] | None,
+    output: Any,
+    *,
+    memory: Memory = "recorded",
 ) -> dict[str, torch.Tensor]:
     """Return one CPU gradient per differentiable output, by the output's path.
 
@@ -22,7 +29,8 @@ def grad_outputs(
     where a composite API's node had other shapes, the recorded range is drawn in the output's shape. Outputs whose
     recorded gradient is null get none, unless all are null though gradients left: then the output was changed in place
     behind the call, and what arrived is drawn between -1 and 1. A gradient has its output's dtype. ``look`` is given
-    the output, of which only shapes and dtypes may stay after that. Raises Skip where nothing can be differentiated.
+    the output, of which only shapes and dtypes may stay after that. ``memory`` says where gradients are to lie. Raises
+    Skip where nothing can be differentiated.
     """
     if look is not None:
         look(output)
@@ -38,7 +46,15 @@ def grad_outputs(
     gradients = {path: source(element, f"grad.{path}").to(dtypes[path]) for path, element in elements.items()}
     if not gradients:
         raise Skip(SkipReason.NO_GRADIENT, "no output depends on an input that requires a gradient")
-    return gradients
+    layouts = {path: element.layout for path, element in elements.items() if element.layout is not None}
+    return _laid_out(gradients, layouts, memory) if layouts and memory != "given" else gradients
+
+
+def _laid_out(
+    gradients: dict[str, torch.Tensor], layouts: Mapping[str, Layout], memory: Memory
+) -> dict[str, torch.Tensor]:
+    laid_out = {**gradients, **lay_out_all(gradients, layouts).tensors}
+    return laid_out if memory == "recorded" else {path: each.contiguous() for path, each in laid_out.items()}
 
 
 def _matched(

@@ -47,6 +47,7 @@ from pytest_msprobe.engine.replay.trials.remote_baseline import RemoteBaseline
 from pytest_msprobe.engine.replay.trials.rng import run_seeded, run_twice
 from pytest_msprobe.engine.replay.trials.trial import Trial, as_sequence
 from pytest_msprobe.engine.values.pytree import first_leaf, map_tensors, tensors_with_paths
+from pytest_msprobe.engine.values.strides import whole_memory
 from pytest_msprobe.results.result import OutputResult
 from pytest_msprobe.results.skip_reasons import Skip, SkipReason
 
@@ -78,7 +79,7 @@ def judge_forward(
     api = trial.subject.api
     if trial.golden.output is None and not trial.golden.changed:
         raise Skip(SkipReason.NOT_AN_OPERATION, f"{api} returns nothing and changes nothing")
-    require_one_place_each(trial.golden)
+    require_one_place_each(trial.golden, trial.subject.arguments)
     memory = memory_of(trial, trial.golden, trial.target)
     golden = all_of(trial, trial.golden, detached, memory)
     target = in_golden_form(trial, all_of(trial, trial.target, fetched_from(trial), memory))
@@ -179,7 +180,8 @@ def _context(
     if trial.elsewhere is not None:
         recorded = RemoteBaseline(elsewhere)
     mode_judge = in_mode and ModeJudge(trial, partial(in_mode, direction), on_side)
-    return JudgingContext(baseline, moved, recorded, prepare, mode_judge, _batch(trial))
+    laid_out = partial(on_side, trial.laid_out_side) if trial.has_layouts(direction) else None
+    return JudgingContext(baseline, moved, recorded, prepare, mode_judge, _batch(trial), laid_out)
 
 
 def _batch(trial: Trial) -> tuple[int, ...]:
@@ -217,6 +219,18 @@ def _judge_drawn(trial: Trial, randomness: RandomProperty) -> Iterator[OutputRes
     for path, tensor in unreturned(run, subject.golden, subject.operation, subject.arguments):
         written = get(tensor)
         yield output_result(f"changed.{path}", randomness.check_forward(written), written, None)
+    storages = memory_of(trial, run, run).storages
+    after = JudgedMemory(storages=storages).of(run, get)
+    for path, (before, others) in storages.items():
+        name = f"{path}.around"
+        yield output_result(f"changed.{name}", _unchanged(after[name], whole_memory(before)[others]), after[name], None)
+
+
+def _unchanged(after: torch.Tensor, before: torch.Tensor) -> Verdict:
+    """Return the verdict on memory that a call must not write to."""
+    written = int((after.view(torch.uint8) != before.view(torch.uint8)).view(len(after), -1).any(1).sum())
+    reason = f"{written} of {len(after)} elements that are none of the argument's were written to" if written else ""
+    return Verdict("fail" if written else "pass", "binary_consistency", reason, margin=math.inf if written else 0.0)
 
 
 def _judge_drawn_gradients(trial: Trial, randomness: RandomProperty) -> OutputResult:

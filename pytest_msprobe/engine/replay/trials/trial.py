@@ -52,7 +52,12 @@ class Trial:
         self._baseline = baseline
         self._golden_side = golden_side(subject.operation, subject.arguments)
         self._target_side = Side(
-            placement_for(device, subject), _same_dtype, device.location(), device.call, subject.autocast
+            placement_for(device, subject),
+            _same_dtype,
+            device.location(),
+            device.call,
+            subject.autocast,
+            keeps_layout=True,
         )
         is_on_cpu = self._target_side.location.type == hardware(device) == "cpu"
         is_narrow = op_info(subject.operation).narrow_inside and not is_on_cpu
@@ -119,6 +124,17 @@ class Trial:
     def differentiates(self) -> bool:
         """Whether there are gradients to compare."""
         return self.subject.grad_outputs is not None and bool(self.subject.arguments.differentiable)
+
+    @property
+    def laid_out_side(self) -> Side:
+        """The side of the baseline with the layouts of the target."""
+        return replace(self._baseline_side, keeps_layout=True)
+
+    def has_layouts(self, direction: Direction) -> bool:
+        """Return whether the target has a tensor that is not contiguous, of arriving gradients too for ``backward``."""
+        if self.subject.arguments.layouts:
+            return True
+        return direction == "backward" and any(not each.is_contiguous() for each in self.grad_outputs.values())
 
     @functools.cached_property
     def randomness(self) -> RandomProperty | None:
