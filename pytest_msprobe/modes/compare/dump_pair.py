@@ -15,6 +15,7 @@ from msprobe_hooks.dump.values import read_values
 from pytest_msprobe.modes.compare.across.translation import Translation
 from pytest_msprobe.modes.compare.across.value_partners import ValuePartners
 from pytest_msprobe.modes.compare.judging.call_judge import CallJudge
+from pytest_msprobe.modes.compare.judging.cancelled_sums import has_cancelled
 from pytest_msprobe.modes.compare.judging.culprits import Culprits
 from pytest_msprobe.modes.compare.judging.rules import outcome_of
 from pytest_msprobe.modes.compare.judging.shape_changes import as_not_comparable, first_shape_change, may_be_consequence
@@ -117,8 +118,13 @@ class DumpPair:
             rows = [with_histogram(row, self.target, self.golden) for row in rows]
         # Of a structure, all that can be compared is that the call has a partner.
         outcome = "pass" if self.mode == "structure" else outcome_of(rows)
+        if outcome in ("warn", "fail"):
+            rows = self._culprits.excused(order, rows)
+            outcome = outcome_of(rows)
         call = self._call(order, outcome, rows)
         if outcome in ("pass", "skip"):
+            if has_cancelled(rows):
+                return replace(call, cause="cancels")
             if self.mode != "structure":
                 self._culprits.note_agreement(order)
             return call

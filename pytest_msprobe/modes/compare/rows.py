@@ -22,8 +22,9 @@ Outcome = Literal["pass", "warn", "fail", "skip"]
 #: them (a renamed layer), or by the shapes or values of what they were given (a reordered call).
 Partner = Literal["", "name", "fuzzy", "mapping", "structure", "shapes", "values"]
 #: ``culprit``: the difference begins here. ``inherited``: what the call was given differs by as much already. ``other
-#: shapes``: the runs were given other shapes, so that the call was not compared.
-Cause = Literal["", "culprit", "inherited", "other shapes"]
+#: shapes``: the runs were given other shapes, so that the call was not compared. ``cancels``: the call passes, because
+#: what differs is a sum that cancels, or follows from one.
+Cause = Literal["", "culprit", "inherited", "other shapes", "cancels"]
 #: Why a row has no metrics: a side is missing, a side recorded no value, its file is missing or unreadable, the tensor
 #: is empty, the shapes differ, the dtypes are of different kinds, or a mapping or a framework leaves the value out.
 Unmeasured = Literal["", "unmatched", "no value", "no file", "unreadable", "empty", "shape", "kind", "left out"]

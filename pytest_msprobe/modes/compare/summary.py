@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 _OUTCOMES = {"pass": "equal enough", "warn": "warned", "fail": "wrong", "skip": "not compared"}
 _SHOWN = 4
+_CANCELLED = "hold sums that cancel, or what follows from them"
 _FRAMES_SHOWN = 3
 _NO_PAIR = -1
 
@@ -52,6 +53,7 @@ class CompareSummary:
         self._suspects: dict[int, dict[int, str]] = defaultdict(dict)
         self._inherited = 0
         self._left_out: dict[str, list[str]] = defaultdict(list)
+        self._cancelled = 0
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Count one call."""
@@ -66,7 +68,9 @@ class CompareSummary:
             self._left_out[reason].append(value)
         if outcome == "skip":
             self._reasons[plain["verdict"]["reason"]] += 1
-        elif place and plain["breakdown"] is None and outcome != "pass":
+        elif outcome == "pass":
+            self._cancelled += getattr(report, "msprobe_cause", "") == "cancels"
+        elif place and plain["breakdown"] is None:
             if report.msprobe_cause == "culprit":
                 self._suspects[place[0]][place[1]] = outcome
             else:
@@ -93,6 +97,9 @@ class CompareSummary:
         if self._inherited:
             whose = "its error from its" if self._inherited == 1 else "their error from their"
             lines.append(f"{self._inherited} of them inherited {whose} inputs")
+        if self._cancelled:
+            hold = "holds a sum that cancels, or what follows from it" if self._cancelled == 1 else _CANCELLED
+            lines.append(f"{self._cancelled} of them {hold}: judged by the scale of the terms")
         lines += [f"{count} not compared: {reason}" for reason, count in self._reasons.most_common()]
         lines += self._unread()
         lines += self._renamed()

@@ -17,7 +17,9 @@ from pytest_msprobe.modes.compare.across.value_pairing import (
     without_sums,
 )
 from pytest_msprobe.modes.compare.judging.cancelled_gradients import drop_cancelled_gradients
+from pytest_msprobe.modes.compare.judging.cancelled_sums import judged_by_terms
 from pytest_msprobe.modes.compare.judging.defined_rows import measure_defined_rows
+from pytest_msprobe.modes.compare.judging.rules import Scaled
 from pytest_msprobe.modes.compare.judging.unread_values import drop_unread
 from pytest_msprobe.modes.compare.matching.gradient_numbers import gradient_numbers
 from pytest_msprobe.modes.compare.measure.call_values import compare_values
@@ -46,6 +48,8 @@ class CallJudge:
     def judge(self, target: str, golden: str, mode: DataMode) -> list[Row]:
         """Return the judged rows of two records. Raises RecordError where one is malformed."""
         rows = self._judge(target, golden, mode)
+        if isinstance(self._policy.rule, Scaled):
+            rows = judged_by_terms(rows, target, usual=self._policy.rule.usual, inherited=self._policy.inherited)
         return (
             rows
             if is_forward(target)

@@ -10,6 +10,7 @@ from msprobe_hooks.dump.call_context import modules_around
 from msprobe_hooks.dump.names import is_forward
 from msprobe_hooks.dump.paths.static_graph import KERNEL_LEVEL
 from msprobe_hooks.errors import DumpError
+from pytest_msprobe.modes.compare.judging.cancelled_sums import CancelledValues
 from pytest_msprobe.modes.compare.rows import SCALED_ERROR, Cause, ComparedCall, DataMode, Row
 
 if TYPE_CHECKING:
@@ -49,6 +50,7 @@ class Culprits:
         self._is_equal = is_equal
         self._module_of = module_of
         self._first: dict[bool | None, int | None] = {}
+        self._cancelled: dict[bool | None, CancelledValues] = {}
         self._earliest = len(matching.matches)
         # The places of calls that were compared by their own mode and do not differ.
         self._agreeing: set[int] = set()
@@ -57,10 +59,22 @@ class Culprits:
         """Remember that the call in a place was compared and does not differ."""
         self._agreeing.add(order)
 
+    def excused(self, order: int, rows: list[Row]) -> list[Row]:
+        """Return the judged rows of a call in a place, less what follows from sums that cancel.
+
+        After the first call that differs for another reason, what follows from what is not known.
+        """
+        direction = self._direction(self._matches[order].target or "")
+        first = self.first(direction)
+        return rows if first is not None and order >= first else self._cancelled[direction].excused(rows)
+
+    def _direction(self, record: str) -> bool | None:
+        # Kernels of a graph follow each other whatever their direction.
+        return None if self._level == KERNEL_LEVEL else is_forward(record)
+
     def cause(self, call: ComparedCall) -> Cause:
         """Return what the error of a wrong call comes from."""
-        # Kernels of a graph follow each other whatever their direction.
-        first = self.first(None if self._level == KERNEL_LEVEL else is_forward(call.record))
+        first = self.first(self._direction(call.record))
         if first is not None and call.order <= first:
             self._earliest = min(self._earliest, call.order)
             return "culprit"
@@ -82,6 +96,7 @@ class Culprits:
         return self._first[forward]
 
     def _differing(self, forward: bool | None) -> Iterator[int]:
+        cancelled = self._cancelled[forward] = CancelledValues(self._inherited)
         for order, match in enumerate(self._matches):
             target, golden = match.target, match.golden
             if target is None or golden is None or forward not in (None, is_forward(target)):
@@ -91,7 +106,9 @@ class Culprits:
             try:
                 if self._is_equal(match):
                     continue
-                if any(row.differs for row in self._judge(target, golden, self._search_mode)):
+                rows = cancelled.excused(self._judge(target, golden, self._search_mode))
+                cancelled.note(rows)
+                if any(row.differs for row in rows):
                     yield order
             except DumpError:
                 continue

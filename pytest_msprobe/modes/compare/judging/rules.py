@@ -58,6 +58,10 @@ class Scaled:
             raise ValueError(f"no limits for {', '.join(sorted(missing))}")
         self.scaled_limits = {dtype: fail for dtype, (_, fail) in self._limits.items()}
 
+    def usual(self, dtype: str) -> float:
+        """Return the scaled error up to which nothing is said of a value of a floating-point dtype."""
+        return self._limits[dtype][0]
+
     def judge(self, api: str, mode: DataMode, rows: list[Row]) -> list[Row]:
         """Judge each row by itself."""
         return [row if _is_same(row) else self._judged(mode, row) for row in rows]
