@@ -21,7 +21,7 @@ def unrecorded_lines(steps: Sequence[StepCommunication]) -> Iterator[str]:
     names = list(islice(_names(steps), _SHOWN_RECORDS))
     if any(name.startswith(_WRAPPED) for name in names):
         yield (
-            "not recorded: the reductions of DistributedDataParallel, which are made in C++ (the model is in a wrapper, "
+            "not recorded: the reductions of DistributedDataParallel, which are made in C++ (the model is wrapped, "
             "Module.module); register torch's default_hooks.allreduce_hook by register_comm_hook to have them recorded"
         )
     if has_calls:

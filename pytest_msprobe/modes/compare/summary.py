@@ -35,9 +35,9 @@ _KINDS = {
 
 # Why values of ranks make no whole, and what became of them.
 _UNMERGED: Mapping[Reason, str] = {
+    "gradient": "gradients of which ranks hold parts, and which no recorded call reduces; check that the training does",
     "partial": "not compared, because ranks hold parts of a sum that is reduced later",
     "unreduced": "not compared, because ranks hold parts of a sum, and no recorded call reduces it",
-    "gradient": "gradients of which ranks hold parts, and which no recorded call reduces; check that the training does",
     "missing": "not compared, because a part of a DTensor was not recorded",
     "unequal": "copies of the ranks differ; compared the one furthest from the golden run's",
 }

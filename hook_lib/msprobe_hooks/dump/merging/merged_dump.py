@@ -10,6 +10,7 @@ import msgspec
 
 from msprobe_hooks.dump.call_context import KnownSurroundings, Surroundings, Table, modules_around
 from msprobe_hooks.dump.json_records import encode_record
+from msprobe_hooks.dump.merging.outside_calls import place_outside_calls
 from msprobe_hooks.dump.merging.parallel_layout import LayoutError, ModelRanks, ParallelLayout
 from msprobe_hooks.dump.merging.pipeline_parallel import Recorded, chunk_of, micro_steps, one_process
 from msprobe_hooks.dump.merging.placements import MARK, ranks_in
@@ -177,6 +178,8 @@ def _of_stage(ranks: _Stage, surroundings: Surroundings, stage: int, layout: Par
     parents = surroundings.parents.entries
     names = [name for name in {**first.records, **parents} if not is_distributed(name)]
     tops = {name: top for name in names if (top := _top(name, parents)) is not None}
+    if layout.pp > 1:
+        tops |= place_outside_calls(first, names, tops)
     recomputed = {name for name in first.records if first.is_recomputed(name)}
     steps = {**micro_steps(names, tops, recomputed), **surroundings.micro_steps}
     chunk = 0
