@@ -15,7 +15,7 @@ from msprobe_hooks.dump.merging.parallel_layout import LayoutError, ModelRanks, 
 from msprobe_hooks.dump.merging.pipeline_parallel import Recorded, chunk_of, micro_steps, one_process
 from msprobe_hooks.dump.merging.placements import MARK, ranks_in
 from msprobe_hooks.dump.merging.tensor_parallel import merge_shared, reductions_of
-from msprobe_hooks.dump.names import direction_of, is_distributed, is_module_name
+from msprobe_hooks.dump.names import direction_of, is_distributed, is_module_name, is_parameters_grad, split_module
 from msprobe_hooks.dump.paths.recording import StepRank, rank_of, step_rank
 from msprobe_hooks.dump.reader import Dump, read_dump
 from msprobe_hooks.errors import DumpError
@@ -162,7 +162,9 @@ class _Stage:
                 if (dump := self._dump_of(rank)) is not None and name in dump.records:
                     bodies[rank] = dump.body(name)
         reductions = [self._reductions[i] for i in having] if self._reductions else []
-        return encode_record(merge_shared(bodies, own, reductions, [self._places[i][name] for i in having]))
+        places = [self._places[i][name] for i in having]
+        is_gradient = is_parameters_grad(name)
+        return encode_record(merge_shared(bodies, own, reductions, places, is_gradient=is_gradient))
 
     def _dump_of(self, rank: int) -> Dump | None:
         if rank in self._ranks or rank not in self._world:
@@ -192,7 +194,23 @@ def _of_stage(ranks: _Stage, surroundings: Surroundings, stage: int, layout: Par
                 f"{layout.vpp - 1}; specify the vpp of the training"
             )
         stack = surroundings.stacks.entries.get(name)
-        yield Recorded(name, ranks.body(name), chunk * layout.pp + stage, steps[name], parents.get(name), stack)
+        parent = parents.get(name)
+        yield Recorded(
+            _of_plain_class(name),
+            ranks.body(name),
+            chunk * layout.pp + stage,
+            steps[name],
+            None if parent is None else _of_plain_class(parent),
+            stack,
+        )
+
+
+def _of_plain_class(name: str) -> str:
+    """Return a record's name without what FSDP puts before the class of a module that it shards: FSDPLinear."""
+    if not is_module_name(name) or ".FSDP" not in name:
+        return name
+    module = split_module(name)
+    return str(module._replace(class_name=module.class_name.removeprefix("FSDP") or module.class_name))
 
 
 def _top(name: str, parents: Mapping[str, str | None]) -> str | None:

@@ -17,7 +17,8 @@ TensorBody: TypeAlias = Mapping[str, Any]
 
 _FINITE: Final = {"Max": "Max_except_inf_nan", "Min": "Min_except_inf_nan"}
 SHARDS: Final = "shards"
-#: What the shards are where the record says it: ``copies`` or addends of a ``sum``; ``unknown`` where they are missing.
+#: What the shards are where the record says it: ``copies`` or addends of a ``sum``; ``unknown`` where they are missing,
+#: ``averaged`` where there are none, but the tensor is a gradient after its reduction over data parallel ranks.
 HELD: Final = "held"
 #: Whether a later call reduces the shards.
 REDUCED: Final = "reduced"

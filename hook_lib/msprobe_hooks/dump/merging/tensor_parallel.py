@@ -10,8 +10,9 @@ from typing import Any, Final, TypeAlias
 
 from msprobe_hooks.dump.communication.collectives import read_communicated
 from msprobe_hooks.dump.communication.endpoints import group_ranks, reduction_of
-from msprobe_hooks.dump.merging.placements import is_placed, merge_placed
+from msprobe_hooks.dump.merging.placements import is_placed, merge_placed, ranks_in
 from msprobe_hooks.dump.merging.shard_statistics import (
+    HELD,
     REDUCED,
     SHARDS,
     TensorBody,
@@ -70,22 +71,31 @@ class Reductions:
 
 
 def merge_shared(
-    bodies: Mapping[int, Any], own: Sequence[int], reductions: Sequence[Reductions] = (), after: Sequence[int] = ()
+    bodies: Mapping[int, Any],
+    own: Sequence[int],
+    reductions: Sequence[Reductions] = (),
+    after: Sequence[int] = (),
+    *,
+    is_gradient: bool = False,
 ) -> Any:
     """Return one body for those that the ranks recorded of one call, with ``shards`` where ranks hold other values.
 
     ``own`` are the ranks of the stage, ``reductions`` what each of them reduced, and ``after`` the place of the record
-    in the dump of each; other ranks hold parts of DTensors. Where each rank returned a part of a sum that it then
-    reduced, the result of the reduction is used. Plain values are those of the first rank.
+    in the dump of each; other ranks hold parts of DTensors. ``is_gradient``: it has gradients of parameters. Where each
+    rank returned a part of a sum that it then reduced, the result of the reduction is used. Plain values are those of
+    the first rank.
     """
-    return _Merge(own, reductions, after).body(bodies)
+    return _Merge(own, reductions, after, is_gradient=is_gradient).body(bodies)
 
 
 class _Merge:
     """One record while it is merged."""
 
-    def __init__(self, own: Sequence[int], reductions: Sequence[Reductions], after: Sequence[int]) -> None:
+    def __init__(
+        self, own: Sequence[int], reductions: Sequence[Reductions], after: Sequence[int], *, is_gradient: bool
+    ) -> None:
         self._own = own
+        self._is_gradient = is_gradient
         self._reductions = reductions
         self._after = after
 
@@ -103,13 +113,19 @@ class _Merge:
         own = [parts[rank] for rank in self._own]
         first = own[0]
         if all(map(is_tensor, own)):
-            merged = merge_placed(parts, self._own[0]) if all(map(is_placed, own)) else merge_ranks(own)
-            return self._with_fate(merged, own)
+            return self._with_fate(self._placed(parts) if all(map(is_placed, own)) else merge_ranks(own), own)
         if all(isinstance(part, dict) and part.keys() == first.keys() for part in own):
             return {key: self._merged(_within(parts, key)) for key in first}
         if all(isinstance(part, list) and len(part) == len(first) for part in own):
             return [self._merged(_within(parts, place)) for place in range(len(first))]
         return first
+
+    def _placed(self, parts: Mapping[int, Any]) -> dict[str, Any]:
+        """Merge a DTensor. A gradient that is spread over data parallel ranks was averaged over them."""
+        merged = merge_placed(parts, self._own[0])
+        if self._is_gradient and SHARDS not in merged and not ranks_in(parts[self._own[0]]) <= {*self._own}:
+            merged |= {SHARDS: [], HELD: "averaged"}
+        return merged
 
     def _with_fate(self, merged: dict[str, Any], own: Sequence[TensorBody]) -> dict[str, Any]:
         """Note of parts of a tensor whether they are reduced later."""

@@ -14,6 +14,7 @@ from typing import Any, Literal, TypeAlias
 import msgspec
 
 from msprobe_hooks.dump.json_records import encode_record
+from msprobe_hooks.dump.merging.placements import MARK
 from msprobe_hooks.dump.merging.shard_statistics import (
     HELD,
     REDUCED,
@@ -35,8 +36,10 @@ Shape: TypeAlias = tuple[int, ...]
 
 #: Why ranks hold other values of one shape. ``partial``: parts of a sum that is not reduced yet, of which nothing is
 #: known but them; ``unreduced``: such parts that no recorded call reduces later; ``gradient``: such parts of the
-#: gradient of a parameter; ``unequal``: copies that should be equal; ``missing``: a part of a DTensor is not recorded.
-Reason = Literal["partial", "unreduced", "gradient", "unequal", "missing"]
+#: gradient of a parameter; ``unequal``: copies that should be equal; ``missing``: a part of a DTensor is not recorded;
+#: ``averaged``: one run has a gradient after its reduction over data parallel ranks, the other before it; ``part``: a
+#: run without a layout holds parts of DTensors, and the other one does not.
+Reason = Literal["partial", "unreduced", "gradient", "unequal", "missing", "averaged", "part"]
 
 # Copies that went wrong are still nearer to each other or to the right one than parts of a sum are.
 _COPIES = 0.1
@@ -105,6 +108,15 @@ def _accumulated(unmerged: Sequence[Unmerged]) -> Iterator[Unmerged]:
 def _without_number(record: str) -> str:
     head, _, number = record.rpartition(".")
     return head if number.isdigit() else record
+
+
+def find_part(dump: Dump) -> Unmerged | None:
+    """Return the first record of a run in which a rank holds a part of a DTensor."""
+    for name, raw in dump.records.items():
+        text = bytes(raw)
+        if MARK in text and b'Shard"' in text:
+            return Unmerged(name, "", "part")
+    return None
 
 
 def make_parts(dump: Dump) -> Dump:
@@ -196,6 +208,10 @@ def _whole_sizes(values: Sequence[Any], sides: Sequence[_Side]) -> list[Any]:
 def _whole_tensors(
     elements: Sequence[TensorBody], sides: Sequence[_Side], names: Sequence[str], place: str
 ) -> list[Any]:
+    averaged = [i for i in (0, 1) if elements[i].get(HELD) == "averaged"]
+    if len(averaged) == 1:
+        sides[averaged[0]].unmerged.append(Unmerged(names[averaged[0]], place, "averaged"))
+        return [{**without_shards(element), **dict.fromkeys(STATISTICS)} for element in elements]
     shapes = [tuple(element["shape"]) for element in elements]
     if shapes[0] == shapes[1]:
         shards = [shards_of(element) for element in elements]
@@ -243,7 +259,7 @@ def _copy(element: TensorBody, other: TensorBody, side: _Side, name: str, place:
     """
     shards = shards_of(element)
     if shards is None:
-        if HELD in element:
+        if element.get(HELD) == "unknown":
             side.unmerged.append(Unmerged(name, place, "missing"))
         return without_shards(element)
     is_known = shards_of(other) is None
