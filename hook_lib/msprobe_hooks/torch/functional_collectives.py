@@ -1,7 +1,8 @@
 """Functional collectives, by which DTensors communicate: recorded as the collectives of ``torch.distributed``.
 
 They are operators that return their result at once, and it is complete after ``wait_tensor``. A recorded one is waited
-for at once, so that what it returned can be measured.
+for at once, so that what it returned can be measured. What a DTensor communicates inside of another operator, where
+modes of functions are off, is not seen.
 """
 
 from __future__ import annotations
@@ -126,14 +127,15 @@ def _operators() -> Iterator[tuple[Any, str]]:
 
 def _by_name(func: Any, args: Any, kwargs: Any) -> _Given:
     schema = getattr(func, "default", func)._schema
-    names = [argument.name for argument in schema.arguments]
-    return dict(zip(names, args, strict=False)) | kwargs
+    given: dict[str, Any] = dict(zip([argument.name for argument in schema.arguments], args, strict=False))
+    return given | kwargs
 
 
 def _named(given: _Given) -> dict[str, Any]:
     """Return the arguments that are recorded by name: the reduction, the root as a rank of all, and the group."""
     group = given["group_name"]
-    group = c10d._resolve_process_group(group) if isinstance(group, str) else group
+    if isinstance(group, str):
+        group = c10d._resolve_process_group(group)  # type: ignore[attr-defined, arg-type]
     named: dict[str, Any] = {}
     if "reduce_op" in given:
         word = str(given["reduce_op"])

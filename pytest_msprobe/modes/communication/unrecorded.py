@@ -24,14 +24,18 @@ def unrecorded_lines(steps: Sequence[StepCommunication]) -> Iterator[str]:
             "not recorded: the reductions of DistributedDataParallel, which are made in C++ (the model is wrapped, "
             "Module.module); register torch's default_hooks.allreduce_hook by register_comm_hook to have them recorded"
         )
+    has_tensors = _has_distributed_tensors(steps)
+    if has_tensors and has_calls:
+        yield "not recorded: what DTensors communicate inside of another call, as an implicit redistribution does"
     if has_calls:
         return
+    if has_tensors:
+        yield (
+            "not recorded: what DTensors communicate inside of another call; their functional collectives are, where "
+            "the recorder is the msprobe_hooks of this version"
+        )
     if any(map(_FSDP.search, names)):
         yield "not recorded: the communication of FSDP; record again with the msprobe_hooks of this version"
-    if _has_distributed_tensors(steps):
-        yield (
-            "not recorded: the functional collectives of DTensors; record again with the msprobe_hooks of this version"
-        )
     if all(len(step.ranks) == 1 for step in steps):
         yield "each step has the dump of one rank only; copy the dumps of all ranks into one folder"
     yield (
@@ -47,6 +51,5 @@ def _names(steps: Sequence[StepCommunication]) -> Iterator[str]:
 
 
 def _has_distributed_tensors(steps: Sequence[StepCommunication]) -> bool:
-    return any(
-        MARK in bytes(raw) for step in steps for dump in step.step.ranks.values() for raw in dump.records.values()
-    )
+    first = next((dump for step in steps for dump in step.step.ranks.values()), None)
+    return first is not None and any(MARK in bytes(raw) for raw in first.records.values())

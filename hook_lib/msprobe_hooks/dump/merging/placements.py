@@ -61,7 +61,7 @@ def merge_placed(parts: Mapping[int, Any], own: int) -> dict[str, Any]:
     for place, rank in _places(first["device_mesh"]):
         # Ranks that differ only along dimensions of Shard hold one tensor together.
         variant = tuple(at for at, one in zip(place, placements, strict=True) if _kind(one) not in _SHARDED)
-        part = parts.get(rank)
+        part: Any = parts.get(rank)
         held = wholes.setdefault(variant, [])
         if not is_placed(part) or (part["shape"], part["placements"]) != (first["shape"], placements):
             wholes[variant] = None

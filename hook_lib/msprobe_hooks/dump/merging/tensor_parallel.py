@@ -16,6 +16,7 @@ from msprobe_hooks.dump.merging.shard_statistics import (
     REDUCED,
     SHARDS,
     TensorBody,
+    are_same,
     is_tensor,
     merge_ranks,
     number_of,
@@ -23,11 +24,11 @@ from msprobe_hooks.dump.merging.shard_statistics import (
 from msprobe_hooks.dump.names import is_communication
 from msprobe_hooks.dump.reader import Dump
 from msprobe_hooks.dump.schema import forward_record, record_path
-from msprobe_hooks.dump.values import STATISTICS
 from msprobe_hooks.errors import RecordError
 from msprobe_hooks.json_decoding import JsonError, decode_json
 
-#: What a recorded tensor is known by, in whatever shape it is given.
+#: What a recorded tensor is known by, in whatever shape and order of elements it is given; its mean and norm, which
+#: are rounded in that order, are near those of the other.
 Key: TypeAlias = tuple[Any, ...]
 
 # By operation, the place of what is given among the arguments, and of what is returned among those after the call.
@@ -37,37 +38,48 @@ _SUMS: Final = frozenset({"SUM", "AVG"})
 
 @dataclass(frozen=True, slots=True)
 class Reduction:
-    """A sum over ranks: its place in the dump, the key of its result, and whether the whole stage took part."""
+    """A sum over ranks: its place in the dump, what was given and what came of it, and who took part.
+
+    ``is_shared``: all ranks of the stage, and others perhaps; ``is_own``: just they, and it is no average.
+    """
 
     place: int
-    result: Key
+    given: TensorBody
+    result: TensorBody
     is_shared: bool
+    is_own: bool
 
 
 @dataclass(frozen=True, slots=True)
 class Reductions:
-    """The sums that a rank reduced with others: what became of one, and when.
+    """The sums that a rank reduced with others, by what was given to them.
 
-    ``results`` are those of its tensor parallel group: the element after the reduction by what was given to it.
-    ``made`` are all reductions by what was given to them; ``flat`` are vectors that its tensor parallel group reduced,
-    in which there may be many tensors, and their places in the dump.
+    ``flat`` are vectors that the ranks of the stage reduced, in which there may be many tensors, and their places in
+    the dump.
     """
 
-    results: dict[Key, Any] = field(default_factory=dict)
     made: dict[Key, list[Reduction]] = field(default_factory=lambda: defaultdict(list))
     flat: list[tuple[int, TensorBody]] = field(default_factory=list)
+
+    def result_of(self, part: TensorBody) -> TensorBody | None:
+        """Return what became of a part of a sum that the ranks of the stage reduced."""
+        found = (one for one in self.made.get(_key(part), ()) if one.is_own and _are_near(one.given, part))
+        return next((one.result for one in found), None)
 
     def is_reduced(self, part: TensorBody, after: int) -> bool:
         """Return whether a part of a sum is reduced in a call that is recorded after this place in the dump."""
         if any(place > after and _may_hold(vector, part) for place, vector in self.flat):
             return True
-        key = _key(part)
         # What the data parallel ranks reduced first is another value by the time that this stage reduces it.
-        while found := next((one for one in self.made.get(key, ()) if one.place > after), None):
+        while found := self._next(part, after):
             if found.is_shared:
                 return True
-            key, after = found.result, found.place
+            part, after = found.result, found.place
         return False
+
+    def _next(self, part: TensorBody, after: int) -> Reduction | None:
+        later = (one for one in self.made.get(_key(part), ()) if one.place > after and _are_near(one.given, part))
+        return next(later, None)
 
 
 def merge_shared(
@@ -137,14 +149,16 @@ class _Merge:
     def _after_reduction(self, element: Any, parts: Sequence[Any]) -> Any:
         if not isinstance(element, dict) or not element.get(SHARDS) or len(parts) != len(self._reductions):
             return element
-        found = [own.results.get(_key(part)) for part, own in zip(parts, self._reductions, strict=True)]
-        if None in found:
+        results = [own.result_of(part) for part, own in zip(parts, self._reductions, strict=True)]
+        found = [after for after in results if after is not None]
+        if len(found) < len(results):
             return element
         if all(math.prod(after["shape"]) == math.prod(element["shape"]) for after in found):
             found = [{**after, "shape": element["shape"]} for after in found]
-        merged = merge_ranks(found)
-        # Made where no gradients are tracked, in a function of autograd, it stands for a value that has one.
-        return {**merged, **({"requires_grad": element["requires_grad"]} if "requires_grad" in element else {})}
+        if "requires_grad" in element:
+            # Made where no gradients are tracked, in a function of autograd, it stands for a value that has one.
+            found = [{**after, "requires_grad": element["requires_grad"]} for after in found]
+        return merge_ranks(found)
 
 
 def _within(parts: Mapping[int, Any], at: Any) -> dict[int, Any]:
@@ -177,16 +191,19 @@ def reductions_of(dump: Dump, ranks: frozenset[int], world: frozenset[int]) -> R
         group = frozenset(group_ranks(said.before.get("group"))) or world
         if reduction_of(said) not in _SUMS or not (is_tensor(given) and is_tensor(returned)):
             continue
-        found.made[_key(given)].append(Reduction(place, _key(returned), group >= ranks))
+        is_own = group == ranks and reduction_of(said) == "SUM"
+        found.made[_key(given)].append(Reduction(place, given, returned, group >= ranks, is_own))
         if group >= ranks and len(given["shape"]) == 1:
             found.flat.append((place, given))
-        if group == ranks and reduction_of(said) == "SUM":
-            found.results[_key(given)] = returned
     return found
 
 
 def _key(element: TensorBody) -> Key:
-    return element["dtype"], math.prod(element["shape"]), *(number_of(element, name) for name in STATISTICS)
+    return element["dtype"], math.prod(element["shape"]), number_of(element, "Max"), number_of(element, "Min")
+
+
+def _are_near(element: TensorBody, other: TensorBody) -> bool:
+    return are_same({**element, "shape": []}, {**other, "shape": []})
 
 
 def _may_hold(vector: TensorBody, part: TensorBody) -> bool:

@@ -268,7 +268,8 @@ def _copy(element: TensorBody, other: TensorBody, side: _Side, name: str, place:
         are_copies = element[HELD] == "copies"
     else:
         are_copies = place.startswith("parameters.") or (is_known and _are_copies(shards, whole))
-    unreduced: Reason = "gradient" if is_parameters_grad(name) else "unreduced"
+    # A DTensor knows that it holds parts of a sum, and reduces them where they are used.
+    unreduced: Reason = "gradient" if is_parameters_grad(name) and HELD not in element else "unreduced"
     reason: Reason = "unequal" if are_copies else "partial" if element.get(REDUCED) else unreduced
     side.unmerged.append(Unmerged(name, place, reason))
     if are_copies:
