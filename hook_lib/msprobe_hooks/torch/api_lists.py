@@ -217,6 +217,7 @@ IDLE = _names("""
     as_tensor asarray conj cpu cuda detach detach_ empty empty_like empty_permuted empty_strided from_numpy imag indices
     ipu mtia new_empty new_empty_strided new_full new_ones new_tensor new_zeros npu ones pin_memory real requires_grad_
     resize set_ share_memory_ tensor to_mkldnn values xpu zeros
+    _c10d_functional._wrap_tensor_autograd.default _c10d_functional.wait_tensor _c10d_functional.wait_tensor.default
 """)
 
 CORE = _names("""

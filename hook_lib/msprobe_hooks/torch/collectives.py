@@ -11,7 +11,7 @@ from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
-from msprobe_hooks.dump.communication.collectives import BARRIERS, NEVER_WAITED_FOR
+from msprobe_hooks.dump.communication.collectives import BARRIERS, NEVER_WAITED_FOR, operation_of
 from msprobe_hooks.dump.communication.jsonl import Event, Line
 from msprobe_hooks.dump.unread.effects import RECEIVED
 from msprobe_hooks.recording.call_records import CallRecord
@@ -20,6 +20,9 @@ from msprobe_hooks.torch.collective_hooks import CollectiveHooks
 from msprobe_hooks.torch.elements import TorchElements
 from msprobe_hooks.torch.no_dispatch import NoDispatch
 from msprobe_hooks.torch.recorder import TorchRecorder
+
+# What newer versions of PyTorch call in place of the functions that msprobe records, and FSDP calls at once.
+_RENAMED = frozenset({"all_gather_single", "reduce_scatter_single"})
 
 
 class Collectives:
@@ -31,7 +34,7 @@ class Collectives:
             self._recording,
             lambda call: call.end(call.given),
             self._note_refused,
-            also=BARRIERS,
+            also=BARRIERS | _RENAMED,
             failed=lambda call, error: call.fail(error),
         )
 
@@ -53,7 +56,7 @@ class Collectives:
             if not recorder.is_recording or recorder.is_suspended:
                 return function(*args, **kwargs)
             kind = BarrierCall if name in BARRIERS else CollectiveCall
-            call = kind(recorder, name, sys._getframe(2))
+            call = kind(recorder, operation_of(name) if name in _RENAMED else name, sys._getframe(2))
             call.begin(args, kwargs)
             recorder.is_suspended = True
             try:

@@ -112,7 +112,11 @@ class TorchRecorder(Recorder):
 
     def summarise(self, tensor: Tensor, entry: TensorEntry) -> None:
         """Fill a tensor's entry with what is collected of its values, now or when numbers are fetched."""
-        self.fill(entry, self.measured(local_part(tensor)))
+        part = local_part(tensor)
+        if part is not tensor:
+            # A write to a distributed tensor leaves the version counter of its part as it was.
+            self.measured.discard(part)
+        self.fill(entry, self.measured(part))
 
     def save(self, tensor: Tensor, name: str) -> str:
         """Write a tensor under that name, and return what its record says of the file."""

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from types import FrameType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -18,6 +19,9 @@ from msprobe_hooks.torch.call_mode import LIBRARY_OPERATORS, OWN_FILES, CallMode
 from msprobe_hooks.torch.gradients import is_in_backward
 from msprobe_hooks.torch.recompute import PostponedStop
 from msprobe_hooks.torch.recorder import TorchRecorder
+
+if TYPE_CHECKING:
+    from msprobe_hooks.torch.functional_collectives import FunctionalCollectives
 
 OWN_FILES |= {__file__, call_records.__file__}
 
@@ -37,11 +41,14 @@ _BACKWARD = frozenset({Tensor.backward, torch.autograd.backward, torch.autograd.
 
 
 class RecordingMode(CallMode):
-    """Records the calls of one thread while it is on that thread's stack of modes."""
+    """Records the calls of one thread while it is on that thread's stack of modes, ``collectives`` by themselves."""
 
-    def __init__(self, recorder: TorchRecorder, apis: ApiTable) -> None:
+    def __init__(
+        self, recorder: TorchRecorder, apis: ApiTable, collectives: FunctionalCollectives | None = None
+    ) -> None:
         super().__init__(apis, frozenset(recorder.settings.custom_op_namespaces))
         self._recorder = recorder
+        self._collectives = collectives
 
     def make(self, api: Api, func: Any, args: Any, kwargs: Any, frame: FrameType) -> Any:
         """Make a call, and record it while recording is on and outside of what is recorded as a whole."""
@@ -86,6 +93,8 @@ class RecordingMode(CallMode):
         if func in _EXPOSING and self._recorder.is_recording:
             with self._recorder.net("a call that exposes memory"):
                 self._recorder.measured.expose(args[0])
+        if self._collectives is not None and type(func) in LIBRARY_OPERATORS and func in self._collectives:
+            return self._collectives.run(func, args, kwargs, sys._getframe(2))
         result = super()._pass(func, types, args, kwargs)
         if func in _BACKWARD:
             # Data parallelism reduces gradients in place, unseen, before this returns.

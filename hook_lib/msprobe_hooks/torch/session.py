@@ -96,13 +96,16 @@ def _observers(recorder: TorchRecorder) -> list[Observer]:
     settings = recorder.settings
     observers: list[Observer] = []
     if settings.records_apis:
-        mode = RecordingMode(recorder, api_table(settings.risk_level))
-        observers += [ThisThread(mode), NewThreads(mode)]
+        functional = None
         if dist.is_available():
             # torch.distributed is slow to import and absent from some builds.
             from msprobe_hooks.torch.collectives import Collectives
+            from msprobe_hooks.torch.functional_collectives import FunctionalCollectives
 
             observers.append(Collectives(recorder))
+            functional = FunctionalCollectives(recorder)
+        mode = RecordingMode(recorder, api_table(settings.risk_level), functional)
+        observers = [ThisThread(mode), NewThreads(mode), *observers]
     if settings.level != "debug":
         observers.append(Phases(recorder))
     if settings.level == "aten":

@@ -13,6 +13,7 @@ from msprobe_hooks.dump.communication.calls import RankCalls
 from msprobe_hooks.messages import counted
 from pytest_msprobe.modes.communication.messages import ranks_in_words
 from pytest_msprobe.modes.communication.steps import StepCommunication, alike_in_order
+from pytest_msprobe.modes.communication.unrecorded import unrecorded_lines
 from pytest_msprobe.modes.communication.waits import longest_wait
 from pytest_msprobe.reports.text import one_line
 from pytest_msprobe.results.result import decode_extra
@@ -77,6 +78,7 @@ class CommunicationReport:
     hears_finished = True
 
     def __init__(self, steps: Sequence[StepCommunication]) -> None:
+        self._steps = steps
         self._folders = [str(step.step.folder) for step in steps]
         self._alarms: list[Alarm] = []
         self._has_judged = False
@@ -103,9 +105,9 @@ class CommunicationReport:
     def lines(self) -> Iterator[str]:
         """Yield the section's lines."""
         if not self._alarms:
-            nothing = "no communication was judged" if self._has_calls else "no communication calls in these dumps"
-            yield "no communication differs between ranks" if self._has_judged else nothing
+            yield self._nothing()
             yield from self._about_times_and_order() if self._has_judged else ()
+            yield from unrecorded_lines(self._steps)
             return
         first, *others = sorted(self._alarms, key=self._when)
         yield f"first that differs{self._where(first)}: {first.place}"
@@ -115,6 +117,14 @@ class CommunicationReport:
         if len(others) > _OTHERS_SHOWN:
             yield f"and {len(others) - _OTHERS_SHOWN} more"
         yield from longest_wait(self._steps)
+        yield from unrecorded_lines(self._steps)
+
+    def _nothing(self) -> str:
+        if self._has_judged:
+            return "no communication differs between ranks"
+        if self._has_calls:
+            return "no communication was judged: all items are left out, as by -k or -m, or the run ended before them"
+        return "no communication calls in these dumps"
 
     def _about_times_and_order(self) -> Iterator[str]:
         yield from longest_wait(self._steps)

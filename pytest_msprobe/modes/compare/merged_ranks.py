@@ -8,7 +8,7 @@ from pathlib import Path
 
 from msprobe_hooks.dump.merging.merged_dump import Model, find_models, merge_model
 from msprobe_hooks.dump.merging.parallel_layout import LayoutError, ParallelLayout, read_layout
-from msprobe_hooks.dump.merging.unshard import Unmerged, make_whole
+from msprobe_hooks.dump.merging.unshard import Unmerged, find_part, make_whole
 from msprobe_hooks.dump.opening import open_dump
 from msprobe_hooks.dump.paths.recording import DUMP_FILE, StepRank, find_dumps, step_rank
 from msprobe_hooks.dump.reader import Dump
@@ -94,8 +94,12 @@ def whole_runs(target: Dump, golden: Dump, layouts: Sequence[ParallelLayout | No
 
     ``layouts`` are those of target and golden run. Raises RecordError where a record is malformed.
     """
+    found = [None if layout else find_part(dump) for dump, layout in zip((target, golden), layouts, strict=True)]
+    # Where neither run is put together, parts are compared with parts.
+    parts = [part for part in found if part is not None] if None in found else []
     if not any(layouts):
-        return Runs(target, golden)
+        return Runs(target, golden, parts)
     target_parts, golden_parts = (1 if layout is None else layout.tp for layout in layouts)
     ours, theirs = (replace(dump, task="statistics") for dump in (target, golden))
-    return Runs(*make_whole(ours, theirs, (target_parts, golden_parts)))
+    whole, other, unmerged = make_whole(ours, theirs, (target_parts, golden_parts))
+    return Runs(whole, other, [*parts, *unmerged])

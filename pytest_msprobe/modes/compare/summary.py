@@ -37,7 +37,12 @@ _KINDS = {
 
 # Why values of ranks make no whole, and what became of them.
 _UNMERGED: Mapping[Reason, str] = {
+    "gradient": "gradients of which ranks hold parts, and which no recorded call reduces; check that the training does",
     "partial": "not compared, because ranks hold parts of a sum that is reduced later",
+    "unreduced": "not compared, because ranks hold parts of a sum, and no recorded call reduces it",
+    "missing": "not compared, because a part of a DTensor was not recorded",
+    "averaged": "not compared, because one run has gradients after their reduction over data parallel ranks",
+    "part": "parts of DTensors were compared as tensors; specify the layout of their run, such as tp=1 for FSDP",
     "unequal": "copies of the ranks differ; compared the one furthest from the golden run's",
 }
 
@@ -144,7 +149,7 @@ class CompareSummary:
         """Say of values that ranks hold differently, and that are no parts of a whole, which and why."""
         for reason, words in _UNMERGED.items():
             values = [value for pair in self._pairs for value in pair.unmerged if value.reason == reason]
-            found = list(dict.fromkeys(f"{value.record} {value.place}" for value in values))
+            found = list(dict.fromkeys(f"{value.record} {value.place}".rstrip() for value in values))
             if found:
                 yield f"{words}: {listed(found, _SHOWN)}"
 

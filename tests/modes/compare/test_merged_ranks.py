@@ -41,7 +41,7 @@ def test_a_right_run_of_four_ranks_equals_that_of_one(compare: Compare, trained:
             "msprobe: ranks merged, target by tp=2,pp=2,vpp=1,order=tp-cp-ep-dp-pp",
             "no compared call differs",
             "456 calls: 456 equal enough",
-            "not compared, because ranks hold parts of a sum that is reduced later: Functional.linear.3.*",
+            "not compared, because ranks hold parts of a sum, and no recorded call reduces it: Functional.linear.3.*",
         ]
     )
 

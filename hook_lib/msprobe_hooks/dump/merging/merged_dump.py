@@ -10,10 +10,12 @@ import msgspec
 
 from msprobe_hooks.dump.call_context import KnownSurroundings, Surroundings, Table, modules_around
 from msprobe_hooks.dump.json_records import encode_record
+from msprobe_hooks.dump.merging.outside_calls import place_outside_calls
 from msprobe_hooks.dump.merging.parallel_layout import LayoutError, ModelRanks, ParallelLayout
 from msprobe_hooks.dump.merging.pipeline_parallel import Recorded, chunk_of, micro_steps, one_process
-from msprobe_hooks.dump.merging.tensor_parallel import Sums, merge_shared, sums_of
-from msprobe_hooks.dump.names import direction_of, is_distributed, is_module_name
+from msprobe_hooks.dump.merging.placements import MARK, ranks_in
+from msprobe_hooks.dump.merging.tensor_parallel import merge_shared, reductions_of
+from msprobe_hooks.dump.names import direction_of, is_distributed, is_module_name, is_parameters_grad, split_module
 from msprobe_hooks.dump.paths.recording import StepRank, rank_of, step_rank
 from msprobe_hooks.dump.reader import Dump, read_dump
 from msprobe_hooks.errors import DumpError
@@ -23,13 +25,13 @@ from msprobe_hooks.errors import DumpError
 class Model:
     """The dumps of the ranks of one model at one step: a list for each pipeline stage, of those that share tensors.
 
-    ``place`` is the step, and the data parallel rank in place of the rank; ``world`` how many ranks there are in all.
+    ``place`` is the step, and the data parallel rank in place of the rank; ``world`` are the dumps of all ranks.
     """
 
     place: StepRank
     stages: tuple[tuple[Path, ...], ...]
     ranks: ModelRanks
-    world: int
+    world: Mapping[int, Path]
 
     @property
     def path(self) -> Path:
@@ -61,7 +63,7 @@ def find_models(paths: Sequence[Path], layout: ParallelLayout) -> list[Model]:
             raise DumpError(f"{folder}: {error}") from None
         for replica, stages in enumerate(found):
             files = tuple(tuple(ranks[rank] for rank in stage) for stage in stages)
-            models.append(Model(StepRank(step_rank(files[0][0]).step, replica), files, stages, len(ranks)))
+            models.append(Model(StepRank(step_rank(files[0][0]).step, replica), files, stages, ranks))
     return models
 
 
@@ -88,13 +90,14 @@ def merge_model(model: Model, layout: ParallelLayout) -> MergedDump:
     has_parents = has_micro_steps = False
     for stage, paths in enumerate(model.stages):
         dumps = [read_dump(path) for path in paths]
+        all_ranks = _Stage(dumps, model.ranks[stage], model.world)
         first = first or replace(dumps[0], records={})
         surroundings = dumps[0].surroundings
         for dump in dumps:
             _require_mergeable(dump, first, surroundings, layout)
         has_parents = has_parents or bool(surroundings.parents.entries)
         has_micro_steps = has_micro_steps or bool(surroundings.micro_steps)
-        records += _of_stage(dumps, surroundings, stage, model, layout)
+        records += _of_stage(all_ranks, surroundings, stage, layout)
     assert first is not None
     if layout.pp > 1:
         records = list(one_process(records, chunks=layout.vpp > 1))
@@ -131,18 +134,56 @@ def _goes_forward_again(dump: Dump) -> bool:
     return "backward" in directions and "forward" in directions[directions.index("backward") :]
 
 
-def _of_stage(
-    dumps: Sequence[Dump], surroundings: Surroundings, stage: int, model: Model, layout: ParallelLayout
-) -> Iterator[Recorded]:
+class _Stage:
+    """The dumps of the ranks of a stage, and of those that hold parts of its DTensors."""
+
+    def __init__(self, dumps: Sequence[Dump], ranks: Sequence[int], world: Mapping[int, Path]) -> None:
+        self.dumps = dumps
+        self._ranks = ranks
+        self._world = world
+        self._others: dict[int, Dump] = {}
+        group, everyone = frozenset(ranks), frozenset(world)
+        self._reductions = [reductions_of(dump, group, everyone) for dump in dumps] if len(dumps) > 1 else []
+        self._places = [{name: place for place, name in enumerate(dump.records)} for dump in dumps]
+
+    def body(self, name: str) -> bytes | None:
+        """Return the body of a record for all ranks as JSON, None where there is none but a place in the tree."""
+        having = [i for i, dump in enumerate(self.dumps) if name in dump.records]
+        if not having:
+            return None
+        text = bytes(self.dumps[having[0]].records[name])
+        is_placed = MARK in text
+        if len(self.dumps) == 1 and not is_placed:
+            return text
+        bodies = {self._ranks[i]: self.dumps[i].body(name) for i in having}
+        own = [*bodies]
+        if is_placed:
+            for rank in sorted(ranks_in(bodies[own[0]]) - {*bodies}):
+                if (dump := self._dump_of(rank)) is not None and name in dump.records:
+                    bodies[rank] = dump.body(name)
+        reductions = [self._reductions[i] for i in having] if self._reductions else []
+        places = [self._places[i][name] for i in having]
+        is_gradient = is_parameters_grad(name)
+        return encode_record(merge_shared(bodies, own, reductions, places, is_gradient=is_gradient))
+
+    def _dump_of(self, rank: int) -> Dump | None:
+        if rank in self._ranks or rank not in self._world:
+            return None
+        if rank not in self._others:
+            self._others[rank] = read_dump(self._world[rank])
+        return self._others[rank]
+
+
+def _of_stage(ranks: _Stage, surroundings: Surroundings, stage: int, layout: ParallelLayout) -> Iterator[Recorded]:
     """Yield the records of a stage in recorded order, each merged of those of its ranks."""
-    first = dumps[0]
+    first = ranks.dumps[0]
     parents = surroundings.parents.entries
     names = [name for name in {**first.records, **parents} if not is_distributed(name)]
     tops = {name: top for name in names if (top := _top(name, parents)) is not None}
+    if layout.pp > 1:
+        tops |= place_outside_calls(first, names, tops)
     recomputed = {name for name in first.records if first.is_recomputed(name)}
     steps = {**micro_steps(names, tops, recomputed), **surroundings.micro_steps}
-    ranks, world = frozenset(model.ranks[stage]), frozenset(range(model.world))
-    sums = [sums_of(dump, ranks, world) for dump in dumps] if len(dumps) > 1 else []
     chunk = 0
     for name in names:
         found = chunk_of(tops[name]) if layout.vpp > 1 and name in tops else None
@@ -153,20 +194,28 @@ def _of_stage(
                 f"{layout.vpp - 1}; specify the vpp of the training"
             )
         stack = surroundings.stacks.entries.get(name)
-        yield Recorded(name, _body(dumps, name, sums), chunk * layout.pp + stage, steps[name], parents.get(name), stack)
+        parent = parents.get(name)
+        yield Recorded(
+            _of_plain_class(name),
+            ranks.body(name),
+            chunk * layout.pp + stage,
+            steps[name],
+            None if parent is None else _of_plain_class(parent),
+            stack,
+        )
+
+
+def _of_plain_class(name: str) -> str:
+    """Return a record's name without what FSDP puts before the class of a module that it shards: FSDPLinear."""
+    if not is_module_name(name) or ".FSDP" not in name:
+        return name
+    module = split_module(name)
+    return str(module._replace(class_name=module.class_name.removeprefix("FSDP") or module.class_name))
 
 
 def _top(name: str, parents: Mapping[str, str | None]) -> str | None:
     around = [name, *modules_around(name, parents.get)]
     return next((module for module in reversed(around) if is_module_name(module)), None)
-
-
-def _body(dumps: Sequence[Dump], name: str, sums: Sequence[Sums]) -> bytes | None:
-    """Return the body of the record for all ranks as JSON, None where there is no record but a place in the tree."""
-    having = [(i, dump) for i, dump in enumerate(dumps) if name in dump.records]
-    if len(dumps) == 1 or not having:
-        return bytes(having[0][1].records[name]) if having else None
-    return encode_record(merge_shared([dump.body(name) for _, dump in having], [sums[i] for i, _ in having]))
 
 
 def _surroundings(

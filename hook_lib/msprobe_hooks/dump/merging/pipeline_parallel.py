@@ -169,8 +169,8 @@ def _new_calls(ordered: Iterable[Recorded]) -> dict[tuple[int, str], str]:
 def micro_steps(names: Iterable[str], top_of: Mapping[str, str], recomputed: Collection[str]) -> dict[str, int]:
     """Return the micro step of each record of a stage, in recorded order.
 
-    It is the number of the call of the outermost module around it, which ``top_of`` gives; what is outside of all
-    modules, or is among the ``recomputed``, has that of the record before it.
+    It is the number of the call of the outermost module around it, or that it belongs to, which ``top_of`` gives; what
+    belongs to none, or is among the ``recomputed``, has that of the record before it.
     """
     found: dict[str, int] = {}
     latest = {True: 0, False: 0}

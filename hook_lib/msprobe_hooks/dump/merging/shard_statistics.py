@@ -18,8 +18,13 @@ TensorBody: TypeAlias = Mapping[str, Any]
 
 _FINITE: Final = {"Max": "Max_except_inf_nan", "Min": "Min_except_inf_nan"}
 SHARDS: Final = "shards"
+#: What the shards are where the record says it: ``copies`` or addends of a ``sum``; ``unknown`` where they are missing,
+#: ``averaged`` where there are none, but the tensor is a gradient after its reduction over data parallel ranks.
+HELD: Final = "held"
+#: Whether a later call reduces the shards.
+REDUCED: Final = "reduced"
 #: What the parts do not show of a whole, or belongs to one rank alone.
-_OF_ONE_RANK: Final = ("md5", "data_name", "datapath", SHARDS, *LAYOUT_KEYS, *_FINITE.values())
+_OF_ONE_RANK: Final = ("md5", "data_name", "datapath", SHARDS, HELD, REDUCED, *LAYOUT_KEYS, *_FINITE.values())
 
 # Copies of one tensor may be computed by other kernels on each rank; msprobe 26 takes this for equal as well.
 _SAME = 1e-6
@@ -55,11 +60,16 @@ def merge_ranks(elements: Sequence[TensorBody]) -> dict[str, Any]:
     The first is used for tensors of other numbers of dimensions, which are not parts of one.
     """
     first = {key: value for key, value in elements[0].items() if key not in _OF_ONE_RANK}
-    if all(are_alike(element, elements[0], _SAME) for element in elements[1:]):
+    if all(are_same(element, elements[0]) for element in elements[1:]):
         return first
     if any(len(element["shape"]) != len(elements[0]["shape"]) for element in elements):
         return first
     return {**first, SHARDS: list(elements)}
+
+
+def without_shards(element: TensorBody) -> dict[str, Any]:
+    """Return an element without what it says of its shards."""
+    return {key: value for key, value in element.items() if key not in (SHARDS, HELD, REDUCED)}
 
 
 def join(parts: Sequence[TensorBody], shape: Sequence[int]) -> dict[str, Any]:
@@ -101,6 +111,11 @@ def _norm(norms: Sequence[Any]) -> float | None:
         return None
     # hypot takes inf for more than NaN.
     return math.nan if any(map(math.isnan, norms)) else math.hypot(*norms)
+
+
+def are_same(element: TensorBody, other: TensorBody) -> bool:
+    """Return whether two elements are of copies of one tensor."""
+    return are_alike(element, other, _SAME)
 
 
 def are_alike(element: TensorBody, other: TensorBody, tolerance: float) -> bool:

@@ -14,8 +14,10 @@ from typing import Any, Literal, TypeAlias
 import msgspec
 
 from msprobe_hooks.dump.json_records import encode_record
+from msprobe_hooks.dump.merging.placements import MARK
 from msprobe_hooks.dump.merging.shard_statistics import (
-    SHARDS,
+    HELD,
+    REDUCED,
     TensorBody,
     are_alike,
     distance,
@@ -23,17 +25,21 @@ from msprobe_hooks.dump.merging.shard_statistics import (
     join,
     number_of,
     shards_of,
+    without_shards,
 )
 from msprobe_hooks.dump.merging.tensor_parallel import decode_record
-from msprobe_hooks.dump.names import direction_of, forward_of, is_module_name, split_called
+from msprobe_hooks.dump.names import direction_of, forward_of, is_module_name, is_parameters_grad, split_called
 from msprobe_hooks.dump.reader import Dump
 from msprobe_hooks.dump.values import STATISTICS
 
 Shape: TypeAlias = tuple[int, ...]
 
 #: Why ranks hold other values of one shape. ``partial``: parts of a sum that is not reduced yet, of which nothing is
-#: known but them; ``unequal``: copies that should be equal.
-Reason = Literal["partial", "unequal"]
+#: known but them; ``unreduced``: such parts that no recorded call reduces later; ``gradient``: such parts of the
+#: gradient of a parameter; ``unequal``: copies that should be equal; ``missing``: a part of a DTensor is not recorded;
+#: ``averaged``: one run has a gradient after its reduction over data parallel ranks, the other before it; ``part``: a
+#: run without a layout holds parts of DTensors, and the other one does not.
+Reason = Literal["partial", "unreduced", "gradient", "unequal", "missing", "averaged", "part"]
 
 # Copies that went wrong are still nearer to each other or to the right one than parts of a sum are.
 _COPIES = 0.1
@@ -79,12 +85,38 @@ def make_whole(target: Dump, golden: Dump, parts: tuple[int, int]) -> tuple[Dump
         bodies = [decode_record(name, text) for name, text in zip(names, texts, strict=True)]
         whole = _whole(bodies, sides, names, "")
         for i in (0, 1):
-            if sides[i].parts > 1:
+            if sides[i].parts > 1 or _has_shards(texts[i]):
                 records[i][names[i]] = msgspec.Raw(encode_record(whole[i]))
     for own, taken in zip(records, ({*partners}, {*partners.values()}), strict=True):
         own |= _as_parts({name: raw for name, raw in own.items() if name not in taken})
     merged = tuple(replace(dump, records=own) for dump, own in zip((target, golden), records, strict=True))
-    return merged[0], merged[1], [*sides[0].unmerged, *sides[1].unmerged]
+    return merged[0], merged[1], [*_accumulated(sides[0].unmerged), *_accumulated(sides[1].unmerged)]
+
+
+def _accumulated(unmerged: Sequence[Unmerged]) -> Iterator[Unmerged]:
+    """Yield what could not be merged, a gradient as reduced where it is after a later backward pass of the step."""
+    reduced = {
+        (_without_number(value.record), value.place)
+        for value in unmerged
+        if is_parameters_grad(value.record) and value.reason == "partial"
+    }
+    for value in unmerged:
+        is_reduced = value.reason == "gradient" and (_without_number(value.record), value.place) in reduced
+        yield replace(value, reason="partial") if is_reduced else value
+
+
+def _without_number(record: str) -> str:
+    head, _, number = record.rpartition(".")
+    return head if number.isdigit() else record
+
+
+def find_part(dump: Dump) -> Unmerged | None:
+    """Return the first record of a run in which a rank holds a part of a DTensor."""
+    for name, raw in dump.records.items():
+        text = bytes(raw)
+        if MARK in text and b'Shard"' in text:
+            return Unmerged(name, "", "part")
+    return None
 
 
 def make_parts(dump: Dump) -> Dump:
@@ -156,7 +188,7 @@ def _alone(value: Any) -> Any:
     """Return a value without a counterpart, of the shape that each rank has."""
     if is_tensor(value):
         shards = shards_of(value)
-        return value if shards is None else join(shards, value["shape"])
+        return without_shards(value) if shards is None else join(shards, value["shape"])
     if isinstance(value, dict):
         return {key: _alone(own) for key, own in value.items()}
     return [_alone(own) for own in value] if isinstance(value, list) else value
@@ -176,6 +208,10 @@ def _whole_sizes(values: Sequence[Any], sides: Sequence[_Side]) -> list[Any]:
 def _whole_tensors(
     elements: Sequence[TensorBody], sides: Sequence[_Side], names: Sequence[str], place: str
 ) -> list[Any]:
+    averaged = [i for i in (0, 1) if elements[i].get(HELD) == "averaged"]
+    if len(averaged) == 1:
+        sides[averaged[0]].unmerged.append(Unmerged(names[averaged[0]], place, "averaged"))
+        return [{**without_shards(element), **dict.fromkeys(STATISTICS)} for element in elements]
     shapes = [tuple(element["shape"]) for element in elements]
     if shapes[0] == shapes[1]:
         shards = [shards_of(element) for element in elements]
@@ -194,6 +230,8 @@ def _whole_tensors(
 def _wholes(element: TensorBody, parts: int) -> set[Shape]:
     """Return the shapes that a tensor may have as a whole: that of each rank, or larger in one dimension."""
     shape: Shape = tuple(element["shape"])
+    if HELD in element:
+        return {shape}
     shards = [tuple(shard["shape"]) for shard in shards_of(element) or [element] * parts]
     found = {shape}
     for dim in range(len(shape)):
@@ -221,14 +259,22 @@ def _copy(element: TensorBody, other: TensorBody, side: _Side, name: str, place:
     """
     shards = shards_of(element)
     if shards is None:
-        return element
+        if element.get(HELD) == "unknown":
+            side.unmerged.append(Unmerged(name, place, "missing"))
+        return without_shards(element)
     is_known = shards_of(other) is None
     whole = other if is_known else shards[0]
-    are_copies = place.startswith("parameters.") or (is_known and _are_copies(shards, whole))
-    side.unmerged.append(Unmerged(name, place, "unequal" if are_copies else "partial"))
+    if HELD in element:
+        are_copies = element[HELD] == "copies"
+    else:
+        are_copies = place.startswith("parameters.") or (is_known and _are_copies(shards, whole))
+    # A DTensor knows that it holds parts of a sum, and reduces them where they are used.
+    unreduced: Reason = "gradient" if is_parameters_grad(name) and HELD not in element else "unreduced"
+    reason: Reason = "unequal" if are_copies else "partial" if element.get(REDUCED) else unreduced
+    side.unmerged.append(Unmerged(name, place, reason))
     if are_copies:
         return join([max(shards, key=lambda shard: distance(shard, whole))], element["shape"])
-    return {**{key: value for key, value in element.items() if key != SHARDS}, **dict.fromkeys(STATISTICS)}
+    return {**without_shards(element), **dict.fromkeys(STATISTICS)}
 
 
 def _are_copies(shards: Sequence[TensorBody], whole: TensorBody) -> bool:

@@ -6,7 +6,7 @@ records. Directions belong together: a backward record goes to the partner of it
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, cached_property
@@ -133,6 +133,7 @@ class _Matcher:
             self._align()
         elif not self._rules.of_graph:
             self._join_numbers()
+            self._join_outside()
             if self._rules.across and not self._knows_modules():
                 self._join_leaves()
         if self._rules.across and not (self._rules.fuzzy or self._rules.of_graph):
@@ -149,7 +150,11 @@ class _Matcher:
         if not self._rules.across:
             translate = self._rules.translate
             self._join(
-                lambda name: True, lambda name: shared_record(translate(name)), shared_record, "name", self._meets()
+                self._is_near_its_number,
+                lambda name: shared_record(translate(name)),
+                shared_record,
+                "name",
+                self._meets(),
             )
 
     def _pair(self, target: str, golden: str, partner: Partner) -> None:
@@ -224,7 +229,52 @@ class _Matcher:
                 others = [name for name in others if self._their_parents.get(name) not in taken]
         target = _numbers(self._target, names, self._rules.translate, counted)
         golden = _numbers(self._golden, others, self._rules.translate_golden, counted)
-        self._join(is_forward_api, target.get, golden.get, "name", self._meets())
+        self._join(
+            lambda name: is_forward_api(name) and self._is_near_its_number(name),
+            target.get,
+            golden.get,
+            "name",
+            self._meets(),
+        )
+
+    def _join_outside(self) -> None:
+        """Pair calls outside of modules whose numbers are of other modules, where both runs have as many of an API."""
+        if not self._misplaced:
+            return
+        target, golden = self._left(is_forward_api)
+        target = [name for name in target if self._our_parents.get(name) is None]
+        golden = [name for name in golden if self._their_parents.get(name) is None]
+        for name, other in same_sequence(target, golden, self._api_of_target, self._api_of_golden):
+            self._pair(name, other, "name")
+
+    def _is_near_its_number(self, name: str) -> bool:
+        return forward_of(name) not in self._misplaced
+
+    @cached_property
+    def _misplaced(self) -> frozenset[str]:
+        """The target's calls whose number is that of a call in another module, as one run makes more calls of an API.
+
+        They are found among those that have no partner in their own module.
+        """
+        if self._rules.across or not self._knows_modules():
+            return frozenset()
+        counts = Counter(map(self._api_of_target, filter(is_forward_api, self._target.records)))
+        counts.subtract(Counter(map(self._api_of_golden, filter(is_forward_api, self._golden.records))))
+        target, golden = self._left(is_forward_api)
+        by_number = {shared_record(self._rules.translate_golden(name)): name for name in golden}
+        found = set[str]()
+        for name in target:
+            other = by_number.get(shared_record(self._rules.translate(name)))
+            if other is not None and counts[self._api_of_target(name)] and not self._may_share_module(name, other):
+                found.add(name)
+        return frozenset(found)
+
+    def _may_share_module(self, name: str, other: str) -> bool:
+        """Return whether two calls may be in one module: in partners, or in modules that have none yet."""
+        ours, theirs = self._our_parents.get(name), self._their_parents.get(other)
+        partner = None if ours is None else self._partners.get(ours, _NOBODY)[0]
+        is_placed = (ours is None or partner is not None) and (theirs is None or theirs in self._taken)
+        return not is_placed or partner == theirs
 
     def _join_inside(self, api: Callable[[str], Hashable], partner: Partner) -> None:
         """Pair the n-th call of an API in a module with the n-th in its partner."""

@@ -19,7 +19,7 @@ _NAME = "Torch.mul.0.forward"
 
 
 def _run(*ranks: Json) -> Dump:
-    body = ranks[0] if len(ranks) == 1 else merge_shared(ranks, [{}] * len(ranks))
+    body = ranks[0] if len(ranks) == 1 else merge_shared(dict(enumerate(ranks)), range(len(ranks)))
     return dump({_NAME: msgspec.Raw(msgspec.json.encode(body))})
 
 
@@ -70,13 +70,13 @@ def test_parts_of_a_sum_have_no_statistics_and_are_named() -> None:
     parts = _random(4, 4), _random(4, 4, seed=1)
     (ours, _), unmerged = _outputs(_run(*map(_call, parts)), _run(_call(parts[0] + parts[1])), (2, 1))
     assert (ours["Max"], ours["Norm"], ours["shape"]) == (None, None, [4, 4])
-    assert unmerged == [Unmerged(_NAME, "output.0", "partial")]
+    assert unmerged == [Unmerged(_NAME, "output.0", "unreduced")]
 
 
 def test_a_part_that_is_nearly_all_of_a_sum_is_no_copy() -> None:
     parts = _random(4, 4), torch.zeros(4, 4)
     _, unmerged = _outputs(_run(*map(_call, parts)), _run(_call(parts[0])), (2, 1))
-    assert [value.reason for value in unmerged] == ["partial"]
+    assert [value.reason for value in unmerged] == ["unreduced"]
 
 
 def test_of_copies_that_are_not_equal_the_one_that_is_furthest_off_is_compared() -> None:
