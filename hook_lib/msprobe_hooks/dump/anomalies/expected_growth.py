@@ -8,11 +8,6 @@ from collections.abc import Callable, Iterable
 from msprobe_hooks.dump.anomalies.anomaly import Finding, api_of
 from msprobe_hooks.dump.schema import TensorElement
 
-# These give values that do not come from their inputs.
-_FILLS = frozenset(
-    "ones_like full_like rand_like randn_like randint_like empty_like new_ones new_full new_empty "
-    "bernoulli cauchy exponential fill geometric log_normal normal random uniform".split()
-)
 # Roots of numbers below 1 are larger than these, and below 1 as well.
 _ROOTS = frozenset({"sqrt"})
 # What optimizers do with second moments, which are squares of small numbers: an epsilon may be larger than these.
@@ -26,7 +21,7 @@ def is_expected(finding: Finding, name: str, is_of_optimizer: Callable[[], bool]
     if finding.growth is None:
         return False
     api = api_of(name).rpartition(".")[2].strip("_").removeprefix("foreach_")
-    if api in _FILLS or (api in _ROOTS and _are_at_most_one(finding)):
+    if api in _ROOTS and _are_at_most_one(finding):
         return True
     return api in _OF_MOMENTS and is_of_optimizer()
 
