@@ -159,7 +159,8 @@ class ApiCall(CallRecord):
         if not recorder.has_met_non_finite() or record is None:
             return
         for side, path, given in (("input_args", "input", dict(enumerate(args))), ("input_kwargs", "kwargs", kwargs)):
-            elements = record.get(side)
+            elements: Any = record.get(side)
+            # Those that wait to be built are measured when they are.
             for place, value in given.items() if type(elements) in (list, dict) else ():
                 if recorder.is_stale(value) and isinstance(elements[place], TensorEntry):
                     elements[place] = entry = copy(elements[place])
