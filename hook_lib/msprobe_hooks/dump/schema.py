@@ -114,6 +114,10 @@ Element: TypeAlias = Leaf | MappingElement | list["Element"] | None
 Elements: TypeAlias = list[Element] | dict[str, Element]
 
 
+#: What the details of a record say of an input that was overwritten between two calls.
+OVERWRITTEN = "overwritten before"
+
+
 class ForwardRecord(msgspec.Struct, frozen=True):
     """The forward direction of an API call or of a module call (then with its parameters).
 
@@ -127,6 +131,7 @@ class ForwardRecord(msgspec.Struct, frozen=True):
         exception: The exception of a call that raised one.
         containers: The classes of lists and mappings at some paths, such as ``input.1`` or ``output``.
         settings: The attributes of the called primitive of MindSpore by name; None where they were not recorded.
+        overwritten: The paths of inputs that were overwritten since they were measured, such as ``input.0``.
     """
 
     name: str
@@ -138,6 +143,7 @@ class ForwardRecord(msgspec.Struct, frozen=True):
     exception: str | None = None
     containers: dict[str, str] = {}
     settings: dict[str, Any] | None = None
+    overwritten: frozenset[str] = frozenset()
 
 
 class BackwardRecord(msgspec.Struct, frozen=True):
@@ -206,6 +212,7 @@ def forward_record(name: str, body: object) -> ForwardRecord:
         exception=exception if isinstance(exception, str) else None,
         containers={place: detail["container"] for place, detail in details.items() if "container" in detail},
         settings=settings,
+        overwritten=frozenset(place for place, detail in details.items() if detail.get("values") == OVERWRITTEN),
     )
 
 

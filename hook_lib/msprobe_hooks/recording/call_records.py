@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from copy import copy
 from types import FrameType
 from typing import Any, ClassVar
 
 from msprobe_hooks.dump.names import backward_of, is_module_name, split_called
+from msprobe_hooks.dump.schema import OVERWRITTEN
 from msprobe_hooks.dump.unread.effects import UNDEFINED
 from msprobe_hooks.recording.backward import Inputs
-from msprobe_hooks.recording.elements import ElementBuilder
+from msprobe_hooks.recording.elements import ElementBuilder, TensorEntry
 from msprobe_hooks.recording.recorder import Recorder
 from msprobe_hooks.recording.summary import Count, described
 
@@ -64,6 +66,7 @@ class CallRecord:
         if self._record is not None:
             if recorder.directions.output and recorder.settings.task != "structure":
                 self._record["output"] = self._elements.output(output)
+                self._look_again()
             self._emit()
         if self._inputs is not None:
             outputs = recorder.differentiated(produced)
@@ -77,6 +80,9 @@ class CallRecord:
         """Note that a value of the record is memory which nothing was written to yet."""
         if self._record is not None:
             self._elements.details[place] = {"values": UNDEFINED}
+
+    def _look_again(self) -> None:
+        """Look at the inputs again where the output gives reason to."""
 
     def _emit(self) -> None:
         assert self._record is not None
@@ -95,7 +101,7 @@ class CallRecord:
 class ApiCall(CallRecord):
     """The record of one API call; ``name`` is ``{Type}.{api}.{number}.forward``."""
 
-    __slots__ = ("_changed", "_written")
+    __slots__ = ("_changed", "_given", "_written")
 
     count = "calls"
     count_backward = "backwards"
@@ -139,6 +145,7 @@ class ApiCall(CallRecord):
         wanted = recorder.directions
         self._changed = changed
         self._written = written
+        self._given = args, kwargs
         try:
             has_grad = has_backward and wanted.backward and recorder.is_grad_enabled()
             with recorder.quiet():
@@ -151,6 +158,21 @@ class ApiCall(CallRecord):
         except Exception as error:
             self._record = self._inputs = None
             self._note_error_before(error)
+
+    def _look_again(self) -> None:
+        # What was measured before may have been overwritten past the framework: then this call is not to blame.
+        args, kwargs = self._given
+        record, recorder = self._record, self._recorder
+        if not recorder.has_met_non_finite() or record is None:
+            return
+        for side, path, given in (("input_args", "input", dict(enumerate(args))), ("input_kwargs", "kwargs", kwargs)):
+            elements: Any = record.get(side)
+            # Those that wait to be built are measured when they are.
+            for place, value in given.items() if type(elements) in (list, dict) else ():
+                if recorder.is_stale(value) and isinstance(elements[place], TensorEntry):
+                    elements[place] = entry = copy(elements[place])
+                    recorder.summarise(value, entry)
+                    self._elements.details[f"{path}.{place}"] = {"values": OVERWRITTEN}
 
     def end(self, result: Any) -> None:
         """Take the result; arrange for the backward record."""

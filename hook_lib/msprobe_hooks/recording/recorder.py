@@ -131,6 +131,14 @@ class Recorder(Framework):
             return self.elements_class(name, self.summarise, self.save)
         return self.elements_class(name, self.summarise, None, self.shared, self.copied)
 
+    def has_met_non_finite(self) -> bool:
+        """Return whether inf or nan was measured since this was last asked."""
+        return False
+
+    def is_stale(self, value: Any) -> bool:
+        """Return whether a tensor holds inf or nan that it did not hold when it was measured, though unchanged."""
+        return False
+
     def fill(self, entry: TensorEntry, statistics: Statistics) -> None:
         """Fill a tensor's entry, now or, where numbers are still to come, when the files are written."""
         if statistics.is_waiting:

@@ -85,6 +85,15 @@ class TorchRecorder(Recorder):
         """Measure everything anew."""
         self.measured.forget()
 
+    def has_met_non_finite(self) -> bool:
+        """Return whether inf or nan was measured since this was last asked."""
+        found, self.measured.has_met_non_finite = self.measured.has_met_non_finite, False
+        return found
+
+    def is_stale(self, value: Any) -> bool:
+        """Return whether a tensor holds inf or nan that it did not hold when it was measured, though unchanged."""
+        return type(value) in _PLAIN and self.measured.is_stale(value)
+
     def fetch_numbers(self, waiting: Iterable[Statistics]) -> None:
         """Bring the numbers that wait on devices to the host, with few transfers."""
         fetch([statistics for statistics in waiting if isinstance(statistics, Deferred)])

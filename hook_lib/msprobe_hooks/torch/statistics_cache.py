@@ -45,6 +45,8 @@ class StatisticsCache:
         # Of views, by the ids of their bases.
         self._views: dict[int, tuple[weakref.ref[Tensor], dict[_Place, tuple[int, Statistics]]]] = {}
         self._exposed: dict[int, weakref.ref[Tensor]] = {}
+        #: Whether something that was measured held inf or nan; who looks sets it back.
+        self.has_met_non_finite = False
 
     def __call__(self, tensor: Tensor) -> Statistics:
         """Return the statistics of a tensor, measuring it only where they are not known."""
@@ -56,6 +58,8 @@ class StatisticsCache:
         if tensor.is_inference() or key in self._exposed or id(base) in self._exposed:
             return self._measure(tensor)
         result = self._measure(tensor) if base is None else self._measure_view(tensor, base)
+        if not result.is_finite and _is_non_finite(result):
+            self.has_met_non_finite = True
         if len(self._known) >= _REMEMBERED:
             self._drop_the_dead()
         self._known[key] = (weakref.ref(tensor), tensor._version, result)
@@ -65,6 +69,17 @@ class StatisticsCache:
         """Return what was measured of a tensor that has not changed since, None where that is not known."""
         known = self._known.get(id(tensor))
         return known[2] if known is not None and known[0]() is tensor and known[1] == tensor._version else None
+
+    def is_stale(self, tensor: Tensor) -> bool:
+        """Return whether a tensor holds inf or nan that it did not hold when it was measured, and forget it then.
+
+        Its memory was overwritten since without its version counter moving.
+        """
+        known = self.known(tensor)
+        if known is None or known.is_waiting or _is_non_finite(known) or not _is_non_finite(self._measure(tensor)):
+            return False
+        self.discard(tensor)
+        return True
 
     def expose(self, tensor: Tensor) -> None:
         """Note that a tensor's memory may from now on change without its version counter moving."""
@@ -117,6 +132,11 @@ class StatisticsCache:
         self._known = {key: known for key, known in list(self._known.items()) if known[0]() is not None}
         if len(self._known) >= _REMEMBERED // 2:
             self.forget()
+
+
+def _is_non_finite(statistics: Statistics) -> bool:
+    """Return whether the extrema are known, and one of them is inf or nan."""
+    return any(isinstance(one, float) and one - one != 0 for one in (statistics.max, statistics.min))
 
 
 def _base(tensor: Tensor) -> Tensor | None:

@@ -22,6 +22,7 @@ from pytest_msprobe.reports.pages.write_page import page_number, write_page
 #: jumps is no error of itself.
 _MARKS = {
     AnomalyKind.ARISES: ("fail", "culprit"),
+    AnomalyKind.OVERWRITTEN: ("fail", "culprit"),
     AnomalyKind.PASSES_ON: ("warn", "inherited"),
     AnomalyKind.VANISHES: ("warn", ""),
 }

@@ -121,7 +121,7 @@ def _read_rank(rank: int, dump: Dump, rules: IgnoreRules, world: frozenset[int])
         finding = find_scene(traffic)
         if finding is not None and is_ignored(finding, name, rules):
             finding = None
-        arises = finding is not None and finding.scene is AnomalyKind.ARISES
+        arises = finding is not None and finding.scene in (AnomalyKind.ARISES, AnomalyKind.OVERWRITTEN)
         if arises:
             found.arising.append(name)
         if communicates:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import subprocess
 import sys
 from pathlib import Path
@@ -56,3 +57,34 @@ def test_a_healthy_step_of_an_optimizer_raises_no_warning(tmp_path, check, make)
     checked = check(f"--msprobe-overflow={tmp_path / 'd'}")
     assert checked.exit_code == 0
     assert {case.properties["msprobe.overflow"] for case in checked.cases.values()} <= {"clean", "ignored"}
+
+
+@pytest.mark.parametrize("task", ["statistics", "tensor"])
+def test_memory_that_was_overwritten_between_two_calls_is_reported_as_such(tmp_path, check, task):
+    given = torch.ones(64)
+    memory = (ctypes.c_float * 64).from_address(given.data_ptr())
+    with record(tmp_path / "d", task=task):
+        torch.mul(given, 2)
+        memory[3] = float("inf")
+        torch.add(1, other=torch.add(given, 1))
+    checked = check(f"--msprobe-overflow={tmp_path / 'd'}")
+    checked.result.stdout.fnmatch_lines(
+        [
+            "first culprit: rank 0, Torch.add.0.forward, *",
+            "  critical: inf or nan in an input that was overwritten outside of recorded calls*",
+        ]
+    )
+    assert [checked.cases[f"Torch.add.{call}.forward"].properties["msprobe.overflow"] for call in (0, 1)] == [
+        "critical",
+        "high",
+    ]
+
+
+def test_a_call_that_writes_inf_over_its_own_input_is_the_one_where_it_arises(tmp_path, check):
+    with record(tmp_path / "d"):
+        given = torch.zeros(64)
+        torch.mul(given, 2)
+        given.log_()
+    checked = check(f"--msprobe-overflow={tmp_path / 'd'}")
+    assert checked.cases["Tensor.log_.0.forward"].properties["msprobe.overflow"] == "critical"
+    assert "overwritten" not in checked.output

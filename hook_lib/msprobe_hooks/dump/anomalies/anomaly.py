@@ -37,6 +37,7 @@ class AnomalyKind(Enum):
     PASSES_ON = ("high", "inf or nan in the input and in the output")
     VANISHES = ("medium", "inf or nan in the input and none in the output")
     JUMPS = ("high", f"an output's norm is more than {JUMP:.0f} times the largest input's")
+    OVERWRITTEN = ("critical", "inf or nan in an input that was overwritten outside of recorded calls")
 
     @property
     def level(self) -> Level:
@@ -73,13 +74,15 @@ class RecordIO:
     """All tensors and numbers that a record shows: what came in and what went out.
 
     ``forward`` is what a backward record's own call gave, or else was given, that holds inf or nan: its gradients are
-    then taken at no finite point. Masks are written as -inf, so an input that holds nothing else is none of these.
+    then taken at no finite point. ``overwritten`` are the paths of inputs that something wrote to since they were
+    measured. Masks are written as -inf, so an input that holds nothing else is none of these.
     """
 
     name: str
     inputs: tuple[ValuePath, ...]
     outputs: tuple[ValuePath, ...]
     forward: tuple[ValuePath, ...] = ()
+    overwritten: frozenset[str] = frozenset()
 
     @property
     def has_statistics(self) -> bool:
@@ -130,7 +133,8 @@ def read_record_io(dump: Dump, name: str) -> RecordIO:
             tuple(_anomalous_around(dump, forward_of(name))),
         )
     forward = dump.forward(name)
-    return RecordIO(name, tuple(_inputs(forward)), tuple(_places(forward.output, "output")))
+    outputs = tuple(_places(forward.output, "output"))
+    return RecordIO(name, tuple(_inputs(forward)), outputs, overwritten=forward.overwritten)
 
 
 def _inputs(forward: ForwardRecord, prefix: str = "") -> Iterator[ValuePath]:
@@ -169,6 +173,8 @@ def find_scene(traffic: RecordIO) -> Finding | None:
     outputs = tuple(place for place in traffic.outputs if is_anomalous(place.leaf))
     read = tuple(place for place in inputs if not effects.is_unread(place.position))
     if outputs:
+        if read and all(place.path in traffic.overwritten for place in read):
+            return Finding(AnomalyKind.OVERWRITTEN, read, outputs)
         sources = read or traffic.forward
         return Finding(AnomalyKind.PASSES_ON if sources else AnomalyKind.ARISES, sources, outputs)
     if inputs:

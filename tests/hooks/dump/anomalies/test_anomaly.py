@@ -65,7 +65,8 @@ def test_a_clean_gradient_is_clean_whatever_its_call_gave() -> None:
 
 
 def test_the_levels_are_those_of_msprobe() -> None:
-    assert [scene.level for scene in AnomalyKind] == ["critical", "high", "medium", "high"]
+    own = (AnomalyKind.OVERWRITTEN,)
+    assert [scene.level for scene in AnomalyKind if scene not in own] == ["critical", "high", "medium", "high"]
 
 
 @pytest.mark.parametrize("spelling", ["NaN", "Infinity", "-Infinity", "nan", "inf", "-inf", "nan\t", "-inf\t"])
