@@ -73,8 +73,8 @@ class Checker:
                 if judge is not None:
                     return replay.forward(judge)
                 result = replay.judge(direction)
-                source = None if result.skip is not None else self._layouts.source(dump, replay.call)
-                result = result if source is None else result.with_extra(LAYOUTS, source)
+                if result.skip is None and self._layouts.derives(dump, replay.call):
+                    result = result.with_extra(LAYOUTS, "derived")
                 return followed_up(Judged(dump, replay, direction, result, started), self._follow_ups)
             finally:
                 if direction == "backward" or replay.call.backward is None:

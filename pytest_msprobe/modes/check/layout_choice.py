@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from msprobe_hooks.dump.schema import Element, ForwardRecord, Layout, MappingElement, TensorElement, tensors_of
+from msprobe_hooks.dump.schema import Element, ForwardRecord, Layout, MappingElement, TensorElement
+from msprobe_hooks.messages import counted
 
 if TYPE_CHECKING:
     from msprobe_hooks.dump.derived_layouts import DerivedLayouts
@@ -17,29 +17,31 @@ if TYPE_CHECKING:
     from pytest_msprobe.engine.replay.call import Call
     from pytest_msprobe.run.options import LayoutChoice
 
-#: Under this name a result has where the layouts of its tensors are known from; none where all were made contiguous.
+#: Under this name a result says that layouts of its inputs were derived.
 LAYOUTS = "layouts"
 
 _Change = Callable[[str, TensorElement], TensorElement]
 
 
 class LayoutTally:
-    """Counts, for the summary, the records by where the layouts of their tensors are known from."""
+    """Counts, for the summary, the records that ran on derived layouts; other records of a dump without any do not."""
 
-    def __init__(self) -> None:
-        self._counts: Counter[str] = Counter()
+    def __init__(self, choice: LayoutChoice, dumps: Iterable[Dump]) -> None:
+        self._lacking = 0 if choice == "contiguous" else sum(not dump.has_layouts for dump in dumps)
+        self._derived = 0
 
     def add(self, extras: Mapping[str, Any]) -> None:
         """Count one record."""
-        if LAYOUTS in extras:
-            self._counts[extras[LAYOUTS]] += 1
+        self._derived += LAYOUTS in extras
 
     def lines(self) -> list[str]:
-        """Return the summary's line, none where all layouts were recorded."""
-        if not self._counts["derived"] and not self._counts["unknown"]:
+        """Return the summary's line, none where all layouts were recorded or none are wanted."""
+        if not self._lacking:
             return []
-        counts = ", ".join(f"{self._counts[kind]} {kind}" for kind in ("recorded", "derived", "unknown"))
-        return [f"memory layouts of inputs: {counts}"]
+        ran = "inputs were contiguous"
+        if self._derived:
+            ran = f"{counted(self._derived, 'record')} ran on derived ones, the others on contiguous inputs"
+        return [f"{counted(self._lacking, 'dump')} without memory layouts: {ran}"]
 
 
 class LayoutChooser:
@@ -58,14 +60,10 @@ class LayoutChooser:
             return call
         return replace(call, forward=_mapped_inputs(call.forward, lambda path, x: _with(x, layouts.get(path))))
 
-    def source(self, dump: Dump, call: Call) -> str | None:
-        """Return where the layouts of a call's tensors are known from; None where it has none, or none are wanted."""
-        forward = call.forward
-        if self._choice == "contiguous" or not tensors_of([*forward.args, *forward.kwargs.values()]):
-            return None
-        if dump.has_layouts:
-            return "recorded"
-        return "derived" if self._of(dump).of(forward.name) else "unknown"
+    def derives(self, dump: Dump, call: Call) -> bool:
+        """Return whether layouts of a call's inputs were derived."""
+        is_wanted = self._choice == "auto" and not dump.has_layouts
+        return is_wanted and bool(self._of(dump).of(call.forward.name))
 
     def _of(self, dump: Dump) -> DerivedLayouts:
         if self._derived is None or self._derived[0] is not dump:

@@ -96,7 +96,7 @@ class CheckMode:
         tallies = (
             LittleJudgedTally(),
             MathModeTally(),
-            LayoutTally(),
+            LayoutTally(config.stash[options_key].layout, dumps.values()),
             ScreenedTally(in_detail=config.get_verbosity() > 1),
             CompiledTally(),
             RepeatsTally(),
