@@ -128,7 +128,7 @@ def _operators() -> Iterator[tuple[Any, str]]:
 def _by_name(func: Any, args: Any, kwargs: Any) -> _Given:
     schema = getattr(func, "default", func)._schema
     given: dict[str, Any] = dict(zip([argument.name for argument in schema.arguments], args, strict=False))
-    return given | kwargs
+    return {**given, **kwargs}
 
 
 def _named(given: _Given) -> dict[str, Any]:
