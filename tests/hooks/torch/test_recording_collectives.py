@@ -220,3 +220,14 @@ def test_a_distributed_tensor_is_measured_anew_after_a_write(ranks):
     for dump in ranks(body):
         assert dump.forward("Tensor.add_.0.forward").output[0].max == 3.0
         assert dump.forward("Tensor.mul_.0.forward").output[0].max == 6.0
+
+
+def test_a_compiled_functional_collective_is_traced_in_one_piece(ranks):
+    body = [
+        "import torch.distributed._functional_collectives as functional",
+        "summed = torch.compile(",
+        "    lambda x: functional.all_reduce(x, 'sum', dist.group.WORLD) * 2, backend='eager', fullgraph=True",
+        ")",
+        "assert summed(x).tolist() == [6.0, 6.0]",
+    ]
+    assert len(ranks(body)) == 2
