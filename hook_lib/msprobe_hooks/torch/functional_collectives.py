@@ -17,7 +17,6 @@ import torch.distributed as dist
 import torch.distributed.distributed_c10d as c10d
 from torch import Tensor
 
-from msprobe_hooks.torch.call_mode import is_traced
 from msprobe_hooks.torch.collectives import CollectiveCall
 from msprobe_hooks.torch.no_dispatch import NoDispatch
 from msprobe_hooks.torch.recorder import TorchRecorder
@@ -84,7 +83,7 @@ class FunctionalCollectives:
     def run(self, func: Any, args: Any, kwargs: Any, frame: FrameType | None) -> Any:
         """Make a call, and record it while recording is on."""
         recorder = self._recorder
-        if not recorder.is_recording or recorder.is_suspended or is_traced():
+        if not recorder.is_recording or recorder.is_suspended:
             return func(*args, **kwargs)
         collective = _COLLECTIVES[self._names[func]]
         calls: list[tuple[CollectiveCall, Tensor, dict[str, Any]]] = []
@@ -128,7 +127,7 @@ def _operators() -> Iterator[tuple[Any, str]]:
 def _by_name(func: Any, args: Any, kwargs: Any) -> _Given:
     schema = getattr(func, "default", func)._schema
     given: dict[str, Any] = dict(zip([argument.name for argument in schema.arguments], args, strict=False))
-    return given | kwargs
+    return {**given, **kwargs}
 
 
 def _named(given: _Given) -> dict[str, Any]:

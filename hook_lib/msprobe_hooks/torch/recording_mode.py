@@ -93,8 +93,10 @@ class RecordingMode(CallMode):
         if func in _EXPOSING and self._recorder.is_recording:
             with self._recorder.net("a call that exposes memory"):
                 self._recorder.measured.expose(args[0])
-        if self._collectives is not None and type(func) in LIBRARY_OPERATORS and func in self._collectives:
-            return self._collectives.run(func, args, kwargs, sys._getframe(2))
+        collectives = self._collectives
+        # A compiler cannot trace what asks for the frame.
+        if collectives is not None and type(func) in LIBRARY_OPERATORS and not is_traced() and func in collectives:
+            return collectives.run(func, args, kwargs, sys._getframe(2))
         result = super()._pass(func, types, args, kwargs)
         if func in _BACKWARD:
             # Data parallelism reduces gradients in place, unseen, before this returns.

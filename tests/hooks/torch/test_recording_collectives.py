@@ -175,3 +175,59 @@ def test_coalesced_collectives_are_recorded_when_they_have_been_made(ranks):
         first, second = (dump.forward(f"Distributed.all_reduce.{n}.forward") for n in range(2))
         assert (first.output[0].max, second.output[0].max) == (3.0, 1.0)
         assert told(dump)[-2:] == ["launched all_reduce.1", "ended all_reduce.1"]
+
+
+def test_functional_collectives_are_recorded_as_those_of_torch_distributed(ranks):
+    body = [
+        "import torch.distributed._functional_collectives as functional",
+        "world = dist.group.WORLD",
+        "functional.all_reduce(x, 'sum', world)",
+        "functional.broadcast(x, 1, world)",
+        "functional.all_reduce_coalesced([x, x + 1], 'max', world)",
+        "functional.reduce_scatter_tensor(torch.stack([x, x]).reshape(4), 'sum', 0, world)",
+    ]
+    for rank, dump in enumerate(ranks(body)):
+        call = dump.forward("Distributed.all_reduce.0.forward")
+        assert (call.args[0].max, call.output[0].max) == (rank + 1, 3.0)
+        assert [dump.forward(f"Distributed.all_reduce.{i}.forward").output[0].max for i in (1, 2)] == [2.0, 3.0]
+        assert dump.forward("Distributed.broadcast.0.forward").output[0].max == 2.0
+        assert dump.forward("Distributed.reduce_scatter_tensor.0.forward").output[0].max == 3.0
+        ends = {call.name: call.ends[0] for call in read_calls(dump, rank, frozenset({0, 1})).calls}
+        assert ends["Distributed.all_reduce.1.forward"].reduction == "MAX"
+        assert ends["Distributed.broadcast.0.forward"].root == 1
+
+
+def test_the_communication_of_fully_sharded_models_is_recorded(ranks):
+    body = [
+        "from torch.distributed.fsdp import fully_shard",
+        "model = fully_shard(torch.nn.Linear(2, 2))",
+        "model(x).sum().backward()",
+    ]
+    for dump in ranks(body):
+        assert {"Distributed.all_gather_into_tensor.0.forward", "Distributed.reduce_scatter_tensor.0.forward"} <= {
+            *dump.records
+        }
+
+
+def test_a_distributed_tensor_is_measured_anew_after_a_write(ranks):
+    body = [
+        "from torch.distributed.device_mesh import init_device_mesh",
+        "from torch.distributed.tensor import Shard, distribute_tensor",
+        "tensor = distribute_tensor(torch.zeros(4), init_device_mesh('cpu', (2,)), [Shard(0)])",
+        "tensor.add_(3.0)",
+        "tensor.mul_(2.0)",
+    ]
+    for dump in ranks(body):
+        assert dump.forward("Tensor.add_.0.forward").output[0].max == 3.0
+        assert dump.forward("Tensor.mul_.0.forward").output[0].max == 6.0
+
+
+def test_a_compiled_functional_collective_is_traced_in_one_piece(ranks):
+    body = [
+        "import torch.distributed._functional_collectives as functional",
+        "summed = torch.compile(",
+        "    lambda x: functional.all_reduce(x, 'sum', dist.group.WORLD) * 2, backend='eager', fullgraph=True",
+        ")",
+        "assert summed(x).tolist() == [6.0, 6.0]",
+    ]
+    assert len(ranks(body)) == 2

@@ -203,3 +203,19 @@ def test_marks_are_those_of_the_first_rank_s_record(write: Callable[..., None], 
     write(WHOLE, WHOLE)
     assert len(check(f"{FLAG}=step0", "-m", "Distributed and float32").cases) == 3
     assert check(f"{FLAG}=step0", "-m", "bfloat16").cases == {}
+
+
+@pytest.mark.parametrize(
+    ("name", "tensor", "words"),
+    [
+        ("Module.module.fc.Linear.forward.0", {}, "the reductions of DistributedDataParallel"),
+        ("Module.fc.FSDPLinear.forward.0", {}, "the communication of FSDP"),
+        ("Torch.mm.0.forward", {"placements": [{"Replicate": {}}]}, "what DTensors communicate inside"),
+    ],
+)
+def test_the_summary_says_why_the_communication_of_a_library_was_not_judged(
+    write: Callable[..., None], check: Check, name: str, tensor: Json, words: str
+) -> None:
+    call = {name: {"input_args": [tensor], "output": []}}
+    write(call, call)
+    assert f"not recorded: {words}" in check(f"{FLAG}=step0").output

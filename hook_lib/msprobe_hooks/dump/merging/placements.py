@@ -49,7 +49,7 @@ def ranks_in(value: Any) -> set[int]:
 
 
 def merge_placed(parts: Mapping[int, Any], own: int) -> dict[str, Any]:
-    """Return the element of a DTensor by those of its ranks; ``own`` is a rank of it in whose place it stands.
+    """Return the element of a DTensor by those of its ranks; ``own`` is one of them.
 
     Where ranks hold addends, or copies that are not equal, ``shards`` are the elements of these, each as large as the
     whole, and ``held`` says which: ``sum`` or ``copies``. It is ``unknown`` where the record of a rank is missing.

@@ -10,6 +10,7 @@ import pytest
 
 from msprobe_hooks.dump.reader import read_dump
 from pytest_msprobe.modes.compare.matching.matching import MatchingRules, match_records
+from tests.support.dumps import write_dump
 
 
 def partners(target: Any, golden: Any, rules: MatchingRules = MatchingRules()) -> dict[str | None, str | None]:  # noqa: B008
@@ -212,3 +213,14 @@ def test_every_real_call_that_moved_is_found(real_runs: Path, fuzzy: bool) -> No
         assert {name: found[name] for name in truth["moved"]} == truth["moved"]
         if truth["renamed"]:
             assert matching.renamed == {truth["renamed"][1]: truth["renamed"][0]}
+
+
+def test_a_call_in_a_module_is_not_paired_by_its_number_with_one_outside(
+    tmp_path: Path, call: Any, tensor: Any
+) -> None:
+    module, inner, outer = "Module.mlp.MLP.forward.0", "Tensor.clone.0.forward", "Tensor.clone.1.forward"
+    ours = {inner: call(tensor(4, 2)), module: call(tensor(4, 2)), outer: call(tensor(1))}
+    theirs = {module: call(tensor(4, 2)), inner: call(tensor(1))}
+    target = write_dump(tmp_path / "ours", ours, level="mix", parents={inner: module, module: None, outer: None})
+    golden = write_dump(tmp_path / "theirs", theirs, level="mix", parents={module: None, inner: None})
+    assert partners(read_dump(target), read_dump(golden)) == {inner: None, module: module, outer: inner}
