@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator
+from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -75,8 +76,7 @@ class Journal(msgspec.Struct, frozen=True):
 
     def dump_of(self, entry: Entry) -> Path:
         """Return the path of the dump that an entry's item is about."""
-        path = Path("/", self.header.root, entry.id.partition("::")[0])
-        return path if str(path) in self.header.dumps else dump_at(path, [*map(Path, self.header.dumps)])
+        return _dump_at(self.header.root, entry.id.partition("::")[0], tuple(self.header.dumps))
 
     @property
     def dumps(self) -> set[Path]:
@@ -90,6 +90,13 @@ class Journal(msgspec.Struct, frozen=True):
         chosen = f"{home_of(self.dump_of(entry))}::{entry.result.record}"
         words = on_card(self.header.rerun, entry.device)
         return shlex.join(word.replace("<dump>::<record>", chosen) for word in words)
+
+
+# Reports ask it of each item, several times.
+@lru_cache(1024)
+def _dump_at(root: str, place: str, dumps: tuple[str, ...]) -> Path:
+    path = Path("/", root, place)
+    return path if str(path) in dumps else dump_at(path, [*map(Path, dumps)])
 
 
 class _Finished(msgspec.Struct, tag_field="line", tag="item"):
