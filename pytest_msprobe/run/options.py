@@ -12,11 +12,12 @@ from typing import Any, Literal, cast, get_args
 import pytest
 
 from msprobe_hooks.dump.paths.recording import home_of
+from msprobe_hooks.dump.unread.effects import set_valid_rows
 from msprobe_standards import built_in_policies
 from pytest_msprobe.containment.options import read_isolate
 from pytest_msprobe.devices.reduced_precision import MathMode
 from pytest_msprobe.devices.registry import AUTO, DeviceChoice, DeviceRegistry, on_card, parse_device
-from pytest_msprobe.errors import DeviceError, OptionError, no_effect, unknown_value
+from pytest_msprobe.errors import DeviceError, OptionError, RulesError, no_effect, unknown_value
 from pytest_msprobe.results.outcomes import OUTCOMES
 from pytest_msprobe.run import msprobe_config, shard_option, shared_options
 from pytest_msprobe.run.mode import Mode, modes_of
@@ -63,6 +64,7 @@ class Options:
     resume: bool = False
     rerun: tuple[str, ...] = ()
     shard: shard_option.Shard | None = None
+    valid_rows: Path | None = None
 
     def words(self, *, with_device: bool = True) -> list[str]:
         """Return the command-line words that ask for the same verdicts, on the same device or on none."""
@@ -74,6 +76,7 @@ class Options:
             ("--msprobe-real-data", self.real_data, "auto"),
             ("--msprobe-layout", self.layout, "auto"),
             ("--msprobe-math-mode", self.math_mode, "auto"),
+            ("--msprobe-valid-rows", self.valid_rows, None),
         ):
             words += [flag, str(value)] if value != default else []
         return words
@@ -167,6 +170,12 @@ def _add_how(group: pytest.OptionGroup) -> None:
         help="auto allows for TF32, HF32 and other modes that the device reports as on where a result fails by its "
         "dtype, strict judges by the dtype alone (default: auto)",
     )
+    add(
+        "--msprobe-valid-rows",
+        metavar="FILE",
+        help="YAML file of operations that define only some rows of their results, in the form of valid_rows or of "
+        "msprobe's api_output_postprocess.yaml, in addition to the built-in ones",
+    )
     add("--msprobe-seed", metavar="N", help="seed of the random inputs (default: 0)")
     add(
         "--msprobe-real-data",
@@ -240,6 +249,7 @@ def _read_options(config: pytest.Config, devices: DeviceRegistry) -> Options:
         resume=bool(config.getoption("msprobe_resume")),
         rerun=_outcomes(config),
         shard=shard_option.read_shard(config, mode),
+        valid_rows=_valid_rows(config),
     )
     if options.level is not None and mode is modes_of(config).default:
         _require_level(options.policy, options.level)
@@ -357,6 +367,22 @@ def find_policy(text: str, folder: Path, option: str = "--msprobe-policy") -> st
 
         raise OptionError(f"{option} {text!r}: not a file, and {not_one_of(text, known)}")
     return str(path)
+
+
+def _valid_rows(config: pytest.Config) -> Path | None:
+    """Return the file of operations that define some rows alone, which are known from here on. Raises OptionError."""
+    text: str | None = config.getoption("msprobe_valid_rows")
+    if not text:
+        set_valid_rows({})
+        return None
+    from pytest_msprobe.run.valid_rows_file import read_valid_rows
+
+    path = config.invocation_params.dir / text
+    try:
+        set_valid_rows(read_valid_rows(path))
+    except RulesError as error:
+        raise OptionError(f"--msprobe-valid-rows: {error}") from None
+    return path
 
 
 def _folder(config: pytest.Config) -> Path | None:

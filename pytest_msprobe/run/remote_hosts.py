@@ -89,6 +89,8 @@ def _files_of_options(config: pytest.Config) -> Iterator[Path]:
     yield from files_read_at_start(config)
     if Path(options.policy).is_file():
         yield Path(options.policy)
+    if options.valid_rows is not None:
+        yield options.valid_rows
     if options.journal is not None:
         yield options.journal
     file = run_ut(config).file

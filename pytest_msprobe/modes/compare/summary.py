@@ -138,7 +138,7 @@ class CompareSummary:
     def _unread(self) -> Iterator[str]:
         """Say which values were left out that say nothing of a run."""
         for reason, found in self._left_out.items():
-            yield f"{counted(len(found), 'value')} not compared, because {reason}: {listed(sorted(found), _SHOWN)}"
+            yield f"{counted(len(found), 'value')} not compared ({reason}): {listed(sorted(found), _SHOWN)}"
 
     def _renamed(self) -> Iterator[str]:
         renamed = {old: new for pair in self._pairs for old, new in pair.matching.renamed.items()}

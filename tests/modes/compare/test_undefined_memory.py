@@ -61,7 +61,9 @@ def test_recordings_with_other_rubbish_are_equal(
     target, golden = (recorded(tmp_path / str(byte), byte, level=level, **settings) for byte in RUBBISH)
     result = run_pytest(pytester, f"--msprobe-compare={target}", f"--msprobe-golden={golden}")
     assert result.ret == 0
-    result.stdout.fnmatch_lines(["no compared call differs", "* values not compared, because nothing was written*"])
+    result.stdout.fnmatch_lines(
+        ["no compared call differs", "* values not compared (nothing was written to this memory yet): *"]
+    )
 
 
 def test_a_wrong_value_is_found_where_it_is_written_and_where_it_is_read(
@@ -160,3 +162,42 @@ def test_a_row_of_a_group_is_compared_though_others_are_undefined(pytester: pyte
     result.stdout.fnmatch_lines(
         ["output.0.0: 6 of 8 rows compared: the others belong to no group; *worst at [[]5, 2]*"]
     )
+
+
+OWN_FORM = "valid_rows: {npu_mine: {argument: group_list, holds: ends}}"
+HANDLER = "builtin_handlers.py:extract_valid_len_by_group_list"
+FORM_OF_MSPROBE = f"compare_handlers: {{target: {{npu_mine: '{HANDLER}'}}, golden: {{}}}}"
+
+
+@pytest.mark.parametrize(
+    ("content", "groups"), [(OWN_FORM, [3, 6]), (FORM_OF_MSPROBE, [3, 3])], ids=["own form", "form of msprobe"]
+)
+def test_a_file_adds_operations_whose_last_rows_are_undefined(
+    pytester: pytest.Pytester, tmp_path: Path, content: str, groups: list[int]
+) -> None:
+    (tmp_path / "rows.yaml").write_text(content)
+    paths = [grouped(tmp_path / str(at), at, groups, 0) for at in (9.0, 1.0)]
+    for path in paths:
+        path.write_text(path.read_text().replace("npu_grouped_matmul", "npu_mine"))
+    compared = [f"--msprobe-compare={paths[0]}", f"--msprobe-golden={paths[1]}"]
+    assert run_pytest(pytester, *compared).ret == 1
+    assert run_pytest(pytester, *compared, f"--msprobe-valid-rows={tmp_path / 'rows.yaml'}").ret == 0
+
+
+@pytest.mark.parametrize(
+    ("content", "text"),
+    [
+        ("rows: {}", "not a file of valid rows; expected valid_rows, or msprobe's acc_check_handlers*"),
+        ("valid_rows: {npu_mine: 3}", "valid_rows.npu_mine is 3*expected {argument: NAME*"),
+        ("compare_handlers: {target: {npu_mine: 'mine.py:f'}}", "handler 'mine.py:f'*a file's code is not run*"),
+        ("valid_rows: [", "*"),
+    ],
+)
+def test_a_file_that_cannot_be_used_is_one_error(
+    pytester: pytest.Pytester, tmp_path: Path, content: str, text: str
+) -> None:
+    (tmp_path / "rows.yaml").write_text(content)
+    path = grouped(tmp_path / "target", 1.0, [3, 6], 0)
+    result = run_pytest(pytester, f"--msprobe-dump={path}", f"--msprobe-valid-rows={tmp_path / 'rows.yaml'}")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines([f"*--msprobe-valid-rows: *rows.yaml*{text}"])

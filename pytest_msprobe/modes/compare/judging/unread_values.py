@@ -22,9 +22,9 @@ _OVERWRITTEN = "not compared: the call does not read what this memory held"
 _UNDEFINED = "not compared: the call leaves this memory as it was found"
 _UNWRITTEN = "not compared: this memory was not written to yet, and the call does not compute with it"
 _IN_SUMMARY = {
-    _UNWRITTEN: "nothing was written to their memory yet",
-    _OVERWRITTEN: "their calls do not read what they held",
-    _UNDEFINED: "their calls leave them as memory was found",
+    _UNWRITTEN: "nothing was written to this memory yet",
+    _OVERWRITTEN: "the call does not read what this memory held",
+    _UNDEFINED: "the call leaves this memory as it was found",
     NO_VALUES: "rows behind the last group are undefined and the others have no numbers of their own",
 }
 _BROADCAST = ("0", "tensor")

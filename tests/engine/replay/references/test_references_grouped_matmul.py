@@ -119,11 +119,18 @@ def test_what_has_no_golden_definition_is_named(options: dict[str, Any], named: 
         npu_grouped_matmul([X], [WEIGHT], **{"group_list": ENDS, **options})
 
 
-def test_groups_that_do_not_share_out_the_rows_are_refused() -> None:
+def test_groups_that_have_more_than_the_rows_are_refused() -> None:
     with pytest.raises(ValueError, match="do not share out 5 rows"):
-        npu_grouped_matmul([X], [WEIGHT], group_list=[1, 2, 4])
+        npu_grouped_matmul([X], [WEIGHT], group_list=[1, 2, 6])
     with pytest.raises(ValueError, match="needs group_list for one x and 3 weights"):
         npu_grouped_matmul([X], [WEIGHT])
+
+
+def test_rows_behind_the_last_group_do_not_change_those_of_the_groups() -> None:
+    joined = {"group_list": [1, 2, 4], "split_item": 2}
+    (found,), (whole,) = (npu_grouped_matmul([rows], [WEIGHT], **joined) for rows in (X, X[:4]))
+    assert found.shape == (5, whole.shape[1])
+    assert torch.equal(found[:4], whole)
 
 
 @pytest.mark.parametrize("activation", ["fastgelu", "relu", "silu"])
