@@ -22,7 +22,8 @@ def verdict_properties(result: DirectionResult) -> list[tuple[str, str]]:
         ("msprobe.verdict", verdict.outcome),
         ("msprobe.standard", verdict.standard),
         *([("msprobe.breakdown", breakdown.value)] if breakdown is not None else []),
-        (f"msprobe.margin{'_at_most' if verdict.at_most else ''}", f"{verdict.margin:.6g}"),
+        ("msprobe.margin", f"{verdict.margin:.6g}"),
+        *([("msprobe.margin_at_most", "true")] if verdict.at_most else []),
         *([("msprobe.math_mode", str(mode))] if mode else []),
         *(_followed_up(result) if result.extras else []),
     ]

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
 from msprobe_standards.verdict import Verdict
 from pytest_msprobe.reports.dump_labels import label
 from pytest_msprobe.reports.failure_text import failure_text, place_in_words
@@ -65,3 +67,14 @@ def test_labels_are_what_tells_dumps_apart() -> None:
     assert labels("/a/step0/rank0/dump.json", "/b/dump.json") == ["a/step0/rank0", "b"]
     assert labels("/run/a.json", "/run/b.json") == ["a.json", "b.json"]
     assert labels("/run/dump.json", "/run/again/dump.json") == ["dump.json", "again/dump.json"]
+
+
+@pytest.mark.parametrize("verbosity", [-1, 0])
+def test_other_wrong_outputs_are_counted_where_the_worst_alone_is_shown(verbosity: int) -> None:
+    outputs = tuple(
+        OutputResult(f"changed.args.3.{place}", Verdict("fail", "ulp", "off", margin=float(9 - place)))
+        for place in range(9)
+    )
+    result = DirectionResult("Torch._fused_adamw_.0.forward", outputs[0].verdict, outputs)
+    text = failure_text(result, "pytest", verbosity)
+    assert "8 more outputs are wrong; -v shows each" in text
