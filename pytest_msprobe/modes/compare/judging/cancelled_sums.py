@@ -70,10 +70,10 @@ def _is_explained(
     target, golden = row.target, row.golden
     if target is None or golden is None or row.unmeasured:
         return False
-    dtypes = float_dtype(target.dtype), float_dtype(golden.dtype)
-    if dtypes[0] is None or dtypes[1] is None:
+    own, other = float_dtype(target.dtype), float_dtype(golden.dtype)
+    if own is None or other is None:
         return False
-    dtype = coarser(*dtypes)
+    dtype = coarser(own, other)
     scales = [
         scale_of(value, [other for row in given if (other := getattr(row, side)) is not None])
         for value, side in ((target, "target"), (golden, "golden"))
