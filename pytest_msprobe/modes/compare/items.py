@@ -68,14 +68,13 @@ class ComparedItem(DumpItem):
         self, when: Literal["setup", "call", "teardown"], start: float, stop: float, skipped: str | None
     ) -> pytest.TestReport:
         """Return the report of a phase as it was, from the rows that are kept of every call."""
-        if when == "setup":
-            return self.phase_report(when, start, start)
         self._set_properties(self.config.stash[compared_key].at(*self._place))
-        if when == "teardown":
-            self.call = None
-            return self.phase_report(when, stop, stop)
-        report = self.phase_report(when, start, stop, skipped=skipped)
-        self.attach(report)
+        report = self.phase_report(when, start, stop, skipped=skipped if when == "call" else None)
+        if when == "call":
+            self.attach(report)
+        elif when == "setup":
+            report.user_properties.clear()
+        self.call = None
         return report
 
     def initialize(self) -> None:

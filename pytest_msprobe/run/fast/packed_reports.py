@@ -57,12 +57,11 @@ def pack_reports(
     """
     if any(report.sections or not vars(report).keys() <= own for report in reports):
         return False
-    made = reports[1].start, reports[1].stop, skipped
     # A worker's reports go to the controller.
     is_kept = reporter is not None and not hasattr(reporter.config, "workerinput")
     for kept in reporter.stats.values() if reporter is not None and is_kept else ():
         for at in range(max(len(kept) - 2, 0), len(kept)):
             if any(kept[at] is report for report in reports):
-                kept[at] = PackedReport(item, kept[at].when, made)
+                kept[at] = PackedReport(item, kept[at].when, (kept[at].start, kept[at].stop, skipped))
     item.release()
     return True

@@ -22,10 +22,10 @@ def pytest_runtest_logreport(report):
 
 def pytest_terminal_summary(terminalreporter, config):
     kept = [report for name in ("", "passed", "skipped", "failed") for report in terminalreporter.stats.get(name, ())]
-    packed = sum(type(report).__name__ == "PackedReport" for report in kept)
-    by_place = {(report.nodeid, report.when): vars(report) for report in kept}
-    different = [each for *place, each in heard if by_place[tuple(place)] != each]
-    print(f"packed {packed} of {len(kept)}, {len(heard)} heard, different: {different}")
+    packed = [report for report in kept if type(report).__name__ == "PackedReport"]
+    by_place = {(report.nodeid, report.when): vars(report) for report in packed}
+    different = [each for *place, each in heard if by_place.get(tuple(place), each) != each]
+    print(f"packed {len(packed)} of {len(kept)}, {len(heard)} heard, different: {different}")
 """
 ITEMS = """
 def pytest_sessionfinish(session):
