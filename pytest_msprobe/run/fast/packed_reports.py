@@ -6,12 +6,9 @@ Most are never asked for anything again. Those of an item that can make them aga
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import Any, Literal, Protocol
 
 import pytest
-
-if TYPE_CHECKING:
-    from _pytest.terminal import TerminalReporter
 
 Phase = Literal["setup", "call", "teardown"]
 
@@ -45,7 +42,7 @@ class PackedReport(pytest.TestReport):
 
 
 def pack_reports(
-    reporter: TerminalReporter | None,
+    reporter: pytest.TerminalReporter | None,
     item: MakesReportsAgain,
     reports: Sequence[pytest.TestReport],
     own: frozenset[str],
