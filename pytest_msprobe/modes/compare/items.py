@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from msprobe_hooks.dump.call_context import relevant_frames
 from msprobe_hooks.dump.names import is_forward
@@ -14,7 +14,8 @@ from msprobe_standards.verdict import Verdict
 from pytest_msprobe.modes.compare.dump_pair import DumpPair
 from pytest_msprobe.modes.compare.judging.shape_changes import first_shape_change
 from pytest_msprobe.modes.compare.judging.unread_values import left_out
-from pytest_msprobe.modes.compare.rows import SCALED_ERROR, STATISTICS, ComparedCall, Row, encode
+from pytest_msprobe.modes.compare.rows import SCALED_ERROR, STATISTICS, ComparedCall, Row, compared_key, encode
+from pytest_msprobe.reports.junit_properties import verdict_properties
 from pytest_msprobe.reports.text import one_line
 from pytest_msprobe.results.result import DirectionResult, OutputResult
 from pytest_msprobe.results.skip_reasons import BaseSkipReason
@@ -34,11 +35,15 @@ class ComparedItem(DumpItem):
     announces_warnings = False
     # Nothing here runs on a device or takes more memory than two tensors.
     is_isolated = False
+    attributes_made_again = frozenset({"msprobe", "msprobe_place", "msprobe_cause", "msprobe_rows"})
+    #: What came of it, until that is reported.
+    call: ComparedCall | None = None
+
+    __slots__ = ("pair",)
 
     def __init__(self, *, pair: DumpPair, **kwargs: Any) -> None:
-        super().__init__(dump=pair.target, **kwargs)
+        super().__init__(**kwargs)
         self.pair = pair
-        self.call: ComparedCall | None = None
 
     def judge(self) -> DirectionResult:
         """Compare the two calls."""
@@ -60,6 +65,43 @@ class ComparedItem(DumpItem):
         self.attach(report)
         return report
 
+    def report_again(
+        self, when: Literal["setup", "call", "teardown"], start: float, stop: float, skipped: str | None
+    ) -> pytest.TestReport:
+        """Return the report of a phase as it was, from the rows that are kept of every call."""
+        self._set_properties(self.config.stash[compared_key].at(*self._place))
+        report = self.phase_report(when, start, stop, skipped=skipped if when == "call" else None)
+        if when == "call":
+            self.attach(report)
+        elif when == "setup":
+            report.user_properties.clear()
+        self.call = None
+        return report
+
+    def initialize(self) -> None:
+        """Set the item up as pytest does, and with the properties that it had when it has run."""
+        super().initialize()
+        calls = self.config.stash.get(compared_key, None)
+        call = None if calls is None else calls.find(*self._place)
+        if call is not None:
+            self._set_properties(call)
+
+    def _set_properties(self, call: ComparedCall) -> None:
+        self.call, self.result = call, result_of(call, self.pair)
+        self.user_properties[:] = [*verdict_properties(self.result), *self.properties()]
+
+    def release(self) -> None:
+        """Give back what the item holds, and have its rows packed."""
+        calls = self.config.stash.get(compared_key, None)
+        # In a worker nothing is kept: rows and reports go to the controller.
+        if calls is not None:
+            calls.pack(*self._place)
+        super().release()
+
+    @property
+    def _place(self) -> tuple[int, int]:
+        return self.pair.index, self.pair.orders[self.name]
+
     def properties(self) -> list[tuple[str, str]]:
         """Return the golden partner, and whether a difference begins here."""
         if self.call is None:
@@ -70,7 +112,7 @@ class ComparedItem(DumpItem):
     def attach(self, report: Any) -> None:
         """Put the rows into the report, next to the verdict."""
         super().attach(report)
-        report.msprobe_place = (self.pair.index, self.pair.orders[self.name])
+        report.msprobe_place = self._place
         if self.call is not None and self.result is not None:
             report.msprobe_cause = self.call.cause
             report.msprobe_rows = encode(self.call)
@@ -111,8 +153,7 @@ def compared_items(file: pytest.File, pair: DumpPair, quick: bool) -> Iterator[D
     if quick:
         yield QuickItem.from_parent(file, name="all records", pair=pair)
         return
-    for name in preselect(file, pair.target, pair.orders):
-        yield ComparedItem.from_parent(file, name=name, pair=pair)
+    yield from ComparedItem.deferred(file, preselect(file, pair.target, pair.orders), dump=pair.target, pair=pair)
 
 
 class CompareSkip(BaseSkipReason):

@@ -8,12 +8,14 @@ gives them back in execution order.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from heapq import merge
 from typing import Literal
 
 import msgspec
 import pytest
 
 from msprobe_hooks.dump.values import Group, Value
+from pytest_msprobe.modes.compare.packed_blocks import PackedBlocks
 
 #: What the two dumps allow: files with values, statistics of the values, checksums of them, or nothing but the calls.
 DataMode = Literal["tensor", "statistics", "md5", "structure"]
@@ -123,27 +125,35 @@ class ComparedCalls:
     """Keeps the calls of a run as their reports arrive, and gives them back in execution order.
 
     A plugin of the process that hears of every item (``config.stash[compared_key]``); complete when
-    ``pytest_sessionfinish`` is called. A call of some rows takes about a kilobyte while it is kept.
+    ``pytest_sessionfinish`` is called. A call of some rows takes two kilobytes while it is kept, packed a quarter.
     """
 
     def __init__(self) -> None:
         self._calls: dict[tuple[int, int], bytes] = {}
+        self._packed = PackedBlocks()
 
     def __len__(self) -> int:
-        return len(self._calls)
+        return len(self._calls) + len(self._packed)
 
     def at(self, pair: int, order: int) -> ComparedCall:
         """Return one call by its pair and its place in execution order."""
-        return decode(self._calls[pair, order])
+        data = self._calls.get((pair, order))
+        return decode(self._packed.at(pair, order) if data is None else data)
 
     def find(self, pair: int, order: int) -> ComparedCall | None:
         """Return one call, None where it was not run."""
-        return self.at(pair, order) if (pair, order) in self._calls else None
+        return self.at(pair, order) if (pair, order) in self._calls or (pair, order) in self._packed else None
 
     def __iter__(self) -> Iterator[ComparedCall]:
         """Yield every call in execution order, pair by pair; one at a time is decoded."""
-        for place in sorted(self._calls):
-            yield decode(self._calls[place])
+        for place in merge(sorted(self._calls), self._packed.places()):
+            yield self.at(*place)
+
+    def pack(self, pair: int, order: int) -> None:
+        """Take less memory for a call of which no report holds the rows any more."""
+        data = self._calls.pop((pair, order), None)
+        if data is not None:
+            self._packed.add(pair, order, data)
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:

@@ -13,6 +13,9 @@ from pytest_msprobe.run.fast.switch import fast_path_key
 if TYPE_CHECKING:
     from typing_extensions import Self
 
+# What pytest's initialisation puts into slots that an item without it leaves empty.
+_FILLED_SLOTS = frozenset({"_id", "_nodeid", "_store"})
+
 
 class DeferredItem(pytest.Item):
     """An item of which most are never asked for keywords, marks or properties.
@@ -51,6 +54,16 @@ class DeferredItem(pytest.Item):
             for attribute, value in attributes.items():
                 setattr(item, attribute, value)
             yield item
+
+    def release(self) -> None:
+        """Give back all that pytest's initialisation gave the item, which it gives again when that is asked for."""
+        if not self.config.stash[fast_path_key] or not DeferredItem._given_by_pytest:
+            return
+        self.__dict__ = {}
+        for slot in _FILLED_SLOTS & DeferredItem._given_by_pytest:
+            if hasattr(type(self), slot):
+                delattr(self, slot)
+        self._is_initialised = False
 
     def initialize(self) -> None:
         """Set the item up as pytest does."""

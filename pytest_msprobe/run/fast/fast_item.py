@@ -21,6 +21,8 @@ class FastItem(pytest.Item):
 
     #: What pytest calls for the item while it runs, where that is not what it calls for a test.
     running_hooks: Any = None
+    #: The attributes of the reports that the item can make again, none where it cannot.
+    attributes_made_again: frozenset[str] = frozenset()
 
     @property
     def ihook(self) -> Any:
@@ -35,6 +37,15 @@ class FastItem(pytest.Item):
     def direct_report(self) -> pytest.TestReport | None:
         """Run the item and return the report of its call; None where pytest's hooks are needed, which run it then."""
         return None
+
+    def report_again(
+        self, when: Literal["setup", "call", "teardown"], start: float, stop: float, skipped: str | None
+    ) -> pytest.TestReport:
+        """Return the report of a phase as it was, where the item can make it again."""
+        raise NotImplementedError
+
+    def release(self) -> None:
+        """Give back what the item holds, when it has run."""
 
     def phase_report(
         self,

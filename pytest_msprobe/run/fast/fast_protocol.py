@@ -20,6 +20,7 @@ from _pytest.runner import call_and_report
 
 from pytest_msprobe.run.fast.fast_item import FastItem
 from pytest_msprobe.run.fast.hook_subset import HookSubset, has_external_impls
+from pytest_msprobe.run.fast.packed_reports import pack_reports
 
 # The hooks that are not called for each phase; of the protocol, those that would run an item in our place.
 _PHASES = (
@@ -49,6 +50,7 @@ class FastProtocol:
         self._config = config
         self._attach_start = attach_start
         self._is_open = False
+        self._own: frozenset[str] | None = None
         self._hooks = HookSubset(config.pluginmanager, {})
 
     def pytest_collection_finish(self) -> None:
@@ -76,6 +78,7 @@ class FastProtocol:
         self._attach_start(item, setup)
         hook.pytest_runtest_logreport(report=setup)
         report = item.direct_report()
+        is_direct, reports = report is not None, list[pytest.TestReport]()
         if report is None:
             report = call_and_report(item, "call")
         else:
@@ -85,7 +88,18 @@ class FastProtocol:
         else:
             teardown = item.phase_report("teardown", report.stop, report.stop, (*report.sections,))
             hook.pytest_runtest_logreport(report=teardown)
+            reports = [setup, report, teardown] if is_direct else []
         hook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
+        if item.attributes_made_again and reports:
+            self._pack(item, reports)
+
+    def _pack(self, item: FastItem, reports: Sequence[pytest.TestReport]) -> None:
+        """Keep of an item that reported directly what makes its reports again."""
+        if self._own is None:
+            self._own = item.attributes_made_again.union(vars(item.phase_report("setup", 0.0, 0.0)))
+        reason = reports[1].longrepr
+        skipped = reason[2].removeprefix("Skipped: ") if isinstance(reason, tuple) else None
+        pack_reports(self._config.pluginmanager.get_plugin("terminalreporter"), item, reports, self._own, skipped)
 
 
 def skipped_plugins(config: pytest.Config) -> dict[str, Sequence[object]]:

@@ -1,4 +1,4 @@
-"""Sums that cancel: a result that is small beside its terms is judged by the scale of the terms.
+"""Sums that cancel: a result that is small against its terms is judged by the scale of the terms.
 
 Two runs whose terms differ by what their dtype makes likely may have results that share no digit. How far these may be
 apart follows from the terms, where they are recorded: a kernel of a graph records them, and a forward call.
@@ -70,10 +70,10 @@ def _is_explained(
     target, golden = row.target, row.golden
     if target is None or golden is None or row.unmeasured:
         return False
-    dtypes = float_dtype(target.dtype), float_dtype(golden.dtype)
-    if dtypes[0] is None or dtypes[1] is None:
+    own, other = float_dtype(target.dtype), float_dtype(golden.dtype)
+    if own is None or other is None:
         return False
-    dtype = coarser(*dtypes)
+    dtype = coarser(own, other)
     scales = [
         scale_of(value, [other for row in given if (other := getattr(row, side)) is not None])
         for value, side in ((target, "target"), (golden, "golden"))

@@ -53,11 +53,11 @@ class Culprits:
         self._cancelled: dict[bool | None, CancelledValues] = {}
         self._earliest = len(matching.matches)
         # The places of calls that were compared by their own mode and do not differ.
-        self._agreeing: set[int] = set()
+        self._agreeing = bytearray(len(matching.matches))
 
     def note_agreement(self, order: int) -> None:
         """Remember that the call in a place was compared and does not differ."""
-        self._agreeing.add(order)
+        self._agreeing[order] = 1
 
     def excused(self, order: int, rows: list[Row]) -> list[Row]:
         """Return the judged rows of a call in a place, less what follows from sums that cancel.
@@ -101,7 +101,7 @@ class Culprits:
             target, golden = match.target, match.golden
             if target is None or golden is None or forward not in (None, is_forward(target)):
                 continue
-            if self._searches_results and order in self._agreeing:
+            if self._searches_results and self._agreeing[order]:
                 continue
             try:
                 if self._is_equal(match):
