@@ -13,7 +13,7 @@ from pytest_msprobe.engine.framework_names import PYTORCH
 from pytest_msprobe.errors import CommandError
 from pytest_msprobe.journal.journal import Journal, read_journal
 from pytest_msprobe.journal.shards import Part, WholeRun, whole_runs
-from pytest_msprobe.modes.check.perturb_table import FreeBenchmarkTables
+from pytest_msprobe.modes.check.reruns.perturb_table import FreeBenchmarkTables
 from pytest_msprobe.reports.check_page.html import write_page_of_journals
 from pytest_msprobe.reports.csv import TablesByDump
 from pytest_msprobe.reports.github import workflow_commands

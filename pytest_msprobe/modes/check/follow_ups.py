@@ -38,15 +38,15 @@ def follow_ups(options: Options, check: CheckOptions, fingerprint: Callable[[Dum
         steps.append(TellLeftToCpu())
     # What these find is a failure to be saved like any other.
     if check.repeat is not None:
-        from pytest_msprobe.modes.check.repeat import Repeat
+        from pytest_msprobe.modes.check.reruns.repeat import Repeat
 
         steps.append(Repeat(check.repeat))
     if check.batch_invariant:
-        from pytest_msprobe.modes.check.batch_invariant import BatchInvariant
+        from pytest_msprobe.modes.check.reruns.batch_invariant import BatchInvariant
 
         steps.append(BatchInvariant())
     if check.perturb is not None:
-        from pytest_msprobe.modes.check.perturb import Perturb
+        from pytest_msprobe.modes.check.reruns.perturb import Perturb
 
         steps.append(Perturb(check.perturb))
     if check.save is not None:

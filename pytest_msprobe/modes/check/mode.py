@@ -22,7 +22,7 @@ from pytest_msprobe.modes.check.items import checked_records
 from pytest_msprobe.modes.check.kernel_items import checked_kernels, require_kernels_as_recorded
 from pytest_msprobe.modes.check.layout_choice import LayoutTally
 from pytest_msprobe.modes.check.options import CheckOptions, check_key
-from pytest_msprobe.modes.check.perturb_table import FreeBenchmarkReport
+from pytest_msprobe.modes.check.reruns.perturb_table import FreeBenchmarkReport
 from pytest_msprobe.modes.check.screening import ScreenedTally
 from pytest_msprobe.modes.check.tallies import (
     BatchInvarianceTally,

@@ -23,9 +23,9 @@ from pytest_msprobe.engine.replay.framework import Framework
 from pytest_msprobe.engine.replay.references.registry import ReferenceRegistry
 from pytest_msprobe.engine.replay.trials.config import ReplayConfig
 from pytest_msprobe.errors import CaseError, DeviceError
-from pytest_msprobe.modes.check.batch_invariant import run_on_parts
 from pytest_msprobe.modes.check.cases.case import JSON_NAME, TENSORS_NAME, Case, read_call_case
-from pytest_msprobe.modes.check.repeat import repeated
+from pytest_msprobe.modes.check.reruns.batch_invariant import run_on_parts
+from pytest_msprobe.modes.check.reruns.repeat import repeated
 from pytest_msprobe.reports.failure_text import failure_text
 from pytest_msprobe.results.batch_variations import batch_invariance_of
 from pytest_msprobe.results.repeats import repeats_of
