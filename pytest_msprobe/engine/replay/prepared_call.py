@@ -142,7 +142,13 @@ class PreparedCall:
         require_memory(call, setup.device, setup.admit, self._working_bytes)
         seed, real_data = setup.seed, setup.real_data
         drawn = functools.partial(
-            build_arguments, call, seed=seed, real_data=real_data, narrow=narrow, source=self._source
+            build_arguments,
+            call,
+            seed=seed,
+            real_data=real_data,
+            narrow=narrow,
+            source=self._source,
+            layouts=setup.layouts,
         )
         arguments = drawn()
         source = self._source or tensor_source(call, seed=seed, real_data=real_data, narrow=narrow)
@@ -157,7 +163,9 @@ class PreparedCall:
             target=functions.target,
             golden=functions.golden,
             arguments=arguments,
-            grad_outputs=None if backward is None else functools.partial(grad_outputs, backward, source, look),
+            grad_outputs=None
+            if backward is None
+            else functools.partial(grad_outputs, backward, source, look, layouts=setup.layouts),
             autocast=recorded_autocast(call.forward, arguments.tensor_dtypes) if setup.framework.autocasts else None,
             output_dtypes=tuple(element.dtype for element in tensors_of(call.forward.output)),
             seed=stream_seed(seed, call.name.key, "generator"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import torch
 
@@ -31,6 +31,30 @@ def overlaps(tensor: torch.Tensor) -> bool:
             return True
         reach += (size - 1) * step
     return False
+
+
+def memory_size(tensor: torch.Tensor) -> int:
+    """Return how many elements of a tensor's dtype its whole storage has room for."""
+    return tensor.untyped_storage().nbytes() // tensor.element_size()
+
+
+def whole_memory(tensor: torch.Tensor) -> torch.Tensor:
+    """Return the whole storage of a tensor as one line of elements, without a graph."""
+    return tensor.detach().as_strided((memory_size(tensor),), (1,), 0)
+
+
+def places_of(tensor: torch.Tensor) -> torch.Tensor:
+    """Return where the elements of a tensor lie in its storage, as a flat tensor of places."""
+    places = torch.arange(memory_size(tensor)).as_strided(tensor.shape, tensor.stride(), tensor.storage_offset())
+    return places.reshape(-1)
+
+
+def outside(tensors: Iterable[torch.Tensor], size: int) -> torch.Tensor:
+    """Return where in a storage of so many elements none of the tensors' elements lie, as a flat tensor of bools."""
+    others = torch.ones(size, dtype=torch.bool)
+    for tensor in tensors:
+        others[places_of(tensor)] = False
+    return others
 
 
 def around(tensor: torch.Tensor, get: Callable[[torch.Tensor], torch.Tensor]) -> torch.Tensor:

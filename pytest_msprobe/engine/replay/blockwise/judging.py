@@ -128,9 +128,9 @@ def _judged_memory(trial: Trial, cut: Cut) -> tuple[str, ...]:
 
     Raises where it is not what a block writes to, or where there is something in between that nothing may write to.
     """
-    require_one_place_each(trial.target)
+    require_one_place_each(trial.target, trial.subject.arguments)
     memory = memory_of(trial, trial.target, trial.target)
-    if {*trial.target.written} != {*cut.written} or memory.surrounded:
+    if {*trial.target.written} != {*cut.written} or memory.surrounded or memory.storages:
         raise _NotInBlocksError
     return memory.own
 

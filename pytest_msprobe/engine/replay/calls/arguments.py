@@ -6,8 +6,8 @@ import contextlib
 import math
 import operator
 import re
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, TypeAlias
 
@@ -17,13 +17,16 @@ import torch
 from msprobe_hooks.dump.schema import (
     Element,
     ForwardRecord,
+    Layout,
     MappingElement,
     TensorElement,
     ValueElement,
     tensors_of,
     walk_tensors,
 )
-from pytest_msprobe.engine.replay.call import Call
+from msprobe_standards.tensor_layouts import is_plain
+from pytest_msprobe.engine.replay.call import Call, operation
+from pytest_msprobe.engine.replay.calls.memory_layouts import lay_out_all
 from pytest_msprobe.engine.replay.inputs.constraints.drawn import DrawnArguments
 from pytest_msprobe.engine.replay.inputs.large_tensors import Undrawn, undrawn_tensor
 from pytest_msprobe.engine.replay.inputs.random_tensors import narrowed, random_tensor, stream_seed
@@ -31,7 +34,7 @@ from pytest_msprobe.engine.replay.inputs.sparse_reads import draw_what_is_read
 from pytest_msprobe.engine.replay.ops.op_info import op_info
 from pytest_msprobe.engine.values.dtypes import dtype_named
 from pytest_msprobe.engine.values.error_kinds import REFUSALS
-from pytest_msprobe.engine.values.pytree import map_leaves, tensors_with_paths
+from pytest_msprobe.engine.values.pytree import map_leaves, map_with_paths, tensors_with_paths
 from pytest_msprobe.engine.values.tensor_files import load_tensor
 from pytest_msprobe.results.skip_reasons import Skip, SkipReason
 
@@ -69,11 +72,15 @@ class Arguments:
     """A call's arguments as CPU values in the recorded dtypes.
 
     ``differentiable`` holds the paths of the tensors whose gradients were wanted: ``args.0``, ``kwargs.weight``.
+    ``layouts`` are those of tensors that lie in memory as they were recorded; ``tied`` the paths of those that golden
+    needs in the same memory, as they have elements in common or the call reads how they lie.
     """
 
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
     differentiable: frozenset[str]
+    layouts: Mapping[str, Layout] = field(default_factory=dict)
+    tied: frozenset[str] = frozenset()
 
     def tensors(self) -> Iterator[tuple[str, torch.Tensor]]:
         """Yield the tensors, and the numpy arrays as tensors, with their paths: ``args.0``, ``kwargs.weight``."""
@@ -90,6 +97,30 @@ class Arguments:
         """Whether a number is passed that a device may round before it computes: any but a power of two."""
         return any(map(_is_rounded, (*self.args, *self.kwargs.values())))
 
+    def laid_out(self, layouts: Mapping[str, Layout], operation: str, *, in_memory: bool) -> Arguments:
+        """Return them with the tensors at these paths in memory of those layouts.
+
+        Not ``in_memory``, only the values are what they can be there: those of one place are the same.
+        """
+        tensors = dict(self.tensors())
+        # What is given with strides of its own keeps them.
+        fresh = {path: each for path, each in layouts.items() if _is_to_be_laid_out(tensors[path], each)}
+        found = lay_out_all(tensors, fresh, operation)
+        placed = found.tensors if in_memory else {path: each.contiguous() for path, each in found.tensors.items()}
+
+        def put(path: str, leaf: Any) -> Any:
+            return placed.get(path, leaf) if isinstance(leaf, torch.Tensor) else leaf
+
+        args, kwargs = map_with_paths(put, self.args, "args"), map_with_paths(put, self.kwargs, "kwargs")
+        if not in_memory:
+            return replace(self, args=args, kwargs=kwargs)
+        kept = {path: each for path, each in layouts.items() if path in placed or path not in fresh}
+        return replace(self, args=args, kwargs=kwargs, layouts=kept, tied=found.tied)
+
+
+def _is_to_be_laid_out(tensor: torch.Tensor, layout: Layout) -> bool:
+    return is_plain(tensor) and (tensor.is_contiguous() or tensor.stride() == layout.stride)
+
 
 def _as_tensor(leaf: Any) -> Any:
     return torch.from_numpy(leaf) if isinstance(leaf, np.ndarray) else leaf
@@ -102,12 +133,18 @@ def _is_rounded(value: Any) -> bool:
 
 
 def build_arguments(
-    call: Call, *, seed: int, real_data: bool, narrow: bool = False, source: TensorSource | None = None
+    call: Call,
+    *,
+    seed: int,
+    real_data: bool,
+    narrow: bool = False,
+    source: TensorSource | None = None,
+    layouts: bool = True,
 ) -> Arguments:
     """Rebuild the arguments of a call, from its tensor files where there are any and ``real_data`` allows them.
 
     Others are drawn, from their whole recorded range or a ``narrow`` one. Tensors that a ``source`` gives are taken as
-    they are.
+    they are. With ``layouts`` tensors lie in memory as they were recorded.
 
     Raises Skip where an argument cannot be rebuilt, DumpError where a tensor file is unusable.
     """
@@ -129,7 +166,15 @@ def build_arguments(
         args, kwargs = constrain(call.api, args, kwargs, stream_seed(seed, str(call.name), "constraints"))
     if reads and undrawn:
         draw_what_is_read(undrawn, reads, DrawnArguments(args, kwargs, seed))
-    return Arguments(args, kwargs, _differentiable(record))
+    recorded = [*walk_tensors(record.args, "args"), *walk_tensors(record.kwargs, "kwargs")]
+    arguments = Arguments(args, kwargs, _differentiable(record, recorded))
+    found = {path: element.layout for path, element in recorded if element.layout is not None}
+    if not found or (given and not layouts):
+        return arguments
+    shapes = {path: element.shape for path, element in recorded}
+    fitting = {path: tuple(tensor.shape) == shapes.get(path) for path, tensor in arguments.tensors()}
+    found = {path: layout for path, layout in found.items() if fitting.get(path)}
+    return arguments.laid_out(found, operation(call.api), in_memory=layouts)
 
 
 def has_tensor_files(call: Call) -> bool:
@@ -149,7 +194,7 @@ def tensor_source(
         if real_data and element.data_name:
             return load_tensor(element, call.tensor_folder)
         element, own_seed = narrowed(element) if narrow else element, stream_seed(seed, call.name.key, path)
-        undrawn = undrawn_tensor(element, own_seed) if postpone is not None else None
+        undrawn = undrawn_tensor(element, own_seed) if postpone is not None and element.layout is None else None
         if undrawn is None or postpone is None:
             return random_tensor(element, own_seed)
         postpone(undrawn)
@@ -274,9 +319,8 @@ def _torch_constant(name: object, kind: type, path: str) -> Any:
     return constant
 
 
-def _differentiable(record: ForwardRecord) -> frozenset[str]:
+def _differentiable(record: ForwardRecord, recorded: Iterable[tuple[str, TensorElement]]) -> frozenset[str]:
     if "out" in record.kwargs:
         # torch refuses to differentiate through out=.
         return frozenset()
-    tensors = (*walk_tensors(record.args, "args"), *walk_tensors(record.kwargs, "kwargs"))
-    return frozenset(path for path, tensor in tensors if tensor.requires_grad)
+    return frozenset(path for path, tensor in recorded if tensor.requires_grad)

@@ -9,19 +9,26 @@ import torch
 
 from msprobe_hooks.dump.schema import BackwardRecord, TensorElement, tensors_of
 from pytest_msprobe.engine.replay.calls.arguments import TensorSource
+from pytest_msprobe.engine.replay.calls.memory_layouts import lay_out_all
 from pytest_msprobe.engine.values.pytree import tensors_with_paths
 from pytest_msprobe.results.skip_reasons import Skip, SkipReason
 
 
 def grad_outputs(
-    record: BackwardRecord, source: TensorSource, look: Callable[[Any], None] | None, output: Any
+    record: BackwardRecord,
+    source: TensorSource,
+    look: Callable[[Any], None] | None,
+    output: Any,
+    *,
+    layouts: bool = True,
 ) -> dict[str, torch.Tensor]:
     """Return one CPU gradient per differentiable output, by the output's path.
 
     msprobe records what arrives at one autograd node. A gradient of an output's own shape is taken as that output's;
     where a composite API's node had other shapes, the recorded range is drawn in the output's shape. Outputs whose
     recorded gradient is null get none. A gradient has its output's dtype. ``look`` is given the output, of which only
-    shapes and dtypes may stay after that. Raises Skip where nothing can be differentiated.
+    shapes and dtypes may stay after that. With ``layouts`` gradients lie in memory as they were recorded; without them
+    only the values are what they can be there. Raises Skip where nothing can be differentiated.
     """
     if look is not None:
         look(output)
@@ -34,6 +41,10 @@ def grad_outputs(
     gradients = {path: source(element, f"grad.{path}").to(dtypes[path]) for path, element in elements.items()}
     if not gradients:
         raise Skip(SkipReason.NO_GRADIENT, "no output depends on an input that requires a gradient")
+    recorded_layouts = {path: element.layout for path, element in elements.items() if element.layout is not None}
+    if recorded_layouts:
+        laid_out = lay_out_all(gradients, recorded_layouts).tensors
+        gradients |= laid_out if layouts else {path: each.contiguous() for path, each in laid_out.items()}
     return gradients
 
 

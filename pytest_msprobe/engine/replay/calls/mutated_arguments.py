@@ -7,16 +7,17 @@ both sides return the very argument, its memory is judged as the result that it 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 
 from msprobe_standards.tensor_layouts import is_plain
 from pytest_msprobe.engine.replay.calls.arguments import Arguments
+from pytest_msprobe.engine.replay.calls.memory_layouts import surroundings
 from pytest_msprobe.engine.replay.calls.side import Run
-from pytest_msprobe.engine.values.strides import around, has_gaps, overlaps
+from pytest_msprobe.engine.values.strides import around, has_gaps, memory_size, overlaps, whole_memory
 from pytest_msprobe.results.skip_reasons import Skip, SkipReason
 
 
@@ -25,24 +26,41 @@ class JudgedMemory:
     """What of the arguments' memory is judged with the results, by the arguments' paths.
 
     ``own`` are the arguments themselves, ``surrounded`` those that have other elements in between, which nothing may
-    write to.
+    write to. ``storages`` are such of recorded layouts: the argument as it was before the call, on the CPU, and which
+    elements of its storage are no argument's that the call writes to.
     """
 
     own: tuple[str, ...] = ()
     surrounded: tuple[str, ...] = ()
+    storages: Mapping[str, tuple[torch.Tensor, torch.Tensor]] = field(default_factory=dict)
 
     def __bool__(self) -> bool:
-        return bool(self.own or self.surrounded)
+        return bool(self.own or self.surrounded or self.storages)
 
     def of(self, run: Run, get: Callable[[torch.Tensor], Any]) -> dict[str, Any]:
         """Return one run's memory by path, as ``get`` brings tensors to the CPU; what the run lacks is left out."""
         arguments = run.arguments
         found = {path: get(arguments[path]) for path in self.own if path in arguments}
         gaps = {f"{path}.around": around(arguments[path], get) for path in self.surrounded if path in arguments}
+        for path, (before, others) in self.storages.items():
+            if path in arguments:
+                gaps[f"{path}.around"] = _memory_of(arguments[path], before, get)[others]
         return {**found, **gaps}
 
 
-def judged_memory(golden: Run, target: Run, operation: str, *, same_function: bool) -> JudgedMemory:
+def _memory_of(
+    argument: torch.Tensor, before: torch.Tensor, get: Callable[[torch.Tensor], torch.Tensor]
+) -> torch.Tensor:
+    """Return the storage of an argument, that of before the call where this side did not make the layout."""
+    is_alike = is_plain(argument) and memory_size(argument) == memory_size(before)
+    if is_alike and argument.stride() == before.stride() and argument.storage_offset() == before.storage_offset():
+        return get(whole_memory(argument))
+    return whole_memory(before)
+
+
+def judged_memory(
+    golden: Run, target: Run, operation: str, arguments: Arguments, *, same_function: bool
+) -> JudgedMemory:
     """Return what memory is judged where these two runs of an operation are held against each other.
 
     An argument that the target alone wrote to is no result where it was returned: golden may be a definition that
@@ -60,17 +78,24 @@ def judged_memory(golden: Run, target: Run, operation: str, *, same_function: bo
 
     surplus = (path for path in target.written if path not in golden.written and (same_function or path not in there))
     own = tuple(path for path in (*golden.written, *surplus) if not is_result(path))
-    return JudgedMemory(own, tuple(path for path in golden.written if _is_surrounded(golden.arguments[path])))
+    if not arguments.layouts:
+        return JudgedMemory(own, tuple(path for path in golden.written if _is_surrounded(golden.arguments[path])))
+    given, laid_out = dict(arguments.tensors()), [path for path in golden.written if path in arguments.layouts]
+    surrounded = (path for path in golden.written if path not in arguments.layouts)
+    storages = {path: (given[path], others) for path, others in surroundings(laid_out, given)}
+    return JudgedMemory(own, tuple(path for path in surrounded if _is_surrounded(golden.arguments[path])), storages)
 
 
 def _is_surrounded(tensor: torch.Tensor) -> bool:
     return is_plain(tensor) and has_gaps(tensor) and not overlaps(tensor)
 
 
-def require_one_place_each(golden: Run) -> None:
+def require_one_place_each(golden: Run, arguments: Arguments) -> None:
     """Raise Skip where a call writes to elements that share memory: what stays there depends on the order of writes."""
+    given = dict(arguments.tensors()) if golden.written and arguments.layouts else {}
     for path in golden.written:
-        if is_plain(golden.arguments[path]) and overlaps(golden.arguments[path]):
+        written = given.get(path, golden.arguments[path])
+        if is_plain(written) and overlaps(written):
             raise Skip(SkipReason.UNSPECIFIED, f"it writes to {path}, whose elements share memory")
 
 

@@ -18,7 +18,7 @@ from pytest_msprobe.engine.replay.calls.arguments import Arguments, DeviceArgume
 from pytest_msprobe.engine.replay.ops.op_info import op_info
 from pytest_msprobe.engine.values.malloc_trim import return_freed_pages
 from pytest_msprobe.engine.values.pytree import map_tensors, map_with_paths, tensors_with_paths
-from pytest_msprobe.engine.values.strides import as_laid_out, has_gaps, overlaps
+from pytest_msprobe.engine.values.strides import as_laid_out, has_gaps, overlaps, whole_memory
 
 Gradients = dict[str, "torch.Tensor | None"]
 
@@ -39,7 +39,8 @@ class Side:
 
     ``put`` brings a CPU tensor to where it is used, as a copy wherever a call may write to it. ``dtype`` maps recorded
     dtypes to the ones used here. ``autocast`` is the dtype of an autocast region around the call, None for none.
-    ``full_precision`` turns reduced-precision matmuls off, whatever the process allows.
+    ``full_precision`` turns reduced-precision matmuls off, whatever the process allows. ``keeps_layout`` says that
+    recorded layouts are made there.
     """
 
     put: Callable[[torch.Tensor], torch.Tensor]
@@ -49,6 +50,7 @@ class Side:
     autocast: torch.dtype | None = None
     default_dtype: torch.dtype = torch.float32
     full_precision: bool = False
+    keeps_layout: bool = False
 
 
 @dataclass(slots=True)
@@ -168,7 +170,7 @@ def run_backward(
     outputs = dict(tensors_with_paths(run.results))
     # Where none depends on a leaf, torch says so.
     paths = [path for path in grad_outputs if outputs[path].requires_grad] or list(grad_outputs)
-    arriving = tuple(side.put(grad_outputs[path]).to(outputs[path].dtype, copy=False) for path in paths)
+    arriving = tuple(_put_gradient(grad_outputs[path], side).to(outputs[path].dtype, copy=False) for path in paths)
     roots = tuple(outputs[path] for path in paths)
     if not keeps_output:
         root: torch.Tensor = _Root.apply(arriving, *roots)  # type: ignore[no-untyped-call]
@@ -184,6 +186,14 @@ def run_backward(
         run.leaves = dict.fromkeys(run.leaves, torch.empty(0))
         run.output = map_tensors(torch.Tensor.detach, run.output)
     return by_path
+
+
+def _put_gradient(gradient: torch.Tensor, side: Side) -> torch.Tensor:
+    if gradient.is_contiguous() and not (side.keeps_layout and gradient.storage_offset()):
+        return side.put(gradient)
+    if not is_plain(gradient):
+        return side.put(gradient)
+    return _Memory(side.put).put(gradient) if side.keeps_layout else side.put(gradient.contiguous())
 
 
 def gradients_of(
@@ -215,6 +225,7 @@ class _Root(torch.autograd.Function):
 
 def _put(arguments: Arguments, side: Side, wanted: frozenset[str], *, copy_leaves: bool) -> _Inputs:
     inputs = _Inputs((), {})
+    memory, copies = (_Memory(side.put), _Memory(side.put)) if arguments.layouts else (None, None)
 
     def put(path: str, leaf: Any) -> Any:
         if isinstance(leaf, torch.Tensor):
@@ -224,7 +235,14 @@ def _put(arguments: Arguments, side: Side, wanted: frozenset[str], *, copy_leave
         return side.location if isinstance(leaf, DeviceArgument) else leaf
 
     def _put_tensor(path: str, leaf: torch.Tensor) -> torch.Tensor:
-        tensor = as_laid_out(side.put, leaf)
+        if memory is None or copies is None or path not in arguments.layouts or not is_plain(leaf):
+            tensor = as_laid_out(side.put, leaf)
+        elif not (side.keeps_layout or path in arguments.tied):
+            tensor = side.put(leaf.contiguous())
+        elif copy_leaves:
+            return _put_copied(path, leaf, memory, copies)
+        else:
+            tensor = memory.put(leaf)
         if path in wanted and (tensor.is_floating_point() or tensor.is_complex()):
             inputs.leaves[path] = tensor.requires_grad_()
             # An in-place API may not write to a leaf; through a copy the gradient still reaches it.
@@ -232,9 +250,33 @@ def _put(arguments: Arguments, side: Side, wanted: frozenset[str], *, copy_leave
         inputs.tensors[path] = tensor
         return tensor
 
+    def _put_copied(path: str, leaf: torch.Tensor, memory: _Memory, copies: _Memory) -> torch.Tensor:
+        tensor = copies.put(leaf)
+        if path in wanted and (tensor.is_floating_point() or tensor.is_complex()):
+            inputs.leaves[path] = original = memory.put(leaf).requires_grad_()
+            tensor = original.clone() if overlaps(tensor) else tensor.copy_(original)
+        inputs.tensors[path] = tensor
+        return tensor
+
     inputs.args = map_with_paths(put, arguments.args, "args")
     inputs.kwargs = map_with_paths(put, arguments.kwargs, "kwargs")
     return inputs
+
+
+class _Memory:
+    """The storages of CPU tensors on a side: each is put there once, and all that lies in it is found there."""
+
+    def __init__(self, put: Callable[[torch.Tensor], torch.Tensor]) -> None:
+        self._put = put
+        self._storages: dict[tuple[int, torch.dtype], torch.Tensor] = {}
+
+    def put(self, tensor: torch.Tensor) -> torch.Tensor:
+        """Return a CPU tensor as it lies in its storage, with a count of changes of its own."""
+        key = tensor.untyped_storage().data_ptr(), tensor.dtype
+        placed = self._storages.get(key)
+        if placed is None:
+            placed = self._storages[key] = self._put(whole_memory(tensor))
+        return placed.as_strided(tensor.shape, tensor.stride(), tensor.storage_offset()).data
 
 
 def _copied(leaf: torch.Tensor) -> torch.Tensor:

@@ -72,7 +72,7 @@ def judge_forward(
     api = trial.subject.api
     if trial.golden.output is None and not trial.golden.changed:
         raise Skip(SkipReason.NOT_AN_OPERATION, f"{api} returns nothing and changes nothing")
-    require_one_place_each(trial.golden)
+    require_one_place_each(trial.golden, trial.subject.arguments)
     memory = memory_of(trial, trial.golden, trial.target)
     golden = all_of(trial, trial.golden, detached, memory)
     target = in_golden_form(trial, all_of(trial, trial.target, fetched_from(trial), memory))

@@ -89,7 +89,13 @@ def in_golden_form(trial: Trial, produced: dict[str, Any]) -> dict[str, Any]:
 def memory_of(trial: Trial, golden: Run, target: Run) -> JudgedMemory:
     """Return what memory of the arguments is judged where these two of a trial's runs are held against each other."""
     subject = trial.subject
-    return judged_memory(golden, target, subject.operation, same_function=subject.target is subject.golden)
+    return judged_memory(
+        golden,
+        target,
+        subject.operation,
+        subject.arguments,
+        same_function=subject.target is subject.golden,
+    )
 
 
 def present(

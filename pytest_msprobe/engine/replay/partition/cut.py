@@ -54,7 +54,7 @@ class Cut:
 
         args = map_with_paths(part, arguments.args, "args")
         kwargs = map_with_paths(part, arguments.kwargs, "kwargs") | ({"reduction": "sum"} if self.is_reduced else {})
-        return replace(arguments, args=args, kwargs=kwargs)
+        return replace(arguments, args=args, kwargs=kwargs, tied=frozenset())
 
 
 def block_of(tensor: torch.Tensor, dim: int, start: int, size: int) -> torch.Tensor:

@@ -25,6 +25,7 @@ class ReplayConfig:
     checked exactly.
     ``raised_above``: of how many bytes the raised copies of a product are more where golden is computed block by block,
     of other calls an eighth of that, None for never.
+    ``layouts`` says whether the device gets tensors in memory as it was recorded, or contiguous ones.
     """
 
     device: Device
@@ -39,3 +40,4 @@ class ReplayConfig:
     baseline: RemoteDevice | None = None
     screen_above: float | None = None
     raised_above: float | None = RAISED_ABOVE
+    layouts: bool = True

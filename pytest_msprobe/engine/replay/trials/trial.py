@@ -49,7 +49,12 @@ class Trial:
         self._baseline = baseline
         self._golden_side = golden_side(subject.operation, subject.arguments)
         self._target_side = Side(
-            placement_for(device, subject), _same_dtype, device.location(), device.call, subject.autocast
+            placement_for(device, subject),
+            _same_dtype,
+            device.location(),
+            device.call,
+            subject.autocast,
+            keeps_layout=True,
         )
         is_on_cpu = self._target_side.location.type == hardware(device) == "cpu"
         is_narrow = op_info(subject.operation).narrow_inside and not is_on_cpu
