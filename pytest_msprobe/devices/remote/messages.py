@@ -7,7 +7,7 @@ from typing import Any, Literal, TypeAlias
 import msgspec
 
 #: Raised by one whenever an end of an earlier version would not understand, or misunderstand, what is said here.
-PROTOCOL = 1
+PROTOCOL = 2
 
 #: What the process elsewhere says first, before any frame, so that nothing else can be taken for it.
 HAIL = b"pytest-msprobe remote\n"
@@ -22,12 +22,16 @@ class Envelope(msgspec.Struct, frozen=True, array_like=True):
 
 
 class TensorForm(msgspec.Struct, frozen=True, array_like=True):
-    """What bytes are as a tensor: dtype (``torch.float32``), shape, strides in elements, and if gradients pass it."""
+    """What bytes are as a tensor: dtype (``torch.float32``), shape, strides in elements, and if gradients pass it.
+
+    ``offset`` is the place of its first element among them.
+    """
 
     dtype: str
     shape: tuple[int, ...]
     stride: tuple[int, ...]
     requires_grad: bool = False
+    offset: int = 0
 
 
 # What a call returned, with everything in it that is no tensor.
@@ -118,7 +122,7 @@ class Forward(msgspec.Struct, frozen=True, tag="forward"):
     ``forward`` and ``backward`` are the bodies of its records, ``tensors`` its arguments' by path, in the order of the
     bytes that follow; none follow where the arguments are to be ``drawn`` there too. ``seed`` is for what the call
     itself draws; ``autocasts`` is False where no region of autocast is to be made for it, ``off`` True where its
-    randomness is to be switched off.
+    randomness is to be switched off. ``memory`` is that of `ReplayConfig`.
     """
 
     record: str
@@ -129,6 +133,7 @@ class Forward(msgspec.Struct, frozen=True, tag="forward"):
     off: bool
     tensors: dict[str, TensorForm]
     drawn: Draw | None = None
+    memory: Literal["recorded", "contiguous", "given"] = "recorded"
 
 
 class Backward(msgspec.Struct, frozen=True, tag="backward"):

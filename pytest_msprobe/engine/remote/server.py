@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -13,6 +13,7 @@ import torch
 from msprobe_hooks.dump.names import parse_api_name
 from msprobe_hooks.dump.schema import TensorElement, backward_record, forward_record
 from msprobe_standards import Policy
+from msprobe_standards.tensor_layouts import is_plain
 from pytest_msprobe.devices.device import Device, hardware
 from pytest_msprobe.devices.health import compute_something
 from pytest_msprobe.devices.reduced_precision import reduced_precision
@@ -50,12 +51,15 @@ from pytest_msprobe.engine.replay.trials.trial import Trial
 from pytest_msprobe.engine.values.error_kinds import is_out_of_memory
 from pytest_msprobe.engine.values.pytree import tensors_with_paths
 from pytest_msprobe.engine.values.result_codec import as_node
-from pytest_msprobe.engine.values.strides import as_laid_out
+from pytest_msprobe.engine.values.strides import ALIGNMENT, as_laid_out, memory_size, span, whole_memory
 from pytest_msprobe.engine.values.suppress_warnings import suppress_warnings
 from pytest_msprobe.engine.values.tensor_codec import digest, packed, unpacked, without_gaps
 from pytest_msprobe.errors import UserError
 from pytest_msprobe.results.outcomes import describe_error
 from pytest_msprobe.results.skip_reasons import Skip
+
+# What an argument has before and behind it where its layout was made.
+_MOST_AROUND = 3 * ALIGNMENT
 
 
 class Server:
@@ -129,7 +133,7 @@ class Server:
         paths = {id(tensor): path for path, tensor in run.arguments.items()}
         # What lies between the elements of an argument is judged too.
         get = trial.device.get
-        arguments = {path: sent.add(as_laid_out(get, tensor), tensor) for path, tensor in run.arguments.items()}
+        arguments = {path: sent.add(_with_memory(get, tensor), tensor) for path, tensor in run.arguments.items()}
         returned = {place: path for path, place in run.returned_at().items()}
 
         def at(path: str, tensor: torch.Tensor) -> AtTensor | AtArgument:
@@ -146,7 +150,7 @@ class Server:
         """Return the arguments that the seed gives; None where they are others than the one who asks has."""
         assert self._opened is not None
         call = self._opened[0].in_torch_terms(_call(request))
-        arguments = build_arguments(call, seed=draw.seed, real_data=False, narrow=draw.narrow)
+        arguments = build_arguments(call, seed=draw.seed, real_data=False, narrow=draw.narrow, memory=request.memory)
         tensors = dict(arguments.tensors())
         found = digest({path: packed(tensor) for path, tensor in tensors.items()})
         return tensors if found == draw.digest else None
@@ -158,7 +162,9 @@ class Server:
         def given(element: TensorElement, path: str) -> torch.Tensor:
             return tensors[path]
 
-        setup = ReplayConfig(device, self._policy, framework, self._references, seed=request.seed)
+        setup = ReplayConfig(
+            device, self._policy, framework, self._references, seed=request.seed, memory=request.memory
+        )
         trial = Replay(_call(request), setup, given).trial
         subject: Subject = replace(trial.subject, seed=request.seed)
         if not request.autocasts:
@@ -192,6 +198,13 @@ class Server:
                 kind, f"{text}\nAfterwards, the card there no longer works: {describe_error(error)}", ends=True
             )
         return Failed(kind, text)
+
+
+def _with_memory(get: Callable[[torch.Tensor], torch.Tensor], tensor: torch.Tensor) -> torch.Tensor:
+    """Return a tensor as ``get`` brings it to the CPU, with what lies between and around its elements."""
+    if not is_plain(tensor) or memory_size(tensor) - span(tensor.shape, tensor.stride()) > _MOST_AROUND:
+        return as_laid_out(get, tensor)
+    return get(whole_memory(tensor)).as_strided(tensor.shape, tensor.stride(), tensor.storage_offset())
 
 
 class _Sent:

@@ -12,6 +12,7 @@ from msprobe_hooks.dump.names import Direction
 from pytest_msprobe.engine.replay.annotators import ANNOTATORS
 from pytest_msprobe.engine.replay.call import Call
 from pytest_msprobe.engine.replay.calls.arguments import TensorSource
+from pytest_msprobe.engine.replay.contiguous_rerun import add_layout_note
 from pytest_msprobe.engine.replay.judging.outputs import result_of
 from pytest_msprobe.engine.replay.prepared_call import DirectionCheck, PreparedCall, TrialOf
 from pytest_msprobe.engine.replay.strategies import BY_POLICY, JudgeForward, Strategy, judge_by, judge_by_first
@@ -83,6 +84,7 @@ class Replay:
             result = result_of(record, functools.partial(judge_by_first, strategies, check), self._kept_causes)
             for annotate in ANNOTATORS:
                 result = annotate(result, check)
+            result = add_layout_note(result, check, strategies)
             self._prepared.drop_spent_trial()
             return result
 

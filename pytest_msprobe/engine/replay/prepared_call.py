@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from msprobe_hooks.dump.names import Direction
@@ -57,12 +57,27 @@ class PreparedCall:
         self._is_given = is_given
         self._recorded = recorded
         self._trial_of = trial_of or functools.partial(trial_on(setup.device), baseline=setup.baseline)
+        self.runs_target = trial_of is None
         self._is_whole = trial_of is not None or recorded is not None
 
     @functools.cached_property
     def trial(self) -> Trial:
         """The three runs of the call. Raises Skip where the call cannot be rebuilt."""
         return self._build_trial(narrow=False)
+
+    def contiguous(self) -> PreparedCall:
+        """Return the same call on contiguous tensors."""
+        again = PreparedCall(
+            self.call,
+            replace(self.setup, memory="contiguous"),
+            self._source,
+            self._function,
+            self._recorded,
+            None if self.runs_target else self._trial_of,
+            is_given=self._is_given,
+        )
+        again.call = self.call
+        return again
 
     def drop_spent_trial(self) -> None:
         """Drop a trial of which an input is gone, so that it is made anew when it is needed again."""
@@ -148,7 +163,7 @@ class PreparedCall:
             real_data=real_data,
             narrow=narrow,
             source=self._source,
-            layouts=setup.layouts,
+            memory=setup.memory,
         )
         arguments = drawn()
         source = self._source or tensor_source(call, seed=seed, real_data=real_data, narrow=narrow)
@@ -165,7 +180,7 @@ class PreparedCall:
             arguments=arguments,
             grad_outputs=None
             if backward is None
-            else functools.partial(grad_outputs, backward, source, look, layouts=setup.layouts),
+            else functools.partial(grad_outputs, backward, source, look, memory=setup.memory),
             autocast=recorded_autocast(call.forward, arguments.tensor_dtypes) if setup.framework.autocasts else None,
             output_dtypes=tuple(element.dtype for element in tensors_of(call.forward.output)),
             seed=stream_seed(seed, call.name.key, "generator"),
@@ -174,6 +189,7 @@ class PreparedCall:
             drawn=None if informative is None else (seed, narrow),
             drawn_again=None if informative is None or narrow else drawn,
             is_given=self._is_given,
+            memory=setup.memory,
         )
         return self._trial_of(subject, setup.device)
 

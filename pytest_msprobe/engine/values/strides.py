@@ -6,6 +6,14 @@ from collections.abc import Callable, Iterable, Sequence
 
 import torch
 
+#: Kernels ask whether an address is a multiple of at most so many bytes.
+ALIGNMENT = 64
+
+
+def kept_offset(offset: int, unit: int) -> int:
+    """Return a short offset that is the same modulo a unit, and 0 only where the offset is."""
+    return offset if offset <= unit else offset % unit + unit
+
 
 def span(shape: Sequence[int], stride: Sequence[int]) -> int:
     """Return how many elements of memory a tensor reaches over, gaps included; 0 where it has no element."""

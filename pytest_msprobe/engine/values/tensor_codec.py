@@ -11,7 +11,7 @@ import torch
 from msprobe_standards.tensor_layouts import is_plain
 from pytest_msprobe.devices.remote.messages import TensorForm
 from pytest_msprobe.engine.values.dtypes import dtype_named
-from pytest_msprobe.engine.values.strides import span
+from pytest_msprobe.engine.values.strides import ALIGNMENT, kept_offset, memory_size, span
 from pytest_msprobe.results.skip_reasons import Skip, SkipReason
 
 
@@ -20,17 +20,22 @@ class FormError(ValueError):
 
 
 def packed(tensor: torch.Tensor) -> tuple[TensorForm, memoryview]:
-    """Return a CPU tensor's form and its memory, gaps between its elements included.
+    """Return a CPU tensor's form and its memory, gaps between its elements and a little around them included.
 
     Raises Skip for a tensor that is more than a block of elements.
     """
     if not is_plain(tensor):
         raise Skip(SkipReason.UNSUPPORTED, f"a result of layout {tensor.layout} does not cross to another machine")
     plain = tensor.detach().resolve_conj().resolve_neg()
-    form = TensorForm(str(plain.dtype), tuple(plain.shape), tuple(plain.stride()), tensor.requires_grad)
-    reach = span(plain.shape, plain.stride())
-    memory = plain.as_strided((reach,), (1,)).view(torch.uint8) if reach else torch.empty(0, dtype=torch.uint8)
-    return form, memory.numpy().data
+    reach, before = span(plain.shape, plain.stride()), int(plain.storage_offset())
+    unit = ALIGNMENT // plain.element_size()
+    front = kept_offset(before, unit) if reach else 0
+    form = TensorForm(str(plain.dtype), tuple(plain.shape), tuple(plain.stride()), tensor.requires_grad, front)
+    if not reach:
+        return form, torch.empty(0, dtype=torch.uint8).numpy().data
+    behind = min(memory_size(plain) - before - reach, unit)
+    memory = plain.as_strided((front + reach + behind,), (1,), before - front)
+    return form, memory.view(torch.uint8).numpy().data
 
 
 def unpacked(form: TensorForm, blob: bytearray, most: float = math.inf) -> torch.Tensor:
@@ -41,8 +46,8 @@ def unpacked(form: TensorForm, blob: bytearray, most: float = math.inf) -> torch
     """
     dtype = dtype_named(form.dtype)
     sizes = (*form.shape, *form.stride)
-    possible = len(form.shape) == len(form.stride) and all(0 <= size < 2**63 for size in sizes)
-    if not possible or span(form.shape, form.stride) * dtype.itemsize != len(blob):
+    possible = len(form.shape) == len(form.stride) and all(0 <= size < 2**63 for size in (*sizes, form.offset))
+    if not possible or not _holds(form, dtype, len(blob)):
         raise FormError(f"{len(blob)} bytes as {form.dtype} {form.shape} with strides {form.stride}")
     if math.prod(form.shape) * dtype.itemsize > most:
         raise FormError(f"a tensor of shape {form.shape}, larger than is possible")
@@ -52,7 +57,16 @@ def unpacked(form: TensorForm, blob: bytearray, most: float = math.inf) -> torch
     # A byte of a bool is 0 or 1, or what reads it may do anything.
     values = memory != 0 if dtype is torch.bool else memory.view(dtype)
     differentiable = dtype.is_floating_point or dtype.is_complex
-    return values.as_strided(form.shape, form.stride).requires_grad_(form.requires_grad and differentiable)
+    return values.as_strided(form.shape, form.stride, form.offset).requires_grad_(form.requires_grad and differentiable)
+
+
+def _holds(form: TensorForm, dtype: torch.dtype, size: int) -> bool:
+    """Return whether so many bytes are those that `packed` gives a tensor of this form."""
+    reach, unit = span(form.shape, form.stride), ALIGNMENT // dtype.itemsize
+    if not reach:
+        return size == 0
+    behind, rest = divmod(size - (form.offset + reach) * dtype.itemsize, dtype.itemsize)
+    return rest == 0 and 0 <= behind <= unit and form.offset == kept_offset(form.offset, unit)
 
 
 def without_gaps(tensor: torch.Tensor) -> torch.Tensor:
@@ -67,6 +81,6 @@ def digest(tensors: Mapping[str, tuple[TensorForm, memoryview]]) -> bytes:
     """Return a digest of packed tensors by path."""
     whole = hashlib.blake2b(digest_size=16)
     for path, (form, blob) in tensors.items():
-        whole.update(f"{path} {form.dtype} {form.shape} {form.stride}".encode())
+        whole.update(f"{path} {form.dtype} {form.shape} {form.stride} {form.offset}".encode())
         whole.update(blob)
     return whole.digest()

@@ -14,10 +14,10 @@ from typing import Any, TypeAlias
 import numpy as np
 import torch
 
+from msprobe_hooks.dump.memory_layouts import Layout
 from msprobe_hooks.dump.schema import (
     Element,
     ForwardRecord,
-    Layout,
     MappingElement,
     TensorElement,
     ValueElement,
@@ -26,7 +26,7 @@ from msprobe_hooks.dump.schema import (
 )
 from msprobe_standards.tensor_layouts import is_plain
 from pytest_msprobe.engine.replay.call import Call, operation
-from pytest_msprobe.engine.replay.calls.memory_layouts import lay_out_all
+from pytest_msprobe.engine.replay.calls.laid_out_tensors import Memory, lay_out_all
 from pytest_msprobe.engine.replay.inputs.constraints.drawn import DrawnArguments
 from pytest_msprobe.engine.replay.inputs.large_tensors import Undrawn, undrawn_tensor
 from pytest_msprobe.engine.replay.inputs.random_tensors import narrowed, random_tensor, stream_seed
@@ -106,7 +106,9 @@ class Arguments:
         # What is given with strides of its own keeps them.
         fresh = {path: each for path, each in layouts.items() if _is_to_be_laid_out(tensors[path], each)}
         found = lay_out_all(tensors, fresh, operation)
-        placed = found.tensors if in_memory else {path: each.contiguous() for path, each in found.tensors.items()}
+        placed = found.tensors
+        if not in_memory:
+            placed = {path: placed.get(path, tensors[path]).contiguous() for path in layouts if is_plain(tensors[path])}
 
         def put(path: str, leaf: Any) -> Any:
             return placed.get(path, leaf) if isinstance(leaf, torch.Tensor) else leaf
@@ -139,12 +141,12 @@ def build_arguments(
     real_data: bool,
     narrow: bool = False,
     source: TensorSource | None = None,
-    layouts: bool = True,
+    memory: Memory = "recorded",
 ) -> Arguments:
     """Rebuild the arguments of a call, from its tensor files where there are any and ``real_data`` allows them.
 
     Others are drawn, from their whole recorded range or a ``narrow`` one. Tensors that a ``source`` gives are taken as
-    they are. With ``layouts`` tensors lie in memory as they were recorded.
+    they are, but for the ``memory`` in which tensors are to lie.
 
     Raises Skip where an argument cannot be rebuilt, DumpError where a tensor file is unusable.
     """
@@ -169,12 +171,12 @@ def build_arguments(
     recorded = [*walk_tensors(record.args, "args"), *walk_tensors(record.kwargs, "kwargs")]
     arguments = Arguments(args, kwargs, _differentiable(record, recorded))
     found = {path: element.layout for path, element in recorded if element.layout is not None}
-    if not found or (given and not layouts):
+    if not found or memory == "given":
         return arguments
     shapes = {path: element.shape for path, element in recorded}
     fitting = {path: tuple(tensor.shape) == shapes.get(path) for path, tensor in arguments.tensors()}
     found = {path: layout for path, layout in found.items() if fitting.get(path)}
-    return arguments.laid_out(found, operation(call.api), in_memory=layouts)
+    return arguments.laid_out(found, operation(call.api), in_memory=memory == "recorded")
 
 
 def has_tensor_files(call: Call) -> bool:

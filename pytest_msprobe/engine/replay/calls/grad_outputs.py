@@ -7,9 +7,10 @@ from typing import Any
 
 import torch
 
+from msprobe_hooks.dump.memory_layouts import Layout
 from msprobe_hooks.dump.schema import BackwardRecord, TensorElement, tensors_of
 from pytest_msprobe.engine.replay.calls.arguments import TensorSource
-from pytest_msprobe.engine.replay.calls.memory_layouts import lay_out_all
+from pytest_msprobe.engine.replay.calls.laid_out_tensors import Memory, lay_out_all
 from pytest_msprobe.engine.values.pytree import tensors_with_paths
 from pytest_msprobe.results.skip_reasons import Skip, SkipReason
 
@@ -20,15 +21,15 @@ def grad_outputs(
     look: Callable[[Any], None] | None,
     output: Any,
     *,
-    layouts: bool = True,
+    memory: Memory = "recorded",
 ) -> dict[str, torch.Tensor]:
     """Return one CPU gradient per differentiable output, by the output's path.
 
     msprobe records what arrives at one autograd node. A gradient of an output's own shape is taken as that output's;
     where a composite API's node had other shapes, the recorded range is drawn in the output's shape. Outputs whose
     recorded gradient is null get none. A gradient has its output's dtype. ``look`` is given the output, of which only
-    shapes and dtypes may stay after that. With ``layouts`` gradients lie in memory as they were recorded; without them
-    only the values are what they can be there. Raises Skip where nothing can be differentiated.
+    shapes and dtypes may stay after that. ``memory`` says where gradients are to lie. Raises Skip where
+    nothing can be differentiated.
     """
     if look is not None:
         look(output)
@@ -41,11 +42,15 @@ def grad_outputs(
     gradients = {path: source(element, f"grad.{path}").to(dtypes[path]) for path, element in elements.items()}
     if not gradients:
         raise Skip(SkipReason.NO_GRADIENT, "no output depends on an input that requires a gradient")
-    recorded_layouts = {path: element.layout for path, element in elements.items() if element.layout is not None}
-    if recorded_layouts:
-        laid_out = lay_out_all(gradients, recorded_layouts).tensors
-        gradients |= laid_out if layouts else {path: each.contiguous() for path, each in laid_out.items()}
-    return gradients
+    layouts = {path: element.layout for path, element in elements.items() if element.layout is not None}
+    return _laid_out(gradients, layouts, memory) if layouts and memory != "given" else gradients
+
+
+def _laid_out(
+    gradients: dict[str, torch.Tensor], layouts: Mapping[str, Layout], memory: Memory
+) -> dict[str, torch.Tensor]:
+    laid_out = {**gradients, **lay_out_all(gradients, layouts).tensors}
+    return laid_out if memory == "recorded" else {path: each.contiguous() for path, each in laid_out.items()}
 
 
 def _matched(

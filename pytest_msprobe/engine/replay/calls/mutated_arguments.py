@@ -15,7 +15,7 @@ import torch
 
 from msprobe_standards.tensor_layouts import is_plain
 from pytest_msprobe.engine.replay.calls.arguments import Arguments
-from pytest_msprobe.engine.replay.calls.memory_layouts import surroundings
+from pytest_msprobe.engine.replay.calls.laid_out_tensors import surroundings
 from pytest_msprobe.engine.replay.calls.side import Run
 from pytest_msprobe.engine.values.strides import around, has_gaps, memory_size, overlaps, whole_memory
 from pytest_msprobe.results.skip_reasons import Skip, SkipReason

@@ -10,6 +10,7 @@ import torch
 
 from pytest_msprobe.engine.replay.call import Call, operation
 from pytest_msprobe.engine.replay.calls.arguments import Arguments
+from pytest_msprobe.engine.replay.calls.laid_out_tensors import Memory
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +23,7 @@ class Subject:
     as ``dropout_p=0``. ``call`` is the recorded one, for a remote device, to which no function can be sent; None where
     nothing was recorded. ``drawn`` is the seed of the arguments and whether they are from narrow ranges; None where
     they were not drawn. ``drawn_again`` draws the same arguments once more; None where that is not to be done.
+    ``memory`` is that of `ReplayConfig`.
     ``is_given`` says that a test gives the arguments as they are: golden has to take them, and fails the test if not.
     """
 
@@ -40,6 +42,7 @@ class Subject:
     drawn: tuple[int, bool] | None = None
     drawn_again: Callable[[], Arguments] | None = None
     is_given: bool = False
+    memory: Memory = "recorded"
 
     @property
     def operation(self) -> str:

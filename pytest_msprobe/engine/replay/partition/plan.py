@@ -54,7 +54,7 @@ class Plan:
 def plan_of_call(call: Call, above: float) -> Plan | None:
     """Return how to compute a recorded call in blocks, by its shapes and dtypes; None as for `plan_of`."""
     try:
-        arguments = build_arguments(call, seed=0, real_data=False, source=_without_memory)
+        arguments = build_arguments(call, seed=0, real_data=False, source=_without_memory, memory="given")
     except (Skip, RuntimeError, TypeError):
         # What cannot be rebuilt is told where it is.
         return None

@@ -8,6 +8,7 @@ from msprobe_standards import Policy
 from pytest_msprobe.devices.device import Device
 from pytest_msprobe.devices.reduced_precision import MathMode
 from pytest_msprobe.devices.remote.remote_device import RemoteDevice
+from pytest_msprobe.engine.replay.calls.laid_out_tensors import Memory
 from pytest_msprobe.engine.replay.framework import Framework
 from pytest_msprobe.engine.replay.partition.plan import RAISED_ABOVE
 from pytest_msprobe.engine.replay.references.registry import ReferenceRegistry
@@ -25,7 +26,7 @@ class ReplayConfig:
     checked exactly.
     ``raised_above``: of how many bytes the raised copies of a product are more where golden is computed block by block,
     of other calls an eighth of that, None for never.
-    ``layouts`` says whether the device gets tensors in memory as it was recorded, or contiguous ones.
+    ``memory`` says where tensors lie on the device.
     """
 
     device: Device
@@ -40,4 +41,4 @@ class ReplayConfig:
     baseline: RemoteDevice | None = None
     screen_above: float | None = None
     raised_above: float | None = RAISED_ABOVE
-    layouts: bool = True
+    memory: Memory = "recorded"

@@ -72,6 +72,7 @@ class RemoteSide:
             autocasts=subject.autocast is not None,
             off=bool(subject.changed),
             tensors={path: form for path, (form, _) in tensors.items()},
+            memory=subject.memory,
         )
         answer, blobs = self._ran(subject, request, tensors)
         try:

@@ -8,6 +8,7 @@ from collections.abc import Callable
 import torch
 
 from msprobe_hooks.dump.schema import tensors_of
+from msprobe_standards.tensor_layouts import is_plain
 from pytest_msprobe.devices.cpu import CpuDevice
 from pytest_msprobe.devices.device import Device
 from pytest_msprobe.engine.replay.call import Call
@@ -16,6 +17,7 @@ from pytest_msprobe.engine.replay.inputs.large_tensors import LARGE, is_large
 from pytest_msprobe.engine.replay.partition.table import cuts_of
 from pytest_msprobe.engine.values.dtypes import dtype_named
 from pytest_msprobe.engine.values.pytree import tensors_with_paths
+from pytest_msprobe.engine.values.strides import memory_size
 
 _OF_TORCH = ("Functional", "Torch", "Tensor")
 
@@ -30,11 +32,16 @@ def placement_for(device: Device, subject: Subject) -> Callable[[torch.Tensor], 
         return device.put
     arguments = subject.arguments
     given = tensors_with_paths({"args": arguments.args, "kwargs": arguments.kwargs})
-    large = {path for path, tensor in given if tensor.numel() >= LARGE}
+    large = {path for path, tensor in given if _size(tensor, path in arguments.layouts) >= LARGE}
     cuts = cuts_of(subject.operation, arguments) if large else []
     if not cuts or not large.isdisjoint(cuts[0].written):
         return device.put
     return lambda tensor: tensor.detach() if tensor.numel() >= LARGE else device.put(tensor)
+
+
+def _size(tensor: torch.Tensor, is_laid_out: bool) -> int:
+    """Return how many elements are brought to a device for a tensor: of one that is laid out, all of its storage."""
+    return memory_size(tensor) if is_laid_out and is_plain(tensor) else tensor.numel()
 
 
 def shared_bytes(call: Call, device: Device) -> int:

@@ -30,7 +30,7 @@ from pytest_msprobe.modes.check.explore.minimal_failure import (
 from pytest_msprobe.modes.check.explore.options import ExploreOptions
 from pytest_msprobe.modes.check.explore.plans import Plan, drawn_tensors, plans_around
 from pytest_msprobe.modes.check.explore.simplify_values import Tensors, shorten
-from pytest_msprobe.modes.check.explore.sizes import Sizes, recorded_sizes, resized, smallest_sizes
+from pytest_msprobe.modes.check.explore.sizes import Sizes, recorded_sizes, resized, smallest_sizes, without_layouts
 from pytest_msprobe.modes.check.explore.value_strategies import Drawing
 from pytest_msprobe.results.outcomes import Breakdown
 from pytest_msprobe.results.result import DirectionResult
@@ -73,7 +73,7 @@ def explore(
     """
     direction = parse_api_name(recorded.record).direction
     wanted = kind_of_failure(recorded) if recorded.verdict.outcome == "fail" else None
-    tried = _Search(replay, body, direction, time.monotonic() + options.seconds, wanted)
+    tried = _Search(replay, without_layouts(body), direction, time.monotonic() + options.seconds, wanted)
     if tried.is_random:
         return tried.found
     key = stream_seed(replay.setup.seed, replay.call.name.key, f"explore.{direction}")
@@ -171,7 +171,7 @@ class _Search:
 
         def fails(tensors: Tensors) -> bool:
             self._watch_time()
-            candidate = Replay(finding.replay.call, self.replay.setup, lambda _, path: tensors[path])
+            candidate = Replay(finding.replay.call, finding.replay.setup, lambda _, path: tensors[path])
             result = candidate.judge(self.direction)
             if _is_refused(candidate, result) or not self._is_wanted(result):
                 return False
@@ -189,7 +189,7 @@ class _Search:
 
     def _candidate(self, plan: Plan) -> tuple[Replay, dict[str, Any]]:
         """Return the replay of a plan's input and the body of its record. Raises Skip where it cannot be built."""
-        call, setup = self.replay.call, self.replay.setup
+        call, setup = self.replay.call, replace(self.replay.setup, memory="given")
         body = resized(self.body, call.name.api, plan.sizes) if plan.sizes else dict(self.body)
         call = replace(call, forward=forward_record(call.forward.name, body))
         if plan.arguments and _elements(call) > max(_MOST_ELEMENTS, self.fewest):

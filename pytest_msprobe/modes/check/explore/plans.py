@@ -68,7 +68,7 @@ def drawn_tensors(call: Call, plan: Plan) -> dict[str, torch.Tensor]:
         return plan.arguments.get(path, Drawing()).tensor(element)
 
     try:
-        drawn = build_arguments(call, seed=0, real_data=False, source=source)
+        drawn = build_arguments(call, seed=0, real_data=False, source=source, memory="given")
         args, kwargs = constrain(call.name.api, drawn.args, drawn.kwargs, seed=0)
     except REFUSALS as error:
         # The rules for drawn tensors know no sizes of zero.

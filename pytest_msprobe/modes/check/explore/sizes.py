@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from msprobe_hooks.dump.memory_layouts import LAYOUT_KEYS
 from msprobe_hooks.dump.schema import TENSOR_TYPES, tensors_of
 from pytest_msprobe.engine.replay.call import Call
 from pytest_msprobe.engine.replay.ops.op_info import op_info
@@ -62,6 +63,20 @@ def resized(body: Mapping[str, Any], api: str, sizes: Sizes) -> dict[str, Any]:
     args = [element(item, nested=False) for item in body.get("input_args") or []]
     kwargs = {key: element(item, nested=False) for key, item in (body.get("input_kwargs") or {}).items()}
     return {**body, "input_args": args, "input_kwargs": kwargs}
+
+
+def without_layouts(body: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the body of a forward record without how its tensors lay in memory: inputs lie as they are drawn."""
+
+    def element(value: Any) -> Any:
+        if isinstance(value, list):
+            return list(map(element, value))
+        if not isinstance(value, dict):
+            return value
+        is_tensor = value.get("type") in TENSOR_TYPES
+        return {key: element(item) for key, item in value.items() if not (is_tensor and key in LAYOUT_KEYS)}
+
+    return {key: element(value) if key in ("input_args", "input_kwargs") else value for key, value in body.items()}
 
 
 def _mapped(shape: list[int], sizes: Sizes) -> list[int]:

@@ -5,16 +5,26 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Literal, TypeAlias
 
 import torch
 
-from msprobe_hooks.dump.schema import Layout
+from msprobe_hooks.dump.memory_layouts import Layout
 from msprobe_standards.tensor_layouts import is_plain
 from pytest_msprobe.engine.values.memory_filling import filling
-from pytest_msprobe.engine.values.strides import memory_size, outside, overlaps, places_of, span, whole_memory
+from pytest_msprobe.engine.values.strides import (
+    ALIGNMENT,
+    kept_offset,
+    memory_size,
+    outside,
+    overlaps,
+    places_of,
+    span,
+    whole_memory,
+)
 
-# Kernels ask whether an address is a multiple of at most so many bytes.
-_ALIGNMENT = 64
+#: Where the tensors of a call lie: as they were recorded, dense, or as whoever gives them has laid them out.
+Memory: TypeAlias = Literal["recorded", "contiguous", "given"]
 
 # Memory around a tensor is made shorter where it is more than this many times its elements, and more than so many.
 _TIMES, _FEW = 4, 4096
@@ -134,9 +144,9 @@ def _moved_to_front(members: Sequence[Member], size: int) -> tuple[list[Member],
 
     What is before the first keeps its size modulo 64 bytes, and some of it where there was some.
     """
-    unit = max(1, _ALIGNMENT // members[0].values.element_size())
+    unit = ALIGNMENT // members[0].values.element_size()
     start, end = min(member.offset for member in members), max(member.reach for member in members)
-    front = start if start <= unit else start % unit + unit
+    front = kept_offset(start, unit)
     behind = min(max(0, size - end), unit)
     moved = [Member(each.path, each.values, each.stride, each.offset - start + front) for each in members]
     return moved, end - start + front + behind
@@ -148,7 +158,7 @@ def _shortened(member: Member) -> Member:
     count = values.numel()
     if span(values.shape, stride) <= _TIMES * count + _FEW:
         return member
-    unit = max(1, _ALIGNMENT // values.element_size()) if count < _LARGEST // 16 else 1
+    unit = ALIGNMENT // values.element_size() if count < _LARGEST // 16 else 1
     return Member(member.path, values, tuple(_shorter(values.shape, stride, unit)), member.offset)
 
 
