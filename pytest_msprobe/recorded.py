@@ -16,6 +16,7 @@ from typing import Any, Final
 import msgspec
 import torch
 
+from msprobe_hooks.dump.memory_layouts import Layout
 from msprobe_hooks.dump.names import ApiName, parse_api_name
 from msprobe_hooks.dump.schema import (
     BackwardRecord,
@@ -39,7 +40,8 @@ class Tensor:
 
     ``dtype`` is one of the framework that recorded it: ``torch.float16``, ``mindspore.float16``.
     The statistics are those of all elements; ``finite_min`` and ``finite_max`` leave NaN and infinities out. ``numpy``
-    says that the call got an array.
+    says that the call got an array. ``stride`` and the numbers after it, in elements, say how it lay in memory: None
+    for a contiguous one; arguments of the same number ``storage`` share one.
     """
 
     dtype: Any
@@ -53,6 +55,17 @@ class Tensor:
     requires_grad: bool = False
     numpy: bool = False
     file: str | None = None
+    stride: tuple[int, ...] | None = None
+    storage_offset: int = 0
+    storage_size: int | None = None
+    storage: int | None = None
+
+    @property
+    def layout(self) -> Layout | None:
+        """How it lay in memory."""
+        if self.stride is None:
+            return None
+        return Layout(self.stride, self.storage_offset, self.storage_size, self.storage)
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,6 +175,7 @@ def _tensor_element(tensor: Tensor) -> TensorElement:
         finite_min=tensor.finite_min,
         requires_grad=tensor.requires_grad,
         data_name=tensor.file,
+        layout=tensor.layout,
     )
 
 

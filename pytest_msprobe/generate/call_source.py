@@ -79,6 +79,9 @@ def _tensor(element: TensorElement, terms: _Terms) -> Code:
     details: dict[str, Any] = {name: getattr(element, name) for name in _STATISTICS}
     details |= {"requires_grad": element.requires_grad or None, "numpy": element.type == "numpy.ndarray" or None}
     details["file"] = terms.file_of(element)
+    if element.layout is not None:
+        details |= {name: getattr(element.layout, name) or None for name in ("storage_offset", "storage_size")}
+        details |= {"stride": element.layout.stride, "storage": element.layout.storage}
     named = {key: literal(value) for key, value in details.items() if value is not None}
     return call("recorded.Tensor", *_dtype_and_shape(element, terms), **named)
 

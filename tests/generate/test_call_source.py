@@ -9,6 +9,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from msprobe_hooks.dump.memory_layouts import Layout
 from msprobe_hooks.dump.names import parse_api_name
 from msprobe_hooks.dump.schema import BackwardRecord, ForwardRecord, MappingElement, TensorElement, ValueElement
 from pytest_msprobe import recorded
@@ -32,6 +33,14 @@ tensors = st.builds(
     finite_max=st.none() | finite,
     finite_min=st.none() | finite,
     requires_grad=st.booleans(),
+    layout=st.none()
+    | st.builds(
+        Layout,
+        stride=st.lists(st.integers(0, 9), max_size=4).map(tuple),
+        storage_offset=st.integers(0, 9),
+        storage_size=st.none() | st.integers(1, 9),
+        storage=st.none() | st.integers(0, 3),
+    ),
 )
 ends = st.none() | st.integers()
 plain = st.recursive(
