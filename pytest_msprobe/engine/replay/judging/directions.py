@@ -169,7 +169,8 @@ def _context(
     if trial.elsewhere is not None:
         recorded = RemoteBaseline(elsewhere)
     mode_judge = in_mode and ModeJudge(trial, partial(in_mode, direction), on_side)
-    return JudgingContext(baseline, moved, recorded, prepare, mode_judge, _batch(trial))
+    laid_out = partial(on_side, trial.laid_out_side) if trial.has_layouts(direction) else None
+    return JudgingContext(baseline, moved, recorded, prepare, mode_judge, _batch(trial), laid_out)
 
 
 def _batch(trial: Trial) -> tuple[int, ...]:

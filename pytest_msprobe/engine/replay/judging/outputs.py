@@ -14,6 +14,7 @@ from msprobe_standards.dtypes import family
 from pytest_msprobe.devices.remote.link import LinkError
 from pytest_msprobe.engine.replay.calls.subject import CheckError, TargetError
 from pytest_msprobe.engine.replay.judging.error_maps import with_error_maps
+from pytest_msprobe.engine.replay.judging.laid_out_baseline import judge_beside_layouts
 from pytest_msprobe.engine.replay.judging.math_mode import ModeJudge
 from pytest_msprobe.engine.replay.judging.mismatch_message import describe_difference
 from pytest_msprobe.engine.replay.linalg.reconstruction import in_precision_of, relative_to_whole
@@ -39,7 +40,8 @@ class JudgingContext:
     ``baseline`` gives the CPU's own results as a tree, None where there are none, and ``moved`` a tree for each golden
     run with moved inputs. ``recorded`` is what a recorded baseline has; ``prepare`` does to its tensors, by path, what
     was done to those of the trees. ``in_mode`` judges what failed in the modes that the device states. ``batch`` is the
-    shape of a batch of matrices that the call takes.
+    shape of a batch of matrices that the call takes. ``laid_out`` gives the CPU's results for the layouts that the
+    device had; None where those are contiguous.
     """
 
     baseline: Callable[[], Any]
@@ -48,6 +50,7 @@ class JudgingContext:
     prepare: Prepare = identity
     in_mode: ModeJudge | None = None
     batch: tuple[int, ...] = ()
+    laid_out: Callable[[], Any] | None = None
 
 
 def judge_outputs(
@@ -66,14 +69,22 @@ def judge_outputs(
         return asked[0]
 
     def by_dtype(target: Any) -> list[tuple[str, Verdict]]:
-        return judge_tree(
-            target,
-            golden,
-            select=lambda _, leaf: select(leaf),
-            baseline=baseline,
-            recorded=recorded,
-            moved=context.moved,
-            batch=context.batch,
+        def beside(baseline: Callable[[], Any]) -> list[tuple[str, Verdict]]:
+            return judge_tree(
+                target,
+                golden,
+                select=lambda _, leaf: select(leaf),
+                baseline=baseline,
+                recorded=recorded,
+                moved=context.moved,
+                batch=context.batch,
+            )
+
+        verdicts = beside(baseline)
+        if context.laid_out is None:
+            return verdicts
+        return judge_beside_layouts(
+            verdicts, golden, context.laid_out, context.moved, lambda other: beside(lambda: other)
         )
 
     in_mode = context.in_mode

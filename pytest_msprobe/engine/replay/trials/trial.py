@@ -93,6 +93,17 @@ class Trial:
         """Whether there are gradients to compare."""
         return self.subject.grad_outputs is not None and bool(self.subject.arguments.differentiable)
 
+    @property
+    def laid_out_side(self) -> Side:
+        """The side of the baseline with the layouts of the target."""
+        return replace(self._baseline_side, keeps_layout=True)
+
+    def has_layouts(self, direction: Direction) -> bool:
+        """Return whether the target has a tensor that is not contiguous, of arriving gradients too for ``backward``."""
+        if self.subject.arguments.layouts:
+            return True
+        return direction == "backward" and any(not each.is_contiguous() for each in self.grad_outputs.values())
+
     @functools.cached_property
     def randomness(self) -> RandomProperty | None:
         """What the results must be like where they are drawn; None where they are not."""

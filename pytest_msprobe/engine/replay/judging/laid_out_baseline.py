@@ -1,0 +1,68 @@
+"""What fails beside a contiguous baseline, judged again beside the CPU's result for the layouts that the device had.
+
+Sums in another order round differently, and a result that nearly cancels shows it. That counts only as far as a correct
+CPU errs: a few times what the result moves by where each input moves by one rounding unit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+
+from msprobe_standards import Verdict
+from pytest_msprobe.engine.values.pytree import tensors_with_paths
+
+# A choice: how many times more than its inputs' rounding the CPU's own result may be off.
+_TIMES = 8.0
+
+Verdicts = list[tuple[str, Verdict]]
+
+
+def judge_beside_layouts(
+    verdicts: Verdicts,
+    golden: Any,
+    laid_out: Callable[[], Any],
+    moved: Callable[[], Sequence[Any]],
+    judge_again: Callable[[Any], Verdicts],
+) -> Verdicts:
+    """Return verdicts with those that pass beside the ``laid_out`` baseline in place of failures.
+
+    ``moved`` gives golden's results for inputs moved by one rounding unit, ``judge_again`` the verdicts by another
+    baseline.
+    """
+    if all(verdict.outcome != "fail" for _, verdict in verdicts):
+        return verdicts
+    baseline = laid_out()
+    if baseline is None:
+        return verdicts
+    found, goldens = dict(tensors_with_paths(baseline)), dict(tensors_with_paths(golden))
+    draws = [dict(tensors_with_paths(each)) for each in moved()]
+    again = dict(judge_again(baseline))
+
+    def better(path: str, verdict: Verdict) -> Verdict:
+        second = again.get(path, verdict)
+        is_excused = verdict.outcome == "fail" and second.outcome == "pass"
+        return second if is_excused and _errs_little(path, found, goldens, draws) else verdict
+
+    return [(path, better(path, verdict)) for path, verdict in verdicts]
+
+
+def _errs_little(
+    path: str,
+    baseline: Mapping[str, torch.Tensor],
+    goldens: Mapping[str, torch.Tensor],
+    draws: Sequence[Mapping[str, torch.Tensor]],
+) -> bool:
+    """Return whether a baseline is off by no more than some times what moved inputs do to golden."""
+    near, exact, moved = baseline.get(path), goldens.get(path), [draw[path] for draw in draws if path in draw]
+    if near is None or exact is None or not moved or not near.shape == exact.shape == moved[0].shape:
+        return False
+    if not near.is_floating_point() or not near.numel():
+        return False
+    exact = exact.double()
+    off = (near.double() - exact).abs()
+    step = torch.stack([(each.double() - exact).abs() for each in moved]).amax(0)
+    step += torch.finfo(near.dtype).eps / 2 * exact.abs()
+    return bool(off.max() <= _TIMES * step.max()) and bool(off.square().mean() <= _TIMES**2 * step.square().mean())
