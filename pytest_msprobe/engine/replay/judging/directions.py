@@ -42,6 +42,7 @@ from pytest_msprobe.engine.replay.trials.remote_baseline import RemoteBaseline
 from pytest_msprobe.engine.replay.trials.rng import run_seeded
 from pytest_msprobe.engine.replay.trials.trial import Trial, as_sequence
 from pytest_msprobe.engine.values.pytree import first_leaf, map_tensors, tensors_with_paths
+from pytest_msprobe.engine.values.strides import whole_memory
 from pytest_msprobe.results.result import OutputResult
 from pytest_msprobe.results.skip_reasons import Skip, SkipReason
 
@@ -202,6 +203,18 @@ def _judge_drawn(trial: Trial, randomness: RandomProperty) -> Iterator[OutputRes
     for path, tensor in unreturned(run, subject.golden, subject.operation, subject.arguments):
         written = get(tensor)
         yield output_result(f"changed.{path}", randomness.check_forward(written), written, None)
+    storages = memory_of(trial, run, run).storages
+    after = JudgedMemory(storages=storages).of(run, get)
+    for path, (before, others) in storages.items():
+        name = f"{path}.around"
+        yield output_result(f"changed.{name}", _unchanged(after[name], whole_memory(before)[others]), after[name], None)
+
+
+def _unchanged(after: torch.Tensor, before: torch.Tensor) -> Verdict:
+    """Return the verdict on memory that a call must not write to."""
+    written = int((after.view(torch.uint8) != before.view(torch.uint8)).view(len(after), -1).any(1).sum())
+    reason = f"{written} of {len(after)} elements that are none of the argument's were written to" if written else ""
+    return Verdict("fail" if written else "pass", "binary_consistency", reason, margin=math.inf if written else 0.0)
 
 
 def _judge_drawn_gradients(trial: Trial, randomness: RandomProperty) -> OutputResult:

@@ -140,6 +140,7 @@ FAULTS = {
     "out= between the elements": Fault(
         lambda: torch.add(x(6, 4), x(6, 4), out=torch.empty(6, 8)[:, :4]), "add", WritingAround()
     ),
+    "uniform_ between the elements": Fault(lambda: x(40, 80)[:, ::2].uniform_(), "uniform_", WritingAround()),
     "relu_ behind the last element": Fault(lambda: x(6, 8)[:3].relu_(), "relu_", WritingBehind()),
     "gradient of tanh in channels_last": Fault(
         lambda: torch.tanh(leaf(1, 7, 4, 3).permute(0, 3, 1, 2)).sum().backward(),
