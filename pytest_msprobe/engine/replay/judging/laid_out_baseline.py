@@ -1,4 +1,4 @@
-"""What fails beside a contiguous baseline, judged again beside the CPU's result for the layouts that the device had.
+"""What fails by a contiguous baseline, judged again by the CPU's result for the layouts that the device had.
 
 Sums in another order round differently, and a result that nearly cancels shows it. That counts only as far as a correct
 CPU errs: a few times what the result moves by where each input moves by one rounding unit.
@@ -20,14 +20,14 @@ _TIMES = 8.0
 Verdicts = list[tuple[str, Verdict]]
 
 
-def judge_beside_layouts(
+def judge_by_layouts(
     verdicts: Verdicts,
     golden: Any,
     laid_out: Callable[[], Any],
     moved: Callable[[], Sequence[Any]],
     judge_again: Callable[[Any], Verdicts],
 ) -> Verdicts:
-    """Return verdicts with those that pass beside the ``laid_out`` baseline in place of failures.
+    """Return verdicts with those that pass by the ``laid_out`` baseline in place of failures.
 
     ``moved`` gives golden's results for inputs moved by one rounding unit, ``judge_again`` the verdicts by another
     baseline.

@@ -14,7 +14,7 @@ from msprobe_standards.dtypes import family
 from pytest_msprobe.devices.remote.link import LinkError
 from pytest_msprobe.engine.replay.calls.subject import CheckError, TargetError
 from pytest_msprobe.engine.replay.judging.error_maps import with_error_maps
-from pytest_msprobe.engine.replay.judging.laid_out_baseline import judge_beside_layouts
+from pytest_msprobe.engine.replay.judging.laid_out_baseline import judge_by_layouts
 from pytest_msprobe.engine.replay.judging.math_mode import ModeJudge
 from pytest_msprobe.engine.replay.judging.mismatch_message import describe_difference
 from pytest_msprobe.engine.replay.linalg.reconstruction import in_precision_of, relative_to_whole
@@ -69,7 +69,7 @@ def judge_outputs(
         return asked[0]
 
     def by_dtype(target: Any) -> list[tuple[str, Verdict]]:
-        def beside(baseline: Callable[[], Any]) -> list[tuple[str, Verdict]]:
+        def judged_by(baseline: Callable[[], Any]) -> list[tuple[str, Verdict]]:
             return judge_tree(
                 target,
                 golden,
@@ -80,11 +80,11 @@ def judge_outputs(
                 batch=context.batch,
             )
 
-        verdicts = beside(baseline)
+        verdicts = judged_by(baseline)
         if context.laid_out is None:
             return verdicts
-        return judge_beside_layouts(
-            verdicts, golden, context.laid_out, context.moved, lambda other: beside(lambda: other)
+        return judge_by_layouts(
+            verdicts, golden, context.laid_out, context.moved, lambda other: judged_by(lambda: other)
         )
 
     in_mode = context.in_mode
