@@ -32,7 +32,7 @@ def add_layout_note(result: DirectionResult, check: DirectionCheck, strategies: 
     That takes another run of the call, on the same values.
     """
     prepared, direction = check.prepared, check.direction
-    if result.verdict.outcome != "fail" or prepared.setup.memory != "recorded" or not prepared.runs_target:
+    if result.verdict.outcome != "fail" or prepared.memory != "recorded" or not prepared.runs_target:
         return result
     layouts = _layouts(prepared, direction)
     if not layouts or not _may_run_again(result, prepared.setup.device):

@@ -11,12 +11,14 @@ from typing import Any
 from msprobe_hooks.dump.names import Direction
 from msprobe_hooks.dump.schema import tensors_of
 from pytest_msprobe.devices.device import Device, hardware
+from pytest_msprobe.engine.framework_names import PYTORCH
 from pytest_msprobe.engine.replay.async_trial import trial_on
 from pytest_msprobe.engine.replay.blockwise.large_call import LargeCall
 from pytest_msprobe.engine.replay.call import Call
 from pytest_msprobe.engine.replay.calls.arguments import TensorSource, build_arguments, has_tensor_files, tensor_source
 from pytest_msprobe.engine.replay.calls.autocast import recorded_autocast
 from pytest_msprobe.engine.replay.calls.grad_outputs import grad_outputs
+from pytest_msprobe.engine.replay.calls.laid_out_tensors import Memory
 from pytest_msprobe.engine.replay.calls.subject import Subject
 from pytest_msprobe.engine.replay.inputs.random_tensors import stream_seed
 from pytest_msprobe.engine.replay.judging.informative_inputs import InformativeInputs
@@ -118,6 +120,12 @@ class PreparedCall:
         return 4 * greatest * greatest > above
 
     @property
+    def memory(self) -> Memory:
+        """Where tensors lie on the device; only what torch drives can be given strides."""
+        memory = self.setup.memory
+        return "contiguous" if memory == "recorded" and self.setup.framework.name != PYTORCH else memory
+
+    @property
     def is_in_blocks(self) -> bool:
         """Whether golden is computed block by block."""
         return self.large is not None and self.large.plan is not None
@@ -163,7 +171,7 @@ class PreparedCall:
             real_data=real_data,
             narrow=narrow,
             source=self._source,
-            memory=setup.memory,
+            memory=self.memory,
         )
         arguments = drawn()
         source = self._source or tensor_source(call, seed=seed, real_data=real_data, narrow=narrow)
@@ -180,7 +188,7 @@ class PreparedCall:
             arguments=arguments,
             grad_outputs=None
             if backward is None
-            else functools.partial(grad_outputs, backward, source, look, memory=setup.memory),
+            else functools.partial(grad_outputs, backward, source, look, memory=self.memory),
             autocast=recorded_autocast(call.forward, arguments.tensor_dtypes) if setup.framework.autocasts else None,
             output_dtypes=tuple(element.dtype for element in tensors_of(call.forward.output)),
             seed=stream_seed(seed, call.name.key, "generator"),
@@ -189,7 +197,7 @@ class PreparedCall:
             drawn=None if informative is None else (seed, narrow),
             drawn_again=None if informative is None or narrow else drawn,
             is_given=self._is_given,
-            memory=setup.memory,
+            memory=self.memory,
         )
         return self._trial_of(subject, setup.device)
 

@@ -26,7 +26,7 @@ class ReplayConfig:
     checked exactly.
     ``raised_above``: of how many bytes the raised copies of a product are more where golden is computed block by block,
     of other calls an eighth of that, None for never.
-    ``memory`` says where tensors lie on the device.
+    ``memory`` says where tensors lie on a device of torch; those of other frameworks are contiguous.
     """
 
     device: Device
