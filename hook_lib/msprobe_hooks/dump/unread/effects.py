@@ -111,7 +111,7 @@ _ROWS: tuple[tuple[str, Effects], ...] = (
         Effects(frozenset(_FIRST)),
     ),
     ("expand_as view_as reshape_as type_as", Effects(frozenset(_SECOND), carries=True)),
-    (" ".join(UNDEFINED_RESULTS), Effects(frozenset(_FIRST), undefined=True)),
+    (" ".join(sorted(UNDEFINED_RESULTS)), Effects(frozenset(_FIRST), undefined=True)),
     # Another look at the first argument, or a copy of it.
     (
         """__getitem__ alias as_strided chunk clone contiguous detach diagonal dsplit expand flatten hsplit moveaxis
