@@ -308,7 +308,7 @@ _ROWS = (
         OpInfo(random=unverifiable.fractional_pooling),
     ),
     # ... or whatever was in memory.
-    (" ".join(UNDEFINED_RESULTS - {"new_empty"}), OpInfo(random=unverifiable.undefined)),
+    (" ".join(sorted(UNDEFINED_RESULTS - {"new_empty"})), OpInfo(random=unverifiable.undefined)),
     ("new_empty", OpInfo(random=unverifiable.undefined, bare_sizes=True)),
     # Sizes given one by one.
     ("expand new_full new_ones new_zeros reshape view view_copy", OpInfo(bare_sizes=True)),
