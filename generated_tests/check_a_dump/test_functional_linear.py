@@ -228,6 +228,7 @@ CALLS = {
                 mean=0.00016307830810546875,
                 norm=0.216796875,
                 requires_grad=True,
+                stride=(576, 48, 1),
             ),
             recorded.Tensor(
                 torch.bfloat16,
@@ -466,6 +467,7 @@ CALLS = {
                 mean=-0.0002841949462890625,
                 norm=0.21875,
                 requires_grad=True,
+                stride=(576, 48, 1),
             ),
             recorded.Tensor(
                 torch.bfloat16,

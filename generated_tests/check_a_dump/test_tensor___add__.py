@@ -154,6 +154,7 @@ CALLS = {
                 mean=9.107589721679688e-05,
                 norm=0.56640625,
                 requires_grad=True,
+                stride=(384, 32, 1),
             ),
             recorded.Tensor(
                 torch.bfloat16,
@@ -163,6 +164,7 @@ CALLS = {
                 mean=0.000469207763671875,
                 norm=0.177734375,
                 requires_grad=True,
+                stride=(384, 32, 1),
             ),
         ],
         outputs=[recorded.Tensor(torch.bfloat16, (2, 12, 32))],
@@ -212,6 +214,7 @@ CALLS = {
                 mean=0.000560760498046875,
                 norm=0.609375,
                 requires_grad=True,
+                stride=(384, 32, 1),
             ),
             recorded.Tensor(
                 torch.bfloat16,
@@ -221,6 +224,7 @@ CALLS = {
                 mean=-1.0654330253601074e-06,
                 norm=0.0238037109375,
                 requires_grad=True,
+                stride=(384, 32, 1),
             ),
         ],
         outputs=[recorded.Tensor(torch.bfloat16, (2, 12, 32))],
@@ -361,6 +365,7 @@ CALLS = {
                 mean=0.00055694580078125,
                 norm=0.609375,
                 requires_grad=True,
+                stride=(384, 32, 1),
             ),
             recorded.Tensor(
                 torch.bfloat16,
@@ -370,6 +375,7 @@ CALLS = {
                 mean=-0.000274658203125,
                 norm=0.14453125,
                 requires_grad=True,
+                stride=(384, 32, 1),
             ),
         ],
         outputs=[recorded.Tensor(torch.bfloat16, (2, 12, 32))],
@@ -419,6 +425,7 @@ CALLS = {
                 mean=0.00028228759765625,
                 norm=0.62890625,
                 requires_grad=True,
+                stride=(384, 32, 1),
             ),
             recorded.Tensor(
                 torch.bfloat16,
@@ -428,6 +435,7 @@ CALLS = {
                 mean=-2.181529998779297e-05,
                 norm=0.023681640625,
                 requires_grad=True,
+                stride=(384, 32, 1),
             ),
         ],
         outputs=[recorded.Tensor(torch.bfloat16, (2, 12, 32))],

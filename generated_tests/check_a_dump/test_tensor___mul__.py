@@ -307,6 +307,7 @@ CALLS = {
                 mean=0.00372314453125,
                 norm=1.8828125,
                 requires_grad=True,
+                stride=(576, 48, 1),
             ),
             recorded.Tensor(
                 torch.bfloat16,
@@ -316,6 +317,7 @@ CALLS = {
                 mean=0.0021514892578125,
                 norm=3.984375,
                 requires_grad=True,
+                stride=(576, 48, 1),
             ),
         ],
         outputs=[recorded.Tensor(torch.bfloat16, (2, 12, 48))],
@@ -581,6 +583,7 @@ CALLS = {
                 mean=0.0005950927734375,
                 norm=1.953125,
                 requires_grad=True,
+                stride=(576, 48, 1),
             ),
             recorded.Tensor(
                 torch.bfloat16,
@@ -590,6 +593,7 @@ CALLS = {
                 mean=-0.0029754638671875,
                 norm=3.765625,
                 requires_grad=True,
+                stride=(576, 48, 1),
             ),
         ],
         outputs=[recorded.Tensor(torch.bfloat16, (2, 12, 48))],

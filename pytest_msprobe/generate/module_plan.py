@@ -20,6 +20,7 @@ from pytest_msprobe.generate.output_folder import Content
 from pytest_msprobe.generate.recorded_tensors import FOLDER, TensorFiles, is_large, tensor_bytes, with_digest
 from pytest_msprobe.generate.source_format import Code, depth, string
 from pytest_msprobe.modes.check.explore.tensor_repr import tensor_text
+from pytest_msprobe.modes.check.layout_choice import LayoutChooser
 from pytest_msprobe.results.skip_reasons import Skip, SkipReason
 
 # Python refuses source with more than 200 open brackets.
@@ -80,13 +81,13 @@ def make_plan(dump: Dump, records: Iterable[str], *, real_data: bool) -> Plan:
     language = language_of(dump.framework)
     stems = _stems(dump.api_names)
     files = TensorFiles(dump.tensor_folder)
-    references = ReferenceRegistry()
+    references, layouts = ReferenceRegistry(), LayoutChooser("auto")
     modules: dict[str, Module] = {}
     left_out: dict[str, str] = {}
     for key, wanted in _by_call(records).items():
         try:
             call, refused = _read(dump, key)
-            call = language.in_torch_terms(call)
+            call = language.in_torch_terms(layouts.chosen(dump, call))
             function = language.function(call, references)
             code = _spelled(call, language, files if real_data else None)
         except (Skip, DumpError, ValueError) as error:

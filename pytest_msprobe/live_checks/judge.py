@@ -61,6 +61,11 @@ class ObservedTrial(Trial):
         # What the training drew is judged by what it must be like; a run of ours would not be the training's.
         self.switched_off = None
 
+    @property
+    def draws_anew(self) -> bool:
+        """False: the training does not make the call again."""
+        return False
+
     def _golden_side_in_float64(self) -> Side:
         return replace(super()._golden_side_in_float64(), default_dtype=self._golden_side.default_dtype)
 

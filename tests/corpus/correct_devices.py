@@ -113,7 +113,7 @@ def channels_last(launch: Launch) -> Any:
 def convolution_as_product(launch: Launch) -> Any:
     """Convolutions unfold their input and multiply matrices."""
     conv = convolution(launch)
-    if conv.groups != 1:
+    if conv.groups != 1 or isinstance(launch.argument(4, "padding"), str):
         return launch.run()
     size = conv.weight.shape[2:]
     columns = F.unfold(conv.x, size, conv.dilation, conv.padding, conv.stride)
@@ -325,7 +325,7 @@ def ties_broken_otherwise(launch: Launch) -> Any:
     """Of equal elements the last one is selected."""
     x = launch.args[0]
     dim = {"topk": launch.argument(2, "dim", -1)}.get(plain_name(launch.api), launch.argument(1, "dim", -1))
-    if not isinstance(dim, int) or plain_name(launch.api) in ("max", "min"):
+    if not isinstance(dim, int) or plain_name(launch.api) in ("max", "min") or launch.kwargs.get("stable"):
         return launch.run()
     length = x.shape[dim]
 

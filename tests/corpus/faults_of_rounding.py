@@ -214,8 +214,7 @@ def bfloat16_probabilities_in_attention(launch: Launch) -> Any:
     key, value = (each.repeat_interleave(repeats, 1) for each in (key, value))
     scores = query @ key.mT * launch.kwargs.get("scale", query.shape[-1] ** -0.5)
     if launch.kwargs.get("is_causal"):
-        length = query.shape[2]
-        scores = scores.masked_fill(torch.ones(length, length).triu(1).bool(), -torch.inf)
+        scores = scores.masked_fill(torch.ones(scores.shape[-2:]).triu(1).bool(), -torch.inf)
     weights = scores.softmax(-1)
     return substitute(weights, _bfloat16(weights.detach())) @ value
 

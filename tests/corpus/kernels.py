@@ -22,6 +22,8 @@ def product(launch: Launch, multiply: Multiply) -> torch.Tensor:
     """
     bias: Any = None
     name = plain_name(launch.api)
+    if {"alpha", "beta"} & launch.kwargs.keys():
+        return launch.run()  # type: ignore[no-any-return]
     if name == "linear":
         x, weight, bias = launch.argument(0, "input"), launch.argument(1, "weight"), launch.argument(2, "bias")
         left, right, shape = x.reshape(-1, x.shape[-1]), weight.mT, (*x.shape[:-1], weight.shape[0])

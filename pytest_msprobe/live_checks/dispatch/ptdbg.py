@@ -86,7 +86,7 @@ class PtdbgDispatch:
 
 def _recorder(tables: DispatchTables) -> TorchLiveRecorder:
     judge, budget = (
-        Judge(ReplayConfig(CpuDevice(), Policy.load("default"), TorchFramework()), by=judge_singly),
+        Judge(ReplayConfig(CpuDevice(), Policy.load("default"), TorchFramework(), memory="given"), by=judge_singly),
         Budget(None),
     )
     everything = Selection(1.0, None, budget, 0)

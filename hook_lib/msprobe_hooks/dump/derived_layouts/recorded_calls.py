@@ -23,7 +23,10 @@ class UnreadableArgumentError(Exception):
 
 def is_entry(value: object) -> bool:
     """Return whether a value is the entry of a tensor."""
-    return isinstance(value, dict) and value.get("type") in TENSOR_TYPES and "shape" in value
+    if not isinstance(value, dict) or "shape" not in value:
+        return False
+    kind = value.get("type")
+    return isinstance(kind, str) and kind in TENSOR_TYPES
 
 
 def entries(value: Any, path: str, depth: int = 0) -> Iterator[tuple[str, Entry]]:

@@ -75,7 +75,7 @@ class AttentionSample:
             return Judged(settled or standard.decide(metrics, None), floor, target)
         baseline = measured(self._baseline[path])
         normal = max(floor, baseline["rms_scaled_error"])
-        return Judged(standard.decide(metrics, baseline), normal, self._baseline[path])
+        return Judged(standard.decide(metrics, standard.credible(baseline)), normal, self._baseline[path])
 
     def _computed(self, side: Side) -> Results | None:
         try:

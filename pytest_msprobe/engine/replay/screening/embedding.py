@@ -176,7 +176,7 @@ def _passed(
     metrics = of_whole(target)
     verdict = standard.settled(metrics)
     if verdict is None and (beside := baseline()) is not None:
-        verdict = standard.decide(metrics, of_whole(beside))
+        verdict = standard.decide(metrics, standard.credible(of_whole(beside)))
     return verdict if verdict is not None and verdict.outcome == "pass" else None
 
 

@@ -224,7 +224,8 @@ def test_a_call_that_is_not_random_runs_once(recorder: Any, check: Any, device_t
         runs.append(func)
         return func(*args, **kwargs)
 
-    for p, expected in ((0.0, 1), (0.3, 2)):
+    # With dropout: as recorded, without dropout, and twice for what shows the mask.
+    for p, expected in ((0.0, 1), (0.3, 4)):
         runs.clear()
         call = recorder.Functional.scaled_dot_product_attention(*heads(), None, p)
         assert check(call, device=device_that(counted)).forward.outcome == "pass"
@@ -264,5 +265,5 @@ def test_a_recorded_baseline_is_asked_for_the_second_run_by_its_own_paths(
     replay = Replay(
         attention(recorder), ReplayConfig(wrong, default_policy, TorchFramework()), recorded=lambda record: Rows()
     )
-    assert [output.path for output in replay.forward().outputs] == ["output", "not_random.output.0"]
+    assert [output.path for output in replay.forward().outputs] == ["output", "dropout_mask", "not_random.output.0"]
     assert asked == ["not_random.output.0"] * 4

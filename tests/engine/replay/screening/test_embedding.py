@@ -76,7 +76,11 @@ def test_numbers_of_the_rows_that_are_read_are_those_of_the_whole_table(recorder
     few, whole = replayed(call), replayed(call, above=None)
     for direction in DIRECTIONS:
         found, expected = few.judge(direction), whole.judge(direction)
-        assert (found.outcome, found.verdict.reason, found.extras) == (expected.outcome, "", expected.extras)
+        assert (found.outcome, found.verdict.reason, found.extras) == (
+            expected.outcome,
+            expected.verdict.reason,
+            expected.extras,
+        )
         assert [(o.path, o.shape, o.target_dtype, o.golden_dtype) for o in found.outputs] == [
             (o.path, o.shape, o.target_dtype, o.golden_dtype) for o in expected.outputs
         ]

@@ -28,6 +28,7 @@ def step(one: nn.Module, *optimizers: torch.optim.Optimizer) -> None:
 
 class TestParameters:
     def test_one_that_is_in_no_optimizer_is_watched_and_named(self, tmp_path, caplog):
+        gc.unfreeze()
         one = perceptron()
         optimizer = torch.optim.Adam([each for name, each in one.named_parameters() if name != "1.weight"])
         with watch(one, optimizer, tmp_path, what=["gradients", "parameters", "moments"]) as watcher:
