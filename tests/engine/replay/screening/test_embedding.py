@@ -18,6 +18,7 @@ from pytest_msprobe.engine.replay.check import Replay
 from pytest_msprobe.engine.replay.inputs import large_tensors
 from pytest_msprobe.engine.replay.screening.embedding import rows_of
 from pytest_msprobe.engine.replay.trials.config import ReplayConfig
+from pytest_msprobe.results.result import LITTLE_JUDGED
 from tests.corpus.correct_devices import CORRECT_DEVICES
 from tests.corpus.fault import Variant, VariantDevice
 from tests.corpus.faults import FAULTS
@@ -87,7 +88,8 @@ def test_numbers_of_the_rows_that_are_read_are_those_of_the_whole_table(recorder
         assert found.verdict.metrics == pytest.approx(expected.verdict.metrics, rel=1e-9)
         assert found.verdict.limits == pytest.approx(expected.verdict.limits, rel=1e-9)
     assert ran_whole(whole)
-    assert not ran_whole(few)
+    # Where the device is the CPU itself, a gradient that its 16-bit kernel adds up is decided by the whole table.
+    assert ran_whole(few) is (LITTLE_JUDGED in expected.extras)
 
 
 LEFT_ALONE: dict[str, Callable[[Any], Any]] = {
