@@ -12,6 +12,7 @@ from mindspore import Tensor, amp, nn
 
 from msprobe_hooks import record
 from msprobe_hooks.dump.reader import read_dump
+from msprobe_hooks.dump.unread.effects import UNDEFINED_RESULTS
 from pytest_msprobe.engine.frameworks.mindspore.primitives.registry import TABLE
 from pytest_msprobe.engine.replay.call import read_call
 from pytest_msprobe.engine.replay.check import Replay
@@ -57,7 +58,8 @@ def test_every_definition_is_tried() -> None:
 
 def test_what_is_special_about_a_primitive_is_said_of_one_that_is_judged() -> None:
     own = {definition.counterpart.partition(".")[2] for definition in TABLE.values()}
-    assert own >= OF_MINDSPORE
+    # What leaves memory as it found it is not judged.
+    assert own | UNDEFINED_RESULTS >= OF_MINDSPORE
 
 
 def test_defects_of_mindspores_kernels_are_found(tmp_path: Path) -> None:

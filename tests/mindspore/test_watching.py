@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 from collections.abc import Callable
 from contextlib import nullcontext
@@ -329,6 +330,7 @@ def test_a_target_without_fields_is_watched_whole_and_one_without_a_name_is_the_
 def test_a_parameter_of_no_optimizer_is_watched_and_one_of_another_is_not_and_both_are_named(
     tmp_path: Path, model: Any, make: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
+    gc.unfreeze()
     optimizer, other = nn.Adam([model[0].weight], 0.1), make([model[2].weight, model[2].bias], 0.1)
     with watch_mindspore(model, optimizer, tmp_path, what=["gradients", "parameters"]) as watcher:
         trainer(model, optimizer)()
