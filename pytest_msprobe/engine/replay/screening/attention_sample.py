@@ -12,6 +12,7 @@ from msprobe_hooks.dump.names import Direction, api_record
 from msprobe_standards import Metrics, Verdict, measure
 from msprobe_standards.benchmark import Benchmark
 from msprobe_standards.dtypes import roundoffs_allowed
+from msprobe_standards.verdict import is_rough
 from pytest_msprobe.engine.replay.calls.golden import baseline_side, golden_side
 from pytest_msprobe.engine.replay.calls.side import Side, run_backward, run_forward
 from pytest_msprobe.engine.replay.screening.attention import Attention, Place
@@ -71,7 +72,8 @@ class AttentionSample:
         metrics = measured(target)
         floor = standard.floor or roundoffs_allowed(result.dtype)
         settled = standard.settled(metrics)
-        if (settled is not None and settled.outcome == "pass") or self._baseline is None:
+        is_clear = settled is not None and settled.outcome == "pass" and not is_rough(settled)
+        if is_clear or self._baseline is None:
             return Judged(settled or standard.decide(metrics, None), floor, target)
         baseline = measured(self._baseline[path])
         normal = max(floor, baseline["rms_scaled_error"])

@@ -21,6 +21,7 @@ from msprobe_standards import Standard, Verdict, measure
 from msprobe_standards.blocks import mean_magnitude
 from msprobe_standards.judging import exact_pass
 from msprobe_standards.metrics import Metrics, bit_equal
+from msprobe_standards.verdict import is_rough
 from pytest_msprobe.engine.replay.calls.arguments import Arguments
 from pytest_msprobe.engine.replay.inputs import large_tensors
 from pytest_msprobe.engine.replay.inputs.constraints.drawn import DrawnArguments
@@ -175,7 +176,7 @@ def _passed(
 
     metrics = of_whole(target)
     verdict = standard.settled(metrics)
-    if verdict is None and (beside := baseline()) is not None:
+    if (verdict is None or is_rough(verdict)) and (beside := baseline()) is not None:
         verdict = standard.decide(metrics, standard.credible(of_whole(beside)))
     return verdict if verdict is not None and verdict.outcome == "pass" else None
 
