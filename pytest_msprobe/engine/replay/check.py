@@ -57,6 +57,11 @@ class Replay:
         """The three runs of the call. Raises Skip where the call cannot be rebuilt."""
         return self._prepared.trial
 
+    @property
+    def contiguous_trial(self) -> Trial:
+        """The trial of the same call on contiguous tensors, this one where none was recorded to lie otherwise."""
+        return self._prepared.contiguous().trial if self._prepared.has_layouts else self.trial
+
     def judge(self, direction: Direction) -> DirectionResult:
         """Check the record of one direction."""
         return self.forward() if direction == "forward" else self.backward()

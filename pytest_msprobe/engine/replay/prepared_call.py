@@ -67,6 +67,14 @@ class PreparedCall:
         """The three runs of the call. Raises Skip where the call cannot be rebuilt."""
         return self._build_trial(narrow=False)
 
+    @property
+    def has_layouts(self) -> bool:
+        """Whether a tensor that the device gets lies otherwise than contiguous."""
+        forward, backward = self.call.forward, self.call.backward
+        given = [*tensors_of(forward.args), *tensors_of(forward.kwargs)]
+        given += [] if backward is None else tensors_of(backward.grad_outputs)
+        return self.memory == "recorded" and any(element.layout is not None for element in given)
+
     def contiguous(self) -> PreparedCall:
         """Return the same call on contiguous tensors."""
         again = PreparedCall(

@@ -77,6 +77,19 @@ def test_the_summary_counts_what_ran_on_parts_and_why_the_rest_did_not(checking:
     assert "not run on parts: its rows depend on each other, or no rule says how to cut it" in output
 
 
+def test_the_whole_batch_is_contiguous_as_its_parts_are(tmp_path: Path, make_device: Any, check: Any) -> None:
+    # A device that rounds another way where its input is not contiguous.
+    make_device("""
+if not args[0].is_contiguous():
+    result = result * (1 + 2**-23)
+""")
+    with record(tmp_path / "run", level="L1", task="statistics"):
+        torch.tanh(torch.randn(40, 12).t())
+    checked = check("--msprobe-device=faulty", f"--msprobe-dump={tmp_path / 'run'}", "--msprobe-batch-invariant")
+    assert checked.wrong == set()
+    assert "run on parts of their batch, 0 depend on it" in checked.output
+
+
 def test_rows_are_not_looked_at_unless_asked_for(checking: Any) -> None:
     checked = checking()
     assert checked.wrong == set()

@@ -33,8 +33,11 @@ class BatchInvariant:
 
 
 def run_on_parts(replay: Replay, direction: Direction, result: DirectionResult) -> DirectionResult:
-    """Return what came of a judged record once its call has run on parts of its batch."""
-    return compared_with_parts(replay.trial, direction, result, replay.call.name.qualified_api, row_cut)
+    """Return what came of a judged record once its call has run on parts of its batch.
+
+    Parts have no layout of their own, so the whole batch is contiguous too.
+    """
+    return compared_with_parts(replay.contiguous_trial, direction, result, replay.call.name.qualified_api, row_cut)
 
 
 def compared_with_parts(
