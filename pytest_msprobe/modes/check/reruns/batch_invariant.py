@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
-from dataclasses import replace
 
 from msprobe_hooks.dump.names import Direction
-from msprobe_standards.verdict import Verdict
 from pytest_msprobe.engine.replay.calls.subject import TargetError
 from pytest_msprobe.engine.replay.check import Replay
 from pytest_msprobe.engine.replay.partition.cut import Cut
@@ -16,11 +13,12 @@ from pytest_msprobe.engine.replay.reruns.determinism import target_results
 from pytest_msprobe.engine.replay.trials.trial import Trial
 from pytest_msprobe.engine.values.suppress_warnings import suppress_warnings
 from pytest_msprobe.modes.check.follow_up import Judged, can_run_again
+from pytest_msprobe.modes.check.reruns.rerun_verdict import RerunVerdict
 from pytest_msprobe.results.batch_variations import BatchInvariance, with_batch_invariance
-from pytest_msprobe.results.result import DirectionResult, OutputResult
+from pytest_msprobe.results.result import DirectionResult
 from pytest_msprobe.results.skip_reasons import Skip
 
-_STANDARD = "batch_invariance"
+_VERDICT = RerunVerdict("batch_invariance", "depends on the batch", "It depends on the batch as well")
 _NO_ROWS = "no result has a row for each row of the batch"
 
 
@@ -64,28 +62,7 @@ def compared_with_parts(
         try:
             found = variations(trial, cut, direction)
         except (Skip, TargetError) as error:
-            return _wrong(result, f"it ran on the whole batch, but raises on a part of it: {error}")
+            return _VERDICT.wrong(result, f"it ran on the whole batch, but raises on a part of it: {error}")
     parts = BatchInvariance(api, len(parts_of(cut.length)), found)
     compared = with_batch_invariance(result, parts)
-    return _varying(compared, parts) if found else compared
-
-
-def _varying(result: DirectionResult, parts: BatchInvariance) -> DirectionResult:
-    """Return a result that fails for rows that depend on the batch; what was wrong before stays the reason."""
-    if result.verdict.outcome == "fail":
-        return _wrong(result, str(parts))
-    verdicts = {each.path: _verdict(each.among(parts.parts)) for each in parts.variations}
-    known = {output.path for output in result.outputs}
-    new = tuple(OutputResult(path, verdict) for path, verdict in verdicts.items() if path not in known)
-    outputs = (replace(output, verdict=verdicts.get(output.path, output.verdict)) for output in result.outputs)
-    return replace(result, verdict=next(iter(verdicts.values())), outputs=(*outputs, *new), skip=None)
-
-
-def _wrong(result: DirectionResult, reason: str) -> DirectionResult:
-    if result.verdict.outcome == "fail":
-        return replace(result, notes=(*result.notes, f"It depends on the batch as well: {reason}"))
-    return replace(result, verdict=_verdict(reason), skip=None)
-
-
-def _verdict(reason: str) -> Verdict:
-    return Verdict("fail", _STANDARD, f"depends on the batch: {reason}", margin=math.inf)
+    return _VERDICT.failed(compared, {each.path: each.among(parts.parts) for each in found}) if found else compared

@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import math
-from dataclasses import replace
-
 from msprobe_hooks.dump.names import Direction
-from msprobe_standards.verdict import Verdict
 from pytest_msprobe.devices.device import hardware
 from pytest_msprobe.engine.replay.calls.subject import TargetError
 from pytest_msprobe.engine.replay.check import Replay
 from pytest_msprobe.engine.replay.reruns.determinism import nondeterminism_reason, target_results, unstable_outputs
 from pytest_msprobe.engine.values.suppress_warnings import suppress_warnings
 from pytest_msprobe.modes.check.follow_up import Judged, can_run_again
+from pytest_msprobe.modes.check.reruns.rerun_verdict import RerunVerdict
 from pytest_msprobe.results.repeats import Repeats, with_repeats
-from pytest_msprobe.results.result import DirectionResult, OutputResult
+from pytest_msprobe.results.result import DirectionResult
 from pytest_msprobe.results.skip_reasons import Skip
 
-_STANDARD = "determinism"
+_VERDICT = RerunVerdict("determinism", "nondeterministic", "It is nondeterministic as well")
 
 
 class Repeat:
@@ -52,7 +49,7 @@ def repeated(replay: Replay, direction: Direction, result: DirectionResult, time
         try:
             unstable = unstable_outputs(replay.trial, direction, times)
         except (Skip, TargetError) as error:
-            return _wrong(result, f"it ran on the device, but raises when it is run again: {error}")
+            return _VERDICT.wrong(result, f"it ran on the device, but raises when it is run again: {error}")
     is_known = bool(unstable) and setup.policy.knows_nondeterministic(
         replay.call.api,
         framework=setup.framework.name,
@@ -60,26 +57,7 @@ def repeated(replay: Replay, direction: Direction, result: DirectionResult, time
         backward=direction == "backward",
     )
     repeats = Repeats(api, times, unstable, is_known)
-    told = with_repeats(result, repeats)
-    return told if is_known or not unstable else _unequal(told, repeats)
-
-
-def _unequal(result: DirectionResult, repeats: Repeats) -> DirectionResult:
-    """Return a result that fails for what is not the same in every run; what was wrong before stays the reason."""
-    if result.verdict.outcome == "fail":
-        return _wrong(result, str(repeats))
-    verdicts = {output.path: _verdict(output.among(repeats.times)) for output in repeats.unstable}
-    judged = {output.path: output for output in result.outputs}
-    new = tuple(OutputResult(path, verdict) for path, verdict in verdicts.items() if path not in judged)
-    outputs = (replace(output, verdict=verdicts.get(path, output.verdict)) for path, output in judged.items())
-    return replace(result, verdict=next(iter(verdicts.values())), outputs=(*outputs, *new), skip=None)
-
-
-def _wrong(result: DirectionResult, reason: str) -> DirectionResult:
-    if result.verdict.outcome == "fail":
-        return replace(result, notes=(*result.notes, f"It is nondeterministic as well: {reason}"))
-    return replace(result, verdict=_verdict(reason), skip=None)
-
-
-def _verdict(reason: str) -> Verdict:
-    return Verdict("fail", _STANDARD, f"nondeterministic: {reason}", margin=math.inf)
+    compared = with_repeats(result, repeats)
+    if is_known or not unstable:
+        return compared
+    return _VERDICT.failed(compared, {each.path: each.among(times) for each in unstable})
