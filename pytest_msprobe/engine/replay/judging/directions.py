@@ -40,8 +40,8 @@ from pytest_msprobe.engine.replay.ops.op_info import op_info
 from pytest_msprobe.engine.replay.ops.several_writers import accept_any_writer, accept_gradient_of_winner
 from pytest_msprobe.engine.replay.ops.tie_breaking import accept_ties, gradient_of_selection
 from pytest_msprobe.engine.replay.ops.valid_rows import cut
-from pytest_msprobe.engine.replay.random_apis.independence import Redrawn, judge_second_draw
-from pytest_msprobe.engine.replay.random_apis.properties import RandomProperty, tensors
+from pytest_msprobe.engine.replay.random_apis.independence import Redrawn, judge_two_draws
+from pytest_msprobe.engine.replay.random_apis.properties import RandomProperty
 from pytest_msprobe.engine.replay.trials.baseline_protocol import Prepare, Recorded
 from pytest_msprobe.engine.replay.trials.remote_baseline import RemoteBaseline
 from pytest_msprobe.engine.replay.trials.rng import run_seeded, run_twice
@@ -208,13 +208,14 @@ def _wrong_dtypes(trial: Trial, output: Any) -> Iterator[OutputResult]:
 def _judge_drawn(trial: Trial, randomness: RandomProperty) -> Iterator[OutputResult]:
     """Judge a random result, and the argument's memory where that is to hold it too."""
     subject, get = trial.subject, trial.device.get
-    repeats = isinstance(randomness, Redrawn) and trial.draws_anew
-    run, again = run_twice(trial) if repeats else (run_seeded(trial), None)
-    output = map_tensors(get, run.output)
-    verdict = randomness.check_forward(output)
-    if again is not None and isinstance(randomness, Redrawn) and verdict.outcome == "pass":
-        exponent = randomness.repeat_exponent(output)
-        verdict = judge_second_draw(tensors(output), tensors(map_tensors(get, again.output)), exponent) or verdict
+    if isinstance(randomness, Redrawn) and trial.draws_anew:
+        run, again = run_twice(trial)
+        output = map_tensors(get, run.output)
+        verdict = judge_two_draws(randomness, output, map_tensors(get, again.output))
+    else:
+        run = run_seeded(trial)
+        output = map_tensors(get, run.output)
+        verdict = randomness.check_forward(output)
     yield output_result("output", verdict, output, None)
     for path, tensor in unreturned(run, subject.golden, subject.operation, subject.arguments):
         written = get(tensor)

@@ -9,7 +9,7 @@ from typing import Any
 from pytest_msprobe.engine.replay.judging.outputs import output_result
 from pytest_msprobe.engine.replay.ops.op_info import op_info
 from pytest_msprobe.engine.replay.random_apis.attention_dropout import WeightMask
-from pytest_msprobe.engine.replay.random_apis.independence import judge_second_draw
+from pytest_msprobe.engine.replay.random_apis.independence import judge_two_draws
 from pytest_msprobe.engine.replay.random_apis.probability_switch import Switch
 from pytest_msprobe.engine.replay.random_apis.properties import tensors
 from pytest_msprobe.engine.replay.trials.rng import run_twice
@@ -37,11 +37,7 @@ def judge_inner_mask(trial: Trial) -> Iterator[OutputResult]:
     drawn = _with_arguments(trial, *made)
     weights = tensors(_with_arguments(trial, *switch.applied(*made)).golden.output)[0].detach()
     first, again = (tensors(map_tensors(trial.device.get, run.output)) for run in run_twice(drawn))
-    mask = WeightMask(weights, p)
-    verdict = mask.check_forward(first)
-    if verdict.outcome == "pass":
-        verdict = judge_second_draw(first[:1], again[:1], mask.repeat_exponent(first)) or verdict
-    yield output_result(PLACE, verdict, first[0], None)
+    yield output_result(PLACE, judge_two_draws(WeightMask(weights, p), first[:1], again[:1]), first[0], None)
 
 
 def _probability(trial: Trial, switch: Switch) -> float:

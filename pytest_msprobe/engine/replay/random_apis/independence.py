@@ -13,12 +13,15 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 import torch
 
 from pytest_msprobe.engine.replay.random_apis import tail_bound
+from pytest_msprobe.engine.replay.random_apis.properties import tensors
+from pytest_msprobe.engine.replay.random_apis.samples import GRID_STEPS
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from msprobe_standards.verdict import Verdict
     from pytest_msprobe.engine.replay.random_apis.distributions import Distribution
+    from pytest_msprobe.engine.replay.random_apis.properties import RandomProperty
 
 # So many pairs of each distance, and so many elements of a sample, show a generator that repeats.
 _PAIRS = 2**18
@@ -26,7 +29,6 @@ _ELEMENTS = 2**20
 # docs/standards-reference.md, "Random results": with its other tests, a check makes no more than 50.
 _MOST_DISTANCES = 30
 _POWERS = 24
-_GRID_STEPS = 4
 
 
 def distances(shape: Sequence[int]) -> list[int]:
@@ -121,7 +123,7 @@ def most_equal(distribution: Distribution, eps: float) -> float:
 
 
 def _grid(distribution: Distribution, eps: float) -> float:
-    return eps * (2 * distribution.crowding + _GRID_STEPS)
+    return eps * (2 * distribution.crowding + GRID_STEPS)
 
 
 @runtime_checkable
@@ -132,7 +134,7 @@ class Redrawn(Protocol):
         """Return the exponent of a bound of the probability that the next call gives this result too."""
 
 
-def judge_second_draw(output: list[Tensor], again: list[Tensor], exponent: float) -> Verdict | None:
+def _judge_second_draw(output: list[Tensor], again: list[Tensor], exponent: float) -> Verdict | None:
     """Judge the results of two calls in a row, the same with a probability of at most exp(-``exponent``).
 
     Returns None where they differ, or may well be the same.
@@ -142,6 +144,15 @@ def judge_second_draw(output: list[Tensor], again: list[Tensor], exponent: float
     same = all(a.shape == b.shape and torch.equal(a, b) for a, b in zip(output, again, strict=True))
     reason = "a second call without seeding gives the same random numbers"
     return tail_bound.broken(reason, tail_bound_exponent=exponent) if same else None
+
+
+def judge_two_draws(randomness: RandomProperty, output: Any, again: Any) -> Verdict:
+    """Judge the results of two calls in a row: the first by its property, then that the second is another one."""
+    verdict = randomness.check_forward(output)
+    if verdict.outcome != "pass" or not isinstance(randomness, Redrawn):
+        return verdict
+    exponent = randomness.repeat_exponent(output)
+    return _judge_second_draw(tensors(output), tensors(again), exponent) or verdict
 
 
 def sample_exponent(values: Tensor, distribution: Distribution, eps: float) -> float:
@@ -157,7 +168,7 @@ def choice_exponent(p: Tensor) -> float:
 
 
 def _equal_anywhere(counted: Tensor, n: int, chance: float) -> Iterator[Verdict]:
-    # One that n others may equal tells nothing where these take up half of all numbers.
+    # Where earlier numbers take up half of all, that one of them comes again says nothing.
     expected = chance * (n - 1) / 2
     if n > 1 and expected < 0.5:
         in_order = counted.sort().values

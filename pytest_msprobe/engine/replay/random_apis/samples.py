@@ -15,9 +15,9 @@ if TYPE_CHECKING:
     from msprobe_standards.verdict import Verdict
     from pytest_msprobe.engine.replay.random_apis.distributions import Distribution
 
-# Half precision kernels draw their uniform numbers from a grid as coarse as the dtype, and what they make of them
-# is off by a few steps of that grid (docs/standards-reference.md, "Random results").
-_GRID_STEPS = 4
+#: Half precision kernels draw their uniform numbers from a grid as coarse as the dtype, and what they make of them
+#: is off by a few steps of that grid (docs/standards-reference.md, "Random results").
+GRID_STEPS = 4
 # up to here float64 holds every integer
 _EXACT_INTEGERS = 1 << 53
 
@@ -53,7 +53,7 @@ def against(
         moved = torch.maximum(moved, spread)
     verdicts = _in_range(x, distribution, eps, spread)
     verdicts += _not_stuck(x, moved, distribution, eps)
-    slack = distribution.bias + _GRID_STEPS * eps
+    slack = distribution.bias + GRID_STEPS * eps
     lower, upper = x + moved, x - moved
     for threshold, probability in distribution.quantiles:
         count = int((lower <= threshold).sum()), int((upper <= threshold).sum())
@@ -81,7 +81,7 @@ def _not_stuck(x: Tensor, moved: Tensor, distribution: Distribution, eps: float)
     if x.numel() < 2 or not bool((x == x[0]).all()):
         return []
     around = float(moved[0]) if x[0].isfinite() else 0.0
-    largest = distribution.atom + distribution.bias + 2 * distribution.peak * around + _GRID_STEPS * eps
+    largest = distribution.atom + distribution.bias + 2 * distribution.peak * around + GRID_STEPS * eps
     return [tail_bound.repeated(x.numel(), largest)]
 
 
@@ -91,7 +91,7 @@ def normal_moments(standardized: Tensor, eps: float, offset: float = 0.0) -> lis
     finite = bool(standardized.isfinite().all())
     if n == 0 or not finite:
         return []
-    slack = _GRID_STEPS * eps + offset
+    slack = GRID_STEPS * eps + offset
     square = float(standardized.square().mean())
     return [
         tail_bound.normal_mean(float(standardized.mean()), n, slack),
@@ -104,7 +104,7 @@ def uniform_moments(unit: Tensor, eps: float, offset: float = 0.0) -> list[Verdi
     n = unit.numel()
     if n == 0 or not unit.isfinite().all():
         return []
-    slack = _GRID_STEPS * eps + offset
+    slack = GRID_STEPS * eps + offset
     variance = float((unit - 0.5).square().mean())
     mean = float(unit.mean())
     return [
