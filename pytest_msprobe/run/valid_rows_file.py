@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from msprobe_hooks.dump.unread.effects import GROUP_ENDS, GROUP_SIZES, ValidRows, operation_effects
-from msprobe_hooks.regular_files import read_regular
 from msprobe_standards.validation import shown
 from pytest_msprobe.errors import RulesError
+from pytest_msprobe.run.yaml_rules import read_yaml_rules
 
 _KEY, _HANDLERS = "valid_rows", ("acc_check_handlers", "compare_handlers")
 _HANDLER = re.compile(r"(?:.*/)?builtin_handlers\.py:(?:postprocess|extract_valid_len)_by_(group_list|group_index)")
@@ -18,14 +18,7 @@ _FORM = f"{{argument: NAME, holds: {GROUP_ENDS} or {GROUP_SIZES}}}"
 
 def read_valid_rows(path: Path) -> dict[str, ValidRows]:
     """Return what says how many rows are defined, by operation. Raises RulesError."""
-    from msprobe_standards.decoding import YamlError, decode_yaml
-
-    try:
-        content = decode_yaml(read_regular(path))
-    except OSError as error:
-        raise RulesError(f"cannot be read: {error.strerror}", file=path) from None
-    except YamlError as error:
-        raise RulesError(str(error), file=path) from None
+    content = read_yaml_rules(path, RulesError)
     if not isinstance(content, dict) or not content or not content.keys() <= {_KEY, *_HANDLERS}:
         expected = f"expected {_KEY}, or msprobe's {' and '.join(_HANDLERS)}"
         raise RulesError(f"not a file of valid rows; {expected}", file=path)

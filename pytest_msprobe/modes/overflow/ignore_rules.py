@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from msprobe_hooks.dump.anomalies.ignore_rules import BUILT_IN, IgnoreRule, IgnoreRules
-from msprobe_hooks.regular_files import read_regular
 from msprobe_standards.validation import shown
 from pytest_msprobe.errors import RulesError
+from pytest_msprobe.run.yaml_rules import read_yaml_rules
 
 _KEY = "ignore_nan_inf"
 _MOST_ARGUMENTS = 10**6
@@ -25,14 +25,7 @@ def load_rules(path: Path | None = None) -> IgnoreRules:
 
 
 def _read(path: Path) -> dict[str, IgnoreRule]:
-    from msprobe_standards.decoding import YamlError, decode_yaml
-
-    try:
-        content = decode_yaml(read_regular(path))
-    except OSError as error:
-        raise RulesError(f"cannot be read: {error.strerror}", file=path) from None
-    except YamlError as error:
-        raise RulesError(str(error), file=path) from None
+    content = read_yaml_rules(path, RulesError)
     entries = content.get(_KEY) if isinstance(content, dict) else None
     if not isinstance(entries, list) or (isinstance(content, dict) and set(content) != {_KEY}):
         raise RulesError(f"not a file of rules; expected one key, {_KEY}, with a list of rules", file=path)

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from pytest_msprobe.engine.values.strides import span
+from msprobe_hooks.dump.memory_layouts import span
 
 #: More numbers than this are not printed.
 MOST_NUMBERS = 64

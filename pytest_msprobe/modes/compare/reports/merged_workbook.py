@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import Any
 
 from msprobe_hooks.messages import counted, listed
-from msprobe_hooks.regular_files import open_regular, read_regular, require_regular
-from msprobe_standards.decoding import YamlError, decode_yaml
+from msprobe_hooks.regular_files import open_regular, require_regular
 from msprobe_standards.validation import shown
 from pytest_msprobe.errors import CommandError
 from pytest_msprobe.messages import unknown
+from pytest_msprobe.run.yaml_rules import read_yaml_rules
 
 TENSOR_COLUMNS = (
     "Cosine",
@@ -69,12 +69,7 @@ class Table:
 
 def read_configuration(path: Path) -> Configuration:
     """Read a configuration. Raises CommandError that names the key and what is allowed."""
-    try:
-        content = decode_yaml(read_regular(path))
-    except OSError as error:
-        raise CommandError(f"cannot be read: {error.strerror}", file=path) from None
-    except YamlError as error:
-        raise CommandError(str(error), file=path) from None
+    content = read_yaml_rules(path, CommandError)
     if not isinstance(content, dict):
         raise CommandError("expected the key api, and optionally compare_index", file=path)
     apis, metrics = content.get("api"), content.get("compare_index") or []
