@@ -174,7 +174,7 @@ class _Tracing:
         given = self._keyed([*walk_tensors(record.args, "input"), *walk_tensors(record.kwargs, "kwargs")])
         returned = self._keyed(walk_tensors(record.output, "output"))
         effects = effects_of_record(name)
-        # What is only a place for the result held nothing that counts, nor is memory made that nobody has written to.
+        # Places for the result, and memory that no call has written to, held nothing that counts.
         given = [tensor for tensor in given if not effects.is_unread(tensor.place.split(".")[1])]
         if is_communication(name):
             # It returns its arguments: what it did not change it did not make.

@@ -15,9 +15,10 @@ from typing import Any
 
 import torch
 
+from msprobe_hooks.dump.memory_layouts import span
 from pytest_msprobe.engine.replay.calls.side import Run
 from pytest_msprobe.engine.values.pytree import map_tensors
-from pytest_msprobe.engine.values.strides import as_laid_out, span
+from pytest_msprobe.engine.values.strides import as_laid_out
 from pytest_msprobe.live_checks.scheduling import Turns
 
 _FRAMES = 8

@@ -69,10 +69,8 @@ def live(*, policy: str = "default", policy_level: str | None = None, **options:
         loaded = Policy.load(policy, policy_level)
     except (ValueError, OSError) as error:
         raise ConfigError("policy", policy, f"a policy ({error})") from None
-    setup, command = (
-        ReplayConfig(CpuDevice(), loaded, TorchFramework(), memory="given"),
-        shlex.join(["python", *sys.argv]),
-    )
+    setup = ReplayConfig(CpuDevice(), loaded, TorchFramework(), memory="given")
+    command = shlex.join(["python", *sys.argv])
     with judged_live(options, setup, NamedPolicy(policy, policy_level), command) as checks:
         yield checks
     checks.require_journal()

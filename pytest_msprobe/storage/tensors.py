@@ -13,9 +13,10 @@ import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 
+from msprobe_hooks.dump.memory_layouts import span
 from msprobe_hooks.regular_files import require_regular
 from pytest_msprobe.engine.values.dtypes import dtype_named
-from pytest_msprobe.engine.values.strides import lay_out, span
+from pytest_msprobe.engine.values.strides import lay_out
 from pytest_msprobe.engine.values.system_memory import free_bytes
 from pytest_msprobe.storage.limits import StoredTensor, TensorFileError
 

@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 import torch
 
+from msprobe_hooks.dump.memory_layouts import span
 from msprobe_hooks.dump.names import parse_api_name
 from msprobe_hooks.dump.schema import TensorElement, backward_record, forward_record
 from msprobe_standards import Policy
@@ -51,7 +52,7 @@ from pytest_msprobe.engine.replay.trials.trial import Trial
 from pytest_msprobe.engine.values.error_kinds import is_out_of_memory
 from pytest_msprobe.engine.values.pytree import tensors_with_paths
 from pytest_msprobe.engine.values.result_codec import as_node
-from pytest_msprobe.engine.values.strides import ALIGNMENT, as_laid_out, memory_size, span, whole_memory
+from pytest_msprobe.engine.values.strides import ALIGNMENT, as_laid_out, memory_size, whole_memory
 from pytest_msprobe.engine.values.suppress_warnings import suppress_warnings
 from pytest_msprobe.engine.values.tensor_codec import digest, packed, unpacked, without_gaps
 from pytest_msprobe.errors import UserError

@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterable, Sequence
 
 import torch
 
+from msprobe_hooks.dump.memory_layouts import span
+
 #: Kernels ask whether an address is a multiple of at most so many bytes.
 ALIGNMENT = 64
 
@@ -13,13 +15,6 @@ ALIGNMENT = 64
 def kept_offset(offset: int, unit: int) -> int:
     """Return a short offset that is the same modulo a unit, and 0 only where the offset is."""
     return offset if offset <= unit else offset % unit + unit
-
-
-def span(shape: Sequence[int], stride: Sequence[int]) -> int:
-    """Return how many elements of memory a tensor reaches over, gaps included; 0 where it has no element."""
-    if 0 in shape:
-        return 0
-    return 1 + sum((size - 1) * step for size, step in zip(shape, stride, strict=True))
 
 
 def has_gaps(tensor: torch.Tensor) -> bool:
@@ -87,10 +82,16 @@ def lay_out(values: torch.Tensor, stride: Sequence[int]) -> torch.Tensor:
 
     Where strides let several elements share a place, the last one stays there.
     """
-    # Bytes can be put anywhere, which cannot be said of every dtype.
-    size = values.element_size()
     reach = span(values.shape, stride)
-    memory = torch.zeros((reach, size), dtype=torch.uint8)
-    places = torch.arange(reach).as_strided(values.shape, stride).reshape(-1)
-    memory[places] = values.contiguous().view(-1).view(torch.uint8).view(-1, size)
-    return memory.view(-1).view(values.dtype).as_strided(values.shape, stride)
+    memory = torch.zeros(reach * values.element_size(), dtype=torch.uint8).view(values.dtype)
+    laid_out = memory.as_strided(values.shape, stride)
+    write_in_order(laid_out, values)
+    return laid_out
+
+
+def write_in_order(place: torch.Tensor, values: torch.Tensor) -> None:
+    """Write values to a place, one after the other, whose elements may share memory."""
+    # Bytes can be put anywhere, which cannot be said of every dtype.
+    size = place.element_size()
+    memory = whole_memory(place).view(torch.uint8).view(-1, size)
+    memory[places_of(place)] = values.contiguous().view(-1).view(torch.uint8).view(-1, size)

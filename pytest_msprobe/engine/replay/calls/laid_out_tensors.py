@@ -9,7 +9,7 @@ from typing import Literal, TypeAlias
 
 import torch
 
-from msprobe_hooks.dump.memory_layouts import Layout
+from msprobe_hooks.dump.memory_layouts import Layout, span
 from msprobe_standards.tensor_layouts import is_plain
 from pytest_msprobe.engine.values.memory_filling import filling
 from pytest_msprobe.engine.values.strides import (
@@ -18,12 +18,10 @@ from pytest_msprobe.engine.values.strides import (
     memory_size,
     outside,
     overlaps,
-    places_of,
-    span,
-    whole_memory,
+    write_in_order,
 )
 
-#: Where the tensors of a call lie: as they were recorded, dense, or as whoever gives them has laid them out.
+#: Where the tensors of a call lie: as they were recorded, dense, or as their source has laid them out.
 Memory: TypeAlias = Literal["recorded", "contiguous", "given"]
 
 # Memory around a tensor is made shorter where it is more than this many times its elements, and more than so many.
@@ -201,10 +199,7 @@ def _write(place: torch.Tensor, values: torch.Tensor) -> None:
     if not overlaps(place):
         place.copy_(values)
         return
-    # Bytes can be put anywhere, which cannot be said of every dtype.
-    size = place.element_size()
-    memory = whole_memory(place).view(torch.uint8).view(-1, size)
-    memory[places_of(place)] = values.contiguous().view(-1).view(torch.uint8).view(-1, size)
+    write_in_order(place, values)
 
 
 def surroundings(written: Sequence[str], leaves: Mapping[str, torch.Tensor]) -> Iterator[tuple[str, torch.Tensor]]:

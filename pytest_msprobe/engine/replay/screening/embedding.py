@@ -176,8 +176,8 @@ def _passed(
 
     metrics = of_whole(target)
     verdict = standard.settled(metrics)
-    if (verdict is None or is_rough(verdict)) and (beside := baseline()) is not None:
-        verdict = standard.decide(metrics, standard.credible(of_whole(beside)))
+    if (verdict is None or is_rough(verdict)) and (expected := baseline()) is not None:
+        verdict = standard.decide(metrics, standard.credible(of_whole(expected)))
     return verdict if verdict is not None and verdict.outcome == "pass" else None
 
 

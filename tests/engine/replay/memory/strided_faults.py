@@ -7,9 +7,10 @@ from typing import Any
 
 import torch
 
+from msprobe_hooks.dump.memory_layouts import span
 from pytest_msprobe.devices.sim import SimDevice
 from pytest_msprobe.engine.values.pytree import map_tensors
-from pytest_msprobe.engine.values.strides import span, whole_memory
+from pytest_msprobe.engine.values.strides import whole_memory
 
 Misread = Callable[[torch.Tensor], torch.Tensor]
 

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from hypothesis import given
 from hypothesis import strategies as st
 
-from msprobe_hooks.dump.memory_layouts import Layout
+from msprobe_hooks.dump.memory_layouts import Layout, span
 from msprobe_standards import Policy
 from pytest_msprobe.devices.remote.remote_device import RemoteDevice
 from pytest_msprobe.devices.sim import SimDevice
@@ -21,7 +21,7 @@ from pytest_msprobe.engine.replay.check import Replay
 from pytest_msprobe.engine.replay.trials.config import ReplayConfig
 from pytest_msprobe.engine.values.memory_filling import filling
 from pytest_msprobe.engine.values.pytree import tensors_with_paths
-from pytest_msprobe.engine.values.strides import memory_size, outside, overlaps, span, whole_memory
+from pytest_msprobe.engine.values.strides import memory_size, outside, overlaps, whole_memory
 from tests.engine.replay.memory.strided_faults import WritingAround
 from tests.support.dumps import forward, tensor, value
 
