@@ -150,11 +150,7 @@ class _Matcher:
         if not self._rules.across:
             translate = self._rules.translate
             self._join(
-                self._is_near_its_number,
-                lambda name: shared_record(translate(name)),
-                shared_record,
-                "name",
-                self._meets(),
+                lambda name: True, lambda name: shared_record(translate(name)), shared_record, "name", self._meets()
             )
 
     def _pair(self, target: str, golden: str, partner: Partner) -> None:
@@ -197,12 +193,14 @@ class _Matcher:
         """Return whether two calls may be the same because they have one number.
 
         They are not where their forward calls have partners, nor where other modules made them and their structures
-        differ.
+        or the numbers of calls of their API differ.
         """
         forward, other_forward = forward_of(name), forward_of(other)
         if not is_forward_api(forward):
             return True
         if forward != name and self._has_found(forward, other_forward):
+            return False
+        if self._api_of_target(forward) in self._uneven_apis and not self._may_share_module(forward, other_forward):
             return False
         parent, their_parent = self._our_parents.get(forward), self._their_parents.get(other_forward)
         partner, _ = self._partners.get(parent or "", _NOBODY)
@@ -229,17 +227,11 @@ class _Matcher:
                 others = [name for name in others if self._their_parents.get(name) not in taken]
         target = _numbers(self._target, names, self._rules.translate, counted)
         golden = _numbers(self._golden, others, self._rules.translate_golden, counted)
-        self._join(
-            lambda name: is_forward_api(name) and self._is_near_its_number(name),
-            target.get,
-            golden.get,
-            "name",
-            self._meets(),
-        )
+        self._join(is_forward_api, target.get, golden.get, "name", self._meets())
 
     def _join_outside(self) -> None:
-        """Pair calls outside of modules whose numbers are of other modules, where both runs have as many of an API."""
-        if not self._misplaced:
+        """Pair calls outside of modules that no number pairs, where both runs have as many of an API."""
+        if self._meets() is None or not self._uneven_apis:
             return
         target, golden = self._left(is_forward_api)
         target = [name for name in target if self._our_parents.get(name) is None]
@@ -247,27 +239,12 @@ class _Matcher:
         for name, other in same_sequence(target, golden, self._api_of_target, self._api_of_golden):
             self._pair(name, other, "name")
 
-    def _is_near_its_number(self, name: str) -> bool:
-        return forward_of(name) not in self._misplaced
-
     @cached_property
-    def _misplaced(self) -> frozenset[str]:
-        """The target's calls whose number is that of a call in another module, as one run makes more calls of an API.
-
-        They are found among those that have no partner in their own module.
-        """
-        if self._rules.across or not self._knows_modules():
-            return frozenset()
+    def _uneven_apis(self) -> frozenset[str]:
+        """The APIs of which one run makes more calls: a number of theirs may be that of a call in another module."""
         counts = Counter(map(self._api_of_target, filter(is_forward_api, self._target.records)))
         counts.subtract(Counter(map(self._api_of_golden, filter(is_forward_api, self._golden.records))))
-        target, golden = self._left(is_forward_api)
-        by_number = {shared_record(self._rules.translate_golden(name)): name for name in golden}
-        found = set[str]()
-        for name in target:
-            other = by_number.get(shared_record(self._rules.translate(name)))
-            if other is not None and counts[self._api_of_target(name)] and not self._may_share_module(name, other):
-                found.add(name)
-        return frozenset(found)
+        return frozenset(api for api, difference in counts.items() if difference)
 
     def _may_share_module(self, name: str, other: str) -> bool:
         """Return whether two calls may be in one module: in partners, or in modules that have none yet."""
