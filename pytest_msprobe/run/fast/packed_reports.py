@@ -47,13 +47,13 @@ def pack_reports(
     reports: Sequence[pytest.TestReport],
     own: frozenset[str],
     skipped: str | None,
-) -> bool:
-    """Replace the reports of an item in what the terminal keeps, and return whether that was done.
+) -> None:
+    """Replace the reports of an item in what the terminal keeps, unless a plugin added something to them.
 
-    ``own`` are the attributes that the item's reports have: one to which a plugin added something stays as it is.
+    ``own`` are the attributes that the item's reports have.
     """
     if any(report.sections or not vars(report).keys() <= own for report in reports):
-        return False
+        return
     # A worker's reports go to the controller.
     is_kept = reporter is not None and not hasattr(reporter.config, "workerinput")
     for kept in reporter.stats.values() if reporter is not None and is_kept else ():
@@ -61,4 +61,3 @@ def pack_reports(
             if any(kept[at] is report for report in reports):
                 kept[at] = PackedReport(item, kept[at].when, (kept[at].start, kept[at].stop, skipped))
     item.release()
-    return True
