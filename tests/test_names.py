@@ -31,7 +31,6 @@ LARGE_FOLDERS = {
     "hook_lib/msprobe_hooks/mindspore",
     "hook_lib/msprobe_hooks/recording",
     "hook_lib/msprobe_hooks/torch",
-    "pytest_msprobe/engine/replay/references",
     "pytest_msprobe/run",
     "standards/msprobe_standards",
 }

@@ -42,12 +42,13 @@ def test_a_property_is_read_by_an_attrgetter() -> None:
 def test_an_npu_api_runs_the_devices_own_operation_and_names_its_golden_definition() -> None:
     function = function_of(parse_api_name("NPU.npu_rms_norm.0.forward"), REFERENCES)
     assert "torch.ops.npu.npu_rms_norm(*args, **kwargs)" in function.definition
-    assert function.golden == "pytest_msprobe.engine.replay.references.normalization.npu_rms_norm"
+    assert function.golden == "pytest_msprobe.engine.replay.references.layers.normalization.npu_rms_norm"
 
 
 def test_an_api_that_only_has_a_golden_definition_is_that_definition() -> None:
     function = function_of(parse_api_name("Aten.npu_swiglu_backward.0.forward"), REFERENCES)
-    assert function.imports == "from pytest_msprobe.engine.replay.references.activation import npu_swiglu_backward"
+    module = "pytest_msprobe.engine.replay.references.layers.activation"
+    assert function.imports == f"from {module} import npu_swiglu_backward"
     assert function.spelling == "npu_swiglu_backward"
 
 

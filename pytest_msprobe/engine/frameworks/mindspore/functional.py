@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from pytest_msprobe.engine.frameworks.mindspore.tensor_methods import METHODS
-from pytest_msprobe.engine.replay.references.attention import npu_fusion_attention
+from pytest_msprobe.engine.replay.references.attention.attention import npu_fusion_attention
 
 Shape: TypeAlias = "int | Sequence[int] | Tensor"
 

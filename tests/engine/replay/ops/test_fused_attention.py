@@ -12,7 +12,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from pytest_msprobe.devices.sim import SimDevice
 from pytest_msprobe.engine.replay.ops.fused_attention import FusedAttention
-from pytest_msprobe.engine.replay.references.attention import npu_fusion_attention
+from pytest_msprobe.engine.replay.references.attention.attention import npu_fusion_attention
 from pytest_msprobe.results.result import LITTLE_JUDGED
 from tests.support.recorder import Recorder
 

@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from pytest_msprobe.engine.replay.references.attention import npu_fusion_attention, npu_fusion_attention_grad
+from pytest_msprobe.engine.replay.references.attention.attention import npu_fusion_attention, npu_fusion_attention_grad
 
 TRIANGLE = torch.ones(2048, 2048, dtype=torch.bool).triu(1)
 FAR = 2147483647

@@ -10,8 +10,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from pytest_msprobe.engine.replay.references.grouped_matmul import npu_ffn, npu_grouped_matmul
-from pytest_msprobe.engine.replay.references.linear import npu_bmmV2, npu_transpose_batchmatmul
+from pytest_msprobe.engine.replay.references.experts.grouped_matmul import npu_ffn, npu_grouped_matmul
+from pytest_msprobe.engine.replay.references.layers.linear import npu_bmmV2, npu_transpose_batchmatmul
 
 ACTIVATIONS = {
     "relu": lambda x: max(x, 0.0),

@@ -9,13 +9,13 @@ import pytest
 import torch
 from torch import Tensor
 
-from pytest_msprobe.engine.replay.references.attention import npu_fusion_attention
-from pytest_msprobe.engine.replay.references.attention_v2_v3 import (
+from pytest_msprobe.engine.replay.references.attention.attention import npu_fusion_attention
+from pytest_msprobe.engine.replay.references.attention.attention_v2_v3 import (
     npu_attention_update,
     npu_fusion_attention_v2,
     npu_fusion_attention_v3,
 )
-from pytest_msprobe.engine.replay.references.inference_attention import (
+from pytest_msprobe.engine.replay.references.attention.inference_attention import (
     npu_fused_infer_attention_score,
     npu_incre_flash_attention,
     npu_prompt_flash_attention,

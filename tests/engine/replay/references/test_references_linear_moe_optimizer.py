@@ -7,10 +7,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from pytest_msprobe.engine.replay.references.convolution import npu_conv2d, npu_conv3d, npu_conv_transpose2d
-from pytest_msprobe.engine.replay.references.linear import matmul_backward, npu_linear, npu_linear_backward
-from pytest_msprobe.engine.replay.references.moe import npu_moe_gating_top_k_softmax
-from pytest_msprobe.engine.replay.references.optimizer import npu_apply_adam, npu_apply_adam_w
+from pytest_msprobe.engine.replay.references.experts.moe import npu_moe_gating_top_k_softmax
+from pytest_msprobe.engine.replay.references.layers.convolution import npu_conv2d, npu_conv3d, npu_conv_transpose2d
+from pytest_msprobe.engine.replay.references.layers.linear import matmul_backward, npu_linear, npu_linear_backward
+from pytest_msprobe.engine.replay.references.layers.optimizer import npu_apply_adam, npu_apply_adam_w
 
 
 def draw(*shape: int, seed: int = 0) -> Tensor:

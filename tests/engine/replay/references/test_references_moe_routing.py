@@ -7,8 +7,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from pytest_msprobe.engine.replay.references.moe import npu_moe_gating_top_k, npu_moe_gating_top_k_softmax
-from pytest_msprobe.engine.replay.references.moe_routing import (
+from pytest_msprobe.engine.replay.references.experts.moe import npu_moe_gating_top_k, npu_moe_gating_top_k_softmax
+from pytest_msprobe.engine.replay.references.experts.moe_routing import (
     npu_moe_compute_expert_tokens,
     npu_moe_finalize_routing,
     npu_moe_init_routing,

@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from pytest_msprobe.engine.replay.references.activation import (
+from pytest_msprobe.engine.replay.references.layers.activation import (
     npu_fast_gelu,
     npu_fast_gelu_backward,
     npu_geglu,
@@ -22,7 +22,20 @@ from pytest_msprobe.engine.replay.references.activation import (
     npu_swiglu,
     npu_swiglu_backward,
 )
-from pytest_msprobe.engine.replay.references.layout import (
+from pytest_msprobe.engine.replay.references.layers.loss import (
+    npu_cross_entropy_loss,
+    npu_softmax_cross_entropy_with_logits,
+)
+from pytest_msprobe.engine.replay.references.layers.normalization import (
+    npu_add_rms_norm,
+    npu_deep_norm,
+    npu_group_norm_silu,
+    npu_layer_norm_eval,
+    npu_rms_norm,
+    npu_rms_norm_backward,
+)
+from pytest_msprobe.engine.replay.references.layers.rotary import npu_rotary_mul, npu_rotary_mul_backward
+from pytest_msprobe.engine.replay.references.tensors.layout import (
     npu_broadcast,
     npu_confusion_transpose,
     npu_confusion_transpose_backward,
@@ -35,16 +48,6 @@ from pytest_msprobe.engine.replay.references.layout import (
     npu_transpose,
     one_,
 )
-from pytest_msprobe.engine.replay.references.loss import npu_cross_entropy_loss, npu_softmax_cross_entropy_with_logits
-from pytest_msprobe.engine.replay.references.normalization import (
-    npu_add_rms_norm,
-    npu_deep_norm,
-    npu_group_norm_silu,
-    npu_layer_norm_eval,
-    npu_rms_norm,
-    npu_rms_norm_backward,
-)
-from pytest_msprobe.engine.replay.references.rotary import npu_rotary_mul, npu_rotary_mul_backward
 
 POINTS = [-800.0, -30.0, -3.5, -1.0, -1e-3, 0.0, 1e-3, 0.7, 2.0, 30.0, 800.0]
 

@@ -10,20 +10,23 @@ import pytest
 import torch
 from torch import Tensor
 
-from pytest_msprobe.engine.replay.references.quantization import (
+from pytest_msprobe.engine.replay.references.quantization.quantization import (
     npu_anti_quant,
     npu_dynamic_quant,
     npu_dynamic_quant_asymmetric,
     npu_group_quant,
     npu_quantize,
 )
-from pytest_msprobe.engine.replay.references.quantized_layers import (
+from pytest_msprobe.engine.replay.references.quantization.quantized_layers import (
     npu_add_rms_norm_dynamic_quant,
     npu_add_rms_norm_quant,
     npu_rms_norm_quant,
     npu_swiglu_quant,
 )
-from pytest_msprobe.engine.replay.references.quantized_matmul import npu_quant_matmul, npu_weight_quant_batchmatmul
+from pytest_msprobe.engine.replay.references.quantization.quantized_matmul import (
+    npu_quant_matmul,
+    npu_weight_quant_batchmatmul,
+)
 
 
 def draw(*shape: int, seed: int = 0) -> Tensor:

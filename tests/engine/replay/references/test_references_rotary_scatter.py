@@ -11,21 +11,21 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from pytest_msprobe.engine.replay.references.activation import npu_clipped_swiglu, npu_gelu_mul
-from pytest_msprobe.engine.replay.references.convolution import npu_convolution_transpose
-from pytest_msprobe.engine.replay.references.layout import (
+from pytest_msprobe.engine.replay.references.layers.activation import npu_clipped_swiglu, npu_gelu_mul
+from pytest_msprobe.engine.replay.references.layers.convolution import npu_convolution_transpose
+from pytest_msprobe.engine.replay.references.layers.normalization import npu_group_norm_swish
+from pytest_msprobe.engine.replay.references.layers.rotary import (
+    npu_apply_rotary_pos_emb,
+    npu_interleave_rope,
+    npu_mrope,
+)
+from pytest_msprobe.engine.replay.references.tensors.layout import (
     npu_dtype_cast_,
     npu_indexing,
     npu_sign_bits_pack,
     npu_sign_bits_unpack,
 )
-from pytest_msprobe.engine.replay.references.normalization import npu_group_norm_swish
-from pytest_msprobe.engine.replay.references.rotary import (
-    npu_apply_rotary_pos_emb,
-    npu_interleave_rope,
-    npu_mrope,
-)
-from pytest_msprobe.engine.replay.references.scatter import (
+from pytest_msprobe.engine.replay.references.tensors.scatter import (
     npu_gather_sparse_index,
     npu_scatter_nd_update,
     npu_scatter_nd_update_,

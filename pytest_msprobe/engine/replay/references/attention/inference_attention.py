@@ -7,8 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from pytest_msprobe.engine.replay.references.attention_core import BATCHED_LAYOUTS, attend, heads_first, in_layout
-from pytest_msprobe.engine.replay.references.attention_mask import AttentionMask
+from pytest_msprobe.engine.replay.references.attention.attention_core import (
+    BATCHED_LAYOUTS,
+    attend,
+    heads_first,
+    in_layout,
+)
+from pytest_msprobe.engine.replay.references.attention.attention_mask import AttentionMask
 from pytest_msprobe.engine.replay.references.reference_arguments import refuse
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from pytest_msprobe.engine.replay.references.expert_groups import each_row
+from pytest_msprobe.engine.replay.references.experts.expert_groups import each_row
 from pytest_msprobe.engine.replay.references.reference_arguments import at_least_float32, refuse
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from pytest_msprobe.engine.replay.references.attention import npu_fusion_attention
+from pytest_msprobe.engine.replay.references.attention.attention import npu_fusion_attention
 from pytest_msprobe.engine.replay.references.reference_arguments import refuse
 
 if TYPE_CHECKING:

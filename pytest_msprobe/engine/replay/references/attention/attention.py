@@ -7,9 +7,14 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from pytest_msprobe.engine.replay.references.attention_core import BATCHED_LAYOUTS, head_count, heads_first, in_layout
-from pytest_msprobe.engine.replay.references.attention_core import attend as attend_by_definition
-from pytest_msprobe.engine.replay.references.attention_mask import AttentionMask
+from pytest_msprobe.engine.replay.references.attention.attention_core import (
+    BATCHED_LAYOUTS,
+    head_count,
+    heads_first,
+    in_layout,
+)
+from pytest_msprobe.engine.replay.references.attention.attention_core import attend as attend_by_definition
+from pytest_msprobe.engine.replay.references.attention.attention_mask import AttentionMask
 from pytest_msprobe.engine.replay.references.reference_arguments import refuse
 
 if TYPE_CHECKING:
@@ -17,7 +22,7 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
-    from pytest_msprobe.engine.replay.references.attention_core import Attend
+    from pytest_msprobe.engine.replay.references.attention.attention_core import Attend
 
 # CANN's default, the greatest int32: every earlier or later token is attended to.
 _UNLIMITED = 2147483647

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 import torch.nn.functional as F
 
-from pytest_msprobe.engine.replay.references.expert_groups import each_row
-from pytest_msprobe.engine.replay.references.normalization import npu_rms_norm
-from pytest_msprobe.engine.replay.references.quantization import quantized_by_row, refuse_but_int8, rounded
+from pytest_msprobe.engine.replay.references.experts.expert_groups import each_row
+from pytest_msprobe.engine.replay.references.layers.normalization import npu_rms_norm
+from pytest_msprobe.engine.replay.references.quantization.quantization import quantized_by_row, refuse_but_int8, rounded
 from pytest_msprobe.engine.replay.references.reference_arguments import at_least_float32, refuse
 
 if TYPE_CHECKING:

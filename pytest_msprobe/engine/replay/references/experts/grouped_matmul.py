@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 import torch
 import torch.nn.functional as F
 
-from pytest_msprobe.engine.replay.references.activation import npu_fast_gelu
-from pytest_msprobe.engine.replay.references.expert_groups import group_sizes
-from pytest_msprobe.engine.replay.references.quantized_matmul import npu_quant_matmul
+from pytest_msprobe.engine.replay.references.experts.expert_groups import group_sizes
+from pytest_msprobe.engine.replay.references.layers.activation import npu_fast_gelu
+from pytest_msprobe.engine.replay.references.quantization.quantized_matmul import npu_quant_matmul
 from pytest_msprobe.engine.replay.references.reference_arguments import refuse
 
 if TYPE_CHECKING:

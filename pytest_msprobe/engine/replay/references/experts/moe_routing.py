@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from pytest_msprobe.engine.replay.references.quantization import quantized_by_row
+from pytest_msprobe.engine.replay.references.quantization.quantization import quantized_by_row
 from pytest_msprobe.engine.replay.references.reference_arguments import at_least_float32, refuse
 
 if TYPE_CHECKING:

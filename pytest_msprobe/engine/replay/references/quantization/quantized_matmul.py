@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from pytest_msprobe.engine.replay.references.quantization import rounded
+from pytest_msprobe.engine.replay.references.quantization.quantization import rounded
 from pytest_msprobe.engine.replay.references.reference_arguments import at_least_float32, refuse
 
 if TYPE_CHECKING:

@@ -1,0 +1,1 @@
+"""Golden definitions: attention, its masks, caches and indexers."""

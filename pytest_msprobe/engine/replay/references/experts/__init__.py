@@ -1,0 +1,1 @@
+"""Golden definitions: routing of tokens to experts, and matrix products by groups."""

@@ -1,0 +1,1 @@
+"""Golden definitions: the layers of a model, and the steps of optimizers."""

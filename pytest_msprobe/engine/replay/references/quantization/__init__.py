@@ -1,0 +1,1 @@
+"""Golden definitions: quantization, and operators whose inputs or results are quantized."""

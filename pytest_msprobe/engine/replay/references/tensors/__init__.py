@@ -1,0 +1,1 @@
+"""Golden definitions: layouts, casts, selections and updates of tensors."""
