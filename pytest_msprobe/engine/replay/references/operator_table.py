@@ -51,17 +51,49 @@ DEFINED: dict[str, dict[str, tuple[str, ...]]] = {
         "Aten": ("npu_rotary_mul_backward",),
     },
 
+    "quantization.block_quantization": {
+        "NPU": (
+            "npu_dynamic_block_quant", "npu_grouped_dynamic_block_quant", "npu_kronecker_quant", "npu_quant_max",
+            "npu_rotate_quant",
+        ),
+    },
+    "quantization.mx_activations": {
+        "NPU": (
+            "_npu_swiglu_backward_mx_quant_with_dual_axis", "npu_swiglu_mx_quant", "npu_swiglu_mx_quant_with_dual_axis",
+        ),
+    },
+    "quantization.mx_quantization": {
+        "NPU": (
+            "npu_anti_mx_quant", "npu_dual_level_quant_matmul", "npu_dynamic_block_mx_quant",
+            "npu_dynamic_dual_level_mx_quant", "npu_dynamic_mx_quant", "npu_dynamic_mx_quant_with_dual_axis",
+            "npu_grouped_dynamic_mx_quant",
+        ),
+    },
     "quantization.quantization": {
         "NPU": (
             "npu_anti_quant", "npu_dynamic_quant", "npu_dynamic_quant_asymmetric", "npu_group_quant", "npu_quantize",
         ),
     },
+    "quantization.quantized_activations": {
+        "NPU": (
+            "npu_dequant_swiglu_quant", "npu_gelu_quant", "npu_swiglu_group_quant", "npu_swiglu_group_quant_backward",
+            "npu_swiglu_quant",
+        ),
+    },
     "quantization.quantized_layers": {
         "NPU": (
-            "npu_add_rms_norm_dynamic_quant", "npu_add_rms_norm_quant", "npu_rms_norm_quant", "npu_swiglu_quant",
+            "_npu_rms_norm_backward_quant", "npu_add_rms_norm_dynamic_mx_quant", "npu_add_rms_norm_dynamic_quant",
+            "npu_add_rms_norm_quant", "npu_rms_norm_dynamic_mx_quant", "npu_rms_norm_quant", "npu_rms_norm_quant_v2",
         ),
     },
     "quantization.quantized_matmul": {"NPU": ("npu_quant_matmul", "npu_weight_quant_batchmatmul")},
+    "quantization.quantized_routing": {"NPU": ("npu_moe_init_routing_quant",)},
+    "quantization.quantized_weights": {
+        "NPU": (
+            "npu_convert_weight_to_int4pack", "npu_dequant_bias", "npu_quant_conv2d", "npu_quant_scatter",
+            "npu_quant_scatter_", "npu_trans_quant_param", "npu_weight_quant_preprocess",
+        ),
+    },
 
     "tensors.layout": {
         "NPU": (
