@@ -135,7 +135,10 @@ _ROWS: tuple[tuple[str, Effects], ...] = (
     ("npu_moe_gating_top_k", Effects(defined=2)),
     # Rows that belong to no group.
     ("npu_grouped_matmul", Effects(valid_rows=ValidRows("group_list", kind="group_list_type"))),
-    ("npu_dequant_swiglu_quant", Effects(valid_rows=ValidRows("group_index", holds=GROUP_SIZES))),
+    (
+        "npu_dequant_swiglu_quant npu_swiglu_group_quant npu_swiglu_mx_quant",
+        Effects(valid_rows=ValidRows("group_index", holds=GROUP_SIZES)),
+    ),
 )
 
 _TABLE: Mapping[str, Effects] = MappingProxyType({name: row for names, row in _ROWS for name in names.split()})
