@@ -131,7 +131,6 @@ def test_keys_are_found_in_the_blocks_that_the_table_names(heads_before_tokens: 
         (lambda: npu_incre_flash_attention(Q, K, V, kv_padding_size=Q), "kv_padding_size"),
         (lambda: npu_fused_infer_attention_score(Q, K, V, query_rope=Q), "query_rope"),
         (lambda: npu_fused_infer_attention_score(Q, K, V, softmax_lse_flag=True), "softmax_lse_flag"),
-        (lambda: npu_fusion_attention_v2(Q, K, V, 4, "BNSD", query_rope=Q), "query_rope"),
         (lambda: npu_fusion_attention_v2(Q, K, V, 4, "BNSD", pse_type=2), "pse_type"),
         (lambda: npu_fusion_attention_v2(Q, K, V, 4, "BNSD", q_start_idx=[1]), "q_start_idx"),
     ],
