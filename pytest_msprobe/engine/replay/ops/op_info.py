@@ -16,7 +16,7 @@ import torch
 from msprobe_hooks.dump.unread.effects import UNDEFINED_RESULTS
 from pytest_msprobe.engine.replay.call import operation
 from pytest_msprobe.engine.replay.inputs import sparse_reads
-from pytest_msprobe.engine.replay.inputs.constraints import indices, values
+from pytest_msprobe.engine.replay.inputs.constraints import boxes, indices, values
 from pytest_msprobe.engine.replay.inputs.constraints import moe_routing as routing
 from pytest_msprobe.engine.replay.inputs.constraints.drawn import Constraint
 from pytest_msprobe.engine.replay.linalg import canonical_factors, reconstruction
@@ -346,6 +346,18 @@ _ROWS = (
     ("npu_apply_rotary_pos_emb", OpInfo(in_place=True)),
     ("npu_mrope", OpInfo(constraint=routing.rows_of(3, "cos_sin_cache", 0, "positions"))),
     # ... tokens on their way to experts and back,
+    ("npu_iou npu_ptiou", OpInfo(constraint=boxes.in_order((0, "bboxes"), (1, "gtboxes")))),
+    (
+        "npu_bounding_box_encode npu_yolo_boxes_encode",
+        OpInfo(constraint=boxes.in_order((0, "self"), (0, "anchor_box"), (1, "ground_truth_box"), (1, "gt_bboxes"))),
+    ),
+    ("npu_bounding_box_decode", OpInfo(constraint=boxes.in_order((0, "rois")))),
+    ("npu_rotated_box_encode", OpInfo(constraint=boxes.in_order((0, "self"), (1, "gt_bboxes"), dim=1))),
+    ("npu_rotated_box_decode", OpInfo(constraint=boxes.in_order((0, "self"), dim=1))),
+    ("npu_nms_v4", OpInfo(constraint=boxes.in_order((0, "self")))),
+    ("npu_nms_with_mask", OpInfo(constraint=boxes.in_order((0, "input")))),
+    ("npu_batch_nms", OpInfo(constraint=boxes.in_order((0, "self")))),
+    ("npu_roi_align npu_ps_roi_pooling", OpInfo(constraint=boxes.regions)),
     ("npu_moe_gating_top_k_softmax", OpInfo(constraint=values.moe_gating)),
     ("npu_moe_token_unpermute", OpInfo(constraint=routing.token_unpermute)),
     ("npu_moe_token_permute_with_routing_map", OpInfo(constraint=routing.routing_map, optional_outputs=True)),

@@ -12,6 +12,23 @@ DEFINED: dict[str, dict[str, tuple[str, ...]]] = {
         "NPU": ("npu_fused_infer_attention_score", "npu_incre_flash_attention", "npu_prompt_flash_attention")
     },
 
+    "boxes.box_coding": {
+        "NPU": (
+            "npu_anchor_response_flags", "npu_bounding_box_decode", "npu_bounding_box_encode",
+            "npu_grid_assign_positive", "npu_rotated_box_decode", "npu_rotated_box_encode", "npu_yolo_boxes_encode",
+        )
+    },
+    "boxes.box_overlap": {
+        "NPU": ("npu_ciou", "npu_diou", "npu_giou", "npu_iou", "npu_ptiou"),
+        "Aten": ("_npu_ciou", "npu_ciou_backward", "npu_diou_backward", "npu_giou_backward"),
+    },
+    "boxes.region_pooling": {
+        "NPU": ("npu_ps_roi_pooling", "npu_roi_align", "npu_roi_alignbk"),
+        "Aten": ("npu_ps_roi_pooling_backward",),
+    },
+    "boxes.rotated_overlap": {"NPU": ("npu_rotated_iou", "npu_rotated_overlaps")},
+    "boxes.suppression": {"NPU": ("npu_batch_nms", "npu_nms_rotated", "npu_nms_v4", "npu_nms_with_mask")},
+
     "experts.grouped_matmul": {"NPU": ("npu_ffn", "npu_grouped_matmul")},
     "experts.moe": {"NPU": ("npu_moe_gating_top_k", "npu_moe_gating_top_k_softmax")},
     "experts.moe_routing": {
