@@ -13,7 +13,24 @@ DEFINED: dict[str, dict[str, tuple[str, ...]]] = {
     },
 
     "experts.grouped_matmul": {"NPU": ("npu_ffn", "npu_grouped_matmul")},
-    "experts.moe": {"NPU": ("npu_moe_gating_top_k", "npu_moe_gating_top_k_softmax")},
+    "experts.expert_balance": {"NPU": ("npu_moe_update_expert",)},
+    "experts.moe": {
+        "NPU": (
+            "npu_moe_gating_top_k", "npu_moe_gating_top_k_backward", "npu_moe_gating_top_k_softmax",
+            "npu_moe_gating_top_k_softmax_v2",
+        ),
+        "Aten": ("npu_moe_gating_top_k_backward",),
+    },
+    "experts.routing_for_gradients": {
+        "NPU": ("_npu_moe_token_unpermute", "_npu_moe_token_unpermute_with_routing_map"),
+    },
+    "experts.routing_gradients": {
+        "Aten": (
+            "npu_moe_token_permute_grad", "npu_moe_token_permute_grad_v2",
+            "npu_moe_token_permute_with_routing_map_grad", "npu_moe_token_unpermute_grad",
+            "npu_moe_token_unpermute_grad_v2", "npu_moe_token_unpermute_with_routing_map_grad",
+        ),
+    },
     "experts.moe_routing": {
         "NPU": (
             "npu_moe_compute_expert_tokens", "npu_moe_finalize_routing", "npu_moe_init_routing",
