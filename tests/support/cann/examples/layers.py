@@ -99,7 +99,7 @@ def _adam_w(generator: torch.Generator, **kwargs: Any) -> Call:
 
 
 EXAMPLES: dict[str, Callable[[torch.Generator], Call]] = {
-    "npu_silu_": _pointwise(),
+    "npu_silu_": lambda g: Call((_draw(g, 3, 8, dtype=HALF),)),
     "npu_silu_backward": _pointwise(3, BRAIN),
     "npu_mish_backward": _pointwise(2, SINGLE),
     "npu_gelu_backward": _pointwise(2),

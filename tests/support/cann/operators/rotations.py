@@ -92,12 +92,12 @@ def npu_apply_adam_w(
     m: Tensor | None = None,
     v: Tensor | None = None,
 ) -> State:
-    state = out if out is not None else (var, m, v)
-    numbers = [each.double().flatten().tolist() for each in state if each is not None]
+    state = [each for each in (out or (var, m, v)) if each is not None]
+    numbers = [each.double().flatten().tolist() for each in state]
     largest = grad if max_grad_norm is None else max_grad_norm
     slopes = zip(grad.double().flatten().tolist(), largest.double().flatten().tolist(), strict=True)
-    for i, (slope, seen) in enumerate(slopes):
-        slope = -slope if maximize else slope
+    for i, (given, seen) in enumerate(slopes):
+        slope = -given if maximize else given
         numbers[1][i] = beta1 * numbers[1][i] + (1 - beta1) * slope
         numbers[2][i] = beta2 * numbers[2][i] + (1 - beta2) * slope**2
         second = max(seen, numbers[2][i]) if amsgrad else numbers[2][i]
@@ -105,7 +105,5 @@ def npu_apply_adam_w(
         step = first / ((second / (1 - beta2_power * beta2)) ** 0.5 + epsilon)
         numbers[0][i] += -lr * weight_decay * numbers[0][i] - lr * step
     for tensor, new in zip(state, numbers, strict=True):
-        assert tensor is not None
         tensor.copy_(torch.tensor(new).reshape(tensor.shape))
-    assert state[0] is not None
-    return state  # type: ignore[return-value]
+    return state[0], state[1], state[2]

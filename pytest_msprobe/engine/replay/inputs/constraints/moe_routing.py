@@ -31,13 +31,28 @@ def routing_map(drawn: DrawnArguments) -> None:
 
 
 def routed_back(drawn: DrawnArguments) -> None:
-    """Give each copy of a token a place of its own, and every token as many copies."""
+    """Give each copy of a token a place of its own, and every token as many copies, as a map says where there is one.
+
+    Where the experts are filled up, the places are tokens that exist.
+    """
     tokens, shape = drawn.tensor(0, "permuted_tokens"), drawn.get(2, "restore_shape")
-    if tokens is not None and shape and shape[0] and not drawn.kwargs.get("drop_and_pad"):
-        token_unpermute(drawn)
-        chosen = drawn.kwargs.get("routing_map")
-        if isinstance(chosen, torch.Tensor):
-            as_many_experts_each(chosen, len(tokens) // shape[0], drawn.generator)
+    places = drawn.tensor(1, "sorted_indices")
+    if tokens is None or not shape or not shape[0]:
+        return
+    if drawn.kwargs.get("drop_and_pad"):
+        wrap(places, shape[0])
+        return
+    token_unpermute(drawn)
+    follow_map(places, drawn.kwargs.get("routing_map"), len(tokens) // shape[0], drawn.generator)
+
+
+def follow_map(places: torch.Tensor | None, routing_map: object, experts: int, generator: torch.Generator) -> None:
+    """Send every token to that many experts, drawn anew, and give its copies their places in the order of experts."""
+    if isinstance(routing_map, torch.Tensor) and routing_map.dim() == 2:
+        as_many_experts_each(routing_map, experts, generator)
+        order = routing_map.bool().T.nonzero()[:, 1].argsort(stable=True)
+        if places is not None and places.numel() == order.numel():
+            places.copy_(order.view_as(places))
 
 
 def init_routing(drawn: DrawnArguments) -> None:

@@ -6,7 +6,7 @@ import torch
 
 from pytest_msprobe.engine.replay.inputs.constraints.drawn import Constraint, DrawnArguments
 from pytest_msprobe.engine.replay.inputs.constraints.indices import wrap
-from pytest_msprobe.engine.replay.inputs.constraints.moe_routing import as_many_experts_each
+from pytest_msprobe.engine.replay.inputs.constraints.moe_routing import follow_map
 
 
 def _take_turns(places: torch.Tensor | None, generator: torch.Generator) -> None:
@@ -41,7 +41,7 @@ def permuted_by_map(drawn: DrawnArguments) -> None:
         wrap(places, tokens)
         return
     _take_turns(places, drawn.generator)
-    as_many_experts_each(drawn.tensor(3, "routing_map"), len(places) // tokens, drawn.generator)
+    follow_map(places, drawn.tensor(3, "routing_map"), len(places) // tokens, drawn.generator)
 
 
 def unpermuted_by_map(drawn: DrawnArguments) -> None:
@@ -50,6 +50,9 @@ def unpermuted_by_map(drawn: DrawnArguments) -> None:
     if grad is None or rows is None or not len(grad):
         return
     _take_turns(rows, drawn.generator)
-    wrap(drawn.tensor(2, "permuted_token_id"), len(grad))
+    owners, copies = drawn.tensor(2, "permuted_token_id"), len(rows) // len(grad)
+    wrap(owners, len(grad))
     if not drawn.get(6, "drop_and_pad"):
-        as_many_experts_each(drawn.tensor(3, "routing_map"), len(rows) // len(grad), drawn.generator)
+        follow_map(rows, drawn.tensor(3, "routing_map"), copies, drawn.generator)
+        if owners is not None and copies * len(grad) == owners.numel():
+            owners.copy_(torch.arange(len(grad)).repeat_interleave(copies))
