@@ -29,7 +29,7 @@ def assert_agrees(independent: Callable[..., Any], call: Call, tolerance: float 
     wide_args, wide_kwargs = tree_map_only(Tensor, _raised, (call.args, call.kwargs))
     args, kwargs = tree_map_only(Tensor, torch.clone, copy.copy((call.args, call.kwargs)))
     wanted, found = golden(*wide_args, **wide_kwargs), independent(*args, **kwargs)
-    pairs = zip(_tensors((wanted, wide_args, wide_kwargs)), _tensors((found, args, kwargs)), strict=True)
+    pairs = _pairs((wanted, wide_args, wide_kwargs), (found, args, kwargs))
     for number, (expected, actual) in enumerate(pairs):
         assert expected.shape == actual.shape, f"{name}: tensor {number} is {actual.shape}, golden {expected.shape}"
         _assert_close(f"{name}: tensor {number}", expected, actual, tolerance)
@@ -39,14 +39,17 @@ def _raised(x: Tensor) -> Tensor:
     return x.to(torch.float64) if x.is_floating_point() else x.clone()
 
 
-def _tensors(nested: object) -> Iterator[Tensor]:
-    if isinstance(nested, Tensor):
-        yield nested
-    elif isinstance(nested, list | tuple):
-        for each in nested:
-            yield from _tensors(each)
-    elif isinstance(nested, dict):
-        yield from _tensors(list(nested.values()))
+def _pairs(wanted: object, found: object) -> Iterator[tuple[Tensor, Tensor]]:
+    """Yield the tensors at the same places; nothing is promised of a result that is None in golden."""
+    if isinstance(wanted, Tensor):
+        assert isinstance(found, Tensor), f"golden has a tensor where there is {found!r}"
+        yield wanted, found
+    elif isinstance(wanted, list | tuple):
+        assert isinstance(found, list | tuple), f"golden has several results where there is {found!r}"
+        for one, other in zip(wanted, found, strict=True):
+            yield from _pairs(one, other)
+    elif isinstance(wanted, dict) and isinstance(found, dict):
+        yield from _pairs(list(wanted.values()), list(found.values()))
 
 
 def _assert_close(label: str, expected: Tensor, actual: Tensor, tolerance: float | None) -> None:

@@ -16,7 +16,7 @@ import torch
 from msprobe_hooks.dump.unread.effects import UNDEFINED_RESULTS
 from pytest_msprobe.engine.replay.call import operation
 from pytest_msprobe.engine.replay.inputs import sparse_reads
-from pytest_msprobe.engine.replay.inputs.constraints import boxes, indices, values
+from pytest_msprobe.engine.replay.inputs.constraints import boxes, indices, token_gradients, values
 from pytest_msprobe.engine.replay.inputs.constraints import moe_routing as routing
 from pytest_msprobe.engine.replay.inputs.constraints.drawn import Constraint
 from pytest_msprobe.engine.replay.linalg import canonical_factors, reconstruction
@@ -345,6 +345,12 @@ _ROWS = (
     ("npu_attention_update", OpInfo(optional_outputs=True)),
     ("npu_apply_rotary_pos_emb", OpInfo(in_place=True)),
     ("npu_mrope", OpInfo(constraint=routing.rows_of(3, "cos_sin_cache", 0, "positions"))),
+    ("npu_add_layer_norm npu_layernorm_grad", OpInfo(optional_outputs=True)),
+    ("npu_add_rms_norm_v2", OpInfo(in_place=True)),
+    ("npu_softmax_cross_entropy_with_logits", OpInfo(constraint=values.distributions(1, "labels"))),
+    ("npu_softmax_cross_entropy_with_logits_backward", OpInfo(constraint=values.distributions(2, "labels"))),
+    ("npu_cross_entropy_loss", OpInfo(constraint=indices.class_target, optional_outputs=True)),
+    ("npu_cross_entropy_loss_backward", OpInfo(constraint=indices.target_of_log_probabilities)),
     # ... tokens on their way to experts and back,
     ("npu_iou npu_ptiou", OpInfo(constraint=boxes.in_order((0, "bboxes"), (1, "gtboxes")))),
     (
@@ -358,8 +364,24 @@ _ROWS = (
     ("npu_nms_with_mask", OpInfo(constraint=boxes.in_order((0, "input")))),
     ("npu_batch_nms", OpInfo(constraint=boxes.in_order((0, "self")))),
     ("npu_roi_align npu_ps_roi_pooling", OpInfo(constraint=boxes.regions)),
-    ("npu_moe_gating_top_k_softmax", OpInfo(constraint=values.moe_gating)),
+    ("npu_moe_gating_top_k_softmax npu_moe_gating_top_k_softmax_v2", OpInfo(constraint=values.moe_gating)),
+    ("npu_moe_gating_top_k_backward", OpInfo(constraint=token_gradients.gating)),
+    ("npu_moe_update_expert", OpInfo(constraint=routing.copies_of_experts, optional_outputs=True)),
     ("npu_moe_token_unpermute", OpInfo(constraint=routing.token_unpermute)),
+    ("_npu_moe_token_unpermute", OpInfo(constraint=routing.token_unpermute, optional_outputs=True)),
+    ("_npu_moe_token_unpermute_with_routing_map", OpInfo(constraint=routing.routed_back, optional_outputs=True)),
+    ("npu_moe_token_permute_grad", OpInfo(constraint=token_gradients.places_at(3))),
+    ("npu_moe_token_permute_grad_v2", OpInfo(constraint=token_gradients.places_at(1))),
+    ("npu_moe_token_unpermute_grad", OpInfo(constraint=token_gradients.places_at(2), optional_outputs=True)),
+    ("npu_moe_token_unpermute_grad_v2", OpInfo(constraint=token_gradients.places_at(1), optional_outputs=True)),
+    (
+        "npu_moe_token_permute_with_routing_map_grad",
+        OpInfo(constraint=token_gradients.permuted_by_map, optional_outputs=True),
+    ),
+    (
+        "npu_moe_token_unpermute_with_routing_map_grad",
+        OpInfo(constraint=token_gradients.unpermuted_by_map, optional_outputs=True),
+    ),
     ("npu_moe_token_permute_with_routing_map", OpInfo(constraint=routing.routing_map, optional_outputs=True)),
     ("npu_moe_token_unpermute_with_routing_map", OpInfo(constraint=routing.routed_back)),
     ("npu_moe_init_routing_v2", OpInfo(optional_outputs=True, quantizes=_EIGHT_BITS)),

@@ -30,7 +30,24 @@ DEFINED: dict[str, dict[str, tuple[str, ...]]] = {
     "boxes.suppression": {"NPU": ("npu_batch_nms", "npu_nms_rotated", "npu_nms_v4", "npu_nms_with_mask")},
 
     "experts.grouped_matmul": {"NPU": ("npu_ffn", "npu_grouped_matmul")},
-    "experts.moe": {"NPU": ("npu_moe_gating_top_k", "npu_moe_gating_top_k_softmax")},
+    "experts.expert_balance": {"NPU": ("npu_moe_update_expert",)},
+    "experts.moe": {
+        "NPU": (
+            "npu_moe_gating_top_k", "npu_moe_gating_top_k_backward", "npu_moe_gating_top_k_softmax",
+            "npu_moe_gating_top_k_softmax_v2",
+        ),
+        "Aten": ("npu_moe_gating_top_k_backward",),
+    },
+    "experts.routing_for_gradients": {
+        "NPU": ("_npu_moe_token_unpermute", "_npu_moe_token_unpermute_with_routing_map"),
+    },
+    "experts.routing_gradients": {
+        "Aten": (
+            "npu_moe_token_permute_grad", "npu_moe_token_permute_grad_v2",
+            "npu_moe_token_permute_with_routing_map_grad", "npu_moe_token_unpermute_grad",
+            "npu_moe_token_unpermute_grad_v2", "npu_moe_token_unpermute_with_routing_map_grad",
+        ),
+    },
     "experts.moe_routing": {
         "NPU": (
             "npu_moe_compute_expert_tokens", "npu_moe_finalize_routing", "npu_moe_init_routing",
@@ -47,20 +64,44 @@ DEFINED: dict[str, dict[str, tuple[str, ...]]] = {
         ),
         "Aten": ("npu_fast_gelu_backward", "npu_scaled_masked_softmax_backward", "npu_swiglu_backward"),
     },
+    "layers.activation_gradients": {
+        "Aten": ("npu_geglu_grad", "npu_gelu_backward", "npu_mish_backward", "npu_silu_backward"),
+    },
     "layers.convolution": {
         "NPU": ("npu_conv2d", "npu_conv3d", "npu_conv_transpose2d", "npu_convolution", "npu_convolution_transpose")
     },
+    "layers.convolution_gradients": {
+        "Aten": (
+            "npu_conv2d_backward", "npu_conv3d_backward", "npu_conv_transpose2d_backward",
+            "npu_conv_transpose3d_backward", "npu_convolution_backward", "npu_convolution_transpose_backward",
+        ),
+    },
     "layers.linear": {
         "NPU": ("npu_bmmV2", "npu_linear", "npu_transpose_batchmatmul"),
-        "Aten": ("matmul_backward", "npu_linear_backward"),
+        "Aten": (
+            "matmul_backward", "npu_bmm_v2_mat1_backward", "npu_bmm_v2_mat2_backward", "npu_linear_backward",
+        ),
     },
     "layers.loss": {"NPU": ("npu_cross_entropy_loss", "npu_softmax_cross_entropy_with_logits")},
+    "layers.loss_gradients": {
+        "Aten": (
+            "npu_binary_cross_entropy_with_logits_backward", "npu_cross_entropy_loss_backward",
+            "npu_softmax_cross_entropy_with_logits_backward",
+        ),
+    },
     "layers.normalization": {
         "NPU": (
-            "npu_add_rms_norm", "npu_deep_norm", "npu_group_norm_silu", "npu_group_norm_swish", "npu_layer_norm_eval",
-            "npu_rms_norm",
+            "npu_add_layer_norm", "npu_add_rms_norm", "npu_add_rms_norm_cast", "npu_add_rms_norm_v2",
+            "npu_add_rms_norm_v2_functional", "npu_deep_norm", "npu_gemma_rms_norm", "npu_group_norm_silu",
+            "npu_group_norm_swish", "npu_layer_norm_eval", "npu_rms_norm",
         ),
         "Aten": ("npu_rms_norm_backward",),
+    },
+    "layers.normalization_gradients": {
+        "Aten": (
+            "npu_add_layer_norm_backward", "npu_deep_norm_backward", "npu_group_norm_swish_grad",
+            "npu_layernorm_grad", "npu_renorm_backward",
+        ),
     },
     "layers.optimizer": {"NPU": ("npu_apply_adam", "npu_apply_adam_w")},
     "layers.rotary": {
