@@ -12,7 +12,6 @@ DEFINED: dict[str, dict[str, tuple[str, ...]]] = {
         "NPU": ("npu_fused_infer_attention_score", "npu_incre_flash_attention", "npu_prompt_flash_attention")
     },
 
-    "experts.grouped_matmul": {"NPU": ("npu_ffn", "npu_grouped_matmul")},
     "experts.moe": {"NPU": ("npu_moe_gating_top_k", "npu_moe_gating_top_k_softmax")},
     "experts.moe_routing": {
         "NPU": (
@@ -34,7 +33,7 @@ DEFINED: dict[str, dict[str, tuple[str, ...]]] = {
         "NPU": ("npu_conv2d", "npu_conv3d", "npu_conv_transpose2d", "npu_convolution", "npu_convolution_transpose")
     },
     "layers.linear": {
-        "NPU": ("npu_bmmV2", "npu_linear", "npu_transpose_batchmatmul"),
+        "NPU": ("npu_bmmV2", "npu_linear"),
         "Aten": ("matmul_backward", "npu_linear_backward"),
     },
     "layers.loss": {"NPU": ("npu_cross_entropy_loss", "npu_softmax_cross_entropy_with_logits")},
@@ -51,6 +50,40 @@ DEFINED: dict[str, dict[str, tuple[str, ...]]] = {
         "Aten": ("npu_rotary_mul_backward",),
     },
 
+    "matmul.accumulated_products": {
+        "NPU": (
+            "npu_add_quant_gmm", "npu_add_quant_gmm_", "npu_add_quant_matmul", "npu_add_quant_matmul_",
+            "npu_grouped_matmul_add", "npu_grouped_matmul_add_",
+        ),
+    },
+    "matmul.feed_forward": {"NPU": ("npu_ffn",)},
+    "matmul.grouped_layers": {
+        "NPU": (
+            "npu_grouped_matmul_finalize_routing", "npu_grouped_matmul_swiglu_quant",
+            "npu_grouped_matmul_swiglu_quant_v2", "npu_quant_grouped_matmul_dequant",
+        ),
+    },
+    "matmul.grouped_matmul": {"NPU": ("npu_grouped_matmul",)},
+    "matmul.permuted_matmul": {
+        "NPU": (
+            "npu_batch_gather_matmul", "npu_batch_gather_matmul_", "npu_fused_matmul", "npu_transpose_batchmatmul",
+            "npu_transpose_quant_batchmatmul",
+        ),
+        "Aten": ("npu_bmm_v2_mat1_backward", "npu_bmm_v2_mat2_backward"),
+    },
+    "matmul.quantized_matmul": {
+        "NPU": (
+            "npu_quant_matmul", "npu_quant_matmul_dequant", "npu_quant_matmul_gelu", "npu_quant_matmul_reduce_sum",
+            "npu_weight_quant_batchmatmul",
+        ),
+    },
+    "matmul.vocabulary_loss": {
+        "NPU": (
+            "npu_fused_cross_entropy_loss_with_max_sum",
+            "npu_fused_linear_cross_entropy_loss_with_max_sum_backward", "npu_fused_linear_online_max_sum",
+        ),
+    },
+
     "quantization.quantization": {
         "NPU": (
             "npu_anti_quant", "npu_dynamic_quant", "npu_dynamic_quant_asymmetric", "npu_group_quant", "npu_quantize",
@@ -61,7 +94,6 @@ DEFINED: dict[str, dict[str, tuple[str, ...]]] = {
             "npu_add_rms_norm_dynamic_quant", "npu_add_rms_norm_quant", "npu_rms_norm_quant", "npu_swiglu_quant",
         ),
     },
-    "quantization.quantized_matmul": {"NPU": ("npu_quant_matmul", "npu_weight_quant_batchmatmul")},
 
     "tensors.layout": {
         "NPU": (

@@ -23,10 +23,6 @@ from pytest_msprobe.engine.replay.references.quantization.quantized_layers impor
     npu_rms_norm_quant,
     npu_swiglu_quant,
 )
-from pytest_msprobe.engine.replay.references.quantization.quantized_matmul import (
-    npu_quant_matmul,
-    npu_weight_quant_batchmatmul,
-)
 
 
 def draw(*shape: int, seed: int = 0) -> Tensor:

@@ -10,8 +10,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from pytest_msprobe.engine.replay.references.experts.grouped_matmul import npu_ffn, npu_grouped_matmul
-from pytest_msprobe.engine.replay.references.layers.linear import npu_bmmV2, npu_transpose_batchmatmul
+from pytest_msprobe.engine.replay.references.layers.linear import npu_bmmV2
+from pytest_msprobe.engine.replay.references.matmul.feed_forward import npu_ffn
+from pytest_msprobe.engine.replay.references.matmul.grouped_matmul import npu_grouped_matmul
+from pytest_msprobe.engine.replay.references.matmul.permuted_matmul import npu_transpose_batchmatmul
 
 ACTIVATIONS = {
     "relu": lambda x: max(x, 0.0),
