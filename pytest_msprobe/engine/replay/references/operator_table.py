@@ -29,7 +29,6 @@ DEFINED: dict[str, dict[str, tuple[str, ...]]] = {
     "boxes.rotated_overlap": {"NPU": ("npu_rotated_iou", "npu_rotated_overlaps")},
     "boxes.suppression": {"NPU": ("npu_batch_nms", "npu_nms_rotated", "npu_nms_v4", "npu_nms_with_mask")},
 
-    "experts.grouped_matmul": {"NPU": ("npu_ffn", "npu_grouped_matmul")},
     "experts.expert_balance": {"NPU": ("npu_moe_update_expert",)},
     "experts.moe": {
         "NPU": (
@@ -77,7 +76,7 @@ DEFINED: dict[str, dict[str, tuple[str, ...]]] = {
         ),
     },
     "layers.linear": {
-        "NPU": ("npu_bmmV2", "npu_linear", "npu_transpose_batchmatmul"),
+        "NPU": ("npu_bmmV2", "npu_linear"),
         "Aten": (
             "matmul_backward", "npu_bmm_v2_mat1_backward", "npu_bmm_v2_mat2_backward", "npu_linear_backward",
         ),
@@ -109,6 +108,40 @@ DEFINED: dict[str, dict[str, tuple[str, ...]]] = {
         "Aten": ("npu_rotary_mul_backward",),
     },
 
+    "matmul.accumulated_products": {
+        "NPU": (
+            "npu_add_quant_gmm", "npu_add_quant_gmm_", "npu_add_quant_matmul", "npu_add_quant_matmul_",
+            "npu_grouped_matmul_add", "npu_grouped_matmul_add_",
+        ),
+    },
+    "matmul.feed_forward": {"NPU": ("npu_ffn",)},
+    "matmul.grouped_layers": {
+        "NPU": (
+            "npu_grouped_matmul_finalize_routing", "npu_grouped_matmul_swiglu_quant",
+            "npu_grouped_matmul_swiglu_quant_v2", "npu_quant_grouped_matmul_dequant",
+        ),
+    },
+    "matmul.grouped_matmul": {"NPU": ("npu_grouped_matmul",)},
+    "matmul.permuted_matmul": {
+        "NPU": (
+            "npu_batch_gather_matmul", "npu_batch_gather_matmul_", "npu_fused_matmul", "npu_transpose_batchmatmul",
+            "npu_transpose_quant_batchmatmul",
+        ),
+        "Aten": ("npu_bmm_v2_mat1_backward", "npu_bmm_v2_mat2_backward"),
+    },
+    "matmul.quantized_matmul": {
+        "NPU": (
+            "npu_quant_matmul", "npu_quant_matmul_dequant", "npu_quant_matmul_gelu", "npu_quant_matmul_reduce_sum",
+            "npu_weight_quant_batchmatmul",
+        ),
+    },
+    "matmul.vocabulary_loss": {
+        "NPU": (
+            "npu_fused_cross_entropy_loss_with_max_sum",
+            "npu_fused_linear_cross_entropy_loss_with_max_sum_backward", "npu_fused_linear_online_max_sum",
+        ),
+    },
+
     "quantization.quantization": {
         "NPU": (
             "npu_anti_quant", "npu_dynamic_quant", "npu_dynamic_quant_asymmetric", "npu_group_quant", "npu_quantize",
@@ -119,7 +152,6 @@ DEFINED: dict[str, dict[str, tuple[str, ...]]] = {
             "npu_add_rms_norm_dynamic_quant", "npu_add_rms_norm_quant", "npu_rms_norm_quant", "npu_swiglu_quant",
         ),
     },
-    "quantization.quantized_matmul": {"NPU": ("npu_quant_matmul", "npu_weight_quant_batchmatmul")},
 
     "tensors.layout": {
         "NPU": (

@@ -7,8 +7,6 @@ from typing import TYPE_CHECKING
 import torch
 import torch.nn.functional as F
 
-from pytest_msprobe.engine.replay.references.reference_arguments import refuse
-
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -60,25 +58,3 @@ def npu_bmm_v2_mat2_backward(grad: Tensor, mat1: Tensor, mat2: Tensor, size: Seq
 def _product_shape(left: Tensor, right: Tensor) -> tuple[int, ...]:
     batches = torch.broadcast_shapes(left.shape[:-2], right.shape[:-2])
     return (*batches, left.shape[-2], right.shape[-1])
-
-
-def npu_transpose_batchmatmul(
-    input: Tensor,  # noqa: A002
-    weight: Tensor,
-    *,
-    bias: Tensor | None = None,
-    scale: Tensor | None = None,
-    perm_x1: Sequence[int] | None = None,
-    perm_x2: Sequence[int] | None = None,
-    perm_y: Sequence[int] | None = None,
-    batch_split_factor: int | None = 1,
-) -> Tensor:
-    """Return the product of both, each permuted to (batch, m, k) and (batch, k, n), permuted by ``perm_y``.
-
-    Defaults are (0, 1, 2), (0, 1, 2) and (1, 0, 2). Raises NotImplementedError for ``bias``, the quantizing ``scale``
-    and a ``batch_split_factor`` above 1.
-    """
-    split = batch_split_factor if batch_split_factor not in (None, 1) else None
-    refuse("npu_transpose_batchmatmul", bias=bias, scale=scale, batch_split_factor=split)
-    left, right = input.permute(*(perm_x1 or (0, 1, 2))), weight.permute(*(perm_x2 or (0, 1, 2)))
-    return (left @ right).permute(*(perm_y or (1, 0, 2)))
