@@ -6,17 +6,17 @@ from __future__ import annotations
 DEFINED: dict[str, dict[str, tuple[str, ...]]] = {
     "attention.attention": {"NPU": ("npu_fusion_attention",), "Aten": ("npu_fusion_attention_grad",)},
     "attention.attention_v2_v3": {
-        "NPU": ("npu_attention_update", "npu_fusion_attention_v2", "npu_fusion_attention_v3")
+        "NPU": ("npu_attention_update", "npu_fusion_attention_v2", "npu_fusion_attention_v3"),
     },
     "attention.inference_attention": {
-        "NPU": ("npu_fused_infer_attention_score", "npu_incre_flash_attention", "npu_prompt_flash_attention")
+        "NPU": ("npu_fused_infer_attention_score", "npu_incre_flash_attention", "npu_prompt_flash_attention"),
     },
 
     "boxes.box_coding": {
         "NPU": (
             "npu_anchor_response_flags", "npu_bounding_box_decode", "npu_bounding_box_encode",
             "npu_grid_assign_positive", "npu_rotated_box_decode", "npu_rotated_box_encode", "npu_yolo_boxes_encode",
-        )
+        ),
     },
     "boxes.box_overlap": {
         "NPU": ("npu_ciou", "npu_diou", "npu_giou", "npu_iou", "npu_ptiou"),
@@ -37,22 +37,20 @@ DEFINED: dict[str, dict[str, tuple[str, ...]]] = {
         ),
         "Aten": ("npu_moe_gating_top_k_backward",),
     },
-    "experts.routing_for_gradients": {
-        "NPU": ("_npu_moe_token_unpermute", "_npu_moe_token_unpermute_with_routing_map"),
-    },
-    "experts.routing_gradients": {
-        "Aten": (
-            "npu_moe_token_permute_grad", "npu_moe_token_permute_grad_v2",
-            "npu_moe_token_permute_with_routing_map_grad", "npu_moe_token_unpermute_grad",
-            "npu_moe_token_unpermute_grad_v2", "npu_moe_token_unpermute_with_routing_map_grad",
-        ),
-    },
     "experts.moe_routing": {
         "NPU": (
             "npu_moe_compute_expert_tokens", "npu_moe_finalize_routing", "npu_moe_init_routing",
             "npu_moe_init_routing_v2", "npu_moe_re_routing", "npu_moe_token_permute",
             "npu_moe_token_permute_with_routing_map", "npu_moe_token_unpermute",
             "npu_moe_token_unpermute_with_routing_map",
+        ),
+    },
+    "experts.routing_for_gradients": {"NPU": ("_npu_moe_token_unpermute", "_npu_moe_token_unpermute_with_routing_map")},
+    "experts.routing_gradients": {
+        "Aten": (
+            "npu_moe_token_permute_grad", "npu_moe_token_permute_grad_v2",
+            "npu_moe_token_permute_with_routing_map_grad", "npu_moe_token_unpermute_grad",
+            "npu_moe_token_unpermute_grad_v2", "npu_moe_token_unpermute_with_routing_map_grad",
         ),
     },
 
@@ -67,7 +65,7 @@ DEFINED: dict[str, dict[str, tuple[str, ...]]] = {
         "Aten": ("npu_geglu_grad", "npu_gelu_backward", "npu_mish_backward", "npu_silu_backward"),
     },
     "layers.convolution": {
-        "NPU": ("npu_conv2d", "npu_conv3d", "npu_conv_transpose2d", "npu_convolution", "npu_convolution_transpose")
+        "NPU": ("npu_conv2d", "npu_conv3d", "npu_conv_transpose2d", "npu_convolution", "npu_convolution_transpose"),
     },
     "layers.convolution_gradients": {
         "Aten": (
@@ -77,9 +75,7 @@ DEFINED: dict[str, dict[str, tuple[str, ...]]] = {
     },
     "layers.linear": {
         "NPU": ("npu_bmmV2", "npu_linear"),
-        "Aten": (
-            "matmul_backward", "npu_bmm_v2_mat1_backward", "npu_bmm_v2_mat2_backward", "npu_linear_backward",
-        ),
+        "Aten": ("matmul_backward", "npu_linear_backward"),
     },
     "layers.loss": {"NPU": ("npu_cross_entropy_loss", "npu_softmax_cross_entropy_with_logits")},
     "layers.loss_gradients": {
@@ -137,19 +133,52 @@ DEFINED: dict[str, dict[str, tuple[str, ...]]] = {
     },
     "matmul.vocabulary_loss": {
         "NPU": (
-            "npu_fused_cross_entropy_loss_with_max_sum",
-            "npu_fused_linear_cross_entropy_loss_with_max_sum_backward", "npu_fused_linear_online_max_sum",
+            "npu_fused_cross_entropy_loss_with_max_sum", "npu_fused_linear_cross_entropy_loss_with_max_sum_backward",
+            "npu_fused_linear_online_max_sum",
         ),
     },
 
+    "quantization.block_quantization": {
+        "NPU": (
+            "npu_dynamic_block_quant", "npu_grouped_dynamic_block_quant", "npu_kronecker_quant", "npu_quant_max",
+            "npu_rotate_quant",
+        ),
+    },
+    "quantization.mx_activations": {
+        "NPU": (
+            "_npu_swiglu_backward_mx_quant_with_dual_axis", "npu_swiglu_mx_quant",
+            "npu_swiglu_mx_quant_with_dual_axis",
+        ),
+    },
+    "quantization.mx_quantization": {
+        "NPU": (
+            "npu_anti_mx_quant", "npu_dual_level_quant_matmul", "npu_dynamic_block_mx_quant",
+            "npu_dynamic_dual_level_mx_quant", "npu_dynamic_mx_quant", "npu_dynamic_mx_quant_with_dual_axis",
+            "npu_grouped_dynamic_mx_quant",
+        ),
+    },
     "quantization.quantization": {
         "NPU": (
             "npu_anti_quant", "npu_dynamic_quant", "npu_dynamic_quant_asymmetric", "npu_group_quant", "npu_quantize",
         ),
     },
+    "quantization.quantized_activations": {
+        "NPU": (
+            "npu_dequant_swiglu_quant", "npu_gelu_quant", "npu_swiglu_group_quant", "npu_swiglu_group_quant_backward",
+            "npu_swiglu_quant",
+        ),
+    },
     "quantization.quantized_layers": {
         "NPU": (
-            "npu_add_rms_norm_dynamic_quant", "npu_add_rms_norm_quant", "npu_rms_norm_quant", "npu_swiglu_quant",
+            "_npu_rms_norm_backward_quant", "npu_add_rms_norm_dynamic_mx_quant", "npu_add_rms_norm_dynamic_quant",
+            "npu_add_rms_norm_quant", "npu_rms_norm_dynamic_mx_quant", "npu_rms_norm_quant", "npu_rms_norm_quant_v2",
+        ),
+    },
+    "quantization.quantized_routing": {"NPU": ("npu_moe_init_routing_quant",)},
+    "quantization.quantized_weights": {
+        "NPU": (
+            "npu_convert_weight_to_int4pack", "npu_dequant_bias", "npu_quant_conv2d", "npu_quant_scatter",
+            "npu_quant_scatter_", "npu_trans_quant_param", "npu_weight_quant_preprocess",
         ),
     },
 
