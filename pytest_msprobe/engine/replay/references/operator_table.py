@@ -8,9 +8,28 @@ DEFINED: dict[str, dict[str, tuple[str, ...]]] = {
     "attention.attention_v2_v3": {
         "NPU": ("npu_attention_update", "npu_fusion_attention_v2", "npu_fusion_attention_v3")
     },
-    "attention.inference_attention": {
-        "NPU": ("npu_fused_infer_attention_score", "npu_incre_flash_attention", "npu_prompt_flash_attention")
+    "attention.fused_infer_attention": {
+        "NPU": ("npu_fused_infer_attention_score", "npu_fused_infer_attention_score_v2")
     },
+    "attention.inference_attention": {"NPU": ("npu_incre_flash_attention", "npu_prompt_flash_attention")},
+
+    "caches.decode_step": {"NPU": ("npu_advance_step_flashattn",)},
+    "caches.mla_prolog": {
+        "NPU": ("npu_mla_prolog", "npu_mla_prolog_v2", "npu_mla_prolog_v3", "npu_mla_prolog_v3_functional")
+    },
+    "caches.normalized_caches": {
+        "NPU": (
+            "npu_kv_rmsnorm_rope_cache", "npu_kv_rmsnorm_rope_cache_v2", "npu_kv_rmsnorm_rope_cache_v2_functional",
+            "npu_qkv_rms_norm_rope_cache", "npu_qkv_rms_norm_rope_cache_functional",
+        ),
+    },
+    "caches.paged_caches": {
+        "NPU": (
+            "npu_gather_pa_kv_cache", "npu_gather_pa_kv_cache_functional", "npu_scatter_pa_cache",
+            "npu_scatter_pa_kv_cache", "npu_scatter_pa_kv_cache_functional",
+        ),
+    },
+    "caches.rope_quant_caches": {"NPU": ("npu_dequant_rope_quant_kvcache", "npu_rope_quant_kvcache")},
 
     "experts.grouped_matmul": {"NPU": ("npu_ffn", "npu_grouped_matmul")},
     "experts.moe": {"NPU": ("npu_moe_gating_top_k", "npu_moe_gating_top_k_softmax")},
