@@ -8,9 +8,10 @@ DEFINED: dict[str, dict[str, tuple[str, ...]]] = {
     "attention.attention_v2_v3": {
         "NPU": ("npu_attention_update", "npu_fusion_attention_v2", "npu_fusion_attention_v3"),
     },
-    "attention.inference_attention": {
-        "NPU": ("npu_fused_infer_attention_score", "npu_incre_flash_attention", "npu_prompt_flash_attention"),
+    "attention.fused_infer_attention": {
+        "NPU": ("npu_fused_infer_attention_score", "npu_fused_infer_attention_score_v2"),
     },
+    "attention.inference_attention": {"NPU": ("npu_incre_flash_attention", "npu_prompt_flash_attention")},
 
     "boxes.box_coding": {
         "NPU": (
@@ -28,6 +29,24 @@ DEFINED: dict[str, dict[str, tuple[str, ...]]] = {
     },
     "boxes.rotated_overlap": {"NPU": ("npu_rotated_iou", "npu_rotated_overlaps")},
     "boxes.suppression": {"NPU": ("npu_batch_nms", "npu_nms_rotated", "npu_nms_v4", "npu_nms_with_mask")},
+
+    "caches.decode_step": {"NPU": ("npu_advance_step_flashattn",)},
+    "caches.mla_prolog": {
+        "NPU": ("npu_mla_prolog", "npu_mla_prolog_v2", "npu_mla_prolog_v3", "npu_mla_prolog_v3_functional"),
+    },
+    "caches.normalized_caches": {
+        "NPU": (
+            "npu_kv_rmsnorm_rope_cache", "npu_kv_rmsnorm_rope_cache_v2", "npu_kv_rmsnorm_rope_cache_v2_functional",
+            "npu_qkv_rms_norm_rope_cache", "npu_qkv_rms_norm_rope_cache_functional",
+        ),
+    },
+    "caches.paged_caches": {
+        "NPU": (
+            "npu_gather_pa_kv_cache", "npu_gather_pa_kv_cache_functional", "npu_scatter_pa_cache",
+            "npu_scatter_pa_kv_cache", "npu_scatter_pa_kv_cache_functional",
+        ),
+    },
+    "caches.rope_quant_caches": {"NPU": ("npu_dequant_rope_quant_kvcache", "npu_rope_quant_kvcache")},
 
     "experts.expert_balance": {"NPU": ("npu_moe_update_expert",)},
     "experts.moe": {
@@ -73,10 +92,7 @@ DEFINED: dict[str, dict[str, tuple[str, ...]]] = {
             "npu_conv_transpose3d_backward", "npu_convolution_backward", "npu_convolution_transpose_backward",
         ),
     },
-    "layers.linear": {
-        "NPU": ("npu_bmmV2", "npu_linear"),
-        "Aten": ("matmul_backward", "npu_linear_backward"),
-    },
+    "layers.linear": {"NPU": ("npu_bmmV2", "npu_linear"), "Aten": ("matmul_backward", "npu_linear_backward")},
     "layers.loss": {"NPU": ("npu_cross_entropy_loss", "npu_softmax_cross_entropy_with_logits")},
     "layers.loss_gradients": {
         "Aten": (
