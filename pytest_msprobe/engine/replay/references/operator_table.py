@@ -5,6 +5,7 @@ from __future__ import annotations
 #: Module below ``references`` -> the operators it defines, by the API type under which a dump records them.
 DEFINED: dict[str, dict[str, tuple[str, ...]]] = {
     "attention.attention": {"NPU": ("npu_fusion_attention",), "Aten": ("npu_fusion_attention_grad",)},
+    "attention.attention_gradients": {"Aten": ("npu_fusion_attention_grad_v2", "npu_fusion_attention_grad_v3")},
     "attention.attention_v2_v3": {
         "NPU": ("npu_attention_update", "npu_fusion_attention_v2", "npu_fusion_attention_v3"),
     },
@@ -12,6 +13,7 @@ DEFINED: dict[str, dict[str, tuple[str, ...]]] = {
         "NPU": ("npu_fused_infer_attention_score", "npu_fused_infer_attention_score_v2"),
     },
     "attention.inference_attention": {"NPU": ("npu_incre_flash_attention", "npu_prompt_flash_attention")},
+    "attention.ring_attention": {"NPU": ("npu_ring_attention_update",)},
 
     "boxes.box_coding": {
         "NPU": (
@@ -196,6 +198,40 @@ DEFINED: dict[str, dict[str, tuple[str, ...]]] = {
             "npu_convert_weight_to_int4pack", "npu_dequant_bias", "npu_quant_conv2d", "npu_quant_scatter",
             "npu_quant_scatter_", "npu_trans_quant_param", "npu_weight_quant_preprocess",
         ),
+    },
+
+    "sparse_attention.block_sparse_attention": {
+        "NPU": ("npu_block_sparse_attention",),
+        "Aten": ("npu_block_sparse_attention_backward",),
+    },
+    "sparse_attention.floyd_attention": {
+        "NPU": ("npu_fused_floyd_attention",),
+        "Aten": ("npu_fused_floyd_attention_backward",),
+    },
+    "sparse_attention.indexer_losses": {
+        "NPU": (
+            "npu_dense_lightning_indexer_grad_kl_loss", "npu_dense_lightning_indexer_softmax_lse",
+            "npu_sparse_lightning_indexer_grad_kl_loss",
+        ),
+    },
+    "sparse_attention.lightning_indexer": {
+        "NPU": ("npu_lightning_indexer", "npu_quant_lightning_indexer"),
+        "Aten": ("npu_lightning_indexer_grad",),
+    },
+    "sparse_attention.nsa_compressed_attention": {
+        "NPU": ("npu_nsa_compress_attention", "npu_nsa_compress_attention_infer"),
+    },
+    "sparse_attention.nsa_compression": {
+        "NPU": ("npu_nsa_compress", "npu_nsa_compress_infer"),
+        "Aten": ("npu_nsa_compress_grad",),
+    },
+    "sparse_attention.nsa_selected_attention": {
+        "NPU": ("npu_nsa_select_attention", "npu_nsa_select_attention_infer"),
+        "Aten": ("npu_nsa_select_attention_grad",),
+    },
+    "sparse_attention.sparse_flash_attention": {
+        "NPU": ("npu_kv_quant_sparse_flash_attention", "npu_sparse_flash_attention"),
+        "Aten": ("npu_sparse_flash_attention_grad",),
     },
 
     "tensors.layout": {
