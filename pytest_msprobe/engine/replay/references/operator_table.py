@@ -12,6 +12,24 @@ DEFINED: dict[str, dict[str, tuple[str, ...]]] = {
         "NPU": ("npu_fused_infer_attention_score", "npu_incre_flash_attention", "npu_prompt_flash_attention")
     },
 
+    "attention.fused_softmax": {
+        "NPU": (
+            "npu_attn_softmax_", "npu_attn_softmax_backward_", "npu_dropout_with_add_softmax",
+            "npu_masked_softmax_with_rel_pos_bias",
+        ),
+        "Aten": ("npu_dropout_with_add_softmax_backward",),
+    },
+    "attention.legacy_attention": {
+        "NPU": (
+            "npu_fused_attention_layernorm_qkv_fwd", "npu_fused_attention_qkv_grad", "npu_fused_attention_score",
+            "npu_fused_attention_score_fwd", "npu_fused_attention_score_grad",
+        ),
+        "Aten": ("npu_fused_attention_score_backward",),
+    },
+    "attention.multi_head_attention": {
+        "NPU": ("npu_multi_head_attention",), "Aten": ("npu_multi_head_attention_backward",)
+    },
+
     "experts.grouped_matmul": {"NPU": ("npu_ffn", "npu_grouped_matmul")},
     "experts.moe": {"NPU": ("npu_moe_gating_top_k", "npu_moe_gating_top_k_softmax")},
     "experts.moe_routing": {
@@ -30,9 +48,12 @@ DEFINED: dict[str, dict[str, tuple[str, ...]]] = {
         ),
         "Aten": ("npu_fast_gelu_backward", "npu_scaled_masked_softmax_backward", "npu_swiglu_backward"),
     },
+    "layers.bert_adam": {"NPU": ("npu_bert_apply_adam",)},
     "layers.convolution": {
         "NPU": ("npu_conv2d", "npu_conv3d", "npu_conv_transpose2d", "npu_convolution", "npu_convolution_transpose")
     },
+    "layers.deformable_convolution": {"NPU": ("npu_deformable_conv2d",), "Aten": ("npu_deformable_conv2dbk",)},
+    "layers.dropout_mask": {"NPU": ("npu_dropout_do_mask",), "Aten": ("npu_dropout_backward",)},
     "layers.linear": {
         "NPU": ("npu_bmmV2", "npu_linear", "npu_transpose_batchmatmul"),
         "Aten": ("matmul_backward", "npu_linear_backward"),
@@ -50,7 +71,9 @@ DEFINED: dict[str, dict[str, tuple[str, ...]]] = {
         "NPU": ("npu_apply_rotary_pos_emb", "npu_interleave_rope", "npu_mrope", "npu_rotary_mul"),
         "Aten": ("npu_rotary_mul_backward",),
     },
+    "layers.sequence_normalization": {"NPU": ("npu_normalize_batch",)},
 
+    "quantization.calibration": {"NPU": ("npu_ifmr",)},
     "quantization.quantization": {
         "NPU": (
             "npu_anti_quant", "npu_dynamic_quant", "npu_dynamic_quant_asymmetric", "npu_group_quant", "npu_quantize",
@@ -62,6 +85,26 @@ DEFINED: dict[str, dict[str, tuple[str, ...]]] = {
         ),
     },
     "quantization.quantized_matmul": {"NPU": ("npu_quant_matmul", "npu_weight_quant_batchmatmul")},
+
+    "recurrent.causal_conv": {
+        "NPU": ("npu_fused_causal_conv1d", "npu_fused_causal_conv1d_v2", "npu_masked_causal_conv1d"),
+        "Aten": ("npu_masked_causal_conv1d_backward",),
+    },
+    "recurrent.delta_rule": {
+        "NPU": (
+            "npu_chunk_gated_delta_rule", "npu_recurrent_gated_delta_rule",
+            "npu_recurrent_gated_delta_rule_functional",
+        ),
+    },
+    "recurrent.gru": {"NPU": ("npu_gru",), "Aten": ("npu_gru_backward",)},
+    "recurrent.hyper_connections": {
+        "NPU": ("npu_mhc_post", "npu_mhc_pre", "npu_mhc_sinkhorn"),
+        "Aten": ("npu_mhc_post_backward", "npu_mhc_pre_backward"),
+    },
+    "recurrent.lstm_layers": {
+        "NPU": ("npu_lstm", "npu_lstm_cell", "npu_lstm_data"),
+        "Aten": ("npu_lstm_backward", "npu_lstm_cell_backward", "npu_lstm_data_backward"),
+    },
 
     "tensors.layout": {
         "NPU": (
