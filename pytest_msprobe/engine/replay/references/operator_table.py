@@ -12,7 +12,25 @@ DEFINED: dict[str, dict[str, tuple[str, ...]]] = {
     "attention.fused_infer_attention": {
         "NPU": ("npu_fused_infer_attention_score", "npu_fused_infer_attention_score_v2"),
     },
+    "attention.fused_softmax": {
+        "NPU": (
+            "npu_attn_softmax_", "npu_attn_softmax_backward_", "npu_dropout_with_add_softmax",
+            "npu_masked_softmax_with_rel_pos_bias",
+        ),
+        "Aten": ("npu_dropout_with_add_softmax_backward",),
+    },
     "attention.inference_attention": {"NPU": ("npu_incre_flash_attention", "npu_prompt_flash_attention")},
+    "attention.legacy_attention": {
+        "NPU": (
+            "npu_fused_attention_layernorm_qkv_fwd", "npu_fused_attention_qkv_grad", "npu_fused_attention_score",
+            "npu_fused_attention_score_fwd", "npu_fused_attention_score_grad",
+        ),
+        "Aten": ("npu_fused_attention_score_backward",),
+    },
+    "attention.multi_head_attention": {
+        "NPU": ("npu_multi_head_attention",),
+        "Aten": ("npu_multi_head_attention_backward",),
+    },
     "attention.ring_attention": {"NPU": ("npu_ring_attention_update",)},
 
     "boxes.box_coding": {
@@ -85,6 +103,7 @@ DEFINED: dict[str, dict[str, tuple[str, ...]]] = {
     "layers.activation_gradients": {
         "Aten": ("npu_geglu_grad", "npu_gelu_backward", "npu_mish_backward", "npu_silu_backward"),
     },
+    "layers.bert_adam": {"NPU": ("npu_bert_apply_adam",)},
     "layers.convolution": {
         "NPU": ("npu_conv2d", "npu_conv3d", "npu_conv_transpose2d", "npu_convolution", "npu_convolution_transpose"),
     },
@@ -94,6 +113,8 @@ DEFINED: dict[str, dict[str, tuple[str, ...]]] = {
             "npu_conv_transpose3d_backward", "npu_convolution_backward", "npu_convolution_transpose_backward",
         ),
     },
+    "layers.deformable_convolution": {"NPU": ("npu_deformable_conv2d",), "Aten": ("npu_deformable_conv2dbk",)},
+    "layers.dropout_mask": {"NPU": ("npu_dropout_do_mask",), "Aten": ("npu_dropout_backward",)},
     "layers.linear": {"NPU": ("npu_bmmV2", "npu_linear"), "Aten": ("matmul_backward", "npu_linear_backward")},
     "layers.loss": {"NPU": ("npu_cross_entropy_loss", "npu_softmax_cross_entropy_with_logits")},
     "layers.loss_gradients": {
@@ -121,6 +142,7 @@ DEFINED: dict[str, dict[str, tuple[str, ...]]] = {
         "NPU": ("npu_apply_rotary_pos_emb", "npu_interleave_rope", "npu_mrope", "npu_rotary_mul"),
         "Aten": ("npu_rotary_mul_backward",),
     },
+    "layers.sequence_normalization": {"NPU": ("npu_normalize_batch",)},
 
     "matmul.accumulated_products": {
         "NPU": (
@@ -162,6 +184,7 @@ DEFINED: dict[str, dict[str, tuple[str, ...]]] = {
             "npu_rotate_quant",
         ),
     },
+    "quantization.calibration": {"NPU": ("npu_ifmr",)},
     "quantization.mx_activations": {
         "NPU": (
             "_npu_swiglu_backward_mx_quant_with_dual_axis", "npu_swiglu_mx_quant",
@@ -198,6 +221,26 @@ DEFINED: dict[str, dict[str, tuple[str, ...]]] = {
             "npu_convert_weight_to_int4pack", "npu_dequant_bias", "npu_quant_conv2d", "npu_quant_scatter",
             "npu_quant_scatter_", "npu_trans_quant_param", "npu_weight_quant_preprocess",
         ),
+    },
+
+    "recurrent.causal_conv": {
+        "NPU": ("npu_fused_causal_conv1d", "npu_fused_causal_conv1d_v2", "npu_masked_causal_conv1d"),
+        "Aten": ("npu_masked_causal_conv1d_backward",),
+    },
+    "recurrent.delta_rule": {
+        "NPU": (
+            "npu_chunk_gated_delta_rule", "npu_recurrent_gated_delta_rule",
+            "npu_recurrent_gated_delta_rule_functional",
+        ),
+    },
+    "recurrent.gru": {"NPU": ("npu_gru",), "Aten": ("npu_gru_backward",)},
+    "recurrent.hyper_connections": {
+        "NPU": ("npu_mhc_post", "npu_mhc_pre", "npu_mhc_sinkhorn"),
+        "Aten": ("npu_mhc_post_backward", "npu_mhc_pre_backward"),
+    },
+    "recurrent.lstm_layers": {
+        "NPU": ("npu_lstm", "npu_lstm_cell", "npu_lstm_data"),
+        "Aten": ("npu_lstm_backward", "npu_lstm_cell_backward", "npu_lstm_data_backward"),
     },
 
     "sparse_attention.block_sparse_attention": {
