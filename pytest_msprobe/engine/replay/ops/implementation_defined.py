@@ -6,33 +6,46 @@ from typing import Any
 
 import torch
 
-from pytest_msprobe.engine.replay.ops.op_info import op_info
-from pytest_msprobe.engine.replay.ops.quantized_results import Arguments, accept_quantized, are_neighbours
+from pytest_msprobe.engine.replay.ops.op_info import OpInfo, op_info
+from pytest_msprobe.engine.replay.ops.quantized_results import (
+    Arguments,
+    accept_quantized,
+    accept_quantized_argument,
+    are_neighbours,
+)
 
 
-def accept_implementation_defined(operation: str, arguments: Arguments, target: Any, golden: Any) -> Any:
-    """Return the target's output with golden's in place of what the operation leaves open.
+def accept_implementation_defined(
+    operation: str, arguments: Arguments, target: dict[str, Any], golden: dict[str, Any]
+) -> None:
+    """Put golden's values into the target's results, in place, where the operation leaves them open.
 
-    Both are CPU outputs, a single one in a list. Golden has None for a result that was not asked for. The arguments
-    are those of the call, by position and by name.
+    Both are trees of CPU tensors: the ``output``, a single one in a list, and the ``changed`` arguments by path. Golden
+    has None for a result that was not asked for. The arguments are those of the call, by position and by name.
     """
     traits = op_info(operation)
-    if not (traits.quantizes or traits.quantized or traits.optional_outputs) or len(target) != len(golden):
-        return target
-    found = [
-        _accepted(each, right, traits.quantizes, optional=traits.optional_outputs)
-        for each, right in zip(target, golden, strict=True)
-    ]
-    if traits.quantized is not None:
-        accept_quantized(traits.quantized, arguments, found, list(golden))
-    return type(target)(found)
+    if not (traits.quantizes or traits.quantized or traits.optional_outputs):
+        return
+    output, right = target["output"], golden["output"]
+    if len(output) == len(right):
+        found = [_accepted(*pair, traits) for pair in zip(output, right, strict=True)]
+        if traits.quantized is not None:
+            accept_quantized(traits.quantized, arguments, found, list(right))
+        target["output"] = type(output)(found)
+    kept = golden.get("changed", {})
+    for path, changed in target.get("changed", {}).items():
+        if path in kept:
+            found = _accepted(changed, kept[path], traits)
+            if traits.quantized is not None:
+                found = accept_quantized_argument(traits.quantized, arguments, found, kept[path])
+            target["changed"][path] = found
 
 
-def _accepted(found: Any, right: Any, dtypes: frozenset[torch.dtype], *, optional: bool) -> Any:
-    if optional and right is None:
+def _accepted(found: Any, right: Any, traits: OpInfo) -> Any:
+    if traits.optional_outputs and right is None:
         return None
     if not (isinstance(found, torch.Tensor) and isinstance(right, torch.Tensor)):
         return found
-    if found.shape != right.shape or found.dtype != right.dtype or found.dtype not in dtypes:
+    if found.shape != right.shape or found.dtype != right.dtype or found.dtype not in traits.quantizes:
         return found
     return right if are_neighbours(found.long(), right.long()) else found
