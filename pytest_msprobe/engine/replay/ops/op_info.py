@@ -474,7 +474,7 @@ _ROWS = (
     ("scatter_update scatter_update_", OpInfo(constraint=routing.scatter_update)),
     # ... results that are quantized.
     ("npu_quant_matmul npu_weight_quant_batchmatmul", OpInfo(quantizes=_EIGHT_BITS)),
-    ("npu_quantize", OpInfo(quantized=QuantizedResults(dtype="dtype", at=3))),
+    ("npu_quantize", OpInfo(quantized=QuantizedResults(dtype="dtype", at=3, of_int32=True))),
     (
         "npu_dynamic_quant npu_dynamic_quant_asymmetric",
         OpInfo(quantized=QuantizedResults(), constraint=routing.groups_of_rows("group_index")),
