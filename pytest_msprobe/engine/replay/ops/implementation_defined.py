@@ -7,6 +7,7 @@ from typing import Any
 import torch
 
 from pytest_msprobe.engine.replay.ops.op_info import op_info
+from pytest_msprobe.engine.replay.references.operator_table import FUSED_OPERATORS
 
 # docs/standards-reference.md, "Quantized results"
 _NEIGHBOURS = 1 / 8
@@ -19,11 +20,12 @@ def accept_implementation_defined(operation: str, target: dict[str, Any], golden
     has None for a result that was not asked for.
     """
     traits = op_info(operation)
-    if not (traits.quantizes or traits.optional_outputs):
+    is_optional = traits.optional_outputs or operation in FUSED_OPERATORS
+    if not (traits.quantizes or is_optional):
         return
 
     def accepted(found: Any, right: Any) -> Any:
-        if traits.optional_outputs and right is None:
+        if is_optional and right is None:
             return None
         return right if _are_neighbours(found, right, traits.quantizes) else found
 

@@ -292,3 +292,6 @@ DEFINED: dict[str, dict[str, tuple[str, ...]]] = {
         ),
     },
 }  # fmt: skip
+
+#: The operators of torch_npu among them, by their names alone. Their definitions return None where nothing is promised.
+FUSED_OPERATORS = frozenset(name for types in DEFINED.values() for names in types.values() for name in names)

@@ -109,3 +109,9 @@ def test_each_output_draws_from_a_stream_of_its_own() -> None:
     record = backward_record("Torch.x.0.backward", {"input": [], "output": []})
     grad_outputs(type(record)(record.name, elements, []), source, None, (output(3), output(3)))
     assert paths == ["grad.0", "grad.1"]
+
+
+def test_an_operator_of_torch_npu_that_passed_no_gradient_on_has_none() -> None:
+    record = backward_record("NPU.npu_gelu_mul.0.backward", {"input": [recorded(3, 4)], "output": [None]})
+    with pytest.raises(Skip, match="torch_npu gave none when it was recorded: the operator has no gradient"):
+        grad_outputs(record, lambda e, _: random_tensor(e, 1), None, output(3, 4))
