@@ -8,6 +8,7 @@ MINDSPORE_BIN := $(MINDSPORE_VENV)/bin
 VIEWER_VENV := .venv-viewer
 VIEWER_BIN := $(VIEWER_VENV)/bin
 NEIGHBOURS := .neighbours
+NPU := .venv-npu
 DEMO_REPORT := demo-report
 
 # The numeric tests, and what has torch's libraries compute as on a processor without AVX and FMA: with other kernels,
@@ -39,7 +40,7 @@ test: $(VENV)/installed $(MINDSPORE_VENV)/installed $(NEIGHBOURS)/installed
 	$(MINDSPORE_BIN)/python -c "import mindspore"
 	$(MINDSPORE_BIN)/pytest -n 2 tests/mindspore -m "not slow"
 
-test-all: test $(VIEWER_VENV)/installed
+test-all: test $(VIEWER_VENV)/installed $(NPU)/installed
 	$(BIN)/pytest -n 2 -m slow
 	$(BIN)/pytest -n 2 -o msprobe_fast_path=false $(FAST_PATH_OFF) -m "not slow"
 	$(MINDSPORE_BIN)/pytest -n 2 tests/mindspore tests/docs/test_commands.py -k mindspore -m slow
@@ -122,5 +123,10 @@ $(NEIGHBOURS)/installed: neighbours.txt $(VENV)/installed
 	$(BIN)/pip install --quiet --no-deps --upgrade --target $(NEIGHBOURS) --requirement neighbours.txt
 	@touch $@
 
+# Huawei's torch_npu, which processes of tests/npu have on their path; its device would be that of every other run.
+$(NPU)/installed: constraints-npu.txt $(VENV)/installed
+	$(BIN)/pip install --quiet --no-deps --upgrade --target $(NPU) --requirement constraints-npu.txt
+	@touch $@
+
 clean:
-	rm -rf $(VENV) $(MINDSPORE_VENV) $(VIEWER_VENV) $(NEIGHBOURS) .nox website/site $(DEMO_REPORT) .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) $(MINDSPORE_VENV) $(VIEWER_VENV) $(NEIGHBOURS) $(NPU) .nox website/site $(DEMO_REPORT) .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

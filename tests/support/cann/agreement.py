@@ -1,0 +1,59 @@
+"""A golden definition compared with an independent one of the same operator."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils._pytree import tree_map_only
+
+from pytest_msprobe.engine.replay.references.registry import ReferenceRegistry
+from tests.support.cann.example_call import Call
+
+# Relative to the largest value of a result: some units in the last place of its dtype.
+_TOLERANCES = {torch.float64: 1e-9, torch.float32: 1e-5, torch.float16: 4e-3, torch.bfloat16: 3e-2}
+
+
+def assert_agrees(independent: Callable[..., Any], call: Call) -> None:
+    """Assert that the golden definition, in float64, returns and writes what the independent one does in its dtypes.
+
+    Whole numbers may differ by one, for a rounding that falls to either side.
+    """
+    name = independent.__name__
+    golden = ReferenceRegistry().get(f"NPU.{name}") or ReferenceRegistry().get(f"Aten.{name}")
+    assert golden is not None, f"{name} has no golden definition"
+    wide_args, wide_kwargs = tree_map_only(Tensor, _raised, (call.args, call.kwargs))
+    args, kwargs = tree_map_only(Tensor, torch.clone, copy.copy((call.args, call.kwargs)))
+    wanted, found = golden(*wide_args, **wide_kwargs), independent(*args, **kwargs)
+    pairs = zip(_tensors((wanted, wide_args, wide_kwargs)), _tensors((found, args, kwargs)), strict=True)
+    for number, (expected, actual) in enumerate(pairs):
+        assert expected.shape == actual.shape, f"{name}: tensor {number} is {actual.shape}, golden {expected.shape}"
+        _assert_close(f"{name}: tensor {number}", expected, actual)
+
+
+def _raised(x: Tensor) -> Tensor:
+    return x.to(torch.float64) if x.is_floating_point() else x.clone()
+
+
+def _tensors(nested: object) -> Iterator[Tensor]:
+    if isinstance(nested, Tensor):
+        yield nested
+    elif isinstance(nested, list | tuple):
+        for each in nested:
+            yield from _tensors(each)
+    elif isinstance(nested, dict):
+        yield from _tensors(list(nested.values()))
+
+
+def _assert_close(label: str, expected: Tensor, actual: Tensor) -> None:
+    if actual.is_floating_point():
+        scale = expected.to(torch.float64).nan_to_num(0, 0, 0).abs().amax() if expected.numel() else 0.0
+        limit = _TOLERANCES.get(actual.dtype, 0.13) * max(float(scale), 1e-30)
+    else:
+        limit = 1.0 if actual.dtype in {torch.int8, torch.uint8} else 0.0
+    torch.testing.assert_close(
+        actual.to(torch.float64), expected.to(torch.float64), rtol=0, atol=limit, equal_nan=True, msg=label
+    )
