@@ -83,8 +83,14 @@ def lose_card(card: int) -> None:
 
 def wait_for(card: int) -> None:
     """Wait for a card's current stream as torch_npu does, which raises what went wrong in it."""
-    torch.npu.current_stream(card).synchronize()  # type: ignore[attr-defined,unused-ignore]
+    _current_stream(card).synchronize()
 
 
 def _stream(card: int) -> int:
-    return int(torch.npu.current_stream(card).npu_stream)  # type: ignore[attr-defined,unused-ignore]
+    return int(_current_stream(card).npu_stream)
+
+
+def _current_stream(card: int) -> Any:
+    # A card's streams are there once it was the current one.
+    with torch.npu.device(card):  # type: ignore[attr-defined,unused-ignore]
+        return torch.npu.current_stream(card)  # type: ignore[attr-defined,unused-ignore]

@@ -72,7 +72,7 @@ def _operator(namespace: str, name: str) -> torch._ops.OpOverload | None:
 
 def _compute(namespace: str, name: str, operator: torch._ops.OpOverload) -> Compute:
     base = name.partition(".")[0]
-    compute: Compute = fused(base) if namespace == "npu" else _COMPUTED.get(name, operator)
+    compute: Compute = fused(operator) if namespace == "npu" else _COMPUTED.get(name, operator)
     if compute is operator and torch.Tag.nondeterministic_seeded in operator.tags:
         compute = drawn_from_card(operator)
     fault = faults.planted(operator._schema.name)
