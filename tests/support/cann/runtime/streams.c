@@ -6,7 +6,7 @@
 #include <string.h>
 #include <time.h>
 
-enum { ERROR_BYTES = 256, STEP = 1000000 };
+enum { ERROR_BYTES = 512, STEP = 1000000 };
 
 struct stream {
   struct stream* next;
