@@ -27,7 +27,9 @@ def variables() -> dict[str, str]:
         "LD_LIBRARY_PATH": (home / "lib64", os.environ.get("LD_LIBRARY_PATH")),
     }
     joined = {name: os.pathsep.join(str(part) for part in parts if part) for name, parts in paths.items()}
-    return joined | {"ASCEND_HOME_PATH": str(home), "ASCEND_OPP_PATH": str(home / "opp")}
+    # Without torch_npu's queue, a collective and its event reach their stream before the host computes the next kernel.
+    fixed = {"ASCEND_HOME_PATH": str(home), "ASCEND_OPP_PATH": str(home / "opp"), "TASK_QUEUE_ENABLE": "0"}
+    return joined | fixed
 
 
 def require_cards() -> None:

@@ -34,6 +34,7 @@ def kernel_of(operator: torch._ops.OpOverload, compute: Compute) -> Callable[...
         with torch._C.DisableTorchFunction(), torch.npu.device(card):  # type: ignore[attr-defined,unused-ignore]
             if runtime_calls.is_lost(card):
                 runtime_calls.wait_for(card)
+            runtime_calls.wait_for_host_calls(card)
             dumps.note(name, card)
             happening = fault.now(card) if fault else faults.NONE
             faults.fail_before(happening, name, card)
