@@ -64,7 +64,8 @@ def npu_incre_flash_attention(
     case = Case(
         query, key, value, input_layout, num_heads, num_key_value_heads or num_heads, scale_value, atten_mask,
         lengths_kv=actual_seq_lengths, pse=pse_shift, table=block_table, padding_kv=kv_padding_size,
-        of_key=halves(antiquant_scale, antiquant_offset, 0, 0), of_value=halves(antiquant_scale, antiquant_offset, 1, 0),
+        of_key=halves(antiquant_scale, antiquant_offset, 0, 0),
+        of_value=halves(antiquant_scale, antiquant_offset, 1, 0),
         quant_scale=quant_scale2, quant_offset=quant_offset2,
     )  # fmt: skip
     return case.attended()[0]
