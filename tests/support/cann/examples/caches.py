@@ -167,6 +167,27 @@ def prolog(g: Generator, version: int, kind: str = "floats", *, packed: bool = F
 
 NORMED = {"query_norm_flag": True}
 
+
+def atb_caches(g: Generator, *, chunks: bool) -> tuple[Tensor, Tensor]:
+    """Five blocks of four tokens, two heads of 16 and of 32."""
+    shapes = [(5, 2, 4, 16), (5, 4, 4, 16)] if chunks else [(5, 4, 2, 16), (5, 4, 2, 32)]
+    return half(g, *shapes[0]), half(g, *shapes[1])
+
+
+def reshaped(g: Generator, *, chunks: bool) -> Call:
+    return Call((half(g, 7, 2, 16), half(g, 7, 2, 32), *atb_caches(g, chunks=chunks), slots(g, 20, 7).int()))
+
+
+def paged(g: Generator, *, chunks: bool) -> Call:
+    tables = torch.tensor([[4, 0], [2, 3], [1, 0]], dtype=torch.int32)
+    lengths = torch.tensor([5, 8, 1], dtype=torch.int32)
+    return Call((half(g, 3, 4, 16), *atb_caches(g, chunks=chunks), 2, 4, 0.25, tables, lengths, half(g, 3, 4, 32)))
+
+
+def rotary(g: Generator, *, is_neox: bool) -> Call:
+    return Call((torch.tensor([3, 0, 6]), half(g, 3, 32), half(g, 3, 16), 8, half(g, 9, 8), is_neox))
+
+
 EXAMPLES: dict[str, Callable[[Generator], Call]] = {
     "npu_scatter_pa_kv_cache": lambda g: Call(scatter(g, chunks=True)),
     "npu_scatter_pa_kv_cache-Norm": lambda g: Call(scatter(g, chunks=False), {"cache_mode": "Norm"}),
@@ -225,4 +246,10 @@ EXAMPLES: dict[str, Callable[[Generator], Call]] = {
         g, 3, "full cache", weight_quant_mode=2, kv_cache_quant_mode=1, query_quant_mode=1, cache_mode="PA_NZ"
     ),
     "npu_mla_prolog_v3_functional": lambda g: prolog(g, 3, "part", weight_quant_mode=1, **NORMED),
+    "_npu_reshape_and_cache": lambda g: reshaped(g, chunks=False),
+    "_npu_reshape_and_cache-chunks": lambda g: reshaped(g, chunks=True),
+    "_npu_paged_attention": lambda g: paged(g, chunks=False),
+    "_npu_paged_attention-chunks": lambda g: paged(g, chunks=True),
+    "_npu_rotary_embedding": lambda g: rotary(g, is_neox=True),
+    "_npu_rotary_embedding-pairs": lambda g: rotary(g, is_neox=False),
 }  # fmt: skip

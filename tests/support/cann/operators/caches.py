@@ -479,3 +479,60 @@ def npu_mla_prolog_v3(
 def npu_mla_prolog_v3_functional(*args: Tensor, **kwargs: Any) -> tuple[Any, ...]:
     copies = [x.clone() if at in (9, 10) else x for at, x in enumerate(args)]
     return *npu_mla_prolog_v3(*copies, **kwargs), *copies[9:]
+
+
+def _npu_reshape_and_cache(
+    key: Tensor, value: Tensor, key_cache: Tensor, value_cache: Tensor, slot_indices: Tensor
+) -> None:
+    for tokens, cache in ((key, key_cache), (value, value_cache)):
+        for slot, token in zip(slot_indices.tolist(), tokens, strict=True):
+            if cache.shape[-2:] == token.shape:
+                put(cache, slot, token)
+            else:
+                put_in_chunks(cache, slot, token, cache.shape[2], cache.shape[3])
+
+
+def _npu_paged_attention(
+    query: Tensor,
+    key_cache: Tensor,
+    value_cache: Tensor,
+    num_kv_heads: int,
+    num_heads: int,
+    scale_value: float,
+    block_table: Tensor,
+    context_lens: Tensor,
+    out: Tensor,
+    workspace: Tensor | None = None,
+) -> None:
+    is_in_chunks = key_cache.shape[2] != num_kv_heads
+    for row, length in enumerate(context_lens.tolist()):
+        places = [(int(block_table[row, i // 4]), i % 4) for i in range(length)]
+        for head in range(num_heads):
+            group = head * num_kv_heads // num_heads
+            keys, values = (
+                torch.stack(
+                    [
+                        wide(cache[block, :, place].reshape(num_kv_heads, -1)[group])
+                        if is_in_chunks
+                        else wide(cache[block, place, group])
+                        for block, place in places
+                    ]
+                )
+                for cache in (key_cache, value_cache)
+            )
+            out[row, head] = ((keys @ wide(query[row, head])) * scale_value).softmax(0) @ values
+
+
+def _npu_rotary_embedding(
+    positions: Tensor, query: Tensor, key: Tensor, head_size: int, cos_sin_cache: Tensor, is_neox_style: bool
+) -> None:
+    half = head_size // 2
+    for given in (query, key):
+        old = wide(given.clone()).view(len(positions), -1, head_size)
+        new = given.view(old.shape)
+        for token, position in enumerate(positions.tolist()):
+            for i in range(half):
+                cos, sin = (float(cos_sin_cache[position, at]) for at in (i, i + half))
+                a, b = (i, i + half) if is_neox_style else (2 * i, 2 * i + 1)
+                new[token, :, a] = old[token, :, a] * cos - old[token, :, b] * sin
+                new[token, :, b] = old[token, :, a] * sin + old[token, :, b] * cos
