@@ -28,6 +28,9 @@ _FACTORIES = frozenset(
     scalar_tensor tensor tril_indices triu_indices zeros fftfreq rfftfreq""".split()
 )
 
+# What torch_npu takes from the library ATB without saying so in the name; the others are its own.
+_OF_ATB = frozenset({"_npu_flash_attention", "_npu_paged_attention", "_npu_reshape_and_cache", "_npu_rotary_embedding"})
+
 # Operations that torch does not count among the overridable ones.
 _MORE_FUNCTIONAL = frozenset(
     """elu_ grouped_mm hardsigmoid hardswish hardtanh_ leaky_relu_ scaled_grouped_mm scaled_mm sigmoid tanh upsample
@@ -183,10 +186,17 @@ _FINDERS: dict[str, Callable[[ApiName], Callable[..., Any] | None]] = {
 _OF_TORCH = (_FINDERS.keys() - {LIBRARY}) | {"Mint", "MintFunctional", "Primitive", "Jit"}
 
 
+def npu_operator(api: str) -> str:
+    """Return the name below ``torch.ops`` of what torch_npu calls ``api``."""
+    name = api.removeprefix("atb.")
+    return f"{'atb' if name != api or name in _OF_ATB else 'npu'}.{name}"
+
+
 def _npu_function(name: ApiName) -> Callable[..., Any]:
-    function = getattr(torch.ops.npu, name.api, None)
+    library, _, operation = npu_operator(name.api).partition(".")
+    function = getattr(getattr(torch.ops, library), operation, None)
     if function is None:
-        raise Skip(SkipReason.UNKNOWN_API, f"torch.ops.npu.{name.api}")
+        raise Skip(SkipReason.UNKNOWN_API, f"torch.ops.{library}.{operation}")
     return function  # type: ignore[no-any-return]
 
 

@@ -383,6 +383,11 @@ _ROWS = (
         "npu_rope_quant_kvcache npu_dequant_rope_quant_kvcache",
         OpInfo(constraint=caches.quantized_rows, in_place=True, optional_outputs=True, quantizes=_EIGHT_BITS),
     ),
+    ("_npu_reshape_and_cache", OpInfo(constraint=caches.filled, in_place=True)),
+    ("_npu_paged_attention", OpInfo(constraint=caches.attended_pages(6), in_place=True)),
+    ("_npu_paged_attention_v2", OpInfo(constraint=caches.attended_pages(2), in_place=True)),
+    ("npu_paged_cache_load", OpInfo(constraint=caches.loaded, in_place=True)),
+    ("_npu_rotary_embedding", OpInfo(constraint=routing.rows_of(4, "cos_sin_cache", 0, "positions"), in_place=True)),
     ("npu_advance_step_flashattn", OpInfo(constraint=caches.decoded, in_place=True)),
     (
         "npu_mla_prolog npu_mla_prolog_v2",

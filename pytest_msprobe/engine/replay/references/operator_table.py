@@ -50,6 +50,12 @@ DEFINED: dict[str, dict[str, tuple[str, ...]]] = {
     "boxes.rotated_overlap": {"NPU": ("npu_rotated_iou", "npu_rotated_overlaps")},
     "boxes.suppression": {"NPU": ("npu_batch_nms", "npu_nms_rotated", "npu_nms_v4", "npu_nms_with_mask")},
 
+    "caches.atb_operators": {
+        "NPU": (
+            "_npu_paged_attention", "_npu_reshape_and_cache", "_npu_rotary_embedding", "atb._npu_paged_attention_v2",
+            "atb.npu_paged_cache_load",
+        ),
+    },
     "caches.decode_step": {"NPU": ("npu_advance_step_flashattn",)},
     "caches.mla_prolog": {
         "NPU": ("npu_mla_prolog", "npu_mla_prolog_v2", "npu_mla_prolog_v3", "npu_mla_prolog_v3_functional"),

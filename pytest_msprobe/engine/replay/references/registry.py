@@ -53,7 +53,7 @@ class ReferenceRegistry:
         """Return the golden definition of the API ``name``, or None where there is none."""
         if name in self._built_in and name not in self._functions:
             module = import_module(f"{_PACKAGE}.{self._built_in[name]}")
-            self._functions[name] = getattr(module, name.partition(".")[2])
+            self._functions[name] = getattr(module, name.rpartition(".")[2])
         return self._functions.get(name)
 
     def names(self) -> tuple[str, ...]:
@@ -62,7 +62,7 @@ class ReferenceRegistry:
 
     def _place_of(self, name: str) -> str:
         if name in self._built_in:
-            return f"{_PACKAGE}.{self._built_in[name]}.{name.partition('.')[2]}"
+            return f"{_PACKAGE}.{self._built_in[name]}.{name.rpartition('.')[2]}"
         return _full_name(self._functions[name])
 
 
