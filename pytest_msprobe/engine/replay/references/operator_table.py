@@ -39,6 +39,7 @@ DEFINED: dict[str, dict[str, tuple[str, ...]]] = {
     },
     "experts.routing_for_gradients": {
         "NPU": ("_npu_moe_token_unpermute", "_npu_moe_token_unpermute_with_routing_map"),
+        "Aten": ("_npu_moe_token_unpermute", "_npu_moe_token_unpermute_with_routing_map"),
     },
     "experts.routing_gradients": {
         "Aten": (
@@ -77,9 +78,7 @@ DEFINED: dict[str, dict[str, tuple[str, ...]]] = {
     },
     "layers.linear": {
         "NPU": ("npu_bmmV2", "npu_linear"),
-        "Aten": (
-            "matmul_backward", "npu_bmm_v2_mat1_backward", "npu_bmm_v2_mat2_backward", "npu_linear_backward",
-        ),
+        "Aten": ("matmul_backward", "npu_linear_backward"),
     },
     "layers.loss": {"NPU": ("npu_cross_entropy_loss", "npu_softmax_cross_entropy_with_logits")},
     "layers.loss_gradients": {
@@ -160,6 +159,19 @@ DEFINED: dict[str, dict[str, tuple[str, ...]]] = {
             "npu_sign_bits_pack", "npu_sign_bits_unpack", "npu_slice", "npu_sort_v2", "npu_transpose", "one_",
         ),
         "Aten": ("npu_confusion_transpose_backward",),
+    },
+    "tensors.picked_gradients": {
+        "Aten": (
+            "_npu_dtype_cast", "_npu_dtype_cast_backward", "_npu_format_cast", "npu_dtype_cast_backward",
+            "npu_gather_backward", "npu_gather_sparse_index_backward", "npu_max_backward", "npu_min_backward",
+        ),
+    },
+    "tensors.placement": {
+        "NPU": (
+            "npu_alloc_float_status", "npu_masked_fill_range", "npu_pad", "npu_scatter", "npu_scatter_list",
+            "npu_scatter_list_", "npu_stride_add", "npu_stride_copy", "npu_view_copy",
+        ),
+        "Aten": ("_npu_index_add", "_npu_index_add_"),
     },
     "tensors.scatter": {
         "NPU": (

@@ -18,11 +18,6 @@ from pytest_msprobe.engine.replay.references.layers.convolution_gradients import
     npu_convolution_backward,
     npu_convolution_transpose_backward,
 )
-from pytest_msprobe.engine.replay.references.layers.linear import (
-    npu_bmm_v2_mat1_backward,
-    npu_bmm_v2_mat2_backward,
-    npu_bmmV2,
-)
 from pytest_msprobe.engine.replay.references.layers.loss import (
     npu_cross_entropy_loss,
     npu_softmax_cross_entropy_with_logits,
@@ -180,13 +175,6 @@ def test_gradients_of_losses_of_distributions_are_those_of_their_forwards() -> N
     grad, (wanted,) = gradients(loss, [logits])
     found = npu_binary_cross_entropy_with_logits_backward(grad, logits, labels, labels + 1, labels[0] * 3, 1)
     torch.testing.assert_close(found, wanted)
-
-
-def test_the_gradients_of_broadcast_products_are_those_of_their_forward() -> None:
-    left, right = leaves((3, 4, 5), (1, 5, 6))
-    grad, wanted = gradients(npu_bmmV2(left, right, []), [left, right])
-    torch.testing.assert_close(npu_bmm_v2_mat1_backward(grad, left, right, left.shape), wanted[0])
-    torch.testing.assert_close(npu_bmm_v2_mat2_backward(grad, left, right, right.shape), wanted[1])
 
 
 def test_the_gradients_of_convolutions_are_those_of_their_forwards() -> None:

@@ -11,8 +11,6 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
-    Gradients = tuple[Tensor | None, Tensor | None, Tensor | None]
-
 
 def npu_convolution_backward(
     input: Tensor,  # noqa: A002
@@ -23,7 +21,7 @@ def npu_convolution_backward(
     dilation: Sequence[int],
     groups: int,
     output_mask: Sequence[bool],
-) -> Gradients:
+) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
     """Return the gradients of ``npu_convolution``, None where ``output_mask`` is false."""
     wanted = [bool(each) for each in output_mask]
     return torch.ops.aten.convolution_backward(
@@ -44,7 +42,7 @@ def npu_conv3d_backward(
     dilation: Sequence[int],
     groups: int,
     output_mask: Sequence[bool],
-) -> Gradients:
+) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
     """Return the gradients of ``npu_conv3d``, None where ``output_mask`` is false."""
     return npu_convolution_backward(input, grad, weight, stride, padding, dilation, groups, output_mask)
 
@@ -59,7 +57,7 @@ def npu_conv_transpose2d_backward(
     dilation: Sequence[int],
     groups: int,
     output_mask: Sequence[bool],
-) -> Gradients:
+) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
     """Return the gradients of ``npu_conv_transpose2d``, None where ``output_mask`` is false."""
     wanted = [bool(each) for each in output_mask]
     return torch.ops.aten.convolution_backward(
@@ -81,7 +79,7 @@ def npu_convolution_transpose_backward(
     dilation: Sequence[int],
     groups: int,
     grad_input_mask: Sequence[bool],
-) -> Gradients:
+) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
     """Return the gradients of ``npu_convolution_transpose``, None where ``grad_input_mask`` is false."""
     return npu_conv_transpose2d_backward(
         input, grad, weight, padding, output_padding, stride, dilation, groups, grad_input_mask

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import torch
 import torch.nn.functional as F
 
 if TYPE_CHECKING:
@@ -43,18 +42,3 @@ def npu_bmmV2(self: Tensor, mat2: Tensor, output_sizes: Sequence[int]) -> Tensor
     """Return the product of self and mat2, batches broadcast, in the shape ``output_sizes`` unless that is empty."""
     product = self @ mat2
     return product.reshape(*output_sizes) if output_sizes else product
-
-
-def npu_bmm_v2_mat1_backward(grad: Tensor, mat1: Tensor, mat2: Tensor, size: Sequence[int]) -> Tensor:
-    """Return the gradient of :func:`npu_bmmV2` for its first matrices, shaped ``size``, summed over broadcast ones."""
-    return (grad.reshape(_product_shape(mat1, mat2)) @ mat2.mT).sum_to_size(list(size))
-
-
-def npu_bmm_v2_mat2_backward(grad: Tensor, mat1: Tensor, mat2: Tensor, size: Sequence[int]) -> Tensor:
-    """Return the gradient of :func:`npu_bmmV2` for its second matrices, shaped ``size``, summed over broadcast ones."""
-    return (mat1.mT @ grad.reshape(_product_shape(mat1, mat2))).sum_to_size(list(size))
-
-
-def _product_shape(left: Tensor, right: Tensor) -> tuple[int, ...]:
-    batches = torch.broadcast_shapes(left.shape[:-2], right.shape[:-2])
-    return (*batches, left.shape[-2], right.shape[-1])
