@@ -16,7 +16,7 @@ import torch
 from msprobe_hooks.dump.unread.effects import UNDEFINED_RESULTS
 from pytest_msprobe.engine.replay.call import operation
 from pytest_msprobe.engine.replay.inputs import sparse_reads
-from pytest_msprobe.engine.replay.inputs.constraints import boxes, indices, placed, token_gradients, values
+from pytest_msprobe.engine.replay.inputs.constraints import boxes, caches, indices, placed, token_gradients, values
 from pytest_msprobe.engine.replay.inputs.constraints import moe_routing as routing
 from pytest_msprobe.engine.replay.inputs.constraints.drawn import Constraint
 from pytest_msprobe.engine.replay.linalg import canonical_factors, reconstruction
@@ -340,8 +340,76 @@ _ROWS = (
             readable=attention_dropout.readable_by_layout,
         ),
     ),
-    ("npu_prompt_flash_attention", OpInfo(constraint=values.compressed_mask)),
-    ("npu_fused_infer_attention_score", OpInfo(constraint=values.compressed_mask, optional_outputs=True)),
+    (
+        "npu_prompt_flash_attention npu_incre_flash_attention",
+        OpInfo(constraint=caches.attended_blocks, quantizes=_EIGHT_BITS),
+    ),
+    (
+        "npu_fused_infer_attention_score npu_fused_infer_attention_score_v2",
+        OpInfo(constraint=caches.attended_blocks, optional_outputs=True, quantizes=_EIGHT_BITS),
+    ),
+    # ... caches of keys and values,
+    ("npu_scatter_pa_kv_cache", OpInfo(constraint=caches.scattered(2, 4), in_place=True)),
+    ("npu_scatter_pa_kv_cache_functional", OpInfo(constraint=caches.scattered(2, 4))),
+    ("npu_scatter_pa_cache", OpInfo(constraint=caches.scattered(5, 1), in_place=True)),
+    ("npu_gather_pa_kv_cache", OpInfo(constraint=caches.gathered, in_place=True)),
+    ("npu_gather_pa_kv_cache_functional", OpInfo(constraint=caches.gathered)),
+    (
+        "npu_kv_rmsnorm_rope_cache npu_kv_rmsnorm_rope_cache_v2",
+        OpInfo(constraint=caches.latent_index, in_place=True, optional_outputs=True, quantizes=_EIGHT_BITS),
+    ),
+    (
+        "npu_kv_rmsnorm_rope_cache_v2_functional",
+        OpInfo(constraint=caches.latent_index, optional_outputs=True, quantizes=_EIGHT_BITS),
+    ),
+    (
+        "npu_qkv_rms_norm_rope_cache",
+        OpInfo(
+            constraint=caches.slots_of(7, "k_cache", 5, "index", size_at=2),
+            in_place=True,
+            optional_outputs=True,
+            quantizes=_EIGHT_BITS,
+        ),
+    ),
+    (
+        "npu_qkv_rms_norm_rope_cache_functional",
+        OpInfo(
+            constraint=caches.slots_of(7, "k_cache", 5, "index", size_at=2),
+            optional_outputs=True,
+            quantizes=_EIGHT_BITS,
+        ),
+    ),
+    (
+        "npu_rope_quant_kvcache npu_dequant_rope_quant_kvcache",
+        OpInfo(constraint=caches.quantized_rows, in_place=True, optional_outputs=True, quantizes=_EIGHT_BITS),
+    ),
+    ("npu_advance_step_flashattn", OpInfo(constraint=caches.decoded, in_place=True)),
+    (
+        "npu_mla_prolog npu_mla_prolog_v2",
+        OpInfo(
+            constraint=caches.slots_of(10, "kv_cache", 9, "cache_index"),
+            in_place=True,
+            optional_outputs=True,
+            quantizes=_EIGHT_BITS,
+        ),
+    ),
+    (
+        "npu_mla_prolog_v3",
+        OpInfo(
+            constraint=caches.slots_of(9, "kv_cache", 11, "cache_index"),
+            in_place=True,
+            optional_outputs=True,
+            quantizes=_EIGHT_BITS,
+        ),
+    ),
+    (
+        "npu_mla_prolog_v3_functional",
+        OpInfo(
+            constraint=caches.slots_of(9, "kv_cache", 11, "cache_index"),
+            optional_outputs=True,
+            quantizes=_EIGHT_BITS,
+        ),
+    ),
     ("npu_attention_update", OpInfo(optional_outputs=True)),
     ("npu_apply_rotary_pos_emb", OpInfo(in_place=True)),
     ("npu_mrope", OpInfo(constraint=routing.rows_of(3, "cos_sin_cache", 0, "positions"))),

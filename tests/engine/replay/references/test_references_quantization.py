@@ -17,11 +17,11 @@ from pytest_msprobe.engine.replay.references.quantization.quantization import (
     npu_group_quant,
     npu_quantize,
 )
+from pytest_msprobe.engine.replay.references.quantization.quantized_activations import npu_swiglu_quant
 from pytest_msprobe.engine.replay.references.quantization.quantized_layers import (
     npu_add_rms_norm_dynamic_quant,
     npu_add_rms_norm_quant,
     npu_rms_norm_quant,
-    npu_swiglu_quant,
 )
 
 
@@ -134,7 +134,7 @@ def test_asymmetric_quantization_uses_the_whole_range() -> None:
     ("x", "options", "told"),
     [
         (torch.zeros(2, 3), {"quant_mode": "pertoken", "dst_type_max": 0.0}, "rows_of_one_value"),
-        (draw(3, 6), {"quant_mode": "pertensor"}, "quant_mode"),
+        (draw(3, 6), {"quant_mode": "pergroup"}, "quant_mode"),
     ],
 )
 def test_what_asymmetric_quantization_leaves_open_has_no_golden_definition(
@@ -215,7 +215,8 @@ def test_swiglu_is_quantized_by_row_and_group(left: bool, kind: int, groups: lis
         gate, linear = halves if left else halves[::-1]
         values = gate / (1 + np.exp(-gate)) * linear * smooth[0 if row < 1 else 1].numpy()
         step = np.abs(values).max() / 127
-        assert float(scale[row]) == pytest.approx(step, rel=1e-12)
+        assert scale is not None
+        assert float(scale[row]) == pytest.approx(1 / step, rel=1e-12)
         assert y[row].tolist() == to_int8(values / step)
 
 
@@ -225,12 +226,12 @@ X, INT32, PACKED = torch.ones(2, 8), torch.ones(2, 8, dtype=torch.int32), torch.
 @pytest.mark.parametrize(
     ("call", "named"),
     [
-        (lambda: npu_dynamic_quant(X, dst_type=torch.quint4x2), "dst_type torch.quint4x2"),
-        (lambda: npu_dynamic_quant(X, quant_mode="pertensor"), "quant_mode"),
-        (lambda: npu_quantize(X, X[0], None, torch.quint4x2), "dtype torch.quint4x2"),
-        (lambda: npu_anti_quant(INT32, X), "x_of_int32"),
-        (lambda: npu_group_quant(X, X, PACKED, dst_dtype=torch.quint4x2), "dst_dtype torch.quint4x2"),
-        (lambda: npu_swiglu_quant(X), "quant_mode_0"),
+        (lambda: npu_dynamic_quant(X, dst_type=torch.float16), "dst_type torch.float16"),
+        (lambda: npu_dynamic_quant(X, quant_mode="pergroup"), "quant_mode"),
+        (lambda: npu_quantize(X, X[0], None, torch.int64), "dtype torch.int64"),
+        (lambda: npu_anti_quant(INT32, X, src_dtype=torch.float16), "src_dtype torch.float16"),
+        (lambda: npu_group_quant(X, X, PACKED, dst_dtype=torch.int32), "dst_dtype torch.int32"),
+        (lambda: npu_swiglu_quant(X, dst_type=torch.quint4x2), "dst_type torch.quint4x2"),
     ],
 )
 def test_what_has_no_golden_definition_is_named(call: object, named: str) -> None:
