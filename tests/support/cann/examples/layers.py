@@ -18,7 +18,7 @@ def _draw(generator: torch.Generator, *shape: int, dtype: torch.dtype = SINGLE) 
 
 
 def _pointwise(count: int = 1, dtype: torch.dtype = HALF, **kwargs: Any) -> Callable[[torch.Generator], Call]:
-    return lambda g: Call(tuple(_draw(g, 3, 8, dtype=dtype) for _ in range(count)), kwargs, differentiate=count == 1)
+    return lambda g: Call(tuple(_draw(g, 3, 8, dtype=dtype) for _ in range(count)), kwargs)
 
 
 def _geglu_grad(generator: torch.Generator, approximate: int, *, left: bool) -> Call:
@@ -32,7 +32,7 @@ def _geglu_grad(generator: torch.Generator, approximate: int, *, left: bool) -> 
 def _softmax_loss(generator: torch.Generator, *, backward: bool = False) -> Call:
     labels = torch.softmax(_draw(generator, 5, 6), -1)
     logits = _draw(generator, 5, 6)
-    return Call((_draw(generator, 5), logits, labels)) if backward else Call((logits, labels), differentiate=True)
+    return Call((_draw(generator, 5), logits, labels)) if backward else Call((logits, labels))
 
 
 def _binary(generator: torch.Generator, reduction: int, *, weighted: bool = False) -> Call:
