@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 import torch
 from torch import Tensor
 
-from pytest_msprobe.engine.replay.references.tensors import picked_gradients
+from pytest_msprobe.engine.replay.references.tensors import layout, picked_gradients
 from pytest_msprobe.engine.replay.references.tensors.layout import npu_max
 from pytest_msprobe.engine.replay.references.tensors.placement import (
     npu_alloc_float_status,
@@ -78,6 +80,25 @@ def test_a_copy_by_strides_is_written_where_it_shall_be() -> None:
     out = torch.zeros(2, 2)
     assert npu_stride_copy(torch.arange(6.0), [2, 2], [3, 1], 1, out=out) is out
     assert out.tolist() == [[1, 2], [4, 5]]
+
+
+@pytest.mark.parametrize(
+    ("operator", "arguments"),
+    [
+        (layout.npu_transpose, ([1, 0],)),
+        (layout.npu_reshape, ([3, 2],)),
+        (layout.npu_slice, ([0, 0], [2, 3])),
+        (layout.npu_broadcast, ([2, 3],)),
+        (layout.npu_indexing, ([0, 0], [2, 3], [1, 1])),
+        (layout.npu_sort_v2, (1,)),
+    ],
+)
+def test_a_result_is_written_where_it_shall_be(operator: Callable[..., Tensor], arguments: tuple[object, ...]) -> None:
+    x = draw(2, 3)
+    wanted = operator(x, *arguments)
+    out = torch.zeros_like(wanted)
+    assert operator(x, *arguments, out=out) is out
+    assert out.equal(wanted)
 
 
 def test_the_room_for_overflow_bits_is_empty() -> None:

@@ -112,9 +112,9 @@ def npu_moe_token_permute_with_routing_map_grad(
 ) -> tuple[Tensor, Tensor | None]:
     """Return the gradients of ``npu_moe_token_permute_with_routing_map`` for its tokens and probabilities.
 
-    They are (tokens_num, h) and (tokens_num, experts_num), where ``probs_grad`` is None or empty None for the second. With
-    ``drop_and_pad`` sorted_indices[i] is the token of permuted row i, otherwise the row of a token's copy, the copies
-    of the first token coming first. As CANN's documentation of ``aclnnMoeTokenPermuteWithRoutingMapGrad``.
+    They are (tokens_num, h) and (tokens_num, experts_num), None for the second where ``probs_grad`` is None or empty.
+    With ``drop_and_pad`` sorted_indices[i] is the token of permuted row i, otherwise the row of a token's copy, the
+    copies of the first token coming first. As CANN's documentation of ``aclnnMoeTokenPermuteWithRoutingMapGrad``.
     """
     width = permuted_token_out_grad.shape[1]
     rows = sorted_indices.long()

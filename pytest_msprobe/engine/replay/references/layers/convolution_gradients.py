@@ -11,6 +11,8 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
+    Gradients = tuple[Tensor | None, Tensor | None, Tensor | None]
+
 
 def npu_convolution_backward(
     input: Tensor,  # noqa: A002
@@ -24,10 +26,11 @@ def npu_convolution_backward(
 ) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
     """Return the gradients of ``npu_convolution``, None where ``output_mask`` is false."""
     wanted = [bool(each) for each in output_mask]
-    return torch.ops.aten.convolution_backward(
+    found: Gradients = torch.ops.aten.convolution_backward(
         grad_output, input, weight, [weight.shape[0]], list(stride), list(padding), list(dilation), False,
         [0] * len(stride), groups, wanted
     )  # fmt: skip
+    return found
 
 
 npu_conv2d_backward = npu_convolution_backward
@@ -60,10 +63,11 @@ def npu_conv_transpose2d_backward(
 ) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
     """Return the gradients of ``npu_conv_transpose2d``, None where ``output_mask`` is false."""
     wanted = [bool(each) for each in output_mask]
-    return torch.ops.aten.convolution_backward(
+    found: Gradients = torch.ops.aten.convolution_backward(
         grad_output, input, weight, [weight.shape[1] * groups], list(stride), list(padding), list(dilation), True,
         list(output_padding), groups, wanted
     )  # fmt: skip
+    return found
 
 
 npu_conv_transpose3d_backward = npu_conv_transpose2d_backward
