@@ -33,8 +33,8 @@ def npu_lstm(
     ``input`` is (T, B, I), ``weight`` (I + H, 4H) with the rows of the input first, ``bias`` (4H), the states ``h``
     and ``c`` are (1, B, H). The columns are those of the gates i, j, f and o in torch's order: i, f, j (the candidate)
     and o. With them c' = f c + i j and h' = o tanh(c'). ``direction`` goes from the last step to the first; a result
-    stays at its step's place. ``flag_seq`` reads ``seq_mask`` (T, B, H), 1 where a sequence has a step: elsewhere the
-    states stay as they are and y is 0.
+    stays at its step's place. ``flag_seq`` reads ``seq_mask`` (T, B, H), 1 where a sequence has a step: where it has
+    none the states stay as they are and y is 0.
 
     One layer in one direction is computed whatever ``num_layers``, ``bidirectional``, ``batch_first``, ``has_biases``,
     ``dropout`` and ``train`` say: op-plugin passes on what its caller was given, and stacks the layers itself. As

@@ -1,4 +1,4 @@
-"""The loss that trains a lightning indexer: its distance from the attention that it stands for, and the gradients."""
+"""The loss that trains a lightning indexer: its distance from the attention that it replaces, and the gradients."""
 
 from __future__ import annotations
 
