@@ -138,7 +138,8 @@ def _tensor_method(name: ApiName) -> Callable[..., Any] | None:
 
 def _aten(name: ApiName) -> Callable[..., Any] | None:
     operation, _, overload = name.api.partition(".")
-    packet = getattr(torch.ops.aten, operation, None)
+    # level aten records the operators of torch_npu's library too
+    packet = getattr(torch.ops.aten, operation, None) or getattr(torch.ops.npu, operation, None)
     if operation in _UNSAFE or not isinstance(packet, OpOverloadPacket):
         return None
     if not overload:

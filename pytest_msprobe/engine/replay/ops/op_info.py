@@ -16,7 +16,7 @@ import torch
 from msprobe_hooks.dump.unread.effects import UNDEFINED_RESULTS
 from pytest_msprobe.engine.replay.call import operation
 from pytest_msprobe.engine.replay.inputs import sparse_reads
-from pytest_msprobe.engine.replay.inputs.constraints import boxes, caches, indices, token_gradients, values
+from pytest_msprobe.engine.replay.inputs.constraints import boxes, caches, indices, placed, token_gradients, values
 from pytest_msprobe.engine.replay.inputs.constraints import moe_routing as routing
 from pytest_msprobe.engine.replay.inputs.constraints.drawn import Constraint
 from pytest_msprobe.engine.replay.linalg import canonical_factors, reconstruction
@@ -469,6 +469,16 @@ _ROWS = (
         "npu_grouped_matmul",
         OpInfo(constraint=routing.groups_of_rows("group_list", "group_list_type", all_rows=False)),
     ),
+    # ... places that are picked and written to,
+    ("npu_masked_fill_range", OpInfo(constraint=placed.ranges)),
+    ("npu_scatter", OpInfo(constraint=placed.placed_along_dim)),
+    ("npu_scatter_list npu_scatter_list_", OpInfo(constraint=placed.listed)),
+    ("_npu_index_add _npu_index_add_", OpInfo(constraint=placed.rows_to_add)),
+    ("npu_gather_backward", OpInfo(constraint=placed.within(3, "index", 1, "self_size", 2))),
+    ("npu_gather_sparse_index_backward", OpInfo(constraint=placed.within(2, "index", 1, "self_sizes"))),
+    ("npu_max_backward npu_min_backward", OpInfo(constraint=placed.within(2, "indices", 3, "sizes", 1))),
+    ("npu_max npu_min", OpInfo(selection=Selection())),
+    ("npu_view_copy", OpInfo(in_place=True)),
     # ... rows that are written to,
     ("npu_gather_sparse_index", OpInfo(constraint=routing.rows_of(0, "input", 1, "index"))),
     (

@@ -291,6 +291,19 @@ DEFINED: dict[str, dict[str, tuple[str, ...]]] = {
         ),
         "Aten": ("npu_confusion_transpose_backward",),
     },
+    "tensors.picked_gradients": {
+        "Aten": (
+            "_npu_dtype_cast", "_npu_dtype_cast_backward", "_npu_format_cast", "npu_dtype_cast_backward",
+            "npu_gather_backward", "npu_gather_sparse_index_backward", "npu_max_backward", "npu_min_backward",
+        ),
+    },
+    "tensors.placement": {
+        "NPU": (
+            "npu_alloc_float_status", "npu_masked_fill_range", "npu_pad", "npu_scatter", "npu_scatter_list",
+            "npu_scatter_list_", "npu_stride_add", "npu_stride_copy", "npu_view_copy",
+        ),
+        "Aten": ("_npu_index_add", "_npu_index_add_"),
+    },
     "tensors.scatter": {
         "NPU": (
             "npu_gather_sparse_index", "npu_scatter_nd_update", "npu_scatter_nd_update_", "scatter_update",

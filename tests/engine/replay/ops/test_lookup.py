@@ -102,6 +102,14 @@ def test_what_cannot_be_run_is_a_skip_with_its_reason(api: str, reason: SkipReas
     assert caught.value.reason is reason
 
 
+def test_an_operator_of_torch_npu_that_level_aten_recorded_is_run_by_the_device() -> None:
+    with torch.library._scoped_library("npu", "FRAGMENT") as library:
+        library.define("npu_swiglu_backward(Tensor grad, Tensor self, int dim=-1) -> Tensor")
+        operator = torch.ops.npu.npu_swiglu_backward.default
+        assert resolved("Aten.npu_swiglu_backward.default", own=True) is operator
+    assert resolved("Aten.npu_swiglu_backward.default") is ReferenceRegistry().get("Aten.npu_swiglu_backward")
+
+
 def test_a_missing_function_of_the_npu_is_named() -> None:
     with pytest.raises(Skip, match=r"torch\.ops\.npu\.npu_no_such"):
         resolved("NPU.npu_no_such", own=True)
