@@ -16,6 +16,7 @@ import torch
 from torch._ops import OpOverload, OpOverloadPacket
 from torch.overrides import get_overridable_functions
 
+from msprobe_hooks.dump.communication.fused import FUSED
 from msprobe_hooks.dump.names import ApiName
 from pytest_msprobe.engine.replay.call import NAMESPACES
 from pytest_msprobe.engine.replay.references.registry import ReferenceRegistry
@@ -89,7 +90,7 @@ def resolve(
     if reference is not None and not own:
         return reference
     if name.type == "NPU":
-        raise Skip(SkipReason.NO_REFERENCE, name.qualified_api)
+        raise Skip(SkipReason.FUSED_COMMUNICATION if name.api in FUSED else SkipReason.NO_REFERENCE, name.qualified_api)
     if function is not None:
         return function
     if name.api.rsplit(".", 1)[-1] in _NOT_OPERATIONS:
