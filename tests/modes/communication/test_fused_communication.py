@@ -155,9 +155,7 @@ def test_a_group_whose_other_ranks_have_no_dump_is_judged_by_what_arrived(tmp_pa
         FusedSkip.NO_RANKS,
         "what arrived gives the recorded products",
     )
-    wrong = judge(
-        tmp_path / "wrong", "npu_alltoallv_gmm", lambda results: results[0].__setitem__(0, _flipped(results)), ranks=1
-    )
+    wrong = judge(tmp_path / "wrong", "npu_alltoallv_gmm", flip, ranks=1)
     assert "result 0 of rank 0 is not what comes of what arrived there" in wrong.reason
     nothing = judge(tmp_path / "nothing", "npu_mm_reduce_scatter_base", ranks=1)
     assert nothing.skip is FusedSkip.NO_RANKS
