@@ -15,7 +15,6 @@ from msprobe_hooks.dump.communication.collectives import Communicated, read_comm
 from msprobe_hooks.dump.communication.exchanges import Exchange
 from msprobe_hooks.dump.communication.fused import BARRIER, FUSED, size_of
 from msprobe_hooks.dump.schema import TensorElement, tensors_of
-from pytest_msprobe.modes.communication.messages import ranks_in_words
 from pytest_msprobe.modes.communication.signature_check import Finding
 from pytest_msprobe.modes.communication.steps import StepCommunication
 from pytest_msprobe.modes.communication.value_check import Compared, Copies, ReadBits, compare_copies
@@ -83,7 +82,6 @@ def _compared_with(expected: list[tuple[Result, ...]], members: list[_Member], s
             f"result {place} of rank {member.rank} is not what comes of {source}: {words}", frozenset({member.rank})
         )
         for member, results in zip(members, expected, strict=True)
-        for rank in (member.rank,)
         for place, words in _differences(member.results, results)
     ]
     if findings:

@@ -253,3 +253,14 @@ def test_an_argument_that_the_definition_does_not_know_is_named_in_the_skip(reco
     result = check(recorder.keep("NPU.npu_swiglu.0", forward)).forward
     assert result.skip is SkipReason.REJECTED_INPUTS
     assert "npu_swiglu() got an unexpected keyword argument 'limit'" in result.verdict.reason
+
+
+def test_an_operator_that_communicates_says_how_its_ranks_are_checked(recorder: Recorder, check: Any) -> None:
+    forward = {
+        "input_args": [element(half(2, 8)), element(half(8, 4)), element("group")],
+        "input_kwargs": {},
+        "output": [element(half(2, 4))],
+    }
+    result = check(recorder.keep("NPU.npu_mm_all_reduce_base.0", forward)).forward
+    assert result.skip is SkipReason.FUSED_COMMUNICATION
+    assert result.verdict.reason.startswith("communicates: check its ranks with --msprobe-communication")
