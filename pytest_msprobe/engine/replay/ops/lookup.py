@@ -16,6 +16,7 @@ import torch
 from torch._ops import OpOverload, OpOverloadPacket
 from torch.overrides import get_overridable_functions
 
+from msprobe_hooks.dump.communication.fused import FUSED
 from msprobe_hooks.dump.names import ApiName
 from pytest_msprobe.engine.replay.call import NAMESPACES
 from pytest_msprobe.engine.replay.references.left_out import reason_left_out
@@ -93,6 +94,8 @@ def resolve(
     if reference is not None and not own:
         return reference
     if name.type == "NPU":
+        if name.api in FUSED:
+            raise Skip(SkipReason.FUSED_COMMUNICATION, name.qualified_api)
         reason = reason_left_out(name.api)
         raise Skip(SkipReason.NO_REFERENCE, f"{name.qualified_api}, {reason}" if reason else name.qualified_api)
     if function is not None:

@@ -16,7 +16,15 @@ import torch
 from msprobe_hooks.dump.unread.effects import UNDEFINED_RESULTS
 from pytest_msprobe.engine.replay.call import operation
 from pytest_msprobe.engine.replay.inputs import sparse_reads
-from pytest_msprobe.engine.replay.inputs.constraints import boxes, caches, indices, placed, token_gradients, values
+from pytest_msprobe.engine.replay.inputs.constraints import (
+    boxes,
+    caches,
+    indices,
+    matmul_operands,
+    placed,
+    token_gradients,
+    values,
+)
 from pytest_msprobe.engine.replay.inputs.constraints import moe_routing as routing
 from pytest_msprobe.engine.replay.inputs.constraints.drawn import Constraint
 from pytest_msprobe.engine.replay.linalg import canonical_factors, reconstruction
@@ -465,9 +473,23 @@ _ROWS = (
     ("npu_moe_finalize_routing", OpInfo(constraint=routing.finalize_routing)),
     ("npu_moe_compute_expert_tokens", OpInfo(constraint=routing.expert_tokens)),
     ("npu_moe_re_routing", OpInfo(constraint=routing.re_routing, optional_outputs=True)),
+    ("npu_grouped_matmul", OpInfo(constraint=matmul_operands.grouped_matmul, quantizes=_EIGHT_BITS)),
+    ("npu_grouped_matmul_add npu_grouped_matmul_add_", OpInfo(constraint=matmul_operands.accumulated_groups(3))),
+    ("npu_add_quant_gmm npu_add_quant_gmm_", OpInfo(constraint=matmul_operands.accumulated_groups(4))),
+    ("npu_grouped_matmul_finalize_routing", OpInfo(constraint=matmul_operands.finalize_routing)),
     (
-        "npu_grouped_matmul",
-        OpInfo(constraint=routing.groups_of_rows("group_list", "group_list_type", all_rows=False)),
+        "npu_grouped_matmul_swiglu_quant",
+        OpInfo(constraint=matmul_operands.groups_at(2), quantizes=_EIGHT_BITS, optional_outputs=True),
+    ),
+    (
+        "npu_grouped_matmul_swiglu_quant_v2",
+        OpInfo(constraint=matmul_operands.groups_at(4, "group_list_type"), quantizes=_EIGHT_BITS),
+    ),
+    ("npu_quant_grouped_matmul_dequant", OpInfo(constraint=matmul_operands.groups_at(3))),
+    ("npu_batch_gather_matmul npu_batch_gather_matmul_", OpInfo(constraint=matmul_operands.gathered_weights)),
+    (
+        "npu_fused_linear_cross_entropy_loss_with_max_sum_backward",
+        OpInfo(constraint=matmul_operands.vocabulary_targets),
     ),
     # ... places that are picked and written to,
     ("npu_masked_fill_range", OpInfo(constraint=placed.ranges)),
@@ -487,7 +509,12 @@ _ROWS = (
     ),
     ("scatter_update scatter_update_", OpInfo(constraint=routing.scatter_update)),
     # ... results that are quantized.
-    ("npu_quant_matmul npu_rms_norm_quant npu_weight_quant_batchmatmul", OpInfo(quantizes=_EIGHT_BITS)),
+    ("npu_rms_norm_quant", OpInfo(quantizes=_EIGHT_BITS)),
+    (
+        "npu_quant_matmul npu_weight_quant_batchmatmul npu_transpose_batchmatmul",
+        OpInfo(constraint=matmul_operands.packed_scales, quantizes=_EIGHT_BITS),
+    ),
+    ("npu_ffn npu_quant_matmul_dequant", OpInfo(constraint=matmul_operands.packed_scales)),
     ("npu_quantize", OpInfo(quantizes=_EIGHT_BITS | {torch.int32})),
     (
         "npu_dynamic_quant npu_dynamic_quant_asymmetric",
