@@ -6,42 +6,47 @@ from typing import Any
 
 import torch
 
-from pytest_msprobe.engine.replay.ops.op_info import op_info
+from pytest_msprobe.engine.replay.ops.op_info import OpInfo, op_info
+from pytest_msprobe.engine.replay.ops.quantized_results import (
+    Arguments,
+    accept_quantized,
+    accept_quantized_argument,
+    are_neighbours,
+)
 from pytest_msprobe.engine.replay.references.operator_table import FUSED_OPERATORS
 
-# docs/standards-reference.md, "Quantized results"
-_NEIGHBOURS = 1 / 8
 
-
-def accept_implementation_defined(operation: str, target: dict[str, Any], golden: dict[str, Any]) -> None:
+def accept_implementation_defined(
+    operation: str, arguments: Arguments, target: dict[str, Any], golden: dict[str, Any]
+) -> None:
     """Put golden's values into the target's results, in place, where the operation leaves them open.
 
     Both are trees of CPU tensors: the ``output``, a single one in a list, and the ``changed`` arguments by path. Golden
-    has None for a result that was not asked for.
+    has None for a result that was not asked for. The arguments are those of the call, by position and by name.
     """
     traits = op_info(operation)
     is_optional = traits.optional_outputs or operation in FUSED_OPERATORS
-    if not (traits.quantizes or is_optional):
+    if not (traits.quantizes or traits.quantized or is_optional):
         return
-
-    def accepted(found: Any, right: Any) -> Any:
-        if is_optional and right is None:
-            return None
-        return right if _are_neighbours(found, right, traits.quantizes) else found
-
     output, right = target["output"], golden["output"]
     if len(output) == len(right):
-        target["output"] = type(output)([accepted(*pair) for pair in zip(output, right, strict=True)])
+        pairs = zip(output, right, strict=True)
+        found = [None if is_optional and each is None else _accepted(result, each, traits) for result, each in pairs]
+        if traits.quantized is not None:
+            accept_quantized(traits.quantized, arguments, found, list(right))
+        target["output"] = type(output)(found)
     kept = golden.get("changed", {})
-    for path, found in target.get("changed", {}).items():
+    for path, changed in target.get("changed", {}).items():
         if path in kept:
-            target["changed"][path] = accepted(found, kept[path])
+            found = _accepted(changed, kept[path], traits)
+            if traits.quantized is not None:
+                found = accept_quantized_argument(traits.quantized, arguments, found, kept[path])
+            target["changed"][path] = found
 
 
-def _are_neighbours(found: Any, right: Any, dtypes: frozenset[torch.dtype]) -> bool:
+def _accepted(found: Any, right: Any, traits: OpInfo) -> Any:
     if not (isinstance(found, torch.Tensor) and isinstance(right, torch.Tensor)):
-        return False
-    if found.shape != right.shape or found.dtype != right.dtype or found.dtype not in dtypes:
-        return False
-    apart = (found.long() - right.long()).abs()
-    return bool((apart <= 1).all()) and int(apart.sum()) <= max(1, int(_NEIGHBOURS * apart.numel()))
+        return found
+    if found.shape != right.shape or found.dtype != right.dtype or found.dtype not in traits.quantizes:
+        return found
+    return right if are_neighbours(found.long(), right.long()) else found

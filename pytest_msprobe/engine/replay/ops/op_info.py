@@ -37,6 +37,7 @@ from pytest_msprobe.engine.replay.linalg.nondifferentiable import (
 )
 from pytest_msprobe.engine.replay.linalg.reconstruction import Products
 from pytest_msprobe.engine.replay.ops import several_writers
+from pytest_msprobe.engine.replay.ops.quantized_results import QuantizedResults, SharedExponents
 from pytest_msprobe.engine.replay.ops.several_writers import Writers
 from pytest_msprobe.engine.replay.random_apis import (
     attention_dropout,
@@ -50,6 +51,7 @@ from pytest_msprobe.engine.replay.random_apis import (
 from pytest_msprobe.engine.replay.random_apis.attention_dropout import Readable
 from pytest_msprobe.engine.replay.random_apis.probability_switch import SwitchOf
 from pytest_msprobe.engine.replay.random_apis.properties import REQUIRED, PropertyOf, RandomProperty
+from pytest_msprobe.engine.replay.references.quantization import number_formats as formats
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +86,8 @@ class OpInfo:
     ``alignment`` brings factors of matrices into golden's form, and ``products`` gives what they multiply to;
     ``undifferentiable`` finds in golden's results where there is no gradient;
     ``optional_outputs`` says that nothing is promised of those that golden has None for; those of a dtype in
-    ``quantizes`` are rounded; which are not defined at all says `msprobe_hooks.dump.unread`;
+    ``quantizes`` are rounded, and ``quantized`` says so of the numbers that the call asks for; which are not defined at
+    all says `msprobe_hooks.dump.unread`;
     ``of_dtype`` says that results are about the dtype itself, so that golden is computed in the recorded one.
 
     Changes: ``in_place`` says that an argument is written to, though the name does not end in an underscore;
@@ -113,6 +116,7 @@ class OpInfo:
     undifferentiable: Undifferentiable | None = None
     optional_outputs: bool = False
     quantizes: frozenset[torch.dtype] = frozenset()
+    quantized: QuantizedResults | None = None
     of_dtype: bool = False
     in_place: bool = False
     running_statistics: int | None = None
@@ -509,25 +513,155 @@ _ROWS = (
     ),
     ("scatter_update scatter_update_", OpInfo(constraint=routing.scatter_update)),
     # ... results that are quantized.
-    ("npu_rms_norm_quant", OpInfo(quantizes=_EIGHT_BITS)),
     (
         "npu_quant_matmul npu_weight_quant_batchmatmul npu_transpose_batchmatmul",
         OpInfo(constraint=matmul_operands.packed_scales, quantizes=_EIGHT_BITS),
     ),
     ("npu_ffn npu_quant_matmul_dequant", OpInfo(constraint=matmul_operands.packed_scales)),
-    ("npu_quantize", OpInfo(quantizes=_EIGHT_BITS | {torch.int32})),
+    ("npu_quantize", OpInfo(quantized=QuantizedResults(dtype="dtype", at=3))),
     (
         "npu_dynamic_quant npu_dynamic_quant_asymmetric",
-        OpInfo(quantizes=_EIGHT_BITS, constraint=routing.groups_of_rows("group_index")),
+        OpInfo(quantized=QuantizedResults(), constraint=routing.groups_of_rows("group_index")),
     ),
-    ("npu_group_quant", OpInfo(quantizes=_EIGHT_BITS, constraint=routing.groups_of_rows("group_index"))),
+    (
+        "npu_group_quant",
+        OpInfo(quantized=QuantizedResults(dtype="dst_dtype"), constraint=routing.groups_of_rows("group_index")),
+    ),
     (
         "npu_swiglu_quant",
-        OpInfo(quantizes=_EIGHT_BITS, constraint=routing.groups_of_rows("group_index", "group_list_type")),
+        OpInfo(
+            quantized=QuantizedResults(),
+            optional_outputs=True,
+            constraint=routing.groups_of_rows("group_index", "group_list_type"),
+        ),
     ),
     (
-        "npu_add_rms_norm_quant npu_add_rms_norm_dynamic_quant",
-        OpInfo(quantizes=_EIGHT_BITS, optional_outputs=True),
+        "npu_dequant_swiglu_quant",
+        OpInfo(
+            quantized=QuantizedResults(),
+            optional_outputs=True,
+            constraint=routing.groups_of_rows("group_index", are_sizes=True),
+        ),
+    ),
+    (
+        "npu_swiglu_group_quant",
+        OpInfo(
+            quantized=QuantizedResults(
+                default=formats.E5M2, also=(formats.HIFLOAT8,), exponents=(SharedExponents(at=1),), algorithm=1
+            ),
+            optional_outputs=True,
+            constraint=routing.groups_of_rows("group_index", are_sizes=True),
+        ),
+    ),
+    (
+        "npu_swiglu_group_quant_backward",
+        OpInfo(optional_outputs=True, constraint=routing.groups_of_rows("group_index", are_sizes=True)),
+    ),
+    ("npu_gelu_quant npu_add_rms_norm_quant", OpInfo(quantized=QuantizedResults(), optional_outputs=True)),
+    ("npu_add_rms_norm_dynamic_quant", OpInfo(quantized=QuantizedResults(dtype="y_dtype"), optional_outputs=True)),
+    (
+        "npu_rms_norm_quant npu_rms_norm_quant_v2",
+        OpInfo(quantized=QuantizedResults(dtype="dst_dtype"), optional_outputs=True),
+    ),
+    ("_npu_rms_norm_backward_quant npu_dynamic_block_quant", OpInfo(quantized=QuantizedResults())),
+    (
+        "npu_grouped_dynamic_block_quant",
+        OpInfo(quantized=QuantizedResults(default=formats.E5M2), constraint=routing.groups_of_rows("group_list", at=1)),
+    ),
+    (
+        "npu_quant_max",
+        OpInfo(
+            quantized=QuantizedResults(dtype="dst_dtype", default=formats.E5M2),
+            constraint=routing.groups_of_rows("group_list"),
+        ),
+    ),
+    (
+        "npu_kronecker_quant",
+        OpInfo(
+            quantized=QuantizedResults(
+                dtype="dst_dtype", at=4, default=formats.INT4, exponents=(SharedExponents(at=1),)
+            )
+        ),
+    ),
+    ("npu_rotate_quant", OpInfo(quantized=QuantizedResults(dtype="dst_dtype", exponents=(SharedExponents(at=1),)))),
+    ("npu_quant_conv2d", OpInfo(quantized=QuantizedResults(dtype="output_dtype", at=9))),
+    ("npu_quant_scatter npu_quant_scatter_", OpInfo(quantized=QuantizedResults(), constraint=routing.quant_scatter)),
+    ("npu_moe_init_routing_quant", OpInfo(quantized=QuantizedResults(dtype=""), optional_outputs=True)),
+    ("npu_weight_quant_preprocess", OpInfo(optional_outputs=True)),
+    # ... in blocks that share an exponent.
+    (
+        "npu_dynamic_mx_quant",
+        OpInfo(
+            quantized=QuantizedResults(
+                default=formats.E2M1, exact=True, exponents=(SharedExponents(at=1, axis="axis", block="block_size"),)
+            )
+        ),
+    ),
+    (
+        "npu_dynamic_mx_quant_with_dual_axis",
+        OpInfo(
+            quantized=QuantizedResults(
+                default=formats.E2M1,
+                exact=True,
+                exponents=(SharedExponents(at=1), SharedExponents(at=3, of=2, axis=-2)),
+            )
+        ),
+    ),
+    (
+        "npu_grouped_dynamic_mx_quant",
+        OpInfo(
+            quantized=QuantizedResults(
+                default=formats.E5M2,
+                exact=True,
+                exponents=(SharedExponents(at=1, axis=-2, groups="group_index", groups_at=1),),
+            ),
+            constraint=routing.groups_of_rows("group_index", at=1),
+        ),
+    ),
+    (
+        "npu_dynamic_block_mx_quant",
+        OpInfo(
+            quantized=QuantizedResults(
+                default=formats.E2M1, exact=True, exponents=(SharedExponents(at=2, axis=-2), SharedExponents(at=1))
+            )
+        ),
+    ),
+    (
+        "npu_dynamic_dual_level_mx_quant",
+        OpInfo(quantized=QuantizedResults(dtype="", default=formats.E2M1, exponents=(SharedExponents(at=2),))),
+    ),
+    (
+        "npu_rms_norm_dynamic_mx_quant",
+        OpInfo(
+            quantized=QuantizedResults(default=formats.E2M1, exponents=(SharedExponents(at=1),)), optional_outputs=True
+        ),
+    ),
+    (
+        "npu_add_rms_norm_dynamic_mx_quant",
+        OpInfo(
+            quantized=QuantizedResults(default=formats.E2M1, exponents=(SharedExponents(at=2),)), optional_outputs=True
+        ),
+    ),
+    (
+        "npu_swiglu_mx_quant",
+        OpInfo(
+            quantized=QuantizedResults(
+                default=formats.E2M1,
+                exponents=(SharedExponents(at=1, axis="axis", groups="group_index", are_sizes=True),),
+            ),
+            constraint=routing.groups_of_rows("group_index", are_sizes=True),
+        ),
+    ),
+    (
+        "npu_swiglu_mx_quant_with_dual_axis _npu_swiglu_backward_mx_quant_with_dual_axis",
+        OpInfo(
+            quantized=QuantizedResults(
+                default=formats.E4M3,
+                algorithm=1,
+                exponents=(SharedExponents(at=1), SharedExponents(at=3, of=2, axis=-2, groups="group_index")),
+            ),
+            constraint=routing.groups_of_rows("group_index"),
+        ),
     ),
 )
 

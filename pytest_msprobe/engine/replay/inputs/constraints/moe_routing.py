@@ -93,21 +93,23 @@ def re_routing(drawn: DrawnArguments) -> None:
         split_evenly(tokens.shape[0], counts)
 
 
-def groups_of_rows(name: str, kind: str = "", *, all_rows: bool = True) -> Constraint:
-    """Share out the rows of the first argument among the groups that an argument of that name holds.
+def groups_of_rows(
+    name: str, kind: str = "", *, all_rows: bool = True, at: int = 2, are_sizes: bool = False
+) -> Constraint:
+    """Share out the rows of the first argument among the groups that an argument of that name, or ``at``, holds.
 
-    They are the groups' ends, unless the keyword ``kind`` is 1: then their sizes. With ``all_rows`` false, ends that
-    were drawn leave as many rows to no group as the recorded ones did.
+    They are the groups' ends, unless ``are_sizes`` or the keyword ``kind`` is 1: then their sizes. With ``all_rows``
+    false, ends that were drawn leave as many rows to no group as the recorded ones did.
     """
 
     def constraint(drawn: DrawnArguments) -> None:
         source = drawn.get(0, "x", "input")
         rows = source[0] if isinstance(source, (list, tuple)) and source else source
-        # by keyword, except in npu_group_quant(x, scale, group_index)
-        groups = drawn.kwargs.get(name, drawn.get(2))
+        # by keyword, except in npu_group_quant(x, scale, group_index) and the like
+        groups = drawn.kwargs.get(name, drawn.get(at))
         if isinstance(rows, torch.Tensor) and isinstance(groups, torch.Tensor) and groups.dim() == 1 and groups.numel():
             total, last = rows.shape[:-1].numel(), int(groups.max())
-            are_ends = drawn.kwargs.get(kind) != 1
+            are_ends = not are_sizes and drawn.kwargs.get(kind) != 1
             split_evenly(last if not all_rows and are_ends and 0 < last < total else total, groups)
             if are_ends:
                 groups.copy_(groups.cumsum(0))
@@ -136,6 +138,22 @@ def scatter_update(drawn: DrawnArguments) -> None:
     updates, axis = drawn.tensor(2, "updates"), drawn.get(3, "axis")
     if target is not None and updates is not None and isinstance(axis, int):
         wrap(starts, target.shape[axis] - updates.shape[axis] + 1)
+
+
+def quant_scatter(drawn: DrawnArguments) -> None:
+    """Leave room behind each index for what is written there, and name each row once."""
+    target, starts = drawn.tensor(0, "self", "input"), drawn.tensor(1, "indices")
+    updates, axis = drawn.tensor(2, "updates"), drawn.get(5, "axis")
+    if target is None or starts is None or updates is None:
+        return
+    along = axis if isinstance(axis, int) else -2
+    room = target.shape[along] - updates.shape[along] + 1
+    if starts.dim() == 2 and starts.shape[0] <= target.shape[0]:
+        rows = torch.randperm(target.shape[0], generator=drawn.generator)[: starts.shape[0]]
+        starts[:, 0] = rows.to(starts.dtype)
+        starts[:, 1] = starts[:, 1].remainder(room)
+    else:
+        wrap(starts, room)
 
 
 def rows_of(position: int, name: str, index_at: int, index_name: str) -> Constraint:
