@@ -8,6 +8,7 @@ MINDSPORE_BIN := $(MINDSPORE_VENV)/bin
 VIEWER_VENV := .venv-viewer
 VIEWER_BIN := $(VIEWER_VENV)/bin
 NEIGHBOURS := .neighbours
+NPU := .venv-npu
 DEMO_REPORT := demo-report
 
 # The numeric tests, and what has torch's libraries compute as on a processor without AVX and FMA: with other kernels,
@@ -23,7 +24,7 @@ FAST_PATH_OFF := tests/run tests/modes/compare --ignore=tests/run/fast
 ROUNDS ?= 10
 SEED := $(or $(SEED),$(shell date +%s))
 
-.PHONY: demo test test-all test-plain-cpu test-lowest test-matrix constraints fuzz lint bench instructions keep-instructions site command-line pictures generated_tests clean
+.PHONY: demo test test-all test-plain-cpu test-lowest test-matrix constraints fuzz lint bench instructions keep-instructions site command-line operators pictures generated_tests clean
 
 demo: $(VENV)/installed
 	@mkdir -p $(DEMO_REPORT)
@@ -39,7 +40,7 @@ test: $(VENV)/installed $(MINDSPORE_VENV)/installed $(NEIGHBOURS)/installed
 	$(MINDSPORE_BIN)/python -c "import mindspore"
 	$(MINDSPORE_BIN)/pytest -n 2 tests/mindspore -m "not slow"
 
-test-all: test $(VIEWER_VENV)/installed
+test-all: test $(VIEWER_VENV)/installed $(NPU)/installed
 	$(BIN)/pytest -n 2 -m slow
 	$(BIN)/pytest -n 2 -o msprobe_fast_path=false $(FAST_PATH_OFF) -m "not slow"
 	$(MINDSPORE_BIN)/pytest -n 2 tests/mindspore tests/docs/test_commands.py -k mindspore -m slow
@@ -75,6 +76,10 @@ site: $(VENV)/installed
 # A test compares the page of every option and command with the parsers.
 command-line: $(VENV)/installed
 	$(BIN)/python website/command_line.py
+
+# The tables of torch_npu's operators in docs/operations.md; a test compares them.
+operators: $(VENV)/installed
+	$(BIN)/python -m tests.support.operators_page
 
 bench: $(VENV)/installed
 	$(BIN)/python benchmarks/run_all.py
@@ -122,5 +127,10 @@ $(NEIGHBOURS)/installed: neighbours.txt $(VENV)/installed
 	$(BIN)/pip install --quiet --no-deps --upgrade --target $(NEIGHBOURS) --requirement neighbours.txt
 	@touch $@
 
+# Huawei's torch_npu, which processes of tests/npu have on their path; its device would be that of every other run.
+$(NPU)/installed: constraints-npu.txt $(VENV)/installed
+	$(BIN)/pip install --quiet --no-deps --upgrade --target $(NPU) --requirement constraints-npu.txt
+	@touch $@
+
 clean:
-	rm -rf $(VENV) $(MINDSPORE_VENV) $(VIEWER_VENV) $(NEIGHBOURS) .nox website/site $(DEMO_REPORT) .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) $(MINDSPORE_VENV) $(VIEWER_VENV) $(NEIGHBOURS) $(NPU) .nox website/site $(DEMO_REPORT) .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

@@ -1,4 +1,4 @@
-"""What tests on simulated cards share. All of them are slow: each starts torch anew, and the first compiles kernels."""
+"""What tests on simulated cards share. All of them are slow: each starts torch anew."""
 
 from __future__ import annotations
 
@@ -7,17 +7,13 @@ from collections.abc import Callable
 import pytest
 
 from tests.support import runs
-from tests.support.npu import compile_kernels, variables
-
-
-@pytest.fixture(scope="session")
-def _kernels() -> None:
-    compile_kernels()
+from tests.support.npu import require_cards, variables
 
 
 @pytest.fixture
-def cards(_kernels: None, pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
+def cards(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
     """Give processes that this test starts two cards."""
+    require_cards()
     for name, value in variables().items():
         monkeypatch.setenv(name, value)
 

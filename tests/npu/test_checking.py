@@ -37,7 +37,7 @@ def test_what_a_card_does_wrong_is_told_call_by_call(
     check_on_npu: Check, write_dump: Write, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     faults = "exp=missing,sin=fails,cos=out-of-memory,tanh=wrong,relu=falls-back"
-    monkeypatch.setenv("SIMULATED_NPU_FAULTS", faults)
+    monkeypatch.setenv("SIMULATED_CANN_FAULTS", faults)
     checked = check_on_npu(f"--msprobe-dump={write_dump(calls('exp', 'sin', 'cos', 'tanh', 'relu', 'sqrt'))}")
     told = {
         "exp": ("skipped", "does not implement this API"),
@@ -56,7 +56,7 @@ def test_what_a_card_does_wrong_is_told_call_by_call(
 def test_the_smallest_input_that_fails_is_a_program_that_fails_on_the_card(
     check_on_npu: Check, write_dump: Write, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("SIMULATED_NPU_FAULTS", "tanh=wrong")
+    monkeypatch.setenv("SIMULATED_CANN_FAULTS", "tanh=wrong")
     checked = check_on_npu(f"--msprobe-dump={write_dump(calls('tanh'))}", "--msprobe-explore=3")
     text = checked.cases["Torch.tanh.0.forward"].text
     program = "\n".join(line[4:] for line in text.splitlines() if line.startswith("    "))
@@ -69,7 +69,7 @@ def test_the_smallest_input_that_fails_is_a_program_that_fails_on_the_card(
 def test_a_card_that_dies_costs_the_call_that_ran_and_no_other(
     check_on_npu: Check, write_dump: Write, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("SIMULATED_NPU_FAULTS", "sin=loses-card,cos=kills,tanh=hangs")
+    monkeypatch.setenv("SIMULATED_CANN_FAULTS", "sin=loses-card,cos=kills,tanh=hangs")
     dump = write_dump(calls("sin", "exp", "cos", "sqrt", "tanh", "relu"))
     checked = check_on_npu(f"--msprobe-dump={dump}", "--msprobe-isolate", "--msprobe-timeout=3")
     assert checked.wrong == {"Torch.sin.0.forward", "Torch.cos.0.forward", "Torch.tanh.0.forward"}
@@ -80,8 +80,8 @@ def test_a_card_that_dies_costs_the_call_that_ran_and_no_other(
 def test_an_error_that_comes_up_where_the_card_is_waited_for_is_that_of_the_record_that_made_it(
     check_on_npu: Check, write_dump: Write, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("SIMULATED_NPU_FAULTS", "mm=fails-later,sin=fails-later,bmm=slow")
-    monkeypatch.setenv("SIMULATED_NPU_SLOW", "0.1")
+    monkeypatch.setenv("SIMULATED_CANN_FAULTS", "mm=fails-later,sin=fails-later,bmm=slow")
+    monkeypatch.setenv("SIMULATED_CANN_SLOW", "0.1")
     batch = tensor(2, 256, 256)
     products = {
         "Torch.mm.0.forward": forward(tensor(256, 128), tensor(128, 256), output=[tensor(256, 256)]),
@@ -96,7 +96,7 @@ def test_an_error_that_comes_up_where_the_card_is_waited_for_is_that_of_the_reco
 def test_each_worker_has_a_card_of_those_that_are_visible(
     check_on_npu: Check, write_dump: Write, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("SIMULATED_NPU_CARDS", "4")
+    monkeypatch.setenv("SIMULATED_CANN_CARDS", "4")
     monkeypatch.setenv("ASCEND_RT_VISIBLE_DEVICES", "1,3")
     checked = check_on_npu(f"--msprobe-dump={write_dump(calls('exp', 'sin', 'cos', 'tanh'))}", "-n", "auto")
     assert set(checked.outcomes.values()) == {"passed"}
@@ -140,7 +140,7 @@ def test_a_conftest_sets_the_modes_of_the_training(
 def test_a_failing_call_is_saved_and_judged_again_and_what_the_card_errs_by_measures_another(
     check_on_npu: Check, write_dump: Write, pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("SIMULATED_NPU_FAULTS", "tanh=wrong")
+    monkeypatch.setenv("SIMULATED_CANN_FAULTS", "tanh=wrong")
     dump = write_dump(calls("tanh", "exp"))
     check_on_npu(f"--msprobe-dump={dump}", "--msprobe-save-failures=cases", "--msprobe-save-baseline=card.jsonl")
     [case] = (folder for folder in (pytester.path / "cases").iterdir() if folder.is_dir())
@@ -157,7 +157,7 @@ def test_a_failing_call_is_saved_and_judged_again_and_what_the_card_errs_by_meas
 def test_what_the_cpu_computed_for_the_card_is_told_of_every_record_that_used_it(
     check_on_npu: Check, write_dump: Write, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("SIMULATED_NPU_FAULTS", "relu=falls-back,exp=falls-back,add=falls-back,div=wrong")
+    monkeypatch.setenv("SIMULATED_CANN_FAULTS", "relu=falls-back,exp=falls-back,add=falls-back,div=wrong")
     x = tensor(4, 8, low=0.1, high=1.0)
     records = {f"Torch.{name}.{i}.forward": forward(x) for name in ("relu", "exp", "sin") for i in (0, 1)}
     checked = check_on_npu(f"--msprobe-dump={write_dump(records | {'Functional.softsign.0.forward': forward(x)})}")

@@ -77,7 +77,7 @@ with live() as checks:
 print(*sorted(result.record for result in checks.failed))
 """
     assert run_script(MODEL + checking) == "\n"
-    assert run_script(MODEL + checking, SIMULATED_NPU_FAULTS="tanh=wrong") == (
+    assert run_script(MODEL + checking, SIMULATED_CANN_FAULTS="tanh=wrong") == (
         "Torch.tanh.0.backward Torch.tanh.0.forward\n"
     )
 
@@ -108,7 +108,7 @@ debugger.start()
 F.dropout(torch.tanh(first(batch))).exp().sum().backward()
 debugger.stop()
 """
-    run_script(MODEL + benchmark, SIMULATED_NPU_FAULTS="tanh=wrong")
+    run_script(MODEL + benchmark, SIMULATED_CANN_FAULTS="tanh=wrong")
     [table] = (pytester.path / "found").rglob("*.csv")
     # What dropout draws comes from the card's own generator: it is left out.
     assert {line.split(",")[4] for line in table.read_text().splitlines()[1:]} == {"Torch.tanh.0.forward"}

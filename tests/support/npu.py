@@ -1,33 +1,37 @@
-"""The simulated NPU: processes that have it, and what tests ask it there."""
+"""The simulated NPU: processes that have its cards, by Huawei's own torch_npu, and what tests ask it there."""
 
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 import sys
 from pathlib import Path
 
+from tests.support.cann import libraries
 from tests.support.requirements import require
 
-#: The folder of the package ``torch_npu``; on PYTHONPATH it gives a process cards.
-PACKAGE = Path(__file__).parent / "simulated_npu"
-#: Named here, where HOME is still the user's: pytester gives each test another.
-_COMPILED = os.environ.get("TORCH_EXTENSIONS_DIR", str(Path.home() / ".cache" / "torch_extensions"))
-
-_COMMAND = "import sys; from pytest_msprobe.commands.main import main; sys.exit(main())"
+_REPOSITORY = Path(__file__).parents[2]
+#: Where ``make`` installs torch_npu.
+PACKAGE = _REPOSITORY / ".venv-npu"
+_START = Path(__file__).parent / "cann" / "start"
 
 
 def variables() -> dict[str, str]:
-    """Return the environment variables that give a process the simulated NPU."""
-    path = os.pathsep.join(filter(None, (str(PACKAGE), os.environ.get("PYTHONPATH"))))
-    return {"PYTHONPATH": path, "TORCH_EXTENSIONS_DIR": _COMPILED}
+    """Return the environment variables that give a process, and those that it starts, the simulated cards."""
+    home = libraries.installed()
+    paths = {
+        "PYTHONPATH": (_START, PACKAGE, os.environ.get("PYTHONPATH"), _REPOSITORY),
+        "LD_LIBRARY_PATH": (home / "lib64", os.environ.get("LD_LIBRARY_PATH")),
+    }
+    joined = {name: os.pathsep.join(str(part) for part in parts if part) for name, parts in paths.items()}
+    return joined | {"ASCEND_HOME_PATH": str(home), "ASCEND_OPP_PATH": str(home / "opp")}
 
 
-def compile_kernels() -> None:
-    """Compile the cards' kernels where no process has done so before; without a compiler the test is skipped."""
-    require(shutil.which("g++") and shutil.which("ninja"), "g++ with ninja")
-    run_script("import torch_npu")
+def require_cards() -> None:
+    """Compile CANN's libraries where no process has done so; without torch_npu or a compiler the test is skipped."""
+    require(PACKAGE.exists(), f"torch_npu in {PACKAGE.name}, by make {PACKAGE.name}/installed")
+    require(libraries.can_compile(), "gcc")
+    libraries.installed()
 
 
 def run_script(script: str, *arguments: str | Path, **more: str) -> str:

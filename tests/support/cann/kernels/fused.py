@@ -1,0 +1,91 @@
+"""The operators that torch_npu adds: by the independent definitions in ``operators``, else by our golden definition."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from functools import cache
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils._pytree import tree_leaves, tree_map
+
+_FOLDER = Path(__file__).parents[1] / "operators"
+_DEFINITION = re.compile(r"^def (_?npu_\w+|fast_gelu)\(", re.MULTILINE)
+_HALVES = (torch.float16, torch.bfloat16)
+
+
+@cache
+def independent() -> dict[str, str]:
+    """Return the module of each operator that has an independent definition."""
+    return {
+        name: f"tests.support.cann.operators.{path.stem}"
+        for path in sorted(_FOLDER.glob("*.py"))
+        for name in _DEFINITION.findall(path.read_text())
+    }
+
+
+def computed_by_reference() -> list[str]:
+    """Return the operators of torch_npu that only our golden definition computes: a card agrees with it by itself."""
+    from pytest_msprobe.engine.replay.references.registry import ReferenceRegistry
+
+    defined = {name.partition(".")[2] for name in ReferenceRegistry().names() if name.startswith("NPU.")}
+    return sorted(defined - independent().keys())
+
+
+def fused(name: str) -> Callable[..., Any]:
+    """Return what computes an operator on tensors of the CPU; it is looked up in the first call.
+
+    Raises RuntimeError, as torch_npu does, in a call of an operator that has no definition.
+    """
+
+    @cache
+    def definition() -> Callable[..., Any]:
+        if name in independent():
+            function: Callable[..., Any] = getattr(import_module(independent()[name]), name)
+            return function
+        return _by_reference(name)
+
+    def compute(*args: Any, **kwargs: Any) -> Any:
+        return definition()(*args, **kwargs)
+
+    return compute
+
+
+def _by_reference(name: str) -> Callable[..., Any]:
+    from pytest_msprobe.engine.replay.references.registry import ReferenceRegistry
+
+    registry = ReferenceRegistry()
+    reference = registry.get(f"NPU.{name}") or registry.get(f"Aten.{name}")
+    if reference is None:
+        function = "aclnn" + "".join(part.capitalize() for part in name.removeprefix("npu_").split("_"))
+        raise RuntimeError(f"{function} or {function}GetWorkspaceSize not in libopapi.so, or libopapi.so not found.")
+
+    def compute(*args: Any, **kwargs: Any) -> Any:
+        half = next((leaf.dtype for leaf in tree_leaves((args, kwargs)) if _is_half(leaf)), None)
+        wide_args, wide_kwargs = tree_map(lambda leaf: leaf.float() if _is_half(leaf) else leaf, (args, kwargs))
+        results = reference(*wide_args, **wide_kwargs)
+        _write_back((args, kwargs), (wide_args, wide_kwargs))
+        return tree_map(lambda leaf: _rounded(leaf, half), results)
+
+    return compute
+
+
+def _write_back(given: Any, wide: Any) -> None:
+    """Bring what was computed in place from the widened arguments to those that were given."""
+    for narrow, widened in zip(tree_leaves(given), tree_leaves(wide), strict=True):
+        if _is_half(narrow):
+            narrow.copy_(widened)
+
+
+def _rounded(leaf: Any, half: torch.dtype | None) -> Any:
+    if not isinstance(leaf, Tensor):
+        return leaf
+    return leaf.detach().to(half) if half is not None and leaf.is_floating_point() else leaf.detach()
+
+
+def _is_half(leaf: Any) -> bool:
+    return isinstance(leaf, Tensor) and leaf.dtype in _HALVES
