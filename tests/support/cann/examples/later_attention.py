@@ -43,6 +43,11 @@ def packed(g: Generator) -> tuple[tuple[Any, ...], dict[str, Any]]:
     return (*tensors(g, "TND", BRAIN), 4, "TND"), {**PACKED, "atten_mask": TRIANGLE, "sparse_mode": 3}
 
 
+def packed_by_tensors(g: Generator) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    args, options = packed(g)
+    return args, {**options, **{name: torch.tensor(ends) for name, ends in PACKED.items()}}
+
+
 def roped(g: Generator) -> tuple[tuple[Any, ...], dict[str, Any]]:
     ropes = {"query_rope": draw(g, 5, 4, 8, dtype=BRAIN), "key_rope": draw(g, 7, 2, 8, dtype=BRAIN)}
     args, options = packed(g)
@@ -73,6 +78,7 @@ EXAMPLES: dict[str, Callable[[Generator], Call]] = {
     "npu_fusion_attention_v2-packed": forward(packed, softmax_layout="TND"),
     "npu_fusion_attention_v2-roped": forward(roped),
     "npu_fusion_attention_v3": forward(biased),
+    "npu_fusion_attention_v3-packed": forward(packed_by_tensors),
     "npu_fusion_attention_v3-flat": forward(flat("BSH")),
     "npu_fusion_attention_v3-tokens": forward(flat("BSND")),
     "npu_fusion_attention_grad_v2": gradient(biased),
@@ -80,5 +86,5 @@ EXAMPLES: dict[str, Callable[[Generator], Call]] = {
     "npu_fusion_attention_grad_v2-roped": gradient(roped),
     "npu_fusion_attention_grad_v3": gradient(biased),
     "npu_fusion_attention_grad_v3-flat": gradient(flat("SBH")),
-    "npu_fusion_attention_grad_v3-packed": gradient(packed),
+    "npu_fusion_attention_grad_v3-packed": gradient(packed_by_tensors),
 }
