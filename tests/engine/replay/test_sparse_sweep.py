@@ -17,7 +17,7 @@ from tests.support.cann.examples import lightning_indexer, native_sparse_attenti
 from tests.support.cann.operators import lightning_indexer as indexer_kernels
 from tests.support.cann.operators import native_sparse_attention as native_kernels
 from tests.support.cann.operators import sparse_attention as sparse_kernels
-from tests.support.recorder import Recorder
+from tests.support.recorder import Recorder, element
 
 CASES = [
     "npu_block_sparse_attention-packed",
@@ -84,6 +84,37 @@ def test_a_kernel_that_gives_one_row_for_another_is_found(
         return map_tensors(turned, func(*args, **kwargs))
 
     made = recorded(recorder, name)
+    assert check(made, device=device_that(alter)).forward.outcome == "fail"
+
+
+GRADIENTS = [
+    "npu_block_sparse_attention_backward-packed",
+    "npu_fused_floyd_attention_backward",
+    "npu_lightning_indexer_grad-packed",
+    "npu_nsa_compress_grad",
+    "npu_nsa_select_attention_grad",
+    "npu_sparse_flash_attention_grad-batched",
+]
+
+
+@pytest.mark.parametrize("name", GRADIENTS)
+def test_a_gradient_that_level_aten_records_is_judged_by_its_definition(
+    name: str, recorder: Recorder, check: Any, device_that: Any
+) -> None:
+    call, kernel = family(name)
+    forward = {
+        "input_args": element(call.args),
+        "input_kwargs": element(call.kwargs),
+        "output": element(list(kernel(*call.args, **call.kwargs))),
+    }
+    made = recorder.keep(f"Aten.{name.partition('-')[0]}.0", forward)
+    right = check(made, device=device_that(lambda func, args, kwargs: kernel(*args, **kwargs)))
+    assert right.forward.outcome == "pass", right.forward.reason
+
+    def alter(func: Any, args: Any, kwargs: Any) -> Any:
+        first, *rest = kernel(*args, **kwargs)
+        return (first * 1.1, *rest)
+
     assert check(made, device=device_that(alter)).forward.outcome == "fail"
 
 

@@ -124,13 +124,20 @@ def quantized_cache(where: Selecting) -> Constraint:
 
 
 def copied_statistics(*arguments: tuple[int, str]) -> Constraint:
-    """Repeat each row's number in the last dimension of statistics, as a device does to fill a block of memory."""
+    """Repeat each row's number in the last dimension of statistics, as a device does to fill a block of memory.
+
+    They become those of rows that see keys: a finite maximum, and a sum above 0.
+    """
 
     def constraint(drawn: DrawnArguments) -> None:
         for argument in arguments:
             statistic = drawn.tensor(*argument)
-            if statistic is not None and statistic.dim():
-                statistic.copy_(statistic[..., :1].clone().expand_as(statistic))
+            if statistic is None or not statistic.dim():
+                continue
+            first = statistic[..., :1].nan_to_num(0.0, 0.0, 0.0)
+            if argument[1].endswith("sum"):
+                first = first.masked_fill(first <= 0, 1.0)
+            statistic.copy_(first.expand_as(statistic))
 
     return constraint
 
