@@ -22,6 +22,7 @@ from pytest_msprobe.engine.replay.inputs.constraints import (
     indices,
     matmul_operands,
     placed,
+    selected_keys,
     token_gradients,
     values,
 )
@@ -38,6 +39,7 @@ from pytest_msprobe.engine.replay.linalg.nondifferentiable import (
 from pytest_msprobe.engine.replay.linalg.reconstruction import Products
 from pytest_msprobe.engine.replay.ops import several_writers
 from pytest_msprobe.engine.replay.ops.quantized_results import QuantizedResults, SharedExponents
+from pytest_msprobe.engine.replay.ops.ranked_positions import RankedPositions
 from pytest_msprobe.engine.replay.ops.several_writers import Writers
 from pytest_msprobe.engine.replay.random_apis import (
     attention_dropout,
@@ -52,6 +54,7 @@ from pytest_msprobe.engine.replay.random_apis.attention_dropout import Readable
 from pytest_msprobe.engine.replay.random_apis.probability_switch import SwitchOf
 from pytest_msprobe.engine.replay.random_apis.properties import REQUIRED, PropertyOf, RandomProperty
 from pytest_msprobe.engine.replay.references.quantization import number_formats as formats
+from pytest_msprobe.engine.replay.references.sparse_attention import lightning_indexer, nsa_compressed_attention
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +112,7 @@ class OpInfo:
     random: PropertyOf | None = None
     switch: SwitchOf | None = None
     readable: Readable | None = None
-    selection: Selection | None = None
+    selection: Selection | RankedPositions | None = None
     writers: Writers | None = None
     alignment: Alignment | None = None
     products: Products | None = None
@@ -428,6 +431,47 @@ _ROWS = (
         ),
     ),
     ("npu_attention_update", OpInfo(optional_outputs=True)),
+    # ... keys that are selected,
+    (
+        "npu_lightning_indexer",
+        OpInfo(
+            constraint=selected_keys.indexer,
+            selection=RankedPositions(lightning_indexer.lightning_indexer_scores, outputs=2, values_at=1),
+        ),
+    ),
+    (
+        "npu_quant_lightning_indexer",
+        OpInfo(
+            constraint=selected_keys.indexer,
+            selection=RankedPositions(lightning_indexer.quant_lightning_indexer_scores, outputs=1),
+        ),
+    ),
+    ("npu_sparse_flash_attention", OpInfo(constraint=selected_keys.sparse_attention)),
+    ("npu_kv_quant_sparse_flash_attention", OpInfo(constraint=selected_keys.quantized_attention)),
+    ("npu_sparse_flash_attention_grad", OpInfo(constraint=selected_keys.sparse_attention_gradient)),
+    ("npu_lightning_indexer_grad", OpInfo(constraint=selected_keys.indexer_gradient)),
+    ("npu_sparse_lightning_indexer_grad_kl_loss", OpInfo(constraint=selected_keys.indexer_loss)),
+    (
+        "npu_nsa_compress_attention",
+        OpInfo(selection=RankedPositions(nsa_compressed_attention.nsa_compress_importance, outputs=4, positions_at=1)),
+    ),
+    (
+        "npu_nsa_compress_attention_infer",
+        OpInfo(
+            constraint=selected_keys.pages,
+            selection=RankedPositions(nsa_compressed_attention.nsa_decoding_importance, outputs=2, positions_at=1),
+        ),
+    ),
+    ("npu_nsa_compress_infer", OpInfo(constraint=selected_keys.compressed_slots, in_place=True)),
+    ("npu_nsa_select_attention", OpInfo(constraint=selected_keys.selected_blocks)),
+    ("npu_nsa_select_attention_grad", OpInfo(constraint=selected_keys.selected_blocks_gradient)),
+    ("npu_nsa_select_attention_infer", OpInfo(constraint=selected_keys.decoded_blocks)),
+    ("npu_block_sparse_attention", OpInfo(optional_outputs=True)),
+    (
+        "npu_fused_floyd_attention_backward",
+        OpInfo(constraint=selected_keys.copied_statistics((7, "softmax_max"), (8, "softmax_sum"))),
+    ),
+    ("npu_ring_attention_update", OpInfo(constraint=selected_keys.ring_attention)),
     ("npu_apply_rotary_pos_emb", OpInfo(in_place=True)),
     ("npu_mrope", OpInfo(constraint=routing.rows_of(3, "cos_sin_cache", 0, "positions"))),
     ("npu_add_layer_norm npu_layernorm_grad", OpInfo(optional_outputs=True)),

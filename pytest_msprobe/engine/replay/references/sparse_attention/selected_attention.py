@@ -7,6 +7,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from pytest_msprobe.engine.replay.references.reference_arguments import at_least_float32
 from pytest_msprobe.engine.replay.references.sparse_attention.token_layouts import by_rows
 
 
@@ -23,8 +24,8 @@ def attend_selected(
     ``q`` is (S1, N1, D), ``k`` (S2, N2, D) and ``v`` (S2, N2, Dv); N1 / N2 heads share one of the keys. ``selected``
     gives for some of the queries how often each key is selected, (rows, N2 or N1, S2): a key that is selected twice
     counts twice. A query without keys gives 0 and has no gradient. ``sinks`` (N1) is for each head the score of one
-    more key, whose value is 0. Maximum and sum, of exp(score - maximum), are detached; without keys they are those
-    of the sink, otherwise -inf and 0.
+    more key, whose value is 0. Maximum and sum, of exp(score - maximum), are detached and float32 or wider; without
+    keys they are those of the sink, otherwise -inf and 0.
     """
     heads, groups = q.shape[1], q.shape[1] // k.shape[1]
     keys, values = (each.transpose(0, 1).repeat_interleave(groups, 0) for each in (k, v))
@@ -42,7 +43,7 @@ def attend_selected(
         if sinks is not None:
             total = total + torch.exp(sinks.to(scores.dtype).unsqueeze(-1) - maximum)
         out = weights @ values / total.masked_fill(total == 0, 1.0).unsqueeze(-1)
-        return out.transpose(0, 1), maximum.T, total.detach().T
+        return out.transpose(0, 1), at_least_float32(maximum.T), at_least_float32(total.detach().T)
 
     out, maximum, total = by_rows(rows_of, q.shape[0], heads * k.shape[0])
     return out, maximum, total
@@ -62,7 +63,7 @@ def gradients_of_selected(
     ``saved`` are the forward's output and, of each row, maximum and sum: the weights are exp(score - maximum) / sum.
     """
     heads, groups = q.shape[1], q.shape[1] // k.shape[1]
-    out, maximum, total = saved
+    out, maximum, total = saved[0], saved[1].to(q.dtype), saved[2].to(q.dtype)
     keys, values = (each.transpose(0, 1).repeat_interleave(groups, 0) for each in (k, v))
     grad_k, grad_v = torch.zeros_like(keys), torch.zeros_like(values)
 
