@@ -34,8 +34,8 @@ def npu_mhc_pre(
     flat = x.flatten(-2)
     h_mix = (flat if gamma is None else flat * gamma.flatten()) @ phi.T
     inv_rms = torch.rsqrt(flat.square().mean(-1, keepdim=True) + norm_eps)
-    parts = (h_mix * inv_rms).split([n, n, n * n] if is_residual else [n, n], -1)
-    biases = bias.split([n, n, n * n] if is_residual else [n, n])
+    sizes = [n, n, n * n] if is_residual else [n, n]
+    parts, biases = torch.split(h_mix * inv_rms, sizes, -1), torch.split(bias, sizes)
     pre, post, *rest = (a * part + b for a, part, b in zip(alpha, parts, biases, strict=True))
     h_pre = torch.sigmoid(pre) + hc_eps
     h_in = (h_pre.unsqueeze(-1) * x).sum(-2)
@@ -71,7 +71,7 @@ def npu_mhc_pre_backward(
     grad_post = grad_h_post * h_post * (1 - h_post / 2)
     grads = [grad_pre, grad_post, *([grad_h_res.flatten(-2)] if alpha.numel() == 3 else [])]
     scaled = torch.cat([a * grad for a, grad in zip(alpha, grads, strict=True)], -1)
-    parts = (h_mix * scale).split([grad.shape[-1] for grad in grads], -1)
+    parts = torch.split(h_mix * scale, [grad.shape[-1] for grad in grads], -1)
     grad_alpha = torch.stack([(grad * part).sum() for grad, part in zip(grads, parts, strict=True)])
     grad_bias = torch.cat(grads, -1).flatten(0, -2).sum(0)
     grad_mix = scaled * scale

@@ -208,7 +208,7 @@ def _layer(
     x: Tensor, weight: Tensor, bias: Tensor, h: Tensor, c: Tensor, mask: Tensor | None, backwards: bool
 ) -> list[Tensor]:
     """Return [y, h, c, i, j, f, o, tanh(c)] of all steps, each (T, B, H)."""
-    w_ih, w_hh = weight.split((x.shape[-1], h.shape[-1]))
+    w_ih, w_hh = weight[: x.shape[-1]], weight[x.shape[-1] :]
     steps: list[tuple[Tensor, ...]] = []
     order = range(len(x) - 1, -1, -1) if backwards else range(len(x))
     for at in order:
