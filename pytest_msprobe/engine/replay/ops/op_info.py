@@ -16,7 +16,7 @@ import torch
 from msprobe_hooks.dump.unread.effects import UNDEFINED_RESULTS
 from pytest_msprobe.engine.replay.call import operation
 from pytest_msprobe.engine.replay.inputs import sparse_reads
-from pytest_msprobe.engine.replay.inputs.constraints import indices, values
+from pytest_msprobe.engine.replay.inputs.constraints import indices, sequences, values
 from pytest_msprobe.engine.replay.inputs.constraints import moe_routing as routing
 from pytest_msprobe.engine.replay.inputs.constraints.drawn import Constraint
 from pytest_msprobe.engine.replay.linalg import canonical_factors, reconstruction
@@ -35,8 +35,11 @@ from pytest_msprobe.engine.replay.random_apis import (
     distributions,
     dropout,
     factories,
+    mask_bits,
     probability_switch,
+    sampled_indices,
     sampling,
+    token_sampling,
     unverifiable,
 )
 from pytest_msprobe.engine.replay.random_apis.attention_dropout import Readable
@@ -253,7 +256,10 @@ _ROWS = (
     ("randint", OpInfo(random=factories.randint)),
     ("randint_like", OpInfo(random=factories.randint_like)),
     ("random random_", OpInfo(random=factories.random)),
-    ("exponential exponential_", OpInfo(random=factories.one_parameter(distributions.exponential, 1.0))),
+    (
+        "exponential exponential_ npu_sim_exponential_",
+        OpInfo(random=factories.one_parameter(distributions.exponential, 1.0)),
+    ),
     ("geometric geometric_", OpInfo(random=factories.one_parameter(distributions.geometric, REQUIRED))),
     (
         "cauchy cauchy_",
@@ -345,6 +351,47 @@ _ROWS = (
     ("npu_attention_update", OpInfo(optional_outputs=True)),
     ("npu_apply_rotary_pos_emb", OpInfo(in_place=True)),
     ("npu_mrope", OpInfo(constraint=routing.rows_of(3, "cos_sin_cache", 0, "positions"))),
+    (
+        "npu_fused_attention_score npu_fused_attention_score_fwd",
+        OpInfo(random=unverifiable.attention_score, switch=probability_switch.probability("keep_prob", 5, 1.0)),
+    ),
+    (
+        "npu_multi_head_attention",
+        OpInfo(
+            random=unverifiable.attention_layer,
+            switch=probability_switch.probability("dropout_prob", 17),
+            optional_outputs=True,
+        ),
+    ),
+    ("npu_multi_head_attention_backward npu_dropout_with_add_softmax_backward", OpInfo(optional_outputs=True)),
+    (
+        "npu_dropout_with_add_softmax",
+        OpInfo(
+            random=mask_bits.dropout_with_softmax,
+            switch=probability_switch.probability("prob", 3),
+            optional_outputs=True,
+        ),
+    ),
+    # ... masks, places and tokens that are drawn,
+    ("npu_dropout_gen_mask", OpInfo(random=mask_bits.generated_mask)),
+    ("_npu_dropout_gen_mask", OpInfo(random=mask_bits.seeded_mask)),
+    ("npu_random_choice_with_mask", OpInfo(random=sampled_indices.random_choice)),
+    ("npu_sub_sample", OpInfo(random=sampled_indices.subsample)),
+    ("npu_top_k_top_p", OpInfo(random=token_sampling.top_k_top_p)),
+    ("npu_top_k_top_p_sample", OpInfo(random=token_sampling.top_k_top_p_sample)),
+    # ... sequences that go step by step, and hyper-connections,
+    ("npu_lstm", OpInfo(constraint=sequences.padded, optional_outputs=True, recurrent=True)),
+    ("npu_lstm_data", OpInfo(constraint=sequences.padded_by_sizes, optional_outputs=True, recurrent=True)),
+    ("npu_lstm_backward", OpInfo(constraint=sequences.saved_lstm_results, recurrent=True)),
+    ("npu_lstm_data_backward", OpInfo(constraint=sequences.saved_lstm_data_results, recurrent=True)),
+    ("npu_gru_backward", OpInfo(constraint=sequences.saved_gru_results, recurrent=True)),
+    ("npu_lstm_cell npu_lstm_cell_backward npu_gru", OpInfo(recurrent=True)),
+    ("npu_recurrent_gated_delta_rule", OpInfo(constraint=sequences.delta_rule, in_place=True)),
+    ("npu_recurrent_gated_delta_rule_functional", OpInfo(constraint=sequences.delta_rule)),
+    ("npu_chunk_gated_delta_rule", OpInfo(constraint=sequences.lengths)),
+    ("npu_fused_causal_conv1d npu_fused_causal_conv1d_v2", OpInfo(constraint=sequences.cached, in_place=True)),
+    ("npu_mhc_pre npu_mhc_pre_backward npu_mhc_sinkhorn", OpInfo(optional_outputs=True)),
+    ("npu_ifmr", OpInfo(constraint=sequences.histogram)),
     # ... tokens on their way to experts and back,
     ("npu_moe_gating_top_k_softmax", OpInfo(constraint=values.moe_gating)),
     ("npu_moe_token_unpermute", OpInfo(constraint=routing.token_unpermute)),
