@@ -58,7 +58,7 @@ class ChoiceProperty(PassesNoGradient):
         untrue = int((~self.x.bool().flatten()[flat]).sum())
         if untrue:
             return tail_bound.broken(f"{untrue} chosen elements are not true", untrue=untrue)
-        repeated = len(flat) - len(flat.unique())
+        repeated = len(flat) - len(set(flat.tolist()))
         if repeated:
             return tail_bound.broken(f"{repeated} places are chosen again", repeated=repeated)
         if not len(flat):

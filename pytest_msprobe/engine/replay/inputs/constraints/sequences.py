@@ -80,8 +80,8 @@ def saved_gru_results(drawn: DrawnArguments) -> None:
     tensors = drawn.args[2:]
     if len(tensors) == 13 and all(isinstance(value, Tensor) for value in tensors):
         x, w, v, b, a, length, h, *saved = tensors
-        results = npu_gru(*_wide(x, h, w, v, b, a), length, True, 1, 0.0, True, False, False)
-        _copy(results, saved)
+        x, h, w, v, b, a = _wide(x, h, w, v, b, a)
+        _copy(npu_gru(x, h, w, v, b, a, length, True, 1, 0.0, True, False, False), saved)
 
 
 def saved_lstm_results(drawn: DrawnArguments) -> None:
@@ -89,7 +89,8 @@ def saved_lstm_results(drawn: DrawnArguments) -> None:
     tensors = drawn.args[3:]
     if len(tensors) == 13 and all(isinstance(value, Tensor) for value in tensors):
         x, w, b, h, c, *saved = tensors
-        _copy(lstm_steps(*_wide(x, w, b, h[0], c[0]), None, False), saved)
+        x, w, b, h, c = _wide(x, w, b, h[0], c[0])
+        _copy(lstm_steps(x, w, b, h, c, None, False), saved)
 
 
 def saved_lstm_data_results(drawn: DrawnArguments) -> None:
@@ -99,7 +100,8 @@ def saved_lstm_data_results(drawn: DrawnArguments) -> None:
         x, sizes, w, b, h, c, *saved = tensors
         _falling(sizes, x.shape[1])
         mask = _present(sizes, x.shape[1]).to(torch.float64)
-        _copy(lstm_steps(*_wide(x, w, b, h[0], c[0]), mask, bool(drawn.args[17])), saved)
+        x, w, b, h, c = _wide(x, w, b, h[0], c[0])
+        _copy(lstm_steps(x, w, b, h, c, mask, bool(drawn.args[17])), saved)
 
 
 def histogram(drawn: DrawnArguments) -> None:
