@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from pytest_msprobe.engine.replay.ops.op_info import random_property
+from pytest_msprobe.engine.replay.random_apis.independence import judge_two_draws
 from tests.support.cann.examples.drawn import EXAMPLES
 from tests.support.cann.operators import drawn, legacy_attention
 from tests.support.random_results import outcome, property_of
@@ -32,11 +33,20 @@ def test_what_a_right_device_draws_holds(name: str, seed: int) -> None:
     assert outcome(operator, output, *args, **kwargs) == "pass"
 
 
-@pytest.mark.parametrize("name", ["npu_dropout_gen_mask", "_npu_dropout_gen_mask"])
-def test_a_mask_of_another_share_is_found(name: str) -> None:
-    operator, args, kwargs, output = made(name)
+def test_a_mask_of_another_share_is_found() -> None:
+    operator, args, kwargs, output = made("_npu_dropout_gen_mask")
     assert outcome(operator, ~output, *args, **kwargs) == "fail"
     assert outcome(operator, output[:-1], *args, **kwargs) == "fail"
+
+
+def test_a_mask_that_another_call_draws_anew_is_judged_alike() -> None:
+    api = "npu_dropout_gen_mask"
+    torch.manual_seed(SEED)
+    mask = drawn.npu_dropout_gen_mask([32, 16], 0.3)
+    assert outcome(api, mask, [32, 16], 0.3, dtype=torch.float32) == "pass"
+    assert outcome(api, ~mask, [32, 16], 0.3) == "fail"
+    again = judge_two_draws(property_of(api, [32, 16], 0.3), mask, mask)
+    assert again.outcome == "fail"
 
 
 def test_a_mask_without_dropout_keeps_everything() -> None:

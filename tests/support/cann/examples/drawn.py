@@ -13,10 +13,6 @@ from tests.support.cann.example_call import Call
 _ROWS, _TOKENS = 4, 200
 
 
-def _fixed(*args: Any, **kwargs: Any) -> Callable[[Generator], Call]:
-    return lambda generator: Call(args, kwargs)
-
-
 def _dropout(dtype: torch.dtype) -> Callable[[Generator], Call]:
     return lambda generator: Call((torch.randn(30, 40, generator=generator).to(dtype), 0.3), {}, True)
 
@@ -63,7 +59,6 @@ def _sample(drawn: bool, dtype: torch.dtype = torch.float16, **options: Any) -> 
 EXAMPLES: dict[str, Callable[[Generator], Call]] = {
     "_npu_dropout": _dropout(torch.float32),
     "_npu_dropout-bfloat16": _dropout(torch.bfloat16),
-    "npu_dropout_gen_mask": _fixed([32, 16], 0.3, dtype=torch.float32),
     "_npu_dropout_gen_mask": _seeded,
     "npu_sim_exponential_": _exponential,
     "npu_random_choice_with_mask": _choice(20, 10, 30),

@@ -1,4 +1,7 @@
-"""Calls of the first fused attentions: op-plugin's tests' forms, with fewer heads and tokens."""
+"""Calls of the first fused attentions: op-plugin's tests' forms, with fewer heads and tokens.
+
+Those that take a mask of floats have a gradient, but not with respect to it, so that they are not differentiated here.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +28,7 @@ def _heads(generator: Generator) -> tuple[Tensor, ...]:
 
 def _score(generator: Generator) -> Call:
     hidden = torch.where(torch.arange(_ROWS) < 6, 0.0, -10000.0).half().expand(_BATCH, 1, _ROWS, _ROWS)
-    return Call((*_heads(generator), hidden.contiguous(), _SCALE, 1.0), {}, True)
+    return Call((*_heads(generator), hidden.contiguous(), _SCALE, 1.0))
 
 
 def _score_gradient(keep: float) -> Callable[[Generator], Call]:
@@ -67,8 +70,7 @@ def _attention_layer(biased: bool, share: float) -> Callable[[Generator], Call]:
         tensors, mask, biases = _layer(generator, biased, torch.float16)
         bits = torch.randint(256, (_BATCH * _HEADS * _ROWS * 2 * _ROWS // 8,), generator=generator).to(torch.uint8)
         sizes = (_HEADS, _SIZE, 2 * _ROWS, _ROWS, share, True)
-        args = (*tensors[:6], mask, tensors[6], *biases, bits if share else None, *sizes)
-        return Call(args, {}, True)
+        return Call((*tensors[:6], mask, tensors[6], *biases, bits if share else None, *sizes))
 
     return call
 

@@ -27,13 +27,13 @@ def _lengths() -> tuple[Tensor, Tensor]:
     """Return how many sequences have each step, and the mask of that."""
     sizes = torch.tensor([3, 3, 2, 1, 1])
     mask = (torch.arange(_BATCH) < sizes[:, None])[..., None].expand(-1, -1, _HIDDEN)
-    return sizes, mask.half().contiguous()
+    return sizes, mask.int().contiguous()
 
 
 def _lstm(dtype: torch.dtype, packed: bool = False, backwards: bool = False) -> Callable[[Generator], Call]:
     def call(generator: Generator) -> Call:
         x, weight, bias, h, c = _lstm_tensors(generator, dtype)
-        mask = _lengths()[1] if packed else torch.zeros(0)
+        mask = _lengths()[1] if packed else torch.zeros(0, dtype=torch.int32)
         plain = not (packed or backwards)
         return Call((x, weight, bias, mask, h, c, True, 1, 0.0, True, False, False, packed, backwards), {}, plain)
 
