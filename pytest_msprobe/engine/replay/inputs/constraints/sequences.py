@@ -10,6 +10,7 @@ from torch import Tensor
 from pytest_msprobe.engine.replay.inputs.constraints.drawn import DrawnArguments, split_evenly
 from pytest_msprobe.engine.replay.references.recurrent.gru import npu_gru
 from pytest_msprobe.engine.replay.references.recurrent.lstm_layers import lstm_steps
+from pytest_msprobe.engine.replay.references.recurrent.lstm_stack import _lstm_npu
 
 
 def lengths(drawn: DrawnArguments) -> None:
@@ -102,6 +103,17 @@ def saved_lstm_data_results(drawn: DrawnArguments) -> None:
         mask = _present(sizes, x.shape[1]).to(torch.float64)
         x, w, b, h, c = _wide(x, w, b, h[0], c[0])
         _copy(lstm_steps(x, w, b, h, c, mask, bool(drawn.args[17])), saved)
+
+
+def saved_stack_results(drawn: DrawnArguments) -> None:
+    """Make the results that the gradient of ``_lstm_npu`` is given those of its inputs."""
+    if len(drawn.args) < 18 or drawn.kwargs.get("batch_sizes") is not None:
+        return
+    x, hx, params = drawn.args[3:6]
+    batch_first = bool(drawn.kwargs.get("batch_first"))
+    inputs = (_wide(x)[0], _wide(*hx), _wide(*params))
+    results = _lstm_npu(*inputs, *drawn.args[13:16], True, drawn.args[17], batch_first=batch_first)
+    _copy(results[3:], drawn.args[6:13])
 
 
 def histogram(drawn: DrawnArguments) -> None:
