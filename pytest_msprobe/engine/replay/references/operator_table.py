@@ -248,6 +248,7 @@ DEFINED: dict[str, dict[str, tuple[str, ...]]] = {
         "NPU": ("npu_lstm", "npu_lstm_cell", "npu_lstm_data"),
         "Aten": ("npu_lstm_backward", "npu_lstm_cell_backward", "npu_lstm_data_backward"),
     },
+    "recurrent.lstm_stack": {"NPU": ("_lstm_npu",), "Aten": ("_lstm_npu_backward",)},
 
     "sparse_attention.block_sparse_attention": {
         "NPU": ("npu_block_sparse_attention",),

@@ -160,7 +160,7 @@ class _Cache:
 
     def skips(self, pad_slot_id: int | None) -> bool:
         """Return whether any sequence is one to be left out."""
-        return self.indices is not None and bool((self._write_lines() == pad_slot_id).any())
+        return self.indices is not None and pad_slot_id in self._write_lines().tolist()
 
     def written_line(self, number: int) -> int:
         """Return the slot in which a sequence's state is left."""
