@@ -14,19 +14,11 @@ LEFT_OUT: dict[str, tuple[str, ...]] = {
         "npu_quant_all_reduce", "npu_quant_gmm_alltoallv", "npu_quant_matmul_all_to_all",
         "npu_quant_mm_reduce_scatter", "npu_quant_reduce_scatter",
     ),
-    "results jump to -inf where a sum of probabilities meets a bound, within rounding on either side": (
-        "npu_top_k_top_p",
-    ),
-    "results are drawn, and nothing judges them yet": (
-        "npu_random_choice_with_mask", "npu_sim_exponential_", "npu_sub_sample", "npu_top_k_top_p_sample",
-    ),
     "not defined yet: attention over caches, sparse attention": (
-        "_npu_flash_attention", "_npu_paged_attention", "_npu_reshape_and_cache", "_npu_rotary_embedding",
-        "atb._npu_flash_attention_prefix_v2", "atb._npu_flash_attention_v2",
-        "atb._npu_multi_head_latent_attention_get_workspace", "atb._npu_paged_attention_v2",
-        "atb._npu_paged_attention_v2_get_workspace", "atb.npu_fused_add_topk_div", "atb.npu_mla_preprocess",
-        "atb.npu_multi_head_latent_attention", "atb.npu_paged_cache_load", "atb.npu_ring_mla",
-        "atb.npu_self_attention_prefix_encoder", "gather_pa_kv_cache", "npu_flash_attention",
+        "_npu_flash_attention", "atb._npu_flash_attention_prefix_v2", "atb._npu_flash_attention_v2",
+        "atb._npu_multi_head_latent_attention_get_workspace", "atb._npu_paged_attention_v2_get_workspace",
+        "atb.npu_fused_add_topk_div", "atb.npu_mla_preprocess", "atb.npu_multi_head_latent_attention",
+        "atb.npu_ring_mla", "atb.npu_self_attention_prefix_encoder", "gather_pa_kv_cache", "npu_flash_attention",
         "npu_quant_fusion_attention",
     ),
     "not defined yet: their semantics were not established": (
@@ -50,9 +42,8 @@ LEFT_OUT: dict[str, tuple[str, ...]] = {
         "npu_mhc_sinkhorn_backward", "npu_quant_fusion_attention_backward",
     ),
     "not defined yet": (
-        "_npu_distribute_barrier", "_npu_dropout_gen_mask", "_npu_matmul_abft_verify", "npu_attention_worker_combine",
-        "npu_dropout_gen_mask", "npu_ffn_worker_batching", "npu_hans_decode", "npu_hans_encode",
-        "npu_matmul_compress_dequant",
+        "_npu_distribute_barrier", "_npu_matmul_abft_verify", "npu_attention_worker_combine",
+        "npu_ffn_worker_batching", "npu_hans_decode", "npu_hans_encode", "npu_matmul_compress_dequant",
     ),
 }  # fmt: skip
 
