@@ -1,4 +1,4 @@
-"""Record the example calls of every operator on a card: ``python -m tests.support.cann.record_examples FOLDER TASK``."""
+"""Record the example calls of every operator on a card; the arguments are a folder and a task."""
 
 from __future__ import annotations
 
