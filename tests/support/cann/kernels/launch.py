@@ -48,7 +48,7 @@ def kernel_of(operator: torch._ops.OpOverload, compute: Compute) -> Callable[...
             results = _results(computed, returned, [given.get(each) for each in written], device)
             if runtime_calls.saturates():
                 overflow.saturate(results)
-            faults.do_after(happening, results, card)
+            faults.do_after(happening, [given.get(each) for each in written] if results is None else results, card)
             return results
 
     return kernel
