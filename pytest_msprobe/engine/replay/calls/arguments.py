@@ -59,6 +59,8 @@ _INT64 = torch.iinfo(torch.int64)
 
 TensorSource: TypeAlias = Callable[[TensorElement, str], torch.Tensor]
 
+# Names under which quantizing operators take a dtype, which msprobe records as an empty object.
+_DTYPES_OF_THE_FIRST_RESULT = frozenset({"dst_dtype", "dst_type", "output_dtype", "y_dtype"})
 _DEVICE_NAME = re.compile(r"(cpu|cuda|npu|privateuseone|sim)(:\d+)?")
 
 
@@ -161,7 +163,7 @@ def build_arguments(
         postpone = undrawn.append if reads else None
         source = tensor_source(call, seed=seed, real_data=real_data, narrow=narrow, postpone=postpone)
     args = tuple(_positional(call, source))
-    kwargs = {key: _named(element, key, source) for key, element in record.kwargs.items()}
+    kwargs = {key: _named(call, element, key, source) for key, element in record.kwargs.items()}
     if traits.class_targets:
         args, kwargs = tuple(map(_widened, args)), {key: _widened(value) for key, value in kwargs.items()}
     if traits.constraint is not None and not (given or (real_data and has_tensor_files(call))):
@@ -219,9 +221,11 @@ def _positional(call: Call, source: TensorSource) -> list[Any]:
     return args
 
 
-def _named(element: Element, key: str, source: TensorSource) -> Any:
+def _named(call: Call, element: Element, key: str, source: TensorSource) -> Any:
     if key == "device" and element is not None:
         return DeviceArgument()
+    if key in _DTYPES_OF_THE_FIRST_RESULT and element == MappingElement({}):
+        return unrecoverable_argument(call, len(call.forward.args))
     return _argument(element, f"kwargs.{key}", source)
 
 
@@ -247,7 +251,7 @@ def _is_position_list(call: Call) -> bool:
 
 
 def unrecoverable_argument(call: Call, position: int) -> Any:
-    """Return the positional dtype or device that msprobe recorded as an empty object, where the output shows it."""
+    """Return the dtype or device that msprobe recorded as an empty object, where the output shows it."""
     record = call.forward
     outputs, inputs = (tensors_of(part) for part in (record.output, record.args))
     if not outputs:

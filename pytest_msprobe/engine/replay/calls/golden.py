@@ -42,8 +42,14 @@ def golden_side(operation: str, arguments: Arguments, precision: torch.dtype | N
     def place(tensor: torch.Tensor) -> torch.Tensor:
         return tensor.detach().to(raise_dtype(tensor.dtype), copy=True)
 
+    keeps_few_bits = op_info(operation).quantized is not None
+
+    def raise_argument(dtype: torch.dtype) -> torch.dtype:
+        # what is quantized to 8 bits is so in golden too
+        return dtype if keeps_few_bits and dtype.itemsize == 1 else raise_dtype(dtype)
+
     invoke = _call_optimizer if operation.startswith("_fused_") else plain_call
-    return Side(place, raise_dtype, _CPU, invoke, default_dtype=precision, full_precision=True)
+    return Side(place, raise_argument, _CPU, invoke, default_dtype=precision, full_precision=True)
 
 
 def baseline_side(autocast: torch.dtype | None, invoke: Invoke | None = None) -> Side:

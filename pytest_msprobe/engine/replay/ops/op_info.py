@@ -612,6 +612,8 @@ _ROWS = (
     ),
     ("npu_ffn npu_quant_matmul_dequant", OpInfo(constraint=matmul_operands.packed_scales)),
     ("npu_quantize", OpInfo(quantized=QuantizedResults(dtype="dtype", at=3))),
+    ("npu_quant_matmul npu_weight_quant_batchmatmul", OpInfo(quantizes=_EIGHT_BITS)),
+    ("npu_quantize", OpInfo(quantized=QuantizedResults(dtype="dtype", at=3, of_int32=True))),
     (
         "npu_dynamic_quant npu_dynamic_quant_asymmetric",
         OpInfo(quantized=QuantizedResults(), constraint=routing.groups_of_rows("group_index")),

@@ -16,7 +16,9 @@ from pytest_msprobe.engine.replay.references.quantization.hifloat8 import hifloa
 from pytest_msprobe.engine.replay.references.quantization.microscaling import BLOCK, blocks_of_rows
 from pytest_msprobe.engine.replay.references.quantization.number_formats import (
     HIFLOAT8,
+    INT4,
     INT8,
+    INT32,
     NumberFormat,
     number_format,
     numbers_in,
@@ -56,7 +58,8 @@ class SharedExponents:
 class QuantizedResults:
     """Which numbers an operation's results hold: those of the dtype argument ``dtype``, ``default`` without it.
 
-    ``at`` is its position where it may be given by that. Results of another dtype hold one of the formats ``also``.
+    ``at`` is its position where it may be given by that. Results of another dtype hold one of the formats ``also``,
+    and int32 holds numbers of 4 bits unless ``of_int32``.
     ``algorithm`` is the default of ``scale_alg``. With ``exact`` the largest magnitude of a block is one of the inputs'
     numbers, so that the specification's exponent is not open.
     """
@@ -65,6 +68,7 @@ class QuantizedResults:
     at: int | None = None
     default: NumberFormat = INT8
     also: tuple[NumberFormat, ...] = ()
+    of_int32: bool = False
     exponents: tuple[SharedExponents, ...] = ()
     algorithm: int = 0
     exact: bool = False
@@ -73,9 +77,7 @@ class QuantizedResults:
         """Return the formats that a call's results may hold, the one that it asks for first."""
         given = args[self.at] if self.at is not None and self.at < len(args) else kwargs.get(self.dtype)
         asked = number_format(given) or self.default
-        # npu_kronecker_quant calls int32 what holds numbers of 4 bits
-        is_packed = asked.is_whole and self.default.is_whole and asked.stored is self.default.stored
-        return (self.default if is_packed else asked, *self.also)
+        return (INT4 if asked is INT32 and not self.of_int32 else asked, *self.also)
 
 
 Arguments = tuple[Sequence[Any], Mapping[str, Any]]
@@ -149,8 +151,8 @@ class _Blocks:
     ) -> None:
         args, self._kwargs = arguments
         self._shared = shared
-        is_given = shared.groups_at is not None and shared.groups_at < len(args)
-        self._groups = args[shared.groups_at] if is_given else self._kwargs.get(shared.groups)
+        at = shared.groups_at
+        self._groups = args[at] if at is not None and at < len(args) else self._kwargs.get(shared.groups)
         self._numbers = numbers
         self._algorithm = self._kwargs.get("scale_alg") or quantized.algorithm
         self._is_exact = quantized.exact and self._algorithm == 0

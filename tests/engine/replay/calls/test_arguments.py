@@ -145,6 +145,13 @@ def test_a_lost_positional_dtype_or_device_is_told_by_the_output(
     assert list(found.args[1:]) == arguments
 
 
+@pytest.mark.parametrize("key", ["dst_type", "dst_dtype", "y_dtype"])
+def test_a_lost_dtype_of_a_quantizing_operator_is_that_of_its_first_result(key: str) -> None:
+    options = {key: LOST, "other": LOST}
+    found = built(X, api="NPU.npu_dynamic_quant", output=[tensor(dtype="torch.float8_e5m2"), X], **options)
+    assert found.kwargs == {key: torch.float8_e5m2, "other": {}}
+
+
 def test_a_lost_argument_that_nothing_tells_is_a_skip() -> None:
     with pytest.raises(Skip) as caught:
         built(X, LOST, api="Tensor.to", output=[None])

@@ -230,7 +230,7 @@ X, INT32, PACKED = torch.ones(2, 8), torch.ones(2, 8, dtype=torch.int32), torch.
         (lambda: npu_dynamic_quant(X, quant_mode="pergroup"), "quant_mode"),
         (lambda: npu_quantize(X, X[0], None, torch.int64), "dtype torch.int64"),
         (lambda: npu_anti_quant(INT32, X, src_dtype=torch.float16), "src_dtype torch.float16"),
-        (lambda: npu_group_quant(X, X, PACKED, dst_dtype=torch.int32), "dst_dtype torch.int32"),
+        (lambda: npu_group_quant(X, X, PACKED, dst_dtype=torch.int64), "dst_dtype torch.int64"),
         (lambda: npu_swiglu_quant(X, dst_type=torch.quint4x2), "dst_type torch.quint4x2"),
     ],
 )

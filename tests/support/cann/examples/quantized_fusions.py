@@ -81,7 +81,7 @@ EXAMPLES: dict[str, Callable[[Generator], Call]] = {
     "npu_rms_norm_quant": _rms_norm_quant(None),
     "npu_rms_norm_quant-int4": _rms_norm_quant(_INT4),
     "npu_rms_norm_quant_v2": _rms_norm_quant_v2(),
-    "npu_rms_norm_quant_v2-float8": _rms_norm_quant_v2(dst_dtype=_E5M2, div_mode=False),
+    "npu_rms_norm_quant_v2-float8": _rms_norm_quant_v2(dst_dtype=_E5M2, offset=None),
     "_npu_rms_norm_backward_quant": _backward_quant(),
     "_npu_rms_norm_backward_quant-hifloat8": _backward_quant(dst_type=_HIF8, div_mode=False),
     "npu_add_rms_norm_quant": _add_rms_norm_quant(),

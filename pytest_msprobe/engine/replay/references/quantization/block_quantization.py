@@ -133,9 +133,7 @@ def npu_kronecker_quant(
     2.
     """
     api = "npu_kronecker_quant"
-    to = INT4 if dst_dtype in (None, 3) or str(dst_dtype) == "torch.int32" else E2M1
-    if to is E2M1:
-        format_among(api, "dst_dtype", dst_dtype, (E2M1,))
+    to = format_among(api, "dst_dtype", dst_dtype, (INT4, E2M1))
     right = at_least_float32(x.detach())
     right = right @ at_least_float32(kronecker_p2) if kronecker_p2.numel() else right
     rotated = at_least_float32(kronecker_p1) @ right

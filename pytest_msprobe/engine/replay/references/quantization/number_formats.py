@@ -87,9 +87,11 @@ def number_format(given: object) -> NumberFormat | None:
 def format_among(api: str, argument: str, given: object, known: tuple[NumberFormat, ...]) -> NumberFormat:
     """Return the format that a dtype argument names, the first of those that are ``known`` where it is None.
 
-    Raises NotImplementedError, with the argument's name, for a format that is not known.
+    int32 is what holds numbers of 4 bits where no others are known that it holds. Raises NotImplementedError, with the
+    argument's name, for a format that is not known.
     """
     found = known[0] if given is None else number_format(given)
+    found = INT4 if found is INT32 and INT32 not in known else found
     if found is None or found not in known:
         names = ", ".join(each.name for each in known)
         raise NotImplementedError(f"{api} has no golden definition with {argument} {given}; known are {names}")

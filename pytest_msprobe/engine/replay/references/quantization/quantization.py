@@ -8,8 +8,6 @@ import torch
 
 from pytest_msprobe.engine.replay.references.experts.expert_groups import each_row
 from pytest_msprobe.engine.replay.references.quantization.number_formats import (
-    E4M3,
-    E5M2,
     FLOAT8S,
     HIFLOAT8,
     INT4,
@@ -97,9 +95,12 @@ def npu_anti_quant(
     x is int8, int32 (eight numbers of 4 bits each), a float of 8 bits, or uint8 with ``src_dtype`` HiFloat8. Raises
     NotImplementedError for a ``src_dtype`` that is none of these.
     """
-    packed = INT4 if x.dtype is torch.int32 else HIFLOAT8 if x.dtype is torch.uint8 else INT8
-    source = format_among("npu_anti_quant", "src_dtype", src_dtype, (packed, INT8, INT4, E4M3, E5M2, HIFLOAT8))
-    numbers = numbers_in(x, packed if source is INT8 else source).to(scale.dtype)
+    numbers = x
+    if not x.is_floating_point():
+        packed = INT4 if x.dtype is torch.int32 else HIFLOAT8 if x.dtype is torch.uint8 else INT8
+        source = format_among("npu_anti_quant", "src_dtype", src_dtype, (packed, INT8, INT4, HIFLOAT8))
+        numbers = numbers_in(x, packed if source is INT8 else source)
+    numbers = numbers.to(scale.dtype)
     shifted = numbers if offset is None else numbers + offset
     return shifted * scale if dst_dtype is None else (shifted * scale).to(float_dtype(dst_dtype, torch.float16))
 
