@@ -62,6 +62,10 @@ def _laid_out(
 def _matched(
     record: BackwardRecord, tensors: list[tuple[str, torch.Tensor]], recorded: list[TensorElement]
 ) -> Mapping[str, TensorElement]:
+    differentiable = [(path, tensor) for path, tensor in tensors if tensor.requires_grad]
+    # an autograd node of torch_npu has places for these alone
+    if len(record.grad_outputs) == len(differentiable):
+        tensors = differentiable
     by_position = record.grad_outputs if len(record.grad_outputs) == len(tensors) else [None] * len(tensors)
     positions_known = any(
         isinstance(element, TensorElement) and element.shape == tuple(tensor.shape)

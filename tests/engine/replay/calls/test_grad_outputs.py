@@ -52,6 +52,12 @@ def test_outputs_that_cannot_be_differentiated_get_none() -> None:
     assert list(arriving([recorded(3)], (output(3), indices))) == ["0"]
 
 
+def test_positions_may_be_those_of_the_outputs_that_can_be_differentiated() -> None:
+    outputs = (output(3), output(3, differentiable=False), output(3))
+    assert list(arriving([recorded(3), None], outputs)) == ["0"]
+    assert list(arriving([None, recorded(3)], outputs)) == ["2"]
+
+
 def test_a_gradient_that_is_null_though_gradients_left_is_drawn() -> None:
     record = backward_record("Torch.x.0.backward", {"input": [None], "output": [recorded(7)]})
     found = grad_outputs(record, lambda e, _: random_tensor(e, 1), None, output(3, 4))
