@@ -91,7 +91,8 @@ def _attend(
     count = len(lengths)
     # as CANN's operators store them: heads before tokens
     key, value = (
-        cache.transpose(1, 2) if cache.shape[2] == heads[1] else cache.unflatten(1, (heads[1], -1)) for cache in caches
+        cache.transpose(1, 2) if cache.shape[2] == heads[1] else torch.unflatten(cache, 1, (heads[1], -1))
+        for cache in caches
     )
     found, _ = attention_of_sequences(
         api,
