@@ -66,6 +66,8 @@ def _part_of_sum(call: Arguments, unit: float) -> Bounded:
     found = product(
         x1, x2, unit, bias=call.get("bias"), x_scale=_scale(api, call, "pertoken_scale"),
         weight_scale=_scale(api, call, "dequant_scale"),
+        # A dequantized weight is rounded to the dtype of x1 before it is multiplied.
+        of_operands=0.0 if call.get("antiquant_scale") is None else unit,
     )  # fmt: skip
     shape = (*call["x1"].shape[:-1], found.value.shape[-1])
     found = found.moved(lambda each: each.reshape(shape))

@@ -36,11 +36,12 @@ def product(
     x_scale: Tensor | None = None,
     weight_scale: Tensor | None = None,
     bias_is_last: bool = False,
+    of_operands: float = 0.0,
 ) -> Bounded:
     """Return x @ weight with scales and bias, whose result is rounded by ``unit``, the distance of 1 from the next.
 
     The bound is that of sums in float32 (Higham, Accuracy and Stability of Numerical Algorithms, 2002, 3.1) and one
-    rounding of the result.
+    rounding of the result; ``of_operands`` is how far an operand may be from its value, as a share of it.
     """
     factor = None if weight_scale is None else scale_and_offset(weight_scale)[0]
     added = None if bias_is_last else bias
@@ -52,7 +53,7 @@ def product(
     if bias is not None and bias.is_floating_point():
         size = size + bias.double().abs()
     steps = x.shape[-1] if x.is_floating_point() else 1
-    return Bounded(value, unit * value.abs() + steps * _INNER * size)
+    return Bounded(value, unit * value.abs() + (steps * _INNER + of_operands) * size)
 
 
 def total(parts: Sequence[Bounded], unit: float) -> Bounded:
