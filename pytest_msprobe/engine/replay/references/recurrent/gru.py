@@ -26,8 +26,8 @@ def npu_gru(
     """Return (y, h, update, reset, new, hidden_new) of one GRU layer at every step, each (T, B, H).
 
     ``input`` is (T, B, I), ``hx`` (1, B, H) or, as torch's layers pass it, (B, H), ``weight_input`` (I, 3H),
-    ``weight_hidden`` (H, 3H), the biases are (3H). The columns are those of reset r, update z and new n, as torch's: n = tanh(x W + b + r hidden_new) with
-    hidden_new = h V + a, and h' = (1 - z) n + z h.
+    ``weight_hidden`` (H, 3H), the biases are (3H). The columns are those of reset r, update z and new n, as torch's:
+    n = tanh(x W + b + r hidden_new) with hidden_new = h V + a, and h' = (1 - z) n + z h.
 
     op-plugin hands neither ``seq_length`` nor the switches behind it to the device: one layer, in one direction, over
     all steps. As its gradient does, h has one at the last step only, and what follows it none.
