@@ -91,10 +91,11 @@ def _gru_tensors(generator: Generator, dtype: torch.dtype) -> tuple[Tensor, ...]
     return tuple(_draw(generator, *shape, dtype=dtype) for shape in shapes)
 
 
-def _gru(dtype: torch.dtype) -> Callable[[Generator], Call]:
+def _gru(dtype: torch.dtype, flat: bool = False) -> Callable[[Generator], Call]:
     def call(generator: Generator) -> Call:
         switches = (True, 1, 0.0, True, False, False)
-        return Call((*_gru_tensors(generator, dtype), torch.tensor([6], dtype=torch.int32), *switches), {}, True)
+        x, h, *weights = _gru_tensors(generator, dtype)
+        return Call((x, h[0] if flat else h, *weights, torch.tensor([6], dtype=torch.int32), *switches), {}, True)
 
     return call
 
@@ -154,5 +155,6 @@ EXAMPLES: dict[str, Callable[[Generator], Call]] = {
     "npu_lstm_cell_backward": _cell_backward,
     "npu_gru": _gru(torch.float16),
     "npu_gru-float32": _gru(torch.float32),
+    "npu_gru-as_torch_calls_it": _gru(torch.float32, flat=True),
     "npu_gru_backward": _gru_backward,
 }

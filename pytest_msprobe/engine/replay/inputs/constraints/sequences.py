@@ -109,10 +109,10 @@ def saved_stack_results(drawn: DrawnArguments) -> None:
     """Make the results that the gradient of ``_lstm_npu`` is given those of its inputs."""
     if len(drawn.args) < 18 or drawn.kwargs.get("batch_sizes") is not None:
         return
-    x, hx, params = drawn.args[3:6]
+    (x,), hx, params = _wide(drawn.args[3]), _wide(*drawn.args[4]), _wide(*drawn.args[5])
+    has_biases, layers, dropout, _, bidirectional = drawn.args[13:18]
     batch_first = bool(drawn.kwargs.get("batch_first"))
-    inputs = (_wide(x)[0], _wide(*hx), _wide(*params))
-    results = _lstm_npu(*inputs, *drawn.args[13:16], True, drawn.args[17], batch_first=batch_first)
+    results = _lstm_npu(x, hx, params, has_biases, layers, dropout, True, bidirectional, batch_first=batch_first)
     _copy(results[3:], drawn.args[6:13])
 
 
