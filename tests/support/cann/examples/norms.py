@@ -83,7 +83,7 @@ def _group_grad(g: torch.Generator, *, mask: list[bool]) -> Call:
 EXAMPLES: dict[str, Callable[[torch.Generator], Call]] = {
     "npu_gemma_rms_norm": lambda g: Call((_draw(g, 3, 4, 8), _draw(g, 8))),
     "npu_gemma_rms_norm-wide": lambda g: Call((_draw(g, 3, 4, 8, dtype=BRAIN), _draw(g, 4, 8, dtype=BRAIN))),
-    "npu_add_rms_norm": _sum_normed(HALF, differentiate=True),
+    "npu_add_rms_norm": _sum_normed(HALF),
     "npu_add_rms_norm_cast": _sum_normed(HALF),
     "npu_add_rms_norm_v2": _sum_normed(BRAIN),
     "npu_add_rms_norm_v2_functional": _sum_normed(SINGLE),

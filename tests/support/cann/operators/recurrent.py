@@ -149,7 +149,7 @@ def npu_gru(
     seq_length: Tensor,
     *switches: Any,
 ) -> tuple[Tensor, ...]:
-    steps = _gru(*map(_array, (input, hx[0], weight_input, weight_hidden, bias_input, bias_hidden)))
+    steps = _gru(*map(_array, (input, _first(hx), weight_input, weight_hidden, bias_input, bias_hidden)))
     return tuple(_as(np.stack([step[name] for step in steps]), bias_input) for name in "hhzrna")
 
 
@@ -165,7 +165,7 @@ def npu_gru_backward(
     hx: Tensor,
     *saved: Tensor,
 ) -> tuple[Tensor, ...]:
-    x, first, w, v, b, a = map(_array, (input, hx[0], weight_input, weight_hidden, bias_input, bias_hidden))
+    x, first, w, v, b, a = map(_array, (input, _first(hx), weight_input, weight_hidden, bias_input, bias_hidden))
     steps = _gru(x, first, w, v, b, a)
     grads = {name: np.zeros(like.shape) for name, like in zip("wvxba", (w, v, x, b, a), strict=True)}
     into = np.zeros_like(first) if gradh is None else _array(gradh)[-1]
@@ -184,7 +184,7 @@ def npu_gru_backward(
         grads["a"] += of_hidden.sum(0)
         into = into * step["z"] + of_hidden @ v.T
     likes = (weight_input, weight_hidden, input, bias_input, bias_hidden)
-    return *(_as(grads[name], like) for name, like in zip("wvxba", likes, strict=True)), _as(into[None], hx)
+    return *(_as(grads[name], like) for name, like in zip("wvxba", likes, strict=True)), _as(into.reshape(hx.shape), hx)
 
 
 def _lstm(
@@ -238,6 +238,11 @@ def _lstm_gradients(
         into_h, into_c = both[:, x.shape[-1] :] + into_h * (1 - there), before + into_c * (1 - there)
     grads += [into_h[None], into_c[None]]
     return tuple(_as(grad, like) for grad, like in zip(grads, arguments, strict=True))
+
+
+def _first(hx: Tensor) -> Tensor:
+    """Return the states (B, H) before the first step, which come with or without a dimension of their own."""
+    return hx[0] if hx.dim() == 3 else hx
 
 
 def _gru(x: Array, h: Array, w: Array, v: Array, b: Array, a: Array) -> Sequence[dict[str, Array]]:

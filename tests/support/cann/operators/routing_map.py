@@ -55,7 +55,7 @@ def npu_moe_token_permute_with_routing_map_grad(
     of_probs = torch.zeros(tokens_num, experts_num, dtype=torch.float64)
     for row, (token, expert) in enumerate(copies):
         out[token] += rows[row]
-        of_probs[token, expert] += 0.0 if probs_grad is None else float(probs_grad[row])
+        of_probs[token, expert] += 0.0 if probs_grad is None or not len(probs_grad) else float(probs_grad[row])
     dtype = permuted_token_out_grad.dtype
     return out.to(dtype), None if probs_grad is None else of_probs.to(probs_grad.dtype)
 
