@@ -1,5 +1,5 @@
 # Needs Python 3.11 and make. Everything is installed into .venv; MindSpore, which needs an older numpy, beside it,
-# as is msprobe's viewer of graphs, for `make test-all`.
+# as are msprobe's viewer of graphs and torch_npu, for `make test-all`.
 PYTHON ?= python3.11
 VENV := .venv
 BIN := $(VENV)/bin

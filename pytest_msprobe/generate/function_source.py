@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from msprobe_hooks.dump.names import ApiName
-from pytest_msprobe.engine.replay.ops.lookup import HOMES, resolve
+from pytest_msprobe.engine.replay.ops.lookup import HOMES, npu_operator, resolve
 from pytest_msprobe.engine.replay.references.registry import ReferenceRegistry
 from pytest_msprobe.generate.source_format import string
 from pytest_msprobe.results.skip_reasons import Skip, SkipReason
@@ -61,7 +61,7 @@ def _npu_function(name: ApiName, references: ReferenceRegistry) -> SpelledFuncti
         definition=(
             f"def {name.api}(*args, **kwargs):\n"
             '    """Call the operation of torch_npu; other devices run its golden definition in its place."""\n'
-            f"    return torch.ops.npu.{name.api}(*args, **kwargs)"
+            f"    return torch.ops.{npu_operator(name.api)}(*args, **kwargs)"
         ),
         golden="" if golden is None else f"{golden.__module__}.{golden.__name__}",
     )

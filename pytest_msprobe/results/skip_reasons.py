@@ -18,6 +18,7 @@ class SkipReason(BaseSkipReason):
     """The reasons that checks of calls have, whatever kind of run makes them."""
 
     COLLECTIVE = "collective communication needs its other ranks"
+    FUSED_COMMUNICATION = "communicates: check its ranks with --msprobe-communication"
     UNKNOWN_API = "this torch has no such API"
     UNKNOWN_LIBRARY = (
         "no loaded library has this operator: import its library in conftest.py (or -p), "

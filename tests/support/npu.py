@@ -1,4 +1,7 @@
-"""The simulated NPU: processes that have its cards, by Huawei's own torch_npu, and what tests ask it there."""
+"""The simulated NPU: processes that have its cards, by Huawei's own torch_npu, and what tests ask it there.
+
+``python -m tests.support.npu COMMAND`` runs a command with the cards.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +27,9 @@ def variables() -> dict[str, str]:
         "LD_LIBRARY_PATH": (home / "lib64", os.environ.get("LD_LIBRARY_PATH")),
     }
     joined = {name: os.pathsep.join(str(part) for part in parts if part) for name, parts in paths.items()}
-    return joined | {"ASCEND_HOME_PATH": str(home), "ASCEND_OPP_PATH": str(home / "opp")}
+    # Without torch_npu's queue, a collective and its event reach their stream before the host computes the next kernel.
+    fixed = {"ASCEND_HOME_PATH": str(home), "ASCEND_OPP_PATH": str(home / "opp"), "TASK_QUEUE_ENABLE": "0"}
+    return joined | fixed
 
 
 def require_cards() -> None:
@@ -51,3 +56,7 @@ def run_command(*arguments: str | Path, **more: str) -> subprocess.CompletedProc
 def _run(*arguments: str | Path, **more: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, *map(str, arguments)]
     return subprocess.run(command, env=os.environ | variables() | more, capture_output=True, text=True, check=False)
+
+
+if __name__ == "__main__":
+    os.execvpe(sys.argv[1], sys.argv[1:], os.environ | variables())

@@ -79,7 +79,11 @@ def _operators(schemas: str, documentation: str) -> dict[str, Operator]:
     for schema, exposed in _functions(_load(schemas)):
         found.setdefault(name_of(schema), []).append((schema, exposed))
     return {
-        name: Operator([schema for schema, _ in overloads], any(shown for _, shown in overloads), name in documented)
+        name: Operator(
+            [schema for schema, _ in overloads],
+            exposed=any(shown for _, shown in overloads),
+            documented=name in documented,
+        )
         for name, overloads in found.items()
         if name.startswith(("npu_", "_npu_")) or name in _MORE
     }

@@ -38,12 +38,13 @@ NAMESPACES = ("linalg", "fft", "special", "sparse", "nested")
 def operation(api: str) -> str:
     """Return an API's name without namespace and overload: ``norm`` of linalg.norm, ``add_`` of ATen's add_.Tensor.
 
-    An operator of a library has the library's name before its own: ``torchvision.nms`` of ops.torchvision.nms.default.
+    An operator of a library has the library's name before its own: ``torchvision.nms`` of ops.torchvision.nms.default;
+    those that torch_npu gives in its namespace ``atb`` have not.
     """
     head, _, rest = api.partition(".")
     if head == "ops":
         return ".".join(rest.split(".")[:2])
-    return rest if head in NAMESPACES or head == "nn" else head
+    return rest if head in (*NAMESPACES, "nn", "atb") else head
 
 
 def read_call(dump: Dump, forward_name: str, *, with_backward: bool = True) -> Call:

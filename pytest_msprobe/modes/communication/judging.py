@@ -8,8 +8,10 @@ import msgspec
 
 from msprobe_hooks.dump.communication.calls import Call
 from msprobe_hooks.dump.communication.exchanges import Exchange
+from msprobe_hooks.dump.communication.fused import FUSED
 from msprobe_hooks.dump.schema import TensorElement
 from msprobe_standards.verdict import Verdict
+from pytest_msprobe.modes.communication.fused_check import compare_fused
 from pytest_msprobe.modes.communication.messages import between, format_communication, ranks_in_words
 from pytest_msprobe.modes.communication.report import EXTRA, Alarm
 from pytest_msprobe.modes.communication.signature_check import Finding, split_finding, structural_findings
@@ -52,6 +54,10 @@ def _compared(exchange: Exchange, step: StepCommunication) -> Compared:
     def read_bits(call: Call, element: TensorElement) -> str | None:
         return digest_of(element, step.dump(call).tensor_folder)
 
+    if exchange.members[0][1].operation in FUSED:
+        if any(call.progress != "ended" or not call.is_recorded for call, _ in exchange.members):
+            return Compared()
+        return compare_fused(exchange, step, read_bits)
     return compare_values(exchange, step, read_bits)
 
 
@@ -67,6 +73,8 @@ def _agreeing(name: str, exchange: Exchange, step: StepCommunication, compared: 
     if absent:
         reason = f"no dump of {ranks_in_words(absent)}, which took part"
         return DirectionResult(name, Verdict("warn", STANDARD, reason))
+    if compared.skip is not None:
+        return _skipped(name, compared.skip, compared.detail)
     if not exchange.expected and len(exchange.members) == 1:
         return _skipped(name, CommunicationSkip.NO_PARTNERS)
     if compared.rounding:
@@ -79,8 +87,8 @@ def _agreeing(name: str, exchange: Exchange, step: StepCommunication, compared: 
     return DirectionResult(name, Verdict("pass", STANDARD, f"calls and values agree, by {compared.means}"))
 
 
-def _skipped(name: str, why: BaseSkipReason) -> DirectionResult:
-    return DirectionResult(name, Verdict("skip", "", why.value), skip=why)
+def _skipped(name: str, why: BaseSkipReason, detail: str = "") -> DirectionResult:
+    return DirectionResult(name, Verdict("skip", "", f"{why.value}: {detail}" if detail else why.value), skip=why)
 
 
 def _differing(name: str, exchange: Exchange, step: StepCommunication, findings: list[Finding]) -> DirectionResult:

@@ -17,9 +17,10 @@ from msprobe_hooks.dump.communication.exchanges import Exchange
 from msprobe_hooks.dump.schema import Element, Number, TensorElement, tensors_of
 from pytest_msprobe.modes.communication.signature_check import Finding, differing
 from pytest_msprobe.modes.communication.steps import StepCommunication
+from pytest_msprobe.results.skip_reasons import BaseSkipReason
 
-#: By which of their recorded properties values were compared, the weakest last.
-Means = Literal["bits", "checksums", "statistics"]
+#: By which of their recorded properties values were compared, the weakest last; ``inputs``: computed again.
+Means = Literal["inputs", "bits", "checksums", "statistics"]
 
 #: A recorded tensor, with the call that it was recorded of.
 Tensor: TypeAlias = tuple[Call, TensorElement]
@@ -44,13 +45,15 @@ class Compared:
     """What came of comparing values. ``means`` is None where none could be compared.
 
     ``rounding``: statistics agree but for the rounding of their sums. ``has_values``: the operation leaves values that
-    are comparable between ranks, had they been recorded.
+    are comparable between ranks, had they been recorded. ``skip`` says why values are not compared, with a ``detail``.
     """
 
     finding: Finding | None = None
     means: Means | None = None
     rounding: bool = False
     has_values: bool = True
+    skip: BaseSkipReason | None = None
+    detail: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,9 +85,9 @@ def compare_values(exchange: Exchange, step: StepCommunication, read_bits: ReadB
         return Compared(means="checksums" if has_checksums else "statistics")
     said = [(call, read_communicated(step.dump(call).forward(call.name))) for call, _ in members]
     if exchange.is_point_to_point:
-        return _worst([_compare(copies, read_bits) for copies in _message(exchange, said)])
+        return _worst([compare_copies(copies, read_bits) for copies in _message(exchange, said)])
     of_rank = {call.rank: _Member(call, communicated) for call, communicated in said}
-    return _worst([_compare(copies, read_bits) for copies in _copies(exchange, of_rank)])
+    return _worst([compare_copies(copies, read_bits) for copies in _copies(exchange, of_rank)])
 
 
 @functools.lru_cache(256)
@@ -201,7 +204,7 @@ def _message_tensor(exchange: Exchange, end: End, call: Call, said: Communicated
     return element if isinstance(element, TensorElement) else None
 
 
-def _compare(copies: Copies, read_bits: ReadBits) -> Compared:
+def compare_copies(copies: Copies, read_bits: ReadBits) -> Compared:
     """Compare tensors by the strongest of their properties that all of them have."""
     everyone = [*copies.tensors.values(), *([copies.given] if copies.given is not None else [])]
     if len(everyone) < 2 or not copies.is_whole:

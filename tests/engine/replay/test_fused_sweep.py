@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from pytest_msprobe.devices.sim import SimDevice
+from pytest_msprobe.engine.replay.ops.op_info import op_info
 from pytest_msprobe.engine.values.pytree import map_tensors
 from pytest_msprobe.results.skip_reasons import SkipReason
 from tests.support.recorder import Recorder, element
@@ -98,6 +99,28 @@ CALLS: dict[str, Callable[[], Arguments]] = {
     "npu_quant_matmul": lambda: call(
         whole(6, 32, low=-128, dtype=torch.int8), whole(32, 8, low=-128, dtype=torch.int8), single(8) / 2000
     ),
+    "npu_quant_matmul_gelu": lambda: call(
+        whole(6, 32, low=-5, high=5, dtype=torch.int8), whole(32, 8, low=-5, high=5, dtype=torch.int8),
+        single(6).abs() / 9, single(8).abs()
+    ),
+    "npu_batch_gather_matmul": lambda: call(
+        half(6, 8), half(6, 16), half(3, 1, 8, 16), whole(6, high=2), scale=1.0
+    ),
+    "npu_fused_linear_online_max_sum": lambda: call(half(8, 16), half(12, 16), whole(8, high=11), 0, 11, True),
+    "npu_fused_matmul": lambda: call(half(6, 8), half(8, 4), x3=half(6, 4), fused_op_type="mul"),
+    "npu_grouped_matmul_add": lambda: call(single(2, 5, 4), half(8, 5), half(8, 4), torch.tensor([3, 8])),
+    "npu_grouped_matmul_finalize_routing": lambda: call(
+        whole(6, 16, low=-128, dtype=torch.int8), whole(3, 16, 4, low=-128, dtype=torch.int8), torch.tensor([2, 0, 4]),
+        scale=single(3, 4).abs() / 99, pertoken_scale=single(6).abs(), logit=single(6), row_index=whole(6, high=2),
+        output_bs=3
+    ),
+    "npu_grouped_matmul_swiglu_quant_v2": lambda: call(
+        whole(8, 16, low=-128, dtype=torch.int8), [whole(2, 16, 32, low=-128, dtype=torch.int8)],
+        [single(2, 32).abs() / 99], single(8).abs() + 0.5, torch.tensor([3, 8])
+    ),
+    "npu_quant_grouped_matmul_dequant": lambda: call(
+        single(6, 16).half(), whole(2, 8, 16, low=-128, dtype=torch.int8), single(2, 8).abs() / 99, torch.tensor([2, 6])
+    ),
     "npu_quantize": lambda: call(half(6, 16), single(16).abs() / 50 + 0.01, None, axis=1, dtype=torch.int32),
     "npu_rms_norm_quant": lambda: call(half(6, 32), half(32), half(32), half(1) * 20, whole(1, dtype=torch.int8)),
     "npu_scatter_nd_update": lambda: call(half(9, 4), torch.randperm(9)[:3].view(3, 1), half(3, 4)),
@@ -137,7 +160,8 @@ def test_a_device_that_gives_one_row_for_another_is_found(
     assert check(recorded(recorder, api), device=device_that(alter)).forward.outcome == "fail"
 
 
-QUANTIZING = [api for api in CALLS if "quant" in api and api not in ("npu_anti_quant", "npu_quantize")]
+# Not those whose result alone is a float.
+QUANTIZING = [api for api in CALLS if torch.int8 in op_info(api).quantizes and "quant" in api and api != "npu_quantize"]
 
 
 def neighbours(share: int) -> Callable[..., Any]:
@@ -229,3 +253,14 @@ def test_an_argument_that_the_definition_does_not_know_is_named_in_the_skip(reco
     result = check(recorder.keep("NPU.npu_swiglu.0", forward)).forward
     assert result.skip is SkipReason.REJECTED_INPUTS
     assert "npu_swiglu() got an unexpected keyword argument 'limit'" in result.verdict.reason
+
+
+def test_an_operator_that_communicates_says_how_its_ranks_are_checked(recorder: Recorder, check: Any) -> None:
+    forward = {
+        "input_args": [element(half(2, 8)), element(half(8, 4)), element("group")],
+        "input_kwargs": {},
+        "output": [element(half(2, 4))],
+    }
+    result = check(recorder.keep("NPU.npu_mm_all_reduce_base.0", forward)).forward
+    assert result.skip is SkipReason.FUSED_COMMUNICATION
+    assert result.verdict.reason.startswith("communicates: check its ranks with --msprobe-communication")

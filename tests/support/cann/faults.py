@@ -15,9 +15,7 @@ from torch.utils._pytree import tree_leaves
 from tests.support.cann import runtime_calls
 
 NONE = ""
-KINDS = frozenset(
-    "missing falls-back fails fails-later out-of-memory loses-card kills hangs slow wrong wrong-once".split()
-)
+KINDS = frozenset("missing fails fails-later out-of-memory loses-card kills hangs slow wrong wrong-once".split())
 _AICORE_EXCEPTION = 507015
 
 
@@ -55,7 +53,7 @@ def fail_before(kind: str, operator: str, card: int) -> None:
         case "fails":
             raise RuntimeError(f"call {function} failed, detail:EZ9999: Inner Error! error code is 561000")
         case "fails-later":
-            message = f"EZ9999: Inner Error! The aicore execution is abnormal, kernel {operator}"
+            message = f"EZ9999: kernel {operator}: the aicore execution is abnormal"
             runtime_calls.fail_later(card, _AICORE_EXCEPTION, message)
         case "out-of-memory":
             torch.empty(1 << 50, dtype=torch.uint8, device=f"npu:{card}")
@@ -69,7 +67,7 @@ def fail_before(kind: str, operator: str, card: int) -> None:
 
 
 def do_after(kind: str, results: Any, card: int) -> None:
-    """Do what a fault does to a result, or to the card's clock."""
+    """Do what a fault does to the results, or what was written where nothing is returned, or to the card's clock."""
     if kind == "slow":
         runtime_calls.keep_busy(card, float(os.environ.get("SIMULATED_CANN_SLOW", "1")))
     if kind in ("wrong", "wrong-once"):
@@ -77,12 +75,18 @@ def do_after(kind: str, results: Any, card: int) -> None:
 
 
 def _spoil(results: Any) -> None:
-    """Add one to the first element of the first result."""
+    """Make the first element of the first result clearly wrong: one more, twice as much, or with another bit."""
     from tests.support.cann.kernels.memory import seen_by_host
 
     first = next(leaf for leaf in tree_leaves(results) if isinstance(leaf, Tensor) and leaf.numel())
     host = seen_by_host(first)
-    host.as_strided((), (), host.storage_offset()).add_(1)
+    element = host.as_strided((), (), host.storage_offset())
+    if element.element_size() == 1 and element.dtype != torch.bool:
+        element.view(torch.uint8).bitwise_xor_(0x40)
+    elif element.is_floating_point():
+        element.add_(element.abs().clamp(min=1))
+    else:
+        element.add_(1)
 
 
 @cache

@@ -53,6 +53,8 @@ def _compile(folder: Path) -> None:
     _link(folder, _RUNTIME, *_sources("runtime"))
     # What has sources of its own is linked against the runtime, and so is what has none: a name is found through it.
     _link(folder, "hccl", *_sources("hccl"), runtime=folder)
+    # Groups of calls have their functions in a library of their own, which may be the same one.
+    shutil.copyfile(folder / "libhccl.so", folder / "libhcomm.so")
     for name in _EMPTY:
         _link(folder, name, runtime=folder)
 

@@ -13,6 +13,7 @@ import torch
 def _library() -> ctypes.CDLL:
     library = ctypes.CDLL("libascendcl.so")
     library.simulated_keep_busy.argtypes = (ctypes.c_void_p, ctypes.c_double)
+    library.simulated_wait_for_host_calls.argtypes = (ctypes.c_void_p,)
     library.simulated_hang.argtypes = (ctypes.c_void_p,)
     library.simulated_fail_later.argtypes = (ctypes.c_void_p, ctypes.c_int, ctypes.c_char_p)
     library.simulated_lose_card.argtypes = (ctypes.c_int,)
@@ -22,6 +23,11 @@ def _library() -> ctypes.CDLL:
 @cache
 def _lost_cards() -> ctypes.c_uint32:
     return ctypes.c_uint32.in_dll(_library(), "simulated_lost_cards")
+
+
+@cache
+def _host_calls() -> ctypes.c_uint32:
+    return ctypes.c_uint32.in_dll(_library(), "simulated_host_calls")
 
 
 @cache
@@ -54,6 +60,12 @@ def keep_busy(card: int, seconds: float) -> None:
     _library().simulated_keep_busy(_stream(card), seconds)
 
 
+def wait_for_host_calls(card: int) -> None:
+    """Wait for what a card's current stream has the host do, such as a collective, before a kernel computes on it."""
+    if _host_calls().value:
+        _library().simulated_wait_for_host_calls(_stream(card))
+
+
 def hang(card: int) -> None:
     """Add work that never ends to a card's current stream."""
     _library().simulated_hang(_stream(card))
@@ -71,8 +83,14 @@ def lose_card(card: int) -> None:
 
 def wait_for(card: int) -> None:
     """Wait for a card's current stream as torch_npu does, which raises what went wrong in it."""
-    torch.npu.current_stream(card).synchronize()  # type: ignore[attr-defined,unused-ignore]
+    _current_stream(card).synchronize()
 
 
 def _stream(card: int) -> int:
-    return int(torch.npu.current_stream(card).npu_stream)  # type: ignore[attr-defined,unused-ignore]
+    return int(_current_stream(card).npu_stream)
+
+
+def _current_stream(card: int) -> Any:
+    # A card's streams are there once it was the current one.
+    with torch.npu.device(card):  # type: ignore[attr-defined,unused-ignore]
+        return torch.npu.current_stream(card)  # type: ignore[attr-defined,unused-ignore]

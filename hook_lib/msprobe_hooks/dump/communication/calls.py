@@ -9,6 +9,7 @@ from typing import Literal
 
 from msprobe_hooks.dump.communication.collectives import BARRIERS, FROM_ROOT, NEVER_WAITED_FOR, TO_ROOT
 from msprobe_hooks.dump.communication.endpoints import End, ends_of, is_outside
+from msprobe_hooks.dump.communication.fused import is_fused
 from msprobe_hooks.dump.communication.jsonl import Line, read_lines
 from msprobe_hooks.dump.communication.ranks import Step
 from msprobe_hooks.dump.communication.transfers import Communication, match_transfers
@@ -56,7 +57,7 @@ def read_calls(dump: Dump, rank: int, world: frozenset[int]) -> RankCalls:
     reached: dict[str, Progress] = {line.record: line.event for line in lines}
     times = _times(lines)
     calls, malformed = list[Call](), list[str]()
-    for name in _in_order([name for name in dump.records if is_communication(name)], began):
+    for name in _in_order([name for name in dump.records if is_communication(name) or is_fused(name)], began):
         try:
             record = dump.forward(name) if name in dump.records else forward_record(name, began[name].body)
             ends = ends_of(record, rank, world)
@@ -94,10 +95,19 @@ def _in_order(recorded: list[str], began: Mapping[str, Line]) -> list[str]:
     """Return the names of records in the order in which their calls began.
 
     A record is written when its call is over, so that asynchronous ones stand behind what they overlapped with. Without
-    lines only the calls of one function are known to have begun in the order of their numbers.
+    lines only the calls of one function are known to have begun in the order of their numbers. Calls that compute too
+    have no lines: each goes behind the call whose record is before its own.
     """
     if began:
-        return [*began, *(name for name in recorded if name not in began)]
+        behind, last = defaultdict[str, list[str]](list), ""
+        for name in recorded:
+            if is_fused(name):
+                behind[last].append(name)
+            elif name in began:
+                last = name
+        lined = [each for name in ("", *began) for each in (name, *behind[name]) if each]
+        known = set(lined)
+        return [*lined, *(name for name in recorded if name not in known)]
     by_function = defaultdict[str, list[str]](list)
     for name in recorded:
         by_function[_function(name)].append(name)

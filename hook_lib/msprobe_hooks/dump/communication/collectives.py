@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from msprobe_hooks.dump.communication.fused import is_fused, named_arguments
 from msprobe_hooks.dump.names import parse_api_name
 from msprobe_hooks.dump.schema import Element, ForwardRecord, tensors_of
 
@@ -128,6 +129,8 @@ class Communicated:
 def read_communicated(record: ForwardRecord) -> Communicated:
     """Read a record of communication. Raises ValueError where its name follows no grammar."""
     name = parse_api_name(record.name)
+    if is_fused(record.name):
+        return Communicated(name.api, name.api, named_arguments(name.api, record), {}, record.output)
     operation = operation_of(name.api)
     tensors = tensors_of(record.args) or tensors_of(record.kwargs) or tensors_of(record.output)
     if name.type == "Distributed" and tensors and tensors[0].type.startswith("mindspore"):

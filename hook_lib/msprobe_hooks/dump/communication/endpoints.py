@@ -20,6 +20,7 @@ from msprobe_hooks.dump.communication.collectives import (
     Communicated,
     read_communicated,
 )
+from msprobe_hooks.dump.communication.fused import BARRIER, FUSED, group_of, size_of
 from msprobe_hooks.dump.schema import Element, ForwardRecord, MappingElement, TensorElement, ValueElement, tensors_of
 from msprobe_hooks.dump.tensor_files.dtypes import plain_dtype
 
@@ -68,6 +69,8 @@ def ends_of(record: ForwardRecord, rank: int, world: frozenset[int]) -> tuple[En
     """
     said = read_communicated(record)
     api, operation = said.api, said.operation
+    if api in FUSED:
+        return (_fused_end(said, world),)
     if api == BATCH:
         return tuple(_batch_ends(list(said.before.values()), list(said.after.values()), rank))
     if _is_outside(said):
@@ -95,6 +98,19 @@ def ends_of(record: ForwardRecord, rank: int, world: frozenset[int]) -> tuple[En
             tensors=_kinds(said.either.get(SHARED.get(operation, "")) or said.returned),
             values=_digest(said.after.get(EQUAL[operation]) or said.returned) if operation in EQUAL else None,
         ),
+    )
+
+
+def _fused_end(said: Communicated, world: frozenset[int]) -> End:
+    """Return the end of a call that computes too; its record has the group's name, and often how many ranks it has."""
+    is_of_all = size_of(said.before) == len(world)
+    is_barrier = said.api == BARRIER
+    return End(
+        ("group", group_of(said.before)),
+        gives=not is_barrier,
+        takes=not is_barrier,
+        expected=world if is_of_all else frozenset(),
+        operation=said.operation,
     )
 
 

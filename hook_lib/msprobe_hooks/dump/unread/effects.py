@@ -135,6 +135,9 @@ _ROWS: tuple[tuple[str, Effects], ...] = (
     ("npu_moe_gating_top_k", Effects(defined=2)),
     # Rows that belong to no group.
     ("npu_grouped_matmul", Effects(valid_rows=ValidRows("group_list", kind="group_list_type"))),
+    ("npu_grouped_matmul_swiglu_quant", Effects(defined=2, valid_rows=ValidRows("group_list", at=2))),
+    ("npu_grouped_matmul_swiglu_quant_v2", Effects(valid_rows=ValidRows("group_list", at=4, kind="group_list_type"))),
+    ("npu_quant_grouped_matmul_dequant", Effects(valid_rows=ValidRows("group_list", at=3))),
     (
         "npu_dequant_swiglu_quant npu_swiglu_group_quant npu_swiglu_mx_quant",
         Effects(valid_rows=ValidRows("group_index", holds=GROUP_SIZES)),

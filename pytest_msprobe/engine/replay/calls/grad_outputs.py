@@ -30,12 +30,14 @@ def grad_outputs(
     recorded gradient is null get none, unless all are null though gradients left: then the output was changed in place
     behind the call, and what arrived is drawn between -1 and 1. A gradient has its output's dtype. ``look`` is given
     the output, of which only shapes and dtypes may stay after that. ``memory`` says where gradients are to lie. Raises
-    Skip where nothing can be differentiated.
+    Skip where nothing can be differentiated, as an operator of torch_npu for which it has no gradient.
     """
     if look is not None:
         look(output)
     tensors = list(tensors_with_paths(output))
     recorded = tensors_of(record.grad_outputs)
+    if recorded and record.name.startswith("NPU.") and not tensors_of(record.grad_inputs):
+        raise Skip(SkipReason.NO_GRADIENT, "torch_npu gave none when it was recorded: the operator has no gradient")
     if recorded:
         elements = _matched(record, tensors, recorded)
     elif tensors_of(record.grad_inputs):
@@ -60,6 +62,10 @@ def _laid_out(
 def _matched(
     record: BackwardRecord, tensors: list[tuple[str, torch.Tensor]], recorded: list[TensorElement]
 ) -> Mapping[str, TensorElement]:
+    differentiable = [(path, tensor) for path, tensor in tensors if tensor.requires_grad]
+    # an autograd node of torch_npu has places for these alone
+    if len(record.grad_outputs) == len(differentiable):
+        tensors = differentiable
     by_position = record.grad_outputs if len(record.grad_outputs) == len(tensors) else [None] * len(tensors)
     positions_known = any(
         isinstance(element, TensorElement) and element.shape == tuple(tensor.shape)

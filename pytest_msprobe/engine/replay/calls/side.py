@@ -19,6 +19,7 @@ from pytest_msprobe.engine.replay.ops.op_info import op_info
 from pytest_msprobe.engine.values.malloc_trim import return_freed_pages
 from pytest_msprobe.engine.values.pytree import map_tensors, map_with_paths, tensors_with_paths
 from pytest_msprobe.engine.values.strides import as_laid_out, has_gaps, overlaps, whole_memory
+from pytest_msprobe.results.skip_reasons import Skip, SkipReason
 
 Gradients = dict[str, "torch.Tensor | None"]
 
@@ -168,6 +169,8 @@ def run_backward(
     of outputs that are not kept shapes and dtypes (``meta``).
     """
     outputs = dict(tensors_with_paths(run.results))
+    if surplus := sorted(grad_outputs.keys() - outputs):
+        raise Skip(SkipReason.UNSPECIFIED, f"a gradient arrives for result {surplus[0]}, of which nothing is promised")
     # Where none depends on a leaf, torch says so.
     paths = [path for path in grad_outputs if outputs[path].requires_grad] or list(grad_outputs)
     arriving = tuple(_put_gradient(grad_outputs[path], side).to(outputs[path].dtype, copy=False) for path in paths)

@@ -37,6 +37,7 @@ from pytest_msprobe.engine.replay.judging.run_outputs import (
 from pytest_msprobe.engine.replay.linalg.nondifferentiable import nondifferentiable_reason
 from pytest_msprobe.engine.replay.ops.implementation_defined import accept_implementation_defined
 from pytest_msprobe.engine.replay.ops.op_info import op_info
+from pytest_msprobe.engine.replay.ops.ranked_positions import RankedPositions, gradients_of_ranked
 from pytest_msprobe.engine.replay.ops.several_writers import accept_any_writer, accept_gradient_of_winner
 from pytest_msprobe.engine.replay.ops.tie_breaking import accept_ties, gradient_of_selection
 from pytest_msprobe.engine.replay.ops.valid_rows import cut
@@ -253,12 +254,16 @@ def _require_gradient(trial: Trial) -> None:
 
 def _golden_gradients(trial: Trial) -> dict[str, torch.Tensor]:
     gradients = present(trial.golden_gradients, detached)
-    is_selected = op_info(trial.subject.operation).selection is not None
-    if not is_selected or len(gradients) != 1 or list(trial.grad_outputs) != ["0"]:
+    selection = op_info(trial.subject.operation).selection
+    if selection is None:
         return gradients
     # The gradient of a selected value goes to the position that was selected, of several equal ones to any.
     arguments = (trial.subject.arguments.args, trial.subject.arguments.kwargs)
     outputs = (map_tensors(trial.device.get, trial.target.output), map_tensors(detached, trial.golden.output))
+    if isinstance(selection, RankedPositions):
+        return gradients_of_ranked(selection, arguments, *outputs, trial.grad_outputs, gradients)
+    if len(gradients) != 1 or list(trial.grad_outputs) != ["0"]:
+        return gradients
     grad_output = trial.grad_outputs["0"]
     return {
         path: gradient_of_selection(trial.subject.operation, arguments, *outputs, grad_output, gradient)

@@ -13,6 +13,7 @@ from pytest_msprobe.engine.replay.ops.quantized_results import (
     accept_quantized_argument,
     are_neighbours,
 )
+from pytest_msprobe.engine.replay.references.operator_table import FUSED_OPERATORS
 
 
 def accept_implementation_defined(
@@ -24,11 +25,13 @@ def accept_implementation_defined(
     has None for a result that was not asked for. The arguments are those of the call, by position and by name.
     """
     traits = op_info(operation)
-    if not (traits.quantizes or traits.quantized or traits.optional_outputs):
+    is_optional = traits.optional_outputs or operation in FUSED_OPERATORS
+    if not (traits.quantizes or traits.quantized or is_optional):
         return
     output, right = target["output"], golden["output"]
     if len(output) == len(right):
-        found = [_accepted(*pair, traits) for pair in zip(output, right, strict=True)]
+        pairs = zip(output, right, strict=True)
+        found = [None if is_optional and each is None else _accepted(result, each, traits) for result, each in pairs]
         if traits.quantized is not None:
             accept_quantized(traits.quantized, arguments, found, list(right))
         target["output"] = type(output)(found)
@@ -42,8 +45,6 @@ def accept_implementation_defined(
 
 
 def _accepted(found: Any, right: Any, traits: OpInfo) -> Any:
-    if traits.optional_outputs and right is None:
-        return None
     if not (isinstance(found, torch.Tensor) and isinstance(right, torch.Tensor)):
         return found
     if found.shape != right.shape or found.dtype != right.dtype or found.dtype not in traits.quantizes:

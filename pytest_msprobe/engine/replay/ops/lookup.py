@@ -16,8 +16,10 @@ import torch
 from torch._ops import OpOverload, OpOverloadPacket
 from torch.overrides import get_overridable_functions
 
+from msprobe_hooks.dump.communication.fused import FUSED
 from msprobe_hooks.dump.names import ApiName
 from pytest_msprobe.engine.replay.call import NAMESPACES
+from pytest_msprobe.engine.replay.ops.op_info import op_info
 from pytest_msprobe.engine.replay.references.left_out import reason_left_out
 from pytest_msprobe.engine.replay.references.registry import ReferenceRegistry
 from pytest_msprobe.results.skip_reasons import Skip, SkipReason
@@ -27,6 +29,9 @@ _FACTORIES = frozenset(
     hamming_window hann_window kaiser_window linspace logspace normal ones polar rand randint randn randperm range
     scalar_tensor tensor tril_indices triu_indices zeros fftfreq rfftfreq""".split()
 )
+
+# What torch_npu takes from the library ATB without saying so in the name; the others are its own.
+_OF_ATB = frozenset({"_npu_flash_attention", "_npu_paged_attention", "_npu_reshape_and_cache", "_npu_rotary_embedding"})
 
 # Operations that torch does not count among the overridable ones.
 _MORE_FUNCTIONAL = frozenset(
@@ -90,6 +95,11 @@ def resolve(
     if reference is not None and not own:
         return reference
     if name.type == "NPU":
+        if op_info(name.api).random is not None:
+            # A property judges what it draws; no golden result does.
+            return function or _npu_function(name)
+        if name.api in FUSED:
+            raise Skip(SkipReason.FUSED_COMMUNICATION, name.qualified_api)
         reason = reason_left_out(name.api)
         raise Skip(SkipReason.NO_REFERENCE, f"{name.qualified_api}, {reason}" if reason else name.qualified_api)
     if function is not None:
@@ -135,7 +145,8 @@ def _tensor_method(name: ApiName) -> Callable[..., Any] | None:
 
 def _aten(name: ApiName) -> Callable[..., Any] | None:
     operation, _, overload = name.api.partition(".")
-    packet = getattr(torch.ops.aten, operation, None)
+    # level aten records the operators of torch_npu's library too
+    packet = getattr(torch.ops.aten, operation, None) or getattr(torch.ops.npu, operation, None)
     if operation in _UNSAFE or not isinstance(packet, OpOverloadPacket):
         return None
     if not overload:
@@ -183,10 +194,17 @@ _FINDERS: dict[str, Callable[[ApiName], Callable[..., Any] | None]] = {
 _OF_TORCH = (_FINDERS.keys() - {LIBRARY}) | {"Mint", "MintFunctional", "Primitive", "Jit"}
 
 
+def npu_operator(api: str) -> str:
+    """Return the name below ``torch.ops`` of what torch_npu calls ``api``."""
+    name = api.removeprefix("atb.")
+    return f"{'atb' if name != api or name in _OF_ATB else 'npu'}.{name}"
+
+
 def _npu_function(name: ApiName) -> Callable[..., Any]:
-    function = getattr(torch.ops.npu, name.api, None)
+    library, _, operation = npu_operator(name.api).partition(".")
+    function = getattr(getattr(torch.ops, library), operation, None)
     if function is None:
-        raise Skip(SkipReason.UNKNOWN_API, f"torch.ops.npu.{name.api}")
+        raise Skip(SkipReason.UNKNOWN_API, f"torch.ops.{library}.{operation}")
     return function  # type: ignore[no-any-return]
 
 

@@ -16,7 +16,17 @@ import torch
 from msprobe_hooks.dump.unread.effects import UNDEFINED_RESULTS
 from pytest_msprobe.engine.replay.call import operation
 from pytest_msprobe.engine.replay.inputs import sparse_reads
-from pytest_msprobe.engine.replay.inputs.constraints import boxes, caches, indices, token_gradients, values
+from pytest_msprobe.engine.replay.inputs.constraints import (
+    boxes,
+    caches,
+    indices,
+    matmul_operands,
+    placed,
+    selected_keys,
+    sequences,
+    token_gradients,
+    values,
+)
 from pytest_msprobe.engine.replay.inputs.constraints import moe_routing as routing
 from pytest_msprobe.engine.replay.inputs.constraints.drawn import Constraint
 from pytest_msprobe.engine.replay.linalg import canonical_factors, reconstruction
@@ -30,20 +40,25 @@ from pytest_msprobe.engine.replay.linalg.nondifferentiable import (
 from pytest_msprobe.engine.replay.linalg.reconstruction import Products
 from pytest_msprobe.engine.replay.ops import several_writers
 from pytest_msprobe.engine.replay.ops.quantized_results import QuantizedResults, SharedExponents
+from pytest_msprobe.engine.replay.ops.ranked_positions import RankedPositions
 from pytest_msprobe.engine.replay.ops.several_writers import Writers
 from pytest_msprobe.engine.replay.random_apis import (
     attention_dropout,
     distributions,
     dropout,
     factories,
+    mask_bits,
     probability_switch,
+    sampled_indices,
     sampling,
+    token_sampling,
     unverifiable,
 )
 from pytest_msprobe.engine.replay.random_apis.attention_dropout import Readable
 from pytest_msprobe.engine.replay.random_apis.probability_switch import SwitchOf
 from pytest_msprobe.engine.replay.random_apis.properties import REQUIRED, PropertyOf, RandomProperty
 from pytest_msprobe.engine.replay.references.quantization import number_formats as formats
+from pytest_msprobe.engine.replay.references.sparse_attention import lightning_indexer, nsa_compressed_attention
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +116,7 @@ class OpInfo:
     random: PropertyOf | None = None
     switch: SwitchOf | None = None
     readable: Readable | None = None
-    selection: Selection | None = None
+    selection: Selection | RankedPositions | None = None
     writers: Writers | None = None
     alignment: Alignment | None = None
     products: Products | None = None
@@ -257,7 +272,10 @@ _ROWS = (
     ("randint", OpInfo(random=factories.randint)),
     ("randint_like", OpInfo(random=factories.randint_like)),
     ("random random_", OpInfo(random=factories.random)),
-    ("exponential exponential_", OpInfo(random=factories.one_parameter(distributions.exponential, 1.0))),
+    (
+        "exponential exponential_ npu_sim_exponential_",
+        OpInfo(random=factories.one_parameter(distributions.exponential, 1.0)),
+    ),
     ("geometric geometric_", OpInfo(random=factories.one_parameter(distributions.geometric, REQUIRED))),
     (
         "cauchy cauchy_",
@@ -387,6 +405,11 @@ _ROWS = (
         "npu_rope_quant_kvcache npu_dequant_rope_quant_kvcache",
         OpInfo(constraint=caches.quantized_rows, in_place=True, optional_outputs=True, quantizes=_EIGHT_BITS),
     ),
+    ("_npu_reshape_and_cache", OpInfo(constraint=caches.filled, in_place=True)),
+    ("_npu_paged_attention", OpInfo(constraint=caches.attended_pages(6), in_place=True)),
+    ("_npu_paged_attention_v2", OpInfo(constraint=caches.attended_pages(2), in_place=True)),
+    ("npu_paged_cache_load", OpInfo(constraint=caches.loaded, in_place=True)),
+    ("_npu_rotary_embedding", OpInfo(constraint=routing.rows_of(4, "cos_sin_cache", 0, "positions"), in_place=True)),
     ("npu_advance_step_flashattn", OpInfo(constraint=caches.decoded, in_place=True)),
     (
         "npu_mla_prolog npu_mla_prolog_v2",
@@ -415,6 +438,47 @@ _ROWS = (
         ),
     ),
     ("npu_attention_update", OpInfo(optional_outputs=True)),
+    # ... keys that are selected,
+    (
+        "npu_lightning_indexer",
+        OpInfo(
+            constraint=selected_keys.indexer,
+            selection=RankedPositions(lightning_indexer.lightning_indexer_scores, outputs=2, values_at=1),
+        ),
+    ),
+    (
+        "npu_quant_lightning_indexer",
+        OpInfo(
+            constraint=selected_keys.indexer,
+            selection=RankedPositions(lightning_indexer.quant_lightning_indexer_scores, outputs=1),
+        ),
+    ),
+    ("npu_sparse_flash_attention", OpInfo(constraint=selected_keys.sparse_attention)),
+    ("npu_kv_quant_sparse_flash_attention", OpInfo(constraint=selected_keys.quantized_attention)),
+    ("npu_sparse_flash_attention_grad", OpInfo(constraint=selected_keys.sparse_attention_gradient)),
+    ("npu_lightning_indexer_grad", OpInfo(constraint=selected_keys.indexer_gradient)),
+    ("npu_sparse_lightning_indexer_grad_kl_loss", OpInfo(constraint=selected_keys.indexer_loss)),
+    (
+        "npu_nsa_compress_attention",
+        OpInfo(selection=RankedPositions(nsa_compressed_attention.nsa_compress_importance, outputs=4, positions_at=1)),
+    ),
+    (
+        "npu_nsa_compress_attention_infer",
+        OpInfo(
+            constraint=selected_keys.pages,
+            selection=RankedPositions(nsa_compressed_attention.nsa_decoding_importance, outputs=2, positions_at=1),
+        ),
+    ),
+    ("npu_nsa_compress_infer", OpInfo(constraint=selected_keys.compressed_slots, in_place=True)),
+    ("npu_nsa_select_attention", OpInfo(constraint=selected_keys.selected_blocks)),
+    ("npu_nsa_select_attention_grad", OpInfo(constraint=selected_keys.selected_blocks_gradient)),
+    ("npu_nsa_select_attention_infer", OpInfo(constraint=selected_keys.decoded_blocks)),
+    ("npu_block_sparse_attention", OpInfo(optional_outputs=True)),
+    (
+        "npu_fused_floyd_attention_backward",
+        OpInfo(constraint=selected_keys.copied_statistics((7, "softmax_max"), (8, "softmax_sum"))),
+    ),
+    ("npu_ring_attention_update", OpInfo(constraint=selected_keys.ring_attention)),
     ("npu_apply_rotary_pos_emb", OpInfo(in_place=True)),
     ("npu_mrope", OpInfo(constraint=routing.rows_of(3, "cos_sin_cache", 0, "positions"))),
     ("npu_add_layer_norm npu_layernorm_grad", OpInfo(optional_outputs=True)),
@@ -423,6 +487,48 @@ _ROWS = (
     ("npu_softmax_cross_entropy_with_logits_backward", OpInfo(constraint=values.distributions(2, "labels"))),
     ("npu_cross_entropy_loss", OpInfo(constraint=indices.class_target, optional_outputs=True)),
     ("npu_cross_entropy_loss_backward", OpInfo(constraint=indices.target_of_log_probabilities)),
+    (
+        "npu_fused_attention_score npu_fused_attention_score_fwd",
+        OpInfo(random=unverifiable.attention_score, switch=probability_switch.probability("keep_prob", 5, 1.0)),
+    ),
+    (
+        "npu_multi_head_attention",
+        OpInfo(
+            random=unverifiable.attention_layer,
+            switch=probability_switch.probability("dropout_prob", 17),
+            optional_outputs=True,
+        ),
+    ),
+    ("npu_multi_head_attention_backward npu_dropout_with_add_softmax_backward", OpInfo(optional_outputs=True)),
+    (
+        "npu_dropout_with_add_softmax",
+        OpInfo(
+            random=mask_bits.dropout_with_softmax,
+            switch=probability_switch.probability("prob", 3),
+            optional_outputs=True,
+        ),
+    ),
+    # ... masks, places and tokens that are drawn,
+    ("npu_dropout_gen_mask", OpInfo(random=mask_bits.generated_mask)),
+    ("_npu_dropout_gen_mask", OpInfo(random=mask_bits.seeded_mask)),
+    ("npu_random_choice_with_mask", OpInfo(random=sampled_indices.random_choice)),
+    ("npu_sub_sample", OpInfo(random=sampled_indices.subsample)),
+    ("npu_top_k_top_p", OpInfo(random=token_sampling.top_k_top_p)),
+    ("npu_top_k_top_p_sample", OpInfo(random=token_sampling.top_k_top_p_sample)),
+    # ... sequences that go step by step, and hyper-connections,
+    ("npu_lstm", OpInfo(constraint=sequences.padded, optional_outputs=True, recurrent=True)),
+    ("npu_lstm_data", OpInfo(constraint=sequences.padded_by_sizes, optional_outputs=True, recurrent=True)),
+    ("npu_lstm_backward", OpInfo(constraint=sequences.saved_lstm_results, recurrent=True)),
+    ("npu_lstm_data_backward", OpInfo(constraint=sequences.saved_lstm_data_results, recurrent=True)),
+    ("npu_gru_backward", OpInfo(constraint=sequences.saved_gru_results, recurrent=True)),
+    ("_lstm_npu_backward", OpInfo(constraint=sequences.saved_stack_results, recurrent=True)),
+    ("_lstm_npu npu_lstm_cell npu_lstm_cell_backward npu_gru", OpInfo(recurrent=True)),
+    ("npu_recurrent_gated_delta_rule", OpInfo(constraint=sequences.delta_rule, in_place=True)),
+    ("npu_recurrent_gated_delta_rule_functional", OpInfo(constraint=sequences.delta_rule)),
+    ("npu_chunk_gated_delta_rule", OpInfo(constraint=sequences.lengths)),
+    ("npu_fused_causal_conv1d npu_fused_causal_conv1d_v2", OpInfo(constraint=sequences.cached, in_place=True)),
+    ("npu_mhc_pre npu_mhc_pre_backward npu_mhc_sinkhorn", OpInfo(optional_outputs=True)),
+    ("npu_ifmr", OpInfo(constraint=sequences.histogram)),
     # ... tokens on their way to experts and back,
     ("npu_iou npu_ptiou", OpInfo(constraint=boxes.in_order((0, "bboxes"), (1, "gtboxes")))),
     (
@@ -436,6 +542,9 @@ _ROWS = (
     ("npu_nms_with_mask", OpInfo(constraint=boxes.in_order((0, "input")))),
     ("npu_batch_nms", OpInfo(constraint=boxes.in_order((0, "self")))),
     ("npu_roi_align npu_ps_roi_pooling", OpInfo(constraint=boxes.regions)),
+    ("npu_roi_alignbk", OpInfo(constraint=boxes.regions_of_gradient)),
+    ("npu_rotated_iou npu_rotated_overlaps", OpInfo(constraint=boxes.turned((0, "self"), (1, "query_boxes")))),
+    ("npu_nms_rotated", OpInfo(constraint=boxes.turned((0, "self")))),
     ("npu_moe_gating_top_k_softmax npu_moe_gating_top_k_softmax_v2", OpInfo(constraint=values.moe_gating)),
     ("npu_moe_gating_top_k_backward", OpInfo(constraint=token_gradients.gating)),
     ("npu_moe_update_expert", OpInfo(constraint=routing.copies_of_experts, optional_outputs=True)),
@@ -461,10 +570,34 @@ _ROWS = (
     ("npu_moe_finalize_routing", OpInfo(constraint=routing.finalize_routing)),
     ("npu_moe_compute_expert_tokens", OpInfo(constraint=routing.expert_tokens)),
     ("npu_moe_re_routing", OpInfo(constraint=routing.re_routing, optional_outputs=True)),
+    ("npu_grouped_matmul", OpInfo(constraint=matmul_operands.grouped_matmul, quantizes=_EIGHT_BITS)),
+    ("npu_grouped_matmul_add npu_grouped_matmul_add_", OpInfo(constraint=matmul_operands.accumulated_groups(3))),
+    ("npu_add_quant_gmm npu_add_quant_gmm_", OpInfo(constraint=matmul_operands.accumulated_groups(4))),
+    ("npu_grouped_matmul_finalize_routing", OpInfo(constraint=matmul_operands.finalize_routing)),
     (
-        "npu_grouped_matmul",
-        OpInfo(constraint=routing.groups_of_rows("group_list", "group_list_type", all_rows=False)),
+        "npu_grouped_matmul_swiglu_quant",
+        OpInfo(constraint=matmul_operands.groups_at(2), quantizes=_EIGHT_BITS, optional_outputs=True),
     ),
+    (
+        "npu_grouped_matmul_swiglu_quant_v2",
+        OpInfo(constraint=matmul_operands.groups_at(4, "group_list_type"), quantizes=_EIGHT_BITS),
+    ),
+    ("npu_quant_grouped_matmul_dequant", OpInfo(constraint=matmul_operands.groups_at(3))),
+    ("npu_batch_gather_matmul npu_batch_gather_matmul_", OpInfo(constraint=matmul_operands.gathered_weights)),
+    (
+        "npu_fused_linear_cross_entropy_loss_with_max_sum_backward",
+        OpInfo(constraint=matmul_operands.vocabulary_targets),
+    ),
+    # ... places that are picked and written to,
+    ("npu_masked_fill_range", OpInfo(constraint=placed.ranges)),
+    ("npu_scatter", OpInfo(constraint=placed.placed_along_dim)),
+    ("npu_scatter_list npu_scatter_list_", OpInfo(constraint=placed.listed)),
+    ("_npu_index_add _npu_index_add_", OpInfo(constraint=placed.rows_to_add)),
+    ("npu_gather_backward", OpInfo(constraint=placed.within(3, "index", 1, "self_size", 2))),
+    ("npu_gather_sparse_index_backward", OpInfo(constraint=placed.within(2, "index", 1, "self_sizes"))),
+    ("npu_max_backward npu_min_backward", OpInfo(constraint=placed.within(2, "indices", 3, "sizes", 1))),
+    ("npu_max npu_min", OpInfo(selection=Selection())),
+    ("npu_view_copy", OpInfo(in_place=True)),
     # ... rows that are written to,
     ("npu_gather_sparse_index", OpInfo(constraint=routing.rows_of(0, "input", 1, "index"))),
     (
@@ -473,7 +606,11 @@ _ROWS = (
     ),
     ("scatter_update scatter_update_", OpInfo(constraint=routing.scatter_update)),
     # ... results that are quantized.
-    ("npu_quant_matmul npu_weight_quant_batchmatmul", OpInfo(quantizes=_EIGHT_BITS)),
+    (
+        "npu_quant_matmul npu_weight_quant_batchmatmul npu_transpose_batchmatmul",
+        OpInfo(constraint=matmul_operands.packed_scales, quantizes=_EIGHT_BITS),
+    ),
+    ("npu_ffn npu_quant_matmul_dequant", OpInfo(constraint=matmul_operands.packed_scales)),
     ("npu_quantize", OpInfo(quantized=QuantizedResults(dtype="dtype", at=3, of_int32=True))),
     (
         "npu_dynamic_quant npu_dynamic_quant_asymmetric",

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from pytest_msprobe.engine.replay.ops.op_info import Selection, op_info
+from pytest_msprobe.engine.replay.ops.ranked_positions import RankedPositions, accept_ranked
 
 
 def accept_ties(operation: str, arguments: tuple[Sequence[Any], Mapping[str, Any]], target: Any, golden: Any) -> Any:
@@ -23,6 +24,8 @@ def accept_ties(operation: str, arguments: tuple[Sequence[Any], Mapping[str, Any
     """
     args, kwargs = arguments
     selection = op_info(operation).selection
+    if isinstance(selection, RankedPositions):
+        return accept_ranked(selection, arguments, target, golden)
     source = args[0] if args else kwargs.get("input")
     if selection is None or not isinstance(source, torch.Tensor) or source.dim() == 0:
         return target
@@ -50,7 +53,7 @@ def gradient_of_selection(
     golden's own. That is returned unless other positions were selected and hold the same values.
     """
     selection = op_info(operation).selection
-    if selection is None or selection.outputs == 1:
+    if not isinstance(selection, Selection) or selection.outputs == 1:
         return gradient
     accepted = accept_ties(operation, arguments, target, golden)
     if accepted is target or torch.equal(target[1], golden[1]) or not torch.equal(accepted[1], golden[1]):

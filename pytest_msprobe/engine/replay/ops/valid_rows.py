@@ -10,6 +10,9 @@ import torch
 from msprobe_hooks.dump.unread.effects import valid_rows_of
 from pytest_msprobe.engine.values.pytree import map_tensors
 
+# Groups of what a product sums over, which every row of its results has.
+_GROUPS_OF_INNER = 2
+
 
 def defined_rows(operation: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[int, int] | None:
     """Return how many rows of a call's results are defined, of how many; None where all are."""
@@ -22,7 +25,13 @@ def defined_rows(operation: str, args: Sequence[Any], kwargs: Mapping[str, Any])
     total = _rows(args[0] if args else next(iter(kwargs.values()), None))
     if groups is None or total is None or (isinstance(groups, torch.Tensor) and groups.is_floating_point()):
         return None
-    rows = valid.count([int(number) for number in groups], kwargs.get(valid.kind))
+    if isinstance(groups, torch.Tensor) and groups.dim() == 2:
+        # Pairs of a group's number and its size.
+        rows = sum(groups[:, 1].tolist())
+    elif kwargs.get("group_type") == _GROUPS_OF_INNER:
+        return None
+    else:
+        rows = valid.count([int(number) for number in groups], kwargs.get(valid.kind))
     return (rows, total) if 0 <= rows < total else None
 
 

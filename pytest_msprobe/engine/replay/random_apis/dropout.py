@@ -10,6 +10,7 @@ import torch
 
 from pytest_msprobe.engine.replay.random_apis import distributions, tail_bound
 from pytest_msprobe.engine.replay.random_apis.independence import choice_exponent, repeats, unlike_pairs
+from pytest_msprobe.engine.replay.random_apis.mask_bits import returned_mask
 from pytest_msprobe.engine.replay.random_apis.properties import (
     REQUIRED,
     Form,
@@ -140,9 +141,7 @@ class MaskProperty:
         if self.mask_dims is not None:
             return None
         others = tensors(output)[1:]
-        if not others or others[0].shape != self.x.shape:
-            return None
-        return others[0].flatten().bool()
+        return returned_mask(others[0], self.x.shape) if others else None
 
     def _judged_mask(self, dropped: Tensor, known: Tensor) -> Verdict:
         # a kernel may hold p in the precision of its input

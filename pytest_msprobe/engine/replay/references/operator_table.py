@@ -50,6 +50,12 @@ DEFINED: dict[str, dict[str, tuple[str, ...]]] = {
     "boxes.rotated_overlap": {"NPU": ("npu_rotated_iou", "npu_rotated_overlaps")},
     "boxes.suppression": {"NPU": ("npu_batch_nms", "npu_nms_rotated", "npu_nms_v4", "npu_nms_with_mask")},
 
+    "caches.atb_operators": {
+        "NPU": (
+            "_npu_paged_attention", "_npu_reshape_and_cache", "_npu_rotary_embedding", "atb._npu_paged_attention_v2",
+            "atb.npu_paged_cache_load",
+        ),
+    },
     "caches.decode_step": {"NPU": ("npu_advance_step_flashattn",)},
     "caches.mla_prolog": {
         "NPU": ("npu_mla_prolog", "npu_mla_prolog_v2", "npu_mla_prolog_v3", "npu_mla_prolog_v3_functional"),
@@ -242,6 +248,7 @@ DEFINED: dict[str, dict[str, tuple[str, ...]]] = {
         "NPU": ("npu_lstm", "npu_lstm_cell", "npu_lstm_data"),
         "Aten": ("npu_lstm_backward", "npu_lstm_cell_backward", "npu_lstm_data_backward"),
     },
+    "recurrent.lstm_stack": {"NPU": ("_lstm_npu",), "Aten": ("_lstm_npu_backward",)},
 
     "sparse_attention.block_sparse_attention": {
         "NPU": ("npu_block_sparse_attention",),
@@ -285,6 +292,19 @@ DEFINED: dict[str, dict[str, tuple[str, ...]]] = {
         ),
         "Aten": ("npu_confusion_transpose_backward",),
     },
+    "tensors.picked_gradients": {
+        "Aten": (
+            "_npu_dtype_cast", "_npu_dtype_cast_backward", "_npu_format_cast", "npu_dtype_cast_backward",
+            "npu_gather_backward", "npu_gather_sparse_index_backward", "npu_max_backward", "npu_min_backward",
+        ),
+    },
+    "tensors.placement": {
+        "NPU": (
+            "npu_alloc_float_status", "npu_masked_fill_range", "npu_pad", "npu_scatter", "npu_scatter_list",
+            "npu_scatter_list_", "npu_stride_add", "npu_stride_copy", "npu_view_copy",
+        ),
+        "Aten": ("_npu_index_add", "_npu_index_add_"),
+    },
     "tensors.scatter": {
         "NPU": (
             "npu_gather_sparse_index", "npu_scatter_nd_update", "npu_scatter_nd_update_", "scatter_update",
@@ -292,3 +312,6 @@ DEFINED: dict[str, dict[str, tuple[str, ...]]] = {
         ),
     },
 }  # fmt: skip
+
+#: The operators of torch_npu among them, by their names alone. Their definitions return None where nothing is promised.
+FUSED_OPERATORS = frozenset(name for types in DEFINED.values() for names in types.values() for name in names)

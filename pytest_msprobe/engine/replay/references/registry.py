@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from pytest_msprobe.engine.replay.references.operator_table import DEFINED
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
 _PACKAGE = __name__.rpartition(".")[0]
 
@@ -50,11 +50,16 @@ class ReferenceRegistry:
         self._functions[name] = function
 
     def get(self, name: str) -> Callable[..., Any] | None:
-        """Return the golden definition of the API ``name``, or None where there is none."""
-        if name in self._built_in and name not in self._functions:
-            module = import_module(f"{_PACKAGE}.{self._built_in[name]}")
-            self._functions[name] = getattr(module, name.partition(".")[2])
-        return self._functions.get(name)
+        """Return the golden definition of the API ``name``, or None where there is none.
+
+        An operator that level aten recorded with its overload, ``Aten.npu_rms_norm.default``, has that of the operator
+        or, where torch_npu has an API of this name, of the API.
+        """
+        known = next((each for each in _spellings(name) if each in self._built_in or each in self._functions), name)
+        if known in self._built_in and known not in self._functions:
+            module = import_module(f"{_PACKAGE}.{self._built_in[known]}")
+            self._functions[known] = getattr(module, known.rpartition(".")[2])
+        return self._functions.get(known)
 
     def names(self) -> tuple[str, ...]:
         """Return the names of all APIs that have a golden definition, sorted."""
@@ -62,8 +67,17 @@ class ReferenceRegistry:
 
     def _place_of(self, name: str) -> str:
         if name in self._built_in:
-            return f"{_PACKAGE}.{self._built_in[name]}.{name.partition('.')[2]}"
+            return f"{_PACKAGE}.{self._built_in[name]}.{name.rpartition('.')[2]}"
         return _full_name(self._functions[name])
+
+
+def _spellings(name: str) -> Iterator[str]:
+    yield name
+    type_, _, api = name.partition(".")
+    if type_ == "Aten":
+        operator = api.partition(".")[0]
+        yield f"Aten.{operator}"
+        yield f"NPU.{operator}"
 
 
 def _full_name(function: Callable[..., Any]) -> str:

@@ -52,6 +52,12 @@ def test_outputs_that_cannot_be_differentiated_get_none() -> None:
     assert list(arriving([recorded(3)], (output(3), indices))) == ["0"]
 
 
+def test_positions_may_be_those_of_the_outputs_that_can_be_differentiated() -> None:
+    outputs = (output(3), output(3, differentiable=False), output(3))
+    assert list(arriving([recorded(3), None], outputs)) == ["0"]
+    assert list(arriving([None, recorded(3)], outputs)) == ["2"]
+
+
 def test_a_gradient_that_is_null_though_gradients_left_is_drawn() -> None:
     record = backward_record("Torch.x.0.backward", {"input": [None], "output": [recorded(7)]})
     found = grad_outputs(record, lambda e, _: random_tensor(e, 1), None, output(3, 4))
@@ -109,3 +115,9 @@ def test_each_output_draws_from_a_stream_of_its_own() -> None:
     record = backward_record("Torch.x.0.backward", {"input": [], "output": []})
     grad_outputs(type(record)(record.name, elements, []), source, None, (output(3), output(3)))
     assert paths == ["grad.0", "grad.1"]
+
+
+def test_an_operator_of_torch_npu_that_passed_no_gradient_on_has_none() -> None:
+    record = backward_record("NPU.npu_gelu_mul.0.backward", {"input": [recorded(3, 4)], "output": [None]})
+    with pytest.raises(Skip, match="torch_npu gave none when it was recorded: the operator has no gradient"):
+        grad_outputs(record, lambda e, _: random_tensor(e, 1), None, output(3, 4))

@@ -102,9 +102,25 @@ def test_what_cannot_be_run_is_a_skip_with_its_reason(api: str, reason: SkipReas
     assert caught.value.reason is reason
 
 
-def test_a_missing_function_of_the_npu_is_named() -> None:
-    with pytest.raises(Skip, match=r"torch\.ops\.npu\.npu_no_such"):
-        resolved("NPU.npu_no_such", own=True)
+def test_an_operator_of_torch_npu_that_level_aten_recorded_is_run_by_the_device() -> None:
+    with torch.library._scoped_library("npu", "FRAGMENT") as library:
+        library.define("npu_swiglu_backward(Tensor grad, Tensor self, int dim=-1) -> Tensor")
+        operator = torch.ops.npu.npu_swiglu_backward.default
+        assert resolved("Aten.npu_swiglu_backward.default", own=True) is operator
+    assert resolved("Aten.npu_swiglu_backward.default") is ReferenceRegistry().get("Aten.npu_swiglu_backward")
+
+
+@pytest.mark.parametrize(
+    ("api", "operator"),
+    [
+        ("npu_no_such", "npu.npu_no_such"),
+        ("_npu_reshape_and_cache", "atb._npu_reshape_and_cache"),
+        ("atb.npu_ring_mla", "atb.npu_ring_mla"),
+    ],
+)
+def test_a_missing_function_of_the_npu_is_named(api: str, operator: str) -> None:
+    with pytest.raises(Skip, match=rf"torch\.ops\.{operator}$"):
+        resolved(f"NPU.{api}", own=True)
 
 
 HOSTILE = """

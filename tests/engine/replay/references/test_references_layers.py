@@ -18,9 +18,6 @@ from pytest_msprobe.engine.replay.references.layers.convolution_gradients import
     npu_convolution_backward,
     npu_convolution_transpose_backward,
 )
-from pytest_msprobe.engine.replay.references.layers.linear import (
-    npu_bmmV2,
-)
 from pytest_msprobe.engine.replay.references.layers.loss import (
     npu_cross_entropy_loss,
     npu_softmax_cross_entropy_with_logits,

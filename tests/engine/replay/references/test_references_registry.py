@@ -32,6 +32,24 @@ def test_an_unknown_api_has_no_golden_definition() -> None:
     assert ReferenceRegistry().get("NPU.npu_unheard_of") is None
 
 
+@pytest.mark.parametrize(
+    ("recorded", "defined"),
+    [
+        ("Aten.npu_swiglu_backward.default", "Aten.npu_swiglu_backward"),
+        ("Aten.matmul_backward.default", "Aten.matmul_backward"),
+        ("Aten.npu_sort_v2.out", "NPU.npu_sort_v2"),
+    ],
+)
+def test_an_overload_of_level_aten_has_the_definition_of_its_operator(recorded: str, defined: str) -> None:
+    registry = ReferenceRegistry()
+    assert registry.get(recorded) is registry.get(defined)
+    assert registry.get(recorded) is not None
+
+
+def test_an_operator_of_torch_itself_has_no_definition() -> None:
+    assert ReferenceRegistry().get("Aten.add.Tensor") is None
+
+
 def test_an_added_definition_is_found_under_its_name() -> None:
     registry = ReferenceRegistry()
     registry.add("NPU.npu_mine", abs)

@@ -16,18 +16,16 @@ def _draw(generator: torch.Generator, *shape: int, dtype: torch.dtype = torch.fl
 
 def _plane(g: torch.Generator, *, groups: int = 1, dtype: torch.dtype = torch.float32) -> Call:
     x, weight, bias = _draw(g, 2, 4, 5, 4, dtype=dtype), _draw(g, 6, 4 // groups, 3, 2, dtype=dtype), _draw(g, 6)
-    return Call((x, weight, bias.to(dtype), [2, 1], [1, 0], [1, 2], groups), differentiate=True)
+    return Call((x, weight, bias.to(dtype), [2, 1], [1, 0], [1, 2], groups), differentiate=groups > 1)
 
 
 def _space(g: torch.Generator) -> Call:
-    return Call(
-        (_draw(g, 1, 2, 3, 4, 3), _draw(g, 2, 2, 2, 2, 2), None, [1, 2, 1], [0, 1, 0], [1] * 3, 1), differentiate=True
-    )
+    return Call((_draw(g, 1, 2, 3, 4, 3), _draw(g, 2, 2, 2, 2, 2), None, [1, 2, 1], [0, 1, 0], [1] * 3, 1))
 
 
-def _transposed(g: torch.Generator) -> Call:
+def _transposed(g: torch.Generator, *, differentiate: bool = False) -> Call:
     x, weight = _draw(g, 2, 4, 3, 3), _draw(g, 4, 3, 2, 3)
-    return Call((x, weight, _draw(g, 6), [1, 0], [1, 0], [2, 1], [1, 1], 2), differentiate=True)
+    return Call((x, weight, _draw(g, 6), [1, 0], [1, 0], [2, 1], [1, 1], 2), differentiate=differentiate)
 
 
 def _backward(g: torch.Generator, mask: list[bool]) -> Call:
@@ -55,7 +53,7 @@ EXAMPLES: dict[str, Callable[[torch.Generator], Call]] = {
     "npu_conv3d": _space,
     "npu_convolution": lambda g: _plane(g, groups=2),
     "npu_conv_transpose2d": _transposed,
-    "npu_convolution_transpose": _transposed,
+    "npu_convolution_transpose": lambda g: _transposed(g, differentiate=True),
     "npu_conv2d_backward": lambda g: _backward(g, [True, True, True]),
     "npu_convolution_backward": lambda g: _backward(g, [False, True, False]),
     "npu_conv3d_backward": _space_backward,

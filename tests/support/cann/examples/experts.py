@@ -26,7 +26,7 @@ def _biased_gating(generator: torch.Generator) -> Call:
 
 
 def _softmax_gating(generator: torch.Generator, **kwargs: Any) -> Call:
-    return Call((_logits(generator, 2, 4, 6, dtype=torch.float16),), {"k": 2, **kwargs}, differentiate=True)
+    return Call((_logits(generator, 2, 4, 6, dtype=torch.float16),), {"k": 2, **kwargs})
 
 
 def _gating_backward(generator: torch.Generator, norm_type: int, dtype: torch.dtype) -> Call:

@@ -1,4 +1,4 @@
-"""Calls of activations, losses, matrix products of batches and rotary embeddings."""
+"""Calls of activations, losses, the matrix product of batches and rotary embeddings."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def _draw(generator: torch.Generator, *shape: int, dtype: torch.dtype = SINGLE) 
 
 
 def _pointwise(count: int = 1, dtype: torch.dtype = HALF, **kwargs: Any) -> Callable[[torch.Generator], Call]:
-    return lambda g: Call(tuple(_draw(g, 3, 8, dtype=dtype) for _ in range(count)), kwargs, differentiate=count == 1)
+    return lambda g: Call(tuple(_draw(g, 3, 8, dtype=dtype) for _ in range(count)), kwargs)
 
 
 def _geglu_grad(generator: torch.Generator, approximate: int, *, left: bool) -> Call:
@@ -32,7 +32,7 @@ def _geglu_grad(generator: torch.Generator, approximate: int, *, left: bool) -> 
 def _softmax_loss(generator: torch.Generator, *, backward: bool = False) -> Call:
     labels = torch.softmax(_draw(generator, 5, 6), -1)
     logits = _draw(generator, 5, 6)
-    return Call((_draw(generator, 5), logits, labels)) if backward else Call((logits, labels), differentiate=True)
+    return Call((_draw(generator, 5), logits, labels)) if backward else Call((logits, labels))
 
 
 def _binary(generator: torch.Generator, reduction: int, *, weighted: bool = False) -> Call:
@@ -57,17 +57,8 @@ def _cross_entropy_backward(generator: torch.Generator, reduction: str = "mean",
     return Call((grad, log_prob, torch.tensor([2, 0, 6, 3, 2])), {"reduction": reduction, **kwargs})
 
 
-def _products(generator: torch.Generator, *, of: str = "") -> Call:
-    left, right = _draw(generator, 3, 4, 5), _draw(generator, 1, 5, 6)
-    if not of:
-        return Call((left, right, []), differentiate=True)
-    size = left.shape if of == "left" else right.shape
-    return Call((_draw(generator, 3, 4, 6), left, right, list(size)))
-
-
-def _transposed(generator: torch.Generator) -> Call:
-    x, weight = _draw(generator, 4, 3, 8, dtype=HALF), _draw(generator, 3, 8, 6, dtype=HALF)
-    return Call((x, weight), {"perm_x1": [1, 0, 2], "perm_y": [1, 0, 2]})
+def _products(generator: torch.Generator) -> Call:
+    return Call((_draw(generator, 3, 4, 5), _draw(generator, 1, 5, 6), []), differentiate=True)
 
 
 def _rotary(generator: torch.Generator, heads: int, dtype: torch.dtype = BRAIN) -> tuple[Tensor, Tensor]:
@@ -123,9 +114,6 @@ EXAMPLES: dict[str, Callable[[torch.Generator], Call]] = {
         g, "none", weighted=True, ignore_index=3, label_smoothing=0.2
     ),
     "npu_bmmV2": lambda g: _products(g),
-    "npu_bmm_v2_mat1_backward": lambda g: _products(g, of="left"),
-    "npu_bmm_v2_mat2_backward": lambda g: _products(g, of="right"),
-    "npu_transpose_batchmatmul": _transposed,
     "npu_interleave_rope": lambda g: Call((_draw(g, 2, 5, 4, 8, dtype=BRAIN), *_rotary(g, 4))),
     "npu_apply_rotary_pos_emb": _in_place_rotary,
     "npu_mrope": lambda g: _mrope(g),

@@ -20,10 +20,10 @@ def _gamma(generator: torch.Generator, *shape: int, dtype: torch.dtype = SINGLE)
     return (torch.rand(shape, generator=generator) + 0.5).to(dtype)
 
 
-def _sum_normed(dtype: torch.dtype, *, differentiate: bool = False) -> Callable[[torch.Generator], Call]:
+def _sum_normed(dtype: torch.dtype) -> Callable[[torch.Generator], Call]:
     def example(g: torch.Generator) -> Call:
         tensors = (_draw(g, 3, 4, 8, dtype=dtype), _draw(g, 3, 4, 8, dtype=dtype), _gamma(g, 8, dtype=dtype))
-        return Call(tensors, differentiate=differentiate)
+        return Call(tensors)
 
     return example
 
@@ -83,7 +83,7 @@ def _group_grad(g: torch.Generator, *, mask: list[bool]) -> Call:
 EXAMPLES: dict[str, Callable[[torch.Generator], Call]] = {
     "npu_gemma_rms_norm": lambda g: Call((_draw(g, 3, 4, 8), _draw(g, 8))),
     "npu_gemma_rms_norm-wide": lambda g: Call((_draw(g, 3, 4, 8, dtype=BRAIN), _draw(g, 4, 8, dtype=BRAIN))),
-    "npu_add_rms_norm": _sum_normed(HALF, differentiate=True),
+    "npu_add_rms_norm": _sum_normed(HALF),
     "npu_add_rms_norm_cast": _sum_normed(HALF),
     "npu_add_rms_norm_v2": _sum_normed(BRAIN),
     "npu_add_rms_norm_v2_functional": _sum_normed(SINGLE),

@@ -72,9 +72,9 @@ def _finalize(generator: torch.Generator, *, scaled: bool = True, mode: int = 0)
     skips = [_draw(generator, TOKENS, WIDTH) for _ in range(2)]
     places = _places(generator)
     if not scaled:
-        return Call((rows, *skips, None, None, places, None, mode, CHOICES), differentiate=True)
+        return Call((rows, *skips, None, None, places, None, mode, CHOICES))
     bias, scales = _draw(generator, EXPERTS, WIDTH), torch.rand(TOKENS, CHOICES, generator=generator)
-    return Call((rows, *skips, bias, scales, places, _chosen(generator), mode), differentiate=True)
+    return Call((rows, *skips, bias, scales, places, _chosen(generator), mode))
 
 
 def _re_routing(generator: torch.Generator) -> Call:

@@ -66,7 +66,7 @@ def _unpermute_grad(generator: torch.Generator, *, weighted: bool, padded: bool)
         owners, rows = _filled(generator).sort(stable=True)
     else:
         rows, owners = _places(routing_map), torch.arange(TOKENS).repeat_interleave(CHOICES)
-    indices = (rows.int(), owners.int() if weighted or padded else rows.int())
+    indices = (rows.int(), owners.int() if padded else rows.int())
     weights = (None, None, None)
     if weighted:
         weights = (routing_map, _draw(generator, len(rows), WIDTH), _probs(generator))

@@ -51,6 +51,7 @@ def _to_copy(
         to = torch.device(device) if device is not None else self.device
         if to.type == "npu" and to.index is None:
             to = torch.device("npu", torch.npu.current_device())  # type: ignore[attr-defined,unused-ignore]
+        runtime_calls.wait_for_host_calls(to.index if to.type == "npu" else self.device.index)
         if to != self.device:
             _wait_for_both(self, torch.empty(0, device=to), non_blocking)
         copy = torch.ops.aten._to_copy.default(seen_by_host(self), dtype=dtype, memory_format=memory_format)
@@ -59,6 +60,7 @@ def _to_copy(
 
 def _clone(self: Tensor, *, memory_format: torch.memory_format | None = None) -> Tensor:
     with torch._C.DisableTorchFunction():
+        runtime_calls.wait_for_host_calls(self.device.index)
         copy = torch.ops.aten.clone.default(seen_by_host(self), memory_format=memory_format)
         return on_card(copy, self.device)
 
@@ -78,6 +80,9 @@ def _local_scalar_dense(self: Tensor) -> Any:
 
 def _wait_for_both(source: Tensor, target: Tensor, non_blocking: bool) -> None:
     """Wait for the cards of a copy between a card and the host, or between cards. Within a card nothing waits."""
+    for each in (source, target):
+        if each.device.type == "npu":
+            runtime_calls.wait_for_host_calls(each.device.index)
     if source.device == target.device or non_blocking:
         return
     if source.device.type == "npu":

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import inspect
 import re
 from collections.abc import Callable
 from functools import cache
@@ -36,11 +38,13 @@ def computed_by_reference() -> list[str]:
     return sorted(defined - independent().keys())
 
 
-def fused(name: str) -> Callable[..., Any]:
-    """Return what computes an operator on tensors of the CPU; it is looked up in the first call.
+def fused(operator: torch._ops.OpOverload) -> Callable[..., Any]:
+    """Return what computes an operator on tensors of the CPU; its definition is looked up in the first call.
 
     Raises RuntimeError, as torch_npu does, in a call of an operator that has no definition.
     """
+    name = operator._schema.name.partition("::")[2]
+    targets = [argument.name for argument in operator._schema.arguments if argument.is_out]
 
     @cache
     def definition() -> Callable[..., Any]:
@@ -50,9 +54,24 @@ def fused(name: str) -> Callable[..., Any]:
         return _by_reference(name)
 
     def compute(*args: Any, **kwargs: Any) -> Any:
-        return definition()(*args, **kwargs)
+        return _written(definition(), targets, args, kwargs) if targets else definition()(*args, **kwargs)
 
     return compute
+
+
+def _written(definition: Callable[..., Any], targets: list[str], args: Any, kwargs: dict[str, Any]) -> Any:
+    """Have a definition write the tensors that an overload names for its results, itself or by a copy."""
+    parameters = inspect.signature(definition).parameters
+    if parameters.keys() >= set(targets):
+        return definition(*args, **kwargs)
+    out = tuple(kwargs[name] for name in targets)
+    others = {name: value for name, value in kwargs.items() if name not in targets}
+    if "out" in parameters:
+        return definition(*args, **others, out=out if len(out) > 1 else out[0])
+    results = definition(*args, **others)
+    for target, result in zip(out, results if isinstance(results, tuple) else (results,), strict=False):
+        target.copy_(result)
+    return out if len(out) > 1 else out[0]
 
 
 def _by_reference(name: str) -> Callable[..., Any]:
@@ -64,6 +83,7 @@ def _by_reference(name: str) -> Callable[..., Any]:
         function = "aclnn" + "".join(part.capitalize() for part in name.removeprefix("npu_").split("_"))
         raise RuntimeError(f"{function} or {function}GetWorkspaceSize not in libopapi.so, or libopapi.so not found.")
 
+    @functools.wraps(reference)
     def compute(*args: Any, **kwargs: Any) -> Any:
         half = next((leaf.dtype for leaf in tree_leaves((args, kwargs)) if _is_half(leaf)), None)
         wide_args, wide_kwargs = tree_map(lambda leaf: leaf.float() if _is_half(leaf) else leaf, (args, kwargs))

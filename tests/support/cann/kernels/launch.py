@@ -34,6 +34,7 @@ def kernel_of(operator: torch._ops.OpOverload, compute: Compute) -> Callable[...
         with torch._C.DisableTorchFunction(), torch.npu.device(card):  # type: ignore[attr-defined,unused-ignore]
             if runtime_calls.is_lost(card):
                 runtime_calls.wait_for(card)
+            runtime_calls.wait_for_host_calls(card)
             dumps.note(name, card)
             happening = fault.now(card) if fault else faults.NONE
             faults.fail_before(happening, name, card)
@@ -47,7 +48,7 @@ def kernel_of(operator: torch._ops.OpOverload, compute: Compute) -> Callable[...
             results = _results(computed, returned, [given.get(each) for each in written], device)
             if runtime_calls.saturates():
                 overflow.saturate(results)
-            faults.do_after(happening, results, card)
+            faults.do_after(happening, [given.get(each) for each in written] if results is None else results, card)
             return results
 
     return kernel

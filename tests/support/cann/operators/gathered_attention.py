@@ -1,4 +1,4 @@
-"""Attention of one query at a time to keys that were gathered for it, in numpy: what the kernels of this folder share."""
+"""Attention of one query at a time to keys that were gathered for it, in numpy, which several kernels share."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Losses and their gradients, row by row, and matrix products of batches."""
+"""Losses and their gradients, row by row, and the matrix product of batches."""
 
 from __future__ import annotations
 
@@ -109,40 +109,3 @@ def npu_cross_entropy_loss_backward(
 def npu_bmmV2(self: Tensor, mat2: Tensor, output_sizes: Sequence[int]) -> Tensor:  # noqa: N802
     product = torch.einsum("...mk,...kn->...mn", self.double(), mat2.double()).to(self.dtype)
     return product.reshape(list(output_sizes)) if output_sizes else product
-
-
-def npu_bmm_v2_mat1_backward(grad: Tensor, mat1: Tensor, mat2: Tensor, size: Sequence[int]) -> Tensor:
-    out = torch.einsum("...mn,...kn->...mk", grad.double(), mat2.double())
-    return _summed(out, size).to(mat1.dtype)
-
-
-def npu_bmm_v2_mat2_backward(grad: Tensor, mat1: Tensor, mat2: Tensor, size: Sequence[int]) -> Tensor:
-    out = torch.einsum("...mk,...mn->...kn", mat1.double(), grad.double())
-    return _summed(out, size).to(mat2.dtype)
-
-
-def _summed(out: Tensor, size: Sequence[int]) -> Tensor:
-    while out.dim() > len(size):
-        out = out.sum(0)
-    for dim, length in enumerate(size):
-        if length == 1 != out.shape[dim]:
-            out = out.sum(dim, keepdim=True)
-    return out
-
-
-def npu_transpose_batchmatmul(
-    input: Tensor,  # noqa: A002
-    weight: Tensor,
-    *,
-    bias: Tensor | None = None,
-    scale: Tensor | None = None,
-    perm_x1: Sequence[int] | None = None,
-    perm_x2: Sequence[int] | None = None,
-    perm_y: Sequence[int] | None = None,
-    batch_split_factor: int | None = 1,
-) -> Tensor:
-    left, right = input.double(), weight.double()
-    left = left if perm_x1 is None else left.permute(list(perm_x1))
-    right = right if perm_x2 is None else right.permute(list(perm_x2))
-    product = torch.einsum("bmk,bkn->bmn", left, right)
-    return product.permute([1, 0, 2] if perm_y is None else list(perm_y)).contiguous().to(input.dtype)

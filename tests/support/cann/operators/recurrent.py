@@ -149,7 +149,7 @@ def npu_gru(
     seq_length: Tensor,
     *switches: Any,
 ) -> tuple[Tensor, ...]:
-    steps = _gru(*map(_array, (input, hx[0], weight_input, weight_hidden, bias_input, bias_hidden)))
+    steps = _gru(*map(_array, (input, hx.view(hx.shape[-2:]), weight_input, weight_hidden, bias_input, bias_hidden)))
     return tuple(_as(np.stack([step[name] for step in steps]), bias_input) for name in "hhzrna")
 
 
@@ -165,7 +165,9 @@ def npu_gru_backward(
     hx: Tensor,
     *saved: Tensor,
 ) -> tuple[Tensor, ...]:
-    x, first, w, v, b, a = map(_array, (input, hx[0], weight_input, weight_hidden, bias_input, bias_hidden))
+    x, first, w, v, b, a = map(
+        _array, (input, hx.view(hx.shape[-2:]), weight_input, weight_hidden, bias_input, bias_hidden)
+    )
     steps = _gru(x, first, w, v, b, a)
     grads = {name: np.zeros(like.shape) for name, like in zip("wvxba", (w, v, x, b, a), strict=True)}
     into = np.zeros_like(first) if gradh is None else _array(gradh)[-1]
@@ -184,7 +186,91 @@ def npu_gru_backward(
         grads["a"] += of_hidden.sum(0)
         into = into * step["z"] + of_hidden @ v.T
     likes = (weight_input, weight_hidden, input, bias_input, bias_hidden)
-    return *(_as(grads[name], like) for name, like in zip("wvxba", likes, strict=True)), _as(into[None], hx)
+    return *(_as(grads[name], like) for name, like in zip("wvxba", likes, strict=True)), _as(into, hx).view(hx.shape)
+
+
+def _lstm_npu(
+    input: Tensor,  # noqa: A002
+    hx: Sequence[Tensor],
+    params: Sequence[Tensor],
+    has_biases: bool,
+    num_layers: int,
+    dropout: float,
+    train: bool,
+    bidirectional: bool,
+    *,
+    batch_first: bool | None = False,
+    batch_sizes: Tensor | None = None,
+) -> tuple[Tensor, ...]:
+    """Take the results from torch's own LSTM, and what is saved from the loop over each layer."""
+    start = _torch_states(input, hx, params, num_layers, bidirectional, bool(batch_first))
+    y, h, c = _torch_lstm(input, start, params, has_biases, num_layers, bidirectional, bool(batch_first))
+    if not train:
+        return y, h, c, *[input.new_empty(0)] * 4, h.clone(), c.clone(), input.new_empty(0)
+    x, saved, ways = _array(input.transpose(0, 1) if batch_first else input), [], 1 + bidirectional
+    for layer in range(num_layers):
+        outputs = []
+        for way in range(ways):
+            at = layer * ways + way
+            w_ih, w_hh, *biases = map(
+                _array, params[at * len(params) // (num_layers * ways) :][: 4 if has_biases else 2]
+            )
+            bias = biases[0] + biases[1] if biases else np.zeros(len(w_ih))
+            weight = np.concatenate((w_ih, w_hh), 1).T
+            steps = _lstm(x, weight, bias, _array(start[0][at]), _array(start[1][at]), np.ones(1), bool(way))
+            saved.append([np.stack([step[name] for step in steps]) for name in "ijfohct"])
+            outputs.append(saved[-1][4])
+        x = np.concatenate(outputs, -1)
+    return y, h, c, *(_as(np.stack(each), input) for each in zip(*saved, strict=True))
+
+
+def _lstm_npu_backward(
+    grad_y: Tensor,
+    grad_hy: Tensor,
+    grad_cy: Tensor,
+    input: Tensor,  # noqa: A002
+    hx: Sequence[Tensor],
+    params: Sequence[Tensor],
+    i: Tensor,
+    j: Tensor,
+    f: Tensor,
+    o: Tensor,
+    h: Tensor,
+    c: Tensor,
+    tanhc: Tensor,
+    has_biases: bool,
+    num_layers: int,
+    dropout: float,
+    train: bool,
+    bidirectional: bool,
+    *,
+    batch_first: bool | None = False,
+    batch_sizes: Tensor | None = None,
+) -> tuple[Tensor, list[Tensor], list[Tensor]]:
+    with torch.enable_grad():
+        leaves = [each.detach().clone().requires_grad_() for each in (input, *hx, *params)]
+        x, start, weights = leaves[0], (leaves[1], leaves[2]), leaves[3:]
+        results = _torch_lstm(x, start, weights, has_biases, num_layers, bidirectional, bool(batch_first))
+    grads = torch.autograd.grad(results, leaves, (grad_y, grad_hy, grad_cy))
+    return grads[0], list(grads[1:3]), list(grads[3:])
+
+
+def _torch_states(
+    x: Tensor, hx: Sequence[Tensor], params: Sequence[Tensor], layers: int, bidirectional: bool, batch_first: bool
+) -> tuple[Tensor, Tensor]:
+    if hx:
+        return hx[0], hx[1]
+    zero = x.new_zeros(layers * (1 + bidirectional), x.shape[0 if batch_first else 1], params[1].shape[1])
+    return zero, zero
+
+
+def _torch_lstm(x: Tensor, hx: Sequence[Tensor], params: Sequence[Tensor], *switches: Any) -> tuple[Tensor, ...]:
+    has_biases, layers, bidirectional, batch_first = switches
+    start, weights = list(hx), list(params)
+    return cast(
+        "tuple[Tensor, ...]",
+        torch._VF.lstm(x, start, weights, has_biases, layers, 0.0, True, bidirectional, batch_first),  # type: ignore[attr-defined]
+    )
 
 
 def _lstm(

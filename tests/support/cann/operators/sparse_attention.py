@@ -58,7 +58,7 @@ def npu_sparse_flash_attention(
         keys, values = (there.gather(each, sequence, seen, head * shared // heads) for each in (k, v))
         sink = None if sinks is None else float(sinks[head])
         out[(*place, head)], highest, summed = attend(q[(*place, head)], keys, values, scale_value, sink)
-        maximum[(*place, head)], total[(*place, head)] = max(highest, -1e300) if np.isfinite(highest) else 0.0, summed
+        maximum[(*place, head)], total[(*place, head)] = highest if seen or sink is not None else 0.0, summed
     if not return_softmax_lse:
         return like(out, query), torch.empty(0), torch.empty(0)
     return like(out, query), single(_grouped(maximum, shared)), single(_grouped(total, shared))

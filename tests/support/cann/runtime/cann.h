@@ -46,6 +46,18 @@ aclError select_card(int card);
 aclError check_card(int card);
 aclError check_current_card(void);
 
+// host_calls.c: functions of the host that a stream calls in order, in a thread of its own.
+struct host_call;
+struct host_calls {
+  struct host_call* first;
+  uint64_t given, made;
+  bool has_thread;
+  int card;
+};
+void give_host_call(struct host_calls* calls, int card, void (*function)(void*), void* data);
+// Waits until so many of them were made. Returns whether they were, before a time that may be endless (-1).
+bool wait_for_host_calls(const struct host_calls* calls, uint64_t number, int milliseconds);
+
 // streams.c
 struct stream;
 // The time of the clock by which streams are done, in nanoseconds.
@@ -55,3 +67,19 @@ aclError wait_for_stream(struct stream* stream, int milliseconds);
 
 // settings.c: a number from the environment.
 double number_from(const char* variable, double otherwise);
+
+// Tensors of operators that torch_npu has CANN compile.
+enum { MOST_DIMENSIONS = 8 };
+struct description {
+  int dimensions;
+  int64_t sizes[MOST_DIMENSIONS];
+};
+struct buffer {
+  char* data;
+  size_t bytes;
+};
+
+// host_operators.c: computes an operator, or returns false for one that it does not know.
+bool computes_operator(
+    const char* operator, const struct description* const descriptions[], const struct buffer* const inputs[],
+    const struct description* const output_descriptions[], const struct buffer* const outputs[]);

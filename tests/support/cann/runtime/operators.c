@@ -9,7 +9,9 @@ static void* something(void) {
 }
 
 void* aclCreateDataBuffer(void* data, size_t bytes) {
-  return something();
+  struct buffer* buffer = malloc(sizeof *buffer);
+  *buffer = (struct buffer){data, bytes};
+  return buffer;
 }
 
 aclError aclDestroyDataBuffer(void* buffer) {
@@ -18,7 +20,12 @@ aclError aclDestroyDataBuffer(void* buffer) {
 }
 
 void* aclCreateTensorDesc(int type, int dimensions, const int64_t* sizes, int format) {
-  return something();
+  struct description* description = calloc(1, sizeof *description);
+  description->dimensions = dimensions < MOST_DIMENSIONS ? dimensions : MOST_DIMENSIONS;
+  for (int each = 0; each < description->dimensions; ++each) {
+    description->sizes[each] = sizes[each];
+  }
+  return description;
 }
 
 void aclDestroyTensorDesc(void* description) {
@@ -59,12 +66,20 @@ static aclError has_no(const char* operator) {
   return fail(ACL_ERROR_OP_NOT_FOUND, "EZ3002: The simulated CANN has no kernel of the operator %s", operator);
 }
 
-aclError aclopCompileAndExecute(const char* operator) {
-  return has_no(operator);
+aclError aclopCompileAndExecute(
+    const char* operator, int input_count, const struct description* const descriptions[],
+    const struct buffer* const inputs[], int output_count, const struct description* const output_descriptions[],
+    const struct buffer* const outputs[]) {
+  const bool is_computed = computes_operator(operator, descriptions, inputs, output_descriptions, outputs);
+  return is_computed ? ACL_SUCCESS : has_no(operator);
 }
 
-aclError aclopCompileAndExecuteV2(const char* operator) {
-  return has_no(operator);
+aclError aclopCompileAndExecuteV2(
+    const char* operator, int input_count, const struct description* const descriptions[],
+    const struct buffer* const inputs[], int output_count, const struct description* const output_descriptions[],
+    const struct buffer* const outputs[]) {
+  return aclopCompileAndExecute(
+      operator, input_count, descriptions, inputs, output_count, output_descriptions, outputs);
 }
 
 static aclError launches_none(const char* what) {

@@ -8,7 +8,9 @@
 enum { PARAMETERS = 8, OPTIONS = 32, OPTION_BYTES = 256 };
 
 static int64_t parameters[PARAMETERS];
-static char options[OPTIONS][OPTION_BYTES];
+enum { JIT_COMPILE = 10 };
+// Operators come compiled, as on the cards that are simulated.
+static char options[OPTIONS][OPTION_BYTES] = {[JIT_COMPILE] = "disable"};
 
 // 0 where overflows are saturated, 1 where they become infinite.
 int simulated_overflow_mode = 1;

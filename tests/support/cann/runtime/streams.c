@@ -6,7 +6,7 @@
 #include <string.h>
 #include <time.h>
 
-enum { ERROR_BYTES = 256, STEP = 1000000 };
+enum { ERROR_BYTES = 512, STEP = 1000000 };
 
 struct stream {
   struct stream* next;
@@ -14,6 +14,7 @@ struct stream {
   int card;
   uint64_t done_at;
   bool hangs;
+  struct host_calls host_calls;
   aclError error;
   char message[ERROR_BYTES];
 };
@@ -22,6 +23,8 @@ struct event {
   int32_t card;
   uint64_t done_at;
   bool hangs;
+  struct stream* stream;
+  uint64_t host_calls;
   bool is_recorded;
 };
 
@@ -71,7 +74,8 @@ static bool wait_until(const uint64_t* done_at, const bool* hangs, int milliseco
 }
 
 aclError wait_for_stream(struct stream* stream, int milliseconds) {
-  if (!wait_until(&stream->done_at, &stream->hangs, milliseconds)) {
+  if (!wait_for_host_calls(&stream->host_calls, stream->host_calls.given, milliseconds) ||
+      !wait_until(&stream->done_at, &stream->hangs, milliseconds)) {
     return fail(ACL_ERROR_RT_STREAM_SYNC_TIMEOUT, "EE1002: Stream synchronize timeout. Stream %d is not done", stream->number);
   }
   const aclError lost = check_card(stream->card);
@@ -93,6 +97,11 @@ void simulated_keep_busy(void* handle, double seconds) {
   const uint64_t start = stream->done_at > now() ? stream->done_at : now();
   stream->done_at = start + (uint64_t)(seconds * 1e9);
   pthread_mutex_unlock(&cann_lock);
+}
+
+void simulated_wait_for_host_calls(void* handle) {
+  struct stream* stream = stream_of(handle);
+  wait_for_host_calls(&stream->host_calls, stream->host_calls.given, -1);
 }
 
 void simulated_hang(void* handle) {
@@ -159,7 +168,8 @@ aclError aclrtStreamQuery(void* handle, int* status) {
   const aclError error = check_card(stream->card);
   if (error == ACL_SUCCESS) {
     pthread_mutex_lock(&cann_lock);
-    *status = is_done(stream->done_at, stream->hangs) ? READY : NOT_READY;
+    const bool done = is_done(stream->done_at, stream->hangs);
+    *status = done && stream->host_calls.made >= stream->host_calls.given ? READY : NOT_READY;
     pthread_mutex_unlock(&cann_lock);
   }
   return error;
@@ -195,16 +205,19 @@ aclError aclrtGetStreamOverflowSwitch(void* stream, uint32_t* flag) {
   return ACL_SUCCESS;
 }
 
-// Functions of the host that a stream is to call: it calls them at once, as it computes at once.
+// Functions of the host, which a thread of the stream calls one after another.
 
-aclError aclrtLaunchCallback(void (*function)(void*), void* data, int block_type, void* stream) {
-  function(data);
-  return ACL_SUCCESS;
+aclError aclrtLaunchHostFunc(void* handle, void (*function)(void*), void* data) {
+  struct stream* stream = stream_of(handle);
+  const aclError error = check_card(stream->card);
+  if (error == ACL_SUCCESS) {
+    give_host_call(&stream->host_calls, stream->card, function, data);
+  }
+  return error;
 }
 
-aclError aclrtLaunchHostFunc(void* stream, void (*function)(void*), void* data) {
-  function(data);
-  return ACL_SUCCESS;
+aclError aclrtLaunchCallback(void (*function)(void*), void* data, int block_type, void* stream) {
+  return aclrtLaunchHostFunc(stream, function, data);
 }
 
 ACCEPTED(aclrtSubscribeReport)
@@ -231,10 +244,12 @@ aclError aclrtDestroyEvent(void* event) {
 
 aclError aclrtRecordEvent(void* handle, void* on) {
   struct event* event = handle;
-  const struct stream* stream = stream_of(on);
+  struct stream* stream = stream_of(on);
   const aclError error = check_card(stream->card);
   if (error == ACL_SUCCESS) {
     pthread_mutex_lock(&cann_lock);
+    event->stream = stream;
+    event->host_calls = stream->host_calls.given;
     event->done_at = stream->done_at > now() ? stream->done_at : now();
     event->hangs = stream->hangs;
     event->is_recorded = true;
@@ -251,11 +266,26 @@ aclError aclrtResetEvent(void* handle, void* stream) {
   return ACL_SUCCESS;
 }
 
+// A stream that waits for one that failed fails as well.
+static void pass_error(const struct stream* failed, struct stream* waiting) {
+  pthread_mutex_lock(&cann_lock);
+  if (failed->error != ACL_SUCCESS) {
+    waiting->error = failed->error;
+    memcpy(waiting->message, failed->message, ERROR_BYTES);
+  }
+  pthread_mutex_unlock(&cann_lock);
+}
+
+// What a stream computes is computed at once: it is the host that waits for a stream's functions of the host.
 aclError aclrtStreamWaitEvent(void* on, void* handle) {
   struct stream* stream = stream_of(on);
   const struct event* event = handle;
   const aclError error = check_card(stream->card);
   if (error == ACL_SUCCESS && event->is_recorded) {
+    if (event->stream != stream) {
+      wait_for_host_calls(&event->stream->host_calls, event->host_calls, -1);
+      pass_error(event->stream, stream);
+    }
     pthread_mutex_lock(&cann_lock);
     stream->done_at = stream->done_at > event->done_at ? stream->done_at : event->done_at;
     stream->hangs |= event->hangs;
@@ -267,6 +297,7 @@ aclError aclrtStreamWaitEvent(void* on, void* handle) {
 aclError aclrtSynchronizeEvent(void* handle) {
   const struct event* event = handle;
   if (event->is_recorded) {
+    wait_for_host_calls(&event->stream->host_calls, event->host_calls, -1);
     wait_until(&event->done_at, &event->hangs, -1);
   }
   return check_card(event->card);
@@ -274,7 +305,8 @@ aclError aclrtSynchronizeEvent(void* handle) {
 
 static bool is_event_done(const struct event* event) {
   pthread_mutex_lock(&cann_lock);
-  const bool done = !event->is_recorded || is_done(event->done_at, event->hangs);
+  const bool called = !event->is_recorded || event->stream->host_calls.made >= event->host_calls;
+  const bool done = !event->is_recorded || (called && is_done(event->done_at, event->hangs));
   pthread_mutex_unlock(&cann_lock);
   return done;
 }

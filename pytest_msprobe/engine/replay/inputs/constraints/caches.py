@@ -99,6 +99,43 @@ def gathered(drawn: DrawnArguments) -> None:
         wrap(offset, table.shape[1] * cache.shape[1])
 
 
+def filled(drawn: DrawnArguments) -> None:
+    """Give each token a slot of its own in a cache of tokens, or of chunks."""
+    key, cache = drawn.tensor(0, "key"), drawn.tensor(2, "key_cache")
+    if key is not None and cache is not None:
+        size = cache.shape[1 if cache.shape[2:] == key.shape[1:] else 2]
+        _take_slots(drawn.tensor(4, "slot_indices"), cache.shape[0] * size, drawn.generator)
+
+
+def attended_pages(table_at: int) -> Constraint:
+    """Name blocks that the caches have, and no more keys than the blocks of a row hold."""
+
+    def constraint(drawn: DrawnArguments) -> None:
+        cache, table = drawn.tensor(1, "key_cache"), drawn.tensor(table_at, "block_table")
+        if cache is not None and table is not None:
+            wrap(table, cache.shape[0])
+            size = cache.shape[1 if cache.shape[2] == drawn.get(3, "num_kv_heads") else 2]
+            wrap(drawn.tensor(7, "context_lens"), table.shape[1] * size + 1)
+
+    return constraint
+
+
+def loaded(drawn: DrawnArguments) -> None:
+    """Share out given rows among the sequences, name blocks that the caches have, and keys that their rows hold."""
+    cache, rows = drawn.tensor(0, "key_cache"), drawn.kwargs.get("key")
+    table, lengths = drawn.tensor(2, "block_table"), drawn.tensor(3, "context_lens")
+    if cache is None or table is None or lengths is None:
+        return
+    wrap(table, cache.shape[0])
+    wrap(drawn.kwargs.get("seq_starts"), table.shape[1] * cache.shape[1])
+    wrap(lengths, table.shape[1] * cache.shape[1] + 1)
+    if isinstance(rows, torch.Tensor):
+        split_evenly(rows.shape[0], lengths[-len(table) :])
+    if drawn.kwargs.get("cumsum"):
+        lengths[: len(lengths) - len(table)] = 0
+        lengths.copy_(lengths.cumsum(0))
+
+
 def latent_index(drawn: DrawnArguments) -> None:
     """Give each token of ``kv`` (B, N, S, D) a place of its own in the caches, or each block of tokens one."""
     kv, cache, index = drawn.tensor(0, "kv"), drawn.tensor(5, "k_cache"), drawn.tensor(4, "index")

@@ -45,14 +45,21 @@ def permuted_by_map(drawn: DrawnArguments) -> None:
 
 
 def unpermuted_by_map(drawn: DrawnArguments) -> None:
-    """Give each copy of a token a place, and the tokens as many copies."""
+    """Give each copy of a token a place, and the tokens as many copies, or, where experts are filled up, some tokens.
+
+    Who does not fill them up may give the places twice, in memory that both share.
+    """
     grad, rows = drawn.tensor(0, "unpermuted_tokens_grad"), drawn.tensor(1, "out_index")
-    if grad is None or rows is None or not len(grad):
+    owners = drawn.tensor(2, "permuted_token_id")
+    if grad is None or rows is None or owners is None or not len(grad):
         return
     _take_turns(rows, drawn.generator)
-    owners, copies = drawn.tensor(2, "permuted_token_id"), len(rows) // len(grad)
-    wrap(owners, len(grad))
-    if not drawn.get(6, "drop_and_pad"):
-        follow_map(rows, drawn.tensor(3, "routing_map"), copies, drawn.generator)
-        if owners is not None and copies * len(grad) == owners.numel():
-            owners.copy_(torch.arange(len(grad)).repeat_interleave(copies))
+    if drawn.get(6, "drop_and_pad"):
+        wrap(owners, len(grad))
+        return
+    copies = len(rows) // len(grad)
+    follow_map(rows, drawn.tensor(3, "routing_map"), copies, drawn.generator)
+    is_given_twice = bool((owners >= len(grad)).any())
+    of_tokens = torch.arange(len(grad)).repeat_interleave(copies)
+    if is_given_twice or of_tokens.numel() == owners.numel():
+        owners.copy_(rows if is_given_twice else of_tokens)

@@ -103,8 +103,9 @@ def npu_mla_prolog_v2(
         rope_sin, rope_cos, dequant_scale_x, dequant_scale_w_dq, dequant_scale_w_uq_qr, dequant_scale_w_dkv_kr,
         quant_scale_ckv, quant_scale_ckr, smooth_scales_cq, rmsnorm_epsilon_cq, rmsnorm_epsilon_ckv,
     )  # fmt: skip
-    queries = queries_of(given, quantized=not token_x.is_floating_point() and quant_scale_ckv is not None)
-    write_keys("npu_mla_prolog_v2", given, kv_cache, kr_cache, cache_index, cache_mode)
+    api = "npu_mla_prolog_v2"
+    queries = queries_of(api, given, quantized=not token_x.is_floating_point() and quant_scale_ckv is not None)
+    write_keys(api, given, kv_cache, kr_cache, cache_index, cache_mode)
     query, rope = (torch.unflatten(each, 0, token_x.shape[:-1]) for each in (queries.query, queries.rope))
     return query, rope, kv_cache, kr_cache, queries.scale
 
@@ -184,7 +185,7 @@ def npu_mla_prolog_v3(
         quant_scale_ckv, quant_scale_ckr, smooth_scales_cq, rmsnorm_epsilon_cq, rmsnorm_epsilon_ckv,
         qc_qr_scale, kc_scale,
     )  # fmt: skip
-    queries = queries_of(given, quantized=weight_quant_mode == 2 and kv_cache_quant_mode == 1)
+    queries = queries_of(api, given, quantized=weight_quant_mode == 2 and kv_cache_quant_mode == 1)
     write_keys(api, given, kv_cache, kr_cache, cache_index, cache_mode)
     query, rope, norm = (
         torch.unflatten(each, 0, token_x.shape[:-1]) for each in (queries.query, queries.rope, queries.norm)

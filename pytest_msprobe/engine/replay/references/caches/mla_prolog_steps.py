@@ -91,7 +91,7 @@ def product(x: Tensor, weight: Tensor, scale_x: Tensor | None, scale_weight: Ten
     return found
 
 
-def queries_of(given: PrologInputs, *, quantized: bool) -> PrologQueries:
+def queries_of(api: str, given: PrologInputs, *, quantized: bool) -> PrologQueries:
     """Return the queries; ``quantized`` says that those without position are rounded to int8, each head by itself.
 
     Their rope parts are then multiplied by ``quant_scale_ckv`` and divided by the queries' own scale, so that one
@@ -113,7 +113,7 @@ def queries_of(given: PrologInputs, *, quantized: bool) -> PrologQueries:
     if not quantized or given.quant_scale_ckv is None:
         return PrologQueries(query, rope, None, norm, norm_scale)
     cache_scale = given.quant_scale_ckv
-    refuse("npu_mla_prolog", **{"quant_scale_ckv of each channel": cache_scale if cache_scale.numel() > 1 else None})
+    refuse(api, **{"quant_scale_ckv of each channel": cache_scale if cache_scale.numel() > 1 else None})
     whole, of_head = quantized_by_row(at_least_float32(query))
     scale = of_head.unsqueeze(-1)
     return PrologQueries(whole, rope * cache_scale.reshape(1) / scale, scale, norm, norm_scale)

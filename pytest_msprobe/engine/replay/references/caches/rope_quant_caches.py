@@ -119,7 +119,7 @@ class _Cached:
         )
 
     def write(self, keys: Tensor, values: Tensor) -> None:
-        """Quantize keys and values (B, S, N, D) and write them."""
+        """Write keys and values (B, S, N, D), quantized, to the caches."""
         batch, length = keys.shape[:2]
         slots = self.indices.reshape(-1)
         if self.cache_mode == "contiguous":

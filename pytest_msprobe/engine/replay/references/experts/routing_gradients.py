@@ -112,12 +112,14 @@ def npu_moe_token_permute_with_routing_map_grad(
 ) -> tuple[Tensor, Tensor | None]:
     """Return the gradients of ``npu_moe_token_permute_with_routing_map`` for its tokens and probabilities.
 
-    They are (tokens_num, h) and (tokens_num, experts_num), without ``probs_grad`` None for the second. With
-    ``drop_and_pad`` sorted_indices[i] is the token of permuted row i, otherwise the row of a token's copy, the copies
-    of the first token coming first. As CANN's documentation of ``aclnnMoeTokenPermuteWithRoutingMapGrad``.
+    They are (tokens_num, h) and (tokens_num, experts_num), None for the second where ``probs_grad`` is None or empty.
+    With ``drop_and_pad`` sorted_indices[i] is the token of permuted row i, otherwise the row of a token's copy, the
+    copies of the first token coming first. As CANN's documentation of ``aclnnMoeTokenPermuteWithRoutingMapGrad``.
     """
     width = permuted_token_out_grad.shape[1]
     rows = sorted_indices.long()
+    if probs_grad is not None and not probs_grad.numel():
+        probs_grad = None
     if not drop_and_pad:
         grad = permuted_token_out_grad[rows].reshape(tokens_num, -1, width).sum(1)
         return grad, None if probs_grad is None else _by_map(probs_grad, routing_map)
@@ -143,14 +145,14 @@ def npu_moe_token_unpermute_with_routing_map_grad(
     """Return the gradients of ``npu_moe_token_unpermute_with_routing_map`` for its tokens and ``probs``, None without.
 
     Row out_index[i] of the tokens belongs to token permuted_token_id[i], so it gets that token's gradient, times its
-    probability. Without ``probs`` and ``drop_and_pad`` the tokens take their rows by turns, k each, and the second
-    index is not looked at: callers give the first one twice. As CANN's documentation of
+    probability. Without ``drop_and_pad`` the tokens take their rows by turns, k each, and the second index is not
+    looked at: torch_npu's autograd gives the first one twice. As CANN's documentation of
     ``aclnnMoeTokenUnpermuteWithRoutingMapGrad``.
 
     Raises ValueError for ``probs`` without ``routing_map`` or ``permuted_tokens``.
     """
     rows, owners = out_index.long(), permuted_token_id.long()
-    if probs is None and not drop_and_pad:
+    if not drop_and_pad:
         copies = len(rows) // len(unpermuted_tokens_grad)
         owners = torch.arange(len(rows), device=rows.device) // copies
     grad = unpermuted_tokens_grad.new_zeros(len(rows), unpermuted_tokens_grad.shape[1])

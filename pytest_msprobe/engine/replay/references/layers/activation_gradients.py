@@ -12,8 +12,8 @@ from torch import Tensor
 def _slope_of_gelu(x: Tensor, *, is_tanh: bool) -> Tensor:
     """Return the derivative of GELU by erf, or of its approximation by tanh (Hendrycks and Gimpel, 2016)."""
     if not is_tanh:
-        density = torch.exp(-0.5 * x.square()) / math.sqrt(2 * math.pi)
-        return torch.special.ndtr(x) + x * density
+        below: Tensor = torch.special.ndtr(x)
+        return below + x * torch.exp(-0.5 * x.square()) / math.sqrt(2 * math.pi)
     inner = math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)
     slope = math.sqrt(2 / math.pi) * (1 + 3 * 0.044715 * x.square())
     tanh = torch.tanh(inner)

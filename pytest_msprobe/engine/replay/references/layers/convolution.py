@@ -20,12 +20,15 @@ def npu_convolution(
     padding: Sequence[int],
     dilation: Sequence[int],
     groups: int,
+    *,
+    out: Tensor | None = None,
 ) -> Tensor:
-    """Return the convolution over as many dimensions as ``weight`` has after its first two."""
+    """Return the convolution over as many dimensions as ``weight`` has after its first two, in ``out`` if given."""
     no_output_padding = [0] * len(stride)
-    return torch.convolution(
+    result = torch.convolution(
         input, weight, bias, list(stride), list(padding), list(dilation), False, no_output_padding, groups
     )
+    return result if out is None else out.copy_(result)
 
 
 npu_conv2d = npu_convolution

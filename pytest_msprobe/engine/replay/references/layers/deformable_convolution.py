@@ -59,15 +59,17 @@ def npu_deformable_conv2dbk(
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Return the gradients of :func:`npu_deformable_conv2d` for input, weight, offset and bias.
 
-    The samples ``offset_out`` of the forward are not read: they follow from the inputs.
+    ``offset_out`` are the forward's samples, by which the weight's gradient goes.
     """
+    refuse("npu_deformable_conv2dbk", modulated=None if modulated else modulated)
     with torch.enable_grad():
-        x, w, moved = (tensor.detach().requires_grad_() for tensor in (input, weight, offset))
+        given, w = offset_out.detach().requires_grad_(), weight.detach().requires_grad_()
         b = weight.new_zeros(len(weight)).requires_grad_()
-        y, _ = npu_deformable_conv2d(
-            x, w, moved, b, kernel_size, stride, padding, dilation, groups, deformable_groups, modulated
-        )
-    grad_x, grad_w, grad_offset, grad_b = torch.autograd.grad(y, (x, w, moved, b), grad_output)
+        y = F.conv2d(given, w, b, list(kernel_size), groups=groups)
+        x, moved = input.detach().requires_grad_(), offset.detach().requires_grad_()
+        samples = _samples(x, moved, kernel_size, stride, padding, dilation, deformable_groups)
+    of_samples, grad_w, grad_b = torch.autograd.grad(y, (given, w, b), grad_output)
+    grad_x, grad_offset = torch.autograd.grad(samples, (x, moved), of_samples)
     return grad_x, grad_w, grad_offset, grad_b
 
 

@@ -57,8 +57,18 @@ def npu_grouped_matmul_add_(
     group_list_type: int | None = 0,
 ) -> Tensor:
     """Write the result of :func:`npu_grouped_matmul_add` to ``self``."""
-    kinds = {"transpose_x": transpose_x, "transpose_weight": transpose_weight, "group_type": group_type}
-    return self.copy_(npu_grouped_matmul_add(self, x, weight, group_list, group_list_type=group_list_type, **kinds))
+    return self.copy_(
+        npu_grouped_matmul_add(
+            self,
+            x,
+            weight,
+            group_list,
+            transpose_x=transpose_x,
+            transpose_weight=transpose_weight,
+            group_type=group_type,
+            group_list_type=group_list_type,
+        )
+    )
 
 
 def npu_add_quant_matmul(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, cast
 
 import torch
@@ -11,7 +12,7 @@ from pytest_msprobe.engine.replay.references.layers.linear import matmul_backwar
 from pytest_msprobe.engine.replay.references.matmul.packed_numbers import numbers, scale_and_offset
 from pytest_msprobe.engine.replay.references.matmul.scaled_products import scaled_product
 from pytest_msprobe.engine.replay.references.quantization.quantization import rounded
-from pytest_msprobe.engine.replay.references.reference_arguments import refuse
+from pytest_msprobe.engine.replay.references.reference_arguments import at_least_float32, refuse
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -97,18 +98,25 @@ def npu_fused_matmul(
     "relu". Raises NotImplementedError for another one.
     """
     refuse("npu_fused_matmul", **{f"fused_op_type {fused_op_type}": None if fused_op_type in _FOLLOWING else ""})
-    out = x1 @ x2
-    return _FOLLOWING[fused_op_type](out if bias is None else out + bias, x3)
+    product = x1 @ x2
+    out = _FOLLOWING[fused_op_type](product if bias is None else product + bias)
+    if x3 is None:
+        return out
+    return out * x3 if fused_op_type == "mul" else out + x3
 
 
-_FOLLOWING: dict[str, Callable[[Tensor, Tensor | None], Tensor]] = {
-    "": lambda y, x3: y,
-    "16cast32": lambda y, x3: y.to(torch.promote_types(y.dtype, torch.float32)),
-    "add": lambda y, x3: y + x3,
-    "mul": lambda y, x3: y * x3,
-    "gelu_erf": lambda y, x3: F.gelu(y),
-    "gelu_tanh": lambda y, x3: F.gelu(y, approximate="tanh"),
-    "relu": lambda y, x3: F.relu(y),
+def _same(y: Tensor) -> Tensor:
+    return y
+
+
+_FOLLOWING: dict[str, Callable[[Tensor], Tensor]] = {
+    "": _same,
+    "16cast32": at_least_float32,
+    "add": _same,
+    "mul": _same,
+    "gelu_erf": F.gelu,
+    "gelu_tanh": partial(F.gelu, approximate="tanh"),
+    "relu": F.relu,
 }
 
 
@@ -173,7 +181,7 @@ def npu_bmm_v2_mat2_backward(grad: Tensor, mat1: Tensor, mat2: Tensor, size: Seq
 
 def _of_product(grad: Tensor, mat1: Tensor, mat2: Tensor) -> Tensor:
     """Return a gradient in the shape of the product, which ``npu_bmmV2`` may have reshaped."""
-    batch = torch.broadcast_shapes(mat1.shape[:-2], mat2.shape[:-2])
+    batch: torch.Size = torch.broadcast_shapes(mat1.shape[:-2], mat2.shape[:-2])  # type: ignore[no-untyped-call]
     rows = mat1.shape[-2:-1] if mat1.dim() > 1 else ()
     columns = mat2.shape[-1:] if mat2.dim() > 1 else ()
     return grad.reshape(*batch, *rows, *columns)

@@ -32,6 +32,7 @@ def npu_fused_causal_conv1d(
     initial_state_idx: Tensor | None = None,
     block_size: int | None = 128,
     conv_mode: str | None = "default",
+    activation_mode: str | None = "None",
 ) -> Tensor:
     """Return the causal convolution of each sequence, in the shape of ``x``, and write ``conv_states``.
 
@@ -49,13 +50,15 @@ def npu_fused_causal_conv1d(
 
     ``run_mode`` and ``max_query_len`` have no influence on values. Raises ValueError where an argument lacks that
     another needs, and NotImplementedError for ``initial_state_mode``, ``bias`` and ``activation``, which are not
-    supported yet, and for sequences whose slot is ``pad_slot_id``, whose results nothing defines.
+    supported yet, ``activation_mode``, the former name of the last, and for sequences whose slot is ``pad_slot_id``,
+    whose results nothing defines.
     """
     refuse(
         "npu_fused_causal_conv1d",
         initial_state_mode=initial_state_mode,
         bias=bias,
         activation=None if activation in (None, "None") else activation,
+        activation_mode=None if activation_mode in (None, "None") else activation_mode,
     )
     cache = _Cache(
         conv_states,
@@ -157,7 +160,7 @@ class _Cache:
 
     def skips(self, pad_slot_id: int | None) -> bool:
         """Return whether any sequence is one to be left out."""
-        return self.indices is not None and bool((self._write_lines() == pad_slot_id).any())
+        return self.indices is not None and pad_slot_id in self._write_lines().tolist()
 
     def written_line(self, number: int) -> int:
         """Return the slot in which a sequence's state is left."""

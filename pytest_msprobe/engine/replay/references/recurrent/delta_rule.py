@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from pytest_msprobe.engine.replay.references.reference_arguments import refuse
+from pytest_msprobe.engine.replay.references.reference_arguments import at_least_float32, refuse
 
 # in a chunk everything is a product of matrices; its size has no influence on values
 _CHUNK = 64
@@ -74,21 +74,21 @@ def npu_recurrent_gated_delta_rule_functional(
     refuse("npu_recurrent_gated_delta_rule", gk=gk)
     if actual_seq_lengths is None or ssm_state_indices is None:
         raise ValueError("npu_recurrent_gated_delta_rule needs actual_seq_lengths and ssm_state_indices")
-    q, k = (_for_each_value_head(tensor, value) for tensor in (query, key))
+    q, k, v = (_for_each_value_head(tensor, value) for tensor in (query, key, value))
     q = q * _scale(scale, query)
-    decay = torch.ones_like(value[..., 0]) if g is None else g.exp()
-    rate = torch.ones_like(value[..., 0]) if beta is None else beta
+    decay = torch.ones_like(v[..., 0]) if g is None else g.exp()
+    rate = torch.ones_like(v[..., 0]) if beta is None else beta
     states, outputs = state.detach().clone(), torch.zeros_like(value)
     start = 0
     for number, length in enumerate(actual_seq_lengths.tolist()):
         accepted = 1 if num_accepted_tokens is None else int(num_accepted_tokens[number])
-        s = state[ssm_state_indices[start + accepted - 1]].detach()
+        s = at_least_float32(state[ssm_state_indices[start + accepted - 1]].detach())
         for token in range(start, start + length):
             s = s * decay[token, :, None, None]
-            delta = (value[token] - torch.einsum("hvk,hk->hv", s, k[token])) * rate[token, :, None]
+            delta = (v[token] - torch.einsum("hvk,hk->hv", s, k[token])) * rate[token, :, None]
             s = s + delta[..., None] * k[token][:, None, :]
-            outputs[token] = torch.einsum("hvk,hk->hv", s, q[token]).detach()
-            states[ssm_state_indices[token]] = s.detach()
+            outputs[token] = torch.einsum("hvk,hk->hv", s, q[token]).detach().to(outputs.dtype)
+            states[ssm_state_indices[token]] = s.detach().to(states.dtype)
         start += length
     return outputs, states
 
@@ -114,23 +114,24 @@ def npu_chunk_gated_delta_rule(
     """
     if actual_seq_lengths is None:
         raise ValueError("npu_chunk_gated_delta_rule needs actual_seq_lengths")
-    q, k = (_for_each_value_head(tensor, value) for tensor in (query, key))
+    q, k, v = (_for_each_value_head(tensor, value) for tensor in (query, key, value))
     q = q * _scale(scale, query)
-    heads = (value.shape[1], value.shape[2], key.shape[2])
-    decay = torch.zeros_like(value[..., 0]) if g is None else g
-    rate = torch.ones_like(value[..., 0]) if beta is None else beta
+    decay = torch.zeros_like(v[..., 0]) if g is None else g
+    rate = torch.ones_like(v[..., 0]) if beta is None else beta
+    initial = v.new_zeros(len(actual_seq_lengths), *v.shape[1:], k.shape[2]) if initial_state is None else initial_state
     outputs, states = [], []
     start = 0
     for number, length in enumerate(actual_seq_lengths.tolist()):
-        s = value.new_zeros(heads) if initial_state is None else initial_state[number]
+        s = at_least_float32(initial[number])
         for first in range(start, start + length, _CHUNK):
             rows = slice(first, min(first + _CHUNK, start + length))
-            out, s = _chunk(q[rows], k[rows], value[rows], decay[rows], rate[rows], s)
+            out, s = _chunk(q[rows], k[rows], v[rows], decay[rows], rate[rows], s)
             outputs.append(out)
         states.append(s)
         start += length
-    rest = value.new_zeros(len(value) - start, *value.shape[1:])
-    return torch.cat((*outputs, rest)), torch.stack(states)
+    rest = v.new_zeros(len(v) - start, *v.shape[1:])
+    state_dtype = value.dtype if initial_state is None else initial_state.dtype
+    return torch.cat((*outputs, rest)).to(value.dtype), torch.stack(states).to(state_dtype)
 
 
 def _chunk(q: Tensor, k: Tensor, v: Tensor, g: Tensor, beta: Tensor, s: Tensor) -> tuple[Tensor, Tensor]:
@@ -142,7 +143,7 @@ def _chunk(q: Tensor, k: Tensor, v: Tensor, g: Tensor, beta: Tensor, s: Tensor) 
     q, k, v = (tensor.transpose(0, 1) for tensor in (q, k, v))
     total = g.T.cumsum(-1).unsqueeze(-1)
     earlier = (total - total.mT).tril().exp().tril()
-    rate = beta.T.unsqueeze(-1)
+    rate = at_least_float32(beta).T.unsqueeze(-1)
     system = (rate * earlier * (k @ k.mT)).tril(-1)
     steps = torch.linalg.solve_triangular(
         system, rate * (v - total.exp() * (k @ s.mT)), upper=False, unitriangular=True
@@ -153,7 +154,7 @@ def _chunk(q: Tensor, k: Tensor, v: Tensor, g: Tensor, beta: Tensor, s: Tensor) 
 
 
 def _for_each_value_head(tensor: Tensor, value: Tensor) -> Tensor:
-    return tensor.repeat_interleave(value.shape[1] // tensor.shape[1], 1)
+    return at_least_float32(tensor).repeat_interleave(value.shape[1] // tensor.shape[1], 1)
 
 
 def _scale(scale: float | None, query: Tensor) -> float:

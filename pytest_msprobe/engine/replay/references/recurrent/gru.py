@@ -25,14 +25,14 @@ def npu_gru(
 ) -> Six:
     """Return (y, h, update, reset, new, hidden_new) of one GRU layer at every step, each (T, B, H).
 
-    ``input`` is (T, B, I), ``hx`` (1, B, H), ``weight_input`` (I, 3H), ``weight_hidden`` (H, 3H), the biases are (3H).
-    The columns are those of reset r, update z and new n, as torch's: n = tanh(x W + b + r hidden_new) with
-    hidden_new = h V + a, and h' = (1 - z) n + z h.
+    ``input`` is (T, B, I), ``hx`` (1, B, H) or, as torch's layers pass it, (B, H), ``weight_input`` (I, 3H),
+    ``weight_hidden`` (H, 3H), the biases are (3H). The columns are those of reset r, update z and new n, as torch's:
+    n = tanh(x W + b + r hidden_new) with hidden_new = h V + a, and h' = (1 - z) n + z h.
 
     op-plugin hands neither ``seq_length`` nor the switches behind it to the device: one layer, in one direction, over
     all steps. As its gradient does, h has one at the last step only, and what follows it none.
     """
-    y, h, *gates = _layer(input, hx[0], weight_input, weight_hidden, bias_input, bias_hidden)
+    y, h, *gates = _layer(input, _rows(hx), weight_input, weight_hidden, bias_input, bias_hidden)
     h = torch.cat((h[:-1].detach(), h[-1:]))
     return y, h, *(gate.detach() for gate in gates)  # type: ignore[return-value]
 
@@ -64,7 +64,7 @@ def npu_gru_backward(
             for tensor in (weight_input, weight_hidden, input, bias_input, bias_hidden, hx)
         ]
         w, v, x, b, a, first = sources
-        y, h, *_ = _layer(x, first[0], w, v, b, a)
+        y, h, *_ = _layer(x, _rows(first), w, v, b, a)
     loss = y.new_zeros(())
     if grady is not None:
         loss = loss + (y * grady).sum()
@@ -73,6 +73,10 @@ def npu_gru_backward(
     if not loss.requires_grad:
         return tuple(torch.zeros_like(source) for source in sources)
     return torch.autograd.grad(loss, sources, materialize_grads=True)
+
+
+def _rows(state: Tensor) -> Tensor:
+    return state.reshape(state.shape[-2:])
 
 
 def _layer(x: Tensor, h: Tensor, w: Tensor, v: Tensor, b: Tensor, a: Tensor) -> list[Tensor]:

@@ -8,6 +8,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from pytest_msprobe.engine.replay.references.reference_arguments import at_least_float32
+
 
 def npu_mhc_pre(
     x: Tensor,
@@ -31,14 +33,14 @@ def npu_mhc_pre(
     leaves them undefined. They have no gradient. ``inner_precise`` chooses the device's precision of products.
     """
     n, is_residual = x.shape[-2], alpha.numel() == 3
-    flat = x.flatten(-2)
+    flat = at_least_float32(x).flatten(-2)
     h_mix = (flat if gamma is None else flat * gamma.flatten()) @ phi.T
     inv_rms = torch.rsqrt(flat.square().mean(-1, keepdim=True) + norm_eps)
-    parts = (h_mix * inv_rms).split([n, n, n * n] if is_residual else [n, n], -1)
-    biases = bias.split([n, n, n * n] if is_residual else [n, n])
+    sizes = [n, n, n * n] if is_residual else [n, n]
+    parts, biases = torch.split(h_mix * inv_rms, sizes, -1), torch.split(bias, sizes)
     pre, post, *rest = (a * part + b for a, part, b in zip(alpha, parts, biases, strict=True))
     h_pre = torch.sigmoid(pre) + hc_eps
-    h_in = (h_pre.unsqueeze(-1) * x).sum(-2)
+    h_in = (h_pre.unsqueeze(-1) * x).sum(-2).to(x.dtype)
     h_res = rest[0].unflatten(-1, (n, n)) if rest else None
     saved = (inv_rms.squeeze(-1).detach(), h_mix.detach(), h_pre.detach()) if out_flag else (None, None, None)
     return h_in, 2 * torch.sigmoid(post), h_res, *saved
@@ -65,13 +67,13 @@ def npu_mhc_pre_backward(
     They follow from the forward's results, for the bias is not among the arguments. ``grad_x_post``, the gradient of
     x through :func:`npu_mhc_post`, is added to that of x.
     """
-    flat, scale = x.flatten(-2), inv_rms.unsqueeze(-1)
+    flat, scale = at_least_float32(x).flatten(-2), inv_rms.unsqueeze(-1)
     sigmoid = h_pre - hc_eps
     grad_pre = (grad_h_in.unsqueeze(-2) * x).sum(-1) * sigmoid * (1 - sigmoid)
     grad_post = grad_h_post * h_post * (1 - h_post / 2)
     grads = [grad_pre, grad_post, *([grad_h_res.flatten(-2)] if alpha.numel() == 3 else [])]
     scaled = torch.cat([a * grad for a, grad in zip(alpha, grads, strict=True)], -1)
-    parts = (h_mix * scale).split([grad.shape[-1] for grad in grads], -1)
+    parts = torch.split(h_mix * scale, [grad.shape[-1] for grad in grads], -1)
     grad_alpha = torch.stack([(grad * part).sum() for grad, part in zip(grads, parts, strict=True)])
     grad_bias = torch.cat(grads, -1).flatten(0, -2).sum(0)
     grad_mix = scaled * scale
@@ -85,7 +87,7 @@ def npu_mhc_pre_backward(
     if grad_x_post is not None:
         grad_x = grad_x + grad_x_post
     grad_gamma = None if gamma is None else (grad_weighted * flat).flatten(0, -2).sum(0).view(gamma.shape)
-    return grad_x, grad_phi, grad_alpha, grad_bias, grad_gamma
+    return grad_x.to(x.dtype), grad_phi, grad_alpha, grad_bias, grad_gamma
 
 
 def npu_mhc_post(x: Tensor, h_res: Tensor | None, h_out: Tensor, h_post: Tensor) -> Tensor:
@@ -94,19 +96,20 @@ def npu_mhc_post(x: Tensor, h_res: Tensor | None, h_out: Tensor, h_post: Tensor)
     ``h_res`` (..., n, n) is transposed, as the installed documentation and op-plugin's tests have it; None means
     the identity. ``h_out`` is (..., D), ``h_post`` (..., n).
     """
-    streams = x if h_res is None else h_res.mT @ x
-    return streams + h_post.unsqueeze(-1) * h_out.unsqueeze(-2)
+    streams = at_least_float32(x) if h_res is None else h_res.mT @ at_least_float32(x)
+    return (streams + h_post.unsqueeze(-1) * h_out.unsqueeze(-2)).to(x.dtype)
 
 
 def npu_mhc_post_backward(
     grad_y: Tensor, x: Tensor, h_res: Tensor | None, h_out: Tensor, h_post: Tensor
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Return the gradients of :func:`npu_mhc_post` for x, h_res, h_out and h_post; that of h_res without it too."""
+    grad, wide = at_least_float32(grad_y), at_least_float32(x)
     return (
-        grad_y if h_res is None else h_res @ grad_y,
-        x @ grad_y.mT,
-        (h_post.unsqueeze(-1) * grad_y).sum(-2),
-        (grad_y * h_out.unsqueeze(-2)).sum(-1),
+        (grad if h_res is None else h_res @ grad).to(x.dtype),
+        wide @ grad.mT,
+        (h_post.unsqueeze(-1) * grad).sum(-2).to(h_out.dtype),
+        (grad * h_out.unsqueeze(-2)).sum(-1),
     )
 
 

@@ -33,7 +33,7 @@ def npu_lstm(
     ``input`` is (T, B, I), ``weight`` (I + H, 4H) with the rows of the input first, ``bias`` (4H), the states ``h``
     and ``c`` are (1, B, H). The columns are those of the gates i, j, f and o in torch's order: i, f, j (the candidate)
     and o. With them c' = f c + i j and h' = o tanh(c'). ``direction`` goes from the last step to the first; a result
-    stays at its step's place. ``flag_seq`` reads ``seq_mask`` (T, B, H), 1 where a sequence has a step: elsewhere the
+    stays at its step's place. ``flag_seq`` reads ``seq_mask`` (T, B, H), 1 where a sequence has a step: otherwise the
     states stay as they are and y is 0.
 
     One layer in one direction is computed whatever ``num_layers``, ``bidirectional``, ``batch_first``, ``has_biases``,
@@ -93,7 +93,7 @@ def npu_lstm_backward(
     with torch.enable_grad():
         sources = [tensor.detach().requires_grad_() for tensor in (input, weight, bias, hx, cx)]
         x, w, b, h, c = sources
-        results = _last_differentiable(_layer(x, w, b, h[0], c[0], None, False))
+        results = _last_differentiable(lstm_steps(x, w, b, h[0], c[0], None, False))
     return _gradients(results, (grady, gradh, gradc), sources)
 
 
@@ -128,7 +128,7 @@ def npu_lstm_data_backward(
         sources = [tensor.detach().requires_grad_() for tensor in (input, weight, bias, init_h, init_c)]
         x, w, b, first_h, first_c = sources
         mask = present.unsqueeze(-1).to(x.dtype)
-        results = _last_differentiable(_layer(x, w, b, first_h[0], first_c[0], mask, flag_direction))
+        results = _last_differentiable(lstm_steps(x, w, b, first_h[0], first_c[0], mask, flag_direction))
     return _gradients(results, (grady_opt, gradh_opt, gradc_opt), sources)
 
 
@@ -204,11 +204,11 @@ def _step(projected: Tensor, h: Tensor, c: Tensor, w_hh: Tensor, bias: Tensor | 
     return o * squashed, cell, i, j, f, o, squashed
 
 
-def _layer(
+def lstm_steps(
     x: Tensor, weight: Tensor, bias: Tensor, h: Tensor, c: Tensor, mask: Tensor | None, backwards: bool
 ) -> list[Tensor]:
-    """Return [y, h, c, i, j, f, o, tanh(c)] of all steps, each (T, B, H)."""
-    w_ih, w_hh = weight.split((x.shape[-1], h.shape[-1]))
+    """Return [y, h, c, i, j, f, o, tanh(c)] of all steps of one layer, each (T, B, H), and absent steps' gates."""
+    w_ih, w_hh = weight[: x.shape[-1]], weight[x.shape[-1] :]
     steps: list[tuple[Tensor, ...]] = []
     order = range(len(x) - 1, -1, -1) if backwards else range(len(x))
     for at in order:
@@ -228,7 +228,7 @@ def _layer(
 def _all_steps(
     x: Tensor, weight: Tensor, bias: Tensor, mask: Tensor | None, h: Tensor, c: Tensor, train: bool, backwards: bool
 ) -> Results:
-    results = _layer(x, weight, bias, h[0], c[0], mask, backwards)
+    results = lstm_steps(x, weight, bias, h[0], c[0], mask, backwards)
     gates = [gate.detach() if train and mask is None else None for gate in results[3:]]
     return *_last_differentiable(results), *gates
 

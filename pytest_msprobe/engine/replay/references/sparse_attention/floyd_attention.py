@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from pytest_msprobe.engine.replay.references.reference_arguments import at_least_float32
+
 if TYPE_CHECKING:
     from torch import Tensor
 
@@ -32,7 +34,9 @@ def npu_fused_floyd_attention(
     weights, maximum, total = _exponentials(query_ik, key_ij, key_jk, atten_mask, scale_value)
     weights = weights / total.masked_fill(total == 0, 1.0)
     out = torch.einsum("bhikj,bhijc->bhikc", weights, value_ij) + torch.einsum("bhikj,bhjkc->bhikc", weights, value_jk)
-    statistics = [each.detach().expand(*each.shape[:-1], _STATISTIC_COPIES) for each in (maximum, total)]
+    statistics = [
+        at_least_float32(each.detach()).expand(*each.shape[:-1], _STATISTIC_COPIES) for each in (maximum, total)
+    ]
     return statistics[0], statistics[1], out
 
 
@@ -55,8 +59,8 @@ def npu_fused_floyd_attention_backward(
     Weights are exp(score - ``softmax_max``) / ``softmax_sum``, as the forward saved them.
     """
     scores = _scores(query_ik, key_ij, key_jk, atten_mask, scale_value)
-    divisor = softmax_sum[..., :1]
-    p = torch.exp(scores - softmax_max[..., :1].masked_fill(divisor == 0, 0.0))
+    highest, divisor = (each[..., :1].to(scores.dtype) for each in (softmax_max, softmax_sum))
+    p = torch.exp(scores - highest.masked_fill(divisor == 0, 0.0))
     p = p / divisor.masked_fill(divisor == 0, 1.0)
     of_p = torch.einsum("bhikc,bhijc->bhikj", grad_output, value_ij)
     of_p = of_p + torch.einsum("bhikc,bhjkc->bhikj", grad_output, value_jk)

@@ -1,4 +1,4 @@
-"""The loss that trains a lightning indexer: its distance from the attention that it stands for, and the gradients."""
+"""The loss that trains a lightning indexer, its distance from the attention itself, and the gradients."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from pytest_msprobe.engine.replay.references.reference_arguments import refuse
+from pytest_msprobe.engine.replay.references.reference_arguments import at_least_float32, refuse
 from pytest_msprobe.engine.replay.references.sparse_attention.lightning_indexer import index_scores
 from pytest_msprobe.engine.replay.references.sparse_attention.token_layouts import (
     UNLIMITED,
@@ -57,7 +57,7 @@ def npu_dense_lightning_indexer_softmax_lse(
     rows = row_count(query_index, layout)
     # (B, S1, N2) or (T1, N2)
     maximum, total = (joined(each, rows, layout).transpose(-1, -2).contiguous() for each in (maxima, totals))
-    return maximum.detach(), total.detach()
+    return at_least_float32(maximum.detach()), at_least_float32(total.detach())
 
 
 def npu_dense_lightning_indexer_grad_kl_loss(
@@ -225,4 +225,4 @@ def _gathered(
     gradients = [
         joined(parts, row_count(given, layout), layout) for parts, given in zip((of_q, of_k, of_w), inputs, strict=True)
     ]
-    return gradients[0], gradients[1], gradients[2], torch.stack(list(losses)).sum().reshape(1)
+    return gradients[0], gradients[1], gradients[2], at_least_float32(torch.stack(list(losses)).sum().reshape(1))

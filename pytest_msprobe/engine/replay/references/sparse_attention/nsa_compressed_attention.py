@@ -152,7 +152,7 @@ def npu_nsa_compress_attention_infer(
     return out, highest(importance, select_block_count)[0]
 
 
-def nsa_compress_importance_infer(
+def nsa_decoding_importance(
     query: Tensor,
     key: Tensor,
     value: Tensor,

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from pytest_msprobe.engine.replay.references.reference_arguments import refuse
+from pytest_msprobe.engine.replay.references.reference_arguments import at_least_float32, refuse
 from pytest_msprobe.engine.replay.references.sparse_attention.selected_attention import (
     attend_selected,
     gradients_of_selected,
@@ -85,7 +85,7 @@ def npu_sparse_flash_attention(
     rows = row_count(query, layout_query)
     out, maximum, total = (joined(part, rows, layout_query) for part in zip(*results, strict=True))
     if not return_softmax_lse:
-        nothing = query.new_empty(0)
+        nothing = at_least_float32(query.new_empty(0))
         return out, nothing, nothing.clone()
     shared = keys.shape[-2]
     return out, _by_key_head(maximum, shared), _by_key_head(total, shared)

@@ -36,24 +36,31 @@ def npu_confusion_transpose_backward(
     return grad.reshape([shape[dim] for dim in perm]).permute(*inverse)
 
 
-def npu_transpose(self: Tensor, perm: Sequence[int], require_contiguous: bool = True) -> Tensor:
+def _into(out: Tensor | None, result: Tensor) -> Tensor:
+    return result if out is None else out.copy_(result)
+
+
+def npu_transpose(
+    self: Tensor, perm: Sequence[int], require_contiguous: bool = True, *, out: Tensor | None = None
+) -> Tensor:
     """Permute the dimensions by ``perm``; ``require_contiguous`` is about memory, not about values."""
-    return self.permute(*perm).contiguous()
+    return _into(out, self.permute(*perm).contiguous())
 
 
-def npu_reshape(self: Tensor, shape: Sequence[int], can_refresh: bool = False) -> Tensor:
+def npu_reshape(self: Tensor, shape: Sequence[int], can_refresh: bool = False, *, out: Tensor | None = None) -> Tensor:
     """Reshape to ``shape``; ``can_refresh`` has no influence on values."""
-    return self.reshape(*shape)
+    return _into(out, self.reshape(*shape))
 
 
-def npu_broadcast(self: Tensor, size: Sequence[int]) -> Tensor:
+def npu_broadcast(self: Tensor, size: Sequence[int], *, out: Tensor | None = None) -> Tensor:
     """Broadcast to ``size``."""
-    return self.broadcast_to(list(size)).contiguous()
+    return _into(out, self.broadcast_to(list(size)).contiguous())
 
 
-def npu_slice(self: Tensor, offsets: Sequence[int], size: Sequence[int]) -> Tensor:
+def npu_slice(self: Tensor, offsets: Sequence[int], size: Sequence[int], *, out: Tensor | None = None) -> Tensor:
     """Cut out ``size`` elements from ``offsets`` on, along every dimension."""
-    return self[tuple(slice(start, start + length) for start, length in zip(offsets, size, strict=True))]
+    part = self[tuple(slice(start, start + length) for start, length in zip(offsets, size, strict=True))]
+    return _into(out, part)
 
 
 def npu_dtype_cast(self: Tensor, dtype: torch.dtype, input_dtype: int | None = None) -> Tensor:
@@ -111,8 +118,7 @@ def npu_one_hot(
 
 def npu_sort_v2(self: Tensor, dim: int = -1, descending: bool = False, *, out: Tensor | None = None) -> Tensor:
     """Return the values sorted along ``dim``, without their indices; written into ``out`` where given."""
-    values = self.sort(dim, descending=descending).values
-    return values if out is None else out.copy_(values)
+    return _into(out, self.sort(dim, descending=descending).values)
 
 
 def npu_max(self: Tensor, dim: int, keepdim: bool = False) -> tuple[Tensor, Tensor]:
@@ -158,6 +164,8 @@ def npu_indexing(
     ellipsis_mask: int = 0,
     new_axis_mask: int = 0,
     shrink_axis_mask: int = 0,
+    *,
+    out: Tensor | None = None,
 ) -> Tensor:
     """Slice each dimension i from begin[i] to end[i] by strides[i].
 
@@ -173,4 +181,4 @@ def npu_indexing(
         first, last = (None if mask >> i & 1 else bound[i] for mask, bound in ((begin_mask, begin), (end_mask, end)))
         return slice(first, last, strides[i])
 
-    return self[tuple(of_dim(i) for i in range(len(begin)))]
+    return _into(out, self[tuple(of_dim(i) for i in range(len(begin)))])

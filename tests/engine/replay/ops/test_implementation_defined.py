@@ -1,0 +1,26 @@
+"""What an operator leaves open of its results is taken as golden's."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from pytest_msprobe.engine.replay.ops.implementation_defined import accept_implementation_defined
+
+
+def accepted(operation: str, found: list[Any], golden: list[Any]) -> list[Any]:
+    target = {"output": found}
+    accept_implementation_defined(operation, target, {"output": golden})
+    output: list[Any] = target["output"]
+    return output
+
+
+def test_nothing_is_promised_of_a_result_for_which_the_definition_of_a_fused_operator_has_none() -> None:
+    result = torch.ones(2)
+    assert accepted("npu_mhc_sinkhorn", [result, torch.ones(3)], [result, None]) == [result, None]
+
+
+def test_a_result_that_golden_lacks_stays_where_the_operation_is_none_of_torch_npus() -> None:
+    result, surplus = torch.ones(2), torch.ones(3)
+    assert accepted("add", [result, surplus], [result, None]) == [result, surplus]

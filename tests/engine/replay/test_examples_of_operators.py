@@ -1,0 +1,97 @@
+"""Example calls of NPU operators, recorded and replayed on cards that compute by definitions of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.utils._pytree import tree_map_only
+
+from pytest_msprobe.engine.replay.call import Call as RecordedCall
+from pytest_msprobe.engine.replay.references.registry import ReferenceRegistry
+from pytest_msprobe.engine.values.pytree import map_tensors
+from tests.support.cann.examples import convolutions as convolution_examples
+from tests.support.cann.examples import experts as expert_examples
+from tests.support.cann.examples import layers as layer_examples
+from tests.support.cann.examples import norms as norm_examples
+from tests.support.cann.examples import routing as routing_examples
+from tests.support.cann.examples import routing_map as map_examples
+from tests.support.cann.examples import tensors as tensor_examples
+from tests.support.cann.operators import (
+    activations,
+    convolutions,
+    experts,
+    layouts,
+    losses,
+    norms,
+    placements,
+    rotations,
+    routing,
+    routing_map,
+)
+from tests.support.recorder import Recorder, element
+
+pytestmark = pytest.mark.slow
+
+_MODULES = (
+    activations, convolutions, experts, layouts, losses, norms, placements, rotations, routing, routing_map
+)  # fmt: skip
+DEFINITIONS: dict[str, Callable[..., Any]] = {
+    name: definition
+    for module in _MODULES
+    for name, definition in vars(module).items()
+    if name.startswith(("npu_", "_npu_"))
+}
+EXAMPLES = (
+    convolution_examples.EXAMPLES
+    | expert_examples.EXAMPLES
+    | layer_examples.EXAMPLES
+    | norm_examples.EXAMPLES
+    | routing_examples.EXAMPLES
+    | map_examples.EXAMPLES
+    | tensor_examples.EXAMPLES
+)
+REFERENCES = ReferenceRegistry()
+
+
+def definition(name: str) -> Callable[..., Any]:
+    return DEFINITIONS[name.partition("-")[0]]
+
+
+def recorded(recorder: Recorder, name: str) -> RecordedCall:
+    """The record of an example by its own definition, as a card would have computed it."""
+    api = name.partition("-")[0]
+    example = EXAMPLES[name](torch.Generator().manual_seed(1))
+    forward = {"input_args": element(list(example.args)), "input_kwargs": element(example.kwargs)}
+    args, kwargs = tree_map_only(Tensor, torch.clone, (example.args, example.kwargs))
+    output = definition(name)(*args, **kwargs)
+    outputs = output if isinstance(output, (list, tuple)) else [output]
+    kind = "NPU" if REFERENCES.get(f"NPU.{api}") else "Aten"
+    return recorder.keep(f"{kind}.{api}.0", {**forward, "output": element(list(outputs))})
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_a_card_with_a_definition_of_its_own_passes(
+    name: str, recorder: Recorder, check: Any, device_that: Any
+) -> None:
+    def compute(func: Any, args: Any, kwargs: Any) -> Any:
+        return definition(name)(*args, **kwargs)
+
+    made = recorded(recorder, name)
+    for seed in range(3):
+        result = check(made, device=device_that(compute), seed=seed).forward
+        assert result.outcome == "pass", result.reason
+
+
+@pytest.mark.parametrize("name", [name for name in EXAMPLES if not name.startswith("npu_scatter_list_")])
+def test_a_card_that_turns_rows_around_is_found(name: str, recorder: Recorder, check: Any, device_that: Any) -> None:
+    def turned(tensor: Tensor) -> Tensor:
+        return tensor.flip(tuple(range(tensor.dim()))) if tensor.dim() else tensor + 1
+
+    def compute(func: Any, args: Any, kwargs: Any) -> Any:
+        return map_tensors(turned, definition(name)(*args, **kwargs))
+
+    assert check(recorded(recorder, name), device=device_that(compute)).forward.outcome == "fail"

@@ -1,0 +1,47 @@
+"""Every operator that has an example: recorded on a card with the real torch_npu, and judged there, right and wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from tests.support.cann.kernels.fused import independent
+from tests.support.npu import run_script
+from tests.support.runs import Checked
+
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("cards")]
+
+Check = Callable[..., Checked]
+TASKS = pytest.mark.parametrize("task", ["statistics", "tensor"])
+
+RECORD = "import sys; from tests.support.cann.record_examples import main; main(*sys.argv[1:])"
+
+
+def forwards(checked: Checked) -> dict[str, set[str]]:
+    """Return the outcomes of each operator's forward calls."""
+    found: dict[str, set[str]] = {}
+    for name, case in checked.cases.items():
+        type_, operator, *_, direction = name.split(".")
+        if type_ == "NPU" and direction == "forward":
+            found.setdefault(operator, set()).add(case.outcome)
+    return found
+
+
+@TASKS
+def test_the_examples_of_every_operator_pass_on_the_card_that_computed_them(check_on_npu: Check, task: str) -> None:
+    run_script(RECORD, "dump", task)
+    checked = check_on_npu("--msprobe-dump=dump")
+    assert {name: checked.cases[name].text for name in checked.wrong} == {}
+    assert [operator for operator, outcomes in forwards(checked).items() if outcomes == {"skipped"}] == []
+
+
+@TASKS
+def test_a_wrong_element_of_every_operator_is_found(
+    check_on_npu: Check, task: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run_script(RECORD, "dump", task)
+    monkeypatch.setenv("SIMULATED_CANN_FAULTS", ",".join(f"{operator}=wrong" for operator in independent()))
+    outcomes = forwards(check_on_npu("--msprobe-dump=dump"))
+    assert len(outcomes) > 150
+    assert [operator for operator, found in outcomes.items() if "failed" not in found] == []

@@ -1,0 +1,83 @@
+"""Record the example calls of every operator on a card; the arguments are a folder and a task."""
+
+from __future__ import annotations
+
+import pkgutil
+import re
+import sys
+from collections.abc import Callable, Iterator
+from importlib import import_module
+from typing import Any
+
+import torch
+import torch_npu  # type: ignore[import-not-found,unused-ignore]
+from torch import Tensor
+from torch.utils._pytree import tree_map_only
+
+import msprobe_hooks
+from tests.support.cann import examples
+from tests.support.cann.example_call import Call
+
+_NO_GRADIENT_OF = re.compile(r"not differentiable with respect to argument '(\w+)'")
+
+
+def calls() -> Iterator[tuple[str, Call]]:
+    """Yield the operator and the arguments of each example."""
+    for family in pkgutil.iter_modules(examples.__path__):
+        module = import_module(f"{examples.__name__}.{family.name}")
+        # What communicates has examples of whole groups, and tests of its own.
+        made: dict[str, Callable[[torch.Generator], Call]] = getattr(module, "EXAMPLES", {})
+        for name, make in made.items():
+            yield name.partition("-")[0], make(torch.Generator().manual_seed(0))
+
+
+def run(operator: str, call: Call) -> None:
+    """Run a call on the current card, and its gradient where there is one.
+
+    Arguments that torch_npu does not differentiate are found by its own words.
+    """
+    packet = getattr(torch.ops.npu, operator)
+    function = getattr(torch_npu, operator, packet)
+    names = [argument.name for argument in getattr(packet, packet.overloads()[0])._schema.arguments]
+    without_gradient: set[str] = set()
+    while True:
+        args, kwargs = _on_card(call, names, without_gradient)
+        try:
+            output = function(*args, **kwargs)
+        except RuntimeError as error:
+            found = _NO_GRADIENT_OF.search(str(error))
+            if not found or found[1] in without_gradient:
+                raise
+            without_gradient.add(found[1])
+            continue
+        results = output if isinstance(output, (tuple, list)) else [output]
+        outputs = [each for each in results if isinstance(each, Tensor) and each.requires_grad]
+        if outputs:
+            torch.autograd.backward(outputs, [torch.ones_like(each) for each in outputs])
+        return
+
+
+def _on_card(call: Call, names: list[str], without_gradient: set[str]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Return the arguments on the card; what brings them there is not recorded."""
+
+    def put(argument: Any, name: str) -> Any:
+        differentiates = call.differentiate and name not in without_gradient
+        return tree_map_only(
+            Tensor, lambda x: x.npu().requires_grad_(differentiates and x.is_floating_point()), argument
+        )
+
+    with torch._C.DisableTorchFunction():
+        args = tuple(put(argument, name) for argument, name in zip(call.args, names, strict=False))
+        return args, {name: put(argument, name) for name, argument in call.kwargs.items()}
+
+
+def main(folder: str, task: str) -> None:
+    """Record in one dump the examples of all operators that this torch_npu has."""
+    examples_of_all = [(operator, call) for operator, call in calls() if hasattr(torch.ops.npu, operator)]
+    with msprobe_hooks.record(folder, task=task):
+        for operator, call in examples_of_all:
+            run(operator, call)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
