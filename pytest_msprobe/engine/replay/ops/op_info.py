@@ -611,8 +611,6 @@ _ROWS = (
         OpInfo(constraint=matmul_operands.packed_scales, quantizes=_EIGHT_BITS),
     ),
     ("npu_ffn npu_quant_matmul_dequant", OpInfo(constraint=matmul_operands.packed_scales)),
-    ("npu_quantize", OpInfo(quantized=QuantizedResults(dtype="dtype", at=3))),
-    ("npu_quant_matmul npu_weight_quant_batchmatmul", OpInfo(quantizes=_EIGHT_BITS)),
     ("npu_quantize", OpInfo(quantized=QuantizedResults(dtype="dtype", at=3, of_int32=True))),
     (
         "npu_dynamic_quant npu_dynamic_quant_asymmetric",
