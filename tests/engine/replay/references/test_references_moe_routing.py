@@ -153,7 +153,6 @@ def test_init_routing_2_quantizes_each_row() -> None:
     ("options", "named"),
     [
         ({"quant_mode": 0}, "quant_mode_0"),
-        ({"scale": EXPERTS}, "scale"),
         ({"drop_pad_mode": 1}, "drop_pad_mode"),
         ({"expert_tokens_num_type": 2}, "expert_tokens_num_type"),
         ({"active_expert_range": [1, 3]}, "experts_outside_of_active_expert_range"),

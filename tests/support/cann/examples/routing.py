@@ -61,7 +61,9 @@ def _init(generator: torch.Generator) -> Call:
 
 def _init_v2(generator: torch.Generator, **kwargs: Any) -> Call:
     x = _draw(generator, TOKENS, WIDTH, dtype=torch.bfloat16)
-    if kwargs.get("quant_mode", -1) == -1:
+    if kwargs.pop("smooth", False):
+        kwargs["scale"] = torch.rand(EXPERTS, WIDTH, generator=generator) + 0.5
+    elif kwargs.get("quant_mode", -1) == -1:
         kwargs["scale"] = torch.rand(TOKENS, generator=generator)
     common = {"expert_num": EXPERTS, "expert_tokens_num_type": 1, "expert_tokens_num_flag": True, "active_num": -1}
     return Call((x, _chosen(generator)), {**common, "active_expert_range": [0, EXPERTS], **kwargs})
@@ -97,6 +99,7 @@ EXAMPLES: dict[str, Callable[[torch.Generator], Call]] = {
     "npu_moe_init_routing": _init,
     "npu_moe_init_routing_v2": lambda g: _init_v2(g),
     "npu_moe_init_routing_v2-quantized": lambda g: _init_v2(g, quant_mode=1, row_idx_type=1),
+    "npu_moe_init_routing_v2-smoothed": lambda g: _init_v2(g, quant_mode=1, smooth=True),
     "npu_moe_finalize_routing": lambda g: _finalize(g),
     "npu_moe_finalize_routing-k": lambda g: _finalize(g, scaled=False),
     "npu_moe_finalize_routing-by_row": lambda g: _finalize(g, mode=2),

@@ -154,10 +154,16 @@ def npu_moe_init_routing_v2(
     for place, copy in enumerate(came.tolist()):
         went[copy] = place
     rows = torch.stack([x[token] for token, _ in order])
-    scales = torch.zeros(len(order)) if scale is None else torch.stack([scale[token] for token, _ in order])
+    scales = torch.zeros(len(order))
+    if scale is not None and quant_mode != 1:
+        scales = torch.stack([scale[token] for token, _ in order])
     if quant_mode == 1:
-        scales = rows.float().abs().amax(1) / 127
-        rows = (rows.float() / scales[:, None]).round().to(torch.int8)
+        wide = rows.double()
+        if scale is not None:
+            smooth = [scale[int(expert_idx[copy]) - first if len(scale) > 1 else 0] for copy in order]
+            wide = torch.stack([row * each.double() for row, each in zip(wide, smooth, strict=True)])
+        scales = (wide.abs().amax(1) / 127).float()
+        rows = (wide / scales.double()[:, None]).round().to(torch.int8)
     return rows, came if row_idx_type == 1 else went, torch.tensor(counts), scales
 
 

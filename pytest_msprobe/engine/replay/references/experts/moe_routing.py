@@ -163,19 +163,19 @@ def npu_moe_init_routing_v2(
     The rows * k copies are ordered by expert, equals as they stood. expanded_row_idx (int32) says where each went, with
     ``row_idx_type`` 1 which came. expert_tokens (int64) counts the copies of each expert in ``active_expert_range``,
     with ``expert_tokens_num_type`` 0 up to each. ``quant_mode`` is -1, then expanded_scale is that of each copy's row,
-    or 1: rows of int8 with their scale. Nothing is promised of what is None: expert_tokens without their flag and
-    expanded_scale without ``scale``. ``x_dtype`` names the numbers that the bytes of x are; they are moved as they are.
-    As op-plugin's own test of the operator computes it.
+    or 1: rows of int8 with their scale, multiplied before with the row of ``scale`` (experts in the range or 1, h) that
+    their expert has. Nothing is promised of what is None: expert_tokens without their flag and, of rows that are not
+    quantized, expanded_scale without ``scale``. ``x_dtype`` names the numbers that the bytes of x are; they are
+    moved as they are. As op-plugin's own test of the operator computes it.
 
-    Raises NotImplementedError for static quantization (``quant_mode`` 0), dynamic one with ``scale`` or ``x_dtype``,
-    ``offset``, ``drop_pad_mode`` 1, ``expert_tokens_num_type`` 2 and experts outside of the range, behind whose copies
+    Raises NotImplementedError for static quantization (``quant_mode`` 0), dynamic one with ``x_dtype``, ``offset``,
+    ``drop_pad_mode`` 1, ``expert_tokens_num_type`` 2 and experts outside of the range, behind whose copies
     nothing is promised.
     """
     first, last = active_expert_range or (0, expert_num)
     refuse(
         "npu_moe_init_routing_v2",
         quant_mode_0=True if quant_mode == 0 else None,
-        scale=scale if quant_mode == 1 else None,
         offset=offset,
         x_dtype=x_dtype if quant_mode == 1 else None,
         drop_pad_mode=drop_pad_mode or None,
@@ -187,10 +187,18 @@ def npu_moe_init_routing_v2(
     counts = torch.bincount(expert_idx.flatten() - first, minlength=last - first)
     tokens = counts.cumsum(0) if expert_tokens_num_type == 0 else counts
     places = (order if row_idx_type == 1 else order.argsort()).int()
-    expanded, scales = x[rows], None if scale is None else scale[rows]
+    expanded, scales = x[rows], None if scale is None or quant_mode == 1 else scale[rows]
     if quant_mode == 1:
-        expanded, scales = quantized_by_row(at_least_float32(expanded))
+        wide = at_least_float32(expanded)
+        if scale is not None:
+            wide = wide * at_least_float32(scale)[_entry_of(scale, expert_idx.flatten()[order] - first)]
+        expanded, scales = quantized_by_row(wide)
     return expanded, places, tokens if expert_tokens_num_flag else None, scales
+
+
+def _entry_of(scale: Tensor, experts: Tensor) -> Tensor:
+    """Return the row of ``scale`` of each expert; one row is for all of them."""
+    return experts.long() if len(scale) > 1 else torch.zeros_like(experts).long()
 
 
 def npu_moe_token_permute_with_routing_map(
