@@ -53,7 +53,11 @@ DEFINED: dict[str, dict[str, tuple[str, ...]]] = {
         "NPU": ("npu_conv2d", "npu_conv3d", "npu_conv_transpose2d", "npu_convolution", "npu_convolution_transpose")
     },
     "layers.deformable_convolution": {"NPU": ("npu_deformable_conv2d",), "Aten": ("npu_deformable_conv2dbk",)},
-    "layers.dropout_mask": {"NPU": ("npu_dropout_do_mask",), "Aten": ("npu_dropout_backward",)},
+    "layers.drawn_choices": {"NPU": ("npu_random_choice_with_mask", "npu_sim_exponential_", "npu_sub_sample")},
+    "layers.dropout_mask": {
+        "NPU": ("_npu_dropout", "_npu_dropout_gen_mask", "npu_dropout_do_mask", "npu_dropout_gen_mask"),
+        "Aten": ("npu_dropout_backward",),
+    },
     "layers.linear": {
         "NPU": ("npu_bmmV2", "npu_linear", "npu_transpose_batchmatmul"),
         "Aten": ("matmul_backward", "npu_linear_backward"),
@@ -72,6 +76,7 @@ DEFINED: dict[str, dict[str, tuple[str, ...]]] = {
         "Aten": ("npu_rotary_mul_backward",),
     },
     "layers.sequence_normalization": {"NPU": ("npu_normalize_batch",)},
+    "layers.token_sampling": {"NPU": ("npu_top_k_top_p", "npu_top_k_top_p_sample")},
 
     "quantization.calibration": {"NPU": ("npu_ifmr",)},
     "quantization.quantization": {
