@@ -14,6 +14,7 @@ from pytest_msprobe.engine.values.pytree import map_tensors
 from tests.support.cann.examples import (
     causal_conv,
     delta_rule,
+    drawn,
     hyper_connections,
     legacy_attention,
     legacy_layers,
@@ -22,9 +23,11 @@ from tests.support.cann.examples import (
 from tests.support.recorder import Recorder, element
 
 FAMILIES = (causal_conv, delta_rule, hyper_connections, legacy_attention, legacy_layers, recurrent)
-EXAMPLES = {name: example for family in FAMILIES for name, example in family.EXAMPLES.items()}
+EXAMPLES = {name: example for family in (*FAMILIES, drawn) for name, example in family.EXAMPLES.items()}
 # one of each operator, with results that are not written into an argument
-EACH = [name for name in EXAMPLES if "-" not in name and name != "npu_fused_causal_conv1d_v2"]
+EACH = [
+    name for family in FAMILIES for name in family.EXAMPLES if "-" not in name and name != "npu_fused_causal_conv1d_v2"
+]
 
 
 def recorded(recorder: Recorder, name: str) -> Any:

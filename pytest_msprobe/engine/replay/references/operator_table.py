@@ -120,7 +120,11 @@ DEFINED: dict[str, dict[str, tuple[str, ...]]] = {
         ),
     },
     "layers.deformable_convolution": {"NPU": ("npu_deformable_conv2d",), "Aten": ("npu_deformable_conv2dbk",)},
-    "layers.dropout_mask": {"NPU": ("npu_dropout_do_mask",), "Aten": ("npu_dropout_backward",)},
+    "layers.drawn_choices": {"NPU": ("npu_random_choice_with_mask", "npu_sim_exponential_", "npu_sub_sample")},
+    "layers.dropout_mask": {
+        "NPU": ("_npu_dropout", "_npu_dropout_gen_mask", "npu_dropout_do_mask", "npu_dropout_gen_mask"),
+        "Aten": ("npu_dropout_backward",),
+    },
     "layers.linear": {"NPU": ("npu_bmmV2", "npu_linear"), "Aten": ("matmul_backward", "npu_linear_backward")},
     "layers.loss": {"NPU": ("npu_cross_entropy_loss", "npu_softmax_cross_entropy_with_logits")},
     "layers.loss_gradients": {
@@ -149,6 +153,7 @@ DEFINED: dict[str, dict[str, tuple[str, ...]]] = {
         "Aten": ("npu_rotary_mul_backward",),
     },
     "layers.sequence_normalization": {"NPU": ("npu_normalize_batch",)},
+    "layers.token_sampling": {"NPU": ("npu_top_k_top_p", "npu_top_k_top_p_sample")},
 
     "matmul.accumulated_products": {
         "NPU": (

@@ -10,6 +10,8 @@ from torch import Tensor
 
 from pytest_msprobe.engine.replay.ops.op_info import random_property
 from pytest_msprobe.engine.replay.random_apis.independence import judge_two_draws
+from pytest_msprobe.engine.replay.references.registry import ReferenceRegistry
+from pytest_msprobe.engine.values.pytree import map_tensors
 from tests.support.cann.examples.drawn import EXAMPLES
 from tests.support.cann.operators import drawn, legacy_attention
 from tests.support.random_results import outcome, property_of
@@ -173,3 +175,37 @@ def test_an_attention_layer_is_drawn_only_where_it_has_no_mask() -> None:
     sizes = (2, 4, 3, 3, 0.5, True)
     assert random_property("npu_multi_head_attention", (*args, None, *sizes), {}) is not None
     assert random_property("npu_multi_head_attention", (*args, torch.zeros(1), *sizes), {}) is None
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_what_the_golden_definition_draws_holds(name: str, seed: int) -> None:
+    operator = name.partition("-")[0]
+    call = EXAMPLES[name](torch.Generator().manual_seed(seed))
+    golden = ReferenceRegistry().get(f"NPU.{operator}")
+    assert golden is not None
+    torch.manual_seed(seed)
+    args = tuple(arg.clone() if isinstance(arg, Tensor) else arg for arg in call.args)
+    assert outcome(operator, golden(*args, **call.kwargs), *call.args, **call.kwargs) == "pass"
+
+
+def test_a_golden_definition_draws_the_same_mask_from_the_same_seed() -> None:
+    golden = ReferenceRegistry().get("NPU._npu_dropout_gen_mask")
+    assert golden is not None
+    first, again, other = (golden(torch.zeros(2), [30, 20], 0.3, 2, offset) for offset in (100, 100, 200))
+    assert torch.equal(first, again)
+    assert not torch.equal(first, other)
+
+
+def test_records_of_drawing_operators_are_judged(recorder: Any, check: Any, device_that: Any) -> None:
+    def alter(func: Any, args: Any, kwargs: Any) -> Any:
+        return map_tensors(torch.zeros_like, func(*args, **kwargs))
+
+    for made_record in (
+        recorder.NPU.npu_dropout_gen_mask([64, 32], 0.3, dtype=torch.float32),
+        recorder.NPU._npu_dropout(torch.ones(64, 32), 0.3),
+        recorder.NPU.npu_sim_exponential_(torch.ones(64, 32)),
+        recorder.NPU.npu_top_k_top_p(torch.randn(4, 100), torch.full((4,), 0.9), torch.full((4,), 50)),
+    ):
+        assert check(made_record).forward.outcome == "pass"
+        assert check(made_record, device=device_that(alter)).forward.outcome == "fail"
