@@ -171,3 +171,10 @@ def _bits(mask: Tensor, count: int) -> Tensor:
 def test_gradients_of_a_shared_loss_need_the_softmax_or_its_parts() -> None:
     with pytest.raises(ValueError, match="needs softmax, or logits_max and sum_exp_logits"):
         npu_fused_linear_cross_entropy_loss_with_max_sum_backward(X[0], X, X, X, X)
+
+
+def test_what_is_between_layers_of_int8_is_rounded_half_to_even() -> None:
+    x, one = torch.tensor([[1], [3]], dtype=torch.int8), torch.ones(1, 1, dtype=torch.int8)
+    scales = {"scale": torch.tensor([0.5]), "deq_scale1": torch.ones(1), "deq_scale2": torch.ones(1)}
+    # 0.5 becomes 0, 1.5 becomes 2.
+    assert npu_ffn(x, one, one, "relu", **scales).tolist() == [[0.0], [2.0]]
