@@ -1,5 +1,5 @@
 # Needs Python 3.11 and make. Everything is installed into .venv; MindSpore, which needs an older numpy, beside it,
-# as is msprobe's viewer of graphs, for `make test-all`.
+# as are msprobe's viewer of graphs and torch_npu, for `make test-all`.
 PYTHON ?= python3.11
 VENV := .venv
 BIN := $(VENV)/bin
@@ -24,7 +24,7 @@ FAST_PATH_OFF := tests/run tests/modes/compare --ignore=tests/run/fast
 ROUNDS ?= 10
 SEED := $(or $(SEED),$(shell date +%s))
 
-.PHONY: demo test test-all test-plain-cpu test-lowest test-matrix constraints fuzz lint bench instructions keep-instructions site command-line pictures generated_tests clean
+.PHONY: demo test test-all test-plain-cpu test-lowest test-matrix constraints fuzz lint bench instructions keep-instructions site command-line operators pictures generated_tests clean
 
 demo: $(VENV)/installed
 	@mkdir -p $(DEMO_REPORT)
@@ -76,6 +76,10 @@ site: $(VENV)/installed
 # A test compares the page of every option and command with the parsers.
 command-line: $(VENV)/installed
 	$(BIN)/python website/command_line.py
+
+# The tables of torch_npu's operators in docs/operations.md; a test compares them.
+operators: $(VENV)/installed
+	$(BIN)/python -m tests.support.operators_page
 
 bench: $(VENV)/installed
 	$(BIN)/python benchmarks/run_all.py

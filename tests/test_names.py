@@ -41,10 +41,10 @@ VERBS = frozenset(
     Delete Describe Deselect Detach Distinguish Do Draw Drop Dump Emit Encode End Enter Explore Fail Fetch Fill Find
     Finish Fit Flush Follow Forget Fork Free Gather Give Go Group Hand Hold Ignore Import Index Judge Keep Kill Launch
     Leave Lift Link Load Lock Log Look Lower Make Map Mark Match Measure Merge Move Multiply Name Normalise Note Notify
-    Observe Open Order Pack Pair Pass Pause Permute Perturb Place Plan Post Prepare Print Put Queue Raise Read Rebuild
-    Record Refuse Register Release Remember Remove Repeat Replace Replay Report Request Reserve Reshape Restart Restore
-    Return Round Run Save Say Schedule Search Seed Send Serve Set Share Show Shut Skip Slice Sort Spell Split Spread
-    Start Stop Subtract Take Try Turn Undo Unpack Wait Walk Watch Weigh Widen Write Yield
+    Observe Open Order Pack Pair Pass Pause Permute Perturb Place Plan Post Prepare Print Put Quantize Queue Raise Read
+    Rebuild Record Refuse Register Release Remember Remove Repeat Replace Replay Report Request Reserve Reshape Restart
+    Restore Return Round Run Save Say Schedule Search Seed Send Serve Set Share Show Shut Skip Slice Sort Spell Split
+    Spread Start Stop Subtract Take Try Turn Undo Unpack Wait Walk Watch Weigh Widen Write Yield
     """.split()
 )
 # Openings that say what shall hold, not what the function does.

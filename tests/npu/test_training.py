@@ -45,10 +45,11 @@ def test_a_recorded_step_passes_on_another_card_and_as_generated_tests(
 ) -> None:
     recording = """
 import msprobe_hooks
+from tests.support.cann.kernels.copies import host_copies
 with msprobe_hooks.record("dump"):
-    copied = torch.npu.host_copies()
+    copied = host_copies()
     step()
-    print(torch.npu.host_copies() - copied)
+    print(host_copies() - copied)
 """
     # Numbers of tensors on a card are fetched together, once the step is over.
     assert run_script(MODEL + recording) == "0\n"

@@ -1,4 +1,7 @@
-"""The simulated NPU: processes that have its cards, by Huawei's own torch_npu, and what tests ask it there."""
+"""The simulated NPU: processes that have its cards, by Huawei's own torch_npu, and what tests ask it there.
+
+``python -m tests.support.npu COMMAND`` runs a command with the cards.
+"""
 
 from __future__ import annotations
 
@@ -53,3 +56,7 @@ def run_command(*arguments: str | Path, **more: str) -> subprocess.CompletedProc
 def _run(*arguments: str | Path, **more: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, *map(str, arguments)]
     return subprocess.run(command, env=os.environ | variables() | more, capture_output=True, text=True, check=False)
+
+
+if __name__ == "__main__":
+    os.execvpe(sys.argv[1], sys.argv[1:], os.environ | variables())

@@ -26,6 +26,7 @@ def error_of(function: Any, *args: Any, **kwargs: Any) -> Exception:
         error_of(torch.add, torch.ones(2, dtype=torch.uint16), torch.ones(2, dtype=torch.uint16)),
         error_of(torch.ones(3, 4).to_sparse().cumsum, 0),
         RuntimeError("Could not run 'npu::op' with arguments from the 'CPU' backend."),
+        RuntimeError("aclnnSwiGlu or aclnnSwiGluGetWorkspaceSize not in libopapi.so, or libopapi.so not found."),
         NotImplementedError(),
     ],
     ids=lambda error: str(error)[:40],

@@ -15,9 +15,7 @@ from torch.utils._pytree import tree_leaves
 from tests.support.cann import runtime_calls
 
 NONE = ""
-KINDS = frozenset(
-    "missing falls-back fails fails-later out-of-memory loses-card kills hangs slow wrong wrong-once".split()
-)
+KINDS = frozenset("missing fails fails-later out-of-memory loses-card kills hangs slow wrong wrong-once".split())
 _AICORE_EXCEPTION = 507015
 
 
@@ -55,7 +53,7 @@ def fail_before(kind: str, operator: str, card: int) -> None:
         case "fails":
             raise RuntimeError(f"call {function} failed, detail:EZ9999: Inner Error! error code is 561000")
         case "fails-later":
-            message = f"EZ9999: Inner Error! The aicore execution is abnormal, kernel {operator}"
+            message = f"EZ9999: kernel {operator}: the aicore execution is abnormal"
             runtime_calls.fail_later(card, _AICORE_EXCEPTION, message)
         case "out-of-memory":
             torch.empty(1 << 50, dtype=torch.uint8, device=f"npu:{card}")

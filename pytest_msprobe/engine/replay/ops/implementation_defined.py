@@ -12,21 +12,28 @@ from pytest_msprobe.engine.replay.ops.op_info import op_info
 _NEIGHBOURS = 1 / 8
 
 
-def accept_implementation_defined(operation: str, target: Any, golden: Any) -> Any:
-    """Return the target's output with golden's in place of what the operation leaves open.
+def accept_implementation_defined(operation: str, target: dict[str, Any], golden: dict[str, Any]) -> None:
+    """Put golden's values into the target's results, in place, where the operation leaves them open.
 
-    Both are CPU outputs, a single one in a list. Golden has None for a result that was not asked for.
+    Both are trees of CPU tensors: the ``output``, a single one in a list, and the ``changed`` arguments by path. Golden
+    has None for a result that was not asked for.
     """
     traits = op_info(operation)
-    if not (traits.quantizes or traits.optional_outputs) or len(target) != len(golden):
-        return target
+    if not (traits.quantizes or traits.optional_outputs):
+        return
 
     def accepted(found: Any, right: Any) -> Any:
         if traits.optional_outputs and right is None:
             return None
         return right if _are_neighbours(found, right, traits.quantizes) else found
 
-    return type(target)([accepted(found, right) for found, right in zip(target, golden, strict=True)])
+    output, right = target["output"], golden["output"]
+    if len(output) == len(right):
+        target["output"] = type(output)([accepted(*pair) for pair in zip(output, right, strict=True)])
+    kept = golden.get("changed", {})
+    for path, found in target.get("changed", {}).items():
+        if path in kept:
+            target["changed"][path] = accepted(found, kept[path])
 
 
 def _are_neighbours(found: Any, right: Any, dtypes: frozenset[torch.dtype]) -> bool:

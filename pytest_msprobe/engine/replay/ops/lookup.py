@@ -18,6 +18,7 @@ from torch.overrides import get_overridable_functions
 
 from msprobe_hooks.dump.names import ApiName
 from pytest_msprobe.engine.replay.call import NAMESPACES
+from pytest_msprobe.engine.replay.references.left_out import reason_left_out
 from pytest_msprobe.engine.replay.references.registry import ReferenceRegistry
 from pytest_msprobe.results.skip_reasons import Skip, SkipReason
 
@@ -89,7 +90,8 @@ def resolve(
     if reference is not None and not own:
         return reference
     if name.type == "NPU":
-        raise Skip(SkipReason.NO_REFERENCE, name.qualified_api)
+        reason = reason_left_out(name.api)
+        raise Skip(SkipReason.NO_REFERENCE, f"{name.qualified_api}, {reason}" if reason else name.qualified_api)
     if function is not None:
         return function
     if name.api.rsplit(".", 1)[-1] in _NOT_OPERATIONS:

@@ -16,7 +16,7 @@ import torch
 from msprobe_hooks.dump.unread.effects import UNDEFINED_RESULTS
 from pytest_msprobe.engine.replay.call import operation
 from pytest_msprobe.engine.replay.inputs import sparse_reads
-from pytest_msprobe.engine.replay.inputs.constraints import indices, values
+from pytest_msprobe.engine.replay.inputs.constraints import boxes, caches, indices, token_gradients, values
 from pytest_msprobe.engine.replay.inputs.constraints import moe_routing as routing
 from pytest_msprobe.engine.replay.inputs.constraints.drawn import Constraint
 from pytest_msprobe.engine.replay.linalg import canonical_factors, reconstruction
@@ -340,14 +340,116 @@ _ROWS = (
             readable=attention_dropout.readable_by_layout,
         ),
     ),
-    ("npu_prompt_flash_attention", OpInfo(constraint=values.compressed_mask)),
-    ("npu_fused_infer_attention_score", OpInfo(constraint=values.compressed_mask, optional_outputs=True)),
+    (
+        "npu_prompt_flash_attention npu_incre_flash_attention",
+        OpInfo(constraint=caches.attended_blocks, quantizes=_EIGHT_BITS),
+    ),
+    (
+        "npu_fused_infer_attention_score npu_fused_infer_attention_score_v2",
+        OpInfo(constraint=caches.attended_blocks, optional_outputs=True, quantizes=_EIGHT_BITS),
+    ),
+    # ... caches of keys and values,
+    ("npu_scatter_pa_kv_cache", OpInfo(constraint=caches.scattered(2, 4), in_place=True)),
+    ("npu_scatter_pa_kv_cache_functional", OpInfo(constraint=caches.scattered(2, 4))),
+    ("npu_scatter_pa_cache", OpInfo(constraint=caches.scattered(5, 1), in_place=True)),
+    ("npu_gather_pa_kv_cache", OpInfo(constraint=caches.gathered, in_place=True)),
+    ("npu_gather_pa_kv_cache_functional", OpInfo(constraint=caches.gathered)),
+    (
+        "npu_kv_rmsnorm_rope_cache npu_kv_rmsnorm_rope_cache_v2",
+        OpInfo(constraint=caches.latent_index, in_place=True, optional_outputs=True, quantizes=_EIGHT_BITS),
+    ),
+    (
+        "npu_kv_rmsnorm_rope_cache_v2_functional",
+        OpInfo(constraint=caches.latent_index, optional_outputs=True, quantizes=_EIGHT_BITS),
+    ),
+    (
+        "npu_qkv_rms_norm_rope_cache",
+        OpInfo(
+            constraint=caches.slots_of(7, "k_cache", 5, "index", size_at=2),
+            in_place=True,
+            optional_outputs=True,
+            quantizes=_EIGHT_BITS,
+        ),
+    ),
+    (
+        "npu_qkv_rms_norm_rope_cache_functional",
+        OpInfo(
+            constraint=caches.slots_of(7, "k_cache", 5, "index", size_at=2),
+            optional_outputs=True,
+            quantizes=_EIGHT_BITS,
+        ),
+    ),
+    (
+        "npu_rope_quant_kvcache npu_dequant_rope_quant_kvcache",
+        OpInfo(constraint=caches.quantized_rows, in_place=True, optional_outputs=True, quantizes=_EIGHT_BITS),
+    ),
+    ("npu_advance_step_flashattn", OpInfo(constraint=caches.decoded, in_place=True)),
+    (
+        "npu_mla_prolog npu_mla_prolog_v2",
+        OpInfo(
+            constraint=caches.slots_of(10, "kv_cache", 9, "cache_index"),
+            in_place=True,
+            optional_outputs=True,
+            quantizes=_EIGHT_BITS,
+        ),
+    ),
+    (
+        "npu_mla_prolog_v3",
+        OpInfo(
+            constraint=caches.slots_of(9, "kv_cache", 11, "cache_index"),
+            in_place=True,
+            optional_outputs=True,
+            quantizes=_EIGHT_BITS,
+        ),
+    ),
+    (
+        "npu_mla_prolog_v3_functional",
+        OpInfo(
+            constraint=caches.slots_of(9, "kv_cache", 11, "cache_index"),
+            optional_outputs=True,
+            quantizes=_EIGHT_BITS,
+        ),
+    ),
     ("npu_attention_update", OpInfo(optional_outputs=True)),
     ("npu_apply_rotary_pos_emb", OpInfo(in_place=True)),
     ("npu_mrope", OpInfo(constraint=routing.rows_of(3, "cos_sin_cache", 0, "positions"))),
+    ("npu_add_layer_norm npu_layernorm_grad", OpInfo(optional_outputs=True)),
+    ("npu_add_rms_norm_v2", OpInfo(in_place=True)),
+    ("npu_softmax_cross_entropy_with_logits", OpInfo(constraint=values.distributions(1, "labels"))),
+    ("npu_softmax_cross_entropy_with_logits_backward", OpInfo(constraint=values.distributions(2, "labels"))),
+    ("npu_cross_entropy_loss", OpInfo(constraint=indices.class_target, optional_outputs=True)),
+    ("npu_cross_entropy_loss_backward", OpInfo(constraint=indices.target_of_log_probabilities)),
     # ... tokens on their way to experts and back,
-    ("npu_moe_gating_top_k_softmax", OpInfo(constraint=values.moe_gating)),
+    ("npu_iou npu_ptiou", OpInfo(constraint=boxes.in_order((0, "bboxes"), (1, "gtboxes")))),
+    (
+        "npu_bounding_box_encode npu_yolo_boxes_encode",
+        OpInfo(constraint=boxes.in_order((0, "self"), (0, "anchor_box"), (1, "ground_truth_box"), (1, "gt_bboxes"))),
+    ),
+    ("npu_bounding_box_decode", OpInfo(constraint=boxes.in_order((0, "rois")))),
+    ("npu_rotated_box_encode", OpInfo(constraint=boxes.in_order((0, "self"), (1, "gt_bboxes"), dim=1))),
+    ("npu_rotated_box_decode", OpInfo(constraint=boxes.in_order((0, "self"), dim=1))),
+    ("npu_nms_v4", OpInfo(constraint=boxes.in_order((0, "self")))),
+    ("npu_nms_with_mask", OpInfo(constraint=boxes.in_order((0, "input")))),
+    ("npu_batch_nms", OpInfo(constraint=boxes.in_order((0, "self")))),
+    ("npu_roi_align npu_ps_roi_pooling", OpInfo(constraint=boxes.regions)),
+    ("npu_moe_gating_top_k_softmax npu_moe_gating_top_k_softmax_v2", OpInfo(constraint=values.moe_gating)),
+    ("npu_moe_gating_top_k_backward", OpInfo(constraint=token_gradients.gating)),
+    ("npu_moe_update_expert", OpInfo(constraint=routing.copies_of_experts, optional_outputs=True)),
     ("npu_moe_token_unpermute", OpInfo(constraint=routing.token_unpermute)),
+    ("_npu_moe_token_unpermute", OpInfo(constraint=routing.token_unpermute, optional_outputs=True)),
+    ("_npu_moe_token_unpermute_with_routing_map", OpInfo(constraint=routing.routed_back, optional_outputs=True)),
+    ("npu_moe_token_permute_grad", OpInfo(constraint=token_gradients.places_at(3))),
+    ("npu_moe_token_permute_grad_v2", OpInfo(constraint=token_gradients.places_at(1))),
+    ("npu_moe_token_unpermute_grad", OpInfo(constraint=token_gradients.places_at(2), optional_outputs=True)),
+    ("npu_moe_token_unpermute_grad_v2", OpInfo(constraint=token_gradients.places_at(1), optional_outputs=True)),
+    (
+        "npu_moe_token_permute_with_routing_map_grad",
+        OpInfo(constraint=token_gradients.permuted_by_map, optional_outputs=True),
+    ),
+    (
+        "npu_moe_token_unpermute_with_routing_map_grad",
+        OpInfo(constraint=token_gradients.unpermuted_by_map, optional_outputs=True),
+    ),
     ("npu_moe_token_permute_with_routing_map", OpInfo(constraint=routing.routing_map, optional_outputs=True)),
     ("npu_moe_token_unpermute_with_routing_map", OpInfo(constraint=routing.routed_back)),
     ("npu_moe_init_routing_v2", OpInfo(optional_outputs=True, quantizes=_EIGHT_BITS)),

@@ -11,6 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from pytest_msprobe.engine.replay.references.attention.attention import npu_fusion_attention, npu_fusion_attention_grad
+from pytest_msprobe.engine.replay.references.attention.attention_v2_v3 import npu_fusion_attention_v2
 
 TRIANGLE = torch.ones(2048, 2048, dtype=torch.bool).triu(1)
 FAR = 2147483647
@@ -210,6 +211,36 @@ def test_a_sink_is_one_more_key_without_a_value() -> None:
     assert torch.autograd.gradcheck(
         lambda q, k, v, s: npu_fusion_attention(q, k, v, 4, "BNSD", scale=0.4, sink=s)[0], inputs
     )
+
+
+def test_the_gradient_of_a_sink_is_that_of_the_forward() -> None:
+    q, k, v, sink = (draw(1, 2, 3, 4, seed=seed).requires_grad_() for seed in range(4))
+    sink = sink[0, :, 0, 0].detach().requires_grad_()
+    dy = draw(1, 2, 3, 4, seed=5)
+    out = npu_fusion_attention(q, k, v, 2, "BNSD", sink=sink)[0]
+    expected = torch.autograd.grad(out, (q, k, v, sink), dy)
+    *actual, pse, last = npu_fusion_attention_grad(q, k, v, dy, 2, "BNSD", sink=sink)
+    assert pse is None
+    assert last is not None
+    for got, want in zip((*actual, last), expected, strict=True):
+        close(got, want)
+
+
+def test_rotated_parts_add_their_product_to_the_scores() -> None:
+    q, k, v = packed_case([2, 3], [3, 3])
+    turned_q, turned_k = draw(5, 4, 2, seed=7), draw(6, 2, 2, seed=8)
+    lengths: dict[str, Any] = {"actual_seq_qlen": [2, 5], "actual_seq_kvlen": [3, 6], "scale": 0.4}
+    out = npu_fusion_attention_v2(q, k, v, 4, "TND", query_rope=turned_q, key_rope=turned_k, **lengths)[0]
+    for rows, columns in ((slice(0, 2), slice(0, 3)), (slice(2, 5), slice(3, 6))):
+        for head in range(4):
+            scores = q[rows, head] @ k[columns, head // 2].T + turned_q[rows, head] @ turned_k[columns, head // 2].T
+            close(out[rows, head], torch.softmax(0.4 * scores, -1) @ v[columns, head // 2])
+
+
+def test_one_rotated_part_without_the_other_is_refused() -> None:
+    q = draw(1, 2, 4, 3)
+    with pytest.raises(ValueError, match="query_rope and key_rope together"):
+        npu_fusion_attention_v2(q, q, q, 2, "BNSD", query_rope=q)
 
 
 def test_packed_sequences_that_take_no_part_give_zero_rows() -> None:

@@ -15,8 +15,11 @@ from pytest_msprobe.engine.replay.references.attention.attention_v2_v3 import (
     npu_fusion_attention_v2,
     npu_fusion_attention_v3,
 )
-from pytest_msprobe.engine.replay.references.attention.inference_attention import (
+from pytest_msprobe.engine.replay.references.attention.fused_infer_attention import (
     npu_fused_infer_attention_score,
+    npu_fused_infer_attention_score_v2,
+)
+from pytest_msprobe.engine.replay.references.attention.inference_attention import (
     npu_incre_flash_attention,
     npu_prompt_flash_attention,
 )
@@ -124,14 +127,16 @@ def test_keys_are_found_in_the_blocks_that_the_table_names(heads_before_tokens: 
 @pytest.mark.parametrize(
     ("call", "named"),
     [
-        (lambda: npu_prompt_flash_attention(Q, K, V, pse_shift=Q), "pse_shift"),
-        (lambda: npu_prompt_flash_attention(Q, K, V, quant_scale2=Q), "quant_scale2"),
-        (lambda: npu_prompt_flash_attention(Q, K, V, input_layout="TND"), "input_layout"),
-        (lambda: npu_prompt_flash_attention(Q, K, V, input_layout="BNSD", actual_seq_lengths=[2]), "actual_seq_len"),
-        (lambda: npu_incre_flash_attention(Q, K, V, kv_padding_size=Q), "kv_padding_size"),
-        (lambda: npu_fused_infer_attention_score(Q, K, V, query_rope=Q), "query_rope"),
-        (lambda: npu_fused_infer_attention_score(Q, K, V, softmax_lse_flag=True), "softmax_lse_flag"),
-        (lambda: npu_fusion_attention_v2(Q, K, V, 4, "BNSD", query_rope=Q), "query_rope"),
+        (lambda: npu_prompt_flash_attention(Q, K, V, padding_mask=Q), "padding_mask"),
+        (lambda: npu_prompt_flash_attention(Q, K, V, deq_scale1=Q), "deq_scale1"),
+        (lambda: npu_prompt_flash_attention(Q, K, V, input_layout="SH"), "input_layout"),
+        (lambda: npu_prompt_flash_attention(Q, K.char(), V, input_layout="BNSD"), "key of torch.int8"),
+        (lambda: npu_prompt_flash_attention(Q.char(), K, V, input_layout="BNSD"), "query of torch.int8"),
+        (lambda: npu_incre_flash_attention(Q, K, V, quant_scale1=Q), "quant_scale1"),
+        (lambda: npu_fused_infer_attention_score(Q, K, V, key_rope_antiquant_scale=Q), "key_rope_antiquant_scale"),
+        (lambda: npu_fused_infer_attention_score(Q, K, V, sparse_mode=9), "sparse_mode 9"),
+        (lambda: npu_fused_infer_attention_score_v2(Q, K, V, dequant_scale_query=Q), "dequant_scale_query"),
+        (lambda: npu_fused_infer_attention_score_v2(Q, K, V, out_dtype=1), "out_dtype"),
         (lambda: npu_fusion_attention_v2(Q, K, V, 4, "BNSD", pse_type=2), "pse_type"),
         (lambda: npu_fusion_attention_v2(Q, K, V, 4, "BNSD", q_start_idx=[1]), "q_start_idx"),
     ],

@@ -17,15 +17,11 @@ from pytest_msprobe.engine.replay.references.quantization.quantization import (
     npu_group_quant,
     npu_quantize,
 )
+from pytest_msprobe.engine.replay.references.quantization.quantized_activations import npu_swiglu_quant
 from pytest_msprobe.engine.replay.references.quantization.quantized_layers import (
     npu_add_rms_norm_dynamic_quant,
     npu_add_rms_norm_quant,
     npu_rms_norm_quant,
-    npu_swiglu_quant,
-)
-from pytest_msprobe.engine.replay.references.quantization.quantized_matmul import (
-    npu_quant_matmul,
-    npu_weight_quant_batchmatmul,
 )
 
 
@@ -138,7 +134,7 @@ def test_asymmetric_quantization_uses_the_whole_range() -> None:
     ("x", "options", "told"),
     [
         (torch.zeros(2, 3), {"quant_mode": "pertoken", "dst_type_max": 0.0}, "rows_of_one_value"),
-        (draw(3, 6), {"quant_mode": "pertensor"}, "quant_mode"),
+        (draw(3, 6), {"quant_mode": "pergroup"}, "quant_mode"),
     ],
 )
 def test_what_asymmetric_quantization_leaves_open_has_no_golden_definition(
@@ -219,71 +215,23 @@ def test_swiglu_is_quantized_by_row_and_group(left: bool, kind: int, groups: lis
         gate, linear = halves if left else halves[::-1]
         values = gate / (1 + np.exp(-gate)) * linear * smooth[0 if row < 1 else 1].numpy()
         step = np.abs(values).max() / 127
-        assert float(scale[row]) == pytest.approx(step, rel=1e-12)
+        assert scale is not None
+        assert float(scale[row]) == pytest.approx(1 / step, rel=1e-12)
         assert y[row].tolist() == to_int8(values / step)
 
 
-@pytest.mark.parametrize("output_dtype", [None, torch.float64])
-def test_products_of_int8_are_exact_before_they_are_scaled(output_dtype: torch.dtype | None) -> None:
-    x1, x2 = whole(2, 3, 40), whole(40, 5, seed=1)
-    scale, pertoken, bias = draw(5, seed=2) / 5e3, draw(3, seed=3).abs(), whole(5, seed=4).int() * 100
-    shift = draw(5, seed=5)
-    found = npu_quant_matmul(x1, x2, scale, pertoken_scale=pertoken, bias=bias, offset=shift, output_dtype=output_dtype)
-    expected = np.empty((2, 3, 5))
-    for b, i, j in np.ndindex(2, 3, 5):
-        total = sum(int(x1[b, i, k]) * int(x2[k, j]) for k in range(40)) + int(bias[j])
-        expected[b, i, j] = total * float(scale[j]) * float(pertoken[i]) + float(shift[j])
-    if output_dtype is None:
-        assert found.tolist() == to_int8(expected)
-    else:
-        close(found, expected)
-
-
-def test_a_float_bias_is_added_to_the_scaled_product() -> None:
-    x1, x2, scale, bias = whole(3, 7), whole(7, 4, seed=1), draw(4, seed=2), draw(4, seed=3)
-    found = npu_quant_matmul(x1, x2, scale, bias=bias, output_dtype=torch.float64)
-    close(found, x1.numpy().astype(int) @ x2.numpy().astype(int) * scale.numpy() + bias.numpy())
-
-
-def test_a_quantized_weight_is_widened_by_column_or_by_group_of_rows() -> None:
-    x, weight, bias = draw(3, 8), whole(8, 5, seed=1), draw(5, seed=2)
-    scale, offset = draw(2, 5, seed=3), draw(2, 5, seed=4)
-    widened = np.empty((8, 5))
-    for i, j in np.ndindex(8, 5):
-        widened[i, j] = (int(weight[i, j]) + float(offset[i // 4, j])) * float(scale[i // 4, j])
-    y = x.numpy() @ widened + bias.numpy()
-    close(npu_weight_quant_batchmatmul(x, weight, scale, offset, bias=bias, antiquant_group_size=4), y)
-    quantized = npu_weight_quant_batchmatmul(
-        x, weight, scale, offset, torch.tensor([0.1]), torch.tensor([2.0]), bias, antiquant_group_size=4
-    )
-    assert quantized.tolist() == to_int8(y * np.float64(np.float32(0.1)) + 2)
-    close(npu_weight_quant_batchmatmul(x, weight, scale[0]), x.numpy() @ (weight.numpy() * scale[0].numpy()))
-
-
-def test_the_input_of_a_product_with_a_quantized_weight_has_a_gradient() -> None:
-    x, weight, scale = draw(3, 4).requires_grad_(), whole(4, 5), draw(5, seed=1)
-    assert torch.autograd.gradcheck(lambda x: npu_weight_quant_batchmatmul(x, weight, scale), (x,))
-
-
 X, INT32, PACKED = torch.ones(2, 8), torch.ones(2, 8, dtype=torch.int32), torch.ones(8, dtype=torch.int64)
-INT8 = torch.ones(2, 2, dtype=torch.int8)
 
 
 @pytest.mark.parametrize(
     ("call", "named"),
     [
-        (lambda: npu_dynamic_quant(X, dst_type=torch.quint4x2), "dst_type torch.quint4x2"),
-        (lambda: npu_dynamic_quant(X, quant_mode="pertensor"), "quant_mode"),
-        (lambda: npu_quantize(X, X[0], None, torch.quint4x2), "dtype torch.quint4x2"),
-        (lambda: npu_anti_quant(INT32, X), "x_of_int32"),
-        (lambda: npu_group_quant(X, X, PACKED, dst_dtype=torch.quint4x2), "dst_dtype torch.quint4x2"),
-        (lambda: npu_swiglu_quant(X), "quant_mode_0"),
-        (lambda: npu_quant_matmul(INT32, INT32, X[0]), "x1_of_int32"),
-        (lambda: npu_quant_matmul(INT8, INT8, PACKED), "packed_scale"),
-        (lambda: npu_quant_matmul(INT8, INT8, X), "scale_by_group"),
-        (lambda: npu_quant_matmul(INT8, INT8, X[0], output_dtype=torch.int32), "output_dtype_int32"),
-        (lambda: npu_weight_quant_batchmatmul(X, INT32, X[0]), "weight_of_int32"),
-        (lambda: npu_weight_quant_batchmatmul(X, INT8, PACKED), "packed_antiquant_scale"),
+        (lambda: npu_dynamic_quant(X, dst_type=torch.float16), "dst_type torch.float16"),
+        (lambda: npu_dynamic_quant(X, quant_mode="pergroup"), "quant_mode"),
+        (lambda: npu_quantize(X, X[0], None, torch.int64), "dtype torch.int64"),
+        (lambda: npu_anti_quant(INT32, X, src_dtype=torch.float16), "src_dtype torch.float16"),
+        (lambda: npu_group_quant(X, X, PACKED, dst_dtype=torch.int32), "dst_dtype torch.int32"),
+        (lambda: npu_swiglu_quant(X, dst_type=torch.quint4x2), "dst_type torch.quint4x2"),
     ],
 )
 def test_what_has_no_golden_definition_is_named(call: object, named: str) -> None:

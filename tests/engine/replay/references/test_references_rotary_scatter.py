@@ -18,6 +18,7 @@ from pytest_msprobe.engine.replay.references.layers.rotary import (
     npu_apply_rotary_pos_emb,
     npu_interleave_rope,
     npu_mrope,
+    npu_rotary_mul,
 )
 from pytest_msprobe.engine.replay.references.tensors.layout import (
     npu_dtype_cast_,
@@ -53,6 +54,14 @@ def test_interleaved_rope_sorts_the_pairs_before_it_turns_them() -> None:
     close(npu_interleave_rope(x, cos, sin), expected)
     inputs = tuple(each.requires_grad_() for each in (x, cos, sin))
     assert torch.autograd.gradcheck(npu_interleave_rope, inputs)
+
+
+@pytest.mark.parametrize("mode", ["half", "interleave"])
+def test_a_matrix_of_the_mode_turns_as_the_mode_does(mode: str) -> None:
+    x, cos, sin = draw(2, 3, 4, 6), draw(1, 3, 1, 6, seed=1), draw(1, 3, 1, 6, seed=2)
+    unit = torch.eye(6, dtype=torch.float64)
+    rotate = npu_rotary_mul(unit, torch.zeros(6), torch.ones(6), mode)
+    close(npu_rotary_mul(x, cos, sin, "half", rotate), npu_rotary_mul(x, cos, sin, mode))
 
 
 def test_rotary_embedding_turns_query_and_key_in_place() -> None:

@@ -61,9 +61,12 @@ def fused(operator: torch._ops.OpOverload) -> Callable[..., Any]:
 
 def _written(definition: Callable[..., Any], targets: list[str], args: Any, kwargs: dict[str, Any]) -> Any:
     """Have a definition write the tensors that an overload names for its results, itself or by a copy."""
+    taken = inspect.signature(definition).parameters
+    if taken.keys() >= {*targets}:
+        return definition(*args, **kwargs)
     out = tuple(kwargs[name] for name in targets)
     others = {name: value for name, value in kwargs.items() if name not in targets}
-    if "out" in inspect.signature(definition).parameters:
+    if "out" in taken:
         return definition(*args, **others, out=out if len(out) > 1 else out[0])
     results = definition(*args, **others)
     for target, result in zip(out, results if isinstance(results, tuple) else (results,), strict=False):

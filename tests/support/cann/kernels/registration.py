@@ -8,9 +8,7 @@ from typing import Any
 
 import torch
 
-from tests.support.cann import faults
 from tests.support.cann.kernels import copies, formats, overflow, products, recurrent
-from tests.support.cann.kernels.fallback import falling_back
 from tests.support.cann.kernels.fused import fused
 from tests.support.cann.kernels.generator import drawn_from_card
 from tests.support.cann.kernels.launch import Compute, kernel_of
@@ -75,9 +73,6 @@ def _compute(namespace: str, name: str, operator: torch._ops.OpOverload) -> Comp
     compute: Compute = fused(operator) if namespace == "npu" else _COMPUTED.get(name, operator)
     if compute is operator and torch.Tag.nondeterministic_seeded in operator.tags:
         compute = drawn_from_card(operator)
-    fault = faults.planted(operator._schema.name)
-    if fault is not None and fault.kind == "falls-back":
-        compute = falling_back(f"{namespace}::{name}", compute)
     return products.in_hf32(base, operator, compute) or compute
 
 

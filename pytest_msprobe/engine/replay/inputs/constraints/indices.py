@@ -177,6 +177,13 @@ def class_target(drawn: DrawnArguments) -> None:
     target[outside] = target[outside] % classes
 
 
+def target_of_log_probabilities(drawn: DrawnArguments) -> None:
+    """Bring class indices into the number of classes of the logarithms before them."""
+    scores = drawn.tensor(1, "log_prob")
+    if scores is not None and scores.dim() == 2:
+        wrap(drawn.tensor(2, "target"), scores.shape[1])
+
+
 def one_hot(drawn: DrawnArguments) -> None:
     """Bring class numbers into [0, classes)."""
     index, classes = drawn.tensor(0, "tensor", "input"), drawn.get(1, "num_classes")

@@ -15,7 +15,8 @@ def token_unpermute(drawn: DrawnArguments) -> None:
         places.copy_(torch.randperm(places.numel(), generator=drawn.generator).view_as(places))
 
 
-def _as_many_experts_each(routing_map: torch.Tensor | None, experts: int, generator: torch.Generator) -> None:
+def as_many_experts_each(routing_map: torch.Tensor | None, experts: int, generator: torch.Generator) -> None:
+    """Send every token to that many experts, drawn anew."""
     if routing_map is not None and routing_map.dim() == 2:
         ranks = torch.rand(routing_map.shape, generator=generator).argsort(-1)
         routing_map.copy_(ranks < experts)
@@ -26,17 +27,32 @@ def routing_map(drawn: DrawnArguments) -> None:
     tokens, wanted = drawn.tensor(0, "tokens"), drawn.kwargs.get("num_out_tokens")
     if tokens is not None and len(tokens) and not drawn.kwargs.get("drop_and_pad"):
         experts = 1 if wanted is None else wanted // len(tokens)
-        _as_many_experts_each(drawn.tensor(1, "routing_map"), experts, drawn.generator)
+        as_many_experts_each(drawn.tensor(1, "routing_map"), experts, drawn.generator)
 
 
 def routed_back(drawn: DrawnArguments) -> None:
-    """Give each copy of a token a place of its own, and every token as many copies."""
+    """Give each copy of a token a place of its own, and every token as many copies, as a map says where there is one.
+
+    Where the experts are filled up, the places are tokens that exist.
+    """
     tokens, shape = drawn.tensor(0, "permuted_tokens"), drawn.get(2, "restore_shape")
-    if tokens is not None and shape and shape[0] and not drawn.kwargs.get("drop_and_pad"):
-        token_unpermute(drawn)
-        chosen = drawn.kwargs.get("routing_map")
-        if isinstance(chosen, torch.Tensor):
-            _as_many_experts_each(chosen, len(tokens) // shape[0], drawn.generator)
+    places = drawn.tensor(1, "sorted_indices")
+    if tokens is None or not shape or not shape[0]:
+        return
+    if drawn.kwargs.get("drop_and_pad"):
+        wrap(places, shape[0])
+        return
+    token_unpermute(drawn)
+    follow_map(places, drawn.kwargs.get("routing_map"), len(tokens) // shape[0], drawn.generator)
+
+
+def follow_map(places: torch.Tensor | None, routing_map: object, experts: int, generator: torch.Generator) -> None:
+    """Send every token to that many experts, drawn anew, and give its copies their places in the order of experts."""
+    if isinstance(routing_map, torch.Tensor) and routing_map.dim() == 2:
+        as_many_experts_each(routing_map, experts, generator)
+        order = routing_map.bool().T.nonzero()[:, 1].argsort(stable=True)
+        if places is not None and places.numel() == order.numel():
+            places.copy_(order.view_as(places))
 
 
 def init_routing(drawn: DrawnArguments) -> None:
@@ -60,6 +76,14 @@ def expert_tokens(drawn: DrawnArguments) -> None:
     experts = drawn.tensor(0, "sorted_expert_for_source_row")
     if experts is not None:
         experts.copy_(experts.sort().values)
+
+
+def copies_of_experts(drawn: DrawnArguments) -> None:
+    """Give each expert one copy at least and as many at most as its row of the table has places for."""
+    experts, table = drawn.tensor(0, "expert_ids"), drawn.tensor(1, "eplb_table")
+    if table is not None and table.dim() == 2 and table.shape[1] > 1:
+        wrap(experts, table.shape[0])
+        table[:, 0] = (table[:, 0] - 1) % (table.shape[1] - 1) + 1
 
 
 def re_routing(drawn: DrawnArguments) -> None:

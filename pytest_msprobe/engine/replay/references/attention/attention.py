@@ -52,6 +52,9 @@ def npu_fusion_attention(
     sync: bool = False,
     softmax_layout: str = "",
     sink: Tensor | None = None,
+    dropout_mask: Tensor | None = None,
+    seed: int = 0,
+    offset: int = 0,
     *,
     attend: Attend = attend_by_definition,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, int, int, int]:
@@ -84,16 +87,17 @@ def npu_fusion_attention(
     and the sum of exp(score - maximum), eight times each: (B, N, Sq, 8), for TND (T, N, 8), which holds for
     each sequence one head after the other unless ``softmax_layout`` is TND; -inf and 0 for a row with
     everything hidden; an empty tensor; seed 0, offset 0 and the number of scores). With ``keep_prob``
-    below 1 weights are dropped at random and the rest divided by it: the law is the device's, the draw is not.
+    below 1 weights are dropped at random and the rest divided by it: the law is the device's, the draw is not, and
+    so the ``seed`` and ``offset`` of its generator count for nothing.
 
     ``attend``, no argument of torch_npu's, computes the attention of each batch: the definition, or a kernel.
 
     Raises ValueError for another layout or mode and for one that lacks its lengths or prefix, and
-    NotImplementedError for ``padding_mask``, another ``softmax_layout``, ``pse`` with TND or compressed to 1024
-    rows, which have no golden definition.
+    NotImplementedError for ``padding_mask``, ``dropout_mask``, another ``softmax_layout``, ``pse`` with TND or
+    compressed to 1024 rows, which have no golden definition.
     """
     other_layout = None if softmax_layout in ("", "TND") else softmax_layout
-    refuse("npu_fusion_attention", padding_mask=padding_mask, softmax_layout=other_layout)
+    refuse("npu_fusion_attention", padding_mask=padding_mask, dropout_mask=dropout_mask, softmax_layout=other_layout)
     layout = input_layout.upper()
     hidden = AttentionMask(atten_mask, sparse_mode, pre_tockens, next_tockens, prefix, layout == "TND")
     if layout == "TND":
@@ -155,8 +159,11 @@ def npu_fusion_attention_grad(
     gen_mask_parallel: bool = True,
     sync: bool = False,
     softmax_layout: str = "",
-) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
-    """Return the gradients of :func:`npu_fusion_attention` for query, key, value and pse (None without pse).
+    sink: Tensor | None = None,
+) -> tuple[Tensor, Tensor, Tensor, Tensor | None, Tensor | None]:
+    """Return the gradients of :func:`npu_fusion_attention` for query, key, value, pse and sink; None for one not given.
+
+    Versions of torch_npu without ``sink`` return the first four.
 
     The forward's saved statistics and output are not read: everything follows from the inputs. Raises
     what the forward does, and NotImplementedError for ``keep_prob`` below 1, whose mask only the device can rebuild.
@@ -164,7 +171,7 @@ def npu_fusion_attention_grad(
     refuse("npu_fusion_attention_grad", keep_prob=keep_prob if keep_prob < 1 else None)
     with torch.enable_grad():
         q, k, v = (tensor.detach().requires_grad_() for tensor in (query, key, value))
-        bias = None if pse is None else pse.detach().requires_grad_()
+        bias, extra = (None if each is None else each.detach().requires_grad_() for each in (pse, sink))
         out = npu_fusion_attention(
             q,
             k,
@@ -181,9 +188,13 @@ def npu_fusion_attention_grad(
             actual_seq_qlen=actual_seq_qlen,
             actual_seq_kvlen=actual_seq_kvlen,
             sparse_mode=sparse_mode,
+            sink=extra,
         )[0]
-        grad_q, grad_k, grad_v, *rest = torch.autograd.grad(out, (q, k, v) if bias is None else (q, k, v, bias), dy)
-    return grad_q, grad_k, grad_v, rest[0] if rest else None
+        given = [each for each in (q, k, v, bias, extra) if each is not None]
+        gradients = iter(torch.autograd.grad(out, given, dy))
+    grad_q, grad_k, grad_v = next(gradients), next(gradients), next(gradients)
+    grad_bias = None if bias is None else next(gradients)
+    return grad_q, grad_k, grad_v, grad_bias, None if extra is None else next(gradients)
 
 
 def _packed(

@@ -28,6 +28,30 @@ def npu_moe_gating_top_k_softmax(
     return probabilities[..., :k].to(x.dtype), expert_idx.int(), row_idx.reshape(*x.shape[:-1], k)
 
 
+def npu_moe_gating_top_k_softmax_v2(
+    x: Tensor,
+    *,
+    k: int = 1,
+    finished: Tensor | None = None,
+    renorm: int | None = 0,
+    output_softmax: bool | None = False,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Return (y, expert_idx, softmax) of gating logits ``x``: the first two as :func:`npu_moe_gating_top_k_softmax`.
+
+    With ``renorm`` 1, y is the softmax of the k largest logits alone. The third is the softmax of x in float32 with
+    ``output_softmax`` and ``renorm`` 0, and empty otherwise. Raises ValueError for another ``renorm``.
+    """
+    if renorm not in (None, 0, 1):
+        raise ValueError(f"renorm {renorm} of npu_moe_gating_top_k_softmax_v2 is neither 0 nor 1")
+    y, expert_idx, _ = npu_moe_gating_top_k_softmax(x, finished, k)
+    probabilities = torch.softmax(at_least_float32(x), -1)
+    if renorm == 1:
+        best = at_least_float32(x).sort(stable=True, dim=-1, descending=True).values[..., :k]
+        y = torch.softmax(best, -1).to(x.dtype)
+    is_asked = bool(output_softmax) and renorm != 1
+    return y, expert_idx, probabilities.detach() if is_asked else probabilities.new_empty(0)
+
+
 def npu_moe_gating_top_k(
     x: Tensor,
     k: int,
@@ -67,3 +91,31 @@ def npu_moe_gating_top_k(
     if norm_type == 1:
         y = y / (y.sum(-1, keepdim=True) + eps)
     return (y * routed_scaling_factor).to(x.dtype), expert_idx.int(), norm.detach()
+
+
+def npu_moe_gating_top_k_backward(
+    x_norm: Tensor,
+    grad_y: Tensor,
+    expertIdx: Tensor,  # noqa: N803
+    *,
+    renorm: int = 0,
+    norm_type: int = 0,
+    routed_scaling_factor: float = 1.0,
+    eps: float = 1e-20,
+) -> Tensor:
+    """Return the gradient of :func:`npu_moe_gating_top_k` for its logits, as ``x_norm`` (rows, experts).
+
+    ``x_norm`` is the forward's norm, ``grad_y`` and ``expertIdx`` are (rows, k). Raises NotImplementedError for
+    ``renorm``, which belongs to a mode that no device has yet.
+    """
+    refuse("npu_moe_gating_top_k_backward", renorm=renorm or None)
+    norm, grad = at_least_float32(x_norm), at_least_float32(grad_y) * routed_scaling_factor
+    chosen = expertIdx.long()
+    if norm_type == 1:
+        picked = norm.gather(1, chosen)
+        total = picked.sum(-1, keepdim=True) + eps
+        grad = grad / total - (grad * picked).sum(-1, keepdim=True) / total.square()
+    of_norm = torch.zeros_like(norm).scatter_add(1, chosen, grad.to(norm.dtype))
+    if norm_type == 1:
+        return (of_norm * norm * (1 - norm)).to(grad_y.dtype)
+    return (norm * (of_norm - (of_norm * norm).sum(-1, keepdim=True))).to(grad_y.dtype)

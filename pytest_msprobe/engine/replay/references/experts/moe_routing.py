@@ -87,21 +87,23 @@ def npu_moe_finalize_routing(
     expanded_src_to_dst_row: Tensor,
     export_for_source_row: Tensor | None,
     drop_pad_mode: int | None = 0,
+    k: int | None = 1,
 ) -> Tensor:
-    """Return skip1 + skip2 + the sum over k of scales[:, k] * (row[:, k] + bias of its expert), (rows, h).
+    """Return skip1 + skip2 + the sum over j of scales[:, j] * (row[:, j] + bias of its expert), (rows, h).
 
-    ``expanded_src_to_dst_row`` says where the k-th copy of row i is among ``expanded_permuted_rows``: its entry
-    k * rows + i, with ``drop_pad_mode`` 2 its entry i * K + k. Raises NotImplementedError for the modes 1 and 3, that
-    drop tokens, and ValueError for ``bias`` without ``export_for_source_row``, which says whose it is.
+    ``expanded_src_to_dst_row`` says where the j-th copy of row i is among ``expanded_permuted_rows``: its entry
+    j * rows + i, with ``drop_pad_mode`` 2 its entry i * K + j. The number of copies is that of ``scales``, of
+    ``export_for_source_row``, or ``k``. Raises NotImplementedError for the modes 1 and 3, that drop tokens, and
+    ValueError for ``bias`` without ``export_for_source_row``, which says whose it is.
     """
     if bias is not None and export_for_source_row is None:
         raise ValueError("bias of npu_moe_finalize_routing needs export_for_source_row")
     refuse("npu_moe_finalize_routing", drop_pad_mode=drop_pad_mode if drop_pad_mode in (1, 3) else None)
     per_row = scales if scales is not None else export_for_source_row
-    k = 1 if per_row is None else per_row.shape[1]
+    copies_of_a_row = (k or 1) if per_row is None else per_row.shape[1]
     places = expanded_src_to_dst_row.long()
-    # (rows, k)
-    places = places.reshape(-1, k) if drop_pad_mode == 2 else places.reshape(k, -1).T
+    # (rows, copies of a row)
+    places = places.reshape(-1, copies_of_a_row) if drop_pad_mode == 2 else places.reshape(copies_of_a_row, -1).T
     copies = expanded_permuted_rows[places]
     if bias is not None and export_for_source_row is not None:
         copies = copies + bias[export_for_source_row.long()]
@@ -118,12 +120,14 @@ def npu_moe_re_routing(
     per_token_scales: Tensor | None = None,
     expert_token_num_type: int = 1,
     idx_type: int = 0,
+    tokens_dtype: int | None = None,
 ) -> tuple[Tensor, Tensor | None, Tensor, Tensor]:
     """Bring tokens that came rank by rank, in each by expert, into the order of experts, in each by rank.
 
     ``expert_token_num_per_rank`` is (ranks, experts). Returns (tokens, their scales, their former places in int32,
     tokens of each expert); nothing is promised of the scales, here None, without ``per_token_scales``. Raises
-    NotImplementedError for another ``expert_token_num_type`` or ``idx_type``.
+    NotImplementedError for another ``expert_token_num_type`` or ``idx_type``. ``tokens_dtype`` names the numbers that
+    the tokens' bytes are; they are moved as they are.
     """
     refuse(
         "npu_moe_re_routing",
@@ -149,9 +153,10 @@ def npu_moe_init_routing_v2(
     drop_pad_mode: int = 0,
     expert_tokens_num_type: int = 0,
     expert_tokens_num_flag: bool = False,
-    quant_mode: int = 0,
+    quant_mode: int = -1,
     active_expert_range: Sequence[int] = (),
     row_idx_type: int = 0,
+    x_dtype: int | None = None,
 ) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None]:
     """Return (expanded_x, expanded_row_idx, expert_tokens, expanded_scale) of x (rows, h) and ``expert_idx`` (rows, k).
 
@@ -159,11 +164,12 @@ def npu_moe_init_routing_v2(
     ``row_idx_type`` 1 which came. expert_tokens (int64) counts the copies of each expert in ``active_expert_range``,
     with ``expert_tokens_num_type`` 0 up to each. ``quant_mode`` is -1, then expanded_scale is that of each copy's row,
     or 1: rows of int8 with their scale. Nothing is promised of what is None: expert_tokens without their flag and
-    expanded_scale without ``scale``. As op-plugin's own test of the operator computes it.
+    expanded_scale without ``scale``. ``x_dtype`` names the numbers that the bytes of x are; they are moved as they are.
+    As op-plugin's own test of the operator computes it.
 
-    Raises NotImplementedError for static quantization (``quant_mode`` 0), dynamic one with ``scale``, ``offset``,
-    ``drop_pad_mode`` 1, ``expert_tokens_num_type`` 2 and experts outside of the range, behind whose copies nothing is
-    promised.
+    Raises NotImplementedError for static quantization (``quant_mode`` 0), dynamic one with ``scale`` or ``x_dtype``,
+    ``offset``, ``drop_pad_mode`` 1, ``expert_tokens_num_type`` 2 and experts outside of the range, behind whose copies
+    nothing is promised.
     """
     first, last = active_expert_range or (0, expert_num)
     refuse(
@@ -171,6 +177,7 @@ def npu_moe_init_routing_v2(
         quant_mode_0=True if quant_mode == 0 else None,
         scale=scale if quant_mode == 1 else None,
         offset=offset,
+        x_dtype=x_dtype if quant_mode == 1 else None,
         drop_pad_mode=drop_pad_mode or None,
         expert_tokens_num_type=expert_tokens_num_type if expert_tokens_num_type not in (0, 1) else None,
         experts_outside_of_active_expert_range=bool(((expert_idx < first) | (expert_idx >= last)).any()) or None,
@@ -231,14 +238,14 @@ def npu_moe_token_unpermute_with_routing_map(
     """
     places = sorted_indices.long()
     if probs is not None:
-        permuted_tokens = permuted_tokens * _weights(places, probs, routing_map, drop_and_pad).unsqueeze(-1)
+        permuted_tokens = permuted_tokens * weights_of_rows(places, probs, routing_map, drop_and_pad).unsqueeze(-1)
     if drop_and_pad:
         nothing = torch.zeros(*restore_shape, dtype=permuted_tokens.dtype, device=permuted_tokens.device)
         return nothing.index_add(0, places, permuted_tokens)
     return permuted_tokens[places].reshape(restore_shape[0], -1, permuted_tokens.shape[-1]).sum(1)
 
 
-def _weights(places: Tensor, probs: Tensor, routing_map: Tensor | None, drop_and_pad: bool) -> Tensor:
+def weights_of_rows(places: Tensor, probs: Tensor, routing_map: Tensor | None, drop_and_pad: bool) -> Tensor:
     """Return the probability of each permuted token."""
     if drop_and_pad:
         return probs.T.gather(1, places.reshape(probs.shape[1], -1)).flatten()

@@ -63,11 +63,11 @@ def npu_swiglu(self: Tensor, dim: int = -1) -> Tensor:
     return F.silu(a) * b
 
 
-def npu_swiglu_backward(grad: Tensor, self: Tensor, dim: int = -1) -> Tensor:
-    """Return the gradient of :func:`npu_swiglu`, as ``self``: (grad b s (1 + a (1 - s)), grad a s), s = sigmoid(a)."""
+def npu_swiglu_backward(grad_output: Tensor, self: Tensor, dim: int = -1) -> Tensor:
+    """Return the gradient g of :func:`npu_swiglu`, as ``self``: (g b s (1 + a (1 - s)), g a s), s = sigmoid(a)."""
     a, b = self.chunk(2, dim)
     s = torch.sigmoid(a)
-    return torch.cat((grad * b * s * (1 + a * (1 - s)), grad * a * s), dim)
+    return torch.cat((grad_output * b * s * (1 + a * (1 - s)), grad_output * a * s), dim)
 
 
 def npu_gelu_mul(input: Tensor, *, approximate: str = "none") -> Tensor:  # noqa: A002

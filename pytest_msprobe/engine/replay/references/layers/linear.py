@@ -6,8 +6,6 @@ from typing import TYPE_CHECKING
 
 import torch.nn.functional as F
 
-from pytest_msprobe.engine.replay.references.reference_arguments import refuse
-
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -44,25 +42,3 @@ def npu_bmmV2(self: Tensor, mat2: Tensor, output_sizes: Sequence[int]) -> Tensor
     """Return the product of self and mat2, batches broadcast, in the shape ``output_sizes`` unless that is empty."""
     product = self @ mat2
     return product.reshape(*output_sizes) if output_sizes else product
-
-
-def npu_transpose_batchmatmul(
-    input: Tensor,  # noqa: A002
-    weight: Tensor,
-    *,
-    bias: Tensor | None = None,
-    scale: Tensor | None = None,
-    perm_x1: Sequence[int] | None = None,
-    perm_x2: Sequence[int] | None = None,
-    perm_y: Sequence[int] | None = None,
-    batch_split_factor: int | None = 1,
-) -> Tensor:
-    """Return the product of both, each permuted to (batch, m, k) and (batch, k, n), permuted by ``perm_y``.
-
-    Defaults are (0, 1, 2), (0, 1, 2) and (1, 0, 2). Raises NotImplementedError for ``bias``, the quantizing ``scale``
-    and a ``batch_split_factor`` above 1.
-    """
-    split = batch_split_factor if batch_split_factor not in (None, 1) else None
-    refuse("npu_transpose_batchmatmul", bias=bias, scale=scale, batch_split_factor=split)
-    left, right = input.permute(*(perm_x1 or (0, 1, 2))), weight.permute(*(perm_x2 or (0, 1, 2)))
-    return (left @ right).permute(*(perm_y or (1, 0, 2)))

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 import torch
 import torch.nn.functional as F
 
+from pytest_msprobe.engine.replay.references.reference_arguments import at_least_float32
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -39,6 +41,58 @@ def npu_add_rms_norm(x1: Tensor, x2: Tensor, gamma: Tensor, epsilon: float = 1e-
     x = x1 + x2
     y, rstd = npu_rms_norm(x, gamma, epsilon)
     return y, rstd, x
+
+
+def npu_gemma_rms_norm(self: Tensor, gamma: Tensor, epsilon: float = 1e-6) -> tuple[Tensor, Tensor]:
+    """Return :func:`npu_rms_norm` with 1 + gamma, as Gemma's layers have it."""
+    return npu_rms_norm(self, 1 + gamma, epsilon)
+
+
+def npu_add_rms_norm_cast(
+    x1: Tensor, x2: Tensor, gamma: Tensor, epsilon: float = 1e-6
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Return (y in float32, y, rstd, x) of :func:`npu_add_rms_norm`."""
+    y, rstd, x = npu_add_rms_norm(x1, x2, gamma, epsilon)
+    return at_least_float32(y), y, rstd, x
+
+
+def npu_add_rms_norm_v2(x1: Tensor, x2: Tensor, gamma: Tensor, epsilon: float = 1e-6) -> Tensor:
+    """Write y of :func:`npu_add_rms_norm` into x1 and x into x2, and return rstd."""
+    y, rstd, x = npu_add_rms_norm(x1, x2, gamma, epsilon)
+    x1.copy_(y)
+    x2.copy_(x)
+    return rstd
+
+
+def npu_add_rms_norm_v2_functional(
+    x1: Tensor, x2: Tensor, gamma: Tensor, epsilon: float = 1e-6
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Return (rstd, y, x) of :func:`npu_add_rms_norm`, the order in which :func:`npu_add_rms_norm_v2` has them."""
+    y, rstd, x = npu_add_rms_norm(x1, x2, gamma, epsilon)
+    return rstd, y, x
+
+
+def npu_add_layer_norm(
+    x1: Tensor,
+    x2: Tensor,
+    gamma: Tensor,
+    beta: Tensor,
+    epsilon: float = 1e-5,
+    additional_output: bool = False,
+) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
+    """Return (y, mean, rstd, x): layer normalization of x = x1 + x2 over the last gamma.dim() dimensions.
+
+    mean and rstd have one dimension, of size 1, in their place. Nothing is promised of x, here None, without
+    ``additional_output``.
+    """
+    dims = _last_dims(gamma.dim())
+    x = x1 + x2
+    mean = x.mean(dims, keepdim=True)
+    centred = x - mean
+    rstd = torch.rsqrt(centred.square().mean(dims, keepdim=True) + epsilon)
+    shape = (*x.shape[: x.dim() - gamma.dim()], 1)
+    statistics = (mean.detach().reshape(shape), rstd.detach().reshape(shape))
+    return centred * rstd * gamma + beta, *statistics, x if additional_output else None
 
 
 def npu_layer_norm_eval(

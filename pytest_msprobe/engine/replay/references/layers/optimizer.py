@@ -39,7 +39,7 @@ def npu_apply_adam(
     use_nesterov: bool | None = False,
     *,
     out: State | None = None,
-) -> State:
+) -> tuple[Tensor, Tensor, Tensor]:
     """Return one step of Adam in TensorFlow's form (``ApplyAdam``), the epsilon outside the bias correction.
 
     ``beta1_power`` and ``beta2_power`` are the betas to the power of the step number. ``use_locking`` has no
@@ -67,7 +67,7 @@ def npu_apply_adam_w(
     maximize: bool | None = False,
     *,
     out: State | None = None,
-) -> State:
+) -> tuple[Tensor, Tensor, Tensor]:
     """Return one step of AdamW with decoupled weight decay (Loshchilov and Hutter, 2019).
 
     ``beta1_power`` and ``beta2_power`` are the betas to the power of the *previous* step number. With

@@ -21,13 +21,16 @@ def _rotated(x: Tensor, rotary_mode: str) -> Tensor:
     raise ValueError(f"rotary_mode {rotary_mode!r} has no golden definition; known are 'half' and 'interleave'")
 
 
-def npu_rotary_mul(self: Tensor, r1: Tensor, r2: Tensor, rotary_mode: str = "half") -> Tensor:
+def npu_rotary_mul(
+    self: Tensor, r1: Tensor, r2: Tensor, rotary_mode: str = "half", rotate: Tensor | None = None
+) -> Tensor:
     """Return r1 * x + r2 * rotated(x) (Su et al., RoFormer, 2021); r1 (cos) and r2 (sin) broadcast against x.
 
     ``rotary_mode`` says which elements of the last dimension are a pair: ``"half"`` (i, i + D/2) or
-    ``"interleave"`` (2i, 2i + 1). Raises ValueError for another one.
+    ``"interleave"`` (2i, 2i + 1). Raises ValueError for another one. ``rotate`` (D, D), where given, is the matrix
+    by which x is multiplied from the right in place of that, whatever the mode.
     """
-    return r1 * self + r2 * _rotated(self, rotary_mode)
+    return r1 * self + r2 * (_rotated(self, rotary_mode) if rotate is None else self @ rotate)
 
 
 def npu_rotary_mul_backward(

@@ -1,4 +1,4 @@
-"""Quantization to 8 bits and back; every whole number is rounded half to even and kept within its dtype."""
+"""Quantization to whole numbers and floats of 4 and 8 bits with scales in float, and back."""
 
 from __future__ import annotations
 
@@ -7,13 +7,30 @@ from typing import TYPE_CHECKING
 import torch
 
 from pytest_msprobe.engine.replay.references.experts.expert_groups import each_row
+from pytest_msprobe.engine.replay.references.quantization.number_formats import (
+    E4M3,
+    E5M2,
+    FLOAT8S,
+    HIFLOAT8,
+    INT4,
+    INT8,
+    INT32,
+    UINT8,
+    NumberFormat,
+    float_dtype,
+    format_among,
+    numbers_in,
+    store,
+)
 from pytest_msprobe.engine.replay.references.reference_arguments import at_least_float32, refuse
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from torch import Tensor
 
-_INT8 = (None, torch.int8, torch.qint8)
-_STORED_AS = {torch.qint8: torch.int8, torch.quint8: torch.uint8}
+_DYNAMIC = (INT8, INT4, *FLOAT8S, HIFLOAT8)
+_MODES = {"pertoken": -1, "perchannel": -2, "pertensor": None}
 
 
 def rounded(values: Tensor, dtype: torch.dtype = torch.int8) -> Tensor:
@@ -25,37 +42,38 @@ def rounded(values: Tensor, dtype: torch.dtype = torch.int8) -> Tensor:
 def refuse_but_int8(api: str, **dtype: object) -> None:
     """Raise NotImplementedError where another dtype than int8, by its only argument's name, is asked for."""
     for name, given in dtype.items():
-        if given not in _INT8:
-            raise NotImplementedError(f"{api} has no golden definition with {name} {given}; known is torch.int8")
+        format_among(api, name, given, (INT8,))
 
 
-def quantized_by_row(values: Tensor) -> tuple[Tensor, Tensor]:
-    """Return (int8, scale): round(values / scale), scale = max|values| / 127 of each last dimension; 0 for zeros."""
-    scale = values.abs().amax(-1) / 127
-    return rounded((values / scale.unsqueeze(-1)).masked_fill(scale.unsqueeze(-1) == 0, 0.0)), scale
+def quantized_by_row(values: Tensor, to: NumberFormat = INT8) -> tuple[Tensor, Tensor]:
+    """Return (numbers, scale): values / scale rounded, scale = max|values| / largest of each last dimension.
+
+    Of a row of zeros both are 0.
+    """
+    scale = values.abs().amax(-1) / to.largest
+    return store((values / scale.unsqueeze(-1)).masked_fill(scale.unsqueeze(-1) == 0, 0.0), to), scale
 
 
 def npu_quantize(
     self: Tensor,
     scales: Tensor,
     zero_points: Tensor | None,
-    dtype: torch.dtype,
+    dtype: object,
     axis: int = 1,
     div_mode: bool = True,
 ) -> Tensor:
     """Return round(self / scales + zero_points), with ``div_mode`` false round(self * scales + zero_points).
 
     A one-dimensional ``scales`` runs along ``axis``, which is the last dimension without ``div_mode`` unless it is -2.
-    ``dtype`` is qint8 or int8 (int8), quint8 (uint8) or int32. Raises NotImplementedError for another one.
+    ``dtype`` is qint8 or int8 (int8), quint8 (uint8), int32, quint4x2 (eight numbers in an int32) or a float of 8 bits.
+    Raises NotImplementedError for another one.
     """
-    stored = _STORED_AS.get(dtype, dtype)
-    if stored not in (torch.int8, torch.uint8, torch.int32):
-        raise NotImplementedError(f"npu_quantize has no golden definition with dtype {dtype}")
+    to = format_among("npu_quantize", "dtype", dtype, (INT8, UINT8, INT32, INT4, *FLOAT8S, HIFLOAT8))
     along = axis if div_mode or axis == -2 else -1
     x = at_least_float32(self)
     scale = _along(at_least_float32(scales), along, x.dim())
     shift = 0 if zero_points is None else _along(at_least_float32(zero_points), along, x.dim())
-    return rounded((x / scale if div_mode else x * scale) + shift, stored)
+    return store((x / scale if div_mode else x * scale) + shift, to)
 
 
 def _along(parameter: Tensor, axis: int, dims: int) -> Tensor:
@@ -71,17 +89,19 @@ def npu_anti_quant(
     scale: Tensor,
     *,
     offset: Tensor | None = None,
-    dst_dtype: torch.dtype | None = None,
-    src_dtype: torch.dtype | None = None,
+    dst_dtype: object = None,
+    src_dtype: object = None,
 ) -> Tensor:
-    """Return (x + offset) * scale, in ``dst_dtype`` where given; x is int8.
+    """Return (x + offset) * scale, in ``dst_dtype`` where given.
 
-    Raises NotImplementedError for int32, of which each holds eight numbers of 4 bits.
+    x is int8, int32 (eight numbers of 4 bits each), a float of 8 bits, or uint8 with ``src_dtype`` HiFloat8. Raises
+    NotImplementedError for a ``src_dtype`` that is none of these.
     """
-    refuse("npu_anti_quant", x_of_int32=x if x.dtype is torch.int32 else None)
-    refuse_but_int8("npu_anti_quant", src_dtype=src_dtype)
-    shifted = x.to(scale.dtype) if offset is None else x.to(scale.dtype) + offset
-    return shifted * scale if dst_dtype is None else (shifted * scale).to(dst_dtype)
+    packed = INT4 if x.dtype is torch.int32 else HIFLOAT8 if x.dtype is torch.uint8 else INT8
+    source = format_among("npu_anti_quant", "src_dtype", src_dtype, (packed, INT8, INT4, E4M3, E5M2, HIFLOAT8))
+    numbers = numbers_in(x, packed if source is INT8 else source).to(scale.dtype)
+    shifted = numbers if offset is None else numbers + offset
+    return shifted * scale if dst_dtype is None else (shifted * scale).to(float_dtype(dst_dtype, torch.float16))
 
 
 def npu_dynamic_quant(
@@ -89,47 +109,69 @@ def npu_dynamic_quant(
     *,
     smooth_scales: Tensor | None = None,
     group_index: Tensor | None = None,
-    dst_type: torch.dtype | None = None,
+    dst_type: object = None,
     quant_mode: str = "pertoken",
     dst_type_max: float = 0.0,
 ) -> tuple[Tensor, Tensor]:
-    """Return (round(x / scale) in int8, scale = max|x| / 127), x = input * smooth_scales, by the last dimension.
+    """Return (round(x / scale), scale = max|x| / largest), x = input * smooth_scales.
 
-    With ``group_index``, ends of groups of rows, each group has its row of ``smooth_scales``. Raises
-    NotImplementedError for another ``dst_type`` or ``quant_mode``.
+    The largest is that of ``dst_type``: int8, quint4x2 (eight numbers in an int32) or a float of 8 bits, of which
+    HiFloat8 takes ``dst_type_max`` in its place. A scale belongs to the last dimension, with ``quant_mode`` perchannel
+    to the one before it, as ``smooth_scales`` do, and with pertensor to all. With ``group_index``, ends of groups of
+    rows, each group has its row of ``smooth_scales``. Raises NotImplementedError for another ``dst_type`` or
+    ``quant_mode``.
     """
-    refuse_but_int8("npu_dynamic_quant", dst_type=dst_type)
-    refuse("npu_dynamic_quant", quant_mode=None if quant_mode == "pertoken" else quant_mode)
-    return quantized_by_row(_smoothed("npu_dynamic_quant", input, smooth_scales, group_index))
+    api = "npu_dynamic_quant"
+    to = format_among(api, "dst_type", dst_type, _DYNAMIC)
+    dim = _dim_of(api, quant_mode)
+    values = _smoothed(api, input, smooth_scales, group_index, dim)
+    largest = _over(values.abs(), dim, torch.amax)
+    scale = largest / (dst_type_max or to.largest if to is HIFLOAT8 else to.largest)
+    return store((values / scale).masked_fill(scale == 0, 0.0), to), _without(scale, dim)
 
 
 def npu_dynamic_quant_asymmetric(
-    x: Tensor,
+    input: Tensor,  # noqa: A002
     *,
     smooth_scales: Tensor | None = None,
     group_index: Tensor | None = None,
-    dst_type: torch.dtype | None = None,
+    dst_type: object = None,
     quant_mode: str = "pertoken",
     dst_type_max: float = 0.0,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Return (round(x / scale + offset) in int8, scale, offset) by the last dimension.
+    """Return (round(x / scale + offset), scale, offset), as :func:`npu_dynamic_quant` but for the whole range.
 
-    scale = (max - min) / 255 and offset = 127 - max / scale, of x * smooth_scales; groups as in
-    :func:`npu_dynamic_quant`. Raises NotImplementedError for another ``dst_type`` or ``quant_mode``, and for rows of
-    one value, whose scale is 0.
+    scale = (max - min) / (largest - lowest) and offset = largest - max / scale, where x has its largest and smallest
+    value and ``dst_type`` its largest and lowest number. Raises NotImplementedError for another ``dst_type`` or
+    ``quant_mode``, and for rows of one value, whose scale is 0.
     """
     api = "npu_dynamic_quant_asymmetric"
-    refuse_but_int8(api, dst_type=dst_type)
-    refuse(api, quant_mode=None if quant_mode == "pertoken" else quant_mode)
-    values = _smoothed(api, x, smooth_scales, group_index)
-    low, high = values.aminmax(dim=-1, keepdim=True)
+    to = format_among(api, "dst_type", dst_type, _DYNAMIC)
+    dim = _dim_of(api, quant_mode)
+    values = _smoothed(api, input, smooth_scales, group_index, dim)
+    high, low = _over(values, dim, torch.amax), _over(values, dim, torch.amin)
     refuse(api, rows_of_one_value=low if bool((low == high).any()) else None)
-    scale = (high - low) / 255
-    offset = 127 - high / scale
-    return rounded(values / scale + offset), scale.squeeze(-1), offset.squeeze(-1)
+    is_given = to is HIFLOAT8 and dst_type_max != 0
+    largest, lowest = (dst_type_max, -dst_type_max) if is_given else (to.largest, to.lowest)
+    scale = (high - low) / (largest - lowest)
+    offset = largest - high / scale
+    return store(values / scale + offset, to), _without(scale, dim), _without(offset, dim)
 
 
-def _smoothed(api: str, x: Tensor, smooth_scales: Tensor | None, group_index: Tensor | None) -> Tensor:
+def _dim_of(api: str, quant_mode: str) -> int | None:
+    refuse(api, quant_mode=None if quant_mode in _MODES else quant_mode)
+    return _MODES[quant_mode]
+
+
+def _over(values: Tensor, dim: int | None, reduce: Callable[..., Tensor]) -> Tensor:
+    return reduce(values, dim=tuple(range(values.dim())) if dim is None else dim, keepdim=True)
+
+
+def _without(reduced: Tensor, dim: int | None) -> Tensor:
+    return reduced.reshape(1) if dim is None else reduced.squeeze(dim)
+
+
+def _smoothed(api: str, x: Tensor, smooth_scales: Tensor | None, group_index: Tensor | None, dim: int | None) -> Tensor:
     values = at_least_float32(x)
     if smooth_scales is None:
         return values
@@ -137,7 +179,7 @@ def _smoothed(api: str, x: Tensor, smooth_scales: Tensor | None, group_index: Te
     if group_index is not None:
         rows = x.shape[:-1].numel()
         smooth = each_row(api, smooth, group_index, rows, cumulative=True).reshape(x.shape)
-    return values * smooth
+    return values * (smooth.unsqueeze(-1) if dim == -2 else smooth)
 
 
 def npu_group_quant(
@@ -146,13 +188,14 @@ def npu_group_quant(
     group_index: Tensor,
     *,
     offset: Tensor | None = None,
-    dst_dtype: torch.dtype | None = None,
+    dst_dtype: object = None,
 ) -> Tensor:
-    """Return round(x * scale + offset) in int8 for x (rows, n), each group of rows by its row of ``scale``.
+    """Return round(x * scale + offset) for x (rows, n), each group of rows by its row of ``scale``.
 
-    ``group_index`` are the groups' ends. Raises NotImplementedError for another ``dst_dtype``.
+    ``group_index`` are the groups' ends. ``dst_dtype`` is int8 or quint4x2 (eight numbers in an int32). Raises
+    NotImplementedError for another one.
     """
-    refuse_but_int8("npu_group_quant", dst_dtype=dst_dtype)
+    to = format_among("npu_group_quant", "dst_dtype", dst_dtype, (INT8, INT4))
     factors = each_row("npu_group_quant", at_least_float32(scale), group_index, x.shape[0], cumulative=True)
     shift = 0 if offset is None else at_least_float32(offset)
-    return rounded(at_least_float32(x) * factors + shift)
+    return store(at_least_float32(x) * factors + shift, to)

@@ -56,18 +56,39 @@ def npu_slice(self: Tensor, offsets: Sequence[int], size: Sequence[int]) -> Tens
     return self[tuple(slice(start, start + length) for start, length in zip(offsets, size, strict=True))]
 
 
-def npu_dtype_cast(self: Tensor, dtype: torch.dtype) -> Tensor:
-    """Cast to ``dtype``."""
+def npu_dtype_cast(self: Tensor, dtype: torch.dtype, input_dtype: int | None = None) -> Tensor:
+    """Cast to ``dtype``.
+
+    Raises NotImplementedError for ``input_dtype``, by which the bits of self are read as those of another dtype.
+    """
+    refuse("npu_dtype_cast", input_dtype=input_dtype)
     return self.to(dtype)
 
 
-def npu_format_cast(self: Tensor, acl_format: int) -> Tensor:
-    """Change the device's memory format: the values stay."""
+def npu_format_cast(
+    self: Tensor,
+    acl_format: int | None = None,
+    *,
+    dst: Tensor | None = None,
+    customize_dtype: int | None = None,
+    input_dtype: int | None = None,
+) -> Tensor:
+    """Change the device's memory format to ``acl_format``, or to that of the tensor ``dst``: the values stay.
+
+    ``customize_dtype`` and ``input_dtype`` choose the place of elements in memory, which no value shows.
+    """
     return self.clone()
 
 
-def npu_format_cast_(self: Tensor, acl_format: int) -> Tensor:
-    """Change the device's memory format in place: the values stay."""
+def npu_format_cast_(
+    self: Tensor,
+    acl_format: int | None = None,
+    *,
+    src: Tensor | None = None,
+    customize_dtype: int | None = None,
+    input_dtype: int | None = None,
+) -> Tensor:
+    """Change the device's memory format in place, as :func:`npu_format_cast` with ``src`` for ``dst``."""
     return self
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -10,8 +11,21 @@ import pytest
 import torch
 from torch import Tensor
 
-from pytest_msprobe.engine.replay.references.experts.grouped_matmul import npu_ffn, npu_grouped_matmul
-from pytest_msprobe.engine.replay.references.layers.linear import npu_bmmV2, npu_transpose_batchmatmul
+from pytest_msprobe.engine.replay.references.matmul.accumulated_products import (
+    npu_add_quant_gmm,
+    npu_grouped_matmul_add,
+)
+from pytest_msprobe.engine.replay.references.matmul.grouped_layers import (
+    npu_grouped_matmul_finalize_routing,
+    npu_grouped_matmul_swiglu_quant,
+    npu_grouped_matmul_swiglu_quant_v2,
+    npu_quant_grouped_matmul_dequant,
+)
+from pytest_msprobe.engine.replay.references.matmul.grouped_matmul import npu_grouped_matmul
+from pytest_msprobe.engine.replay.references.matmul.scaled_products import by_halves
+from tests.support.cann.agreement import assert_agrees
+from tests.support.cann.examples.grouped_products import EXAMPLES
+from tests.support.cann.operators import grouped_products as independent
 
 ACTIVATIONS = {
     "relu": lambda x: max(x, 0.0),
@@ -106,11 +120,9 @@ def test_inputs_and_weights_have_gradients() -> None:
 @pytest.mark.parametrize(
     ("options", "named"),
     [
-        ({"scale": [torch.ones(3, 2, dtype=torch.int64)], "output_dtype": torch.float16}, "packed_scale"),
-        ({"scale": [BIAS]}, "result_of_int8"),
-        ({"offset": [BIAS]}, "offset"),
-        ({"group_type": 2}, "group_type"),
-        ({"group_list_type": 2}, "group_list_type"),
+        ({"activation_input": [BIAS]}, "activation_input"),
+        ({"group_type": 1}, "group_type"),
+        ({"group_list_type": 3}, "group_list_type"),
         ({"act_type": 3}, "act_type"),
     ],
 )
@@ -133,38 +145,70 @@ def test_rows_behind_the_last_group_do_not_change_those_of_the_groups() -> None:
     assert torch.equal(found[:4], whole)
 
 
-@pytest.mark.parametrize("activation", ["fastgelu", "relu", "silu"])
-@pytest.mark.parametrize("groups", [{"expert_tokens": SIZES}, {"expert_tokens_index": ENDS}])
-def test_a_feed_forward_layer_runs_by_expert(activation: str, groups: dict[str, Any]) -> None:
-    second, bias2 = draw(3, 2, 4, seed=5), draw(3, 4, seed=6)
-    hidden = np.vectorize(ACTIVATIONS[activation])(row_by_row(X, WEIGHT, BIAS, OWNER))
-    expected = row_by_row(torch.from_numpy(hidden), second, bias2, OWNER)
-    close(npu_ffn(X, WEIGHT, second, activation, bias1=BIAS, bias2=bias2, **groups), expected)
+def test_an_offset_follows_the_scale() -> None:
+    x, w = torch.tensor([[2]], dtype=torch.int8), torch.tensor([[3]], dtype=torch.int8)
+    scale, offset = torch.tensor([0.5]), torch.tensor([1.25])
+    (found,) = npu_grouped_matmul([x], [w], scale=[scale], offset=[offset], output_dtype=torch.float32, split_item=2)
+    assert found.tolist() == [[4.25]]
 
 
-def test_a_feed_forward_layer_without_experts_takes_any_number_of_dimensions() -> None:
-    x, first, second = draw(2, 3, 4), draw(4, 6, seed=1), draw(6, 4, seed=2)
-    expected = np.maximum(x.numpy() @ first.numpy(), 0) @ second.numpy()
-    close(npu_ffn(x, first, second, "relu"), expected)
+def test_groups_of_what_is_summed_over_give_a_product_each() -> None:
+    left, right = draw(4, 5), draw(5, 3, seed=1)
+    (found,) = npu_grouped_matmul([left], [right], group_list=[2, 2, 5], group_type=2, split_item=3)
+    close(found, [left[:, :2] @ right[:2], torch.zeros(4, 3), left[:, 2:] @ right[2:]])
+    parts = npu_grouped_matmul([left], [right], group_list=[2, 2, 5], group_type=2)
+    assert torch.stack(parts).equal(found)
 
 
-@pytest.mark.parametrize("activation", ["gelu", "geglu", "swiglu", "reglu"])
-def test_an_activation_that_the_documentation_leaves_open_is_named(activation: str) -> None:
-    with pytest.raises(NotImplementedError, match=f"activation {activation}"):
-        npu_ffn(X, WEIGHT[0], WEIGHT[0].T, activation)
+def test_products_by_halves_are_those_of_the_whole_where_the_assisting_sum_is_right() -> None:
+    x = torch.tensor([[-128, 127, 5, -3]], dtype=torch.int8)
+    weight = torch.tensor([[-8, 7, 1, 0, 3, -2, 6, -5]] * 4, dtype=torch.int8)
+    scale = torch.full((8,), 0.5)
+    assist = 8 * weight.sum(0) * 0.5
+    found = by_halves(x, weight, scale.double(), torch.tensor([2.0]), assist)
+    close(found, x.double() @ weight.double())
 
 
-def test_batches_are_broadcast_and_the_result_reshaped() -> None:
-    left, right = draw(2, 3, 4), draw(4, 5, seed=1)
-    expected = np.einsum("bij,jk->bik", left.numpy(), right.numpy())
-    close(npu_bmmV2(left, right, []), expected)
-    close(npu_bmmV2(left, right, [6, 5]), expected.reshape(6, 5))
+def test_what_is_routed_back_adds_up_at_its_token() -> None:
+    x, w = torch.tensor([[1], [2], [4]], dtype=torch.int8), torch.tensor([[[1]], [[10]]], dtype=torch.int8)
+    found = npu_grouped_matmul_finalize_routing(
+        x, w, torch.tensor([1, 2]), scale=torch.ones(2, 1), pertoken_scale=torch.ones(3),
+        row_index=torch.tensor([1, 1, 0]),
+        logit=torch.tensor([1.0, 0.5, 2.0]), shared_input=torch.tensor([[3.0]]), shared_input_offset=1, output_bs=2,
+    )  # fmt: skip
+    assert found.tolist() == [[80.0], [14.0]]
 
 
-@pytest.mark.parametrize("perm", [None, [1, 0, 2]])
-def test_a_batched_product_is_permuted_before_and_after(perm: list[int] | None) -> None:
-    left, right = draw(2, 3, 4), draw(2, 4, 5, seed=1)
-    given = left if perm is None else left.transpose(0, 1)
-    close(npu_transpose_batchmatmul(given, right, perm_x1=perm), np.einsum("bij,bjk->ibk", left.numpy(), right.numpy()))
-    with pytest.raises(NotImplementedError, match="batch_split_factor"):
-        npu_transpose_batchmatmul(left, right, batch_split_factor=2)
+def test_rows_behind_the_last_group_are_quantized_to_zeros() -> None:
+    x, w = torch.full((2, 1), 127, dtype=torch.int8), torch.full((1, 1, 2), 1, dtype=torch.int8)
+    y, scale = npu_grouped_matmul_swiglu_quant_v2(x, [w], [torch.ones(1, 2)], torch.ones(2), torch.tensor([1]))
+    assert y.tolist() == [[127], [0]]
+    assert scale.tolist() == [127.0, 0.0]
+
+
+def test_accumulated_products_have_gradients() -> None:
+    inputs = tuple(draw(*shape, seed=seed).requires_grad_() for seed, shape in enumerate([(2, 3, 2), (5, 3), (5, 2)]))
+    groups = torch.tensor([2, 5])
+    assert torch.autograd.gradcheck(lambda *given: npu_grouped_matmul_add(*given, groups), inputs)
+
+
+@pytest.mark.parametrize(
+    ("call", "named"),
+    [
+        (lambda: npu_grouped_matmul_add(X, X, X, X, transpose_x=False), "transpose_x_false"),
+        (lambda: npu_grouped_matmul_swiglu_quant(X, X, X, X, X, bias=X), "bias"),
+        (lambda: npu_grouped_matmul_swiglu_quant_v2(X, [X], [X], X, X, quant_dtype=24), "quant_dtype"),
+        (lambda: npu_grouped_matmul_finalize_routing(X, X, X, offset=X), "offset"),
+        (lambda: npu_quant_grouped_matmul_dequant(X, X, X, X, x_offset=X), "x_offset"),
+        (lambda: npu_add_quant_gmm(X, X, X, X, X, group_sizes=[1, 1, 32]), "group_sizes"),
+    ],
+)
+def test_what_the_fused_products_leave_open_is_named(call: Callable[[], Any], named: str) -> None:
+    with pytest.raises(NotImplementedError, match=f"has no golden definition with {named}"):
+        call()
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_golden_agrees_with_an_independent_computation(name: str) -> None:
+    call = EXAMPLES[name](torch.Generator().manual_seed(5))
+    assert_agrees(getattr(independent, name.partition("-")[0]), call)

@@ -1,0 +1,43 @@
+"""Boxes with their corners in order, and regions of images that there are."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+
+if TYPE_CHECKING:
+    from pytest_msprobe.engine.replay.inputs.constraints.drawn import Constraint, DrawnArguments
+
+
+def in_order(*arguments: tuple[int, str], dim: int = -1, first: int = 0) -> Constraint:
+    """Order the corners x0, y0, x1, y1 of these arguments along a dimension, from its element ``first`` on.
+
+    Boxes that drawing made empty are one unit wide.
+    """
+
+    def constraint(drawn: DrawnArguments) -> None:
+        for position, name in arguments:
+            boxes = drawn.tensor(position, name)
+            if boxes is not None and boxes.is_floating_point() and boxes.shape[dim] >= first + 4:
+                _order(boxes, dim, first)
+
+    return constraint
+
+
+def regions(drawn: DrawnArguments) -> None:
+    """Order the corners of regions (N, 5), and bring their images' numbers into the batch of the features."""
+    features, rois = drawn.tensor(0, "self", "input"), drawn.tensor(1, "rois")
+    if features is None or rois is None:
+        return
+    dim = 1 if rois.dim() == 3 else -1
+    rois.select(dim, 0).abs_().floor_().remainder_(len(features))
+    _order(rois, dim, 1)
+
+
+def _order(boxes: torch.Tensor, dim: int, first: int) -> None:
+    for axis in (first, first + 1):
+        near, far = boxes.select(dim, axis), boxes.select(dim, axis + 2)
+        low, high = torch.minimum(near, far), torch.maximum(near, far)
+        near.copy_(low)
+        far.copy_(torch.where(high > low, high, low + 1))

@@ -1,0 +1,1 @@
+"""Golden definitions: boxes around objects in images, and what is pooled from them."""

@@ -1,0 +1,1 @@
+"""Golden definitions: caches of keys and values, and what prepares a step of decoding over them."""

@@ -1,0 +1,1 @@
+"""Products of quantized matrices, of groups of rows, with gathered weights, and of parts of a vocabulary."""

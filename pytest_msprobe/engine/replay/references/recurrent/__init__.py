@@ -1,0 +1,1 @@
+"""Golden definitions of what goes through a sequence step by step, and of hyper-connections between layers."""

@@ -1,0 +1,1 @@
+"""Golden definitions: attention over selected keys, and what selects them."""

@@ -1,0 +1,103 @@
+"""The NPU's gated delta rule, token by token and head by head in numpy."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+Array = npt.NDArray[np.float64]
+
+
+def npu_recurrent_gated_delta_rule(query: Tensor, key: Tensor, value: Tensor, state: Tensor, **options: Any) -> Tensor:
+    out, states = npu_recurrent_gated_delta_rule_functional(query, key, value, state, **options)
+    state.copy_(states)
+    return out
+
+
+def npu_recurrent_gated_delta_rule_functional(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    state: Tensor,
+    *,
+    beta: Tensor | None = None,
+    scale: float | None = None,
+    actual_seq_lengths: Tensor,
+    ssm_state_indices: Tensor,
+    num_accepted_tokens: Tensor | None = None,
+    g: Tensor | None = None,
+    gk: Tensor | None = None,
+) -> tuple[Tensor, Tensor]:
+    states, old = _array(state), _array(state).copy()
+    out = np.zeros(value.shape)
+    start = 0
+    for number, length in enumerate(actual_seq_lengths.tolist()):
+        first = start + (0 if num_accepted_tokens is None else int(num_accepted_tokens[number]) - 1)
+        begin = old[int(ssm_state_indices[first])]
+        tokens = range(start, start + length)
+        for token, (o, after) in zip(tokens, _rule(query, key, value, beta, g, scale, begin, tokens), strict=True):
+            out[token] = o
+            states[int(ssm_state_indices[token])] = after
+        start += length
+    return _as(out, value), _as(states, state)
+
+
+def npu_chunk_gated_delta_rule(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    *,
+    beta: Tensor | None = None,
+    initial_state: Tensor | None = None,
+    actual_seq_lengths: Tensor,
+    scale: float | None = None,
+    g: Tensor | None = None,
+) -> tuple[Tensor, Tensor]:
+    heads = (value.shape[1], value.shape[2], key.shape[2])
+    out, last, start = np.zeros(value.shape), [], 0
+    for number, length in enumerate(actual_seq_lengths.tolist()):
+        state = np.zeros(heads) if initial_state is None else _array(initial_state[number])
+        tokens = range(start, start + length)
+        for token, (o, after) in zip(tokens, _rule(query, key, value, beta, g, scale, state, tokens), strict=True):
+            out[token], state = o, after
+        last.append(state)
+        start += length
+    return _as(out, value), _as(np.stack(last), value if initial_state is None else initial_state)
+
+
+def _rule(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    beta: Tensor | None,
+    g: Tensor | None,
+    scale: float | None,
+    state: Array,
+    tokens: range,
+) -> list[tuple[Array, Array]]:
+    """Return for each token its output (Nv, Dv) and the state (Nv, Dv, Dk) behind it."""
+    group = value.shape[1] // key.shape[1]
+    times = query.shape[2] ** -0.5 if scale is None else scale
+    results = []
+    for token in tokens:
+        state, out = state.copy(), np.zeros(value.shape[1:])
+        for head in range(value.shape[1]):
+            q, k = (_array(x[token, head // group]) for x in (query, key))
+            state[head] *= 1.0 if g is None else np.exp(float(g[token, head]))
+            missing = _array(value[token, head]) - state[head] @ k
+            state[head] += np.outer(missing * (1.0 if beta is None else float(beta[token, head])), k)
+            out[head] = state[head] @ q * times
+        results.append((out, state))
+    return results
+
+
+def _array(x: Tensor) -> Array:
+    return cast(Array, x.detach().double().numpy())
+
+
+def _as(x: Array, like: Tensor) -> Tensor:
+    return torch.from_numpy(x).to(like.dtype)
