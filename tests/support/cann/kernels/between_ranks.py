@@ -7,16 +7,19 @@ from __future__ import annotations
 
 import ctypes
 import io
+import re
 from collections.abc import Callable
 from functools import cache
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 import torch
 
 from tests.support.cann.example_call import Call
 
-_MODULE = "tests.support.cann.operators.fused_communication"
+_FOLDER = Path(__file__).parents[1] / "operators"
+_DEFINITION = re.compile(r"^def group_(npu_\w+)\(", re.MULTILINE)
 #: What the arguments are called that name a group.
 _GROUPS = ("hcom", "group", "group_ep")
 #: HCCL's numbers of types.
@@ -25,14 +28,19 @@ _INT8, _INT64 = 0, 5
 _TYPES = {1: torch.int8, 5: torch.float16, 6: torch.float32, 15: torch.bfloat16}
 
 
-def is_between_ranks(name: str) -> bool:
-    """Return whether an operator has a definition of what all ranks get."""
-    return hasattr(import_module(_MODULE), f"group_{name}")
+@cache
+def between_ranks() -> dict[str, str]:
+    """Return the module of each operator that has a definition of what all ranks get."""
+    return {
+        name: f"tests.support.cann.operators.{path.stem}"
+        for path in sorted(_FOLDER.glob("*.py"))
+        for name in _DEFINITION.findall(path.read_text())
+    }
 
 
 def computed_between_ranks(name: str, arguments: list[str]) -> Callable[..., Any]:
     """Return what computes an operator, whose arguments have these names, on tensors of the CPU."""
-    results_of = import_module(_MODULE).results_of
+    results_of = getattr(import_module(between_ranks()[name]), f"group_{name}")
 
     def compute(*args: Any, **kwargs: Any) -> Any:
         named = dict(zip(arguments, args, strict=False)) | kwargs
@@ -40,7 +48,7 @@ def computed_between_ranks(name: str, arguments: list[str]) -> Callable[..., Any
         if isinstance(named.get("y_dtype"), int):
             named["y_dtype"] = _TYPES[named["y_dtype"]]
         calls = [_read(each) for each in group.gather(_write(Call(args, named)))]
-        own = results_of(name, calls)[group.rank]
+        own = results_of(calls)[group.rank]
         return own[0] if len(own) == 1 else own
 
     return compute

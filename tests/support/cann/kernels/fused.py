@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_leaves, tree_map
 
-from tests.support.cann.kernels.between_ranks import computed_between_ranks, is_between_ranks
+from tests.support.cann.kernels.between_ranks import between_ranks, computed_between_ranks
 
 _FOLDER = Path(__file__).parents[1] / "operators"
 _DEFINITION = re.compile(r"^def (_?npu_\w+|fast_gelu)\(", re.MULTILINE)
@@ -53,7 +53,7 @@ def fused(operator: torch._ops.OpOverload) -> Callable[..., Any]:
         if name in independent():
             function: Callable[..., Any] = getattr(import_module(independent()[name]), name)
             return function
-        if is_between_ranks(name):
+        if name in between_ranks():
             return computed_between_ranks(name, [argument.name for argument in operator._schema.arguments])
         return _by_reference(name)
 
