@@ -107,7 +107,8 @@ def npu_moe_token_unpermute_with_routing_map_grad(
     grads, rows = unpermuted_tokens_grad.double(), out_index.tolist()
     copies = len(rows) // len(grads)
     owner = dict(zip(rows, permuted_token_id.tolist(), strict=True))
-    if probs is None and not drop_and_pad:
+    # With as many copies of each token, places follow from their order alone.
+    if probs is None and not drop_and_pad and len(rows) == copies * len(grads):
         owner = {row: i // copies for i, row in enumerate(rows)}
     if probs is None or routing_map is None or permuted_tokens is None:
         return torch.stack([grads[owner[row]] for row in range(len(rows))]).to(unpermuted_tokens_grad.dtype), None
