@@ -58,9 +58,9 @@ def _record(folder: Path, name: str, device: str = "npu", **more: str) -> Path:
 def test_ranks_on_cards_record_what_ranks_on_the_host_record(task: str, level: str, pytester: pytest.Pytester) -> None:
     on_cards = _record(pytester.path, "cards", TASK=task, LEVEL=level)
     on_host = _record(pytester.path, "host", "cpu", TASK=task, LEVEL=level)
-    compared = check(pytester, f"--msprobe-compare={on_cards}", f"--msprobe-golden={on_host}", apart=True)
+    compared = check(pytester, f"--msprobe-compare={on_cards}", f"--msprobe-golden={on_host}")
     assert set(compared.outcomes.values()) == {"passed"}
-    judged = check(pytester, f"--msprobe-communication={on_cards}", apart=True)
+    judged = check(pytester, f"--msprobe-communication={on_cards}")
     assert "no communication differs between ranks" in judged.output
     # What the hook of DistributedDataParallel reduces is waited for in C++, where no values are seen.
     assert judged.result.parseoutcomes() == {"passed": 6, "skipped": 1}
@@ -68,7 +68,7 @@ def test_ranks_on_cards_record_what_ranks_on_the_host_record(task: str, level: s
 
 def test_a_collective_that_is_wrong_on_one_card_is_found_between_the_ranks(pytester: pytest.Pytester) -> None:
     wrong = _record(pytester.path, "wrong", SIMULATED_CANN_FAULTS="HcclAllReduce@1=wrong")
-    judged = check(pytester, f"--msprobe-communication={wrong}", apart=True)
+    judged = check(pytester, f"--msprobe-communication={wrong}")
     assert "first that differs: all_reduce.1 among ranks 0, 1" in judged.output
     assert "output differs: rank 1: max" in judged.output
     assert judged.result.parseoutcomes() == {"failed": 2, "passed": 4, "skipped": 1}
@@ -85,7 +85,7 @@ dist.init_process_group("hccl", init_method=f"file://{folder}/store", rank=rank,
 ones = torch.ones(3, device="npu")
 dist.all_reduce(ones)
 if rank == 1:
-    os._exit(0) if os.environ["PEER"] == "ends" else time.sleep(30)
+    os._exit(0) if os.environ["PEER"] == "ends" else time.sleep(15)
 if os.environ["PEER"] == "calls another":
     ones = ones[:2]
 dist.all_reduce(ones)
@@ -136,7 +136,7 @@ with live() as checks:
     dist.all_reduce(loss.detach())
 failed = sorted(result.record for result in checks.failed)
 with open(f"{folder}/failed{rank}.json", "w") as file:
-    json.dump([len(checks.results), failed], file)
+    json.dump([sum(checks.counts.values()), failed], file)
 dist.destroy_process_group()
 """
 
@@ -147,3 +147,9 @@ def test_live_checks_of_ranks_find_the_call_that_one_card_gets_wrong(pytester: p
     found = [json.loads((pytester.path / f"failed{rank}.json").read_text()) for rank in range(2)]
     assert found[0][0] > 5
     assert [failed for _, failed in found] == [[], ["Torch.tanh.0.backward", "Torch.tanh.0.forward"]]
+
+
+def test_operators_that_compute_and_communicate_give_each_rank_its_part(pytester: pytest.Pytester) -> None:
+    for differences in _differences("fused_between_ranks", 2, pytester.path):
+        assert len(differences) >= 14
+        assert not _of(differences)

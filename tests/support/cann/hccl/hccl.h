@@ -101,7 +101,6 @@ typedef struct Group {
   pthread_mutex_t inbox; // one receive at a time
   uint64_t meetings, received[MAX_RANKS];
   double timeout; // seconds
-  _Atomic uint32_t calls;
   _Atomic int error;
   char message[512];
   struct Group *next;

@@ -20,17 +20,19 @@ static __thread int depth;
 static __thread Task *first_sent, *first_other;
 
 // Returns the fault that SIMULATED_CANN_FAULTS, as in `HcclAllReduce@1=wrong,HcclSend=hangs:3`, plants in a call.
-static enum fault fault_of(const char *call, int device, int number) {
+static enum fault fault_of(const char *call, int device) {
+  enum { MOST_FAULTS = 64 };
+  static _Atomic int calls[MOST_FAULTS]; // that each fault has met so far
   const char *place = getenv("SIMULATED_CANN_FAULTS");
-  for (; place && *place; place += strcspn(place, ","), place += *place == ',') {
+  for (int i = 0; place && *place && i < MOST_FAULTS; i++, place += strcspn(place, ","), place += *place == ',') {
     char name[64] = "", kind[32] = "";
-    int card = -1, only = 0;
+    int card = device, only = 0;
     if (sscanf(place, "%63[^@=,]@%d=%31[^:,]:%d", name, &card, kind, &only) < 3) {
-      card = -1;
+      card = device;
       if (sscanf(place, "%63[^@=,]=%31[^:,]:%d", name, kind, &only) < 2)
         continue;
     }
-    if (strcmp(name, call) || (card >= 0 && card != device) || (only && only != number))
+    if (strcmp(name, call) || card != device || (atomic_fetch_add(&calls[i], 1) + 1 != only && only))
       continue;
     return !strncmp(kind, "wrong", 5) ? WRONG : !strcmp(kind, "hangs") ? HANGS : !strcmp(kind, "slow") ? SLOW : NONE;
   }
@@ -52,7 +54,7 @@ Task *new_task(Group *group, void *stream, const char *call, HcclResult (*run)(T
   task->run = run;
   task->group = group;
   task->stream = stream;
-  task->fault = fault_of(call, group->device, 1 + (int)atomic_fetch_add(&group->calls, 1));
+  task->fault = fault_of(call, group->device);
   snprintf(task->offer.call, sizeof task->offer.call, "%s", call);
   return task;
 }

@@ -15,6 +15,8 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_leaves, tree_map
 
+from tests.support.cann.kernels.between_ranks import between_ranks, computed_between_ranks
+
 _FOLDER = Path(__file__).parents[1] / "operators"
 _DEFINITION = re.compile(r"^def (_?npu_\w+|fast_gelu)\(", re.MULTILINE)
 _HALVES = (torch.float16, torch.bfloat16)
@@ -51,6 +53,8 @@ def fused(operator: torch._ops.OpOverload) -> Callable[..., Any]:
         if name in independent():
             function: Callable[..., Any] = getattr(import_module(independent()[name]), name)
             return function
+        if name in between_ranks():
+            return computed_between_ranks(name, [argument.name for argument in operator._schema.arguments])
         return _by_reference(name)
 
     def compute(*args: Any, **kwargs: Any) -> Any:
