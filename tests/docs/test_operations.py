@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from pytest_msprobe.engine.replay.ops.op_info import OpInfo
+from pytest_msprobe.engine.replay.ops.traits import OpInfo
 from tests.support import operators_page
 
 ROOT = Path(__file__).parents[2]

@@ -6,13 +6,14 @@ from typing import Any
 
 import torch
 
-from pytest_msprobe.engine.replay.ops.op_info import OpInfo, op_info
+from pytest_msprobe.engine.replay.ops.op_info import op_info
 from pytest_msprobe.engine.replay.ops.quantized_results import (
     Arguments,
     accept_quantized,
     accept_quantized_argument,
     are_neighbours,
 )
+from pytest_msprobe.engine.replay.ops.traits import OpInfo
 from pytest_msprobe.engine.replay.references.operator_table import FUSED_OPERATORS
 
 

@@ -7,128 +7,37 @@ few tables are with the algorithm that reads them.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache
 from typing import Any
-
-import torch
 
 from msprobe_hooks.dump.unread.effects import UNDEFINED_RESULTS
 from pytest_msprobe.engine.replay.call import operation
 from pytest_msprobe.engine.replay.inputs import sparse_reads
 from pytest_msprobe.engine.replay.inputs.constraints import (
-    boxes,
-    caches,
     indices,
-    matmul_operands,
-    placed,
-    selected_keys,
-    sequences,
-    token_gradients,
     values,
 )
-from pytest_msprobe.engine.replay.inputs.constraints import moe_routing as routing
-from pytest_msprobe.engine.replay.inputs.constraints.drawn import Constraint
 from pytest_msprobe.engine.replay.linalg import canonical_factors, reconstruction
-from pytest_msprobe.engine.replay.linalg.canonical_factors import Alignment
 from pytest_msprobe.engine.replay.linalg.nondifferentiable import (
-    Undifferentiable,
     equal_eigenvalues,
     equal_singular_values,
     singular_matrix,
 )
-from pytest_msprobe.engine.replay.linalg.reconstruction import Products
 from pytest_msprobe.engine.replay.ops import several_writers
-from pytest_msprobe.engine.replay.ops.quantized_results import QuantizedResults, SharedExponents
-from pytest_msprobe.engine.replay.ops.ranked_positions import RankedPositions
-from pytest_msprobe.engine.replay.ops.several_writers import Writers
+from pytest_msprobe.engine.replay.ops.npu.attention_rows import ATTENTION_ROWS
+from pytest_msprobe.engine.replay.ops.npu.quantized_rows import QUANTIZED_ROWS
+from pytest_msprobe.engine.replay.ops.npu.routing_rows import ROUTING_ROWS
+from pytest_msprobe.engine.replay.ops.traits import OpInfo, Rows, Selection
 from pytest_msprobe.engine.replay.random_apis import (
     attention_dropout,
     distributions,
     dropout,
     factories,
-    mask_bits,
     probability_switch,
-    sampled_indices,
     sampling,
-    token_sampling,
     unverifiable,
 )
-from pytest_msprobe.engine.replay.random_apis.attention_dropout import Readable
-from pytest_msprobe.engine.replay.random_apis.probability_switch import SwitchOf
-from pytest_msprobe.engine.replay.random_apis.properties import REQUIRED, PropertyOf, RandomProperty
-from pytest_msprobe.engine.replay.references.quantization import number_formats as formats
-from pytest_msprobe.engine.replay.references.sparse_attention import lightning_indexer, nsa_compressed_attention
-
-
-@dataclass(frozen=True, slots=True)
-class Selection:
-    """Positions of the input among the results, where ties leave the choice to the implementation.
-
-    ``outputs`` is how many results there are, the positions last. ``dim`` is the argument's default and ``dim_at`` its
-    position; a dim of None selects from the flattened input. ``orders`` says that no position is selected twice,
-    ``counts`` that the value is the most frequent one, of which there may be several.
-    """
-
-    outputs: int = 2
-    dim: int | None = -1
-    dim_at: int = 1
-    orders: bool = False
-    counts: bool = False
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OpInfo:
-    """What is special about an operation; the defaults say that nothing is.
-
-    Inputs: ``constraint`` mends drawn inputs for which the operation promises nothing; ``reads`` says which elements
-    of a large one are read, so that the others need not be drawn; ``class_targets`` are widened to the 64 bits that
-    torch's CPU asks for; ``index`` says that argument 1 is an index as between brackets;
-    ``bare_sizes`` that whole numbers among the arguments themselves are sizes.
-
-    Results: ``random`` gives what results must be like that are drawn, ``switch`` the argument with which nothing is,
-    ``readable`` inputs from whose results a mask that is drawn inside can be read;
-    ``selection`` finds positions in the input;
-    ``writers`` finds the places that are written to, of which some may be several times;
-    ``alignment`` brings factors of matrices into golden's form, and ``products`` gives what they multiply to;
-    ``undifferentiable`` finds in golden's results where there is no gradient;
-    ``optional_outputs`` says that nothing is promised of those that golden has None for; those of a dtype in
-    ``quantizes`` are rounded, and ``quantized`` says so of the numbers that the call asks for; which are not defined at
-    all says `msprobe_hooks.dump.unread`;
-    ``of_dtype`` says that results are about the dtype itself, so that golden is computed in the recorded one.
-
-    Changes: ``in_place`` says that an argument is written to, though the name does not end in an underscore;
-    ``running_statistics`` is the position of the running mean, behind which the variance is, that are changed without
-    torch's counting it.
-
-    Autocast: ``narrow_inside`` says that accelerators compute it in the narrow dtype though its result is float32,
-    where the CPU's autocast widens its inputs.
-
-    Math modes: ``recurrent`` says that products are those of a recurrent layer, for which devices have a switch of
-    their own.
-    """
-
-    constraint: Constraint | None = None
-    reads: sparse_reads.Reads | None = None
-    class_targets: bool = False
-    index: bool = False
-    bare_sizes: bool = False
-    random: PropertyOf | None = None
-    switch: SwitchOf | None = None
-    readable: Readable | None = None
-    selection: Selection | RankedPositions | None = None
-    writers: Writers | None = None
-    alignment: Alignment | None = None
-    products: Products | None = None
-    undifferentiable: Undifferentiable | None = None
-    optional_outputs: bool = False
-    quantizes: frozenset[torch.dtype] = frozenset()
-    quantized: QuantizedResults | None = None
-    of_dtype: bool = False
-    in_place: bool = False
-    running_statistics: int | None = None
-    narrow_inside: bool = False
-    recurrent: bool = False
+from pytest_msprobe.engine.replay.random_apis.properties import REQUIRED, RandomProperty
 
 
 @cache
@@ -137,9 +46,7 @@ def op_info(api: str) -> OpInfo:
     return TABLE.get(operation(api), _NOTHING_SPECIAL)
 
 
-_EIGHT_BITS = frozenset({torch.int8, torch.uint8})
-
-_ROWS = (
+_ROWS: Rows = (
     # Indices: within the dimension that they count in, and distinct where places are written to.
     ("embedding", OpInfo(constraint=indices.embedding, reads=sparse_reads.embedding)),
     ("embedding_bag _embedding_bag", OpInfo(constraint=indices.embedding_bag, reads=sparse_reads.embedding)),
@@ -352,414 +259,10 @@ _ROWS = (
     ("Gather", OpInfo(constraint=indices.slices, reads=sparse_reads.slices)),
     ("DType", OpInfo(of_dtype=True)),
     ("SoftmaxCrossEntropyWithLogits", OpInfo(constraint=values.distributions(1, "labels"))),
-    # NPUs.
-    (
-        "npu_fusion_attention npu_fusion_attention_v2 npu_fusion_attention_v3",
-        OpInfo(
-            constraint=values.packed_attention,
-            random=unverifiable.fused_attention,
-            switch=probability_switch.probability("keep_prob", 9, 1.0),
-            readable=attention_dropout.readable_by_layout,
-        ),
-    ),
-    (
-        "npu_prompt_flash_attention npu_incre_flash_attention",
-        OpInfo(constraint=caches.attended_blocks, quantizes=_EIGHT_BITS),
-    ),
-    (
-        "npu_fused_infer_attention_score npu_fused_infer_attention_score_v2",
-        OpInfo(constraint=caches.attended_blocks, optional_outputs=True, quantizes=_EIGHT_BITS),
-    ),
-    # ... caches of keys and values,
-    ("npu_scatter_pa_kv_cache", OpInfo(constraint=caches.scattered(2, 4), in_place=True)),
-    ("npu_scatter_pa_kv_cache_functional", OpInfo(constraint=caches.scattered(2, 4))),
-    ("npu_scatter_pa_cache", OpInfo(constraint=caches.scattered(5, 1), in_place=True)),
-    ("npu_gather_pa_kv_cache", OpInfo(constraint=caches.gathered, in_place=True)),
-    ("npu_gather_pa_kv_cache_functional", OpInfo(constraint=caches.gathered)),
-    (
-        "npu_kv_rmsnorm_rope_cache npu_kv_rmsnorm_rope_cache_v2",
-        OpInfo(constraint=caches.latent_index, in_place=True, optional_outputs=True, quantizes=_EIGHT_BITS),
-    ),
-    (
-        "npu_kv_rmsnorm_rope_cache_v2_functional",
-        OpInfo(constraint=caches.latent_index, optional_outputs=True, quantizes=_EIGHT_BITS),
-    ),
-    (
-        "npu_qkv_rms_norm_rope_cache",
-        OpInfo(
-            constraint=caches.slots_of(7, "k_cache", 5, "index", size_at=2),
-            in_place=True,
-            optional_outputs=True,
-            quantizes=_EIGHT_BITS,
-        ),
-    ),
-    (
-        "npu_qkv_rms_norm_rope_cache_functional",
-        OpInfo(
-            constraint=caches.slots_of(7, "k_cache", 5, "index", size_at=2),
-            optional_outputs=True,
-            quantizes=_EIGHT_BITS,
-        ),
-    ),
-    (
-        "npu_rope_quant_kvcache npu_dequant_rope_quant_kvcache",
-        OpInfo(constraint=caches.quantized_rows, in_place=True, optional_outputs=True, quantizes=_EIGHT_BITS),
-    ),
-    ("_npu_reshape_and_cache", OpInfo(constraint=caches.filled, in_place=True)),
-    ("_npu_paged_attention", OpInfo(constraint=caches.attended_pages(6), in_place=True)),
-    ("_npu_paged_attention_v2", OpInfo(constraint=caches.attended_pages(2), in_place=True)),
-    ("npu_paged_cache_load", OpInfo(constraint=caches.loaded, in_place=True)),
-    ("_npu_rotary_embedding", OpInfo(constraint=routing.rows_of(4, "cos_sin_cache", 0, "positions"), in_place=True)),
-    ("npu_advance_step_flashattn", OpInfo(constraint=caches.decoded, in_place=True)),
-    (
-        "npu_mla_prolog npu_mla_prolog_v2",
-        OpInfo(
-            constraint=caches.slots_of(10, "kv_cache", 9, "cache_index"),
-            in_place=True,
-            optional_outputs=True,
-            quantizes=_EIGHT_BITS,
-        ),
-    ),
-    (
-        "npu_mla_prolog_v3",
-        OpInfo(
-            constraint=caches.slots_of(9, "kv_cache", 11, "cache_index"),
-            in_place=True,
-            optional_outputs=True,
-            quantizes=_EIGHT_BITS,
-        ),
-    ),
-    (
-        "npu_mla_prolog_v3_functional",
-        OpInfo(
-            constraint=caches.slots_of(9, "kv_cache", 11, "cache_index"),
-            optional_outputs=True,
-            quantizes=_EIGHT_BITS,
-        ),
-    ),
-    ("npu_attention_update", OpInfo(optional_outputs=True)),
-    # ... keys that are selected,
-    (
-        "npu_lightning_indexer",
-        OpInfo(
-            constraint=selected_keys.indexer,
-            selection=RankedPositions(lightning_indexer.lightning_indexer_scores, outputs=2, values_at=1),
-        ),
-    ),
-    (
-        "npu_quant_lightning_indexer",
-        OpInfo(
-            constraint=selected_keys.indexer,
-            selection=RankedPositions(lightning_indexer.quant_lightning_indexer_scores, outputs=1),
-        ),
-    ),
-    ("npu_sparse_flash_attention", OpInfo(constraint=selected_keys.sparse_attention)),
-    ("npu_kv_quant_sparse_flash_attention", OpInfo(constraint=selected_keys.quantized_attention)),
-    ("npu_sparse_flash_attention_grad", OpInfo(constraint=selected_keys.sparse_attention_gradient)),
-    ("npu_lightning_indexer_grad", OpInfo(constraint=selected_keys.indexer_gradient)),
-    ("npu_sparse_lightning_indexer_grad_kl_loss", OpInfo(constraint=selected_keys.indexer_loss)),
-    (
-        "npu_nsa_compress_attention",
-        OpInfo(selection=RankedPositions(nsa_compressed_attention.nsa_compress_importance, outputs=4, positions_at=1)),
-    ),
-    (
-        "npu_nsa_compress_attention_infer",
-        OpInfo(
-            constraint=selected_keys.pages,
-            selection=RankedPositions(nsa_compressed_attention.nsa_decoding_importance, outputs=2, positions_at=1),
-        ),
-    ),
-    ("npu_nsa_compress_infer", OpInfo(constraint=selected_keys.compressed_slots, in_place=True)),
-    ("npu_nsa_select_attention", OpInfo(constraint=selected_keys.selected_blocks)),
-    ("npu_nsa_select_attention_grad", OpInfo(constraint=selected_keys.selected_blocks_gradient)),
-    ("npu_nsa_select_attention_infer", OpInfo(constraint=selected_keys.decoded_blocks)),
-    ("npu_block_sparse_attention", OpInfo(optional_outputs=True)),
-    (
-        "npu_fused_floyd_attention_backward",
-        OpInfo(constraint=selected_keys.copied_statistics((7, "softmax_max"), (8, "softmax_sum"))),
-    ),
-    ("npu_ring_attention_update", OpInfo(constraint=selected_keys.ring_attention)),
-    ("npu_apply_rotary_pos_emb", OpInfo(in_place=True)),
-    ("npu_mrope", OpInfo(constraint=routing.rows_of(3, "cos_sin_cache", 0, "positions"))),
-    ("npu_add_layer_norm npu_layernorm_grad", OpInfo(optional_outputs=True)),
-    ("npu_add_rms_norm_v2", OpInfo(in_place=True)),
-    ("npu_softmax_cross_entropy_with_logits", OpInfo(constraint=values.distributions(1, "labels"))),
-    ("npu_softmax_cross_entropy_with_logits_backward", OpInfo(constraint=values.distributions(2, "labels"))),
-    ("npu_cross_entropy_loss", OpInfo(constraint=indices.class_target, optional_outputs=True)),
-    ("npu_cross_entropy_loss_backward", OpInfo(constraint=indices.target_of_log_probabilities)),
-    (
-        "npu_fused_attention_score npu_fused_attention_score_fwd",
-        OpInfo(random=unverifiable.attention_score, switch=probability_switch.probability("keep_prob", 5, 1.0)),
-    ),
-    (
-        "npu_multi_head_attention",
-        OpInfo(
-            random=unverifiable.attention_layer,
-            switch=probability_switch.probability("dropout_prob", 17),
-            optional_outputs=True,
-        ),
-    ),
-    ("npu_multi_head_attention_backward npu_dropout_with_add_softmax_backward", OpInfo(optional_outputs=True)),
-    (
-        "npu_dropout_with_add_softmax",
-        OpInfo(
-            random=mask_bits.dropout_with_softmax,
-            switch=probability_switch.probability("prob", 3),
-            optional_outputs=True,
-        ),
-    ),
-    # ... masks, places and tokens that are drawn,
-    ("npu_dropout_gen_mask", OpInfo(random=mask_bits.generated_mask)),
-    ("_npu_dropout_gen_mask", OpInfo(random=mask_bits.seeded_mask)),
-    ("npu_random_choice_with_mask", OpInfo(random=sampled_indices.random_choice)),
-    ("npu_sub_sample", OpInfo(random=sampled_indices.subsample)),
-    ("npu_top_k_top_p", OpInfo(random=token_sampling.top_k_top_p)),
-    ("npu_top_k_top_p_sample", OpInfo(random=token_sampling.top_k_top_p_sample)),
-    # ... sequences that go step by step, and hyper-connections,
-    ("npu_lstm", OpInfo(constraint=sequences.padded, optional_outputs=True, recurrent=True)),
-    ("npu_lstm_data", OpInfo(constraint=sequences.padded_by_sizes, optional_outputs=True, recurrent=True)),
-    ("npu_lstm_backward", OpInfo(constraint=sequences.saved_lstm_results, recurrent=True)),
-    ("npu_lstm_data_backward", OpInfo(constraint=sequences.saved_lstm_data_results, recurrent=True)),
-    ("npu_gru_backward", OpInfo(constraint=sequences.saved_gru_results, recurrent=True)),
-    ("_lstm_npu_backward", OpInfo(constraint=sequences.saved_stack_results, recurrent=True)),
-    ("_lstm_npu npu_lstm_cell npu_lstm_cell_backward npu_gru", OpInfo(recurrent=True)),
-    ("npu_recurrent_gated_delta_rule", OpInfo(constraint=sequences.delta_rule, in_place=True)),
-    ("npu_recurrent_gated_delta_rule_functional", OpInfo(constraint=sequences.delta_rule)),
-    ("npu_chunk_gated_delta_rule", OpInfo(constraint=sequences.lengths)),
-    ("npu_fused_causal_conv1d npu_fused_causal_conv1d_v2", OpInfo(constraint=sequences.cached, in_place=True)),
-    ("npu_mhc_pre npu_mhc_pre_backward npu_mhc_sinkhorn", OpInfo(optional_outputs=True)),
-    ("npu_ifmr", OpInfo(constraint=sequences.histogram)),
-    # ... tokens on their way to experts and back,
-    ("npu_iou npu_ptiou", OpInfo(constraint=boxes.in_order((0, "bboxes"), (1, "gtboxes")))),
-    (
-        "npu_bounding_box_encode npu_yolo_boxes_encode",
-        OpInfo(constraint=boxes.in_order((0, "self"), (0, "anchor_box"), (1, "ground_truth_box"), (1, "gt_bboxes"))),
-    ),
-    ("npu_bounding_box_decode", OpInfo(constraint=boxes.in_order((0, "rois")))),
-    ("npu_rotated_box_encode", OpInfo(constraint=boxes.in_order((0, "self"), (1, "gt_bboxes"), dim=1))),
-    ("npu_rotated_box_decode", OpInfo(constraint=boxes.in_order((0, "self"), dim=1))),
-    ("npu_nms_v4", OpInfo(constraint=boxes.in_order((0, "self")))),
-    ("npu_nms_with_mask", OpInfo(constraint=boxes.in_order((0, "input")))),
-    ("npu_batch_nms", OpInfo(constraint=boxes.in_order((0, "self")))),
-    ("npu_roi_align npu_ps_roi_pooling", OpInfo(constraint=boxes.regions)),
-    ("npu_roi_alignbk", OpInfo(constraint=boxes.regions_of_gradient)),
-    ("npu_rotated_iou npu_rotated_overlaps", OpInfo(constraint=boxes.turned((0, "self"), (1, "query_boxes")))),
-    ("npu_nms_rotated", OpInfo(constraint=boxes.turned((0, "self")))),
-    ("npu_moe_gating_top_k_softmax npu_moe_gating_top_k_softmax_v2", OpInfo(constraint=values.moe_gating)),
-    ("npu_moe_gating_top_k_backward", OpInfo(constraint=token_gradients.gating)),
-    ("npu_moe_update_expert", OpInfo(constraint=routing.copies_of_experts, optional_outputs=True)),
-    ("npu_moe_token_unpermute", OpInfo(constraint=routing.token_unpermute)),
-    ("_npu_moe_token_unpermute", OpInfo(constraint=routing.token_unpermute, optional_outputs=True)),
-    ("_npu_moe_token_unpermute_with_routing_map", OpInfo(constraint=routing.routed_back, optional_outputs=True)),
-    ("npu_moe_token_permute_grad", OpInfo(constraint=token_gradients.places_at(3))),
-    ("npu_moe_token_permute_grad_v2", OpInfo(constraint=token_gradients.places_at(1))),
-    ("npu_moe_token_unpermute_grad", OpInfo(constraint=token_gradients.places_at(2), optional_outputs=True)),
-    ("npu_moe_token_unpermute_grad_v2", OpInfo(constraint=token_gradients.places_at(1), optional_outputs=True)),
-    (
-        "npu_moe_token_permute_with_routing_map_grad",
-        OpInfo(constraint=token_gradients.permuted_by_map, optional_outputs=True),
-    ),
-    (
-        "npu_moe_token_unpermute_with_routing_map_grad",
-        OpInfo(constraint=token_gradients.unpermuted_by_map, optional_outputs=True),
-    ),
-    ("npu_moe_token_permute_with_routing_map", OpInfo(constraint=routing.routing_map, optional_outputs=True)),
-    ("npu_moe_token_unpermute_with_routing_map", OpInfo(constraint=routing.routed_back)),
-    ("npu_moe_init_routing_v2", OpInfo(optional_outputs=True, quantizes=_EIGHT_BITS)),
-    ("npu_moe_init_routing", OpInfo(constraint=routing.init_routing)),
-    ("npu_moe_finalize_routing", OpInfo(constraint=routing.finalize_routing)),
-    ("npu_moe_compute_expert_tokens", OpInfo(constraint=routing.expert_tokens)),
-    ("npu_moe_re_routing", OpInfo(constraint=routing.re_routing, optional_outputs=True)),
-    ("npu_grouped_matmul", OpInfo(constraint=matmul_operands.grouped_matmul, quantizes=_EIGHT_BITS)),
-    ("npu_grouped_matmul_add npu_grouped_matmul_add_", OpInfo(constraint=matmul_operands.accumulated_groups(3))),
-    ("npu_add_quant_gmm npu_add_quant_gmm_", OpInfo(constraint=matmul_operands.accumulated_groups(4))),
-    ("npu_grouped_matmul_finalize_routing", OpInfo(constraint=matmul_operands.finalize_routing)),
-    (
-        "npu_grouped_matmul_swiglu_quant",
-        OpInfo(constraint=matmul_operands.groups_at(2), quantizes=_EIGHT_BITS, optional_outputs=True),
-    ),
-    (
-        "npu_grouped_matmul_swiglu_quant_v2",
-        OpInfo(constraint=matmul_operands.groups_at(4, "group_list_type"), quantizes=_EIGHT_BITS),
-    ),
-    ("npu_quant_grouped_matmul_dequant", OpInfo(constraint=matmul_operands.groups_at(3))),
-    ("npu_batch_gather_matmul npu_batch_gather_matmul_", OpInfo(constraint=matmul_operands.gathered_weights)),
-    (
-        "npu_fused_linear_cross_entropy_loss_with_max_sum_backward",
-        OpInfo(constraint=matmul_operands.vocabulary_targets),
-    ),
-    # ... places that are picked and written to,
-    ("npu_masked_fill_range", OpInfo(constraint=placed.ranges)),
-    ("npu_scatter", OpInfo(constraint=placed.placed_along_dim)),
-    ("npu_scatter_list npu_scatter_list_", OpInfo(constraint=placed.listed)),
-    ("_npu_index_add _npu_index_add_", OpInfo(constraint=placed.rows_to_add)),
-    ("npu_gather_backward", OpInfo(constraint=placed.within(3, "index", 1, "self_size", 2))),
-    ("npu_gather_sparse_index_backward", OpInfo(constraint=placed.within(2, "index", 1, "self_sizes"))),
-    ("npu_max_backward npu_min_backward", OpInfo(constraint=placed.within(2, "indices", 3, "sizes", 1))),
-    ("npu_max npu_min", OpInfo(selection=Selection())),
-    ("npu_view_copy", OpInfo(in_place=True)),
-    # ... rows that are written to,
-    ("npu_gather_sparse_index", OpInfo(constraint=routing.rows_of(0, "input", 1, "index"))),
-    (
-        "npu_scatter_nd_update npu_scatter_nd_update_",
-        OpInfo(constraint=routing.scatter_nd, writers=several_writers.SCATTERED_SLICES),
-    ),
-    ("scatter_update scatter_update_", OpInfo(constraint=routing.scatter_update)),
-    # ... results that are quantized.
-    (
-        "npu_quant_matmul npu_weight_quant_batchmatmul npu_transpose_batchmatmul",
-        OpInfo(constraint=matmul_operands.packed_scales, quantizes=_EIGHT_BITS),
-    ),
-    ("npu_ffn npu_quant_matmul_dequant", OpInfo(constraint=matmul_operands.packed_scales)),
-    ("npu_quantize", OpInfo(quantized=QuantizedResults(dtype="dtype", at=3, of_int32=True))),
-    (
-        "npu_dynamic_quant npu_dynamic_quant_asymmetric",
-        OpInfo(quantized=QuantizedResults(), constraint=routing.groups_of_rows("group_index")),
-    ),
-    (
-        "npu_group_quant",
-        OpInfo(quantized=QuantizedResults(dtype="dst_dtype"), constraint=routing.groups_of_rows("group_index")),
-    ),
-    (
-        "npu_swiglu_quant",
-        OpInfo(
-            quantized=QuantizedResults(),
-            optional_outputs=True,
-            constraint=routing.groups_of_rows("group_index", "group_list_type"),
-        ),
-    ),
-    (
-        "npu_dequant_swiglu_quant",
-        OpInfo(
-            quantized=QuantizedResults(),
-            optional_outputs=True,
-            constraint=routing.groups_of_rows("group_index", are_sizes=True),
-        ),
-    ),
-    (
-        "npu_swiglu_group_quant",
-        OpInfo(
-            quantized=QuantizedResults(
-                default=formats.E5M2, also=(formats.HIFLOAT8,), exponents=(SharedExponents(at=1),), algorithm=1
-            ),
-            optional_outputs=True,
-            constraint=routing.groups_of_rows("group_index", are_sizes=True),
-        ),
-    ),
-    (
-        "npu_swiglu_group_quant_backward",
-        OpInfo(optional_outputs=True, constraint=routing.groups_of_rows("group_index", are_sizes=True)),
-    ),
-    ("npu_gelu_quant npu_add_rms_norm_quant", OpInfo(quantized=QuantizedResults(), optional_outputs=True)),
-    ("npu_add_rms_norm_dynamic_quant", OpInfo(quantized=QuantizedResults(dtype="y_dtype"), optional_outputs=True)),
-    (
-        "npu_rms_norm_quant npu_rms_norm_quant_v2",
-        OpInfo(quantized=QuantizedResults(dtype="dst_dtype"), optional_outputs=True),
-    ),
-    ("_npu_rms_norm_backward_quant npu_dynamic_block_quant", OpInfo(quantized=QuantizedResults())),
-    (
-        "npu_grouped_dynamic_block_quant",
-        OpInfo(quantized=QuantizedResults(default=formats.E5M2), constraint=routing.groups_of_rows("group_list", at=1)),
-    ),
-    (
-        "npu_quant_max",
-        OpInfo(
-            quantized=QuantizedResults(dtype="dst_dtype", default=formats.E5M2),
-            constraint=routing.groups_of_rows("group_list"),
-        ),
-    ),
-    (
-        "npu_kronecker_quant",
-        OpInfo(
-            quantized=QuantizedResults(
-                dtype="dst_dtype", at=4, default=formats.INT4, exponents=(SharedExponents(at=1),)
-            )
-        ),
-    ),
-    ("npu_rotate_quant", OpInfo(quantized=QuantizedResults(dtype="dst_dtype", exponents=(SharedExponents(at=1),)))),
-    ("npu_quant_conv2d", OpInfo(quantized=QuantizedResults(dtype="output_dtype", at=9))),
-    ("npu_quant_scatter npu_quant_scatter_", OpInfo(quantized=QuantizedResults(), constraint=routing.quant_scatter)),
-    ("npu_moe_init_routing_quant", OpInfo(quantized=QuantizedResults(dtype=""), optional_outputs=True)),
-    ("npu_weight_quant_preprocess", OpInfo(optional_outputs=True)),
-    # ... in blocks that share an exponent.
-    (
-        "npu_dynamic_mx_quant",
-        OpInfo(
-            quantized=QuantizedResults(
-                default=formats.E2M1, exact=True, exponents=(SharedExponents(at=1, axis="axis", block="block_size"),)
-            )
-        ),
-    ),
-    (
-        "npu_dynamic_mx_quant_with_dual_axis",
-        OpInfo(
-            quantized=QuantizedResults(
-                default=formats.E2M1,
-                exact=True,
-                exponents=(SharedExponents(at=1), SharedExponents(at=3, of=2, axis=-2)),
-            )
-        ),
-    ),
-    (
-        "npu_grouped_dynamic_mx_quant",
-        OpInfo(
-            quantized=QuantizedResults(
-                default=formats.E5M2,
-                exact=True,
-                exponents=(SharedExponents(at=1, axis=-2, groups="group_index", groups_at=1),),
-            ),
-            constraint=routing.groups_of_rows("group_index", at=1),
-        ),
-    ),
-    (
-        "npu_dynamic_block_mx_quant",
-        OpInfo(
-            quantized=QuantizedResults(
-                default=formats.E2M1, exact=True, exponents=(SharedExponents(at=2, axis=-2), SharedExponents(at=1))
-            )
-        ),
-    ),
-    (
-        "npu_dynamic_dual_level_mx_quant",
-        OpInfo(quantized=QuantizedResults(dtype="", default=formats.E2M1, exponents=(SharedExponents(at=2),))),
-    ),
-    (
-        "npu_rms_norm_dynamic_mx_quant",
-        OpInfo(
-            quantized=QuantizedResults(default=formats.E2M1, exponents=(SharedExponents(at=1),)), optional_outputs=True
-        ),
-    ),
-    (
-        "npu_add_rms_norm_dynamic_mx_quant",
-        OpInfo(
-            quantized=QuantizedResults(default=formats.E2M1, exponents=(SharedExponents(at=2),)), optional_outputs=True
-        ),
-    ),
-    (
-        "npu_swiglu_mx_quant",
-        OpInfo(
-            quantized=QuantizedResults(
-                default=formats.E2M1,
-                exponents=(SharedExponents(at=1, axis="axis", groups="group_index", are_sizes=True),),
-            ),
-            constraint=routing.groups_of_rows("group_index", are_sizes=True),
-        ),
-    ),
-    (
-        "npu_swiglu_mx_quant_with_dual_axis _npu_swiglu_backward_mx_quant_with_dual_axis",
-        OpInfo(
-            quantized=QuantizedResults(
-                default=formats.E4M3,
-                algorithm=1,
-                exponents=(SharedExponents(at=1), SharedExponents(at=3, of=2, axis=-2, groups="group_index")),
-            ),
-            constraint=routing.groups_of_rows("group_index"),
-        ),
-    ),
 )
 
 
-def _table(rows: tuple[tuple[str, OpInfo], ...]) -> dict[str, OpInfo]:
+def _table(rows: Rows) -> dict[str, OpInfo]:
     table: dict[str, OpInfo] = {}
     for names, traits in rows:
         for name in names.split():
@@ -770,7 +273,7 @@ def _table(rows: tuple[tuple[str, OpInfo], ...]) -> dict[str, OpInfo]:
 
 
 #: The operations that have a row, by name without namespace and overload.
-TABLE: Mapping[str, OpInfo] = _table(_ROWS)
+TABLE: Mapping[str, OpInfo] = _table((*_ROWS, *ATTENTION_ROWS, *ROUTING_ROWS, *QUANTIZED_ROWS))
 _NOTHING_SPECIAL = OpInfo()
 
 

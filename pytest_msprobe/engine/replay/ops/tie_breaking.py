@@ -12,8 +12,9 @@ from typing import Any
 
 import torch
 
-from pytest_msprobe.engine.replay.ops.op_info import Selection, op_info
+from pytest_msprobe.engine.replay.ops.op_info import op_info
 from pytest_msprobe.engine.replay.ops.ranked_positions import RankedPositions, accept_ranked
+from pytest_msprobe.engine.replay.ops.traits import Selection
 
 
 def accept_ties(operation: str, arguments: tuple[Sequence[Any], Mapping[str, Any]], target: Any, golden: Any) -> Any:

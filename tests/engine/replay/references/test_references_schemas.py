@@ -26,6 +26,8 @@ _RENAMED = {"npu_mhc_post_backward": {"grad_output"}}
 _OF_OUT = frozenset({"workspace"})
 REFERENCES = ReferenceRegistry()
 DEFINED = sorted({name.partition(".")[2] for name in REFERENCES.names()})
+# Those of other libraries, such as ATB, have no schema there.
+WITH_SCHEMA = [name for name in DEFINED if name in OPERATORS]
 
 
 def reference(name: str) -> Callable[..., Any]:
@@ -34,12 +36,12 @@ def reference(name: str) -> Callable[..., Any]:
     return found
 
 
-@pytest.mark.parametrize("name", DEFINED)
+@pytest.mark.parametrize("name", WITH_SCHEMA)
 def test_a_golden_definition_takes_the_arguments_of_every_overload(name: str) -> None:
     assert differences(reference(name), OPERATORS[name]) == []
 
 
-@pytest.mark.parametrize("name", DEFINED)
+@pytest.mark.parametrize("name", WITH_SCHEMA)
 def test_a_golden_definition_takes_the_arguments_of_earlier_versions(name: str) -> None:
     known = inspect.signature(reference(name)).parameters
     earlier = [_parse(schema) for schema in OPERATORS[name].earlier]
@@ -47,7 +49,7 @@ def test_a_golden_definition_takes_the_arguments_of_earlier_versions(name: str) 
     assert [each for each in arguments if each not in {*known, *_OF_OUT, *_RENAMED.get(name, ())}] == []
 
 
-@pytest.mark.parametrize("name", DEFINED)
+@pytest.mark.parametrize("name", WITH_SCHEMA)
 def test_the_positions_of_arguments_are_those_of_earlier_versions(name: str) -> None:
     order = list(inspect.signature(reference(name)).parameters)
     for schema in OPERATORS[name].earlier:

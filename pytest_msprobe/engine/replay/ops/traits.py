@@ -1,0 +1,96 @@
+"""What can be special about an operation."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import torch
+
+from pytest_msprobe.engine.replay.inputs import sparse_reads
+from pytest_msprobe.engine.replay.inputs.constraints.drawn import Constraint
+from pytest_msprobe.engine.replay.linalg.canonical_factors import Alignment
+from pytest_msprobe.engine.replay.linalg.nondifferentiable import (
+    Undifferentiable,
+)
+from pytest_msprobe.engine.replay.linalg.reconstruction import Products
+from pytest_msprobe.engine.replay.ops.quantized_results import QuantizedResults
+from pytest_msprobe.engine.replay.ops.ranked_positions import RankedPositions
+from pytest_msprobe.engine.replay.ops.several_writers import Writers
+from pytest_msprobe.engine.replay.random_apis.attention_dropout import Readable
+from pytest_msprobe.engine.replay.random_apis.probability_switch import SwitchOf
+from pytest_msprobe.engine.replay.random_apis.properties import PropertyOf
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """Positions of the input among the results, where ties leave the choice to the implementation.
+
+    ``outputs`` is how many results there are, the positions last. ``dim`` is the argument's default and ``dim_at`` its
+    position; a dim of None selects from the flattened input. ``orders`` says that no position is selected twice,
+    ``counts`` that the value is the most frequent one, of which there may be several.
+    """
+
+    outputs: int = 2
+    dim: int | None = -1
+    dim_at: int = 1
+    orders: bool = False
+    counts: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpInfo:
+    """What is special about an operation; the defaults say that nothing is.
+
+    Inputs: ``constraint`` mends drawn inputs for which the operation promises nothing; ``reads`` says which elements
+    of a large one are read, so that the others need not be drawn; ``class_targets`` are widened to the 64 bits that
+    torch's CPU asks for; ``index`` says that argument 1 is an index as between brackets;
+    ``bare_sizes`` that whole numbers among the arguments themselves are sizes.
+
+    Results: ``random`` gives what results must be like that are drawn, ``switch`` the argument with which nothing is,
+    ``readable`` inputs from whose results a mask that is drawn inside can be read;
+    ``selection`` finds positions in the input;
+    ``writers`` finds the places that are written to, of which some may be several times;
+    ``alignment`` brings factors of matrices into golden's form, and ``products`` gives what they multiply to;
+    ``undifferentiable`` finds in golden's results where there is no gradient;
+    ``optional_outputs`` says that nothing is promised of those that golden has None for; those of a dtype in
+    ``quantizes`` are rounded, and ``quantized`` says so of the numbers that the call asks for; which are not defined at
+    all says `msprobe_hooks.dump.unread`;
+    ``of_dtype`` says that results are about the dtype itself, so that golden is computed in the recorded one.
+
+    Changes: ``in_place`` says that an argument is written to, though the name does not end in an underscore;
+    ``running_statistics`` is the position of the running mean, behind which the variance is, that are changed without
+    torch's counting it.
+
+    Autocast: ``narrow_inside`` says that accelerators compute it in the narrow dtype though its result is float32,
+    where the CPU's autocast widens its inputs.
+
+    Math modes: ``recurrent`` says that products are those of a recurrent layer, for which devices have a switch of
+    their own.
+    """
+
+    constraint: Constraint | None = None
+    reads: sparse_reads.Reads | None = None
+    class_targets: bool = False
+    index: bool = False
+    bare_sizes: bool = False
+    random: PropertyOf | None = None
+    switch: SwitchOf | None = None
+    readable: Readable | None = None
+    selection: Selection | RankedPositions | None = None
+    writers: Writers | None = None
+    alignment: Alignment | None = None
+    products: Products | None = None
+    undifferentiable: Undifferentiable | None = None
+    optional_outputs: bool = False
+    quantizes: frozenset[torch.dtype] = frozenset()
+    quantized: QuantizedResults | None = None
+    of_dtype: bool = False
+    in_place: bool = False
+    running_statistics: int | None = None
+    narrow_inside: bool = False
+    recurrent: bool = False
+
+
+#: Rows of a table of operations: their names, separated by blanks, and what is special about them.
+Rows: TypeAlias = tuple[tuple[str, OpInfo], ...]
