@@ -19,7 +19,6 @@ from torch.overrides import get_overridable_functions
 from msprobe_hooks.dump.communication.fused import FUSED
 from msprobe_hooks.dump.names import ApiName
 from pytest_msprobe.engine.replay.call import NAMESPACES
-from pytest_msprobe.engine.replay.ops.op_info import op_info
 from pytest_msprobe.engine.replay.references.left_out import reason_left_out
 from pytest_msprobe.engine.replay.references.registry import ReferenceRegistry
 from pytest_msprobe.results.skip_reasons import Skip, SkipReason
@@ -95,9 +94,6 @@ def resolve(
     if reference is not None and not own:
         return reference
     if name.type == "NPU":
-        if op_info(name.api).random is not None:
-            # A property judges what it draws; no golden result does.
-            return function or _npu_function(name)
         if name.api in FUSED:
             raise Skip(SkipReason.FUSED_COMMUNICATION, name.qualified_api)
         reason = reason_left_out(name.api)
