@@ -105,11 +105,12 @@ def npu_moe_token_unpermute_with_routing_map_grad(
     restore_shape: Sequence[int],
 ) -> tuple[Tensor, Tensor | None]:
     grads, rows = unpermuted_tokens_grad.double(), out_index.tolist()
-    copies = len(rows) // len(grads)
     owner = dict(zip(rows, permuted_token_id.tolist(), strict=True))
-    # With as many copies of each token, places follow from their order alone.
-    if probs is None and not drop_and_pad and len(rows) == copies * len(grads):
-        owner = {row: i // copies for i, row in enumerate(rows)}
+    if not drop_and_pad:
+        # torch_npu gives the sorted indices again for the tokens; whose a row is follows from how often each was sent.
+        sent = [len(rows) // len(grads)] * len(grads) if routing_map is None else routing_map.sum(1).tolist()
+        tokens = [token for token, copies in enumerate(sent) for _ in range(copies)]
+        owner = dict(zip(rows, tokens, strict=True))
     if probs is None or routing_map is None or permuted_tokens is None:
         return torch.stack([grads[owner[row]] for row in range(len(rows))]).to(unpermuted_tokens_grad.dtype), None
     if drop_and_pad:
