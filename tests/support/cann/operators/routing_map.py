@@ -53,12 +53,11 @@ def npu_moe_token_permute_with_routing_map_grad(
     copies, rows = _copies(sorted_indices, routing_map, drop_and_pad), permuted_token_out_grad.double()
     out = torch.zeros(tokens_num, rows.shape[1], dtype=torch.float64)
     of_probs = torch.zeros(tokens_num, experts_num, dtype=torch.float64)
-    weights = None if probs_grad is None or not len(probs_grad) else probs_grad
     for row, (token, expert) in enumerate(copies):
         out[token] += rows[row]
-        of_probs[token, expert] += 0.0 if weights is None else float(weights[row])
+        of_probs[token, expert] += 0.0 if probs_grad is None or not len(probs_grad) else float(probs_grad[row])
     dtype = permuted_token_out_grad.dtype
-    return out.to(dtype), None if weights is None else of_probs.to(weights.dtype)
+    return out.to(dtype), None if probs_grad is None else of_probs.to(probs_grad.dtype)
 
 
 def npu_moe_token_unpermute_with_routing_map(
@@ -106,10 +105,12 @@ def npu_moe_token_unpermute_with_routing_map_grad(
     restore_shape: Sequence[int],
 ) -> tuple[Tensor, Tensor | None]:
     grads, rows = unpermuted_tokens_grad.double(), out_index.tolist()
-    copies = len(rows) // len(grads)
     owner = dict(zip(rows, permuted_token_id.tolist(), strict=True))
     if not drop_and_pad:
-        owner = {row: i // copies for i, row in enumerate(rows)}
+        # torch_npu gives the sorted indices again for the tokens; whose a row is follows from how often each was sent.
+        sent = [len(rows) // len(grads)] * len(grads) if routing_map is None else routing_map.sum(1).tolist()
+        tokens = [token for token, copies in enumerate(sent) for _ in range(copies)]
+        owner = dict(zip(rows, tokens, strict=True))
     if probs is None or routing_map is None or permuted_tokens is None:
         return torch.stack([grads[owner[row]] for row in range(len(rows))]).to(unpermuted_tokens_grad.dtype), None
     if drop_and_pad:
