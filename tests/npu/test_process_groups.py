@@ -99,6 +99,7 @@ torch.npu.synchronize()
         ("ends", r"EI0002: .* remote rank \[1\].*Heartbeat Lost Occurred"),
         ("sleeps", r"EI0002: .* remote rank \[1\].*HCCL_EXEC_TIMEOUT has passed"),
     ],
+    ids=["ends", "sleeps"],
 )
 def test_a_rank_whose_peer_does_not_come_ends_with_the_error_of_hccl(
     peer: str, expected: str, pytester: pytest.Pytester
