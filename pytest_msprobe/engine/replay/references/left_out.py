@@ -60,7 +60,7 @@ LEFT_OUT: dict[str, tuple[str, ...]] = {
     "what a mask's numbers mean differs by dtype and kind of mask, and is not documented": (
         "_npu_flash_attention", "atb._npu_flash_attention_prefix_v2", "atb._npu_flash_attention_v2",
     ),
-    "what it saved is laid out by the number of the card's cores: its gradient is judged with the call, at level L1 or mix": (
+    "what it saved is laid out by the number of cores: its gradient is judged with the call, at level L1 or mix": (
         "npu_mhc_sinkhorn_backward",
     ),
 }  # fmt: skip

@@ -153,7 +153,7 @@ DEFINED: dict[str, dict[str, tuple[str, ...]]] = {
         "Aten": ("npu_rotary_mul_backward",),
     },
     "layers.sequence_normalization": {"NPU": ("npu_normalize_batch",)},
-    "layers.token_sampling": {"NPU": ("npu_top_k_top_p", "npu_top_k_top_p_sample")},
+    "layers.likely_tokens": {"NPU": ("npu_top_k_top_p", "npu_top_k_top_p_sample")},
 
     "matmul.accumulated_products": {
         "NPU": (

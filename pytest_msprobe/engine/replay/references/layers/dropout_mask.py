@@ -50,7 +50,7 @@ def _npu_dropout_gen_mask(
     offset: int,
     *,
     parallel: bool | None = True,
-    sync: bool | None = False,
+    sync: bool | None = None,
 ) -> Tensor:
     """Return such bits, the same for the same ``seed`` and ``offset``; ``self`` has no part."""
     generator = torch.Generator().manual_seed((seed ^ (offset << 20)) % 2**63)

@@ -37,7 +37,6 @@ def npu_top_k_top_p_sample(
     ks_max: int | None = 1024,
     input_is_logits: bool | None = True,
     post_sample: str | None = "qSample",
-    *,
     generator: torch.Generator | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Return (a token of each row, the scores that are left if they are asked for).
