@@ -76,7 +76,7 @@ DEFINED: dict[str, dict[str, tuple[str, ...]]] = {
         "Aten": ("npu_rotary_mul_backward",),
     },
     "layers.sequence_normalization": {"NPU": ("npu_normalize_batch",)},
-    "layers.token_sampling": {"NPU": ("npu_top_k_top_p", "npu_top_k_top_p_sample")},
+    "layers.sampled_tokens": {"NPU": ("npu_top_k_top_p", "npu_top_k_top_p_sample")},
 
     "quantization.calibration": {"NPU": ("npu_ifmr",)},
     "quantization.quantization": {

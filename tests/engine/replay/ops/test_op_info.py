@@ -10,11 +10,8 @@ from pytest_msprobe.engine.replay.ops.op_info import TABLE, OpInfo, op_info
 from pytest_msprobe.engine.replay.references.registry import ReferenceRegistry
 from pytest_msprobe.results.skip_reasons import Skip
 
-# They come with torch_npu, and have no golden definition.
-OF_TORCH_NPU = {
-    "_npu_dropout", "_npu_dropout_gen_mask", "empty_with_format", "npu_dropout_gen_mask", "npu_random_choice_with_mask",
-    "npu_sim_exponential_", "npu_sub_sample", "npu_top_k_top_p", "npu_top_k_top_p_sample",
-}  # fmt: skip
+# It comes with torch_npu, and has no golden definition.
+OF_TORCH_NPU = {"empty_with_format"}
 # Primitives of MindSpore that no function of torch stands for; tests/mindspore holds them to the table of primitives.
 OF_MINDSPORE = {
     "BatchNorm", "DType", "Empty", "EmptyLike", "Gather", "LSTM", "NewEmpty", "SoftmaxCrossEntropyWithLogits",
