@@ -10,10 +10,11 @@ from pathlib import Path
 
 import nox
 import tomllib
+from nox.command import CommandFailed
 
 nox.options.default_venv_backend = "venv"
 nox.options.error_on_missing_interpreters = False
-nox.options.sessions = ["versions", "lowest"]
+nox.options.sessions = ["versions", "lowest", "npu"]
 
 PYTHONS = ["3.10", "3.11", "3.12", "3.13", "3.14"]
 
@@ -35,6 +36,11 @@ TESTS = [
     "tests/run/test_xdist.py",
 ]
 TOOLS = ["mpmath", "pytest-rerunfailures"]
+
+# The oldest torch_npu for a torch that pyproject.toml allows, and the newest: with that torch, and a Python that both
+# are built for. What `make test-all` has is between them.
+NPU = [("2.3.1.post6", "2.3.1", "3.10"), ("2.14.0", "2.14.0", "3.11")]
+DEMO = "examples/check_a_dump/dump.json"
 
 PROJECT = tomllib.loads(Path("pyproject.toml").read_text())
 NEIGHBOURS = "neighbours.txt"
@@ -75,6 +81,35 @@ def lowest(session: nox.Session) -> None:
     session.install("--constraint=constraints-lowest.txt", *ENVIRONMENTS["constraints-lowest.txt"])
     session.install("--no-deps", "--build-constraint=constraints.txt", "--editable=.")
     run_tests(session, SHORT)
+
+
+@nox.session
+@nox.parametrize("torch_npu,torch,python", NPU)
+def npu(session: nox.Session, torch_npu: str, torch: str) -> None:
+    """Check the demo's dump on a simulated card with another torch_npu, where pip finds a CPU build of its torch."""
+    # The build is named, or pip would take PyPI's: gigabytes of CUDA.
+    if not installs(session, f"torch=={torch}+cpu"):
+        session.skip(f"pip finds no CPU build of torch {torch}")
+    # torch older than 2.4 was built for NumPy 1.
+    numpy = ["numpy<2"] if torch.startswith("2.3.") else []
+    session.install("--editable=.[torch]", f"torch=={torch}+cpu", *numpy)
+    folder = Path(session.create_tmp(), "torch_npu").resolve()
+    session.install("--no-deps", "--upgrade", f"--target={folder}", f"torch-npu=={torch_npu}")
+    session.run("pip", "freeze", "--exclude-editable")
+    command = ["pytest", "-q", "-c", "examples/pytest.ini", "-p", "no:cacheprovider", f"--msprobe-dump={DEMO}"]
+    session.run(
+        *("python", "-m", "tests.support.npu", *command, "--msprobe-device=npu:0"),
+        env={"SIMULATED_CANN_TORCH_NPU": str(folder)},
+    )
+
+
+def installs(session: nox.Session, requirement: str) -> bool:
+    """Return whether pip finds a wheel of this, and install it without what it depends on."""
+    try:
+        session.run("pip", "install", "--quiet", "--no-deps", "--only-binary=:all:", requirement, silent=True)
+    except CommandFailed:
+        return False
+    return True
 
 
 @nox.session(python="3.11")

@@ -50,6 +50,7 @@ PEER = Part("msprobe 1.2.2 in .peer", PEER_PYTHON.exists)
 PEER26 = environment(".peer26", "msprobe 26.2.0")
 PEER26_MINDSPORE = environment(".peer26-mindspore", "msprobe 26.2.0 with MindSpore")
 WITH_MINDSPORE = environment(MINDSPORE, "MindSpore")
+TORCH_NPU = Part("torch_npu in .venv-npu", (ROOT / ".venv-npu" / "installed").exists)
 MODELS = environment(".venv-models", "the libraries of models")
 
 
@@ -84,6 +85,7 @@ class Benchmark:
 PERFORMANCE = "performance.md"
 BENCHMARKS = (
     Benchmark("Checking small records", PERFORMANCE, "check_vs_peer.py", "--rounds 1 --sample 5", (PEER,)),
+    Benchmark("A simulated card", PERFORMANCE, "npu_vs_peer.py", "--calls 1", (PEER, PEER26, TORCH_NPU)),
     Benchmark("200 000 records", PERFORMANCE, "read_and_collect.py", "--rounds 1 --records 4000"),
     Benchmark("Two workers", PERFORMANCE, "workers.py", "--rounds 1", (PEER,)),
     Benchmark(

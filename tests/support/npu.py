@@ -14,8 +14,8 @@ from tests.support.cann import libraries
 from tests.support.requirements import require
 
 _REPOSITORY = Path(__file__).parents[2]
-#: Where ``make`` installs torch_npu.
-PACKAGE = _REPOSITORY / ".venv-npu"
+#: Where ``make`` installs torch_npu, or another version is.
+PACKAGE = Path(os.environ.get("SIMULATED_CANN_TORCH_NPU", _REPOSITORY / ".venv-npu"))
 _START = Path(__file__).parent / "cann" / "start"
 
 

@@ -66,6 +66,11 @@ HcclResult HcclCommInitRootInfo(uint32_t size, const HcclRootInfo *info, uint32_
   return HcclCommInitRootInfoConfig(size, info, rank, NULL, group);
 }
 
+// Older torch_npu (to 2.9) must find it to be loaded. One process with a rank for each card is not simulated.
+HcclResult HcclCommInitAll(uint32_t size, int32_t *cards, Group **groups) {
+  return HCCL_E_NOT_SUPPORT;
+}
+
 // Makes a group of some ranks of a group, which call this with the same number.
 HcclResult HcclCreateSubCommConfig(Group **whole, uint32_t size, uint32_t *ranks, uint64_t number, uint32_t rank,
                                    HcclCommConfig *config, Group **group) {
