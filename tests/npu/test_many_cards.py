@@ -70,3 +70,24 @@ def test_a_run_that_lost_its_card_is_resumed_on_another(
     )
     assert set(resumed.cases) == {f"Torch.{name}.0.forward" for name in ("exp", "tanh", "sin", "cos")}
     assert "Torch.exp.0.forward" not in resumed.wrong
+
+
+def test_a_card_is_judged_by_the_cpu_of_another_process(pytester: pytest.Pytester, write_dump: Write) -> None:
+    x = tensor(4, 8, low=0.1, high=1.0)
+    dump = write_dump({f"Torch.{name}.0.forward": forward(x) for name in ("exp", "tanh")})
+    checked = check(
+        pytester,
+        f"--msprobe-dump={dump}",
+        "--msprobe-device=npu",
+        "--msprobe-baseline=remote:popen//device=cpu",
+    )
+    assert checked.exit_code == 0
+    assert "baseline remote:popen//device=cpu" in checked.output
+
+
+def test_a_card_of_another_process_is_checked_from_here(pytester: pytest.Pytester, write_dump: Write) -> None:
+    x = tensor(4, 8, low=0.1, high=1.0)
+    dump = write_dump({f"Torch.{name}.0.forward": forward(x) for name in ("exp", "tanh")})
+    checked = check(pytester, f"--msprobe-dump={dump}", "--msprobe-device=remote:popen//device=npu:1")
+    assert checked.exit_code == 0
+    assert "Ascend910B1" in checked.output

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 
 import pytest
 
@@ -40,21 +41,29 @@ def bits():
 
 
 @pytest.mark.parametrize("level", ["L0", "L1", "mix", "aten"])
-@pytest.mark.parametrize("task", ["statistics", "tensor"])
-def test_a_recording_changes_no_bit_and_passes_on_the_card(pytester: pytest.Pytester, level: str, task: str) -> None:
-    plain = run_script(TRAINING + "step()\nprint(bits())")
+def test_a_recording_changes_no_bit_and_passes_on_the_card(pytester: pytest.Pytester, level: str) -> None:
     recording = f"""
-with msprobe_hooks.record("dump", task={task!r}, level={level!r}, model=model):
-    step()
-print(bits())
+start = [parameter.detach().clone() for parameter in model.parameters()]
+for task in (None, "statistics", "tensor"):
+    with torch.no_grad():
+        for parameter, value in zip(model.parameters(), start):
+            parameter.copy_(value)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.1)
+    if task is None:
+        step()
+    else:
+        with msprobe_hooks.record(task, task=task, level={level!r}, model=model):
+            step()
+    print(bits())
 """
-    assert run_script(TRAINING + recording).splitlines()[-1] == plain.splitlines()[-1]
-    names = read_dump(next(pytester.path.rglob("dump.json"))).records
-    assert len(names) > 5
-    if level != "L0":
-        checked = runs.check(pytester, "--msprobe-dump=dump", "--msprobe-device=npu", apart=True)
-        assert {name: checked.cases[name].text for name in checked.wrong} == {}
-        assert "passed" in checked.outcomes.values()
+    plain, *recorded = run_script(TRAINING + recording).splitlines()[-3:]
+    assert recorded == [plain, plain]
+    for task in ("statistics", "tensor"):
+        assert len(read_dump(next((pytester.path / task).rglob("dump.json"))).records) > 5
+        if level != "L0":
+            checked = runs.check(pytester, f"--msprobe-dump={task}", "--msprobe-device=npu", apart=True)
+            assert {name: checked.cases[name].text for name in checked.wrong} == {}
+            assert "passed" in checked.outcomes.values()
 
 
 def test_a_watched_training_writes_numbers_of_its_gradients(pytester: pytest.Pytester) -> None:
@@ -123,3 +132,20 @@ print(x.device)
     assert run_script(script).splitlines()[-1] == "npu:0"
     data = json.loads((pytester.path / "dump/step0/rank/dump.json").read_text())["data"]
     assert "Torch.tanh.0.backward" in data
+
+
+def test_the_one_call_that_a_card_gets_wrong_is_found_by_bisection(
+    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = """
+import torch, torch_npu
+x = torch.linspace(0.1, 1, 8).npu()
+y = x.exp().sqrt()
+y = torch.tanh(y) + y.sin()
+print(float(y.sum()))
+"""
+    (pytester.path / "program.py").write_text(program)
+    monkeypatch.setenv("SIMULATED_CANN_FAULTS", "tanh=wrong")
+    found = run_command("bisect", "--to", "cpu", "--", sys.executable, "program.py")
+    assert found.returncode == 1, found.stdout + found.stderr
+    assert "Torch.tanh.0 moves the number" in found.stdout

@@ -164,7 +164,10 @@ def quantized_rows(drawn: DrawnArguments) -> None:
 
 
 def decoded(drawn: DrawnArguments) -> None:
-    """Keep every sequence, and what it grows by, within the blocks that its row of the table names."""
+    """Keep every sequence, and what it grows by, within the blocks that its row of the table names.
+
+    Behind the first sampled token of a sequence that is -1, which is not its first, there is none.
+    """
     table, size = drawn.tensor(5, "block_tables"), drawn.get(8, "block_size")
     if table is None or not isinstance(size, int):
         return
@@ -172,7 +175,17 @@ def decoded(drawn: DrawnArguments) -> None:
     growth = 2
     if isinstance(accepted, torch.Tensor) and sampled is not None:
         wrap(accepted, sampled.shape[-1])
+        _end_rows(sampled, drawn.kwargs.get("spec_token"))
         growth += sampled.shape[-1]
     wrap(table, 1 << 31)
     for position, name in ((2, "input_positions"), (3, "seq_lens")):
         wrap(drawn.tensor(position, name), max(table.shape[1] * size - growth + 1, 1))
+
+
+def _end_rows(sampled: torch.Tensor, spec_token: object) -> None:
+    if not isinstance(spec_token, torch.Tensor):
+        return
+    rows = sampled.reshape(len(spec_token), -1)
+    rows[:, 0].abs_()
+    rows[(rows < 0).cumsum(1) > 0] = -1
+    sampled.copy_(rows.reshape(sampled.shape))
