@@ -159,6 +159,8 @@ def floyd(masked: bool) -> Callable[[Generator], Call]:
         shapes = ((1, 2, 3, 4, 32), (1, 2, 3, 5, 32), (1, 2, 3, 5, 32), (1, 2, 5, 4, 32), (1, 2, 5, 4, 32))
         tensors = tuple(draw(g, *shape, dtype=BRAIN) for shape in shapes)
         mask = torch.rand(1, 1, 3, 1, 5, generator=g) < 0.4
+        # A row that sees one key has no gradient: what a kernel gives there is the rounding of its saved output.
+        mask[..., :2, :, :2] = False
         mask[..., 2, :, :] = True
         return Call(tensors, {"atten_mask": mask if masked else None, "scale_value": 0.18}, differentiate=True)
 
