@@ -53,9 +53,8 @@ class OpInfo:
     ``writers`` finds the places that are written to, of which some may be several times;
     ``alignment`` brings factors of matrices into golden's form, and ``products`` gives what they multiply to;
     ``undifferentiable`` finds in golden's results where there is no gradient;
-    ``optional_outputs`` says that nothing is promised of those that golden has None for; those of a dtype in
-    ``quantizes`` are rounded, and ``quantized`` says so of the numbers that the call asks for; which are not defined at
-    all says `msprobe_hooks.dump.unread`;
+    those of a dtype in ``quantizes`` are rounded, and ``quantized`` says so of the numbers that the call asks for;
+    which are not defined at all says `msprobe_hooks.dump.unread`;
     ``of_dtype`` says that results are about the dtype itself, so that golden is computed in the recorded one.
 
     Changes: ``in_place`` says that an argument is written to, though the name does not end in an underscore;
@@ -82,7 +81,6 @@ class OpInfo:
     alignment: Alignment | None = None
     products: Products | None = None
     undifferentiable: Undifferentiable | None = None
-    optional_outputs: bool = False
     quantizes: frozenset[torch.dtype] = frozenset()
     quantized: QuantizedResults | None = None
     of_dtype: bool = False

@@ -39,7 +39,7 @@ ATTENTION_ROWS: Rows = (
     ),
     (
         "npu_fused_infer_attention_score npu_fused_infer_attention_score_v2",
-        OpInfo(constraint=caches.attended_blocks, optional_outputs=True, quantizes=_EIGHT_BITS),
+        OpInfo(constraint=caches.attended_blocks, quantizes=_EIGHT_BITS),
     ),
     # caches of keys and values,
     ("npu_scatter_pa_kv_cache", OpInfo(constraint=caches.scattered(2, 4), in_place=True)),
@@ -49,18 +49,17 @@ ATTENTION_ROWS: Rows = (
     ("npu_gather_pa_kv_cache_functional", OpInfo(constraint=caches.gathered)),
     (
         "npu_kv_rmsnorm_rope_cache npu_kv_rmsnorm_rope_cache_v2",
-        OpInfo(constraint=caches.latent_index, in_place=True, optional_outputs=True, quantizes=_EIGHT_BITS),
+        OpInfo(constraint=caches.latent_index, in_place=True, quantizes=_EIGHT_BITS),
     ),
     (
         "npu_kv_rmsnorm_rope_cache_v2_functional",
-        OpInfo(constraint=caches.latent_index, optional_outputs=True, quantizes=_EIGHT_BITS),
+        OpInfo(constraint=caches.latent_index, quantizes=_EIGHT_BITS),
     ),
     (
         "npu_qkv_rms_norm_rope_cache",
         OpInfo(
             constraint=caches.slots_of(7, "k_cache", 5, "index", size_at=2),
             in_place=True,
-            optional_outputs=True,
             quantizes=_EIGHT_BITS,
         ),
     ),
@@ -68,13 +67,12 @@ ATTENTION_ROWS: Rows = (
         "npu_qkv_rms_norm_rope_cache_functional",
         OpInfo(
             constraint=caches.slots_of(7, "k_cache", 5, "index", size_at=2),
-            optional_outputs=True,
             quantizes=_EIGHT_BITS,
         ),
     ),
     (
         "npu_rope_quant_kvcache npu_dequant_rope_quant_kvcache",
-        OpInfo(constraint=caches.quantized_rows, in_place=True, optional_outputs=True, quantizes=_EIGHT_BITS),
+        OpInfo(constraint=caches.quantized_rows, in_place=True, quantizes=_EIGHT_BITS),
     ),
     ("_npu_reshape_and_cache", OpInfo(constraint=caches.filled, in_place=True)),
     ("_npu_paged_attention", OpInfo(constraint=caches.attended_pages(6), in_place=True)),
@@ -87,7 +85,6 @@ ATTENTION_ROWS: Rows = (
         OpInfo(
             constraint=caches.slots_of(10, "kv_cache", 9, "cache_index"),
             in_place=True,
-            optional_outputs=True,
             quantizes=_EIGHT_BITS,
         ),
     ),
@@ -96,7 +93,6 @@ ATTENTION_ROWS: Rows = (
         OpInfo(
             constraint=caches.slots_of(9, "kv_cache", 11, "cache_index"),
             in_place=True,
-            optional_outputs=True,
             quantizes=_EIGHT_BITS,
         ),
     ),
@@ -104,11 +100,9 @@ ATTENTION_ROWS: Rows = (
         "npu_mla_prolog_v3_functional",
         OpInfo(
             constraint=caches.slots_of(9, "kv_cache", 11, "cache_index"),
-            optional_outputs=True,
             quantizes=_EIGHT_BITS,
         ),
     ),
-    ("npu_attention_update", OpInfo(optional_outputs=True)),
     # keys that are selected,
     (
         "npu_lightning_indexer",
@@ -144,7 +138,6 @@ ATTENTION_ROWS: Rows = (
     ("npu_nsa_select_attention", OpInfo(constraint=selected_keys.selected_blocks)),
     ("npu_nsa_select_attention_grad", OpInfo(constraint=selected_keys.selected_blocks_gradient)),
     ("npu_nsa_select_attention_infer", OpInfo(constraint=selected_keys.decoded_blocks)),
-    ("npu_block_sparse_attention", OpInfo(optional_outputs=True)),
     (
         "npu_fused_floyd_attention_backward",
         OpInfo(constraint=selected_keys.copied_statistics((7, "softmax_max"), (8, "softmax_sum"))),
@@ -152,11 +145,10 @@ ATTENTION_ROWS: Rows = (
     ("npu_ring_attention_update", OpInfo(constraint=selected_keys.ring_attention)),
     ("npu_apply_rotary_pos_emb", OpInfo(in_place=True)),
     ("npu_mrope", OpInfo(constraint=routing.rows_of(3, "cos_sin_cache", 0, "positions"))),
-    ("npu_add_layer_norm npu_layernorm_grad", OpInfo(optional_outputs=True)),
     ("npu_add_rms_norm_v2", OpInfo(in_place=True)),
     ("npu_softmax_cross_entropy_with_logits", OpInfo(constraint=values.distributions(1, "labels"))),
     ("npu_softmax_cross_entropy_with_logits_backward", OpInfo(constraint=values.distributions(2, "labels"))),
-    ("npu_cross_entropy_loss", OpInfo(constraint=indices.class_target, optional_outputs=True)),
+    ("npu_cross_entropy_loss", OpInfo(constraint=indices.class_target)),
     ("npu_cross_entropy_loss_backward", OpInfo(constraint=indices.target_of_log_probabilities)),
     (
         "npu_fused_attention_score npu_fused_attention_score_fwd",
@@ -167,16 +159,13 @@ ATTENTION_ROWS: Rows = (
         OpInfo(
             random=unverifiable.attention_layer,
             switch=probability_switch.probability("dropout_prob", 17),
-            optional_outputs=True,
         ),
     ),
-    ("npu_multi_head_attention_backward npu_dropout_with_add_softmax_backward", OpInfo(optional_outputs=True)),
     (
         "npu_dropout_with_add_softmax",
         OpInfo(
             random=mask_bits.dropout_with_softmax,
             switch=probability_switch.probability("prob", 3),
-            optional_outputs=True,
         ),
     ),
 )

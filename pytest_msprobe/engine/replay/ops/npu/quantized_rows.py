@@ -34,7 +34,6 @@ QUANTIZED_ROWS: Rows = (
         "npu_swiglu_quant",
         OpInfo(
             quantized=QuantizedResults(),
-            optional_outputs=True,
             constraint=routing.groups_of_rows("group_index", "group_list_type"),
         ),
     ),
@@ -42,7 +41,6 @@ QUANTIZED_ROWS: Rows = (
         "npu_dequant_swiglu_quant",
         OpInfo(
             quantized=QuantizedResults(),
-            optional_outputs=True,
             constraint=routing.groups_of_rows("group_index", are_sizes=True),
         ),
     ),
@@ -52,19 +50,18 @@ QUANTIZED_ROWS: Rows = (
             quantized=QuantizedResults(
                 default=formats.E5M2, also=(formats.HIFLOAT8,), exponents=(SharedExponents(at=1),), algorithm=1
             ),
-            optional_outputs=True,
             constraint=routing.groups_of_rows("group_index", are_sizes=True),
         ),
     ),
     (
         "npu_swiglu_group_quant_backward",
-        OpInfo(optional_outputs=True, constraint=routing.groups_of_rows("group_index", are_sizes=True)),
+        OpInfo(constraint=routing.groups_of_rows("group_index", are_sizes=True)),
     ),
-    ("npu_gelu_quant npu_add_rms_norm_quant", OpInfo(quantized=QuantizedResults(), optional_outputs=True)),
-    ("npu_add_rms_norm_dynamic_quant", OpInfo(quantized=QuantizedResults(dtype="y_dtype"), optional_outputs=True)),
+    ("npu_gelu_quant npu_add_rms_norm_quant", OpInfo(quantized=QuantizedResults())),
+    ("npu_add_rms_norm_dynamic_quant", OpInfo(quantized=QuantizedResults(dtype="y_dtype"))),
     (
         "npu_rms_norm_quant npu_rms_norm_quant_v2",
-        OpInfo(quantized=QuantizedResults(dtype="dst_dtype"), optional_outputs=True),
+        OpInfo(quantized=QuantizedResults(dtype="dst_dtype")),
     ),
     ("_npu_rms_norm_backward_quant npu_dynamic_block_quant", OpInfo(quantized=QuantizedResults())),
     (
@@ -89,8 +86,7 @@ QUANTIZED_ROWS: Rows = (
     ("npu_rotate_quant", OpInfo(quantized=QuantizedResults(dtype="dst_dtype", exponents=(SharedExponents(at=1),)))),
     ("npu_quant_conv2d", OpInfo(quantized=QuantizedResults(dtype="output_dtype", at=9))),
     ("npu_quant_scatter npu_quant_scatter_", OpInfo(quantized=QuantizedResults(), constraint=routing.quant_scatter)),
-    ("npu_moe_init_routing_quant", OpInfo(quantized=QuantizedResults(dtype=""), optional_outputs=True)),
-    ("npu_weight_quant_preprocess", OpInfo(optional_outputs=True)),
+    ("npu_moe_init_routing_quant", OpInfo(quantized=QuantizedResults(dtype=""))),
     # in blocks that share an exponent.
     (
         "npu_dynamic_mx_quant",
@@ -135,15 +131,11 @@ QUANTIZED_ROWS: Rows = (
     ),
     (
         "npu_rms_norm_dynamic_mx_quant",
-        OpInfo(
-            quantized=QuantizedResults(default=formats.E2M1, exponents=(SharedExponents(at=1),)), optional_outputs=True
-        ),
+        OpInfo(quantized=QuantizedResults(default=formats.E2M1, exponents=(SharedExponents(at=1),))),
     ),
     (
         "npu_add_rms_norm_dynamic_mx_quant",
-        OpInfo(
-            quantized=QuantizedResults(default=formats.E2M1, exponents=(SharedExponents(at=2),)), optional_outputs=True
-        ),
+        OpInfo(quantized=QuantizedResults(default=formats.E2M1, exponents=(SharedExponents(at=2),))),
     ),
     (
         "npu_swiglu_mx_quant",
