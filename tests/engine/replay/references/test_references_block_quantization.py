@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 
+from pytest_msprobe.engine.replay.references.matmul.packed_numbers import scale_and_offset
 from pytest_msprobe.engine.replay.references.quantization.block_quantization import (
     npu_dynamic_block_quant,
     npu_grouped_dynamic_block_quant,
@@ -26,7 +27,6 @@ from pytest_msprobe.engine.replay.references.quantization.quantized_weights impo
     npu_quant_scatter_,
     npu_trans_quant_param,
     npu_weight_quant_preprocess,
-    unpacked_scale,
 )
 from tests.support.cann.agreement import assert_agrees
 from tests.support.cann.examples import block_quantization as examples
@@ -97,8 +97,8 @@ def test_a_scale_is_cut_to_19_bits_with_its_offset_above_it() -> None:
     assert npu_trans_quant_param(torch.tensor([1.0])).tolist() == [one | 1 << 46]
     above = torch.tensor([1.0 + 2.0**-10 + 2.0**-11])
     cut, rounded = (npu_trans_quant_param(above, round_mode=mode) for mode in (0, 1))
-    assert unpacked_scale(cut).tolist() == [1.0 + 2.0**-10]
-    assert unpacked_scale(rounded).tolist() == [1.0 + 2.0**-9]
+    assert scale_and_offset(cut)[0].tolist() == [1.0 + 2.0**-10]
+    assert scale_and_offset(rounded)[0].tolist() == [1.0 + 2.0**-9]
     shifted = npu_trans_quant_param(torch.tensor([1.0]), torch.tensor([-1.0, 1000.0]))
     assert [(word >> 37) & 0x1FF for word in shifted.tolist()] == [0x1FF, 255]
 

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from functools import cache
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import torch
 from torch import Tensor
 
+from pytest_msprobe.engine.replay.references.quantization.hifloat8 import decode_hifloat8
+from pytest_msprobe.engine.replay.references.quantization.number_formats import E1M2, E2M1, numbers_in
 from pytest_msprobe.engine.replay.references.quantization.quantization import rounded
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 #: torch_npu's numbers of its own dtypes; up to 44 they are torch's.
 INT4: Final = 285
@@ -37,72 +41,32 @@ def numbers(api: str, stored: Tensor, dtype: int | None = None, inner: int | Non
     Raises NotImplementedError for another ``dtype`` that torch does not have.
     """
     if stored.dtype is torch.int32 and dtype in (None, INT4):
-        return _parts(stored, 8, inner)
+        return _along(stored, inner, lambda elements: _whole(elements, 8))
     if dtype == INT4:
-        return _parts(stored, 2, inner)
+        return _along(stored, inner, lambda elements: _whole(elements, 2))
     if dtype in (FLOAT4_E2M1, FLOAT4_E1M2):
-        table = (0, 0.5, 1, 1.5, 2, 3, 4, 6) if dtype == FLOAT4_E2M1 else (0, 0.25, 0.5, 0.75, 1, 1.25, 1.5, 1.75)
-        halves = _parts(stored, 2, inner).long()
-        return torch.tensor(table)[halves & 7] * torch.where(halves < 0, -1.0, 1.0)
+        of = E2M1 if dtype == FLOAT4_E2M1 else E1M2
+        return _along(stored, inner, lambda elements: numbers_in(elements, of).float())
     if dtype == HIFLOAT8:
-        return _hifloat8_values()[_bytes(stored)]
+        return decode_hifloat8(stored.to(torch.uint8)).float()
     if dtype == FLOAT8_E8M0 and not stored.is_floating_point():
-        exponents = _bytes(stored)
+        exponents = stored.long() & 0xFF
         return torch.exp2(exponents.double() - 127).masked_fill(exponents == 255, torch.nan)
     if dtype is None or dtype in _NATIVE or stored.is_floating_point():
         return stored
     raise NotImplementedError(f"{api} has no golden definition with dtype {dtype}")
 
 
-def _bytes(stored: Tensor) -> Tensor:
-    return stored.long() & 0xFF
-
-
-def _parts(stored: Tensor, count: int, inner: int | None) -> Tensor:
-    """Return the whole numbers of 4 bits that each element holds, as int8."""
+def _along(stored: Tensor, inner: int | None, read: Callable[[Tensor], Tensor]) -> Tensor:
+    """Return what ``read`` gives along the last dimension, or along the one before where that is packed."""
     is_in_rows = inner is not None and stored.dim() > 1 and stored.shape[-2] != inner
-    elements = stored.mT if is_in_rows else stored
-    shifts = 4 * torch.arange(count)
-    found = ((elements.long().unsqueeze(-1) >> shifts) & 0xF).flatten(-2)
-    signed = ((found ^ 8) - 8).to(torch.int8)
-    return signed.mT if is_in_rows else signed
+    return read(stored.mT).mT if is_in_rows else read(stored)
 
 
-@cache
-def _hifloat8_values() -> Tensor:
-    """Return the values of the 256 numbers of HiFloat8.
-
-    Behind the sign, a prefix code says how many bits the exponent has (11: four, 10: three, 01: two, 001: one, 0001:
-    none, 0000: the number is 2^(m - 23)); the exponent is a sign and what follows a leading one, the rest the
-    significand. Source: Luo et al., Ascend HiFloat8 Format for Deep Learning, 2024.
-    """
-    return torch.tensor([_hifloat8(code) for code in range(256)])
-
-
-def _hifloat8(code: int) -> float:
-    sign, rest = (-1.0 if code & 0x80 else 1.0), code & 0x7F
-    if rest == 0:
-        return torch.nan if code else 0.0
-    if rest == 0x6F:
-        return sign * torch.inf
-    if rest < 8:
-        return sign * 2.0 ** (rest - 23)
-    prefix, width = next(
-        (bits, width)
-        for bits, width, code_of in ((2, 4, 3), (2, 3, 2), (2, 2, 1), (3, 1, 1), (4, 0, 1))
-        if rest >> (7 - bits) == code_of
-    )
-    left = 7 - prefix - width
-    exponent = _signed_exponent((rest >> left) & ((1 << width) - 1), width)
-    return sign * 2.0**exponent * (1 + (rest & ((1 << left) - 1)) / (1 << left))
-
-
-def _signed_exponent(bits: int, width: int) -> int:
-    if not width:
-        return 0
-    leading = 1 << (width - 1)
-    magnitude = leading | (bits & (leading - 1))
-    return -magnitude if bits & leading else magnitude
+def _whole(elements: Tensor, count: int) -> Tensor:
+    """Return the whole numbers of 4 bits that each element holds, as int8."""
+    found = ((elements.long().unsqueeze(-1) >> 4 * torch.arange(count)) & 0xF).flatten(-2)
+    return ((found ^ 8) - 8).to(torch.int8)
 
 
 def scale_and_offset(scale: Tensor) -> tuple[Tensor, Tensor | None]:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import torch
 import torch.nn.functional as F
 
+from pytest_msprobe.engine.replay.references.matmul.packed_numbers import scale_and_offset
 from pytest_msprobe.engine.replay.references.quantization.number_formats import (
     FLOAT8S,
     HIFLOAT8,
@@ -48,13 +49,6 @@ def npu_trans_quant_param(scale: Tensor, offset: Tensor | None = None, round_mod
         return packed
     shift = offset.double().round().clamp(-256, 255).long() & _OFFSET_BITS
     return packed & _WITHOUT_OFFSET | shift << _OFFSET_AT
-
-
-def unpacked_scale(scale: Tensor) -> Tensor:
-    """Return the float32 in the lower bits of scales of 64 bits; other scales stay."""
-    if scale.is_floating_point():
-        return scale
-    return scale.to(torch.int64).bitwise_and(0xFFFF_FFFF).to(torch.int32).view(torch.float32)
 
 
 def npu_convert_weight_to_int4pack(weight: Tensor, inner_k_tiles: int = 0) -> Tensor:
@@ -143,7 +137,7 @@ def npu_quant_conv2d(
         dilation=dilations if isinstance(dilations, int) else list(dilations),
         groups=groups,
     )
-    factor = unpacked_scale(scale).double().reshape(-1, 1, 1)
+    factor = scale_and_offset(scale)[0].double().reshape(-1, 1, 1)
     y = (found if bias is None else found + bias.double().reshape(-1, 1, 1)) * factor
     if number_format(output_dtype) is HIFLOAT8:
         return store(y, HIFLOAT8, round_mode)
