@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
+from msprobe_hooks.dump.communication.fused import FUSED
+
+_CHECKED_BETWEEN_RANKS = "it communicates: check its ranks with --msprobe-communication"
+
 #: Reason -> the operators that are skipped for it.
 LEFT_OUT: dict[str, tuple[str, ...]] = {
     "how the weight is compressed is not documented": (
         "npu_matmul_compress_dequant",
     ),
-    "it communicates: check its ranks with --msprobe-communication": (
-        "npu_all_gather_base_mm", "npu_all_gather_quant_mm", "npu_all_to_all_matmul", "npu_all_to_all_quant_matmul",
-        "npu_alltoallv_gmm", "npu_alltoallv_quant_gmm", "npu_attention_to_ffn", "npu_ffn_to_attention",
-        "npu_gmm_alltoallv", "npu_matmul_all_to_all", "npu_mm_all_reduce_base", "npu_mm_reduce_scatter_base",
-        "npu_moe_distribute_combine", "npu_moe_distribute_combine_add_rms_norm", "npu_moe_distribute_combine_setup",
-        "npu_moe_distribute_combine_teardown", "npu_moe_distribute_combine_v2", "npu_moe_distribute_dispatch",
-        "npu_moe_distribute_dispatch_setup", "npu_moe_distribute_dispatch_teardown", "npu_moe_distribute_dispatch_v2",
-        "npu_quant_all_reduce", "npu_quant_gmm_alltoallv", "npu_quant_matmul_all_to_all",
-        "npu_quant_mm_reduce_scatter", "npu_quant_reduce_scatter",
+    "it communicates: the other ranks' tensors are not in the record": (
+        "npu_attention_to_ffn", "npu_ffn_to_attention", "npu_moe_distribute_combine_setup",
+        "npu_moe_distribute_combine_teardown", "npu_moe_distribute_dispatch_setup",
+        "npu_moe_distribute_dispatch_teardown", "npu_quant_all_reduce", "npu_quant_reduce_scatter",
     ),
     "it does not compute on the values of tensors": (
         "copy_memory_", "empty_with_swapped_memory", "erase_stream", "get_device_limit", "get_stream_limit",
@@ -70,4 +69,4 @@ _REASONS = {name: reason for reason, names in LEFT_OUT.items() for name in names
 
 def reason_left_out(operator: str) -> str | None:
     """Return why an operator has no golden definition, None where that is not known."""
-    return _REASONS.get(operator)
+    return _REASONS.get(operator, _CHECKED_BETWEEN_RANKS if operator in FUSED else None)
