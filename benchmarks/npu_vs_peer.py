@@ -80,7 +80,7 @@ def measured(dump: Path, rounds: int) -> tuple[dict[str, Run], dict[str, Verdict
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--dump", type=Path, default=EXAMPLE)
-    parser.add_argument("--calls", type=int, default=30, help="calls beside the first of each API; 0: all")
+    parser.add_argument("--calls", type=int, default=30, help="calls in addition to the first of each API; 0: all")
     parser.add_argument("--rounds", type=int, default=1)
     options = parser.parse_args()
 

@@ -39,14 +39,14 @@ def test_what_a_card_does_wrong_is_told_call_by_call(
     faults = "exp=missing,sin=fails,cos=out-of-memory,tanh=wrong"
     monkeypatch.setenv("SIMULATED_CANN_FAULTS", faults)
     checked = check_on_npu(f"--msprobe-dump={write_dump(calls('exp', 'sin', 'cos', 'tanh', 'sqrt'))}")
-    told = {
+    expected = {
         "exp": ("skipped", "does not implement this API"),
         "sin": ("failed", "raises on the device, but not on the CPU: RuntimeError: call aclnnSin failed"),
         "cos": ("failed", "memory ran out: OutOfMemoryError: NPU out of memory"),
         "tanh": ("failed", "1 of 32 elements wrong"),
         "sqrt": ("passed", ""),
     }
-    for name, (outcome, text) in told.items():
+    for name, (outcome, text) in expected.items():
         case = checked.cases[f"Torch.{name}.0.forward"]
         assert case.outcome == outcome
         assert text in case.text
@@ -169,6 +169,6 @@ def test_what_the_cpu_computed_for_the_card_is_told_of_every_record_that_used_it
     assert "2 passed with weak evidence: the card has no aten::lgamma.out: computed by the CPU" in checked.output
     assert "2 passed with weak evidence: the card has no aten::digamma.out: computed by the CPU" in checked.output
     for i in (0, 1):
-        told = checked.cases[f"Torch.digamma.{i}.forward"].properties
-        assert told["msprobe.little_judged"] == "the card has no aten::digamma.out: computed by the CPU"
+        properties = checked.cases[f"Torch.digamma.{i}.forward"].properties
+        assert properties["msprobe.little_judged"] == "the card has no aten::digamma.out: computed by the CPU"
         assert "msprobe.little_judged" not in checked.cases[f"Torch.sin.{i}.forward"].properties

@@ -1,6 +1,6 @@
 """Programs that run in processes forked from one that has loaded torch, which takes seconds.
 
-Such a process knows nothing of this project before its program imports it. It ends as `leaving` tells.
+Such a process knows nothing of this project before its program imports it. It ends as `leaving` describes.
 """
 
 from __future__ import annotations

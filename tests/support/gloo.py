@@ -15,7 +15,7 @@ _SECONDS = 300
 def run_ranks(program: str, count: int, folder: Path, **variables: str) -> list[tuple[int, str]]:
     """Run a program in processes of one group and return how each ended, with what it wrote to stderr.
 
-    Its arguments are the rank, the folder and how many ranks there are; it leaves as `leaving` tells. The variables
+    Its arguments are the rank, the folder and how many ranks there are; it leaves as `leaving` describes. The variables
     are added to its environment.
     """
     command = [sys.executable, "-W", "ignore", "-c", program + "\nstatus = 0" + LEAVE]

@@ -9,7 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
-// What the runtime offers beside CANN's interface.
+// What the runtime offers in addition to CANN's interface.
 extern void simulated_fail_later(void *stream, int code, const char *message);
 extern int aclrtLaunchHostFunc(void *stream, void (*function)(void *), void *argument);
 

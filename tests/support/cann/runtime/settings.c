@@ -71,7 +71,7 @@ aclError aclGetCompileopt(int option, char* value, size_t bytes) {
   return ACL_SUCCESS;
 }
 
-// A card has infinities and bfloat16, and does not compile at run time unless it is told to.
+// A card has infinities and bfloat16, and compiles at run time only where that is set.
 aclError aclGetCannAttribute(int attribute, int32_t* value) {
   enum { JIT_COMPILE = 2 };
   *value = attribute != JIT_COMPILE;
