@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from pytest_msprobe.engine.replay.ops.op_info import op_info
-from tests.support.cann.kernels.fused import independent
+from tests.support.cann.operators import independent
 from tests.support.npu import run_script
 from tests.support.runs import Checked
 

@@ -13,52 +13,35 @@ from torch.utils._pytree import tree_map_only
 from pytest_msprobe.engine.replay.call import Call as RecordedCall
 from pytest_msprobe.engine.replay.references.registry import ReferenceRegistry
 from pytest_msprobe.engine.values.pytree import map_tensors
-from tests.support.cann.examples import convolutions as convolution_examples
-from tests.support.cann.examples import experts as expert_examples
-from tests.support.cann.examples import layers as layer_examples
-from tests.support.cann.examples import norms as norm_examples
-from tests.support.cann.examples import routing as routing_examples
-from tests.support.cann.examples import routing_map as map_examples
-from tests.support.cann.examples import tensors as tensor_examples
-from tests.support.cann.operators import (
-    activations,
+from tests.support.cann.example_call import Call
+from tests.support.cann.examples import (
+    activation,
+    common_layers,
     convolutions,
     experts,
-    layouts,
     losses,
     norms,
-    placements,
     rotations,
     routing,
     routing_map,
+    tensors,
 )
+from tests.support.cann.operators import independent_definition
 from tests.support.recorder import Recorder, element
 
 pytestmark = pytest.mark.slow
 
-_MODULES = (
-    activations, convolutions, experts, layouts, losses, norms, placements, rotations, routing, routing_map
+FAMILIES = (
+    activation, common_layers, convolutions, experts, losses, norms, rotations, routing, routing_map, tensors,
 )  # fmt: skip
-DEFINITIONS: dict[str, Callable[..., Any]] = {
-    name: definition
-    for module in _MODULES
-    for name, definition in vars(module).items()
-    if name.startswith(("npu_", "_npu_"))
+EXAMPLES: dict[str, Callable[[torch.Generator], Call]] = {
+    name: make for family in FAMILIES for name, make in family.EXAMPLES.items()
 }
-EXAMPLES = (
-    convolution_examples.EXAMPLES
-    | expert_examples.EXAMPLES
-    | layer_examples.EXAMPLES
-    | norm_examples.EXAMPLES
-    | routing_examples.EXAMPLES
-    | map_examples.EXAMPLES
-    | tensor_examples.EXAMPLES
-)
 REFERENCES = ReferenceRegistry()
 
 
 def definition(name: str) -> Callable[..., Any]:
-    return DEFINITIONS[name.partition("-")[0]]
+    return independent_definition(name.partition("-")[0])
 
 
 def recorded(recorder: Recorder, name: str) -> RecordedCall:

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import pkgutil
 import re
 import sys
-from collections.abc import Callable, Iterator
-from importlib import import_module
 from typing import Any
 
 import torch
@@ -15,20 +12,10 @@ from torch import Tensor
 from torch.utils._pytree import tree_map_only
 
 import msprobe_hooks
-from tests.support.cann import examples
 from tests.support.cann.example_call import Call
+from tests.support.cann.examples import all_examples
 
 _NO_GRADIENT_OF = re.compile(r"not differentiable with respect to argument '(\w+)'")
-
-
-def calls() -> Iterator[tuple[str, Call]]:
-    """Yield the operator and the arguments of each example."""
-    for family in pkgutil.iter_modules(examples.__path__):
-        module = import_module(f"{examples.__name__}.{family.name}")
-        # What communicates has examples of whole groups, and tests of its own.
-        made: dict[str, Callable[[torch.Generator], Call]] = getattr(module, "EXAMPLES", {})
-        for name, make in made.items():
-            yield name.partition("-")[0], make(torch.Generator().manual_seed(0))
 
 
 def run(operator: str, call: Call) -> None:
@@ -79,7 +66,8 @@ def _on_card(call: Call, names: list[str], without_gradient: set[str]) -> tuple[
 
 def main(folder: str, task: str) -> None:
     """Record in one dump the examples of all operators that this torch_npu has."""
-    examples_of_all = [(operator, call) for operator, call in calls() if hasattr(torch.ops.npu, operator)]
+    calls = [(operator, make(torch.Generator().manual_seed(0))) for operator, _, make in all_examples()]
+    examples_of_all = [(operator, call) for operator, call in calls if hasattr(torch.ops.npu, operator)]
     with msprobe_hooks.record(folder, task=task):
         for operator, call in examples_of_all:
             run(operator, call)

@@ -11,21 +11,12 @@ from pytest_msprobe.engine.replay.references.recurrent.causal_conv import (
     npu_fused_causal_conv1d_v2,
     npu_masked_causal_conv1d,
 )
-from tests.support.cann.agreement import assert_agrees
-from tests.support.cann.examples.causal_conv import EXAMPLES
-from tests.support.cann.operators import causal_conv
 
 TAPS = torch.tensor([[100.0], [10.0], [1.0]])
 
 
 def column(*numbers: float) -> Tensor:
     return torch.tensor(numbers).unsqueeze(1)
-
-
-@pytest.mark.parametrize("name", EXAMPLES)
-def test_causal_convolutions_agree_with_independent_definitions(name: str) -> None:
-    call = EXAMPLES[name](torch.Generator().manual_seed(7))
-    assert_agrees(getattr(causal_conv, name.partition("-")[0]), call)
 
 
 def test_the_cache_comes_before_a_sequence_and_is_moved_on() -> None:

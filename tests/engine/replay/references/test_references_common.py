@@ -1,26 +1,14 @@
-"""Golden definitions of the operators that every large model calls, against independent ones."""
+"""Gradients of the operators that every large model calls, by hand and by autograd."""
 
 from __future__ import annotations
-
-from collections.abc import Callable
 
 import pytest
 import torch
 
-from tests.support.cann.agreement import assert_agrees
-from tests.support.cann.examples import activation, fusion_attention, layer
-from tests.support.cann.operators import activation as activations
-from tests.support.cann.operators import adam_steps
-from tests.support.cann.operators import fusion_attention as attentions
-from tests.support.cann.operators import layer as layers
+from tests.support.cann.examples import activation, common_layers
+from tests.support.cann.operators import independent_definition
 
-EXAMPLES = activation.EXAMPLES | layer.EXAMPLES | fusion_attention.EXAMPLES
-
-
-@pytest.mark.parametrize("name", EXAMPLES)
-def test_a_golden_definition_agrees_with_an_independent_one(name: str) -> None:
-    call = EXAMPLES[name](torch.Generator().manual_seed(0))
-    assert_agrees(independent(name.partition("-")[0]), call)
+EXAMPLES = activation.EXAMPLES | common_layers.EXAMPLES
 
 
 @pytest.mark.parametrize(
@@ -46,13 +34,8 @@ def test_an_independent_gradient_is_that_of_the_golden_definition(forward: str, 
     result, *saved = results if isinstance(results, tuple) else (results,)
     arriving = torch.randn(result.shape, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
     wanted = torch.autograd.grad(result, leaves, arriving)
-    found = independent(backward)(arriving, *(leaf.detach() for leaf in leaves), *saved, *others, **call.kwargs)
+    found = independent_definition(backward)(
+        arriving, *(leaf.detach() for leaf in leaves), *saved, *others, **call.kwargs
+    )
     for expected, actual in zip(wanted, found if isinstance(found, tuple) else (found,), strict=True):
         torch.testing.assert_close(actual.double(), expected, rtol=1e-5, atol=1e-5)
-
-
-def independent(name: str) -> Callable[..., object]:
-    """Return the independent definition of an operator."""
-    modules = (activations, layers, adam_steps, attentions)
-    found: Callable[..., object] = next(vars(module)[name] for module in modules if name in vars(module))
-    return found

@@ -34,30 +34,6 @@ from pytest_msprobe.engine.replay.references.layers.normalization_gradients impo
     npu_layernorm_grad,
     npu_renorm_backward,
 )
-from tests.support.cann.agreement import assert_agrees
-from tests.support.cann.example_call import Call
-from tests.support.cann.examples import convolutions as convolution_examples
-from tests.support.cann.examples import layers as layer_examples
-from tests.support.cann.examples import norms as norm_examples
-from tests.support.cann.operators import activations, convolutions, losses, norms, rotations
-
-DEFINITIONS = {
-    name: definition
-    for module in (activations, convolutions, losses, norms, rotations)
-    for name, definition in vars(module).items()
-    if name.startswith("npu_")
-}
-EXAMPLES = layer_examples.EXAMPLES | norm_examples.EXAMPLES | convolution_examples.EXAMPLES
-
-
-@pytest.mark.parametrize("name", EXAMPLES)
-def test_golden_agrees_with_the_definition_of_its_own(name: str) -> None:
-    call: Call = EXAMPLES[name](torch.Generator().manual_seed(5))
-    assert_agrees(DEFINITIONS[name.partition("-")[0]], call)
-
-
-def test_every_definition_has_an_example() -> None:
-    assert DEFINITIONS.keys() == {name.partition("-")[0] for name in EXAMPLES}
 
 
 def draw(*shape: int, seed: int = 0) -> Tensor:

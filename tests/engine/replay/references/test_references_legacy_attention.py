@@ -18,19 +18,10 @@ from pytest_msprobe.engine.replay.references.attention.legacy_attention import (
     npu_fused_attention_score_fwd,
 )
 from pytest_msprobe.engine.replay.references.attention.multi_head_attention import npu_multi_head_attention
-from tests.support.cann.agreement import assert_agrees
-from tests.support.cann.examples.legacy_attention import EXAMPLES
-from tests.support.cann.operators import legacy_attention
 
 
 def draw(*shape: int, seed: int = 0) -> Tensor:
     return torch.randn(shape, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
-
-
-@pytest.mark.parametrize("name", EXAMPLES)
-def test_legacy_attentions_agree_with_independent_definitions(name: str) -> None:
-    call = EXAMPLES[name](torch.Generator().manual_seed(7))
-    assert_agrees(getattr(legacy_attention, name.partition("-")[0]), call)
 
 
 def test_scores_with_a_mask_added_are_torchs_attention() -> None:

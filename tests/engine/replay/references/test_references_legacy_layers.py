@@ -11,15 +11,6 @@ from pytest_msprobe.engine.replay.references.layers.deformable_convolution impor
 from pytest_msprobe.engine.replay.references.layers.dropout_mask import npu_dropout_backward, npu_dropout_do_mask
 from pytest_msprobe.engine.replay.references.layers.sequence_normalization import npu_normalize_batch
 from pytest_msprobe.engine.replay.references.quantization.calibration import npu_ifmr
-from tests.support.cann.agreement import assert_agrees
-from tests.support.cann.examples.legacy_layers import EXAMPLES
-from tests.support.cann.operators import legacy_layers
-
-
-@pytest.mark.parametrize("name", EXAMPLES)
-def test_single_layers_agree_with_independent_definitions(name: str) -> None:
-    call = EXAMPLES[name](torch.Generator().manual_seed(7))
-    assert_agrees(getattr(legacy_layers, name.partition("-")[0]), call)
 
 
 def test_the_documented_bits_keep_the_documented_elements() -> None:

@@ -25,7 +25,6 @@ from pytest_msprobe.engine.replay.references.matmul.vocabulary_loss import (
     npu_fused_linear_cross_entropy_loss_with_max_sum_backward,
     npu_fused_linear_online_max_sum,
 )
-from tests.support.cann.agreement import assert_agrees
 from tests.support.cann.examples import matrix_products, vocabulary_loss
 from tests.support.cann.operators import matrix_products as independent_products
 from tests.support.cann.operators import vocabulary_loss as independent_loss
@@ -34,13 +33,6 @@ EXAMPLES = {
     **{name: (independent_products, make) for name, make in matrix_products.EXAMPLES.items()},
     **{name: (independent_loss, make) for name, make in vocabulary_loss.EXAMPLES.items()},
 }
-
-
-@pytest.mark.parametrize("name", EXAMPLES)
-def test_golden_agrees_with_an_independent_computation(name: str) -> None:
-    independent, make = EXAMPLES[name]
-    call = make(torch.Generator().manual_seed(5))
-    assert_agrees(getattr(independent, name.partition("-")[0]), call)
 
 
 ACTIVATIONS = {

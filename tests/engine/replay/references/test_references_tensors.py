@@ -20,27 +20,6 @@ from pytest_msprobe.engine.replay.references.tensors.placement import (
     npu_stride_copy,
 )
 from pytest_msprobe.engine.replay.references.tensors.scatter import npu_gather_sparse_index
-from tests.support.cann.agreement import assert_agrees
-from tests.support.cann.example_call import Call
-from tests.support.cann.examples.tensors import EXAMPLES
-from tests.support.cann.operators import layouts, placements
-
-DEFINITIONS = {
-    name: definition
-    for module in (layouts, placements)
-    for name, definition in vars(module).items()
-    if name.startswith(("npu_", "_npu_"))
-}
-
-
-@pytest.mark.parametrize("name", EXAMPLES)
-def test_golden_agrees_with_the_definition_of_its_own(name: str) -> None:
-    call: Call = EXAMPLES[name](torch.Generator().manual_seed(2))
-    assert_agrees(DEFINITIONS[name.partition("-")[0]], call)
-
-
-def test_every_definition_has_an_example() -> None:
-    assert DEFINITIONS.keys() == {name.partition("-")[0] for name in EXAMPLES}
 
 
 def draw(*shape: int, seed: int = 0) -> Tensor:

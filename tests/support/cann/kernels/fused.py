@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import functools
 import inspect
-import re
 from collections.abc import Callable
 from functools import cache
-from importlib import import_module
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -16,28 +13,9 @@ from torch import Tensor
 from torch.utils._pytree import tree_leaves, tree_map
 
 from tests.support.cann.kernels.between_ranks import between_ranks, computed_between_ranks
+from tests.support.cann.operators import independent, independent_definition
 
-_FOLDER = Path(__file__).parents[1] / "operators"
-_DEFINITION = re.compile(r"^def (_?npu_\w+|fast_gelu)\(", re.MULTILINE)
 _HALVES = (torch.float16, torch.bfloat16)
-
-
-@cache
-def independent() -> dict[str, str]:
-    """Return the module of each operator that has an independent definition."""
-    return {
-        name: f"tests.support.cann.operators.{path.stem}"
-        for path in sorted(_FOLDER.glob("*.py"))
-        for name in _DEFINITION.findall(path.read_text())
-    }
-
-
-def computed_by_reference() -> list[str]:
-    """Return the operators of torch_npu that only our golden definition computes: a card agrees with it by itself."""
-    from pytest_msprobe.engine.replay.references.registry import ReferenceRegistry
-
-    defined = {name.partition(".")[2] for name in ReferenceRegistry().names() if name.startswith("NPU.")}
-    return sorted(defined - independent().keys())
 
 
 def fused(operator: torch._ops.OpOverload) -> Callable[..., Any]:
@@ -51,8 +29,7 @@ def fused(operator: torch._ops.OpOverload) -> Callable[..., Any]:
     @cache
     def definition() -> Callable[..., Any]:
         if name in independent():
-            function: Callable[..., Any] = getattr(import_module(independent()[name]), name)
-            return function
+            return independent_definition(name)
         if name in between_ranks():
             return computed_between_ranks(name, [argument.name for argument in operator._schema.arguments])
         return _by_reference(name)

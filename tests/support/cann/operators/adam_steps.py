@@ -66,4 +66,4 @@ def _written(step: Callable[..., tuple[float, float, float]], state: State, grad
     numbers = zip(*(each.flatten().tolist() for each in (*state, grad)), strict=True)
     for each, values in zip(state, zip(*(step(*four) for four in numbers), strict=True), strict=True):
         each.copy_(torch.tensor(values, dtype=torch.float64).reshape(each.shape))
-    return state
+    return state[0], state[1], state[2]

@@ -1,13 +1,10 @@
-"""Rotary position embeddings turned pair by pair, and a fused step of AdamW."""
+"""Rotary position embeddings, turned pair by pair."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-import torch
 from torch import Tensor
-
-State = tuple[Tensor, Tensor, Tensor]
 
 
 def _pairs(width: int, mode: str) -> Iterator[tuple[int, int]]:
@@ -72,38 +69,3 @@ def npu_mrope(
                 out[token, :, b] = heads[token, :, b] * cos + heads[token, :, a] * sin
         results.append(out.reshape(x.shape).to(x.dtype))
     return results[0], results[1]
-
-
-def npu_apply_adam_w(
-    beta1_power: float,
-    beta2_power: float,
-    lr: float,
-    weight_decay: float,
-    beta1: float,
-    beta2: float,
-    epsilon: float,
-    grad: Tensor,
-    max_grad_norm: Tensor | None = None,
-    amsgrad: bool | None = False,
-    maximize: bool | None = False,
-    *,
-    out: State | None = None,
-    var: Tensor | None = None,
-    m: Tensor | None = None,
-    v: Tensor | None = None,
-) -> State:
-    state = [each for each in (out or (var, m, v)) if each is not None]
-    numbers = [each.double().flatten().tolist() for each in state]
-    largest = grad if max_grad_norm is None else max_grad_norm
-    slopes = zip(grad.double().flatten().tolist(), largest.double().flatten().tolist(), strict=True)
-    for i, (given, seen) in enumerate(slopes):
-        slope = -given if maximize else given
-        numbers[1][i] = beta1 * numbers[1][i] + (1 - beta1) * slope
-        numbers[2][i] = beta2 * numbers[2][i] + (1 - beta2) * slope**2
-        second = max(seen, numbers[2][i]) if amsgrad else numbers[2][i]
-        first = numbers[1][i] / (1 - beta1_power * beta1)
-        step = first / ((second / (1 - beta2_power * beta2)) ** 0.5 + epsilon)
-        numbers[0][i] += -lr * weight_decay * numbers[0][i] - lr * step
-    for tensor, new in zip(state, numbers, strict=True):
-        tensor.copy_(torch.tensor(new).reshape(tensor.shape))
-    return state[0], state[1], state[2]

@@ -60,10 +60,14 @@ def _adam(generator: torch.Generator) -> Call:
     return Call((0.9, 0.99, 0.01, 0.9, 0.99, 1e-8, grad, False, False), {"out": (var, m, v.square())})
 
 
-def _adam_w(generator: torch.Generator) -> Call:
-    var, m, v, grad = _randn(generator, *[(3, 5)] * 4, dtype=torch.float32)
-    arguments = (0.9, 0.99, 0.01, 0.1, 0.9, 0.99, 1e-8, grad, None, False, True)
-    return Call(arguments, {"out": (var, m, v.square())})
+def _adam_w(*, amsgrad: bool = False, maximize: bool = False) -> Example:
+    def call(generator: torch.Generator) -> Call:
+        var, m, v, grad, largest = _randn(generator, *[(3, 5)] * 5, dtype=torch.float32)
+        bound = largest.square() if amsgrad else None
+        arguments = (0.9, 0.99, 0.01, 0.1, 0.9, 0.99, 1e-8, grad, bound, amsgrad, maximize)
+        return Call(arguments, {"out": (var, m, v.square())})
+
+    return call
 
 
 EXAMPLES: dict[str, Example] = {
@@ -77,5 +81,7 @@ EXAMPLES: dict[str, Example] = {
     "npu_confusion_transpose-first": _transpose(transpose_first=True),
     "npu_moe_gating_top_k_softmax": _experts,
     "npu_apply_adam": _adam,
-    "npu_apply_adam_w": _adam_w,
+    "npu_apply_adam_w": _adam_w(),
+    "npu_apply_adam_w-maximized": _adam_w(maximize=True),
+    "npu_apply_adam_w-amsgrad": _adam_w(amsgrad=True, maximize=True),
 }
