@@ -18,7 +18,7 @@ from pytest_msprobe.engine.replay.references.boxes.rotated_overlap import npu_ro
 from tests.support.cann.agreement import assert_agrees
 from tests.support.cann.example_call import Call
 from tests.support.cann.examples.boxes import EXAMPLES
-from tests.support.cann.operators import boxes as independent
+from tests.support.cann.operators import box_overlap as independent
 
 
 def close(actual: Tensor, expected: object, atol: float) -> None:
