@@ -80,7 +80,6 @@ DEFINED: dict[str, dict[str, tuple[str, ...]]] = {
             "npu_moe_gating_top_k", "npu_moe_gating_top_k_backward", "npu_moe_gating_top_k_softmax",
             "npu_moe_gating_top_k_softmax_v2",
         ),
-        "Aten": ("npu_moe_gating_top_k_backward",),
     },
     "experts.moe_routing": {
         "NPU": (
