@@ -9,6 +9,7 @@ The format, in README.md and docs/*.md:
 * Comments that the reader does not see, on a line of their own before a block:
   ``<!-- exit 1 -->``       the commands of the next block end with this status; without it, with 0
   ``<!-- needs mindspore -->``   the next block is left out where this module is not installed
+  ``<!-- in the repository with .venv-npu -->``   the next block runs there, and is left out without this environment
   ``<!-- copy PATH [NAME] -->``  a file or folder of the repository is copied here first (as NAME, else its own name)
 
 Other code that is shown (```` ```python ````, indented text) is not run.
@@ -33,7 +34,8 @@ PAGES = [page for page in WRITTEN if "```console" in page.read_text()]
 
 # A comment for the runner, or a block of commands, whichever comes next.
 _STEP = re.compile(
-    r"^<!-- (?P<word>exit|needs|copy) (?P<value>.+?) -->$|^```console\n(?P<block>.*?)^```$", re.MULTILINE | re.DOTALL
+    r"^<!-- (?P<word>exit|needs|copy|in the repository with) (?P<value>.+?) -->$|^```console\n(?P<block>.*?)^```$",
+    re.MULTILINE | re.DOTALL,
 )
 _COMMAND = re.compile(r"^\$ ((?:.*\\\n)*.*)$", re.MULTILINE)
 
@@ -56,26 +58,28 @@ def as_installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize("page", PAGES, ids=lambda path: path.name)
 def test_the_commands_of_a_page_end_as_it_says(page: Path, tmp_path: Path, as_installed: Path) -> None:
     shutil.copytree(ROOT / "examples", tmp_path / "examples", ignore=shutil.ignore_patterns("__pycache__"))
-    for command, expected in steps(page.read_text(), tmp_path):
-        done = run(command, tmp_path, as_installed)
+    for command, where, expected in steps(page.read_text(), tmp_path):
+        done = run(command, where, as_installed)
         assert done.returncode == expected, f"$ {command}\n{done.stdout}\nended with {done.returncode}, not {expected}"
 
 
-def steps(text: str, folder: Path) -> Iterator[tuple[str, int]]:
-    """Yield each command with the status that it must end with, and copy files when their turn comes."""
-    expected, wanted = 0, True
+def steps(text: str, folder: Path) -> Iterator[tuple[str, Path, int]]:
+    """Yield each command, where it runs and the status that it must end with, and copy files when their turn comes."""
+    where, expected, wanted = folder, 0, True
     for step in _STEP.finditer(text):
         word, value = step["word"], step["value"]
         if word == "exit":
             expected = int(value)
         elif word == "needs":
             wanted = find_spec(value) is not None
+        elif word == "in the repository with":
+            where, wanted = ROOT, (ROOT / value / "installed").exists()
         elif word == "copy":
             source, _, name = value.partition(" ")
             copy(ROOT / source, folder / (name or Path(source).name))
         else:
-            yield from ((command, expected) for command in _COMMAND.findall(step["block"]) if wanted)
-            expected, wanted = 0, True
+            yield from ((command, where, expected) for command in _COMMAND.findall(step["block"]) if wanted)
+            where, expected, wanted = folder, 0, True
 
 
 def copy(source: Path, target: Path) -> None:
