@@ -162,12 +162,12 @@ class MonitorMode:
 def _ranks_held_together(config: pytest.Config, runs: Mapping[Path, Run]) -> list[Path]:
     """Return the folders of the ranks; for one series of one rank those of its neighbours too, as in the whole run."""
     from msprobe_hooks.instruments.series.paths import is_run_folder
-    from msprobe_hooks.instruments.series.reader import rank_folders
+    from msprobe_hooks.instruments.series.reader import rank_folders, whole_run
 
     folders = [run.folder for run in runs.values()]
     is_one_series = len(folders) == 1 and any("::" in text for text in config.stash[options_key].dumps)
     if is_one_series and is_run_folder(folders[0]):
-        neighbours = rank_folders(folders[0].parent)
+        neighbours = rank_folders(whole_run(folders[0]))
         return neighbours if folders[0] in neighbours else folders
     return folders
 

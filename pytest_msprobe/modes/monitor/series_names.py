@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from msprobe_hooks.instruments.series.paths import RECORDED_TASKS
 from msprobe_hooks.instruments.series.reader import SeriesKey
 from msprobe_hooks.instruments.series.tables import Watched
 
@@ -44,7 +45,7 @@ def places(keys: Sequence[SeriesKey]) -> dict[SeriesKey, Place]:
 def _phase(key: SeriesKey) -> int:
     if key.task in _BEFORE_THE_STEP:
         return 0
-    if key.micro_step is not None:
+    if key.micro_step is not None or key.task in RECORDED_TASKS:
         return 1
     if key.task == "grad_unreduced":
         return 2

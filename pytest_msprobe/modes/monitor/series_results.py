@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import hashlib
 import math
-from operator import itemgetter
 from pathlib import Path
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from msprobe_hooks.dump.paths.recording import DUMP_FILE
 from msprobe_hooks.errors import MonitorError
-from msprobe_hooks.instruments.series.reader import Run, SeriesKey, open_run, series_file, series_files
+from msprobe_hooks.instruments.series.reader import Run, SeriesKey, open_run, run_files, series_file, series_files
+from msprobe_hooks.instruments.series.recorded_files import is_recorded_folder
 from msprobe_standards.verdict import Outcome, Verdict
 from pytest_msprobe.modes.monitor.alerts import ALARMED, Alarm, Alarmed
 from pytest_msprobe.modes.monitor.series_names import Place, item_name
@@ -67,7 +68,9 @@ def with_spread(result: DirectionResult, rank: int | None, values: NDArray[np.fl
 
 
 def first_file(folder: Path) -> Path:
-    """Return the file of series that comes first by task and steps."""
+    """Return the file of series that comes first by task and steps, or the folder's own dump."""
+    if is_recorded_folder(folder):
+        return folder / DUMP_FILE
     return min((name, path) for path, name in series_files(folder))[1]
 
 
@@ -75,7 +78,7 @@ def open_run_of(path: Path) -> Run:
     """Open the folder that a file of series is in. Raises MonitorError for any other file."""
     if not path.exists():
         raise MonitorError(f"{path}: no such folder; pass the folder that a monitored run wrote")
-    if series_file(path) is None:
+    if series_file(path) is None and path.name != DUMP_FILE:
         raise MonitorError(
             f"{path}: not a file of series, such as actv_0-9.csv; pass the folder that a monitored run wrote"
         )
@@ -83,6 +86,6 @@ def open_run_of(path: Path) -> Run:
 
 
 def listing(folder: Path) -> str:
-    """Return a short digest of a folder's files of series, by name and size."""
-    names = (f"{path.name} {path.stat().st_size}" for path, _ in sorted(series_files(folder), key=itemgetter(1, 0)))
+    """Return a short digest of the files that a rank's run is read from, by name and size."""
+    names = sorted(f"{'/'.join(path.parts[-3:])} {path.stat().st_size}" for path in run_files(folder))
     return hashlib.blake2b("\n".join(names).encode(), digest_size=16).hexdigest()

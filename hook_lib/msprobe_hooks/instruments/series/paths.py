@@ -16,10 +16,14 @@ from typing import Final, NamedTuple
 
 from msprobe_hooks.errors import MonitorError
 
+#: What a recording's tensors belong to.
+RECORDED_TASKS: Final = ("forward", "recompute", "backward", "parameters_grad")
+
 #: The tasks in the order in which a step computes what they hold; others follow.
 TASKS: Final = (
     "param_origin",
     "param",
+    *RECORDED_TASKS,
     "actv",
     "attention_hook",
     "linear_hook",

@@ -26,6 +26,12 @@ from msprobe_hooks.instruments.series.paths import (
     rank_of,
     started,
 )
+from msprobe_hooks.instruments.series.recorded_files import (
+    RecordedPart,
+    is_recorded_folder,
+    recorded_ranks,
+    recorded_steps,
+)
 from msprobe_hooks.instruments.series.tables import CutFileError, Part, Watched
 
 _FORMATS: dict[str, Callable[[Path, str], Part]] = {".csv": CsvPart, ".parquet": ParquetPart}
@@ -92,11 +98,13 @@ class Run:
 
 
 def open_run(folder: str | Path) -> Run:
-    """Open one rank's folder of a run.
+    """Open one rank's folder of a run; that of a recording stands for the rank at all of its steps.
 
     Raises MonitorError where the folder holds no series, or files that cannot be read.
     """
     folder = Path(folder)
+    if is_recorded_folder(folder):
+        return _open_recording(folder)
     named = [*series_files(folder)]
     if not named:
         raise _no_series(folder)
@@ -111,6 +119,25 @@ def open_run(folder: str | Path) -> Run:
         if not parts:
             raise MonitorError(f"{folder}: no file can be read; {notes[-1]}")
         return Run(folder, read_contents(_as_written(parts)), notes)
+
+
+def _open_recording(folder: Path) -> Run:
+    """Open the steps of one rank of a recording; what of them cannot be read is a note."""
+    parts: list[Part] = []
+    notes: list[str] = []
+    names: dict[Watched, Watched] = {}
+    with _readable(folder):
+        for path in recorded_steps(folder):
+            part = RecordedPart(path, names)
+            try:
+                part.index()
+            except MonitorError as error:
+                notes.append(f"a step is left out: {error}")
+            else:
+                parts.append(part)
+        if not parts:
+            raise MonitorError(f"{folder}: no step can be read; {notes[0]}")
+        return Run(folder, read_contents(parts), notes)
 
 
 def _format(path: Path) -> Callable[[Path, str], Part]:
@@ -129,11 +156,16 @@ def _readable(folder: Path) -> Iterator[None]:
 def rank_folders(folder: str | Path) -> list[Path]:
     """Return a run's folders, one per rank in the order of ranks; a rank's own folder gives itself.
 
-    Of several starts of a rank it is the last. Raises MonitorError where there is no such folder.
+    Of several starts of a rank it is the last, of a recording the rank's folder at its first step. Raises MonitorError
+    where there is no such folder.
     """
     folder = Path(folder)
+    if is_recorded_folder(folder):
+        return [folder]
     starts = {rank_of(each): each for each in run_folders(folder)}
     if not starts:
+        if recorded := recorded_ranks(folder):
+            return recorded
         raise _no_series(folder)
     return [starts[rank] for rank in sorted(starts, key=lambda rank: -1 if rank is None else rank)]
 
@@ -149,6 +181,18 @@ def run_folders(folder: Path) -> list[Path]:
     found = [each for each in folder.iterdir() if is_run_folder(each) and each.is_dir() and any(series_files(each))]
     watched = [each for each in found if not is_probed_folder(each)]
     return sorted(watched or found, key=lambda each: (started(each), each.name))
+
+
+def whole_run(folder: Path) -> Path:
+    """Return the folder that holds those of all ranks, for the folder of one."""
+    return folder.parent.parent if is_recorded_folder(folder) else folder.parent
+
+
+def run_files(folder: Path) -> list[Path]:
+    """Return the files that a rank's run is read from. Raises MonitorError where the folder cannot be read."""
+    if is_recorded_folder(folder):
+        return recorded_steps(folder)
+    return [path for path, _ in series_files(folder)]
 
 
 def series_files(folder: Path) -> Iterator[tuple[Path, FileName]]:
@@ -197,7 +241,7 @@ def _earlier_starts(folder: Path) -> list[str]:
 def _no_series(folder: Path) -> MonitorError:
     """Return the error for a folder without series, which says what else it holds where that is known."""
     if any(folder.rglob("dump.json")):
-        whose = "it is a recording (dump.json); pass it to --msprobe-dump"
+        whose = "of a recording, pass the folder that holds step<N>/rank<N>/dump.json"
     elif any(folder.rglob("grad_summary_*.csv")):
         whose = "the gradient probe's grad_summary_<step>.csv are deeper; pass the folder that holds rank<N>"
     elif any(folder.rglob("events.out.tfevents*")):

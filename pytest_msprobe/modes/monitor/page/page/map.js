@@ -157,7 +157,7 @@ function labels(pen, colour) {
     if (y > bottom) break;
     const chosen = row === state.cursor.row;
     pen.fillStyle = colour(chosen ? "--fore" : "--soft");
-    pen.fillText(fitted(pen, tensorText(page.tensors[state.rows[row][SERIES.tensor]]), LEFT - STRIP - 12), STRIP + 6, Math.max(TOP + 5, y));
+    pen.fillText(fitted(pen, rowText(state.rows[row]), LEFT - STRIP - 12), STRIP + 6, Math.max(TOP + 5, y));
   }
   strips(pen, colour);
 }
@@ -228,18 +228,18 @@ function tickSteps(most) {
 }
 
 function marks(pen, colour) {
-  const rowOf = new Map(state.rows.map((series, row) => [series[SERIES.tensor], row]));
+  const rowOf = new Map(state.rows.map((series, row) => [rowName(series[SERIES.rank], series[SERIES.tensor]), row]));
   const bottom = TOP + view.height;
   pen.fillStyle = colour("--fore");
   for (const finding of findingsHere()) {
-    const row = rowOf.get(finding[FINDING.tensor]), bin = finding[FINDING.step] === null ? -1 : binOf(finding[FINDING.step]);
+    const row = rowOf.get(rowName(finding[FINDING.rank], finding[FINDING.tensor])), bin = finding[FINDING.step] === null ? -1 : binOf(finding[FINDING.step]);
     if (row === undefined || bin < state.from || bin >= state.to) continue;
     const y = rowY(row) + view.row / 2;
     if (y > TOP && y < bottom) pen.fillRect((columnX(bin) + columnX(bin + 1)) / 2 - 1.5, y - 1.5, 3, 3);
   }
   const first = page.findings[page.first];
-  if (first && first[FINDING.step] !== null && first[FINDING.rank] === state.rank && inSight(binOf(first[FINDING.step]))) {
-    departure(pen, colour, binOf(first[FINDING.step]), rowOf.get(first[FINDING.tensor]));
+  if (first && first[FINDING.step] !== null && isOfRank(first[FINDING.rank]) && inSight(binOf(first[FINDING.step]))) {
+    departure(pen, colour, binOf(first[FINDING.step]), rowOf.get(rowName(first[FINDING.rank], first[FINDING.tensor])));
   }
   const { row, bin } = state.cursor;
   if (row !== null && bin !== null && inSight(bin)) box(pen, bin, row, colour("--fore"), 1.5);

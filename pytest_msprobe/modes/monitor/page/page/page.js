@@ -1,6 +1,6 @@
 /* What is shown, and what the user changes of it. */
 
-const FINDINGS_SHOWN = 500;
+const FINDINGS_SHOWN = 500, ALL_RANKS = -1;
 const state = {
   rank: 0, task: "", statistic: page.statistics.includes("norm") ? "norm" : page.statistics[0], colour: page.pair ? "gap" : SERIES.target, words: [], onlyFound: false,
   rowHeight: 0, from: 0, to: BINS, rows: [], cursor: { row: null, bin: null }, chosen: null,
@@ -8,19 +8,20 @@ const state = {
 
 function refresh() {
   const kept = state.rows[state.cursor.row] ?? state.chosen;
-  const found = new Set(page.findings.filter((one) => one[FINDING.rank] === state.rank).map((one) => one[FINDING.tensor]));
-  const here = page.series.filter((one) => one[SERIES.rank] === state.rank && one[SERIES.statistic] === state.statistic);
+  const found = new Set(page.findings.filter((one) => isOfRank(one[FINDING.rank])).map((one) => rowName(one[FINDING.rank], one[FINDING.tensor])));
+  const here = page.series.filter((one) => isOfRank(one[SERIES.rank]) && one[SERIES.statistic] === state.statistic);
   state.rows = here.filter((one) => {
     const tensor = page.tensors[one[SERIES.tensor]];
     if (state.task && tensor[TENSOR.task] !== state.task) return false;
-    if (state.onlyFound && !found.has(one[SERIES.tensor])) return false;
+    if (state.onlyFound && !found.has(rowName(one[SERIES.rank], one[SERIES.tensor]))) return false;
     tensor.text ??= `${tensor[TENSOR.task]} ${tensorText(tensor)}`.toLowerCase();
     return state.words.every((word) => tensor.text.includes(word));
-  }).sort((a, b) => a[SERIES.tensor] - b[SERIES.tensor]);
-  const row = kept ? state.rows.findIndex((one) => one[SERIES.tensor] === kept[SERIES.tensor]) : -1;
+  }).sort((a, b) => a[SERIES.tensor] - b[SERIES.tensor] || a[SERIES.rank] - b[SERIES.rank]);
+  const isKept = (one) => one[SERIES.tensor] === kept[SERIES.tensor] && (state.rank !== ALL_RANKS || one[SERIES.rank] === kept[SERIES.rank]);
+  const row = kept ? state.rows.findIndex(isKept) : -1;
   state.cursor.row = row < 0 ? null : row;
   state.chosen = kept;
-  byId("count").textContent = `${state.rows.length} of ${here.length} tensors`;
+  byId("count").textContent = `${state.rows.length} of ${here.length} ${state.rank === ALL_RANKS ? "rows, one for each tensor and rank" : "tensors"}`;
   drawAll();
 }
 
@@ -31,8 +32,22 @@ function drawAll() {
   drawDetails();
 }
 
+function isOfRank(rank) {
+  return state.rank === ALL_RANKS || rank === state.rank;
+}
+
+// What tells a row from the others.
+function rowName(rank, tensor) {
+  return `${rank} ${tensor}`;
+}
+
+function rowText(series) {
+  const name = tensorText(page.tensors[series[SERIES.tensor]]);
+  return state.rank === ALL_RANKS ? `${name}, ${page.ranks[series[SERIES.rank]]}` : name;
+}
+
 function findingsHere() {
-  return page.findings.filter((one) => one[FINDING.rank] === state.rank && (!one[FINDING.statistic] || one[FINDING.statistic] === state.statistic));
+  return page.findings.filter((one) => isOfRank(one[FINDING.rank]) && (!one[FINDING.statistic] || one[FINDING.statistic] === state.statistic));
 }
 
 /* Choosing a cell. */
@@ -57,11 +72,11 @@ function reveal(row) {
 
 function tellCell() {
   const series = state.rows[state.cursor.row];
-  if (series && state.cursor.bin !== null) byId("cell").textContent = `${tensorText(page.tensors[series[SERIES.tensor]])}, ${cellText(series, state.cursor.bin)}`;
+  if (series && state.cursor.bin !== null) byId("cell").textContent = `${rowText(series)}, ${cellText(series, state.cursor.bin)}`;
 }
 
 function chooseSeries(series) {
-  select("rank", (state.rank = series[SERIES.rank]));
+  if (state.rank !== ALL_RANKS) select("rank", (state.rank = series[SERIES.rank]));
   select("statistic", (state.statistic = series[SERIES.statistic]));
   state.chosen = series;
   state.cursor.row = null;
@@ -103,7 +118,7 @@ function onMap() {
     tip.hidden = !cell;
     if (!cell) return;
     const series = state.rows[cell.row], tensor = page.tensors[series[SERIES.tensor]];
-    tip.textContent = `${tensor[TENSOR.task]}  ${tensorText(tensor)}${cell.bin === null ? "" : `\n${cellText(series, cell.bin)}`}`;
+    tip.textContent = `${tensor[TENSOR.task]}  ${rowText(series)}${cell.bin === null ? "" : `\n${cellText(series, cell.bin)}`}`;
     const box = byId("map-box").getBoundingClientRect(), x = event.clientX - box.left, y = event.clientY - box.top;
     tip.style.left = x < box.width / 2 ? `${x + 12}px` : "auto";
     tip.style.right = x < box.width / 2 ? "auto" : `${box.width - x + 12}px`;
@@ -205,7 +220,7 @@ function select(id, value) {
 }
 
 function controls() {
-  fill("rank", page.ranks.map((name, place) => [name, place]), (value) => { state.rank = Number(value); });
+  fill("rank", [...page.ranks.map((name, place) => [name, place]), ["all ranks", ALL_RANKS]], (value) => { state.rank = Number(value); });
   byId("rank-label").hidden = page.ranks.length < 2;
   const tasks = [...new Set(page.tensors.map((tensor) => tensor[TENSOR.task]))];
   fill("task", [["all", ""], ...tasks.map((task) => [task, task])], (value) => { state.task = value; });
