@@ -70,6 +70,11 @@ COMMANDS: Mapping[str, Mapping[str, Command]] = {
             "-i tables -o merged -config merge.yaml",
             "comparing.md",
         ),
+        "series": Command(
+            "write recorded or monitored statistics as msprobe's .trend.db, or read one",
+            "dump -o run.trend.db",
+            "monitor.md",
+        ),
         "anomaly-analyse": Command(
             "list the earliest anomalies of a training over all ranks", "-d anomalies -k 5", "monitor.md"
         ),

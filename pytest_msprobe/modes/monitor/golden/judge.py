@@ -48,6 +48,7 @@ class GoldenJudge:
         self._batches = batches
         self._rank = target.rank
         self.golden = golden
+        self._target_run = target
         self.signs = signs
         self._pair = pair
         self._policy = policy
@@ -118,7 +119,9 @@ class GoldenJudge:
         if (key.task, key.statistic, key.micro_step) not in others:
             return skipped(key, MonitorSkip.WATCHED_BY_ONE)
         reason = f"only the {has} run has it, and the {lacks} run has other {key.task} series: the models differ"
-        return self._departed(key, self._pair.first_step or 0, reason, "")
+        steps = (self.golden if key in self._golden else self._target_run).read(key).steps
+        first = max(self._pair.first_step or 0, int(steps[0]) if steps.size else 0)
+        return self._departed(key, first, reason, "")
 
     @cached_property
     def _watched_alike(self) -> dict[str, set[tuple[str, str, int | None]]]:

@@ -181,7 +181,7 @@ def test_columns_that_are_not_of_a_watched_run_are_named(folder, header):
 @pytest.mark.parametrize(
     ("file", "whose"),
     [
-        ("step0/rank/dump.json", "--msprobe-dump"),
+        ("deeper/step0/rank/dump.json", "pass the folder that holds step<N>/rank<N>/dump.json"),
         ("run/rank0/grad_summary_0.csv", r"pass the folder that holds rank<N>"),
         ("events.out.tfevents.1.vm.1.0", "TensorBoard events, which cannot be read"),
         ("stack_info.csv", "pass the folder that a monitored run wrote"),

@@ -219,3 +219,25 @@ def test_fifty_thousand_values_can_be_scrolled_through(look: Callable[..., Any])
     assert len(browser.find_elements("css selector", "#scroller tbody tr")) < 100
     browser.execute_script("document.getElementById('scroller').scrollTop = 1e9")
     until(browser, lambda: "Functional.linear.24999.forward.output.0" in names(browser))
+
+
+def test_the_map_shows_where_modules_differ_by_step_and_rank(look: Callable[..., Any]) -> None:
+    pairs = ("step 0, rank 0", "step 0, rank 1", "step 1, rank 0", "step 1, rank 1")
+    calls = [call(place, pair=pair) for pair in range(4) for place in range(3)]
+    calls[-2] = call(1, "fail", pair=3, cause="culprit", error=0.25)
+    browser = look(calls, pairs)
+    click(browser, "byId('show-map')")
+    assert texts(browser, "#map thead th") == ["module", *pairs]
+    assert texts(browser, "#map tbody th") == [f"model.layers.{layer}.mlp" for layer in range(3)]
+    assert texts(browser, "#map td button.fail") == ["\u25c6"]
+    title = browser.execute_script("return document.querySelector('#map td button.fail').title")
+    assert title == "model.layers.1.mlp, step 1, rank 1: 1 of 1 calls wrong, greatest scaled error 0.25"
+    click(browser, "document.querySelector('#map td button.fail')")
+    assert texts(browser, "#count") == ["2 of 24 values in model.layers.1.mlp"]
+    assert names(browser) == ["Functional.linear.1.forward.input.0", "Functional.linear.1.forward.output.0"]
+    assert browser.get_log("browser") == []
+
+
+def test_one_dump_has_no_map(look: Callable[..., Any]) -> None:
+    browser = look([call(0)])
+    assert browser.execute_script("return byId('views').hidden")

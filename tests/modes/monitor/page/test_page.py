@@ -161,3 +161,21 @@ def test_a_long_run_shows_every_step_where_something_was_found(look: Callable[..
     browser.execute_script("zoom(0, 3)")
     points = browser.execute_script("return document.querySelector('#details path.target').getAttribute('d')")
     assert len(points.split(" ")) == 20
+
+
+def test_the_rows_of_all_ranks_stand_under_each_other(look: Callable[..., Any]) -> None:
+    browser = look(
+        norms(), norms(1.1), golden=norms(), findings=[Finding(1, norm("layers.2.weight"), 7, "fail", "drift", "")]
+    )
+    browser.execute_script(
+        """const ranks = byId("rank"); ranks.value = "-1"; ranks.dispatchEvent(new Event("change"))"""
+    )
+    assert texts(browser, "#count") == ["12 of 12 rows, one for each tensor and rank"]
+    assert browser.execute_script("return state.rows.map(rowText).slice(6, 8)") == [
+        "layers.2.weight, rank 0",
+        "layers.2.weight, rank 1",
+    ]
+    healthy, faulty = colour_at(browser, 6, 12), colour_at(browser, 7, 12)
+    assert healthy != faulty
+    click(browser, "byId('found')")
+    assert browser.execute_script("return state.rows.map(rowText)") == ["layers.2.weight, rank 1"]

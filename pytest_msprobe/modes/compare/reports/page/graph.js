@@ -12,12 +12,13 @@ for (const row of page.rows) {
 }
 
 function showView(name) {
-  const isGraph = name === "graph";
-  for (const id of ["plot-box", "table-view"]) byId(id).hidden = isGraph;
-  byId("graph").hidden = !isGraph;
-  byId("show-graph").setAttribute("aria-pressed", String(isGraph));
-  byId("show-table").setAttribute("aria-pressed", String(!isGraph));
-  if (isGraph) {
+  for (const id of ["plot-box", "table-view"]) byId(id).hidden = name !== "table";
+  byId("graph").hidden = name !== "graph";
+  byId("map").hidden = name !== "map";
+  for (const each of ["table", "map", "graph"]) byId(`show-${each}`).setAttribute("aria-pressed", String(each === name));
+  if (name === "map") {
+    drawMap();
+  } else if (name === "graph") {
     graphView ??= new GraphView(byId("graph"), page.graphs, { describe: describeInGraph, brief: briefInGraph });
     graphView.draw();
     graphView.scroller.focus();

@@ -30,7 +30,8 @@ function refresh() {
     if (state.node && !(call.path + "/").startsWith(state.node + "/")) return false;
     return !state.words.length || matches(row, call);
   });
-  byId("count").textContent = `${visible.length} of ${page.rows.length} values`;
+  const inside = state.node ? ` in ${state.node.replaceAll("/", ".")}` : "";
+  byId("count").textContent = `${visible.length} of ${page.rows.length} values${inside}`;
   byId("scroller").scrollTop = 0;
   table.show(visible);
 }
@@ -244,8 +245,11 @@ function start() {
   onWords(byId("search"), (words) => { state.words = words; refresh(); });
   byId("scroller").addEventListener("keydown", press);
   window.addEventListener("resize", plot);
-  byId("views").hidden = !page.graphs.length;
+  byId("show-map").hidden = page.pairs.length < 2;
+  byId("show-graph").hidden = !page.graphs.length;
+  byId("views").hidden = page.pairs.length < 2 && !page.graphs.length;
   byId("show-table").addEventListener("click", () => showView("table"));
+  byId("show-map").addEventListener("click", () => showView("map"));
   byId("show-graph").addEventListener("click", () => showView("graph"));
   byId("modules").open = !isNarrow();
   tree();
