@@ -98,7 +98,7 @@ class Run:
 
 
 def open_run(folder: str | Path) -> Run:
-    """Open one rank's folder of a run; that of a recording stands for the rank at all of its steps.
+    """Open one rank's folder of a run; that of a recording means the rank at all of its steps.
 
     Raises MonitorError where the folder holds no series, or files that cannot be read.
     """

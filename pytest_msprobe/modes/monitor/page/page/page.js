@@ -36,7 +36,7 @@ function isOfRank(rank) {
   return state.rank === ALL_RANKS || rank === state.rank;
 }
 
-// What tells a row from the others.
+// No other row has this name.
 function rowName(rank, tensor) {
   return `${rank} ${tensor}`;
 }
