@@ -24,9 +24,15 @@ FAST_PATH_OFF := tests/run tests/modes/compare --ignore=tests/run/fast
 ROUNDS ?= 10
 SEED := $(or $(SEED),$(shell date +%s))
 
-.PHONY: demo test test-all test-plain-cpu test-lowest test-matrix constraints fuzz lint bench instructions keep-instructions site command-line operators pictures generated_tests clean
+.PHONY: compiled demo test test-all test-plain-cpu test-lowest test-matrix constraints fuzz lint bench instructions keep-instructions site command-line operators pictures generated_tests clean
 
-demo: $(VENV)/installed
+# A process that may not write bytecode, as in many containers, compiles each module that it imports at each start.
+# What is compiled here is as old as its source, or else not used.
+compiled:
+	@echo "compiling the modules of this checkout, which each process would do at its start"
+	@$(PYTHON) -m compileall -q pytest_msprobe hook_lib standards tests/support
+
+demo: $(VENV)/installed compiled
 	@mkdir -p $(DEMO_REPORT)
 	$(BIN)/pytest -c examples/pytest.ini --msprobe-dump examples/check_a_dump/dump.json -n 2 \
 	    --junitxml=$(DEMO_REPORT)/report.xml
@@ -35,7 +41,7 @@ demo: $(VENV)/installed
 	$(BIN)/pytest -c examples/pytest.ini --msprobe-compare examples/compare_runs/target \
 	    --msprobe-golden examples/compare_runs/golden --tb=no -rN -q; test $$? -eq 1
 
-test: $(VENV)/installed $(MINDSPORE_VENV)/installed $(NEIGHBOURS)/installed
+test: compiled $(VENV)/installed $(MINDSPORE_VENV)/installed $(NEIGHBOURS)/installed
 	$(BIN)/pytest -n 2 -m "not slow"
 	$(MINDSPORE_BIN)/python -c "import mindspore"
 	$(MINDSPORE_BIN)/pytest -n 2 tests/mindspore -m "not slow"
