@@ -31,8 +31,8 @@ def write_weights(
     """Write the weights that this rank holds to ``step<n>/rank<n>`` in a folder, one parameter at a time.
 
     Two folders, as of a trainer and of an engine that samples, are compared by
-    ``pytest --msprobe-checkpoint=A --msprobe-golden=B``, whatever the layout and the names of each. Digests are computed
-    on the device where it has float64, else on the host; each parameter is read once, one in float32 twice.
+    ``pytest --msprobe-checkpoint=A --msprobe-golden=B``, whatever the layout and the names of each. Digests are
+    computed on the device where it has float64, else on the host; a parameter is read once, one in float32 twice.
 
     Args:
         weights: A module or cell, a list of a rank's pipeline chunks, a state dict, or pairs of names and tensors as
@@ -76,7 +76,8 @@ def write_weights(
         process_rank() if rank is None else rank,
         running_layout(modules) | ranks,
         sizes=model_sizes(getattr(first, "config", None) if config is None else config),
-        **firsts,
+        first_layer=firsts.get("first_layer"),
+        first_expert=firsts.get("first_expert"),
     )
     found = _weights(weights, framework)
     writer = WeightsWriter(Path(folder), head)

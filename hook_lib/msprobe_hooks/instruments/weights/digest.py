@@ -157,7 +157,8 @@ def single(digest: Digest) -> int:
 
 
 def _packed(one: NDArray[np.int64], other: NDArray[np.int64]) -> Numbers:
-    return one.astype(np.uint64) | other.astype(np.uint64) << np.uint64(_BITS)
+    found: Numbers = one.astype(np.uint64) | other.astype(np.uint64) << np.uint64(_BITS)
+    return found
 
 
 def _unpacked(numbers: Numbers) -> list[tuple[NDArray[np.int64], int]]:

@@ -95,4 +95,6 @@ def mindspore_weights(weights: Any) -> Iterator[MindSporeWeight | str]:
 def _rounded(array: NDArray[Any]) -> NDArray[np.uint16]:
     """Return the bits of bfloat16 nearest to each element, of two that are as near the even one."""
     bits = array.astype(np.float32).view(np.uint32).astype(np.uint64)
-    return ((bits + np.uint64(0x7FFF) + (bits >> np.uint64(16) & np.uint64(1))) >> np.uint64(16)).astype(np.uint16)
+    even = bits >> np.uint64(16) & np.uint64(1)
+    rounded: NDArray[np.uint16] = ((bits + np.uint64(0x7FFF) + even) >> np.uint64(16)).astype(np.uint16)
+    return rounded

@@ -85,9 +85,7 @@ def torch_weights(weights: Any) -> Iterator[TorchWeight | str]:
 
 def _of_module(module: nn.Module, chunk: int) -> Iterator[TorchWeight]:
     if any(hasattr(each, "_flat_param") for each in module.modules()):
-        raise ConfigError(
-            "weights", type(module).__name__, "a state dict: FSDP1 keeps its parameters in one flat tensor"
-        )
+        raise ConfigError("weights", type(module).__name__, "a state dict, since FSDP1 keeps one flat tensor")
     for name, parameter in module.named_parameters(remove_duplicate=False):
         yield TorchWeight(name, parameter, chunk, is_buffer=False)
     for prefix, owner in module.named_modules():
