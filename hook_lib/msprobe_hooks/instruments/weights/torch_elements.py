@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from msprobe_hooks.instruments.weights.digest import Digest, digest
+from msprobe_hooks.instruments.weights.weights_file import is_stack
 
 # 2 MiB of float64, which a core's cache holds; devices take longer to begin than to multiply.
 _BLOCK, _DEVICE_BLOCK = 1 << 18, 1 << 25
@@ -55,7 +56,7 @@ class RoundedElements(TorchElements):
 
 def matrices(tensor: Tensor) -> Iterator[Tensor]:
     """Yield the matrices of a tensor: three axes are several, fewer a column, more are flattened behind the first."""
-    if tensor.dim() == 3:
+    if is_stack(tensor.shape):
         yield from tensor
     elif tensor.dim() < 2:
         yield tensor.reshape(-1, 1)

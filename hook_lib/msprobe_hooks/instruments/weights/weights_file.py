@@ -121,9 +121,14 @@ class WeightsWriter:
         return place
 
 
+def is_stack(shape: Sequence[int]) -> bool:
+    """Return whether a tensor is a stack of matrices, as of experts; filters of one channel are one matrix."""
+    return len(shape) == 3 and shape[1] > 1
+
+
 def matrix_shape(shape: Sequence[int]) -> tuple[int, int, int]:
     """Return the number of matrices of a tensor, their rows and their columns."""
-    if len(shape) == 3:
+    if is_stack(shape):
         return shape[0], shape[1], shape[2]
     if len(shape) < 2:
         return 1, math.prod(shape), 1
