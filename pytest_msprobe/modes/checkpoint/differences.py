@@ -72,11 +72,13 @@ def _of_values(
     earlier: Iterable[Earlier],
 ) -> Difference:
     own, other = pair
-    stale = _earlier(target, differing, own, earlier)
     rows = _runs(differing)
     columns: tuple[tuple[int, int], ...] = ()
+    across = None
     if own.columns is not None and other.columns is not None:
-        columns = _runs(own.columns != other.columns)
+        across = own.columns != other.columns
+        columns = _runs(across)
+    stale = _earlier(target, own, differing, across, earlier)
     height, unit = len(differing), "rows" if len(target.shape) > 1 else "elements"
     count = int(differing.sum())
     width = len(other.columns) if other.columns is not None else 0
@@ -99,8 +101,14 @@ def _of_values(
     return Difference("all", f"all {height} {unit} differ", rows, columns)
 
 
-def _earlier(target: Parameter, differing: NDArray[np.bool_], own: Digest, earlier: Iterable[Earlier]) -> str:
-    """Return in words of which earlier step the rows that differ are, empty where of none."""
+def _earlier(
+    target: Parameter,
+    own: Digest,
+    down: NDArray[np.bool_],
+    across: NDArray[np.bool_] | None,
+    earlier: Iterable[Earlier],
+) -> str:
+    """Return in words of which earlier step the rows or columns that differ are, empty where of none."""
     for words, parameter in earlier:
         if parameter.shape != target.shape:
             continue
@@ -110,7 +118,12 @@ def _earlier(target: Parameter, differing: NDArray[np.bool_], own: Digest, earli
             continue
         candidates = (found.own, found.rounded) if parameter.dtype != target.dtype else (found.own,)
         for each in candidates:
-            if each is not None and np.array_equal(each.rows[differing], own.rows[differing]):
+            if each is None:
+                continue
+            is_equal = np.array_equal(each.rows[down], own.rows[down])
+            if not is_equal and across is not None and each.columns is not None and own.columns is not None:
+                is_equal = np.array_equal(each.columns[across], own.columns[across])
+            if is_equal:
                 return f": still equal to {words}"
     return ""
 
