@@ -15,6 +15,7 @@ from msprobe_hooks.instruments.series.conversion import csv2tensorboard_by_step
 from msprobe_hooks.instruments.watch.trainer_mon import TrainerMon
 from msprobe_hooks.record import record
 from msprobe_hooks.watching import watch, watch_mindspore
+from msprobe_hooks.weight_sync import write_weights
 
 __all__ = [
     "ConfigError",
@@ -35,4 +36,5 @@ __all__ = [
     "watch",
     "watch_mindspore",
     "write_environment",
+    "write_weights",
 ]

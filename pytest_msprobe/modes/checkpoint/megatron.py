@@ -22,6 +22,7 @@ from torch import Tensor
 from msprobe_hooks.messages import shown
 from msprobe_hooks.regular_files import read_regular
 from pytest_msprobe.errors import CheckpointError
+from pytest_msprobe.model_names.fused_parts import ModelSizes, sizes_of_config
 from pytest_msprobe.modes.checkpoint.checkpoint_files import load_torch
 from pytest_msprobe.modes.checkpoint.distance import have_equal_bits
 from pytest_msprobe.modes.checkpoint.parameters import Checkpoint, Parameter, parameter, tensors_in
@@ -58,6 +59,7 @@ class _Sizes:
     expert: int
     experts: int
     is_gated: bool
+    model: ModelSizes
 
     def folder(self, tensor: int, pipeline: int, expert: int) -> str:
         name = f"mp_rank_{tensor:02d}"
@@ -94,7 +96,7 @@ def read_megatron(path: Path) -> Checkpoint:
                 _add(found, _numbered(name, layer, first_expert), whole, note)
             layer += _layers(stage_tensors)
     kind = f"Megatron, TP {sizes.tensor}, PP {sizes.pipeline}, EP {sizes.expert}"
-    return Checkpoint(kind, found)
+    return Checkpoint(kind, found, sizes=sizes.model)
 
 
 def _refuse_other_ranks(folder: Path, sizes: _Sizes) -> None:
@@ -122,7 +124,8 @@ def _sizes(path: Path) -> _Sizes:
         return value
 
     tensor, pipeline, expert = (size(f"{kind}_model_parallel_size") for kind in ("tensor", "pipeline", "expert"))
-    return _Sizes(tensor, pipeline, expert, size("num_experts", 0), bool(settings.get("swiglu")))
+    model = sizes_of_config(settings)
+    return _Sizes(tensor, pipeline, expert, size("num_experts", 0), bool(settings.get("swiglu")), model)
 
 
 def _in_words(value: object) -> str:

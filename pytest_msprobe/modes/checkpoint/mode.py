@@ -12,7 +12,7 @@ from pytest_msprobe.modes.checkpoint import options as checkpoint_options
 from pytest_msprobe.modes.checkpoint.options import checkpoint_key
 from pytest_msprobe.run.mode import JournalFacts
 from pytest_msprobe.run.options import display_path
-from pytest_msprobe.run.shared_options import GOLDEN
+from pytest_msprobe.run.shared_options import GOLDEN, MODEL_CONFIG, MODEL_NAMES
 
 if TYPE_CHECKING:
     from pytest_msprobe.modes.checkpoint.parameters import Checkpoint
@@ -30,9 +30,9 @@ class CheckpointMode:
     flag = "--msprobe-checkpoint"
     flag_help = (
         "compare this checkpoint with --msprobe-golden: a torch or safetensors file, or a folder of "
-        "torch.distributed.checkpoint or Megatron"
+        "torch.distributed.checkpoint, Megatron or write_weights"
     )
-    shared_options = (GOLDEN,)
+    shared_options = (GOLDEN, MODEL_NAMES, MODEL_CONFIG)
     reads_torch_files = True
 
     def add_options(self, group: pytest.OptionGroup) -> None:
@@ -60,7 +60,9 @@ class CheckpointMode:
 
     def label(self, path: Path) -> str:
         """Return the name of the file, of a folder's with the folder's."""
-        return "/".join(path.parts[-2:])
+        from pytest_msprobe.modes.checkpoint.weights_folder import INDEX
+
+        return "/".join(path.parts[-4:-2] if path.name == INDEX else path.parts[-2:])
 
     def needs_device(self, config: pytest.Config) -> bool:
         """Return False: nothing is computed again."""
@@ -68,11 +70,15 @@ class CheckpointMode:
 
     def open(self, config: pytest.Config, dumps: Mapping[Path, Checkpoint]) -> None:
         """Read the golden checkpoint."""
-        from pytest_msprobe.modes.checkpoint.formats import main_file, read_checkpoint
+        from pytest_msprobe.model_names.model_names import model_names
+        from pytest_msprobe.modes.checkpoint.formats import main_file, read_checkpoint, with_sizes
 
-        golden = config.stash[checkpoint_key].golden
+        options = config.stash[checkpoint_key]
+        golden = options.golden
         path = main_file(golden) if golden.is_dir() else golden
-        config.stash[_golden_key] = path, read_checkpoint(path)
+        # A wrong file of names ends the run before its first item.
+        model_names(options.names)
+        config.stash[_golden_key] = path, with_sizes(read_checkpoint(path), options.config)
         config.stash[_targets_key] = dict(dumps)
 
     def header(self, config: pytest.Config) -> list[str]:
@@ -82,8 +88,7 @@ class CheckpointMode:
         path, golden = config.stash[_golden_key]
         sides = [*config.stash[_targets_key].items(), (path, golden)]
         words = [
-            f"{display_path(config, path)} ({one.kind}, {counted(len(one.parameters), 'tensor')})"
-            for path, one in sides
+            f"{display_path(config, path)} ({one.kind}, {counted(len(one.names), 'tensor')})" for path, one in sides
         ]
         return [f"msprobe: checkpoint {' with '.join(words)}"]
 
@@ -102,10 +107,16 @@ class CheckpointMode:
 
     def items(self, file: pytest.File, dump: Checkpoint) -> Iterable[JudgedItem]:
         """Return an item for each parameter of either side."""
+        from pytest_msprobe.model_names.model_names import model_names
+        from pytest_msprobe.modes.checkpoint.earlier_steps import EarlierSteps
         from pytest_msprobe.modes.checkpoint.items import parameter_items
+        from pytest_msprobe.modes.checkpoint.same_model import paired
 
         golden = file.config.stash[_golden_key][1]
-        return parameter_items(file, dump, golden, file.config.stash[checkpoint_key].limit)
+        options = file.config.stash[checkpoint_key]
+        names = model_names(options.names)
+        earlier = EarlierSteps(dump, (*options.earlier, *golden.siblings), names)
+        return parameter_items(file, paired(dump, golden, names), options.limit, earlier)
 
     def rerun_words(self, config: pytest.Config) -> list[str]:
         """Return the golden checkpoint and the limit."""

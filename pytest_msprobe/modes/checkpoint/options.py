@@ -9,22 +9,39 @@ from pathlib import Path
 import pytest
 
 from pytest_msprobe.errors import OptionError, no_effect
-from pytest_msprobe.run.shared_options import GOLDEN, golden_path
+from pytest_msprobe.run.shared_options import (
+    GOLDEN,
+    MODEL_CONFIG,
+    MODEL_NAMES,
+    golden_path,
+    model_config,
+    model_name_files,
+)
 
 _LIMIT, _JSON = "--msprobe-checkpoint-limit", "--msprobe-checkpoint-json"
+_EARLIER = "--msprobe-checkpoint-earlier"
 
 
 @dataclass(frozen=True, slots=True)
 class CheckpointOptions:
-    """The checkpoint to compare with, the share of a norm that may differ, and msprobe's report or None."""
+    """The checkpoint to compare with, the share of a norm that may differ, and msprobe's report or None.
+
+    ``earlier`` are golden checkpoints of earlier steps, ``names`` files of names, ``config`` the model's configuration.
+    """
 
     golden: Path
     limit: float
     json: Path | None
+    earlier: tuple[Path, ...] = ()
+    names: tuple[Path, ...] = ()
+    config: Path | None = None
 
     def words(self) -> list[str]:
         """Return the command-line words that ask for the same verdicts."""
-        return [GOLDEN, str(self.golden), *([_LIMIT, f"{self.limit:g}"] if self.limit else [])]
+        words = [GOLDEN, str(self.golden), *([_LIMIT, f"{self.limit:g}"] if self.limit else [])]
+        for flag, paths in ((_EARLIER, self.earlier), (MODEL_NAMES, self.names)):
+            words += [word for path in paths for word in (flag, str(path))]
+        return words + ([MODEL_CONFIG, str(self.config)] if self.config else [])
 
 
 checkpoint_key = pytest.StashKey[CheckpointOptions]()
@@ -41,11 +58,17 @@ def add_options(group: pytest.OptionGroup) -> None:
     group.addoption(
         _JSON, metavar="FILE", help="write l2, cos, numel and shape of each parameter to this file, in msprobe's format"
     )
+    group.addoption(
+        _EARLIER,
+        metavar="PATH",
+        action="append",
+        help="golden checkpoint of an earlier step: a parameter that is still equal to it is named; may be repeated",
+    )
 
 
 def refuse_stray_options(config: pytest.Config) -> None:
     """Raise OptionError where an option of ``--msprobe-checkpoint`` is passed without it."""
-    for flag in (_LIMIT, _JSON):
+    for flag in (_LIMIT, _JSON, _EARLIER):
         if config.getoption(flag.removeprefix("--").replace("-", "_")) is not None:
             raise no_effect(flag, "--msprobe-checkpoint PATH")
 
@@ -57,7 +80,18 @@ def read_options(config: pytest.Config) -> CheckpointOptions:
     json = config.getoption("msprobe_checkpoint_json")
     if json and (folder / json).is_dir():
         raise OptionError(f"{_JSON} {json!r}: a directory", remedy="pass the name of a file")
-    return CheckpointOptions(golden, _limit(config), folder / json if json else None)
+    earlier = config.getoption("msprobe_checkpoint_earlier") or []
+    for path in earlier:
+        if not (folder / path).exists():
+            raise OptionError(f"{_EARLIER} {path!r}: no such file or directory")
+    return CheckpointOptions(
+        golden,
+        _limit(config),
+        folder / json if json else None,
+        tuple(folder / path for path in earlier),
+        model_name_files(config),
+        model_config(config),
+    )
 
 
 def _limit(config: pytest.Config) -> float:

@@ -79,7 +79,7 @@ def test_what_is_measured_is_what_numpy_says(write: Check, check: Check, pyteste
 
 def test_shape_dtype_and_what_a_side_lacks_are_told(check: Check, pytester: pytest.Pytester) -> None:
     torch.save({"x": torch.ones(2, 3), "y": torch.ones(3), "z": torch.zeros(2), "only": torch.ones(1)}, "a.pt")
-    torch.save({"x": torch.ones(3, 2), "y": torch.ones(3).half(), "z": torch.tensor([0.0, torch.nan])}, "b.pt")
+    torch.save({"x": torch.zeros(3, 2), "y": torch.ones(3).half(), "z": torch.tensor([0.0, torch.nan])}, "b.pt")
     checked = check(f"{FLAG}=a.pt", "--msprobe-golden=b.pt", "--msprobe-checkpoint-json=out.json")
     texts = {name: case.text.partition("\n")[0] for name, case in checked.cases.items() if case.outcome == "failed"}
     assert texts["x"] == "shape [2, 3], golden [3, 2]"
