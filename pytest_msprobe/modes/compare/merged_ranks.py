@@ -14,7 +14,7 @@ from msprobe_hooks.dump.paths.recording import DUMP_FILE, StepRank, find_dumps, 
 from msprobe_hooks.dump.reader import Dump
 from msprobe_hooks.errors import DumpError
 from pytest_msprobe.errors import OptionError
-from pytest_msprobe.modes.compare.yaml_with_lines import read_document
+from pytest_msprobe.yaml_with_lines import read_document
 
 _EXAMPLE = "tp=2,pp=2"
 

@@ -15,7 +15,7 @@ from msprobe_hooks.dump.names import split_called
 from msprobe_hooks.dump.values import Group
 from msprobe_standards.decoding import decode_yaml
 from pytest_msprobe.messages import unknown
-from pytest_msprobe.modes.compare.yaml_with_lines import Part, read_document
+from pytest_msprobe.yaml_with_lines import Part, read_document
 
 _TABLE = Path(__file__).with_name("api_mapping.yaml")
 _EXAMPLE = "- {ms_api: Functional.abs, pt_api: Torch.abs, ms_args: [0], pt_args: [0]}"

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from msprobe_hooks.dump.names import is_module_name, split_called
 from pytest_msprobe.modes.compare.across.longest_prefix import LongestFirst
-from pytest_msprobe.modes.compare.yaml_with_lines import read_document
+from pytest_msprobe.yaml_with_lines import read_document
 
 _EXAMPLE = "fc2.Dense: fc2.Linear"
 

@@ -19,7 +19,7 @@ from msprobe_hooks.errors import DumpError
 from pytest_msprobe.modes.compare.across.longest_prefix import LongestFirst
 from pytest_msprobe.modes.compare.across.scopes import TOP, ModelPlace, Path, Scopes, read_scopes
 from pytest_msprobe.modes.compare.matching.call_signature import intact
-from pytest_msprobe.modes.compare.yaml_with_lines import read_document
+from pytest_msprobe.yaml_with_lines import read_document
 
 if TYPE_CHECKING:
     from msprobe_hooks.dump.reader import Dump

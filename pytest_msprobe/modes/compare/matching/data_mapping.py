@@ -11,7 +11,7 @@ from msprobe_hooks.dump.values import PlacedValue, read_values
 from msprobe_hooks.errors import RecordError
 from msprobe_hooks.messages import did_you_mean
 from pytest_msprobe.errors import OptionError
-from pytest_msprobe.modes.compare.yaml_with_lines import read_document
+from pytest_msprobe.yaml_with_lines import read_document
 
 if TYPE_CHECKING:
     from pathlib import Path
