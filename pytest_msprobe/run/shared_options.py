@@ -13,6 +13,7 @@ from pytest_msprobe.run.mode import Mode, destination, modes_of
 from pytest_msprobe.run.option_groups import COMPARE, RESULTS, option_group
 
 GOLDEN, XLSX, HTML = "--msprobe-golden", "--msprobe-xlsx", "--msprobe-html"
+MODEL_NAMES, MODEL_CONFIG = "--msprobe-model-names", "--msprobe-model-config"
 VIS = vis_options.OPTIONS
 
 
@@ -24,6 +25,18 @@ def add_options(parser: pytest.Parser) -> None:
         help="golden run to compare with: a dump.json or a folder of them, a monitored run, a launch configuration or "
         "a checkpoint",
     )
+    option_group(parser, COMPARE).addoption(
+        MODEL_NAMES,
+        metavar="FILE",
+        action="append",
+        default=[],
+        help="YAML file with names of a model in other frameworks, in addition to the built-in ones; may be repeated",
+    )
+    option_group(parser, COMPARE).addoption(
+        MODEL_CONFIG,
+        metavar="FILE",
+        help="config.json of the model: its numbers of heads say where parts lie in fused parameters",
+    )
     group = option_group(parser, RESULTS)
     add = group.addoption
     add(HTML, metavar="FILE", help="write the check, the comparison or the monitored run to this file as one HTML page")
@@ -33,7 +46,7 @@ def add_options(parser: pytest.Parser) -> None:
 
 def refuse_unknown(config: pytest.Config, mode: Mode) -> None:
     """Raise OptionError where one of the options is passed to a mode that does not understand it."""
-    for flag in (GOLDEN, XLSX, HTML, *VIS):
+    for flag in (GOLDEN, XLSX, HTML, MODEL_NAMES, MODEL_CONFIG, *VIS):
         if config.getoption(destination(flag)) and flag not in mode.shared_options:
             flags = [other.flag for other in modes_of(config) if flag in other.shared_options]
             raise OptionError(f"{flag} does not work with {mode.flag}", remedy=f"use it with {' or '.join(flags)}")
@@ -47,6 +60,24 @@ def golden_path(config: pytest.Config, flag: str, what: str) -> Path:
     path = config.invocation_params.dir / golden
     if not path.exists():
         raise OptionError(f"{GOLDEN} {golden!r}: no such file or directory")
+    return path
+
+
+def model_name_files(config: pytest.Config) -> tuple[Path, ...]:
+    """Return the files of names that were passed. Raises OptionError where one does not exist."""
+    texts: list[str] = config.getoption(destination(MODEL_NAMES))
+    for text in texts:
+        if not (config.invocation_params.dir / text).is_file():
+            raise OptionError(f"{MODEL_NAMES} {text!r}: no such file")
+    return tuple(config.invocation_params.dir / text for text in texts)
+
+
+def model_config(config: pytest.Config) -> Path | None:
+    """Return the model's configuration, None where none was passed. Raises OptionError where it does not exist."""
+    text: str | None = config.getoption(destination(MODEL_CONFIG))
+    path = config.invocation_params.dir / text if text else None
+    if path is not None and not path.is_file():
+        raise OptionError(f"{MODEL_CONFIG} {text!r}: no such file")
     return path
 
 

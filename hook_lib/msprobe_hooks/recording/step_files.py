@@ -6,8 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from msprobe_hooks.dump.communication.jsonl import CommunicationLines, Line
 from msprobe_hooks.dump import tokens
+from msprobe_hooks.dump.communication.jsonl import CommunicationLines, Line
 from msprobe_hooks.dump.json_lines import JsonLines
 from msprobe_hooks.dump.names import is_parameters_grad
 from msprobe_hooks.dump.paths.recording import DEBUG_FILE, DUMP_FILE, recording_folder, step_rank

@@ -135,7 +135,7 @@ class ForwardJudge:
         )
 
     def _given(self, name: str) -> float:
-        """Return the greatest error before a value in its block; of the first in its block, that of the block before."""
+        """Return the greatest error before a value in its block; of a block's first, in the block before."""
         block = block_of(name)
         if block in self._errors:
             return self._errors[block]

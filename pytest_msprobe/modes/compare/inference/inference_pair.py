@@ -80,7 +80,9 @@ class InferencePair:
     @cached_property
     def pairs(self) -> TokenPairs:
         """The tokens that both runs computed."""
-        layouts = [[each.layout for each in run.passes if each.layout is not None] for run in (self.target, self.golden)]
+        layouts = [
+            [each.layout for each in run.passes if each.layout is not None] for run in (self.target, self.golden)
+        ]
         pairs = token_pairs(*layouts)
         if not len(pairs):
             ours, theirs = (sum(layout.tokens for layout in side) for side in layouts)
@@ -150,19 +152,26 @@ class InferencePair:
         count = int(clipped.sum())
         outcome: Outcome = "pass" if not count else "fail" if count * _CLIPPED_TOKENS > len(clipped) else "warn"
         worst = int(found.worst(1)[0])
-        at = self.pairs.label(int(found.pairs[worst]))
+        at = self.pairs.label(int(found.pairs[worst]), found.ahead)
         text = (
-            f"{count} of {len(clipped)} tokens clipped at {self.clip:g}; KL by k1 {found.k1:.3e}, by k3 {found.k3:.3e}; "
+            f"{count} of {len(clipped)} tokens clipped at {self.clip:g}; "
+            f"KL by k1 {found.k1:.3e}, by k3 {found.k3:.3e}; "
             f"worst {found.target[worst]:.4f} against {found.golden[worst]:.4f} at {at}"
         )
         metrics = {"k1": found.k1, "k3": found.k3, "clipped_share": count / len(clipped)}
         metrics[SCALED_ERROR] = float(abs(found.log_ratio[worst]))
-        sides = [Value(LOG_PROBABILITIES, "numpy.ndarray", "float64", each.shape) for each in (found.target, found.golden)]
+        sides = [
+            Value(LOG_PROBABILITIES, "numpy.ndarray", "float64", each.shape) for each in (found.target, found.golden)
+        ]
         row = Row(
             group="output", place="log_probabilities", target=sides[0], golden=sides[1], outcome=outcome,
-            metrics=metrics, messages=(text,) if count else (), worst=(worst,),
+            metrics=metrics, messages=(text,) if count else (), worst=self._token(int(found.pairs[worst])),
         )  # fmt: skip
         return self._call(LOG_PROBABILITIES, outcome, [row], cause="inherited" if count else "", problem=text)
+
+    def _token(self, pair: int) -> tuple[int, int]:
+        """Return the number of a token's request, and its position."""
+        return int(self.pairs.request[pair]), int(self.pairs.position[pair])
 
     def _row(self, judged: JudgedValue) -> Row:
         measured, is_input = judged.measured, judged.name.endswith(INPUT)
@@ -181,6 +190,7 @@ class InferencePair:
                 "given": judged.given,
                 "wrong_tokens": float(len(judged.wrong)),
                 "tokens": float(len(measured.pairs)),
+                "left_out": float(judged.left_out),
             }
         sides = []
         for number, run in enumerate((self.target, self.golden)):
@@ -197,7 +207,7 @@ class InferencePair:
             metrics={key: each for key, each in metrics.items() if not math.isnan(each)},
             unmeasured="shape" if judged.problem else "",
             messages=messages,
-            worst=None if judged.worst is None else (judged.worst,),
+            worst=None if judged.worst is None else self._token(judged.worst),
         )
 
     def _weight_row(self, name: str, found: WeightError) -> Row:

@@ -1,9 +1,9 @@
 """Log probabilities of tokens in both runs: estimates of their divergence, and what a clipped objective drops.
 
-``r`` is the ratio of a token's probabilities, the trainer's by the engine's. With tokens drawn by the engine the mean of
-``k1 = -log r`` and of ``k3 = r - 1 - log r`` estimate KL(engine, trainer) without bias, k3 with less variance and never
-below 0 (J. Schulman, "Approximating KL Divergence", 2020). PPO drops the gradient of tokens whose ratio is outside
-``1 - clip`` to ``1 + clip`` on the side to which it would move them (arXiv 1707.06347).
+``r`` is the ratio of a token's probabilities, the trainer's by the engine's. With tokens drawn by the engine the mean
+of ``k1 = -log r`` and of ``k3 = r - 1 - log r`` estimate KL(engine, trainer) without bias, k3 with less variance and
+never below 0 (J. Schulman, "Approximating KL Divergence", 2020). PPO drops the gradient of tokens whose ratio is
+outside ``1 - clip`` to ``1 + clip`` on the side to which it would move them (arXiv 1707.06347).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class LogProbabilities:
 
     ``pairs`` are the numbers of the pairs of tokens of which each is the log probability; ``divergence`` is
     KL(engine, trainer) over the whole vocabulary at each, empty where logits are not recorded. ``source`` says where
-    they are from.
+    they are from; a token is ``ahead`` positions behind its pair: logits are of the token that follows.
     """
 
     pairs: np.ndarray[tuple[int, ...], np.dtype[np.int64]]
@@ -32,10 +32,11 @@ class LogProbabilities:
     golden: Numbers
     divergence: Numbers
     source: str
+    ahead: int
 
     @property
     def log_ratio(self) -> Numbers:
-        """log r of each token."""
+        """Log r of each token."""
         return self.golden - self.target
 
     @property
@@ -68,7 +69,7 @@ def log_probabilities(target: RunValues, golden: RunValues, pairs: TokenPairs) -
     noted = np.flatnonzero(~np.isnan(pairs.logprobs).any(axis=1))
     if len(noted):
         own, other = pairs.logprobs[noted].T
-        return LogProbabilities(noted, own, other, np.empty(0), "noted by both runs")
+        return LogProbabilities(noted, own, other, np.empty(0), "noted by both runs", 0)
     if not (target.has(LOGITS) and golden.has(LOGITS)):
         return None
     found: list[tuple[np.ndarray[tuple[int, ...], np.dtype[np.int64]], Numbers, Numbers, Numbers]] = []
@@ -86,4 +87,5 @@ def log_probabilities(target: RunValues, golden: RunValues, pairs: TokenPairs) -
         found.append((numbers[known], own, other, divergence.numpy()))
     if not found:
         return None
-    return LogProbabilities(*(np.concatenate(each) for each in zip(*found, strict=True)), source="from the logits")  # type: ignore[arg-type]
+    pairs_of, own, other, whole = (np.concatenate(each) for each in zip(*found, strict=True))
+    return LogProbabilities(pairs_of, own, other, whole, "from the logits", 1)

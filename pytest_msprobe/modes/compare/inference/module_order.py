@@ -29,7 +29,7 @@ def _ordered(golden: RunValues) -> Iterator[str]:
 def block_of(name: str) -> int:
     """Return the number of the block that a value is in.
 
-    The embedding is 0; each layer has one of attention and one of the MLP; norm and head behind the layers are the last.
+    The embedding is 0; each layer has one of attention and one of the MLP; norm and head behind them are the last.
     """
     words = name.split(".")
     if words[0] == "layers" and len(words) > 1 and words[1].isdecimal():

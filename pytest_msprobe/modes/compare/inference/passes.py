@@ -20,7 +20,6 @@ from pytest_msprobe.model_names.model_names import ModelNames
 from pytest_msprobe.modes.compare.inference.recorded_rows import read_integers
 from pytest_msprobe.modes.compare.inference.token_layout import Integers, TokenInputs, TokenLayout, token_layout
 
-
 EMBEDDING = "embed_tokens"
 ROTARY = "rotary_emb"
 _LAYER = re.compile(r"\blayers\.([0-9]{1,6})\.")
@@ -124,7 +123,9 @@ def _rank_passes(dump: Dump, names: ModelNames) -> Iterator[RankPass]:
     count = len(embedding) if embedding else counts.most_common(1)[0][0]
     noted = read_tokens(dump.path.parent)
     for number in range(count):
-        modules = {path: own[number] for path, own in calls.items() if len(own) == count} | _shared(calls, number, count)
+        modules = {path: own[number] for path, own in calls.items() if len(own) == count} | _shared(
+            calls, number, count
+        )
         yield RankPass(dump, modules, _layout(dump, modules, names, noted[number] if number < len(noted) else None))
 
 
@@ -144,7 +145,7 @@ def _layout(dump: Dump, modules: Mapping[str, str], names: ModelNames, noted: Pa
     found: dict[str, Integers] = {}
     embedding = next((record for path, record in modules.items() if names.canonical(path).name == EMBEDDING), None)
     # The outer modules were given the tokens, and ended last.
-    for record in reversed(modules.values()):
+    for record in reversed([*modules.values()]):
         for placed in read_values(dump, record):
             key = _meaning(placed)
             if placed.group == "input" and key and key not in found:

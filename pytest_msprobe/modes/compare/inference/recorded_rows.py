@@ -89,7 +89,9 @@ def row_places(rows: int, layout: TokenLayout) -> Integers:
     return places
 
 
-def joined(parts: Sequence[torch.Tensor], layout: TokenLayout, features: int | None, sharded: int | None) -> torch.Tensor:
+def joined(
+    parts: Sequence[torch.Tensor], layout: TokenLayout, features: int | None, sharded: int | None
+) -> torch.Tensor:
     """Return one tensor of rows from those of the ranks that share a module.
 
     Ranks hold rows of their own (sequence parallelism), copies, columns of their own (``sharded`` 0), or parts of a

@@ -115,15 +115,20 @@ def measure_tokens(name: str, target: RunValues, golden: RunValues, pairs: Token
         width = mine.shape[1]
         # Equal infinities and NaN are no difference.
         are_equal = (mine == other) | (mine.isnan() & other.isnan())
-        mine, other = mine.masked_fill(are_equal & ~mine.isfinite(), 0), other.masked_fill(
-            are_equal & ~other.isfinite(), 0
+        mine, other = (
+            mine.masked_fill(are_equal & ~mine.isfinite(), 0),
+            other.masked_fill(are_equal & ~other.isfinite(), 0),
         )
         difference = mine - other
         squares = [(difference * difference), (other * other), (mine * mine), (mine * other)]
         sums.append(np.stack([each.sum(dim=1).numpy() for each in squares], axis=1))
         greatest = max(greatest, float(difference.abs().nan_to_num(nan=math.inf).max()))
         for one, numbers_of in zip(extremes, (mine, other), strict=True):
-            one[:] = [max(one[0], float(numbers_of.max())), min(one[1], float(numbers_of.min())), one[2] + float(numbers_of.sum())]
+            one[:] = [
+                max(one[0], float(numbers_of.max())),
+                min(one[1], float(numbers_of.min())),
+                one[2] + float(numbers_of.sum()),
+            ]
         numbers.append(block)
     if not sums:
         return None

@@ -89,9 +89,9 @@ class TokenPairs:
     def __len__(self) -> int:
         return len(self.position)
 
-    def label(self, pair: int) -> str:
-        """Return request and position of a pair in words."""
-        return f"request {self.requests[self.request[pair]]}, position {self.position[pair]}"
+    def label(self, pair: int, ahead: int = 0) -> str:
+        """Return request and position of a pair, or of a token so many positions behind it, in words."""
+        return f"request {self.requests[self.request[pair]]}, position {self.position[pair] + ahead}"
 
 
 def token_pairs(target: Sequence[TokenLayout], golden: Sequence[TokenLayout]) -> TokenPairs:
@@ -169,9 +169,7 @@ def _sequences(layouts: Sequence[TokenLayout], known: Sequence[RequestTokens]) -
     return found
 
 
-def _pieces(
-    segment: Segment, found: Sequence[RequestTokens], known: Sequence[RequestTokens]
-) -> Sequence[Segment]:
+def _pieces(segment: Segment, found: Sequence[RequestTokens], known: Sequence[RequestTokens]) -> Sequence[Segment]:
     """Return a segment cut where another request goes on.
 
     Decoded tokens of several requests lie next to each other, and their positions may follow each other by chance.
@@ -186,8 +184,10 @@ def _pieces(
     own = _candidates(waiting[segment.start], known, segment.start, tokens[0])
     for place, token in enumerate(tokens[1:], 1):
         position = segment.start + place
-        others = [each for each in waiting.get(position, ()) if any(_has(one, position, token) for one in each.candidates)]
-        following = [one for one in own if _has(one, position, token)]
+        others = [
+            each for each in waiting.get(position, ()) if any(_has(one, position, token) for one in each.candidates)
+        ]
+        following: Sequence[RequestTokens] = [one for one in own if _has(one, position, token)]
         if others and (not following or place - cuts[-1] == 1):
             cuts.append(place)
             following = _candidates(others, known, position, token)
@@ -231,7 +231,9 @@ def _continued(found: Sequence[RequestTokens], segment: Segment, extended: set[i
     return next((sequence for sequence in fitting if sequence.agreeing(segment)), None)
 
 
-def _partners(ours: Sequence[RequestTokens], theirs: Sequence[RequestTokens]) -> Iterator[tuple[RequestTokens, RequestTokens]]:
+def _partners(
+    ours: Sequence[RequestTokens], theirs: Sequence[RequestTokens]
+) -> Iterator[tuple[RequestTokens, RequestTokens]]:
     by_name = {each.name: each for each in theirs if each.name}
     taken: set[int] = set()
     candidates = defaultdict[tuple[int, ...], list[RequestTokens]](list)
