@@ -22,7 +22,9 @@ Match = Literal["calls", "inference"]
 MATCH, CLIP, JSON = "--msprobe-match", "--msprobe-clip", "--msprobe-inference-json"
 _CLIP = 0.2
 # What vLLM, SGLang and their kin call modules that trainers do not fuse.
-_ENGINE = re.compile(rb'"Module\.[^"]*(\.qkv_proj\.|\.gate_up_proj\.|QKVParallelLinear|MergedColumnParallelLinear)')
+_ENGINE = re.compile(
+    rb'"Module\.[^" ]*(\.(qkv_proj|gate_up_proj)\.\w+|QKVParallelLinear|MergedColumnParallelLinear)\.forward\.'
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,6 +28,7 @@ _ADVICE = (
     (("norm", "layernorm"), "check epsilon, weight and whether 1 is added to it"),
     (("mlp.gate",), "this is the router: check its dtype and weight"),
     (("mlp.experts", "mlp"), "check which experts are chosen, and how their weights are normalised and scaled"),
+    (("_proj",), "check its weight, and whether it was synchronised: what it was given agrees"),
     ((LOGITS,), "check tied weights, scaling and the vocabulary's padding"),
 )  # fmt: skip
 

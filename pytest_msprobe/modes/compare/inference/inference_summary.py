@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 _OUTCOMES = {"pass": "within precision", "warn": "warned", "fail": "wrong", "skip": "not compared"}
 _SHOWN = 4
+# What is compared as rotated queries and keys, and what returns the last norm again.
+_UNSHOWN = ("rotary_emb", "model")
 
 
 class InferenceSummary:
@@ -129,7 +131,7 @@ class InferenceSummary:
         pair = self._pair
         known = {*pair.values}
         for side, run in (("target", pair.target), ("golden run", pair.golden)):
-            names = [name for name in run.sources if name not in known]
+            names = [name for name in run.sources if name not in known and name.partition(".")[0] not in _UNSHOWN]
             if names:
                 yield f"in the {side} alone: {listed(names, _SHOWN)}"
 

@@ -6,6 +6,7 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
@@ -30,7 +31,7 @@ _ENDS = re.compile(r"(cu_seqlens(_q)?|cu_seq_lens_q|query_start_loc|qo_indptr)")
 _MOST_TOKENS = 2**24
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class ModuleCall:
     """A module's call in a pass: the rank that recorded it, its number among the pass's ranks, and the record."""
 
@@ -38,8 +39,9 @@ class ModuleCall:
     dump: Dump
     record: str
 
+    @cached_property
     def values(self) -> list[PlacedValue]:
-        """Return the recorded values. Raises RecordError where the record is malformed."""
+        """The recorded values. Raises RecordError where the record is malformed."""
         return read_values(self.dump, self.record)
 
 

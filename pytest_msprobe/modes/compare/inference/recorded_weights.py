@@ -100,7 +100,7 @@ class RecordedWeights:
         values = defaultdict[str, list[tuple["Value", "Dump"]]](list)
         for path, own in calls.items():
             for call in own:
-                for placed in call.values():
+                for placed in call.values:
                     if placed.group == "parameters" and placed.value.is_tensor:
                         values[f"{path}.{placed.place.partition('.')[2]}"].append((placed.value, call.dump))
         return values

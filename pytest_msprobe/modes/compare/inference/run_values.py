@@ -68,6 +68,13 @@ class RunValues:
         return dict(self._sources())
 
     @cached_property
+    def rotated(self) -> list[str]:
+        """The rotated queries and keys that the run returned, or that follow from its cosines and sines."""
+        layers = sorted({one.layer for one in self.modules.values() if one.layer is not None})
+        names = [f"layers.{layer}.self_attn{tail}" for layer in layers for tail in ROTATED]
+        return [name for name in names if self.has(name)]
+
+    @cached_property
     def own_widths(self) -> dict[str, int]:
         """How many columns each value of an unfused module has, as a whole."""
         widths: dict[str, int] = {}
@@ -77,7 +84,8 @@ class RunValues:
                 calls = self._calls(name)
                 ranks = len(calls) if source.canonical.sharded == 0 else 1
                 widths[name] = values[0].shape[-1] * ranks
-        return widths
+        rotated = {name: self._rotated_from(name) for name in self.rotated}
+        return widths | {name: widths[before] for name, before in rotated.items() if before in widths}
 
     def dtype(self, name: str) -> str:
         """Return the floating-point dtype of a value by its plain name, empty where it is of none."""
@@ -97,7 +105,7 @@ class RunValues:
     def experts_per_token(self, router: str) -> int:
         """Return how many experts a router chooses for each token, 0 where their numbers were not recorded."""
         for call in self._calls(router)[:1] if router in self.sources else ():
-            for placed in call.values():
+            for placed in call.values:
                 value = placed.value
                 if placed.group == "output" and "int" in value.dtype.lower() and len(value.shape) >= 2:
                     return value.shape[-1]
@@ -230,7 +238,7 @@ def _is_stream_norm(canonical: Canonical) -> bool:
 def _floats(call: ModuleCall, group: str) -> list[Value]:
     return [
         placed.value
-        for placed in call.values()
+        for placed in call.values
         if placed.group == group and placed.value.is_tensor and float_dtype(placed.value.dtype)
     ]
 
