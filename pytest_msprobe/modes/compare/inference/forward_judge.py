@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from msprobe_hooks.errors import DumpError
 from pytest_msprobe.modes.compare.inference.expert_choices import changed_choices
@@ -64,7 +65,8 @@ class ForwardJudge:
 
     A value is wrong where it differs by more than the two precisions explain at its depth. The first wrong one is a
     culprit, and so is each later one that adds more than ``inherited`` times the error of what its block was given.
-    Tokens for which the runs chose other experts, though the router agrees, count no longer from there on.
+    Tokens for which the runs chose other experts, though the router agrees, count no longer from there on, nor do
+    those behind them.
     """
 
     def __init__(
@@ -99,8 +101,14 @@ class ForwardJudge:
         judged = self._judge(name, dtypes, measured)
         self._note(judged, measured)
         if judged.outcome == "pass" and name.endswith(".mlp.gate"):
-            self._changed |= changed_choices(name, self._target, self._golden, self._pairs)
+            self._leave_out(changed_choices(name, self._target, self._golden, self._pairs))
         return judged
+
+    def _leave_out(self, changed: NDArray[np.bool_]) -> None:
+        """Leave out tokens for which other experts were chosen, and those behind them, which attend to them."""
+        request, position = self._pairs.request, self._pairs.position
+        for pair in np.flatnonzero(changed):
+            self._changed |= (request == request[pair]) & (position >= position[pair])
 
     def _judge(self, name: str, dtypes: tuple[str, str], measured: TokenErrors) -> JudgedValue:
         is_coarser = self._precision.is_coarser(*dtypes)
@@ -110,6 +118,9 @@ class ForwardJudge:
         if name.endswith(ROTATED) or name.startswith("rotary_emb"):
             limit += _ANGLE_ROUNDOFF * float(self._pairs.position.max(initial=0))
         counted = ~self._changed[measured.pairs]
+        if not counted.any():
+            problem = "the runs chose other experts, within rounding, for every token or one before it"
+            return JudgedValue(name, dtypes, dtype, given=given, left_out=len(counted), problem=problem)
         errors = np.where(counted, measured.errors, 0.0)
         place = int(errors.argmax())
         error = float(errors[place])
