@@ -118,7 +118,8 @@ class PrecisionDebugger:
             model: The model, or a list of its parts, where the constructor did not get it.
             token_range: Ignored, with a warning: everything that runs is recorded.
             rank_id: The rank, by default that of the process.
-            scheduled_tokens: Ignored, with a warning, as ``token_range`` is.
+            scheduled_tokens: How many tokens of each request the next forward pass has, in the order of its rows;
+                kept next to the dump for comparisons with a training (``tokens.jsonl``).
 
         Raises:
             ConfigError: The level needs a model and there is none.
@@ -127,11 +128,12 @@ class PrecisionDebugger:
         instance = cls._made()
         if rank_id is not None:
             _check_number("rank_id", rank_id)
-        for key, value in (("token_range", token_range), ("scheduled_tokens", scheduled_tokens)):
-            if value is not None:
-                instance._warn_once(f"{key} is ignored: everything between start() and stop() is recorded")
+        if token_range is not None:
+            instance._warn_once("token_range is ignored: everything between start() and stop() is recorded")
         if instance._session is not None:
             instance._session.start(model, rank_id)
+            if scheduled_tokens is not None:
+                instance._session.note_tokens([*scheduled_tokens], [*scheduled_tokens.values()])
 
     @classmethod
     def stop(cls) -> None:

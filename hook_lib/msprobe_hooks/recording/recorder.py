@@ -15,6 +15,7 @@ from typing import Any, ClassVar
 import msgspec
 
 from msprobe_hooks.dump.communication.jsonl import Line
+from msprobe_hooks.dump.tokens import PassTokens
 from msprobe_hooks.errors import RecordingError, is_mistake
 from msprobe_hooks.recording.backward import Inputs, Listener
 from msprobe_hooks.recording.backward_passes import BackwardPasses
@@ -191,6 +192,13 @@ class Recorder(Framework):
             files = self._files
             if files is not None:
                 self._or_fail(lambda: files.tell(line))
+
+    def note_tokens(self, tokens: PassTokens) -> None:
+        """Write which tokens a forward pass has, where one is recorded."""
+        with self.lock:
+            files = self._files
+            if files is not None and self.is_recording:
+                self._or_fail(lambda: files.add_tokens(tokens))
 
     def watch_backward(self, name: str, parent: str | None, outputs: list[Any], inputs: Inputs, count: Count) -> None:
         """Write the backward record of a call when its gradients come by, and count it as ``count``."""

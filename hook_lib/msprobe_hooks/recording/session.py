@@ -7,6 +7,9 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any, ClassVar, Protocol, TypeAlias
 
+import msgspec
+
+from msprobe_hooks.dump.tokens import PassTokens
 from msprobe_hooks.errors import ConfigError, RecordingError, is_mistake
 from msprobe_hooks.recording.debug_saves import save
 from msprobe_hooks.recording.recorder import Recorder
@@ -160,6 +163,41 @@ class Session(ABC):
     def save(self, variable: Any, name: str, save_backward: bool = True) -> None:
         """Record a variable by name; level debug."""
         save(self.recorder, variable, name, save_backward)
+
+    def note_tokens(
+        self,
+        requests: Sequence[object],
+        lengths: Sequence[int],
+        *,
+        starts: Sequence[int] = (),
+        token_ids: Sequence[int] = (),
+        logprobs: Sequence[float | None] = (),
+    ) -> None:
+        """Note which tokens the next forward pass has, so that its rows can be compared with those of another run.
+
+        To be called once for each forward pass; where nothing is recorded it does nothing.
+
+        Args:
+            requests: The names of the requests (sequences) in the order of the pass's rows.
+            lengths: How many tokens of each request the pass has.
+            starts: The position of the first of these in each request; by default they follow those of earlier passes.
+            token_ids: The tokens of all requests, one after another.
+            logprobs: The log probability that this run gave each of the tokens, None where it gave none.
+
+        Raises:
+            ConfigError: The numbers do not fit together.
+        """
+        given = {"lengths": lengths, "starts": starts, "token_ids": token_ids, "logprobs": logprobs}
+        try:
+            # Tensors and arrays give plain numbers by the same method.
+            plain = {name: list(getattr(each, "tolist", lambda each=each: each)()) for name, each in given.items()}
+            tokens = msgspec.convert({"requests": [str(one) for one in requests], **plain}, PassTokens)
+            problem = tokens.problem()
+        except (TypeError, msgspec.ValidationError) as error:
+            problem = str(error)
+        if problem:
+            raise ConfigError("tokens", given, "lists that fit together", problem=f"tokens: {problem}")
+        self.recorder.note_tokens(tokens)
 
     def register_custom_api(self, module: Any, api: str, api_prefix: str | None = None) -> None:
         """Record calls of ``module.api`` too, as ``{prefix}.{api}``; the prefix is the module's name by default.

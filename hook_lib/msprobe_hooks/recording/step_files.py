@@ -6,7 +6,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from msprobe_hooks.dump import tokens
 from msprobe_hooks.dump.communication.jsonl import CommunicationLines, Line
+from msprobe_hooks.dump.json_lines import JsonLines
 from msprobe_hooks.dump.names import is_parameters_grad
 from msprobe_hooks.dump.paths.recording import DEBUG_FILE, DUMP_FILE, recording_folder, step_rank
 from msprobe_hooks.dump.writer import DumpWriter, former_dump, make_folder
@@ -36,7 +38,7 @@ def prepare(settings: Settings, first_step: int, rank: int | None) -> None:
 
 
 class StepFiles:
-    """``dump.json``, ``stack.json``, ``construct.json``, ``communication.jsonl`` and the tensors of one step.
+    """``dump.json``, ``stack.json``, ``construct.json``, the lines next to them and the tensors of one step.
 
     ``tensors`` is None where none are kept. The summary counts a record once it is in the file.
     """
@@ -63,6 +65,7 @@ class StepFiles:
         # What only writes some calls says nothing of who waited for whom.
         is_whole = settings.task in ("statistics", "tensor", "structure") and settings.level != "debug"
         self._communication = CommunicationLines(folder) if is_whole else None
+        self._tokens = JsonLines(folder / tokens.FILE)
         try:
             self.tensors = open_tensors(self._writer.tensor_folder) if settings.keeps_tensors else None
         except Exception:
@@ -105,6 +108,10 @@ class StepFiles:
         """Write at once what happens to a communication. Raises RecordingError where the disk refuses."""
         if self._communication is not None:
             self._communication.write(line)
+
+    def add_tokens(self, line: tokens.PassTokens) -> None:
+        """Write at once which tokens a forward pass has. Raises RecordingError where the disk refuses."""
+        self._tokens.write(line)
 
     def add_phase(self, phase: str) -> None:
         """Note a phase, which records may have as their parent."""
@@ -151,6 +158,7 @@ class StepFiles:
         """Take the files away again, closed and with no record in them, and the folders that were made for them."""
         if self._communication is not None:
             self._communication.remove()
+        self._tokens.remove()
         self._writer.remove()
 
     def abandon(self) -> None:
@@ -159,5 +167,6 @@ class StepFiles:
 
     def _close(self) -> None:
         self._writer.close()
+        self._tokens.close()
         if self._communication is not None:
             self._communication.close()

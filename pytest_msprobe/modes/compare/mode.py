@@ -18,11 +18,14 @@ from pytest_msprobe.run.options import display_path, options_key
 if TYPE_CHECKING:
     from msprobe_hooks.dump.reader import Dump
     from pytest_msprobe.modes.compare.dump_pair import DumpPair
+    from pytest_msprobe.modes.compare.inference.inference_pair import InferencePair
     from pytest_msprobe.run.item import DumpItem
-from pytest_msprobe.run.shared_options import GOLDEN, HTML, VIS, XLSX
+from pytest_msprobe.run.shared_options import GOLDEN, HTML, MODEL_CONFIG, MODEL_NAMES, VIS, XLSX
 
 # What follows is loaded by runs that compare, not by every start of pytest.
 _pairs_key: pytest.StashKey[dict[Path, DumpPair]] = pytest.StashKey()
+# In the place of pairs where a training is compared with an engine.
+_inference_key: pytest.StashKey[InferencePair] = pytest.StashKey()
 
 
 class FrozenDumps:
@@ -39,7 +42,7 @@ class CompareMode:
     name = "compare"
     flag = "--msprobe-compare"
     flag_help = "compare this run with --msprobe-golden: a dump.json, or a folder of steps and ranks"
-    shared_options = (GOLDEN, XLSX, HTML, *VIS)
+    shared_options = (GOLDEN, XLSX, HTML, MODEL_NAMES, MODEL_CONFIG, *VIS)
     reads_torch_files = True
 
     def add_options(self, group: pytest.OptionGroup) -> None:
@@ -58,10 +61,12 @@ class CompareMode:
         return False
 
     def runs_of(self, config: pytest.Config, folder: Path) -> list[Path]:
-        """Return the dumps below a folder, of ranks that are merged only the first."""
+        """Return the dumps below a folder, of ranks that are merged only the first, as of a run of an engine."""
+        from pytest_msprobe.modes.compare.inference.inference_run import is_inference
         from pytest_msprobe.modes.compare.merged_ranks import runs_of
 
-        return runs_of(folder, config.stash[compare_key].target_layout)
+        found = runs_of(folder, config.stash[compare_key].target_layout)
+        return found[:1] if is_inference(config.stash[compare_key], folder) else found
 
     def open_run(self, config: pytest.Config, path: Path) -> Dump:
         """Read a dump with the ranks that are merged with it."""
@@ -72,6 +77,7 @@ class CompareMode:
     def open(self, config: pytest.Config, dumps: Mapping[Path, Dump]) -> None:
         """Open the golden dumps and pair both sides."""
         from pytest_msprobe.graphs.building import require_modules
+        from pytest_msprobe.modes.compare.inference.inference_run import is_inference, open_pair
         from pytest_msprobe.modes.compare.judging.policy import load_policy
         from pytest_msprobe.modes.compare.opening import open_pairs
 
@@ -80,12 +86,21 @@ class CompareMode:
             policy = load_policy(config.stash[options_key].policy)
         except ValueError as error:
             raise OptionError(f"--msprobe-policy: {error}") from None
+        first = next(iter(dumps), None)
+        if first is not None and is_inference(config.stash[compare_key], first):
+            config.stash[_inference_key] = open_pair([*dumps], config.stash[compare_key], policy.inherited)
+            return
         config.stash[_pairs_key] = open_pairs(dumps, config.stash[compare_key], policy)
         if config.stash[compare_key].vis is not None:
             require_modules([*dumps.values(), *(pair.golden for pair in config.stash[_pairs_key].values())])
 
     def header(self, config: pytest.Config) -> list[str]:
         """Return the policy, and what is compared with what."""
+        if _inference_key in config.stash:
+            from pytest_msprobe.modes.compare.inference.inference_run import header
+
+            pair = config.stash[_inference_key]
+            return header(pair, *(display_path(config, path) for path in (pair.target_path, pair.golden_path)))
         pairs = list(config.stash[_pairs_key].values())
         first = pairs[0]
         target, golden = (display_path(config, dump.path) for dump in (first.target, first.golden))
@@ -105,6 +120,11 @@ class CompareMode:
         from pytest_msprobe.modes.compare.summary import CompareSummary
 
         options, compare = config.stash[options_key], config.stash[compare_key]
+        if _inference_key in config.stash:
+            from pytest_msprobe.modes.compare.inference.inference_reports import inference_reporters
+
+            config.stash[compared_key] = calls = ComparedCalls()
+            return inference_reporters(config.stash[_inference_key], calls, compare, options)
         pairs = list(config.stash[_pairs_key].values())
         config.stash[compared_key] = calls = ComparedCalls()
         reporters: dict[str, object] = {
@@ -127,6 +147,10 @@ class CompareMode:
         from pytest_msprobe.modes.compare.merged_ranks import ranks_of
 
         compare = config.stash[compare_key]
+        if _inference_key in config.stash:
+            from pytest_msprobe.modes.compare.inference.inference_run import other_files
+
+            return JournalFacts(compare.settings(), other_files(config.stash[_inference_key]))
         files: dict[str, Path] = {}
         for pair in config.stash[_pairs_key].values():
             files |= {f"golden {path}": path for path in ranks_of(pair.golden.path, compare.golden_layout)}
@@ -138,6 +162,10 @@ class CompareMode:
         """Return an item for each call of the target and the golden run."""
         from pytest_msprobe.modes.compare.items import compared_items
 
+        if _inference_key in file.config.stash:
+            from pytest_msprobe.modes.compare.inference.inference_items import inference_items
+
+            return inference_items(file, dump, file.config.stash[_inference_key])
         return compared_items(
             file, file.config.stash[_pairs_key][file.path], quick=file.config.stash[compare_key].quick
         )

@@ -12,8 +12,10 @@ import pytest
 from pytest_msprobe.errors import OptionError, no_effect
 from pytest_msprobe.graphs.vis import options as vis_options
 from pytest_msprobe.graphs.vis.options import VisOptions
+from pytest_msprobe.modes.compare import inference_options as inference
 from pytest_msprobe.modes.compare.across import options as across
 from pytest_msprobe.modes.compare.across.options import AcrossOptions
+from pytest_msprobe.modes.compare.inference_options import InferenceOptions
 from pytest_msprobe.run.shared_options import GOLDEN, golden_path, html_file, xlsx_folder
 from pytest_msprobe.storage.naming import fingerprint
 
@@ -39,6 +41,24 @@ class CompareOptions:
     across: AcrossOptions = field(default_factory=AcrossOptions)
     target_layout: ParallelLayout | None = None
     golden_layout: ParallelLayout | None = None
+    inference: InferenceOptions = field(default_factory=InferenceOptions)
+
+    @property
+    def of_calls(self) -> str:
+        """The first option that was passed and says how calls are matched; empty where none was."""
+        across = self.across
+        given = {
+            "--msprobe-fuzzy": self.fuzzy,
+            "--msprobe-data-mapping": self.mapping,
+            "--msprobe-compare-quick": self.quick,
+            "--msprobe-target-layout": self.target_layout,
+            "--msprobe-golden-layout": self.golden_layout,
+            "--msprobe-api-mapping": across.wants_apis,
+            "--msprobe-cell-mapping": across.wants_cells,
+            "--msprobe-layer-mapping": across.layers,
+            "--msprobe-vis": self.vis,
+        }
+        return next((option for option, value in given.items() if value), "")
 
     @property
     def are_merged(self) -> bool:
@@ -52,7 +72,7 @@ class CompareOptions:
             words += [f"--msprobe-{side}-layout", str(layout)] if layout else []
         words += ["--msprobe-fuzzy"] if self.fuzzy else []
         words += ["--msprobe-data-mapping", str(self.mapping)] if self.mapping else []
-        return words + self.across.words()
+        return words + self.across.words() + self.inference.words()
 
     def settings(self) -> Mapping[str, str]:
         """Return what two runs must share for one to go on with the other's journal."""
@@ -63,6 +83,7 @@ class CompareOptions:
             "target_layout": str(self.target_layout),
             "golden_layout": str(self.golden_layout),
             **self.across.settings(),
+            **self.inference.settings(),
         }
 
 
@@ -87,6 +108,7 @@ def add_options(group: Any) -> None:
         help="only report whether the runs are equal and, if not, the first difference",
     )
     across.add_options(group)
+    inference.add_options(group)
 
 
 def read_options(config: pytest.Config) -> CompareOptions:
@@ -106,6 +128,7 @@ def read_options(config: pytest.Config) -> CompareOptions:
         across=across.read_options(config),
         target_layout=_layout(config, "target"),
         golden_layout=_layout(config, "golden"),
+        inference=inference.read_options(config),
     )
 
 
@@ -121,5 +144,6 @@ def _layout(config: pytest.Config, side: str) -> ParallelLayout | None:
 def refuse_without_target(config: pytest.Config) -> None:
     """Raise OptionError where an option of a comparison is passed without one."""
     own = ("target_layout", "golden_layout", "fuzzy", "data_mapping", "compare_quick")
-    for name in (*(name for name in own if config.getoption(f"msprobe_{name}")), *across.passed(config)):
+    found = [*(name for name in own if config.getoption(f"msprobe_{name}")), *across.passed(config)]
+    for name in (*found, *inference.passed(config)):
         raise no_effect(f"--msprobe-{name.replace('_', '-')}", "--msprobe-compare PATH")

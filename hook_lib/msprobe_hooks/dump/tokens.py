@@ -1,0 +1,86 @@
+"""``tokens.jsonl`` next to a dump: which request and position each row of a forward pass belongs to.
+
+An engine packs tokens of many requests into one tensor, a trainer pads them or packs them otherwise; the rows of both
+are matched by request and position. Readers of dumps ignore the file, and a dump is whole without it.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from msprobe_hooks.errors import DumpError
+from msprobe_hooks.json_decoding import JsonError, decode_json
+from msprobe_hooks.regular_files import read_regular
+
+FILE: Final = "tokens.jsonl"
+# More than any forward pass has.
+_MOST_TOKENS = 2**31
+
+
+class PassTokens(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The tokens of one forward pass, request after request in the order of its rows.
+
+    Attributes:
+        requests: The name of each request.
+        lengths: How many tokens of it the pass has.
+        starts: The position of the first of these in the request, from 0; empty where it follows from earlier passes.
+        token_ids: The tokens of all requests; empty where the dump holds them.
+        logprobs: The log probability that the run gave each token, None where it gave none.
+    """
+
+    requests: list[str]
+    lengths: list[int]
+    starts: list[int] = []
+    token_ids: list[int] = []
+    logprobs: list[float | None] = []
+
+    def problem(self) -> str:
+        """Return what does not fit together, empty where all does."""
+        if len(self.lengths) != len(self.requests):
+            return f"{len(self.lengths)} lengths for {len(self.requests)} requests"
+        if not all(0 <= length < _MOST_TOKENS for length in self.lengths):
+            return "a length that is no number of tokens"
+        if self.starts and len(self.starts) != len(self.requests):
+            return f"{len(self.starts)} starts for {len(self.requests)} requests"
+        if not all(0 <= start < _MOST_TOKENS for start in self.starts):
+            return "a start that is no position"
+        total = sum(self.lengths)
+        for name, found in (("token_ids", self.token_ids), ("logprobs", self.logprobs)):
+            if found and len(found) != total:
+                return f"{len(found)} {name} for {total} tokens"
+        return ""
+
+
+def read_tokens(folder: Path) -> list[PassTokens]:
+    """Return the tokens of each forward pass of a dump, none where there is no file.
+
+    Args:
+        folder: The folder of the dump.
+
+    Returns:
+        The lines, in the order of the passes.
+
+    Raises:
+        DumpError: A line is not of this form; the text names the line.
+    """
+    path = folder / FILE
+    try:
+        lines = read_regular(path).splitlines()
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        raise DumpError(f"{path}: cannot be read: {error.strerror}") from None
+    found = []
+    for number, line in enumerate(lines, 1):
+        try:
+            tokens = decode_json(line, PassTokens)
+            problem = tokens.problem()
+        except JsonError as error:
+            problem = str(error)
+        if problem:
+            raise DumpError(f"{path}, line {number}: {problem}; delete the file, or record again")
+        found.append(tokens)
+    return found

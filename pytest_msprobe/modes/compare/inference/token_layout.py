@@ -1,0 +1,162 @@
+"""Which request and position each row of a forward pass belongs to, packed or padded."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from msprobe_hooks.dump.tokens import PassTokens
+
+Integers: TypeAlias = NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """Tokens of one request that follow each other in a pass.
+
+    Attributes:
+        start: The position of the first in its request; None where it follows earlier passes.
+        rows: The rows of the pass that hold the tokens, in the order of positions; those of a padded pass count over
+            all sequences.
+        token_ids: The tokens, None where they are unknown.
+        request: The request's name, empty where it has none.
+        logprobs: The log probability that the run gave each token; empty where none is noted.
+    """
+
+    start: int | None
+    rows: Integers
+    token_ids: Integers | None = None
+    request: str = ""
+    logprobs: Sequence[float | None] = ()
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+
+@dataclass(frozen=True, slots=True)
+class TokenLayout:
+    """The tokens of a pass; ``shape`` is that of its leading dimensions: (tokens,) or (sequences, tokens of each)."""
+
+    shape: tuple[int, ...]
+    segments: Sequence[Segment] = field(default_factory=tuple)
+
+    @property
+    def rows(self) -> int:
+        """The number of rows, padding included."""
+        return int(np.prod(self.shape))
+
+    @property
+    def tokens(self) -> int:
+        """The number of rows that hold a token."""
+        return sum(map(len, self.segments))
+
+    def is_equal(self, other: TokenLayout) -> bool:
+        """Return whether another pass, of another rank, has the same tokens."""
+        return self.shape == other.shape and _key(self) == _key(other)
+
+
+@dataclass(frozen=True, slots=True)
+class TokenInputs:
+    """What a pass was given, as recorded: tokens, their positions, which of them are padding, where sequences end.
+
+    ``token_ids`` and ``positions`` have the pass's leading dimensions or one of 1 in place of the first;
+    ``mask`` (sequences, tokens) is 0 at padding; ``ends`` are cumulative lengths, from 0.
+    """
+
+    shape: tuple[int, ...]
+    token_ids: Integers | None = None
+    positions: Integers | None = None
+    mask: Integers | None = None
+    ends: Integers | None = None
+
+
+def token_layout(given: TokenInputs, noted: PassTokens | None = None) -> TokenLayout:
+    """Return the layout of a pass from what it was given, and from what the program noted of it."""
+    layout = TokenLayout(given.shape, tuple(_segments(given)))
+    if noted is None:
+        return layout
+    lengths = [length for length in noted.lengths if length]
+    if [len(segment) for segment in layout.segments] == lengths or sum(lengths) > layout.rows:
+        segments: Sequence[Segment] = layout.segments
+    else:
+        # Lengths say more than positions, which may not have been recorded.
+        segments = tuple(_cut(given, lengths))
+    return TokenLayout(given.shape, tuple(_with_notes(segments, noted)))
+
+
+def _segments(given: TokenInputs) -> Iterator[Segment]:
+    ids = None if given.token_ids is None else given.token_ids.reshape(-1)
+    if given.mask is not None and given.mask.shape == given.shape and len(given.shape) == 2:
+        for sequence, row in enumerate(given.mask.astype(bool)):
+            rows = sequence * given.shape[1] + np.flatnonzero(row)
+            if len(rows):
+                yield Segment(0, rows, None if ids is None else ids[rows])
+        return
+    rows = np.arange(int(np.prod(given.shape)))
+    positions = _positions(given)
+    if given.ends is not None and len(given.ends) > 1:
+        cuts = given.ends[1:-1]
+    elif positions is not None:
+        cuts = np.flatnonzero(np.diff(positions) != 1) + 1
+    else:
+        cuts = np.arange(0, len(rows), given.shape[-1])[1:]
+    if len(given.shape) == 2:
+        cuts = np.union1d(cuts, np.arange(0, len(rows), given.shape[1])[1:])
+    used = len(rows) if given.ends is None else min(len(rows), int(given.ends[-1]))
+    for piece in np.split(rows, cuts[cuts < len(rows)].astype(np.int64)):
+        piece = piece[piece < used]
+        if len(piece):
+            start = None if positions is None else int(positions[piece[0]])
+            if start is None and len(given.shape) == 2:
+                start = 0
+            yield Segment(start, piece, None if ids is None else ids[piece])
+
+
+def _positions(given: TokenInputs) -> Integers | None:
+    if given.positions is None:
+        return None
+    whole = int(np.prod(given.shape))
+    if given.positions.size == whole:
+        return given.positions.reshape(-1)
+    if len(given.shape) == 2 and given.positions.size == given.shape[1]:
+        return np.tile(given.positions.reshape(-1), given.shape[0])
+    return None
+
+
+def _cut(given: TokenInputs, lengths: Sequence[int]) -> Iterator[Segment]:
+    ids = None if given.token_ids is None else given.token_ids.reshape(-1)
+    positions = _positions(given)
+    first = 0
+    for length in lengths:
+        rows = np.arange(first, first + length)
+        start = None if positions is None else int(positions[first])
+        yield Segment(start, rows, None if ids is None else ids[rows])
+        first += length
+
+
+def _with_notes(segments: Sequence[Segment], noted: PassTokens) -> Iterator[Segment]:
+    requests = [index for index, length in enumerate(noted.lengths) if length]
+    if len(requests) != len(segments):
+        yield from segments
+        return
+    ends = np.cumsum(noted.lengths)
+    for index, segment in zip(requests, segments, strict=True):
+        own = slice(int(ends[index]) - noted.lengths[index], int(ends[index]))
+        yield replace(
+            segment,
+            request=noted.requests[index],
+            start=noted.starts[index] if noted.starts else segment.start,
+            token_ids=np.asarray(noted.token_ids[own], dtype=np.int64) if noted.token_ids else segment.token_ids,
+            logprobs=tuple(noted.logprobs[own]),
+        )
+
+
+def _key(layout: TokenLayout) -> list[tuple[object, ...]]:
+    return [
+        (each.request, each.start, len(each), None if each.token_ids is None else each.token_ids.tobytes())
+        for each in layout.segments
+    ]
