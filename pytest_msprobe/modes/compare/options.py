@@ -27,6 +27,7 @@ class CompareOptions:
 
     The layouts say how ranks hold one model together and become one run, None for ranks that are compared each.
     ``xlsx`` is the folder of workbooks, ``html`` the page, ``vis`` where graphs go, None for none.
+    ``transform`` is the file of transformations.
     """
 
     golden: Path
@@ -39,6 +40,7 @@ class CompareOptions:
     across: AcrossOptions = field(default_factory=AcrossOptions)
     target_layout: ParallelLayout | None = None
     golden_layout: ParallelLayout | None = None
+    transform: Path | None = None
 
     @property
     def are_merged(self) -> bool:
@@ -52,6 +54,7 @@ class CompareOptions:
             words += [f"--msprobe-{side}-layout", str(layout)] if layout else []
         words += ["--msprobe-fuzzy"] if self.fuzzy else []
         words += ["--msprobe-data-mapping", str(self.mapping)] if self.mapping else []
+        words += ["--msprobe-transform", str(self.transform)] if self.transform else []
         return words + self.across.words()
 
     def settings(self) -> Mapping[str, str]:
@@ -62,6 +65,7 @@ class CompareOptions:
             "quick": str(self.quick),
             "target_layout": str(self.target_layout),
             "golden_layout": str(self.golden_layout),
+            "transform": fingerprint(self.transform) if self.transform else "none",
             **self.across.settings(),
         }
 
@@ -86,15 +90,23 @@ def add_options(group: Any) -> None:
         action="store_true",
         help="only report whether the runs are equal and, if not, the first difference",
     )
+    add(
+        "--msprobe-transform",
+        metavar="FILE",
+        help="YAML file of transformations (rotate, dequantise, permute ...) that turn values of one run before they "
+        "are compared",
+    )
     across.add_options(group)
 
 
 def read_options(config: pytest.Config) -> CompareOptions:
     """Read and check the options of a comparison. Raises OptionError that says what is wrong."""
     folder = config.invocation_params.dir
-    golden, mapping = golden_path(config, "--msprobe-compare", "run"), config.getoption("msprobe_data_mapping")
-    if mapping and not (folder / mapping).is_file():
-        raise OptionError(f"--msprobe-data-mapping {mapping!r}: no such file")
+    golden = golden_path(config, "--msprobe-compare", "run")
+    mapping, transform = config.getoption("msprobe_data_mapping"), config.getoption("msprobe_transform")
+    for name, text in (("data-mapping", mapping), ("transform", transform)):
+        if text and not (folder / text).is_file():
+            raise OptionError(f"--msprobe-{name} {text!r}: no such file")
     return CompareOptions(
         golden=golden,
         fuzzy=bool(config.getoption("msprobe_fuzzy")),
@@ -106,6 +118,7 @@ def read_options(config: pytest.Config) -> CompareOptions:
         across=across.read_options(config),
         target_layout=_layout(config, "target"),
         golden_layout=_layout(config, "golden"),
+        transform=folder / transform if transform else None,
     )
 
 
@@ -120,6 +133,6 @@ def _layout(config: pytest.Config, side: str) -> ParallelLayout | None:
 
 def refuse_without_target(config: pytest.Config) -> None:
     """Raise OptionError where an option of a comparison is passed without one."""
-    own = ("target_layout", "golden_layout", "fuzzy", "data_mapping", "compare_quick")
+    own = ("target_layout", "golden_layout", "fuzzy", "data_mapping", "compare_quick", "transform")
     for name in (*(name for name in own if config.getoption(f"msprobe_{name}")), *across.passed(config)):
         raise no_effect(f"--msprobe-{name.replace('_', '-')}", "--msprobe-compare PATH")
