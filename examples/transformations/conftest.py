@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 def worst_row_angle(target, golden):
-    """The greatest 1 - cosine between rows of the two tensors; blind to their lengths."""
+    """Return the greatest 1 - cosine between rows of the two tensors; their lengths do not count."""
     if target.ndim < 2:
         return 0.0
     rows, others = target.double().flatten(0, -2), golden.double().flatten(0, -2)

@@ -2,7 +2,8 @@
 
 Run it as ``python record.py``; it writes ``train``, ``serve`` and the rotation, ``Q.npy``. In the engine hidden states
 and weights are rotated by Q, the rotary pairs of each head are neighbours, and the weight of ``down`` is int8 with a
-scale for each row. With ``--faulty`` the engine's hidden states are not rotated.
+scale for each row. ``python record.py --faulty`` then writes ``faulty``, an engine that left the rotary pairs of the
+second head as they were.
 """
 
 from __future__ import annotations
@@ -50,13 +51,17 @@ def main() -> None:
     hidden, query, down = torch.randn(1, TOKENS, WIDTH), torch.randn(WIDTH, WIDTH), torch.randn(WIDTH, WIDTH)
     scale = down.abs().amax(1, keepdim=True) / 127
     train = Layer(query, Weight(down, scale))
-    with record("train", "L0", model=train, task="tensor"):
-        train(hidden)
+    is_faulty = "--faulty" in sys.argv
+    if not is_faulty:
+        with record("train", "L0", model=train, task="tensor"):
+            train(hidden)
 
     neighbours = query.view(-1, 2, HEAD_DIM // 2, WIDTH).transpose(1, 2).reshape(WIDTH, WIDTH)
+    if is_faulty:
+        neighbours[HEAD_DIM : 2 * HEAD_DIM] = query[HEAD_DIM : 2 * HEAD_DIM]
     serve = Layer(neighbours @ rotation, Weight((down / scale).round().to(torch.int8), scale))
-    with record("serve", "L0", model=serve, task="tensor"):
-        serve(hidden if "--faulty" in sys.argv else hidden @ rotation)
+    with record("faulty" if is_faulty else "serve", "L0", model=serve, task="tensor"):
+        serve(hidden @ rotation)
 
 
 main()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 from msgspec.structs import replace
@@ -14,8 +14,8 @@ from msprobe_standards.dtypes import family
 from msprobe_standards.tensor_layouts import is_plain
 from pytest_msprobe.modes.compare.measure.histogram import error_histogram
 from pytest_msprobe.modes.compare.measure.load import load, measure_pair, plain_pair
-from pytest_msprobe.modes.compare.measure.transformed_values import refused, refused_shapes
-from pytest_msprobe.modes.compare.transform.step import StepError
+from pytest_msprobe.modes.compare.measure.transformed_values import judged_as, refused, refused_shapes
+from pytest_msprobe.modes.compare.transform.step import ALL_KEPT, StepError
 from pytest_msprobe.results.skip_reasons import Skip
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ def measure_transformed(
     assert row.golden is not None
     dumps = (sides.target, sides.golden)
     try:
-        (target, mine), (golden, other) = (
+        mine, other = (
             _turned(value, RecordedTensors(dump, record), dump, transformed)
             for value, dump, record, transformed in zip((row.target, row.golden), dumps, records, found, strict=True)
         )
@@ -72,25 +72,30 @@ def measure_transformed(
         return replace(row, unmeasured="unreadable", messages=(str(error),))
     except _RefusedError as error:
         return refused(row, error.entry, str(error))
-    if mine.shape != other.shape:
-        return refused_shapes(row, found, list(mine.shape), list(other.shape))
-    pair = plain_pair(mine, other)
-    row = measure_pair(replace(row, target=target, golden=golden), pair, sides.metrics)
-    if all(found):
-        # Neither side has the precision of its dtype any more, so that units in its last place say nothing.
+    if mine.tensor.shape != other.tensor.shape:
+        return refused_shapes(row, found, list(mine.tensor.shape), list(other.tensor.shape))
+    pair = plain_pair(mine.tensor, other.tensor)
+    row = measure_pair(replace(row, target=mine.value, golden=other.value), pair, sides.metrics)
+    if mine.is_computed or other.is_computed:
+        # What was computed has not the precision of its dtype, so that units in the last place say nothing.
         row = replace(row, metrics={name: number for name, number in row.metrics.items() if name != "max_ulp_error"})
     if sides.has_histograms and pair.target.numel():
         row = replace(row, histogram=error_histogram(pair.target, pair.golden))
-    return row
+    return judged_as(row, found)
 
 
-def _turned(
-    value: Value, call: RecordedTensors, dump: Dump, transformed: Transformed | None
-) -> tuple[Value, torch.Tensor]:
-    """Return a value's tensor after the steps, and the value as it would have been recorded then."""
+class _Turned(NamedTuple):
+    """A value's tensor after the steps, the value as it would be recorded then, and whether a step computed it."""
+
+    value: Value
+    tensor: torch.Tensor
+    is_computed: bool
+
+
+def _turned(value: Value, call: RecordedTensors, dump: Dump, transformed: Transformed | None) -> _Turned:
     recorded = load(value, dump)
     if transformed is None:
-        return value, recorded
+        return _Turned(value, recorded, is_computed=False)
     tensor = recorded.dequantize() if recorded.is_quantized else recorded
     tensor = tensor if is_plain(tensor) else tensor.to_dense()
     for entry in transformed.entries:
@@ -103,18 +108,12 @@ def _turned(
             # A result that is too large for memory, or a dtype for which torch has no kernel.
             first_line = (str(error).strip().splitlines() or [""])[0]
             raise _RefusedError(entry, f"{first_line} ({value.name})") from None
+    is_computed = tensor.dtype == torch.float64 and transformed.keeps != ALL_KEPT
     if tensor.dtype == torch.float64 and recorded.dtype != torch.float64:
         tensor = tensor.float()
     tensor = tensor.contiguous()
     numbers = measure(tensor)
-    precision = next((entry.precision for entry in reversed(transformed.entries) if entry.precision), None)
+    statistics = (numbers.max, numbers.min, numbers.mean, numbers.norm)
     dtype = value.dtype if family(recorded.dtype) == family(tensor.dtype) else str(tensor.dtype)
-    return (
-        replace(
-            value,
-            dtype=f"torch.{precision}" if precision else dtype,
-            shape=tuple(tensor.shape),
-            statistics=(numbers.max, numbers.min, numbers.mean, numbers.norm),
-        ),
-        tensor,
-    )
+    turned = replace(value, dtype=dtype, shape=tuple(tensor.shape), statistics=statistics)
+    return _Turned(turned, tensor, is_computed)

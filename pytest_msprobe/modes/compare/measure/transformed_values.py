@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from pytest_msprobe.engine.import_torch import import_torch
+from pytest_msprobe.modes.compare.measure.float_dtypes import float_dtype
 from pytest_msprobe.modes.compare.measure.statistics import measure_statistics, scaled_error
 from pytest_msprobe.modes.compare.rows import SCALED_ERROR, STATISTICS, DataMode, Row
 from pytest_msprobe.modes.compare.transform.step import ALL_KEPT, SIDES, StepError
@@ -57,6 +58,18 @@ def refused_shapes(row: Row, found: tuple[Transformed | None, ...], target: obje
     return refused(row, entry, f"the target is {target} and golden is {golden} after it; correct the steps")
 
 
+def judged_as(row: Row, found: tuple[Transformed | None, ...]) -> Row:
+    """Return a row with both sides' floats of the dtype by whose limits an entry has them judged, where one does."""
+    precision = next((each.precision for each in found if each is not None and each.precision), None)
+    if precision is None:
+        return row
+    return replace(row, target=_as_dtype(row.target, precision), golden=_as_dtype(row.golden, precision))
+
+
+def _as_dtype(value: Value | None, dtype: str) -> Value | None:
+    return replace(value, dtype=f"torch.{dtype}") if value is not None and float_dtype(value.dtype) else value
+
+
 def _by_statistics(row: Row, found: tuple[Transformed | None, ...], mode: DataMode) -> Row:
     kept = frozenset.intersection(ALL_KEPT, *(each.keeps for each in found if each is not None))
     words = "; ".join(row.transformed)
@@ -84,4 +97,5 @@ def _by_statistics(row: Row, found: tuple[Transformed | None, ...], mode: DataMo
     if scaled is None:
         return replace(row, unmeasured="no value" if math.prod(target.shape) else "empty")
     notes = () if kept == ALL_KEPT else (f"{BY_NORM}{words}",)
-    return replace(row, metrics={**measure_statistics(target, golden), SCALED_ERROR: scaled}, messages=notes)
+    row = replace(row, metrics={**measure_statistics(target, golden), SCALED_ERROR: scaled}, messages=notes)
+    return judged_as(row, found)

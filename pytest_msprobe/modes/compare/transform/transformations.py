@@ -102,7 +102,7 @@ class Entry:
     """Some values of one side, and the steps by which each of them is turned.
 
     ``place`` is the file and line, or the hook, that says so. ``precision`` is the floating-point dtype whose limits
-    judge the result, None for that of the recorded tensor.
+    judge the value, None for the dtypes that were recorded.
     """
 
     names: Names
@@ -123,6 +123,11 @@ class Transformed(NamedTuple):
         """The statistics that no step changes."""
         return frozenset.intersection(*(step.keeps for entry in self.entries for step in entry.steps))
 
+    @property
+    def precision(self) -> str | None:
+        """The dtype by whose limits the value is judged, that of the last entry that names one."""
+        return next((entry.precision for entry in reversed(self.entries) if entry.precision), None)
+
 
 @dataclass(frozen=True)
 class Transformations:
@@ -140,7 +145,10 @@ class Transformations:
         found = tuple(entry for entry in self.entries if entry.side == side and entry.names.has(value))
         if not found:
             return None
-        return Transformed(found, f"{side} {', then '.join(step.says for entry in found for step in entry.steps)}")
+        steps = ", then ".join(step.says for entry in found for step in entry.steps)
+        transformed = Transformed(found, f"{side} {steps}")
+        precision = transformed.precision
+        return transformed._replace(words=f"{transformed.words}, judged as {precision}") if precision else transformed
 
     def may_concern(self, side: Side, record: str) -> bool:
         """Return whether a value of a record may be turned."""
