@@ -1,14 +1,11 @@
-"""Records one layer twice: as a training holds it, and as an engine does.
+"""Records one layer as a training holds it, as an engine does, and as a faulty engine does.
 
-Run it as ``python record.py``; it writes ``train``, ``serve`` and the rotation, ``Q.npy``. In the engine hidden states
-and weights are rotated by Q, the rotary pairs of each head are neighbours, and the weight of ``down`` is int8 with a
-scale for each row. ``python record.py --faulty`` then writes ``faulty``, an engine that left the rotary pairs of the
-second head as they were.
+Run it as ``python record.py``; it writes ``train``, ``serve``, ``faulty`` and the rotation, ``Q.npy``. In the engine
+hidden states and weights are rotated by Q, the rotary pairs of each head are neighbours, and the weight of ``down`` is
+int8 with a scale for each row. The faulty engine left the rotary pairs of the second head as they were.
 """
 
 from __future__ import annotations
-
-import sys
 
 import numpy as np
 import torch
@@ -51,17 +48,17 @@ def main() -> None:
     hidden, query, down = torch.randn(1, TOKENS, WIDTH), torch.randn(WIDTH, WIDTH), torch.randn(WIDTH, WIDTH)
     scale = down.abs().amax(1, keepdim=True) / 127
     train = Layer(query, Weight(down, scale))
-    is_faulty = "--faulty" in sys.argv
-    if not is_faulty:
-        with record("train", "L0", model=train, task="tensor"):
-            train(hidden)
+    with record("train", "L0", model=train, task="tensor"):
+        train(hidden)
 
     neighbours = query.view(-1, 2, HEAD_DIM // 2, WIDTH).transpose(1, 2).reshape(WIDTH, WIDTH)
-    if is_faulty:
-        neighbours[HEAD_DIM : 2 * HEAD_DIM] = query[HEAD_DIM : 2 * HEAD_DIM]
-    serve = Layer(neighbours @ rotation, Weight((down / scale).round().to(torch.int8), scale))
-    with record("faulty" if is_faulty else "serve", "L0", model=serve, task="tensor"):
-        serve(hidden @ rotation)
+    forgotten = neighbours.clone()
+    forgotten[HEAD_DIM : 2 * HEAD_DIM] = query[HEAD_DIM : 2 * HEAD_DIM]
+    stored = Weight((down / scale).round().to(torch.int8), scale)
+    for folder, weight in (("serve", neighbours), ("faulty", forgotten)):
+        engine = Layer(weight @ rotation, stored)
+        with record(folder, "L0", model=engine, task="tensor"):
+            engine(hidden @ rotation)
 
 
 main()

@@ -27,7 +27,7 @@ class CompareMetricRegistry:
             self.add(name, function)
 
     def add(self, name: str, function: Metric) -> None:
-        """Have ``function`` measure every pair of tensors; its name is a column and may be required by a policy.
+        """Measure every pair of tensors by ``function``; its name is a column, and a policy may require it.
 
         Args:
             name: The name of the metric, as a Python name.

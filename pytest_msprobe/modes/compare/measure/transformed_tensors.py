@@ -14,7 +14,7 @@ from msprobe_standards.dtypes import family
 from msprobe_standards.tensor_layouts import is_plain
 from pytest_msprobe.modes.compare.measure.histogram import error_histogram
 from pytest_msprobe.modes.compare.measure.load import load, measure_pair, plain_pair
-from pytest_msprobe.modes.compare.measure.transformed_values import judged_as, refused, refused_shapes
+from pytest_msprobe.modes.compare.measure.transformed_rows import judged_as, refused, refused_shapes
 from pytest_msprobe.modes.compare.transform.step import ALL_KEPT, StepError
 from pytest_msprobe.results.skip_reasons import Skip
 

@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from pytest_msprobe.engine.import_torch import import_torch
-from pytest_msprobe.modes.compare.measure.float_dtypes import float_dtype
 from pytest_msprobe.modes.compare.measure.statistics import measure_statistics, scaled_error
+from pytest_msprobe.modes.compare.measure.transformed_rows import judged_as, refused, refused_shapes
 from pytest_msprobe.modes.compare.rows import SCALED_ERROR, STATISTICS, DataMode, Row
 from pytest_msprobe.modes.compare.transform.step import ALL_KEPT, SIDES, StepError
 
 if TYPE_CHECKING:
     from msprobe_hooks.dump.values import Value
     from pytest_msprobe.modes.compare.measure.compared_sides import ComparedSides
-    from pytest_msprobe.modes.compare.transform.transformations import Entry, Transformed
+    from pytest_msprobe.modes.compare.transform.transformations import Transformed
 
 #: How the message of a row begins that is left out, or compared by its norm alone.
 NOT_COMPARED = "not compared, as statistics change: "
@@ -45,29 +45,6 @@ def transformed_row(row: Row, sides: ComparedSides, records: tuple[str, str], mo
         message = f"{'golden' if target.data_name else 'target'} has no data file"
         return replace(row, unmeasured="no file", messages=(message,))
     return _by_statistics(row, found, mode)
-
-
-def refused(row: Row, entry: Entry, problem: str) -> Row:
-    """Return a row that fails because an entry does not fit it."""
-    return replace(row, outcome="fail", unmeasured="transform", messages=(f"{entry.place}: {problem}",))
-
-
-def refused_shapes(row: Row, found: tuple[Transformed | None, ...], target: object, golden: object) -> Row:
-    """Return a row that fails because the two sides have other shapes after their steps."""
-    entry = next(each.entries[-1] for each in found if each is not None)
-    return refused(row, entry, f"the target is {target} and golden is {golden} after it; correct the steps")
-
-
-def judged_as(row: Row, found: tuple[Transformed | None, ...]) -> Row:
-    """Return a row with both sides' floats of the dtype by whose limits an entry has them judged, where one does."""
-    precision = next((each.precision for each in found if each is not None and each.precision), None)
-    if precision is None:
-        return row
-    return replace(row, target=_as_dtype(row.target, precision), golden=_as_dtype(row.golden, precision))
-
-
-def _as_dtype(value: Value | None, dtype: str) -> Value | None:
-    return replace(value, dtype=f"torch.{dtype}") if value is not None and float_dtype(value.dtype) else value
 
 
 def _by_statistics(row: Row, found: tuple[Transformed | None, ...], mode: DataMode) -> Row:

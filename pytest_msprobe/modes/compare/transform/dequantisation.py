@@ -35,7 +35,7 @@ class Dequantisation:
     """``(q - zero_point) * scale``, the formula of ONNX's DequantizeLinear; both are numbers or arrays.
 
     An array of one element holds for the whole tensor, one of one axis for the channels along ``axis``, any other is
-    broadcast. With ``group`` each element of an array stands for so many in a row along ``axis``.
+    broadcast. With ``group`` each element of an array is for so many in a row along ``axis``.
     """
 
     scale: Parameter

@@ -59,7 +59,7 @@ class TransformRegistry:
         self.entries: list[Entry] = []
 
     def add(self, match: str, side: Side, function: TensorFunction, *, says: str | None = None) -> None:
-        """Have ``function`` turn the values of a side that a pattern names.
+        """Turn the values of a side that a pattern names by ``function``.
 
         Args:
             match: Full names of values, such as ``Module.layers.*.output.0``; ``*`` is any text.

@@ -37,7 +37,7 @@ class Names(Protocol):
 
 @dataclass(frozen=True)
 class NamePattern:
-    """Full names of values in which ``*`` stands for any text, dots included, and ``?`` for one character."""
+    """Full names of values in which ``*`` is any text, dots included, and ``?`` one character."""
 
     text: str
 
