@@ -10,6 +10,8 @@ if TYPE_CHECKING:
     from msprobe_standards.registry import StandardRegistry
     from pytest_msprobe.devices.registry import DeviceRegistry
     from pytest_msprobe.engine.replay.references.registry import ReferenceRegistry
+    from pytest_msprobe.modes.compare.measure.own_metrics import CompareMetricRegistry
+    from pytest_msprobe.modes.compare.transform.transform_registry import TransformRegistry
     from pytest_msprobe.run.mode import ModeRegistry
 
 
@@ -53,4 +55,26 @@ def pytest_msprobe_register_references(registry: ReferenceRegistry) -> None:
 
     Args:
         registry: The registry of golden definitions.
+    """
+
+
+def pytest_msprobe_register_compare_metrics(registry: CompareMetricRegistry) -> None:
+    """Add metrics of comparisons with ``registry.add("my_metric", function)``.
+
+    Called in every process of a comparison, before dumps are opened. The function takes the target's and the golden
+    tensor and returns a number, which is a column of every report; a policy may require ``my_metric <= 0.1``.
+
+    Args:
+        registry: The registry of metrics.
+    """
+
+
+def pytest_msprobe_transform(registry: TransformRegistry) -> None:
+    """Add transformations of a comparison with ``registry.add("Module.*.output.0", "golden", function)``.
+
+    Called in every process of a comparison, before dumps are opened. The function takes the recorded tensor and returns
+    the one that is compared in its place.
+
+    Args:
+        registry: The registry of transformations.
     """

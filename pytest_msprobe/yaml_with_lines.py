@@ -37,6 +37,11 @@ class Part:
         return isinstance(self.node, yaml.MappingNode)
 
     @property
+    def is_empty(self) -> bool:
+        """Whether nothing is written there."""
+        return isinstance(self.node, yaml.ScalarNode) and self.node.tag.endswith(":null")
+
+    @property
     def place(self) -> str:
         """File and line in words."""
         return f"{self.path}, line {self.line}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -14,8 +14,9 @@ from pytest_msprobe.devices.registry import AUTO, DeviceChoice, DeviceRegistry
 from pytest_msprobe.errors import OptionError
 from pytest_msprobe.modes.compare.items import result_of
 from pytest_msprobe.modes.compare.judging.policy import load_policy
+from pytest_msprobe.modes.compare.measure.own_metrics import CompareMetricRegistry
 from pytest_msprobe.modes.compare.mode import CompareMode
-from pytest_msprobe.modes.compare.opening import open_pairs
+from pytest_msprobe.modes.compare.opening import Registered, open_pairs
 from pytest_msprobe.modes.compare.options import CompareOptions
 from pytest_msprobe.python_api.judge_records import Judgement, judged, process_state
 from pytest_msprobe.run.item import records_of_call
@@ -24,6 +25,7 @@ from pytest_msprobe.run.setups import Setups
 
 if TYPE_CHECKING:
     from pytest_msprobe.modes.compare.dump_pair import DumpPair
+    from pytest_msprobe.modes.compare.measure.own_metrics import Metric
     from pytest_msprobe.modes.compare.rows import ComparedCall
     from pytest_msprobe.results.result import DirectionResult
 
@@ -55,6 +57,8 @@ def compare_dumps(
     policy: str = "default",
     fuzzy: bool = False,
     data_mapping: Path | str | None = None,
+    transform: Path | str | None = None,
+    metrics: Mapping[str, Metric] = {},
 ) -> Iterator[ComparedRecord]:
     """Compare two runs and yield the result of each call in execution order.
 
@@ -67,6 +71,8 @@ def compare_dumps(
         policy: As ``--msprobe-policy``, for comparisons.
         fuzzy: As ``--msprobe-fuzzy``.
         data_mapping: As ``--msprobe-data-mapping``.
+        transform: As ``--msprobe-transform``.
+        metrics: Metrics of your own by name, as ``pytest_msprobe_register_compare_metrics`` adds them.
 
     Yields:
         The comparison of each call.
@@ -76,17 +82,21 @@ def compare_dumps(
         OptionError: Another argument cannot be used.
     """
     target, golden = Path(target).absolute(), Path(golden).absolute()
-    mapping = None if data_mapping is None else Path(data_mapping).absolute()
-    for name, path in (("golden", golden), ("data_mapping", mapping)):
+    mapping, turning = (None if path is None else Path(path).absolute() for path in (data_mapping, transform))
+    for name, path in (("golden", golden), ("data_mapping", mapping), ("transform", turning)):
         if path is not None and not path.exists():
             raise OptionError(f"{name}={str(path)!r}: no such file or folder")
     try:
-        loaded = load_policy(policy)
+        own = CompareMetricRegistry(metrics).metrics
+    except ValueError as error:
+        raise OptionError(f"metrics: {error}") from None
+    try:
+        loaded = load_policy(policy, own)
     except ValueError as error:
         raise OptionError(f"policy: {error}") from None
     dumps = {path: open_dump(path) for path in (find_dumps(target) if target.is_dir() else [target])}
-    options = CompareOptions(golden=golden, fuzzy=fuzzy, mapping=mapping, quick=False)
-    pairs = open_pairs(dumps, options, loaded).values()
+    options = CompareOptions(golden=golden, fuzzy=fuzzy, mapping=mapping, quick=False, transform=turning)
+    pairs = open_pairs(dumps, options, loaded, Registered(own)).values()
     run = Options(CompareMode(), (str(target),), DeviceChoice(AUTO), policy=policy)
     return _compared(pairs, Setups(run, DeviceRegistry()))
 

@@ -17,25 +17,32 @@ from pytest_msprobe.modes.compare.across.value_partners import ValuePartners
 from pytest_msprobe.modes.compare.judging.call_judge import CallJudge
 from pytest_msprobe.modes.compare.judging.cancelled_sums import has_cancelled
 from pytest_msprobe.modes.compare.judging.culprits import Culprits
+from pytest_msprobe.modes.compare.judging.required_metrics import cause_of_required
 from pytest_msprobe.modes.compare.judging.rules import outcome_of
 from pytest_msprobe.modes.compare.judging.shape_changes import as_not_comparable, first_shape_change, may_be_consequence
 from pytest_msprobe.modes.compare.matching.call_signature import intact, named_calls
 from pytest_msprobe.modes.compare.matching.data_mapping import MappedValues
 from pytest_msprobe.modes.compare.matching.matching import Match, Matching, match_records
+from pytest_msprobe.modes.compare.measure.compared_sides import ComparedSides
 from pytest_msprobe.modes.compare.measure.data_mode import data_mode
 from pytest_msprobe.modes.compare.rows import ComparedCall, Outcome, Row
+from pytest_msprobe.modes.compare.transform.transformations import Transformations
 
 if TYPE_CHECKING:
     from msprobe_hooks.dump.reader import Dump
     from pytest_msprobe.modes.compare.judging.policy import ComparePolicy
+    from pytest_msprobe.modes.compare.measure.own_metrics import Metric
+    from pytest_msprobe.modes.compare.transform.step import Side
 
 _NO_PLACE = StepRank()
+_NO_TRANSFORMATIONS = Transformations()
 
 
 class DumpPair:
     """Two dumps to be compared; ``index`` is the pair's number, ``rank`` and ``step`` those of their folders.
 
-    ``unmerged`` is what ranks hold differently, where a run was merged of several.
+    ``unmerged`` is what ranks hold differently, where a run was merged of several. ``transformations`` turn values of
+    one side first; ``metrics`` are the user's, measured besides the others.
     """
 
     def __init__(
@@ -51,6 +58,8 @@ class DumpPair:
         translation: Translation | None = None,
         place: StepRank = _NO_PLACE,
         unmerged: Sequence[Unmerged] = (),
+        transformations: Transformations = _NO_TRANSFORMATIONS,
+        metrics: Mapping[str, Metric] = {},
     ) -> None:
         self.index = index
         self.target, self.golden = named_calls(target), named_calls(golden)
@@ -65,9 +74,10 @@ class DumpPair:
         self.unused_mappings: list[str] = []
         self.unmerged = unmerged
         self.surroundings = target.surroundings
+        self.transformations = transformations
+        self.metrics = metrics
         self._judge = CallJudge(
-            self.target,
-            self.golden,
+            ComparedSides(self.target, self.golden, self.mode, transformations, metrics, histograms),
             policy=policy,
             translation=self.translation,
             partners=ValuePartners(self.target, self.golden, self._mapped, self.translation),
@@ -121,6 +131,11 @@ class DumpPair:
         if outcome in ("warn", "fail"):
             rows = self._culprits.excused(order, rows)
             outcome = outcome_of(rows)
+        if self.policy.required:
+            judged = [self._required(row) for row in rows]
+            if outcome != "fail" and outcome_of(judged) == "fail":
+                return replace(self._call(order, "fail", judged), cause=cause_of_required(judged))
+            rows = judged
         call = self._call(order, outcome, rows)
         if outcome in ("pass", "skip"):
             if has_cancelled(rows):
@@ -141,6 +156,9 @@ class DumpPair:
         """Return whether two records are the same, byte for byte; records that name files alone are not."""
         if match.target is None or match.golden is None or self._has_mapping or not self._has_statistics:
             return False
+        records: dict[Side, str] = {"target": match.target, "golden": match.golden}
+        if any(self.transformations.may_concern(side, record) for side, record in records.items()):
+            return False
         return bytes(self.target.records[match.target]) == bytes(self.golden.records[match.golden])
 
     @property
@@ -159,6 +177,11 @@ class DumpPair:
             is_equal=self.is_equal,
             module_of=self._module,
         )
+
+    def _required(self, row: Row) -> Row:
+        for required in self.policy.required:
+            row = required.judge(row)
+        return row
 
     def _unmatched(self, order: int, match: Match) -> ComparedCall:
         is_target = bool(match.target)

@@ -27,7 +27,7 @@ from pytest_msprobe.graphs.vis.reporting import GraphWriting
 from pytest_msprobe.graphs.vis.single import data_folder, places_of
 from pytest_msprobe.modes.compare.merged_ranks import open_run
 from pytest_msprobe.modes.compare.opening import golden_paths, open_pairs, partner_paths
-from pytest_msprobe.modes.compare.reports.table_columns import MEANINGS, value_columns
+from pytest_msprobe.modes.compare.reports.table_columns import MEANINGS, Column, value_columns
 from pytest_msprobe.modes.compare.rows import ComparedCall, ComparedCalls, DataMode, Row
 from pytest_msprobe.reports.summary import finished_before_key
 from pytest_msprobe.reports.text import printable
@@ -43,9 +43,14 @@ _TASKS: Mapping[DataMode, Task] = {"statistics": "summary", "md5": "md5", "tenso
 
 def manner_of(pair: DumpPair, *, overflow: bool, all_frames: bool) -> Manner:
     """Return how the graphs of a comparison are described."""
-    titles = [title for title, _ in value_columns(pair.mode, pair.policy.name)]
-    columns = {title: MEANINGS[title] for title in titles if title in MEANINGS}
+    columns = {title: MEANINGS[title] for title, _ in _columns_of(pair) if title in MEANINGS}
+    columns |= dict.fromkeys(pair.metrics if pair.mode == "tensor" else (), "a metric of the user's own")
     return Manner(_TASKS[pair.mode], columns, overflow, all_frames)
+
+
+def _columns_of(pair: DumpPair) -> list[Column]:
+    is_transformed = bool(pair.transformations)
+    return value_columns(pair.mode, pair.policy.name, metrics=pair.metrics, is_transformed=is_transformed)
 
 
 def draw_pair(
@@ -111,7 +116,7 @@ class _Teller:
         self._pair = pair
         self._call_of = call_of
         self._with_levels = with_levels
-        self._columns = value_columns(pair.mode, pair.policy.name)
+        self._columns = _columns_of(pair)
         self._told_of_equals: dict[Hashable, dict[str, str]] = {}
         # What the comparison has read of the golden run, until its own graph is written.
         self._golden: dict[str, tuple[Items, Items]] = {}
@@ -137,7 +142,7 @@ class _Teller:
         return Facts(inputs, outputs, precision, level)
 
     def _differences(self, call: ComparedCall, row: Row) -> Mapping[str, str]:
-        if row.outcome != "pass" or row.messages or any(row.metrics.values()):
+        if row.outcome != "pass" or row.messages or row.transformed or any(row.metrics.values()):
             return {title: str(cell(call, row)) for title, cell in self._columns}
         # Most values of most runs are equal, and all that is written of these is the same.
         assert row.target is not None

@@ -12,8 +12,8 @@ from msprobe_hooks.dump.names import is_forward
 from msprobe_hooks.dump.values import Value
 from msprobe_standards.verdict import Verdict
 from pytest_msprobe.modes.compare.dump_pair import DumpPair
+from pytest_msprobe.modes.compare.judging.row_notes import row_notes
 from pytest_msprobe.modes.compare.judging.shape_changes import first_shape_change
-from pytest_msprobe.modes.compare.judging.unread_values import left_out
 from pytest_msprobe.modes.compare.rows import SCALED_ERROR, STATISTICS, ComparedCall, Row, compared_key, encode
 from pytest_msprobe.reports.junit_properties import verdict_properties
 from pytest_msprobe.reports.text import one_line
@@ -116,9 +116,9 @@ class ComparedItem(DumpItem):
         if self.call is not None and self.result is not None:
             report.msprobe_cause = self.call.cause
             report.msprobe_rows = encode(self.call)
-            unread = left_out(self.call.rows)
-            if unread:
-                report.msprobe_unread = [[reason, f"{self.name} {place}"] for reason, place in unread]
+            notes = row_notes(self.call.rows)
+            if notes:
+                report.msprobe_notes = [[note, f"{self.name} {place}"] for note, place in notes]
             # Thousands of calls with their rows would otherwise live until the run ends.
             self.call = None
 
@@ -190,7 +190,7 @@ def _blame(row: Row) -> tuple[bool, float]:
 
 def _output(call: ComparedCall, row: Row, policy: str, *, hint: str) -> OutputResult:
     target, golden = row.target, row.golden
-    reason = "; ".join(row.messages)
+    reason = "; ".join([*row.messages, *row.transformed])
     if hint:
         reason = "\n".join([reason, hint, *_surroundings(call)])
     metrics = {name: value for name, value in row.metrics.items() if not math.isnan(value)}

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from msprobe_hooks.messages import counted
 from pytest_msprobe.errors import OptionError
 from pytest_msprobe.modes.compare import options as compare_options
 from pytest_msprobe.modes.compare.options import compare_key
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from msprobe_hooks.dump.reader import Dump
     from pytest_msprobe.modes.compare.dump_pair import DumpPair
     from pytest_msprobe.modes.compare.inference.inference_pair import InferencePair
+    from pytest_msprobe.modes.compare.opening import Registered
     from pytest_msprobe.run.item import DumpItem
 from pytest_msprobe.run.shared_options import GOLDEN, HTML, MODEL_CONFIG, MODEL_NAMES, VIS, XLSX
 
@@ -26,6 +28,7 @@ from pytest_msprobe.run.shared_options import GOLDEN, HTML, MODEL_CONFIG, MODEL_
 _pairs_key: pytest.StashKey[dict[Path, DumpPair]] = pytest.StashKey()
 # In the place of pairs where a training is compared with an engine.
 _inference_key: pytest.StashKey[InferencePair] = pytest.StashKey()
+_registered_key: pytest.StashKey[Registered] = pytest.StashKey()
 
 
 class FrozenDumps:
@@ -82,15 +85,16 @@ class CompareMode:
         from pytest_msprobe.modes.compare.opening import open_pairs
 
         config.pluginmanager.register(FrozenDumps(), "msprobe-frozen-dumps")
+        config.stash[_registered_key] = registered = _registered(config)
         try:
-            policy = load_policy(config.stash[options_key].policy)
+            policy = load_policy(config.stash[options_key].policy, registered.metrics)
         except ValueError as error:
             raise OptionError(f"--msprobe-policy: {error}") from None
         first = next(iter(dumps), None)
         if first is not None and is_inference(config.stash[compare_key], first):
             config.stash[_inference_key] = open_pair([*dumps], config.stash[compare_key], policy.inherited)
             return
-        config.stash[_pairs_key] = open_pairs(dumps, config.stash[compare_key], policy)
+        config.stash[_pairs_key] = open_pairs(dumps, config.stash[compare_key], policy, registered)
         if config.stash[compare_key].vis is not None:
             require_modules([*dumps.values(), *(pair.golden for pair in config.stash[_pairs_key].values())])
 
@@ -107,11 +111,13 @@ class CompareMode:
         several = f"{len(pairs)} pairs of dumps, the first " if len(pairs) > 1 else ""
         compare = config.stash[compare_key]
         layouts = {"target": compare.target_layout, "golden run": compare.golden_layout}
+        entries = len(first.transformations.entries)
         merged = ", ".join(f"{side} by {layout}" for side, layout in layouts.items() if layout)
         return [
             f"msprobe: comparing by policy {config.stash[options_key].policy}",
             f"msprobe: {several}{target} with {golden} ({first.mode})",
             *([f"msprobe: ranks merged, {merged}"] if merged else []),
+            *([f"msprobe: transformed first: {counted(entries, 'entry', 'entries')}"] if entries else []),
         ]
 
     def reporters(self, config: pytest.Config) -> Mapping[str, object]:
@@ -156,7 +162,14 @@ class CompareMode:
             files |= {f"golden {path}": path for path in ranks_of(pair.golden.path, compare.golden_layout)}
             # That by which the target goes is among the run's own.
             files |= {f"target {path}": path for path in ranks_of(pair.target.path, compare.target_layout)[1:]}
-        return JournalFacts(compare.settings(), files)
+        pair = next(iter(config.stash[_pairs_key].values()))
+        files |= {f"transformation {path}": path for path in pair.transformations.files}
+        registered = config.stash[_registered_key]
+        settings = {
+            "metrics": ", ".join(registered.metrics),
+            "transformations": ", ".join(entry.place for entry in registered.transformations),
+        }
+        return JournalFacts({**compare.settings(), **settings}, files)
 
     def items(self, file: pytest.File, dump: Dump) -> Iterable[DumpItem]:
         """Return an item for each call of the target and the golden run."""
@@ -173,3 +186,18 @@ class CompareMode:
     def rerun_words(self, config: pytest.Config) -> list[str]:
         """Return the golden run, how calls find each other, and the policy."""
         return [*config.stash[compare_key].words(), *config.stash[options_key].words(with_device=False)]
+
+
+def _registered(config: pytest.Config) -> Registered:
+    """Return what plugins add. Raises OptionError where something cannot be added."""
+    from pytest_msprobe.modes.compare.measure.own_metrics import CompareMetricRegistry
+    from pytest_msprobe.modes.compare.opening import Registered
+    from pytest_msprobe.modes.compare.transform.transform_registry import TransformRegistry
+
+    metrics, transformations = CompareMetricRegistry(), TransformRegistry()
+    try:
+        config.hook.pytest_msprobe_register_compare_metrics(registry=metrics)
+        config.hook.pytest_msprobe_transform(registry=transformations)
+    except ValueError as error:
+        raise OptionError(f"conftest.py or plugin: {error}") from None
+    return Registered(metrics.metrics, tuple(transformations.entries))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,11 +21,15 @@ from pytest_msprobe.modes.compare.across.translation import (
 from pytest_msprobe.modes.compare.dump_pair import DumpPair
 from pytest_msprobe.modes.compare.matching.data_mapping import read_mapping, require_known
 from pytest_msprobe.modes.compare.merged_ranks import open_run, place_of_run, runs_of, whole_runs
+from pytest_msprobe.modes.compare.transform.transform_file import read_transformations
+from pytest_msprobe.modes.compare.transform.transformations import Transformations
 
 if TYPE_CHECKING:
     from msprobe_hooks.dump.merging.parallel_layout import ParallelLayout
     from pytest_msprobe.modes.compare.judging.policy import ComparePolicy
+    from pytest_msprobe.modes.compare.measure.own_metrics import Metric
     from pytest_msprobe.modes.compare.options import CompareOptions
+    from pytest_msprobe.modes.compare.transform.transformations import Entry
 
 
 _REMEDY = "steps and ranks are paired by number; name the folders that both runs have"
@@ -34,7 +39,20 @@ _REMEDY_OF_MERGED = (
 )
 
 
-def open_pairs(dumps: Mapping[Path, Dump], options: CompareOptions, policy: ComparePolicy) -> dict[Path, DumpPair]:
+@dataclass(frozen=True)
+class Registered:
+    """What plugins and ``conftest.py`` files add to a comparison: metrics by name, and transformations."""
+
+    metrics: Mapping[str, Metric] = field(default_factory=dict)
+    transformations: Sequence[Entry] = ()
+
+
+_NOTHING = Registered()
+
+
+def open_pairs(
+    dumps: Mapping[Path, Dump], options: CompareOptions, policy: ComparePolicy, registered: Registered = _NOTHING
+) -> dict[Path, DumpPair]:
     """Pair the target's dumps with the golden ones, by the numbers of step and rank where there are several.
 
     Returns the pairs by the target's path. Raises DumpError or OptionError that names what does not fit.
@@ -48,6 +66,8 @@ def open_pairs(dumps: Mapping[Path, Dump], options: CompareOptions, policy: Comp
     if options.mapping is not None:
         mapping = read_mapping(options.mapping)
         require_known(options.mapping, mapping, list(dumps.values()), list(opened.values()))
+    of_file = read_transformations(options.transform).entries if options.transform is not None else ()
+    transformations = Transformations((*of_file, *registered.transformations))
     pairs: dict[Path, DumpPair] = {}
     for index, path in enumerate(dumps):
         run = runs[path]
@@ -64,6 +84,8 @@ def open_pairs(dumps: Mapping[Path, Dump], options: CompareOptions, policy: Comp
             translation=translation(ours, theirs, mappings, options.across, names),
             place=place_of_run(path, options.target_layout),
             unmerged=run.unmerged,
+            transformations=transformations,
+            metrics=registered.metrics,
         )
     for pair in pairs.values():
         _require_same_model(pair)

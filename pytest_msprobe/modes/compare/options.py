@@ -29,6 +29,7 @@ class CompareOptions:
 
     The layouts say how ranks hold one model together and become one run, None for ranks that are compared each.
     ``xlsx`` is the folder of workbooks, ``html`` the page, ``vis`` where graphs go, None for none.
+    ``transform`` is the file of transformations.
     """
 
     golden: Path
@@ -42,6 +43,7 @@ class CompareOptions:
     target_layout: ParallelLayout | None = None
     golden_layout: ParallelLayout | None = None
     inference: InferenceOptions = field(default_factory=InferenceOptions)
+    transform: Path | None = None
 
     @property
     def of_calls(self) -> str:
@@ -57,6 +59,7 @@ class CompareOptions:
             "--msprobe-cell-mapping": across.wants_cells,
             "--msprobe-layer-mapping": across.layers,
             "--msprobe-vis": self.vis,
+            "--msprobe-transform": self.transform,
         }
         return next((option for option, value in given.items() if value), "")
 
@@ -72,6 +75,7 @@ class CompareOptions:
             words += [f"--msprobe-{side}-layout", str(layout)] if layout else []
         words += ["--msprobe-fuzzy"] if self.fuzzy else []
         words += ["--msprobe-data-mapping", str(self.mapping)] if self.mapping else []
+        words += ["--msprobe-transform", str(self.transform)] if self.transform else []
         return words + self.across.words() + self.inference.words()
 
     def settings(self) -> Mapping[str, str]:
@@ -82,6 +86,7 @@ class CompareOptions:
             "quick": str(self.quick),
             "target_layout": str(self.target_layout),
             "golden_layout": str(self.golden_layout),
+            "transform": fingerprint(self.transform) if self.transform else "none",
             **self.across.settings(),
             **self.inference.settings(),
         }
@@ -107,6 +112,12 @@ def add_options(group: Any) -> None:
         action="store_true",
         help="only report whether the runs are equal and, if not, the first difference",
     )
+    add(
+        "--msprobe-transform",
+        metavar="FILE",
+        help="YAML file of transformations (rotate, dequantise, permute ...) that turn values of one run before they "
+        "are compared",
+    )
     across.add_options(group)
     inference.add_options(group)
 
@@ -114,9 +125,11 @@ def add_options(group: Any) -> None:
 def read_options(config: pytest.Config) -> CompareOptions:
     """Read and check the options of a comparison. Raises OptionError that says what is wrong."""
     folder = config.invocation_params.dir
-    golden, mapping = golden_path(config, "--msprobe-compare", "run"), config.getoption("msprobe_data_mapping")
-    if mapping and not (folder / mapping).is_file():
-        raise OptionError(f"--msprobe-data-mapping {mapping!r}: no such file")
+    golden = golden_path(config, "--msprobe-compare", "run")
+    mapping, transform = config.getoption("msprobe_data_mapping"), config.getoption("msprobe_transform")
+    for name, text in (("data-mapping", mapping), ("transform", transform)):
+        if text and not (folder / text).is_file():
+            raise OptionError(f"--msprobe-{name} {text!r}: no such file")
     return CompareOptions(
         golden=golden,
         fuzzy=bool(config.getoption("msprobe_fuzzy")),
@@ -129,6 +142,7 @@ def read_options(config: pytest.Config) -> CompareOptions:
         target_layout=_layout(config, "target"),
         golden_layout=_layout(config, "golden"),
         inference=inference.read_options(config),
+        transform=folder / transform if transform else None,
     )
 
 
@@ -143,7 +157,7 @@ def _layout(config: pytest.Config, side: str) -> ParallelLayout | None:
 
 def refuse_without_target(config: pytest.Config) -> None:
     """Raise OptionError where an option of a comparison is passed without one."""
-    own = ("target_layout", "golden_layout", "fuzzy", "data_mapping", "compare_quick")
+    own = ("target_layout", "golden_layout", "fuzzy", "data_mapping", "compare_quick", "transform")
     found = [*(name for name in own if config.getoption(f"msprobe_{name}")), *across.passed(config)]
     for name in (*found, *inference.passed(config)):
         raise no_effect(f"--msprobe-{name.replace('_', '-')}", "--msprobe-compare PATH")

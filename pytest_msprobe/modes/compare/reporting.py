@@ -91,9 +91,17 @@ class CompareReports:
     def _columns(self, pair: DumpPair) -> list[Column]:
         if isinstance(pair.target, ConvertedDump):
             return file_columns(self._policy)
+        is_transformed = bool(pair.transformations)
         is_graph = pair.target.level == KERNEL_LEVEL
         files = (str(pair.target.path), str(pair.golden.path)) if is_graph else None
-        return columns(pair.mode, self._policy, with_stack=pair.has_stack, files=files)
+        return columns(
+            pair.mode,
+            self._policy,
+            with_stack=pair.has_stack,
+            files=files,
+            metrics=pair.metrics,
+            is_transformed=is_transformed,
+        )
 
     def _mappings(self, folder: Path) -> None:
         """Write what a layer mapping led to; it is read, corrected and given to the next run as a data mapping."""
@@ -154,6 +162,7 @@ def write_page_of(
         notes=list(_notes(pairs)),
         limits=pairs[0].policy.rule.scaled_limits,
         graphs=graphs,
+        metrics=tuple(pairs[0].metrics),
     )
 
 

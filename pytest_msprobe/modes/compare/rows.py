@@ -28,8 +28,11 @@ Partner = Literal["", "name", "fuzzy", "mapping", "structure", "shapes", "values
 #: what differs is a sum that cancels, or follows from one.
 Cause = Literal["", "culprit", "inherited", "other shapes", "cancels"]
 #: Why a row has no metrics: a side is missing, a side recorded no value, its file is missing or unreadable, the tensor
-#: is empty, the shapes differ, the dtypes are of different kinds, or a mapping or a framework leaves the value out.
-Unmeasured = Literal["", "unmatched", "no value", "no file", "unreadable", "empty", "shape", "kind", "left out"]
+#: is empty, the shapes differ, the dtypes are of different kinds, a mapping or a framework leaves the value out, or
+#: a transformation does not fit.
+Unmeasured = Literal[
+    "", "unmatched", "no value", "no file", "unreadable", "empty", "shape", "kind", "left out", "transform"
+]
 
 #: In the metrics of every data mode: how far the two are apart as a fraction of their own scale; 0 is equal.
 SCALED_ERROR = "scaled_error"
@@ -56,7 +59,8 @@ class Row(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
     ``place`` says where in the call it is (``input.0``, ``parameters.weight``). ``metrics`` holds what could be
     measured, by the names of the data mode; what could not is absent, and ``unmeasured`` says why none is there.
     ``worst`` is the index of the element with the greatest error, ``histogram`` counts elements by relative error:
-    equal ones, then decades from 1e-9 to above 1 (tensor mode).
+    equal ones, then decades from 1e-9 to above 1 (tensor mode). ``transformed`` says what was done to a side before:
+    ``golden rotated by Q.npy``; that side's shape, dtype and statistics are then those of the result.
     """
 
     group: Group
@@ -69,6 +73,7 @@ class Row(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
     messages: tuple[str, ...] = ()
     worst: tuple[int, ...] | None = None
     histogram: tuple[int, ...] = ()
+    transformed: tuple[str, ...] = ()
 
     @property
     def differs(self) -> bool:

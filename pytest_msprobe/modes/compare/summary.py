@@ -57,7 +57,7 @@ class CompareSummary:
         self._reasons: Counter[str] = Counter()
         self._suspects: dict[int, dict[int, str]] = defaultdict(dict)
         self._inherited = 0
-        self._left_out: dict[str, list[str]] = defaultdict(list)
+        self._notes: dict[str, list[str]] = defaultdict(list)
         self._cancelled = 0
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
@@ -69,8 +69,8 @@ class CompareSummary:
             return
         outcome = plain["verdict"]["outcome"]
         self._outcomes[place[0] if place else _NO_PAIR][outcome] += 1
-        for reason, value in getattr(report, "msprobe_unread", ()):
-            self._left_out[reason].append(value)
+        for note, value in getattr(report, "msprobe_notes", ()):
+            self._notes[note].append(value)
         if outcome == "skip":
             self._reasons[plain["verdict"]["reason"]] += 1
         elif outcome == "pass":
@@ -106,7 +106,8 @@ class CompareSummary:
             hold = "holds a sum that cancels, or what follows from it" if self._cancelled == 1 else _CANCELLED
             lines.append(f"{self._cancelled} of them {hold}: judged by the scale of the terms")
         lines += [f"{count} not compared: {reason}" for reason, count in self._reasons.most_common()]
-        lines += self._unread()
+        lines += self._of_values()
+        lines += self._not_required()
         lines += self._renamed()
         lines += self._unmerged()
         lines += self._unused()
@@ -135,10 +136,21 @@ class CompareSummary:
                     yield f"  {words}: {listed((call.record for call in own[1:]), _SHOWN)}"
         yield from (f"{where}{hint}" for hint in _fuzzy_hint(pair, calls, reshaped))
 
-    def _unread(self) -> Iterator[str]:
-        """Say which values were left out that say nothing of a run."""
-        for reason, found in self._left_out.items():
-            yield f"{counted(len(found), 'value')} not compared ({reason}): {listed(sorted(found), _SHOWN)}"
+    def _of_values(self) -> Iterator[str]:
+        """Say which values were left out, or compared in part."""
+        for note, found in self._notes.items():
+            yield f"{counted(len(found), 'value')} {note}: {listed(sorted(found), _SHOWN)}"
+
+    def _not_required(self) -> Iterator[str]:
+        """Say what a policy requires of metrics that these dumps do not have."""
+        for required in self._pairs[0].policy.required:
+            modes = dict.fromkeys(pair.mode for pair in self._pairs if not required.is_measured(pair.mode))
+            if modes:
+                yield f"not required, as dumps of {' and '.join(modes)} have no {required.metric}: {required.text}"
+        own = [*self._pairs[0].metrics]
+        modes = dict.fromkeys(pair.mode for pair in self._pairs if pair.mode != "tensor")
+        if own and modes:
+            yield f"not measured, as dumps of {' and '.join(modes)} hold no tensors: {listed(own, _SHOWN)}"
 
     def _renamed(self) -> Iterator[str]:
         renamed = {old: new for pair in self._pairs for old, new in pair.matching.renamed.items()}
@@ -158,6 +170,9 @@ class CompareSummary:
         yield from (f"mapping without effect: {note}" for note in unused[:_SHOWN])
         if len(unused) > _SHOWN:
             yield f"mapping without effect: {len(unused) - _SHOWN} more"
+        dumps = [(pair.target, pair.golden) for pair in self._pairs]
+        without = self._pairs[0].transformations.without_effect(*zip(*dumps, strict=True))
+        yield from (f"transformation without effect: {note}" for note in without)
 
     def _overview(self) -> Iterator[str]:
         """Return a table of ranks by steps: the worst that came of each pair and how many calls are wrong."""
@@ -216,7 +231,7 @@ def _finding(call: ComparedCall) -> str:
     if not found:
         return f"{call.record} ({call.reason})"
     worst = max(found, key=lambda row: (row.group == "output", row.metrics.get(SCALED_ERROR, 0.0)))
-    return f"{call.record} ({worst.place}: {worst.messages[-1]})"
+    return f"{call.record} ({worst.place}: {'; '.join([worst.messages[-1], *worst.transformed])})"
 
 
 def _place(call: ComparedCall) -> Iterator[str]:

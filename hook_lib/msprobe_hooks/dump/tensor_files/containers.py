@@ -153,11 +153,20 @@ def find_tensor(path: Path, name: str) -> Contained:
     Raises DumpError, which names the file, where it holds none of this name or is not a container; OSError where it
     cannot be read.
     """
-    status = path.stat()
-    found = _tensors(path, status.st_size, status.st_mtime_ns).get(name)
+    found = _tensors_of(path).get(name)
     if found is None:
         raise DumpError(f"{path}: holds no tensor {clipped(name)!r}; the file belongs to another dump, {_REMEDY}")
     return found
+
+
+def tensor_names(path: Path) -> list[str]:
+    """Return the names of a container's tensors; raises as `find_tensor`."""
+    return list(_tensors_of(path))
+
+
+def _tensors_of(path: Path) -> Mapping[str, Contained]:
+    status = path.stat()
+    return _tensors(path, status.st_size, status.st_mtime_ns)
 
 
 def read_elements(path: Path, tensor: Contained, *, mapped: bool = False) -> NDArray[np.uint8]:

@@ -28,19 +28,20 @@ from pytest_msprobe.modes.compare.rows import DataMode, Row
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from msprobe_hooks.dump.reader import Dump
     from pytest_msprobe.modes.compare.across.translation import Translation
     from pytest_msprobe.modes.compare.across.value_partners import ValuePartners
     from pytest_msprobe.modes.compare.judging.policy import ComparePolicy
+    from pytest_msprobe.modes.compare.measure.compared_sides import ComparedSides
 
 
 class CallJudge:
     """Judges matched calls of two dumps by a policy."""
 
     def __init__(
-        self, target: Dump, golden: Dump, *, policy: ComparePolicy, translation: Translation, partners: ValuePartners
+        self, sides: ComparedSides, *, policy: ComparePolicy, translation: Translation, partners: ValuePartners
     ) -> None:
-        self._target, self._golden = target, golden
+        self._sides = sides
+        self._target, self._golden = sides.target, sides.golden
         self._policy = policy
         self._translation = translation
         self._partners = partners
@@ -58,8 +59,8 @@ class CallJudge:
 
     def _judge(self, target: str, golden: str, mode: DataMode) -> list[Row]:
         named, dropped = self._partners.of_call(target, golden)
-        rows = compare_values(self._target, target, self._golden, golden, mode, named, dropped)
-        rows = measure_defined_rows(rows, (self._target, target), (self._golden, golden))
+        rows = compare_values(self._sides, target, golden, mode, named, dropped)
+        rows = measure_defined_rows(rows, self._sides, target)
         rows = drop_unread(rows, (self._target, target), (self._golden, golden))
         api = split_called(target)[0].rpartition(".")[2]
         if not self._translation.across:

@@ -17,25 +17,28 @@ from pytest_msprobe.results.skip_reasons import Skip
 if TYPE_CHECKING:
     from msprobe_hooks.dump.reader import Dump
     from msprobe_hooks.dump.values import Value
+    from pytest_msprobe.modes.compare.measure.compared_sides import ComparedSides
 
 #: What a row says that has no numbers of the rows that count.
 NO_VALUES = "not compared: rows behind the last group are undefined, and the others have no numbers of their own"
 
 
-def measure_defined_rows(rows: list[Row], target: tuple[Dump, str], golden: tuple[Dump, str]) -> list[Row]:
-    """Return the measured rows of two records, with results that differ measured by the rows that belong to a group.
+def measure_defined_rows(rows: list[Row], sides: ComparedSides, target: str) -> list[Row]:
+    """Return the measured rows of a call of the target, with results that differ measured by rows of a group.
 
     Where only statistics of all of them were recorded, they are left out.
     """
-    valid = valid_rows_of(split_called(target[1])[0].rpartition(".")[2])
-    if valid is None or direction_of(target[1]) != "forward":
+    valid = valid_rows_of(split_called(target)[0].rpartition(".")[2])
+    if valid is None or direction_of(target) != "forward":
         return rows
     given = {row.place.removeprefix("input."): row for row in rows if row.group == "input"}
     groups, kind = given.get(valid.argument) or given.get(str(valid.at)), given.get(valid.kind)
     if groups is None or groups.target is None:
         return rows
-    count = _count(valid, groups.target, target[0], kind is not None and kind.target is not None and kind.target.text)
-    return rows if count is None else [_measured(row, count, target[0], golden[0]) for row in rows]
+    count = _count(
+        valid, groups.target, sides.target, kind is not None and kind.target is not None and kind.target.text
+    )
+    return rows if count is None else [_measured(row, count, sides) for row in rows]
 
 
 def _count(valid: ValidRows, groups: Value, dump: Dump, kind: object) -> int | None:
@@ -57,8 +60,10 @@ def _count(valid: ValidRows, groups: Value, dump: Dump, kind: object) -> int | N
     return None if mean is None or not math.isfinite(mean) else round(mean * groups.shape[0])
 
 
-def _measured(row: Row, count: int, target: Dump, golden: Dump) -> Row:
+def _measured(row: Row, count: int, sides: ComparedSides) -> Row:
     mine, other = row.target, row.golden
+    if row.transformed:
+        return row
     if row.group != "output" or mine is None or other is None or mine.shape != other.shape or mine.dtype != other.dtype:
         return row
     if not row.metrics.get(SCALED_ERROR) or not mine.shape or not 0 <= count < mine.shape[0]:
@@ -67,6 +72,6 @@ def _measured(row: Row, count: int, target: Dump, golden: Dump) -> Row:
         return replace(row, outcome="pass", metrics={}, unmeasured="left out", messages=(NO_VALUES,), worst=None)
     from pytest_msprobe.modes.compare.measure.load import measure_files
 
-    measured = measure_files(row, target, golden, first=count)
+    measured = measure_files(row, sides.target, sides.golden, sides.metrics, first=count)
     note = f"{count} of {mine.shape[0]} rows compared: the others belong to no group"
     return replace(measured, messages=(*measured.messages, note))

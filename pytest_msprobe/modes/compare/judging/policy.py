@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, cast
@@ -11,13 +11,14 @@ from msprobe_hooks.regular_files import read_regular
 from msprobe_standards.decoding import YamlError, decode_yaml
 from msprobe_standards.validation import is_limit, shown
 from pytest_msprobe.messages import unknown
+from pytest_msprobe.modes.compare.judging.required_metrics import RequiredMetric, read_required
 from pytest_msprobe.modes.compare.judging.rules import RULES, RowRule
 
 # Users type the names that the policies for checks have too; a file's name says which kind of run it is for.
 _BUILT_IN = {
     file.stem.removeprefix("compare-"): file for file in (Path(__file__).parent / "policies").glob("compare-*.yaml")
 }
-_KEYS = ("rule", "limits", "inherited", "unmatched", "other_shapes", "exempt_apis", "exempt_from_growth")
+_KEYS = ("rule", "limits", "inherited", "unmatched", "other_shapes", "exempt_apis", "exempt_from_growth", "require")
 
 
 @dataclass(frozen=True)
@@ -26,7 +27,7 @@ class ComparePolicy:
 
     ``inherited`` is how many times the error of its inputs a call may show without being their culprit,
     ``unmatched`` what comes of a call without partner, ``other_shapes`` what comes of one that differs after the runs
-    were given other shapes.
+    were given other shapes. ``required`` are metrics that fail a value on their own.
     """
 
     name: str
@@ -34,10 +35,11 @@ class ComparePolicy:
     inherited: float
     unmatched: Literal["skip", "warn", "fail"]
     other_shapes: Literal["skip", "fail"]
+    required: tuple[RequiredMetric, ...] = ()
 
 
-def load_policy(source: str) -> ComparePolicy:
-    """Load a built-in policy by name, or one from a YAML file.
+def load_policy(source: str, own_metrics: Iterable[str] = ()) -> ComparePolicy:
+    """Load a built-in policy by name, or one from a YAML file, which may name the user's ``own_metrics``.
 
     Raises ValueError that names file, key, value and what is allowed.
     """
@@ -68,6 +70,10 @@ def load_policy(source: str) -> ComparePolicy:
     if not is_limit(inherited) or inherited < 1:
         raise ValueError(f"{path}: inherited: {shown(inherited)} (allowed: a number of at least 1)")
     rule = _rule(table, path)
+    try:
+        required = read_required(table.get("require", []), own_metrics)
+    except ValueError as error:
+        raise ValueError(f"{path}: require: {error}") from None
     name = source if source in _BUILT_IN else path.stem
     return ComparePolicy(
         name,
@@ -75,6 +81,7 @@ def load_policy(source: str) -> ComparePolicy:
         float(inherited),
         cast("Literal['skip', 'warn', 'fail']", unmatched),
         cast("Literal['skip', 'fail']", other_shapes),
+        required,
     )
 
 

@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 _OVERWRITTEN = "not compared: the call does not read what this memory held"
 _UNDEFINED = "not compared: the call leaves this memory as it was found"
 _UNWRITTEN = "not compared: this memory was not written to yet, and the call does not compute with it"
-_IN_SUMMARY = {
+#: What the summary says of values with these messages.
+IN_SUMMARY = {
     _UNWRITTEN: "nothing was written to this memory yet",
     _OVERWRITTEN: "the call does not read what this memory held",
     _UNDEFINED: "the call leaves this memory as it was found",
@@ -92,8 +93,3 @@ def _is_received(rows: Iterable[Row], sides: Iterable[tuple[Dump, str]]) -> bool
 
 def _left_out(row: Row, reason: str) -> Row:
     return replace(row, outcome="pass", metrics={}, unmeasured="left out", messages=(reason,), worst=None)
-
-
-def left_out(rows: Iterable[Row]) -> list[tuple[str, str]]:
-    """Return why values were left out, in the words of a summary, and their places."""
-    return [(_IN_SUMMARY[text], row.place) for row in rows for text in row.messages if text in _IN_SUMMARY]

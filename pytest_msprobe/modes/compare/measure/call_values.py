@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING
 
@@ -12,10 +13,13 @@ from msgspec.structs import replace
 from msprobe_hooks.dump.values import PlacedValue, Value, read_values
 from pytest_msprobe.engine.import_torch import import_torch
 from pytest_msprobe.modes.compare.measure.statistics import measure_statistics, scaled_error
+from pytest_msprobe.modes.compare.measure.transformed_values import transformed_row
 from pytest_msprobe.modes.compare.rows import SCALED_ERROR, DataMode, Row, Unmeasured
 
 if TYPE_CHECKING:
     from msprobe_hooks.dump.reader import Dump
+    from pytest_msprobe.modes.compare.measure.compared_sides import ComparedSides
+    from pytest_msprobe.modes.compare.measure.own_metrics import Metric
 
 _ORDER = {"input": 0, "parameters": 1, "output": 2, "parameters_grad": 3, "saved": 4}
 # Kinds of plain values that name a place, which differs from machine to machine.
@@ -47,34 +51,31 @@ def pair_values(
 
 
 def compare_values(
-    target_dump: Dump,
+    sides: ComparedSides,
     target: str,
-    golden_dump: Dump,
     golden: str,
     mode: DataMode,
     named: Mapping[str, PlacedValue | None],
     dropped: Collection[str] = (),
 ) -> list[Row]:
-    """Measure the values of two records side by side; outcomes are left to a policy.
+    """Measure the values of two records side by side by ``mode``; outcomes are left to a policy.
 
     ``named`` gives the golden values that a user named for values of the target, by full name, None for none;
     ``dropped`` are golden values, by full name, that a user left out. Raises RecordError where a record is malformed.
     """
-    target_values, golden_values = read_values(target_dump, target), read_values(golden_dump, golden)
+    target_values, golden_values = read_values(sides.target, target), read_values(sides.golden, golden)
+    call = _Call(sides, (target, golden), mode)
     if not named and not dropped:
-        return [_row(a, b, target_dump, golden_dump, mode) for a, b in pair_values(target_values, golden_values)]
+        return [call.row(a, b) for a, b in pair_values(target_values, golden_values)]
     used = {value.name for value in named.values() if value is not None} | {*dropped}
     rest = [placed for placed in target_values if placed.name not in named]
     rows = [
-        _row(placed, found, target_dump, golden_dump, mode)
-        if (found := named[placed.name])
-        else _left_out(placed, None)
+        call.row(placed, found) if (found := named[placed.name]) else _left_out(placed, None)
         for placed in target_values
         if placed.name in named
     ]
     rows += [
-        _row(a, b, target_dump, golden_dump, mode)
-        for a, b in pair_values(rest, [placed for placed in golden_values if placed.name not in used])
+        call.row(a, b) for a, b in pair_values(rest, [placed for placed in golden_values if placed.name not in used])
     ]
     rows += [_left_out(None, placed) for placed in golden_values if placed.name in dropped]
     return sorted(rows, key=lambda row: _ORDER[row.group])
@@ -85,34 +86,52 @@ def _left_out(target: PlacedValue | None, golden: PlacedValue | None) -> Row:
     return replace(_unmeasured_row(target, golden), outcome="skip", unmeasured="left out", messages=(message,))
 
 
-def _row(a: PlacedValue | None, b: PlacedValue | None, target_dump: Dump, golden_dump: Dump, mode: DataMode) -> Row:
-    row = _unmeasured_row(a, b)
-    target, golden = row.target, row.golden
-    if target is None or golden is None:
-        return replace(row, outcome="skip", unmeasured="unmatched")
-    if math.prod(target.shape) == math.prod(golden.shape) and target.shape != golden.shape:
-        # Where a run records the elements alone, their shape is that of the other one.
-        target, golden = (
-            target if target_dump.keeps_shapes else replace(target, shape=golden.shape),
-            golden if golden_dump.keeps_shapes else replace(golden, shape=target.shape),
-        )
-        row = replace(row, target=target, golden=golden)
-    unmeasured = _unmeasured(target, golden)
-    if unmeasured:
-        return replace(row, unmeasured=unmeasured)
-    if not target.is_tensor:
-        return replace(row, metrics=_measure_plain(target, golden))
-    if mode == "tensor" and target.data_name and golden.data_name:
-        return _by_numpy(row, target_dump, golden_dump) or _measure_files()(row, target_dump, golden_dump)
-    if mode == "tensor" and (target.data_name or golden.data_name):
-        message = f"{'golden' if target.data_name else 'target'} has no data file"
-        return replace(row, unmeasured="no file", messages=(message,))
-    if mode == "md5" and target.checksum and golden.checksum:
-        return replace(row, metrics=_SAME if target.checksum == golden.checksum else _DIFFERENT)
-    error = scaled_error(target, golden)
-    if error is None:
-        return replace(row, unmeasured="no value" if math.prod(target.shape) else "empty")
-    return replace(row, metrics={**measure_statistics(target, golden), SCALED_ERROR: error})
+@dataclass(frozen=True, slots=True)
+class _Call:
+    """Two records whose values are measured by ``mode``."""
+
+    sides: ComparedSides
+    records: tuple[str, str]
+    mode: DataMode
+
+    def row(self, a: PlacedValue | None, b: PlacedValue | None) -> Row:
+        """Return the measured row of two values."""
+        row, sides = _unmeasured_row(a, b), self.sides
+        target, golden = row.target, row.golden
+        if target is None or golden is None:
+            return replace(row, outcome="skip", unmeasured="unmatched")
+        if sides.transformations and target.is_tensor and golden.is_tensor:
+            transformed = transformed_row(row, sides, self.records, self.mode)
+            if transformed is not None:
+                return transformed
+        if math.prod(target.shape) == math.prod(golden.shape) and target.shape != golden.shape:
+            # Where a run records the elements alone, their shape is that of the other one.
+            target, golden = (
+                target if sides.target.keeps_shapes else replace(target, shape=golden.shape),
+                golden if sides.golden.keeps_shapes else replace(golden, shape=target.shape),
+            )
+            row = replace(row, target=target, golden=golden)
+        unmeasured = _unmeasured(target, golden)
+        if unmeasured:
+            return replace(row, unmeasured=unmeasured)
+        if not target.is_tensor:
+            return replace(row, metrics=_measure_plain(target, golden))
+        if self.mode == "tensor" and target.data_name and golden.data_name:
+            return self._by_files(row)
+        if self.mode == "tensor" and (target.data_name or golden.data_name):
+            message = f"{'golden' if target.data_name else 'target'} has no data file"
+            return replace(row, unmeasured="no file", messages=(message,))
+        if self.mode == "md5" and target.checksum and golden.checksum:
+            return replace(row, metrics=_SAME if target.checksum == golden.checksum else _DIFFERENT)
+        error = scaled_error(target, golden)
+        if error is None:
+            return replace(row, unmeasured="no value" if math.prod(target.shape) else "empty")
+        return replace(row, metrics={**measure_statistics(target, golden), SCALED_ERROR: error})
+
+    def _by_files(self, row: Row) -> Row:
+        sides = self.sides
+        by_numpy = None if sides.metrics else _by_numpy(row, sides.target, sides.golden)
+        return by_numpy or _measure_files()(row, sides.target, sides.golden, sides.metrics)
 
 
 def _unmeasured_row(target: PlacedValue | None, golden: PlacedValue | None) -> Row:
@@ -135,7 +154,7 @@ def _by_numpy(row: Row, target: Dump, golden: Dump) -> Row | None:
 
 
 @cache
-def _measure_files() -> Callable[[Row, Dump, Dump], Row]:
+def _measure_files() -> Callable[[Row, Dump, Dump, Mapping[str, Metric]], Row]:
     """Return what measures files, imported when the first one is met: it needs torch."""
     import_torch()
     from pytest_msprobe.modes.compare.measure.load import measure_files

@@ -21,8 +21,11 @@ _BINS = len(_DECADES) + 2
 
 
 def with_histogram(row: Row, target: Dump, golden: Dump) -> Row:
-    """Return a row with the histogram of its tensors, where it was measured element by element."""
-    if "max_abs_err" not in row.metrics or row.target is None or row.golden is None:
+    """Return a row with the histogram of its tensors, where it was measured element by element.
+
+    That of transformed tensors was taken when they were measured.
+    """
+    if row.transformed or "max_abs_err" not in row.metrics or row.target is None or row.golden is None:
         return row
     try:
         return replace(row, histogram=error_histogram(load(row.target, target), load(row.golden, golden)))

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final
 
 import torch
 from msgspec.structs import replace
@@ -16,12 +18,16 @@ from msprobe_standards.tensor_layouts import is_plain
 from pytest_msprobe.engine.values.dtypes import torch_dtype_name
 from pytest_msprobe.engine.values.tensor_files import load_tensor
 from pytest_msprobe.modes.compare.measure.accumulate import equal_metrics
+from pytest_msprobe.modes.compare.measure.own_metrics import measure_own
 from pytest_msprobe.modes.compare.measure.tensor_pairs import are_equal, measure_tensors
 from pytest_msprobe.modes.compare.rows import Row
 from pytest_msprobe.results.skip_reasons import Skip
 
 if TYPE_CHECKING:
     from msprobe_hooks.dump.reader import Dump
+    from pytest_msprobe.modes.compare.measure.own_metrics import Metric
+
+NO_METRICS: Final[Mapping[str, Metric]] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,10 +69,12 @@ def _spread(values: torch.Tensor, rows: torch.Tensor, count: int) -> torch.Tenso
     return spread
 
 
-def measure_files(row: Row, target: Dump, golden: Dump, first: int | None = None) -> Row:
+def measure_files(
+    row: Row, target: Dump, golden: Dump, metrics: Mapping[str, Metric] = NO_METRICS, first: int | None = None
+) -> Row:
     """Return a row with the metrics of its two files; a missing or damaged one is the row's message, not an error.
 
-    Of tensors of which the ``first`` rows count alone, those are measured.
+    ``metrics`` are the user's. Of tensors of which the ``first`` rows count alone, those are measured.
     """
     try:
         target_tensor = load(row.target, target)
@@ -79,13 +87,23 @@ def measure_files(row: Row, target: Dump, golden: Dump, first: int | None = None
         row, target=_with_statistics(row.target, target_tensor), golden=_with_statistics(row.golden, golden_tensor)
     )
     pair = plain_pair(*(each if first is None else each[:first] for each in (target_tensor, golden_tensor)))
+    return measure_pair(row, pair, metrics)
+
+
+def measure_pair(row: Row, pair: Pair, metrics: Mapping[str, Metric]) -> Row:
+    """Return a row with the metrics of its two tensors, and the user's."""
     if not pair.target.numel():
         return replace(row, unmeasured="empty")
     if are_equal(pair.target, pair.golden):
         has_ulps = pair.target.dtype.is_floating_point or pair.target.dtype.is_complex
-        return replace(row, metrics=equal_metrics(pair.target.numel(), has_ulps=has_ulps))
-    measured = measure_tensors(pair.target, pair.golden)
-    return replace(row, metrics=measured.scaled_metrics, worst=pair.coordinates(measured.worst))
+        row = replace(row, metrics=equal_metrics(pair.target.numel(), has_ulps=has_ulps))
+    else:
+        measured = measure_tensors(pair.target, pair.golden)
+        row = replace(row, metrics=measured.scaled_metrics, worst=pair.coordinates(measured.worst))
+    if not metrics:
+        return row
+    own, problems = measure_own(metrics, pair.target, pair.golden)
+    return replace(row, metrics={**row.metrics, **own}, messages=(*row.messages, *problems))
 
 
 def _with_statistics(value: Value | None, tensor: torch.Tensor) -> Value | None:

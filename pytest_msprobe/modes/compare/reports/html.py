@@ -39,20 +39,25 @@ def write_html(
     notes: Sequence[str] = (),
     limits: Mapping[str, float] = MappingProxyType({}),
     graphs: Sequence[PairGraph] = (),
+    metrics: tuple[str, ...] = (),
 ) -> None:
     """Write the page. ``pairs`` names the compared dumps, by ``ComparedCall.pair``; ``graphs`` are of some of them.
 
     ``notes`` are sentences on the runs as a whole. ``limits`` are those of the scaled error, by dtype; the page draws
-    those of dtypes that it holds.
+    those of dtypes that it holds. ``metrics`` are the user's.
 
     Names and messages are data of the page and never markup. Raises OSError where the disk refuses.
     """
-    data = _data(calls, pairs, limits, graphs) | {"title": title, "about": about, "notes": notes}
+    data = _data(calls, pairs, limits, graphs, metrics) | {"title": title, "about": about, "notes": notes}
     write_page(path, __package__, data, title="Comparison", parts=("graph", "plot", "table"))
 
 
 def _data(
-    calls: Iterable[ComparedCall], pairs: list[str], limits: Mapping[str, float], graphs: Sequence[PairGraph]
+    calls: Iterable[ComparedCall],
+    pairs: list[str],
+    limits: Mapping[str, float],
+    graphs: Sequence[PairGraph],
+    own_metrics: tuple[str, ...],
 ) -> dict[str, Any]:
     graph_of = {graph.pair: graph for graph in graphs}
     stacks: dict[tuple[str, ...], int] = {}
@@ -61,7 +66,7 @@ def _data(
     dtypes: set[str | None] = set()
     metrics: tuple[str, ...] = _METRICS["statistics"]
     for place, call in enumerate(calls):
-        metrics = _METRICS[call.mode]
+        metrics = _METRICS[call.mode] + (own_metrics if call.mode == "tensor" else ())
         stack = stacks.setdefault(call.stack, len(stacks)) if call.stack else -1
         lines.append(
             [
@@ -94,13 +99,18 @@ def _row(place: int, call: ComparedCall, row: Row, metrics: tuple[str, ...]) -> 
         _pair(row, lambda value: str(list(value.shape)) if value.is_tensor else value.text),
         row.outcome,
         call.cause if row.differs else "",
-        "\n".join([*row.messages, *([row.unmeasured] if row.unmeasured and not row.messages else [])]),
+        "\n".join(_sentences(row)),
         [page_number(row.metrics.get(name)) for name in metrics],
         _statistics(row.target),
         _statistics(row.golden),
         str(list(row.worst)) if row.worst is not None else "",
         list(row.histogram),
     ]
+
+
+def _sentences(row: Row) -> list[str]:
+    messages = row.messages or ((row.unmeasured,) if row.unmeasured else ())
+    return [*messages, *row.transformed]
 
 
 def _error(call: ComparedCall) -> float | None:

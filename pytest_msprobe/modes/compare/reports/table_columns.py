@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import TypeAlias
 
 from msprobe_hooks.dump.values import Value
@@ -39,12 +39,27 @@ _RELATIVE_TITLES = dict(
 _STATISTIC_TITLES = ("max", "min", "mean", "l2norm")
 
 
-def columns(mode: DataMode, policy: str, *, with_stack: bool, files: tuple[str, str] | None = None) -> list[Column]:
+def columns(
+    mode: DataMode,
+    policy: str,
+    *,
+    with_stack: bool,
+    files: tuple[str, str] | None = None,
+    metrics: Iterable[str] = (),
+    is_transformed: bool = False,
+) -> list[Column]:
     """Return the columns of a table: those of msprobe 1.2 for its policy, of version 26 otherwise.
 
-    The default policy adds our own. ``with_stack``: whether a call stack was recorded. Kernels of static graphs
+    The default policy adds our own. In all, the user's ``metrics`` follow and, where ``is_transformed``, what was done
+    to values first. ``with_stack``: whether a call stack was recorded. Kernels of static graphs
     have a table of their own, the same in both versions; ``files`` then names what both sides were read from.
     """
+    table = _columns(mode, policy, with_stack, files)
+    table += [_own_metric(name) for name in metrics] if mode == "tensor" else []
+    return [*table, ("Transformed", lambda _, row: "; ".join(row.transformed))] if is_transformed else table
+
+
+def _columns(mode: DataMode, policy: str, with_stack: bool, files: tuple[str, str] | None) -> list[Column]:
     if files is not None:
         return [*_of_kernels(mode, files), *_stack(with_stack), *([] if policy.startswith("msprobe") else _OURS)]
     if policy == "msprobe-1.2":
@@ -76,6 +91,7 @@ MEANINGS = {
     "Scaled error": "the difference as a fraction of the tensor's own scale",
     "Max ULP": "the greatest error in units of the last place",
     "Worst index": "where the greatest error is",
+    "Transformed": "what was done to a side before it was compared",
     "Result": "the verdict on this value",
     "Err_message": "why",
 }
@@ -86,9 +102,11 @@ def file_columns(policy: str) -> list[Column]:
     return [*_OF_FILES, *(_OUTCOME_OF_FILES if not policy.startswith("msprobe") else [])]
 
 
-def value_columns(mode: DataMode, policy: str) -> list[Column]:
+def value_columns(
+    mode: DataMode, policy: str, *, metrics: Iterable[str] = (), is_transformed: bool = False
+) -> list[Column]:
     """Return the columns that tell how the two sides of a value differ."""
-    table = columns(mode, policy, with_stack=False)
+    table = columns(mode, policy, with_stack=False, metrics=metrics, is_transformed=is_transformed)
     left_out = {"Module"} if mode == "tensor" else {"Module", *_OF_ELEMENTS}
     return [column for column in table if not column[0].startswith(_OF_ONE_SIDE) and column[0] not in left_out]
 
@@ -194,6 +212,10 @@ def _named() -> list[Column]:
 
 def _tensor_metric(name: str) -> Column:
     return _TENSOR_TITLES[name], lambda _, row: _metric(row, name)
+
+
+def _own_metric(name: str) -> Column:
+    return name, lambda _, row: _metric(row, name, NOTHING)
 
 
 def _differences() -> list[Column]:

@@ -1,0 +1,74 @@
+"""Files of ``--msprobe-transform``: a list of entries, or msprobe's own configuration of matrices."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Final, cast
+
+from pytest_msprobe.errors import OptionError
+from pytest_msprobe.messages import unknown
+from pytest_msprobe.modes.compare.transform.axes import Permute, Reshape, Slice, Transpose
+from pytest_msprobe.modes.compare.transform.block_orders import BlockOrder, QkvOrder, RotaryPairs
+from pytest_msprobe.modes.compare.transform.dequantisation import Dequantisation
+from pytest_msprobe.modes.compare.transform.msprobe_matrices import read_msprobe_matrices
+from pytest_msprobe.modes.compare.transform.rotation import Product
+from pytest_msprobe.modes.compare.transform.step import SIDES, Side, Step
+from pytest_msprobe.modes.compare.transform.step_fields import choice, fields
+from pytest_msprobe.modes.compare.transform.transformations import Entry, NamePattern, Transformations
+from pytest_msprobe.modes.compare.yaml_with_lines import Part, read_document
+
+_EXAMPLE = "- {match: Module.*.output.0, side: golden, steps: [{rotate: {by: Q.npy}}]}"
+_KEYS = ("match", "side", "steps", "precision")
+PRECISIONS: Final = ("float8", "bfloat16", "float16", "float32", "float64")
+
+#: What reads each step, by its name in a file.
+STEPS: Final[Mapping[str, Callable[[Part], Step]]] = {
+    "rotate": Product.of_rotation,
+    "multiply": Product.of_any,
+    "dequantise": Dequantisation.read,
+    "transpose": Transpose.read,
+    "permute": Permute.read,
+    "reshape": Reshape.read,
+    "slice": Slice.read,
+    "reorder": BlockOrder.read,
+    "rotary": RotaryPairs.read,
+    "qkv": QkvOrder.read,
+}
+
+
+def read_transformations(path: Path) -> Transformations:
+    """Read a file of transformations with the arrays that it names.
+
+    Raises OptionError that names file, line, problem and remedy.
+    """
+    document = read_document(path, _EXAMPLE)
+    if document.is_mapping:
+        return Transformations(tuple(read_msprobe_matrices(document)))
+    if not document.is_list:
+        raise OptionError("not a list of entries", file=document.place, remedy=f"an entry looks like  {_EXAMPLE}")
+    return Transformations(tuple(map(_entry, document.members())))
+
+
+def _entry(part: Part) -> Entry:
+    found = fields(part, _KEYS, required=("match", "side", "steps"))
+    steps = found["steps"]
+    if not steps.is_list or not steps.members():
+        raise steps.refuse("steps is not a list of steps")
+    return Entry(
+        NamePattern(found["match"].text("a pattern of names of values")),
+        cast("Side", choice(found["side"], SIDES)),
+        tuple(map(_step, steps.members())),
+        part.place,
+        choice(found["precision"], PRECISIONS) if "precision" in found else None,
+    )
+
+
+def _step(part: Part) -> Step:
+    named = list(part.items("not a step, such as  rotate: {by: Q.npy}"))
+    if len(named) != 1:
+        raise part.refuse("each step is a list item of its own, with its name as its only key")
+    name, key, value = named[0]
+    if name not in STEPS:
+        raise key.refuse(unknown("step", name, STEPS))
+    return STEPS[name](value)
