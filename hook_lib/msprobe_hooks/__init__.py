@@ -8,7 +8,16 @@ from __future__ import annotations
 
 from msprobe_hooks.debugger import PrecisionDebugger, module_dump, module_dump_end, seed_all
 from msprobe_hooks.environment import write_environment
-from msprobe_hooks.errors import ConfigError, DumpError, MonitorError, RecordError, RecordingError, StartError
+from msprobe_hooks.errors import (
+    ConfigError,
+    DumpError,
+    FeedError,
+    MonitorError,
+    RecordError,
+    RecordingError,
+    StartError,
+)
+from msprobe_hooks.feeding import feed
 from msprobe_hooks.fixing import fix
 from msprobe_hooks.instruments.grad_probe.comparator import GradComparator
 from msprobe_hooks.instruments.series.conversion import csv2tensorboard_by_step
@@ -19,6 +28,7 @@ from msprobe_hooks.watching import watch, watch_mindspore
 __all__ = [
     "ConfigError",
     "DumpError",
+    "FeedError",
     "GradComparator",
     "MonitorError",
     "PrecisionDebugger",
@@ -27,6 +37,7 @@ __all__ = [
     "StartError",
     "TrainerMon",
     "csv2tensorboard_by_step",
+    "feed",
     "fix",
     "module_dump",
     "module_dump_end",
