@@ -17,7 +17,8 @@ from msprobe_hooks.recording import validators
 from msprobe_hooks.recording.session import observing
 
 if TYPE_CHECKING:
-    from msprobe_hooks.recording.session import Model
+    from msprobe_hooks.instruments.feed.load_key import Load
+    from msprobe_hooks.recording.session import Model, Session
 
 _log = logging.getLogger("msprobe_hooks")
 
@@ -80,3 +81,42 @@ def open_feeder(
     from msprobe_hooks.instruments.feed.torch_feeder import TorchFeeder
 
     return TorchFeeder(path, names, model, **options)
+
+
+class FedSteps:
+    """Feeds modules between ``start`` and ``stop`` of a PrecisionDebugger, as the key ``load`` of its file says.
+
+    The step is the debugger's; the inputs are those that the same step and rank recorded. Raises as ``feed`` does.
+    """
+
+    def __init__(self, load: Load, session: Session, framework: Framework) -> None:
+        self.is_recorded = load.is_recorded
+        self._session = session
+        self._feeder = open_feeder(
+            framework,
+            load.path,
+            load.modules,
+            model=session.model,
+            steps=load.steps,
+            ranks=load.ranks,
+            step_that_runs=lambda: session.recorder.step,
+        )
+        self._is_on = False
+
+    def start(self, model: Model | None) -> None:
+        """Feed from here on; ``model`` is what holds the modules, by default the one that is known."""
+        if not self._is_on:
+            self._feeder.model = model if model is not None else self._feeder.model
+            self._feeder.begin()
+            self._is_on = True
+
+    def stop(self) -> None:
+        """Pause; calls are counted on in the same step."""
+        if self._is_on:
+            self._is_on = False
+            self._feeder.end()
+
+    def close(self) -> str:
+        """Stop, and return what came of it."""
+        self.stop()
+        return str(self._feeder.fed)

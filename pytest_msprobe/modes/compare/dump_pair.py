@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
+from msprobe_hooks.dump.fed_calls import fed_calls
 from msprobe_hooks.dump.merging.unshard import Unmerged
 from msprobe_hooks.dump.paths.recording import StepRank
 from msprobe_hooks.dump.paths.static_graph import KERNEL_LEVEL
@@ -17,13 +18,14 @@ from pytest_msprobe.modes.compare.across.value_partners import ValuePartners
 from pytest_msprobe.modes.compare.judging.call_judge import CallJudge
 from pytest_msprobe.modes.compare.judging.cancelled_sums import has_cancelled
 from pytest_msprobe.modes.compare.judging.culprits import Culprits
+from pytest_msprobe.modes.compare.judging.fed_modules import with_fed_inputs
 from pytest_msprobe.modes.compare.judging.rules import outcome_of
 from pytest_msprobe.modes.compare.judging.shape_changes import as_not_comparable, first_shape_change, may_be_consequence
 from pytest_msprobe.modes.compare.matching.call_signature import intact, named_calls
 from pytest_msprobe.modes.compare.matching.data_mapping import MappedValues
 from pytest_msprobe.modes.compare.matching.matching import Match, Matching, match_records
 from pytest_msprobe.modes.compare.measure.data_mode import data_mode
-from pytest_msprobe.modes.compare.rows import ComparedCall, Outcome, Row
+from pytest_msprobe.modes.compare.rows import ComparedCall, DataMode, Outcome, Row
 
 if TYPE_CHECKING:
     from msprobe_hooks.dump.reader import Dump
@@ -65,13 +67,14 @@ class DumpPair:
         self.unused_mappings: list[str] = []
         self.unmerged = unmerged
         self.surroundings = target.surroundings
-        self._judge = CallJudge(
+        self.fed = fed_calls(target)
+        self._call_judge = CallJudge(
             self.target,
             self.golden,
             policy=policy,
             translation=self.translation,
             partners=ValuePartners(self.target, self.golden, self._mapped, self.translation),
-        ).judge
+        )
 
     @property
     def has_stack(self) -> bool:
@@ -132,6 +135,11 @@ class DumpPair:
         first = self.reshaped if self.policy.other_shapes == "skip" else None
         return as_not_comparable(call) if first is not None and may_be_consequence(call, first) else call
 
+    def _judge(self, target: str, golden: str, mode: DataMode) -> list[Row]:
+        rows = self._call_judge.judge(target, golden, mode)
+        fed = self.fed.get(target)
+        return rows if fed is None else with_fed_inputs(rows, fed)
+
     @property
     def first_culprit(self) -> str:
         """The call where the runs part first, as far as it is known; empty where none is."""
@@ -158,6 +166,7 @@ class DumpPair:
             judge=self._judge,
             is_equal=self.is_equal,
             module_of=self._module,
+            fed=self.fed,
         )
 
     def _unmatched(self, order: int, match: Match) -> ComparedCall:
@@ -195,6 +204,7 @@ class DumpPair:
             rows=tuple(rows),
             rank=self.rank,
             step=self.step,
+            fed=self.fed[target].dump if target in self.fed else "",
         )
 
     def _module(self, record: str) -> str:

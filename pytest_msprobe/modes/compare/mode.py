@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -97,6 +97,7 @@ class CompareMode:
             f"msprobe: comparing by policy {config.stash[options_key].policy}",
             f"msprobe: {several}{target} with {golden} ({first.mode})",
             *([f"msprobe: ranks merged, {merged}"] if merged else []),
+            *_about_feeding(pairs),
         ]
 
     def reporters(self, config: pytest.Config) -> Mapping[str, object]:
@@ -145,3 +146,16 @@ class CompareMode:
     def rerun_words(self, config: pytest.Config) -> list[str]:
         """Return the golden run, how calls find each other, and the policy."""
         return [*config.stash[compare_key].words(), *config.stash[options_key].words(with_device=False)]
+
+
+def _about_feeding(pairs: Sequence[DumpPair]) -> Iterator[str]:
+    """Yield a line about the modules that were fed in the first pair in which some were."""
+    from msprobe_hooks.dump.fed_calls import fed_calls
+    from pytest_msprobe.modes.compare.judging.fed_modules import header_line
+
+    for pair in pairs:
+        line = header_line(pair.fed, "target", pair.golden.path)
+        line = line or header_line(fed_calls(pair.golden), "golden run", pair.target.path)
+        if line:
+            yield f"msprobe: {line}"
+            return

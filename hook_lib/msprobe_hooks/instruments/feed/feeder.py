@@ -125,6 +125,7 @@ class Feeder(ABC):
     def end(self) -> None:
         """Take the hooks off, and note what was not fed; a second time does nothing more."""
         handles, self._handles = self._handles, []
+        self._modules.clear()
         for handle in handles:
             handle.remove()
         self.fed.unmet = self._unmet()
@@ -252,9 +253,9 @@ class Feeder(ABC):
             lines.append(f"{name} is not in {first.home}{hint}")
         never = sorted(first.named_paths - self._ran)
         if never:
-            hint = "" if self._modules or self.model is not None else "; pass the model as model="
+            hint = "" if self._ran or self.model is not None else "; pass the model as model="
             lines.append(f"never ran, or only in compiled code: {listed(never)}{hint}")
-        lines += [f"{name} is a call that did not run" for name in self._names.calls_not_run if never == []]
+        lines += [f"the call {name} did not run" for name in self._names.calls_not_run if not never]
         return lines
 
 
