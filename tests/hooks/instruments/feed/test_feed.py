@@ -465,6 +465,7 @@ def test_a_missing_file_is_named(golden):
         Model()(batch(0))
 
 
+@pytest.mark.slow
 def test_compiled_code_is_left_alone_and_said_to_be(golden):
     model = Model(broken=True)
     compiled = torch.compile(model, backend="eager")
