@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 from msprobe_hooks.errors import ConfigError
 from msprobe_hooks.instruments.feed.fed import Fed
-from msprobe_hooks.instruments.feed.feeder import Feeder
 from msprobe_hooks.instruments.feed.module_names import ModuleNames
 from msprobe_hooks.record import Framework, require_framework
 from msprobe_hooks.recording import validators
 from msprobe_hooks.recording.session import observing
 
 if TYPE_CHECKING:
+    from msprobe_hooks.instruments.feed.feeder import Feeder
     from msprobe_hooks.instruments.feed.load_key import Load
     from msprobe_hooks.recording.session import Model, Session
 
@@ -104,7 +104,7 @@ class FedSteps:
         self._is_on = False
 
     def start(self, model: Model | None) -> None:
-        """Feed from here on; ``model`` is what holds the modules, by default the one that is known."""
+        """Begin to feed; ``model`` is what holds the modules, by default the one that is known."""
         if not self._is_on:
             self._feeder.model = model if model is not None else self._feeder.model
             self._feeder.begin()

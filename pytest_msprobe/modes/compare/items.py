@@ -238,11 +238,11 @@ def next_step_hint(call: ComparedCall, row: Row, culprit: str) -> str:
 
 
 def _inherited(call: ComparedCall, culprit: str) -> str:
+    if call.fed:
+        return "The difference comes from a call inside it, as its inputs were fed"
     first = f"first culprit: {culprit}" if culprit else "the summary names the first culprit"
     if any(row.differs for row in call.rows if row.group in ("input", "parameters")):
         return f"Its inputs differ already; {first}"
-    if call.fed:
-        return "The difference comes from a call inside it, as its inputs were fed"
     return f"The difference comes from a call inside or before it; {first}"
 
 

@@ -12,8 +12,8 @@ from weakref import WeakKeyDictionary
 class Checkpoint(NamedTuple):
     """A call of activation checkpointing, which makes the calls inside it again.
 
-    ``owner`` is an object that lives until then, ``depth`` tells several at once of one owner apart,
-    ``backward_pass`` the passes that repeat it, where the framework shows them.
+    ``owner`` is an object that lives until then, ``depth`` distinguishes several at once of one
+    owner, ``backward_pass`` the passes that repeat it, where the framework shows them.
     """
 
     owner: Any

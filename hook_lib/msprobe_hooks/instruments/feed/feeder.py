@@ -91,7 +91,7 @@ class Feeder(ABC):
 
     @abstractmethod
     def hook(self, module: Any, give: Callable[[Any, Any, Any], _Call | None]) -> Any:
-        """Have ``give`` called with a module and its arguments before any other hook; return what ends it."""
+        """Call ``give`` with a module and its arguments before any other hook; return what ends it."""
 
     @abstractmethod
     def recorded(self, tensor: Any, element: TensorElement, folder: Path) -> Any:

@@ -48,7 +48,7 @@ class MindSporeFeeder(Feeder):
         return ((name, cell) for name, cell in cells if not is_recomputation_of(cell))
 
     def hook(self, module: nn.Cell, give: Callable[[Any, Any, Any], Any]) -> Any:
-        """Have ``give`` called before the hooks of the program and of a recording."""
+        """Call ``give`` before the hooks of the program and of a recording."""
         return module.register_forward_pre_hook(give, prepend=True, with_kwargs=True)
 
     def is_hidden(self) -> bool:

@@ -62,7 +62,7 @@ class TorchFeeder(Feeder):
         yield from model.named_modules()
 
     def hook(self, module: nn.Module, give: Callable[[Any, Any, Any], Any]) -> Any:
-        """Have ``give`` called before the hooks of the program and of a recording."""
+        """Call ``give`` before the hooks of the program and of a recording."""
         return module.register_forward_pre_hook(give, prepend=True, with_kwargs=True)
 
     def quiet(self) -> AbstractContextManager[object]:
