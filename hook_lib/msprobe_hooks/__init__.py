@@ -8,7 +8,16 @@ from __future__ import annotations
 
 from msprobe_hooks.debugger import PrecisionDebugger, module_dump, module_dump_end, seed_all
 from msprobe_hooks.environment import write_environment
-from msprobe_hooks.errors import ConfigError, DumpError, MonitorError, RecordError, RecordingError, StartError
+from msprobe_hooks.errors import (
+    ConfigError,
+    DumpError,
+    FeedError,
+    MonitorError,
+    RecordError,
+    RecordingError,
+    StartError,
+)
+from msprobe_hooks.feeding import feed
 from msprobe_hooks.fixing import fix
 from msprobe_hooks.instruments.grad_probe.comparator import GradComparator
 from msprobe_hooks.instruments.series.conversion import csv2tensorboard_by_step
@@ -20,6 +29,7 @@ from msprobe_hooks.weight_sync import write_weights
 __all__ = [
     "ConfigError",
     "DumpError",
+    "FeedError",
     "GradComparator",
     "MonitorError",
     "PrecisionDebugger",
@@ -28,6 +38,7 @@ __all__ = [
     "StartError",
     "TrainerMon",
     "csv2tensorboard_by_step",
+    "feed",
     "fix",
     "module_dump",
     "module_dump_end",

@@ -13,6 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from msprobe_hooks.errors import ConfigError, RecordingError
+from msprobe_hooks.feeding import FedSteps
+from msprobe_hooks.instruments.feed.load_key import read_load
 from msprobe_hooks.instruments.free_benchmark import config as free_benchmark
 from msprobe_hooks.instruments.free_benchmark.factory import open_benchmark
 from msprobe_hooks.instruments.grad_probe import config as grad_probe
@@ -61,6 +63,7 @@ class PrecisionDebugger:
     _instance: ClassVar[PrecisionDebugger | None] = None
     _session: Session | None = None
     _probe: GradientProbe | None = None
+    _load: FedSteps | None = None
     _warned: set[str]
 
     def __new__(  # noqa: PYI034 - typing.Self is not in Python 3.10
@@ -85,6 +88,7 @@ class PrecisionDebugger:
             spool = {"spool_size": spool_size, "spool_full": spool_full, "spool_wait": spool_wait}
             if wanted in (grad_probe.TASK, free_benchmark.TASK):
                 _refuse_spool(wanted, common | {key: value for key, value in spool.items() if value is not None})
+                _refuse_load(wanted, common)
             if wanted == grad_probe.TASK:
                 instance._probe = open_probe(
                     grad_probe.probe_settings(common, dump_path=dump_path, step=step), cls._framework
@@ -97,6 +101,9 @@ class PrecisionDebugger:
             else:
                 given = {"task": task, "level": level, "step": step, "exclude": exclude, **spool}
                 instance._session = open_session(_settings(config_path, dump_path, given), model, cls._framework)
+                load = read_load(common.get("load"))
+                if load is not None:
+                    instance._load = FedSteps(load, instance._session, cls._framework)
             instance._warned = set()
             atexit.register(instance._finish)
             cls._instance = instance
@@ -130,6 +137,10 @@ class PrecisionDebugger:
             _check_number("rank_id", rank_id)
         if token_range is not None:
             instance._warn_once("token_range is ignored: everything between start() and stop() is recorded")
+        if instance._load is not None:
+            instance._load.start(model)
+            if not instance._load.is_recorded:
+                return
         if instance._session is not None:
             instance._session.start(model, rank_id)
             if scheduled_tokens is not None:
@@ -141,9 +152,11 @@ class PrecisionDebugger:
 
         What ran until now still gets its backward records, which are in the files after ``step``.
         """
-        session = cls._made()._session
-        if session is not None:
-            session.stop()
+        instance = cls._made()
+        if instance._load is not None:
+            instance._load.stop()
+        if instance._session is not None:
+            instance._session.stop()
 
     @classmethod
     def forward_backward_dump_end(cls) -> None:
@@ -261,7 +274,11 @@ class PrecisionDebugger:
             return self._probe.close()
         assert self._session is not None
         summary = self._session.close()
-        return "" if self._session.recorder.is_abandoned else str(summary)
+        if self._session.recorder.is_abandoned:
+            return ""
+        if self._load is None:
+            return str(summary)
+        return f"{self._load.close()}; {summary}" if self._load.is_recorded else self._load.close()
 
 
 def _settings(config_path: str | Path | None, dump_path: str | Path | None, given: dict[str, Any]) -> Settings:
@@ -275,6 +292,11 @@ def _refuse_spool(task: str, given: dict[str, Any]) -> None:
     for key in SPOOL_KEYS:
         if given.get(key) is not None:
             raise ConfigError(key, given[key], f"not supported with task {task}")
+
+
+def _refuse_load(task: str, given: dict[str, Any]) -> None:
+    if given.get("load"):
+        raise ConfigError("load", given["load"], f"not supported with task {task}")
 
 
 def _check_number(key: str, value: object) -> None:

@@ -7,6 +7,7 @@ RecordingError       the dump cannot be written
 └── DiskError        the disk is full or fails
 MonitorError         the files of a monitored run cannot be read or written
 StartError           the file of a training environment cannot be read or written
+FeedError            recorded inputs cannot be given to a module of the running program
 ConfigError          a setting of a recording is wrong
 """
 
@@ -71,6 +72,10 @@ class MonitorError(_OneLineError):
 
 class StartError(_OneLineError):
     """The file of a training environment cannot be read or written; the text names the file and what is wrong."""
+
+
+class FeedError(_OneLineError):
+    """Recorded inputs do not fit the running program; the text names the module, the argument and both sides."""
 
 
 class ConfigError(ValueError):

@@ -96,8 +96,8 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _found(arguments: argparse.Namespace) -> Shown:
+    from msprobe_hooks.torch.torch_files import weights_only_warning
     from pytest_msprobe.engine.import_torch import import_torch
-    from pytest_msprobe.engine.values.torch_files import weights_only_warning
 
     import_torch()
     from pytest_msprobe.show.model import Shown

@@ -8,9 +8,9 @@ from typing import Any
 import msgspec
 import pytest
 
+from msprobe_hooks.torch.torch_files import weights_only_warning
 from pytest_msprobe.containment.internal_errors import internal_failure
 from pytest_msprobe.containment.run_folder import run_folder_key
-from pytest_msprobe.engine.values.torch_files import weights_only_warning
 from pytest_msprobe.reports.dump_labels import labelled, labels_key
 from pytest_msprobe.reports.failure_repr import ShowsFailures
 from pytest_msprobe.reports.failure_text import failure_text, place_in_words

@@ -17,10 +17,10 @@ import torch.distributed.checkpoint as dcp
 
 from msprobe_hooks.dump.schema import TensorElement
 from msprobe_hooks.errors import DumpError
+from msprobe_hooks.torch import torch_files
+from msprobe_hooks.torch.torch_files import RefusedFileError, load_torch_file
 from pytest_msprobe.commands.main import main
-from pytest_msprobe.engine.values import torch_files
 from pytest_msprobe.engine.values.tensor_files import load_tensor
-from pytest_msprobe.engine.values.torch_files import RefusedFileError, load_torch_file
 from pytest_msprobe.errors import CheckpointError
 from pytest_msprobe.modes.checkpoint.formats import main_file, read_checkpoint
 from tests.support.dumps import forward, tensor, write_dump

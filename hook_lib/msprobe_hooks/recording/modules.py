@@ -11,6 +11,7 @@ from types import FrameType
 from typing import Any, ClassVar
 
 from msprobe_hooks.recording.call_records import CallRecord
+from msprobe_hooks.recording.fed_inputs import take
 from msprobe_hooks.recording.recorder import Recorder
 from msprobe_hooks.recording.safety_net import guarded
 
@@ -125,6 +126,7 @@ class ModuleCall(CallRecord):
         """Take inputs and parameters as they are before the module runs."""
         recorder = self._recorder
         wanted = recorder.directions
+        fed = take(self.module)
         try:
             has_grad = wanted.backward and recorder.is_grad_enabled()
             with recorder.quiet():
@@ -134,6 +136,8 @@ class ModuleCall(CallRecord):
                     self._inputs = recorder.inputs((args, kwargs), hooks.parameters(self.module))
                 if is_admitted and wanted.forward:
                     self._take_inputs(args, kwargs, lambda: hooks.own_parameters(self.module))
+                    if fed is not None:
+                        self._elements.details["fed"] = fed.details()
         except Exception as error:
             self._record = self._inputs = None
             self._note_error_before(error)

@@ -18,7 +18,6 @@ _COMMON: dict[str, tuple[Sequence[object], str]] = {
     "seed": ((None,), "not supported, as recording changes nothing; call seed_all(seed) in the script"),
     "is_deterministic": (_OFF, "false, as recording changes nothing; call seed_all(seed, mode=True) in the script"),
     "acl_config": (_EMPTY, "not supported; level L2 with a record's name in list dumps the kernels of a call"),
-    "load": ((*_EMPTY, {}), "not supported; compare the two dumps, with pytest --msprobe-compare"),
 }
 _SECTION: dict[str, tuple[Sequence[object], str]] = {
     "online_run_ut": (_OFF, "false; check the dump afterwards, with pytest --msprobe-dump"),

@@ -23,6 +23,14 @@ Model: TypeAlias = Any
 _IMMUTABLE = 1 << 8
 
 
+_running: list[Session] = []
+
+
+def running_session() -> Session | None:
+    """Return the recording of this process that was started last and has not ended, None where there is none."""
+    return _running[-1] if _running else None
+
+
 class Observer(Protocol):
     """Something that is on between ``begin`` and ``end``."""
 
@@ -99,6 +107,11 @@ class Session(ABC):
     # what is the same for all
 
     @property
+    def model(self) -> Model | None:
+        """What holds the modules that are recorded, None where there is none."""
+        return self._model
+
+    @property
     def summary(self) -> Summary:
         """What was recorded so far."""
         return self.recorder.summary
@@ -122,6 +135,8 @@ class Session(ABC):
         if self._has_ended:
             raise RecordingError("this recording has ended and its files are complete; start a new recording")
         self._take_model(model)
+        if self not in _running:
+            _running.append(self)
         self._is_wanted = True
         if rank is not None:
             self._given_rank = rank
@@ -154,6 +169,8 @@ class Session(ABC):
         """Finish, take the hooks off and return what was recorded."""
         self.stop()
         self._has_ended = True
+        if self in _running:
+            _running.remove(self)
         if self._hooks is not None:
             with self.recorder.net("the end of a recording"):
                 self._hooks.remove()

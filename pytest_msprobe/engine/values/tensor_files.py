@@ -12,11 +12,11 @@ from msprobe_hooks.dump.schema import TensorElement
 from msprobe_hooks.dump.tensor_files.containers import find_tensor, read_elements, split_name
 from msprobe_hooks.errors import DumpError
 from msprobe_hooks.regular_files import open_regular
+from msprobe_hooks.torch.torch_files import RefusedFileError, load_torch_file
 from msprobe_standards.tensor_layouts import is_plain
 from pytest_msprobe.engine.values.dtypes import dtype_named
 from pytest_msprobe.engine.values.system_memory import require_memory
 from pytest_msprobe.engine.values.tensor_paths import tensor_path
-from pytest_msprobe.engine.values.torch_files import RefusedFileError, load_torch_file
 
 # Smaller files are read sooner than they are mapped.
 _WORTH_MAPPING = 2**21

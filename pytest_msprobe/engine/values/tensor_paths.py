@@ -1,47 +1,16 @@
-"""Where the file of a recorded tensor lies: below the folder of its dump, whatever its name says."""
+"""The file of a recorded tensor, without which what needs it is skipped."""
 
 from __future__ import annotations
 
-import os
-import stat
-from functools import lru_cache
 from pathlib import Path
 
-from msprobe_hooks.errors import DumpError
+from msprobe_hooks.dump.tensor_files.location import find_file
 from pytest_msprobe.results.skip_reasons import Skip, SkipReason
 
 
 def tensor_path(folder: Path, name: str) -> Path:
     """Return the path of a tensor's file. Raises Skip where it is missing, DumpError where its name is none."""
-    # Asked for each of thousands of files: of strings, because to take paths apart costs more than to ask the system.
-    text = os.path.join(folder, name)  # noqa: PTH118
-    try:
-        mode = _mode_of(text)
-        # A folder has many files, of which few are links.
-        place = _resolved(text if stat.S_ISLNK(mode) else os.path.dirname(text))  # noqa: PTH120
-        home = _resolved(str(folder))
-        inside = place == home or place.startswith(os.path.join(home, ""))  # noqa: PTH118
-        exists = inside and stat.S_ISREG(Path(text).stat().st_mode if stat.S_ISLNK(mode) else mode)
-    except (OSError, RuntimeError, ValueError):
-        # A name with NUL, one that is too long, a loop of links.
-        raise DumpError(f"{name[:100]!r}: no tensor file can have this name") from None
-    if not inside:
-        raise DumpError(f"{name!r}: a tensor file must lie in {folder}; this name leads out of it")
-    if not text.endswith((".pt", ".npy", ".safetensors")):
-        raise DumpError(f"{name!r}: tensor files end in .pt or .npy, or are named as 0.safetensors::NAME")
-    if not exists:
-        raise Skip(SkipReason.MISSING_TENSOR_FILE, text)
-    return Path(text)
-
-
-def _mode_of(path: str) -> int:
-    """Return what kind of file a path is, a link itself; 0 where there is none."""
-    try:
-        return os.lstat(path).st_mode
-    except (FileNotFoundError, NotADirectoryError):
-        return 0
-
-
-@lru_cache(maxsize=64)
-def _resolved(path: str) -> str:
-    return os.path.realpath(path)
+    path = find_file(folder, name)
+    if path is None:
+        raise Skip(SkipReason.MISSING_TENSOR_FILE, str(folder / name))
+    return path

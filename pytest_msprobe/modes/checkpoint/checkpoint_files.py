@@ -16,7 +16,7 @@ from msprobe_hooks.escaping import numbered
 from msprobe_hooks.json_decoding import JsonError, decode_json
 from msprobe_hooks.messages import counted
 from msprobe_hooks.regular_files import read_regular
-from pytest_msprobe.engine.values.torch_files import RefusedFileError, load_torch_file
+from msprobe_hooks.torch.torch_files import RefusedFileError, load_torch_file
 from pytest_msprobe.errors import CheckpointError
 from pytest_msprobe.modes.checkpoint.parameters import Checkpoint, Parameter, parameter, tensors_in
 

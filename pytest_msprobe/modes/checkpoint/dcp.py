@@ -14,7 +14,7 @@ import torch
 
 from msprobe_hooks.dump.values import TOO_LARGE
 from msprobe_hooks.regular_files import open_regular
-from pytest_msprobe.engine.values.torch_files import load_torch_file
+from msprobe_hooks.torch.torch_files import load_torch_file
 from pytest_msprobe.errors import CheckpointError
 from pytest_msprobe.modes.checkpoint.parameters import Checkpoint, Parameter, dtype_name
 

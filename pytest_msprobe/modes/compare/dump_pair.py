@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
+from msprobe_hooks.dump.fed_calls import fed_calls
 from msprobe_hooks.dump.merging.unshard import Unmerged
 from msprobe_hooks.dump.paths.recording import StepRank
 from msprobe_hooks.dump.paths.static_graph import KERNEL_LEVEL
@@ -17,6 +18,7 @@ from pytest_msprobe.modes.compare.across.value_partners import ValuePartners
 from pytest_msprobe.modes.compare.judging.call_judge import CallJudge
 from pytest_msprobe.modes.compare.judging.cancelled_sums import has_cancelled
 from pytest_msprobe.modes.compare.judging.culprits import Culprits
+from pytest_msprobe.modes.compare.judging.fed_modules import with_fed_inputs
 from pytest_msprobe.modes.compare.judging.required_metrics import cause_of_required
 from pytest_msprobe.modes.compare.judging.rules import outcome_of
 from pytest_msprobe.modes.compare.judging.shape_changes import as_not_comparable, first_shape_change, may_be_consequence
@@ -25,7 +27,7 @@ from pytest_msprobe.modes.compare.matching.data_mapping import MappedValues
 from pytest_msprobe.modes.compare.matching.matching import Match, Matching, match_records
 from pytest_msprobe.modes.compare.measure.compared_sides import ComparedSides
 from pytest_msprobe.modes.compare.measure.data_mode import data_mode
-from pytest_msprobe.modes.compare.rows import ComparedCall, Outcome, Row
+from pytest_msprobe.modes.compare.rows import ComparedCall, DataMode, Outcome, Row
 from pytest_msprobe.modes.compare.transform.transformations import Transformations
 
 if TYPE_CHECKING:
@@ -76,12 +78,13 @@ class DumpPair:
         self.surroundings = target.surroundings
         self.transformations = transformations
         self.metrics = metrics
-        self._judge = CallJudge(
+        self.fed = fed_calls(target)
+        self._call_judge = CallJudge(
             ComparedSides(self.target, self.golden, self.mode, transformations, metrics, histograms),
             policy=policy,
             translation=self.translation,
             partners=ValuePartners(self.target, self.golden, self._mapped, self.translation),
-        ).judge
+        )
 
     @property
     def has_stack(self) -> bool:
@@ -147,6 +150,11 @@ class DumpPair:
         first = self.reshaped if self.policy.other_shapes == "skip" else None
         return as_not_comparable(call) if first is not None and may_be_consequence(call, first) else call
 
+    def _judge(self, target: str, golden: str, mode: DataMode) -> list[Row]:
+        rows = self._call_judge.judge(target, golden, mode)
+        fed = self.fed.get(target)
+        return rows if fed is None else with_fed_inputs(rows, fed)
+
     @property
     def first_culprit(self) -> str:
         """The call where the runs part first, as far as it is known; empty where none is."""
@@ -176,6 +184,7 @@ class DumpPair:
             judge=self._judge,
             is_equal=self.is_equal,
             module_of=self._module,
+            fed=self.fed,
         )
 
     def _required(self, row: Row) -> Row:
@@ -218,6 +227,7 @@ class DumpPair:
             rows=tuple(rows),
             rank=self.rank,
             step=self.step,
+            fed=self.fed[target].dump if target in self.fed else "",
         )
 
     def _module(self, record: str) -> str:

@@ -238,6 +238,8 @@ def next_step_hint(call: ComparedCall, row: Row, culprit: str) -> str:
 
 
 def _inherited(call: ComparedCall, culprit: str) -> str:
+    if call.fed:
+        return "The difference comes from a call inside it, as its inputs were fed"
     first = f"first culprit: {culprit}" if culprit else "the summary names the first culprit"
     if any(row.differs for row in call.rows if row.group in ("input", "parameters")):
         return f"Its inputs differ already; {first}"
@@ -256,6 +258,8 @@ def _numbers(target: Value | None, golden: Value | None, row: Row) -> Iterator[s
 
 
 def _surroundings(call: ComparedCall) -> Iterator[str]:
+    if call.fed:
+        yield f"its inputs were fed from {call.fed}: no error of an earlier call is in them"
     if call.golden != call.target:
         yield f"compared with {call.golden} (matched by {call.partner})"
     if call.module:

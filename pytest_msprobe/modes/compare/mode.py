@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -118,6 +118,7 @@ class CompareMode:
             f"msprobe: {several}{target} with {golden} ({first.mode})",
             *([f"msprobe: ranks merged, {merged}"] if merged else []),
             *([f"msprobe: transformed first: {counted(entries, 'entry', 'entries')}"] if entries else []),
+            *_about_feeding(pairs),
         ]
 
     def reporters(self, config: pytest.Config) -> Mapping[str, object]:
@@ -201,3 +202,16 @@ def _registered(config: pytest.Config) -> Registered:
     except ValueError as error:
         raise OptionError(f"conftest.py or plugin: {error}") from None
     return Registered(metrics.metrics, tuple(transformations.entries))
+
+
+def _about_feeding(pairs: Sequence[DumpPair]) -> Iterator[str]:
+    """Yield a line about the modules that were fed in the first pair in which some were."""
+    from msprobe_hooks.dump.fed_calls import fed_calls
+    from pytest_msprobe.modes.compare.judging.fed_modules import header_line
+
+    for pair in pairs:
+        line = header_line(pair.fed, "target", pair.golden.path)
+        line = line or header_line(fed_calls(pair.golden), "golden run", pair.target.path)
+        if line:
+            yield f"msprobe: {line}"
+            return

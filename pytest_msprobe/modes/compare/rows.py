@@ -86,7 +86,8 @@ class ComparedCall(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
 
     ``pair`` is the number of the pair of dumps, ``order`` the call's place in the execution order of that pair,
     ``record`` the name of the test item. ``module`` is the module in which the call was made, ``stack`` the target's
-    recorded call stack, innermost line first. ``rows`` are ordered input, parameters, output, parameters_grad.
+    recorded call stack, innermost line first. ``rows`` are ordered input, parameters, output, parameters_grad. ``fed``
+    is the dump that the target's inputs were fed from, empty where they were not.
     """
 
     record: str
@@ -104,6 +105,7 @@ class ComparedCall(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
     rows: tuple[Row, ...] = ()
     rank: int | None = None
     step: int | None = None
+    fed: str = ""
 
 
 _encoder = msgspec.msgpack.Encoder()

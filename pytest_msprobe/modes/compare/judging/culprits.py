@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from msprobe_hooks.dump.call_context import modules_around
@@ -11,9 +12,11 @@ from msprobe_hooks.dump.names import is_forward
 from msprobe_hooks.dump.paths.static_graph import KERNEL_LEVEL
 from msprobe_hooks.errors import DumpError
 from pytest_msprobe.modes.compare.judging.cancelled_sums import CancelledValues
+from pytest_msprobe.modes.compare.judging.fed_modules import InnerCulprits
 from pytest_msprobe.modes.compare.rows import SCALED_ERROR, Cause, ComparedCall, DataMode, Row
 
 if TYPE_CHECKING:
+    from msprobe_hooks.dump.fed_calls import FedCall
     from pytest_msprobe.modes.compare.matching.matching import Match, Matching
 
     Judge = Callable[[str, str, DataMode], list[Row]]
@@ -26,7 +29,7 @@ class Culprits:
     ``mode`` is what the calls are compared by, ``search_mode`` what the first one is searched by: statistics where the
     dumps hold them, so that no tensor is read. ``judge`` gives the rows of two records, ``is_equal`` says whether a
     match needs no judging, ``module_of`` gives the module in which a call of the target was made. ``level`` is that of
-    the dumps.
+    the dumps, ``fed`` are the calls of the target whose inputs were fed.
     """
 
     def __init__(
@@ -40,6 +43,7 @@ class Culprits:
         judge: Judge,
         is_equal: IsEqual,
         module_of: Callable[[str], str],
+        fed: Mapping[str, FedCall],
     ) -> None:
         self._matches = matching.matches
         self._searches_results = mode == search_mode
@@ -49,6 +53,7 @@ class Culprits:
         self._judge = judge
         self._is_equal = is_equal
         self._module_of = module_of
+        self._fed = fed
         self._first: dict[bool | None, int | None] = {}
         self._cancelled: dict[bool | None, CancelledValues] = {}
         self._earliest = len(matching.matches)
@@ -80,7 +85,19 @@ class Culprits:
             return "culprit"
         if first is not None and call.record in modules_around(self._matches[first].target or "", self._module_of):
             return "inherited"
+        if self._fed and self._inner.are_in(call.record):
+            return "inherited"
+        if call.record in self._fed and not any(row.differs for row in call.rows if row.group == "input"):
+            # Parameters that differ are its own, and so is what it makes of them.
+            return "culprit"
         return _cause_of(call.rows, self._inherited)
+
+    @cached_property
+    def _inner(self) -> InnerCulprits:
+        return InnerCulprits(self._matches, self._searched, self._module_of)
+
+    def _searched(self, target: str, golden: str) -> list[Row]:
+        return self._judge(target, golden, self._search_mode)
 
     def first_name(self) -> str:
         """Return the item of the first call that differs, as far as it is known; empty where none is."""

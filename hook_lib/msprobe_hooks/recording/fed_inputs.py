@@ -1,0 +1,42 @@
+"""What a module's call was fed, handed over from what feeds it to what records it."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class FedFrom:
+    """The dump and the record that the inputs in some places (``input.0``, ``kwargs.mask``) of a call came from."""
+
+    dump: str
+    record: str
+    places: tuple[str, ...]
+
+    def details(self) -> dict[str, Any]:
+        """Return what the call's own record says of it."""
+        return {"dump": self.dump, "record": self.record, "places": list(self.places)}
+
+
+class _HandedOver(threading.local):
+    def __init__(self) -> None:
+        self.latest: tuple[Any, FedFrom] | None = None
+
+
+_handed_over = _HandedOver()
+
+
+def hand_over(module: Any, fed: FedFrom) -> None:
+    """Note what the call of a module that is about to be made was fed."""
+    _handed_over.latest = (module, fed)
+
+
+def take(module: Any) -> FedFrom | None:
+    """Return what the call of a module that is about to be made was fed, once; None where it was not."""
+    latest = _handed_over.latest
+    if latest is None or latest[0] is not module:
+        return None
+    _handed_over.latest = None
+    return latest[1]
