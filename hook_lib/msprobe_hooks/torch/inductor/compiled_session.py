@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from msprobe_hooks.errors import is_mistake
 from msprobe_hooks.recording.config import Settings
 from msprobe_hooks.recording.session import Model
 from msprobe_hooks.recording.summary import Summary
@@ -59,6 +58,8 @@ class CompiledSession(TorchSession):
         if self._golden is not None:
             golden = self._golden.close()
             summary.errors.update(golden.errors)
-            summary.unmatched.append(f"{golden.calls} of them with golden values, into {self._golden.settings.dump_path}")
+            summary.unmatched.append(
+                f"{golden.calls} of them with golden values, into {self._golden.settings.dump_path}"
+            )
         summary.unmatched += [f"{text} ({count})" for text, count in self._recorders.notes.items()]
         return summary

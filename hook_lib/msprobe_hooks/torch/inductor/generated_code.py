@@ -211,7 +211,7 @@ class _Reading:
         return read, written
 
     def _of_library(self, call: ast.Call, function: str) -> tuple[dict[int | str, str], list[Written]]:
-        read: dict[int | str, str] = {place: "" for place in range(len(call.args))}
+        read: dict[int | str, str] = dict.fromkeys(range(len(call.args)), "")
         written = []
         operator = function.removeprefix("torch.ops.").removeprefix("aten.").partition(".")[0]
         if operator.endswith("_") and call.args:

@@ -29,7 +29,10 @@ def require_torch(version: str = torch.__version__) -> None:
     if numbers < LEAST_TORCH:
         needed = ".".join(map(str, LEAST_TORCH))
         raise ConfigError(
-            "level", "compiled", f"torch >= {needed}", problem=f"level 'compiled' needs torch >= {needed}, this is {version}"
+            "level",
+            "compiled",
+            f"torch >= {needed}",
+            problem=f"level 'compiled' needs torch >= {needed}, this is {version}",
         )
 
 
@@ -82,7 +85,7 @@ class GraphHook:
         names = module.__dict__
         names[HOOK] = calls.make
         # The module itself was just run from the same file.
-        exec(compile(code.tree, module.__file__, "exec"), names)  # noqa: S102
+        exec(compile(code.tree, module.__file__, "exec"), names)
         runner = type(names["runner"])
         runner.call = calls.enclosing(runner.call)
         names["call"] = names["runner"].call
