@@ -188,7 +188,7 @@ class Recorder(Framework):
         frame: FrameType | None = None,
         lines: tuple[str, ...] = (),
     ) -> None:
-        """Add a record, to be counted as ``count``, with the stack of ``frame``, or ``lines`` as its stack, if given."""
+        """Add a record, to be counted as ``count``, with the stack of ``frame``, or ``lines`` as its stack."""
         with self.lock:
             stack = None
             if self._has_stacks and (frame is not None or lines):

@@ -1,7 +1,7 @@
 """Looks into each graph that inductor compiles while it is on.
 
-Graphs are compiled anew, without inductor's caches of whole graphs, from which code comes without its operators; without
-CUDA graphs and the C++ wrapper, which run kernels past Python. Compiled kernels are cached as ever.
+Graphs are compiled anew. Inductor's caches of whole graphs are off, as code comes from them without its operators; CUDA
+graphs and the C++ wrapper are off, as they run kernels past Python. Compiled kernels are cached as ever.
 """
 
 from __future__ import annotations
