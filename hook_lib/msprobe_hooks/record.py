@@ -58,6 +58,10 @@ def open_session(settings: Settings, model: Model | None, framework: Framework) 
 
         recorder = KernelRecorder(settings)
         return TorchSession(recorder.settings, model, recorder)
+    if settings.level == "compiled":
+        from msprobe_hooks.torch.inductor.compiled_session import CompiledSession
+
+        return CompiledSession(settings, model)
     if settings.task in OVERFLOW_TASKS:
         from msprobe_hooks.instruments.overflow_check.torch_recorder import TorchOverflowRecorder
 
@@ -81,7 +85,8 @@ def record(
     Args:
         path: The folder of the recording.
         level: What is recorded: ``L0`` modules, ``L1`` API calls, ``mix`` both, ``L2`` kernels, ``aten`` operators
-            of ATen, ``debug`` only what ``save`` names. By default L1, and mix with a model.
+            of ATen, ``compiled`` kernels of compiled graphs, ``debug`` only what ``save`` names. By default L1, and mix
+            with a model.
         model: The model, or a list of its parts; levels L0 and mix need it.
         framework: ``pytorch`` or ``mindspore``.
         **options: Named as the keys of ``config.json``: ``task``, ``list``, ``data_mode`` and others.

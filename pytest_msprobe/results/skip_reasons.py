@@ -27,6 +27,9 @@ class SkipReason(BaseSkipReason):
     MISSING_API = "this MindSpore has no such API"
     NO_COUNTERPART = "torch has no counterpart that could compute the golden result"
     COMPILED = "a function that the program compiled: it is not in the recording"
+    COMPILED_KERNEL = (
+        "a kernel of a compiled graph, whose code is not in the recording: record with golden_path and compare both"
+    )
     COMPILED_ELSEWHERE = "no loaded module has this compiled function: load it by -p, or import it in conftest.py"
     OTHER_FRAMEWORK = "the record is of another framework than its dump"
     NOT_AN_OPERATION = "not an operation with a result to judge"

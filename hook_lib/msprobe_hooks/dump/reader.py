@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from msprobe_hooks.dump.tensor_files.npy import Array
 
 FRAMEWORKS = ("pytorch", "mindspore", "mindtorch")
-LEVELS = ("L0", "L1", "L2", "mix", "debug", "aten")
+LEVELS = ("L0", "L1", "L2", "mix", "debug", "aten", "compiled")
 TASKS = (
     "statistics",
     "tensor",

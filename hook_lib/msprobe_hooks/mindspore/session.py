@@ -41,7 +41,7 @@ class MindSporeSession(Session):
     def __init__(
         self, settings: Settings, model: Model | None = None, recorder: MindSporeRecorder | None = None
     ) -> None:
-        if settings.level == "aten":
+        if settings.level in ("aten", "compiled"):
             raise ConfigError("level", settings.level, "L0, L1, mix, L2 or debug with MindSpore")
         self._graphs = GraphDump(settings) if recorder is None else None
         recorder = recorder or MindSporeRecorder(settings)

@@ -18,7 +18,7 @@ from msprobe_hooks.recording import validators as checks
 from msprobe_hooks.recording.filters import DataMode
 from msprobe_hooks.recording.spool_writer import SpoolSettings
 
-LEVELS = ("L0", "L1", "L2", "mix", "debug", "aten")
+LEVELS = ("L0", "L1", "L2", "mix", "debug", "aten", "compiled")
 OVERFLOW_TASKS = ("overflow_check", "nan_check")
 TASKS = ("statistics", "tensor", "structure", *OVERFLOW_TASKS)
 SUMMARY_MODES = ("statistics", "md5", "xor")
@@ -36,7 +36,8 @@ _MODULE_NAME = re.compile(r"(Module|Cell)(\.\w+)+\.(forward|backward)\.\d+")
 class Settings:
     """A checked configuration. ``None`` for ``rank`` or ``step`` means all of them.
 
-    With ``spool_size``, in bytes, ``dump_path`` is a spool folder; ``spool_wait`` is in seconds.
+    With ``spool_size``, in bytes, ``dump_path`` is a spool folder; ``spool_wait`` is in seconds. ``golden_path`` is the
+    folder of what the operators of compiled kernels compute uncompiled.
     """
 
     dump_path: Path = Path("./dump_path")
@@ -60,6 +61,7 @@ class Settings:
     spool_size: int | None = None
     spool_full: str = "wait"
     spool_wait: float = 300.0
+    golden_path: Path | None = None
 
     @property
     def records_apis(self) -> bool:
@@ -129,6 +131,7 @@ def read_config(path: str | Path, **overrides: Any) -> Settings:
 def _consistent(given: Settings) -> Settings:
     _check_spool(given)
     _check_compression(given)
+    _check_golden(given)
     if given.task == "structure" and not given.records_modules:
         return replace(given, level="mix")
     if given.async_dump and given.summary_mode != "statistics":
@@ -163,6 +166,15 @@ def _check_spool(given: Settings) -> None:
         raise ConfigError("task", given.task, "statistics or tensor with spool_size")
     if given.level not in ("L1", "mix", "aten"):
         raise ConfigError("level", given.level, "L1, mix or aten with spool_size")
+
+
+def _check_golden(given: Settings) -> None:
+    if given.golden_path is None:
+        return
+    if given.level != "compiled":
+        raise ConfigError("golden_path", given.golden_path, "level compiled with golden_path")
+    if given.golden_path.absolute() == given.dump_path.absolute():
+        raise ConfigError("golden_path", given.golden_path, "another folder than that of the recording")
 
 
 def _check_compression(given: Settings) -> None:
@@ -233,6 +245,7 @@ _CHECKS: Mapping[str, Any] = {
     "spool_size": checks.size,
     "spool_full": checks.one_of(SPOOL_FULL),
     "spool_wait": checks.seconds,
+    "golden_path": checks.path,
 }
 
 _SECTION_KEYS = ("scope", "list", "exclude", "data_mode", "summary_mode", "tensor_list")

@@ -21,6 +21,8 @@ class StackTable:
 
     def __init__(self) -> None:
         self._frames: dict[Stack, list[tuple[CodeType, int]]] = {}
+        self._lines: dict[Stack, list[str]] = {}
+        self._stacks_of_lines: dict[tuple[str, ...], Stack] = {}
         self._names: dict[Stack, list[str]] = {}
         self._count = 0
         self._next_group = 0
@@ -37,6 +39,12 @@ class StackTable:
             self._frames[stack] = code_and_lines(top)
         return stack
 
+    def stack_of_lines(self, lines: tuple[str, ...]) -> Stack:
+        """Return the stack that is written as these lines, known to this table from here on."""
+        stack = self._stacks_of_lines.setdefault(lines, (-1, len(self._stacks_of_lines)))
+        self._lines[stack] = list(lines)
+        return stack
+
     def add(self, name: str, stack: Stack) -> None:
         """Note that a record was made on a stack. Frames of this package are left out when written."""
         self._names.setdefault(stack, []).append(name)
@@ -44,7 +52,7 @@ class StackTable:
 
     def in_words(self, stack: Stack) -> list[str]:
         """Return the frames of a stack as they are written, from the innermost out."""
-        return _in_words(self._frames[stack])
+        return self._lines[stack] if stack in self._lines else _in_words(self._frames[stack])
 
     @property
     def is_full(self) -> bool:

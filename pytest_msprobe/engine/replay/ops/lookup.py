@@ -88,6 +88,8 @@ def resolve(
     """
     if name.type in _COLLECTIVE_TYPES:
         raise Skip(SkipReason.COLLECTIVE, name.qualified_api)
+    if name.type == "Inductor":
+        raise Skip(SkipReason.COMPILED_KERNEL, name.qualified_api)
     if name.type == "NPU" and own:
         return function or _npu_function(name)
     reference = references.get(name.qualified_api)

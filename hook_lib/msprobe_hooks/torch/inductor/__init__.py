@@ -1,0 +1,1 @@
+"""Level compiled: the kernels that inductor's graphs call."""

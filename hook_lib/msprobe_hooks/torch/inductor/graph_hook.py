@@ -1,0 +1,96 @@
+"""Looks into each graph that inductor compiles while it is on.
+
+Graphs are compiled anew. Inductor's caches of whole graphs are off, as code comes from them without its operators; CUDA
+graphs and the C++ wrapper are off, as they run kernels past Python. Compiled kernels are cached as ever.
+"""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, Final
+
+import torch
+
+from msprobe_hooks.errors import ConfigError
+from msprobe_hooks.torch.inductor.generated_code import HOOK, generated_code
+from msprobe_hooks.torch.inductor.kernel_recorder import GraphCalls, Recorders
+from msprobe_hooks.torch.inductor.operators import compiled_operators
+
+LEAST_TORCH: Final = (2, 10)
+
+_SETTINGS = {"fx_graph_cache": False, "fx_graph_remote_cache": False, "cpp_wrapper": False, "triton.cudagraphs": False}
+_SETTINGS_OF_AUTOGRAD = {"enable_autograd_cache": False, "enable_remote_autograd_cache": False}
+
+
+def require_torch(version: str = torch.__version__) -> None:
+    """Raise ConfigError where this torch is older than what was tried."""
+    numbers = tuple(int(part) for part in version.split("+")[0].split(".")[:2] if part.isdigit())
+    if numbers < LEAST_TORCH:
+        needed = ".".join(map(str, LEAST_TORCH))
+        raise ConfigError(
+            "level",
+            "compiled",
+            f"torch >= {needed}",
+            problem=f"level 'compiled' needs torch >= {needed}, this is {version}",
+        )
+
+
+class GraphHook:
+    """Has the kernels of every graph recorded that inductor compiles from the first ``begin`` on.
+
+    Graphs go on existing after ``end``, and then record nothing until the next ``begin``; ``close`` drops them.
+    """
+
+    def __init__(self, recorders: Recorders) -> None:
+        self._recorders = recorders
+        self._stack = ExitStack()
+        self._numbers: dict[Any, int] = {}
+        self._is_first = True
+
+    def begin(self) -> None:
+        """Compile graphs anew, with the hook; the first time, what was compiled before is dropped."""
+        import torch._functorch.config
+        import torch._inductor.config
+        from torch._inductor.graph import GraphLowering
+
+        if self._is_first:
+            self._is_first = False
+            torch.compiler.reset()
+        self._stack.enter_context(torch._inductor.config.patch(_SETTINGS))
+        self._stack.enter_context(torch._functorch.config.patch(_SETTINGS_OF_AUTOGRAD))
+        original = GraphLowering.compile_to_module
+
+        def compile_to_module(graph: Any) -> Any:
+            module = original(graph)
+            with self._recorders.compiled.net("a graph that was compiled"):
+                self._instrument(graph, module)
+            return module
+
+        GraphLowering.compile_to_module = compile_to_module
+        self._stack.callback(setattr, GraphLowering, "compile_to_module", original)
+
+    def end(self) -> None:
+        """Look into no further graphs."""
+        self._stack.close()
+
+    def close(self) -> None:
+        """Drop the graphs that have the hook."""
+        if not self._is_first:
+            torch.compiler.reset()
+
+    def _instrument(self, graph: Any, module: Any) -> None:
+        code = generated_code(Path(module.__file__).read_text(encoding="utf-8"))
+        calls = GraphCalls(self._name(graph), code.calls, compiled_operators(graph, code), self._recorders)
+        names = module.__dict__
+        names[HOOK] = calls.make
+        # The module itself was just run from the same file.
+        exec(compile(code.tree, module.__file__, "exec"), names)
+        runner = type(names["runner"])
+        runner.call = calls.enclosing(runner.call)
+        names["call"] = names["runner"].call
+
+    def _name(self, graph: Any) -> str:
+        """Return ``graph<N>_forward`` or ``graph<N>_backward``, numbered by their compilation in this recording."""
+        number = self._numbers.setdefault(graph.graph_id, len(self._numbers))
+        return f"graph{number}_{'backward' if graph.is_backward else 'forward'}"

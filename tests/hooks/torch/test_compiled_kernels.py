@@ -1,0 +1,219 @@
+"""Level compiled: the kernels of a compiled step, recorded with what their operators compute uncompiled."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import fx
+
+from msprobe_hooks import record
+from msprobe_hooks.errors import ConfigError
+from msprobe_hooks.torch.inductor.generated_code import HOOK, GeneratedCode, generated_code
+from msprobe_hooks.torch.inductor.graph_hook import require_torch
+from msprobe_hooks.torch.inductor.operators import fused, source_lines
+from msprobe_hooks.torch.inductor.uncompiled import DrawsRandomNumbersError, golden_value, uncompiled
+from tests.support.requirements import require
+from tests.support.runs import check
+
+aten = torch.ops.aten
+
+# A step of more than a hundred kernel calls that are few different kernels, one of which is called once.
+_STEP = """
+import torch
+from torch._inductor.async_compile import AsyncCompile
+from torch.nn import functional as F
+from msprobe_hooks import record
+
+generate = AsyncCompile.cpp_pybinding
+
+
+def planted(self, types, source):
+    # What one kernel computes is wrong by 1 %.
+    wrong = source.replace(".tanh()", ".tanh() * at::vec::Vectorized<float>(1.01f)")
+    return generate(self, types, wrong)
+
+
+AsyncCompile.cpp_pybinding = planted
+torch._inductor.config.compile_threads = 1
+torch.manual_seed(0)
+weights = [(torch.randn(8, 8) * 0.5).requires_grad_() for _ in range(22)]
+
+
+@torch.compile
+def step(x):
+    for number, weight in enumerate(weights):
+        x = F.gelu(x @ weight)
+        if number == 12:
+            x = torch.tanh(x @ weights[0]) * 0.5
+    return x.square().mean()
+
+
+with record("compiled", level="compiled", golden_path="golden") as session:
+    step(torch.randn(4, 8)).backward()
+print(session.summary)
+"""
+
+
+def placeholders(graph: fx.Graph, *names: str) -> list[fx.Node]:
+    """Return arguments of a graph."""
+    return [graph.placeholder(name) for name in names]
+
+
+def read(*lines: str, kernels: str = "") -> GeneratedCode:
+    """Return what is read of a graph's code with these lines in its body."""
+    body = "\n".join(f"        {line}" for line in lines)
+    return generated_code(kernels + _GRAPH + body + "\nrunner = Runner([])\ncall = runner.call\n")
+
+
+_GRAPH = """
+class Runner:
+    def __init__(self, partitions):
+        pass
+
+    def call(self, args):
+        arg0_1, arg1_1 = args
+"""
+_CPP = """
+fused = async_compile.cpp_pybinding(['float*', 'const float*', 'float*'], r'''
+extern "C"  void  kernel(float* in_out_ptr0,
+                       const float* in_ptr0,
+                       float* out_ptr0) { }
+''')
+"""
+_TRITON = """
+fused = async_compile.triton('fused', '''
+@triton.jit
+def fused(in_ptr0, out_ptr0, xnumel, XBLOCK : tl.constexpr):
+    pass
+''', device_str='cuda')
+"""
+
+
+def test_a_cpp_kernel_writes_what_is_not_const() -> None:
+    (call,) = read("fused(buf1, arg0_1, buf2)", kernels=_CPP).calls
+    assert call.read == {0: "in_out_ptr0", 1: "in_ptr0"}
+    assert [(one.place, one.variable) for one in call.written] == [(0, "buf1"), (2, "buf2")]
+
+
+def test_a_triton_kernel_writes_what_its_parameters_are_named_after() -> None:
+    (call,) = read("fused.run(arg0_1, buf0, 64, stream=stream0)", kernels=_TRITON).calls
+    assert call.kernel == "fused"
+    assert call.read == {0: "in_ptr0", 2: "xnumel"}
+    assert [(one.place, one.variable) for one in call.written] == [(1, "buf0")]
+
+
+def test_memory_that_nothing_was_written_to_is_not_read() -> None:
+    lines = ("buf0 = empty_strided_cpu((4, ), (1, ), torch.float32)", "buf1 = buf0; del buf0")
+    (call,) = read(*lines, "fused(buf1, arg0_1, buf2)", kernels=_CPP).calls
+    assert call.read == {1: "in_ptr0"}
+
+
+def test_a_library_kernel_writes_its_result_or_out() -> None:
+    first, second = read(
+        "extern_kernels.mm(arg0_1, arg1_1, out=buf0)",
+        "buf1 = torch.ops.aten.topk.default(buf0, 2)",
+        "buf2 = buf1[0]",
+        "buf3 = buf1[1]",
+    ).calls
+    assert [(one.place, one.variable) for one in first.written] == [("out", "buf0")]
+    assert [(one.place, one.variable, one.item) for one in second.written] == [(None, "buf2", 0), (None, "buf3", 1)]
+
+
+def test_a_buffer_has_its_value_only_after_the_last_call_that_writes_it() -> None:
+    first, second = read("extern_kernels.mm(arg0_1, arg1_1, out=buf0)", "aten.index_put_(buf0, [arg1_1], arg0_1)").calls
+    assert [one.variable for one in first.written] == [""]
+    assert [one.variable for one in second.written] == ["buf0"]
+
+
+def test_each_kernel_call_is_made_by_the_hook() -> None:
+    code = read("extern_kernels.mm(arg0_1, arg1_1, out=buf0)", "return (buf0, arg0_1, )")
+    made = []
+
+    def hook(number: int, kernel: str, *args: object, **kwargs: object) -> None:
+        made.append((number, kernel, args, kwargs))
+
+    class Kernels:
+        mm = "mm"
+
+    names: dict[str, Any] = {HOOK: hook, "extern_kernels": Kernels, "buf0": "out"}
+    exec(compile(code.tree, "graph", "exec"), names)
+    assert names["call"](["a", "b"]) == ("out", "a")
+    assert made == [(0, "mm", ("a", "b"), {"out": "out"})]
+    assert code.results == ("buf0", "arg0_1")
+
+
+def test_golden_values_are_computed_in_float64() -> None:
+    graph = fx.Graph()
+    (x,) = placeholders(graph, "x")
+    total = graph.call_function(aten.sum.default, (x,))
+    values = torch.tensor([1e8, 1.0, -1e8])
+    assert uncompiled(total, {x: values}).item() == 1.0
+    assert golden_value(total, {x: values}, torch.tensor(1.0)).dtype is torch.float32
+
+
+def test_a_sum_that_cancels_may_be_as_wrong_as_that_of_pytorch() -> None:
+    graph = fx.Graph()
+    (x,) = placeholders(graph, "x")
+    total = graph.call_function(aten.sum.default, (x,))
+    values = torch.tensor([1e8, 1.0, -1e8, 3.0])
+    rounded = values.sum()
+    assert rounded != 4.0
+    assert golden_value(total, {x: values}, rounded) == rounded
+    assert golden_value(total, {x: values}, torch.tensor(-1e6)) == 4.0
+
+
+def test_what_hangs_on_random_numbers_has_no_golden_value() -> None:
+    graph = fx.Graph()
+    (x,) = placeholders(graph, "x")
+    drawn = graph.call_function(aten.rand_like.default, (x,))
+    twice = graph.call_function(aten.mul.Tensor, (drawn, 2))
+    with pytest.raises(DrawsRandomNumbersError):
+        uncompiled(twice, {x: torch.ones(3)})
+    assert uncompiled(twice, {drawn: torch.ones(3)}).tolist() == [2.0, 2.0, 2.0]
+
+
+def test_the_lines_of_a_kernel_are_those_of_the_operators_between_known_values() -> None:
+    graph = fx.Graph()
+    (x,) = placeholders(graph, "x")
+    first = graph.call_function(aten.exp.default, (x,))
+    second = graph.call_function(aten.neg.default, (first,))
+    third = graph.call_function(aten.relu.default, (second,))
+    for node, line in ((first, 1), (second, 2), (third, 3)):
+        node.meta["stack_trace"] = f'  File "model.py", line {line}, in forward\n    step {line}'
+    parts = fused([third], {x, first})
+    assert parts == [second, third]
+    assert source_lines(parts) == (
+        "File model.py, line 2, in forward, \n step 2",
+        "File model.py, line 3, in forward, \n step 3",
+    )
+
+
+def test_an_older_torch_is_refused_in_one_line() -> None:
+    with pytest.raises(ConfigError, match=r"level 'compiled' needs torch >= 2\.10, this is 2\.9\.1"):
+        require_torch("2.9.1+cpu")
+
+
+def test_golden_values_are_of_level_compiled_only(tmp_path: Path) -> None:
+    with (
+        pytest.raises(ConfigError, match="golden_path"),
+        record(tmp_path / "a", level="L1", golden_path=tmp_path / "b"),
+    ):
+        pass
+
+
+@pytest.mark.slow
+def test_a_wrong_fusion_among_a_hundred_kernels_is_named_with_its_line(pytester: pytest.Pytester) -> None:
+    require(os.environ.get("CXX") or shutil.which("g++"), "a C++ compiler")
+    recorded = pytester.runpython(pytester.makepyfile(step=_STEP))
+    assert recorded.ret == 0, recorded.stderr.str()
+    checked = check(pytester, "--msprobe-compare=compiled", "--msprobe-golden=golden", apart=True)
+    failed = [name for name, case in checked.cases.items() if case.outcome == "failed"]
+    assert len(checked.cases) > 100
+    assert len(failed) == 1
+    assert "tanh" in failed[0]
+    checked.result.stdout.fnmatch_lines(["first forward culprit: Inductor.graph0_forward.*tanh*", "*x = torch.tanh(x*"])
