@@ -12,6 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from msprobe_hooks.debugger_config import DebuggerConfig, DebuggerService
 from msprobe_hooks.errors import ConfigError, RecordingError
 from msprobe_hooks.feeding import FedSteps
 from msprobe_hooks.instruments.feed.load_key import read_load
@@ -41,6 +42,9 @@ class PrecisionDebugger:
     ``start``, ``stop`` and ``step`` do nothing. With task ``free_benchmark`` each call is repeated with perturbed
     inputs, and results that change too much are written.
 
+    Programs written for msprobe read ``config`` and ``service``. One that sets ``config.dump_path`` before each
+    ``start`` has a folder for each of its stages.
+
     Args:
         config_path: The path of msprobe's ``config.json``.
         task: ``statistics``, ``tensor``, ``structure``, ``overflow_check``, ``nan_check``, ``free_benchmark`` or
@@ -65,6 +69,10 @@ class PrecisionDebugger:
     _probe: GradientProbe | None = None
     _load: FedSteps | None = None
     _warned: set[str]
+    #: What is recorded and where, under msprobe's names.
+    config: DebuggerConfig
+    #: The state of the recording, under msprobe's names.
+    service: DebuggerService
 
     def __new__(  # noqa: PYI034 - typing.Self is not in Python 3.10
         cls,
@@ -105,9 +113,19 @@ class PrecisionDebugger:
                 if load is not None:
                     instance._load = FedSteps(load, instance._session, cls._framework)
             instance._warned = set()
+            recording = instance._probe or instance._session
+            assert recording is not None
+            task = wanted if instance._probe is not None else recording.settings.task
+            instance.config = DebuggerConfig(recording, task)
+            instance.service = DebuggerService(instance.config, instance._session)
             atexit.register(instance._finish)
             cls._instance = instance
         return cls._instance
+
+    @property
+    def dump_path(self) -> str:
+        """The folder of the recording."""
+        return self.config.dump_path
 
     @classmethod
     def start(
@@ -130,7 +148,7 @@ class PrecisionDebugger:
 
         Raises:
             ConfigError: The level needs a model and there is none.
-            RecordingError: The folder has the dump of an earlier run.
+            RecordingError: The folder has the dump of an earlier run, or ``config.dump_path`` has been set to such a one.
         """
         instance = cls._made()
         if rank_id is not None:
@@ -164,12 +182,18 @@ class PrecisionDebugger:
         cls.stop()
 
     @classmethod
-    def step(cls) -> None:
+    def step(cls, dump: bool = True) -> None:
         """End a step, after its backward pass: its files are finished, and call numbers restart.
 
         The next ``start`` writes into the next folder.
+
+        Args:
+            dump: False is ignored, with a warning: the step is written and counted as any other.
         """
-        session = cls._made()._session
+        instance = cls._made()
+        if not dump:
+            instance._warn_once("step(dump=False) is ignored: the step is written and counted as any other")
+        session = instance._session
         if session is not None:
             session.step()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 from mindspore import nn
@@ -50,7 +51,6 @@ class MindSporeSession(Session):
             observers += [Calls(recording(recorder), self.functions), Calls(recording_layers(recorder), self.layers)]
             observers.append(JitCalls(recorded(recorder), observers))
         super().__init__(recorder, observers, model)
-        self._has_primitives = False
         self._graph_cells: GraphCells | None = None
 
     def rank(self) -> int | None:
@@ -77,6 +77,13 @@ class MindSporeSession(Session):
     def custom_api(self, module: Any, api: str, qualified: str) -> Observer:
         """Return what records calls of ``module.api``."""
         return Calls(recording(self.recorder), lambda: [(module, api, qualified)])
+
+    def record_into(self, dump_path: Path) -> None:
+        """Record into another folder. Raises ConfigError for graphs."""
+        if self._graphs is not None and (self._graphs.is_on or self._records_graphs):
+            allowed = f"{self.settings.dump_path}: MindSpore writes graphs into one folder until the process ends"
+            raise ConfigError("dump_path", str(dump_path), allowed)
+        super().record_into(dump_path)
 
     def _start(self, model: Model | None, rank: int | None) -> None:
         """Record as for any framework; graphs, until the process ends.
@@ -123,9 +130,7 @@ class MindSporeSession(Session):
                 self._graphs.end(summary)
         return summary
 
-    def _hook_model(self) -> None:
-        super()._hook_model()
-        model = self._model
-        if model is not None and self.recorder.settings.records_apis and not self._has_primitives:
-            self._has_primitives = True
+    def _hook_new_model(self, model: Model) -> None:
+        super()._hook_new_model(model)
+        if self.recorder.settings.records_apis:
             self._observers.append(Primitives(recording(self.recorder), model))

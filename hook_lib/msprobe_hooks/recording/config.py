@@ -5,6 +5,7 @@ Every mistake is a ConfigError that names the key, the value and what is allowed
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
@@ -27,6 +28,8 @@ TENSOR_FILES = ("pt", "safetensors")
 COMPRESSIONS = ("none", "zstd")
 SPOOL_FULL = ("wait", "drop")
 RISK_LEVELS = ("ALL", "FOCUS", "CORE")
+
+_log = logging.getLogger("msprobe_hooks")
 
 API_NAME = re.compile(r"[A-Za-z]\w*(\.\w+)+\.\d+\.(forward|backward)")
 _MODULE_NAME = re.compile(r"(Module|Cell)(\.\w+)+\.(forward|backward)\.\d+")
@@ -199,6 +202,12 @@ def _check_scope(given: Settings) -> None:
 
 
 def _task(key: str, value: object) -> str:
+    if isinstance(value, str) and value in rejected_keys.CHECKING_TASKS:
+        _log.warning(
+            "task %s: statistics are recorded; check them: pytest --msprobe-dump DUMP --msprobe-config config.json",
+            value,
+        )
+        return rejected_keys.RECORDED_FOR_CHECK
     if not isinstance(value, str) or value not in TASKS:
         if isinstance(value, str) and value in rejected_keys.REPLACED_TASKS:
             raise ConfigError(key, value, rejected_keys.REPLACED_TASKS[value])

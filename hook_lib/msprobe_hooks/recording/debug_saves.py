@@ -41,13 +41,13 @@ class SavedGradients:
         self._arrived: dict[int, Any] = {}
         self._count = len(distinct)
         self._is_done = False
-        self._step = recorder.step
+        self._period = recorder.period
         for place, tensor in distinct.items():
             tensor.register_hook(self._hook(place))
 
     def finish(self) -> None:
         """Write what arrived; a second time does nothing."""
-        if not self._is_done and self._recorder.accepts_gradients(self._step):
+        if not self._is_done and self._recorder.accepts_gradients(self._period):
             self._is_done = True
             _record(self._recorder, self._name, _filled(self._shape, self._arrived))
 
@@ -58,7 +58,7 @@ class SavedGradients:
 
     def _hook(self, place: int) -> Callable[[Any], None]:
         def arrive(gradient: Any) -> None:
-            if self._is_done or not self._recorder.accepts_gradients(self._step):
+            if self._is_done or not self._recorder.accepts_gradients(self._period):
                 return
             self._arrived[place] = gradient
             self._recorder.passes.at_end(self)

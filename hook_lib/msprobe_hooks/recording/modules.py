@@ -187,7 +187,7 @@ class ParameterGradients(ABC):
 
     def expect(self) -> None:
         """Note that the module was called: the gradients of this step are wanted, also when calls no longer are."""
-        self._expected_in = self._recorder.step
+        self._expected_in = self._recorder.period
 
     @property
     def _is_wanted(self) -> bool:

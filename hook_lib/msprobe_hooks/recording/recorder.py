@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import FrameType
@@ -54,6 +55,9 @@ class Recorder(Framework):
         self.is_recording = False
         self.is_abandoned = False
         self.step = 0
+        #: Counts the folders of steps: gradients of what was observed in an earlier one are not recorded.
+        self.period = 0
+        self._next_path = settings.dump_path
         self.summary = Summary()
         self.failure: RecordingError | None = None
         self.filter = NameFilter(settings.scope, settings.list, settings.exclude)
@@ -168,9 +172,9 @@ class Recorder(Framework):
                 entry.fill(statistics)
             self.checksums.check()
 
-    def accepts_gradients(self, step: int) -> bool:
-        """Return whether gradients of what was observed in a step are still recorded, though calls may no longer be."""
-        return step == self.step and self._files is not None
+    def accepts_gradients(self, period: int) -> bool:
+        """Return whether gradients of what was observed in a period are recorded, though calls may no longer be."""
+        return period == self.period and self._files is not None
 
     @property
     def tensors(self) -> TensorFiles | None:
@@ -214,7 +218,7 @@ class Recorder(Framework):
         """Write the backward record of a call when its gradients come by, and count it as ``count``."""
         if self.directions.backward and outputs:
             # There are as many of these as calls until the backward pass comes, and a closure is several objects.
-            self.watch(outputs, inputs, partial(self._take_gradients, self.step, name, parent, count), name)
+            self.watch(outputs, inputs, partial(self._take_gradients, self.period, name, parent, count), name)
 
     def note_error(self, where: str, error: Exception) -> None:
         """Report what could not be observed, and why."""
@@ -229,11 +233,13 @@ class Recorder(Framework):
     def start(self, rank: int | None) -> bool:
         """Turn recording on; False where step or rank are not wanted, or the dump could not be written.
 
-        The first time, before the program has done anything, raises RecordingError where there is the dump of a former
+        The first time in a folder, before anything is recorded into it, raises RecordingError where there is the dump of a former
         run, or a folder that cannot be written into. A disk that is full ends the recording instead, then as later.
         """
         if self.failure is not None:
             return False
+        if self._next_path != self.settings.dump_path:
+            self._change_folder()
         is_first, self._is_begun = not self._is_begun, True
         if is_first and not self._or_fail(lambda: self._destination.prepare(self.step, rank), is_first=True):
             return False
@@ -256,6 +262,17 @@ class Recorder(Framework):
         self._started = time.monotonic()
         self.is_recording = True
         return True
+
+    def record_into(self, dump_path: Path) -> None:
+        """Record into another folder from the next start on."""
+        self._next_path = dump_path
+
+    def _change_folder(self) -> None:
+        self.close_step()
+        self._destination.close()
+        self.settings = replace(self.settings, dump_path=self._next_path)
+        self._destination = Destination(self.settings)
+        self._is_begun = False
 
     def stop(self) -> None:
         """Observe no more calls and write what waits, tensors included; gradients of what was observed still come."""
@@ -281,6 +298,7 @@ class Recorder(Framework):
         with self.lock:
             self._flush(with_stacks=True)
             files, self._files = self._files, None
+            self.period += 1
             self._counts.clear()
             self.passes.forget()
             with self.net("the end of a step"):
@@ -380,16 +398,16 @@ class Recorder(Framework):
 
     def _take_gradients(
         self,
-        step: int,
+        period: int,
         name: str,
         parent: str | None,
         count: Count,
         grad_outputs: list[Any],
         grad_inputs: list[Any],
     ) -> None:
-        if self.accepts_gradients(step):
+        if self.accepts_gradients(period):
             self._emit_backward(name, parent, grad_outputs, grad_inputs, count)
-        elif step != self.step:
+        elif period != self.period:
             self.summary.late += 1
 
     def _emit_backward(

@@ -35,14 +35,15 @@ _SECTION_WITHOUT_EFFECT = frozenset(
     | {"file_format", "device", "precision"}
 )
 
-_CHECKED = "not supported; record with task statistics or tensor, then check it: pytest --msprobe-dump DUMP"
 #: Tasks of msprobe that are not recordings here, each with what replaces it.
 REPLACED_TASKS: Mapping[str, str] = {
-    "acc_check": f"{_CHECKED} --msprobe-config config.json",
-    "run_ut": f"{_CHECKED} --msprobe-config config.json",
     "diff_check": "not supported; record both runs with summary_mode md5, then compare them: pytest --msprobe-compare",
     "exception_dump": "not supported; record with task statistics: the record of a call that raised has its exception",
 }
+
+#: Tasks of msprobe that check a dump: what is recorded for them.
+CHECKING_TASKS = frozenset({"acc_check", "run_ut"})
+RECORDED_FOR_CHECK = "statistics"
 
 #: The sections of msprobe's tasks, one each.
 SECTIONS = frozenset(

@@ -5,12 +5,15 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from operator import is_
+from pathlib import Path
 from typing import Any, ClassVar, Protocol, TypeAlias
 
 import msgspec
 
 from msprobe_hooks.dump.tokens import PassTokens
 from msprobe_hooks.errors import ConfigError, RecordingError, is_mistake
+from msprobe_hooks.recording.config import Settings
 from msprobe_hooks.recording.debug_saves import save
 from msprobe_hooks.recording.recorder import Recorder
 from msprobe_hooks.recording.summary import Summary
@@ -73,7 +76,8 @@ class Session(ABC):
         self._observers = observers
         self._custom: dict[tuple[int, str], Observer] = {}
         self._model = model
-        self._hooks: Hooks | None = None
+        self._hooks: list[Hooks] = []
+        self._hooked: list[list[Any]] = []
         self._is_on = False
         self._is_wanted = False
         self._has_ended = False
@@ -110,6 +114,18 @@ class Session(ABC):
     def model(self) -> Model | None:
         """What holds the modules that are recorded, None where there is none."""
         return self._model
+
+    @property
+    def settings(self) -> Settings:
+        """What is recorded, and where."""
+        return self.recorder.settings
+
+    def record_into(self, dump_path: Path) -> None:
+        """Record into another folder from the next start on, where call numbers restart.
+
+        Raises ConfigError where the folder cannot be left.
+        """
+        self.recorder.record_into(dump_path)
 
     @property
     def summary(self) -> Summary:
@@ -171,10 +187,10 @@ class Session(ABC):
         self._has_ended = True
         if self in _running:
             _running.remove(self)
-        if self._hooks is not None:
+        for hooks in self._hooks:
             with self.recorder.net("the end of a recording"):
-                self._hooks.remove()
-            self._hooks = None
+                hooks.remove()
+        self._hooks.clear()
         return self.recorder.close()
 
     def save(self, variable: Any, name: str, save_backward: bool = True) -> None:
@@ -277,14 +293,27 @@ class Session(ABC):
                 allowed = f"a {self.module_name} or a list of them"
                 raise ConfigError("model", None, allowed, problem=f"level {settings.level!r} needs model=: {allowed}")
             return
-        models = [model] if isinstance(model, self.module_class) else model
+        models = self._parts(model)
         if not isinstance(models, (list, tuple)) or not all(isinstance(one, self.module_class) for one in models):
             raise ConfigError("model", model, f"a {self.module_name} or a list or tuple of them")
         self._model = model
 
+    def _parts(self, model: Model) -> Any:
+        return [model] if isinstance(model, self.module_class) else model
+
     def _hook_model(self) -> None:
-        if self.recorder.settings.records_modules and self._hooks is None:
-            self._hooks = self.hooks_on(self._model)
+        """Put hooks on the model, unless it has them: a program may give another model at each start."""
+        if self._model is None:
+            return
+        parts = [*self._parts(self._model)]
+        if any(len(known) == len(parts) and all(map(is_, known, parts)) for known in self._hooked):
+            return
+        self._hooked.append(parts)
+        self._hook_new_model(self._model)
+
+    def _hook_new_model(self, model: Model) -> None:
+        if self.recorder.settings.records_modules:
+            self._hooks.append(self.hooks_on(model))
 
     def _not_offered(self, what: str) -> ConfigError:
         return ConfigError("framework", self.recorder.framework, f"pytorch for {what}()")

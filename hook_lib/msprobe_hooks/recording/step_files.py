@@ -33,7 +33,7 @@ def prepare(settings: Settings, first_step: int, rank: int | None) -> None:
     file = DEBUG_FILE if settings.level == "debug" else DUMP_FILE
     for former in sorted(settings.dump_path.glob(f"step*/{ranks}/{file}")):
         step = step_rank(former).step
-        if step is not None and (step in settings.step if settings.step else step >= first_step):
+        if step is not None and step >= first_step and (not settings.step or step in settings.step):
             raise former_dump(former)
 
 

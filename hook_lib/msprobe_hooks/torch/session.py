@@ -37,7 +37,7 @@ class TorchSession(Session):
     def __init__(self, settings: Settings, model: Model | None = None, recorder: TorchRecorder | None = None) -> None:
         recorder = recorder or TorchRecorder(settings)
         super().__init__(recorder, _observers(recorder), model)
-        self._is_module_dump = False
+        self._module_dump: ModuleHooks | None = None
 
     def rank(self) -> int | None:
         """Return this process's rank, None where no process group is initialised."""
@@ -58,38 +58,43 @@ class TorchSession(Session):
         """
         if not isinstance(module, nn.Module):
             raise ConfigError("module", module, "a torch.nn.Module")
-        if self._hooks is not None:
+        if self._hooks:
             raise ConfigError("module", type(module).__name__, "a module without hooks of this recording")
-        self._hooks = ModuleHooks(self.recorder, [(f"Module.{name}.{type(module).__name__}", module)])
+        hooks = ModuleHooks(self.recorder, [(f"Module.{name}.{type(module).__name__}", module)])
+        self._hooks.append(hooks)
         if self._is_on:
             self._end_observers()
-        self._is_module_dump = True
+        self._module_dump = hooks
 
     def end_module_dump(self) -> None:
         """Take the module's hooks off and record calls again."""
-        if self._is_module_dump and self._hooks is not None:
-            self._hooks.remove()
-            self._hooks = None
-            self._is_module_dump = False
+        if self._module_dump is not None:
+            self._module_dump.remove()
+            self._hooks.remove(self._module_dump)
+            self._module_dump = None
             if self._is_on:
                 self._begin_observers()
 
     @property
     def _is_observing(self) -> bool:
-        return super()._is_observing and not self._is_module_dump
+        return super()._is_observing and self._module_dump is None
 
     def _begin_observers(self) -> None:
-        if not self._is_module_dump:
+        if self._module_dump is None:
             super()._begin_observers()
 
     def _end_observers(self) -> None:
-        if not self._is_module_dump:
+        if self._module_dump is None:
             super()._end_observers()
 
     def _take_model(self, given: Model | None) -> None:
         # At the other levels, and while one module is recorded alone, a model is ignored.
-        if self.recorder.settings.records_modules and self._hooks is None:
+        if self.recorder.settings.records_modules and self._module_dump is None:
             super()._take_model(given)
+
+    def _hook_model(self) -> None:
+        if self._module_dump is None:
+            super()._hook_model()
 
 
 def _observers(recorder: TorchRecorder) -> list[Observer]:

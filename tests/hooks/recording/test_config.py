@@ -196,8 +196,6 @@ def test_an_empty_data_mode_means_all_of_it(tmp_path):
 @pytest.mark.parametrize(
     ("task", "instead"),
     [
-        ("acc_check", "--msprobe-dump DUMP --msprobe-config config.json"),
-        ("run_ut", "--msprobe-dump DUMP --msprobe-config config.json"),
         ("diff_check", "--msprobe-compare"),
         ("exception_dump", "task statistics"),
     ],

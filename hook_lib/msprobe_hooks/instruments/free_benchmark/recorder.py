@@ -221,10 +221,10 @@ class BenchmarkedCall(ApiCall):
         outputs = recorder.differentiated(result)
         if not outputs:
             raise NotPerturbedError("none of its results requires a gradient")
-        name, mode, step = backward_of(self.name), recorder.benchmark.pert_mode, recorder.step
+        name, mode, period = backward_of(self.name), recorder.benchmark.pert_mode, recorder.period
 
         def compare(grad_outputs: list[Any], grad_inputs: list[Any]) -> None:
-            if not recorder.accepts_gradients(step):
+            if not recorder.accepts_gradients(period):
                 return
             try:
                 again_given = again.gradients(mode, grad_outputs)

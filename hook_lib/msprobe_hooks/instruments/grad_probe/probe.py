@@ -5,8 +5,11 @@ from __future__ import annotations
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable, Sequence
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
+from msprobe_hooks.errors import ConfigError
 from msprobe_hooks.instruments.grad_probe.config import ProbeSettings
 from msprobe_hooks.instruments.grad_probe.sign_maps import SignMap
 from msprobe_hooks.instruments.grad_probe.writer import GradientRow, ProbeFiles
@@ -61,6 +64,13 @@ class GradientProbe(ABC):
         """Give the next step of each optimizer this number."""
         self._first_step = step
         self._next_step = dict.fromkeys(self._next_step, step)
+
+    def record_into(self, dump_path: Path) -> None:
+        """Write into another folder. Raises ConfigError where there are gradients in the first one."""
+        if self._files is not None:
+            allowed = f"{self.settings.dump_path}, where gradients are written already"
+            raise ConfigError("dump_path", str(dump_path), allowed)
+        self.settings = replace(self.settings, dump_path=dump_path)
 
     def abandon(self) -> None:
         """Stop looking, in a forked child: the files are the parent's."""

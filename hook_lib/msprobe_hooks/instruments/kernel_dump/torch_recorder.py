@@ -127,7 +127,7 @@ class DumpedBackward(ApiCall):
         return result
 
     def _await_gradients(self, again: TorchAgain, inputs: Any, result: Any) -> None:
-        recorder, name, step = self._recorder, backward_of(self.name), self._recorder.step
+        recorder, name, period = self._recorder, backward_of(self.name), self._recorder.period
         again.after_call()
         outputs = recorder.differentiated(result)
         if again.writes or again.draws:
@@ -135,11 +135,11 @@ class DumpedBackward(ApiCall):
         elif not outputs:
             recorder.summary.not_dumped[name] = "none of its results requires a gradient"
         else:
-            recorder.watch(outputs, inputs, lambda arriving, _: self._dump(again, name, step, arriving), name)
+            recorder.watch(outputs, inputs, lambda arriving, _: self._dump(again, name, period, arriving), name)
 
-    def _dump(self, again: TorchAgain, name: str, step: int, arriving: list[Any]) -> None:
+    def _dump(self, again: TorchAgain, name: str, period: int, arriving: list[Any]) -> None:
         recorder = self._recorder
-        if not recorder.accepts_gradients(step):
+        if not recorder.accepts_gradients(period):
             return
         try:
             again.gradients("no_change", arriving, around=recorder.dumped())
