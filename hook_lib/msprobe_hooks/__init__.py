@@ -8,16 +8,26 @@ from __future__ import annotations
 
 from msprobe_hooks.debugger import PrecisionDebugger, module_dump, module_dump_end, seed_all
 from msprobe_hooks.environment import write_environment
-from msprobe_hooks.errors import ConfigError, DumpError, MonitorError, RecordError, RecordingError, StartError
+from msprobe_hooks.errors import (
+    ConfigError,
+    DifferingStepError,
+    DumpError,
+    MonitorError,
+    RecordError,
+    RecordingError,
+    StartError,
+)
 from msprobe_hooks.fixing import fix
 from msprobe_hooks.instruments.grad_probe.comparator import GradComparator
 from msprobe_hooks.instruments.series.conversion import csv2tensorboard_by_step
 from msprobe_hooks.instruments.watch.trainer_mon import TrainerMon
 from msprobe_hooks.record import record
+from msprobe_hooks.replaying import replay_step
 from msprobe_hooks.watching import watch, watch_mindspore
 
 __all__ = [
     "ConfigError",
+    "DifferingStepError",
     "DumpError",
     "GradComparator",
     "MonitorError",
@@ -31,6 +41,7 @@ __all__ = [
     "module_dump",
     "module_dump_end",
     "record",
+    "replay_step",
     "seed_all",
     "watch",
     "watch_mindspore",

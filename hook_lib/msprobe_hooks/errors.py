@@ -7,6 +7,7 @@ RecordingError       the dump cannot be written
 └── DiskError        the disk is full or fails
 MonitorError         the files of a monitored run cannot be read or written
 StartError           the file of a training environment cannot be read or written
+DifferingStepError   a step that was computed twice differs from itself
 ConfigError          a setting of a recording is wrong
 """
 
@@ -71,6 +72,10 @@ class MonitorError(_OneLineError):
 
 class StartError(_OneLineError):
     """The file of a training environment cannot be read or written; the text names the file and what is wrong."""
+
+
+class DifferingStepError(_OneLineError):
+    """A step that was computed twice differs from itself; the text names step, rank, card and the first call."""
 
 
 class ConfigError(ValueError):
