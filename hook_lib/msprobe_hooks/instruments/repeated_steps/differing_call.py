@@ -66,10 +66,13 @@ class DifferingCall:
 
     def run(self) -> tuple[int, ...]:
         """Make the call again, on copies of the same inputs and with the same random numbers; return its digests."""
-        return tuple(read(result_digests(self.operator, *self._run())))
+        result, args = self._run()
+        with NoDispatch():
+            return tuple(read(result_digests(self.operator, result, args)))
 
     def _run(self) -> tuple[Any, Sequence[Any]]:
-        args, kwargs = _copies((self.args, self.kwargs))
+        with NoDispatch():
+            args, kwargs = _copies((self.args, self.kwargs))
         self.generators.restore()
         # As in the pass, where autograd had its turn before.
         with torch._C._AutoDispatchBelowAutograd():

@@ -1,7 +1,7 @@
 """Digests of tensors, computed where the tensors are: the sum of the bytes as 64-bit words, modulo 2**64.
 
-Two tensors that differ in their bits have equal digests only if the differences of all words cancel. A permutation of
-whole words is such a case; it shows in what is computed next.
+The last word is filled up with zeros. Two tensors that differ in their bits have equal digests only if the differences
+of all words cancel. A permutation of whole words is such a case; it shows in what is computed next.
 """
 
 from __future__ import annotations
@@ -32,14 +32,19 @@ def digest(tensor: Tensor) -> Tensor | None:
     if not tensor.is_contiguous():
         tensor = _in_memory_order(tensor)
     flat, size = tensor.view(-1), tensor.element_size()
+    if flat.dtype is torch.bool:
+        # Copies of a bool make any byte that is not 0 a 1.
+        flat = flat.view(torch.uint8)
     if (flat.storage_offset() * size) % _WORD:
         flat = flat.clone()
     rest = (flat.numel() * size) % _WORD // size
     if not rest:
         return flat.view(torch.int64).sum()
-    # A sum of narrow numbers is slow, and these are few.
     whole = flat.numel() - rest
-    return flat[:whole].view(torch.int64).sum() + flat[whole:].clone().view(torch.uint8).sum(dtype=torch.int64)
+    last = flat.new_zeros(_WORD // size)
+    last[:rest] = flat[whole:]
+    last = last.view(torch.int64)[0]
+    return flat[:whole].view(torch.int64).sum() + last if whole else last
 
 
 def _in_memory_order(tensor: Tensor) -> Tensor:

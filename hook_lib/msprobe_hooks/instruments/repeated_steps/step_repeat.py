@@ -66,6 +66,8 @@ class StepRepeat:
         self._ranks = Ranks(model, data_parallel_group)
         self._random = partial(RandomNumbers, model, generators_of(stateful))
         self._count = 0
+        # Parameters that have left each other stay apart: this is reported once.
+        self._has_odd_replicas = False
         # Results with memory that nothing is written to, by operator and place.
         self._undefined: set[tuple[Any, int]] = set()
         device = next((each.device for each in model.parameters()), torch.device("cpu"))
@@ -157,8 +159,9 @@ class StepRepeat:
 
     def _compare_replicas(self, before: dict[str, int], at: Callable[..., Difference]) -> None:
         digests = self._ranks.odd_replicas(combined(before.values()))
-        if digests is None:
+        if digests is None or self._has_odd_replicas:
             return
+        self._has_odd_replicas = True
         odd, each = minority(digests), self._ranks.gather_replicas(list(before.values()))
         names = [name for name, numbers in zip(before, zip(*each, strict=True), strict=True) if len(set(numbers)) > 1]
         which = f"{'rank' if len(odd) == 1 else 'ranks'} {listed(map(str, odd))}"

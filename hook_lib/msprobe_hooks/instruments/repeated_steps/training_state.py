@@ -86,7 +86,7 @@ def require_stateful(stateful: Sequence[Any]) -> None:
     for each in stateful:
         has_state = hasattr(each, "state_dict") and hasattr(each, "load_state_dict")
         if not (has_state or isinstance(each, torch.Generator)):
-            raise ConfigError("stateful", type(each).__name__, "torch.Generator, or an object with load_state_dict")
+            raise ConfigError("stateful", type(each).__name__, "torch.Generator, an object with load_state_dict")
 
 
 def _buffers(model: nn.Module) -> Iterator[tuple[nn.Module, str, Tensor]]:
