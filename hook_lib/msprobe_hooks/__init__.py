@@ -10,6 +10,7 @@ from msprobe_hooks.debugger import PrecisionDebugger, module_dump, module_dump_e
 from msprobe_hooks.environment import write_environment
 from msprobe_hooks.errors import (
     ConfigError,
+    DifferingStepError,
     DumpError,
     FeedError,
     MonitorError,
@@ -23,11 +24,13 @@ from msprobe_hooks.instruments.grad_probe.comparator import GradComparator
 from msprobe_hooks.instruments.series.conversion import csv2tensorboard_by_step
 from msprobe_hooks.instruments.watch.trainer_mon import TrainerMon
 from msprobe_hooks.record import record
+from msprobe_hooks.replaying import replay_step
 from msprobe_hooks.watching import watch, watch_mindspore
 from msprobe_hooks.weight_sync import write_weights
 
 __all__ = [
     "ConfigError",
+    "DifferingStepError",
     "DumpError",
     "FeedError",
     "GradComparator",
@@ -43,6 +46,7 @@ __all__ = [
     "module_dump",
     "module_dump_end",
     "record",
+    "replay_step",
     "seed_all",
     "watch",
     "watch_mindspore",

@@ -8,6 +8,7 @@ RecordingError       the dump cannot be written
 MonitorError         the files of a monitored run cannot be read or written
 StartError           the file of a training environment cannot be read or written
 FeedError            recorded inputs cannot be given to a module of the running program
+DifferingStepError   a step that was computed twice differs from itself
 ConfigError          a setting of a recording is wrong
 """
 
@@ -76,6 +77,10 @@ class StartError(_OneLineError):
 
 class FeedError(_OneLineError):
     """Recorded inputs do not fit the running program; the text names the module, the argument and both sides."""
+
+
+class DifferingStepError(_OneLineError):
+    """A step that was computed twice differs from itself; the text names step, rank, card and the first call."""
 
 
 class ConfigError(ValueError):

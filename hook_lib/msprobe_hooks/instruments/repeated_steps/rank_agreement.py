@@ -1,0 +1,68 @@
+"""What the ranks of a training have in common: whether one of them has seen a difference, and their parameters."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+from msprobe_hooks.errors import ConfigError
+
+
+class Ranks:
+    """The processes that compute a step together, and of these the ``replicas``, which have the same parameters.
+
+    Replicas are given as a process group, or are those of a model inside DistributedDataParallel. In a process of its
+    own nothing is exchanged. Raises ConfigError for a group that this process does not belong to.
+    """
+
+    def __init__(self, model: nn.Module, replicas: Any = None) -> None:
+        self._is_alone = not (dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1)
+        if replicas is None and isinstance(model, DistributedDataParallel):
+            replicas = model.process_group
+        if replicas is not None and (self._is_alone or dist.get_rank(replicas) < 0):
+            raise ConfigError("data_parallel_group", "a group", "a process group that this process belongs to")
+        self._replicas = replicas
+        self._device = next((each.device for each in model.parameters()), torch.device("cpu"))
+
+    @property
+    def compares_replicas(self) -> bool:
+        """Whether parameters are compared over ranks."""
+        return self._replicas is not None
+
+    def gather(self, numbers: Sequence[int]) -> list[list[int]]:
+        """Return these numbers of all processes, by rank; each gives as many."""
+        return [list(numbers)] if self._is_alone else self._gather(numbers, None)
+
+    def odd_replicas(self, digest: int) -> dict[int, int] | None:
+        """Return the digest of each replica by its rank, None where all have the same."""
+        if self._replicas is None:
+            return None
+        found = [numbers[0] for numbers in self._gather([digest], self._replicas)]
+        return (
+            None
+            if len(set(found)) == 1
+            else dict(zip(dist.get_process_group_ranks(self._replicas), found, strict=True))
+        )
+
+    def gather_replicas(self, numbers: Sequence[int]) -> list[list[int]]:
+        """Return these numbers of all replicas."""
+        return self._gather(numbers, self._replicas)
+
+    def _gather(self, numbers: Sequence[int], group: Any) -> list[list[int]]:
+        device = torch.device("cpu") if "gloo" in dist.get_backend(group) else self._device
+        given = torch.tensor(list(numbers), dtype=torch.int64, device=device)
+        found = [torch.empty_like(given) for _ in range(dist.get_world_size(group))]
+        dist.all_gather(found, given, group=group)
+        return [each.tolist() for each in found]
+
+
+def minority(digests: dict[int, int]) -> list[int]:
+    """Return the ranks whose digest is not that of most; all ranks where no digest has more than half of them."""
+    digest, count = Counter(digests.values()).most_common(1)[0]
+    return [rank for rank, each in digests.items() if each != digest or count * 2 <= len(digests)]
