@@ -13,7 +13,7 @@ from pytest_msprobe.modes.compare.transform.step_fields import choice, fields, i
 if TYPE_CHECKING:
     import torch
 
-    from pytest_msprobe.modes.compare.yaml_with_lines import Part
+    from pytest_msprobe.yaml_with_lines import Part
 
 RotaryLayout = Literal["interleaved", "half"]
 QkvLayout = Literal["grouped", "blocks"]

@@ -14,7 +14,7 @@ from pytest_msprobe.modes.compare.transform.step_fields import array_file, field
 if TYPE_CHECKING:
     import torch
 
-    from pytest_msprobe.modes.compare.yaml_with_lines import Part
+    from pytest_msprobe.yaml_with_lines import Part
 
 _KEYS = ("scale", "zero_point", "axis", "group")
 

@@ -18,7 +18,7 @@ from pytest_msprobe.modes.compare.transform.transformations import Entry, Listed
 
 if TYPE_CHECKING:
     from pytest_msprobe.modes.compare.transform.step import Side
-    from pytest_msprobe.modes.compare.yaml_with_lines import Part
+    from pytest_msprobe.yaml_with_lines import Part
 
 _MAPS: Final[dict[str, Side]] = {"target_tensor_map": "target", "golden_tensor_map": "golden"}
 _SECTIONS: Final = {

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import torch
 
     from pytest_msprobe.modes.compare.transform.array_file import ArrayFile
-    from pytest_msprobe.modes.compare.yaml_with_lines import Part
+    from pytest_msprobe.yaml_with_lines import Part
 
 _KEYS = ("by", "on", "transposed")
 # A matrix stored in bfloat16 is orthogonal to some thousandths, one that is scaled by 1.01 is off by 0.02.

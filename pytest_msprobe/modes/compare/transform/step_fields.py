@@ -10,7 +10,7 @@ from pytest_msprobe.messages import not_one_of, unknown
 from pytest_msprobe.modes.compare.transform.array_file import ArrayFile
 
 if TYPE_CHECKING:
-    from pytest_msprobe.modes.compare.yaml_with_lines import Part
+    from pytest_msprobe.yaml_with_lines import Part
 
 
 def fields(part: Part, known: Sequence[str], required: Sequence[str] = ()) -> dict[str, Part]:

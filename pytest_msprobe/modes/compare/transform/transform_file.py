@@ -16,7 +16,7 @@ from pytest_msprobe.modes.compare.transform.rotation import Product
 from pytest_msprobe.modes.compare.transform.step import SIDES, Side, Step
 from pytest_msprobe.modes.compare.transform.step_fields import choice, fields
 from pytest_msprobe.modes.compare.transform.transformations import Entry, NamePattern, Transformations
-from pytest_msprobe.modes.compare.yaml_with_lines import Part, read_document
+from pytest_msprobe.yaml_with_lines import Part, read_document
 
 _EXAMPLE = "- {match: Module.*.output.0, side: golden, steps: [{rotate: {by: Q.npy}}]}"
 _KEYS = ("match", "side", "steps", "precision")
