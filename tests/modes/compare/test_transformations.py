@@ -16,7 +16,7 @@ from pytest_msprobe.modes.compare.dump_pair import DumpPair
 from pytest_msprobe.modes.compare.judging.policy import load_policy
 from pytest_msprobe.modes.compare.rows import ComparedCall
 from pytest_msprobe.modes.compare.transform.transform_file import read_transformations
-from tests.support.dumps import Json, tensor, write_dump
+from tests.support.dumps import Json, forward, tensor, tensor_around, write_dump
 
 Compare = Callable[..., pytest.RunResult]
 RECORD = "Module.q.Linear.forward.0"
@@ -269,3 +269,16 @@ def test_a_resumed_run_keeps_what_was_turned(compare: Compare, rotated: Any, tmp
     compare(target, golden, *options, "--msprobe-journal", journal).assert_outcomes(passed=1)
     result = compare(target, golden, *options, "--msprobe-resume", journal)
     result.stdout.fnmatch_lines(["*1 equal enough*"])
+
+
+def test_values_of_merged_ranks_are_turned_by_their_statistics(compare: Compare, tmp_path: Path) -> None:
+    square, long = tensor_around(4, 4), tensor_around(8, 2)
+    for rank in (0, 1):
+        write_dump(tmp_path / "target" / "step0" / f"rank{rank}", {"Torch.relu.0.forward": forward(square)})
+    ours = {"Torch.relu.0.forward": forward(square, output=[long])}
+    write_dump(tmp_path / "golden" / "step0" / "rank0", ours)
+    file = tmp_path / "t.yaml"
+    file.write_text("- {match: Torch.relu.*.output.0, side: golden, steps: [{reshape: [4, 4]}]}\n")
+    sides = (tmp_path / "target", tmp_path / "golden", "--msprobe-target-layout", "tp=2")
+    compare(*sides).assert_outcomes(failed=1)
+    compare(*sides, "--msprobe-transform", str(file)).assert_outcomes(passed=1)
