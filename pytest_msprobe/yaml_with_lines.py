@@ -50,6 +50,10 @@ class Part:
         """Return the error that names file and line; what it quotes of the file may be long."""
         return OptionError(clipped(problem), file=self.place)
 
+    def with_text(self, old: str, new: str) -> Part:
+        """Return the part with ``new`` in place of ``old`` in all of its texts, in the same lines."""
+        return Part(self.path, _replaced(self.node, old, new))
+
     def text(self, wanted: str) -> str:
         """Return the text. Raises OptionError that says what is ``wanted`` where it is none, or empty."""
         if not isinstance(self.node, yaml.ScalarNode) or not self.node.value:
@@ -78,6 +82,17 @@ class Part:
         if isinstance(self.node, yaml.SequenceNode):
             return [Part(self.path, node) for node in self.node.value]
         return [self]
+
+
+def _replaced(node: yaml.Node, old: str, new: str) -> yaml.Node:
+    value = node.value
+    if isinstance(node, yaml.ScalarNode):
+        value = value.replace(old, new)
+    elif isinstance(node, yaml.SequenceNode):
+        value = [_replaced(child, old, new) for child in value]
+    elif isinstance(node, yaml.MappingNode):
+        value = [(_replaced(key, old, new), _replaced(child, old, new)) for key, child in value]
+    return type(node)(node.tag, value, node.start_mark, node.end_mark)
 
 
 def read_document(path: Path, example: str) -> Part:

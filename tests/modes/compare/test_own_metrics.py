@@ -60,7 +60,7 @@ def test_a_metric_is_a_column_and_a_requirement_fails_with_its_name(
         [
             "output.0: *mean_shift 0.25, required mean_shift <= 0.1",
             f"first forward culprit: {RECORD} (output.0: mean_shift 0.25, required mean_shift <= 0.1)",
-            "2 values no metric broken: ZeroDivisionError: division by zero: *",
+            "2 values without metric broken: ZeroDivisionError: division by zero: *",
         ]
     )
     result.stdout.no_fnmatch_line("*Traceback*")

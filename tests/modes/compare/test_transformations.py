@@ -16,7 +16,7 @@ from pytest_msprobe.modes.compare.dump_pair import DumpPair
 from pytest_msprobe.modes.compare.judging.policy import load_policy
 from pytest_msprobe.modes.compare.rows import ComparedCall
 from pytest_msprobe.modes.compare.transform.transform_file import read_transformations
-from tests.support.dumps import Json, tensor, write_dump
+from tests.support.dumps import Json, forward, tensor, tensor_around, write_dump
 
 Compare = Callable[..., pytest.RunResult]
 RECORD = "Module.q.Linear.forward.0"
@@ -35,14 +35,16 @@ def element(folder: Path, place: str, array: Any, record: str) -> Json:
     return tensor(*array.shape, dtype=dtype) | numbers | {"Norm": norm, "data_name": name}
 
 
-def recorded(folder: Path, given: Any, made: Any, task: str = "tensor", record: str = RECORD) -> Path:
+def recorded(
+    folder: Path, given: Any, made: Any, task: str = "tensor", record: str = RECORD, framework: str = "pytorch"
+) -> Path:
     """Write the dump of one call: what it was given and made, arrays each."""
     of_given = [element(folder, f"input.{place}", array, record) for place, array in enumerate(given)]
     body: Json = {"input_args": of_given, "input_kwargs": {}, "output": [element(folder, "output.0", made, record)]}
     if task != "tensor":
         for leaf in [*body["input_args"], *body["output"]]:
             del leaf["data_name"]
-    return write_dump(folder, {record: body}, task=task, level="L0")
+    return write_dump(folder, {record: body}, task=task, level="L0", framework=framework)
 
 
 @pytest.fixture
@@ -94,7 +96,8 @@ def test_of_statistics_a_rotation_leaves_the_norm_to_be_compared(rotated: Any) -
     row = call.rows[-1]
     assert (call.outcome, row.outcome) == ("pass", "pass")
     assert set(row.metrics) == {"norm_diff", "norm_rel_diff", "scaled_error"}
-    assert row.messages == ("compared by the norm alone, as other statistics change: golden rotated by Q.npy",)
+    said = "compared by the norm alone, as transformations change its other statistics: golden rotated by Q.npy"
+    assert row.messages == (said,)
     assert compared(*rotated("statistics", error=5)).outcome == "fail"
 
 
@@ -110,9 +113,7 @@ def test_what_statistics_do_not_survive_is_not_compared_and_counted(compare: Com
     target, golden, file = rotated("statistics", steps="- slice: {axis: 0, stop: 2}")
     result = compare(target, golden, "--msprobe-transform", str(file))
     result.assert_outcomes(passed=1)
-    result.stdout.fnmatch_lines(
-        [f"1 value not compared, as statistics change (golden sliced *:2* along axis 0): {RECORD} output.0"]
-    )
+    result.stdout.fnmatch_lines([f"1 value not compared, as transformations change its statistics: {RECORD} output.0"])
 
 
 @pytest.mark.parametrize("task", ["tensor", "statistics"])
@@ -244,3 +245,40 @@ def test_the_option_needs_a_comparison_and_a_file(pytester: pytest.Pytester, com
     target, golden, _ = rotated()
     pytester.runpytest("--msprobe-transform", "t.yaml").stderr.fnmatch_lines(["*no effect without --msprobe-compare*"])
     compare(target, golden, "--msprobe-transform", "none.yaml").stderr.fnmatch_lines(["*'none.yaml': no such file*"])
+
+
+def test_values_of_another_framework_are_turned(tmp_path: Path) -> None:
+    file = tmp_path / "t.yaml"
+    file.write_text("- {match: Cell.*.output.0, side: target, steps: [{transpose: [0, 1]}]}\n")
+    record = "Cell.q.Dense.forward.0"
+    target = recorded(tmp_path / "target", [X], X.T.copy(), record=record, framework="mindspore")
+    golden = recorded(tmp_path / "golden", [X], X, record="Module.q.Linear.forward.0")
+    wrong = recorded(tmp_path / "wrong", [X], 2 * X.T, record=record, framework="mindspore")
+    mapping = tmp_path / "cells.yaml"
+    mapping.write_text(f"{record}.output.0: Module.q.Linear.forward.0.output.0\n")
+    outcomes = [
+        [each.outcome for each in compare_dumps(side, golden, data_mapping=mapping, transform=file)]
+        for side in (target, wrong)
+    ]
+    assert outcomes == [["pass"], ["fail"]]
+
+
+def test_a_resumed_run_keeps_what_was_turned(compare: Compare, rotated: Any, tmp_path: Path) -> None:
+    target, golden, file = rotated()
+    journal, options = str(tmp_path / "run.journal"), ("--msprobe-transform", str(file))
+    compare(target, golden, *options, "--msprobe-journal", journal).assert_outcomes(passed=1)
+    result = compare(target, golden, *options, "--msprobe-resume", journal)
+    result.stdout.fnmatch_lines(["*1 equal enough*"])
+
+
+def test_values_of_merged_ranks_are_turned_by_their_statistics(compare: Compare, tmp_path: Path) -> None:
+    square, long = tensor_around(4, 4), tensor_around(8, 2)
+    for rank in (0, 1):
+        write_dump(tmp_path / "target" / "step0" / f"rank{rank}", {"Torch.relu.0.forward": forward(square)})
+    ours = {"Torch.relu.0.forward": forward(square, output=[long])}
+    write_dump(tmp_path / "golden" / "step0" / "rank0", ours)
+    file = tmp_path / "t.yaml"
+    file.write_text("- {match: Torch.relu.*.output.0, side: golden, steps: [{reshape: [4, 4]}]}\n")
+    sides = (tmp_path / "target", tmp_path / "golden", "--msprobe-target-layout", "tp=2")
+    compare(*sides).assert_outcomes(failed=1)
+    compare(*sides, "--msprobe-transform", str(file)).assert_outcomes(passed=1)

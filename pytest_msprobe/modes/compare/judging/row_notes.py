@@ -9,7 +9,8 @@ from pytest_msprobe.modes.compare.measure.own_metrics import PROBLEM
 from pytest_msprobe.modes.compare.measure.transformed_values import BY_NORM, NOT_COMPARED
 from pytest_msprobe.modes.compare.rows import Row
 
-_SHOWN_AS_THEY_ARE = (NOT_COMPARED, BY_NORM, PROBLEM)
+# One line for each in a summary: what was done to which value is in its row.
+_OF_TRANSFORMATIONS = (NOT_COMPARED, BY_NORM)
 
 
 def row_notes(rows: Iterable[Row]) -> list[tuple[str, str]]:
@@ -20,8 +21,6 @@ def row_notes(rows: Iterable[Row]) -> list[tuple[str, str]]:
 def _note(text: str) -> str:
     if text in IN_SUMMARY:
         return f"not compared ({IN_SUMMARY[text]})"
-    for beginning in _SHOWN_AS_THEY_ARE:
-        if text.startswith(beginning):
-            said, what = beginning.rstrip(": "), text.removeprefix(beginning)
-            return f"{said} {what}" if beginning == PROBLEM else f"{said} ({what})"
-    return ""
+    if text.startswith(PROBLEM):
+        return f"without metric {text.removeprefix(PROBLEM)}"
+    return next((beginning.removesuffix(": ") for beginning in _OF_TRANSFORMATIONS if text.startswith(beginning)), "")

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 #: The names of the metrics that every comparison has.
 BUILT_IN_METRICS = frozenset({SCALED_ERROR, *TENSOR_METRICS, *STATISTICS_METRICS})
+#: How the message of a metric that failed begins.
+PROBLEM = "no metric "
 _NARROW_BYTES = 4
 
 
@@ -58,10 +60,6 @@ def measure_own(
             found[name] = math.nan
             problems.append(f"{PROBLEM}{name}: {type(error).__name__}: {first_line}")
     return found, tuple(problems)
-
-
-#: How the message of a metric that failed begins.
-PROBLEM = "no metric "
 
 
 def _widened(tensor: torch.Tensor) -> torch.Tensor:

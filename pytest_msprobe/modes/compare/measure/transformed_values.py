@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from pytest_msprobe.modes.compare.transform.transformations import Transformed
 
 #: How the message of a row begins that is left out, or compared by its norm alone.
-NOT_COMPARED = "not compared, as statistics change: "
-BY_NORM = "compared by the norm alone, as other statistics change: "
+NOT_COMPARED = "not compared, as transformations change its statistics: "
+BY_NORM = "compared by the norm alone, as transformations change its other statistics: "
 
 
 def transformed_row(row: Row, sides: ComparedSides, records: tuple[str, str], mode: DataMode) -> Row | None:

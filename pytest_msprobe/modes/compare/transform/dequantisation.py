@@ -1,4 +1,4 @@
-"""Dequantisation: integers, or numbers of eight bits, back to what they stand for."""
+"""Products with numbers or arrays, element by element: dequantisation, and scales that another weight holds."""
 
 from __future__ import annotations
 
@@ -77,27 +77,75 @@ class Dequantisation:
     def apply(self, tensor: torch.Tensor, call: CallTensors) -> torch.Tensor:
         """Return the dequantised tensor, in float64."""
         shape = tuple(tensor.shape)
-        scale, zero_point = (self._fitted(each, shape, call) for each in (self.scale, self.zero_point))
+        given = (self.scale, self.zero_point)
+        scale, zero_point = (_fitted(each, shape, call, self.axis, self.group) for each in given)
         return (tensor.double() - zero_point) * scale
 
-    def _fitted(self, parameter: Parameter, shape: Shape, call: CallTensors) -> torch.Tensor | float:
-        if isinstance(parameter, float):
-            return parameter
-        array = parameter.tensor if isinstance(parameter, ArrayFile) else call.tensor(parameter.place)
-        array = array.double()
-        if array.numel() == 1:
-            return float(array)
-        axis = axis_of(self.axis, shape)
-        fitted = array
-        if self.group is not None:
-            fitted = fitted.repeat_interleave(self.group, dim=0 if array.ndim == 1 else axis_of(axis, array.shape))
-        if array.ndim == 1:
-            fitted = fitted.reshape([-1 if each == axis else 1 for each in range(len(shape))])
-        sizes = [1] * (len(shape) - fitted.ndim) + list(fitted.shape)
-        if len(sizes) > len(shape) or any(size not in (1, whole) for size, whole in zip(sizes, shape, strict=True)):
-            groups = f" in groups of {self.group}" if self.group else ""
-            raise StepError(f"{_name(parameter)} of shape {list(array.shape)}{groups} does not fit {list(shape)}")
-        return fitted
+
+@dataclass(frozen=True)
+class Scaling:
+    """``x * factor``, or ``x / factor``: a number or an array, which is fitted as a scale of `Dequantisation` is."""
+
+    factor: Parameter
+    is_quotient: bool = False
+    axis: int = -1
+
+    @classmethod
+    def read(cls, part: Part) -> Scaling:
+        """Read ``scale``. Raises OptionError."""
+        found = fields(part, ("by", "divide_by", "axis"))
+        given = [name for name in ("by", "divide_by") if name in found]
+        if len(given) != 1:
+            raise part.refuse("scale takes either by or divide_by")
+        axis = integer(found["axis"]) if "axis" in found else -1
+        return cls(_parameter(found[given[0]]), is_quotient=given == ["divide_by"], axis=axis)
+
+    @property
+    def says(self) -> str:
+        """What it does to a tensor."""
+        return f"{'divided' if self.is_quotient else 'scaled'} by {_name(self.factor)}"
+
+    @property
+    def keeps(self) -> frozenset[str]:
+        """Nothing."""
+        return NONE_KEPT
+
+    @property
+    def files(self) -> Sequence[Path]:
+        """The factor's file."""
+        return (self.factor.path,) if isinstance(self.factor, ArrayFile) else ()
+
+    def shape(self, shape: Shape) -> Shape:
+        """Return the same shape."""
+        return shape
+
+    def apply(self, tensor: torch.Tensor, call: CallTensors) -> torch.Tensor:
+        """Return the scaled tensor, in float64."""
+        factor = _fitted(self.factor, tuple(tensor.shape), call, self.axis)
+        return tensor.double() / factor if self.is_quotient else tensor.double() * factor
+
+
+def _fitted(
+    parameter: Parameter, shape: Shape, call: CallTensors, axis: int, group: int | None = None
+) -> torch.Tensor | float:
+    """Return a number, or an array that is broadcast over a shape. Raises StepError where it does not fit."""
+    if isinstance(parameter, float):
+        return parameter
+    array = parameter.tensor if isinstance(parameter, ArrayFile) else call.tensor(parameter.place)
+    array = array.double()
+    if array.numel() == 1:
+        return float(array)
+    axis = axis_of(axis, shape)
+    fitted = array
+    if group is not None:
+        fitted = fitted.repeat_interleave(group, dim=0 if array.ndim == 1 else axis_of(axis, tuple(array.shape)))
+    if array.ndim == 1:
+        fitted = fitted.reshape([-1 if each == axis else 1 for each in range(len(shape))])
+    sizes = [1] * (len(shape) - fitted.ndim) + list(fitted.shape)
+    if len(sizes) > len(shape) or any(size not in (1, whole) for size, whole in zip(sizes, shape, strict=True)):
+        groups = f" in groups of {group}" if group else ""
+        raise StepError(f"{_name(parameter)} of shape {list(array.shape)}{groups} does not fit {list(shape)}")
+    return fitted
 
 
 def _name(parameter: Parameter) -> str:

@@ -13,6 +13,10 @@ if TYPE_CHECKING:
     from pytest_msprobe.yaml_with_lines import Part
 
 
+# No model has as many layers or experts.
+_MOST = 100_000
+
+
 def fields(part: Part, known: Sequence[str], required: Sequence[str] = ()) -> dict[str, Part]:
     """Return the fields of a mapping. Raises OptionError for an unknown one, and where a required one is missing."""
     found: dict[str, Part] = {}
@@ -43,6 +47,17 @@ def integers(part: Part) -> tuple[int, ...]:
     if not part.is_list:
         raise part.refuse("not a list of integers, as [0, 1]")
     return tuple(integer(member) for member in part.members())
+
+
+def integer_range(part: Part) -> Sequence[int]:
+    """Return a list of integers, or those from the first to the last of ``0-31``. Raises OptionError."""
+    if part.is_list:
+        return integers(part)
+    text = part.text("numbers")
+    first, dash, last = text.partition("-")
+    if not (dash and first.isdecimal() and last.isdecimal()) or not int(first) <= int(last) < _MOST:
+        raise part.refuse(f"{text!r} in place of numbers, such as 0-31 or [0, 2]")
+    return range(int(first), int(last) + 1)
 
 
 def number(part: Part) -> float:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Final, cast
 
@@ -10,16 +10,16 @@ from pytest_msprobe.errors import OptionError
 from pytest_msprobe.messages import unknown
 from pytest_msprobe.modes.compare.transform.axes import Permute, Reshape, Slice, Transpose
 from pytest_msprobe.modes.compare.transform.block_orders import BlockOrder, QkvOrder, RotaryPairs
-from pytest_msprobe.modes.compare.transform.dequantisation import Dequantisation
+from pytest_msprobe.modes.compare.transform.dequantisation import Dequantisation, Scaling
 from pytest_msprobe.modes.compare.transform.msprobe_matrices import read_msprobe_matrices
 from pytest_msprobe.modes.compare.transform.rotation import Product
 from pytest_msprobe.modes.compare.transform.step import SIDES, Side, Step
-from pytest_msprobe.modes.compare.transform.step_fields import choice, fields
+from pytest_msprobe.modes.compare.transform.step_fields import choice, fields, integer_range
 from pytest_msprobe.modes.compare.transform.transformations import Entry, NamePattern, Transformations
 from pytest_msprobe.yaml_with_lines import Part, read_document
 
 _EXAMPLE = "- {match: Module.*.output.0, side: golden, steps: [{rotate: {by: Q.npy}}]}"
-_KEYS = ("match", "side", "steps", "precision")
+_KEYS = ("match", "side", "steps", "precision", "each")
 PRECISIONS: Final = ("float8", "bfloat16", "float16", "float32", "float64")
 
 #: What reads each step, by its name in a file.
@@ -27,6 +27,7 @@ STEPS: Final[Mapping[str, Callable[[Part], Step]]] = {
     "rotate": Product.of_rotation,
     "multiply": Product.of_any,
     "dequantise": Dequantisation.read,
+    "scale": Scaling.read,
     "transpose": Transpose.read,
     "permute": Permute.read,
     "reshape": Reshape.read,
@@ -47,7 +48,21 @@ def read_transformations(path: Path) -> Transformations:
         return Transformations(tuple(read_msprobe_matrices(document)))
     if not document.is_list:
         raise OptionError("not a list of entries", file=document.place, remedy=f"an entry looks like  {_EXAMPLE}")
-    return Transformations(tuple(map(_entry, document.members())))
+    return Transformations(tuple(entry for part in document.members() for entry in _entries(part)))
+
+
+def _entries(part: Part) -> Iterator[Entry]:
+    """Yield the entry of a part, or one for each number of its key ``each``."""
+    each = fields(part, _KEYS).get("each")
+    if each is None:
+        yield _entry(part)
+        return
+    names = list(each.items("not a word and its numbers, such as  {layer: 0-31}"))
+    if len(names) != 1:
+        raise each.refuse("not one word and its numbers, such as  {layer: 0-31}")
+    word, _, numbers = names[0]
+    for number in integer_range(numbers):
+        yield _entry(part.with_text(f"<{word}>", str(number)))
 
 
 def _entry(part: Part) -> Entry:

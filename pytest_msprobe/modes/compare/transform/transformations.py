@@ -28,6 +28,10 @@ class Names(Protocol):
     def text(self) -> str:
         """The names in words."""
 
+    @property
+    def beginning(self) -> str:
+        """What all of the names begin with; empty where that is not known."""
+
     def has(self, value: Value) -> bool:
         """Return whether a value is one of them."""
 
@@ -47,11 +51,11 @@ class NamePattern:
 
     def may_be_of(self, record: str) -> bool:
         """Return whether the beginning of the pattern fits a record."""
-        fixed = self._fixed
-        return record.startswith(fixed) or fixed.startswith(f"{record}.")
+        return record.startswith(self.beginning) or self.beginning.startswith(f"{record}.")
 
     @cached_property
-    def _fixed(self) -> str:
+    def beginning(self) -> str:
+        """What is in front of the first wild character."""
         return re.split(r"[*?]", self.text, maxsplit=1)[0]
 
     @cached_property
@@ -65,6 +69,7 @@ class ListedNames:
     """Names of values or of their files, one by one."""
 
     names: frozenset[str]
+    beginning = ""
 
     @property
     def text(self) -> str:
@@ -142,13 +147,28 @@ class Transformations:
         """Return how a tensor of a side is turned, None where it is compared as it was recorded."""
         if not value.is_tensor:
             return None
-        found = tuple(entry for entry in self.entries if entry.side == side and entry.names.has(value))
+        found = tuple(entry for entry in self._candidates(side, value.name) if entry.names.has(value))
         if not found:
             return None
         steps = ", then ".join(step.says for entry in found for step in entry.steps)
         transformed = Transformed(found, f"{side} {steps}")
         precision = transformed.precision
         return transformed._replace(words=f"{transformed.words}, judged as {precision}") if precision else transformed
+
+    def _candidates(self, side: Side, name: str) -> list[Entry]:
+        """Return the entries of a side that may name a value, in their order."""
+        tables = self._by_beginning[side]
+        places = [place for length, table in tables.items() for place in table.get(name[:length], ())]
+        return [self.entries[place] for place in sorted(places)]
+
+    @cached_property
+    def _by_beginning(self) -> dict[Side, dict[int, dict[str, list[int]]]]:
+        """The places of entries by side, length and text of their names' beginning: layers have hundreds of entries."""
+        found: dict[Side, dict[int, dict[str, list[int]]]] = {side: {} for side in SIDES}
+        for place, entry in enumerate(self.entries):
+            beginning = entry.names.beginning
+            found[entry.side].setdefault(len(beginning), {}).setdefault(beginning, []).append(place)
+        return found
 
     def may_concern(self, side: Side, record: str) -> bool:
         """Return whether a value of a record may be turned."""

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from pytest_msprobe.modes.compare.transform.array_file import ArrayFile
 from pytest_msprobe.modes.compare.transform.axes import Permute, Reshape, Slice, Transpose
 from pytest_msprobe.modes.compare.transform.block_orders import BlockOrder, QkvOrder, RotaryPairs
-from pytest_msprobe.modes.compare.transform.dequantisation import CallValue, Dequantisation
+from pytest_msprobe.modes.compare.transform.dequantisation import CallValue, Dequantisation, Scaling
 from pytest_msprobe.modes.compare.transform.rotation import Product
 from pytest_msprobe.modes.compare.transform.step import ALL_KEPT, Step, StepError
 
@@ -145,6 +145,14 @@ def test_a_scale_may_be_another_value_of_the_call() -> None:
     q = torch.tensor([[2, 4], [6, 8]], dtype=torch.int8)
     turned = Dequantisation(CallValue("input.1")).apply(q, Call(torch.tensor([[0.5], [2.0]])))
     assert turned.tolist() == [[1, 2], [12, 16]]
+
+
+def test_a_scale_is_a_factor_or_a_divisor() -> None:
+    x, weight = numbers(2, 3), torch.tensor([1.0, 2.0, 4.0])
+    assert torch.equal(Scaling(CallValue("input.1")).apply(x, Call(weight)), x.double() * weight)
+    divided = Scaling(CallValue("input.1"), is_quotient=True).apply(x, Call(weight))
+    assert torch.equal(divided, x.double() / weight.double())
+    assert torch.equal(Scaling(0.5, axis=0).apply(x, Call()), x.double() / 2)
 
 
 @pytest.mark.parametrize(

@@ -59,6 +59,18 @@ def test_entries_that_name_one_value_follow_each_other(tmp_path: Path) -> None:
     assert turned.words == "golden transposed in axes 0 and 1, then reshaped to [4]"
 
 
+def test_an_entry_is_repeated_for_each_number(matrices: Path) -> None:
+    np.save(matrices / "scale3.npy", np.ones(2))
+    np.save(matrices / "scale4.npy", np.ones(2))
+    text = "- match: layers.<n>.*\n  each: {n: 3-4}\n  side: golden\n  steps: [{scale: {divide_by: scale<n>.npy}}]\n"
+    found = read(matrices, text)
+    assert [entry.names.text for entry in found.entries] == ["layers.3.*", "layers.4.*"]
+    turned = found.of("golden", value("layers.4.output.0"))
+    assert turned is not None
+    assert turned.words == "golden divided by scale4.npy"
+    assert read(matrices, text.replace("3-4", "[4]")).entries == (found.entries[1],)
+
+
 def test_msprobes_configuration_multiplies_listed_tensors_in_its_order(matrices: Path) -> None:
     text = """
 left_right_matmul:
@@ -129,6 +141,9 @@ def test_a_wrong_step_is_one_line_with_its_place(matrices: Path, steps: str, lin
         ("- {match: a, side: both, steps: [{transpose: [0, 1]}]}", "'both' is not one of target, golden"),
         ("- {side: golden, steps: [{transpose: [0, 1]}]}", "match is missing"),
         ("- {match: a, side: golden, steps: [{transpose: [0, 1]}], precision: int8}", "'int8' is not one of float8"),
+        ("- {match: a, side: golden, each: {n: 4-3}, steps: [{transpose: [0, 1]}]}", "'4-3' in place of numbers"),
+        ("- {match: a, side: golden, each: {}, steps: [{transpose: [0, 1]}]}", "not one word and its numbers"),
+        ("- {match: a, side: golden, steps: [{scale: {}}]}", "either by or divide_by"),
         ("middle_matmul: {}", "unknown section 'middle_matmul'"),
         ("right_matmul: {goldn_tensor_map: {}}", "unknown key 'goldn_tensor_map'"),
         ("right_matmul: {golden_tensor_map: {Q.npy: a}}", "not a list of the names"),
