@@ -14,7 +14,7 @@ from msprobe_hooks.torch.session import TorchSession
 
 
 class CompiledSession(TorchSession):
-    """Level compiled. With ``golden_path``, a second recording beside this one has the golden values.
+    """Level compiled. With ``golden_path``, a second recording has the golden values.
 
     Raises ConfigError where torch is too old.
     """
