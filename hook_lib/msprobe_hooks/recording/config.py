@@ -263,4 +263,4 @@ _KEYS_OF_TASKS = {"overflow_check": ("overflow_nums", *_OVERFLOW_KEYS), "nan_che
 SPOOL_KEYS = ("spool_size", "spool_full", "spool_wait")
 _COMMON_KEYS = frozenset(
     {"task", "dump_path", "level", "rank", "step", "async_dump", "extra_info", "risk_level", "custom_op_namespaces"}
-).union(SPOOL_KEYS, {"tensor_files", "compression", "load"})
+).union(SPOOL_KEYS, {"tensor_files", "compression", "load", "golden_path"})

@@ -184,20 +184,16 @@ class Recorder(Framework):
 
     # what observers hand over
 
-    def emit(
-        self,
-        name: str,
-        record: Any,
-        parent: str | None,
-        count: Count,
-        frame: FrameType | None = None,
-        lines: tuple[str, ...] = (),
-    ) -> None:
-        """Add a record, to be counted as ``count``, with the stack of ``frame``, or ``lines`` as its stack."""
+    def emit(self, name: str, record: Any, parent: str | None, count: Count, frame: FrameType | None = None) -> None:
+        """Add a record, to be counted as ``count``, with the stack of ``frame`` where one is given."""
         with self.lock:
-            stack = None
-            if self._has_stacks and (frame is not None or lines):
-                stack = self._stacks.stack_of_lines(lines) if frame is None else self._stacks.stack(frame)
+            stack = self._stacks.stack(frame) if frame is not None and self._has_stacks else None
+            self._add(name, record, parent, count, stack)
+
+    def emit_of_lines(self, name: str, record: Any, parent: str | None, count: Count, lines: tuple[str, ...]) -> None:
+        """Add a record of what runs without a stack of its own, with lines of the program in place of one."""
+        with self.lock:
+            stack = self._stacks.stack_of_lines(lines) if lines and self._has_stacks else None
             self._add(name, record, parent, count, stack)
 
     def log_communication(self, line: Line) -> None:

@@ -157,12 +157,6 @@ def _require_same_model(pair: DumpPair) -> None:
         if pair.mode == "tensor" and not dump.tensor_folder.is_dir():
             raise DumpError(f"{dump.tensor_folder}: no such folder; copy the recorded tensors next to {dump.path.name}")
     if not any(match.target and match.golden for match in pair.matching.matches):
-        if "compiled" in {target.level, golden.level} and target.level != golden.level:
-            raise DumpError(
-                f"{home_of(target.path)}: level {target.level} cannot be matched with level {golden.level} of "
-                f"{home_of(golden.path)}; record the compiled run with golden_path, which has what each kernel should "
-                "compute"
-            )
         raise DumpError(
             f"{home_of(target.path)}: none of its {len(target.records)} records matches one of {home_of(golden.path)}; "
             "compare runs of one model, ignore call numbers by --msprobe-fuzzy, or name partners by "

@@ -36,6 +36,7 @@ def test_a_missing_side_is_an_error(compare: Compare, three: tuple[Path, Path], 
     [
         ({"task": "tensor"}, "*task statistics, but *has task tensor; record both with the same task"),
         ({"level": "mix"}, "*level L1, but *has level mix; record both at the same level"),
+        ({"level": "compiled"}, "*level L1, but *has level compiled; record the compiled run with golden_path, *"),
     ],
 )
 def test_other_tasks_and_levels_are_refused(

@@ -14,7 +14,7 @@ from msprobe_hooks.torch.session import TorchSession
 
 
 class CompiledSession(TorchSession):
-    """Level compiled. With ``golden_path``, a second recording beside this one has the golden values.
+    """Level compiled. With ``golden_path``, a second recording has the golden values.
 
     Raises ConfigError where torch is too old.
     """
@@ -32,7 +32,8 @@ class CompiledSession(TorchSession):
     def _start(self, model: Model | None, rank: int | None) -> None:
         # The golden one first: while this one records, it does too.
         if self._golden is not None and not self._is_on:
-            self._golden.start(self.rank() if rank is None else rank)
+            given = self._given_rank if rank is None else rank
+            self._golden.start(self.rank() if given is None else given)
         super()._start(model, rank)
 
     def stop(self) -> None:

@@ -49,7 +49,7 @@ class GraphHook:
         self._is_first = True
 
     def begin(self) -> None:
-        """Compile graphs anew, with the hook; the first time, what was compiled before is dropped."""
+        """Record graphs that are compiled from now on; the first time, what was compiled before is dropped."""
         import torch._functorch.config
         import torch._inductor.config
         from torch._inductor.graph import GraphLowering
@@ -67,7 +67,7 @@ class GraphHook:
                 self._instrument(graph, module)
             return module
 
-        GraphLowering.compile_to_module = compile_to_module
+        setattr(GraphLowering, "compile_to_module", compile_to_module)  # noqa: B010
         self._stack.callback(setattr, GraphLowering, "compile_to_module", original)
 
     def end(self) -> None:

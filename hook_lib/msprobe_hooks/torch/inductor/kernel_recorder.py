@@ -60,7 +60,7 @@ class KernelRecord(CallRecord):
 
     def _emit(self) -> None:
         assert self._record is not None
-        self._recorder.emit(self.name, self._record, self._parent, self.count, lines=self._lines)
+        self._recorder.emit_of_lines(self.name, self._record, self._parent, self.count, self._lines)
 
 
 class GraphCalls:

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, fx
+from torch.fx.node import map_aggregate, map_arg
 
 _LOW = frozenset({torch.float32, torch.float16, torch.bfloat16})
 # Choices. Below the first, in units of the largest value's rounding, nobody looks for a reason. The second leaves room
@@ -79,7 +80,8 @@ def _computed(node: fx.Node, values: Mapping[fx.Node, Any], *, is_raised: bool) 
     if node.op != "call_function":
         raise NotImplementedError(f"{node.op} {node.target}")
     target: Callable[..., Any] = node.target  # type: ignore[assignment]
-    args, kwargs = fx.map_arg((node.args, node.kwargs), values.__getitem__)
+    given: Any = map_arg((node.args, node.kwargs), values.__getitem__)
+    args, kwargs = given
     name = str(target)
     if is_random(node):
         raise DrawsRandomNumbersError(node.name)
@@ -88,7 +90,8 @@ def _computed(node: fx.Node, values: Mapping[fx.Node, Any], *, is_raised: bool) 
     if is_raised and name.startswith(_CAST):
         return args[0].to(_wide(args[1]))
     if target is not operator.getitem and isinstance(target, torch._ops.OpOverload) and target._schema.is_mutable:
-        args, kwargs = fx.map_aggregate((args, kwargs), _cloned)
+        given = map_aggregate((args, kwargs), _cloned)
+        args, kwargs = given
     if is_raised and "dtype" in kwargs:
         kwargs = {**kwargs, "dtype": _wide(kwargs["dtype"])}
     return target(*args, **kwargs)
@@ -102,9 +105,10 @@ def is_random(node: fx.Node) -> bool:
         if "dropout_p" in names:
             place = names.index("dropout_p")
             share = node.args[place] if place < len(node.args) else node.kwargs.get("dropout_p", 0.0)
-            return share != 0
-        return torch.Tag.nondeterministic_seeded in target.tags or "random" in target.name()
-    return "inductor_random" in str(target) or "inductor_seed" in str(target)
+            return bool(share)
+        if torch.Tag.nondeterministic_seeded in target.tags:
+            return True
+    return any(word in str(target) for word in ("inductor_rand", "inductor_seed"))
 
 
 def _raised(value: Any) -> Any:
@@ -127,4 +131,5 @@ def _like(value: Any, actual: Tensor) -> Tensor:
         if [size for size in value.shape if size != 1] != [size for size in actual.shape if size != 1]:
             raise ValueError(f"a buffer of shape {tuple(actual.shape)} for a value of shape {tuple(value.shape)}")
         value = value.reshape(actual.shape)
-    return value.to(actual.dtype)
+    found: Tensor = value.to(actual.dtype)
+    return found

@@ -26,10 +26,10 @@ def data_mode(target: Dump, golden: Dump) -> DataMode:
             f"{target.path}: task {target.task} cannot be compared; record with task tensor, statistics or structure"
         )
     if target.level != golden.level:
-        raise DumpError(
-            f"{target.path}: level {target.level}, but {golden.path} has level {golden.level}; "
-            "record both at the same level"
-        )
+        remedy = "record both at the same level"
+        if "compiled" in (target.level, golden.level):
+            remedy = "record the compiled run with golden_path, and compare it with that folder"
+        raise DumpError(f"{target.path}: level {target.level}, but {golden.path} has level {golden.level}; {remedy}")
     if target.task == "structure":
         return "structure"
     if target.task in _WITH_TENSORS:
