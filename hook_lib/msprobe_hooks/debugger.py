@@ -108,8 +108,7 @@ class PrecisionDebugger:
             instance._warned = set()
             recording = instance._probe or instance._session
             assert recording is not None
-            task = wanted if instance._probe is not None else recording.settings.task
-            instance.config = DebuggerConfig(recording, task)
+            instance.config = DebuggerConfig(recording)
             instance.service = DebuggerService(instance.config, instance._session)
             atexit.register(instance._finish)
             cls._instance = instance

@@ -33,7 +33,8 @@ _NO_PLACE = StepRank()
 
 
 class DumpPair:
-    """Two dumps to be compared; ``index`` is the pair's number, ``rank`` and ``step`` those of their folders.
+    """Two dumps to be compared; ``index`` is the pair's number, ``rank`` and ``step`` those of their folders,
+    ``stage`` is the part of a training step that was recorded.
 
     ``unmerged`` is what ranks hold differently, where a run was merged of several.
     """
@@ -50,11 +51,13 @@ class DumpPair:
         mapping: Mapping[str, str] | None = None,
         translation: Translation | None = None,
         place: StepRank = _NO_PLACE,
+        stage: str = "",
         unmerged: Sequence[Unmerged] = (),
     ) -> None:
         self.index = index
         self.target, self.golden = named_calls(target), named_calls(golden)
         self.step, self.rank = place
+        self.stage = stage
         self.mode = data_mode(target, golden)
         self.policy = policy
         self.fuzzy = fuzzy
@@ -195,6 +198,7 @@ class DumpPair:
             rows=tuple(rows),
             rank=self.rank,
             step=self.step,
+            stage=self.stage,
         )
 
     def _module(self, record: str) -> str:

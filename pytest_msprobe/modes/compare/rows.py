@@ -99,6 +99,7 @@ class ComparedCall(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
     rows: tuple[Row, ...] = ()
     rank: int | None = None
     step: int | None = None
+    stage: str = ""
 
 
 _encoder = msgspec.msgpack.Encoder()
