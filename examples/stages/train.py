@@ -1,7 +1,7 @@
 """One step of reinforcement learning in three stages, recorded as veRL does it; ``--stale`` updates another weight.
 
-    python train.py golden
-    python train.py target --stale
+python train.py golden
+python train.py target --stale
 """
 
 import argparse
