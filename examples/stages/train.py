@@ -1,8 +1,4 @@
-"""One step of reinforcement learning in three stages, recorded as veRL does it; ``--stale`` updates another weight.
-
-python train.py golden
-python train.py target --stale
-"""
+"""One step of reinforcement learning in three stages, recorded as veRL does it; ``--stale`` updates another weight."""
 
 import argparse
 

@@ -139,7 +139,7 @@ class PrecisionDebugger:
 
         Raises:
             ConfigError: The level needs a model and there is none.
-            RecordingError: The folder has the dump of an earlier run, or ``config.dump_path`` has been set to such a one.
+            RecordingError: The folder has the dump of an earlier run; so may one that ``config.dump_path`` was set to.
         """
         instance = cls._made()
         if rank_id is not None:

@@ -94,7 +94,7 @@ def test_a_folder_with_the_dump_of_an_earlier_run_is_refused_when_it_is_set(tmp_
     debug.config.dump_path = tmp_path / "b"
     one_step(debug)
     debug.config.dump_path = tmp_path / "a"
-    with pytest.raises(RecordingError, match="a/step0/rank/dump.json"):
+    with pytest.raises(RecordingError, match=r"a/step0/rank/dump\.json"):
         debug.start()
 
 

@@ -33,9 +33,9 @@ _NO_PLACE = StepRank()
 
 
 class DumpPair:
-    """Two dumps to be compared; ``index`` is the pair's number, ``rank`` and ``step`` those of their folders,
-    ``stage`` is the part of a training step that was recorded.
+    """Two dumps to be compared; ``index`` is the pair's number, ``rank`` and ``step`` those of their folders.
 
+    ``stage`` is the part of a training step that was recorded.
     ``unmerged`` is what ranks hold differently, where a run was merged of several.
     """
 

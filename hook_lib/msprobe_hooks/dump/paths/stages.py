@@ -63,10 +63,9 @@ def _stage(path: Path, folder: Path, shared: str | None) -> str:
     if path.name not in (DUMP_FILE, DEBUG_FILE):
         return ""
     first = _training_step(folder)
-    if first is not None:
-        names = folder.parts[first:]
-    else:
-        names = () if shared is None else folder.relative_to(shared).parts
+    if first is None and shared is None:
+        return ""
+    names = folder.parts[first:] if first is not None else folder.relative_to(shared or "").parts
     # A process that knows its rank writes it into its own folder, too.
     is_known = step_rank(path).rank is not None
     return "/".join(name for name in names if not (is_known and _RANK_OF_TRAINING.fullmatch(name)))
