@@ -216,7 +216,8 @@ class Recorder(Framework):
         """Turn recording on; False where step or rank are not wanted, or the dump could not be written.
 
         The first time in a folder, before anything is recorded into it, raises RecordingError where there is the dump
-        of a former run, or a folder that cannot be written into. A disk that is full ends the recording instead, then as later.
+        of a former run, or a folder that cannot be written into. A disk that is full ends the recording instead, then
+        as later.
         """
         if self.failure is not None:
             return False
