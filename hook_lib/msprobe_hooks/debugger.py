@@ -115,8 +115,7 @@ class PrecisionDebugger:
             instance._warned = set()
             recording = instance._probe or instance._session
             assert recording is not None
-            task = wanted if instance._probe is not None else recording.settings.task
-            instance.config = DebuggerConfig(recording, task)
+            instance.config = DebuggerConfig(recording)
             instance.service = DebuggerService(instance.config, instance._session)
             atexit.register(instance._finish)
             cls._instance = instance
@@ -148,7 +147,7 @@ class PrecisionDebugger:
 
         Raises:
             ConfigError: The level needs a model and there is none.
-            RecordingError: The folder has the dump of an earlier run, or ``config.dump_path`` has been set to such a one.
+            RecordingError: The folder has the dump of an earlier run; so may one that ``config.dump_path`` was set to.
         """
         instance = cls._made()
         if rank_id is not None:

@@ -25,9 +25,8 @@ class Recording(Protocol):
 class DebuggerConfig:
     """The configuration of a debugger under msprobe's names. Only ``dump_path`` can be set."""
 
-    def __init__(self, recording: Recording, task: str) -> None:
+    def __init__(self, recording: Recording) -> None:
         self._recording = recording
-        self._task = task
         self._dump_path: Path = recording.settings.dump_path
 
     @property
@@ -47,13 +46,15 @@ class DebuggerConfig:
 
     @property
     def level(self) -> str:
-        """The level, such as ``L1``, which a gradient probe has, too."""
-        return getattr(self._recording.settings, "level", "L1")
+        """The level, such as ``L1``."""
+        level: str = self._recording.settings.level
+        return level
 
     @property
     def task(self) -> str:
         """The task, such as ``statistics``."""
-        return self._task
+        task: str = self._recording.settings.task
+        return task
 
     @property
     def rank(self) -> list[int]:

@@ -127,6 +127,16 @@ def _open(arguments: argparse.Namespace, path: Path) -> Dump:
 
 
 def _single(arguments: argparse.Namespace, paths: list[Path], folder: Path) -> list[Path]:
+    from msprobe_hooks.dump.paths.stages import by_stage
+
+    return [
+        path
+        for stage, of_stage in by_stage(paths).items()
+        for path in _single_stage(arguments, of_stage, folder / stage)
+    ]
+
+
+def _single_stage(arguments: argparse.Namespace, paths: list[Path], folder: Path) -> list[Path]:
     from pytest_msprobe.graphs.vis.graph_folder import open_graphs, require_free
     from pytest_msprobe.graphs.vis.model import Manner
     from pytest_msprobe.graphs.vis.single import draw_single, places_of

@@ -11,6 +11,7 @@ import pytest
 
 from msprobe_hooks.dump.paths.converted import is_converted_file, tree_of
 from msprobe_hooks.dump.paths.recording import home_of
+from msprobe_hooks.dump.paths.stages import folder_of_run
 from msprobe_hooks.dump.paths.static_graph import is_iteration_file, net_folder
 
 #: The labels of this run's dumps.
@@ -21,7 +22,7 @@ def label(dumps: Collection[Path]) -> dict[Path, str]:
     """Return a label for each dump, made of what its path alone has; the only one of a run has an empty label."""
     if len(dumps) < 2:
         return dict.fromkeys(dumps, "")
-    shared = os.path.commonpath([_folder(path) for path in dumps])
+    shared = folder_of_run(Path(os.path.commonpath([_folder(path) for path in dumps])))
     within = {path: home_of(path).relative_to(shared) for path in dumps}
     one_a_folder = {path.name for path in dumps} == {"dump.json"} and Path("dump.json") not in within.values()
     return {path: str(name.parent if one_a_folder else name) for path, name in within.items()}

@@ -94,7 +94,7 @@ def test_a_folder_with_the_dump_of_an_earlier_run_is_refused_when_it_is_set(tmp_
     debug.config.dump_path = tmp_path / "b"
     one_step(debug)
     debug.config.dump_path = tmp_path / "a"
-    with pytest.raises(RecordingError, match="a/step0/rank/dump.json"):
+    with pytest.raises(RecordingError, match=r"a/step0/rank/dump\.json"):
         debug.start()
 
 
@@ -157,7 +157,9 @@ def test_what_is_not_followed_is_reported_once(tmp_path, debugger, caplog):
 
 def test_a_task_that_checks_records_statistics_and_says_so(tmp_path, records, debugger, caplog):
     path = tmp_path / "config.json"
-    path.write_text(json.dumps({"task": "acc_check", "dump_path": str(tmp_path / "d"), "acc_check": {"white_list": []}}))
+    path.write_text(
+        json.dumps({"task": "acc_check", "dump_path": str(tmp_path / "d"), "acc_check": {"white_list": []}})
+    )
     with caplog.at_level(logging.WARNING, logger="msprobe_hooks"):
         one_step(debugger(str(path)))
     assert list(records(tmp_path / "d")) == ["Torch.tanh.0.forward"]

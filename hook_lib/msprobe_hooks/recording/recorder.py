@@ -229,8 +229,9 @@ class Recorder(Framework):
     def start(self, rank: int | None) -> bool:
         """Turn recording on; False where step or rank are not wanted, or the dump could not be written.
 
-        The first time in a folder, before anything is recorded into it, raises RecordingError where there is the dump of a former
-        run, or a folder that cannot be written into. A disk that is full ends the recording instead, then as later.
+        The first time in a folder, before anything is recorded into it, raises RecordingError where there is the dump
+        of a former run, or a folder that cannot be written into. A disk that is full ends the recording instead, then
+        as later.
         """
         if self.failure is not None:
             return False

@@ -11,6 +11,7 @@ from msprobe_hooks.dump.anomalies.ignore_rules import BUILT_IN, is_ignored
 from msprobe_hooks.dump.call_context import outside_frameworks
 from msprobe_hooks.dump.names import is_communication, is_parameters_grad
 from msprobe_hooks.dump.paths.recording import step_rank
+from msprobe_hooks.dump.paths.stages import stages_of
 from msprobe_hooks.dump.reader import Dump
 from msprobe_hooks.dump.schema import Leaf, TensorElement
 from msprobe_hooks.errors import RecordError
@@ -35,8 +36,9 @@ def write_single_page(path: Path, dumps: Sequence[Dump], *, title: str) -> None:
     calls: list[Any] = []
     runs = [read_run(dump) for dump in dumps]
     marks = [_marks(dump, run, calls) for dump, run in zip(dumps, runs, strict=True)]
+    stages = stages_of([dump.path for dump in dumps])
     drawings = [
-        Drawing(_place(dump), run, found, links=links)
+        Drawing(_place(dump, stages[dump.path]), run, found, links=links)
         for dump, run, found, links in zip(dumps, runs, marks, communication_links(dumps), strict=True)
     ]
     nodes, edges = sum(len(run.order) for run in runs), sum(len(run.edges) for run in runs)
@@ -45,9 +47,10 @@ def write_single_page(path: Path, dumps: Sequence[Dump], *, title: str) -> None:
     write_page(path, __package__, data, title="Recorded run", parts=("graph",))
 
 
-def _place(dump: Dump) -> str:
+def _place(dump: Dump, stage: str) -> str:
     place = step_rank(dump.path)
-    return dump.path.parent.name if place == (None, None) else str(place)
+    words = dump.path.parent.name if place == (None, None) else str(place)
+    return f"stage {stage}, {words}" if stage else words
 
 
 def _marks(dump: Dump, run: Run, calls: list[Any]) -> Mapping[str, Mark]:

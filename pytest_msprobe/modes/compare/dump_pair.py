@@ -43,6 +43,7 @@ _NO_TRANSFORMATIONS = Transformations()
 class DumpPair:
     """Two dumps to be compared; ``index`` is the pair's number, ``rank`` and ``step`` those of their folders.
 
+    ``stage`` is the part of a training step that was recorded.
     ``unmerged`` is what ranks hold differently, where a run was merged of several. ``transformations`` turn values of
     one side first; ``metrics`` are the user's, measured besides the others.
     """
@@ -59,6 +60,7 @@ class DumpPair:
         mapping: Mapping[str, str] | None = None,
         translation: Translation | None = None,
         place: StepRank = _NO_PLACE,
+        stage: str = "",
         unmerged: Sequence[Unmerged] = (),
         transformations: Transformations = _NO_TRANSFORMATIONS,
         metrics: Mapping[str, Metric] = {},
@@ -66,6 +68,7 @@ class DumpPair:
         self.index = index
         self.target, self.golden = named_calls(target), named_calls(golden)
         self.step, self.rank = place
+        self.stage = stage
         self.mode = data_mode(target, golden)
         self.policy = policy
         self.fuzzy = fuzzy
@@ -228,6 +231,7 @@ class DumpPair:
             rank=self.rank,
             step=self.step,
             fed=self.fed[target].dump if target in self.fed else "",
+            stage=self.stage,
         )
 
     def _module(self, record: str) -> str:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from msprobe_hooks.dump.paths.stages import by_stage
 from msprobe_hooks.dump.values import PlacedValue
 from msprobe_hooks.messages import counted
 from pytest_msprobe.graphs.building import build_graph, require_modules
@@ -84,6 +85,22 @@ def write_graphs(
     Raises DumpError or OptionError that names what does not fit, OSError where the disk refuses.
     """
     partners = partner_paths(paths, golden_paths(options), options)
+    written: list[Path] = []
+    for stage, of_stage in by_stage(paths).items():
+        vis_of_stage = replace(vis, folder=vis.folder / stage)
+        written += _write_stage(of_stage, partners, options, policy, vis_of_stage, overflow=overflow)
+    return written
+
+
+def _write_stage(
+    paths: Sequence[Path],
+    partners: Mapping[Path, Path],
+    options: CompareOptions,
+    policy: ComparePolicy,
+    vis: VisOptions,
+    *,
+    overflow: bool,
+) -> list[Path]:
     places = places_of(paths)
     conversations = Conversations([*places.values()])
     with ExitStack() as stack:
@@ -158,7 +175,7 @@ class _Teller:
 
 
 class CompareGraphs:
-    """Writes the graphs of each pair of dumps as soon as all of its calls have been compared."""
+    """Writes the graphs of some pairs of dumps, each as soon as all of its calls have been compared."""
 
     def __init__(self, options: VisOptions, pairs: Sequence[DumpPair], calls: ComparedCalls) -> None:
         self._pairs = {pair.index: pair for pair in pairs}
@@ -173,7 +190,9 @@ class CompareGraphs:
         place: tuple[int, int] | None = getattr(report, "msprobe_place", None)
         if place is None or not hasattr(report, "msprobe_rows"):
             return
-        pair = self._pairs[place[0]]
+        pair = self._pairs.get(place[0])
+        if pair is None:
+            return
         self._finished[pair.index] += 1
         if self._finished[pair.index] == len(pair.matching.matches):
             self._draw(self._pairs.pop(pair.index))

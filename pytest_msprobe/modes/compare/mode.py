@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -146,7 +147,10 @@ class CompareMode:
         if compare.vis is not None and not config.option.collectonly:
             from pytest_msprobe.modes.compare.graphs import CompareGraphs
 
-            reporters["msprobe-compare-graphs"] = CompareGraphs(compare.vis, pairs, calls)
+            for stage in dict.fromkeys(pair.stage for pair in pairs):
+                vis = replace(compare.vis, folder=compare.vis.folder / stage)
+                of_stage = [pair for pair in pairs if pair.stage == stage]
+                reporters[f"msprobe-compare-graphs{stage}"] = CompareGraphs(vis, of_stage, calls)
         return reporters
 
     def journal_facts(self, config: pytest.Config) -> JournalFacts:

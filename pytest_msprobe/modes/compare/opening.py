@@ -1,13 +1,14 @@
-"""The dumps of both sides opened, and paired by the numbers of step and rank."""
+"""The dumps of both sides opened, and paired by the names of stages and the numbers of steps and ranks."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from msprobe_hooks.dump.paths.recording import StepRank, home_of
+from msprobe_hooks.dump.paths.stages import stages_of
 from msprobe_hooks.dump.reader import Dump
 from msprobe_hooks.errors import DumpError
 from pytest_msprobe.errors import OptionError
@@ -33,10 +34,21 @@ if TYPE_CHECKING:
 
 
 _REMEDY = "steps and ranks are paired by number; name the folders that both runs have"
+_REMEDY_OF_STAGES = "stages are paired by name; name the folders of those that both runs have"
 _REMEDY_OF_MERGED = (
     "merged runs are paired by data parallel rank, as many on each side; correct the layouts, or name the folders "
     "that both runs have"
 )
+
+
+class _Place(NamedTuple):
+    """Which part of a run a dump is."""
+
+    numbers: StepRank
+    stage: str
+
+    def __str__(self) -> str:
+        return f"stage {self.stage}, {self.numbers}" if self.stage else str(self.numbers)
 
 
 @dataclass(frozen=True)
@@ -53,7 +65,7 @@ _NOTHING = Registered()
 def open_pairs(
     dumps: Mapping[Path, Dump], options: CompareOptions, policy: ComparePolicy, registered: Registered = _NOTHING
 ) -> dict[Path, DumpPair]:
-    """Pair the target's dumps with the golden ones, by the numbers of step and rank where there are several.
+    """Pair the target's dumps with the golden ones, by stage, step and rank where there are several.
 
     Returns the pairs by the target's path. Raises DumpError or OptionError that names what does not fit.
     """
@@ -69,6 +81,7 @@ def open_pairs(
     of_file = read_transformations(options.transform).entries if options.transform is not None else ()
     transformations = Transformations((*of_file, *registered.transformations))
     pairs: dict[Path, DumpPair] = {}
+    stages = stages_of(dumps)
     for index, path in enumerate(dumps):
         run = runs[path]
         ours, theirs = graph_as_calls(run.target, run.golden)
@@ -83,6 +96,7 @@ def open_pairs(
             mapping=mapping,
             translation=translation(ours, theirs, mappings, options.across, names),
             place=place_of_run(path, options.target_layout),
+            stage=stages[path],
             unmerged=run.unmerged,
             transformations=transformations,
             metrics=registered.metrics,
@@ -111,6 +125,9 @@ def partner_paths(targets: Sequence[Path], golden: Sequence[Path], options: Comp
     golden_places = _by_place(golden, "golden", options.golden_layout)
     golden_places = _by_rank_of(target_places, golden_places)
     target_places = _by_rank_of(golden_places, target_places)
+    if len({place.stage for place in target_places}) == len({place.stage for place in golden_places}) == 1:
+        # A user may compare one stage with another, or with a run of its own.
+        target_places, golden_places = _without_stage(target_places), _without_stage(golden_places)
     missing = [place for place in target_places if place not in golden_places]
     is_chosen = len(targets) == 1 and not options.are_merged
     surplus = [] if is_chosen else [place for place in golden_places if place not in target_places]
@@ -121,15 +138,16 @@ def partner_paths(targets: Sequence[Path], golden: Sequence[Path], options: Comp
         raise OptionError(
             f"the {side} has no dump of {place}",
             file=home_of(other[place]),
-            remedy=_REMEDY_OF_MERGED if options.are_merged else _REMEDY,
+            remedy=_REMEDY_OF_MERGED if options.are_merged else _REMEDY_OF_STAGES if place.stage else _REMEDY,
         )
     return {path: golden_places[place] for place, path in target_places.items()}
 
 
-def _by_place(paths: Sequence[Path], side: str, layout: ParallelLayout | None) -> dict[StepRank, Path]:
-    places: dict[StepRank, Path] = {}
+def _by_place(paths: Sequence[Path], side: str, layout: ParallelLayout | None) -> dict[_Place, Path]:
+    places: dict[_Place, Path] = {}
+    stages = stages_of(paths)
     for path in paths:
-        place = place_of_run(path, layout)
+        place = _Place(place_of_run(path, layout), stages[path])
         if place in places:
             raise OptionError(
                 f"the {side} has two dumps of {place}, the other is {places[place]}",
@@ -140,13 +158,17 @@ def _by_place(paths: Sequence[Path], side: str, layout: ParallelLayout | None) -
     return places
 
 
-def _by_rank_of(others: Mapping[StepRank, Path], places: dict[StepRank, Path]) -> dict[StepRank, Path]:
+def _by_rank_of(others: Mapping[_Place, Path], places: dict[_Place, Path]) -> dict[_Place, Path]:
     """Return dumps of a process that knew of no rank, by the rank of the other side where that is one process too."""
-    ranks = {place.rank for place in others}
-    if {place.rank for place in places} != {None} or len(ranks) != 1:
+    ranks = {place.numbers.rank for place in others}
+    if {place.numbers.rank for place in places} != {None} or len(ranks) != 1:
         return places
     (rank,) = ranks
-    return {StepRank(place.step, rank): path for place, path in places.items()}
+    return {_Place(StepRank(numbers.step, rank), stage): path for (numbers, stage), path in places.items()}
+
+
+def _without_stage(places: Mapping[_Place, Path]) -> dict[_Place, Path]:
+    return {_Place(place.numbers, ""): path for place, path in places.items()}
 
 
 def _require_same_model(pair: DumpPair) -> None:

@@ -118,6 +118,7 @@ class CompareReports:
             yield pairs[index], calls
 
     def _folder(self, folder: Path, pair: DumpPair) -> Path:
+        folder = folder / pair.stage
         return folder / f"step{pair.step}" if self._has_steps else folder
 
     def _page(self, path: Path) -> None:

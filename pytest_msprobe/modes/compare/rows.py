@@ -106,6 +106,7 @@ class ComparedCall(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
     rank: int | None = None
     step: int | None = None
     fed: str = ""
+    stage: str = ""
 
 
 _encoder = msgspec.msgpack.Encoder()

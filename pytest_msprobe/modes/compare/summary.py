@@ -175,11 +175,16 @@ class CompareSummary:
         yield from (f"transformation without effect: {note}" for note in without)
 
     def _overview(self) -> Iterator[str]:
-        """Return a table of ranks by steps: the worst that came of each pair and how many calls are wrong."""
-        cells = {(pair.rank, pair.step): self._cell(pair) for pair in self._pairs}
+        """Return a table of ranks by steps: the worst that came of each pair and how many calls are wrong.
+
+        A step of a training has a column for each of its stages.
+        """
+        columns = {pair.index: _step_folders(pair) for pair in self._pairs}
+        cells = {(pair.rank, columns[pair.index]): self._cell(pair) for pair in self._pairs}
         ranks = sorted({rank for rank, _ in cells}, key=lambda rank: -1 if rank is None else rank)
-        steps = sorted({step for _, step in cells}, key=lambda step: -1 if step is None else step)
-        header = ["", *("-" if step is None else f"step{step}" for step in steps)]
+        in_order = sorted(self._pairs, key=lambda pair: (pair.stage, -1 if pair.step is None else pair.step))
+        steps = [*dict.fromkeys(columns[pair.index] for pair in in_order)]
+        header = ["", *steps]
         rows = [
             ["-" if rank is None else f"rank{rank}", *(cells.get((rank, step), "") for step in steps)] for rank in ranks
         ]
@@ -195,6 +200,13 @@ class CompareSummary:
         if counts["fail"] or counts["warn"]:
             return str(counts["fail"]) if counts["fail"] else f"{counts['warn']} warned"
         return "ok" if counts["pass"] else "not compared"
+
+
+def _step_folders(pair: DumpPair) -> str:
+    """Return the folders of a pair's stage and step."""
+    names = [pair.stage] if pair.stage else []
+    names += [f"step{pair.step}"] if pair.step is not None else []
+    return "/".join(names) or "-"
 
 
 def _fuzzy_hint(pair: DumpPair, calls: Sequence[ComparedCall], reshaped: ComparedCall | None) -> Iterator[str]:
@@ -220,8 +232,9 @@ def _kind(pair: DumpPair, call: ComparedCall) -> str:
 
 
 def place_words(pair: DumpPair) -> str:
-    """Return a pair's step and rank in words."""
-    words = [f"step {pair.step}"] if pair.step is not None else []
+    """Return a pair's stage, step and rank in words."""
+    words = [f"stage {pair.stage}"] if pair.stage else []
+    words += [f"step {pair.step}"] if pair.step is not None else []
     words += [f"rank {pair.rank}"] if pair.rank is not None else []
     return ", ".join(words) or str(pair.target.path)
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 from msprobe_hooks.dump.paths.recording import home_of
+from msprobe_hooks.dump.paths.stages import by_stage
 from msprobe_hooks.dump.paths.static_graph import KERNEL_LEVEL
 from pytest_msprobe.engine.framework_names import PYTORCH
 from pytest_msprobe.errors import OptionError
@@ -100,7 +102,11 @@ class OverflowMode:
             reporters["msprobe-csv"] = CsvReport(csv, dict.fromkeys(dumps, PYTORCH), config.rootpath)
         vis = config.stash[_vis_key]
         if vis is not None and not config.option.collectonly:
-            reporters["msprobe-overflow-graphs"] = OverflowGraphs(vis, dumps, config.stash[overflow_key].rules)
+            for stage, paths in by_stage(dumps).items():
+                of_stage = {path: dumps[path] for path in paths}
+                reporters[f"msprobe-overflow-graphs{stage}"] = OverflowGraphs(
+                    replace(vis, folder=vis.folder / stage), of_stage, config.stash[overflow_key].rules
+                )
         return reporters
 
     def journal_facts(self, config: pytest.Config) -> JournalFacts:

@@ -34,6 +34,16 @@ class ProbeSettings:
     sign_format: str = "bool"
 
     @property
+    def task(self) -> str:
+        """The task, as of any configuration."""
+        return TASK
+
+    @property
+    def level(self) -> str:
+        """The default level of a recording: gradients have none."""
+        return "L1"
+
+    @property
     def keeps_checksums(self) -> bool:
         """Return whether the MD5 of each gradient is written."""
         return self.grad_level == "L0"
