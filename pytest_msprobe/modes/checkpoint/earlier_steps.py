@@ -7,10 +7,10 @@ from functools import cache
 from pathlib import Path
 
 from pytest_msprobe.model_names.model_names import ModelNames
-from pytest_msprobe.modes.checkpoint.differences import Earlier
 from pytest_msprobe.modes.checkpoint.formats import main_file, read_checkpoint
 from pytest_msprobe.modes.checkpoint.parameters import Checkpoint, Parameter
 from pytest_msprobe.modes.checkpoint.same_model import paired
+from pytest_msprobe.modes.checkpoint.weight_differences import Earlier
 from pytest_msprobe.modes.checkpoint.weights_folder import INDEX
 
 

@@ -12,8 +12,8 @@ from msprobe_hooks.escaping import id_name, numbered
 from msprobe_standards.tensor_layouts import is_plain
 from msprobe_standards.verdict import Outcome, Verdict
 from pytest_msprobe.errors import CheckpointError
-from pytest_msprobe.modes.checkpoint.differences import Difference, Earlier, difference
 from pytest_msprobe.modes.checkpoint.distance import Distance, can_be_measured, distance, have_equal_bits
+from pytest_msprobe.modes.checkpoint.weight_differences import Difference, Earlier, difference
 from pytest_msprobe.results.outcomes import Breakdown
 from pytest_msprobe.results.result import DirectionResult, failed_without_result
 from pytest_msprobe.run.item import JudgedItem

@@ -15,8 +15,8 @@ from pytest_msprobe.model_names.canonical import Canonical
 from pytest_msprobe.model_names.fused_parts import ModelSizes, UnknownSizesError, part_rows
 from pytest_msprobe.model_names.model_names import ModelNames
 from pytest_msprobe.modes.checkpoint.numbering import Numbering
+from pytest_msprobe.modes.checkpoint.parameter_shards import Placed, joined, rows_of, transposed
 from pytest_msprobe.modes.checkpoint.parameters import Checkpoint, Parameter, Share, SharedParameter
-from pytest_msprobe.modes.checkpoint.shards import Placed, joined, rows_of, transposed
 from pytest_msprobe.modes.checkpoint.tensor_parallel import RankPart, whole_of
 
 _HEAD, _EMBEDDING = "lm_head.weight", "embed_tokens.weight"

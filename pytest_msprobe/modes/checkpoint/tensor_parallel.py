@@ -9,8 +9,8 @@ import numpy as np
 
 from pytest_msprobe.errors import CheckpointError
 from pytest_msprobe.model_names.fused_parts import ModelSizes
+from pytest_msprobe.modes.checkpoint.parameter_shards import Placed, joined, rows_of
 from pytest_msprobe.modes.checkpoint.parameters import Parameter
-from pytest_msprobe.modes.checkpoint.shards import Placed, joined, rows_of
 
 _VOCABULARY = ("embed_tokens.weight", "lm_head.weight")
 _KEY_VALUE = (".k_proj.", ".v_proj.")

@@ -14,8 +14,6 @@ from msprobe_hooks.instruments.weights.weights_file import is_stack
 
 # 2 MiB of float64, which a core's cache holds; devices take longer to begin than to multiply.
 _BLOCK, _DEVICE_BLOCK = 1 << 18, 1 << 25
-# Those that multiply in float64; NPUs do not.
-_WIDE_DEVICES = frozenset({"cpu", "cuda", "xpu"})
 
 
 class TorchElements:
@@ -78,4 +76,5 @@ def rounded_digests(tensor: Tensor) -> list[Digest]:
 
 def _readable(tensor: Tensor) -> Tensor:
     tensor = tensor.detach().resolve_conj().resolve_neg()
-    return tensor if tensor.device.type in _WIDE_DEVICES else tensor.cpu()
+    # These multiply in float64; NPUs do not.
+    return tensor if tensor.device.type in ("cpu", "cuda", "xpu") else tensor.cpu()

@@ -78,7 +78,9 @@ def _of_values(
     if own.columns is not None and other.columns is not None:
         across = own.columns != other.columns
         columns = _runs(across)
-    stale = _earlier(target, own, differing, across, earlier)
+    stale, is_whole = _earlier(target, own, differing, across, earlier)
+    if is_whole:
+        return Difference("earlier", f"not synchronised{stale}", rows, columns)
     height, unit = len(differing), "rows" if len(target.shape) > 1 else "elements"
     count = int(differing.sum())
     width = len(other.columns) if other.columns is not None else 0
@@ -92,7 +94,7 @@ def _of_values(
         words = f"{held} of {width} columns differ ({_in_words(columns)}){where}"
         return Difference("earlier" if stale else "partly", f"{words}{stale}", rows, columns)
     if stale:
-        return Difference("earlier", f"not synchronised{stale}", rows, columns)
+        return Difference("earlier", f"all {height} {unit} differ{stale}", rows, columns)
     if np.array_equal(np.sort(own.rows), np.sort(other.rows)):
         return Difference("reordered", f"{unit} are golden's in another order", rows, columns)
     pairs = (own.columns, other.columns)
@@ -107,8 +109,11 @@ def _earlier(
     down: NDArray[np.bool_],
     across: NDArray[np.bool_] | None,
     earlier: Iterable[Earlier],
-) -> str:
-    """Return in words of which earlier step the rows or columns that differ are, empty where of none."""
+) -> tuple[str, bool]:
+    """Return in words of which earlier step the rows or columns that differ are, empty where of none.
+
+    The second value is whether the whole parameter is of that step.
+    """
     for words, parameter in earlier:
         if parameter.shape != target.shape:
             continue
@@ -124,8 +129,8 @@ def _earlier(
             if not is_equal and across is not None and each.columns is not None and own.columns is not None:
                 is_equal = np.array_equal(each.columns[across], own.columns[across])
             if is_equal:
-                return f": still equal to {words}"
-    return ""
+                return f": still equal to {words}", np.array_equal(each.rows, own.rows)
+    return "", False
 
 
 def _comparable(
