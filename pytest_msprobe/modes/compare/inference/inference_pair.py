@@ -132,7 +132,7 @@ class InferencePair:
         outcome: Outcome = "fail" if wrong else judged.outcome if judged else "pass"
         if judged is not None and judged.outcome == "pass" and judged.is_coarser:
             outcome = "fail" if wrong else "warn"
-        cause = "culprit" if wrong or (outcome == "warn") else judged.cause if judged else ""
+        cause = "culprit" if wrong else judged.cause if judged else ""
         return self._call(name, outcome, rows, cause=cause, problem=judged.problem if judged else "")
 
     @cached_property
@@ -177,13 +177,14 @@ class InferencePair:
         measured, is_input = judged.measured, judged.name.endswith(INPUT)
         messages = (judged.problem,) if judged.problem else ()
         metrics: dict[str, float] = {}
-        if judged.outcome == "fail":
+        if judged.cause:
             messages = (reason(judged, self.pairs),)
         elif judged.is_coarser:
             messages = (coarser_in_words(judged),)
         if measured is not None:
             metrics = {
                 SCALED_ERROR: judged.error,
+                "median_error": judged.median,
                 "cosine_sim": measured.cosine,
                 "max_abs_err": measured.max_abs_err,
                 "limit": judged.limit,
