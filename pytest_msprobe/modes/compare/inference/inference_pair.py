@@ -59,6 +59,13 @@ class InferencePair:
         self.clip = clip
         sizes = sizes or ModelSizes()
         passes = [read_passes(path, names) for path in (target, golden)]
+        for path, found in zip((target, golden), passes, strict=True):
+            task = next(call.dump.task for each in found for calls in each.modules.values() for call in calls)
+            if task != "tensor":
+                raise DumpError(
+                    f"{path}: task {task} keeps no rows, so its tokens cannot be found in the other run; record both "
+                    "runs with task tensor, or pass --msprobe-match calls"
+                )
         self.target, self.golden = (RunValues(each, names, sizes) for each in passes)
         for path, run, found in ((target, self.target, passes[0]), (golden, self.golden, passes[1])):
             if not run.passes:
