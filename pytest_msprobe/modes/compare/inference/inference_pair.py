@@ -14,7 +14,7 @@ import numpy as np
 from msprobe_hooks.dump.values import Value
 from msprobe_hooks.errors import DumpError
 from pytest_msprobe.model_names.fused_parts import ModelSizes
-from pytest_msprobe.modes.compare.inference.findings import advice, coarser_in_words, reason
+from pytest_msprobe.modes.compare.inference.difference_text import advice, coarser_in_words, reason
 from pytest_msprobe.modes.compare.inference.forward_judge import ForwardJudge, JudgedValue
 from pytest_msprobe.modes.compare.inference.log_probabilities import LogProbabilities, log_probabilities
 from pytest_msprobe.modes.compare.inference.module_order import compared_names
