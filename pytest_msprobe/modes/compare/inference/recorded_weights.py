@@ -82,7 +82,7 @@ class RecordedWeights:
 
     @cached_property
     def parameters(self) -> dict[str, RecordedParameter]:
-        """The parameters by the trainer's names; ``*`` stands for the number of any expert."""
+        """The parameters by the trainer's names; ``*`` is the number of any expert."""
         found: dict[str, RecordedParameter] = {}
         for name, values in self._values().items():
             canonical = self._names.canonical(name)
