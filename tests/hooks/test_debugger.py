@@ -163,9 +163,8 @@ def test_saved_variables_and_their_gradients_are_recorded(tmp_path, records, deb
         (lambda debug: debug.save(torch.ones(1), "x"), "save() records nothing at level L1, only at level debug"),
         (lambda debug: debug.monitor(nn.Linear(1, 1)), "monitor() does nothing"),
         (lambda debug: debug.start(token_range=[0, 3]), "token_range is ignored"),
-        (lambda debug: debug.start(scheduled_tokens={"a": 3}), "scheduled_tokens is ignored"),
     ],
-    ids=["save", "monitor", "token_range", "scheduled_tokens"],
+    ids=["save", "monitor", "token_range"],
 )
 def test_what_msprobe_takes_and_nothing_follows_is_told_once(tmp_path, debugger, caplog, call, text):
     debug = debugger(dump_path=tmp_path / "d")

@@ -33,7 +33,10 @@ if TYPE_CHECKING:
     from pytest_msprobe.modes.compare.transform.transformations import Entry
 
 
-_REMEDY = "steps and ranks are paired by number; name the folders that both runs have"
+_REMEDY = (
+    "steps and ranks are paired by number; name the folders that both runs have, or pass --msprobe-match inference for "
+    "an engine and its trainer"
+)
 _REMEDY_OF_STAGES = "stages are paired by name; name the folders of those that both runs have"
 _REMEDY_OF_MERGED = (
     "merged runs are paired by data parallel rank, as many on each side; correct the layouts, or name the folders "

@@ -14,7 +14,7 @@ import numpy as np
 from msprobe_hooks.dump.values import Value
 from msprobe_hooks.errors import DumpError
 from pytest_msprobe.model_names.fused_parts import ModelSizes
-from pytest_msprobe.modes.compare.inference.findings import advice, coarser_in_words, reason
+from pytest_msprobe.modes.compare.inference.difference_text import advice, coarser_in_words, reason
 from pytest_msprobe.modes.compare.inference.forward_judge import ForwardJudge, JudgedValue
 from pytest_msprobe.modes.compare.inference.log_probabilities import LogProbabilities, log_probabilities
 from pytest_msprobe.modes.compare.inference.module_order import compared_names
@@ -59,6 +59,13 @@ class InferencePair:
         self.clip = clip
         sizes = sizes or ModelSizes()
         passes = [read_passes(path, names) for path in (target, golden)]
+        for path, found in zip((target, golden), passes, strict=True):
+            task = next(call.dump.task for each in found for calls in each.modules.values() for call in calls)
+            if task != "tensor":
+                raise DumpError(
+                    f"{path}: task {task} keeps no rows, so its tokens cannot be found in the other run; record both "
+                    "runs with task tensor, or pass --msprobe-match calls"
+                )
         self.target, self.golden = (RunValues(each, names, sizes) for each in passes)
         for path, run, found in ((target, self.target, passes[0]), (golden, self.golden, passes[1])):
             if not run.passes:
@@ -132,7 +139,7 @@ class InferencePair:
         outcome: Outcome = "fail" if wrong else judged.outcome if judged else "pass"
         if judged is not None and judged.outcome == "pass" and judged.is_coarser:
             outcome = "fail" if wrong else "warn"
-        cause = "culprit" if wrong or (outcome == "warn") else judged.cause if judged else ""
+        cause = "culprit" if wrong else judged.cause if judged else ""
         return self._call(name, outcome, rows, cause=cause, problem=judged.problem if judged else "")
 
     @cached_property
@@ -177,13 +184,14 @@ class InferencePair:
         measured, is_input = judged.measured, judged.name.endswith(INPUT)
         messages = (judged.problem,) if judged.problem else ()
         metrics: dict[str, float] = {}
-        if judged.outcome == "fail":
+        if judged.cause:
             messages = (reason(judged, self.pairs),)
         elif judged.is_coarser:
             messages = (coarser_in_words(judged),)
         if measured is not None:
             metrics = {
                 SCALED_ERROR: judged.error,
+                "median_error": judged.median,
                 "cosine_sim": measured.cosine,
                 "max_abs_err": measured.max_abs_err,
                 "limit": judged.limit,

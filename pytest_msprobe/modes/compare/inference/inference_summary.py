@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 
 _OUTCOMES = {"pass": "within precision", "warn": "warned", "fail": "wrong", "skip": "not compared"}
 _SHOWN = 4
-# What is compared as rotated queries and keys, and what returns the last norm again.
-_UNSHOWN = ("rotary_emb", "model")
 
 
 class InferenceSummary:
@@ -83,7 +81,7 @@ class InferenceSummary:
     def _first(self, calls: list[ComparedCall]) -> Iterator[str]:
         values = [call for call in calls if call.record != LOG_PROBABILITIES]
         culprits = [(call, row) for call in values for row in call.rows if _differs_here(call, row)]
-        wrong = [(call, row) for call, row in culprits if row.outcome == "fail"]
+        wrong = [(call, row) for call, row in culprits if row.outcome == "fail" and call.outcome == "fail"]
         if not wrong:
             if self._outcomes["pass"] or self._outcomes["warn"]:
                 yield "no module differs by more than the two precisions explain"
@@ -97,10 +95,14 @@ class InferenceSummary:
             inherited = sum(each.cause == "inherited" for each in values)
             if inherited:
                 yield f"    {counted(inherited, 'value')} after it inherited the error"
-        coarser = [(call, row) for call, row in culprits if row.outcome == "warn"]
+        grown = next((call for call in values if call.outcome == "warn" and call.cause), None)
+        if grown is not None and not wrong:
+            message = grown.rows[-1].messages[0]
+            yield f"    rounding adds up beyond the limit from {grown.record} on, by no single module ({message})"
+        coarser = [call for call in values if call.outcome == "warn" and not call.cause]
         if coarser:
-            names = listed((call.record for call, _ in coarser), _SHOWN)
-            yield f"rounded more coarsely by one run: {names} ({coarser[0][1].messages[0]})"
+            names = listed((call.record for call in coarser), _SHOWN)
+            yield f"rounded more coarsely by one run: {names} ({coarser[0].rows[-1].messages[0]})"
 
     def _log_probabilities(self, calls: list[ComparedCall]) -> Iterator[str]:
         call = next((each for each in calls if each.record == LOG_PROBABILITIES), None)
@@ -131,9 +133,14 @@ class InferenceSummary:
         pair = self._pair
         known = {*pair.values}
         for side, run in (("target", pair.target), ("golden run", pair.golden)):
-            names = [name for name in run.sources if name not in known and name.partition(".")[0] not in _UNSHOWN]
+            names = [name for name in run.sources if name not in known and not _is_compared_otherwise(name)]
             if names:
                 yield f"in the {side} alone: {listed(names, _SHOWN)}"
+
+
+def _is_compared_otherwise(name: str) -> bool:
+    """Return whether a value is in another: as rotated queries and keys, as the input of ``o_proj``, as the norm."""
+    return name.startswith("rotary_emb") or name.endswith(".self_attn.attn") or name == "model"
 
 
 def _differs_here(call: ComparedCall, row: Any) -> bool:

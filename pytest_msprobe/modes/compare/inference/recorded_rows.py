@@ -98,19 +98,23 @@ def joined(
     sum. ``features`` is how many columns the whole has, None where that is unknown.
     """
     first = parts[0]
-    if len(parts) == 1:
+    width, ranks = first.shape[1], len(parts)
+    if ranks == 1 or (features in (None, width) and sharded is None and _are_all_copies(parts)):
         return first
     if all(len(part) < layout.rows for part in parts) and sum(map(len, parts)) == layout.rows:
         return torch.cat(list(parts))
-    width, ranks = first.shape[1], len(parts)
     if features is None:
         features = width * ranks if sharded == 0 else width
     if width < features:
         copies = max(width * ranks // features, 1)
         return torch.cat(list(parts)[::copies], dim=1)[:, :features]
-    if all(_are_copies(first, part) for part in parts[1:]):
+    if _are_all_copies(parts):
         return first
     return torch.stack([part.double() for part in parts]).sum(dim=0).to(torch.promote_types(first.dtype, torch.float32))
+
+
+def _are_all_copies(parts: Sequence[torch.Tensor]) -> bool:
+    return all(_are_copies(parts[0], part) for part in parts[1:])
 
 
 def _are_copies(one: torch.Tensor, other: torch.Tensor) -> bool:

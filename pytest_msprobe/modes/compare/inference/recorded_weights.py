@@ -82,7 +82,7 @@ class RecordedWeights:
 
     @cached_property
     def parameters(self) -> dict[str, RecordedParameter]:
-        """The parameters by the trainer's names; ``*`` stands for the number of any expert."""
+        """The parameters by the trainer's names; ``*`` is the number of any expert."""
         found: dict[str, RecordedParameter] = {}
         for name, values in self._values().items():
             canonical = self._names.canonical(name)
@@ -178,7 +178,7 @@ def compare_weights(name: str, target: RecordedWeights, golden: RecordedWeights)
     if not all(dtypes):
         return WeightError(problem="its dtype is no float")
     if any(0 in value.shape for side in (target, golden) for value, _ in side.parameters[name].values):
-        return WeightError(problem="a run keeps it in another form, and holds an empty tensor in its place")
+        return WeightError(problem="a run has an empty tensor in its place, as engines that repack weights do")
     try:
         theirs = golden.tensors(name, target.shapes(name))
         ours = target.tensors(name, {key: tuple(each.shape) for key, each in theirs.items()})

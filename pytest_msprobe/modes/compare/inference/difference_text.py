@@ -8,7 +8,6 @@ import numpy as np
 
 from pytest_msprobe.modes.compare.inference.forward_judge import JudgedValue
 from pytest_msprobe.modes.compare.inference.module_order import ATTENTION_NORM
-from pytest_msprobe.modes.compare.inference.precision_limits import UNIT_ROUNDOFF
 from pytest_msprobe.modes.compare.inference.run_values import INPUT, LOGITS, ROTATED
 from pytest_msprobe.modes.compare.inference.token_pairs import TokenPairs
 
@@ -28,17 +27,17 @@ _ADVICE = (
     (("norm", "layernorm"), "check epsilon, weight and whether 1 is added to it"),
     (("mlp.gate",), "this is the router: check its dtype and weight"),
     (("mlp.experts", "mlp"), "check which experts are chosen, and how their weights are normalised and scaled"),
-    (("_proj",), "check its weight, and whether it was synchronised: what it was given agrees"),
+    (("_proj",), "what it was given agrees: check its weight, and whether it was synchronised (--msprobe-checkpoint "
+     "compares weights)"),
     ((LOGITS,), "check tied weights, scaling and the vocabulary's padding"),
 )  # fmt: skip
 
 
 def reason(judged: JudgedValue, pairs: TokenPairs) -> str:
     """Return one line on a value that differs."""
-    units = judged.error / UNIT_ROUNDOFF[judged.dtype]
     text = (
-        f"relative error {judged.error:.2e} at {pairs.label(judged.worst or 0)} exceeds limit {judged.limit:.2e} "
-        f"({units:.3g} roundings of {judged.dtype}; before it {judged.given:.2e})"
+        f"relative error {judged.error:.2e} (median {judged.median:.2e}), worst at {pairs.label(judged.worst or 0)}; "
+        f"limit {judged.limit:.2e} for {judged.dtype} at this depth; largest before it {judged.given:.2e}"
     )
     return "; ".join([text, *_dtypes(judged), *_tokens(judged, pairs), *_factors(judged)])
 
