@@ -14,6 +14,8 @@ from msprobe_hooks import feed, record
 
 
 class Norm(nn.Module):
+    """Divides by the root mean square."""
+
     def __init__(self, eps):
         super().__init__()
         self.eps = eps
@@ -23,6 +25,8 @@ class Norm(nn.Module):
 
 
 class Mlp(nn.Module):
+    """Two layers, scaled."""
+
     def __init__(self, scale):
         super().__init__()
         self.up, self.down = nn.Linear(16, 32), nn.Linear(32, 16)
@@ -33,6 +37,8 @@ class Mlp(nn.Module):
 
 
 class Block(nn.Module):
+    """A norm and an MLP, added to what they are given."""
+
     def __init__(self, eps=1e-6, scale=0.5):
         super().__init__()
         self.norm, self.mlp = Norm(eps), Mlp(scale)
@@ -42,6 +48,8 @@ class Block(nn.Module):
 
 
 class Model(nn.Module):
+    """Blocks one after another."""
+
     def __init__(self, blocks):
         super().__init__()
         self.blocks = nn.ModuleList(blocks)

@@ -148,7 +148,6 @@ def test_arguments_win_over_the_file(tmp_path):
         ({"statistics": {"bench_path": "x"}}, r"statistics\.bench_path is 'x'; .* --msprobe-compare"),
         ({"statistics": {"backward_input": ["x.pt"]}}, r"statistics\.backward_input is .* level L2"),
         ({"acl_config": "acl.json"}, r"acl_config is 'acl.json'; not supported; level L2"),
-        ({"load": {"path": "x"}}, r"load is .*; not supported; compare the two dumps"),
         (
             {"task": "nan_check", "nan_check": {"tensor_list": ["a"]}},
             r"tensor_list is \['a'\]; not supported with task",

@@ -122,12 +122,14 @@ def test_the_header_and_the_failing_item_say_what_was_fed(compared, pytester):
     )
 
 
+@pytest.mark.slow
 def test_a_source_that_is_not_the_golden_run_is_named(compared, pytester):
     compared("two.scales.0", source=torch.arange(2.0, 10.0))
     result = pytester.runpytest("--msprobe-compare=target", "--msprobe-golden=golden")
     result.stdout.fnmatch_lines(["*were fed from */source/step0/rank/dump.json, which is not the golden run:*"])
 
 
+@pytest.mark.slow
 def test_a_record_that_says_it_in_another_form_is_refused_in_one_line(compared, pytester, tmp_path):
     compared("*")
     path = tmp_path / "target" / "step0" / "rank" / "dump.json"

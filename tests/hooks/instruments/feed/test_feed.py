@@ -174,6 +174,36 @@ def test_the_folder_of_a_step_is_fed_whatever_step_runs(golden, part):
     assert_equal(given(model), inputs_of_last(2))
 
 
+def test_a_single_process_reads_the_folder_that_msprobe_names_by_its_number(golden):
+    for step in (0, 1):
+        (golden / f"step{step}" / "rank").rename(golden / f"step{step}" / f"proc{100 + step}")
+    model = Model(broken=True)
+    with feed(golden, ["layers.2"]) as fed:
+        model(batch(0))
+        fed.step()
+        model(batch(2))
+    assert_equal(given(model), inputs_of_last(0, 2))
+
+
+def test_a_list_of_one_model_adds_no_index_to_a_path(tmp_path):
+    right, wrong = Model(), Model(broken=True)
+    with recording(tmp_path / "golden", [right]):
+        right(batch(0))
+    with feed(tmp_path / "golden", ["layers.2"]):
+        wrong(batch(0))
+    assert_equal(given(wrong), inputs_of_last(0))
+
+
+def test_of_two_models_with_the_same_paths_the_first_is_fed_and_the_other_named(golden):
+    model, other, alone = Model(broken=True), Model(broken=True), Model(broken=True)
+    with feed(golden, ["layers.2"]) as fed:
+        model(batch(0))
+        other(batch(1))
+    alone(batch(1))
+    assert_equal([*given(model), *given(other)], [*inputs_of_last(0), *given(alone)])
+    assert "layers.2 of a second model; pass the model that is meant as model=" in str(fed)
+
+
 def test_a_step_that_the_dump_lacks_is_named(golden):
     model = Model()
     with feed(golden, ["layers.2"]) as fed:
