@@ -38,7 +38,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Write what was asked for, print a summary, and return 0. Raises CommandError, or MonitorError for what cannot be read."""
+    """Write what was asked for, print a summary, and return 0. Raises CommandError or MonitorError."""
     source, target = arguments.source, arguments.output
     if source.name.endswith(SUFFIX):
         if target.exists() and (not target.is_dir() or any(target.iterdir())):

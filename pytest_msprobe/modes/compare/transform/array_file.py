@@ -67,7 +67,7 @@ class ArrayFile:
             return self._of_safetensors()
         if self.path.suffix not in _SUFFIXES:
             raise self._refuse(f"{self.path.suffix or 'no suffix'} is not one of {', '.join(_SUFFIXES)}")
-        from pytest_msprobe.engine.values.torch_files import load_torch_file
+        from msprobe_hooks.torch.torch_files import load_torch_file
 
         loaded = load_torch_file(self.path, mapped=True)
         if isinstance(loaded, dict):
