@@ -30,6 +30,10 @@ if TYPE_CHECKING:
 
 #: The item of the log probabilities.
 LOG_PROBABILITIES = "log_probabilities"
+#: The item that fails where many tokens have no partner.
+TOKENS = "tokens"
+# More than one in so many.
+_LOST_TOKENS = 10
 #: More than one token in so many that is clipped is wrong, a single one is warned of.
 _CLIPPED_TOKENS = 1000
 
@@ -119,7 +123,19 @@ class InferencePair:
         has_logs = self.target.has(LOGITS) and self.golden.has(LOGITS)
         has_logs = has_logs or not np.isnan(self.pairs.logprobs).any(axis=1).all()
         names += [LOG_PROBABILITIES] if has_logs else []
+        names += [TOKENS] if self.lost_tokens else []
         return {name: order for order, name in enumerate(names)}
+
+    @cached_property
+    def lost_tokens(self) -> str:
+        """What is wrong where many tokens of the target have no partner, as one line; empty where nothing is."""
+        lost, whole = self.pairs.target_only, self.pairs.target_only + len(self.pairs)
+        if lost * _LOST_TOKENS <= whole:
+            return ""
+        return (
+            f"{lost} of {whole} tokens of the target are in no sequence of the golden run: padding without a mask, "
+            "tokens in another order, or other prompts"
+        )
 
     @property
     def first_culprit(self) -> str:
@@ -130,6 +146,12 @@ class InferencePair:
         """Compare what an item names. Raises DumpError where a file is unusable."""
         if name == LOG_PROBABILITIES:
             return self._log_probabilities()
+        if name == TOKENS:
+            side = Value(TOKENS, "int", text=str(len(self.pairs)))
+            row = Row(
+                group="input", place=TOKENS, target=side, golden=side, outcome="fail", messages=(self.lost_tokens,)
+            )
+            return self._call(TOKENS, "fail", [row], problem=self.lost_tokens)
         weights = [(one, compare_weights(one, *self.weights)) for one in self.weight_names.get(name, ())]
         rows = [self._weight_row(one, found) for one, found in weights]
         judged = self._judge.judge(self.orders[name]) if name in self.values else None

@@ -58,7 +58,8 @@ class InferenceSummary:
     def notes(self) -> list[str]:
         """Return what is said before any of the values: weights, the first module that differs, log probabilities."""
         calls = list(self._calls)
-        return [*self._weights(calls), *self._first(calls), *self._log_probabilities(calls)]
+        lost = self._pair.lost_tokens
+        return [*([lost] if lost else []), *self._weights(calls), *self._first(calls), *self._log_probabilities(calls)]
 
     def _tokens(self) -> str:
         pairs = self._pair.pairs
