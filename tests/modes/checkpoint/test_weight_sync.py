@@ -251,3 +251,35 @@ def test_a_run_writes_what_it_found_as_json(pytester: pytest.Pytester) -> None:
     run.assert_outcomes(passed=50, failed=1)
     found = json.loads(Path("found.json").read_text())["layers.1.self_attn.o_proj.weight"]
     assert (found["finding"], found["rows"], found["l2"]) == ("partly", [[3, 4]], None)
+
+
+@pytest.mark.parametrize(
+    ("file", "content", "problem"),
+    [
+        ("weights.json", b"{", "weights.json: not an index of weights"),
+        (
+            "weights.json",
+            b'{"format": "x", "version": 1, "what": "", "framework": "", "step": 0, "rank": 0}',
+            "version 1",
+        ),
+        ("digests.bin", b"12345678", "digests.bin has 1 digests"),
+        ("digests.bin", b"123", "digests.bin: cut off"),
+    ],
+)
+def test_a_broken_file_of_weights_is_refused_in_one_line(
+    tmp_path: Path, file: str, content: bytes, problem: str
+) -> None:
+    folder = write_weights({"x": torch.ones(3, 4)}, tmp_path)
+    (folder / file).write_bytes(content)
+    with pytest.raises(CheckpointError, match=problem) as refused:
+        read_checkpoint(folder / "weights.json")
+    assert "\n" not in str(refused.value)
+
+
+def test_a_file_of_values_outside_of_the_folder_is_not_read(tmp_path: Path) -> None:
+    folder = write_weights({"x": torch.ones(3, 4)}, tmp_path, "tensors")
+    index = folder / "weights.json"
+    index.write_bytes(index.read_bytes().replace(b"tensors/0.npy", b"../../../x.npy"))
+    [shared] = read_checkpoint(index).shares[0].parameters
+    with pytest.raises(CheckpointError, match="leads out of the folder"):
+        shared.matrices[0].load()

@@ -22,6 +22,7 @@ from msprobe_hooks.regular_files import open_regular, read_regular
 
 INDEX, DIGESTS, TENSORS = "weights.json", "digests.bin", "tensors"
 FORMAT, VERSION = "msprobe-weights", 1
+_MOST_RANKS = 2**20
 _STEP, _RANK = re.compile(r"step([0-9]{1,18})"), re.compile(r"rank([0-9]{1,9})")
 
 
@@ -156,6 +157,13 @@ def read_rank(folder: Path) -> RankWeights:
         raise DumpError(f"{path}: not an index of weights: {error}") from None
     if found.format != FORMAT or found.version != VERSION:
         raise DumpError(f"{path}: not an index of weights of version {VERSION}")
+    for kind, (rank, size) in found.layout.items():
+        if not 0 <= rank < size <= _MOST_RANKS:
+            raise DumpError(f"{path}: layout {kind} is {rank} of {size}, which is no rank of a size")
+    if any(
+        min((*each.shape, *(each.whole_shape or ()), *(each.offset or ())), default=0) < 0 for each in found.parameters
+    ):
+        raise DumpError(f"{path}: a shape or an offset is negative")
     return found
 
 
