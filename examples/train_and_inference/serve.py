@@ -9,9 +9,9 @@ import sys
 os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"  # The model is in this process.
 os.environ["VLLM_CPU_KVCACHE_SPACE"] = "1"
 
-from vllm import LLM, SamplingParams
+from vllm import LLM, SamplingParams  # noqa: E402
 
-from msprobe_hooks import record
+from msprobe_hooks import record  # noqa: E402
 
 PROMPTS = [[5, 17, 23], [33, 8, 51, 14]]
 ANSWERS = [12, 44]
@@ -29,7 +29,7 @@ def serve(model, folder, overrides):
         max_num_batched_tokens=4,
         enable_prefix_caching=False,
     )
-    for number, (prompt, answer) in enumerate(zip(PROMPTS, ANSWERS)):
+    for number, (prompt, answer) in enumerate(zip(PROMPTS, ANSWERS, strict=True)):
         # Each request has one token to choose, so that right and wrong engines compute the same sequences.
         chosen = SamplingParams(max_tokens=2, allowed_token_ids=[answer], detokenize=False, ignore_eos=True)
         llm.llm_engine.add_request(str(number), {"prompt_token_ids": prompt}, chosen)
