@@ -25,6 +25,7 @@ _CLIP = 0.2
 _ENGINE = re.compile(
     rb'"Module\.[^" ]*(\.(qkv_proj|gate_up_proj)\.\w+|QKVParallelLinear|MergedColumnParallelLinear)\.forward\.'
 )
+_TENSORS = re.compile(rb'"task": ?"tensor"')
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,9 +93,18 @@ def passed(config: pytest.Config) -> list[str]:
 
 def is_engine(path: Path) -> bool:
     """Return whether the first dump of a file or folder has modules that engines fuse; an unusable one has none."""
+    return _has(path, _ENGINE)
+
+
+def has_tensors(path: Path) -> bool:
+    """Return whether the first dump of a file or folder was recorded with tensors, not with statistics alone."""
+    return _has(path, _TENSORS)
+
+
+def _has(path: Path, pattern: re.Pattern[bytes]) -> bool:
     try:
         first = path if path.is_file() else find_dumps(path)[0]
         with first.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as text:
-            return _ENGINE.search(text) is not None
+            return pattern.search(text) is not None
     except (DumpError, OSError, ValueError):
         return False

@@ -14,7 +14,7 @@ from pytest_msprobe.errors import OptionError
 from pytest_msprobe.model_names.fused_parts import ModelSizes, sizes_of_config
 from pytest_msprobe.model_names.model_names import model_names
 from pytest_msprobe.modes.compare.inference.inference_pair import InferencePair
-from pytest_msprobe.modes.compare.inference_options import MATCH, is_engine
+from pytest_msprobe.modes.compare.inference_options import MATCH, has_tensors, is_engine
 from pytest_msprobe.run.shared_options import MODEL_CONFIG
 
 if TYPE_CHECKING:
@@ -41,7 +41,8 @@ def is_inference(options: CompareOptions, target: Path) -> bool:
     if wanted == "calls" or (wanted is None and options.of_calls):
         return False
     if wanted is None:
-        return is_engine(target) != is_engine(options.golden)
+        are_recorded = has_tensors(target) and has_tensors(options.golden)
+        return are_recorded and is_engine(target) != is_engine(options.golden)
     if options.of_calls:
         raise OptionError(f"{options.of_calls} does not work with {MATCH} inference", remedy="remove one of them")
     return True
