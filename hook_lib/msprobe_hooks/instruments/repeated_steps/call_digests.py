@@ -21,7 +21,7 @@ class CallDigests(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Within, collects the digests of what operators compute.
 
     Views compute nothing and memory that nothing was written to has no values: both are left out. Communication is
-    counted, because what it brings may be wrong elsewhere; its tensors may not have arrived yet.
+    counted, because what it brings may be wrong in another place; its tensors may not have arrived yet.
     """
 
     def __init__(self) -> None:

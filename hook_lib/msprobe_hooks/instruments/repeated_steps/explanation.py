@@ -73,7 +73,7 @@ def received() -> Explanation:
 
 
 def explained(passes: Passes, found: Located, save: Callable[[DifferingCall], str | None]) -> Explanation:
-    """Explain a difference that began in this process; ``save`` records a call and returns the folder."""
+    """Return why a step differs that began to in this process; ``save`` records a call and returns the folder."""
     if found.place is None:
         return _without_call(passes)
     first, second, third = passes.first, passes.second, passes.third
@@ -113,7 +113,7 @@ def explained(passes: Passes, found: Located, save: Callable[[DifferingCall], st
 
 
 def explained_third(passes: Passes, undefined: set[tuple[Any, int]]) -> Explanation:
-    """Explain that the third pass, which was made for another reason, differs from the first two."""
+    """Return why the third pass, which was made for another reason, differs from the first two."""
     seen, calls = passes.second.seen, passes.second.differing_calls(passes.third, undefined)
     place = min(calls, default=None)
     name = "no call that was seen" if place is None else f"{_name_of(seen, place)} (call {place})"
