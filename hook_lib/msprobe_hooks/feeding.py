@@ -13,7 +13,6 @@ from msprobe_hooks.instruments.feed.fed import Fed
 from msprobe_hooks.instruments.feed.module_names import ModuleNames
 from msprobe_hooks.record import Framework, require_framework
 from msprobe_hooks.recording import validators
-from msprobe_hooks.recording.session import observing
 
 if TYPE_CHECKING:
     from msprobe_hooks.instruments.feed.feeder import Feeder
@@ -60,6 +59,8 @@ def feed(
     for key, value in (("step", step), ("rank", rank)):
         if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 0):
             raise ConfigError(key, value, "an integer >= 0")
+    from msprobe_hooks.recording.session import observing
+
     feeder = open_feeder(framework, validators.path("path", path), modules, model=model, step=step, rank=rank)
     try:
         with observing([feeder]):

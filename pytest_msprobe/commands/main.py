@@ -71,7 +71,7 @@ COMMANDS: Mapping[str, Mapping[str, Command]] = {
             "comparing.md",
         ),
         "series": Command(
-            "write recorded or monitored statistics as msprobe's .trend.db, or read one",
+            "write or read msprobe's .trend.db of statistics",
             "dump -o run.trend.db",
             "monitor.md",
         ),

@@ -224,6 +224,13 @@ class TestTwoRuns:
             assert [nodes(file, "micro_step_id", source)[name] for name in names] == [0, 0, 1, 1]
 
 
+def test_dumps_of_one_step_and_rank_are_drawn_into_folders_of_their_names(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        run(tmp_path / "run" / name, records())
+    assert main(["graph", str(tmp_path / "run"), "-o", str(tmp_path / "graphs")]) == 0
+    assert sorted(path.parent.name for path in (tmp_path / "graphs").rglob("*.vis.db")) == ["a", "b"]
+
+
 class TestWhatIsRefused:
     @pytest.mark.parametrize("form", ["db", "json"])
     def test_a_folder_that_holds_graphs_already(
@@ -233,12 +240,6 @@ class TestWhatIsRefused:
         words = ["graph", str(tmp_path / "dump.json"), "-o", str(file.parent), "--format", form]
         assert main(words) == 2
         assert f"{file.parent}: holds {file.name} already" in capsys.readouterr().err
-
-    def test_dumps_of_one_place(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-        for name in ("a", "b"):
-            run(tmp_path / "run" / name, records())
-        assert main(["graph", str(tmp_path / "run"), "-o", str(tmp_path / "graphs")]) == 2
-        assert "same step 0 and rank 0 as" in capsys.readouterr().err
 
     def test_ranks_of_one_side_only(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         for side, ranks in (("target", 2), ("golden", 1)):

@@ -145,12 +145,11 @@ def test_what_is_not_followed_is_reported_once(tmp_path, debugger, caplog):
     debug = debugger(dump_path=tmp_path, level="L0")
     with caplog.at_level(logging.WARNING, logger="msprobe_hooks"):
         for _ in range(2):
-            debug.start(model=nn.Sequential(nn.Tanh()), rank_id=0, token_range=[0, 0], scheduled_tokens={"r": 1})
+            debug.start(model=nn.Sequential(nn.Tanh()), rank_id=0, token_range=[0, 0])
             debug.stop()
             debug.step(dump=False)
     assert [record.message.split(" is ignored")[0] for record in caplog.records] == [
         "token_range",
-        "scheduled_tokens",
         "step(dump=False)",
     ]
 

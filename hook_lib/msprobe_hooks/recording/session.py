@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -26,12 +27,14 @@ Model: TypeAlias = Any
 _IMMUTABLE = 1 << 8
 
 
-_running: list[Session] = []
+# Without owning them: a session that is never ended is collected as any other object.
+_running: list[weakref.ref[Session]] = []
 
 
 def running_session() -> Session | None:
     """Return the recording of this process that was started last and has not ended, None where there is none."""
-    return _running[-1] if _running else None
+    alive = (session for started in reversed(_running) if (session := started()) is not None)
+    return next(alive, None)
 
 
 class Observer(Protocol):
@@ -151,8 +154,8 @@ class Session(ABC):
         if self._has_ended:
             raise RecordingError("this recording has ended and its files are complete; start a new recording")
         self._take_model(model)
-        if self not in _running:
-            _running.append(self)
+        if weakref.ref(self) not in _running:
+            _running.append(weakref.ref(self))
         self._is_wanted = True
         if rank is not None:
             self._given_rank = rank
@@ -185,8 +188,8 @@ class Session(ABC):
         """Finish, take the hooks off and return what was recorded."""
         self.stop()
         self._has_ended = True
-        if self in _running:
-            _running.remove(self)
+        if weakref.ref(self) in _running:
+            _running.remove(weakref.ref(self))
         for hooks in self._hooks:
             with self.recorder.net("the end of a recording"):
                 hooks.remove()

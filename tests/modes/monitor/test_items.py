@@ -209,11 +209,11 @@ def test_what_cannot_be_used_is_one_error(pytester, run, arguments, told):
     assert "Traceback" not in result.stderr.str()
 
 
-def test_what_msprobe_dump_takes_is_refused_by_name(pytester):
-    (pytester.path / "step0").mkdir()
-    (pytester.path / "step0" / "dump.json").write_text("{}")
+def test_one_step_of_a_recording_is_refused_with_what_to_pass(pytester):
+    (pytester.path / "step0" / "rank0").mkdir(parents=True)
+    (pytester.path / "step0" / "rank0" / "dump.json").write_text("{}")
     result = pytester.runpytest_inprocess("--msprobe-monitor=step0")
-    result.stderr.fnmatch_lines(["*it is a recording (dump.json); pass it to --msprobe-dump*"])
+    result.stderr.fnmatch_lines(["*of a recording, pass the folder that holds step<N>/rank<N>/dump.json*"])
 
 
 def test_a_file_that_shrinks_while_it_is_read_costs_its_series_and_no_more(pytester, run, monkeypatch):

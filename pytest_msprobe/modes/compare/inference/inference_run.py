@@ -13,11 +13,12 @@ from msprobe_hooks.regular_files import read_regular
 from pytest_msprobe.errors import OptionError
 from pytest_msprobe.model_names.fused_parts import ModelSizes, sizes_of_config
 from pytest_msprobe.model_names.model_names import model_names
-from pytest_msprobe.modes.compare.inference.inference_pair import InferencePair
 from pytest_msprobe.modes.compare.inference_options import MATCH, has_tensors, is_engine
 from pytest_msprobe.run.shared_options import MODEL_CONFIG
 
+# Runs that compare calls do not load what compares tokens, which needs torch.
 if TYPE_CHECKING:
+    from pytest_msprobe.modes.compare.inference.inference_pair import InferencePair
     from pytest_msprobe.modes.compare.options import CompareOptions
 
 
@@ -53,6 +54,8 @@ def open_pair(targets: Sequence[Path], options: CompareOptions, inherited: float
 
     Raises OptionError where there are several targets, DumpError where a run cannot be used.
     """
+    from pytest_msprobe.modes.compare.inference.inference_pair import InferencePair
+
     folders = dict.fromkeys(map(recording_of, targets))
     if len(folders) > 1:
         raise OptionError(
