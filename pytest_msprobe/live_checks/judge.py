@@ -30,6 +30,7 @@ from pytest_msprobe.engine.replay.trials.trial import Trial
 from pytest_msprobe.engine.values.pytree import tensors_with_paths
 from pytest_msprobe.live_checks.observed_call import Awaiting, Observed
 from pytest_msprobe.live_checks.side_effects import may_consume_rng, without_side_effects
+from pytest_msprobe.modes.check.reruns.repeat import repeated
 from pytest_msprobe.results.result import DirectionResult
 from pytest_msprobe.results.skip_reasons import Skip, SkipReason
 
@@ -90,12 +91,14 @@ JUDGED_DEVICES = ("cpu", "cuda", "npu")
 class Judge:
     """Judges calls, each on the device that the training made it on. ``setup`` is what all checks have in common.
 
-    Results are judged by the policy, or ``by`` another judge of their trial.
+    Results are judged by the policy, or ``by`` another judge of their trial. With ``repeat`` a result that has not the
+    same bits when the call is made once more is wrong as well.
     """
 
-    def __init__(self, setup: ReplayConfig, by: JudgeForward | None = None) -> None:
+    def __init__(self, setup: ReplayConfig, by: JudgeForward | None = None, *, repeat: bool = False) -> None:
         self._setup = setup
         self._by = by
+        self._repeat = repeat
         self._registry = DeviceRegistry()
         self._setups: dict[torch.device, ReplayConfig] = {}
 
@@ -112,7 +115,7 @@ class Judge:
         given = arguments_of(seen.args, seen.kwargs).values()
         setup = self._setup_for([*given, *(each for _, each in tensors_with_paths(seen.output))])
         replay = Replay(call, setup, _source(seen.inputs), trial_of=partial(ObservedTrial, run=run))
-        return _judged(replay, "forward", lambda: replay.forward(self._by)), replay
+        return _judged(replay, "forward", lambda: self._repeated(replay, replay.forward(self._by))), replay
 
     def backward(
         self,
@@ -136,6 +139,12 @@ class Judge:
         setup = self._setup_for([gradient for gradient in leaving if gradient is not None])
         replay = Replay(call, setup, source, trial_of=trial_of)
         return _judged(replay, "backward", replay.backward), replay
+
+    def _repeated(self, replay: Replay, result: DirectionResult) -> DirectionResult:
+        # What the training drew cannot be drawn again.
+        if not self._repeat or result.skip is not None or replay.trial.randomness is not None:
+            return result
+        return repeated(replay, "forward", result, 2)
 
     def _setup_for(self, tensors: Sequence[torch.Tensor]) -> ReplayConfig:
         """Return the setup of the device that computed these: the first that is not the CPU.

@@ -33,7 +33,8 @@ class LiveOptions:
     ``per_api`` that are alike (None for all), or with a ``share`` as many as a share of the time pays for.
     ``waiting`` is the most memory, as ``500MiB``, that copies may take while calls wait for their gradients.
     ``journal`` and ``save_failures`` are a file and a folder to write. ``seed`` is that of the sample. ``framework`` is
-    the one whose calls are checked; with MindSpore's those of the primitives that a ``model`` holds.
+    the one whose calls are checked; with MindSpore's those of the primitives that a ``model`` holds. With ``repeat``
+    each result that is judged must have the same bits when the call is made once more.
     """
 
     apis: Sequence[str] = ()
@@ -43,6 +44,7 @@ class LiveOptions:
     per_api: int | None = _PER_API
     share: float | None = None
     backward: bool = True
+    repeat: bool = False
     waiting: str = "4GiB"
     on_failure: OnFailure = "warn"
     journal: str | Path | None = None
@@ -59,11 +61,15 @@ class LiveOptions:
             raise ConfigError("per_api", self.per_api, "a whole number from 1, or None for all calls")
         if self.share is not None and self.per_api not in (None, _PER_API):
             raise ConfigError("per_api", self.per_api, "None where share is set, with which kinds of calls take turns")
+        if type(self.repeat) is not bool:
+            raise ConfigError("repeat", self.repeat, "True, False")
         require_framework(self.framework)
         missing = missing_piece(self.framework)
         if missing is not None:
             raise ConfigError("framework", self.framework, f"pytorch ({missing})")
         one_of(get_args(Level))("level", self.level)
+        if self.repeat and self.framework != "pytorch":
+            raise ConfigError("repeat", self.repeat, f"False with {self.framework}, whose calls torch judges")
         if self.level == "aten" and self.framework != "pytorch":
             raise ConfigError("level", self.level, f"L1 with {self.framework}")
         one_of(get_args(OnFailure))("on_failure", self.on_failure)

@@ -122,7 +122,7 @@ class LiveChecks:
         recorder_class = _recorder_of(options.framework)
         self._recorder = recorder_class(
             options.recording(),
-            Judge(recorder_class.setup(setup)),
+            Judge(recorder_class.setup(setup), repeat=options.repeat),
             self._findings,
             self._selection,
             self._budget,
