@@ -13,6 +13,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from msprobe_hooks.dump.unread.effects import UNDEFINED_RESULTS
 from msprobe_hooks.instruments.repeated_steps.digests import digest, read
 from msprobe_hooks.torch.no_dispatch import NoDispatch
+from msprobe_hooks.torch.statistics import is_readable, local_part
 
 _COMMUNICATION: Final = ("c10d", "_c10d_functional")
 
@@ -21,7 +22,7 @@ class CallDigests(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Within, collects the digests of what operators compute.
 
     Views compute nothing and memory that nothing was written to has no values: both are left out. Communication is
-    counted, because what it brings may be wrong elsewhere; its tensors may not have arrived yet.
+    counted, because what it brings may be another rank's fault; its tensors may not have arrived yet.
     """
 
     def __init__(self) -> None:
@@ -70,12 +71,18 @@ def is_compared(func: Any) -> bool:
     return _written(func) is not None
 
 
-def result_digests(func: Any, result: Any, args: Sequence[Any]) -> list[Tensor]:
-    """Return the digests of what an operator returned, and of the arguments that it wrote to besides."""
+def compared_results(func: Any, result: Any, args: Sequence[Any]) -> list[Tensor]:
+    """Return the tensors that an operator returned, and the arguments that it wrote to as well, if they can be read."""
     written = [args[place] for place in _written(func) or () if place < len(args)]
+    values = (result, *written) if written else (result,)
+    tensors = (each for value in values for each in ((value,) if isinstance(value, Tensor) else _listed(value)))
+    return [each for each in tensors if is_readable(local_part(each))]
+
+
+def result_digests(func: Any, result: Any, args: Sequence[Any]) -> list[Tensor]:
+    """Return the digests of what an operator returned and of the arguments that it wrote to as well."""
     with NoDispatch():
-        values = (result, *written) if written else (result,)
-        tensors = (each for value in values for each in ((value,) if isinstance(value, Tensor) else _listed(value)))
+        tensors = compared_results(func, result, args)
         return [found for each in tensors if (found := digest(each)) is not None]
 
 

@@ -14,8 +14,13 @@ import torch
 from torch import Tensor, autograd, nn
 from torch.utils._pytree import tree_leaves, tree_map_only
 
-from msprobe_hooks.instruments.repeated_steps.call_digests import CallDigests, is_compared, result_digests
-from msprobe_hooks.instruments.repeated_steps.digests import read
+from msprobe_hooks.instruments.repeated_steps.call_digests import (
+    CallDigests,
+    compared_results,
+    is_compared,
+    result_digests,
+)
+from msprobe_hooks.instruments.repeated_steps.digests import read, whole_words
 from msprobe_hooks.torch.generators import Generators
 from msprobe_hooks.torch.no_dispatch import NoDispatch
 
@@ -24,6 +29,9 @@ REPETITIONS: Final = 10
 
 # Blocks of each size that are freed before a call: one may be taken for another of its needs.
 _BLOCKS: Final = 8
+
+# How often a call is tried in memory of known contents: which memory it gets is the allocator's choice.
+_ROUNDS: Final = 4
 
 # What adds in an order that is not fixed, and has another kernel where algorithms have to be deterministic
 # (torch.use_deterministic_algorithms); of what has none, torch itself says so.
@@ -86,17 +94,22 @@ class DifferingCall:
         """Return the places of results with memory that the call does not write to: it holds what was there before."""
         sizes = [each.untyped_storage().nbytes() for each in tree_leaves(self._run()[0]) if isinstance(each, Tensor)]
         device = next((each.device for each in tree_leaves(self.args) if isinstance(each, Tensor)), torch.device("cpu"))
-        low, high, low_again, high_again = (self._run_in_memory_of(byte, sizes, device) for byte in (0, 255, 0, 255))
-        if (low, high) != (low_again, high_again):
-            return set()
-        return {place for place, (a, b) in enumerate(zip(low, high, strict=True)) if a != b}
+        found: set[int] = set()
+        for _ in range(_ROUNDS):
+            low, high = (self._words_in_memory_of(byte, sizes, device) for byte in (0, 255))
+            pairs = enumerate(zip(low, high, strict=True))
+            # No result has these words by itself.
+            found |= {place for place, (a, b) in pairs if a.shape == b.shape and bool(((a == 0) & (b == -1)).any())}
+        return found
 
-    def _run_in_memory_of(self, byte: int, sizes: Sequence[int], device: torch.device) -> tuple[int, ...]:
+    def _words_in_memory_of(self, byte: int, sizes: Sequence[int], device: torch.device) -> list[Tensor]:
         with NoDispatch():
             # What is freed is what allocators give first to those who ask for as much.
             blocks = [torch.full((size,), byte, dtype=torch.uint8, device=device) for size in [*sizes] * _BLOCKS]
             blocks.clear()
-        return self.run()
+        result, args = self._run()
+        with NoDispatch():
+            return [whole_words(each) for each in compared_results(self.operator, result, args)]
 
     def is_nondeterministic(self, differing: int) -> bool:
         """Return whether torch documents that a correct card may give other bits each time.

@@ -47,6 +47,12 @@ def digest(tensor: Tensor) -> Tensor | None:
     return flat[:whole].view(torch.int64).sum() + last if whole else last
 
 
+def whole_words(tensor: Tensor) -> Tensor:
+    """Return the 64-bit words of a readable tensor, int64 of one dimension; bytes that fill none are left out."""
+    raw = local_part(tensor).resolve_conj().resolve_neg().contiguous().view(-1).view(torch.uint8)
+    return raw[: raw.numel() // _WORD * _WORD].clone().view(torch.int64)
+
+
 def _in_memory_order(tensor: Tensor) -> Tensor:
     """Return a contiguous tensor of the same elements: where they lie densely, their own memory."""
     strides = tensor.stride()

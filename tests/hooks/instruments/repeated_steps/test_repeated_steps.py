@@ -253,7 +253,7 @@ def test_further_state_is_put_back(tmp_path: Path) -> None:
         ({"every": 0}, "every is 0; allowed: a whole number from 1"),
         (
             {"every": 1, "stateful": [3]},
-            "stateful is 'int'; allowed: torch.Generator, or an object with load_state_dict",
+            "stateful is 'int'; allowed: torch.Generator, an object with load_state_dict",
         ),
         ({"every": 1, "on_difference": "fix"}, "on_difference is 'fix'; allowed: warn, stop"),
         ({"every": 1, "calls": 2}, "calls is 2; allowed: True, False"),
