@@ -173,7 +173,8 @@ class CallCapture(CallDigests):  # type: ignore[no-untyped-call]
         self, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
         """Run an operator, take its digests and note where it was made."""
-        origin = self._origin(sys._getframe(1))
+        # A device's backward pass runs on a thread that no frame of Python has called.
+        origin = self._origin(sys._getframe().f_back)
         place = len(self.operators)
         if place not in self._wanted or not is_compared(func):
             return super().__torch_dispatch__(func, types, args, kwargs)
@@ -184,7 +185,7 @@ class CallCapture(CallDigests):  # type: ignore[no-untyped-call]
         self.captured[place] = DifferingCall(func, given, named, generators, origin)
         return result
 
-    def _origin(self, frame: FrameType) -> Origin:
+    def _origin(self, frame: FrameType | None) -> Origin:
         node = torch._C._current_autograd_node()
         if node is not None and not self._modules:
             made = self._origins.get(node._sequence_nr())
