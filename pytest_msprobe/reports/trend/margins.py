@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import Literal
 
 from pytest_msprobe.journal.shards import WholeRun
-from pytest_msprobe.reports.trend.series import SeriesTrend, series_trends
+from pytest_msprobe.reports.trend.series import SeriesTrend, ranks_of_series, series_trends
 from pytest_msprobe.reports.worst_margins import Worst, is_worse, worst_by_api
 
 Change = Literal["worse", "better", "new", "gone", ""]
@@ -79,22 +79,19 @@ class ApiTrend:
 class Trend:
     """Runs by date, and every API that one of them judged: those that got worse first, by how much.
 
-    ``series`` are those of monitored training that are shown, the ones that moved most first.
+    ``series`` are those of monitored training that are shown, the ones that moved most first; ``has_several_ranks``
+    whether the runs have series of several ranks, shown or not.
     """
 
     runs: tuple[Run, ...]
     apis: tuple[ApiTrend, ...]
     series: tuple[SeriesTrend, ...] = ()
+    has_several_ranks: bool = False
 
     @property
     def of(self) -> str:
         """What the journals are of, in a word: those of monitored training and of modules have no APIs."""
         return "APIs" if any(" " in api.name for api in self.apis) else "items"
-
-    @property
-    def has_several_ranks(self) -> bool:
-        """Return whether the series that are shown are of several ranks."""
-        return len({series.rank for series in self.series}) > 1
 
     def changed(self, change: Change) -> list[ApiTrend]:
         """Return the APIs that changed so."""
@@ -112,8 +109,10 @@ def make_trend(runs: Sequence[WholeRun], patterns: Sequence[str] = ()) -> Trend:
     found = [worst_by_api(entry.result for entry in run.journal.entries.values()) for run in runs]
     names = dict.fromkeys(name for worst in found for name in worst)
     apis = [ApiTrend(name, tuple(worst.get(name) for worst in found)) for name in names]
-    series = series_trends([run.journal for run in runs], patterns)
-    return Trend(tuple(map(_run, runs)), tuple(sorted(apis, key=_by_change)), tuple(series))
+    journals = [run.journal for run in runs]
+    series = series_trends(journals, patterns)
+    has_several_ranks = len(ranks_of_series(journals)) > 1
+    return Trend(tuple(map(_run, runs)), tuple(sorted(apis, key=_by_change)), tuple(series), has_several_ranks)
 
 
 def _run(whole: WholeRun) -> Run:

@@ -36,6 +36,12 @@ class SeriesTrend:
         return (max(medians) - min(medians)) / largest if largest else 0.0
 
 
+def ranks_of_series(journals: Sequence[Journal]) -> set[int]:
+    """Return the ranks that series of any run are of."""
+    results = (entry.result for journal in journals for entry in journal.entries.values())
+    return {spread.rank for result in results if (spread := spread_of(result.extras)) is not None}
+
+
 def series_trends(journals: Sequence[Journal], patterns: Sequence[str] = ()) -> list[SeriesTrend]:
     """Return the series of runs in the order of their dates, those that moved most first.
 

@@ -62,20 +62,18 @@ def test_no_more_are_shown_than_can_be_looked_at_and_none_twice(tmp_path: Path) 
     assert list(medians(runs)) == [f"grad_unreduced/{19 - place}/norm" for place in range(MOST_MOVED)]
 
 
-def test_ranks_are_told_apart(tmp_path: Path) -> None:
-    runs = [
-        journal(
-            tmp_path,
-            day,
-            *(
-                entry(with_spread("actv/a/norm", 0, 1.0 + rank * day, 9, rank), f"rank{rank}/actv_0-9.csv")
-                for rank in range(2)
-            ),
+def test_a_series_has_its_rank_where_another_rank_is_not_shown(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for day in range(2):
+        moved = (
+            entry(with_spread("actv/a/norm", 0, 1.0 + rank * day, 9, rank), f"rank{rank}/actv_0-9.csv")
+            for rank in range(2)
         )
-        for day in range(2)
-    ]
-    (moved,) = series_trends(runs)
-    assert moved.name(has_several_ranks=True) == "rank 1, actv/a/norm"
+        journal(tmp_path, day, *moved)
+    assert main(["report", str(tmp_path / "0.jsonl"), str(tmp_path / "1.jsonl"), "--trend"]) == 0
+    (line,) = [line for line in capsys.readouterr().out.splitlines() if "actv/a/norm" in line]
+    assert line.split("  ")[1] == "rank 1, actv/a/norm"
 
 
 def test_a_journal_of_watched_training_holds_what_the_values_were(
