@@ -16,12 +16,10 @@ from urllib.parse import quote
 import pytest
 
 from tests.support.browser import open_browser, texts, until
+from tests.support.page_checks import serious_violations
 
 ROOT = Path(__file__).parents[2]
 RESULTS = "[data-md-component=search-result] .md-search-result__item > a"
-# What axe calls these keeps some readers out.
-SERIOUS = {"serious", "critical"}
-
 # The page that answers, by what a user searches for.
 ANSWERS = {
     "precision fixture": "your-functions",
@@ -78,16 +76,13 @@ def test_search_finds_the_page_that_answers_first(browser: Any, address: str, qu
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("page", ["", "check-page/", "user-guide/", "api/hooks/"])
 def test_a_page_has_no_serious_fault_of_access(browser: Any, address: str, page: str, scheme: str) -> None:
-    from axe_core_python.selenium import Axe
-
     features = [{"name": "prefers-color-scheme", "value": scheme}]
     browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": features})
     browser.get(f"{address}/{page}")
     # The site would keep the scheme in which it was opened first.
     browser.execute_script("localStorage.clear()")
     browser.refresh()
-    faults = [fault for fault in Axe().run(browser)["violations"] if fault["impact"] in SERIOUS]
-    assert [(fault["id"], [node["html"] for node in fault["nodes"]]) for fault in faults] == []
+    assert serious_violations(browser) == []
 
 
 def test_the_reference_of_the_api_has_a_first_page(browser: Any, address: str) -> None:

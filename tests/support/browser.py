@@ -46,6 +46,12 @@ def click(browser: Any, script: str) -> None:
     browser.execute_script(f"({script}).click()")
 
 
+def set_width(browser: Any, width: int, height: int = 900) -> None:
+    """Give the page a width in pixels of CSS, less than a window of this browser can have too."""
+    size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
+    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+
+
 def until(browser: Any, condition: Callable[[], bool]) -> None:
     """Wait until a condition holds."""
     from selenium.webdriver.support.wait import WebDriverWait

@@ -15,15 +15,17 @@ from pytest_msprobe.results.result import as_json
 def write_page(path: Path, package: str, data: Any, *, title: str, parts: tuple[str, ...] = ()) -> None:
     """Write the page whose ``body.html``, ``page.css`` and scripts lie in the folder ``page`` of a package.
 
-    ``parts`` are folders next to this module that several pages share. The scripts read the data as ``page``; names and
-    messages in it are data and never markup. Those of a folder follow each other in the order of their names. Raises
-    OSError where the disk refuses.
+    All pages have the layout's header, panes, tabs and colours; ``parts`` are folders next to it that several pages
+    share. The scripts read the data as ``page``; names and messages in it are data and never markup. Those of a folder
+    follow each other in the order of their names. Raises OSError where the disk refuses.
     """
-    own = resources.files(package) / "page"
-    folders = [_SHARED, *(_SHARED / part for part in parts), own]
+    own, layout = resources.files(package) / "page", _SHARED / "layout"
+    folders = [layout, *(_SHARED / part for part in parts), own]
+    styles = [file for folder in folders for file in _files(folder, ".css")]
+    scripts = [file for folder in folders for file in _files(folder, ".js") if file.name != _FIRST]
     text = _text(_SHARED / "page.html").replace("/*TITLE*/", title).replace("/*BODY*/", _text(own / "body.html"))
-    text = text.replace("/*STYLE*/", "".join(_text(file) for folder in folders for file in _files(folder, ".css")))
-    text = text.replace("/*SCRIPT*/", "".join(_text(file) for folder in folders for file in _files(folder, ".js")))
+    text = text.replace("/*STYLE*/", "".join(map(_text, styles))).replace("/*THEME*/", _text(layout / _FIRST))
+    text = text.replace("/*SCRIPT*/", "".join(map(_text, scripts)))
     # Last, because a name may read as a placeholder does. Inside of a script element only its end tag and the
     # opening of a comment mean anything.
     text = text.replace("/*DATA*/", _encoded(data).replace("<", "\\u003c"))
@@ -44,6 +46,8 @@ def _encoded(data: Any) -> str:
 
 
 _SHARED = resources.files(__package__)
+#: The script that sets the colours, before anything is drawn.
+_FIRST = "theme.js"
 
 
 def _files(folder: Any, ending: str) -> list[Any]:

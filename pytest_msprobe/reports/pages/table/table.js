@@ -1,12 +1,12 @@
 /* A table of many rows, of which only those in sight are in the document; it is given them in their first order. A column
    has a title, a width and `of`, which returns what it shows of a row; `by` what it sorts by where that is something else,
-   `number` and `look` how it is set, `narrow` its width on a narrow screen. `open` is called with a row that is chosen,
-   `look` gives a class to a row. */
+   `number` and `look` how it is set, `narrow` its width on a narrow screen; one that has `grow` takes the room that is
+   left. `open` is called with a row that is chosen, `look` gives a class to a row. Under `name` the browser keeps the
+   widths that the reader chose. */
 
 const ROW_HEIGHT = 24;
-const isNarrow = () => window.matchMedia("(max-width: 700px)").matches;
 
-function makeTable(box, columns, { open, label, look = () => "" }) {
+function makeTable(box, columns, { open, label, name, look = () => "" }) {
   const state = { given: [], rows: [], sort: null, down: true, chosen: null };
   const table = element("table"), widths = element("colgroup"), head = element("thead"), titles = element("tr"), body = element("tbody");
   head.append(titles);
@@ -15,8 +15,10 @@ function makeTable(box, columns, { open, label, look = () => "" }) {
   box.tabIndex = 0;
   box.setAttribute("aria-label", label);
 
+  const sizes = new ColumnWidths(columns, `${kindOfPage}.${name ?? label}.widths`);
+
   function setWidths() {
-    const wide = columns.map((column) => (isNarrow() && column.narrow) || column.width);
+    const wide = sizes.all(box.clientWidth);
     widths.replaceChildren(...wide.map((width) => {
       const col = element("col");
       col.style.width = `${width}px`;
@@ -28,18 +30,24 @@ function makeTable(box, columns, { open, label, look = () => "" }) {
   function drawTitles() {
     titles.replaceChildren(...columns.map((column) => {
       const title = element("th", undefined, column.number ? "number" : ""), arrow = state.sort === column ? (state.down ? " ▼" : " ▲") : "";
-      title.append(element("button", column.title + arrow));
+      const button = element("button", column.title + arrow);
+      title.append(button, sizes.grip(column, title, setWidths));
       title.setAttribute("aria-sort", state.sort === column ? (state.down ? "descending" : "ascending") : "none");
-      title.addEventListener("click", () => {
-        // A third click gives the first order back.
-        if (state.sort !== column) [state.sort, state.down] = [column, true];
-        else if (state.down) state.down = false;
-        else state.sort = null;
-        drawTitles();
-        show(state.given);
-      });
+      title.addEventListener("keydown", (event) => sizes.press(event, column, title, setWidths));
+      button.addEventListener("click", () => sortBy(column));
       return title;
     }));
+  }
+
+  function sortBy(column) {
+    // A third click gives the first order back.
+    if (state.sort !== column) [state.sort, state.down] = [column, true];
+    else if (state.down) state.down = false;
+    else state.sort = null;
+    const place = columns.indexOf(column);
+    drawTitles();
+    titles.children[place].querySelector("button").focus();
+    show(state.given);
   }
 
   function show(rows) {

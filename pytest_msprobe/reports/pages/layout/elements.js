@@ -1,6 +1,7 @@
 "use strict";
 const page = JSON.parse(document.getElementById("data").textContent);
 const byId = (id) => document.getElementById(id);
+const kindOfPage = document.documentElement.dataset.page;
 
 function element(tag, text, className) {
   const made = document.createElement(tag);
@@ -15,14 +16,3 @@ function svg(tag, attributes, text) {
   if (text !== undefined) made.textContent = text;
   return made;
 }
-
-function numberText(value) {
-  if (typeof value !== "number") return value ?? "";
-  const size = Math.abs(value);
-  return value !== 0 && (size < 1e-3 || size >= 1e6) ? value.toExponential(4) : String(+value.toPrecision(7));
-}
-
-function asNumber(value) {
-  return value === "inf" ? Infinity : value === "-inf" ? -Infinity : value;
-}
-

@@ -1,0 +1,54 @@
+/* How wide the columns of a table are: as they are declared, or as the reader dragged them. */
+
+const LEAST_COLUMN = 36, COLUMN_STEP = 16;
+
+class ColumnWidths {
+  constructor(columns, name) {
+    Object.assign(this, { columns, name, chosen: new Map(Object.entries(remembered(name, {}))) });
+  }
+
+  of(column) {
+    return this.chosen.get(column.title) ?? ((isNarrow() && column.narrow) || column.width);
+  }
+
+  all(room) {
+    const widths = this.columns.map((column) => this.of(column)), left = room - widths.reduce((sum, width) => sum + width, 0);
+    const growing = this.columns.findIndex((column) => column.grow && !this.chosen.has(column.title));
+    if (growing >= 0 && left > 0) widths[growing] += left;
+    return widths;
+  }
+
+  set(column, width, changed) {
+    this.chosen.set(column.title, Math.max(LEAST_COLUMN, Math.round(width)));
+    remember(this.name, Object.fromEntries(this.chosen));
+    changed();
+  }
+
+  forget(column, changed) {
+    this.chosen.delete(column.title);
+    remember(this.name, Object.fromEntries(this.chosen));
+    changed();
+  }
+
+  /* The right border of a title: dragging it sets the width of the column, a double click takes that back. */
+  grip(column, title, changed) {
+    const grip = element("span", undefined, "grip");
+    grip.addEventListener("pointerdown", (event) => {
+      const start = event.clientX, width = title.offsetWidth;
+      grip.setPointerCapture(event.pointerId);
+      grip.onpointermove = (moved) => this.set(column, width + moved.clientX - start, changed);
+      grip.onlostpointercapture = () => { grip.onpointermove = null; };
+      event.preventDefault();
+    });
+    grip.addEventListener("dblclick", () => this.forget(column, changed));
+    return grip;
+  }
+
+  press(event, column, title, changed) {
+    const sign = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
+    if (!event.shiftKey || !sign) return;
+    event.preventDefault();
+    event.stopPropagation();
+    this.set(column, title.offsetWidth + sign * COLUMN_STEP, changed);
+  }
+}

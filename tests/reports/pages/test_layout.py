@@ -1,0 +1,140 @@
+"""The layout of all pages, looked at in a real browser: panes, tabs, columns, colours, links."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from selenium.webdriver.common.keys import Keys
+
+from pytest_msprobe.reports.pages.write_page import write_page
+from tests.support.browser import click, open_browser, set_width, texts
+from tests.support.page_checks import serious_violations, wider_than_the_window
+
+HOSTILE = "</script><img src=x onerror=alert(1)>"
+DATA = {
+    "title": "2 rows",
+    "links": [["the graph", "graph%20of%20it.html", "modules and calls"]],
+    "rows": [
+        {"outcome": "fail", "why": HOSTILE, "margin": 3.5},
+        {"outcome": "pass", "why": "equal", "margin": 0.25},
+    ],
+}
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def chromium() -> Iterator[Any]:
+    with open_browser() as driver:
+        yield driver
+
+
+@pytest.fixture
+def browser(chromium: Any, tmp_path: Path) -> Any:
+    """Open the page at 1 400 pixels; the browser has kept nothing of another test."""
+    write_page(tmp_path / "page.html", "tests.reports.pages.sample_page", DATA, title="Sample", parts=("table",))
+    set_width(chromium, 1400)
+    chromium.get((tmp_path / "page.html").as_uri())
+    chromium.execute_script("localStorage.clear()")
+    chromium.refresh()
+    return chromium
+
+
+def width(browser: Any, selector: str) -> int:
+    found: int = browser.execute_script("return document.querySelector(arguments[0]).offsetWidth", selector)
+    return found
+
+
+def press(browser: Any, selector: str, *keys: str) -> None:
+    browser.find_element("css selector", selector).send_keys(*keys)
+
+
+def test_the_head_has_title_notes_and_links_to_other_pages(browser: Any) -> None:
+    assert texts(browser, "#title, #about, #notes, #links a") == [
+        "2 rows",
+        "the graph",
+        "two rows on a CPU",
+        "one note",
+    ]
+    assert browser.find_element("css selector", "#links a").get_attribute("href").endswith("/graph%20of%20it.html")
+
+
+def test_the_size_of_a_pane_is_changed_by_keys_and_kept(browser: Any) -> None:
+    border = ".separator[aria-controls=details-box]"
+    press(browser, border, Keys.ARROW_LEFT, Keys.ARROW_LEFT)
+    assert width(browser, "#details-box") == 348
+    assert browser.find_element("css selector", border).get_attribute("aria-valuenow") == "348"
+    browser.refresh()
+    assert width(browser, "#details-box") == 348
+
+
+def test_a_pane_is_dragged_by_its_border(browser: Any) -> None:
+    from selenium.webdriver import ActionChains
+
+    border = browser.find_element("css selector", ".separator[aria-controls=groups-box]")
+    ActionChains(browser).drag_and_drop_by_offset(border, 60, 0).perform()
+    assert width(browser, "#groups-box") == 260
+
+
+def test_a_folded_pane_stays_folded_and_leaves_its_room_to_the_table(browser: Any) -> None:
+    before = width(browser, "#table-box")
+    click(browser, "document.querySelector('#groups-box .fold')")
+    browser.refresh()
+    assert width(browser, "#groups-box") == 24
+    assert width(browser, "#table-box") == before + 176
+    assert browser.find_element("css selector", "#groups-box .fold").get_attribute("aria-expanded") == "false"
+
+
+def test_a_column_takes_the_room_that_is_left_until_it_is_given_a_width(browser: Any) -> None:
+    assert width(browser, "#scroller table") == browser.execute_script("return byId('scroller').clientWidth")
+    press(browser, "th:nth-child(2) button", Keys.SHIFT + Keys.ARROW_LEFT)
+    given = width(browser, "th:nth-child(2)")
+    browser.refresh()
+    assert width(browser, "th:nth-child(2)") == given
+    assert width(browser, "#scroller table") == given + 160
+
+
+def test_tabs_are_changed_by_keys(browser: Any) -> None:
+    press(browser, "[role=tab][aria-selected=true]", Keys.ARROW_RIGHT)
+    assert texts(browser, "[aria-selected=true]") == ["Second"]
+    assert [browser.find_element("id", each).is_displayed() for each in ("first-view", "second-view")] == [False, True]
+
+
+def test_chosen_colours_are_kept_and_the_page_is_notified(browser: Any) -> None:
+    browser.execute_script("window.changes = 0; addEventListener('themechange', () => { changes += 1; })")
+    click(browser, "byId('theme')")
+    click(browser, "byId('theme')")
+    assert browser.execute_script("return [document.documentElement.dataset.theme, changes]") == ["dark", 1]
+    browser.refresh()
+    assert texts(browser, "#theme") == ["colors: dark"]
+    assert browser.execute_script("return getComputedStyle(document.body).backgroundColor") == "rgb(13, 17, 23)"
+
+
+def test_a_link_to_a_row_is_copied(browser: Any) -> None:
+    press(browser, "#scroller", Keys.ARROW_DOWN)
+    assert texts(browser, "#details h2") == [HOSTILE]
+    press(browser, "#details .link", Keys.ENTER)
+    assert texts(browser, "#details .link") == ["copied"]
+
+
+@pytest.mark.parametrize("pixels", [360, 768, 1400, 2560])
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_nothing_is_cut_or_hard_to_read_at_any_width(browser: Any, pixels: int, theme: str) -> None:
+    browser.execute_script("remember('theme', arguments[0])", theme)
+    set_width(browser, pixels)
+    browser.refresh()
+    assert wider_than_the_window(browser) == []
+    assert serious_violations(browser) == []
+    assert browser.get_log("browser") == []
+
+
+def test_on_a_narrow_screen_panes_are_stacked_in_their_order(browser: Any) -> None:
+    set_width(browser, 360)
+    browser.refresh()
+    top = "return ['table-box', 'details-box', 'groups-box'].map((id) => byId(id).getBoundingClientRect().top)"
+    tops = browser.execute_script(top)
+    assert tops == sorted(tops)
+    assert all(width(browser, f"#{pane}") > 300 for pane in ("table-box", "details-box", "groups-box"))
