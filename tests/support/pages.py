@@ -18,6 +18,6 @@ def page_data(page: Path) -> dict[str, Any]:
     return data
 
 
-def told(data: dict[str, Any], name: str) -> list[Any]:
+def words_of(data: dict[str, Any], name: str) -> list[Any]:
     """Return what a column of the page of a check says of each row."""
     return [data["words"][name][place] for place in data["columns"][name]]

@@ -60,7 +60,7 @@ class Picture:
     size: tuple[int, int] = (1200, 750)
 
 
-def _trend() -> tuple[str, ...]:
+def trend_commands() -> tuple[str, ...]:
     """Return the commands that check one dump on four releases of a device and report the trend."""
     names = [f"release_{number}" for number in range(1, len(ERRORS_BY_RELEASE) + 1)]
     checks = [f"{CHECK} -p {name} --msprobe-device=release --msprobe-journal={name}.jsonl" for name in names]
@@ -77,7 +77,7 @@ PICTURES = (
     Picture("comparison", (f"{COMPARE} --msprobe-html=page.html",)),
     Picture("graph", (f"{COMPARE} --msprobe-html=page.html",), script="document.getElementById('show-graph').click()"),
     Picture("monitor", ("python golden/train.py", "python target/train.py", f"{MONITOR} --msprobe-html=page.html")),
-    Picture("trend", _trend(), size=(1380, 560)),
+    Picture("trend", trend_commands(), size=(1380, 560)),
 )
 
 

@@ -91,9 +91,9 @@ def _dtype(result: DirectionResult) -> str:
 
 
 def _reason(result: DirectionResult) -> str:
-    """Return why a record has no verdict, warns, or passes with little judged; what fails has details."""
+    """Return why a record fails, warns or has no verdict, or passes with little judged, in one line."""
     if result.skip is not None:
         return str(result.skip)
-    if result.verdict.outcome == "warn":
-        return clipped(result.reason, _REASON_LENGTH)
+    if result.outcome != "pass":
+        return clipped(result.reason.partition("\n")[0], _REASON_LENGTH)
     return clipped(str(result.extras.get(LITTLE_JUDGED, "")), _REASON_LENGTH)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.support import dumps
-from tests.support.pages import page_data, told
+from tests.support.pages import page_data, words_of
 from tests.support.runs import Checked
 
 _RECORDS = {
@@ -30,11 +30,11 @@ def test_a_run_writes_its_page(pytester: pytest.Pytester, check: Callable[..., C
 
     assert f"msprobe report: {pytester.path / 'out/page.html'}" in found.output
     data = page_data(pytester.path / "out/page.html")
-    assert told(data, "outcome") == ["pass", "fail"]
+    assert words_of(data, "outcome") == ["pass", "fail"]
     assert data["details"]["1"]["outputs"][0]["map"]["place"] == "[:, 39]"
     assert data["runs"][0]["devices"][0].startswith("simulated card")
-    assert told(data, "rerun")[0][:2] == ["pytest", "--msprobe-dump=<dump>::<record>"]
-    assert told(data, "chosen")[0] == f"{path}::"
+    assert words_of(data, "rerun")[0][:2] == ["pytest", "--msprobe-dump=<dump>::<record>"]
+    assert words_of(data, "chosen")[0] == f"{path}::"
 
 
 def test_a_run_that_judged_nothing_says_that_it_wrote_no_page(pytester: pytest.Pytester) -> None:

@@ -15,10 +15,10 @@ from pytest_msprobe.reports.check_page.rows import Rows, deciding_metric
 from pytest_msprobe.results.result import LITTLE_JUDGED, DirectionResult
 from pytest_msprobe.results.skip_reasons import SkipReason
 from tests.support.journals import make_judged, skipped, write_journal
-from tests.support.pages import page_data, told
+from tests.support.pages import page_data, words_of
 
 
-def test_a_row_tells_of_a_record_by_words_that_are_written_once() -> None:
+def test_a_row_describes_a_record_by_words_that_are_written_once() -> None:
     rows = Rows()
     little = make_judged("Torch.add.0.forward", "pass").with_extra(LITTLE_JUDGED, "constant")
     results = [
@@ -32,10 +32,12 @@ def test_a_row_tells_of_a_record_by_words_that_are_written_once() -> None:
     data = rows.plain()
 
     assert data["columns"]["name"] == [result.record for result in results]
-    assert told(data, "api") == ["Torch.add", "Functional.softmax", "Torch.add", "step"]
-    assert told(data, "direction") == ["forward", "backward", "forward", ""]
-    assert told(data, "reason") == ["constant", "", SkipReason.NO_GRADIENT.value, ""]
-    assert told(data, "dtype") == ["float32", "float32", "", "float32"]
+    assert words_of(data, "api") == ["Torch.add", "Functional.softmax", "Torch.add", "step"]
+    assert words_of(data, "direction") == ["forward", "backward", "forward", ""]
+    reasons = ["constant", results[1].reason, SkipReason.NO_GRADIENT.value, results[3].reason]
+    assert words_of(data, "reason") == reasons
+    assert all(reasons)
+    assert words_of(data, "dtype") == ["float32", "float32", "", "float32"]
     assert data["columns"]["margin"] == [0.5, 7.0, 0.0, "inf"]
     assert data["words"]["chosen"] == ["d::"]
     assert sorted(data["details"]) == ["1", "3"]
@@ -72,5 +74,5 @@ def test_the_command_writes_a_page_of_several_journals(tmp_path: Path, capsys: p
     assert data["columns"]["run"] == [0, 1]
     assert [run["name"] for run in data["runs"]] == [str(path) for path in runs]
     assert data["runs"][0]["modes"] == ["HF32 matmul off, deterministic on"]
-    assert told(data, "rerun") == [["pytest", "--msprobe-dump=<dump>::<record>", "--msprobe-device", "npu:3"]] * 2
-    assert told(data, "chosen") == ["/data/run/dump.json::"] * 2
+    assert words_of(data, "rerun") == [["pytest", "--msprobe-dump=<dump>::<record>", "--msprobe-device", "npu:3"]] * 2
+    assert words_of(data, "chosen") == ["/data/run/dump.json::"] * 2

@@ -68,17 +68,17 @@ def browser(driver: Any, tmp_path: Path) -> Any:
 
 def test_the_overview_names_the_worst_the_slowest_and_what_was_skipped(browser: Any) -> None:
     assert texts(browser, "#title") == [f"2 of 43 records of {browser.title.split(' of ', 2)[2][:-7]} failed"]
-    told = texts(browser, "#details li")
-    assert told[0] == f"50 {WORST} on npu:3"
-    assert "39 Torch.mul.39.backward on npu:3" in told
+    listed = texts(browser, "#details li")
+    assert listed[0] == f"50 {WORST} on npu:3"
+    assert "39 Torch.mul.39.backward on npu:3" in listed
     assert SkipReason.NO_GRADIENT.value in texts(browser, "#details td")
     assert "HF32 matmul off, deterministic on" in texts(browser, "#details td")
 
 
 def test_rows_come_the_worst_first_and_can_be_sorted_and_searched(browser: Any) -> None:
-    names = "#scroller tbody td:nth-child(3)"
+    names = "#scroller tbody td:nth-child(2)"
     assert texts(browser, names)[:3] == [WORST, HOSTILE, "Torch.mul.39.backward"]
-    click(browser, "document.querySelectorAll('#scroller th button')[6]")
+    click(browser, "document.querySelectorAll('#scroller th button')[7]")
     assert texts(browser, names)[0] == "Torch.mul.39.backward"
     browser.find_element("id", "search").send_keys("mul.7.")
     until(browser, lambda: texts(browser, "#count") == ["1 of 43 records"])
@@ -159,6 +159,38 @@ def test_a_group_shows_its_records_alone(browser: Any) -> None:
     assert texts(browser, "#groups .name") == ["max_ulp_error", "not judged"]
 
 
+def test_each_row_says_in_one_line_why_it_failed(browser: Any) -> None:
+    assert texts(browser, "#scroller tbody td:nth-child(3)")[:2] == [f"output.0: wrong {HOSTILE}", "output.0: fail by ulp"]
+
+
+def test_of_each_api_the_overview_names_the_worst_alone(driver: Any, tmp_path: Path) -> None:
+    silu = [make_judged(f"Functional.silu.{place}.forward", "fail", 2.0 + place) for place in range(8)]
+    driver.get(_write(tmp_path, [*silu, _worst()]))
+    assert texts(driver, "#details li")[:2] == [
+        f"50 {WORST} on npu:3",
+        "9 Functional.silu.7.forward on npu:3, and 7 more of Functional.silu",
+    ]
+
+
+def test_a_record_of_the_same_name_in_another_run_has_a_link_of_its_own(driver: Any, tmp_path: Path) -> None:
+    address = _write(tmp_path, [make_judged(WORST, "fail", 3.0)], [make_judged(WORST, "pass", 0.25)])
+    for outcome in ("fail", "pass"):
+        driver.get(address)
+        click(driver, f"[...document.querySelectorAll('#scroller td.{outcome}')][0]")
+        link = driver.current_url
+        driver.get("about:blank")
+        driver.get(link)
+        assert texts(driver, f"#details dd.{outcome}") != []
+
+
+def test_a_search_that_leaves_two_points_keeps_the_text_of_the_limit_in_the_plot(browser: Any) -> None:
+    browser.find_element("id", "search").send_keys("mul.7.")
+    until(browser, lambda: texts(browser, "#count") == ["1 of 43 records"])
+    top, decades = browser.execute_script("return [plot.top, plot.highest - plot.lowest]")
+    assert top >= 16
+    assert decades >= 2
+
+
 def test_a_link_to_a_record_opens_it(browser: Any) -> None:
     click(browser, "document.querySelector('#details li button')")
     link = browser.current_url
@@ -189,7 +221,7 @@ def test_a_narrow_screen_scrolls_down_and_not_to_the_side(browser: Any) -> None:
         browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
 
 
-def test_several_runs_stand_beside_each_other(driver: Any, tmp_path: Path) -> None:
+def test_several_runs_are_shown_next_to_each_other(driver: Any, tmp_path: Path) -> None:
     driver.get(_write(tmp_path, [_worst()], [make_judged(WORST, "pass", 0.25)]))
 
     assert texts(driver, "#title") == ["1 of 2 records of 2 runs failed"]

@@ -20,7 +20,8 @@ const GROUPINGS = [
   byWord("dtype", "dtype", NEVER),
   byWord("direction", "direction", "none"),
   byWord("standard", "standard", NEVER),
-  byWord("reason of skips, warnings and little judged", "reason", "none"),
+  // Each failure has a reason of its own.
+  ["reason of skips, warnings and little judged", (row) => (isWrong(row) ? -1 : columnsOf.reason[row]), (row) => (isWrong(row) ? "failures" : word("reason", row) || "none")],
   byWord("card", "card", "not known"),
   byWord("dump", "dump", "the only one"),
   ["run", (row) => columnsOf.run[row], (row) => runName(columnsOf.run[row])],
@@ -51,6 +52,18 @@ function marginOf(row) {
 
 function marginText(value) {
   return value === Infinity ? "inf" : typeof value === "number" ? String(+value.toPrecision(4)) : "";
+}
+
+/* The end of an address that opens a record: its name, with its dump, card and run where others have the same name. */
+function fragmentOf(row) {
+  const name = columnsOf.name[row];
+  return columnsOf.name.indexOf(name) === row ? name : [name, word("dump", row), word("card", row), columnsOf.run[row]].join("::");
+}
+
+/* The record that an address leads to, -1 if none. */
+function linkedRow(fragment) {
+  const first = columnsOf.name.indexOf(fragment);
+  return first >= 0 || !fragment.includes("::") ? first : allRows.findIndex((row) => fragment.startsWith(columnsOf.name[row]) && fragmentOf(row) === fragment);
 }
 
 /* The command that runs a record again, quoted for a shell. */

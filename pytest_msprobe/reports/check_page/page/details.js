@@ -1,16 +1,16 @@
 /* One record in full. */
 
 function sheetOf(row) {
-  const sheet = element("div", undefined, "sheet"), facts = element("dl"), details = page.details[row];
-  const fact = (name, value, look) => { if (value !== "" && value !== null && value !== undefined) facts.append(element("dt", name), element("dd", value, look)); };
-  const outcome = word("outcome", row);
-  fact("result", [outcome, word("standard", row) && `by ${word("standard", row)}`].filter(Boolean).join(" "), outcome);
-  if (severity(row) > 0) fact("error / allowed", [marginOf(row), word("metric", row)].filter(Boolean).join(" of "));
-  fact("dtype", word("dtype", row));
-  fact("judged", placeText(row));
-  if (columnsOf.seconds[row]) fact("seconds", columnsOf.seconds[row]);
-  fact("why", word("reason", row));
-  sheet.append(element("h2", columnsOf.name[row]), facts);
+  const sheet = element("div"), details = page.details[row], outcome = word("outcome", row);
+  const facts = factsList([
+    ["result", [outcome, word("standard", row) && `by ${word("standard", row)}`].filter(Boolean).join(" "), outcome],
+    ["why", word("reason", row)],
+    ["error / allowed", severity(row) > 0 ? [marginOf(row), word("metric", row)].filter(Boolean).join(" of ") : ""],
+    ["dtype", word("dtype", row)],
+    ["judged", placeText(row)],
+    ["seconds", columnsOf.seconds[row] || ""],
+  ]);
+  sheet.append(element("h2", columnsOf.name[row]), linkButton(fragmentOf(row)), facts);
   if (word("rerun", row).length) sheet.append(element("p", "Run this record alone", "soft"), command(rerunCommand(row)));
   if (details) sheet.append(...parts(details));
   else if (isWrong(row)) sheet.append(element("p", "What it says in full is in the journal: the page keeps that of the worst records alone."));
@@ -46,34 +46,6 @@ function outputParts(output) {
 function inputsTable(inputs) {
   const cells = inputs.map(([path, dtype, shape, least, greatest, mean, rms, lost]) => [path, `${dtype} (${shape.join(", ")})`, ...[least, greatest, mean, rms].map((value) => numberText(asNumber(value))), lost || ""]);
   return plainTable(["input", "tensor", "least", "greatest", "mean", "rms", "NaN, inf"], cells);
-}
-
-function plainTable(titles, rows, look) {
-  const box = element("div", undefined, "wide"), table = element("table", undefined, look), head = element("thead"), top = element("tr"), body = element("tbody");
-  top.append(...titles.map((title) => element("th", title)));
-  head.append(top);
-  body.append(...rows.map((cells) => {
-    const line = element("tr");
-    line.append(...cells.map((cell) => element("td", String(cell))));
-    return line;
-  }));
-  table.append(head, body);
-  box.append(table);
-  return box;
-}
-
-function command(text) {
-  const box = element("div", undefined, "command"), shown = element("pre", text), copy = element("button", "copy");
-  copy.addEventListener("click", () => {
-    const range = document.createRange();
-    range.selectNodeContents(shown);
-    getSelection().removeAllRanges();
-    getSelection().addRange(range);
-    // A page from file:// may not be given the newer clipboard.
-    if (document.execCommand("copy")) copy.textContent = "copied";
-  });
-  box.append(shown, copy);
-  return box;
 }
 
 function inOtherRuns(row) {

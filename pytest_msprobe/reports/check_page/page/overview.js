@@ -1,9 +1,9 @@
 /* All records at once: what they ran on, what was skipped and why, the worst and the slowest. */
 
 function overview() {
-  const sheet = element("div", undefined, "sheet");
+  const sheet = element("div");
   sheet.append(element("h2", "Overview"), outcomesText());
-  section(sheet, `Failures, the worst ${Math.min(SHOWN, wrongRows.length)} of ${wrongRows.length}`, wrongRows, (row) => `${marginOf(row)}  ${columnsOf.name[row]} ${placeText(row)}`);
+  section(sheet, "Failures, the worst of each API", worstByApi(), (row) => `${marginOf(row)}  ${columnsOf.name[row]} ${placeText(row)}${moreOfApi(row)}`);
   counted(sheet, "Skipped", (row) => severity(row) === 0);
   counted(sheet, "Passed with little judged", (row) => severity(row) === 1 && word("reason", row));
   section(sheet, "Slowest, in seconds", slowest(), (row) => `${columnsOf.seconds[row]}  ${columnsOf.name[row]} ${placeText(row)}`);
@@ -14,6 +14,16 @@ function overview() {
 }
 
 const SHOWN = 8;
+const wrongByApi = Map.groupBy(wrongRows, (row) => columnsOf.api[row]);
+
+function worstByApi() {
+  return [...wrongByApi.values()].map(([worst]) => worst);
+}
+
+function moreOfApi(row) {
+  const others = wrongByApi.get(columnsOf.api[row]).length - 1;
+  return others ? `, and ${others} more of ${word("api", row)}` : "";
+}
 
 function outcomesText() {
   return element("p", [...countBy(allRows, (row) => word("outcome", row))].map(([outcome, count]) => `${count} ${outcome}`).join(", "));
@@ -46,6 +56,7 @@ function section(sheet, title, rows, text) {
     list.append(item);
   }
   sheet.append(element("h3", title), list);
+  if (rows.length > SHOWN) sheet.append(element("p", `and ${rows.length - SHOWN} more: see the table`, "soft"));
 }
 
 function counted(sheet, title, chosen) {

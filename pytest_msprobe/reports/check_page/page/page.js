@@ -3,9 +3,10 @@ const LOW = -4, HIGH = 6, BINS = 40;
 const state = { shown: new Set(OUTCOMES), words: [], by: 0, group: null, texts: [], plotted: [] };
 
 const table = makeTable(byId("scroller"), [
-  { title: "Result", width: 70, narrow: 52, of: (row) => word("outcome", row), by: (row) => severity(row), look: (row) => word("outcome", row) },
-  { title: "Error / allowed", width: 132, narrow: 124, number: true, of: (row) => (severity(row) ? marginOf(row) : ""), by: (row) => (severity(row) ? margins[row] : "") },
-  { title: "Record", width: 330, narrow: 230, of: (row) => columnsOf.name[row] },
+  { title: "Result", width: 58, of: (row) => word("outcome", row), by: (row) => severity(row), look: (row) => word("outcome", row) },
+  { title: "Record", width: 220, narrow: 180, of: (row) => columnsOf.name[row] },
+  { title: "Why", width: 230, narrow: 180, grow: true, of: (row) => word("reason", row) },
+  { title: "Error / allowed", width: 112, number: true, of: (row) => (severity(row) ? marginOf(row) : ""), by: (row) => (severity(row) ? margins[row] : "") },
   { title: "Dtype", width: 84, of: (row) => word("dtype", row) },
   { title: "Metric that decides", width: 150, of: (row) => word("metric", row) },
   { title: "Standard", width: 130, of: (row) => word("standard", row) },
@@ -14,8 +15,7 @@ const table = makeTable(byId("scroller"), [
   ...(wordsOf.dump.length > 1 ? [{ title: "Dump", width: 120, of: (row) => word("dump", row) }] : []),
   ...(page.runs.length > 1 ? [{ title: "Run", width: 120, of: (row) => runName(columnsOf.run[row]) }] : []),
   { title: "#", width: 70, number: true, of: (row) => row },
-  { title: "Why", width: 420, of: (row) => word("reason", row) },
-], { open: show, label: "Records" });
+], { open: show, label: "Records", name: "records" });
 
 const COLOURS = ["skip", "pass", "warn", "fail"];
 
@@ -60,9 +60,9 @@ function matches(row) {
 function show(row) {
   byId("details").replaceChildren(row === null ? overview() : sheetOf(row));
   byId("details").scrollTop = 0;
-  if (row !== null && isNarrow()) byId("details").scrollIntoView();
+  if (row !== null) openPane("details-box");
   plot.choose(points[row]);
-  history.replaceState(null, "", row === null ? "#" : `#${encodeURIComponent(columnsOf.name[row])}`);
+  history.replaceState(null, "", row === null ? "#" : `#${encodeURIComponent(fragmentOf(row))}`);
 }
 
 function open(row) {
@@ -168,8 +168,8 @@ window.addEventListener("afterprint", () => byId("print").replaceChildren());
 function start() {
   const counts = Object.fromEntries(countBy(allRows, (row) => word("outcome", row)));
   const where = page.runs.length === 1 ? page.runs[0].name : `${page.runs.length} runs`;
-  document.title = byId("title").textContent = `${wrongRows.length} of ${rowCount} records of ${where} failed`;
-  byId("about").textContent = page.runs.length === 1 ? [page.runs[0].began, ...page.runs[0].devices].filter(Boolean).join(", ") : "Each record of each run, the worst first";
+  const about = page.runs.length === 1 ? [page.runs[0].began, ...page.runs[0].devices].filter(Boolean).join(", ") : "Each record of each run, the worst first";
+  showHeader(`${wrongRows.length} of ${plural(rowCount, "record")} of ${where} failed`, about);
   byId("by").replaceChildren(...GROUPINGS.map(([name], place) => {
     const option = element("option", name);
     option.value = String(place);
@@ -185,14 +185,14 @@ function start() {
   onWords(byId("search"), (words) => { state.words = words; refresh(); });
   byId("show-overview").addEventListener("click", KEYS.o);
   window.addEventListener("resize", drawPlot);
-  window.matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => { groups(); drawPlot(); });
+  window.addEventListener("themechange", groups);
   byId("plot-box").append(plotLegend([
     ...(wrongRows.length ? [["marked", "failed"]] : []), ...["warn", "pass"].filter((outcome) => counts[outcome]).map((outcome) => [outcome, `${outcome}ed`]), ["limit", "limit"],
   ]));
   groups();
   refresh();
   // A link to a record opens it.
-  const linked = columnsOf.name.indexOf(decodeURIComponent(location.hash.slice(1)));
+  const linked = linkedRow(linkedFragment());
   if (linked >= 0) open(linked);
   else show(null);
 }

@@ -1,13 +1,14 @@
 /* Numbers of many calls along one axis, on a logarithmic scale. Zero has a band of its own; infinity and what could not
    be measured share one. */
 
-const PLOT_LEFT = 58, PLOT_RIGHT = 10, PLOT_BAND = 20, PLOT_BOTTOM = 30, PLOT_NEAR = 12;
+const PLOT_LEFT = 58, PLOT_RIGHT = 10, PLOT_TOP = 18, PLOT_BAND = 20, PLOT_BOTTOM = 30, PLOT_NEAR = 12, LEAST_DECADES = 2;
 
 class LogPlot {
   /* `canvas` is drawn on, `tip` is next to the point under the pointer. `titles` are those of both axes, `limits` lines
      across: their text and value, and whether what lies above fails or warns. `choose` is called with a point. */
   constructor(canvas, tip, { titles, limits, choose }) {
     Object.assign(this, { canvas, tip, titles, limits, points: [], drawn: [], unchosen: document.createElement("canvas") });
+    window.addEventListener("themechange", () => this.draw(this.points, this.chosen));
     canvas.addEventListener("mousemove", (event) => this.#point(this.#nearest(event)));
     canvas.addEventListener("mouseleave", () => this.#point(null));
     canvas.addEventListener("click", (event) => {
@@ -41,6 +42,7 @@ class LogPlot {
 
   /* Ring a point; the others stay as they were drawn. */
   choose(point) {
+    this.chosen = point;
     const found = point && this.drawn.find((one) => one.point === point);
     if (!this.pen) return;
     this.pen.save();
@@ -57,9 +59,10 @@ class LogPlot {
     this.hasZero = values.includes(0);
     this.hasInfinity = values.includes(Infinity);
     this.lowest = Math.floor(powers.reduce((a, b) => Math.min(a, b), 0));
-    this.highest = Math.max(this.lowest + 1, Math.ceil(powers.reduce((a, b) => Math.max(a, b), this.lowest)));
+    this.highest = Math.max(this.lowest + LEAST_DECADES, Math.ceil(powers.reduce((a, b) => Math.max(a, b), this.lowest)));
     this.right = box.width - PLOT_RIGHT;
-    this.top = 8 + (this.hasInfinity ? PLOT_BAND : 0);
+    // The text of a limit at the top is above its line.
+    this.top = PLOT_TOP + (this.hasInfinity ? PLOT_BAND : 0);
     this.base = box.height - PLOT_BOTTOM;
     this.bottom = this.base - (this.hasZero ? PLOT_BAND : 0);
   }
@@ -99,7 +102,7 @@ class LogPlot {
     for (let power = this.lowest; power <= this.highest; power += step) {
       const y = this.#y(10 ** power);
       this.#line(y, "line", []);
-      this.#text(`1e${power}`, PLOT_LEFT - 6, y + 4, "right");
+      this.#text(powerText(power), PLOT_LEFT - 6, y + 4, "right");
     }
     if (this.hasZero) this.#text("0", PLOT_LEFT - 6, this.#y(0) + 4, "right");
     if (this.hasInfinity) this.#text("inf, n/a", PLOT_LEFT - 6, this.#y(Infinity) + 4, "right");
@@ -179,6 +182,14 @@ class LogPlot {
     this.tip.style.top = `${Math.max(0, y - 12)}px`;
   }
 }
+
+/* A power of ten as one reads it: 0.01, 1, 100, 10⁴. */
+function powerText(power) {
+  if (Math.abs(power) <= 3) return power < 0 ? (10 ** power).toFixed(-power) : String(10 ** power);
+  return `10${[...String(power)].map((sign) => SUPERSCRIPTS[sign]).join("")}`;
+}
+
+const SUPERSCRIPTS = { "-": "⁻", 0: "⁰", 1: "¹", 2: "²", 3: "³", 4: "⁴", 5: "⁵", 6: "⁶", 7: "⁷", 8: "⁸", 9: "⁹" };
 
 /* The least of 1, 2, 5, 10, 20 ... that is no less than a number. */
 function niceStep(least) {
