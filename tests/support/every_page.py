@@ -36,7 +36,7 @@ PAGES = (
     EveryPage("check", (f"{FAULTY} --msprobe-html=page.html",), "open(wrongRows[0])"),
     EveryPage("comparison", (f"{COMPARE} --msprobe-html=page.html",)),
     EveryPage("comparison_graph", (f"{COMPARE} --msprobe-html=page.html",), "views.show('graph')"),
-    EveryPage("graph", ("pytest-msprobe graph examples/compare_runs/target -o page.html",)),
+    EveryPage("graph", ("pytest-msprobe graph examples/compare_runs/target --html page.html",)),
     EveryPage("monitor", ("python golden/train.py", "python target/train.py", f"{MONITOR} --msprobe-html=page.html")),
     EveryPage("trend", trend_commands()),
     EveryPage("overflow", (f"{OVERFLOW} --msprobe-html=page.html",)),

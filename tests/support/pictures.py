@@ -75,7 +75,7 @@ PICTURES = (
         script="document.querySelector('#details .map').scrollIntoView({block: 'center'})",
     ),
     Picture("comparison", (f"{COMPARE} --msprobe-html=page.html",)),
-    Picture("graph", (f"{COMPARE} --msprobe-html=page.html",), script="document.getElementById('show-graph').click()"),
+    Picture("graph", (f"{COMPARE} --msprobe-html=page.html",), script="views.show('graph')"),
     Picture("monitor", ("python golden/train.py", "python target/train.py", f"{MONITOR} --msprobe-html=page.html")),
     Picture("trend", trend_commands(), size=(1380, 560)),
 )

@@ -44,7 +44,7 @@ def write_single_page(path: Path, dumps: Sequence[Dump], *, title: str) -> None:
     nodes, edges = sum(len(run.order) for run in runs), sum(len(run.edges) for run in runs)
     about = f"{nodes} modules and calls, {edges} values passed between them"
     data = {"title": title, "about": about, "calls": calls, "graphs": drawn(drawings)}
-    write_page(path, __package__, data, title="Recorded run", parts=("graph",))
+    write_page(path, __package__, data, title="Recorded run", parts=("dagre", "graph"))
 
 
 def _place(dump: Dump, stage: str) -> str:

@@ -22,7 +22,6 @@ function brief(place, side, node) {
   return values.find((value) => value[VALUE.place].startsWith("output"))?.[VALUE.what] ?? "";
 }
 
-document.title = byId("title").textContent = page.title;
-byId("about").textContent = page.about;
+showHeader(page.title, page.about);
 const view = new GraphView(byId("graph"), page.graphs, { describe, brief });
 view.scroller.focus({ preventScroll: true });

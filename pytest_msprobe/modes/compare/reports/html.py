@@ -49,7 +49,7 @@ def write_html(
     Names and messages are data of the page and never markup. Raises OSError where the disk refuses.
     """
     data = _data(calls, pairs, limits, graphs, metrics) | {"title": title, "about": about, "notes": notes}
-    write_page(path, __package__, data, title="Comparison", parts=("graph", "plot", "table"))
+    write_page(path, __package__, data, title="Comparison", parts=("dagre", "graph", "plot", "table"))
 
 
 def _data(

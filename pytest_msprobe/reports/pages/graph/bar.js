@@ -4,7 +4,7 @@ const GRAPH_KEYS = [
   ["↑ ↓", "the block above, below"], ["→ ←", "open and enter, close and leave"], ["Home End", "first, last"], ["Enter", "open or close"],
   ["n p", "next, previous failure"], ["c", "first culprit"], ["i o", "to where its input comes from, where its output goes"],
   ["g", "to the golden run and back"], ["b", "to its backward call and back"], ["r", "to the partner on another rank"],
-  ["t", "its numbers and failure text"], ["/", "search; Enter goes to the next, ⇧Enter to the one before"],
+  ["t", "its numbers and failure text"], ["x", "to the boxes and back"], ["/", "search; Enter goes to the next, ⇧Enter to the one before"],
 ];
 const GRAPH_LINES = [
   ["given", "what the chosen call was given"], ["taken", "what it returned"], ["wrong", "what a wrong call returned"], ["warned", "what one with a warning returned"],
@@ -20,7 +20,7 @@ class GraphBar {
     this.search = element("input");
     this.found = element("span");
     this.counts = element("span");
-    this.box = element("div", undefined, "bar");
+    this.box = element("div", undefined, "controls bar");
     this.#choosePlace();
     this.#searchCalls();
     this.box.append(this.place, this.#chooseSide(), this.search, this.found, this.counts, this.#foldAll("open all", true), this.#foldAll("close all", false), this.#help());

@@ -2,23 +2,18 @@
 
 const MOST_VALUES = 30;
 
-function plural(count, noun) {
-  return `${count} ${noun}${count === 1 ? "" : "s"}`;
-}
-
 class GraphDetails {
   constructor(view) {
     this.view = view;
-    this.box = element("aside");
-    this.box.tabIndex = -1;
-    this.box.setAttribute("aria-label", "The chosen call");
-    this.box.hidden = true;
+    this.box = element("div", undefined, "sheet details");
+    this.box.tabIndex = 0;
+    this.box.setAttribute("role", "region");
+    this.box.setAttribute("aria-label", "Details");
   }
 
   show() {
     const { tree, flow, chosen } = this.view.at, last = tree.last[chosen];
-    this.box.hidden = chosen <= 0;
-    if (chosen <= 0) return;
+    if (chosen <= 0) return this.box.replaceChildren();
     const { failure, facts, stack, actions } = this.view.host.describe(this.view.place, this.view.side, chosen);
     this.box.replaceChildren(
       element("h2", this.view.name()), this.#verdict(tree, chosen), this.#ways(actions), ...this.#text("", failure),

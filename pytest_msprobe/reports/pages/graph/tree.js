@@ -1,6 +1,7 @@
 /* The calls of one run as a tree, some of them open. A call is a number; what is in a call follows it. Call 0 is the root, which is not shown. */
 
 const GRAPH_OUTCOMES = { f: "fail", w: "warn", p: "pass", s: "skip", " ": "" };
+const NAMED_APIS = 3;
 const GRAPH_SEVERITY = { " ": 0, s: 1, p: 2, w: 3, f: 4 };
 
 class ModuleTree {
@@ -69,10 +70,18 @@ class ModuleTree {
     return this.byName.get(name) ?? -1;
   }
 
+  // Calls outside of modules are known by their APIs.
+  #collectionLabel(node) {
+    const count = this.last[node] - node, apis = new Set();
+    for (let inside = node + 1; inside <= this.last[node] && apis.size <= NAMED_APIS; inside++) apis.add(this.run.names[inside].split(".")[1]);
+    const named = [...apis].slice(0, NAMED_APIS).join(", ");
+    return [named + (apis.size > NAMED_APIS ? ", …" : ""), `${plural(count, "call")} outside of modules`];
+  }
+
   /* The name without what the blocks around it say already, and what kind of call it is. */
   label(node) {
     const name = this.run.names[node], words = name.split(".");
-    if (this.run.kinds[node] === "c") return [`${this.last[node] - node} calls`, "outside of modules"];
+    if (this.run.kinds[node] === "c") return this.#collectionLabel(node);
     const isModule = /^(Module|Cell)$/.test(words[0]), end = words.findLastIndex((word) => /^(forward|backward|parameters_grad)$/.test(word));
     if (end < 2) return [name, ""];
     if (!isModule) return [words.slice(1, end - 1).join("."), `${words[0]} ${words[end - 1]}${words[end] === "backward" ? " backward" : ""}`];

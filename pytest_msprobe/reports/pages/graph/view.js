@@ -12,10 +12,16 @@ class GraphView {
     this.scroller = this.#makeScroller();
     this.bar = new GraphBar(this);
     this.details = new GraphDetails(this);
-    const middle = element("div", undefined, "middle");
-    middle.append(this.scroller, this.details.box);
+    this.boxes = new BoxesView(this);
+    const middle = element("div", undefined, "panes");
+    middle.dataset.direction = "row";
+    middle.append(
+      graphPane("outline", "Outline", this.scroller, { size: 480 }), graphPane("boxes", "Boxes and edges", this.boxes.box, {}),
+      graphPane("details", "The chosen call", this.details.box, { size: 340 }),
+    );
     box.classList.add("graph");
     box.replaceChildren(this.bar.box, middle);
+    makePanes(middle);
     this.#start();
   }
 
@@ -69,6 +75,7 @@ class GraphView {
     this.details.show();
     this.#scrollTo(node);
     this.draw();
+    this.boxes.show();
   }
 
   goTo(node) {
@@ -165,7 +172,7 @@ class GraphView {
       n: () => this.next("f"), p: () => this.next("f", false), c: () => this.goTo(tree.run.causes.indexOf("c")),
       i: () => this.goTo(flow.given(chosen, tree.last[chosen])[0]?.other), o: () => this.goTo(flow.taken(chosen, tree.last[chosen])[0]?.other),
       g: () => this.goToPartner(), b: () => this.goTo(this.twin()), r: () => this.goToRank(),
-      t: () => this.details.box.focus(), "/": () => this.bar.search.focus(),
+      t: () => this.details.box.focus(), x: () => this.boxes.box.focus(), "/": () => this.bar.search.focus(),
     };
     if (!tree.rows.length || !keys[event.key]) return;
     event.preventDefault();
@@ -179,4 +186,13 @@ class GraphView {
     this.choose(node);
     if (isFold) this.fold(node, !this.at.tree.open[node]);
   }
+}
+
+function graphPane(name, title, content, { size }) {
+  const pane = element("section", undefined, "pane");
+  pane.id = `graph-${name}`;
+  pane.setAttribute("aria-label", title);
+  if (size) pane.dataset.size = size;
+  pane.append(content);
+  return pane;
 }

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from msprobe_hooks.dump.values import Value
 from pytest_msprobe.modes.compare.reports.html import write_html
@@ -157,7 +158,7 @@ def test_searching_leaves_what_holds_every_word(look: Callable[..., Any]) -> Non
 
 def test_a_column_sorts_down_then_up_then_not(look: Callable[..., Any]) -> None:
     browser = look([call(0, error=1e-3), call(1, error=float("inf")), call(2, error=1e-5)])
-    header = "[...document.querySelectorAll('th')].find((one) => one.textContent.startsWith('scaled_error'))"
+    header = "[...document.querySelectorAll('th button')].find((one) => one.textContent.startsWith('scaled_error'))"
     orders = []
     for _ in range(3):
         click(browser, header)
@@ -173,6 +174,33 @@ def test_a_module_shows_what_ran_in_it_and_the_worst_of_it(look: Callable[..., A
     )
     assert names(browser) == ["Functional.linear.1.forward.input.0", "Functional.linear.1.forward.output.0"]
     assert browser.find_elements("css selector", "#tree .dot.fail")
+
+
+def test_the_first_culprit_lists_all_that_is_wrong_in_it_what_it_was_given_first(look: Callable[..., Any]) -> None:
+    wrong = call(1, "fail", cause="culprit")
+    given = replace(wrong.rows[0], outcome="fail", place="input.0", messages=("0.01 in place of 1e-05",))
+    browser = look([call(0), replace(wrong, rows=(wrong.rows[1], given))])
+    assert texts(browser, ".wrong-values li") == ["input.0: 0.01 in place of 1e-05", "output.0: fail"]
+    click(browser, "document.querySelector('.wrong-values button')")
+    assert texts(browser, "#details h2") == ["Functional.linear.1.forward.input.0"]
+
+
+def test_a_link_opens_the_value_of_its_rank(look: Callable[..., Any]) -> None:
+    same = [call(0), call(0, pair=1)]
+    browser = look(same, pairs=("rank0", "rank1"))
+    click(browser, "document.querySelectorAll('#scroller tbody tr:not(.gap)')[3]")
+    link = browser.current_url
+    browser.get("about:blank")
+    browser.get(link)
+    assert browser.execute_script("return page.rows.indexOf(table.chosen())") == 3
+
+
+def test_counts_of_the_module_tree_are_explained(look: Callable[..., Any]) -> None:
+    browser = look([call(0), call(1, "fail")])
+    titles = browser.execute_script(
+        "return [...document.querySelectorAll('#tree summary span')].map((one) => one.title)"
+    )
+    assert "1 of 2 calls wrong" in titles
 
 
 def test_an_outcome_can_be_left_out(look: Callable[..., Any]) -> None:
@@ -226,7 +254,7 @@ def test_the_map_shows_where_modules_differ_by_step_and_rank(look: Callable[...,
     calls = [call(place, pair=pair) for pair in range(4) for place in range(3)]
     calls[-2] = call(1, "fail", pair=3, cause="culprit", error=0.25)
     browser = look(calls, pairs)
-    click(browser, "byId('show-map')")
+    click(browser, "byId('tab-map')")
     assert texts(browser, "#map thead th") == ["module", *pairs]
     assert texts(browser, "#map tbody th") == [f"model.layers.{layer}.mlp" for layer in range(3)]
     assert texts(browser, "#map td button.fail") == ["\u25c6"]

@@ -11,25 +11,21 @@ for (const row of page.rows) {
   rowsOfCalls.get(row[0]).push(row);
 }
 
-function showView(name) {
-  for (const id of ["plot-box", "table-view"]) byId(id).hidden = name !== "table";
-  byId("graph").hidden = name !== "graph";
-  byId("map").hidden = name !== "map";
-  for (const each of ["table", "map", "graph"]) byId(`show-${each}`).setAttribute("aria-pressed", String(each === name));
-  if (name === "map") {
-    drawMap();
-  } else if (name === "graph") {
-    graphView ??= new GraphView(byId("graph"), page.graphs, { describe: describeInGraph, brief: briefInGraph });
-    graphView.draw();
-    graphView.scroller.focus();
-  } else {
-    plot();
-    table.draw();
-  }
+const views = makeTabs(byId("views"), [
+  { id: "table-view", title: "Table", open: () => { plot(); table.draw(); } },
+  ...(page.pairs.length > 1 ? [{ id: "map", title: "Steps and ranks", open: drawMap }] : []),
+  ...(page.graphs.length ? [{ id: "graph", title: "Graph", open: openGraph }] : []),
+]);
+byId("views").hidden = page.pairs.length < 2 && !page.graphs.length;
+
+function openGraph() {
+  graphView ??= new GraphView(byId("graph"), page.graphs, { describe: describeInGraph, brief: briefInGraph });
+  graphView.draw();
+  graphView.scroller.focus();
 }
 
 function showInGraph(call) {
-  showView("graph");
+  views.show("graph");
   graphView.show(...inGraphs.get(call));
 }
 
@@ -38,7 +34,7 @@ function lookAt(call) {
   const number = page.calls.indexOf(call);
   if (!byId("graph").hidden && inGraphs.has(number)) showInGraph(number);
   else {
-    showView("table");
+    views.show("table-view");
     goTo(call);
   }
 }
@@ -51,7 +47,7 @@ function describeInGraph(place, side, node) {
     failure: [call[CALL.reason], ...messages].filter(Boolean).join("\n"),
     facts: rows.map((row) => [placeOf(row, call), [row[ROW.outcome], row[ROW.dtype], row[ROW.shape], errorText(row)].filter(Boolean).join(", ")]),
     stack: page.stacks[call[CALL.stack]],
-    actions: [["numbers in the table", () => { showView("table"); goTo(call); }]],
+    actions: [["numbers in the table", () => { views.show("table-view"); goTo(call); }]],
   };
 }
 

@@ -73,7 +73,7 @@ function sizeOf(error) {
 }
 
 function showCell(path, pair) {
-  showView("table");
+  views.show("table-view");
   clearFilters();
   byId("pair").value = String(pair);
   Object.assign(state, { pair, node: path });

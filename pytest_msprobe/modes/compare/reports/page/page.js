@@ -7,19 +7,21 @@ const ROW = { call: 0, name: 1, dtype: 2, shape: 3, outcome: 4, cause: 5, messag
 // A call: [record, golden, pair, order, outcome, cause, reason, module, stack, error]
 const CALL = { record: 0, golden: 1, pair: 2, order: 3, outcome: 4, cause: 5, reason: 6, module: 7, stack: 8, error: 9 };
 
+const metricColumn = (title, place) => ({ title, width: 120, number: true, of: (row) => row[ROW.metrics][place] });
 const columns = [
-  { title: "#", width: 64, narrow: 40, number: true, of: (row) => page.calls[row[ROW.call]][CALL.order] },
-  { title: "Value", width: 420, narrow: 200, of: (row) => row[ROW.name] },
-  { title: "Result", width: 70, of: (row) => row[ROW.outcome], by: (row) => SEVERITY[row[ROW.outcome]], look: (row) => row[ROW.outcome] },
+  { title: "Result", width: 66, of: (row) => row[ROW.outcome], by: (row) => SEVERITY[row[ROW.outcome]], look: (row) => row[ROW.outcome] },
+  { title: "Value", width: 260, narrow: 200, of: (row) => row[ROW.name] },
+  { title: "Message", width: 260, grow: true, of: (row) => row[ROW.messages] },
+  ...page.metrics.slice(0, 1).map(metricColumn),
   { title: "Cause", width: 80, of: (row) => row[ROW.cause] },
   { title: "Dtype", width: 130, of: (row) => row[ROW.dtype] },
   { title: "Shape", width: 130, of: (row) => row[ROW.shape] },
-  ...page.metrics.map((title, place) => ({ title, width: 130, number: true, of: (row) => row[ROW.metrics][place] })),
-  { title: "Message", width: 520, of: (row) => row[ROW.messages] },
+  ...page.metrics.slice(1).map((title, place) => metricColumn(title, place + 1)),
+  { title: "#", width: 64, narrow: 40, number: true, of: (row) => page.calls[row[ROW.call]][CALL.order] },
 ];
 const hasCulprits = page.calls.some((call) => call[CALL.cause] === "culprit");
 const state = { shown: new Set(OUTCOMES), pair: -1, words: [], node: null };
-const table = makeTable(byId("scroller"), columns, { open: describe, label: "Values", look: (row) => row[ROW.cause] });
+const table = makeTable(byId("scroller"), columns, { open: describe, label: "Values", name: "values", look: (row) => row[ROW.cause] });
 
 /* Which rows are shown, and in which order. */
 
@@ -44,37 +46,81 @@ function matches(row, call) {
 /* One row in full. */
 
 function describe(row) {
-  const call = page.calls[row[ROW.call]], box = byId("details");
-  const close = element("button", "Close", "close");
-  close.addEventListener("click", () => { box.hidden = true; table.choose(null); plot(); });
-  const head = element("h2", row[ROW.name]);
-  const facts = element("dl");
-  const fact = (name, value) => { if (value !== "" && value !== null && value !== undefined) facts.append(element("dt", name), element("dd", value)); };
-  fact("result", row[ROW.outcome] + (row[ROW.cause] ? `, ${row[ROW.cause]}` : ""));
-  fact("golden call", call[CALL.golden] ?? "none");
-  fact("module", call[CALL.module]);
-  fact("dtype", row[ROW.dtype]);
-  fact("shape", row[ROW.shape]);
-  fact("worst element", row[ROW.worst]);
-  page.metrics.forEach((title, at) => fact(title, numberText(row[ROW.metrics][at])));
-  ["max", "min", "mean", "norm"].forEach((title, at) => {
-    const [target, golden] = [row[ROW.target], row[ROW.golden]].map((one) => (one ? numberText(one[at]) : ""));
-    if (target !== "" || golden !== "") fact(title, `${target} against ${golden}`);
-  });
-  box.replaceChildren(close, head, facts);
-  if (row[ROW.messages]) box.append(element("pre", row[ROW.messages]));
-  if (call[CALL.reason]) box.append(element("pre", call[CALL.reason]));
-  if (row[ROW.histogram].length) box.append(element("div", "elements by relative error"), histogram(row[ROW.histogram]));
-  if (call[CALL.stack] >= 0) box.append(element("div", "called at"), element("pre", page.stacks[call[CALL.stack]]));
+  const box = byId("details");
+  box.replaceChildren(...(row === null ? [element("p", "Choose a value of the table, a point of the plot or a module.", "soft")] : sheetOf(row)));
+  box.scrollTop = 0;
+  if (row !== null) openPane("details-box");
+  history.replaceState(null, "", row === null ? "#" : `#${encodeURIComponent(fragmentOf(row))}`);
+  table.draw();
+  plot();
+}
+
+function sheetOf(row) {
+  const call = page.calls[row[ROW.call]], ways = element("p");
   if (inGraphs.has(row[ROW.call])) {
     const button = element("button", "show in the graph");
     button.addEventListener("click", () => showInGraph(row[ROW.call]));
-    facts.before(button);
+    ways.append(button, " ");
   }
-  box.hidden = false;
-  box.scrollTop = 0;
-  table.draw();
-  plot();
+  ways.append(linkButton(fragmentOf(row)));
+  const parts = [brokenAtDots(element("h2"), row[ROW.name]), ways, ...wrongValues(row[ROW.call]), factsOf(row, call)];
+  for (const text of [row[ROW.messages], call[CALL.reason]]) if (text) parts.push(element("pre", text));
+  if (row[ROW.histogram].length) parts.push(element("h3", "Elements by relative error"), histogram(row[ROW.histogram]));
+  if (call[CALL.stack] >= 0) parts.push(element("h3", "Called at"), element("pre", page.stacks[call[CALL.stack]]));
+  return parts;
+}
+
+function factsOf(row, call) {
+  const pairs = ["max", "min", "mean", "norm"].map((title, at) => {
+    const [target, golden] = [row[ROW.target], row[ROW.golden]].map((one) => (one ? numberText(asNumber(one[at])) : ""));
+    return [title, target !== "" || golden !== "" ? `${target} against ${golden}` : ""];
+  });
+  return factsList([
+    ["result", row[ROW.outcome] + (row[ROW.cause] ? `, ${row[ROW.cause]}` : "")],
+    ["golden call", call[CALL.golden] ?? "none"],
+    ["module", call[CALL.module]],
+    ["dtype", row[ROW.dtype]],
+    ["shape", row[ROW.shape]],
+    ["worst element", row[ROW.worst]],
+    ...page.metrics.map((title, at) => [title, numberText(row[ROW.metrics][at])]),
+    ...pairs,
+  ]);
+}
+
+/* Every wrong value of a call, what it was given before what it returned: there a cause is. */
+function wrongValues(number) {
+  const call = page.calls[number], isOutput = (row) => placeOf(row, call).startsWith("output");
+  const wrong = (rowsOfCalls.get(number) ?? []).filter((row) => row[ROW.outcome] === "fail").sort((a, b) => isOutput(a) - isOutput(b));
+  if (!wrong.length) return [];
+  const list = element("ul", undefined, "wrong-values");
+  for (const row of wrong) {
+    const item = element("li"), button = element("button", placeOf(row, call));
+    button.addEventListener("click", () => goToRow(row));
+    item.append(button, `: ${row[ROW.messages].split("\n")[0] || row[ROW.outcome]}`);
+    list.append(item);
+  }
+  return [element("h3", `${plural(wrong.length, "wrong value")} of this call`), list];
+}
+
+/* A name that a line may break after its dots and slashes alone. */
+function brokenAtDots(box, name) {
+  for (const part of name.split(/(?<=[./])/)) box.append(part, element("wbr"));
+  return box;
+}
+
+function fragmentOf(row) {
+  const pair = page.calls[row[ROW.call]][CALL.pair];
+  return pair ? `${row[ROW.name]}::${page.pairs[pair]}` : row[ROW.name];
+}
+
+function linkedRow(fragment) {
+  return fragment && page.rows.find((row) => fragment.startsWith(row[ROW.name]) && fragmentOf(row) === fragment);
+}
+
+/* Show a row, in the table of which filters may hide it. */
+function goToRow(row) {
+  if (!table.rows().includes(row)) clearFilters();
+  show(row);
 }
 
 /* Of the table's keys, n and p go from culprit to culprit. */
@@ -134,7 +180,8 @@ function branches(node, path) {
     const at = path ? `${path}/${name}` : name;
     const text = element("span", `${name} (${child.wrong ? `${child.wrong} of ` : ""}${child.calls})`), dot = element("span", undefined, `dot ${child.worst}`);
     dot.classList.toggle("culprit", child.hasCulprit);
-    dot.title = child.hasCulprit ? "a difference begins here" : child.worst;
+    dot.title = child.hasCulprit ? "a difference begins here" : OUTCOME_WORDS[child.worst];
+    text.title = child.wrong ? `${child.wrong} of ${plural(child.calls, "call")} wrong` : `${plural(child.calls, "call")} ${OUTCOME_WORDS[child.worst]}`;
     if (!child.children.size) {
       const leaf = element("div", undefined, "leaf");
       leaf.append(dot, text);
@@ -168,7 +215,7 @@ function plot() {
     limits: page.limits.map(([dtype, limit]) => ({ value: limit, text: `fails above ${limit} in ${dtype}`, outcome: "fail" })),
     choose: (point) => lookAt(point.call),
   });
-  if (byId("plot-box").hidden) return;
+  if (byId("table-view").hidden) return;
   const points = page.calls.filter((call) => state.pair < 0 || call[CALL.pair] === state.pair).map(asPoint);
   const chosen = table.chosen() && page.calls[table.chosen()[ROW.call]];
   errors.draw(points, points.find((point) => point.call === chosen));
@@ -223,9 +270,7 @@ function modulePath(call) {
 
 function start() {
   for (const call of page.calls) call.path = modulePath(call);
-  document.title = byId("title").textContent = page.title;
-  byId("about").textContent = page.about;
-  byId("notes").replaceChildren(...page.notes.map((note) => element("p", note)));
+  showHeader(page.title, page.about, page.notes);
   const culprits = page.calls.filter((call) => call[CALL.cause] === "culprit");
   culprits.slice(0, 3).forEach((call, place) => {
     const button = element("button", `${place ? "then" : "first culprit"}: ${call[CALL.record]}`, "fail");
@@ -245,18 +290,14 @@ function start() {
   onWords(byId("search"), (words) => { state.words = words; refresh(); });
   byId("scroller").addEventListener("keydown", press);
   window.addEventListener("resize", plot);
-  byId("show-map").hidden = page.pairs.length < 2;
-  byId("show-graph").hidden = !page.graphs.length;
-  byId("views").hidden = page.pairs.length < 2 && !page.graphs.length;
-  byId("show-table").addEventListener("click", () => showView("table"));
-  byId("show-map").addEventListener("click", () => showView("map"));
-  byId("show-graph").addEventListener("click", () => showView("graph"));
-  byId("modules").open = !isNarrow();
   tree();
   legend();
   refresh();
-  plot();
-  if (culprits.length) goTo(culprits[0]);
+  views.show("table-view");
+  const linked = linkedRow(linkedFragment());
+  if (linked) goToRow(linked);
+  else if (culprits.length) goTo(culprits[0]);
+  else describe(null);
 }
 
 start();
