@@ -64,7 +64,8 @@ class Difference(msgspec.Struct, frozen=True):
     """Two tensors of one shape, element by element; the second is what the first is held against.
 
     ``beyond`` counts the elements whose error is above ``atol + rtol * |second|``. ``map`` shows where, of tensors
-    that fail.
+    that fail. ``finite_metrics`` are of the elements that are finite on both sides, where NaN or inf on one side alone
+    makes errors infinite; None where it does not.
     """
 
     count: int
@@ -76,6 +77,7 @@ class Difference(msgspec.Struct, frozen=True):
     first: tuple[DifferingElement, ...]
     largest: tuple[DifferingElement, ...]
     map: ErrorMap | None = None
+    finite_metrics: dict[str, float] | None = None
 
     @property
     def equal_share(self) -> float:

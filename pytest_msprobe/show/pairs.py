@@ -107,8 +107,14 @@ def _compared(
         elements,
         largest,
         error_map(one, other, allowance) if is_mapped else None,
+        _finite_metrics(one, other) if measured.scaled_metrics.get("nonfinite_mismatch") else None,
     )
     return replace(pair, outcome=outcome, reason=reason, difference=difference)
+
+
+def _finite_metrics(one: torch.Tensor, other: torch.Tensor) -> dict[str, float] | None:
+    both = torch.isfinite(one) & torch.isfinite(other)
+    return measure_tensors(one[both], other[both]).scaled_metrics if both.any() else None
 
 
 def _row(name: str, first: Named, second: Named) -> Row:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import msgspec
 
+from msprobe_hooks.messages import counted
 from pytest_msprobe.reports.error_map_text import map_lines
 from pytest_msprobe.reports.pages.write_page import write_page
 from pytest_msprobe.reports.text import aligned, clipped, one_line
@@ -142,18 +144,26 @@ def _pair(pair: Pair) -> Iterator[str]:
 
 def _difference(found: Difference) -> Iterator[str]:
     share = f"{found.equal_share:.6g}" if found.equal in (0, found.count) else f"{found.equal_share:.6f}"
-    yield f"equal: {found.equal} of {found.count} elements, a share of {share}"
+    yield f"equal: {found.equal} of {counted(found.count, 'element')}, a share of {share}"
     if found.equal == found.count:
         return
     if found.atol or found.rtol:
-        yield f"beyond {found.atol:g} + {found.rtol:g} * |second|: {found.beyond} elements"
-    rows = [(text, f"{found.metrics[name]:.9g}") for name, text in _METRICS if name in found.metrics]
+        yield f"beyond {found.atol:g} + {found.rtol:g} * |second|: {counted(found.beyond, 'element')}"
+    rows = [(text, _metric(found, name)) for name, text in _METRICS if name in found.metrics]
     yield from aligned(rows, range(1, 2))
     yield from _listed("first differing elements:", found.first)
     yield from _listed("largest differences:", found.largest)
     if found.map is not None:
         yield "error map:"
         yield from map_lines(found.map)
+
+
+def _metric(found: Difference, name: str) -> str:
+    """Return a metric, and what it is without NaN and inf where those make it infinite."""
+    text, finite = f"{found.metrics[name]:.9g}", found.finite_metrics
+    return (
+        text if finite is None or math.isfinite(found.metrics[name]) else f"{text}; finite elements: {finite[name]:.9g}"
+    )
 
 
 def _listed(title: str, elements: Sequence[DifferingElement]) -> Iterator[str]:

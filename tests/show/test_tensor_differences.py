@@ -145,3 +145,12 @@ def test_memory_does_not_grow_with_the_tensors(tmp_path: Path) -> None:
     tracemalloc.stop()
     assert found.equal == 2048 * 2047
     assert peak < x.nbytes / 8
+
+
+def test_what_nan_hides_is_measured_over_the_finite_elements(tmp_path: Path, show: Show) -> None:
+    x = np.array([1.0, 2.0, 4.0], np.float32)
+    np.save(tmp_path / "golden.npy", x)
+    np.save(tmp_path / "target.npy", np.array([np.nan, 2.5, 4.0], np.float32))
+    _, text = show(tmp_path / "target.npy", tmp_path / "golden.npy")
+    assert "inf; finite elements: 0.5" in text
+    assert "equal: 1 of 3 elements" in text

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.support.pictures import CHECK, COMPARE, FAULTY, MONITOR, run, trend_commands
+from tests.support.pictures import COMPARE, FAULTY, MONITOR, run, trend_commands
 
 OVERFLOW = "pytest -q --msprobe-overflow=examples/overflow/step0"
 COMMUNICATION = "pytest -q --msprobe-communication=examples/overflow/step0"

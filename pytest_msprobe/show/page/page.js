@@ -36,7 +36,7 @@ function tensorView(tensor) {
   view.appendChild(element("p", tensor.dtype ? `${tensor.dtype} [${tensor.shape.join(", ")}]` : tensor.text || "None"));
   if (tensor.problem) view.appendChild(element("p", tensor.problem, "fail"));
   const numbers = held ? STATISTICS.map((name) => held[name]) : tensor.recorded;
-  if (numbers && numbers.some((number) => number !== null)) view.appendChild(rowsTable(STATISTICS, [numbers.map(numberText)]));
+  if (numbers && numbers.some((number) => number !== null)) view.appendChild(rowsTable(STATISTICS, [numbers.map((number) => numberText(asNumber(number)))]));
   if (!held) return view;
   const counted = Object.entries(COUNTS).filter(([key]) => held[key]).map(([key, word]) => `${held[key]} ${word}`);
   if (counted.length) view.appendChild(element("p", `of its elements ${counted.join(", ")}`));
@@ -82,10 +82,6 @@ function mapView(map) {
   return view;
 }
 
-function plural(count, noun) {
-  return `${count} ${noun}${count === 1 ? "" : "s"}`;
-}
-
 function listed(title, found) {
   const view = element("div");
   view.appendChild(element("h3", title));
@@ -94,13 +90,18 @@ function listed(title, found) {
   return view;
 }
 
+function metricText(found, name) {
+  const text = numberText(asNumber(found.metrics[name])), finite = found.finite_metrics;
+  return finite && text === "inf" ? `${text}; finite elements: ${numberText(asNumber(finite[name]))}` : text;
+}
+
 function differenceView(found) {
   const view = element("div");
   view.appendChild(element("p", `equal: ${found.equal} of ${plural(found.count, "element")}`));
   if (found.equal === found.count) return view;
   if (found.atol || found.rtol) view.appendChild(element("p", `beyond ${found.atol} + ${found.rtol} * |second|: ${plural(found.beyond, "element")}`));
   const metrics = Object.entries(METRICS).filter(([name]) => name in found.metrics);
-  view.appendChild(rowsTable(null, metrics.map(([name, text]) => [text, numberText(found.metrics[name])])));
+  view.appendChild(rowsTable(null, metrics.map(([name, text]) => [text, metricText(found, name)])));
   const lists = view.appendChild(element("div", undefined, "sides"));
   if (found.first.length) lists.appendChild(listed("First differing elements", found.first));
   if (found.largest.length) lists.appendChild(listed("Largest differences", found.largest));
@@ -124,8 +125,7 @@ function pairView(pair) {
   return view;
 }
 
-byId("title").textContent = page.files.join(" against ");
-byId("about").textContent = page.judged ? `judged by ${page.judged}` : "";
+showHeader(page.files.join(" against "), page.judged ? `judged by ${page.judged}` : "");
 for (const pair of page.pairs) byId("shown").appendChild(pairView(pair));
 for (const tensor of page.tensors) {
   const view = byId("shown").appendChild(element("section"));

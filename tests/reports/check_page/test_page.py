@@ -160,7 +160,10 @@ def test_a_group_shows_its_records_alone(browser: Any) -> None:
 
 
 def test_each_row_says_in_one_line_why_it_failed(browser: Any) -> None:
-    assert texts(browser, "#scroller tbody td:nth-child(3)")[:2] == [f"output.0: wrong {HOSTILE}", "output.0: fail by ulp"]
+    assert texts(browser, "#scroller tbody td:nth-child(3)")[:2] == [
+        f"output.0: wrong {HOSTILE}",
+        "output.0: fail by ulp",
+    ]
 
 
 def test_of_each_api_the_overview_names_the_worst_alone(driver: Any, tmp_path: Path) -> None:

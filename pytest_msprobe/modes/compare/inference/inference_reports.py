@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping
 from datetime import datetime
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -15,6 +16,7 @@ from pytest_msprobe.modes.compare.inference.inference_json import InferenceJson
 from pytest_msprobe.modes.compare.inference.inference_summary import InferenceSummary
 from pytest_msprobe.modes.compare.reports.table_columns import columns
 from pytest_msprobe.modes.compare.rows import ComparedCalls
+from pytest_msprobe.reports.pages.write_page import page_number
 from pytest_msprobe.reports.text import one_line
 from pytest_msprobe.reports.write_errors import cannot_be_written, end_as_incomplete
 from pytest_msprobe.storage.atomic_write import atomic_write
@@ -97,4 +99,18 @@ def _write_page(path: Path, *, calls: ComparedCalls, pair: InferencePair, summar
         about=f"{counted(len(calls), 'value')} compared token by token, as engine and trainer",
         pairs=[str(pair.target_path)],
         notes=summary.notes(),
+        tokens=_tokens(pair, summary),
     )
+
+
+def _tokens(pair: InferencePair, summary: InferenceSummary) -> dict[str, Any]:
+    """Return what the page says token by token: labels, both log probabilities, and what was and was not compared."""
+    found, notes = pair.log_probabilities, set(summary.notes())
+    plain: dict[str, Any] = {"lines": [line for line in summary.lines(Counter()) if line not in notes]}
+    if found is None:
+        return plain | {"labels": [], "target": [], "golden": []}
+    return plain | {
+        "labels": [pair.pairs.label(int(each), found.ahead) for each in found.pairs],
+        "target": [page_number(float(each)) for each in found.target],
+        "golden": [page_number(float(each)) for each in found.golden],
+    }
