@@ -77,7 +77,7 @@ class ApiTrend:
 
 @dataclass(frozen=True, slots=True)
 class Trend:
-    """Runs by date, and every API that one of them judged: those that got worse first, by how much.
+    """Runs by date, and every API that one of them judged: those that got worse first, by what they are now.
 
     ``series`` are those of monitored training that are shown, the ones that moved most first; ``has_several_ranks``
     whether the runs have series of several ranks, shown or not.
@@ -123,5 +123,6 @@ def _run(whole: WholeRun) -> Run:
 def _by_change(api: ApiTrend) -> tuple[int, int, float, str]:
     order: Sequence[Change] = ("worse", "new", "better", "gone", "")
     last = api.last
-    factor = 0.0 if math.isnan(api.factor) else api.factor
-    return order.index(api.change), -(last.severity if last else 0), -factor, api.name
+    # A factor says little where the margins are small: 0.01 after 0 is not above 0.9 after 0.3.
+    margin = 0.0 if last is None or math.isnan(last.margin) else last.margin
+    return order.index(api.change), -(last.severity if last else 0), -margin, api.name

@@ -28,7 +28,7 @@ def write_trend_csv(path: Path, trend: Trend) -> None:
 
 def write_trend_page(path: Path, trend: Trend) -> None:
     """Write the page. Raises OSError where the disk refuses."""
-    write_page(path, __package__, _data(trend), title="Trend")
+    write_page(path, __package__, _data(trend), title="Trend", parts=("plot", "table"))
 
 
 def _row(api: ApiTrend) -> list[str | float]:

@@ -173,3 +173,9 @@ def test_a_run_writes_its_date(pytester: pytest.Pytester, write_dump: Any, recor
     path = pytester.path / "run.jsonl"
     began = Part(path, read_journal(path)).began
     assert abs(began.timestamp() - (pytester.path / "run.jsonl").stat().st_mtime) < 3600
+
+
+def test_a_small_margin_that_grew_from_nothing_comes_after_one_near_its_limit(run: Run) -> None:
+    paths = run(1, small=0.0, large=0.3), run(2, small=0.0153, large=0.9)
+    trend = make_trend(whole_runs([Part(path, read_journal(path)) for path in paths]))
+    assert [api.name for api in trend.apis] == ["Torch.large forward", "Torch.small forward"]

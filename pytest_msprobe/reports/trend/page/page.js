@@ -1,9 +1,9 @@
 // An API: [name, change, factor, worst by run]; a worst: [margin, outcome, record, judged, atMost] or null.
 const API = { name: 0, change: 1, factor: 2, worst: 3 };
 const WORST = { margin: 0, outcome: 1, record: 2, judged: 3, atMost: 4 };
-const CHANGES = ["worse", "better", "new", "gone", ""];
+const CHANGES = ["worse", "new", "better", "gone", ""];
 const LEAST = 1e-4, MOST = 1e3;
-const state = { words: [], shown: new Set(CHANGES), chosen: null };
+const state = { words: [], shown: new Set(CHANGES) };
 
 function marginText(margin) {
   return typeof margin === "number" ? String(+margin.toPrecision(3)) : margin;
@@ -21,14 +21,26 @@ function height(margin) {
 
 /* The table. */
 
-function titles() {
-  const runs = page.runs.map(([name, began, device], place) => {
-    const title = element("th", `${place + 1}: ${began}`, "number");
-    title.append(element("small", name));
-    title.title = [name, device].filter(Boolean).join(", ");
-    return title;
-  });
-  byId("titles").replaceChildren(element("th", "Change"), element("th", "API"), ...runs, element("th", "Factor", "number"));
+const table = makeTable(byId("scroller"), [
+  { title: "Change", width: 74, of: (api) => api[API.change], by: (api) => -CHANGES.indexOf(api[API.change]), look: (api) => api[API.change] },
+  { title: page.of === "APIs" ? "API" : "Item", width: 230, narrow: 180, grow: true, of: (api) => api[API.name] },
+  { title: "Factor", width: 80, number: true, of: factorText, by: (api) => (factorText(api) ? api[API.factor] : "") },
+  ...page.runs.map(([, began], place) => ({
+    title: `${place + 1}: ${began}`, width: 150, number: true, of: (api) => cellText(api[API.worst][place]),
+    by: (api) => api[API.worst][place]?.[WORST.margin] ?? "", look: (api) => outcomeOf(api[API.worst][place]),
+  })),
+], { open: choose, label: page.of, name: "apis" });
+
+function factorText(api) {
+  return ["worse", "better"].includes(api[API.change]) && typeof api[API.factor] === "number" ? `x${marginText(api[API.factor])}` : "";
+}
+
+function outcomeOf(worst) {
+  return worst && worst[WORST.outcome] !== "pass" ? worst[WORST.outcome] : "";
+}
+
+function cellText(worst) {
+  return worst ? [worstText(worst), outcomeOf(worst)].filter(Boolean).join(" ") : "";
 }
 
 function refresh() {
@@ -36,41 +48,28 @@ function refresh() {
     api.text ??= [api[API.name], ...api[API.worst].map((one) => one?.[WORST.record] ?? "")].join(" ").toLowerCase();
     return state.shown.has(api[API.change]) && state.words.every((word) => api.text.includes(word));
   });
-  byId("body").replaceChildren(...rows.map(line));
+  table.show(rows);
   byId("count").textContent = `${rows.length} of ${page.apis.length} ${page.of}`;
-}
-
-function line(api) {
-  const made = element("tr", undefined, api === state.chosen ? "chosen" : ""), name = element("td"), open = element("button", api[API.name]);
-  name.append(open);
-  made.append(element("td", api[API.change], api[API.change]), name, ...api[API.worst].map(cell));
-  const factor = ["worse", "better"].includes(api[API.change]) && typeof api[API.factor] === "number" ? `x${marginText(api[API.factor])}` : "";
-  made.append(element("td", factor, "number"));
-  made.addEventListener("click", () => choose(api));
-  return made;
-}
-
-function cell(worst) {
-  if (!worst) return element("td", "", "number");
-  const passed = worst[WORST.outcome] === "pass", bar = element("i");
-  const made = element("td", `${worstText(worst)}${passed ? "" : ` ${worst[WORST.outcome]}`}`, `number ${passed ? "" : worst[WORST.outcome]}`);
-  made.title = `${worst[WORST.record]}, the worst of ${worst[WORST.judged]}`;
-  bar.style.width = `${100 * height(worst[WORST.margin])}%`;
-  made.append(bar);
-  return made;
 }
 
 /* The chosen API. */
 
 function choose(api) {
-  state.chosen = api;
-  refresh();
   const list = element("ol");
   api[API.worst].forEach((worst, place) => {
-    const [, began] = page.runs[place], text = worst ? `${worstText(worst)} ${worst[WORST.outcome]}, ${worst[WORST.record]}, the worst of ${worst[WORST.judged]}` : "not judged";
-    list.append(element("li", `${began}: ${text}`, worst && worst[WORST.outcome] !== "pass" ? worst[WORST.outcome] : ""));
+    const [name, began, device, address] = page.runs[place], item = element("li", undefined, outcomeOf(worst));
+    item.append(address ? runLink(began, address) : began, `: ${worst ? `${worstText(worst)} ${worst[WORST.outcome]}, ${worst[WORST.record]}, the worst of ${worst[WORST.judged]}` : "not judged"}`);
+    item.title = [name, device].filter(Boolean).join(", ");
+    list.append(item);
   });
-  byId("details").replaceChildren(element("h2", api[API.name]), chart(api), list);
+  byId("details").replaceChildren(element("h2", api[API.name]), linkButton(api[API.name]), chart(api), list);
+  history.replaceState(null, "", `#${encodeURIComponent(api[API.name])}`);
+}
+
+function runLink(text, address) {
+  const link = element("a", text);
+  link.href = address;
+  return link;
 }
 
 function chart(api) {
@@ -78,7 +77,7 @@ function chart(api) {
   const x = (place) => 48 + (320 * (place + 0.5)) / page.runs.length, y = (margin) => 170 - 160 * height(margin);
   for (let power = -4; power <= 3; power++) {
     made.append(svg("line", { class: power === 0 ? "limit" : "grid", x1: 42, x2: 374, y1: y(10 ** power), y2: y(10 ** power) }));
-    made.append(svg("text", { x: 38, y: y(10 ** power) + 3, "text-anchor": "end" }, power === 0 ? "limit 1" : `1e${power}`));
+    made.append(svg("text", { x: 38, y: y(10 ** power) + 3, "text-anchor": "end" }, power === 0 ? "limit 1" : powerText(power)));
   }
   const points = api[API.worst].map((worst, place) => worst && [x(place), y(worst[WORST.margin]), worst, place]).filter(Boolean);
   made.append(svg("polyline", { class: "curve", points: points.map((point) => point.slice(0, 2).join(",")).join(" ") }));
@@ -92,8 +91,7 @@ function chart(api) {
 }
 
 function start() {
-  document.title = byId("title").textContent = page.title;
-  byId("notes").replaceChildren(...page.notes.map((note) => element("li", note)));
+  showHeader(page.title, "The largest share of a limit that a record of an API used up, run by run: 0 is exact, 1 is at the limit.", page.notes);
   for (const change of CHANGES) {
     const count = page.apis.filter((api) => api[API.change] === change).length, button = element("button", `${change || "as before"} ${count}`, change);
     button.setAttribute("aria-pressed", "true");
@@ -105,13 +103,10 @@ function start() {
     });
     byId("changes").append(button, " ");
   }
-  byId("search").addEventListener("input", (event) => {
-    state.words = event.target.value.toLowerCase().split(/\s+/).filter(Boolean);
-    refresh();
-  });
-  titles();
+  onWords(byId("search"), (words) => { state.words = words; refresh(); });
   refresh();
-  if (page.apis.length) choose(page.apis[0]);
+  const linked = page.apis.find((api) => api[API.name] === linkedFragment()) ?? page.apis[0];
+  if (linked) { table.scrollTo(linked); table.choose(linked); }
 }
 
 start();

@@ -53,7 +53,7 @@ function figure(series) {
   made.append(caption, plot(series));
   made.addEventListener("click", () => {
     const api = page.apis.find((one) => one[API.name] === series[SERIES.item]);
-    if (api) choose(api);
+    if (api) { table.scrollTo(api); table.choose(api); }
   });
   return made;
 }
