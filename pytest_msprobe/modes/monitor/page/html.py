@@ -23,7 +23,7 @@ _DECADES = 3
 
 def write_html(path: Path, page: WatchedPage) -> None:
     """Write the page. Raises OSError where the disk refuses."""
-    write_page(path, __package__, _data(page), title="Monitored run")
+    write_page(path, __package__, _data(page), title="Monitored run", parts=("table", "uplot"))
 
 
 def _data(page: WatchedPage) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from msprobe_hooks.instruments.series.reader import SeriesKey
 from pytest_msprobe.modes.monitor.page.build import build_page
 from pytest_msprobe.modes.monitor.page.html import write_html
 from pytest_msprobe.modes.monitor.page.model import Finding, RankRuns
-from tests.support.browser import click, open_browser, texts
+from tests.support.browser import click, open_browser, texts, until
 from tests.support.watched import norm, write_norms
 
 LAYERS = 5
@@ -107,7 +107,7 @@ def test_a_value_that_is_not_finite_stands_out(look: Callable[..., Any]) -> None
     assert purple == [0xA2, 0x1C, 0xAF]
     press(browser, *["\ue015"] * 4)
     assert texts(browser, "#details h2") == ["layers.1.weight"]
-    assert len(texts(browser, "#details svg .not-finite")) == 1
+    assert browser.execute_script("return curves.plots[0].notFinite.map(([step]) => step)") == [5]
 
 
 def test_arrow_keys_move_and_tell_the_cell(look: Callable[..., Any]) -> None:
@@ -123,9 +123,82 @@ def test_findings_are_a_table_that_leads_to_curves(look: Callable[..., Any]) -> 
     browser = look(norms(1.1), golden=norms(), findings=[FINDING, other])
     cells = texts(browser, "#findings tbody tr:nth-child(2) td")
     assert cells == ["12", "warn", "layers.4.weight (grad_reduced)", "norm", "turbulence", "2.1 above 1.9"]
-    click(browser, "document.querySelectorAll('#findings button')[1]")
+    click(browser, "document.querySelectorAll('#findings td button')[1]")
     assert texts(browser, "#details h2") == ["layers.4.weight"]
     assert texts(browser, "#readout")[0].startswith("step 12: ")
+
+
+def test_the_curve_shows_what_was_before_an_explosion(look: Callable[..., Any]) -> None:
+    key = norm("layers.0.output", "actv")
+    healthy = 13 + np.arange(41) % 5
+    series = {key: [1e-9, *healthy, *10.0 ** np.arange(3, 25, 3)]}
+    browser = look(series, findings=[Finding(0, key, 42, "fail", "explosion", "1000 after 13")])
+    scale, below = browser.execute_script("const [{ scale, below }] = curves.plots; return [scale, below]")
+    assert scale["isLog"]
+    assert scale["low"] == 10
+    assert scale["high"] >= 1e24
+    assert [step for step, *_ in below] == [0]
+    x = browser.execute_script("return curves.plots[0].plot.valToPos(42, 'x')")
+    assert 0 < x < browser.execute_script("return curves.plots[0].plot.over.clientWidth")
+
+
+def test_a_smoothed_curve_is_the_mean_of_what_was_before_with_falling_weights(look: Callable[..., Any]) -> None:
+    key = norm("layers.0.output", "actv")
+    browser = look({key: [1.0, 3.0, 2.0, 8.0]})
+    browser.execute_script("curves.smoothing = 0.5; drawDetails()")
+    values = browser.execute_script("return curves.plots[0].lines.at(-1).low")
+    weights = [0.5**back for back in range(4)]
+    expected = [
+        sum(w * x for w, x in zip(weights, reversed([1.0, 3.0, 2.0, 8.0][: end + 1]), strict=False))
+        / sum(weights[: end + 1])
+        for end in range(4)
+    ]
+    assert values == pytest.approx(expected)
+    assert browser.execute_script("return curves.plots[0].lines[0].isFaint")
+
+
+def test_a_pinned_curve_stays_in_the_plot_of_others(look: Callable[..., Any]) -> None:
+    browser = look(norms())
+    click(browser, "[...document.querySelectorAll('.curve-controls button')].find((one) => one.textContent === 'pin')")
+    press(browser, "\ue015")
+    assert texts(browser, ".pins .key") == ["rank 0/actv/layers.0.output/norm"]
+    assert browser.execute_script("return curves.plots[0].lines.length") == 2
+    click(browser, "document.querySelector('.pins button')")
+    assert browser.execute_script("return curves.plots[0].lines.length") == 1
+
+
+def test_the_numbers_of_a_plot_are_downloaded(look: Callable[..., Any]) -> None:
+    browser = look({norm("layers.0.output", "actv"): [1.0, float("nan"), 0.25]})
+    assert browser.execute_script("return csvOf(state.rows[0])").splitlines() == [
+        "step,target",
+        "0,1",
+        "1,NaN",
+        "2,0.25",
+    ]
+
+
+def test_a_drag_over_a_plot_zooms_the_map_and_a_double_click_takes_it_back(look: Callable[..., Any]) -> None:
+    from selenium.webdriver import ActionChains
+
+    browser = look(norms())
+    over = browser.find_element("css selector", ".curve-plot .u-over")
+    ActionChains(browser).move_to_element_with_offset(over, -100, 0).click_and_hold().move_by_offset(
+        120, 0
+    ).release().perform()
+    until(browser, lambda: browser.execute_script("return state.to - state.from") < 20)
+    first, last = browser.execute_script("const { min, max } = curves.plots[0].plot.scales.x; return [min, max]")
+    assert first > 0
+    assert last < 19
+    browser.execute_script("document.querySelector('.curve-plot').dispatchEvent(new MouseEvent('dblclick'))")
+    assert browser.execute_script("return state.to - state.from") == 20
+
+
+def test_a_link_opens_the_curves_of_a_series(look: Callable[..., Any]) -> None:
+    browser = look(norms())
+    address = browser.current_url
+    browser.get("about:blank")
+    browser.get(f"{address}#rank%200%2Fgrad_reduced%2Flayers.2.weight%2Fnorm")
+    assert texts(browser, "#details h2") == ["layers.2.weight"]
 
 
 def test_searching_and_findings_choose_rows(look: Callable[..., Any]) -> None:
@@ -159,8 +232,10 @@ def test_a_long_run_shows_every_step_where_something_was_found(look: Callable[..
     browser = look(norms(1.1, 2000), golden=norms(1.0, 2000), findings=[FINDING])
     assert "every step" in texts(browser, "#details h3")[0]
     browser.execute_script("zoom(0, 3)")
-    points = browser.execute_script("return document.querySelector('#details path.target').getAttribute('d')")
-    assert len(points.split(" ")) == 20
+    shown = (
+        "const { data, scales } = curves.plots[0].plot; return data[0].filter((step) => step <= scales.x.max).length"
+    )
+    assert browser.execute_script(shown) == 20
 
 
 def test_the_rows_of_all_ranks_stand_under_each_other(look: Callable[..., Any]) -> None:

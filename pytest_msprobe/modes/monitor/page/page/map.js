@@ -1,6 +1,6 @@
 /* The heat map: a row for each tensor, a column for each bin; cells that share a pixel show the most conspicuous. */
 
-const LEFT = 250, TOP = 20, STRIP = 16, LEAST_LABEL = 13;
+const MOST_LABEL = 250, TOP = 20, STRIP = 16, LEAST_LABEL = 13;
 const NOTHING = 0, NOT_FINITE = 255, MIDDLE = 128;
 
 // A level is a byte. Of gaps it is as stored; of values 2 to 254 are how far above or below the row's usual size.
@@ -69,7 +69,7 @@ function rgb(text) {
 
 /* Where things are. */
 
-const view = { height: 0, width: 0, row: 0, scroll: 0 };
+const view = { left: MOST_LABEL, height: 0, width: 0, row: 0, scroll: 0 };
 
 function measure() {
   const scroller = byId("scroller"), room = scroller.clientHeight - TOP;
@@ -77,12 +77,13 @@ function measure() {
   view.row = state.rowHeight || Math.min(20, room / rows);
   byId("extent").style.height = `${TOP + Math.max(room, Math.floor(view.row * rows))}px`;
   view.height = Math.min(room, view.row * rows);
-  view.width = scroller.clientWidth - LEFT - 8;
+  view.left = Math.min(MOST_LABEL, scroller.clientWidth * 0.4);
+  view.width = scroller.clientWidth - view.left - 8;
   view.scroll = scroller.scrollTop;
 }
 
 function columnX(bin) {
-  return LEFT + (view.width * (bin - state.from)) / (state.to - state.from);
+  return view.left + (view.width * (bin - state.from)) / (state.to - state.from);
 }
 
 function rowY(row) {
@@ -92,9 +93,9 @@ function rowY(row) {
 function cellAt(event) {
   const box = byId("map").getBoundingClientRect(), x = event.clientX - box.left, y = event.clientY - box.top;
   const row = Math.floor((y - TOP + view.scroll) / view.row);
-  const bin = state.from + Math.floor(((x - LEFT) / view.width) * (state.to - state.from));
-  if (y < TOP || row >= state.rows.length || x > LEFT + view.width) return null;
-  return { row, bin: x < LEFT ? null : Math.min(bin, state.to - 1) };
+  const bin = state.from + Math.floor(((x - view.left) / view.width) * (state.to - state.from));
+  if (y < TOP || row >= state.rows.length || x > view.left + view.width) return null;
+  return { row, bin: x < view.left ? null : Math.min(bin, state.to - 1) };
 }
 
 /* Drawing. */
@@ -112,7 +113,7 @@ function drawMap() {
   if (state.rows.length) {
     const image = cells(ratio);
     pen.imageSmoothingEnabled = false;
-    pen.drawImage(image, LEFT, TOP, view.width, view.height);
+    pen.drawImage(image, view.left, TOP, view.width, view.height);
   }
   labels(pen, colour);
   ticks(pen, colour);
@@ -157,7 +158,7 @@ function labels(pen, colour) {
     if (y > bottom) break;
     const chosen = row === state.cursor.row;
     pen.fillStyle = colour(chosen ? "--fore" : "--soft");
-    pen.fillText(fitted(pen, rowText(state.rows[row]), LEFT - STRIP - 12), STRIP + 6, Math.max(TOP + 5, y));
+    pen.fillText(fitted(pen, rowText(state.rows[row]), view.left - STRIP - 12), STRIP + 6, Math.max(TOP + 5, y));
   }
   strips(pen, colour);
 }
@@ -182,7 +183,7 @@ function strips(pen, colour) {
       pen.fillRect(0, top, STRIP, low - top);
       if (row) {
         pen.fillStyle = colour("--line");
-        pen.fillRect(0, top, LEFT + view.width, 1);
+        pen.fillRect(0, top, view.left + view.width, 1);
       }
       if (low - top > pen.measureText(task).width + 8) {
         pen.save();
@@ -209,7 +210,7 @@ function ticks(pen, colour) {
   pen.textAlign = "center";
   for (const step of tickSteps(view.width / 70)) {
     const x = columnX(placeOf(step));
-    pen.fillText(step, Math.max(LEFT + 8, Math.min(LEFT + view.width - 12, x)), TOP / 2 - 1);
+    pen.fillText(step, Math.max(view.left + 8, Math.min(view.left + view.width - 12, x)), TOP / 2 - 1);
     pen.fillRect(x, TOP - 4, 1, 4);
   }
   pen.textAlign = "left";
@@ -268,9 +269,9 @@ function departure(pen, colour, bin, row) {
   const y = rowY(row) + view.row / 2;
   if (y < TOP || y > TOP + view.height) return;
   pen.beginPath();
-  pen.moveTo(LEFT - 8, y - 5);
-  pen.lineTo(LEFT - 8, y + 5);
-  pen.lineTo(LEFT, y);
+  pen.moveTo(view.left - 8, y - 5);
+  pen.lineTo(view.left - 8, y + 5);
+  pen.lineTo(view.left, y);
   pen.fill();
 }
 

@@ -178,7 +178,7 @@ function resizeRows(key) {
 function findings() {
   const total = page.findings.length;
   byId("findings").hidden = !total && !page.notes.length;
-  byId("findings-title").textContent = total > FINDINGS_SHOWN ? `The first ${FINDINGS_SHOWN} of ${total} findings` : `${total} finding${total === 1 ? "" : "s"}`;
+  byId("findings-title").textContent = total > FINDINGS_SHOWN ? `The first ${FINDINGS_SHOWN} of ${total} findings` : plural(total, "finding");
   byId("findings-body").replaceChildren(...page.findings.slice(0, FINDINGS_SHOWN).map((finding) => {
     const line = element("tr"), tensor = page.tensors[finding[FINDING.tensor]], open = element("button", tensor ? tensorText(tensor) : "");
     const place = [tensor?.[TENSOR.task], page.ranks.length > 1 ? page.ranks[finding[FINDING.rank]] : ""].filter(Boolean).join(", ");
@@ -189,19 +189,32 @@ function findings() {
     line.append(...[FINDING.statistic, FINDING.rule, FINDING.message].map((field) => element("td", finding[field])));
     return line;
   }));
-  byId("notes").replaceChildren(...page.notes.map((note) => element("li", note)));
+  byId("notes-list").replaceChildren(...page.notes.map((note) => element("li", note)));
 }
 
 function lead() {
-  const first = page.findings[page.first];
+  const first = page.findings[page.first], box = element("p");
+  box.id = "lead";
+  byId("notes").replaceChildren(box);
   if (!first) {
-    byId("lead").textContent = page.verdict;
+    box.textContent = page.verdict;
     return;
   }
   const tensor = page.tensors[first[FINDING.tensor]], button = element("button", page.verdict, first[FINDING.outcome]);
   button.title = `${tensor[TENSOR.task]} ${tensorText(tensor)}`;
   button.addEventListener("click", () => goTo(first));
-  byId("lead").replaceChildren(button);
+  box.append(button);
+}
+
+/* The end of an address that opens the curves of a series. */
+
+function fragmentOf(series) {
+  const tensor = page.tensors[series[SERIES.tensor]];
+  return [page.ranks[series[SERIES.rank]], tensor[TENSOR.task], tensorText(tensor), series[SERIES.statistic]].filter(Boolean).join("/");
+}
+
+function linkedSeries(fragment) {
+  return fragment && page.series.find((series) => fragmentOf(series) === fragment);
 }
 
 /* The controls. */
@@ -238,27 +251,22 @@ function controls() {
   byId("larger").addEventListener("click", () => resizeRows("+"));
   byId("fit").addEventListener("click", () => resizeRows("0"));
   byId("all-steps").addEventListener("click", () => zoom(0, BINS - 1));
-  let waiting = 0;
-  byId("search").addEventListener("input", (event) => {
-    clearTimeout(waiting);
-    waiting = setTimeout(() => {
-      state.words = event.target.value.toLowerCase().split(/\s+/).filter(Boolean);
-      refresh();
-    }, 120);
-  });
+  onWords(byId("search"), (words) => { state.words = words; refresh(); });
 }
 
 function start() {
-  document.title = byId("title").textContent = page.title;
-  byId("about").textContent = page.about;
+  showHeader(page.title, page.about);
   controls();
   findings();
   lead();
   onMap();
   byId("scroller").addEventListener("scroll", () => requestAnimationFrame(drawMap));
   window.addEventListener("resize", drawAll);
-  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", drawAll);
-  if (page.findings[page.first]) {
+  window.addEventListener("themechange", drawAll);
+  const linked = linkedSeries(linkedFragment());
+  if (linked) {
+    chooseSeries(linked);
+  } else if (page.findings[page.first]) {
     goTo(page.findings[page.first]);
   } else {
     refresh();

@@ -1,0 +1,105 @@
+/* One plot of lines over steps, drawn by uPlot: dragging zooms the heat map and all plots, a click chooses a step. */
+
+const PLOT_FONT = "11px system-ui, sans-serif", MARK = 4;
+
+class CurvePlot {
+  /* `lines` have steps with their low and high values, a class or a colour, and may be smooth; `steps` are marked. */
+  constructor(box, lines, { height, label, unit, steps, wanted }) {
+    Object.assign(this, { lines, steps, colour: (name) => getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim() });
+    const points = lines.flatMap((line) => line.x.map((step, at) => [step, line.low[at], line.high[at]]));
+    this.scale = scaleOf(points, null, wanted);
+    this.below = points.filter(([, low]) => this.scale.isLog && low < this.scale.low);
+    this.notFinite = points.filter(([, low, high]) => !Number.isFinite(low) || !Number.isFinite(high));
+    this.plot = new uPlot(this.#options(box, height, unit), this.#data(), box);
+    this.plot.over.addEventListener("mousemove", (event) => onStep(binOf(Math.round(this.plot.posToVal(event.offsetX, "x"))), this));
+    box.setAttribute("role", "img");
+    box.setAttribute("aria-label", label);
+  }
+
+  #options(box, height, unit) {
+    const axis = { stroke: this.colour("soft"), font: PLOT_FONT, labelFont: PLOT_FONT, labelSize: 16, grid: { stroke: this.colour("line"), width: 1 }, ticks: { show: false } };
+    const first = page.starts[state.from], last = Math.max(first + 1, lastStep(state.to - 1));
+    return {
+      width: Math.max(260, box.clientWidth || byId("details").clientWidth - 26), height,
+      scales: { x: { time: false, range: [first, last] }, y: { distr: this.scale.isLog ? 3 : 1, range: [this.scale.low, this.scale.high] } },
+      axes: [{ ...axis, size: 22, label: "step" }, { ...axis, size: 58, label: unit, values: (_, ticks) => ticks.map((value) => (value === null ? "" : shortText(value))) }],
+      series: [{}, ...this.lines.flatMap((line) => this.#series(line))],
+      bands: this.#bands(),
+      cursor: { drag: { x: true, y: false, setScale: false }, points: { show: false }, y: false },
+      legend: { show: false },
+      hooks: { setSelect: [(plot) => this.#zoom(plot)], draw: [(plot) => this.#marks(plot)] },
+    };
+  }
+
+  #colourOf(line) {
+    return line.colour ?? this.colour({ gap: "fail", allowed: "soft" }[line.className] ?? line.className);
+  }
+
+  #series(line) {
+    const stroke = this.#colourOf(line), one = { stroke, width: line.className === "golden" ? 2.5 : 1.4, alpha: line.isFaint ? 0.3 : 1, dash: line.className === "allowed" ? [4, 3] : undefined, points: { show: line.x.length < 3 } };
+    return line.isBand ? [one, one] : [one];
+  }
+
+  #bands() {
+    const bands = [];
+    let at = 1;
+    for (const line of this.lines) {
+      if (line.isBand) bands.push({ series: [at + 1, at], fill: `color-mix(in srgb, ${this.#colourOf(line)} 22%, transparent)` });
+      at += line.isBand ? 2 : 1;
+    }
+    return bands;
+  }
+
+  // What is not finite leaves a gap.
+  #data() {
+    const held = (value) => (Number.isFinite(value) ? Math.max(value, this.scale.isLog ? this.scale.low : value) : null);
+    const tables = this.lines.map(({ x, low, high, isBand }) => (isBand ? [x, low.map(held), high.map(held)] : [x, low.map(held)]));
+    return tables.length ? uPlot.join(tables) : [[]];
+  }
+
+  #zoom(plot) {
+    const { left, width } = plot.select;
+    if (width < 6) return;
+    const [from, to] = [left, left + width].map((x) => binOf(Math.round(plot.posToVal(x, "x"))));
+    // The plot is made anew by it.
+    setTimeout(() => zoom(from, to));
+  }
+
+  moveTo(bin) {
+    this.plot.setCursor({ left: this.plot.valToPos(middleOf(bin), "x"), top: 10 });
+  }
+
+  #marks(plot) {
+    const pen = plot.ctx, { left, top, width, height } = plot.bbox, ratio = devicePixelRatio;
+    const x = (step) => plot.valToPos(step, "x", true), isSeen = (step) => x(step) >= left && x(step) <= left + width;
+    pen.save();
+    pen.strokeStyle = this.colour("fail");
+    pen.setLineDash([3 * ratio, 3 * ratio]);
+    for (const step of this.steps.filter(isSeen)) {
+      pen.beginPath();
+      pen.moveTo(x(step), top);
+      pen.lineTo(x(step), top + height);
+      pen.stroke();
+    }
+    pen.setLineDash([]);
+    pen.fillStyle = this.colour("not-finite");
+    pen.font = `bold ${11 * ratio}px system-ui, sans-serif`;
+    pen.textAlign = "center";
+    for (const [step] of this.notFinite) if (isSeen(step)) pen.fillText("×", x(step), top + 9 * ratio);
+    pen.fillStyle = this.colour("soft");
+    for (const [step] of this.below) if (isSeen(step)) triangle(pen, x(step), top + height, MARK * ratio);
+    pen.restore();
+  }
+}
+
+function triangle(pen, x, y, size) {
+  pen.beginPath();
+  pen.moveTo(x - size, y - size);
+  pen.lineTo(x + size, y - size);
+  pen.lineTo(x, y);
+  pen.fill();
+}
+
+function middleOf(bin) {
+  return page.binned ? (page.starts[bin] + lastStep(bin)) / 2 : page.starts[bin];
+}
