@@ -26,7 +26,7 @@ const table = makeTable(byId("scroller"), [
   { title: page.of === "APIs" ? "API" : "Item", width: 230, narrow: 180, grow: true, of: (api) => api[API.name] },
   { title: "Factor", width: 80, number: true, of: factorText, by: (api) => (factorText(api) ? api[API.factor] : "") },
   ...page.runs.map(([, began], place) => ({
-    title: `${place + 1}: ${began}`, width: 150, number: true, of: (api) => cellText(api[API.worst][place]),
+    title: `${place + 1}: ${began}`, width: 168, number: true, of: (api) => cellText(api[API.worst][place]),
     by: (api) => api[API.worst][place]?.[WORST.margin] ?? "", look: (api) => outcomeOf(api[API.worst][place]),
   })),
 ], { open: choose, label: page.of, name: "apis" });

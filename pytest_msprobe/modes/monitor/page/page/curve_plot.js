@@ -1,6 +1,6 @@
 /* One plot of lines over steps, drawn by uPlot: dragging zooms the heat map and all plots, a click chooses a step. */
 
-const PLOT_FONT = "11px system-ui, sans-serif", MARK = 4;
+const PLOT_FONT = "11px system-ui, sans-serif", MARK = 4, MOST_POWERS = 6;
 
 class CurvePlot {
   /* `lines` have steps with their low and high values, a class or a colour, and may be smooth; `steps` are marked. */
@@ -22,7 +22,7 @@ class CurvePlot {
     return {
       width: Math.max(260, box.clientWidth || byId("details").clientWidth - 26), height,
       scales: { x: { time: false, range: [first, last] }, y: { distr: this.scale.isLog ? 3 : 1, range: [this.scale.low, this.scale.high] } },
-      axes: [{ ...axis, size: 22, label: "step" }, { ...axis, size: 58, label: unit, values: (_, ticks) => ticks.map((value) => (value === null ? "" : shortText(value))) }],
+      axes: [{ ...axis, size: 22, label: "step" }, { ...axis, size: 58, label: unit, ...(this.scale.isLog ? { splits: () => powersBetween(this.scale.low, this.scale.high), filter: (_, ticks) => ticks } : {}), values: (_, ticks) => ticks.map((value) => (value === null ? "" : shortText(value))) }],
       series: [{}, ...this.lines.flatMap((line) => this.#series(line))],
       bands: this.#bands(),
       cursor: { drag: { x: true, y: false, setScale: false }, points: { show: false }, y: false },
@@ -98,6 +98,11 @@ function triangle(pen, x, y, size) {
   pen.lineTo(x + size, y - size);
   pen.lineTo(x, y);
   pen.fill();
+}
+
+function powersBetween(low, high) {
+  const first = Math.round(Math.log10(low)), last = Math.round(Math.log10(high)), every = Math.ceil((last - first) / MOST_POWERS);
+  return Array.from({ length: Math.floor((last - first) / every) + 1 }, (_, at) => 10 ** (first + at * every));
 }
 
 function middleOf(bin) {

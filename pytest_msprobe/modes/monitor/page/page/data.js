@@ -65,7 +65,7 @@ function rangeText(found, bin) {
 function shortText(value) {
   if (!Number.isFinite(value)) return String(value).replace("Infinity", "inf");
   const size = Math.abs(value);
-  return value !== 0 && (size < 1e-3 || size >= 1e5) ? value.toExponential(3).replace(/\.?0+e/, "e") : String(+value.toPrecision(5));
+  return value !== 0 && (size < 1e-3 || size >= 1e5) ? value.toExponential(3).replace(/\.?0+e/, "e").replace("e+", "e") : String(+value.toPrecision(5));
 }
 
 // The first virtual pipeline stage and the first micro step go without saying.
