@@ -39,7 +39,7 @@ def add_options(parser: pytest.Parser) -> None:
     )
     group = option_group(parser, RESULTS)
     add = group.addoption
-    add(HTML, metavar="FILE", help="write the check, the comparison or the monitored run to this file as one HTML page")
+    add(HTML, metavar="FILE", help="write what came of the run to this file as one HTML page")
     add(XLSX, metavar="DIR", help="write the comparison to this folder as Excel workbooks")
     vis_options.add_options(group)
 

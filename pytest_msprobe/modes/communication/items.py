@@ -55,16 +55,22 @@ class CommunicationItem(JudgedItem):
 
 def communication_items(file: pytest.File, rank: int, step: StepCommunication) -> Iterator[CommunicationItem]:
     """Yield an item for each communication of which a rank is the first that took part, in their order."""
+    for name, call, exchange in named_exchanges(rank, step):
+        yield CommunicationItem.from_parent(file, name=name, call=call, exchange=exchange, step=step)
+
+
+def named_exchanges(rank: int, step: StepCommunication) -> Iterator[tuple[str, Call, Exchange | None]]:
+    """Yield the name of each item of a rank, with its call, and its communication where the call says with whom."""
     names = Counter[str]()
     for exchange in step.exchanges:
         if exchange.lead.rank == rank:
             name = _name(exchange)
             names[name] += 1
             unique = name if names[name] == 1 else f"{name.removesuffix(']')} #{names[name]}]"
-            yield CommunicationItem.from_parent(file, name=unique, call=exchange.lead, exchange=exchange, step=step)
+            yield unique, exchange.lead, exchange
     for call in step.ranks[rank].calls:
         if not call.ends:
-            yield CommunicationItem.from_parent(file, name=call.name, call=call, exchange=None, step=step)
+            yield call.name, call, None
 
 
 def _name(exchange: Exchange) -> str:

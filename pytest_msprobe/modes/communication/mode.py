@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,6 +13,7 @@ from pytest_msprobe.engine.framework_names import PYTORCH
 from pytest_msprobe.run.collection import dumps_key
 from pytest_msprobe.run.mode import JournalFacts
 from pytest_msprobe.run.options import display_path, options_key
+from pytest_msprobe.run.shared_options import HTML, html_file
 
 if TYPE_CHECKING:
     from msprobe_hooks.dump.truncated import ReadDump
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
 
 # What follows is loaded by runs that judge communication, not by every start of pytest.
 _opened_key: pytest.StashKey[Opened] = pytest.StashKey()
+_html_key: pytest.StashKey[Path | None] = pytest.StashKey()
 
 
 class CommunicationMode:
@@ -28,14 +31,15 @@ class CommunicationMode:
     name = "communication"
     flag = "--msprobe-communication"
     flag_help = "judge the communication between ranks: the folder of one step or of all steps, or one rank's dump.json"
-    shared_options = ()
+    shared_options = (HTML,)
     reads_torch_files = True
 
     def add_options(self, group: pytest.OptionGroup) -> None:
-        """Add and read none but the flag."""
+        """Add none but the flag."""
 
     def read_options(self, config: pytest.Config, *, is_chosen: bool) -> None:
-        """Add and read none but the flag."""
+        """Read the file of the page."""
+        config.stash[_html_key] = html_file(config) if is_chosen else None
 
     def find_files(self, folder: Path) -> list[Path]:
         """Return every dump below a folder. Raises DumpError where there is none."""
@@ -74,6 +78,7 @@ class CommunicationMode:
         """Return what names the first communication that differs, the summary and msprobe's tables."""
         from pytest_msprobe.modes.communication.report import CommunicationReport
         from pytest_msprobe.reports.csv import CsvReport
+        from pytest_msprobe.reports.page_report import PageReport
         from pytest_msprobe.reports.summary import Summary
 
         csv, dumps = config.stash[options_key].csv, config.stash[dumps_key]
@@ -83,6 +88,14 @@ class CommunicationMode:
         }
         if csv is not None:
             reporters["msprobe-csv"] = CsvReport(csv, dict.fromkeys(dumps, PYTORCH), config.rootpath)
+        html = config.stash[_html_key]
+        if html is not None:
+            from pytest_msprobe.modes.communication.communication_page import write_communication_page
+
+            steps = config.stash[_opened_key].steps
+            folders = [display_path(config, step.step.folder) for step in steps]
+            write = partial(write_communication_page, config=config, steps=steps, folders=folders)
+            reporters["msprobe-html"] = PageReport(html, write)
         return reporters
 
     def journal_facts(self, config: pytest.Config) -> JournalFacts:

@@ -32,7 +32,7 @@ def longest_wait(steps: Iterable[StepCommunication]) -> Iterator[str]:
     totals = defaultdict[tuple[int, int], float](float)
     longest: Wait | None = None
     for step in steps:
-        for wait in _waits(step):
+        for wait in waits_of(step):
             totals[wait.call.rank, wait.late.rank] += wait.seconds
             if longest is None or wait.seconds > longest.seconds:
                 longest = wait
@@ -52,7 +52,8 @@ def longest_wait(steps: Iterable[StepCommunication]) -> Iterator[str]:
     yield line
 
 
-def _waits(step: StepCommunication) -> Iterator[Wait]:
+def waits_of(step: StepCommunication) -> Iterator[Wait]:
+    """Yield every wait of a step: a call that was ahead of the one that it needs."""
     for exchange in step.exchanges:
         timed = [call for call, _ in exchange.members if call.began is not None]
         for call, late in _needs(exchange, timed):

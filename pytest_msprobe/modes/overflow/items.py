@@ -120,6 +120,11 @@ def warning_words(extras: Mapping[str, Any]) -> str:
     return f"{extras[_LEVEL]}: {extras[_KIND]}" if _KIND in extras else ""
 
 
+def level_of(result: DirectionResult) -> str:
+    """Return the level of a result, or ``ignored`` or ``clean``; empty where it has none."""
+    return str(result.extras.get(_LEVEL, ""))
+
+
 def _output(place: ValuePath, verdict: Verdict) -> OutputResult:
     leaf = place.leaf
     dtype, shape = getattr(leaf, "dtype", ""), getattr(leaf, "shape", ())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -26,8 +27,9 @@ from pytest_msprobe.run.paths import make_folder
 if TYPE_CHECKING:
     from msprobe_hooks.dump.reader import Dump
     from pytest_msprobe.run.item import DumpItem
-from pytest_msprobe.run.shared_options import VIS
+from pytest_msprobe.run.shared_options import HTML, VIS, html_file
 
+_html_key: pytest.StashKey[Path | None] = pytest.StashKey()
 _vis_key: pytest.StashKey[VisOptions | None] = pytest.StashKey()
 
 
@@ -36,7 +38,7 @@ class OverflowMode:
 
     name = "overflow"
     flag = "--msprobe-overflow"
-    shared_options = VIS
+    shared_options = (HTML, *VIS)
     reads_torch_files = True
     flag_help = "find the origin of inf and nan in this dump.json, or in a folder of them, such as a step"
 
@@ -49,6 +51,7 @@ class OverflowMode:
         if is_chosen:
             config.stash[overflow_key] = overflow_options.read_options(config)
             config.stash[_vis_key] = vis_options.read_options(config)
+            config.stash[_html_key] = html_file(config)
         else:
             overflow_options.refuse_stray_options(config)
 
@@ -100,6 +103,12 @@ class OverflowMode:
         reporters["msprobe-summary"] = Summary(module_records=0, kind="records")
         if csv is not None:
             reporters["msprobe-csv"] = CsvReport(csv, dict.fromkeys(dumps, PYTORCH), config.rootpath)
+        html = config.stash[_html_key]
+        if html is not None:
+            from pytest_msprobe.modes.overflow.overflow_page import write_overflow_page
+            from pytest_msprobe.reports.page_report import PageReport
+
+            reporters["msprobe-html"] = PageReport(html, partial(write_overflow_page, config=config))
         vis = config.stash[_vis_key]
         if vis is not None and not config.option.collectonly:
             for stage, paths in by_stage(dumps).items():

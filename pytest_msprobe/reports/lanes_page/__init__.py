@@ -1,0 +1,1 @@
+"""The page of calls on several ranks: a lane for each, calls in order, what joins them."""

@@ -1,0 +1,30 @@
+/* Calls by place: each column of the page is a list. */
+
+const OUTCOMES = ["fail", "warn", "pass", "skip", ""];
+const OUTCOME_WORDS = { fail: "wrong", warn: "warned", pass: "right", skip: "not judged, with a reason", "": "not judged" };
+const SEVERITY = { fail: 4, warn: 3, pass: 2, skip: 1, "": 0 };
+const { lane: laneOf, column: columnOf, name: nameOf } = page.columns;
+const word = (name, call) => page.words[name][page.columns[name][call]];
+const allCalls = Array.from(nameOf, (_, call) => call);
+const columnCount = columnOf.reduce((most, column) => Math.max(most, column + 1), 1);
+const severityOf = page.words.outcome.map((outcome) => SEVERITY[outcome] ?? 4);
+const severity = (call) => severityOf[page.columns.outcome[call]];
+const beginnings = new Set(page.begins);
+
+// What came of each place of the grid: of several calls in one the worst.
+const callAt = new Int32Array(page.lanes.length * columnCount).fill(-1);
+for (const call of allCalls) {
+  const at = laneOf[call] * columnCount + columnOf[call];
+  if (callAt[at] < 0 || severity(call) > severity(callAt[at]) || beginnings.has(call)) callAt[at] = call;
+}
+
+const joinsOf = new Map();
+page.joins.forEach((join) => join.forEach((call) => { if (!joinsOf.has(call)) joinsOf.set(call, join); }));
+
+function fragmentOf(call) {
+  return `${page.lanes[laneOf[call]]}/${nameOf[call]}`;
+}
+
+function linkedCall(fragment) {
+  return fragment ? allCalls.findIndex((call) => fragmentOf(call) === fragment) : -1;
+}
