@@ -24,7 +24,7 @@ FAST_PATH_OFF := tests/run tests/modes/compare --ignore=tests/run/fast
 ROUNDS ?= 10
 SEED := $(or $(SEED),$(shell date +%s))
 
-.PHONY: compiled demo test test-all test-plain-cpu test-lowest test-matrix constraints fuzz lint bench instructions keep-instructions site command-line operators pictures generated_tests clean
+.PHONY: compiled demo test test-all test-plain-cpu test-lowest test-matrix constraints fuzz lint bench instructions keep-instructions site command-line operators pictures page-pictures generated_tests clean
 
 # A process that may not write bytecode, as in many containers, compiles each module that it imports at each start.
 # What is compiled here is as old as its source, or else not used.
@@ -105,6 +105,10 @@ generated_tests: $(VENV)/installed
 # The pictures of the documentation, made from the examples; needs chromium and chromedriver.
 pictures: $(VENV)/installed
 	$(BIN)/python -m tests.support.pictures docs/images
+
+# Pictures of every kind of page at every width in both themes, to be looked at; needs chromium and chromedriver.
+page-pictures: $(VENV)/installed
+	$(BIN)/python -m tests.support.every_page page-pictures
 
 # Each environment has the versions of its file of constraints, pip and what builds the package included.
 $(VENV)/installed: pyproject.toml constraints.txt

@@ -1,15 +1,24 @@
-"""Every kind of page that a run or a command writes: the commands that make one of each from the examples."""
+"""Every kind of page, made from the examples; ``make page-pictures`` writes pictures of each into page-pictures."""
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
 
-from tests.support.pictures import COMPARE, FAULTY, MONITOR, run, trend_commands
+from tests.support.browser import open_browser, set_width
+from tests.support.pictures import COMPARE, FAULTY, MONITOR, prepare, run, trend_commands
+
+WIDTHS = (360, 768, 1400, 2560)
+THEMES = ("light", "dark")
 
 OVERFLOW = "pytest -q --msprobe-overflow=examples/overflow/step0"
 COMMUNICATION = "pytest -q --msprobe-communication=examples/overflow/step0"
-CHECKPOINTS = "pytest -q --msprobe-checkpoint=first.npz --msprobe-golden=second.npz"
+CHECKPOINTS = "pytest -q --msprobe-checkpoint=first.safetensors --msprobe-golden=second.safetensors"
+STARTS = tuple(f"pytest-msprobe environment -o {name} {name}.yaml" for name in ("here", "there"))
 ENVIRONMENT = "pytest -q --msprobe-environment=here --msprobe-golden=there"
 INFERENCE = (
     "pytest -q --msprobe-compare=examples/train_and_inference/serve"
@@ -31,6 +40,17 @@ class EveryPage:
             run(command, work)
         return (work / "page.html").rename(work / f"{self.name}.html")
 
+    def views(self, browser: Any, address: str) -> Iterator[tuple[int, str]]:
+        """Open the page at each width in each theme, and yield both while it is shown so."""
+        for width in WIDTHS:
+            for theme in THEMES:
+                set_width(browser, width)
+                browser.get(address)
+                browser.execute_script("remember('theme', arguments[0])", theme)
+                browser.refresh()
+                browser.execute_script(self.script)
+                yield width, theme
+
 
 PAGES = (
     EveryPage("check", (f"{FAULTY} --msprobe-html=page.html",), "open(wrongRows[0])"),
@@ -41,8 +61,28 @@ PAGES = (
     EveryPage("trend", trend_commands()),
     EveryPage("overflow", (f"{OVERFLOW} --msprobe-html=page.html",)),
     EveryPage("communication", (f"{COMMUNICATION} --msprobe-html=page.html",)),
-    EveryPage("checkpoint", (f"{CHECKPOINTS} --msprobe-html=page.html",)),
-    EveryPage("environment", (f"{ENVIRONMENT} --msprobe-html=page.html",)),
+    EveryPage("checkpoint", ("python two_sides.py", f"{CHECKPOINTS} --msprobe-html=page.html")),
+    EveryPage("environment", ("python two_sides.py", *STARTS, f"{ENVIRONMENT} --msprobe-html=page.html")),
     EveryPage("inference", (f"{INFERENCE} --msprobe-html=page.html",)),
-    EveryPage("show", ("pytest-msprobe show first.npz second.npz --html page.html",)),
+    EveryPage(
+        "show",
+        (
+            "python two_sides.py",
+            "pytest-msprobe show first.safetensors second.safetensors --html page.html",
+        ),
+    ),
 )
+
+
+def write_pictures(folder: Path) -> None:
+    """Write a picture of each page, at each width in each theme, into a folder."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with TemporaryDirectory() as work, open_browser() as browser:
+        prepare(Path(work))
+        for page in PAGES:
+            for width, theme in page.views(browser, page.write(Path(work)).as_uri()):
+                browser.save_screenshot(str(folder / f"{page.name}-{width}-{theme}.png"))
+
+
+if __name__ == "__main__":
+    write_pictures(Path(sys.argv[1]))

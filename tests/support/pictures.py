@@ -48,6 +48,26 @@ def pytest_msprobe_register_devices(registry):
     registry.add(Release())
 """
 
+# Two checkpoints and two launch configurations that differ.
+TWO_SIDES = """
+import json
+import numpy as np
+from safetensors.numpy import save_file
+
+draw = np.random.default_rng(0)
+names = [f"model.layers.{layer}.{name}.weight" for layer in range(6) for name in ("q_proj", "k_proj", "up_proj")]
+golden = {name: draw.normal(size=(32, 32)).astype(np.float32) for name in names}
+target = {name: values.copy() for name, values in golden.items()}
+target["model.layers.3.q_proj.weight"][:, -4:] *= 1.5
+target["model.layers.4.up_proj.weight"] += 1e-4
+target["model.layers.5.k_proj.weight"][0, 0] = np.nan
+save_file(golden, "second.safetensors")
+save_file(target, "first.safetensors")
+for name, rate in (("here", 3e-4), ("there", 1e-4)):
+    with open(f"{name}.yaml", "w") as file:
+        file.write(json.dumps({"train": {"lr": rate, "seed": 1234, "dtype": "bfloat16"}}))
+"""
+
 
 @dataclass(frozen=True)
 class Picture:
@@ -100,6 +120,7 @@ def prepare(work: Path) -> None:
         (work / name / "train.py").write_text(program.replace("*= 1000", f"*= {factor}"))
     for number, error in enumerate(ERRORS_BY_RELEASE, 1):
         (work / f"release_{number}.py").write_text(RELEASE.format(error=error))
+    (work / "two_sides.py").write_text(TWO_SIDES)
 
 
 def take_pictures(browser: Any, picture: Picture, work: Path) -> Iterator[tuple[str, Image.Image]]:

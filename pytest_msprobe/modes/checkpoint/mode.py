@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,14 +13,16 @@ from pytest_msprobe.modes.checkpoint import options as checkpoint_options
 from pytest_msprobe.modes.checkpoint.options import checkpoint_key
 from pytest_msprobe.run.mode import JournalFacts
 from pytest_msprobe.run.options import display_path
-from pytest_msprobe.run.shared_options import GOLDEN, MODEL_CONFIG, MODEL_NAMES
+from pytest_msprobe.run.shared_options import GOLDEN, HTML, MODEL_CONFIG, MODEL_NAMES, html_file
 
 if TYPE_CHECKING:
     from pytest_msprobe.modes.checkpoint.parameters import Checkpoint
+    from pytest_msprobe.reports.page_report import Results
     from pytest_msprobe.run.item import JudgedItem
 
 # What follows is loaded by runs that compare checkpoints, not by every start of pytest.
 _golden_key: pytest.StashKey[tuple[Path, Checkpoint]] = pytest.StashKey()
+_html_key: pytest.StashKey[Path | None] = pytest.StashKey()
 _targets_key: pytest.StashKey[dict[Path, Checkpoint]] = pytest.StashKey()
 
 
@@ -32,7 +35,7 @@ class CheckpointMode:
         "compare this checkpoint with --msprobe-golden: a torch or safetensors file, or a folder of "
         "torch.distributed.checkpoint, Megatron or write_weights"
     )
-    shared_options = (GOLDEN, MODEL_NAMES, MODEL_CONFIG)
+    shared_options = (GOLDEN, HTML, MODEL_NAMES, MODEL_CONFIG)
     reads_torch_files = True
 
     def add_options(self, group: pytest.OptionGroup) -> None:
@@ -43,6 +46,7 @@ class CheckpointMode:
         """Read them, or refuse those that only checkpoints understand."""
         if is_chosen:
             config.stash[checkpoint_key] = checkpoint_options.read_options(config)
+            config.stash[_html_key] = html_file(config)
         else:
             checkpoint_options.refuse_stray_options(config)
 
@@ -95,11 +99,27 @@ class CheckpointMode:
     def reporters(self, config: pytest.Config) -> Mapping[str, object]:
         """Return the summary and msprobe's report."""
         from pytest_msprobe.modes.checkpoint.report import CheckpointJson
+        from pytest_msprobe.reports.page_report import PageReport
         from pytest_msprobe.reports.summary import Summary
 
         path = config.stash[checkpoint_key].json
         reporters: dict[str, object] = {"msprobe-summary": Summary(module_records=0, kind="tensors", lists_worst=False)}
-        return reporters if path is None else {**reporters, "msprobe-checkpoint": CheckpointJson(path)}
+        if path is not None:
+            reporters["msprobe-checkpoint"] = CheckpointJson(path)
+        html = config.stash[_html_key]
+        if html is not None:
+            reporters["msprobe-html"] = PageReport(html, self._page_writer(config))
+        return reporters
+
+    def _page_writer(self, config: pytest.Config) -> Callable[[Path, Results], None]:
+        from msprobe_hooks.escaping import id_name, numbered
+        from pytest_msprobe.modes.checkpoint.checkpoint_page import write_checkpoint_page
+
+        targets, (path, golden) = config.stash[_targets_key], config.stash[_golden_key]
+        names = dict.fromkeys(name for one in (*targets.values(), golden) for name in one.names)
+        order = {name: place for place, name in enumerate(numbered(map(id_name, names)))}
+        sides = [display_path(config, each) for each in (*targets, path)]
+        return partial(write_checkpoint_page, sides=sides, order=order)
 
     def journal_facts(self, config: pytest.Config) -> JournalFacts:
         """Return the golden checkpoint's file and the limit."""

@@ -50,7 +50,12 @@ MARKS = {
 
 def fact_items(file: pytest.File, pairs: Iterable[tuple[str, Pair]]) -> Iterator[FactItem]:
     """Yield an item for each pair; the text before it is the rank where a file holds several."""
+    for name, pair in named_pairs(pairs):
+        yield FactItem.from_parent(file, name=name, pair=pair)
+
+
+def named_pairs(pairs: Iterable[tuple[str, Pair]]) -> Iterator[tuple[str, Pair]]:
+    """Yield the name of each item, and its pair."""
     named = list(pairs)
     names = numbered(id_name(f"{prefix}{pair.item_name}") for prefix, pair in named)
-    for name, (_, pair) in zip(names, named, strict=True):
-        yield FactItem.from_parent(file, name=name, pair=pair)
+    yield from zip(names, (pair for _, pair in named), strict=True)

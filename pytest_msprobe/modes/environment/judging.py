@@ -57,9 +57,9 @@ def _difference(pair: Pair) -> str | None:
     if isinstance(target, TensorFact) and isinstance(golden, TensorFact):
         return _of_tensors(target, golden)
     if isinstance(target, TensorFact) or isinstance(golden, TensorFact):
-        return f"{_shown(target)}, golden {_shown(golden)}"
+        return f"{value_text(target)}, golden {value_text(golden)}"
     is_equal = target == golden if pair.section in _EXACT else is_same(target, golden)
-    return None if is_equal else f"{_shown(target)}, golden {_shown(golden)}"
+    return None if is_equal else f"{value_text(target)}, golden {value_text(golden)}"
 
 
 def _missing(pair: Pair) -> str:
@@ -70,7 +70,7 @@ def _missing(pair: Pair) -> str:
         return "\n".join(
             [f"called {counted(value.count, 'time')} in the {has}, never from there in the {lacks}", *_stack(value)]
         )
-    return f"only the {has} has it: {_shown(value)}"
+    return f"only the {has} has it: {value_text(value)}"
 
 
 def _stack(calls: RandomCalls) -> Iterator[str]:
@@ -94,7 +94,7 @@ def _of_tensors(target: TensorFact, golden: TensorFact) -> str | None:
 
 def _by_statistics(target: TensorFact, golden: TensorFact) -> str:
     differing = [
-        f"{name} {_shown(getattr(target, name))}, golden {_shown(getattr(golden, name))}"
+        f"{name} {value_text(getattr(target, name))}, golden {value_text(getattr(golden, name))}"
         for name in _STATISTICS
         if not _is_number_same(getattr(target, name), getattr(golden, name))
     ]
@@ -111,9 +111,10 @@ def _is_close(one: float | None, other: float | None, scale: float | None) -> bo
     return _is_number_same(one, other) or abs(one - other) <= _ROUNDING * max(abs(other), abs(scale or 0.0))
 
 
-def _shown(value: Value) -> str:
+def value_text(value: Value) -> str:
+    """Return a value as a reason shows it."""
     if isinstance(value, TensorFact):
         about = f"{value.dtype} {list(value.shape)}, " if value.shape is not None else ""
-        return f"{about}max {_shown(value.max)}, min {_shown(value.min)}"
+        return f"{about}max {value_text(value.max)}, min {value_text(value.min)}"
     text = f"{value:.9g}" if isinstance(value, float) else escaped_name(str(value))
     return text if len(text) <= _LONGEST else f"{text[:_LONGEST]} ..."

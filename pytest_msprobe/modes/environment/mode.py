@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,7 +13,7 @@ from pytest_msprobe.modes.environment.options import environment_key, read_optio
 from pytest_msprobe.run.mode import JournalFacts
 from pytest_msprobe.run.options import display_path
 from pytest_msprobe.run.paths import make_folder
-from pytest_msprobe.run.shared_options import GOLDEN, XLSX
+from pytest_msprobe.run.shared_options import GOLDEN, HTML, XLSX, html_file
 
 if TYPE_CHECKING:
     from pytest_msprobe.modes.environment.facts import Facts
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
 # What follows is loaded by runs that judge starts, not by every start of pytest.
 _opened_key: pytest.StashKey[Opened] = pytest.StashKey()
+_html_key: pytest.StashKey[Path | None] = pytest.StashKey()
 
 
 class EnvironmentMode:
@@ -32,7 +34,7 @@ class EnvironmentMode:
         "compare this launch configuration with --msprobe-golden: a folder that msprobe_hooks.write_environment wrote, "
         "one rank's file, or msprobe's config_check_pack.zip"
     )
-    shared_options = (GOLDEN, XLSX)
+    shared_options = (GOLDEN, XLSX, HTML)
 
     def add_options(self, group: pytest.OptionGroup) -> None:
         """Add no option: there are only the flag and the shared ones."""
@@ -41,6 +43,7 @@ class EnvironmentMode:
         """Read those that it shares."""
         if is_chosen:
             config.stash[environment_key] = read_options(config)
+            config.stash[_html_key] = html_file(config)
 
     def find_files(self, folder: Path) -> list[Path]:
         """Return the file of each rank."""
@@ -85,10 +88,19 @@ class EnvironmentMode:
         folder = config.stash[environment_key].xlsx
         if folder is not None:
             make_folder(XLSX, folder)
-        return {
+        reporters: dict[str, object] = {
             "msprobe-environment": EnvironmentReport(config.stash[_opened_key].ranked(), folder),
             "msprobe-summary": Summary(module_records=0, kind="facts", lists_worst=False),
         }
+        html = config.stash[_html_key]
+        if html is not None:
+            from pytest_msprobe.modes.environment.environment_page import write_environment_page
+            from pytest_msprobe.reports.page_report import PageReport
+
+            golden = display_path(config, config.stash[environment_key].golden)
+            write = partial(write_environment_page, config=config, opened=config.stash[_opened_key], golden=golden)
+            reporters["msprobe-html"] = PageReport(html, write)
+        return reporters
 
     def journal_facts(self, config: pytest.Config) -> JournalFacts:
         """Return the golden files."""

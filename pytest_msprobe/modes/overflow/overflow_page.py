@@ -45,7 +45,13 @@ def overflow_lanes(
     wrong = sum(call.outcome == "fail" for call in calls)
     return Lanes(
         title=f"inf or nan arises in {wrong} of {counted(len(calls), 'record')}",
-        about=", ".join([*folders[:1], *([f"{len(folders)} steps"] if several else []), counted(len({rank for step in findings.steps for rank in step.ranks}), "rank")]),
+        about=", ".join(
+            [
+                *folders[:1],
+                *([f"{len(folders)} steps"] if several else []),
+                counted(len({rank for step in findings.steps for rank in step.ranks}), "rank"),
+            ]
+        ),
         lanes=lanes,
         calls=calls,
         notes=list(_notes(findings, folders)),

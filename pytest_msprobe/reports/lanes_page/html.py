@@ -35,8 +35,8 @@ class LaneCall:
 class Lanes:
     """A page: lanes by name, calls, and which of them belong together.
 
-    ``joins`` are the places of calls that are joined by a line, as those of one collective; ``arrows`` the places of two
-    calls of which the first gave to the second what is wrong. ``kind_title`` heads the column of kinds.
+    ``joins`` are the places of calls that are joined by a line, as those of one collective; ``arrows`` the places of
+    two calls of which the first gave to the second what is wrong. ``kind_title`` heads the column of kinds.
     """
 
     title: str

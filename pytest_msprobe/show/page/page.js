@@ -126,7 +126,8 @@ function pairView(pair) {
 }
 
 showHeader(page.files.join(" against "), page.judged ? `judged by ${page.judged}` : "");
-for (const pair of page.pairs) byId("shown").appendChild(pairView(pair));
+const FIRST = ["fail", "warn", "skip", "pass"];
+for (const pair of page.pairs.slice().sort((a, b) => FIRST.indexOf(a.outcome) - FIRST.indexOf(b.outcome))) byId("shown").appendChild(pairView(pair));
 for (const tensor of page.tensors) {
   const view = byId("shown").appendChild(element("section"));
   view.appendChild(element("h2", tensor.name || "the tensor"));

@@ -116,7 +116,8 @@ def test_what_is_chosen_in_the_outline_is_so_in_the_boxes_and_the_other_way_roun
     )
     settled(browser, "Module.layers.24.Block.forward.0")
     browser.execute_script(
-        "const box = [...document.querySelectorAll('.boxes .node')].find((one) => one.textContent.startsWith('Module.layers.23.'));"
+        "const box = [...document.querySelectorAll('.boxes .node')]"
+        ".find((one) => one.textContent.startsWith('Module.layers.23.'));"
         "box.querySelector('rect').dispatchEvent(new MouseEvent('click', { bubbles: true }))"
     )
     settled(browser, "Module.layers.23.Block.forward.0")

@@ -18,6 +18,8 @@ import torch
 import torch.distributed.checkpoint as dcp
 from safetensors.torch import save_file
 
+from tests.support.pages import page_data
+
 Check = Callable[..., Any]
 FLAG = "--msprobe-checkpoint"
 
@@ -221,3 +223,19 @@ def test_wrong_input_is_one_line(check: Check, pytester: pytest.Pytester, argume
     assert checked.exit_code == 4
     assert message in checked.errors
     assert "Traceback" not in checked.errors
+
+
+def test_the_page_has_parameters_with_how_far_they_are_apart(
+    write: Check, check: Check, pytester: pytest.Pytester
+) -> None:
+    write("torch", "golden.pt", weights())
+    write("torch", "target.pt", weights(at=0.5))
+    check(f"{FLAG}=target.pt", "--msprobe-golden=golden.pt", "--msprobe-html=page.html")
+    data = page_data(pytester.path / "page.html")
+    assert data["title"] == "1 of 3 parameters differ"
+    golden = weights()["a.weight"].double()
+    numbers = {row[0]: (row[1], row[2], row[6]) for row in data["rows"]}
+    assert list(numbers) == ["model.a.weight", "model.a.bias", "model.n"]
+    group, outcome, number = numbers["model.a.weight"]
+    assert (group, outcome) == ("model", "fail")
+    assert number == pytest.approx(0.5 / float(golden.norm()), rel=1e-6)

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from msprobe_hooks.instruments.environment.start_file import Started, TensorFact, rank_file, write_started
+from tests.support.pages import page_data
 
 Check = Callable[..., Any]
 FLAG = "--msprobe-environment"
@@ -94,3 +95,15 @@ def test_a_start_is_written_from_the_command_line(check: Check, pytester: pytest
     checked = check(f"{FLAG}=a", "--msprobe-golden=b")
     assert "the two environments are equal" in checked.output
     assert checked.outcomes["hyperparameters/lr"] == "passed"
+
+
+def test_the_page_has_what_differs_with_both_values(
+    write: Callable[..., None], check: Check, pytester: pytest.Pytester
+) -> None:
+    write("a", start(lr="0.2"), start(at=2.0))
+    write("b", start(), start())
+    check(f"{FLAG}=a", "--msprobe-golden=b", "--msprobe-html=page.html")
+    data = page_data(pytester.path / "page.html")
+    assert data["title"] == "2 of 8 facts differ"
+    differing = {row[0]: (row[2], row[4], row[5]) for row in data["rows"] if row[2] != "pass"}
+    assert differing["hyperparameters/lr"] == ("fail", "0.2", "0.1")

@@ -10,7 +10,7 @@ import pytest
 from selenium.webdriver.common.keys import Keys
 
 from pytest_msprobe.reports.pages.write_page import write_page
-from tests.support.browser import click, open_browser, set_width, texts
+from tests.support.browser import click, open_browser, set_width, texts, until
 from tests.support.page_checks import serious_violations, wider_than_the_window
 
 HOSTILE = "</script><img src=x onerror=alert(1)>"
@@ -117,7 +117,7 @@ def test_a_link_to_a_row_is_copied(browser: Any) -> None:
     press(browser, "#scroller", Keys.ARROW_DOWN)
     assert texts(browser, "#details h2") == [HOSTILE]
     press(browser, "#details .link", Keys.ENTER)
-    assert texts(browser, "#details .link") == ["copied"]
+    until(browser, lambda: texts(browser, "#details .link") == ["copied"])
 
 
 @pytest.mark.parametrize("pixels", [360, 768, 1400, 2560])

@@ -1,0 +1,1 @@
+"""The page of what differs between two sides: environments, checkpoints."""

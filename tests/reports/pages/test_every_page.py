@@ -1,0 +1,61 @@
+"""What holds of every page at every width and in both themes, looked at in a real browser."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+import pytest
+from PIL import Image
+
+from tests.support.browser import open_browser
+from tests.support.every_page import PAGES, EveryPage
+from tests.support.page_checks import serious_violations, wider_than_the_window
+from tests.support.pictures import prepare
+
+pytestmark = pytest.mark.slow
+
+# Axe reads the whole page: the narrowest and a usual screen say what it can say.
+READ_BY_AXE = {360, 1400}
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    with open_browser() as driver:
+        yield driver
+
+
+@pytest.fixture(scope="module")
+def work(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("pages")
+    prepare(folder)
+    return folder
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_a_page_can_be_read_at_every_width_in_both_themes(browser: Any, work: Path, page: EveryPage) -> None:
+    address = page.write(work).as_uri()
+    faults = []
+    for width, theme in page.views(browser, address):
+        wide = wider_than_the_window(browser)
+        violations = serious_violations(browser) if width in READ_BY_AXE else []
+        errors = [entry["message"] for entry in browser.get_log("browser") if entry["level"] == "SEVERE"]
+        blank = [] if colours(browser.get_screenshot_as_png()) > 8 else ["blank"]
+        faults += [(width, theme, fault) for fault in (*wide, *violations, *errors, *blank)]
+    assert faults == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_a_page_asks_for_nothing_but_itself(browser: Any, work: Path, page: EveryPage) -> None:
+    path = work / f"{page.name}.html"
+    browser.get((path if path.exists() else page.write(work)).as_uri())
+    assert browser.execute_script("return performance.getEntriesByType('resource').map((one) => one.name)") == []
+    assert browser.execute_script("return [...document.querySelectorAll('main, header')].length") == 2
+
+
+def colours(picture: bytes) -> int:
+    """Return how many colours a picture has."""
+    found = Image.open(BytesIO(picture)).convert("RGB").getcolors(2**24)
+    return len(found or ())
