@@ -35,7 +35,7 @@ class WholeRun:
     """One run, of one journal or of those of its shards.
 
     ``missing`` are the shards that no journal is of, ``doubled`` those that several are of; of an item that several of
-    these finished the latest journal's counts.
+    these finished the latest journal's counts. ``paths`` are those of its journals, by date.
     """
 
     name: str
@@ -43,6 +43,7 @@ class WholeRun:
     journal: Journal
     missing: tuple[str, ...]
     doubled: Mapping[str, tuple[Path, ...]]
+    paths: tuple[Path, ...] = ()
 
 
 def whole_runs(parts: Sequence[Part]) -> list[WholeRun]:
@@ -99,4 +100,5 @@ def _whole(parts: Sequence[Part], shards: Iterable[str]) -> WholeRun:
         whole,
         tuple(shard for shard in shards if shard not in paths),
         {shard: found for shard, found in paths.items() if len(found) > 1},
+        tuple(part.path for part in by_date),
     )

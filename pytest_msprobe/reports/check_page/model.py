@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from pytest_msprobe.reports.history.item_key import NO_KEY, ItemKey
 from pytest_msprobe.results.result import DirectionResult, Start
 
 
@@ -23,7 +24,8 @@ class CheckedRecord:
     """One record of a run; ``run`` is the place of its run among all of them.
 
     ``dump`` names its dump among the run's and is empty where there is one. ``rerun`` are the words of the
-    command that runs a record again, with ``<dump>::<record>`` in place of this one's, which is ``chosen``.
+    command that runs a record again, with ``<dump>::<record>`` in place of this one's, which is ``chosen``. ``key`` is
+    what it has in common with itself in another run.
     """
 
     run: int
@@ -32,3 +34,4 @@ class CheckedRecord:
     card: str = ""
     rerun: tuple[str, ...] = field(default=(), repr=False)
     chosen: str = ""
+    key: ItemKey = NO_KEY
