@@ -17,7 +17,7 @@ from pytest_msprobe.reports.check_page.rows import Rows
 from pytest_msprobe.reports.dump_labels import labels_key
 from pytest_msprobe.reports.history.earlier_runs import EarlierRuns, brief, read_earlier_runs
 from pytest_msprobe.reports.history.item_histories import ItemHistories
-from pytest_msprobe.reports.history.item_key import ItemKey, item_key
+from pytest_msprobe.reports.history.item_key import ItemKey, dump_places
 from pytest_msprobe.reports.junit_properties import card_told
 from pytest_msprobe.reports.report_payload import checks_in, results_in
 from pytest_msprobe.reports.text import one_line
@@ -60,13 +60,18 @@ class CheckPage:
         place = card_told(report.user_properties)
         if checks_in(report):
             command = getattr(report, "msprobe_command", "")
-            key = item_key(result.record, None, {})
-            return CheckedRecord(0, result, card=place, rerun=tuple(shlex.split(command)), key=key)
+            key, rerun = ItemKey("", result.record), tuple(shlex.split(command))
+            return CheckedRecord(0, result, card=place, rerun=rerun, key=key)
         dump = dump_of_id(self._config, report.nodeid)
         words = self._rerun(str(dict(report.user_properties).get("msprobe.device", "")))
         labels = self._config.stash[labels_key]
-        key, chosen = item_key(result.record, dump, labels), f"{home_of(dump)}::{result.record}"
+        key, chosen = ItemKey(self._places[dump], result.record), f"{home_of(dump)}::{result.record}"
         return CheckedRecord(0, result, labels[dump], place, words, chosen, key)
+
+    @functools.cached_property
+    def _places(self) -> dict[Path, str]:
+        labels = self._config.stash[labels_key]
+        return dump_places(labels)
 
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:

@@ -15,7 +15,7 @@ from pytest_msprobe.reports.check_page.rows import Rows
 from pytest_msprobe.reports.dump_labels import label
 from pytest_msprobe.reports.history.earlier_runs import EarlierRuns
 from pytest_msprobe.reports.history.item_histories import ItemHistories
-from pytest_msprobe.reports.history.item_key import item_key
+from pytest_msprobe.reports.history.item_key import ItemKey, dump_places
 from pytest_msprobe.reports.pages.write_page import write_page
 from pytest_msprobe.results.error_map import BINS, LEVELS, LIMIT_RANK, NOT_FINITE
 
@@ -50,20 +50,23 @@ def write_page_of_journals(path: Path, runs: Sequence[WholeRun], earlier: Earlie
     rows, histories = Rows(), None if earlier is None else ItemHistories(earlier)
     for place, run in enumerate(runs):
         labels = label(run.journal.dumps)
+        places = dump_places(labels)
         for entry in run.journal.entries.values():
-            checked = _checked(place, run.journal, entry, labels)
+            checked = _checked(place, run.journal, entry, labels, places)
             rows.add(checked)
             if histories is not None:
                 histories.add(checked.key, checked.result)
     write_verdicts_page(path, [_facts(run) for run in runs], rows, histories)
 
 
-def _checked(run: int, journal: Journal, entry: Entry, labels: Mapping[Path, str]) -> CheckedRecord:
+def _checked(
+    run: int, journal: Journal, entry: Entry, labels: Mapping[Path, str], places: Mapping[Path, str]
+) -> CheckedRecord:
     if entry.command:
-        key, rerun = item_key(entry.result.record, None, labels), tuple(shlex.split(entry.command))
+        key, rerun = ItemKey("", entry.result.record), tuple(shlex.split(entry.command))
         return CheckedRecord(run, entry.result, card=entry.device, rerun=rerun, key=key)
     dump, words = journal.dump_of(entry), tuple(on_card(journal.header.rerun, entry.device))
-    key, chosen = item_key(entry.result.record, dump, labels), f"{dump}::{entry.result.record}"
+    key, chosen = ItemKey(places[dump], entry.result.record), f"{dump}::{entry.result.record}"
     return CheckedRecord(run, entry.result, labels[dump], entry.device, words, chosen, key)
 
 

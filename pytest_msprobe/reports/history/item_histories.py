@@ -10,7 +10,7 @@ from typing import Any, Final, Literal
 from pytest_msprobe.journal.shards import WholeRun
 from pytest_msprobe.reports.dump_labels import label
 from pytest_msprobe.reports.history.earlier_runs import EarlierRuns
-from pytest_msprobe.reports.history.item_key import ItemKey, item_key
+from pytest_msprobe.reports.history.item_key import ItemKey, dump_places
 from pytest_msprobe.reports.pages.page_links import page_of_journal, relative_address
 from pytest_msprobe.reports.pages.write_page import page_number
 from pytest_msprobe.reports.worst_margins import AT_MOST, is_worse, only
@@ -109,9 +109,9 @@ def _change(result: DirectionResult, last: DirectionResult) -> Change:
 
 def _by_key(run: WholeRun) -> dict[ItemKey, DirectionResult]:
     journal = run.journal
-    labels = label(journal.dumps)
+    places = dump_places(label(journal.dumps))
     return {
-        item_key(entry.result.record, None if entry.command else journal.dump_of(entry), labels): entry.result
+        ItemKey("" if entry.command else places[journal.dump_of(entry)], entry.result.record): entry.result
         for entry in journal.entries.values()
     }
 

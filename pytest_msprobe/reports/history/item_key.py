@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -10,7 +11,10 @@ from msprobe_hooks.dump.paths.recording import step_rank
 
 
 class ItemKey(NamedTuple):
-    """A record and, among the dumps of its run, the place of its own: the same in two runs for the same item."""
+    """A record and, among the dumps of its run, the place of its own: the same in two runs for the same item.
+
+    The place is empty for a check of a test, whose record has the test's name, and for the only dump of a run.
+    """
 
     place: str
     record: str
@@ -19,14 +23,18 @@ class ItemKey(NamedTuple):
 NO_KEY: Final = ItemKey("", "")
 
 
-def item_key(record: str, dump: Path | None, labels: Mapping[Path, str]) -> ItemKey:
-    """Return the key of a record; the dump is None for a check of a test, whose record has the test's name."""
-    return ItemKey("" if dump is None else labels.get(dump) or _step_and_rank(dump), record)
+def dump_places(labels: Mapping[Path, str]) -> dict[Path, str]:
+    """Return the place of each dump of a run, given their labels among each other.
+
+    It is the step and rank, which do not depend on which other dumps a run has; where several have the same, or none,
+    it is the label.
+    """
+    numbers = {dump: _step_and_rank(dump) for dump in labels}
+    count = Counter(numbers.values())
+    return {dump: number if number and count[number] == 1 else labels[dump] for dump, number in numbers.items()}
 
 
 def _step_and_rank(dump: Path) -> str:
-    """Return what the label of a dump would be if its run had others: ``step0/rank3``."""
-    step, rank = step_rank(dump)
-    names = [] if step is None else [f"step{step}"]
-    names += [f"rank{'' if rank is None else rank}"] if names or rank is not None else []
-    return "/".join(names)
+    return "/".join(
+        f"{name}{number}" for name, number in zip(("step", "rank"), step_rank(dump), strict=True) if number is not None
+    )
