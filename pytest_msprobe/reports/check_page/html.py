@@ -12,6 +12,7 @@ from pytest_msprobe.journal.journal import Entry, Journal
 from pytest_msprobe.journal.shards import WholeRun
 from pytest_msprobe.reports.check_page.model import CheckedRecord, RunFacts
 from pytest_msprobe.reports.check_page.rows import Rows
+from pytest_msprobe.reports.check_page.run_notes import notes_of
 from pytest_msprobe.reports.dump_labels import label
 from pytest_msprobe.reports.history.earlier_runs import EarlierRuns
 from pytest_msprobe.reports.history.item_histories import ItemHistories
@@ -42,6 +43,7 @@ def _run(run: RunFacts) -> dict[str, Any]:
         "devices": list(dict.fromkeys(description for _, description, _ in starts)),
         "modes": list(dict.fromkeys(modes for *_, modes in starts)),
         "settings": dict(run.settings),
+        "notes": run.notes,
     }
 
 
@@ -71,4 +73,6 @@ def _checked(
 
 
 def _facts(run: WholeRun) -> RunFacts:
-    return RunFacts(run.name, f"{run.began:%Y-%m-%d %H:%M}", run.journal.starts, run.journal.header.settings)
+    return RunFacts(
+        run.name, f"{run.began:%Y-%m-%d %H:%M}", run.journal.starts, run.journal.header.settings, notes_of(run)
+    )

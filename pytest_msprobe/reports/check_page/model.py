@@ -11,12 +11,13 @@ from pytest_msprobe.results.result import DirectionResult, Start
 
 @dataclass(frozen=True, slots=True)
 class RunFacts:
-    """One run: when it began, what it ran on and how it judged."""
+    """One run: when it began, what it ran on, how it judged, and sentences on it."""
 
     name: str
     began: str
     starts: Sequence[Start]
     settings: Mapping[str, str]
+    notes: Sequence[str] = ()
 
 
 @dataclass(frozen=True, slots=True)
