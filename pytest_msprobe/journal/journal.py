@@ -73,13 +73,14 @@ class LeftOut(msgspec.Struct, frozen=True, tag_field="line", tag="left_out"):
 class Journal(msgspec.Struct, frozen=True):
     """A journal that was read: the latest entry of each item, in the order in which they first finished.
 
-    Its header has all dumps that the journal is about. ``left_out`` counts by reason what a live check left out.
+    Its header has all dumps that the journal is about. ``left_out`` counts by reason what a live check left out; None
+    where it did not come to its end, and for any other run.
     """
 
     header: Header
     entries: dict[str, Entry]
     starts: list[Start] = []
-    left_out: dict[str, int] = {}
+    left_out: dict[str, int] | None = None
 
     def dump_of(self, entry: Entry) -> Path:
         """Return the path of the dump that an entry's item is about."""
@@ -123,14 +124,14 @@ def read_journal(path: Path) -> Journal:
     entries: dict[str, Entry] = {}
     starts = []
     dumps = dict(header.dumps)
-    left_out: dict[str, int] = {}
+    left_out: dict[str, int] | None = None
     for line in _decoded(path, lines, Entry | Start | MoreDumps | LeftOut):
         if isinstance(line, Start):
             starts.append(line)
         elif isinstance(line, MoreDumps):
             dumps |= line.dumps
         elif isinstance(line, LeftOut):
-            left_out |= line.counts
+            left_out = line.counts
         else:
             entries[line.id] = line
     return Journal(msgspec.structs.replace(header, dumps=dumps), entries, starts, left_out)

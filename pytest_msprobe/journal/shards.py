@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
@@ -93,7 +93,7 @@ def _whole(parts: Sequence[Part], shards: Iterable[str]) -> WholeRun:
         msgspec.structs.replace(last.journal.header, shard=""),
         {entry.id: entry for part in by_date for entry in part.journal.entries.values()},
         [start for part in by_date for start in part.journal.starts],
-        dict(sum((Counter(part.journal.left_out) for part in by_date), Counter())),
+        last.journal.left_out,
     )
     return WholeRun(
         str(first.path) if len(parts) == 1 else f"{first.path} and {len(parts) - 1} more",

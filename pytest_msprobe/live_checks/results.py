@@ -82,8 +82,7 @@ class Findings:
 
     def leave_out(self, counts: Mapping[str, int]) -> None:
         """Note how many calls and gradients were left out, by reason."""
-        if counts:
-            self._append(LeftOut(dict(counts)))
+        self._append(LeftOut(dict(counts)))
 
     def next_failures(self) -> list[tuple[DirectionResult, Stack]]:
         """Return the failures since this was last asked, with where they were called."""

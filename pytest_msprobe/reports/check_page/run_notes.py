@@ -27,11 +27,11 @@ def _of_live(journal: Journal) -> list[str]:
     judged = _counted(outcomes.total() - skipped, "result")
     without = f"; {skipped} more without a verdict" if skipped else ""
     lines = [f"Judged while the training ran: {judged} of {_steps(journal)}{without}."]
+    if journal.left_out is None:
+        return [*lines, "The check did not come to its end: what it left out is not known."]
     left_out = sorted(journal.left_out.items(), key=lambda item: -item[1])
-    if left_out:
-        reasons = "; ".join(f"{count} {reason}" for reason, count in left_out)
-        lines.append(f"Left out, calls and gradients: {reasons}.")
-    return lines
+    reasons = "; ".join(f"{count} {reason}" for reason, count in left_out)
+    return [*lines, f"Left out, calls and gradients: {reasons or 'none'}."]
 
 
 def _steps(journal: Journal) -> str:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Final
 
+from msprobe_standards.verdict import Verdict
 from pytest_msprobe.errors import JournalError
 from pytest_msprobe.journal.journal import Entry, Journal, read_header, read_journal
 from pytest_msprobe.journal.shards import Part, WholeRun, whole_runs
@@ -93,5 +94,6 @@ def _brief(entry: Entry) -> Entry:
 
 def brief(result: DirectionResult) -> DirectionResult:
     """Return a result without what a history does not show, which is most of it."""
-    verdict = replace(result.verdict, reason="", metrics={}, limits={})
+    of = result.verdict
+    verdict = Verdict(of.outcome, of.standard, margin=of.margin, at_most=of.at_most)
     return DirectionResult(result.record, verdict, breakdown=result.breakdown)

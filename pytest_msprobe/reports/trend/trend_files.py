@@ -15,6 +15,7 @@ from pytest_msprobe.reports.trend.series import SeriesTrend
 from pytest_msprobe.reports.worst_margins import AT_MOST, Worst
 
 FILE_NAME = "trend.csv"
+_MOST_LINKS = 20
 
 
 def write_trend_csv(path: Path, trend: Trend) -> None:
@@ -29,7 +30,7 @@ def write_trend_csv(path: Path, trend: Trend) -> None:
 
 def write_trend_page(path: Path, trend: Trend) -> None:
     """Write the page. Raises OSError where the disk refuses."""
-    links = [link for number, run in enumerate(trend.runs, 1) for link in _page_links(path, run, number)]
+    links = [link for number, run in enumerate(trend.runs, 1) for link in _page_links(path, run, number)][-_MOST_LINKS:]
     write_page(path, __package__, _data(trend), title="Trend", parts=("plot", "table"), links=links)
 
 

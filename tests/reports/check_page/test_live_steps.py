@@ -48,6 +48,14 @@ def test_a_check_of_a_dump_has_no_notes(tmp_path: Path) -> None:
     assert page_data(write_page(tmp_path, [entry], header))["runs"][0]["notes"] == []
 
 
+def test_a_live_check_that_was_cut_short_does_not_know_what_it_left_out(tmp_path: Path) -> None:
+    notes = page_data(write_page(tmp_path, [judged(4, 0.5)], LIVE))["runs"][0]["notes"]
+    assert notes == [
+        "Judged while the training ran: 1 result of step 4.",
+        "The check did not come to its end: what it left out is not known.",
+    ]
+
+
 @pytest.mark.slow
 def test_a_live_check_is_grouped_by_step_in_the_order_of_steps(tmp_path: Path) -> None:
     entries = [judged(step, margin) for step, margin in ((2, 0.5), (10, 7.0), (9, 0.9))]

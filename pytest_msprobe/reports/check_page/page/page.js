@@ -6,7 +6,7 @@ const table = makeTable(byId("scroller"), [
   { title: "Result", width: 66, of: (row) => word("outcome", row), by: (row) => severity(row), look: (row) => word("outcome", row) },
   ...historyColumns(),
   { title: "Record", width: 220, narrow: 180, of: (row) => columnsOf.name[row] },
-  { title: "Why", width: 230, narrow: 180, grow: true, of: (row) => word("reason", row) },
+  { title: "Why", width: hasPast ? 150 : 230, narrow: 180, grow: true, of: (row) => word("reason", row) },
   { title: "Error / allowed", width: 112, number: true, of: (row) => (severity(row) ? marginOf(row) : ""), by: (row) => (severity(row) ? margins[row] : "") },
   { title: "Dtype", width: 84, of: (row) => word("dtype", row) },
   { title: "Metric that decides", width: 150, of: (row) => word("metric", row) },
