@@ -1,10 +1,9 @@
 """How soon pages open and answer a search, in Chromium and from the disk: a check, a comparison and a graph.
 
-    python benchmarks/pages.py [--rounds N] [--records N] [--rows N] [--nodes N]
-    PYTHONPATH=OTHER/standards:OTHER/hook_lib:OTHER python benchmarks/pages.py
+    python benchmarks/pages.py [--rounds N] [--records N] [--rows N] [--nodes N] [--against CHECKOUT]
 
-The second line measures the package of another checkout, to compare both by turns; the first line of the output names
-the package that was measured.
+Pages are written by the package of this checkout and, with ``--against``, also by that of another one; both are opened
+by turns in one browser.
 
 Opening is from the start of the navigation to the frame after the one in which the first row is painted. Searching is
 from the input of a word until a changed count is painted; it contains the 120 ms that a page waits for the next key.
@@ -14,9 +13,11 @@ from __future__ import annotations
 
 import argparse
 import math
+import os
 import statistics
+import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -52,11 +53,22 @@ look();
 
 @dataclass(frozen=True)
 class Page:
-    """A page to measure: how it is written, and a word that some of its rows have."""
+    """A page to measure: of what it has how many, how it is written, and a word that some of its rows have."""
 
-    title: str
-    write: Callable[[Path], None]
+    name: str
+    of: str
+    count: int
+    write: Callable[[Path, int], None]
     word: str
+
+    @property
+    def title(self) -> str:
+        """The name with the size."""
+        return f"{self.name}, {self.count} {self.of}"
+
+    def path(self, folder: Path) -> Path:
+        """Return the file of the page, which has a folder of its own."""
+        return folder / self.name / "page.html"
 
 
 def main() -> None:
@@ -66,34 +78,59 @@ def main() -> None:
     add("--records", type=int, default=5_000, help="of the check; default: %(default)s")
     add("--rows", type=int, default=30_000, help="of the comparison; default: %(default)s")
     add("--nodes", type=int, default=50_000, help="of the graph; default: %(default)s")
+    add("--against", type=Path, metavar="CHECKOUT", help="another checkout of this repository")
+    add("--write", type=Path, metavar="DIR", help="write the pages to this folder, and measure nothing")
     options = parser.parse_args()
 
-    import pytest_msprobe
-
-    print(f"{Path(pytest_msprobe.__file__).parent}\n")
     pages = [
-        Page(f"check, {options.records} records", lambda path: write_check(path, options.records), "softmax"),
-        Page(f"comparison, {options.rows} rows", lambda path: write_comparison(path, options.rows), "softmax"),
-        Page(f"graph, {options.nodes} rows", lambda path: write_graph(path, options.nodes), "linear.7"),
+        Page("check", "records", options.records, write_check, "softmax"),
+        Page("comparison", "rows", options.rows, write_comparison, "softmax"),
+        Page("graph", "rows", options.nodes, write_graph, "linear.7"),
     ]
+    if options.write:
+        write_all(pages, options.write)
+        return
     with TemporaryDirectory(dir=scratch()) as folder:
-        print(table(["page", "MB", "open ms", "search ms"], list(measured(pages, Path(folder), options.rounds))))
+        sides = {"this": Path(folder, "this")}
+        write_all(pages, sides["this"])
+        if options.against:
+            sides[options.against.name] = Path(folder, "other")
+            write_with(options.against, sides[options.against.name])
+        print(table(["page", "of", "MB", "open ms", "search ms"], list(measured(pages, sides, options.rounds))))
 
 
-def measured(pages: list[Page], folder: Path, rounds: int) -> Iterator[list[str]]:
-    """Yield what each page takes, as a row of the table."""
+def write_all(pages: list[Page], folder: Path) -> None:
+    """Write each page into a folder of its own."""
+    for page in pages:
+        page.path(folder).parent.mkdir(parents=True)
+        page.write(page.path(folder), page.count)
+
+
+def write_with(checkout: Path, folder: Path) -> None:
+    """Write the pages by the package of another checkout."""
+    roots = (checkout / "standards", checkout / "hook_lib", checkout)
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(str(root.resolve()) for root in roots)}
+    subprocess.run([sys.executable, __file__, *sys.argv[1:], "--write", folder], env=env, check=True)
+
+
+def measured(pages: list[Page], sides: Mapping[str, Path], rounds: int) -> Iterator[list[str]]:
+    """Yield what each page of each side takes, as rows of the table."""
     from tests.support.browser import open_browser
 
     for page in pages:
-        path = folder / "page.html"
-        page.write(path)
+        paths = {side: page.path(folder) for side, folder in sides.items()}
+        seen: dict[str, list[tuple[float, float]]] = {side: [] for side in sides}
         with open_browser() as browser:
             browser.execute_cdp_cmd("Page.addScriptToEvaluateOnNewDocument", {"source": _OPENING})
-            seen = [looked_at(browser, path.as_uri(), page.word) for _ in range(rounds)]
-        opening, searching = (statistics.median(each) for each in zip(*seen, strict=True))
-        quote(f"{page.title}: open", opening, unit="ms")
-        quote(f"{page.title}: search", searching, unit="ms")
-        yield [page.title, f"{path.stat().st_size / 1e6:.1f}", f"{opening:.0f}", f"{searching:.0f}"]
+            for number in range(rounds):
+                for side in list(sides)[:: -1 if number % 2 else 1]:
+                    seen[side].append(looked_at(browser, paths[side].as_uri(), page.word))
+        for side, times in seen.items():
+            opening, searching = (statistics.median(each) for each in zip(*times, strict=True))
+            quote(f"{page.title}, {side}: open", opening, unit="ms")
+            quote(f"{page.title}, {side}: search", searching, unit="ms")
+            size = f"{paths[side].stat().st_size / 1e6:.1f}"
+            yield [page.title, side, size, f"{opening:.0f}", f"{searching:.0f}"]
 
 
 def looked_at(browser: Any, address: str, word: str) -> tuple[float, float]:
