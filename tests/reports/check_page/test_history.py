@@ -12,6 +12,7 @@ import pytest
 from pytest_msprobe.commands.main import main
 from tests.support.browser import click, open_browser, set_width, texts, until
 from tests.support.journals import HEADER, START, entry, make_judged
+from tests.support.page_checks import serious_violations, wider_than_the_window
 from tests.support.pages import page_data
 
 pytestmark = pytest.mark.slow
@@ -79,10 +80,18 @@ def test_a_result_leads_to_the_page_of_its_run_at_the_record(browser: Any) -> No
     assert texts(browser, "#details h2") == [OLD]
 
 
-def test_a_narrow_page_shows_it_without_scrolling_sideways(browser: Any) -> None:
-    set_width(browser, 360, 800)
-    click(browser, "document.querySelector('#scroller tbody tr:not(.gap)')")
-    assert browser.execute_script("return document.documentElement.scrollWidth <= innerWidth")
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [360, 1400])
+def test_history_is_within_the_window_and_can_be_read_by_everyone(browser: Any, width: int, scheme: str) -> None:
+    features = [{"name": "prefers-color-scheme", "value": scheme}]
+    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": features})
+    set_width(browser, width)
+    for row in (1, 2):
+        click(browser, f"document.querySelectorAll('#scroller tbody tr:not(.gap)')[{row - 1}]")
+        click(browser, "document.querySelector('#details details:not([open]) summary') ?? document.body")
+        assert wider_than_the_window(browser) == []
+        assert serious_violations(browser) == []
+    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": []})
     set_width(browser, 1400)
 
 
