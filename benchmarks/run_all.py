@@ -132,6 +132,13 @@ BENCHMARKS = (
         "--family lstm --version 1.2.2",
         (PEER, PEER26),
     ),
+    Benchmark(
+        "Pages",
+        "../benchmarks/README.md",
+        "pages.py",
+        "--rounds 1 --records 200 --rows 300 --nodes 400",
+        (command("chromium"), command("chromedriver")),
+    ),
     Benchmark("Instructions of an item", "../benchmarks/README.md", "instructions.py", needs=(command("valgrind"),)),
 )
 

@@ -17,6 +17,7 @@ from pytest_msprobe.modes.check.reruns.perturb_table import FreeBenchmarkTables
 from pytest_msprobe.reports.check_page.html import write_page_of_journals
 from pytest_msprobe.reports.csv import TablesByDump
 from pytest_msprobe.reports.github import workflow_commands
+from pytest_msprobe.reports.history.earlier_runs import EarlierRuns, read_earlier_runs
 from pytest_msprobe.reports.markdown import markdown
 from pytest_msprobe.reports.trend.margins import make_trend
 from pytest_msprobe.reports.trend.series import MOST_MOVED
@@ -74,13 +75,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--html", metavar="FILE", type=Path, help="write all records, or the trend, to this file as one HTML page"
     )
+    parser.add_argument(
+        "--history",
+        metavar="DIR",
+        type=Path,
+        help="with --html, show on the page what the journals of earlier runs in this folder, *.jsonl, hold of each "
+        "record",
+    )
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Make the reports. Raises CommandError where a journal cannot be read or a file cannot be written."""
     runs = whole_runs([Part(path, read_journal(path)) for path in dict.fromkeys(arguments.journals)])
     if arguments.trend:
-        _refuse(arguments, ("junit", "markdown", "github"), "does not work with --trend", "remove one of them")
+        without = ("junit", "markdown", "github", "history")
+        _refuse(arguments, without, "does not work with --trend", "remove one of them")
         _report_trend(arguments, runs)
     else:
         _refuse(
@@ -98,6 +107,7 @@ def _refuse(arguments: argparse.Namespace, names: tuple[str, ...], what: str, re
 
 def _report(arguments: argparse.Namespace, runs: Sequence[WholeRun]) -> None:
     text: str | None = arguments.markdown
+    earlier = None if arguments.history is None else _earlier_runs(arguments, runs)
     if arguments.junit:
         _write_junit(runs, arguments.junit, arguments.junit_family)
     if arguments.csv:
@@ -105,7 +115,7 @@ def _report(arguments: argparse.Namespace, runs: Sequence[WholeRun]) -> None:
             _write_tables(run.journal, arguments.csv if len(runs) == 1 else arguments.csv / f"run{number}")
     if arguments.html:
         with _written(arguments.html) as part:
-            write_page_of_journals(part, runs)
+            write_page_of_journals(part, runs, earlier)
     if text not in (None, _STANDARD_OUTPUT):
         with _written(Path(text)) as part:
             part.write_text(markdown(runs), encoding="utf-8")
@@ -114,6 +124,23 @@ def _report(arguments: argparse.Namespace, runs: Sequence[WholeRun]) -> None:
     others = (arguments.junit, arguments.csv, arguments.html, arguments.github, text)
     if text == _STANDARD_OUTPUT or not any(others):
         _show(markdown(runs))
+
+
+def _earlier_runs(arguments: argparse.Namespace, runs: Sequence[WholeRun]) -> EarlierRuns:
+    """Return the runs of the folder before all of these, and say on stderr what was found in it."""
+    if not arguments.html:
+        raise CommandError("--history has no effect without --html", remedy="pass --html FILE")
+    try:
+        earlier = read_earlier_runs(
+            arguments.history,
+            before=min(run.began for run in runs),
+            modes={run.journal.header.settings.get("mode", "") for run in runs},
+            own=[path for run in runs for path in run.paths],
+        )
+    except OSError as error:
+        raise CommandError(f"--history {str(arguments.history)!r}: {error.strerror}") from None
+    print(f"history: {earlier}", file=sys.stderr)
+    return earlier
 
 
 def _report_trend(arguments: argparse.Namespace, runs: Sequence[WholeRun]) -> None:

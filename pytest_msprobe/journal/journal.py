@@ -64,15 +64,23 @@ class MoreDumps(msgspec.Struct, frozen=True, tag_field="line", tag="dumps"):
     dumps: dict[str, str]
 
 
+class LeftOut(msgspec.Struct, frozen=True, tag_field="line", tag="left_out"):
+    """How many calls and gradients a live check did not look at, by reason: its last line."""
+
+    counts: dict[str, int]
+
+
 class Journal(msgspec.Struct, frozen=True):
     """A journal that was read: the latest entry of each item, in the order in which they first finished.
 
-    Its header has all dumps that the journal is about.
+    Its header has all dumps that the journal is about. ``left_out`` counts by reason what a live check left out; None
+    where it did not come to its end, and for any other run.
     """
 
     header: Header
     entries: dict[str, Entry]
     starts: list[Start] = []
+    left_out: dict[str, int] | None = None
 
     def dump_of(self, entry: Entry) -> Path:
         """Return the path of the dump that an entry's item is about."""
@@ -116,14 +124,17 @@ def read_journal(path: Path) -> Journal:
     entries: dict[str, Entry] = {}
     starts = []
     dumps = dict(header.dumps)
-    for line in _decoded(path, lines, Entry | Start | MoreDumps):
+    left_out: dict[str, int] | None = None
+    for line in _decoded(path, lines, Entry | Start | MoreDumps | LeftOut):
         if isinstance(line, Start):
             starts.append(line)
         elif isinstance(line, MoreDumps):
             dumps |= line.dumps
+        elif isinstance(line, LeftOut):
+            left_out = line.counts
         else:
             entries[line.id] = line
-    return Journal(msgspec.structs.replace(header, dumps=dumps), entries, starts)
+    return Journal(msgspec.structs.replace(header, dumps=dumps), entries, starts, left_out)
 
 
 def read_outcomes(path: Path, size: int | None = None) -> tuple[dict[str, str], list[Start]]:
@@ -135,7 +146,7 @@ def read_outcomes(path: Path, size: int | None = None) -> tuple[dict[str, str], 
     """
     outcomes: dict[str, str] = {}
     starts = []
-    for line in _decoded(path, _lines(path, size)[1], _Finished | Start | MoreDumps):
+    for line in _decoded(path, _lines(path, size)[1], _Finished | Start | MoreDumps | LeftOut):
         if isinstance(line, Start):
             starts.append(line)
         elif isinstance(line, _Finished) and not line.command:
@@ -189,7 +200,7 @@ def _decoded(path: Path, lines: list[bytes], kind: Any) -> Iterator[Any]:
 _encoder = msgspec.json.Encoder()
 
 
-def _encode(line: Header | Entry | Start | MoreDumps) -> bytes:
+def _encode(line: Header | Entry | Start | MoreDumps | LeftOut) -> bytes:
     try:
         encoded = _encoder.encode(line)
     except UnicodeEncodeError:
@@ -222,7 +233,7 @@ class JournalWriter:
             self.close()
             raise
 
-    def write(self, line: Entry | Start | MoreDumps) -> None:
+    def write(self, line: Entry | Start | MoreDumps | LeftOut) -> None:
         """Append one line. Raises JournalError where the disk does not take it."""
         self._lines.append(_encode(line))
 

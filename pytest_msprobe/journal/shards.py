@@ -35,7 +35,7 @@ class WholeRun:
     """One run, of one journal or of those of its shards.
 
     ``missing`` are the shards that no journal is of, ``doubled`` those that several are of; of an item that several of
-    these finished the latest journal's counts.
+    these finished the latest journal's counts. ``paths`` are those of its journals, by date.
     """
 
     name: str
@@ -43,6 +43,7 @@ class WholeRun:
     journal: Journal
     missing: tuple[str, ...]
     doubled: Mapping[str, tuple[Path, ...]]
+    paths: tuple[Path, ...] = ()
 
 
 def whole_runs(parts: Sequence[Part]) -> list[WholeRun]:
@@ -92,6 +93,7 @@ def _whole(parts: Sequence[Part], shards: Iterable[str]) -> WholeRun:
         msgspec.structs.replace(last.journal.header, shard=""),
         {entry.id: entry for part in by_date for entry in part.journal.entries.values()},
         [start for part in by_date for start in part.journal.starts],
+        last.journal.left_out,
     )
     return WholeRun(
         str(first.path) if len(parts) == 1 else f"{first.path} and {len(parts) - 1} more",
@@ -99,4 +101,5 @@ def _whole(parts: Sequence[Part], shards: Iterable[str]) -> WholeRun:
         whole,
         tuple(shard for shard in shards if shard not in paths),
         {shard: found for shard, found in paths.items() if len(found) > 1},
+        tuple(part.path for part in by_date),
     )

@@ -80,6 +80,21 @@ class LiveOptions:
         self.recording()
         self.waiting_bytes()
 
+    def choice_in_words(self) -> dict[str, str]:
+        """Return which calls are checked, as settings of a journal; what is as by default is left out."""
+        quota = str(self.per_api or "all") if self.share is None else ""
+        words = {
+            "apis": ", ".join(self.apis),
+            "exclude": ", ".join(self.exclude),
+            "operators": "yes" if self.level == "aten" else "",
+            "sample": f"{self.sample:g}" if self.sample < 1 else "",
+            "per_api": quota,
+            "share": "" if self.share is None else f"{self.share:g}",
+            "gradients": "" if self.backward else "no",
+            "repeat": "yes" if self.repeat else "",
+        }
+        return {name: word for name, word in words.items() if word}
+
     def recording(self) -> Settings:
         """Return what calls are seen, as of a recording. Raises ConfigError."""
         modes = ["all"] if self.backward else ["forward"]

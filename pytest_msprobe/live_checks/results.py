@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import shlex
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -15,7 +16,7 @@ from msprobe_standards.verdict import Verdict
 from pytest_msprobe.devices.device import Device
 from pytest_msprobe.engine.replay.check import Replay
 from pytest_msprobe.errors import JournalError
-from pytest_msprobe.journal.journal import Entry, JournalWriter
+from pytest_msprobe.journal.journal import Entry, JournalWriter, LeftOut
 from pytest_msprobe.live_checks.observed_call import Stack, called_from
 from pytest_msprobe.live_checks.side_effects import may_consume_rng, without_side_effects
 from pytest_msprobe.modes.check.cases.case import NO_RECORD
@@ -79,6 +80,10 @@ class Findings:
         self.counts["skip"] += 1
         self._append(Entry(f"{place}::{record}", result.outcome, result))
 
+    def leave_out(self, counts: Mapping[str, int]) -> None:
+        """Note how many calls and gradients were left out, by reason."""
+        self._append(LeftOut(dict(counts)))
+
     def next_failures(self) -> list[tuple[DirectionResult, Stack]]:
         """Return the failures since this was last asked, with where they were called."""
         untold, self._untold = self._untold, []
@@ -103,7 +108,7 @@ class Findings:
             self._append(Start(card, framework.describe(device), framework.math_modes(device)))
         self._append(Entry(f"{self.place}::{result.record}", result.outcome, result, card))
 
-    def _append(self, line: Entry | Start) -> None:
+    def _append(self, line: Entry | Start | LeftOut) -> None:
         if self._journal is None:
             return
         try:

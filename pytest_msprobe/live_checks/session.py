@@ -117,7 +117,7 @@ class LiveChecks:
         self.on_failure = options.on_failure
         self._budget = Budget(options.share, clock)
         self._selection = Selection(options.sample, options.per_api, self._budget, options.seed)
-        journal = None if options.journal is None else _new_journal(Path(options.journal), policy, command)
+        journal = None if options.journal is None else _new_journal(Path(options.journal), options, policy, command)
         self._findings = Findings(journal, options.saving(), policy, command)
         recorder_class = _recorder_of(options.framework)
         self._recorder = recorder_class(
@@ -192,6 +192,7 @@ class LiveChecks:
         finally:
             self._recorder.close()
             self._add_rows_of_never_judged()
+            self._findings.leave_out(self.left_out)
             self._findings.close()
             _log.log(logging.INFO if self.counts else logging.WARNING, "%s", self)
 
@@ -244,12 +245,13 @@ def _recorder_of(framework: Framework) -> type[LiveRecorder]:
     return TorchLiveRecorder
 
 
-def _new_journal(path: Path, policy: NamedPolicy, command: str) -> JournalWriter:
+def _new_journal(path: Path, options: LiveOptions, policy: NamedPolicy, command: str) -> JournalWriter:
     if path.exists() and path.stat().st_size:
         raise JournalError("already exists", file=path, remedy="choose another name; each rank needs its own journal")
+    level = {"level": policy.level} if policy.level else {}
     header = Header(
         dumps={},
-        settings={"mode": "live", "policy": policy.name} | ({"level": policy.level} if policy.level else {}),
+        settings={"mode": "live", "policy": policy.name, **level, **options.choice_in_words()},
         root=str(Path.cwd()),
         rerun=tuple(shlex.split(command)),
         began=datetime.now(timezone.utc).isoformat(timespec="seconds"),

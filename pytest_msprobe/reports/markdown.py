@@ -88,6 +88,9 @@ def _facts(run: WholeRun) -> str:
         f"* Math modes: {_names(start.modes_in_words for start in starts)}",
         f"* Settings: {_name(settings)}",
     ]
+    if run.journal.left_out:
+        reasons = (f"{count} {reason}" for reason, count in run.journal.left_out.items())
+        lines.append(f"* Left out: {_names(reasons)}")
     return "\n".join(lines)
 
 

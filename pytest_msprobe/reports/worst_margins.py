@@ -48,6 +48,13 @@ def worst_by_api(results: Iterable[DirectionResult]) -> dict[str, Worst]:
     return worst
 
 
+def only(result: DirectionResult) -> Worst:
+    """Return one judged record, as if it were the only one of its API."""
+    verdict = result.verdict
+    severity = _SEVERITY[verdict.outcome]
+    return Worst(result.record, result.outcome, verdict.margin, severity, 1, verdict.at_most)
+
+
 def add_worst(worst: dict[str, Worst], result: DirectionResult) -> None:
     """Count one more result, unless it was skipped."""
     verdict = result.verdict

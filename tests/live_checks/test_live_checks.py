@@ -20,6 +20,7 @@ from pytest_msprobe.modes.check.cases.case import find_cases
 from pytest_msprobe.run.item import PrecisionWarning
 from tests.support.disks import files_of_at_most
 from tests.support.faulty_calls import Changed
+from tests.support.pages import page_data
 
 
 def test_calls_that_are_alike_are_checked_as_often_as_asked() -> None:
@@ -177,6 +178,36 @@ def test_a_journal_of_another_run_is_not_touched(tmp_path: Path) -> None:
 
 
 @pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
+def test_a_journal_says_which_calls_were_chosen_and_which_left_out(tmp_path: Path) -> None:
+    path = tmp_path / "live.jsonl"
+    with pytest_msprobe.live(journal=path, per_api=1, apis=["exp", "sin"], backward=False) as checks:
+        for _ in range(3):
+            torch.ones(3).exp().cos()
+            checks.step()
+
+    found = read_journal(path)
+
+    assert found.left_out == checks.left_out == {"like 1 that were checked (per_api)": 2, "not asked for (apis)": 3}
+    choice = {"apis": "exp, sin", "per_api": "1", "gradients": "no"}
+    assert found.header.settings == {"mode": "live", "policy": "default"} | choice
+
+
+def test_the_page_of_a_live_check_says_what_was_judged_and_what_was_not(tmp_path: Path) -> None:
+    path, page = tmp_path / "live.jsonl", tmp_path / "live.html"
+    with pytest_msprobe.live(journal=path, per_api=2, apis=["exp"], backward=False) as checks:
+        for _ in range(3):
+            torch.eye(3, out=torch.empty(3, 3)).exp()
+            checks.step()
+
+    assert main(["report", str(path), "--html", str(page)]) == 0
+
+    data = page_data(page)
+    judged, left_out = data["runs"][0]["notes"]
+    assert judged == "Judged while the training ran: 2 results of 2 steps, 0 to 1."
+    assert "1 like 2 that were checked (per_api)" in left_out
+    assert data["words"]["dump"] == ["step0/rank", "step1/rank"]
+
+
 def test_a_forked_child_leaves_the_journal_to_its_parent(tmp_path: Path) -> None:
     with pytest_msprobe.live(journal=tmp_path / "live.jsonl"):
         child = os.fork()

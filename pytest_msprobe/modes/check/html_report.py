@@ -15,6 +15,9 @@ from pytest_msprobe.reports.check_page.html import write_verdicts_page
 from pytest_msprobe.reports.check_page.model import CheckedRecord, RunFacts
 from pytest_msprobe.reports.check_page.rows import Rows
 from pytest_msprobe.reports.dump_labels import labels_key
+from pytest_msprobe.reports.history.earlier_runs import EarlierRuns, brief, read_earlier_runs
+from pytest_msprobe.reports.history.item_histories import ItemHistories
+from pytest_msprobe.reports.history.item_key import ItemKey, dump_places
 from pytest_msprobe.reports.junit_properties import card_told
 from pytest_msprobe.reports.report_payload import checks_in, results_in
 from pytest_msprobe.reports.text import one_line
@@ -30,11 +33,14 @@ class CheckPage:
 
     hears_finished = True
 
-    def __init__(self, config: pytest.Config, path: Path) -> None:
+    def __init__(self, config: pytest.Config, path: Path, history: Path | None = None) -> None:
         self._config = config
         self._path = path
+        self._history = history
+        self._earlier: EarlierRuns | None = None
         self._began = datetime.now().astimezone()
         self._rows = Rows()
+        self._judged: list[tuple[ItemKey, DirectionResult]] = []
         self._starts: list[Start] = []
         self._problem = ""
         self._rerun = functools.cache(self._rerun_words)
@@ -45,17 +51,27 @@ class CheckPage:
         if started is not None:
             self._starts.append(msgspec.convert(started, Start))
         for plain in results_in(report):
-            self._rows.add(self._checked(report, from_plain(plain)))
+            checked = self._checked(report, from_plain(plain))
+            self._rows.add(checked)
+            if self._history is not None:
+                self._judged.append((checked.key, brief(checked.result)))
 
     def _checked(self, report: pytest.TestReport, result: DirectionResult) -> CheckedRecord:
         place = card_told(report.user_properties)
         if checks_in(report):
             command = getattr(report, "msprobe_command", "")
-            return CheckedRecord(0, result, card=place, rerun=tuple(shlex.split(command)))
+            key, rerun = ItemKey("", result.record), tuple(shlex.split(command))
+            return CheckedRecord(0, result, card=place, rerun=rerun, key=key)
         dump = dump_of_id(self._config, report.nodeid)
         words = self._rerun(str(dict(report.user_properties).get("msprobe.device", "")))
-        label = self._config.stash[labels_key][dump]
-        return CheckedRecord(0, result, label, place, words, f"{home_of(dump)}::{result.record}")
+        labels = self._config.stash[labels_key]
+        key, chosen = ItemKey(self._places[dump], result.record), f"{home_of(dump)}::{result.record}"
+        return CheckedRecord(0, result, labels[dump], place, words, chosen, key)
+
+    @functools.cached_property
+    def _places(self) -> dict[Path, str]:
+        labels = self._config.stash[labels_key]
+        return dump_places(labels)
 
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
@@ -65,7 +81,7 @@ class CheckPage:
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)
             with atomic_write(self._path) as part:
-                write_verdicts_page(part, [self._facts()], self._rows)
+                write_verdicts_page(part, [self._facts()], self._rows, self._histories())
         except OSError as error:
             self._problem = cannot_be_written(self._path, error)
             end_as_incomplete(session)
@@ -77,6 +93,24 @@ class CheckPage:
         else:
             left_out = "" if len(self._rows) else " not written: nothing was judged"
             terminalreporter.line(one_line(f"msprobe report: {self._path}{left_out}"))
+            if self._earlier is not None:
+                terminalreporter.line(f"msprobe history: {self._earlier}")
+
+    def _histories(self) -> ItemHistories | None:
+        """Return what earlier runs made of the rows. Raises OSError where their folder cannot be read any more."""
+        if self._history is None:
+            return None
+        journal = self._config.stash[options_key].journal
+        self._earlier = read_earlier_runs(
+            self._history,
+            before=self._began,
+            modes={self._config.stash[options_key].mode.name},
+            own=() if journal is None else (journal,),
+        )
+        histories = ItemHistories(self._earlier)
+        for key, result in self._judged:
+            histories.add(key, result)
+        return histories
 
     def _facts(self) -> RunFacts:
         stash = self._config.stash

@@ -111,7 +111,7 @@ class CheckMode:
             reporters["msprobe-cards"] = CardsReport()
         html = config.stash[check_key].html
         if html is not None and not config.option.collectonly:
-            reporters["msprobe-html"] = CheckPage(config, html)
+            reporters["msprobe-html"] = CheckPage(config, html, config.stash[check_key].history)
         if csv is not None:
             reporters["msprobe-csv"] = CsvReport(csv, _frameworks(config), config.rootpath, run_ut(config).precision)
             if config.stash[check_key].perturb is not None:

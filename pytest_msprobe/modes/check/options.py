@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from pytest_msprobe.devices.registry import DeviceChoice
-from pytest_msprobe.modes.check import save_limit, screening
+from pytest_msprobe.modes.check import page_history, save_limit, screening
 from pytest_msprobe.modes.check.baselines import options as baselines
 from pytest_msprobe.modes.check.cases import options as cases
 from pytest_msprobe.modes.check.explore import options as explore
@@ -27,8 +27,8 @@ class CheckOptions:
 
     ``remote_baseline`` is a remote device that judges in place of a ``baseline`` file. ``repeat`` is how often a call
     runs on the device, ``batch_invariant`` says that it runs on parts of its batch too, ``perturb`` is the name of the
-    perturbation of its inputs, ``html`` the page to write. Products of more than ``screen_above`` billion operations
-    are screened; None where all is checked exactly.
+    perturbation of its inputs, ``html`` the page to write, with what the journals of a folder ``history`` hold.
+    Products of more than ``screen_above`` billion operations are screened; None where all is checked exactly.
     """
 
     baseline: Path | None = None
@@ -41,6 +41,7 @@ class CheckOptions:
     batch_invariant: bool = False
     perturb: str | None = None
     html: Path | None = None
+    history: Path | None = None
     screen_above: float | None = screening.SCREENED_ABOVE
 
     @property
@@ -80,6 +81,7 @@ _CHECKS_ONLY = (
     "--msprobe-repeat",
     "--msprobe-perturb",
     "--msprobe-batch-invariant",
+    page_history.FLAG,
 )
 
 
@@ -93,6 +95,7 @@ def add_options(group: pytest.OptionGroup) -> None:
     explore.add_options(how)
     rerun_options.add_options(how)
     screening.add_options(how)
+    page_history.add_options(results)
 
 
 def read_options(config: pytest.Config, *, is_chosen: bool) -> CheckOptions:
@@ -112,5 +115,6 @@ def read_options(config: pytest.Config, *, is_chosen: bool) -> CheckOptions:
         batch_invariant=is_chosen and bool(config.getoption("msprobe_batch_invariant")),
         perturb=rerun_options.read_perturb(config),
         html=html_file(config),
+        history=page_history.read_history(config),
         screen_above=screening.read_screen_above(config),
     )

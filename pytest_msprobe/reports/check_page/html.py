@@ -12,16 +12,23 @@ from pytest_msprobe.journal.journal import Entry, Journal
 from pytest_msprobe.journal.shards import WholeRun
 from pytest_msprobe.reports.check_page.model import CheckedRecord, RunFacts
 from pytest_msprobe.reports.check_page.rows import Rows
+from pytest_msprobe.reports.check_page.run_notes import notes_of
 from pytest_msprobe.reports.dump_labels import label
+from pytest_msprobe.reports.history.earlier_runs import EarlierRuns
+from pytest_msprobe.reports.history.item_histories import ItemHistories
+from pytest_msprobe.reports.history.item_key import ItemKey, dump_places
 from pytest_msprobe.reports.pages.write_page import write_page
 from pytest_msprobe.results.error_map import BINS, LEVELS, LIMIT_RANK, NOT_FINITE
 
 
-def write_verdicts_page(path: Path, runs: Sequence[RunFacts], rows: Rows) -> None:
-    """Write the page. Raises OSError where the disk refuses."""
+def write_verdicts_page(
+    path: Path, runs: Sequence[RunFacts], rows: Rows, histories: ItemHistories | None = None
+) -> None:
+    """Write the page, with what earlier runs made of its rows. Raises OSError where the disk refuses."""
     data = {
         "runs": [_run(run) for run in runs],
         **rows.plain(),
+        "history": None if histories is None else histories.plain(path),
         "bins": BINS,
         "levels": {"finite": LEVELS, "limit": LIMIT_RANK, "notFinite": NOT_FINITE},
     }
@@ -36,25 +43,36 @@ def _run(run: RunFacts) -> dict[str, Any]:
         "devices": list(dict.fromkeys(description for _, description, _ in starts)),
         "modes": list(dict.fromkeys(modes for *_, modes in starts)),
         "settings": dict(run.settings),
+        "notes": run.notes,
     }
 
 
-def write_page_of_journals(path: Path, runs: Sequence[WholeRun]) -> None:
+def write_page_of_journals(path: Path, runs: Sequence[WholeRun], earlier: EarlierRuns | None = None) -> None:
     """Write the page of what several runs, or one, have finished. Raises OSError where the disk refuses."""
-    rows = Rows()
+    rows, histories = Rows(), None if earlier is None else ItemHistories(earlier)
     for place, run in enumerate(runs):
         labels = label(run.journal.dumps)
+        places = dump_places(labels)
         for entry in run.journal.entries.values():
-            rows.add(_checked(place, run.journal, entry, labels))
-    write_verdicts_page(path, [_facts(run) for run in runs], rows)
+            checked = _checked(place, run.journal, entry, labels, places)
+            rows.add(checked)
+            if histories is not None:
+                histories.add(checked.key, checked.result)
+    write_verdicts_page(path, [_facts(run) for run in runs], rows, histories)
 
 
-def _checked(run: int, journal: Journal, entry: Entry, labels: Mapping[Path, str]) -> CheckedRecord:
+def _checked(
+    run: int, journal: Journal, entry: Entry, labels: Mapping[Path, str], places: Mapping[Path, str]
+) -> CheckedRecord:
     if entry.command:
-        return CheckedRecord(run, entry.result, card=entry.device, rerun=tuple(shlex.split(entry.command)))
+        key, rerun = ItemKey("", entry.result.record), tuple(shlex.split(entry.command))
+        return CheckedRecord(run, entry.result, card=entry.device, rerun=rerun, key=key)
     dump, words = journal.dump_of(entry), tuple(on_card(journal.header.rerun, entry.device))
-    return CheckedRecord(run, entry.result, labels[dump], entry.device, words, f"{dump}::{entry.result.record}")
+    key, chosen = ItemKey(places[dump], entry.result.record), f"{dump}::{entry.result.record}"
+    return CheckedRecord(run, entry.result, labels[dump], entry.device, words, chosen, key)
 
 
 def _facts(run: WholeRun) -> RunFacts:
-    return RunFacts(run.name, f"{run.began:%Y-%m-%d %H:%M}", run.journal.starts, run.journal.header.settings)
+    return RunFacts(
+        run.name, f"{run.began:%Y-%m-%d %H:%M}", run.journal.starts, run.journal.header.settings, notes_of(run)
+    )

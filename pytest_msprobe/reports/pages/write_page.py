@@ -3,22 +3,32 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from importlib import resources
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
+from pytest_msprobe.reports.pages.page_links import PageLink, pages_in_folder
 from pytest_msprobe.results.result import as_json
+from pytest_msprobe.storage.atomic_write import file_of_part
 
 
-def write_page(path: Path, package: str, data: Any, *, title: str, parts: tuple[str, ...] = ()) -> None:
+def write_page(
+    path: Path, package: str, data: Any, *, title: str, parts: tuple[str, ...] = (), links: Sequence[PageLink] = ()
+) -> None:
     """Write the page whose ``body.html``, ``page.css`` and scripts lie in the folder ``page`` of a package.
 
     All pages have the layout's header, panes, tabs and colours; ``parts`` are folders next to it that several pages
     share. The scripts read the data as ``page``; names and messages in it are data and never markup. Those of a folder
-    follow each other in the order of their names. Raises OSError where the disk refuses.
+    follow each other in the order of their names. The head has ``links``, and links to the other pages in the folder.
+    Raises OSError where the disk refuses.
     """
+    known = {link.address for link in links}
+    links = [*links, *(link for link in pages_in_folder(file_of_part(path)) if link.address not in known)]
+    if isinstance(data, dict) and links:
+        data = {**data, "links": links}
     own, layout = resources.files(package) / "page", _SHARED / "layout"
     folders = [layout, *(_SHARED / part for part in parts), own]
     styles = [file for folder in folders for file in _files(folder, ".css")]

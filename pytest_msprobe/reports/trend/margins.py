@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from pathlib import Path
 from typing import Literal
 
 from pytest_msprobe.journal.shards import WholeRun
@@ -20,12 +21,13 @@ _FILES = "files "
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """A journal as one point in time: when the run began, what it ran on, its settings."""
+    """A run as one point in time: when it began, what it ran on, its settings and its journals."""
 
     name: str
     began: datetime
     device: str
     settings: Mapping[str, str]
+    paths: tuple[Path, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +119,7 @@ def make_trend(runs: Sequence[WholeRun], patterns: Sequence[str] = ()) -> Trend:
 
 def _run(whole: WholeRun) -> Run:
     devices = dict.fromkeys(start.description for start in whole.journal.starts)
-    return Run(whole.name, whole.began, next(iter(devices), ""), whole.journal.header.settings)
+    return Run(whole.name, whole.began, next(iter(devices), ""), whole.journal.header.settings, whole.paths)
 
 
 def _by_change(api: ApiTrend) -> tuple[int, int, float, str]:

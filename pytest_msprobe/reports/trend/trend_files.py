@@ -8,12 +8,14 @@ from pathlib import Path
 from typing import Any
 
 from pytest_msprobe.reports.csv import as_text
+from pytest_msprobe.reports.pages.page_links import PageLink, page_of_journal, relative_address
 from pytest_msprobe.reports.pages.write_page import page_number, write_page
-from pytest_msprobe.reports.trend.margins import ApiTrend, Trend
+from pytest_msprobe.reports.trend.margins import ApiTrend, Run, Trend
 from pytest_msprobe.reports.trend.series import SeriesTrend
 from pytest_msprobe.reports.worst_margins import AT_MOST, Worst
 
 FILE_NAME = "trend.csv"
+_MOST_LINKS = 20
 
 
 def write_trend_csv(path: Path, trend: Trend) -> None:
@@ -28,7 +30,17 @@ def write_trend_csv(path: Path, trend: Trend) -> None:
 
 def write_trend_page(path: Path, trend: Trend) -> None:
     """Write the page. Raises OSError where the disk refuses."""
-    write_page(path, __package__, _data(trend), title="Trend", parts=("plot", "table"))
+    links = [link for number, run in enumerate(trend.runs, 1) for link in _page_links(path, run, number)][-_MOST_LINKS:]
+    write_page(path, __package__, _data(trend), title="Trend", parts=("plot", "table"), links=links)
+
+
+def _page_links(path: Path, run: Run, number: int) -> list[PageLink]:
+    """Return a link from the trend to the page of a run, where one lies next to its journal."""
+    return [
+        PageLink(f"{number}: {run.began:%Y-%m-%d %H:%M}", relative_address(path, page), f"The page of {journal.name}")
+        for journal in run.paths
+        if (page := page_of_journal(journal)) is not None
+    ]
 
 
 def _row(api: ApiTrend) -> list[str | float]:

@@ -64,3 +64,51 @@ def test_a_folder_is_no_page(pytester: pytest.Pytester) -> None:
     result = pytester.runpytest_inprocess(f"--msprobe-dump={path}", "--msprobe-html=.")
 
     result.stderr.fnmatch_lines(["ERROR: --msprobe-html '.': a directory; pass the name of a file"])
+
+
+@pytest.mark.usefixtures("without_last_column")
+def test_a_page_shows_what_the_runs_before_made_of_each_record(
+    pytester: pytest.Pytester, check: Callable[..., Checked]
+) -> None:
+    path = dumps.write_dump(pytester.path, _RECORDS)
+    options = (f"--msprobe-dump={path}", "--msprobe-device=faulty")
+    check(*options, "--msprobe-journal=runs/first.jsonl", "-k", "softmax.1")
+
+    found = check(
+        *options, "--msprobe-journal=runs/second.jsonl", "--msprobe-html=runs/second.html", "--msprobe-history=runs"
+    )
+
+    assert f"msprobe history: 1 earlier run in {pytester.path / 'runs'}" in found.output
+    history = page_data(pytester.path / "runs/second.html")["history"]
+    assert [history["words"]["before"][place] for place in history["before"]] == ["new", "failed 1x"]
+
+
+def test_a_folder_without_journals_is_said_and_no_error(pytester: pytest.Pytester) -> None:
+    path = dumps.write_dump(pytester.path, {name: body for name, body in _RECORDS.items() if ".0." in name})
+    options = (f"--msprobe-dump={path}", "--msprobe-device=cpu", "--msprobe-html=page.html")
+
+    result = pytester.runpytest_inprocess(*options, f"--msprobe-history={pytester.mkdir('runs')}")
+
+    result.stdout.fnmatch_lines([f"msprobe history: no earlier runs in {pytester.path / 'runs'}"])
+    assert result.ret == 0
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--msprobe-history=."], "--msprobe-history has no effect without --msprobe-html; pass --msprobe-html FILE"),
+        (["--msprobe-history=none", "--msprobe-html=a.html"], "--msprobe-history 'none': no such directory"),
+        (["--msprobe-history=dump.json", "--msprobe-html=a.html"], "--msprobe-history 'dump.json': not a directory"),
+        (
+            ["--msprobe-compare=dump.json", "--msprobe-history=."],
+            "--msprobe-history does not work with --msprobe-compare; remove --msprobe-history",
+        ),
+    ],
+)
+def test_a_history_that_cannot_be_shown_is_a_usage_error(
+    pytester: pytest.Pytester, options: list[str], said: str
+) -> None:
+    dumps.write_dump(pytester.path, _RECORDS)
+    result = pytester.runpytest_inprocess(*options)
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines([f"ERROR: {said}"])

@@ -3,6 +3,7 @@
 function overview() {
   const sheet = element("div");
   sheet.append(element("h2", "Overview"), outcomesText());
+  sheet.append(...historyOverview());
   section(sheet, "Failures, the worst of each API", worstByApi(), (row) => `${marginOf(row)}  ${columnsOf.name[row]} ${placeText(row)}${moreOfApi(row)}`);
   counted(sheet, "Skipped", (row) => severity(row) === 0);
   counted(sheet, "Passed with little judged", (row) => severity(row) === 1 && word("reason", row));

@@ -4,8 +4,9 @@ const state = { shown: new Set(OUTCOMES), words: [], by: 0, group: null, texts: 
 
 const table = makeTable(byId("scroller"), [
   { title: "Result", width: 66, of: (row) => word("outcome", row), by: (row) => severity(row), look: (row) => word("outcome", row) },
+  ...historyColumns(),
   { title: "Record", width: 220, narrow: 180, of: (row) => columnsOf.name[row] },
-  { title: "Why", width: 230, narrow: 180, grow: true, of: (row) => word("reason", row) },
+  { title: "Why", width: hasPast ? 150 : 230, narrow: 180, grow: true, of: (row) => word("reason", row) },
   { title: "Error / allowed", width: 112, number: true, of: (row) => (severity(row) ? marginOf(row) : ""), by: (row) => (severity(row) ? margins[row] : "") },
   { title: "Dtype", width: 84, of: (row) => word("dtype", row) },
   { title: "Metric that decides", width: 150, of: (row) => word("metric", row) },
@@ -87,7 +88,7 @@ function widen() {
 const MOST_GROUPS = 300;
 
 function groups() {
-  const [, key, text] = GROUPINGS[state.by], found = new Map();
+  const [, key, text, order] = GROUPINGS[state.by], found = new Map();
   for (const row of ranked) {
     let group = found.get(key(row));
     // Rows come the worst first, so that the first of a group is its worst.
@@ -96,7 +97,7 @@ function groups() {
     if (isWrong(row)) group.wrong++;
     if (severity(row) > 0) group.bins[binOf(margins[row])]++;
   }
-  const sorted = [...found.values()];
+  const sorted = order ? [...found.values()].sort(order) : [...found.values()];
   byId("groups").replaceChildren(...sorted.slice(0, MOST_GROUPS).map((group) => groupButton(group, text(group.first))));
   if (sorted.length > MOST_GROUPS) byId("groups").append(element("p", `and ${sorted.length - MOST_GROUPS} more`));
 }
@@ -169,7 +170,7 @@ function start() {
   const counts = Object.fromEntries(countBy(allRows, (row) => word("outcome", row)));
   const where = page.runs.length === 1 ? page.runs[0].name : `${page.runs.length} runs`;
   const about = page.runs.length === 1 ? [page.runs[0].began, ...page.runs[0].devices].filter(Boolean).join(", ") : "Each record of each run, the worst first";
-  showHeader(`${wrongRows.length} of ${plural(rowCount, "record")} of ${where} failed`, about);
+  showHeader(`${wrongRows.length} of ${plural(rowCount, "record")} of ${where} failed`, about, runNotes());
   byId("by").replaceChildren(...GROUPINGS.map(([name], place) => {
     const option = element("option", name);
     option.value = String(place);

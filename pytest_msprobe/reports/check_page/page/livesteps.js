@@ -1,0 +1,15 @@
+/* Runs of several steps: records by step, in their order; and what is to be said of a run as a whole. */
+
+const stepsOfDumps = wordsOf.dump.map((label) => Number(/(?:^|\/)step(\d+)(?:\/|$)/.exec(label)?.[1] ?? -1));
+const stepOf = (row) => stepsOfDumps[columnsOf.dump[row]];
+
+if (new Set(stepsOfDumps).size > 1) GROUPINGS.push(["step", stepOf, (row) => (stepOf(row) < 0 ? "no step" : `step ${stepOf(row)}`), (a, b) => a.key - b.key]);
+
+function runNotes() {
+  return page.runs.flatMap((run, place) => run.notes.map((note) => (page.runs.length > 1 ? `${place + 1}: ${note}` : note)));
+}
+
+/* A call of a live check has no dump: what runs it again is the training. */
+function rerunTitle(row) {
+  return page.runs[columnsOf.run[row]].settings.mode === "live" ? "Run the training again" : "Run this record alone";
+}
