@@ -70,7 +70,7 @@ def test_cells_have_the_colour_of_what_came_of_them(look: Callable[..., Any]) ->
     browser = look(calls())
     right, wrong, warned = colour_at(browser, 0, 0), colour_at(browser, 1, 2), colour_at(browser, 2, 3)
     assert wrong == [0xCF, 0x22, 0x2E]
-    assert warned == [0x9A, 0x67, 0x00]
+    assert warned == [0x92, 0x61, 0x00]
     assert colour_at(browser, 2, 1) == right
 
 

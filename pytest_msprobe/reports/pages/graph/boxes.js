@@ -1,5 +1,6 @@
 /* The graph as boxes and edges: modules around their calls, opened one by one. What is chosen is so in the outline too. */
 
+const AFTER_OUTLINE = 80;
 const BOX_LETTER = 6.7, BOX_HEIGHT = 24, BOX_WITH_BRIEF = 40, MODULE_HEAD = 12, LEAST_ZOOM = 0.05, MOST_ZOOM = 3;
 
 class BoxesView {
@@ -37,9 +38,7 @@ class BoxesView {
   /* Show what is chosen. After the outline, so that a page opens as fast as without. */
   show() {
     if (this.waiting) return;
-    this.waiting = requestAnimationFrame(() => {
-      this.waiting = setTimeout(() => { this.waiting = 0; this.#show(); });
-    });
+    this.waiting = setTimeout(() => { this.waiting = 0; this.#show(); }, this.drawn ? 0 : AFTER_OUTLINE);
   }
 
   #show() {
