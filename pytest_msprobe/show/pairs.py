@@ -113,8 +113,13 @@ def _compared(
 
 
 def _finite_metrics(one: torch.Tensor, other: torch.Tensor) -> dict[str, float] | None:
-    both = torch.isfinite(one) & torch.isfinite(other)
+    both = _is_finite(one) & _is_finite(other)
     return measure_tensors(one[both], other[both]).scaled_metrics if both.any() else None
+
+
+def _is_finite(values: torch.Tensor) -> torch.Tensor:
+    # Torch has no such test of its 8-bit numbers.
+    return torch.isfinite(values.float() if values.is_floating_point() and values.element_size() == 1 else values)
 
 
 def _row(name: str, first: Named, second: Named) -> Row:

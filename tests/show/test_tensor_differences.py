@@ -147,6 +147,14 @@ def test_memory_does_not_grow_with_the_tensors(tmp_path: Path) -> None:
     assert peak < x.nbytes / 8
 
 
+def test_what_nan_hides_is_measured_over_the_finite_elements_of_8_bits(tmp_path: Path, show: Show) -> None:
+    golden = torch.tensor([1.0, 2.0, 4.0]).to(torch.float8_e4m3fn)
+    torch.save(golden, tmp_path / "golden.pt")
+    torch.save(torch.tensor([float("nan"), 3.0, 4.0]).to(torch.float8_e4m3fn), tmp_path / "target.pt")
+    _, text = show(tmp_path / "target.pt", tmp_path / "golden.pt")
+    assert "inf; finite elements: 1" in text
+
+
 def test_what_nan_hides_is_measured_over_the_finite_elements(tmp_path: Path, show: Show) -> None:
     x = np.array([1.0, 2.0, 4.0], np.float32)
     np.save(tmp_path / "golden.npy", x)

@@ -52,6 +52,11 @@ def set_width(browser: Any, width: int, height: int = 900) -> None:
     browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
 
 
+def settle(browser: Any) -> None:
+    """Wait until a page has drawn what it draws after its first rows."""
+    browser.execute_async_script("setTimeout(arguments[0], 300)")
+
+
 def until(browser: Any, condition: Callable[[], bool]) -> None:
     """Wait until a condition holds."""
     from selenium.webdriver.support.wait import WebDriverWait

@@ -15,7 +15,7 @@ from typing import Any
 
 from PIL import Image
 
-from tests.support.browser import open_browser
+from tests.support.browser import open_browser, settle
 
 ROOT = Path(__file__).parents[2]
 SCHEMES = ("light", "dark")
@@ -136,6 +136,7 @@ def take_pictures(browser: Any, picture: Picture, work: Path) -> Iterator[tuple[
         browser.get("about:blank")
         browser.get(f"{(work / 'page.html').as_uri()}#{picture.fragment}")
         browser.execute_script(picture.script)
+        settle(browser)
         yield scheme, few_colours(browser.get_screenshot_as_png())
     (work / "page.html").unlink()
 

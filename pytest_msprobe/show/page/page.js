@@ -92,7 +92,7 @@ function listed(title, found) {
 
 function metricText(found, name) {
   const text = numberText(asNumber(found.metrics[name])), finite = found.finite_metrics;
-  return finite && text === "inf" ? `${text}; finite elements: ${numberText(asNumber(finite[name]))}` : text;
+  return finite && !Number.isFinite(asNumber(found.metrics[name])) ? `${text}; finite elements: ${numberText(asNumber(finite[name]))}` : text;
 }
 
 function differenceView(found) {

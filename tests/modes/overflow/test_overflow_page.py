@@ -14,9 +14,7 @@ HOSTILE = "Torch.</script><script>alert(1)</script>.0.forward"
 
 
 def test_the_page_has_a_lane_for_each_rank_where_it_began_and_how_it_spread(pytester: pytest.Pytester) -> None:
-    result = pytester.runpytest_inprocess(
-        f"--msprobe-overflow={EXAMPLE}", "--msprobe-html=out/page.html", "-Wdefault"
-    )
+    result = pytester.runpytest_inprocess(f"--msprobe-overflow={EXAMPLE}", "--msprobe-html=out/page.html", "-Wdefault")
     result.stdout.fnmatch_lines([f"msprobe report: {pytester.path}/out/page.html"])
     data = page_data(pytester.path / "out/page.html")
     names, lanes = data["columns"]["name"], data["columns"]["lane"]

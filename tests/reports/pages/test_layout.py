@@ -65,7 +65,7 @@ def test_the_head_has_title_notes_and_links_to_other_pages(browser: Any) -> None
 def test_the_size_of_a_pane_is_changed_by_keys_and_kept(browser: Any) -> None:
     border = ".separator[aria-controls=details-box]"
     press(browser, border, Keys.ARROW_LEFT, Keys.ARROW_LEFT)
-    assert width(browser, "#details-box") == 348
+    until(browser, lambda: width(browser, "#details-box") == 348)
     assert browser.find_element("css selector", border).get_attribute("aria-valuenow") == "348"
     browser.refresh()
     assert width(browser, "#details-box") == 348
@@ -111,6 +111,13 @@ def test_chosen_colours_are_kept_and_the_page_is_notified(browser: Any) -> None:
     browser.refresh()
     assert texts(browser, "#theme") == ["colors: dark"]
     assert browser.execute_script("return getComputedStyle(document.body).backgroundColor") == "rgb(13, 17, 23)"
+
+
+def test_another_address_of_an_open_page_is_followed(browser: Any) -> None:
+    browser.execute_script(
+        "window.followed = []; onLink((fragment) => followed.push(fragment)); location.hash = '#a%2Fb'"
+    )
+    until(browser, lambda: browser.execute_script("return followed") == ["", "a/b"])
 
 
 def test_a_link_to_a_row_is_copied(browser: Any) -> None:

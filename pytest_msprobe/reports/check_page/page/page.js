@@ -193,9 +193,12 @@ function start() {
   groups();
   refresh();
   // A link to a record opens it.
-  const linked = linkedRow(linkedFragment());
-  if (linked >= 0) open(linked);
-  else show(null);
+  const isLinked = onLink((fragment) => {
+    const linked = linkedRow(fragment);
+    if (linked >= 0) open(linked);
+    return linked >= 0;
+  });
+  if (!isLinked) show(null);
 }
 
 start();

@@ -131,8 +131,14 @@ function start() {
   groups();
   refresh();
   drawPlot();
-  const linked = page.rows.find((row) => row[ROW.name] === linkedFragment()) ?? ranked.find((row) => severity(row) >= 2);
-  if (linked) open(linked);
+  const first = ranked.find((row) => severity(row) >= 2);
+  const isLinked = onLink((fragment) => {
+    const linked = page.rows.find((row) => row[ROW.name] === fragment);
+    if (linked) open(linked);
+    return Boolean(linked);
+  });
+  if (isLinked) return;
+  if (first) open(first);
   else byId("details").replaceChildren(element("p", "Nothing differs. Choose a row to see it in full.", "soft"));
 }
 

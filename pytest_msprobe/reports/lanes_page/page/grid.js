@@ -4,6 +4,8 @@ const LEAST_LANE = 14, MOST_LANE = 34, MOST_LABEL = 190, GRID_TOP = 18, MOST_LIN
 const GRID_COLOURS = ["line", "skip", "pass", "warn", "fail"];
 const grid = { from: 0, to: columnCount, left: MOST_LABEL, width: 0, lane: MOST_LANE };
 
+const wrongJoins = page.joins.filter((join) => join.length > 1 && severity(join[0]) === 4);
+
 function drawGrid() {
   const canvas = byId("grid"), ratio = window.devicePixelRatio || 1, room = byId("lanes").clientWidth;
   if (!room) return;
@@ -48,8 +50,7 @@ function drawCells(pen, colours) {
 /* Lines between calls that belong together: of those that are wrong, and of the chosen one. */
 function drawLines(pen, colour) {
   const chosen = table.chosen(), own = joinsOf.get(chosen);
-  const wrong = page.joins.filter((join) => join.length > 1 && severity(join[0]) === 4).slice(0, MOST_LINES);
-  for (const join of wrong) strokeJoin(pen, join, colour("fail"), 1);
+  for (const join of wrongJoins.slice(0, MOST_LINES)) strokeJoin(pen, join, colour("fail"), 1);
   if (own) strokeJoin(pen, own, colour("link"), 2);
   for (const [from, to] of page.arrows.slice(0, MOST_LINES)) strokeArrow(pen, from, to, colour("fail"));
 }

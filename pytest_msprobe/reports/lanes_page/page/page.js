@@ -98,7 +98,12 @@ function legend() {
     if (!outcome) sample.style.color = "var(--line)";
     entry.append(sample, OUTCOME_WORDS[outcome]);
     return entry;
-  }), ...(page.begins.length ? [element("span", "▼ it begins here", "fail")] : []));
+  }), ...(page.begins.length ? [element("span", "▼ it begins here", "fail")] : []), ...linesLeftOut());
+}
+
+function linesLeftOut() {
+  const count = Math.max(0, page.arrows.length - MOST_LINES) + Math.max(0, wrongJoins.length - MOST_LINES);
+  return count ? [element("span", `${plural(count, "line")} left out: an open call names its own`)] : [];
 }
 
 function start() {
@@ -122,9 +127,14 @@ function start() {
   onGrid();
   legend();
   refresh();
-  const linked = linkedCall(linkedFragment()), first = page.begins[0] ?? ranked.find((call) => severity(call) >= 3);
-  if (linked >= 0) open(linked);
-  else if (first !== undefined) open(first);
+  const first = page.begins[0] ?? ranked.find((call) => severity(call) >= 3);
+  const isLinked = onLink((fragment) => {
+    const linked = linkedCall(fragment);
+    if (linked >= 0) open(linked);
+    return linked >= 0;
+  });
+  if (isLinked) return;
+  if (first !== undefined) open(first);
   else { byId("details").replaceChildren(element("p", "Nothing is wrong. Choose a call to see what is known of it.", "soft")); drawGrid(); }
 }
 

@@ -65,6 +65,12 @@ function copiedFromField(text) {
   return isCopied;
 }
 
+/* Open what the address of the page leads to, now and when another one is given. Returns whether anything was opened. */
+function onLink(open) {
+  window.addEventListener("hashchange", () => open(linkedFragment()));
+  return open(linkedFragment());
+}
+
 /* What the address of the page leads to. */
 function linkedFragment() {
   try {

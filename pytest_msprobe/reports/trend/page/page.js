@@ -54,22 +54,23 @@ function refresh() {
 
 /* The chosen API. */
 
+function open(api) {
+  if (!api) return false;
+  table.scrollTo(api);
+  table.choose(api);
+  return true;
+}
+
 function choose(api) {
   const list = element("ol");
   api[API.worst].forEach((worst, place) => {
-    const [name, began, device, address] = page.runs[place], item = element("li", undefined, outcomeOf(worst));
-    item.append(address ? runLink(began, address) : began, `: ${worst ? `${worstText(worst)} ${worst[WORST.outcome]}, ${worst[WORST.record]}, the worst of ${worst[WORST.judged]}` : "not judged"}`);
+    const [name, began, device] = page.runs[place], item = element("li", undefined, outcomeOf(worst));
+    item.append(`${began}: ${worst ? `${worstText(worst)} ${worst[WORST.outcome]}, ${worst[WORST.record]}, the worst of ${worst[WORST.judged]}` : "not judged"}`);
     item.title = [name, device].filter(Boolean).join(", ");
     list.append(item);
   });
   byId("details").replaceChildren(element("h2", api[API.name]), linkButton(api[API.name]), chart(api), list);
   history.replaceState(null, "", `#${encodeURIComponent(api[API.name])}`);
-}
-
-function runLink(text, address) {
-  const link = element("a", text);
-  link.href = address;
-  return link;
 }
 
 function chart(api) {
@@ -105,8 +106,8 @@ function start() {
   }
   onWords(byId("search"), (words) => { state.words = words; refresh(); });
   refresh();
-  const linked = page.apis.find((api) => api[API.name] === linkedFragment()) ?? page.apis[0];
-  if (linked) { table.scrollTo(linked); table.choose(linked); }
+  const isLinked = onLink((fragment) => open(page.apis.find((api) => api[API.name] === fragment)));
+  if (!isLinked) open(page.apis[0]);
 }
 
 start();

@@ -53,7 +53,7 @@ function figure(series) {
   made.append(caption, plot(series));
   made.addEventListener("click", () => {
     const api = page.apis.find((one) => one[API.name] === series[SERIES.item]);
-    if (api) { table.scrollTo(api); table.choose(api); }
+    open(api);
   });
   return made;
 }

@@ -170,7 +170,7 @@ function tree() {
       if (SEVERITY[call[CALL.outcome]] > SEVERITY[node.worst]) node.worst = call[CALL.outcome];
     }
   }
-  const all = element("div", "everything", "leaf everything chosen");
+  const all = element("button", "everything", "leaf everything chosen");
   all.addEventListener("click", () => chooseNode(null, all));
   byId("tree").replaceChildren(all, ...branches(root, ""));
 }
@@ -183,7 +183,7 @@ function branches(node, path) {
     dot.title = child.hasCulprit ? "a difference begins here" : OUTCOME_WORDS[child.worst];
     text.title = child.wrong ? `${child.wrong} of ${plural(child.calls, "call")} wrong` : `${plural(child.calls, "call")} ${OUTCOME_WORDS[child.worst]}`;
     if (!child.children.size) {
-      const leaf = element("div", undefined, "leaf");
+      const leaf = element("button", undefined, "leaf");
       leaf.append(dot, text);
       leaf.addEventListener("click", () => chooseNode(at, leaf));
       return leaf;
@@ -191,6 +191,7 @@ function branches(node, path) {
     const made = element("details"), head = element("summary");
     head.append(dot, text);
     text.addEventListener("click", (event) => { event.preventDefault(); chooseNode(at, head); });
+    head.addEventListener("keydown", (event) => pressModule(event, made, () => chooseNode(at, head)));
     made.append(head);
     made.addEventListener("toggle", () => { if (made.open && made.childElementCount === 1) made.append(...branches(child, at)); });
     made.open = child.hasCulprit || (!hasCulprits && child.worst === "fail" && path.split("/").length < 3);
@@ -247,6 +248,14 @@ function severity(row) {
   return 2 * SEVERITY[row[ROW.outcome]] + row[ROW.name].includes(".output.");
 }
 
+/* Of a focused module Enter shows what ran in it; the space bar and arrows open and close it. */
+function pressModule(event, details, choose) {
+  if (event.key === "Enter") choose();
+  else if (event.key === "ArrowRight" || event.key === "ArrowLeft") details.open = event.key === "ArrowRight";
+  else return;
+  event.preventDefault();
+}
+
 function clearFilters() {
   byId("search").value = "";
   byId("pair").value = "-1";
@@ -294,9 +303,13 @@ function start() {
   legend();
   refresh();
   views.show("table-view");
-  const linked = linkedRow(linkedFragment());
-  if (linked) goToRow(linked);
-  else if (culprits.length) goTo(culprits[0]);
+  const isLinked = onLink((fragment) => {
+    const linked = linkedRow(fragment);
+    if (linked) goToRow(linked);
+    return Boolean(linked);
+  });
+  if (isLinked) return;
+  if (culprits.length) goTo(culprits[0]);
   else describe(null);
 }
 

@@ -11,6 +11,11 @@ class Token {
   get outcome() { return "pass"; }
 }
 
+// NaN on one side is farther apart than any number.
+function distanceOf(token) {
+  return typeof token.value === "number" && !Number.isNaN(token.value) ? token.value : Number.MAX_VALUE;
+}
+
 function drawTokens() {
   const tokens = page.tokens.labels.map((_, place) => new Token(place));
   if (!tokenTable) makeTokens(tokens);
@@ -30,6 +35,6 @@ function makeTokens(tokens) {
     choose: (token) => { tokenTable.scrollTo(token); tokenTable.choose(token); },
   });
   byId("token-lines").replaceChildren(...page.tokens.lines.map((line) => element("li", line)));
-  tokenTable.show(tokens.slice().sort((a, b) => b.value - a.value));
+  tokenTable.show(tokens.slice().sort((a, b) => distanceOf(b) - distanceOf(a)));
   window.addEventListener("resize", () => { if (!byId("tokens").hidden) tokenPlot.draw(tokens, tokenTable.chosen()); });
 }

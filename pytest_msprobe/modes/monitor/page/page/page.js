@@ -263,10 +263,13 @@ function start() {
   byId("scroller").addEventListener("scroll", () => requestAnimationFrame(drawMap));
   window.addEventListener("resize", drawAll);
   window.addEventListener("themechange", drawAll);
-  const linked = linkedSeries(linkedFragment());
-  if (linked) {
-    chooseSeries(linked);
-  } else if (page.findings[page.first]) {
+  const isLinked = onLink((fragment) => {
+    const linked = linkedSeries(fragment);
+    if (linked) chooseSeries(linked);
+    return Boolean(linked);
+  });
+  if (isLinked) return;
+  if (page.findings[page.first]) {
     goTo(page.findings[page.first]);
   } else {
     refresh();
