@@ -9,6 +9,8 @@ VIEWER_VENV := .venv-viewer
 VIEWER_BIN := $(VIEWER_VENV)/bin
 NEIGHBOURS := .neighbours
 NPU := .venv-npu
+ARM := .venv-arm
+ARM_PYTHON := PYTHONPATH=$(ARM)/site:standards:hook_lib:.:benchmarks OMP_NUM_THREADS=1 $(ARM)/python
 DEMO_REPORT := demo-report
 
 # The numeric tests, and what has torch's libraries compute as on a processor without AVX and FMA: with other kernels,
@@ -24,7 +26,7 @@ FAST_PATH_OFF := tests/run tests/modes/compare --ignore=tests/run/fast
 ROUNDS ?= 10
 SEED := $(or $(SEED),$(shell date +%s))
 
-.PHONY: compiled demo test test-all test-plain-cpu test-lowest test-matrix constraints fuzz lint bench instructions keep-instructions site command-line operators pictures page-pictures generated_tests clean
+.PHONY: compiled demo test test-all test-plain-cpu test-arm test-lowest test-matrix constraints fuzz lint bench instructions keep-instructions site command-line operators pictures page-pictures generated_tests clean
 
 # A process that may not write bytecode, as in many containers, compiles each module that it imports at each start.
 # What is compiled here is as old as its source, or else not used.
@@ -53,6 +55,17 @@ test-all: test $(VIEWER_VENV)/installed $(NPU)/installed
 
 test-plain-cpu: $(VENV)/installed
 	$(PLAIN_CPU) $(BIN)/pytest -n 2 $(NUMERIC) -m "not slow"
+
+# On the processors of ARM servers, emulated: the demo's dump, also in two workers, a recording and a comparison, and
+# what is found of planted faults. Needs qemu-user-static and Debian's apt-get. It takes about half an hour.
+test-arm: $(ARM)/installed
+	$(ARM_PYTHON) -m pytest -c examples/pytest.ini -q -p no:cacheprovider --msprobe-dump=examples/check_a_dump/dump.json
+	$(ARM_PYTHON) -m pytest -c examples/pytest.ini -q -p no:cacheprovider --msprobe-dump=examples/check_a_dump/dump.json -n 2 \
+	    --msprobe-journal=$(ARM)/run.jsonl
+	$(ARM_PYTHON) -m tests.support.arm_recording $(ARM)/recordings
+	$(ARM_PYTHON) -m pytest -q -p no:cacheprovider --msprobe-dump=$(ARM)/recordings/first
+	$(ARM_PYTHON) -m pytest -q -p no:cacheprovider --msprobe-compare=$(ARM)/recordings/first --msprobe-golden=$(ARM)/recordings/second
+	$(ARM_PYTHON) benchmarks/verdict_quality.py $(ARM)/dumps/dumps $(ARM)/dumps/verdict_quality
 
 test-lowest: $(VENV)/installed
 	$(BIN)/nox -s lowest-3.11
@@ -142,5 +155,11 @@ $(NPU)/installed: constraints-npu.txt $(VENV)/installed
 	$(BIN)/pip install --quiet --no-deps --upgrade --target $(NPU) --requirement constraints-npu.txt
 	@touch $@
 
+# A Python of ARM servers with torch, and the dumps of planted faults, which its tarfile cannot unpack safely.
+$(ARM)/installed: tests/support/arm_environment.py $(VENV)/installed
+	$(BIN)/python -m tests.support.arm_environment $(ARM)
+	$(BIN)/python benchmarks/dumps.py tests/data/dumps tests/data/verdict_quality --into $(ARM)/dumps
+	@touch $@
+
 clean:
-	rm -rf $(VENV) $(MINDSPORE_VENV) $(VIEWER_VENV) $(NEIGHBOURS) $(NPU) .nox website/site $(DEMO_REPORT) .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf $(ARM) $(VENV) $(MINDSPORE_VENV) $(VIEWER_VENV) $(NEIGHBOURS) $(NPU) .nox website/site $(DEMO_REPORT) .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import argparse
 import json
+import shutil
 import subprocess
 import tarfile
 from collections.abc import Iterator
@@ -97,6 +99,21 @@ def unpacked(folder: Path) -> Path:
     return copy
 
 
+def unpack_into(target: Path, folders: list[Path]) -> None:
+    """Write copies of folders of dumps, with their packed tensor files unpacked, below another folder."""
+    for folder in folders:
+        shutil.rmtree(target / folder.name, ignore_errors=True)
+        copytree(unpacked(folder), target / folder.name, ignore=shutil.ignore_patterns("*.tar.xz"))
+
+
 def _copy_writable(source: str, target: str) -> str:
     Path(target).write_bytes(Path(source).read_bytes())
     return target
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=unpack_into.__doc__)
+    parser.add_argument("folders", type=Path, nargs="+")
+    parser.add_argument("--into", type=Path, required=True)
+    chosen = parser.parse_args()
+    unpack_into(chosen.into, chosen.folders)
