@@ -112,8 +112,11 @@ class Connection:
         return (msgspec.msgpack.decode(body) if body else None), descriptors
 
     def is_heard(self, seconds: float) -> bool:
-        """Wait at most so long for a message, or the end of the other side; tell whether there is one."""
-        return bool(select.select([self._socket], [], [], seconds)[0])
+        """Wait at most so long for a message, or the end of the other side; return whether there is one."""
+        # A training may have more files open than select knows numbers for.
+        waiting = select.poll()
+        waiting.register(self._socket, select.POLLIN)
+        return bool(waiting.poll(seconds * 1000))
 
     def close(self) -> None:
         """Close the socket, which shows the other side that nothing more comes."""

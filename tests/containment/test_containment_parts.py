@@ -217,3 +217,29 @@ def test_the_watchdog_of_an_item_that_ended_is_called_off() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (0, "still here\n", "")
+
+
+def test_a_process_with_thousands_of_open_files_hears_its_child() -> None:
+    import resource
+    import socket
+
+    from pytest_msprobe.containment.child import Connection
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard < 2048:
+        pytest.skip("the system lets no process open more than 1 024 files")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (2048, hard))
+    held = [os.open(os.devnull, os.O_RDONLY) for _ in range(1100)]
+    try:
+        one, other = socket.socketpair()
+        here, there = Connection(one), Connection(other)
+        assert one.fileno() > 1024
+        assert not here.is_heard(0)
+        there.send({"a": 1})
+        assert here.is_heard(1)
+        here.close()
+        there.close()
+    finally:
+        for file in held:
+            os.close(file)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))

@@ -45,7 +45,7 @@ def recorded_ranks(folder: Path) -> list[Path]:
     firsts: dict[int, Path] = {}
     for path in sorted(folder.glob(f"step*/rank*/{DUMP_FILE}"), key=lambda path: step_rank(path).step or 0):
         rank = rank_of(path.parent)
-        if rank is not None and step_rank(path).step is not None:
+        if rank is not None and step_rank(path).step is not None and path.is_file():
             firsts.setdefault(rank, path.parent)
     return [firsts[rank] for rank in sorted(firsts)]
 
@@ -56,7 +56,7 @@ def recorded_steps(folder: Path) -> list[Path]:
     if step_rank(own).step is None:
         return [own]
     steps = folder.absolute().parent.parent.glob(f"step*/{folder.name}/{DUMP_FILE}")
-    numbered = [path for path in steps if step_rank(path).step is not None]
+    numbered = [path for path in steps if step_rank(path).step is not None and path.is_file()]
     return sorted(numbered, key=lambda path: step_rank(path).step or 0)
 
 

@@ -59,11 +59,17 @@ def write_database(path: Path, runs: Mapping[int, Run]) -> list[str]:
     columns = [name for name in STATISTICS if any(name in known for known in statistics.values())]
     if not columns:
         raise MonitorError(f"{path}: the run has none of the statistics of a trend database: {', '.join(STATISTICS)}")
+    part = path.with_name(f"{path.name}.part")
+    part.unlink(missing_ok=True)
     try:
-        with closing(sqlite3.connect(path)) as database, database:
+        with closing(sqlite3.connect(part)) as database, database:
             _fill(database, runs, tasks, statistics, columns)
-    except sqlite3.Error as error:
+        part.replace(path)
+    except (sqlite3.Error, OSError) as error:
         raise MonitorError(f"{path}: cannot be written: {error}") from None
+    finally:
+        # Where a run could not be read to its end, nothing of it is left.
+        part.unlink(missing_ok=True)
     return _left_out(runs.values())
 
 

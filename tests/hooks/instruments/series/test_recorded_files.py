@@ -100,3 +100,11 @@ def test_whole_numbers_and_plain_values_are_no_series(tmp_path: Path) -> None:
     write_dump(tmp_path / "step0/rank0", {"Torch.exp.0.forward": forward(tensor_around(3), index)})
     run = open_run(tmp_path / "step0/rank0")
     assert {key.name for key in run.keys} == {"Torch.exp.0.input.0", "Torch.exp.0.output.0"}
+
+
+def test_a_first_step_whose_dump_is_a_folder_is_no_step(tmp_path: Path) -> None:
+    (tmp_path / "step0/rank0/dump.json").mkdir(parents=True)
+    record(tmp_path, 1, 4.0)
+    (folder,) = rank_folders(tmp_path)
+    assert folder == tmp_path / "step1/rank0"
+    assert open_run(folder).read(OUTPUT).steps.tolist() == [1]

@@ -117,3 +117,20 @@ def test_a_file_that_is_no_trend_database_is_refused_by_name(tmp_path: Path, con
     (tmp_path / "a.trend.db").write_bytes(content)
     with pytest.raises(MonitorError, match=r"a\.trend\.db: .*pass the \.trend\.db that"):
         [*read_database(tmp_path / "a.trend.db")]
+
+
+def test_nothing_is_left_of_a_run_that_cannot_be_read_to_its_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = recorded(tmp_path)
+    last, read = run.keys[-1], Run.read
+
+    def read_until_the_last(self: Run, key: SeriesKey) -> Any:
+        if key == last:
+            raise MonitorError("the disk failed")
+        return read(self, key)
+
+    monkeypatch.setattr(Run, "read", read_until_the_last)
+    with pytest.raises(MonitorError, match="the disk failed"):
+        write_database(tmp_path / "a.trend.db", {2: run})
+    assert [*tmp_path.glob("a.trend.db*")] == []
