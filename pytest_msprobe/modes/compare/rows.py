@@ -52,6 +52,9 @@ TENSOR_METRICS = (
     "nonfinite_mismatch",
 )
 
+#: Among the metrics of tensors where NaN or inf makes errors infinite: the greatest one of the other elements.
+FINITE_ERROR = "finite_max_abs_err"
+
 
 class Row(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
     """One value on both sides; a side that has none is None.

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from pytest_msprobe.reports.lanes_page.html import LaneCall, Lanes, write_lanes_page
-from tests.support.browser import click, open_browser, texts, until
+from tests.support.browser import click, open_browser, set_width, texts, until
 
 HOSTILE = "</script><img src=x onerror=alert(1)>"
 
@@ -98,6 +98,17 @@ def test_the_table_shows_one_rank(look: Callable[..., Any]) -> None:
     browser = look(calls())
     browser.execute_script("byId('lane').value = '1'; byId('lane').dispatchEvent(new Event('change'))")
     assert texts(browser, "#count") == ["4 of 12 calls"]
+
+
+def test_on_a_narrow_screen_it_opens_at_its_head_and_a_chosen_call_is_scrolled_to(look: Callable[..., Any]) -> None:
+    browser = look(calls())
+    set_width(browser, 360)
+    browser.refresh()
+    assert texts(browser, "#details h2") == [HOSTILE]
+    assert browser.execute_script("return scrollY") == 0
+    click(browser, "document.querySelector('#scroller tbody tr:not(.gap)')")
+    assert browser.execute_script("return scrollY") > 0
+    set_width(browser, 1500)
 
 
 def test_a_link_opens_a_call_of_its_rank(look: Callable[..., Any]) -> None:

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from msprobe_hooks.dump.tensor_files.dtypes import plain_dtype
 from pytest_msprobe.modes.compare.measure.float_dtypes import FLOAT_DTYPES, coarser, finer, float_dtype
-from pytest_msprobe.modes.compare.rows import SCALED_ERROR, STATISTICS, DataMode, Outcome, Row
+from pytest_msprobe.modes.compare.rows import FINITE_ERROR, SCALED_ERROR, STATISTICS, DataMode, Outcome, Row
 
 if TYPE_CHECKING:
     from msprobe_hooks.dump.values import Value
@@ -258,7 +258,9 @@ def _difference(row: Row, error: float, limits: str = "") -> str:
         count = row.metrics.get("nonfinite_mismatch")
         if not count:
             return "NaN or inf, or a value in place of zero"
-        return f"{count:.0f} {'element is' if count == 1 else 'elements are'} NaN or inf on one side only"
+        words = f"{count:.0f} {'element is' if count == 1 else 'elements are'} NaN or inf on one side only"
+        others = row.metrics.get(FINITE_ERROR)
+        return words if others is None else f"{words}; the others differ by up to {others:.3g}"
     where = f", worst at {list(row.worst)}" if row.worst else ""
     return f"scaled error {error:.2e}{limits or '; equal values expected'}{where}"
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from msprobe_standards.chunking import dot
 from pytest_msprobe.modes.compare.measure.chunk import SLACK, Part
-from pytest_msprobe.modes.compare.rows import SCALED_ERROR
+from pytest_msprobe.modes.compare.rows import FINITE_ERROR, SCALED_ERROR
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -268,6 +268,8 @@ class Walk:
             metrics["max_ulp_error"] = math.inf if bad else self.max_ulp_error * 2.0**self._precision.mantissa_bits
         if numel > 1 and not bad:
             metrics["cosine_sim"] = self._cosine()
+        if bad and self.mismatched < self.count:
+            metrics[FINITE_ERROR] = self.max_abs_err
         return metrics
 
     def _cosine(self) -> float:

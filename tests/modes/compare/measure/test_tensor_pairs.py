@@ -272,3 +272,13 @@ def test_complex_numbers_are_compared_by_their_parts() -> None:
 def test_other_shapes_are_refused() -> None:
     with pytest.raises(ValueError, match="shape"):
         measure_tensors(torch.zeros(2), torch.zeros(3))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64])
+def test_what_nan_hides_is_measured_of_the_other_elements(dtype: torch.dtype) -> None:
+    golden = torch.tensor([1.0, 2.0, float("inf"), 4.0], dtype=dtype)
+    target = torch.tensor([float("nan"), 2.5, float("inf"), 4.0], dtype=dtype)
+    metrics = measure_tensors(target, golden).metrics
+    assert metrics["max_abs_err"] == math.inf
+    assert metrics["finite_max_abs_err"] == 0.5
+    assert "finite_max_abs_err" not in measure_tensors(golden, golden).metrics
