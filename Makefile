@@ -9,8 +9,9 @@ VIEWER_VENV := .venv-viewer
 VIEWER_BIN := $(VIEWER_VENV)/bin
 NEIGHBOURS := .neighbours
 NPU := .venv-npu
-ARM := .venv-arm
-ARM_PYTHON := PYTHONPATH=$(ARM)/site:standards:hook_lib:.:benchmarks OMP_NUM_THREADS=1 $(ARM)/python
+ARM = .venv-arm-$(ARM_TORCH)
+ARM_TORCH ?= 2.7.1
+ARM_PYTHON = PYTHONPATH=$(ARM)/site:standards:hook_lib:.:benchmarks OMP_NUM_THREADS=1 $(ARM)/python
 DEMO_REPORT := demo-report
 
 # The numeric tests, and what has torch's libraries compute as on a processor without AVX and FMA: with other kernels,
@@ -58,6 +59,7 @@ test-plain-cpu: $(VENV)/installed
 
 # On the processors of ARM servers, emulated: the demo's dump, also in two workers, a recording and a comparison, and
 # what is found of planted faults. Needs qemu-user-static and Debian's apt-get. It takes about half an hour.
+# ARM_TORCH is another version of torch that PyPI has for ARM as a build for CPUs, such as 2.3.1, 2.5.1 or 2.9.1.
 test-arm: $(ARM)/installed
 	$(ARM_PYTHON) -m pytest -c examples/pytest.ini -q -p no:cacheprovider --msprobe-dump=examples/check_a_dump/dump.json
 	$(ARM_PYTHON) -m pytest -c examples/pytest.ini -q -p no:cacheprovider --msprobe-dump=examples/check_a_dump/dump.json -n 2 \
@@ -157,9 +159,9 @@ $(NPU)/installed: constraints-npu.txt $(VENV)/installed
 
 # A Python of ARM servers with torch, and the dumps of planted faults, which its tarfile cannot unpack safely.
 $(ARM)/installed: tests/support/arm_environment.py $(VENV)/installed
-	$(BIN)/python -m tests.support.arm_environment $(ARM)
+	$(BIN)/python -m tests.support.arm_environment $(ARM) $(ARM_TORCH)
 	$(BIN)/python benchmarks/dumps.py tests/data/dumps tests/data/verdict_quality --into $(ARM)/dumps
 	@touch $@
 
 clean:
-	rm -rf $(ARM) $(VENV) $(MINDSPORE_VENV) $(VIEWER_VENV) $(NEIGHBOURS) $(NPU) .nox website/site $(DEMO_REPORT) .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf .venv-arm-* $(VENV) $(MINDSPORE_VENV) $(VIEWER_VENV) $(NEIGHBOURS) $(NPU) .nox website/site $(DEMO_REPORT) .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

@@ -23,8 +23,10 @@ _TITLES = {
 
 def write_checkpoint_page(path: Path, results: Results, *, sides: Sequence[str], order: Mapping[str, int]) -> None:
     """Write the page of all parameters, in ``order`` by name. Raises OSError where the disk refuses."""
-    found = sorted(results.values(), key=lambda result: order.get(result.record, len(order)))
-    rows = [_compared(result) for result in found]
+    found = sorted(results.items(), key=lambda item: order.get(item[1].record, len(order)))
+    # The same parameter of each of several checkpoints is a row of its own.
+    several = len(sides) > 2
+    rows = [_compared(f"{_file_of(item)}: " if several else "", result) for item, result in found]
     differing = sum(row.outcome in ("fail", "warn") for row in rows)
     page = Differences(
         title=f"{differing} of {counted(len(rows), 'parameter')} differ",
@@ -36,7 +38,11 @@ def write_checkpoint_page(path: Path, results: Results, *, sides: Sequence[str],
     write_differences_page(path, page, title="Checkpoint")
 
 
-def _compared(result: DirectionResult) -> Compared:
+def _file_of(item: str) -> str:
+    return item.partition("::")[0]
+
+
+def _compared(checkpoint: str, result: DirectionResult) -> Compared:
     numbers: dict[str, Any] = result.extras.get(EXTRA, {})
     metrics = result.verdict.metrics
     # What is missing or has another shape is farther apart than any number.
@@ -48,7 +54,14 @@ def _compared(result: DirectionResult) -> Compared:
     parts += [("What differs", "\n".join(runs))] if runs else []
     why = "" if result.outcome == "pass" else result.verdict.reason
     number = metrics.get("relative_l2", unmeasured)
-    return Compared(result.record, layer_of(result.record), result.outcome, why, number=number, details=tuple(parts))
+    return Compared(
+        f"{checkpoint}{result.record}",
+        layer_of(result.record),
+        result.outcome,
+        why,
+        number=number,
+        details=tuple(parts),
+    )
 
 
 def _runs(runs: Sequence[Sequence[int]]) -> str:

@@ -239,3 +239,14 @@ def test_the_page_has_parameters_with_how_far_they_are_apart(
     group, outcome, number = numbers["model.a.weight"]
     assert (group, outcome) == ("model", "fail")
     assert number == pytest.approx(0.5 / float(golden.norm()), rel=1e-6)
+
+
+def test_the_page_of_two_checkpoints_names_the_one_of_each_parameter(
+    write: Check, check: Check, pytester: pytest.Pytester
+) -> None:
+    for name in ("golden.pt", "one.pt", "two.pt"):
+        write("torch", name, weights())
+    check(f"{FLAG}=one.pt", f"{FLAG}=two.pt", "--msprobe-golden=golden.pt", "--msprobe-html=page.html")
+    names = [row[0] for row in page_data(pytester.path / "page.html")["rows"]]
+    assert {"one.pt: model.n", "two.pt: model.n"} <= set(names)
+    assert len(names) == len(set(names)) == 6

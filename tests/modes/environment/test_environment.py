@@ -106,4 +106,6 @@ def test_the_page_has_what_differs_with_both_values(
     data = page_data(pytester.path / "page.html")
     assert data["title"] == "2 of 8 facts differ"
     differing = {row[0]: (row[2], row[4], row[5]) for row in data["rows"] if row[2] != "pass"}
-    assert differing["hyperparameters/lr"] == ("fail", "0.2", "0.1")
+    assert differing["rank0/hyperparameters/lr"] == ("fail", "0.2", "0.1")
+    names = [row[0] for row in data["rows"]]
+    assert len(names) == len(set(names)) == 8

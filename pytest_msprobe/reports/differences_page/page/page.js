@@ -12,10 +12,10 @@ const state = { words: [], group: null, shown: new Set(differs ? OUTCOMES.filter
 
 const table = makeTable(byId("scroller"), [
   { title: "Result", width: 66, of: (row) => row[ROW.outcome], by: severity, look: (row) => row[ROW.outcome] },
-  { title: "Name", width: 230, narrow: 180, of: (row) => row[ROW.name] },
-  { title: "Why", width: 220, grow: true, of: (row) => row[ROW.why] },
+  { title: "Name", width: 200, narrow: 180, of: (row) => row[ROW.name] },
+  { title: "Why", width: 180, grow: true, of: (row) => row[ROW.why] },
   ...(page.numberTitle ? [{ title: page.numberTitle, width: 120, number: true, of: numberOf }] : []),
-  ...(hasSides ? [{ title: "Target", width: 150, of: (row) => row[ROW.target] }, { title: "Golden", width: 150, of: (row) => row[ROW.golden] }] : []),
+  ...(hasSides ? [{ title: "Target", width: 108, of: (row) => row[ROW.target] }, { title: "Golden", width: 108, of: (row) => row[ROW.golden] }] : []),
   { title: "Group", width: 130, of: (row) => row[ROW.group] },
 ], { open: show, label: "Differences", name: "differences" });
 
