@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_iter
+from torch.utils._pytree import tree_leaves
 
 from msprobe_hooks.dump.names import Direction
 from pytest_msprobe.engine.replay.trials.trial import Trial
@@ -69,7 +69,7 @@ class _Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def _is_asked(self, arguments: object) -> bool:
         """Return whether arguments are the device's; those of sparse tensors have kernels of their own."""
-        given = [value for value in tree_iter(arguments) if isinstance(value, (torch.Tensor, torch.device))]
+        given = [value for value in tree_leaves(arguments) if isinstance(value, (torch.Tensor, torch.device))]
         tensors = [value for value in given if isinstance(value, torch.Tensor)]
         places = (value.device if isinstance(value, torch.Tensor) else value for value in given)
         return any(place.type == self._type for place in places) and all(
