@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from pytest_msprobe.reports.check_page.html import write_page_of_journals
 from pytest_msprobe.results.circumstances import InputStatistics, with_called_at, with_inputs
 from pytest_msprobe.results.result import DirectionResult
 from pytest_msprobe.results.skip_reasons import SkipReason
-from tests.support.browser import click, open_browser, texts, until
+from tests.support.browser import click, open_browser, set_width, texts, until
 from tests.support.journals import make_judged, skipped, write_journal
 
 pytestmark = pytest.mark.slow
@@ -192,6 +193,59 @@ def test_a_search_that_leaves_two_points_keeps_the_text_of_the_limit_in_the_plot
     top, decades = browser.execute_script("return [plot.top, plot.highest - plot.lowest]")
     assert top >= 16
     assert decades >= 2
+
+
+def test_the_text_of_the_limit_hides_no_failure(driver: Any, tmp_path: Path) -> None:
+    # The plot is a picture: the color in the middle of a record's mark says whether it can be seen.
+    shown = """
+        const { pen, canvas } = plot, ratio = canvas.width / canvas.clientWidth;
+        const { data } = pen.getImageData(0, 0, canvas.width, canvas.height);
+        const colorAt = ({ x, y }) => {
+          const start = 4 * (Math.round(y * ratio) * canvas.width + Math.round(x * ratio));
+          return `#${[...data.slice(start, start + 3)].map((one) => one.toString(16).padStart(2, "0")).join("")}`;
+        };
+        const failed = plot.style.getPropertyValue("--fail");
+        return plot.drawn.filter((one) => one.point.isMarked).map((one) => colorAt(one) === failed);
+    """
+    right = [make_judged(f"Torch.mul.{place}.forward", "pass", 0.5) for place in range(30)]
+    first, last = ([make_judged(f"Functional.{name}.{at}.forward", "fail", 1.5) for at in range(2)] for name in "ab")
+    driver.get(_write(tmp_path, [*first, *right, *last]))
+    assert driver.execute_script(shown) == [True] * 4
+
+
+def test_ticks_of_the_plot_do_not_run_into_each_other(driver: Any, tmp_path: Path) -> None:
+    spied = """
+        const rows = [], draw = CanvasRenderingContext2D.prototype.fillText;
+        CanvasRenderingContext2D.prototype.fillText = function (text, x, y) {
+          if (this.canvas === plot.canvas && this.textAlign === "right") rows.push(y);
+          return draw.apply(this, arguments);
+        };
+        drawPlot();
+        CanvasRenderingContext2D.prototype.fillText = draw;
+        return rows.sort((a, b) => a - b);
+    """
+    margins = (0.0, 1e-4, 0.5, 100.0, float("inf"))
+    results = [make_judged(f"Torch.mul.{at}.forward", "fail", margin) for at, margin in enumerate(margins)]
+    driver.get(_write(tmp_path, results))
+    rows = driver.execute_script(spied)
+    assert len(rows) > 4
+    assert min(below - above for above, below in pairwise(rows)) >= 12
+
+
+def test_no_title_of_a_column_is_cut_when_it_is_sorted_by(browser: Any) -> None:
+    set_width(browser, 1400)
+    try:
+        cut = browser.execute_script("""
+            const titles = () => [...document.querySelectorAll("#scroller th button")];
+            return titles().map((_, place) => {
+              titles()[place].click();
+              const title = titles()[place];
+              return title.scrollWidth > title.clientWidth ? title.textContent : "";
+            }).filter(Boolean);
+        """)
+    finally:
+        browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+    assert cut == []
 
 
 def test_a_link_to_a_record_opens_it(browser: Any) -> None:

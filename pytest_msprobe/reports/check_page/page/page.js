@@ -3,15 +3,15 @@ const LOW = -4, HIGH = 6, BINS = 40;
 const state = { shown: new Set(OUTCOMES), words: [], by: 0, group: null, texts: [], plotted: [] };
 
 const table = makeTable(byId("scroller"), [
-  { title: "Result", width: 66, of: (row) => word("outcome", row), by: (row) => severity(row), look: (row) => word("outcome", row) },
+  { title: "Result", width: 80, of: (row) => word("outcome", row), by: (row) => severity(row), look: (row) => word("outcome", row) },
   ...historyColumns(),
-  { title: "Record", width: 220, narrow: 180, of: (row) => columnsOf.name[row] },
-  { title: "Why", width: hasPast ? 150 : 230, narrow: 180, grow: true, of: (row) => word("reason", row) },
-  { title: "Error / allowed", width: 112, number: true, of: (row) => (severity(row) ? marginOf(row) : ""), by: (row) => (severity(row) ? margins[row] : "") },
+  { title: "Record", width: 210, narrow: 180, of: (row) => columnsOf.name[row] },
+  { title: "Why", width: hasPast ? 140 : 220, narrow: 180, grow: true, of: (row) => word("reason", row) },
+  { title: "Error / allowed", width: 140, number: true, of: (row) => (severity(row) ? marginOf(row) : ""), by: (row) => (severity(row) ? margins[row] : "") },
   { title: "Dtype", width: 84, of: (row) => word("dtype", row) },
-  { title: "Metric that decides", width: 150, of: (row) => word("metric", row) },
+  { title: "Metric that decides", width: 174, of: (row) => word("metric", row) },
   { title: "Standard", width: 130, of: (row) => word("standard", row) },
-  { title: "Seconds", width: 90, number: true, of: (row) => columnsOf.seconds[row] || "" },
+  { title: "Seconds", width: 94, number: true, of: (row) => columnsOf.seconds[row] || "" },
   ...(wordsOf.card.length > 1 ? [{ title: "Card", width: 90, of: (row) => word("card", row) }] : []),
   ...(wordsOf.dump.length > 1 ? [{ title: "Dump", width: 120, of: (row) => word("dump", row) }] : []),
   ...(page.runs.length > 1 ? [{ title: "Run", width: 120, of: (row) => runName(columnsOf.run[row]) }] : []),

@@ -1,7 +1,7 @@
 /* Numbers of many calls along one axis, on a logarithmic scale. Zero has a band of its own; infinity and what could not
    be measured share one. */
 
-const PLOT_LEFT = 58, PLOT_RIGHT = 10, PLOT_TOP = 18, PLOT_BAND = 20, PLOT_BOTTOM = 30, PLOT_NEAR = 12, LEAST_DECADES = 2;
+const PLOT_LEFT = 58, PLOT_RIGHT = 10, PLOT_TOP = 18, PLOT_BAND = 28, PLOT_BOTTOM = 30, PLOT_NEAR = 12, PLOT_STEP = 10, LEAST_DECADES = 2;
 
 class LogPlot {
   /* `canvas` is drawn on, `tip` is next to the point under the pointer. `titles` are those of both axes, `limits` lines
@@ -34,6 +34,7 @@ class LogPlot {
     this.#limits();
     this.#points();
     this.#limitTexts();
+    for (const found of this.marked) this.#square(found, 7);
     this.unchosen.width = this.canvas.width;
     this.unchosen.height = this.canvas.height;
     this.unchosen.getContext("2d").drawImage(this.canvas, 0, 0);
@@ -123,29 +124,38 @@ class LogPlot {
 
   #limitTexts() {
     for (const { value, text, outcome } of this.limits) {
-      const width = this.pen.measureText(text).width, y = this.#y(value) - 4;
+      const width = this.pen.measureText(text).width, y = this.#y(value) - 4, left = this.#freePlace(width, y);
       this.pen.fillStyle = this.#colour("back");
-      this.pen.fillRect(this.right - width - 2, y - 10, width + 4, 12);
-      this.#text(text, this.right, y, "right", outcome);
+      this.pen.fillRect(left - 2, y - 10, width + 4, 12);
+      this.#text(text, left, y, "left", outcome);
     }
+  }
+
+  /* Where a text on this base line has no marked point under it: as far to the right as can be. */
+  #freePlace(width, base) {
+    const near = this.marked.filter(({ y }) => y > base - 14 && y < base + 6).map(({ x }) => x);
+    for (let left = this.right - width; left > PLOT_LEFT; left -= PLOT_STEP) {
+      if (!near.some((x) => x > left - 6 && x < left + width + 6)) return left;
+    }
+    return this.right - width;
   }
 
   #points() {
     this.drawn = [];
-    const marked = [], wide = Math.ceil(this.right) + 1, taken = new Map();
+    this.marked = [];
+    const wide = Math.ceil(this.right) + 1, taken = new Map();
     for (const { outcome } of this.points) if (!taken.has(outcome)) taken.set(outcome, new Uint8Array(wide * Math.ceil(this.base + 1)));
     this.points.forEach((point, place) => {
       if (typeof point.value !== "number") return;
       const found = { point, x: this.#x(place), y: this.#y(point.value) };
       this.drawn.push(found);
-      // Marked points are drawn over the others; of many on one spot only one is drawn.
+      // Marked points are drawn last, over the others and over texts; of many on one spot only one is drawn.
       const spots = taken.get(point.outcome), spot = Math.round(found.y) * wide + Math.round(found.x);
       if (spots[spot]) return;
       spots[spot] = 1;
-      if (point.isMarked) marked.push(found);
+      if (point.isMarked) this.marked.push(found);
       else this.#square(found, 3);
     });
-    for (const found of marked) this.#square(found, 7);
   }
 
   #square({ point, x, y }, size) {
