@@ -13,7 +13,7 @@ from pytest_msprobe.graphs.data_flow import Edge
 from pytest_msprobe.graphs.nodes import Graph, Kind, Node
 from pytest_msprobe.graphs.page.payload import Drawing, Mark, Run, drawn
 from pytest_msprobe.reports.pages.write_page import write_page
-from tests.support.browser import click, open_browser, texts, until
+from tests.support.browser import click, open_browser, set_width, texts, until
 
 pytestmark = pytest.mark.slow
 
@@ -61,6 +61,20 @@ def press(browser: Any, *keys: str) -> None:
     browser.find_element("css selector", ".boxes").send_keys(*keys)
 
 
+def click_box(browser: Any, selector: str, event: str = "click") -> None:
+    """Click the first element of a selector in the drawing."""
+    browser.execute_script(
+        "document.querySelector(arguments[0]).dispatchEvent(new MouseEvent(arguments[1], { bubbles: true }))",
+        selector,
+        event,
+    )
+
+
+def seen(browser: Any) -> list[bool]:
+    """Return whether outline and boxes are shown."""
+    return [browser.find_element("id", f"graph-{name}").is_displayed() for name in ("outline", "boxes")]
+
+
 def settled(browser: Any, name: str) -> None:
     """Wait until this is chosen in the outline and drawn so in the boxes."""
     until(browser, lambda: texts(browser, ".boxes .chosen title") == [name])
@@ -90,7 +104,7 @@ def test_boxes_do_not_overlap_and_edges_join_them(look: Callable[..., Any]) -> N
         if one[0] < other[2] and other[0] < one[2] and one[1] < other[3] and other[1] < one[3]
     ]
     assert overlapping == []
-    edges = browser.execute_script("return view.boxes.drawn.edges.map((edge) => [edge.from, edge.to])")
+    edges = browser.execute_script("return view.boxes.drawing.edges.map((edge) => [edge.from, edge.to])")
     assert len(edges) == len(boxes) - 1
 
 
@@ -123,22 +137,113 @@ def test_what_is_chosen_in_the_outline_is_so_in_the_boxes_and_the_other_way_roun
     settled(browser, "Module.layers.23.Block.forward.0")
 
 
-def test_of_a_module_of_many_calls_some_are_drawn_and_the_rest_is_one_box(look: Callable[..., Any]) -> None:
+def test_of_a_module_of_many_calls_those_that_are_alike_are_one_box(look: Callable[..., Any]) -> None:
     browser = look(100_000, 50_000, culprit="Torch.op.20000.forward")
     settled(browser, "Torch.op.20000.forward")
-    others = texts(browser, ".boxes .others text")
-    assert others == ["19970 more calls before", "29970 more calls after"]
+    assert texts(browser, ".boxes .others text:not(.fold-box text)") == ["op", "20000 alike", "op", "29999 alike"]
+    assert texts(browser, "#graph-boxes .note") == ["calls that are alike are one box"]
+    assert len(browser.find_elements("css selector", ".boxes .node")) == 4
+
+
+def test_calls_that_are_alike_are_spread_in_ranges(look: Callable[..., Any]) -> None:
+    browser = look(100_000, 50_000, culprit="Torch.op.20000.forward")
+    click_box(browser, ".boxes .others rect")
+    assert texts(browser, ".boxes .others text:not(.fold-box text)") == ["calls 61 to 50000", "of 50000, 1 wrong"]
+    assert texts(browser, "#graph-boxes .note") == ["60 of 50000 calls are drawn"]
+    click_box(browser, ".boxes .others rect")
+    ranges = ["calls 1 to 60", "of 50000", "calls 121 to 50000", "of 50000, 1 wrong"]
+    assert sorted(texts(browser, ".boxes .others text:not(.fold-box text)")) == sorted(ranges)
     assert len(browser.find_elements("css selector", ".boxes *")) < 1000
-    browser.execute_script(
-        "document.querySelectorAll('.boxes .others rect')[1].dispatchEvent(new MouseEvent('click', { bubbles: true }))"
-    )
-    assert texts(browser, ".boxes .others text") == ["20030 more calls before", "29910 more calls after"]
+
+
+def test_what_differs_inside_is_not_alike(look: Callable[..., Any]) -> None:
+    browser = look(800, 10, culprit="Torch.op.250.forward")
+    stacks = ["layers.0 to layers.24", "25 alike", "layers.26 to layers.79", "54 alike"]
+    assert texts(browser, ".boxes .others text:not(.fold-box text)") == stacks
+    press(browser, ESCAPE, RIGHT)
+    settled(browser, "Module.layers.26.Block.forward.0")
+    press(browser, *[RIGHT] * 40)
+    settled(browser, "Module.layers.66.Block.forward.0")
+
+
+def test_a_module_is_opened_by_its_sign_and_by_two_clicks(look: Callable[..., Any]) -> None:
+    browser = look(300, 10)
+    first = "Module.layers.0.Block.forward.0"
+    click_box(browser, ".boxes .closed .fold-box text")
+    settled(browser, first)
+    assert first in texts(browser, ".boxes .module title")
+    for times in (1, 0):
+        click_box(browser, ".boxes .module.chosen > rect, .boxes .closed.chosen > rect", "dblclick")
+        assert texts(browser, ".boxes .module title").count(first) == 1 - times
+
+
+def test_a_drag_moves_the_drawing_and_chooses_nothing(look: Callable[..., Any]) -> None:
+    from selenium.webdriver import ActionChains
+
+    browser = look(300, 10)
+    place = "return [view.boxes.camera.x, view.boxes.camera.y]"
+    x, y = browser.execute_script(place)
+    box = browser.find_element("css selector", ".boxes .chosen > rect")
+    ActionChains(browser, duration=0).move_to_element(box).click_and_hold().move_by_offset(40, 25).release().perform()
+    assert browser.execute_script(place) == pytest.approx([x + 40, y + 25], abs=1)
+    settled(browser, CULPRIT)
+
+
+def test_keys_of_the_outline_work_in_the_boxes(look: Callable[..., Any]) -> None:
+    browser = look(300, 10)
+    press(browser, "o")
+    settled(browser, "Torch.op.251.forward")
+    press(browser, "c")
+    settled(browser, CULPRIT)
+    press(browser, "x")
+    assert browser.execute_script("return document.activeElement.role") == "tree"
+
+
+@pytest.mark.parametrize(("width", "shown"), [(1400, [True, True]), (700, [True, False])])
+def test_outline_and_boxes_are_shown_where_there_is_room_or_one_of_them(
+    look: Callable[..., Any], width: int, shown: list[bool]
+) -> None:
+    browser = look(300, 10)
+    set_width(browser, width)
+    try:
+        until(browser, lambda: seen(browser) == shown)
+        for view, only in (("boxes", [False, True]), ("outline", [True, False])):
+            click(browser, f"document.querySelector('[data-view={view}]')")
+            assert seen(browser) == only
+            browser.refresh()
+            assert seen(browser) == only
+        browser.find_element("css selector", "#graph .scroller").send_keys("x")
+        assert seen(browser) == [shown[1], True]
+    finally:
+        browser.execute_script("remember('graph.shows', 'both')")
+        set_width(browser, 1500)
+
+
+def test_a_link_leads_to_its_call(look: Callable[..., Any]) -> None:
+    browser = look(300, 10)
+    link = "Module.layers.3.Block.forward.0"
+    browser.get(f"{browser.current_url}#{link}")
+    settled(browser, link)
+    browser.refresh()
+    until(browser, lambda: bool(texts(browser, ".boxes .chosen text")))
+    settled(browser, link)
+    assert "copy link" in texts(browser, "#graph .details .ways button")
+    assert browser.execute_script("return view.fragment()") == link
+
+
+def test_the_outline_is_named_to_those_who_listen(look: Callable[..., Any]) -> None:
+    browser = look(300, 10)
+    described = browser.find_element("css selector", ".boxes").get_attribute("aria-describedby")
+    (help_text,) = texts(browser, f"#{described}")
+    assert "The outline has the same calls" in help_text
+    assert texts(browser, "#graph-boxes [role=status]") == [f"{CULPRIT}, fail"]
 
 
 def test_it_is_zoomed_and_fitted(look: Callable[..., Any]) -> None:
     browser = look(300, 10)
-    click(browser, "document.querySelector('.boxes .zoom button')")
-    assert browser.execute_script("return view.boxes.camera.scale") == 1.25
+    scale = browser.execute_script("return view.boxes.camera.scale")
+    click(browser, "document.querySelector('#graph-boxes .zoom')")
+    assert browser.execute_script("return view.boxes.camera.scale") == pytest.approx(1.25 * scale)
     press(browser, "0")
-    fits = "const box = view.boxes.stage.getBoundingClientRect(), all = view.boxes.box.getBoundingClientRect();"
+    fits = "const box = view.boxes.drawing.stage.getBoundingClientRect(), all = view.boxes.box.getBoundingClientRect();"
     assert browser.execute_script(f"{fits} return box.bottom <= all.bottom + 1 && box.right <= all.right + 1")

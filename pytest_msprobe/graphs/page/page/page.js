@@ -23,5 +23,6 @@ function brief(place, side, node) {
 }
 
 showHeader(page.title, page.about);
-const view = new GraphView(byId("graph"), page.graphs, { describe, brief });
+const view = new GraphView(byId("graph"), page.graphs, { describe, brief, isLinked: true });
+onLink((fragment) => view.follow(fragment));
 view.scroller.focus({ preventScroll: true });

@@ -4,7 +4,7 @@ const GRAPH_KEYS = [
   ["↑ ↓", "the block above, below"], ["→ ←", "open and enter, close and leave"], ["Home End", "first, last"], ["Enter", "open or close"],
   ["n p", "next, previous failure"], ["c", "first culprit"], ["i o", "to where its input comes from, where its output goes"],
   ["g", "to the golden run and back"], ["b", "to its backward call and back"], ["r", "to the partner on another rank"],
-  ["t", "its numbers and failure text"], ["x", "to the boxes and back"], ["/", "search; Enter goes to the next, ⇧Enter to the one before"],
+  ["t", "its numbers and failure text"], ["x", "to the boxes and back"], ["+ - 0", "zoom the boxes, see all of them"], ["Esc", "in the boxes: out to the module"], ["/", "search; Enter goes to the next, ⇧Enter to the one before"],
 ];
 const GRAPH_LINES = [
   ["given", "what the chosen call was given"], ["taken", "what it returned"], ["wrong", "what a wrong call returned"], ["warned", "what one with a warning returned"],
@@ -23,7 +23,8 @@ class GraphBar {
     this.box = element("div", undefined, "controls bar");
     this.#choosePlace();
     this.#searchCalls();
-    this.box.append(this.place, this.#chooseSide(), this.search, this.found, this.counts, this.#foldAll("open all", true), this.#foldAll("close all", false), this.#help());
+    this.shown = element("span", undefined, "choice");
+    this.box.append(this.place, this.#chooseSide(), this.shown, this.search, this.found, this.counts, this.#foldAll("open all", true), this.#foldAll("close all", false), this.#help());
   }
 
   /* Another run is shown. */
@@ -52,7 +53,7 @@ class GraphBar {
   }
 
   #chooseSide() {
-    const both = element("span");
+    const both = element("span", undefined, "choice");
     both.setAttribute("role", "group");
     both.setAttribute("aria-label", "Run");
     if (!this.view.graphs.some((graph) => graph.golden)) return both;

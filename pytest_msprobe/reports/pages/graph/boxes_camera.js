@@ -1,5 +1,7 @@
 /* Which part of the drawing is seen, and how large: dragged, zoomed by wheel, buttons and keys. */
 
+const LEAST_ZOOM = 0.05, LEAST_FIRST_ZOOM = 0.75, MOST_ZOOM = 3;
+
 class BoxesCamera {
   constructor(box, stage) {
     Object.assign(this, { box, stage, x: 0, y: 0, scale: 1, hasMoved: false });
@@ -12,15 +14,16 @@ class BoxesCamera {
   }
 
   #grab(event) {
+    if (event.button) return;
     const start = { x: event.clientX - this.x, y: event.clientY - this.y };
     this.hasMoved = false;
     const move = (moved) => {
       this.hasMoved ||= Math.hypot(moved.clientX - start.x - this.x, moved.clientY - start.y - this.y) > 4;
       if (this.hasMoved) this.#set(moved.clientX - start.x, moved.clientY - start.y, this.scale);
     };
-    const end = () => window.removeEventListener("pointermove", move);
-    window.addEventListener("pointermove", move);
-    window.addEventListener("pointerup", end, { once: true });
+    const end = new AbortController(), until = { signal: end.signal };
+    window.addEventListener("pointermove", move, until);
+    for (const name of ["pointerup", "pointercancel"]) window.addEventListener(name, () => end.abort(), until);
   }
 
   #set(x, y, scale) {
@@ -28,11 +31,11 @@ class BoxesCamera {
     this.stage.setAttribute("transform", `translate(${x.toFixed(1)} ${y.toFixed(1)}) scale(${scale.toFixed(4)})`);
   }
 
-  /* How large the drawing is. One that is new and fits is put in the middle. */
+  /* How large the drawing is. A new one is put in the middle, somewhat smaller where that shows all of its width. */
   room(width, height) {
-    const isNew = this.width === undefined;
+    const isNew = this.width === undefined, scale = Math.max(LEAST_FIRST_ZOOM, Math.min(1, this.box.clientWidth / width));
     Object.assign(this, { width, height });
-    if (isNew) this.#set(Math.max(0, (this.box.clientWidth - width) / 2), 0, 1);
+    if (isNew) this.#set(Math.max(0, (this.box.clientWidth - width * scale) / 2), 0, scale);
   }
 
   zoom(by, x = this.box.clientWidth / 2, y = this.box.clientHeight / 2) {

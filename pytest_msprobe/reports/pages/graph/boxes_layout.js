@@ -6,6 +6,7 @@ const MOST_CHILDREN = 60, MOST_BOXES = 240;
 class BoxesLayout {
   constructor(tree, edges) {
     Object.assign(this, { tree, edges, open: new Set([0]), first: new Map() });
+    this.stacks = new CallStacks(tree, MOST_CHILDREN);
     this.owner = new Int32Array(tree.count);
   }
 
@@ -13,7 +14,7 @@ class BoxesLayout {
   reveal(node) {
     const around = [0, ...this.tree.around(node)];
     for (const block of around) this.#openWith(block);
-    for (const block of around) this.#window(block, this.#childOn(block, node));
+    for (const block of around) this.#window(block, node);
     if (this.#count() > MOST_BOXES) this.open = new Set(around);
   }
 
@@ -26,48 +27,46 @@ class BoxesLayout {
     return this.items?.has(node) ?? false;
   }
 
-  /* Show other children of a module of many. */
-  turn(block, first) {
-    this.first.set(block, first);
+  /* The next child of the same module, or the one before. */
+  sibling(node, step) {
+    const inside = this.tree.children(this.tree.run.parents[node]);
+    return inside[inside.indexOf(node) + step];
   }
 
   #openWith(block) {
     this.open.add(block);
-    const inside = this.#children(block);
+    const inside = this.tree.children(block);
     if (inside.length === 1 && this.tree.isBlock(inside[0])) this.#openWith(inside[0]);
   }
 
-  #children(block) {
-    this.inside ??= new Map();
-    if (!this.inside.has(block)) {
-      const found = [];
-      for (let node = block + 1; node <= this.tree.last[block]; node = this.tree.last[node] + 1) found.push(node);
-      this.inside.set(block, found);
-    }
-    return this.inside.get(block);
-  }
-
-  #childOn(block, node) {
-    return this.#children(block).find((child) => node >= child && node <= this.tree.last[child]);
-  }
-
-  #window(block, child) {
-    const all = this.#children(block), place = all.indexOf(child), first = this.first.get(block) ?? 0;
+  /* See to it that the child of a block that is or contains a node is drawn itself. */
+  #window(block, node) {
+    const child = this.tree.children(block).findIndex((one) => node >= one && node <= this.tree.last[one]);
+    if (child < 0) return;
+    if (this.stacks.isIn(block, child)) this.stacks.spread(block);
+    const place = this.stacks.of(block).findLastIndex((start) => start <= child), first = this.first.get(block) ?? 0;
     if (place < first || place >= first + MOST_CHILDREN) this.first.set(block, Math.max(0, place - (MOST_CHILDREN >> 1)));
   }
 
   #count(block = 0) {
-    return this.#shown(block).reduce((sum, node) => sum + 1 + (this.open.has(node) ? this.#count(node) : 0), 0);
+    const inside = this.tree.children(block);
+    return this.#seen(block).reduce((sum, { from }) => sum + 1 + (this.open.has(inside[from]) ? this.#count(inside[from]) : 0), 0);
   }
 
-  #shown(block) {
-    const first = this.first.get(block) ?? 0;
-    return this.#children(block).slice(first, first + MOST_CHILDREN);
+  /* The boxes of a module: `from` and `to` say which children each is. What is before and after them is one box each. */
+  #seen(block) {
+    const starts = this.stacks.of(block), first = this.first.get(block) ?? 0, end = first + MOST_CHILDREN;
+    const box = (place) => ({ from: starts[place], to: starts[place + 1] ?? this.tree.children(block).length });
+    const found = starts.slice(first, end).map((_, at) => box(first + at));
+    if (first > 0) found.unshift({ from: 0, to: starts[first], show: () => this.first.set(block, Math.max(0, first - MOST_CHILDREN)) });
+    if (end < starts.length) found.push({ from: starts[end], to: this.tree.children(block).length, show: () => this.first.set(block, end) });
+    return found;
   }
 
   /* Lay out all that is open. `sizeOf` gives the width and height of a node that is drawn as one box. */
   layOut(sizeOf) {
     this.items = new Map();
+    this.notes = [];
     this.owner.fill(0);
     this.#collect(0);
     const graph = new dagre.graphlib.Graph({ compound: true });
@@ -85,21 +84,27 @@ class BoxesLayout {
   }
 
   #collect(block) {
-    const all = this.#children(block), first = this.first.get(block) ?? 0, end = first + MOST_CHILDREN;
-    if (first > 0) this.#collectOthers(block, all.slice(0, first), Math.max(0, first - MOST_CHILDREN), "before");
-    for (const node of all.slice(first, end)) {
-      const isOpen = this.open.has(node) && this.tree.isBlock(node);
-      this.items.set(node, { node, isOpen, parent: block });
-      this.owner.fill(isOpen ? 0 : node, node, this.tree.last[node] + 1);
-      if (isOpen) this.#collect(node);
+    const inside = this.tree.children(block), boxes = this.#seen(block);
+    for (const { from, to, show } of boxes) {
+      if (show || to - from > 1) this.#gather(block, inside, from, to, show);
+      else this.#draw(block, inside[from]);
     }
-    if (end < all.length) this.#collectOthers(block, all.slice(end), end, "after");
+    if (boxes.some(({ show }) => show)) this.notes.push(`${boxes.filter(({ show }) => !show).length} of ${plural(inside.length, "call")} are drawn`);
+    else if (boxes.length < inside.length) this.notes.push("calls that are alike are one box");
   }
 
-  // Children that are not drawn are one box; its number is less than that of any node.
-  #collectOthers(block, nodes, first, where) {
-    const id = -2 * block - (where === "before" ? 1 : 2);
-    this.items.set(id, { node: id, parent: block, turns: { block, first }, others: nodes.length, where });
+  #draw(block, node) {
+    const isOpen = this.open.has(node) && this.tree.isBlock(node);
+    this.items.set(node, { node, isOpen, parent: block });
+    this.owner.fill(isOpen ? 0 : node, node, this.tree.last[node] + 1);
+    if (isOpen) this.#collect(node);
+  }
+
+  // Children that are one box: its number is less than that of any node.
+  #gather(block, inside, from, to, show) {
+    const id = -inside[from], nodes = inside.slice(from, to), isAlike = !show;
+    const spread = () => { this.stacks.spread(block); this.first.set(block, from); };
+    this.items.set(id, { node: id, parent: block, others: { nodes, from, of: inside.length, isAlike, show: show ?? spread } });
     this.owner.fill(id, nodes[0], this.tree.last[nodes.at(-1)] + 1);
   }
 

@@ -42,6 +42,7 @@ class GraphDetails {
     if (view.twin() > 0) way(`${IS_BACKWARD.test(view.name()) ? "forward" : "backward"} call (b)`, () => view.goTo(view.twin()));
     for (const [, place, node] of view.links()) way(`partner: ${view.graphs[place].place}`, () => view.show(place, "target", node));
     for (const [text, go] of actions) way(text, go);
+    if (view.host.isLinked) ways.append(linkButton(view.fragment()));
     return ways;
   }
 

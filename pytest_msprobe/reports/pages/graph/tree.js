@@ -65,6 +65,16 @@ class ModuleTree {
     this.layOut();
   }
 
+  children(block) {
+    this.inside ??= new Map();
+    if (!this.inside.has(block)) {
+      const found = [];
+      for (let node = block + 1; node <= this.last[block]; node = this.last[node] + 1) found.push(node);
+      this.inside.set(block, found);
+    }
+    return this.inside.get(block);
+  }
+
   find(name) {
     this.byName ??= new Map(this.run.names.map((one, node) => [one, node]));
     return this.byName.get(name) ?? -1;

@@ -16,12 +16,14 @@ class GraphView {
     const middle = element("div", undefined, "panes");
     middle.dataset.direction = "row";
     middle.append(
-      graphPane("outline", "Outline", this.scroller, { size: 480 }), graphPane("boxes", "Boxes and edges", this.boxes.box, {}),
-      graphPane("details", "The chosen call", this.details.box, { size: 340 }),
+      graphPane("outline", "Outline", [this.scroller], { size: 480 }), graphPane("boxes", "Boxes and edges", this.boxes.parts, {}),
+      graphPane("details", "The chosen call", [this.details.box], { size: 340 }),
     );
     box.classList.add("graph");
     box.replaceChildren(this.bar.box, middle);
+    this.box = box;
     makePanes(middle);
+    this.shown = new ShownViews(this);
     this.#start();
   }
 
@@ -146,6 +148,22 @@ class GraphView {
     return this.side !== "target" ? [] : this.graphs[this.place].links.filter(([node]) => node === this.at.chosen);
   }
 
+  /* What the address of a page needs to lead to the chosen call: its name, after that of its run where there are several. */
+  fragment() {
+    const graph = this.graphs[this.place];
+    return this.graphs.length > 1 ? `${graph.place}::${this.name()}` : this.name();
+  }
+
+  /* Show the call of a fragment; return whether there is one. */
+  follow(fragment) {
+    const place = this.graphs.length > 1 ? this.graphs.findIndex((graph) => fragment.startsWith(`${graph.place}::`)) : 0;
+    if (place < 0) return false;
+    const name = this.graphs.length > 1 ? fragment.slice(`${this.graphs[place].place}::`.length) : fragment;
+    const node = this.graphs[place].target.names.indexOf(name);
+    if (node > 0) this.show(place, "target", node);
+    return node > 0;
+  }
+
   goToPartner() {
     const node = this.partner();
     if (node > 0) this.show(this.place, this.side === "target" ? "golden" : "target", node);
@@ -156,11 +174,28 @@ class GraphView {
     if (link) this.show(link[1], "target", link[2]);
   }
 
-  /* Keys, as those of any tree, and some that follow the data. */
+  /* The keys that outline and boxes share. */
+  keys() {
+    const { tree, flow, chosen } = this.at;
+    return {
+      n: () => this.next("f"), p: () => this.next("f", false), c: () => this.goTo(tree.run.causes.indexOf("c")),
+      i: () => this.goTo(flow.given(chosen, tree.last[chosen])[0]?.other), o: () => this.goTo(flow.taken(chosen, tree.last[chosen])[0]?.other),
+      g: () => this.goToPartner(), b: () => this.goTo(this.twin()), r: () => this.goToRank(),
+      t: () => this.details.box.focus(), "/": () => this.bar.search.focus(),
+    };
+  }
+
+  /* Go to the outline or the boxes, which are shown where they were not. */
+  enter(name) {
+    this.shown.show(name);
+    (name === "boxes" ? this.boxes.box : this.scroller).focus();
+  }
+
+  /* Keys of the outline are those of any tree. */
 
   #press(event) {
     if (event.ctrlKey || event.metaKey || event.altKey) return;
-    const { tree, flow, chosen } = this.at, row = chosen > 0 ? tree.rowOf[chosen] : 0, node = tree.rows[row];
+    const { tree, chosen } = this.at, row = chosen > 0 ? tree.rowOf[chosen] : 0, node = tree.rows[row];
     const to = (place) => this.choose(tree.rows[Math.max(0, Math.min(tree.rows.length - 1, place))]);
     const page = Math.max(1, Math.floor(this.scroller.clientHeight / GRAPH_ROW) - 1);
     const keys = {
@@ -169,12 +204,9 @@ class GraphView {
       ArrowRight: () => (tree.isBlock(node) && !tree.open[node] ? this.fold(node, true) : tree.isBlock(node) && to(row + 1)),
       ArrowLeft: () => (tree.isBlock(node) && tree.open[node] ? this.fold(node, false) : tree.run.parents[node] > 0 && this.choose(tree.run.parents[node])),
       Enter: () => this.fold(node, !tree.open[node]), " ": () => this.fold(node, !tree.open[node]),
-      n: () => this.next("f"), p: () => this.next("f", false), c: () => this.goTo(tree.run.causes.indexOf("c")),
-      i: () => this.goTo(flow.given(chosen, tree.last[chosen])[0]?.other), o: () => this.goTo(flow.taken(chosen, tree.last[chosen])[0]?.other),
-      g: () => this.goToPartner(), b: () => this.goTo(this.twin()), r: () => this.goToRank(),
-      t: () => this.details.box.focus(), x: () => this.boxes.box.focus(), "/": () => this.bar.search.focus(),
+      ...this.keys(), x: () => this.enter("boxes"),
     };
-    if (!tree.rows.length || !keys[event.key]) return;
+    if (!tree.rows.length || !Object.hasOwn(keys, event.key)) return;
     event.preventDefault();
     keys[event.key]();
   }
@@ -188,11 +220,11 @@ class GraphView {
   }
 }
 
-function graphPane(name, title, content, { size }) {
+function graphPane(name, title, parts, { size }) {
   const pane = element("section", undefined, "pane");
   pane.id = `graph-${name}`;
   pane.setAttribute("aria-label", title);
   if (size) pane.dataset.size = size;
-  pane.append(content);
+  pane.append(...parts);
   return pane;
 }
