@@ -31,7 +31,7 @@ class BoxesDrawing {
     }
   }
 
-  /* The calls that an item stands for: a call with all inside of it, or several that follow each other. */
+  /* The calls that an item shows: a call with all inside of it, or several that follow each other. */
   #nodesOf({ node, others }) { return others?.nodes ?? [node]; }
 
   #worst(item) {
