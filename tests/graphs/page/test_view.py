@@ -177,6 +177,15 @@ def test_a_communication_leads_to_the_next_rank(single: Callable[..., Any]) -> N
     assert chosen(browser) == name
 
 
+def test_a_link_leads_to_a_call_of_a_rank(single: Callable[..., Any]) -> None:
+    browser = single(records(), records())
+    browser.get(f"{browser.current_url}#rank%201::{RELU}")
+    until(browser, lambda: chosen(browser) == RELU)
+    assert browser.execute_script("return [view.place, view.fragment()]") == [1, f"rank 1::{RELU}"]
+    browser.get(f"{browser.current_url.split('#')[0]}#rank%207::{RELU}")
+    assert browser.execute_script("return view.place") == 1
+
+
 def test_the_rank_in_which_nan_arises_is_shown_first(single: Callable[..., Any]) -> None:
     name, nan = "Distributed.all_reduce.0.forward", float("nan")
     sends = {RELU: call(2.0, nan), name: call(nan, nan)}
