@@ -1,6 +1,7 @@
-"""How soon pages open and answer a search, in Chromium and from the disk: a check, a comparison and a graph.
+"""How soon pages open and answer a search, in Chromium and from the disk: a check, a comparison, a graph and a run.
 
-    python benchmarks/pages.py [--rounds N] [--records N] [--rows N] [--nodes N] [--against CHECKOUT]
+    python benchmarks/pages.py [--rounds N] [--records N] [--rows N] [--nodes N] [--series N]
+                               [--against CHECKOUT]
 
 Pages are written by the package of this checkout and, with ``--against``, also by that of another one; both are opened
 by turns in one browser.
@@ -28,8 +29,9 @@ from measure import ROOT, quote, scratch, table
 # Last, so that the package is the one of PYTHONPATH.
 sys.path.append(str(ROOT))
 
+_STEPS = 2_000
 _APIS = ("Functional.softmax", "Functional.linear", "Torch.matmul", "Tensor.add", "Functional.layer_norm")
-_ROWS = "#scroller tbody tr:not(.gap) td, [role=treeitem]"
+_ROWS = "#scroller tbody tr:not(.gap) td, [role=treeitem], #findings-body td"
 #: Runs before the scripts of a page: keeps when the first row was painted, in milliseconds of the navigation.
 _OPENING = f"""
 const look = () => document.querySelector({_ROWS!r})
@@ -78,6 +80,7 @@ def main() -> None:
     add("--records", type=int, default=5_000, help="of the check; default: %(default)s")
     add("--rows", type=int, default=30_000, help="of the comparison; default: %(default)s")
     add("--nodes", type=int, default=50_000, help="of the graph; default: %(default)s")
+    add("--series", type=int, default=500, help=f"of the run, each of {_STEPS} steps; default: %(default)s")
     add("--against", type=Path, metavar="CHECKOUT", help="another checkout of this repository")
     add("--write", type=Path, metavar="DIR", help="write the pages to this folder, and measure nothing")
     options = parser.parse_args()
@@ -86,6 +89,7 @@ def main() -> None:
         Page("check", "records", options.records, write_check, "softmax"),
         Page("comparison", "rows", options.rows, write_comparison, "softmax"),
         Page("graph", "rows", options.nodes, write_graph, "linear.7"),
+        Page("run", "series", options.series, write_run, "layers.1"),
     ]
     if options.write:
         write_all(pages, options.write)
@@ -218,6 +222,20 @@ def write_graph(path: Path, nodes: int) -> None:
     runs = path.with_name("runs")
     write_runs(runs, nodes)
     write_single_page(path, [read_dump(runs / "target/step0/rank0/dump.json")], title="target")
+
+
+def write_run(path: Path, series: int) -> None:
+    """Write the page of a monitored run, with a finding."""
+    from pytest_msprobe.modes.monitor.page.build import build_page
+    from pytest_msprobe.modes.monitor.page.html import write_html
+    from pytest_msprobe.modes.monitor.page.model import Finding, RankRuns
+    from tests.support.watched import norm, write_norms
+
+    values = [2 + math.sin(step / 50) + math.sin(step * step) for step in range(_STEPS + series)]
+    keys = [norm(f"layers.{place}.weight") for place in range(series)]
+    run = write_norms(path.with_name("run"), {key: values[place : place + _STEPS] for place, key in enumerate(keys)})
+    finding = Finding(0, keys[series // 2], _STEPS // 2, "fail", "exploding", "100 times the largest")
+    write_html(path, build_page([RankRuns("", run.keys, run)], [finding], title="target", about="", verdict="step"))
 
 
 if __name__ == "__main__":

@@ -136,7 +136,7 @@ BENCHMARKS = (
         "Pages",
         "../benchmarks/README.md",
         "pages.py",
-        "--rounds 1 --records 200 --rows 300 --nodes 400",
+        "--rounds 1 --records 200 --rows 300 --nodes 400 --series 20",
         (command("chromium"), command("chromedriver")),
     ),
     Benchmark("Instructions of an item", "../benchmarks/README.md", "instructions.py", needs=(command("valgrind"),)),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote, unquote
 
 import numpy as np
 import pytest
@@ -135,11 +136,31 @@ def test_the_curve_shows_what_was_before_an_explosion(look: Callable[..., Any]) 
     browser = look(series, findings=[Finding(0, key, 42, "fail", "explosion", "1000 after 13")])
     scale, below = browser.execute_script("const [{ scale, below }] = curves.plots; return [scale, below]")
     assert scale["isLog"]
-    assert scale["low"] == 10
+    # A decade below the least healthy value, whose curve would else be taken for the axis.
+    assert scale["low"] == 1
     assert scale["high"] >= 1e24
     assert [step for step, *_ in below] == [0]
     x = browser.execute_script("return curves.plots[0].plot.valToPos(42, 'x')")
     assert 0 < x < browser.execute_script("return curves.plots[0].plot.over.clientWidth")
+
+
+def test_the_curve_shows_the_few_steps_before_an_explosion_that_lasts(look: Callable[..., Any]) -> None:
+    key = norm("layers.0.output", "actv")
+    series = {key: [*[13.0] * 3, *10.0 ** (12 + np.arange(400) % 12)]}
+    browser = look(series, findings=[Finding(0, key, 3, "fail", "explosion", "1e12 after 13")])
+    scale, below = browser.execute_script("const [{ scale, below }] = curves.plots; return [scale, below]")
+    assert scale["low"] <= 10
+    assert below == []
+
+
+def test_the_scale_is_that_of_the_steps_in_sight(look: Callable[..., Any]) -> None:
+    key = norm("layers.0.output", "actv")
+    browser = look({key: [*(13 + np.arange(40) % 5), *10.0 ** np.arange(3, 25, 3)]})
+    browser.execute_script("zoom(0, 39)")
+    scale = browser.execute_script("return curves.plots[0].scale")
+    assert not scale["isLog"]
+    assert 12 < scale["low"] < 13
+    assert 17 < scale["high"] < 18
 
 
 def test_a_smoothed_curve_is_the_mean_of_what_was_before_with_falling_weights(look: Callable[..., Any]) -> None:
@@ -162,6 +183,7 @@ def test_a_pinned_curve_stays_in_the_plot_of_others(look: Callable[..., Any]) ->
     click(browser, "[...document.querySelectorAll('.curve-controls button')].find((one) => one.textContent === 'pin')")
     press(browser, "\ue015")
     assert texts(browser, ".pins .key") == ["rank 0/actv/layers.0.output/norm"]
+    assert texts(browser, "#details h3 .key") == ["layers.4.weight"]
     assert browser.execute_script("return curves.plots[0].lines.length") == 2
     click(browser, "document.querySelector('.pins button')")
     assert browser.execute_script("return curves.plots[0].lines.length") == 1
@@ -193,12 +215,32 @@ def test_a_drag_over_a_plot_zooms_the_map_and_a_double_click_takes_it_back(look:
     assert browser.execute_script("return state.to - state.from") == 20
 
 
-def test_a_link_opens_the_curves_of_a_series(look: Callable[..., Any]) -> None:
+@pytest.mark.parametrize(
+    ("fragment", "name", "readout"),
+    [
+        ("rank 0/grad_reduced/layers.2.weight/norm", "layers.2.weight", ""),
+        ("rank 0/grad_reduced/layers.2.weight/norm@12", "layers.2.weight", "step 12: 2.9906"),
+        ("rank 0/grad_reduced/none/norm@12", "layers.0.output", ""),
+    ],
+)
+def test_a_link_opens_the_curves_of_a_series_at_a_step(
+    look: Callable[..., Any], fragment: str, name: str, readout: str
+) -> None:
     browser = look(norms())
     address = browser.current_url
     browser.get("about:blank")
-    browser.get(f"{address}#rank%200%2Fgrad_reduced%2Flayers.2.weight%2Fnorm")
-    assert texts(browser, "#details h2") == ["layers.2.weight"]
+    browser.get(f"{address}#{quote(fragment, safe='')}")
+    assert texts(browser, "#details h2") == [name]
+    assert texts(browser, "#readout") == [readout]
+
+
+def test_a_link_leads_to_the_chosen_step(look: Callable[..., Any]) -> None:
+    browser = look(norms())
+    press(browser, "\ue015", "\ue014", "\ue014")  # down, right, right
+    browser.execute_script("navigator.clipboard.writeText = (text) => { window.copied = text; }")
+    click(browser, "document.querySelector('#details button.link')")
+    copied = browser.execute_script("return window.copied")
+    assert unquote(copied).endswith("#rank 0/grad_reduced/layers.4.weight/norm@2")
 
 
 def test_searching_and_findings_choose_rows(look: Callable[..., Any]) -> None:

@@ -4,24 +4,30 @@ const PLOT_FONT = "11px system-ui, sans-serif", MARK = 4, MOST_POWERS = 6;
 
 class CurvePlot {
   /* `lines` have steps with their low and high values, a class or a colour, and may be smooth; `steps` are marked. */
-  constructor(box, lines, { height, label, unit, steps, wanted }) {
-    Object.assign(this, { lines, steps, colour: (name) => getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim() });
-    const points = lines.flatMap((line) => line.x.map((step, at) => [step, line.low[at], line.high[at]]));
-    this.scale = scaleOf(points, null, wanted);
+  constructor(box, lines, { width, height, label, unit, steps, wanted }) {
+    Object.assign(this, { lines, steps });
+    this.ends = [page.starts[state.from], Math.max(page.starts[state.from] + 1, lastStep(state.to - 1))];
+    // The scale is that of what is in sight, and shows what was before the first finding.
+    const points = lines.flatMap((line) => line.x.map((step, at) => [step, line.low[at], line.high[at]])).filter(([step]) => this.#isSeen(step));
+    const first = Math.min(...steps);
+    this.scale = scaleOf(points, null, wanted, steps.length ? points.filter(([step]) => step < first) : []);
     this.below = points.filter(([, low]) => this.scale.isLog && low < this.scale.low);
     this.notFinite = points.filter(([, low, high]) => !Number.isFinite(low) || !Number.isFinite(high));
-    this.plot = new uPlot(this.#options(box, height, unit), this.#data(), box);
+    this.plot = new uPlot(this.#options(width, height, unit), this.#data(), box);
     this.plot.over.addEventListener("mousemove", (event) => onStep(binOf(Math.round(this.plot.posToVal(event.offsetX, "x"))), this));
     box.setAttribute("role", "img");
     box.setAttribute("aria-label", label);
   }
 
-  #options(box, height, unit) {
-    const axis = { stroke: this.colour("soft"), font: PLOT_FONT, labelFont: PLOT_FONT, labelSize: 16, grid: { stroke: this.colour("line"), width: 1 }, ticks: { show: false } };
-    const first = page.starts[state.from], last = Math.max(first + 1, lastStep(state.to - 1));
+  #isSeen(step) {
+    return step >= this.ends[0] && step <= this.ends[1];
+  }
+
+  #options(width, height, unit) {
+    const axis = { stroke: themeColour("soft"), font: PLOT_FONT, labelFont: PLOT_FONT, labelSize: 16, grid: { stroke: themeColour("line"), width: 1 }, ticks: { show: false } };
     return {
-      width: Math.max(260, box.clientWidth || byId("details").clientWidth - 26), height,
-      scales: { x: { time: false, range: [first, last] }, y: { distr: this.scale.isLog ? 3 : 1, range: [this.scale.low, this.scale.high] } },
+      width, height,
+      scales: { x: { time: false, range: this.ends }, y: { distr: this.scale.isLog ? 3 : 1, range: [this.scale.low, this.scale.high] } },
       axes: [{ ...axis, size: 22, label: "step" }, { ...axis, size: 58, label: unit, ...(this.scale.isLog ? { splits: () => powersBetween(this.scale.low, this.scale.high), filter: (_, ticks) => ticks } : {}), values: (_, ticks) => ticks.map((value) => (value === null ? "" : shortText(value))) }],
       series: [{}, ...this.lines.flatMap((line) => this.#series(line))],
       bands: this.#bands(),
@@ -32,7 +38,7 @@ class CurvePlot {
   }
 
   #colourOf(line) {
-    return line.colour ?? this.colour({ gap: "fail", allowed: "soft" }[line.className] ?? line.className);
+    return line.colour ?? themeColour({ gap: "fail", allowed: "soft" }[line.className] ?? line.className);
   }
 
   #series(line) {
@@ -70,24 +76,24 @@ class CurvePlot {
   }
 
   #marks(plot) {
-    const pen = plot.ctx, { left, top, width, height } = plot.bbox, ratio = devicePixelRatio;
-    const x = (step) => plot.valToPos(step, "x", true), isSeen = (step) => x(step) >= left && x(step) <= left + width;
+    const pen = plot.ctx, { top, height } = plot.bbox, ratio = devicePixelRatio;
+    const x = (step) => plot.valToPos(step, "x", true);
     pen.save();
-    pen.strokeStyle = this.colour("fail");
+    pen.strokeStyle = themeColour("fail");
     pen.setLineDash([3 * ratio, 3 * ratio]);
-    for (const step of this.steps.filter(isSeen)) {
+    for (const step of this.steps.filter((one) => this.#isSeen(one))) {
       pen.beginPath();
       pen.moveTo(x(step), top);
       pen.lineTo(x(step), top + height);
       pen.stroke();
     }
     pen.setLineDash([]);
-    pen.fillStyle = this.colour("not-finite");
+    pen.fillStyle = themeColour("not-finite");
     pen.font = `bold ${11 * ratio}px system-ui, sans-serif`;
     pen.textAlign = "center";
-    for (const [step] of this.notFinite) if (isSeen(step)) pen.fillText("×", x(step), top + 9 * ratio);
-    pen.fillStyle = this.colour("soft");
-    for (const [step] of this.below) if (isSeen(step)) triangle(pen, x(step), top + height, MARK * ratio);
+    for (const [step] of this.notFinite) pen.fillText("×", x(step), top + 9 * ratio);
+    pen.fillStyle = themeColour("soft");
+    for (const [step] of this.below) triangle(pen, x(step), top + height, MARK * ratio);
     pen.restore();
   }
 }

@@ -1,10 +1,11 @@
 /* The chosen tensor: its curves and what is done with them. */
 
-const SCALES = ["auto", "linear", "log"], SMOOTHEST = 0.98;
+const SCALES = ["auto", "linear", "log"], SMOOTHEST = 0.98, LEAST_PLOT = 260, AROUND_PLOT = 20;
 const curves = { smoothing: remembered("monitor.smoothing", 0), scale: "auto", pins: [], plots: [] };
 
 function drawDetails() {
-  const box = byId("details"), series = state.rows[state.cursor.row] ?? state.chosen;
+  // Measured first: once it is filled, the browser would have to lay it out twice.
+  const box = byId("details"), width = Math.max(LEAST_PLOT, box.clientWidth - AROUND_PLOT), series = state.rows[state.cursor.row] ?? state.chosen;
   for (const one of curves.plots) one.plot.destroy();
   curves.plots = [];
   if (!series) {
@@ -19,18 +20,19 @@ function drawDetails() {
   readout.id = "readout";
   box.replaceChildren(element("h2", tensorText(tensor)), element("div", facts.filter(Boolean).join(", "), "soft"), listOf(findings), curveControls(series), readout);
   box.append(titleOf(series), ...pinList());
-  addPlot(shownLines(series), { height: 220, label: `${statistic} of ${tensorText(tensor)}`, unit: statistic, steps, wanted: curves.scale });
+  addPlot(shownLines(series), { width, height: 220, label: `${statistic} of ${tensorText(tensor)}`, unit: statistic, steps, wanted: curves.scale });
   if (series[SERIES.gap] && series[SERIES.golden]) {
     box.append(gapTitle(series));
-    addPlot(gapLines(series).map(tabled), { height: 150, label: `relative gap of ${tensorText(tensor)}`, unit: "relative gap", steps, wanted: "auto" });
+    addPlot(gapLines(series).map(tabled), { width, height: 150, label: `relative gap of ${tensorText(tensor)}`, unit: "relative gap", steps, wanted: "auto" });
   }
   otherCurves(series);
   showCursor();
 }
 
 function titleOf(series) {
-  const title = element("h3", series[SERIES.statistic]);
-  for (const side of series[SERIES.golden] ? ["target", "golden"] : []) title.append(element("span", side, `key ${side}`));
+  const title = element("h3", series[SERIES.statistic]), name = tensorText(page.tensors[series[SERIES.tensor]]);
+  const keys = series[SERIES.golden] ? [["target", "target"], ["golden", "golden"]] : curves.pins.length ? [["target", name]] : [];
+  for (const [side, text] of keys) title.append(element("span", text, `key ${side}`));
   title.append(element("span", series[SERIES.exact] ? "every step" : page.binned ? "least to greatest of each bin" : "", "soft"));
   return title;
 }
@@ -61,7 +63,7 @@ function tabled(line) {
 
 function shownLines(series) {
   const pinned = curves.pins.filter((one) => one !== series).flatMap((one) => linesOf(one).filter((line) => line.className === "target").map((line) => ({ ...line, colour: pinColour(one) })));
-  const lines = [...linesOf(series), ...pinned].map(tabled);
+  const lines = [...pinned, ...linesOf(series)].map(tabled);
   if (!curves.smoothing) return lines;
   return lines.flatMap((line) => [{ ...line, isFaint: true }, smoothed(line)]);
 }
@@ -94,7 +96,7 @@ function curveControls(series) {
   });
   const smoothing = element("label", "smoothing ");
   smoothing.append(slider, shown);
-  box.append(smoothing, scaleChoice(), pinButton(series), downloadButton(series), linkButton(fragmentOf(series)));
+  box.append(smoothing, scaleChoice(), pinButton(series), downloadButton(series), linkButton(linkOf(series)));
   return box;
 }
 
@@ -121,7 +123,7 @@ function setPin(series, isPinned) {
 }
 
 function pinColour(series) {
-  const colours = getComputedStyle(document.documentElement).getPropertyValue("--pins").split(",");
+  const colours = themeColour("pins").split(",");
   return colours[curves.pins.indexOf(series) % colours.length].trim();
 }
 
@@ -178,6 +180,7 @@ function showCursor() {
   curves.step = null;
   if (!series || state.cursor.bin === null || !inSight(state.cursor.bin)) return;
   byId("readout").textContent = cellText(series, state.cursor.bin);
+  byId("details").querySelector("button.link").replaceWith(linkButton(linkOf(series)));
   for (const one of curves.plots) one.moveTo(state.cursor.bin);
 }
 

@@ -19,18 +19,19 @@ function sizes(found) {
     const low = found.low[bin], high = found.high[bin];
     if (low > high) continue;
     if (!Number.isFinite(low) || !Number.isFinite(high)) made[bin] = NOT_FINITE;
-    else made[bin] = farther(sizeLevel(low, usual), sizeLevel(high, usual));
+    else made[bin] = sizeLevel(timesAway(low, usual) >= timesAway(high, usual) ? low : high, usual);
   }
   return made;
 }
 
 function usualSize(found) {
-  const all = [];
+  const all = new Float32Array(BINS);
+  let count = 0;
   for (let bin = 0; bin < BINS; bin++) {
     const size = Math.max(Math.abs(found.low[bin]), Math.abs(found.high[bin]));
-    if (found.low[bin] <= found.high[bin] && size > 0 && size < Infinity) all.push(size);
+    if (found.low[bin] <= found.high[bin] && size > 0 && size < Infinity) all[count++] = size;
   }
-  return all.length ? Float64Array.from(all).sort()[all.length >> 1] : 1;
+  return count ? all.subarray(0, count).sort()[count >> 1] : 1;
 }
 
 // The root, so that a factor of two is visible next to one of a thousand.
@@ -45,22 +46,26 @@ function conspicuous(level) {
   return 1 + Math.abs(level - MIDDLE);
 }
 
-function farther(a, b) {
-  return Math.abs(a - MIDDLE) >= Math.abs(b - MIDDLE) ? a : b;
+function timesAway(value, usual) {
+  const times = Math.abs(value) / usual;
+  return times < 1 ? 1 / times : times;
 }
 
 /* Colours: the stops of a scale, then what is not finite; what was not watched stays clear. */
 
 function palette() {
-  const style = getComputedStyle(document.documentElement), read = (name) => style.getPropertyValue(name);
-  const stops = read(state.colour === "gap" ? "--gap-scale" : "--value-scale").split(",").map(rgb);
+  const stops = themeColour(scaleName()).split(",").map(rgb), notFinite = rgb(themeColour("not-finite"));
   const made = new Uint8Array(256 * 4);
   for (let level = 1; level < 256; level++) {
     const at = (Math.max(0, Math.min(252, level - 2)) / 252) * (stops.length - 1), before = Math.min(stops.length - 2, Math.floor(at));
-    const colour = level === NOT_FINITE ? rgb(read("--not-finite")) : stops[before].map((part, place) => part + (stops[before + 1][place] - part) * (at - before));
+    const colour = level === NOT_FINITE ? notFinite : stops[before].map((part, place) => part + (stops[before + 1][place] - part) * (at - before));
     made.set([...colour.map(Math.round), 255], level * 4);
   }
   return new Uint32Array(made.buffer);
+}
+
+function scaleName() {
+  return state.colour === "gap" ? "gap-scale" : "value-scale";
 }
 
 function rgb(text) {
@@ -69,7 +74,7 @@ function rgb(text) {
 
 /* Where things are. */
 
-const view = { left: MOST_LABEL, height: 0, width: 0, row: 0, scroll: 0 };
+const view = { left: MOST_LABEL, height: 0, width: 0, row: 0, scroll: 0, shown: [], cells: null };
 
 function measure() {
   const scroller = byId("scroller"), room = scroller.clientHeight - TOP;
@@ -106,18 +111,23 @@ function drawMap() {
   canvas.width = canvas.clientWidth * ratio;
   canvas.style.height = `${height}px`;
   canvas.height = height * ratio;
-  const pen = canvas.getContext("2d"), style = getComputedStyle(document.documentElement);
-  const colour = (name) => style.getPropertyValue(name).trim();
+  const pen = canvas.getContext("2d");
   pen.scale(ratio, ratio);
   pen.font = "11px system-ui, sans-serif";
   if (state.rows.length) {
-    const image = cells(ratio);
     pen.imageSmoothingEnabled = false;
-    pen.drawImage(image, view.left, TOP, view.width, view.height);
+    pen.drawImage(cellsOf(ratio), view.left, TOP, view.width, view.height);
   }
-  labels(pen, colour);
-  ticks(pen, colour);
-  marks(pen, colour);
+  labels(pen);
+  ticks(pen);
+  marks(pen);
+}
+
+// Most that is drawn anew only moves the cursor.
+function cellsOf(ratio) {
+  const shown = [state.rows, state.colour, state.from, state.to, view.scroll, view.row, view.width, view.height, ratio, document.documentElement.dataset.theme];
+  if (!shown.every((one, place) => one === view.shown[place])) Object.assign(view, { shown, cells: cells(ratio) });
+  return view.cells;
 }
 
 function cells(ratio) {
@@ -150,17 +160,17 @@ function cells(ratio) {
   return image;
 }
 
-function labels(pen, colour) {
+function labels(pen) {
   const every = Math.max(1, Math.ceil(LEAST_LABEL / view.row)), bottom = TOP + view.height;
   pen.textBaseline = "middle";
   for (let row = Math.ceil(view.scroll / view.row / every) * every; row < state.rows.length; row += every) {
     const y = rowY(row) + view.row / 2;
     if (y > bottom) break;
     const chosen = row === state.cursor.row;
-    pen.fillStyle = colour(chosen ? "--fore" : "--soft");
+    pen.fillStyle = themeColour(chosen ? "fore" : "soft");
     pen.fillText(fitted(pen, rowText(state.rows[row]), view.left - STRIP - 12), STRIP + 6, Math.max(TOP + 5, y));
   }
-  strips(pen, colour);
+  strips(pen);
 }
 
 // The end of a name says most.
@@ -171,7 +181,7 @@ function fitted(pen, text, width) {
   return `…${text.slice(cut)}`;
 }
 
-function strips(pen, colour) {
+function strips(pen) {
   const bottom = TOP + view.height;
   for (let row = 0, odd = false; row < state.rows.length; odd = !odd) {
     const task = taskOf(row);
@@ -179,10 +189,10 @@ function strips(pen, colour) {
     while (end < state.rows.length && taskOf(end) === task) end++;
     const top = Math.max(TOP, rowY(row)), low = Math.min(bottom, rowY(end));
     if (low > top) {
-      pen.fillStyle = colour(odd ? "--line" : "--panel");
+      pen.fillStyle = themeColour(odd ? "line" : "panel");
       pen.fillRect(0, top, STRIP, low - top);
       if (row) {
-        pen.fillStyle = colour("--line");
+        pen.fillStyle = themeColour("line");
         pen.fillRect(0, top, view.left + view.width, 1);
       }
       if (low - top > pen.measureText(task).width + 8) {
@@ -190,7 +200,7 @@ function strips(pen, colour) {
         pen.translate(STRIP / 2, (top + low) / 2);
         pen.rotate(-Math.PI / 2);
         pen.textAlign = "center";
-        pen.fillStyle = colour("--fore");
+        pen.fillStyle = themeColour("fore");
         pen.fillText(task, 0, 0);
         pen.restore();
       }
@@ -203,8 +213,8 @@ function taskOf(row) {
   return page.tensors[state.rows[row][SERIES.tensor]][TENSOR.task];
 }
 
-function ticks(pen, colour) {
-  pen.fillStyle = colour("--soft");
+function ticks(pen) {
+  pen.fillStyle = themeColour("soft");
   pen.textAlign = "left";
   pen.fillText("step", STRIP + 6, TOP / 2 - 1);
   pen.textAlign = "center";
@@ -228,10 +238,10 @@ function tickSteps(most) {
   return made;
 }
 
-function marks(pen, colour) {
+function marks(pen) {
   const rowOf = new Map(state.rows.map((series, row) => [rowName(series[SERIES.rank], series[SERIES.tensor]), row]));
   const bottom = TOP + view.height;
-  pen.fillStyle = colour("--fore");
+  pen.fillStyle = themeColour("fore");
   for (const finding of findingsHere()) {
     const row = rowOf.get(rowName(finding[FINDING.rank], finding[FINDING.tensor])), bin = finding[FINDING.step] === null ? -1 : binOf(finding[FINDING.step]);
     if (row === undefined || bin < state.from || bin >= state.to) continue;
@@ -240,19 +250,19 @@ function marks(pen, colour) {
   }
   const first = page.findings[page.first];
   if (first && first[FINDING.step] !== null && isOfRank(first[FINDING.rank]) && inSight(binOf(first[FINDING.step]))) {
-    departure(pen, colour, binOf(first[FINDING.step]), rowOf.get(rowName(first[FINDING.rank], first[FINDING.tensor])));
+    departure(pen, binOf(first[FINDING.step]), rowOf.get(rowName(first[FINDING.rank], first[FINDING.tensor])));
   }
   const { row, bin } = state.cursor;
-  if (row !== null && bin !== null && inSight(bin)) box(pen, bin, row, colour("--fore"), 1.5);
+  if (row !== null && bin !== null && inSight(bin)) box(pen, bin, row, themeColour("fore"), 1.5);
 }
 
 function inSight(bin) {
   return bin >= state.from && bin < state.to;
 }
 
-function departure(pen, colour, bin, row) {
+function departure(pen, bin, row) {
   const x = (columnX(bin) + columnX(bin + 1)) / 2;
-  pen.fillStyle = pen.strokeStyle = colour("--fail");
+  pen.fillStyle = pen.strokeStyle = themeColour("fail");
   pen.setLineDash([4, 3]);
   pen.beginPath();
   pen.moveTo(x, TOP);
@@ -265,7 +275,7 @@ function departure(pen, colour, bin, row) {
   pen.lineTo(x, TOP);
   pen.fill();
   if (row === undefined) return;
-  box(pen, bin, row, colour("--fail"), 2);
+  box(pen, bin, row, themeColour("fail"), 2);
   const y = rowY(row) + view.row / 2;
   if (y < TOP || y > TOP + view.height) return;
   pen.beginPath();
@@ -285,9 +295,8 @@ function box(pen, bin, row, colour, width) {
 }
 
 function drawLegend() {
-  const scale = getComputedStyle(document.documentElement).getPropertyValue(state.colour === "gap" ? "--gap-scale" : "--value-scale");
   const bar = element("i"), other = element("i", undefined, "one");
-  bar.style.background = `linear-gradient(90deg, ${scale})`;
+  bar.style.background = `linear-gradient(90deg, ${themeColour(scaleName())})`;
   other.style.background = "var(--not-finite)";
   const ends = state.colour === "gap" ? ["equal", "apart by 2 (relative)"] : [`1/${10 ** page.decades} of the row's median`, `${10 ** page.decades} times`];
   byId("legend").replaceChildren(element("span", ends[0]), bar, element("span", ends[1]), other, element("span", "NaN or inf"));

@@ -100,11 +100,14 @@ function goTo(finding) {
   const own = (one) => one[SERIES.rank] === finding[FINDING.rank] && one[SERIES.tensor] === finding[FINDING.tensor];
   const series = page.series.find((one) => own(one) && one[SERIES.statistic] === finding[FINDING.statistic]) ?? page.series.find(own);
   if (!series) return;
-  const bin = finding[FINDING.step] === null ? null : binOf(finding[FINDING.step]);
-  if (bin !== null && !inSight(bin)) [state.from, state.to] = [0, BINS];
-  state.cursor.bin = bin;
+  showStep(finding[FINDING.step] === null ? null : binOf(finding[FINDING.step]));
   chooseSeries(series);
   tellCell();
+}
+
+function showStep(bin) {
+  if (bin !== null && !inSight(bin)) [state.from, state.to] = [0, BINS];
+  state.cursor.bin = bin;
 }
 
 /* The map's mouse and keys. */
@@ -206,15 +209,26 @@ function lead() {
   box.append(button);
 }
 
-/* The end of an address that opens the curves of a series. */
+/* The end of an address that opens the curves of a series, at a step where one was chosen. */
 
 function fragmentOf(series) {
   const tensor = page.tensors[series[SERIES.tensor]];
   return [page.ranks[series[SERIES.rank]], tensor[TENSOR.task], tensorText(tensor), series[SERIES.statistic]].filter(Boolean).join("/");
 }
 
-function linkedSeries(fragment) {
-  return fragment && page.series.find((series) => fragmentOf(series) === fragment);
+function linkOf(series) {
+  return state.cursor.bin === null ? fragmentOf(series) : `${fragmentOf(series)}@${page.starts[state.cursor.bin]}`;
+}
+
+function openLink(fragment) {
+  const named = (name) => page.series.find((series) => fragmentOf(series) === name);
+  // A name may end like a step.
+  const whole = named(fragment), [name, step] = fragment.split(/@(\d+)$/), series = whole ?? named(name);
+  if (!series) return false;
+  if (!whole) showStep(binOf(Number(step)));
+  chooseSeries(series);
+  tellCell();
+  return true;
 }
 
 /* The controls. */
@@ -263,12 +277,7 @@ function start() {
   byId("scroller").addEventListener("scroll", () => requestAnimationFrame(drawMap));
   window.addEventListener("resize", drawAll);
   window.addEventListener("themechange", drawAll);
-  const isLinked = onLink((fragment) => {
-    const linked = linkedSeries(fragment);
-    if (linked) chooseSeries(linked);
-    return Boolean(linked);
-  });
-  if (isLinked) return;
+  if (onLink(openLink)) return;
   if (page.findings[page.first]) {
     goTo(page.findings[page.first]);
   } else {
