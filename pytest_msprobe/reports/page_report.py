@@ -7,11 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from pytest_msprobe.reports.page_file import PageFile
 from pytest_msprobe.reports.report_payload import results_in
-from pytest_msprobe.reports.text import one_line
-from pytest_msprobe.reports.write_errors import cannot_be_written, end_as_incomplete
 from pytest_msprobe.results.result import DirectionResult, from_plain
-from pytest_msprobe.storage.atomic_write import atomic_write
 
 #: What came of items, by their ids, in the order in which they ended.
 Results = dict[str, DirectionResult]
@@ -23,10 +21,9 @@ class PageReport:
     hears_finished = True
 
     def __init__(self, path: Path, write: Callable[[Path, Results], None]) -> None:
-        self._path = path
+        self._file = PageFile(path)
         self._write = write
         self._results: Results = {}
-        self._problem = ""
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Keep what came of one item."""
@@ -35,21 +32,10 @@ class PageReport:
 
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
-        """Write the page; a run that loses it does not end as if it had it."""
-        if not self._results:
-            return
-        try:
-            self._path.parent.mkdir(parents=True, exist_ok=True)
-            with atomic_write(self._path) as part:
-                self._write(part, self._results)
-        except OSError as error:
-            self._problem = cannot_be_written(self._path, error)
-            end_as_incomplete(session)
+        """Write the page."""
+        if self._results:
+            self._file.write(session, lambda part: self._write(part, self._results))
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         """Say where the page is, or why there is none."""
-        if self._problem:
-            terminalreporter.line(one_line(f"ERROR: msprobe report: {self._problem}"), red=True)
-        else:
-            left_out = "" if self._results else " not written: nothing was judged"
-            terminalreporter.line(one_line(f"msprobe report: {self._path}{left_out}"))
+        self._file.report(terminalreporter, "" if self._results else " not written: nothing was judged")

@@ -19,13 +19,11 @@ from pytest_msprobe.reports.history.earlier_runs import EarlierRuns, brief, read
 from pytest_msprobe.reports.history.item_histories import ItemHistories
 from pytest_msprobe.reports.history.item_key import ItemKey, dump_places
 from pytest_msprobe.reports.junit_properties import card_told
+from pytest_msprobe.reports.page_file import PageFile
 from pytest_msprobe.reports.report_payload import checks_in, results_in
-from pytest_msprobe.reports.text import one_line
-from pytest_msprobe.reports.write_errors import cannot_be_written, end_as_incomplete
 from pytest_msprobe.results.result import DirectionResult, Start, from_plain
 from pytest_msprobe.run.collection import dump_of_id, dumps_key
 from pytest_msprobe.run.options import display_path, options_key, rerun_command
-from pytest_msprobe.storage.atomic_write import atomic_write
 
 
 class CheckPage:
@@ -35,14 +33,13 @@ class CheckPage:
 
     def __init__(self, config: pytest.Config, path: Path, history: Path | None = None) -> None:
         self._config = config
-        self._path = path
+        self._file = PageFile(path)
         self._history = history
         self._earlier: EarlierRuns | None = None
         self._began = datetime.now().astimezone()
         self._rows = Rows()
         self._judged: list[tuple[ItemKey, DirectionResult]] = []
         self._starts: list[Start] = []
-        self._problem = ""
         self._rerun = functools.cache(self._rerun_words)
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
@@ -75,26 +72,18 @@ class CheckPage:
 
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
-        """Write the page; a run that loses it does not end as if it had it."""
-        if not len(self._rows):
-            return
-        try:
-            self._path.parent.mkdir(parents=True, exist_ok=True)
-            with atomic_write(self._path) as part:
-                write_verdicts_page(part, [self._facts()], self._rows, self._histories())
-        except OSError as error:
-            self._problem = cannot_be_written(self._path, error)
-            end_as_incomplete(session)
+        """Write the page."""
+        if len(self._rows):
+            self._file.write(session, self._write)
+
+    def _write(self, part: Path) -> None:
+        write_verdicts_page(part, [self._facts()], self._rows, self._histories())
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         """Say where the page is, or why there is none."""
-        if self._problem:
-            terminalreporter.line(one_line(f"ERROR: msprobe report: {self._problem}"), red=True)
-        else:
-            left_out = "" if len(self._rows) else " not written: nothing was judged"
-            terminalreporter.line(one_line(f"msprobe report: {self._path}{left_out}"))
-            if self._earlier is not None:
-                terminalreporter.line(f"msprobe history: {self._earlier}")
+        self._file.report(terminalreporter, "" if len(self._rows) else " not written: nothing was judged")
+        if self._earlier is not None and not self._file.problem:
+            terminalreporter.line(f"msprobe history: {self._earlier}")
 
     def _histories(self) -> ItemHistories | None:
         """Return what earlier runs made of the rows. Raises OSError where their folder cannot be read any more."""

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from msprobe_hooks.dump.paths.recording import step_rank
+from msprobe_hooks.messages import counted
 from pytest_msprobe.journal.journal import Journal
 from pytest_msprobe.journal.shards import WholeRun
 
@@ -24,7 +25,7 @@ def _of_live(journal: Journal) -> list[str]:
     """Return what a live check judged, and what it left out."""
     outcomes = Counter(entry.outcome for entry in journal.entries.values())
     skipped = outcomes["skip"]
-    judged = _counted(outcomes.total() - skipped, "result")
+    judged = counted(outcomes.total() - skipped, "result")
     without = f"; {skipped} more without a verdict" if skipped else ""
     lines = [f"Judged while the training ran: {judged} of {_steps(journal)}{without}."]
     if journal.left_out is None:
@@ -48,10 +49,6 @@ def _of_monitor(journal: Journal) -> list[str]:
         return []
     command = shlex.join(["pytest", f"--msprobe-monitor={os.path.commonpath(folders)}", "--msprobe-html=curves.html"])
     return [f"These are the tests of a monitored run. The page with its curves: {command}"]
-
-
-def _counted(count: int, noun: str) -> str:
-    return f"{count} {noun}{'' if count == 1 else 's'}"
 
 
 _NOTES: Final[Mapping[str, Callable[[Journal], list[str]]]] = {"live": _of_live, "monitor": _of_monitor}

@@ -8,6 +8,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Final
 
+from msprobe_hooks.messages import counted
 from msprobe_standards.verdict import Verdict
 from pytest_msprobe.errors import JournalError
 from pytest_msprobe.journal.journal import Entry, Journal, read_header, read_journal
@@ -32,7 +33,7 @@ class EarlierRuns:
     def __str__(self) -> str:
         """Return the folder and what was found in it, as one line."""
         count = len(self.runs)
-        found = f"{count} earlier run{'' if count == 1 else 's'}" if count else "no earlier runs"
+        found = counted(count, "earlier run") if count else "no earlier runs"
         more = f", and {len(self.left_out) - _MOST_NAMED} more" if len(self.left_out) > _MOST_NAMED else ""
         left = f"; left out: {', '.join(self.left_out[:_MOST_NAMED])}{more}" if self.left_out else ""
         return one_line(f"{found} in {self.folder}{left}")

@@ -120,6 +120,16 @@ def test_another_address_of_an_open_page_is_followed(browser: Any) -> None:
     until(browser, lambda: browser.execute_script("return followed") == ["", "a/b"])
 
 
+def test_the_slash_leads_to_the_search_but_is_typed_into_fields(browser: Any) -> None:
+    browser.execute_script(
+        "const field = element('input'); field.id = 'search';byId('table-box').prepend(field); onWords(field, () => {})"
+    )
+    press(browser, "#scroller", "/")
+    assert browser.switch_to.active_element.get_attribute("id") == "search"
+    press(browser, "#search", "/")
+    assert browser.find_element("id", "search").get_attribute("value") == "/"
+
+
 def test_a_link_to_a_row_is_copied(browser: Any) -> None:
     press(browser, "#scroller", Keys.ARROW_DOWN)
     assert texts(browser, "#details h2") == [HOSTILE]

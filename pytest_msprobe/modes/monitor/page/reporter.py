@@ -19,9 +19,7 @@ from pytest_msprobe.modes.monitor.page.build import build_page
 from pytest_msprobe.modes.monitor.page.html import write_html
 from pytest_msprobe.modes.monitor.page.model import Finding, RankRuns, WatchedPage
 from pytest_msprobe.modes.monitor.page.options import PageOptions
-from pytest_msprobe.reports.text import one_line
-from pytest_msprobe.reports.write_errors import cannot_be_written, end_as_incomplete
-from pytest_msprobe.storage.atomic_write import atomic_write
+from pytest_msprobe.reports.page_file import PageFile
 
 Outcome = Literal["warn", "fail"]
 _Named = tuple[str, int, str, int, str]
@@ -42,7 +40,7 @@ class MonitorPage:
         self._standard = standard
         self._found: list[tuple[Outcome, Alarmed]] = []
         self._judged = 0
-        self._problem = ""
+        self._file = PageFile(options.path)
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Keep what broke a rule."""
@@ -104,22 +102,14 @@ class MonitorPage:
         if not self._judged:
             return
         try:
-            self._options.path.parent.mkdir(parents=True, exist_ok=True)
-            with atomic_write(self._options.path) as part:
-                write_html(part, self._page())
-        except OSError as error:
-            self._problem = cannot_be_written(self._options.path, error)
+            self._file.write(session, lambda part: write_html(part, self._page()))
         except MonitorError as error:
-            self._problem = f"{self._options.path}: not written: {error}"
-        if self._problem:
-            end_as_incomplete(session)
+            self._file.lose(session, f"{self._file.path}: not written: {error}")
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         """Say where the page is."""
-        if self._problem:
-            terminalreporter.line(one_line(f"ERROR: msprobe report: {self._problem}"), red=True)
-        elif self._judged:
-            terminalreporter.line(one_line(f"msprobe report: {self._options.path}"))
+        if self._judged:
+            self._file.report(terminalreporter)
 
 
 def _rank(run: Run, judge: SeriesJudge, *, is_alone: bool) -> RankRuns:

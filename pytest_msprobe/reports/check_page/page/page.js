@@ -77,8 +77,7 @@ function widen() {
   state.words = [];
   state.group = null;
   byId("search").value = "";
-  OUTCOMES.forEach((outcome) => state.shown.add(outcome));
-  byId("outcomes").querySelectorAll("button").forEach((button) => button.setAttribute("aria-pressed", "true"));
+  state.showAll();
   groups();
   refresh();
 }
@@ -145,10 +144,10 @@ function nextFailure() {
   if (next !== undefined) open(next);
 }
 
-const KEYS = { "/": () => byId("search").focus(), f: nextFailure, o: () => table.choose(null) || show(null) };
+const KEYS = { f: nextFailure, o: () => table.choose(null) || show(null) };
 document.addEventListener("keydown", (event) => {
   if (event.key === "Escape" && event.target === byId("search")) return byId("scroller").focus();
-  if (/^(INPUT|SELECT)$/.test(event.target.tagName) || event.ctrlKey || event.metaKey || event.altKey || !(event.key in KEYS)) return;
+  if (!isForPage(event) || !(event.key in KEYS)) return;
   event.preventDefault();
   KEYS[event.key]();
 });
@@ -182,7 +181,7 @@ function start() {
     groups();
     refresh();
   });
-  outcomeButtons(byId("outcomes"), OUTCOMES, counts, state.shown, refresh);
+  state.showAll = outcomeButtons(byId("outcomes"), OUTCOMES, counts, state.shown, refresh);
   onWords(byId("search"), (words) => { state.words = words; refresh(); });
   byId("show-overview").addEventListener("click", KEYS.o);
   window.addEventListener("resize", drawPlot);

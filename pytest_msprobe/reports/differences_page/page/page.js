@@ -69,8 +69,7 @@ function open(row) {
 function widen() {
   Object.assign(state, { words: [], group: null });
   byId("search").value = "";
-  OUTCOMES.forEach((outcome) => state.shown.add(outcome));
-  byId("outcomes").querySelectorAll("button").forEach((button) => button.setAttribute("aria-pressed", "true"));
+  state.showAll();
   groups();
   refresh();
 }
@@ -113,19 +112,13 @@ function drawPlot() {
   plot?.draw([...points.values()], points.get(table.chosen()));
 }
 
-document.addEventListener("keydown", (event) => {
-  if (event.key !== "/" || /^(INPUT|SELECT)$/.test(event.target.tagName) || event.ctrlKey || event.metaKey || event.altKey) return;
-  event.preventDefault();
-  byId("search").focus();
-});
-
 function start() {
   showHeader(page.title, page.about, page.notes);
   byId("plot-box").hidden = !plot;
   if (plot) byId("plot-box").append(plotLegend([["marked", "differs", 3], ["warn", "warned", 2], ["pass", "equal enough", 1]].filter(([, , level]) => page.rows.some((row) => severity(row) === level))));
   const counts = {};
   for (const row of page.rows) counts[row[ROW.outcome]] = (counts[row[ROW.outcome]] ?? 0) + 1;
-  outcomeButtons(byId("outcomes"), OUTCOMES, counts, state.shown, refresh);
+  state.showAll = outcomeButtons(byId("outcomes"), OUTCOMES, counts, state.shown, refresh);
   onWords(byId("search"), (words) => { state.words = words; refresh(); });
   window.addEventListener("resize", drawPlot);
   groups();

@@ -92,26 +92,13 @@ function drawLabels(pen, colour) {
   pen.fillStyle = colour("back");
   pen.fillRect(0, 0, grid.left - 2, laneY(page.lanes.length));
   pen.fillStyle = colour("fore");
-  page.lanes.forEach((name, lane) => pen.fillText(shortened(pen, name, grid.left - 12), 4, laneY(lane) + grid.lane / 2));
+  page.lanes.forEach((name, lane) => pen.fillText(fitted(pen, name, grid.left - 12), 4, laneY(lane) + grid.lane / 2));
   pen.fillStyle = colour("soft");
-  const every = Math.max(1, niceEvery((grid.to - grid.from) / Math.max(1, grid.width / 70)));
+  const every = Math.max(1, niceStep((grid.to - grid.from) / Math.max(1, grid.width / 70)));
   pen.textAlign = "center";
   for (let column = Math.ceil(grid.from / every) * every; column < grid.to; column += every) pen.fillText(column, Math.min(columnX(column + 0.5), grid.left + grid.width - 12), GRID_TOP / 2);
   pen.textAlign = "left";
   pen.fillText("call", 4, GRID_TOP / 2);
-}
-
-// The end of a name says most.
-function shortened(pen, text, width) {
-  if (pen.measureText(text).width <= width) return text;
-  let cut = 1;
-  while (cut < text.length && pen.measureText(`…${text.slice(cut)}`).width > width) cut++;
-  return `…${text.slice(cut)}`;
-}
-
-function niceEvery(least) {
-  const power = 10 ** Math.floor(Math.log10(Math.max(1, least)));
-  return [1, 2, 5, 10].map((one) => one * power).find((one) => one >= least);
 }
 
 function drawMarks(pen, colour) {

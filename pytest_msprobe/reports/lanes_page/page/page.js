@@ -73,8 +73,7 @@ function widen() {
   Object.assign(state, { words: [], lane: -1 });
   byId("search").value = "";
   byId("lane").value = "-1";
-  OUTCOMES.forEach((outcome) => state.shown.add(outcome));
-  byId("outcomes").querySelectorAll("button").forEach((button) => button.setAttribute("aria-pressed", "true"));
+  state.showAll();
   refresh();
 }
 
@@ -83,13 +82,6 @@ function nextWrong(step) {
   const at = wrong.indexOf(table.chosen()), next = wrong[(at + step + wrong.length) % wrong.length];
   if (next !== undefined) open(next);
 }
-
-document.addEventListener("keydown", (event) => {
-  if (/^(INPUT|SELECT)$/.test(event.target.tagName) || event.ctrlKey || event.metaKey || event.altKey) return;
-  if (event.key !== "/") return;
-  event.preventDefault();
-  byId("search").focus();
-});
 
 function legend() {
   const met = new Set(page.words.outcome);
@@ -110,7 +102,7 @@ function start() {
   showHeader(page.title, page.about, page.notes);
   const counts = {};
   for (const call of allCalls) counts[word("outcome", call)] = (counts[word("outcome", call)] ?? 0) + 1;
-  outcomeButtons(byId("outcomes"), OUTCOMES.filter(Boolean), counts, state.shown, refresh);
+  state.showAll = outcomeButtons(byId("outcomes"), OUTCOMES.filter(Boolean), counts, state.shown, refresh);
   byId("lane").replaceChildren(...["all ranks", ...page.lanes].map((name, place) => {
     const option = element("option", name);
     option.value = String(place - 1);

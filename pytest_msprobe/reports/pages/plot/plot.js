@@ -201,12 +201,6 @@ function powerText(power) {
 
 const SUPERSCRIPTS = { "-": "⁻", 0: "⁰", 1: "¹", 2: "²", 3: "³", 4: "⁴", 5: "⁵", 6: "⁶", 7: "⁷", 8: "⁸", 9: "⁹" };
 
-/* The least of 1, 2, 5, 10, 20 ... that is no less than a number. */
-function niceStep(least) {
-  const power = 10 ** Math.floor(Math.log10(Math.max(1, least)));
-  return [1, 2, 5, 10].map((one) => one * power).find((one) => one >= least);
-}
-
 /* What the marks of a plot mean: pairs of a class of the sample and its words. */
 function plotLegend(entries) {
   const list = element("ul", undefined, "legend");

@@ -133,7 +133,7 @@ function compareKeys(a, b, sign) {
   return sign * String(a).localeCompare(String(b), undefined, { numeric: true });
 }
 
-/* Buttons that show or hide what has an outcome. */
+/* Buttons that show or hide what has an outcome; returns what shows all again, without saying so. */
 
 function outcomeButtons(box, outcomes, counts, shown, change) {
   box.replaceChildren(...outcomes.filter((outcome) => counts[outcome]).map((outcome) => {
@@ -147,14 +147,28 @@ function outcomeButtons(box, outcomes, counts, shown, change) {
     });
     return button;
   }));
+  return () => {
+    outcomes.forEach((outcome) => shown.add(outcome));
+    for (const button of box.children) button.setAttribute("aria-pressed", "true");
+  };
 }
 
-/* What is typed, as words in lower case, a moment after the last key. */
+/* Whether a key is for the page: not a part of a shortcut, nor typed into a field. */
+function isForPage(event) {
+  return !event.defaultPrevented && !event.ctrlKey && !event.metaKey && !event.altKey && !/^(INPUT|SELECT)$/.test(event.target.tagName);
+}
+
+/* What is typed, as words in lower case, a moment after the last key. The key / leads to the field where it is seen. */
 
 function onWords(input, change) {
   let waiting = 0;
   input.addEventListener("input", () => {
     clearTimeout(waiting);
     waiting = setTimeout(() => change(input.value.toLowerCase().split(/\s+/).filter(Boolean)), 120);
+  });
+  document.addEventListener("keydown", (event) => {
+    if (event.key !== "/" || !isForPage(event) || !input.offsetParent) return;
+    event.preventDefault();
+    input.focus();
   });
 }

@@ -260,8 +260,7 @@ function clearFilters() {
   byId("search").value = "";
   byId("pair").value = "-1";
   Object.assign(state, { words: [], pair: -1 });
-  OUTCOMES.forEach((outcome) => state.shown.add(outcome));
-  for (const button of byId("outcomes").children) button.setAttribute("aria-pressed", "true");
+  state.showAll();
   chooseNode(null, byId("tree").querySelector(".everything"));
   plot();
 }
@@ -295,7 +294,7 @@ function start() {
   byId("pair").hidden = page.pairs.length < 2;
   byId("pair").addEventListener("change", (event) => { state.pair = Number(event.target.value); plot(); refresh(); });
   const counts = Object.fromEntries(OUTCOMES.map((outcome) => [outcome, page.rows.filter((row) => row[ROW.outcome] === outcome).length]));
-  outcomeButtons(byId("outcomes"), OUTCOMES, counts, state.shown, refresh);
+  state.showAll = outcomeButtons(byId("outcomes"), OUTCOMES, counts, state.shown, refresh);
   onWords(byId("search"), (words) => { state.words = words; refresh(); });
   byId("scroller").addEventListener("keydown", press);
   window.addEventListener("resize", plot);

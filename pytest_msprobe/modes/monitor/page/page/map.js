@@ -173,14 +173,6 @@ function labels(pen) {
   strips(pen);
 }
 
-// The end of a name says most.
-function fitted(pen, text, width) {
-  if (pen.measureText(text).width <= width) return text;
-  let cut = 1;
-  while (cut < text.length && pen.measureText(`…${text.slice(cut)}`).width > width) cut++;
-  return `…${text.slice(cut)}`;
-}
-
 function strips(pen) {
   const bottom = TOP + view.height;
   for (let row = 0, odd = false; row < state.rows.length; odd = !odd) {

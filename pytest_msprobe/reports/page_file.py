@@ -1,0 +1,42 @@
+"""The file of a run's page: it is written when the run ends, and the terminal says where it is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from pytest_msprobe.reports.text import one_line
+from pytest_msprobe.reports.write_errors import cannot_be_written, end_as_incomplete
+from pytest_msprobe.storage.atomic_write import atomic_write
+
+
+class PageFile:
+    """Writes a page; a run that loses it does not end as if it had it."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        #: Why there is no page; empty where there is one, or nothing to write.
+        self.problem = ""
+
+    def write(self, session: pytest.Session, write: Callable[[Path], None]) -> None:
+        """Write the page, whole or not at all; ``write`` makes it in a file that it is given."""
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            with atomic_write(self.path) as part:
+                write(part)
+        except OSError as error:
+            self.lose(session, cannot_be_written(self.path, error))
+
+    def lose(self, session: pytest.Session, problem: str) -> None:
+        """Note why there is no page."""
+        self.problem = problem
+        end_as_incomplete(session)
+
+    def report(self, terminalreporter: pytest.TerminalReporter, left_out: str = "") -> None:
+        """Say where the page is, or why there is none; ``left_out`` says why it was not to be written."""
+        if self.problem:
+            terminalreporter.line(one_line(f"ERROR: msprobe report: {self.problem}"), red=True)
+        else:
+            terminalreporter.line(one_line(f"msprobe report: {self.path}{left_out}"))
