@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 from pathlib import Path
 from typing import IO
 
 from msprobe_hooks.regular_files import require_regular
 from pytest_msprobe.errors import JournalError
+
+# What a write ends with where nothing more fits: on the disk, within a quota, within the limit on the size of a file.
+_NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
 
 class AppendedLines:
@@ -44,7 +48,9 @@ class AppendedLines:
         try:
             complete = self._file.write(line) == len(line)
         except OSError as error:
-            raise JournalError(f"cannot be written: {error.strerror}", file=self.path) from None
+            if error.errno not in _NO_ROOM:
+                raise JournalError(f"cannot be written: {error.strerror}", file=self.path) from None
+            complete = False
         if not complete:
             raise JournalError("the disk is full", file=self.path)
 

@@ -56,6 +56,15 @@ def test_a_disk_without_room_for_a_line_is_an_error_of_the_journal(tmp_path: Pat
     lines.close()
 
 
+def test_a_disk_that_is_full_at_the_end_of_a_line_is_an_error_of_the_journal(tmp_path: Path) -> None:
+    lines = AppendedLines(tmp_path / "run.jsonl")
+    with files_of_at_most(10):
+        lines.append(b"ten bytes\n")
+        with pytest.raises(JournalError, match="the disk is full"):
+            lines.append(b"one more\n")
+    lines.close()
+
+
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
 def test_a_device_in_place_of_a_journal_is_one_usage_error(pytester: pytest.Pytester) -> None:
     result = pytester.runpytest_inprocess(f"--msprobe-dump={DUMP}", "--msprobe-journal=/dev/full")
