@@ -9,6 +9,7 @@ VIEWER_VENV := .venv-viewer
 VIEWER_BIN := $(VIEWER_VENV)/bin
 NEIGHBOURS := .neighbours
 NPU := .venv-npu
+NEWEST_PYTHON := .python-newest
 ARM = .venv-arm-$(ARM_TORCH)
 ARM_TORCH ?= 2.7.1
 ARM_PYTHON = PYTHONPATH=$(ARM)/site:standards:hook_lib:.:benchmarks OMP_NUM_THREADS=1 $(ARM)/python
@@ -64,7 +65,7 @@ test-arm: $(ARM)/installed
 	$(ARM_PYTHON) -m pytest -c examples/pytest.ini -q -p no:cacheprovider --msprobe-dump=examples/check_a_dump/dump.json
 	$(ARM_PYTHON) -m pytest -c examples/pytest.ini -q -p no:cacheprovider --msprobe-dump=examples/check_a_dump/dump.json -n 2 \
 	    --msprobe-journal=$(ARM)/run.jsonl
-	$(ARM_PYTHON) -m tests.support.arm_recording $(ARM)/recordings
+	$(ARM_PYTHON) -m tests.support.two_recordings $(ARM)/recordings
 	$(ARM_PYTHON) -m pytest -q -p no:cacheprovider --msprobe-dump=$(ARM)/recordings/first
 	$(ARM_PYTHON) -m pytest -q -p no:cacheprovider --msprobe-compare=$(ARM)/recordings/first --msprobe-golden=$(ARM)/recordings/second
 	$(ARM_PYTHON) benchmarks/verdict_quality.py $(ARM)/dumps/dumps $(ARM)/dumps/verdict_quality
@@ -72,8 +73,13 @@ test-arm: $(ARM)/installed
 test-lowest: $(VENV)/installed
 	$(BIN)/nox -s lowest-3.11
 
+# Every version that is promised, in environments of its own; writes the table of docs/versions.md. Downloads CUDA builds
+# of torch, 20 GB in all, and takes about an hour. Where Debian's newest Python cannot be had, its rows are left out.
 test-matrix: $(VENV)/installed
-	$(BIN)/nox
+	-test -x $(NEWEST_PYTHON)/bin/python3.14 || $(BIN)/python -m tests.support.newest_python $(NEWEST_PYTHON)
+	rm -f .nox/versions.jsonl
+	PATH=$(CURDIR)/$(NEWEST_PYTHON)/bin:$$PATH $(BIN)/nox
+	$(BIN)/python -m tests.support.versions_table .nox/versions.jsonl
 
 # Renews every version that the environments below are made of.
 constraints: $(VENV)/installed
@@ -164,4 +170,4 @@ $(ARM)/installed: tests/support/arm_environment.py $(VENV)/installed
 	@touch $@
 
 clean:
-	rm -rf .venv-arm-* $(VENV) $(MINDSPORE_VENV) $(VIEWER_VENV) $(NEIGHBOURS) $(NPU) .nox website/site $(DEMO_REPORT) .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf .venv-arm-* $(NEWEST_PYTHON) $(VENV) $(MINDSPORE_VENV) $(VIEWER_VENV) $(NEIGHBOURS) $(NPU) .nox website/site $(DEMO_REPORT) .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

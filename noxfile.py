@@ -1,22 +1,46 @@
-"""What `make test-matrix` runs: the tests that a version can break, on each Python that is here.
+"""What `make test-matrix` runs: what a version can break, on each Python that is here, with torch and with MindSpore.
 
 Environments are made by pip and not by uv, which would fetch the CUDA builds of torch where a CPU build lies at hand.
+Each environment writes a row of the table in docs/versions.md.
 """
 
 from __future__ import annotations
 
+import datetime
+import json
 import re
+import shutil
 from pathlib import Path
+from xml.etree import ElementTree
 
 import nox
 import tomllib
 from nox.command import CommandFailed
 
-nox.options.default_venv_backend = "venv"
+# Python's own `venv` needs a part that Debian's Pythons do not have.
+nox.options.default_venv_backend = "virtualenv"
 nox.options.error_on_missing_interpreters = False
-nox.options.sessions = ["versions", "lowest", "npu"]
+nox.options.sessions = ["versions", "mindspore", "lowest", "npu"]
 
-PYTHONS = ["3.10", "3.11", "3.12", "3.13", "3.14"]
+# Versions of torch, each with a Python and what else is not the newest: with the oldest of each, with the newest of
+# each, and those in between spread over the others.
+TORCH = [
+    ("3.10", "2.3.1", ["numpy==1.23.2", "pytest==8.0.0", "pytest-xdist==3.5.0", "msgspec==0.18.0", "pyyaml==6.0"]),
+    ("3.11", "2.5.1", ["numpy==1.26.4", "pytest==8.2.2"]),
+    ("3.12", "2.7.1", ["numpy==2.0.2", "pytest==8.4.2"]),
+    ("3.13", "2.9.1", ["numpy==2.2.6", "pytest==9.0.0"]),
+    ("3.12", "2.11.0", ["numpy==2.3.5"]),
+    ("3.10", "2.13.0", ["pytest==8.0.0"]),
+    ("3.11", "2.13.0", ["pytest==8.0.0"]),
+    ("3.12", "2.13.0", []),
+    ("3.13", "2.13.0", []),
+    ("3.14", "2.13.0", []),
+    ("3.11", "2.15.0", []),
+    ("3.14", "2.15.0", []),
+]
+MINDSPORE = [("3.10", "2.7.0"), ("3.11", "2.8.0"), ("3.11", "2.9.0"), ("3.11", "2.10.0")]
+# The rows of the table, a JSON object in each line; `python -m tests.support.versions_table` writes them into the page.
+ROWS = Path(".nox/versions.jsonl")
 
 # What asks the interpreter, pytest, msgspec, NumPy or PyYAML for more than their commonest functions, in seconds.
 SHORT = [
@@ -40,7 +64,7 @@ TOOLS = ["mpmath", "pytest-rerunfailures"]
 # The oldest torch_npu for a torch that pyproject.toml allows, and the newest: with that torch, and a Python that both
 # are built for. What `make test-all` has is between them.
 NPU = [("2.3.1.post6", "2.3.1", "3.10"), ("2.14.0", "2.14.0", "3.11")]
-DEMO = "examples/check_a_dump/dump.json"
+DEMO = ["-c", "examples/pytest.ini", "--msprobe-dump=examples/check_a_dump/dump.json"]
 
 PROJECT = tomllib.loads(Path("pyproject.toml").read_text())
 NEIGHBOURS = "neighbours.txt"
@@ -66,12 +90,64 @@ ENVIRONMENTS = {
 }
 
 
-@nox.session(python=PYTHONS)
-@nox.parametrize("pytest", ["pytest==8.0.*", "pytest"])
-def versions(session: nox.Session, pytest: str) -> None:
-    """Test with the oldest and the newest pytest, and the newest version of everything else but torch."""
-    session.install(*kept_versions(["torch"]), "--editable=.[torch,all]", *TOOLS, pytest)
-    run_tests(session, TESTS)
+@nox.session
+@nox.parametrize("python,torch,others", TORCH, ids=[f"python{python}-torch{torch}" for python, torch, _ in TORCH])
+def versions(session: nox.Session, torch: str, others: list[str]) -> None:
+    """Check, record and compare with a version of torch, and run what a version can break or the tests that are given.
+
+    A CUDA build downloads gigabytes; its environment is removed.
+    """
+    if not installs(session, f"torch=={torch}+cpu"):
+        session.install(f"torch=={torch}")
+    session.install(f"torch=={torch}", "--editable=.[torch,all]", *TOOLS, *others)
+    recordings = Path(session.create_tmp(), "recordings").resolve()
+    session.run("python", "-m", "tests.support.two_recordings", str(recordings))
+    compared = [f"--msprobe-compare={recordings / 'first'}", f"--msprobe-golden={recordings / 'second'}"]
+    row = {
+        "check": results(session, *DEMO),
+        "-n 2": results(session, *DEMO, "-n", "2"),
+        "recording": results(session, f"--msprobe-dump={recordings / 'first'}"),
+        "comparison": results(session, *compared),
+        "tests": results(session, *(session.posargs or [*TESTS, "-n", "2", "-m", "not slow"])),
+    }
+    write_row(session, row)
+    build = session.run("python", "-c", "import torch; print(torch.version.cuda)", silent=True) or ""
+    if build.strip() != "None":
+        shutil.rmtree(session.virtualenv.location)
+
+
+@nox.session
+@nox.parametrize("python,mindspore", MINDSPORE)
+def mindspore(session: nox.Session, mindspore: str) -> None:
+    """Run the tests of MindSpore with another version of it, and the golden results of the pinned torch."""
+    session.install(*kept_versions(["torch"]), f"mindspore=={mindspore}", "--editable=.[xdist,mindspore]", "hypothesis")
+    row = {"tests": results(session, *(session.posargs or ["tests/mindspore", "-n", "2", "-m", "not slow"]))}
+    write_row(session, row)
+
+
+def results(session: nox.Session, *words: str) -> str:
+    """Run pytest with these options and return its counts: "362 passed, 1 skipped"; or that it ended otherwise."""
+    report = Path(session.create_tmp(), "report.xml").resolve()
+    report.unlink(missing_ok=True)
+    try:
+        session.run("pytest", "-q", "-p", "no:cacheprovider", f"--junitxml={report}", *words, success_codes=[0, 1])
+    except CommandFailed:
+        return "did not end"
+    suite = next(ElementTree.parse(report).getroot().iter("testsuite"))
+    bad = {name: int(suite.get(name, 0)) for name in ("failures", "errors", "skipped")}
+    counts = {"passed": int(suite.get("tests", 0)) - sum(bad.values())} | bad
+    return ", ".join(f"{count} {name}" for name, count in counts.items() if count or name == "passed")
+
+
+def write_row(session: nox.Session, row: dict[str, str]) -> None:
+    """Add what ran in this environment to the rows, with its versions and today's date."""
+    code = "import json, platform, importlib.metadata as m; print(json.dumps({'python': platform.python_version()} | " \
+        "{d.metadata['name'].lower(): d.version for d in m.distributions()}))"  # fmt: skip
+    installed = json.loads(session.run("python", "-c", code, silent=True) or "{}")
+    names = ("python", "torch", "mindspore", "numpy", "pytest", "pytest-xdist", "msgspec")
+    versions = {name: installed.get(name, "") for name in names}
+    with ROWS.open("a", encoding="utf-8") as file:
+        file.write(json.dumps({"date": f"{datetime.date.today():%d %B %Y}"} | versions | row) + "\n")
 
 
 @nox.session(python=["3.10", "3.11"])
@@ -96,7 +172,7 @@ def npu(session: nox.Session, torch_npu: str, torch: str) -> None:
     folder = Path(session.create_tmp(), "torch_npu").resolve()
     session.install("--no-deps", "--upgrade", f"--target={folder}", f"torch-npu=={torch_npu}")
     session.run("pip", "freeze", "--exclude-editable")
-    command = ["pytest", "-q", "-c", "examples/pytest.ini", "-p", "no:cacheprovider", f"--msprobe-dump={DEMO}"]
+    command = ["pytest", "-q", "-p", "no:cacheprovider", *DEMO]
     session.run(
         *("python", "-m", "tests.support.npu", *command, "--msprobe-device=npu:0"),
         env={"SIMULATED_CANN_TORCH_NPU": str(folder)},

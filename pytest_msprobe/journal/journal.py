@@ -25,6 +25,9 @@ from pytest_msprobe.results.result import DirectionResult, Start, as_json
 
 VERSION = 2
 
+#: The setting of a shard that has dumps of its own: what all shards together are about.
+DIVIDED_DUMPS = "divided dumps"
+
 
 class Header(msgspec.Struct, frozen=True, kw_only=True):
     """What a journal is about.

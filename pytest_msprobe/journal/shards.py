@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from pytest_msprobe.journal.journal import Header, Journal
+from pytest_msprobe.journal.journal import DIVIDED_DUMPS, Header, Journal
 
 
 class Part(NamedTuple):
@@ -61,8 +61,9 @@ def whole_runs(parts: Sequence[Part]) -> list[WholeRun]:
 
 
 def _identity(header: Header) -> tuple[object, ...]:
-    """Return what the shards of a run share."""
-    return tuple(sorted(header.dumps.values())), tuple(sorted(header.settings.items())), header.shard.partition("/")[2]
+    """Return what the shards of a run share: the dumps, but where each shard has its own."""
+    dumps = () if DIVIDED_DUMPS in header.settings else tuple(sorted(header.dumps.values()))
+    return dumps, tuple(sorted(header.settings.items())), header.shard.partition("/")[2]
 
 
 def _runs(parts: Sequence[Part]) -> Iterable[WholeRun]:
@@ -89,8 +90,9 @@ def _whole(parts: Sequence[Part], shards: Iterable[str]) -> WholeRun:
     for part in by_date:
         paths[part.journal.header.shard] += (part.path,)
     first, last = by_date[0], by_date[-1]
+    dumps = {name: content for part in by_date for name, content in part.journal.header.dumps.items()}
     whole = Journal(
-        msgspec.structs.replace(last.journal.header, shard=""),
+        msgspec.structs.replace(last.journal.header, shard="", dumps=dumps),
         {entry.id: entry for part in by_date for entry in part.journal.entries.values()},
         [start for part in by_date for start in part.journal.starts],
         last.journal.left_out,

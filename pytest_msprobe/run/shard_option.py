@@ -28,12 +28,13 @@ def add_option(group: pytest.OptionGroup) -> None:
     group.addoption(
         _OPTION,
         metavar="I/N",
-        help="check part I of N of the dumps, such as 3/8, for job arrays: parts have equal work and share no record",
+        help="check part I of N of the dumps, such as 3/8, for job arrays: parts have equal work and share no record; "
+        "or compare part I of N of the steps and ranks",
     )
 
 
 def read_shard(config: pytest.Config, mode: Mode) -> Shard | None:
-    """Return the shard that is asked for, None for all. Raises OptionError, as for a ``mode`` other than the check."""
+    """Return the shard that is asked for, None for all. Raises OptionError, as for a ``mode`` without shards."""
     text = config.getoption("msprobe_shard")
     if not text:
         return None
@@ -41,5 +42,11 @@ def read_shard(config: pytest.Config, mode: Mode) -> Shard | None:
     shard = Shard(int(parts[1]), int(parts[2])) if parts else None
     if shard is None or not 1 <= shard.number <= shard.total:
         raise OptionError(f"{_OPTION} {text!r}: expected I/N with I from 1 to N, such as 3/8")
-    modes_of(config).require_check(mode, _OPTION)
+    if not divides_dumps(mode):
+        modes_of(config).require_check(mode, _OPTION)
     return shard
+
+
+def divides_dumps(mode: Mode) -> bool:
+    """Return whether a mode reads only the dumps of its shard: it then has a true attribute ``divides_dumps``."""
+    return bool(getattr(mode, "divides_dumps", False))

@@ -14,7 +14,7 @@ from msprobe_hooks.dump.names import split_direction
 from msprobe_hooks.dump.schema import recorded_elements
 from pytest_msprobe.run.item import JudgedItem
 from pytest_msprobe.run.options import options_key
-from pytest_msprobe.run.shard_option import Shard
+from pytest_msprobe.run.shard_option import Shard, divides_dumps
 
 _IS_EMPTY_OUTPUT = "msprobe_shard_is_empty"
 
@@ -37,9 +37,10 @@ class _Work:
 
 
 def start(config: pytest.Config) -> None:
-    """Leave out the items of other shards where a shard is asked for."""
-    shard = config.stash[options_key].shard
-    if shard is not None:
+    """Leave out the items of other shards where a shard is asked for and was not chosen among the dumps."""
+    options = config.stash[options_key]
+    shard = options.shard
+    if shard is not None and not divides_dumps(options.mode):
         config.pluginmanager.register(ShardSelection(shard), "msprobe-shard")
 
 

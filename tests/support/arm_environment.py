@@ -5,20 +5,17 @@
 
 from __future__ import annotations
 
-import os
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 
-ROOT = Path(__file__).parents[2]
+from tests.support.debian_packages import ROOT, python_packages, run, unpack_packages
+
 EMULATOR = "qemu-aarch64-static"
 #: A server's ARMv8.2 processor without bfloat16 and SVE, as Kunpeng 920 is.
 PROCESSOR = "neoverse-n1"
 PYTHON = "3.11"
-PACKAGES = f"""python{PYTHON} python{PYTHON}-minimal libpython{PYTHON}-minimal libpython{PYTHON}-stdlib libc6 libgcc-s1
-    libstdc++6 zlib1g libssl3 libffi8 libexpat1 libsqlite3-0 libbz2-1.0 liblzma5 libreadline8 libtinfo6 libncursesw6
-    libuuid1 libgomp1 libcrypt1 libnsl2 libtirpc3 libdb5.3""".split()
+LIBRARIES = ["libssl3", "libreadline8", "libdb5.3", "libnsl2", "libtirpc3"]
 #: PyPI's wheels for ARM are builds for CPUs up to torch 2.9; pip would still ask for CUDA's packages of some.
 TORCH = "2.7.1"
 # Torch older than 2.4 was built for NumPy 1.
@@ -36,31 +33,11 @@ def main() -> None:
     emulator = shutil.which(EMULATOR)
     if emulator is None:
         sys.exit(f"{EMULATOR} is not installed; apt-get install qemu-user-static")
-    install_python(folder)
+    unpack_packages(folder, [*python_packages(PYTHON), *LIBRARIES], "arm64")
     install_wheels(folder / "site", sys.argv[2] if len(sys.argv) > 2 else TORCH)
     start = START.format(root=folder / "root", emulator=emulator, processor=PROCESSOR, python=PYTHON)
     (folder / "python").write_text(start)
     (folder / "python").chmod(0o755)
-
-
-def install_python(folder: Path) -> None:
-    """Unpack Debian's packages; the lists of packages of this machine stay as they are."""
-    packages = folder / "packages"
-    for part in ("lists/partial", "cache/archives/partial"):
-        (packages / part).mkdir(parents=True, exist_ok=True)
-    settings = {
-        "APT::Architecture": "arm64",
-        "APT::Architectures": "arm64",
-        "Dir::State::lists": packages / "lists",
-        "Dir::Cache": packages / "cache",
-        # Root's folders are closed to apt's own user.
-        "APT::Sandbox::User": "root",
-    }
-    apt = ["apt-get", "-qq", *(word for name, value in settings.items() for word in ("-o", f"{name}={value}"))]
-    run(*apt, "update", cwd=packages)
-    run(*apt, "download", *PACKAGES, cwd=packages)
-    for package in sorted(packages.glob("*.deb")):
-        run("dpkg", "-x", package.name, str(folder / "root"), cwd=packages)
 
 
 def install_wheels(site: Path, torch: str) -> None:
@@ -70,12 +47,6 @@ def install_wheels(site: Path, torch: str) -> None:
     run(*pip, *foreign, "--no-deps", f"torch=={torch}")
     run(*pip, *foreign, "numpy<2" if torch.startswith(OLD_NUMPY) else "numpy", *WHEELS)
     run(*pip, "--no-deps", str(ROOT))
-
-
-def run(*words: str, cwd: Path = ROOT) -> None:
-    # The paths of this environment would be those of pip's builds.
-    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-    subprocess.run(words, cwd=cwd, env=environment, check=True)
 
 
 if __name__ == "__main__":

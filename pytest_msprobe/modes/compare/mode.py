@@ -12,10 +12,13 @@ import pytest
 
 from msprobe_hooks.messages import counted
 from pytest_msprobe.errors import OptionError
+from pytest_msprobe.journal.journal import DIVIDED_DUMPS
 from pytest_msprobe.modes.compare import options as compare_options
 from pytest_msprobe.modes.compare.options import compare_key
+from pytest_msprobe.run.collection import dumps_key
 from pytest_msprobe.run.mode import JournalFacts
 from pytest_msprobe.run.options import display_path, options_key
+from pytest_msprobe.run.paths import absolute
 
 if TYPE_CHECKING:
     from msprobe_hooks.dump.reader import Dump
@@ -48,6 +51,7 @@ class CompareMode:
     flag_help = "compare this run with --msprobe-golden: a dump.json, or a folder of steps and ranks"
     shared_options = (GOLDEN, XLSX, HTML, MODEL_NAMES, MODEL_CONFIG, *VIS)
     reads_torch_files = True
+    divides_dumps = True
 
     def add_options(self, group: pytest.OptionGroup) -> None:
         """Add the options of a comparison."""
@@ -65,12 +69,16 @@ class CompareMode:
         return False
 
     def runs_of(self, config: pytest.Config, folder: Path) -> list[Path]:
-        """Return the dumps below a folder, of ranks that are merged only the first, as of a run of an engine."""
+        """Return the dumps of the shard below a folder, of merged ranks only the first, as of a run of an engine."""
         from pytest_msprobe.modes.compare.inference.inference_run import is_inference
         from pytest_msprobe.modes.compare.merged_ranks import runs_of
+        from pytest_msprobe.modes.compare.run_shards import dumps_of_shard
 
         found = runs_of(folder, config.stash[compare_key].target_layout)
-        return found[:1] if is_inference(config.stash[compare_key], folder) else found
+        if is_inference(config.stash[compare_key], folder):
+            found = found[:1]
+        shard = config.stash[options_key].shard
+        return found if shard is None else dumps_of_shard(found, shard, folder)
 
     def open_run(self, config: pytest.Config, path: Path) -> Dump:
         """Read a dump with the ranks that are merged with it."""
@@ -95,7 +103,8 @@ class CompareMode:
         if first is not None and is_inference(config.stash[compare_key], first):
             config.stash[_inference_key] = open_pair([*dumps], config.stash[compare_key], policy.inherited)
             return
-        config.stash[_pairs_key] = open_pairs(dumps, config.stash[compare_key], policy, registered)
+        targets = _all_targets(config, dumps)
+        config.stash[_pairs_key] = open_pairs(dumps, config.stash[compare_key], policy, registered, targets)
         if config.stash[compare_key].vis is not None:
             require_modules([*dumps.values(), *(pair.golden for pair in config.stash[_pairs_key].values())])
 
@@ -117,6 +126,7 @@ class CompareMode:
         return [
             f"msprobe: comparing by policy {config.stash[options_key].policy}",
             f"msprobe: {several}{target} with {golden} ({first.mode})",
+            *([f"msprobe: shard {config.stash[options_key].shard}"] if config.stash[options_key].shard else []),
             *([f"msprobe: ranks merged, {merged}"] if merged else []),
             *([f"msprobe: transformed first: {counted(entries, 'entry', 'entries')}"] if entries else []),
             *_about_feeding(pairs),
@@ -174,6 +184,12 @@ class CompareMode:
             "metrics": ", ".join(registered.metrics),
             "transformations": ", ".join(entry.place for entry in registered.transformations),
         }
+        if config.stash[options_key].shard is not None:
+            from pytest_msprobe.modes.compare.opening import golden_paths
+            from pytest_msprobe.modes.compare.run_shards import digest_of_runs
+
+            targets = _all_targets(config, [*config.stash[dumps_key]])
+            settings[DIVIDED_DUMPS] = digest_of_runs([*targets, *golden_paths(compare)])
         return JournalFacts({**compare.settings(), **settings}, files)
 
     def items(self, file: pytest.File, dump: Dump) -> Iterable[DumpItem]:
@@ -191,6 +207,21 @@ class CompareMode:
     def rerun_words(self, config: pytest.Config) -> list[str]:
         """Return the golden run, how calls find each other, and the policy."""
         return [*config.stash[compare_key].words(), *config.stash[options_key].words(with_device=False)]
+
+
+def _all_targets(config: pytest.Config, dumps: Iterable[Path]) -> list[Path]:
+    """Return the dumps of all shards. Raises OptionError where a single dump is to be divided."""
+    from pytest_msprobe.modes.compare.merged_ranks import runs_of
+    from pytest_msprobe.modes.compare.run_shards import dumps_of_shard
+
+    options = config.stash[options_key]
+    if options.shard is None:
+        return [*dumps]
+    folders = [absolute(config, text) for text in options.dumps]
+    for path in folders:
+        if not path.is_dir():
+            dumps_of_shard([path], options.shard, path)
+    return [run for path in folders for run in runs_of(path, config.stash[compare_key].target_layout)]
 
 
 def _registered(config: pytest.Config) -> Registered:

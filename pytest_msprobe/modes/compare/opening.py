@@ -66,13 +66,19 @@ _NOTHING = Registered()
 
 
 def open_pairs(
-    dumps: Mapping[Path, Dump], options: CompareOptions, policy: ComparePolicy, registered: Registered = _NOTHING
+    dumps: Mapping[Path, Dump],
+    options: CompareOptions,
+    policy: ComparePolicy,
+    registered: Registered = _NOTHING,
+    targets: Sequence[Path] = (),
 ) -> dict[Path, DumpPair]:
     """Pair the target's dumps with the golden ones, by stage, step and rank where there are several.
 
-    Returns the pairs by the target's path. Raises DumpError or OptionError that names what does not fit.
+    ``targets`` are all dumps of the target, where ``dumps`` are some of them. Returns the pairs by the target's path.
+    Raises DumpError or OptionError that names what does not fit.
     """
-    partners = partner_paths(list(dumps), golden_paths(options), options)
+    paired = partner_paths(targets or list(dumps), golden_paths(options), options)
+    partners = {path: paired[path] for path in dumps}
     opened = {path: open_run(path, options.golden_layout) for path in dict.fromkeys(partners.values())}
     layouts = (options.target_layout, options.golden_layout)
     runs = {path: whole_runs(dump, opened[partners[path]], layouts) for path, dump in dumps.items()}
