@@ -12,6 +12,7 @@ NPU := .venv-npu
 NEWEST_PYTHON := .python-newest
 ARM = .venv-arm-$(ARM_TORCH)
 ARM_TORCH ?= 2.7.1
+ARM_EVERY ?= 20
 ARM_PYTHON = PYTHONPATH=$(ARM)/site:standards:hook_lib:.:benchmarks OMP_NUM_THREADS=1 $(ARM)/python
 DEMO_REPORT := demo-report
 
@@ -58,8 +59,9 @@ test-all: test $(VIEWER_VENV)/installed $(NPU)/installed
 test-plain-cpu: $(VENV)/installed
 	$(PLAIN_CPU) $(BIN)/pytest -n 2 $(NUMERIC) -m "not slow"
 
-# On the processors of ARM servers, emulated: the demo's dump, also in two workers, a recording and a comparison, and
-# what is found of planted faults. Needs qemu-user-static and Debian's apt-get. It takes about half an hour.
+# On the processors of ARM servers, emulated: the demo's dump, also in two workers, a recording and a comparison, what is
+# found of planted faults, and every ARM_EVERY-th numeric test. Needs qemu-user-static and Debian's apt-get. It takes
+# about half an hour; all numeric tests take hours.
 # ARM_TORCH is another version of torch that PyPI has for ARM as a build for CPUs, such as 2.3.1, 2.5.1 or 2.9.1.
 test-arm: $(ARM)/installed
 	$(ARM_PYTHON) -m pytest -c examples/pytest.ini -q -p no:cacheprovider --msprobe-dump=examples/check_a_dump/dump.json
@@ -69,6 +71,7 @@ test-arm: $(ARM)/installed
 	$(ARM_PYTHON) -m pytest -q -p no:cacheprovider --msprobe-dump=$(ARM)/recordings/first
 	$(ARM_PYTHON) -m pytest -q -p no:cacheprovider --msprobe-compare=$(ARM)/recordings/first --msprobe-golden=$(ARM)/recordings/second
 	$(ARM_PYTHON) benchmarks/verdict_quality.py $(ARM)/dumps/dumps $(ARM)/dumps/verdict_quality
+	$(ARM_PYTHON) -m pytest -q -n 2 -p no:cacheprovider -p tests.support.every_nth --every=$(ARM_EVERY) $(NUMERIC) -m "not slow"
 
 test-lowest: $(VENV)/installed
 	$(BIN)/nox -s lowest-3.11

@@ -141,8 +141,15 @@ def results(session: nox.Session, *words: str) -> str:
 
 def write_row(session: nox.Session, row: dict[str, str]) -> None:
     """Add what ran in this environment to the rows, with its versions and today's date."""
-    code = "import json, platform, importlib.metadata as m; print(json.dumps({'python': platform.python_version()} | " \
-        "{d.metadata['name'].lower(): d.version for d in m.distributions()}))"  # fmt: skip
+    code = """
+import importlib.metadata, json, platform
+from contextlib import suppress
+found = {one.metadata["name"].lower(): one.version for one in importlib.metadata.distributions()}
+with suppress(ImportError):
+    import torch
+    found["torch"] = torch.__version__
+print(json.dumps({"python": platform.python_version()} | found))
+"""
     installed = json.loads(session.run("python", "-c", code, silent=True) or "{}")
     names = ("python", "torch", "mindspore", "numpy", "pytest", "pytest-xdist", "msgspec")
     versions = {name: installed.get(name, "") for name in names}
