@@ -122,7 +122,7 @@ class Walk:
             self._walk(target, golden, first)
 
     def magnitude(self, golden: torch.Tensor) -> tuple[float, int]:
-        """Return the sum of the magnitudes, and the count, of the finite golden elements that the dtype can hold."""
+        """Return the sum of the magnitudes, and the count, of the finite golden elements but 0 that the dtype can hold."""
         self._allocate(golden)
         with np.errstate(all="ignore"):
             return self._magnitude(golden)
@@ -136,7 +136,7 @@ class Walk:
             self._add(offset, target_part, golden_part)
 
     def _mean_magnitude(self, golden: torch.Tensor) -> float:
-        """Return the mean magnitude of the finite golden elements that the target's dtype can hold."""
+        """Return the mean magnitude of the finite golden elements but 0 that the target's dtype can hold."""
         total, count = self._magnitude(golden)
         return total / count if count else 0.0
 
@@ -150,7 +150,8 @@ class Walk:
                 magnitude = magnitude[magnitude < self.format.overflow]
                 part_sum = float(magnitude.sum())
             total += part_sum
-            count += magnitude.size
+            # The rows of a table that no token names say nothing of how large the others' sums are.
+            count += int(np.count_nonzero(magnitude))
         return total, count
 
     def _load(self, part: torch.Tensor, slot: int) -> Floats:

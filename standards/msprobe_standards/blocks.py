@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 def mean_magnitude(values: torch.Tensor) -> float:
-    """Return the mean magnitude of a tensor's finite elements, in pieces; 0 where it has none."""
+    """Return the mean magnitude of a tensor's finite elements but those that are 0, in pieces; 0 where it has none."""
     total, count = Walk(values.dtype, frozenset(), msprobe_bounds(values.dtype)).magnitude(values)
     return total / count if count else 0.0
 
@@ -35,8 +35,8 @@ def mean_magnitude(values: torch.Tensor) -> float:
 class BlockMeasure:
     """Measures one real floating-point output of ``shape`` and ``dtype``.
 
-    ``only`` and ``bounds`` are those of `measure`; ``scale`` is golden's mean magnitude, of all elements, that errors
-    relate to, and may be an estimate: `golden_scale` is the exact value in the end.
+    ``only`` and ``bounds`` are those of `measure`; ``scale`` is golden's mean magnitude, of all elements but 0, that
+    errors relate to, and may be an estimate: `golden_scale` is the exact value in the end.
     """
 
     def __init__(

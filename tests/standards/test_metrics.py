@@ -215,6 +215,16 @@ def test_a_saturating_float8_cast_is_no_error() -> None:
     assert measure(target, golden)["max_ulp_error"] <= 0.5
 
 
+@pytest.mark.parametrize("zeros", [0, 100, 10 * CHUNK])
+def test_elements_that_are_zero_do_not_change_what_errors_relate_to(zeros: int) -> None:
+    target, golden = noisy((100,))
+    golden[0], target[0] = 1e-3, 1e-3 + 1e-6
+    alone = measure(target, golden)
+    padded = measure(*(torch.cat([each, torch.zeros(zeros, dtype=each.dtype)]) for each in (target, golden)))
+    assert padded["scale"] == pytest.approx(golden.abs().mean().item(), rel=1e-12)
+    assert padded["max_scaled_error"] == pytest.approx(alone["max_scaled_error"], rel=1e-12)
+
+
 def test_truncation_shows_as_negative_gain() -> None:
     golden = torch.randn(10000, dtype=torch.float64)
     rounded = golden.float()

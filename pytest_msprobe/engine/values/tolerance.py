@@ -109,9 +109,9 @@ def _errors(target: torch.Tensor, golden: torch.Tensor, dtype: torch.dtype, allo
 
 
 def mean_magnitude(golden: torch.Tensor) -> float:
-    """Return the mean magnitude of the finite elements; 0 where there is none."""
+    """Return the mean magnitude of the finite elements but those that are 0; 0 where there is none."""
     magnitude = golden.abs() if golden.is_complex() or golden.is_floating_point() else golden.double().abs()
-    finite = magnitude[magnitude.isfinite()]
+    finite = magnitude[magnitude.isfinite() & (magnitude != 0)]
     return float(finite.mean(dtype=torch.float64)) if finite.numel() else 0.0
 
 

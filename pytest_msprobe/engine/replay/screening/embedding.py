@@ -167,7 +167,7 @@ def _passed(
         return exact_pass(standard)
     if not standard.wanted <= _UNCHANGED | _MEANS.keys() or not golden.isfinite().all():
         return None
-    bounds, scale = standard.bounds(target.dtype), mean_magnitude(golden) * share
+    bounds, scale = standard.bounds(target.dtype), mean_magnitude(golden)
 
     def of_whole(part: torch.Tensor) -> Metrics:
         metrics = measure(part, golden, only=standard.wanted, bounds=bounds, scale=scale)
