@@ -13,7 +13,9 @@ NEWEST_PYTHON := .python-newest
 ARM = .venv-arm-$(ARM_TORCH)
 ARM_TORCH ?= 2.7.1
 ARM_EVERY ?= 20
-ARM_PYTHON = PYTHONPATH=$(ARM)/site:standards:hook_lib:.:benchmarks OMP_NUM_THREADS=1 $(ARM)/python
+# This checkout comes before what was installed with the environment, which may be older.
+ARM_PATH = $(CURDIR)/standards:$(CURDIR)/hook_lib:$(CURDIR):$(CURDIR)/benchmarks:$(CURDIR)/$(ARM)/site
+ARM_PYTHON = PYTHONPATH=$(ARM_PATH) OMP_NUM_THREADS=1 $(CURDIR)/$(ARM)/python
 DEMO_REPORT := demo-report
 
 # The numeric tests, and what has torch's libraries compute as on a processor without AVX and FMA: with other kernels,
