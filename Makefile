@@ -66,6 +66,7 @@ test-plain-cpu: $(VENV)/installed
 # about half an hour; all numeric tests take hours.
 # ARM_TORCH is another version of torch that PyPI has for ARM as a build for CPUs, such as 2.3.1, 2.5.1 or 2.9.1.
 test-arm: $(ARM)/installed
+	rm -rf $(ARM)/run.jsonl $(ARM)/recordings
 	$(ARM_PYTHON) -m pytest -c examples/pytest.ini -q -p no:cacheprovider --msprobe-dump=examples/check_a_dump/dump.json
 	$(ARM_PYTHON) -m pytest -c examples/pytest.ini -q -p no:cacheprovider --msprobe-dump=examples/check_a_dump/dump.json -n 2 \
 	    --msprobe-journal=$(ARM)/run.jsonl
