@@ -114,7 +114,7 @@ command-line: $(VENV)/installed
 operators: $(VENV)/installed
 	$(BIN)/python -m tests.support.operators_page
 
-bench: $(VENV)/installed
+bench: compiled $(VENV)/installed
 	$(BIN)/python benchmarks/run_all.py
 
 # What an item costs, counted as instructions, may be at most 1.3 times what is kept; needs valgrind and a C compiler.

@@ -100,7 +100,7 @@ def versions(session: nox.Session, torch: str, others: list[str]) -> None:
     if not installs(session, f"torch=={torch}+cpu"):
         session.install(f"torch=={torch}")
     session.install(f"torch=={torch}", "--editable=.[torch,all]", *TOOLS, *others)
-    recordings = Path(session.create_tmp(), "recordings").resolve()
+    recordings = files_of(session) / "recordings"
     session.run("python", "-m", "tests.support.two_recordings", str(recordings))
     compared = [f"--msprobe-compare={recordings / 'first'}", f"--msprobe-golden={recordings / 'second'}"]
     row = {
@@ -127,7 +127,7 @@ def mindspore(session: nox.Session, mindspore: str) -> None:
 
 def results(session: nox.Session, *words: str) -> str:
     """Run pytest with these options and return its counts: "362 passed, 1 skipped"; or that it ended otherwise."""
-    report = Path(session.create_tmp(), "report.xml").resolve()
+    report = files_of(session) / "report.xml"
     report.unlink(missing_ok=True)
     try:
         session.run("pytest", "-q", "-p", "no:cacheprovider", f"--junitxml={report}", *words, success_codes=[0, 1])
@@ -137,6 +137,13 @@ def results(session: nox.Session, *words: str) -> str:
     bad = {name: int(suite.get(name, 0)) for name in ("failures", "errors", "skipped")}
     counts = {"passed": int(suite.get("tests", 0)) - sum(bad.values())} | bad
     return ", ".join(f"{count} {name}" for name, count in counts.items() if count or name == "passed")
+
+
+def files_of(session: nox.Session) -> Path:
+    """Return a folder for a session's files; nox's own would be that of every test, within this project."""
+    folder = Path(session.virtualenv.location, "files").resolve()
+    folder.mkdir(exist_ok=True)
+    return folder
 
 
 def write_row(session: nox.Session, row: dict[str, str]) -> None:

@@ -97,6 +97,7 @@ BENCHMARKS = (
     Benchmark("Journals", PERFORMANCE, "journal.py", "--records 1000"),
     Benchmark("A healthy CPU", PERFORMANCE, "real_dumps.py", "--seeds 0"),
     Benchmark("Comparing two runs", PERFORMANCE, "compare_vs_peer.py", "--rounds 1"),
+    Benchmark("1 024 ranks", "many-machines.md", "cluster.py", "--ranks 8 --records 300 --shards 4"),
     Benchmark("Graphs of two runs", PERFORMANCE, "graph_vs_peer.py", "--rounds 1 --nodes 400 --large 2000"),
     Benchmark("Recording", PERFORMANCE, "recording.py", "--repeat 1"),
     Benchmark("Recording, and msprobe", PERFORMANCE, "recording_vs_peer.py", "--rounds 1 --steps 2", (PEER, PEER26)),

@@ -1,8 +1,9 @@
 """What watching a training costs: the CPU time of a watched step beyond a plain one, against reading the same tensors.
 
-    python benchmarks/watching.py [--pairs 20] [--threads 1] [--only gpt2 resnet18]
+    python benchmarks/watching.py [--pairs 20] [--threads 1] [--only gpt2 resnet18 mlp]
 
-Two training steps with AdamW in plain torch: GPT-2-like (recording.py's) and ResNet-18-like, of images of 32 x 32.
+Three training steps with AdamW in plain torch: GPT-2-like (recording.py's), ResNet-18-like, of images of 32 x 32, and
+of four small layers.
 A pair is a plain and a watched step, one after the other, the order turned from pair to pair; told is the median of
 the pairs' differences. What it is held against is measured in the same pair: `torch.linalg.vector_norm` in float64 of
 each gradient, or `torch.aminmax` of each tensor, that the watched step has measured; and the step that msprobe's
@@ -107,7 +108,14 @@ def resnet18() -> tuple[nn.Module, Callable[[nn.Module], Tensor]]:
     return ResNet18(), lambda model: F.cross_entropy(model(images), labels)
 
 
-MODELS = {"gpt2": gpt2, "resnet18": resnet18}
+def mlp() -> tuple[nn.Module, Callable[[nn.Module], Tensor]]:
+    """Return a net so small that its step is calls and hardly any arithmetic."""
+    layers = [layer for _ in range(4) for layer in (nn.Linear(64, 64), nn.LayerNorm(64), nn.GELU())]
+    values, labels = torch.randn(32, 64), torch.randint(0, 10, (32,))
+    return nn.Sequential(*layers, nn.Linear(64, 10)), lambda model: F.cross_entropy(model(values), labels)
+
+
+MODELS = {"gpt2": gpt2, "resnet18": resnet18, "mlp": mlp}
 
 
 class Training:

@@ -301,3 +301,30 @@ def test_what_runs_no_item_loads_neither_torch_nor_schedulers_of_xdist(
         assert "loaded:" not in result.stdout.str()
     else:
         assert "loaded: []" in result.stdout.str()
+
+
+def test_a_worker_loads_neither_torch_nor_numpy_before_its_first_record(
+    pytester: pytest.Pytester, write_dump: Write, records: Json
+) -> None:
+    write_dump(records)
+    pytester.makeconftest(
+        """
+        import sys
+        from pathlib import Path
+
+        def loaded():
+            return str([name for name in ("torch", "numpy") if name in sys.modules])
+
+        def pytest_collection_finish(session):
+            if hasattr(session.config, "workerinput"):
+                Path("collected").write_text(loaded())
+
+        def pytest_sessionfinish(session):
+            if hasattr(session.config, "workerinput"):
+                Path("finished").write_text(loaded())
+        """
+    )
+    result = pytester.runpytest_subprocess("--msprobe-dump=dump.json", "--msprobe-device=cpu", "-n1")
+    assert result.ret == 0
+    assert (pytester.path / "collected").read_text() == "[]"
+    assert (pytester.path / "finished").read_text() == "['torch', 'numpy']"
