@@ -183,7 +183,7 @@ def npu(session: nox.Session, torch_npu: str, torch: str) -> None:
     # torch older than 2.4 was built for NumPy 1.
     numpy = ["numpy<2"] if torch.startswith("2.3.") else []
     session.install("--editable=.[torch]", f"torch=={torch}+cpu", *numpy)
-    folder = Path(session.create_tmp(), "torch_npu").resolve()
+    folder = files_of(session) / "torch_npu"
     session.install("--no-deps", "--upgrade", f"--target={folder}", f"torch-npu=={torch_npu}")
     session.run("pip", "freeze", "--exclude-editable")
     command = ["pytest", "-q", "-p", "no:cacheprovider", *DEMO]
@@ -208,7 +208,7 @@ def constraints(session: nox.Session, file: str) -> None:
     """Renew a file of constraints: the newest version of every package, but for those in KEPT."""
     kept = kept_versions(KEPT)
     session.install("--upgrade", "pip")
-    with_kept = Path(session.create_tmp(), "kept.txt")
+    with_kept = files_of(session) / "kept.txt"
     with_kept.write_text("\n".join(kept))
     session.install("--upgrade", "--upgrade-strategy=eager", f"--constraint={with_kept}", *ENVIRONMENTS[file])
     write_versions(file, installed_versions(session, "--exclude-editable"))
