@@ -122,7 +122,7 @@ class Walk:
             self._walk(target, golden, first)
 
     def magnitude(self, golden: torch.Tensor) -> tuple[float, int]:
-        """Return the sum of the magnitudes of the finite golden elements but 0 that the dtype can hold, and their count."""
+        """Return the sum of the magnitudes, and the count, of the finite golden elements but 0 that fit the dtype."""
         self._allocate(golden)
         with np.errstate(all="ignore"):
             return self._magnitude(golden)
