@@ -103,7 +103,7 @@ def test_a_file_cannot_be_the_folder_for_csv_files(pytester: pytest.Pytester, wr
         ("rules: 3", "rules: 3 is not a list of rules"),
         ("rules: [{standard: exactly}]", "unknown standard 'exactly'; known: absolute_threshold, "),
         ("rules: [{standard: ulp, limits: {max: 2}}]", "no limit 'max'; did you mean 'max_ulp'?"),
-        ("rules: [{standard: ulp, output: [int33]}]", "'int33'; did you mean 'int3'?"),
+        ("rules: [{standard: ulp, output: [bfloat61]}]", "'bfloat61'; did you mean 'bfloat16'?"),
         ("rule: []", "unknown key 'rule'"),
         (": [", "not valid YAML"),
     ],
