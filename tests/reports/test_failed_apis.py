@@ -61,3 +61,12 @@ def test_failures_of_other_kinds_are_listed_by_name() -> None:
         "  actv/0.output/norm  float32",
         "  actv/1.output/norm  float32",
     ]
+
+
+def test_a_long_name_of_a_check_in_a_test_shows_its_api() -> None:
+    failed = FailedApis("test checks")
+    for api in ("Tensor.exp", "Torch.add"):
+        failed.add(to_plain(result(f"{'a' * 80}.py::test_step::{api}.0.forward", "fail")))
+    _, *rows = failed.lines()
+    assert all(row.startswith("  ... aaa") and "  float32  " in row for row in rows)
+    assert ["::Tensor.exp  " in rows[0], "::Torch.add  " in rows[1]] == [True, True]
