@@ -84,8 +84,8 @@ test-lowest: $(VENV)/installed
 test-matrix: $(VENV)/installed
 	-test -x $(NEWEST_PYTHON)/bin/python3.14 || $(BIN)/python -m tests.support.newest_python $(NEWEST_PYTHON)
 	rm -f .nox/versions.jsonl
-	PATH=$(CURDIR)/$(NEWEST_PYTHON)/bin:$$PATH $(BIN)/nox
-	$(BIN)/python -m tests.support.versions_table .nox/versions.jsonl
+	PATH=$(CURDIR)/$(NEWEST_PYTHON)/bin:$$PATH $(BIN)/nox; status=$$?; \
+	    $(BIN)/python -m tests.support.versions_table .nox/versions.jsonl && exit $$status
 
 # Renews every version that the environments below are made of.
 constraints: $(VENV)/installed

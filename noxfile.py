@@ -114,6 +114,7 @@ def versions(session: nox.Session, torch: str, others: list[str]) -> None:
     build = session.run("python", "-c", "import torch; print(torch.version.cuda)", silent=True) or ""
     if build.strip() != "None":
         shutil.rmtree(session.virtualenv.location)
+    require_passed(session, row)
 
 
 @nox.session
@@ -123,6 +124,7 @@ def mindspore(session: nox.Session, mindspore: str) -> None:
     session.install(*kept_versions(["torch"]), f"mindspore=={mindspore}", "--editable=.[xdist,mindspore]", "hypothesis")
     row = {"tests": results(session, *(session.posargs or ["tests/mindspore", "-n", "2", "-m", "not slow"]))}
     write_row(session, row)
+    require_passed(session, row)
 
 
 def results(session: nox.Session, *words: str) -> str:
@@ -137,6 +139,13 @@ def results(session: nox.Session, *words: str) -> str:
     bad = {name: int(suite.get(name, 0)) for name in ("failures", "errors", "skipped")}
     counts = {"passed": int(suite.get("tests", 0)) - sum(bad.values())} | bad
     return ", ".join(f"{count} {name}" for name, count in counts.items() if count or name == "passed")
+
+
+def require_passed(session: nox.Session, row: dict[str, str]) -> None:
+    """Fail the session where anything failed; its row is written."""
+    failed = [name for name, result in row.items() if re.search("failures|errors|did not end", result)]
+    if failed:
+        session.error(f"failed: {', '.join(failed)}")
 
 
 def files_of(session: nox.Session) -> Path:

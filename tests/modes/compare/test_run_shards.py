@@ -60,6 +60,15 @@ def test_journals_of_a_divided_comparison_are_one_report(
     assert "3/3" in capsys.readouterr().out
 
 
+def test_a_part_is_resumed_by_the_same_part_alone(compare: Compare, eight_ranks: Path) -> None:
+    sides, journal = (eight_ranks / "target", eight_ranks / "golden"), eight_ranks / "1.jsonl"
+    compare(*sides, "--msprobe-shard=1/3", f"--msprobe-journal={journal}", "-x")
+    resumed = compare(*sides, "--msprobe-shard=1/3", f"--msprobe-resume={journal}")
+    assert resumed.parseoutcomes().get("deselected") == 3
+    other = compare(*sides, "--msprobe-shard=2/3", f"--msprobe-resume={journal}")
+    other.stderr.fnmatch_lines(["ERROR: *1.jsonl: was made with shard 1/3, this run has 2/3; *"])
+
+
 @pytest.mark.parametrize(
     ("target", "shard", "said"),
     [
