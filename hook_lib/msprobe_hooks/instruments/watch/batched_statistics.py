@@ -26,12 +26,13 @@ import torch
 from torch import Tensor
 
 from msprobe_hooks.instruments.series.heat_maps import BINS, RANGE
-from msprobe_hooks.instruments.watch.small_statistics import measure_small
+from msprobe_hooks.instruments.watch.small_statistics import Copied, SmallTensors
 from msprobe_hooks.torch.statistics import is_readable, local_part
 
 #: A number, or where it is still on a device, a tensor without dimensions.
 Value: TypeAlias = "float | Tensor"
-Values: TypeAlias = tuple[Value, ...]
+#: Those of a tensor; of a small one on a CPU what they will be reduced from.
+Values: TypeAlias = "tuple[Value, ...] | Copied"
 
 # Elements of a part, of which there are temporary copies; on a CPU they are made in one place that stays in the cache.
 _PART = 1 << 17
@@ -55,31 +56,36 @@ class Meter:
         self.statistics = tuple(statistics)
         self._eps = eps
         self._wanted = frozenset(statistics)
-        self._unknown: Values = (math.nan,) * len(self.statistics)
+        self._unknown = (math.nan,) * len(self.statistics)
+        self._small: dict[torch.dtype, SmallTensors] = {}
 
     def measure(self, tensors: Sequence[Tensor]) -> list[Values]:
         """Return the statistics of each tensor. The caller has turned gradients and overrides off."""
-        found = [self._unknown] * len(tensors)
+        found: list[Values] = [self._unknown] * len(tensors)
         small: dict[torch.dtype, list[tuple[int, Tensor]]] = {}
         others: list[tuple[int, Tensor]] = []
         for place, tensor in enumerate(map(local_part, tensors)):
             if _has_values(tensor):
                 is_small = tensor.is_cpu and tensor.numel() <= _SMALL
                 (small.setdefault(tensor.dtype, []) if is_small else others).append((place, tensor))
-        for group in small.values():
-            measured = measure_small([tensor for _, tensor in group], self.statistics, self._eps)
-            for (place, _), values in zip(group, measured, strict=True):
-                found[place] = values
+        for dtype, group in small.items():
+            if dtype not in self._small:
+                self._small[dtype] = SmallTensors(dtype, self.statistics, self._eps)
+            for (place, _), copied in zip(group, self._small[dtype].copy([each for _, each in group]), strict=True):
+                found[place] = copied
         norms = {} if self._wanted.isdisjoint(("norm", "rms")) else _fused_norms(others)
         for place, tensor in others:
             found[place] = self._statistics(tensor, norms.get(place))
         return found
 
     def fetch(self, rows: Sequence[Values]) -> list[tuple[float, ...]]:
-        """Bring statistics to the host, with one transfer per device and dtype."""
+        """Reduce what was copied, and bring statistics to the host with one transfer per device and dtype."""
+        for small in self._small.values():
+            small.reduce()
         groups: dict[tuple[torch.device, torch.dtype], list[tuple[list[Value], int, Tensor]]] = {}
-        numbers: list[Sequence[Any]] = list(rows)
-        for number, row in enumerate(rows):
+        known = [row.values or self._unknown if isinstance(row, Copied) else row for row in rows]
+        numbers: list[Sequence[Any]] = list(known)
+        for number, row in enumerate(known):
             waiting = [(place, value) for place, value in enumerate(row) if isinstance(value, Tensor)]
             if waiting:
                 numbers[number] = fetched = list(row)
@@ -95,7 +101,7 @@ class Meter:
         """Return how many elements are in each bin of a heat map."""
         return tensor.float().histc(BINS, *RANGE)
 
-    def _statistics(self, tensor: Tensor, norm: Value | None) -> Values:
+    def _statistics(self, tensor: Tensor, norm: Value | None) -> tuple[Value, ...]:
         if norm is not None and self._wanted == {"norm"}:
             return (norm,) * len(self.statistics)
         found = _reduced(tensor, self._wanted, self._eps, norm)

@@ -12,8 +12,8 @@ from msprobe_hooks.instruments.watch.error_log import Errors
 
 #: Task, pipeline chunk, name and micro step: what has one row in a step.
 Place: TypeAlias = "tuple[str, int, str, int | None]"
-#: Numbers, or what the meter that gave them still has to fetch.
-Values: TypeAlias = "tuple[Any, ...]"
+#: Numbers, or what the meter that gave them makes them of when they are fetched.
+Values: TypeAlias = Any
 
 
 class Meter(Protocol):

@@ -148,3 +148,19 @@ def test_zeros_of_half_precision_are_counted_below_eps_and_not_below_what_it_rou
 def test_numbers_that_wait_on_a_device_are_fetched_into_their_places():
     waiting = [(torch.tensor(1.5), 2.0, torch.tensor(3)), (4.0, torch.tensor(5.5, dtype=torch.float64), 6.0)]
     assert Meter(("norm",), 0.0).fetch(waiting) == [(1.5, 2.0, 3.0), (4.0, 5.5, 6.0)]
+
+
+def test_small_tensors_are_measured_as_they_were_when_they_were_met():
+    meter = Meter(("max", "norm"), 0.0)
+    tensor = torch.tensor([3.0, 4.0])
+    before = meter.measure([tensor])
+    tensor.zero_()
+    after = meter.measure([tensor])
+    assert meter.fetch([*before, *after]) == [(4.0, 5.0), (0.0, 0.0)]
+    assert meter.fetch(before) == [(4.0, 5.0)]
+
+
+def test_more_small_tensors_than_are_kept_come_out_in_their_order():
+    meter = Meter(("max",), 0.0)
+    rows = [row for number in range(100) for row in meter.measure([torch.full((1 << 13,), float(number))])]
+    assert meter.fetch(rows) == [(float(number),) for number in range(100)]
