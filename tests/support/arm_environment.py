@@ -20,7 +20,7 @@ LIBRARIES = ["libssl3", "libreadline8", "libdb5.3", "libnsl2", "libtirpc3"]
 TORCH = "2.7.1"
 # Torch older than 2.4 was built for NumPy 1.
 OLD_NUMPY = ("2.2.", "2.3.")
-WHEELS = """msgspec pyyaml pytest pytest-xdist hypothesis mpmath safetensors junitparser
+WHEELS = """msgspec pyyaml pytest pytest-xdist hypothesis mpmath safetensors junitparser zstandard isal
     filelock typing-extensions networkx jinja2 fsspec sympy""".split()
 PLATFORMS = ("manylinux_2_28_aarch64", "manylinux_2_17_aarch64", "manylinux2014_aarch64")
 START = """#!/bin/sh
