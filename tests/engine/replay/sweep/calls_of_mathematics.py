@@ -62,8 +62,8 @@ def reductions(api: Any, x: Draw) -> None:
     api.Torch.aminmax(x(4, 6))
     api.Torch.cumsum(x(4, 6), 1)
     api.Torch.cumprod(x(4, 6), dim=0)
-    if _has_gradient(lambda y: torch.logcumsumexp(y, 0), x.dtype):
-        api.Torch.logcumsumexp(x(4, 6), 1)
+    has_gradient = _has_gradient(lambda y: torch.logcumsumexp(y, 0), x.dtype)
+    api.Torch.logcumsumexp(x(4, 6) if has_gradient else x(4, 6).float(), 1)
     api.Torch.cummax(x(4, 6), 1)
     api.Torch.count_nonzero(x(4, 6))
     api.Torch.sort(x(4, 6), dim=1, descending=True)
@@ -85,8 +85,7 @@ def reductions(api: Any, x: Draw) -> None:
     api.Torch.trapezoid(x(4, 6))
     api.Torch.quantile(x(4, 6).float(), 0.3, dim=1)
     api.Torch.diff(x(4, 6))
-    if _has_gradient(torch.trace, x.dtype):
-        api.Torch.trace(x(4, 4))
+    api.Torch.trace(x(4, 4) if _has_gradient(torch.trace, x.dtype) else x(4, 4).float())
 
 
 def _has_gradient(function: Callable[[torch.Tensor], torch.Tensor], dtype: torch.dtype) -> bool:
