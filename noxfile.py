@@ -38,7 +38,7 @@ TORCH = [
     ("3.11", "2.15.0", []),
     ("3.14", "2.15.0", []),
 ]
-MINDSPORE = [("3.10", "2.7.0"), ("3.11", "2.8.0"), ("3.11", "2.9.0"), ("3.11", "2.10.0")]
+MINDSPORE = [("3.10", "2.9.0"), ("3.11", "2.9.0"), ("3.11", "2.10.0")]
 # The rows of the table, a JSON object in each line; `python -m tests.support.versions_table` writes them into the page.
 ROWS = Path(".nox/versions.jsonl")
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -42,12 +44,23 @@ def test_the_quick_start_of_mindspores_manual_has_a_forward_verdict_and_no_backw
     assert (output.target_dtype, output.shape) == ("torch.int64", (1, 4096))
 
 
+def not_passed(results: Iterable[DirectionResult]) -> dict[str, str]:
+    """Return what did not pass, with the reason; not what MindSpore 2.9 has no kernel for on a CPU, unlike 2.10."""
+    lacking = ("MintFunctional.softplus.", "MintFunctional.dropout.") if version("mindspore").startswith("2.9.") else ()
+    return {
+        result.record: result.verdict.reason
+        for result in results
+        if result.verdict.outcome != "pass"
+        and not (result.skip is SkipReason.UNSUPPORTED and result.record.startswith(lacking))
+    }
+
+
 # Ten seeds together take far more than 5 s.
 @pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(1, 10))])
 def test_no_record_of_msprobes_dumps_alarms_or_goes_unjudged(seed: int) -> None:
     results = [result for path in DUMPS for result in check(path, setup_with(seed=seed))]
     assert len(results) > 350
-    assert {result.record: result.verdict.reason for result in results if result.verdict.outcome != "pass"} == {}
+    assert not_passed(results) == {}
 
 
 @pytest.fixture(scope="module")
@@ -58,8 +71,8 @@ def everything(tmp_path_factory: pytest.TempPathFactory) -> dict[str, DirectionR
 
 def test_every_call_that_this_cpu_computes_passes_forward_and_backward(everything: dict[str, DirectionResult]) -> None:
     no_kernel = {name for name in everything if name.rpartition(".")[0] + ".forward" in WITHOUT_KERNEL}
-    others = {name: result.verdict for name, result in everything.items() if name not in no_kernel | WRONG}
-    assert {name: verdict.reason for name, verdict in others.items() if verdict.outcome != "pass"} == {}
+    others = {name: result for name, result in everything.items() if name not in no_kernel | WRONG}
+    assert not_passed(others.values()) == {}
     assert sum(name.endswith(".backward") for name in others) > 150
 
 

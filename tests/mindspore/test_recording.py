@@ -13,6 +13,7 @@ ms = pytest.importorskip("mindspore")
 from mindspore import Tensor, mint, nn  # noqa: E402
 
 from msprobe_hooks import ConfigError, RecordingError, record  # noqa: E402
+from msprobe_hooks.mindspore.cells import CellHooks  # noqa: E402
 from tests.corpus.mindspore_step import build  # noqa: E402
 from tests.mindspore.recordings import read, recorded, tensor  # noqa: E402
 
@@ -80,6 +81,40 @@ def test_nothing_of_it_stays_when_recording_ends(tmp_path: Path) -> None:
     before = (mint.tanh, dict(vars(Tensor)))
     recorded(tmp_path, lambda: mint.tanh(tensor(2)))
     assert (mint.tanh, dict(vars(Tensor))) == before
+
+
+class Failing(nn.Cell):
+    def construct(self, x: Tensor) -> Tensor:
+        raise ValueError("of no use")
+
+
+class Catching(nn.Cell):
+    def __init__(self) -> None:
+        super().__init__()
+        self.failing = Failing()
+
+    def construct(self, x: Tensor) -> Tensor:
+        try:
+            return self.failing(x)
+        except ValueError:
+            return mint.abs(x)
+
+
+def test_a_cell_that_raised_is_recorded_where_no_hook_ran_after_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """MindSpore before 2.10 has no hooks that run after an error."""
+    monkeypatch.setattr(CellHooks, "end_options", {"with_kwargs": True})
+    model = nn.SequentialCell(Catching(), nn.ReLU())
+    data = recorded(tmp_path, lambda: model(tensor(2)), level="L0", model=model)
+    assert data["Cell.0.failing.Failing.forward.0"]["exception"] == "RuntimeError: the module raised"
+    assert [*data][-2:] == ["Cell.0.Catching.forward.0", "Cell.1.ReLU.forward.0"]
+
+
+def test_a_mindspore_that_is_too_old_is_refused_in_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ms, "__version__", "2.8.0")
+    with pytest.raises(RecordingError, match=r"MindSpore 2\.8\.0 cannot be recorded, .*install MindSpore 2\.9"):
+        recorded(tmp_path, lambda: mint.abs(tensor(2)))
 
 
 def test_a_call_that_raises_is_recorded_with_its_error_and_raises(tmp_path: Path) -> None:

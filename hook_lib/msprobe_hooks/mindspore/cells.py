@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import inspect
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from types import MappingProxyType
 from typing import Any
 
 from mindspore import Parameter, Tensor, nn
@@ -13,6 +15,8 @@ from mindspore.common.hook_handle import HookHandle
 from msprobe_hooks.mindspore.compilation_watch import FUNCTIONS, Compilations
 from msprobe_hooks.recording import modules
 from msprobe_hooks.recording.recorder import Recorder
+
+_HAS_ALWAYS_CALL = "always_call" in inspect.signature(nn.Cell.register_forward_hook).parameters
 
 
 class ParameterGradients(modules.ParameterGradients):
@@ -39,6 +43,8 @@ class CellHooks(modules.ModuleHooks):
     """
 
     hooks_run_in = str(sys.modules[nn.Cell.__module__].__file__)
+    # MindSpore before 2.10 runs no hook after a cell that raised.
+    end_options = modules.ModuleHooks.end_options if _HAS_ALWAYS_CALL else MappingProxyType({"with_kwargs": True})
     gradients = ParameterGradients
 
     def __init__(self, recorder: Recorder, cells: Iterable[tuple[str, nn.Cell]]) -> None:

@@ -13,7 +13,7 @@ from msprobe_hooks.errors import ConfigError
 from msprobe_hooks.mindspore.apis import functions, layers
 from msprobe_hooks.mindspore.call_recording import Calls, Primitives, recording, recording_layers
 from msprobe_hooks.mindspore.cells import CellHooks
-from msprobe_hooks.mindspore.context import is_pynative, process_rank, require_pynative
+from msprobe_hooks.mindspore.context import is_pynative, process_rank, require_backward_passes, require_pynative
 from msprobe_hooks.mindspore.graph_cells import GraphCells
 from msprobe_hooks.mindspore.graph_dump import GraphDump, require_no_graph, require_settings_of_cells
 from msprobe_hooks.mindspore.jit import JitCalls, recorded
@@ -44,6 +44,7 @@ class MindSporeSession(Session):
     ) -> None:
         if settings.level in ("aten", "compiled"):
             raise ConfigError("level", settings.level, "L0, L1, mix, L2 or debug with MindSpore")
+        require_backward_passes()
         self._graphs = GraphDump(settings) if recorder is None else None
         recorder = recorder or MindSporeRecorder(settings)
         observers: list[Observer] = []

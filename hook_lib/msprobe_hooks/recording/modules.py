@@ -5,9 +5,9 @@ from __future__ import annotations
 import sys
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
-from types import FrameType
+from types import FrameType, MappingProxyType
 from typing import Any, ClassVar
 
 from msprobe_hooks.recording.call_records import CallRecord
@@ -41,6 +41,8 @@ class ModuleHooks(ABC):
     #: The file whose frames run the hooks.
     hooks_run_in: ClassVar[str]
     gradients: ClassVar[type[ParameterGradients]]
+    #: How the hook that runs after a module is registered, by default to run also where the module raised.
+    end_options: ClassVar[Mapping[str, bool]] = MappingProxyType({"with_kwargs": True, "always_call": True})
 
     def __init__(self, recorder: Recorder, modules: Iterable[tuple[str, Any]]) -> None:
         self._recorder = recorder
@@ -83,12 +85,15 @@ class ModuleHooks(ABC):
             if is_hidden():
                 return
             # Recording may have been switched while the module ran.
-            if running.calls and running.calls[-1].module is module:
-                running.calls.pop().end(output)
+            if all(call.module is not module for call in running.calls):
+                return
+            while running.calls[-1].module is not module:
+                running.calls.pop().abandon()
+            running.calls.pop().end(output)
 
         failed = partial(recorder.note_error, prefix)
         self._handles.append(module.register_forward_pre_hook(guarded(begin, failed), with_kwargs=True))
-        self._handles.append(module.register_forward_hook(guarded(end, failed), with_kwargs=True, always_call=True))
+        self._handles.append(module.register_forward_hook(guarded(end, failed), **self.end_options))
         if recorder.directions.backward and recorder.directions.output:
             self._handles += gradients.install()
 
@@ -144,10 +149,16 @@ class ModuleCall(CallRecord):
 
     def end(self, output: Any) -> None:
         """Take the output, or that there is none because the module raised."""
+        self._end(output, sys.exc_info()[1])
+
+    def abandon(self) -> None:
+        """Write that the module raised, where no hook ran when it did."""
+        self._end(None, RuntimeError("the module raised"))
+
+    def _end(self, output: Any, error: BaseException | None) -> None:
         recorder = self._recorder
         if recorder.modules and recorder.modules[-1] == self.name:
             recorder.modules.pop()
-        error = sys.exc_info()[1]
         try:
             recorder.filter.leave_module(self.name)
             with recorder.quiet():

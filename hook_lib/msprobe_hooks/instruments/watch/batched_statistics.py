@@ -79,7 +79,7 @@ class Meter:
         return found
 
     def fetch(self, rows: Sequence[Values]) -> list[tuple[float, ...]]:
-        """Reduce what was copied, and bring statistics to the host with one transfer per device and dtype."""
+        """Fetch statistics to the host, with one transfer per device and dtype; what was copied is reduced first."""
         for small in self._small.values():
             small.reduce()
         groups: dict[tuple[torch.device, torch.dtype], list[tuple[list[Value], int, Tensor]]] = {}
