@@ -223,7 +223,7 @@ def _reduce(tensor: Tensor, count: int) -> tuple[Reduced, bool]:
 
 def _extrema_side_by_side(tensor: Tensor, count: int) -> tuple[float, float]:
     """Return the least and the greatest value of a contiguous tensor of floating point on a CPU."""
-    if count <= _AMINMAX_LIMIT or tensor.dtype not in _OF_NUMPY:
+    if count <= _AMINMAX_LIMIT or tensor.dtype not in _OF_NUMPY or tensor.is_neg():
         low, high = _aminmax(tensor)
         return low.item(), high.item()
     values = numpy_view(tensor)

@@ -248,3 +248,20 @@ def test_numbers_fetched_from_a_device_are_the_same(tensor):
 def test_the_norm_of_a_part_is_that_of_a_copy():
     part = torch.randn(4, 128, 192)[..., 64:128]
     assert measure(part).norm == measure(part.clone()).norm
+
+
+@pytest.mark.parametrize("count", [1 << 14, (1 << 14) + 1, (1 << 20) + 1])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_extrema_do_not_depend_on_who_finds_them(dtype, count):
+    values = torch.randn(count, generator=torch.Generator().manual_seed(count), dtype=dtype)
+    values[7], values[-1] = -100.0, 100.0
+    for tensor in (values, values.requires_grad_()):
+        with torch.no_grad():
+            found = measure(tensor)
+        assert (found.max, found.min) == (100.0, -100.0)
+
+
+@pytest.mark.parametrize("count", [100, 1 << 15])
+def test_values_that_are_negated_when_they_are_read_are_negated(count):
+    found = measure(torch._neg_view(torch.arange(float(count))))
+    assert (found.max, found.min, found.mean) == (0.0, 1.0 - count, (1.0 - count) / 2)
