@@ -126,8 +126,8 @@ def test_what_is_no_shard_is_told_with_what_is_one(pytester: pytest.Pytester, fo
 
 
 def test_what_is_no_check_has_no_shards(pytester: pytest.Pytester, four_calls: Path) -> None:
-    found = check(pytester, f"--msprobe-compare={four_calls}", f"--msprobe-golden={four_calls}", "--msprobe-shard=1/2")
-    assert "--msprobe-shard does not work with --msprobe-compare; remove --msprobe-shard" in found.errors
+    found = check(pytester, f"--msprobe-overflow={four_calls}", "--msprobe-shard=1/2")
+    assert "--msprobe-shard does not work with --msprobe-overflow; remove --msprobe-shard" in found.errors
 
 
 def test_a_journal_goes_on_with_its_own_shard_alone(pytester: pytest.Pytester, four_calls: Path) -> None:
