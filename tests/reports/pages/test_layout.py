@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +48,16 @@ def width(browser: Any, selector: str) -> int:
     return found
 
 
+def assert_after_reload(browser: Any, holds: Callable[[], bool]) -> None:
+    """Reload the page until this holds: the browser keeps what a page stores a moment after the page stored it."""
+
+    def reloaded() -> bool:
+        browser.refresh()
+        return holds()
+
+    until(browser, reloaded)
+
+
 def press(browser: Any, selector: str, *keys: str) -> None:
     browser.find_element("css selector", selector).send_keys(*keys)
 
@@ -67,8 +77,7 @@ def test_the_size_of_a_pane_is_changed_by_keys_and_kept(browser: Any) -> None:
     press(browser, border, Keys.ARROW_LEFT, Keys.ARROW_LEFT)
     until(browser, lambda: width(browser, "#details-box") == 348)
     assert browser.find_element("css selector", border).get_attribute("aria-valuenow") == "348"
-    browser.refresh()
-    assert width(browser, "#details-box") == 348
+    assert_after_reload(browser, lambda: width(browser, "#details-box") == 348)
 
 
 def test_a_pane_is_dragged_by_its_border(browser: Any) -> None:
@@ -82,8 +91,7 @@ def test_a_pane_is_dragged_by_its_border(browser: Any) -> None:
 def test_a_folded_pane_stays_folded_and_leaves_its_room_to_the_table(browser: Any) -> None:
     before = width(browser, "#table-box")
     click(browser, "document.querySelector('#groups-box .fold')")
-    browser.refresh()
-    assert width(browser, "#groups-box") == 24
+    assert_after_reload(browser, lambda: width(browser, "#groups-box") == 24)
     assert width(browser, "#table-box") == before + 176
     assert browser.find_element("css selector", "#groups-box .fold").get_attribute("aria-expanded") == "false"
 
@@ -92,8 +100,7 @@ def test_a_column_takes_the_room_that_is_left_until_it_is_given_a_width(browser:
     assert width(browser, "#scroller table") == browser.execute_script("return byId('scroller').clientWidth")
     press(browser, "th:nth-child(2) button", Keys.SHIFT + Keys.ARROW_LEFT)
     given = width(browser, "th:nth-child(2)")
-    browser.refresh()
-    assert width(browser, "th:nth-child(2)") == given
+    assert_after_reload(browser, lambda: width(browser, "th:nth-child(2)") == given)
     assert width(browser, "#scroller table") == given + 160
 
 
@@ -108,8 +115,7 @@ def test_chosen_colours_are_kept_and_the_page_is_notified(browser: Any) -> None:
     click(browser, "byId('theme')")
     click(browser, "byId('theme')")
     assert browser.execute_script("return [document.documentElement.dataset.theme, changes]") == ["dark", 1]
-    browser.refresh()
-    assert texts(browser, "#theme") == ["colors: dark"]
+    assert_after_reload(browser, lambda: texts(browser, "#theme") == ["colors: dark"])
     assert browser.execute_script("return getComputedStyle(document.body).backgroundColor") == "rgb(13, 17, 23)"
 
 
