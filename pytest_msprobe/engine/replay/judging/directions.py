@@ -138,7 +138,7 @@ def judge_backward(
         return without_rounding({inner: tensor}, noise)[inner]
 
     context = _context(trial, "backward", tree, recorded, in_mode, prepare)
-    arriving = cache(lambda: _mean_magnitude(trial.grad_outputs.values()))
+    arriving = cache(lambda: magnitude_of_arriving(trial.grad_outputs.values()))
 
     def by(leaf: Any) -> Standard:
         return select("backward", leaf).for_gradients(arriving)
@@ -146,7 +146,8 @@ def judge_backward(
     return judge_outputs(target, golden, context, by, measure_all=measure_all)
 
 
-def _mean_magnitude(gradients: Iterable[torch.Tensor]) -> float:
+def magnitude_of_arriving(gradients: Iterable[torch.Tensor]) -> float:
+    """Return the greatest mean magnitude of gradients that arrive at a call, zeros included; 0 where there are none."""
     # Magnitudes are taken in the raised copy, where a large gradient would be held twice.
     raised = (gradient.to(torch.float64, copy=True).abs_() for gradient in gradients if gradient.numel())
     return max((magnitudes.mean().item() for magnitudes in raised), default=0.0)

@@ -27,6 +27,7 @@ from pytest_msprobe.engine.replay.inputs import large_tensors
 from pytest_msprobe.engine.replay.inputs.constraints.drawn import DrawnArguments
 from pytest_msprobe.engine.replay.inputs.sparse_reads import embedding
 from pytest_msprobe.engine.replay.judging.cancellation import cancelled_gradients
+from pytest_msprobe.engine.replay.judging.directions import magnitude_of_arriving
 from pytest_msprobe.engine.replay.screening.config import ScreenedPass, is_result
 from pytest_msprobe.engine.replay.trials.trial import Trial
 from pytest_msprobe.engine.values.pytree import map_with_paths
@@ -135,7 +136,7 @@ def _gradient(few: _OfRows, select: Callable[[Any], Standard]) -> ScreenedPass |
     # Where the greatest element is rounding alone, all are.
     if not _is_all_of(gradient, target) or cancelled_gradients({read.path: golden}, arriving):
         return None
-    standard = select(gradient).for_gradients(lambda: max(map(mean_magnitude, arriving)))
+    standard = select(gradient).for_gradients(lambda: magnitude_of_arriving(arriving))
     verdict = _passed(target, golden, standard, read.share, lambda: (few.baseline_gradients or {}).get(read.path))
     return None if verdict is None else _told(f"grad.{read.path}", verdict, gradient, golden)
 
