@@ -15,7 +15,6 @@ from pytest_msprobe.errors import OptionError
 from pytest_msprobe.journal.journal import DIVIDED_DUMPS
 from pytest_msprobe.modes.compare import options as compare_options
 from pytest_msprobe.modes.compare.options import compare_key
-from pytest_msprobe.run.collection import dumps_key
 from pytest_msprobe.run.mode import JournalFacts
 from pytest_msprobe.run.options import display_path, options_key
 from pytest_msprobe.run.paths import absolute
@@ -33,6 +32,10 @@ _pairs_key: pytest.StashKey[dict[Path, DumpPair]] = pytest.StashKey()
 # In the place of pairs where a training is compared with an engine.
 _inference_key: pytest.StashKey[InferencePair] = pytest.StashKey()
 _registered_key: pytest.StashKey[Registered] = pytest.StashKey()
+# Of a divided comparison the target's dumps of all shards, and the golden dump of each: listing thousands of folders on
+# shared storage takes long.
+_targets_key: pytest.StashKey[list[Path]] = pytest.StashKey()
+_partners_key: pytest.StashKey[Mapping[Path, Path]] = pytest.StashKey()
 
 
 class FrozenDumps:
@@ -78,7 +81,10 @@ class CompareMode:
         if is_inference(config.stash[compare_key], folder):
             found = found[:1]
         shard = config.stash[options_key].shard
-        return found if shard is None else dumps_of_shard(found, shard, folder)
+        if shard is None:
+            return found
+        config.stash.setdefault(_targets_key, []).extend(found)
+        return dumps_of_shard(found, shard, folder)
 
     def open_run(self, config: pytest.Config, path: Path) -> Dump:
         """Read a dump with the ranks that are merged with it."""
@@ -91,7 +97,7 @@ class CompareMode:
         from pytest_msprobe.graphs.building import require_modules
         from pytest_msprobe.modes.compare.inference.inference_run import is_inference, open_pair
         from pytest_msprobe.modes.compare.judging.policy import load_policy
-        from pytest_msprobe.modes.compare.opening import open_pairs
+        from pytest_msprobe.modes.compare.opening import golden_paths, open_pairs, partner_paths
 
         config.pluginmanager.register(FrozenDumps(), "msprobe-frozen-dumps")
         config.stash[_registered_key] = registered = _registered(config)
@@ -103,8 +109,11 @@ class CompareMode:
         if first is not None and is_inference(config.stash[compare_key], first):
             config.stash[_inference_key] = open_pair([*dumps], config.stash[compare_key], policy.inherited)
             return
-        targets = _all_targets(config, dumps)
-        config.stash[_pairs_key] = open_pairs(dumps, config.stash[compare_key], policy, registered, targets)
+        compare, partners = config.stash[compare_key], None
+        if config.stash[options_key].shard is not None:
+            partners = partner_paths(_all_targets(config, dumps), golden_paths(compare), compare)
+            config.stash[_partners_key] = partners
+        config.stash[_pairs_key] = open_pairs(dumps, compare, policy, registered, partners)
         if config.stash[compare_key].vis is not None:
             require_modules([*dumps.values(), *(pair.golden for pair in config.stash[_pairs_key].values())])
 
@@ -185,11 +194,10 @@ class CompareMode:
             "transformations": ", ".join(entry.place for entry in registered.transformations),
         }
         if config.stash[options_key].shard is not None:
-            from pytest_msprobe.modes.compare.opening import golden_paths
             from pytest_msprobe.modes.compare.run_shards import digest_of_runs
 
-            targets = _all_targets(config, [*config.stash[dumps_key]])
-            settings[DIVIDED_DUMPS] = digest_of_runs([*targets, *golden_paths(compare)])
+            partners = config.stash[_partners_key]
+            settings[DIVIDED_DUMPS] = digest_of_runs([*partners, *partners.values()])
         return JournalFacts({**compare.settings(), **settings}, files)
 
     def items(self, file: pytest.File, dump: Dump) -> Iterable[DumpItem]:
@@ -210,18 +218,15 @@ class CompareMode:
 
 
 def _all_targets(config: pytest.Config, dumps: Iterable[Path]) -> list[Path]:
-    """Return the dumps of all shards. Raises OptionError where a single dump is to be divided."""
-    from pytest_msprobe.modes.compare.merged_ranks import runs_of
+    """Return the target's dumps of all shards. Raises OptionError where a single dump is to be divided."""
     from pytest_msprobe.modes.compare.run_shards import dumps_of_shard
 
     options = config.stash[options_key]
-    if options.shard is None:
-        return [*dumps]
-    folders = [absolute(config, text) for text in options.dumps]
-    for path in folders:
+    assert options.shard is not None
+    for path in (absolute(config, text) for text in options.dumps):
         if not path.is_dir():
             dumps_of_shard([path], options.shard, path)
-    return [run for path in folders for run in runs_of(path, config.stash[compare_key].target_layout)]
+    return [*dict.fromkeys([*config.stash[_targets_key], *dumps])]
 
 
 def _registered(config: pytest.Config) -> Registered:

@@ -70,14 +70,14 @@ def open_pairs(
     options: CompareOptions,
     policy: ComparePolicy,
     registered: Registered = _NOTHING,
-    targets: Sequence[Path] = (),
+    partners: Mapping[Path, Path] | None = None,
 ) -> dict[Path, DumpPair]:
     """Pair the target's dumps with the golden ones, by stage, step and rank where there are several.
 
-    ``targets`` are all dumps of the target, where ``dumps`` are some of them. Returns the pairs by the target's path.
-    Raises DumpError or OptionError that names what does not fit.
+    ``partners`` are what `partner_paths` gave for all dumps of the target, where ``dumps`` are some of them.
+    Returns the pairs by the target's path. Raises DumpError or OptionError that names what does not fit.
     """
-    paired = partner_paths(targets or list(dumps), golden_paths(options), options)
+    paired = partner_paths(list(dumps), golden_paths(options), options) if partners is None else partners
     partners = {path: paired[path] for path in dumps}
     opened = {path: open_run(path, options.golden_layout) for path in dict.fromkeys(partners.values())}
     layouts = (options.target_layout, options.golden_layout)
