@@ -6,17 +6,15 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
-from functools import partial
-from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from threading import Thread
 from typing import Any
 from urllib.parse import quote
 
 import pytest
 
-from tests.support.browser import open_browser, texts, until
+from tests.support.browser import open_browser, set_system_theme, texts, until
 from tests.support.page_checks import serious_violations
+from tests.support.serving import served
 
 ROOT = Path(__file__).parents[2]
 RESULTS = "[data-md-component=search-result] .md-search-result__item > a"
@@ -36,24 +34,14 @@ ANSWERS = {
 pytestmark = pytest.mark.slow
 
 
-class Quiet(SimpleHTTPRequestHandler):
-    """Serves files and writes no log."""
-
-    def log_message(self, *_: Any) -> None:
-        pass
-
-
 @pytest.fixture(scope="module")
 def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """Build the site and serve it."""
     built = tmp_path_factory.mktemp("site")
     build = [sys.executable, "-m", "mkdocs", "build", "--strict", "-f", "website/mkdocs.yml", "-d", built]
     subprocess.run(build, cwd=ROOT, env=os.environ | {"NO_MKDOCS_2_WARNING": "1"}, check=True)
-    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=built))
-    Thread(target=server.serve_forever, daemon=True).start()
-    yield f"http://127.0.0.1:{server.server_port}"
-    server.shutdown()
-    server.server_close()
+    with served(built) as address:
+        yield address
 
 
 @pytest.fixture(scope="module")
@@ -76,8 +64,7 @@ def test_search_finds_the_page_that_answers_first(browser: Any, address: str, qu
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("page", ["", "check-page/", "user-guide/", "api/hooks/"])
 def test_a_page_has_no_serious_fault_of_access(browser: Any, address: str, page: str, scheme: str) -> None:
-    features = [{"name": "prefers-color-scheme", "value": scheme}]
-    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": features})
+    set_system_theme(browser, scheme)
     browser.get(f"{address}/{page}")
     # The site would keep the scheme in which it was opened first.
     browser.execute_script("localStorage.clear()")

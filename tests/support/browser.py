@@ -52,6 +52,12 @@ def set_width(browser: Any, width: int, height: int = 900) -> None:
     browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
 
 
+def set_system_theme(browser: Any, theme: str) -> None:
+    """Let the system prefer ``light`` or ``dark`` colours, as pages follow it."""
+    features = [{"name": "prefers-color-scheme", "value": theme}]
+    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": features})
+
+
 def settle(browser: Any) -> None:
     """Wait until a page has drawn what it draws after its first rows."""
     browser.execute_async_script("setTimeout(arguments[0], 300)")

@@ -9,7 +9,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from tests.support.browser import open_browser, set_width, settle
+from tests.support.browser import open_browser, set_system_theme, set_width, settle
 from tests.support.pictures import COMPARE, FAULTY, MONITOR, prepare, run, trend_commands
 
 WIDTHS = (360, 768, 1400, 2560)
@@ -45,9 +45,8 @@ class EveryPage:
         for width in WIDTHS:
             for theme in THEMES:
                 set_width(browser, width)
+                set_system_theme(browser, theme)
                 browser.get(address)
-                browser.execute_script("remember('theme', arguments[0])", theme)
-                browser.refresh()
                 browser.execute_script(self.script)
                 settle(browser)
                 yield width, theme

@@ -14,6 +14,7 @@ from pytest_msprobe.graphs.nodes import Graph, Kind, Node
 from pytest_msprobe.graphs.page.payload import Drawing, Mark, Run, drawn
 from pytest_msprobe.reports.pages.write_page import write_page
 from tests.support.browser import click, open_browser, set_width, texts, until
+from tests.support.serving import served
 
 pytestmark = pytest.mark.slow
 
@@ -28,7 +29,7 @@ def browser() -> Iterator[Any]:
 
 
 @pytest.fixture
-def look(browser: Any, tmp_path: Path) -> Callable[..., Any]:
+def look(browser: Any, tmp_path: Path) -> Iterator[Callable[..., Any]]:
     """Write the page of a chain of calls in blocks, of which one call is the culprit, and open it."""
 
     def open_page(calls: int, inside: int, culprit: str = CULPRIT) -> Any:
@@ -45,11 +46,12 @@ def look(browser: Any, tmp_path: Path) -> Callable[..., Any]:
         data = {"title": "", "about": "", "calls": [], "graphs": graphs}
         write_page(tmp_path / "page.html", "pytest_msprobe.graphs.page", data, title="Sample", parts=("dagre", "graph"))
         browser.get_log("browser")
-        browser.get((tmp_path / "page.html").as_uri())
+        browser.get(f"{address}/page.html")
         until(browser, lambda: bool(texts(browser, ".boxes .chosen text")))
         return browser
 
-    return open_page
+    with served(tmp_path) as address:
+        yield open_page
 
 
 def chosen(browser: Any) -> str:
@@ -215,7 +217,6 @@ def test_outline_and_boxes_are_shown_where_there_is_room_or_one_of_them(
         browser.find_element("css selector", "#graph .scroller").send_keys("x")
         assert seen(browser) == [shown[1], True]
     finally:
-        browser.execute_script("remember('graph.shows', 'both')")
         set_width(browser, 1500)
 
 

@@ -10,8 +10,9 @@ import pytest
 from selenium.webdriver.common.keys import Keys
 
 from pytest_msprobe.reports.pages.write_page import write_page
-from tests.support.browser import click, open_browser, set_width, texts, until
+from tests.support.browser import click, open_browser, set_system_theme, set_width, texts, until
 from tests.support.page_checks import serious_violations, wider_than_the_window
+from tests.support.serving import served
 
 HOSTILE = "</script><img src=x onerror=alert(1)>"
 DATA = {
@@ -33,14 +34,14 @@ def chromium() -> Iterator[Any]:
 
 
 @pytest.fixture
-def browser(chromium: Any, tmp_path: Path) -> Any:
-    """Open the page at 1 400 pixels; the browser has kept nothing of another test."""
+def browser(chromium: Any, tmp_path: Path) -> Iterator[Any]:
+    """Open the page at 1 400 pixels in light colours; the browser has kept nothing of another test."""
     write_page(tmp_path / "page.html", "tests.reports.pages.sample_page", DATA, title="Sample", parts=("table",))
     set_width(chromium, 1400)
-    chromium.get((tmp_path / "page.html").as_uri())
-    chromium.execute_script("localStorage.clear()")
-    chromium.refresh()
-    return chromium
+    set_system_theme(chromium, "light")
+    with served(tmp_path) as address:
+        chromium.get(f"{address}/page.html")
+        yield chromium
 
 
 def width(browser: Any, selector: str) -> int:
@@ -49,13 +50,10 @@ def width(browser: Any, selector: str) -> int:
 
 
 def assert_after_reload(browser: Any, holds: Callable[[], bool]) -> None:
-    """Reload the page until this holds: the browser keeps what a page stores a moment after the page stored it."""
-
-    def reloaded() -> bool:
-        browser.refresh()
-        return holds()
-
-    until(browser, reloaded)
+    """Assert that this holds before the page is reloaded and after it."""
+    until(browser, holds)
+    browser.refresh()
+    until(browser, holds)
 
 
 def press(browser: Any, selector: str, *keys: str) -> None:
@@ -146,7 +144,7 @@ def test_a_link_to_a_row_is_copied(browser: Any) -> None:
 @pytest.mark.parametrize("pixels", [360, 768, 1400, 2560])
 @pytest.mark.parametrize("theme", ["light", "dark"])
 def test_nothing_is_cut_or_hard_to_read_at_any_width(browser: Any, pixels: int, theme: str) -> None:
-    browser.execute_script("remember('theme', arguments[0])", theme)
+    set_system_theme(browser, theme)
     set_width(browser, pixels)
     browser.refresh()
     assert wider_than_the_window(browser) == []
