@@ -25,7 +25,8 @@ def csv2tensorboard_by_step(
     """Write the series of a monitored run as TensorBoard events.
 
     Events are written into ``rank<r>/<task>/`` with tags ``vp<stage>:<name>[:micro<step>]/<statistic>``. The curves of
-    a rank that was started several times are joined; where a step was written twice, the last values are used.
+    a rank that was started several times are joined; where a step was written twice, the last values are used. Each
+    event has the time at which its step ended, where the run holds it, or that of the conversion.
 
     Args:
         monitor_path: The folder that holds the folders of ranks, in any format.
@@ -84,8 +85,10 @@ def _convert(tasks: Sequence[str], target: Path, rank: int, folders: Sequence[Pa
     from msprobe_hooks.instruments.series.blocks import last_written
     from msprobe_hooks.instruments.series.events import open_summary
     from msprobe_hooks.instruments.series.reader import open_run
+    from msprobe_hooks.instruments.series.step_times import ends_of_steps
 
     starts = [(run, frozenset(run.keys)) for run in map(open_run, folders)]
+    times = {ended.step: ended.time for folder in folders for ended in ends_of_steps(folder)}
     for task in tasks:
         keys = [*dict.fromkeys(key for run, _ in starts for key in run.keys if key.task == task)]
         if not keys:
@@ -99,4 +102,4 @@ def _convert(tasks: Sequence[str], target: Path, rank: int, folders: Sequence[Pa
                 micro_step = "" if key.micro_step is None else f":micro{key.micro_step}"
                 tag = f"vp{key.vpp_stage}:{key.name}{micro_step}/{key.statistic}"
                 for step, value in zip(steps.tolist(), values.tolist(), strict=True):
-                    summary.add_scalar(tag, value, step)
+                    summary.add_scalar(tag, value, step, times.get(step))

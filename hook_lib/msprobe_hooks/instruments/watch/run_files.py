@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
 from msprobe_hooks.instruments.series.paths import earlier_folder, run_folder, window
+from msprobe_hooks.instruments.series.step_times import StepTime, append_step_time
 from msprobe_hooks.instruments.series.writer import Row, SeriesWriter, open_writer
 from msprobe_hooks.instruments.watch.config import Plan
 
@@ -42,8 +44,11 @@ class RunFiles:
         return earlier_folder(self._base, self._rank, *plan.appends_to)
 
     def add(self, step: int, rows: Sequence[Row]) -> None:
-        """Take the rows of a step; files whose last step this is are flushed. Raises MonitorError."""
+        """Take the rows of a step that ends now; files whose last step this is are flushed. Raises MonitorError."""
         if self._writer is not None:
+            # Events have the time of each; here it comes first, so that there is one for each step that has rows.
+            if self.folder is not None and self._plan.format != "tensorboard":
+                append_step_time(self.folder, StepTime(step, time.time()))
             self._writer.add(rows)
             length = self._plan.steps_per_file
             if window(step, length) != window(step + self._plan.every, length):

@@ -7,15 +7,17 @@ from dataclasses import replace
 from fnmatch import fnmatchcase
 from itertools import groupby
 from operator import attrgetter
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from msprobe_hooks.errors import MonitorError
 from msprobe_hooks.instruments.series.reader import Run, Series, SeriesKey
+from msprobe_hooks.instruments.series.step_times import read_step_times
 from pytest_msprobe.modes.monitor.golden.differences import CONTINUOUS, relative_difference
 from pytest_msprobe.modes.monitor.golden.paired_series import Statistics, Twins, twins
-from pytest_msprobe.modes.monitor.page.axis import Binning, Envelope, make_axis
+from pytest_msprobe.modes.monitor.page.axis import Axis, Binning, Envelope, make_axis
 from pytest_msprobe.modes.monitor.page.model import Curves, Exact, Finding, RankRuns, WatchedPage
 
 #: What a byte says: no step that both runs watched; equal; from LEAST, on a logarithmic scale, to GREATEST; NaN or
@@ -67,6 +69,7 @@ def build_page(
         verdict=verdict,
         axis=binning.axis,
         is_binned=is_binned,
+        times=_times(binning.axis, (run.folder for run in _runs(ranks))),
         ranks=[rank.label for rank in ranks],
         is_pair=is_pair,
         curves=curves,
@@ -125,6 +128,16 @@ def _watched_steps(ranks: Sequence[RankRuns]) -> NDArray[np.int64]:
     if not sum(map(len, steps)):
         raise problem or ValueError("the run has no steps")
     return np.unique(np.concatenate(steps))
+
+
+def _times(axis: Axis, folders: Iterable[Path]) -> NDArray[np.float64] | None:
+    """Return when the first step of each bin and the last of all ended, by the first folder that holds all of them."""
+    steps = np.append(axis.starts, axis.last)
+    for folder in folders:
+        ended = read_step_times(folder)
+        if ended is not None and ended.steps[0] <= steps[0] and steps[-1] <= ended.steps[-1]:
+            return ended.at(steps)
+    return None
 
 
 def _bins(series: int, *, is_pair: bool) -> int:

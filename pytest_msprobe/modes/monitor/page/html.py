@@ -37,6 +37,7 @@ def _data(page: WatchedPage) -> dict[str, Any]:
         "starts": page.axis.starts.tolist(),
         "last": page.axis.last,
         "binned": page.is_binned,
+        "times": None if page.times is None else page.times.tolist(),
         "pair": page.is_pair,
         "ranks": page.ranks,
         "tensors": list(tensors),

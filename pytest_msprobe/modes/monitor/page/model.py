@@ -74,7 +74,9 @@ class Curves:
 class WatchedPage:
     """A page: series in the order computed, findings in the order to read them, the first of them where it all began.
 
-    ``is_binned``: some bins hold several steps. ``verdict`` is the sentence that the page leads with.
+    ``is_binned``: some bins hold several steps. ``times`` are the ends of the first step of each bin and of the last
+    step of all, in seconds since 1970, None where no run holds them for all steps. ``verdict`` is the sentence that the
+    page leads with.
     """
 
     title: str
@@ -82,6 +84,7 @@ class WatchedPage:
     verdict: str
     axis: Axis
     is_binned: bool
+    times: NDArray[np.float64] | None
     ranks: Sequence[str]
     is_pair: bool
     curves: Sequence[Curves]

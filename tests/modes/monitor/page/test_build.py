@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from msprobe_hooks.instruments.series.reader import Run
+from msprobe_hooks.instruments.series.step_times import StepTime, append_step_time
 from pytest_msprobe.modes.monitor.golden.rank_pair import Compared
 from pytest_msprobe.modes.monitor.page.build import build_page
 from pytest_msprobe.modes.monitor.page.model import Curves, Finding, RankRuns, WatchedPage
@@ -42,6 +43,23 @@ def test_few_steps_are_not_binned(tmp_path: Path) -> None:
     page = build_page([rank(write_norms(tmp_path, {norm("fc.weight"): [1.0, 2.0]}, every=10))], **WORDS)
     assert not page.is_binned
     assert page.axis.starts.tolist() == [0, 10]
+
+
+def test_times_are_those_of_the_first_step_of_each_bin_and_of_the_last_step(tmp_path: Path) -> None:
+    run = write_norms(tmp_path, {norm("fc.weight"): np.ones(1000)})
+    for step in range(1000):
+        append_step_time(tmp_path, StepTime(step, 1e9 + 2.5 * step))
+    page = build_page([rank(run)], **WORDS)
+    assert page.is_binned
+    assert page.times is not None
+    assert page.times.tolist() == [*(1e9 + 2.5 * page.axis.starts), 1e9 + 2.5 * 999]
+
+
+def test_a_run_whose_times_begin_late_has_none(tmp_path: Path) -> None:
+    run = write_norms(tmp_path, {norm("fc.weight"): np.ones(10)})
+    for step in range(5, 10):
+        append_step_time(tmp_path, StepTime(step, 1e9 + step))
+    assert build_page([rank(run)], **WORDS).times is None
 
 
 def test_series_that_an_option_names_keep_every_step(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from msprobe_hooks.instruments.series.reader import SeriesKey
+from msprobe_hooks.instruments.series.step_times import StepTime, append_step_time
 from pytest_msprobe.modes.monitor.page.build import build_page
 from pytest_msprobe.modes.monitor.page.html import write_html
 from pytest_msprobe.modes.monitor.page.model import Finding, RankRuns
@@ -48,10 +49,13 @@ def look(browser: Any, tmp_path: Path) -> Callable[..., Any]:
         golden: Mapping[SeriesKey, Sequence[float]] | None = None,
         findings: Sequence[Finding] = (),
         verdict: str = "",
+        times: Sequence[float] = (),
     ) -> Any:
         runs = []
         for place, series in enumerate(ranks):
             target = write_norms(tmp_path / f"target{place}", series)
+            for step, ended in enumerate(times):
+                append_step_time(target.folder, StepTime(step, ended))
             other = write_norms(tmp_path / f"golden{place}", golden) if golden else None
             runs.append(RankRuns(f"rank {place}", target.keys, target, other))
         page = build_page(runs, findings, title="target against golden", about="about", verdict=verdict)
@@ -296,3 +300,41 @@ def test_the_rows_of_all_ranks_stand_under_each_other(look: Callable[..., Any]) 
     assert healthy != faulty
     click(browser, "byId('found')")
     assert browser.execute_script("return state.rows.map(rowText)") == ["layers.2.weight, rank 1"]
+
+
+def choose(browser: Any, label: str, option: str) -> None:
+    """Choose an option of a list above the curve."""
+    script = """const [label, option] = arguments;
+        const labels = [...document.querySelectorAll(".curve-controls label")];
+        const list = labels.find((one) => one.textContent.startsWith(label)).querySelector("select");
+        list.value = option; list.dispatchEvent(new Event("change"))"""
+    browser.execute_script(script, label, option)
+
+
+def test_the_axis_of_curves_is_in_times_where_the_run_holds_them(look: Callable[..., Any]) -> None:
+    # An hour passes before step 10, a second before each other step.
+    ends = [1.7e9 + step + (3600 if step >= 10 else 0) for step in range(20)]
+    browser = look(norms(), times=ends)
+    choose(browser, "axis", "time")
+    places = browser.execute_script(
+        "const { plot, axis } = curves.plots[0], { clientWidth } = plot.over;"
+        "return [0, 9, 10, 19].map((step) => plot.valToPos(axis.place(step), 'x') / clientWidth)"
+    )
+    assert places == pytest.approx([0, 9 / 3619, 3610 / 3619, 1], abs=1e-3)
+    assert browser.execute_script("return curves.plots[0].plot.axes[0].label") == "time"
+    assert browser.execute_script("return page.starts.map((step) => stepEndedAt(timeOf(step)))") == [*range(20)]
+    press(browser, "\ue014", "\ue014")
+    assert texts(browser, "#readout")[0].startswith("step 2 (")
+    choose(browser, "axis", "step")
+    assert browser.execute_script("return curves.plots[0].plot.axes[0].label") == "step"
+    assert browser.get_log("browser") == []
+
+
+def test_downloaded_numbers_have_the_times_of_their_steps(look: Callable[..., Any]) -> None:
+    browser = look(norms(), times=[1.7e9 + step for step in range(20)])
+    lines = browser.execute_script("return csvOf(state.rows[0])").split("\n")
+    assert lines[:2] == ["step,time,target", "0,2023-11-14T22:13:20.000Z,1"]
+
+
+def test_a_run_without_times_has_no_choice_of_axes(look: Callable[..., Any]) -> None:
+    assert "axis" not in " ".join(texts(look(norms()), ".curve-controls label"))

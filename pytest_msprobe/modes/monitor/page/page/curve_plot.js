@@ -1,11 +1,11 @@
-/* One plot of lines over steps, drawn by uPlot: dragging zooms the heat map and all plots, a click chooses a step. */
+/* One plot of lines over steps or times, drawn by uPlot: dragging zooms the heat map and all plots, a click chooses a step. */
 
-const PLOT_FONT = "11px system-ui, sans-serif", MARK = 4, MOST_POWERS = 6;
+const PLOT_FONT = "11px system-ui, sans-serif", MARK = 4, MOST_POWERS = 6, TIME_SPACE = 80;
 
 class CurvePlot {
   /* `lines` have steps with their low and high values, a class or a colour, and may be smooth; `steps` are marked. */
-  constructor(box, lines, { width, height, label, unit, steps, wanted }) {
-    Object.assign(this, { lines, steps });
+  constructor(box, lines, { width, height, label, unit, steps, wanted, axis }) {
+    Object.assign(this, { lines, steps, axis: AXES[axis] });
     this.ends = [page.starts[state.from], Math.max(page.starts[state.from] + 1, lastStep(state.to - 1))];
     // The scale is that of what is in sight, and shows what was before the first finding.
     const points = lines.flatMap((line) => line.x.map((step, at) => [step, line.low[at], line.high[at]])).filter(([step]) => this.#isSeen(step));
@@ -14,9 +14,13 @@ class CurvePlot {
     this.below = points.filter(([, low]) => this.scale.isLog && low < this.scale.low);
     this.notFinite = points.filter(([, low, high]) => !Number.isFinite(low) || !Number.isFinite(high));
     this.plot = new uPlot(this.#options(width, height, unit), this.#data(), box);
-    this.plot.over.addEventListener("mousemove", (event) => onStep(binOf(Math.round(this.plot.posToVal(event.offsetX, "x"))), this));
+    this.plot.over.addEventListener("mousemove", (event) => onStep(this.#binAt(event.offsetX), this));
     box.setAttribute("role", "img");
     box.setAttribute("aria-label", label);
+  }
+
+  #binAt(x) {
+    return binOf(this.axis.stepAt(this.plot.posToVal(x, "x")));
   }
 
   #isSeen(step) {
@@ -25,10 +29,12 @@ class CurvePlot {
 
   #options(width, height, unit) {
     const axis = { stroke: themeColour("soft"), font: PLOT_FONT, labelFont: PLOT_FONT, labelSize: 16, grid: { stroke: themeColour("line"), width: 1 }, ticks: { show: false } };
+    const [first, last] = this.ends.map(this.axis.place), range = [first, last > first ? last : first + 1];
+    const alongside = this.axis.isTime ? { label: "time", space: TIME_SPACE, values: (_, ticks) => ticks.map((time) => timeMark(time, last - first)) } : { label: "step" };
     return {
       width, height,
-      scales: { x: { time: false, range: this.ends }, y: { distr: this.scale.isLog ? 3 : 1, range: [this.scale.low, this.scale.high] } },
-      axes: [{ ...axis, size: 22, label: "step" }, { ...axis, size: 58, label: unit, ...(this.scale.isLog ? { splits: () => powersBetween(this.scale.low, this.scale.high), filter: (_, ticks) => ticks } : {}), values: (_, ticks) => ticks.map((value) => (value === null ? "" : shortText(value))) }],
+      scales: { x: { time: this.axis.isTime, range }, y: { distr: this.scale.isLog ? 3 : 1, range: [this.scale.low, this.scale.high] } },
+      axes: [{ ...axis, size: 22, ...alongside }, { ...axis, size: 58, label: unit, ...(this.scale.isLog ? { splits: () => powersBetween(this.scale.low, this.scale.high), filter: (_, ticks) => ticks } : {}), values: (_, ticks) => ticks.map((value) => (value === null ? "" : shortText(value))) }],
       series: [{}, ...this.lines.flatMap((line) => this.#series(line))],
       bands: this.#bands(),
       cursor: { drag: { x: true, y: false, setScale: false }, points: { show: false }, y: false },
@@ -59,25 +65,25 @@ class CurvePlot {
   // What is not finite leaves a gap.
   #data() {
     const held = (value) => (Number.isFinite(value) ? Math.max(value, this.scale.isLog ? this.scale.low : value) : null);
-    const tables = this.lines.map(({ x, low, high, isBand }) => (isBand ? [x, low.map(held), high.map(held)] : [x, low.map(held)]));
+    const tables = this.lines.map(({ x, low, high, isBand }) => [x.map(this.axis.place), low.map(held), ...(isBand ? [high.map(held)] : [])]);
     return tables.length ? uPlot.join(tables) : [[]];
   }
 
   #zoom(plot) {
     const { left, width } = plot.select;
     if (width < 6) return;
-    const [from, to] = [left, left + width].map((x) => binOf(Math.round(plot.posToVal(x, "x"))));
+    const [from, to] = [left, left + width].map((x) => this.#binAt(x));
     // The plot is made anew by it.
     setTimeout(() => zoom(from, to));
   }
 
   moveTo(bin) {
-    this.plot.setCursor({ left: this.plot.valToPos(middleOf(bin), "x"), top: 10 });
+    this.plot.setCursor({ left: this.plot.valToPos(this.axis.place(middleOf(bin)), "x"), top: 10 });
   }
 
   #marks(plot) {
     const pen = plot.ctx, { top, height } = plot.bbox, ratio = devicePixelRatio;
-    const x = (step) => plot.valToPos(step, "x", true);
+    const x = (step) => plot.valToPos(this.axis.place(step), "x", true);
     pen.save();
     pen.strokeStyle = themeColour("fail");
     pen.setLineDash([3 * ratio, 3 * ratio]);

@@ -36,7 +36,7 @@ function lastStep(bin) {
 
 function binText(bin) {
   const first = page.starts[bin], last = lastStep(bin);
-  return page.binned && last > first ? `steps ${first} to ${last}` : `step ${first}`;
+  return `${page.binned && last > first ? `steps ${first} to ${last}` : `step ${first}`}${page.times ? ` (${timeText(page.times[bin])})` : ""}`;
 }
 
 function binOf(step) {

@@ -1,7 +1,7 @@
 /* The chosen tensor: its curves and what is done with them. */
 
 const SCALES = ["auto", "linear", "log"], SMOOTHEST = 0.98, LEAST_PLOT = 260, AROUND_PLOT = 20;
-const curves = { smoothing: remembered("monitor.smoothing", 0), scale: "auto", pins: [], plots: [] };
+const curves = { smoothing: remembered("monitor.smoothing", 0), axis: page.times ? remembered("monitor.axis", "step") : "step", scale: "auto", pins: [], plots: [] };
 
 function drawDetails() {
   // Measured first: once it is filled, the browser would have to lay it out twice.
@@ -46,7 +46,7 @@ function gapTitle(series) {
 function addPlot(lines, options) {
   const box = element("div", undefined, "curve-plot");
   byId("details").append(box);
-  curves.plots.push(new CurvePlot(box, lines, options));
+  curves.plots.push(new CurvePlot(box, lines, { ...options, axis: curves.axis }));
   box.addEventListener("dblclick", () => zoom(0, BINS - 1));
   box.addEventListener("mouseleave", showCursor);
   box.addEventListener("click", () => { if (curves.step !== null) moveTo(state.cursor.row, curves.step); });
@@ -96,16 +96,18 @@ function curveControls(series) {
   });
   const smoothing = element("label", "smoothing ");
   smoothing.append(slider, shown);
-  box.append(smoothing, scaleChoice(), pinButton(series), downloadButton(series), linkButton(linkOf(series)));
+  box.append(smoothing, choice("scale", SCALES, curves.scale, (name) => { curves.scale = name; }));
+  if (page.times) box.append(choice("axis", Object.keys(AXES), curves.axis, (name) => remember("monitor.axis", (curves.axis = name))));
+  box.append(pinButton(series), downloadButton(series), linkButton(linkOf(series)));
   return box;
 }
 
-function scaleChoice() {
-  const label = element("label", "scale "), choice = element("select");
-  choice.append(...SCALES.map((name) => element("option", name)));
-  choice.value = curves.scale;
-  choice.addEventListener("change", () => { curves.scale = choice.value; drawDetails(); });
-  label.append(choice);
+function choice(title, names, chosen, change) {
+  const label = element("label", `${title} `), list = element("select");
+  list.append(...names.map((name) => element("option", name)));
+  list.value = chosen;
+  list.addEventListener("change", () => { change(list.value); drawDetails(); });
+  label.append(list);
   return label;
 }
 
@@ -156,7 +158,9 @@ function downloadButton(series) {
 function csvOf(series) {
   const lines = linesOf(series).map(tabled), named = lines.flatMap((line) => (line.isBand ? [`${line.className} least`, `${line.className} greatest`] : [line.className]));
   const table = uPlot.join(lines.map((line) => (line.isBand ? [line.x, line.low, line.high] : [line.x, line.low])));
-  return [["step", ...named].join(","), ...table[0].map((step, at) => [step, ...table.slice(1).map((column) => column[at] ?? "")].join(","))].join("\n");
+  const times = (step) => (page.times ? [new Date(timeOf(step) * 1000).toISOString()] : []);
+  const header = ["step", ...(page.times ? ["time"] : []), ...named];
+  return [header, ...table[0].map((step, at) => [step, ...times(step), ...table.slice(1).map((column) => column[at] ?? "")])].map((line) => line.join(",")).join("\n");
 }
 
 function otherCurves(series) {

@@ -61,7 +61,7 @@ function moveTo(row, bin) {
   drawMap();
   if (row !== before || !byId("readout")) drawDetails();
   else showCursor();
-  tellCell();
+  announceCell();
 }
 
 function reveal(row) {
@@ -70,7 +70,7 @@ function reveal(row) {
   else if (y + view.row > scroller.scrollTop + room) scroller.scrollTop = y + view.row - room;
 }
 
-function tellCell() {
+function announceCell() {
   const series = state.rows[state.cursor.row];
   if (series && state.cursor.bin !== null) byId("cell").textContent = `${rowText(series)}, ${cellText(series, state.cursor.bin)}`;
 }
@@ -102,7 +102,7 @@ function goTo(finding) {
   if (!series) return;
   showStep(finding[FINDING.step] === null ? null : binOf(finding[FINDING.step]));
   chooseSeries(series);
-  tellCell();
+  announceCell();
 }
 
 function showStep(bin) {
@@ -227,7 +227,7 @@ function openLink(fragment) {
   if (!series) return false;
   if (!whole) showStep(binOf(Number(step)));
   chooseSeries(series);
-  tellCell();
+  announceCell();
   return true;
 }
 
