@@ -17,7 +17,7 @@ UserError            what was given cannot be used
     └── ProgramError     a program that a command was to run
 
 Errors about dumps and monitored runs are in ``msprobe_hooks.errors``. Code that finds such an error raises it
-and knows nothing of who asked: pytest's hooks tell it as a usage error (`run.usage`), ``pytest-msprobe`` as a line on
+and knows nothing of who asked: pytest's hooks report it as a usage error (`run.usage`), ``pytest-msprobe`` as a line on
 stderr.
 """
 

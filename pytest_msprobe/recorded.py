@@ -87,7 +87,7 @@ DEVICE: Final = _Device()
 class Call:
     """One recorded call of ``framework``, as dumps name it.
 
-    ``outputs`` holds the tensors that it returned, which tell whether autocast was on; ``grad_outputs`` is what
+    ``outputs`` holds the tensors that it returned, which say whether autocast was on; ``grad_outputs`` is what
     arrived for its outputs in the backward pass, None where nothing was recorded. ``inputs`` holds tensors that are
     given, and not drawn, by their place (``args.0``, ``kwargs.weight``, ``grad.0``): the tensor, or its file, as seen
     from the test module.

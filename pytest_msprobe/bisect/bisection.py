@@ -34,11 +34,11 @@ class Culprit:
 
 @dataclass(slots=True)
 class Bisection:
-    """Runs a command until one call is found. ``tell`` takes a line per run; ``runs`` is how many there were."""
+    """Runs a command until one call is found. ``report`` takes a line per run; ``runs`` is how many there were."""
 
     command: Command
     journal: BisectionJournal
-    tell: Callable[[str], None]
+    report: Callable[[str], None]
     max_runs: int | None = None
     runs: int = 0
     plain: float = field(init=False)
@@ -109,7 +109,7 @@ class Bisection:
             total = len(self.candidates)
             chosen = [self.candidates[place] for place in fixes.places(total)]
             what = f"{fixes.describe(total)} in {self.command.to}"
-            run = self._run(what, lambda: self.command.run_with(chosen, tells_stacks=len(chosen) == 1))
+            run = self._run(what, lambda: self.command.run_with(chosen, reports_stacks=len(chosen) == 1))
             stack = next(stacks_of(run.reports), []) if len(chosen) == 1 else []
             known = Measured(fixes, repr(run.number), stack, list(run.left))
             self.journal.note(known)
@@ -127,7 +127,7 @@ class Bisection:
             done = run()
         except CommandError as error:
             raise type(error)(f"run {self.runs}, {what}: {error}") from None
-        self.tell(f"run {self.runs}, {what}: {done.number:.9g}")
+        self.report(f"run {self.runs}, {what}: {done.number:.9g}")
         return done
 
 

@@ -70,7 +70,7 @@ class Command:
             )
         return run
 
-    def run_with(self, candidates: Sequence[Candidate], *, tells_stacks: bool = False) -> Run:
+    def run_with(self, candidates: Sequence[Candidate], *, reports_stacks: bool = False) -> Run:
         """Run it with some calls raised. Raises CommandError where it fails."""
         raised: dict[str, list[str]] = {}
         for call, process in candidates:
@@ -79,7 +79,7 @@ class Command:
             Plan(
                 to=self.to,
                 raised=raised,
-                tells_stacks=tells_stacks,
+                reports_stacks=reports_stacks,
                 custom_op_namespaces=tuple(self.custom_op_namespaces),
             )
         )

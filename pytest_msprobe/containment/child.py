@@ -149,7 +149,7 @@ def run_template(control: socket.socket, state: ProcessState, items: Mapping[str
     signal.signal(signal.SIGTERM, end)
     die_with(os.getppid(), signal.SIGTERM)
     with contextlib.suppress(UserError, ImportError):
-        # The child meets the same error and tells it.
+        # The child meets the same error and reports it.
         state.host.preload()
     while True:
         message, descriptors, _, _ = socket.recv_fds(control, 16, 1)

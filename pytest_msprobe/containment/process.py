@@ -113,7 +113,7 @@ class ForkedProcess:
     def has_ended(self) -> bool:
         """Return whether it has ended.
 
-        The end of its socket does not tell: a process that it has forked may hold that socket.
+        The end of its socket does not show it: a process that it has forked may hold that socket.
         """
         if not self._has_ended:
             try:

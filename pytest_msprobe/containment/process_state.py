@@ -39,7 +39,7 @@ class ProcessState:
         self.is_replaceable = worker is not None
         #: Where this process writes when it has to have ended an item, for the process that ends it from outside.
         self.end_time: EndTime | None = None
-        #: Where a process forked for a test's check tells which record it judges now.
+        #: Where a process forked for a test's check notes which record it judges now.
         self.on_judging: Callable[[str], None] | None = None
         #: Why the device can no longer be used, once that is known.
         self.broken_device: str | None = None

@@ -113,7 +113,7 @@ def _opened(path: str, flags: int, *, inside: int | None = None) -> Iterator[int
 
 run_folder_key = pytest.StashKey[RunFolder]()
 
-#: Under which a worker is told the folder, and on another host the descriptor by which it holds the folder.
+#: Under which a worker is given the folder, and on another host the descriptor by which it holds the folder.
 INPUT = "msprobe_run_folder"
 OWNER_INPUT = "msprobe_run_folder_owner"
 

@@ -218,7 +218,7 @@ class _ContainedScopes(LoadScopeScheduling):  # type: ignore[misc,unused-ignore]
         end = self._blame.end_of(node, nodeid) if nodeid else End.PENDING
         if end is not End.PENDING:
             unit[nodeid] = True
-        # A scope that is done would be given out as well, and a worker that gets nothing to run tells nothing.
+        # A scope that is done would be given out as well, and a worker that gets nothing to run reports nothing.
         self.assigned_work[node] = {scope: unit for scope, unit in scopes.items() if not all(unit.values())}
         super().remove_node(node)
         self._release_last()

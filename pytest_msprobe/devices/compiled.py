@@ -95,7 +95,7 @@ class CompiledDevice:
             raise DeviceError(f"device {self.name!r}: {message}")
         # Kernels are small and workers many: no pool of compilers for each of them.
         torch._inductor.config.compile_threads = 1
-        # From this cache both directions come at once, and nobody could tell which of them generated a kernel.
+        # From this cache both directions come at once, and no one could say which of them generated a kernel.
         torch._functorch.config.enable_autograd_cache = False
         try:
             self.call(torch.exp, (self.put(torch.ones(4)),), {}, record="")

@@ -62,7 +62,7 @@ def _operands(switches: Any, legacy: Any) -> str:
 
 
 def _is_allowed(switch: Any) -> bool:
-    # A torch that tells reductions from splitting the inner dimension gives a pair.
+    # A torch that distinguishes reductions from splitting the inner dimension gives a pair.
     return bool(switch[0] if isinstance(switch, tuple) else switch)
 
 

@@ -56,7 +56,7 @@ def math_modes(device: Device | None = None) -> dict[str, str]:
         "deterministic": deterministic,
         **environment_modes(),
     }
-    # A device of another process tells of that one's switches.
+    # A device of another process reports the switches of that one.
     return modes | dict(own())
 
 

@@ -28,7 +28,7 @@ class TensorFiles:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._names: dict[str, str] = {}
-        # Some file systems do not tell upper from lower case.
+        # Some file systems do not distinguish upper from lower case.
         self._taken: set[str] = set()
         #: By its new path, which is relative and has forward slashes: the file to copy, or what reads a tensor that
         #: lies with others in one file, as a file of its own.

@@ -41,7 +41,7 @@ class ArrivalError(Exception):
 
 
 def installed(packages: Mapping[str, str]) -> dict[str, str]:
-    """Return the versions of Python and of those modules that are there, empty where a module does not tell.
+    """Return the versions of Python and of those modules that are there, empty where a module does not say.
 
     ``packages`` maps modules to the distributions that they are of.
     """
@@ -150,7 +150,7 @@ def _cache() -> Path:
 
 def _run_folder(name: str) -> tuple[Path, int]:
     """Return the folder that the run's processes on this host share, and the descriptor by which this one holds it."""
-    # Resolved, as a process is told its own folder.
+    # Resolved, as a process is given its own folder.
     path = Path(tempfile.gettempdir()).resolve() / name
     if not path.exists():
         # Under its name it is never seen unlocked; the run's processes arrive one after the other.

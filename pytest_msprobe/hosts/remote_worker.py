@@ -27,13 +27,13 @@ _SHARE = 16
 class RemoteWorker:
     """What a worker knows of its host: its name, the folder of the run's files, and the link to the controller."""
 
-    def __init__(self, told: Mapping[str, Any]) -> None:
-        self.host: str = told["host"]
-        self._files: str = told["files"]
-        self._limit: int = told["limit"]
-        self._link = told["link"]
-        self._abandoned = told["abandoned"]
-        self._notices = told["notices"]
+    def __init__(self, facts: Mapping[str, Any]) -> None:
+        self.host: str = facts["host"]
+        self._files: str = facts["files"]
+        self._limit: int = facts["limit"]
+        self._link = facts["link"]
+        self._abandoned = facts["abandoned"]
+        self._notices = facts["notices"]
         self._kept: list[int] = []
         self._brought = self._limit
 
@@ -44,12 +44,12 @@ class RemoteWorker:
     def subscribe_abandoned(self, abandon: Callable[[str, str], None]) -> None:
         """Call a function for each record that did not end, with its dump's path here and its name."""
 
-        def notify(told: tuple[str, str]) -> None:
-            dump, record = told
+        def notify(call: tuple[str, str]) -> None:
+            dump, record = call
             abandon(f"{self._files}{dump}", record)
 
-        for told in self._abandoned:
-            notify(told)
+        for call in self._abandoned:
+            notify(call)
         self._notices.setcallback(notify)
 
     def fetch_files(self, paths: Iterable[Path]) -> None:
@@ -87,7 +87,7 @@ class RemoteWorker:
             return
         try:
             with locked(folder):
-                # What tells of the others comes last: a case without its JSON is none.
+                # What describes the others comes last: a case without its JSON is none.
                 for path in sorted(_written(folder), key=lambda path: (path.suffix == ".json", path)):
                     self._send(path)
         except (ArrivalError, OSError) as error:
@@ -151,8 +151,8 @@ elsewhere_key = pytest.StashKey[RemoteWorker | None]()
 def remote_worker_of(config: pytest.Config) -> RemoteWorker | None:
     """Return what is known of the host of this process; None on the controller's."""
     if elsewhere_key not in config.stash:
-        told = getattr(config, "workerinput", {}).get(INPUT)
-        config.stash[elsewhere_key] = None if told is None else RemoteWorker(told)
+        facts = getattr(config, "workerinput", {}).get(INPUT)
+        config.stash[elsewhere_key] = None if facts is None else RemoteWorker(facts)
     return config.stash[elsewhere_key]
 
 

@@ -38,7 +38,7 @@ _PATIENCE = "-o ConnectTimeout=30 -o ServerAliveInterval=15 -o ServerAliveCountM
 # What execnet raises where a process cannot be started, or ends while it is.
 START_ERRORS = (HostNotFound, RemoteError, OSError, EOFError)
 
-# The exit status by which ssh tells of any failure of its own.
+# The exit status by which ssh reports any failure of its own.
 _SSH_FAILED = 255
 
 # What is run there to read a file.
@@ -127,7 +127,7 @@ class Hosts:
                 if self._number <= len(self._specs):
                     raise pytest.UsageError(problem) from None
                 self._lost.add(host)
-                self._tell(f"{problem}; the run goes on without it")
+                self._report(f"{problem}; the run goes on without it")
         lost = LostWorker(_where(host, spec))
         putevent(("never_started", {"node": lost}))
         return lost
@@ -143,7 +143,7 @@ class Hosts:
         self._session._active_nodes.remove(node)
 
     def welcome(self, node: Any) -> None:
-        """Bring a new worker's host the run's files, and tell the worker. Raises HostError where that cannot be."""
+        """Bring a new worker's host the run's files, and notify the worker. Raises HostError where that cannot be."""
         spec = node.gateway.spec
         host = self.host_of(spec)
         if host == HERE and not spec.python:
@@ -182,11 +182,11 @@ class Hosts:
         except START_ERRORS:
             return ExitCause(Breakdown.CRASH, f"host {host}, on which it ran, is lost")
         status = status_of(node)
-        # ssh tells of any signal, and of a link that broke, by the same status.
+        # ssh reports any signal, and a link that broke, by the same status.
         cause = explain(None if status == _SSH_FAILED else status, words, memory_ran_out=False)
         return replace(cause, reason=f"on host {host}: {cause.reason}")
 
-    def tell_abandoned(self, dump: str, record: str) -> None:
+    def report_abandoned(self, dump: str, record: str) -> None:
         """Notify workers on other hosts, those to come as well, that a record did not end."""
         self._abandoned.append([dump, record])
         for node in self._alive:
@@ -214,12 +214,12 @@ class Hosts:
     def _place(self, host: str, worker: str, channel: Any) -> dict[str, Any]:
         """Send what a host asks for until it has all. Raises HostError where it cannot take it."""
         while True:
-            kind, *told = channel.receive()
+            kind, *content = channel.receive()
             if kind == "placed":
-                return dict(told[0])
+                return dict(content[0])
             if kind == "problem":
-                raise HostError(f"host {host}: {told[0]}")
-            channel.send(self._desk.answer([kind, *told], worker))
+                raise HostError(f"host {host}: {content[0]}")
+            channel.send(self._desk.answer([kind, *content], worker))
 
     def _link(self, gateway: Any) -> Any:
         """Return a channel by which a worker asks for files while it runs."""
@@ -228,7 +228,7 @@ class Hosts:
         return link
 
     def _require(self, host: str, spec: XSpec, found: Mapping[str, str]) -> None:
-        """Raise HostError for an installation that cannot take part, and tell of one that is not as this is."""
+        """Raise HostError for an installation that cannot take part, and report one that is not as this is."""
         where = _where(host, spec)
         python = spec.python or _PYTHON
         if host == HERE and found["python"].split(".")[:2] != python_version().split(".")[:2]:
@@ -249,7 +249,7 @@ class Hosts:
             )
         others = [f"{name} {found[name]} (here {ours.get(name)})" for name in found if found[name] != ours.get(name)]
         if others and (host, python) not in self._introduced:
-            self._tell(f"{where} has {', '.join(others)}")
+            self._report(f"{where} has {', '.join(others)}")
         self._introduced.add((host, python))
 
     @contextlib.contextmanager
@@ -264,7 +264,7 @@ class Hosts:
         finally:
             config.invocation_params = former
 
-    def _tell(self, line: str) -> None:
+    def _report(self, line: str) -> None:
         reporter = self._config.pluginmanager.get_plugin("terminalreporter")
         if reporter is not None:
             reporter.write_line(f"msprobe: {line}")
@@ -290,7 +290,7 @@ def _where(host: str, spec: XSpec) -> str:
 def _problem(host: str, spec: XSpec, error: BaseException) -> str:
     """Return why a worker did not start; what ssh and the host's shell wrote is above it."""
     if isinstance(error, (HostNotFound, BrokenPipeError)):
-        # The second is an ssh that was refused before it was told what to run.
+        # The second is an ssh that was refused before it was given what to run.
         return f"{_where(host, spec)}: cannot be reached"
     if isinstance(error, (RemoteError, ValueError, AssertionError)):
         # The last two are what execnet and xdist say of a specification.

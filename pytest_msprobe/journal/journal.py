@@ -143,7 +143,7 @@ def read_journal(path: Path) -> Journal:
 def read_outcomes(path: Path, size: int | None = None) -> tuple[dict[str, str], list[Start]]:
     """Read the latest outcome of each item of a dump and the starts, from the journal or its first ``size`` bytes.
 
-    Checks of tests are left out: what else became of a test they do not tell.
+    Checks of tests are left out: they do not say what else became of a test.
 
     Raises JournalError as ``read_journal`` does.
     """

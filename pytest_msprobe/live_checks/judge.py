@@ -169,7 +169,7 @@ def _as_recorded(output: Any, args: Sequence[object]) -> Any:
 
 
 def arguments_of(args: Sequence[object], kwargs: Mapping[str, object]) -> dict[str, torch.Tensor]:
-    """Return the tensors among a call's arguments that tell when they are written to, by their paths."""
+    """Return the tensors among a call's arguments that show when they are written to, by their paths."""
     found = (*tensors_with_paths(args, "args"), *tensors_with_paths(kwargs, "kwargs"))
     return {path: tensor for path, tensor in found if not tensor.is_inference()}
 

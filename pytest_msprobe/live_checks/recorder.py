@@ -71,7 +71,7 @@ class LiveRecorder(Recorder):
         waiting: int,
     ) -> None:
         super().__init__(settings)
-        #: Told after each check, where the training can be told something.
+        #: Called after each check, where the training can be given something.
         self.react = react
         self.judge = judge
         self.sink = sink
@@ -149,7 +149,7 @@ class LiveRecorder(Recorder):
         return self.kept_class(name, self.copy)
 
     def looks_at(self, name: str) -> bool:
-        """Return whether a call may be checked as far as its name and the time tell."""
+        """Return whether a call may be checked as far as its name and the time say."""
         return self.filter.admits(name) and self.selection.has_time(name, self.step)
 
     def choose(self, name: str, args: Any, kwargs: Any) -> Chosen | None:
@@ -253,7 +253,7 @@ class LiveCall(ApiCall):
             self._recorder.selection.leave_out("the call raised")
 
     def end(self, result: Any) -> None:
-        """Judge the call, and tell what is wrong."""
+        """Judge the call, and report what is wrong."""
         if self._record is not None:
             chosen = self._chosen
             with self._recorder.budget.spending(chosen.kind.forward if chosen.forward else None):

@@ -54,7 +54,7 @@ class Findings:
         self._policy = policy
         self._command = command
         self._cards: set[str] = set()
-        self._untold: list[tuple[DirectionResult, Stack]] = []
+        self._unreported: list[tuple[DirectionResult, Stack]] = []
 
     def add(
         self, result: DirectionResult, replay: Replay, forward: bytes, backward: bytes | None, stack: Stack
@@ -65,7 +65,7 @@ class Findings:
             if self._save is not None:
                 result = with_saved(result, self._saved(self._save, result, replay, forward, backward))
             self.failed.append(result)
-            self._untold.append((result, stack))
+            self._unreported.append((result, stack))
         self.counts[result.outcome] += 1
         if result.verdict.outcome == "skip":
             self.skips[result.verdict.reason if result.skip is None else str(result.skip)] += 1
@@ -86,8 +86,8 @@ class Findings:
 
     def next_failures(self) -> list[tuple[DirectionResult, Stack]]:
         """Return the failures since this was last asked, with where they were called."""
-        untold, self._untold = self._untold, []
-        return untold
+        unreported, self._unreported = self._unreported, []
+        return unreported
 
     def rerun(self, result: DirectionResult) -> str:
         """Return the command that judges a failed record again: its saved case, else the whole training."""

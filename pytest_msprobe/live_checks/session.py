@@ -40,7 +40,7 @@ from pytest_msprobe.run.item import PrecisionError, PrecisionWarning
 
 _log = logging.getLogger("pytest_msprobe")
 
-_TOLD = 10
+_MOST_REPORTED = 10
 
 # The options that a recording calls otherwise.
 _OPTIONS = {"list": "apis", "exclude": "exclude"}
@@ -208,8 +208,8 @@ class LiveChecks:
         lines += [f"  left out: {count} {reason}" for reason, count in self.left_out.most_common()]
         never = self.never_judged
         lines += [f"  never judged: {first_names(never)}"] if never else []
-        lines += [f"  {result.record}: {result.reason.partition(';')[0]}" for result in self.failed[:_TOLD]]
-        lines += [f"  and {len(self.failed) - _TOLD} more failed"] if len(self.failed) > _TOLD else []
+        lines += [f"  {result.record}: {result.reason.partition(';')[0]}" for result in self.failed[:_MOST_REPORTED]]
+        lines += [f"  and {len(self.failed) - _MOST_REPORTED} more failed"] if len(self.failed) > _MOST_REPORTED else []
         return "\n".join(lines)
 
     def _add_rows_of_never_judged(self) -> None:
@@ -231,8 +231,8 @@ class LiveChecks:
 
 def first_names(names: Sequence[str]) -> str:
     """Return the first ten of the names, and how many more there are."""
-    more = [f"and {len(names) - _TOLD} more"] if len(names) > _TOLD else []
-    return ", ".join([*names[:_TOLD], *more])
+    more = [f"and {len(names) - _MOST_REPORTED} more"] if len(names) > _MOST_REPORTED else []
+    return ", ".join([*names[:_MOST_REPORTED], *more])
 
 
 def _recorder_of(framework: Framework) -> type[LiveRecorder]:

@@ -90,7 +90,7 @@ class TorchLiveRecorder(LiveRecorder, TorchRecorder):
             return "inside the capture of a CUDA graph"
         tensors = tensors_in((args, kwargs), Tensor)
         if any(tensor.is_inference() for tensor in tensors):
-            # These do not tell whether they were written to.
+            # These do not say whether they were written to.
             operated = operation(parse_api_name(name).api)
             if may_work_in_place(operated, Arguments(args, kwargs, frozenset())):
                 return "may write to a tensor of inference mode"

@@ -122,7 +122,7 @@ class Tables:
             self._open = None
 
     def close(self) -> bool:
-        """Write the row of each call and tell whether there was any; without one there are no files."""
+        """Write the row of each call and return whether there was any; without one there are no files."""
         if not self._calls:
             return False
         self.pause()
@@ -258,8 +258,8 @@ def _append(path: Path) -> IO[str]:
 def _result_row(key: str, directions: dict[str, DirectionResult]) -> list[str]:
     forward, backward = directions.get("forward"), directions.get("backward")
     row = [as_text(key), _status(forward), _status(backward)]
-    told = (result for result in (forward, backward) if result and (result.skip or _accuracy(result)))
-    message = next((result.verdict.reason for result in told), None)
+    reported = (result for result in (forward, backward) if result and (result.skip or _accuracy(result)))
+    message = next((result.verdict.reason for result in reported), None)
     return row if message is None else [*row, as_text(message)]
 
 

@@ -59,7 +59,7 @@ class FailedApis:
 
     def _row(self, name: str) -> list[str]:
         api = self._apis[name]
-        return [f"{api.failed} of {api.judged}", _clipped_name(name), _told(api.dtypes), _told(api.directions)]
+        return [f"{api.failed} of {api.judged}", _clipped_name(name), _joined(api.dtypes), _joined(api.directions)]
 
 
 def _clipped_name(name: str) -> str:
@@ -69,7 +69,7 @@ def _clipped_name(name: str) -> str:
     return f"... {name[4 - _NAME_LENGTH :]}"
 
 
-def _told(counts: Counter[str]) -> str:
+def _joined(counts: Counter[str]) -> str:
     """Return what was counted, with counts where there are several kinds."""
     if len(counts) < 2:
         return next(iter(counts), "")

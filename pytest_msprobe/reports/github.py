@@ -77,8 +77,8 @@ def _api(record: str) -> str:
 
 
 def _command(properties: dict[str, str], text: str) -> str:
-    told = ",".join(f"{name}={_escaped(value, ':,')}" for name, value in properties.items())
-    return f"::error {told}::{_escaped(clipped(text, _TEXT_LENGTH))}"
+    written = ",".join(f"{name}={_escaped(value, ':,')}" for name, value in properties.items())
+    return f"::error {written}::{_escaped(clipped(text, _TEXT_LENGTH))}"
 
 
 def _escaped(text: str, more: str = "") -> str:

@@ -45,11 +45,11 @@ def _case(journal: Journal, entry: Entry, are_properties_output: bool) -> TestCa
     result, verdict = entry.result, entry.result.verdict
     folder_and_file = entry.id.partition("::")[0]
     case = TestCase(printable(result.record), printable(folder_and_file.replace("/", ".")), round(result.seconds, 6))
-    told = [(name, printable(value)) for name, value in entry_properties(journal, entry)]
+    properties = [(name, printable(value)) for name, value in entry_properties(journal, entry)]
     if are_properties_output:
-        case.system_out = "".join(f"{name}: {value}\n" for name, value in told)
+        case.system_out = "".join(f"{name}: {value}\n" for name, value in properties)
     else:
-        for name, value in told:
+        for name, value in properties:
             case.add_property(name, value)
     if verdict.outcome == "fail":
         failure = Failure(printable(result.reason), printable(entry.outcome))

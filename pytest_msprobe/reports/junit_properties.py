@@ -1,4 +1,4 @@
-"""What JUnit's properties tell of a result, in a run and in a report made of its journal."""
+"""What JUnit's properties say of a result, in a run and in a report made of its journal."""
 
 from __future__ import annotations
 
@@ -41,10 +41,10 @@ def _followed_up(result: DirectionResult) -> list[tuple[str, str]]:
     ]
 
 
-def card_told(properties: Iterable[tuple[str, object]]) -> str:
-    """Return the card that properties tell, of all hosts' cards; empty where they tell none."""
-    told = dict(properties)
-    return card_of_host(str(told.get("msprobe.device", "")), str(told.get("msprobe.host", "")))
+def card_named(properties: Iterable[tuple[str, object]]) -> str:
+    """Return the card that properties name, of all hosts' cards; empty where they name none."""
+    named = dict(properties)
+    return card_of_host(str(named.get("msprobe.device", "")), str(named.get("msprobe.host", "")))
 
 
 def drop_properties(properties: list[tuple[str, Any]]) -> None:
@@ -62,5 +62,5 @@ def entry_properties(journal: Journal, entry: Entry) -> list[tuple[str, str]]:
     """Return the properties that an item of a journal has in JUnit: its verdict, and what it ran on."""
     modes = next((start.modes_in_words for start in reversed(journal.starts) if start.device == entry.device), "")
     place = {"device": entry.device, "math_modes": modes, "seed": journal.header.settings.get("seed", "")}
-    told = [(f"msprobe.{name}", value) for name, value in place.items() if value]
-    return verdict_properties(entry.result) + told
+    named = [(f"msprobe.{name}", value) for name, value in place.items() if value]
+    return verdict_properties(entry.result) + named

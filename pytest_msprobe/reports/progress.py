@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-#: An item that runs for so many seconds is told of.
+#: An item that runs for so many seconds is reported.
 LONG = 10.0
 
 

@@ -1,7 +1,7 @@
 """This plugin's results in a report of pytest, as plain data.
 
 ``msprobe`` is what came of a judged item, ``msprobe_checks`` what came of the checks that a test of the user's own
-made, under names that tell them from other tests' checks, and ``msprobe_command`` runs that test again.
+made, under names that distinguish them from other tests' checks, and ``msprobe_command`` runs that test again.
 ``msprobe_unjudged`` are lines on what a test did not judge and has no check for.
 """
 

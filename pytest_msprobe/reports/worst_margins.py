@@ -12,7 +12,7 @@ from pytest_msprobe.results.result import DirectionResult
 #: A margin that grew or shrank by this factor has moved: inputs are drawn from the same seed, so that only what
 #: computes can move it.
 FACTOR: Final = 1.25
-#: Margins below this share of a limit are far from any verdict; how they move there is not told.
+#: Margins below this share of a limit are far from any verdict; how they move there is not reported.
 LEAST: Final = 0.01
 
 #: Before a margin that is an upper bound.

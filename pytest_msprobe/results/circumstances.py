@@ -34,7 +34,7 @@ def with_inputs(result: DirectionResult, inputs: Sequence[InputStatistics]) -> D
 
 
 def inputs_of(extras: Mapping[str, Any]) -> list[InputStatistics]:
-    """Return what the extras of a result tell of inputs."""
+    """Return what the extras of a result say of inputs."""
     return decode_extra(extras, _INPUTS, list[InputStatistics]) or []
 
 
@@ -44,5 +44,5 @@ def with_called_at(result: DirectionResult, frames: Sequence[str]) -> DirectionR
 
 
 def called_at(extras: Mapping[str, Any]) -> list[str]:
-    """Return the call stack that the extras of a result tell."""
+    """Return the call stack that the extras of a result hold."""
     return decode_extra(extras, _CALLED_AT, list[str]) or []

@@ -58,7 +58,7 @@ def message_of(error: BaseException) -> str:
     try:
         text = str(error)[:_READ]
     except BaseException as second:
-        # Whatever this is, the first error is the one to tell.
+        # Whatever this is, the first error is the one to report.
         text = f"(its text cannot be made: {type(second).__name__})"
     return text.encode("utf-8", "backslashreplace").decode()
 

@@ -1,4 +1,4 @@
-"""What came of running a call with perturbed inputs, as results, reports and the free benchmark's table tell it."""
+"""What came of running a call with perturbed inputs, as results, reports and the free benchmark's table report it."""
 
 from __future__ import annotations
 
@@ -59,5 +59,5 @@ def with_perturbed(result: DirectionResult, perturbed: Perturbed) -> DirectionRe
 
 
 def perturbed_of(extras: Mapping[str, Any]) -> Perturbed | None:
-    """Return what the extras of a result tell of perturbed inputs."""
+    """Return what the extras of a result say of perturbed inputs."""
     return decode_extra(extras, _PERTURBED, Perturbed)

@@ -1,4 +1,4 @@
-"""What came of running a call several times on the same inputs, as results and reports tell it."""
+"""What came of running a call several times on the same inputs, as results and reports report it."""
 
 from __future__ import annotations
 
@@ -61,5 +61,5 @@ def with_repeats(result: DirectionResult, repeats: Repeats) -> DirectionResult:
 
 
 def repeats_of(extras: Mapping[str, Any]) -> Repeats | None:
-    """Return what the extras of a result tell of repeated runs."""
+    """Return what the extras of a result say of repeated runs."""
     return decode_extra(extras, _REPEATS, Repeats)

@@ -14,12 +14,12 @@ from pytest_msprobe.results.error_map import ErrorMap
 from pytest_msprobe.results.outcomes import Breakdown
 from pytest_msprobe.results.skip_reasons import SkipReason
 
-_Told = TypeVar("_Told")
+_Extra = TypeVar("_Extra")
 
-#: Under this name a result tells in words which math modes took part in its verdict.
+#: Under this name a result says in words which math modes took part in its verdict.
 MATH_MODE = "math_mode"
 
-#: Under this name a result that passes tells why its verdict says little.
+#: Under this name a result that passes says why its verdict says little.
 LITTLE_JUDGED = "little_judged"
 
 
@@ -195,7 +195,7 @@ def from_plain(plain: dict[str, Any]) -> DirectionResult:
     return msgspec.convert(plain, DirectionResult)
 
 
-def decode_extra(extras: Mapping[str, Any], name: str, kind: type[_Told]) -> _Told | None:
+def decode_extra(extras: Mapping[str, Any], name: str, kind: type[_Extra]) -> _Extra | None:
     """Return what a feature added to a record, None where that is nothing, or nothing that it could have added."""
     try:
         # A journal spells the numbers that JSON lacks.

@@ -46,5 +46,5 @@ def with_screened(result: DirectionResult, outputs: Sequence[ScreenedOutput]) ->
 
 
 def screened_of(extras: Mapping[str, Any]) -> list[ScreenedOutput]:
-    """Return what the extras of a result tell of screening; nothing of a record that was checked exactly."""
+    """Return what the extras of a result say of screening; nothing of a record that was checked exactly."""
     return decode_extra(extras, _SCREENED, list[ScreenedOutput]) or []

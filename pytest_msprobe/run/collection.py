@@ -68,7 +68,7 @@ def _may_be_dump(path: Path) -> bool:
         with open_regular(path) as file:
             return _BEGINNING.match(file.read(4096)) is not None
     except OSError:
-        # What it cannot be read for is told as of any dump.
+        # Why it cannot be read is reported as for any dump.
         return True
 
 
@@ -89,7 +89,7 @@ def first_framework(config: pytest.Config, options: Options) -> str:
         path = next(argument.partition("::")[0] for text in texts for argument in _arguments(config, text, find_dumps))
         return open_dump(Path(path)).framework
     except (DumpError, StopIteration):
-        # The run itself tells what is wrong with it.
+        # The run itself reports what is wrong with it.
         return PYTORCH
 
 

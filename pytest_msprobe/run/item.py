@@ -166,7 +166,7 @@ class JudgedItem(FunctionAttributes, FastItem, ABC):
 
     def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: Any = None) -> Any:
         """Return what is wrong, how much, where, what was allowed, and how to run this item again."""
-        # A user may turn warnings into errors; where in this file one is raised tells nothing.
+        # A user may turn warnings into errors; where in this file one is raised is of no use.
         if isinstance(excinfo.value, (PrecisionError, PrecisionWarning)):
             return str(excinfo.value)
         return super().repr_failure(excinfo, style)

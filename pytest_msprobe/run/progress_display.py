@@ -56,13 +56,13 @@ class ProgressLine:
         if session.config.option.collectonly:
             return (yield)
         self._session = session
-        told = threading.Thread(target=self._tell, name=NAME, daemon=True)
-        told.start()
+        thread = threading.Thread(target=self._report, name=NAME, daemon=True)
+        thread.start()
         try:
             return (yield)
         finally:
             self._is_over.set()
-            told.join()
+            thread.join()
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_exception_interact(self, node: pytest.Item) -> None:
@@ -78,7 +78,7 @@ class ProgressLine:
             self._is_debugged = True
 
     def pytest_leave_pdb(self) -> None:
-        """Go on telling."""
+        """Go on reporting."""
         self._is_debugged = False
 
     def pytest_runtest_logstart(self, nodeid: str) -> None:
@@ -102,7 +102,7 @@ class ProgressLine:
         card = self._card_of(worker)
         return f"{worker} ({card})" if card else worker
 
-    def _tell(self) -> None:
+    def _report(self) -> None:
         """Write what is known, again and again; this is a thread of its own, since one item may take minutes."""
         if self._is_drawn:
             every, write = _DRAWN_EVERY, self._draw
@@ -131,7 +131,7 @@ class ProgressLine:
         A terminal that was closed ends the display, and no run.
         """
         try:
-            # A terminal that nobody has told its size has none.
+            # A terminal whose size no one has set has none.
             width = os.get_terminal_size(self._output).columns or 80
         except OSError:
             self._is_over.set()

@@ -68,7 +68,7 @@ class Abandoned:
         if result.breakdown is not None and result.breakdown.did_not_end:
             dump = dump_of_id(self._config, report.nodeid)
             self._config.stash[run_folder_key].post("abandoned", dump, result.record)
-            self._hosts.tell_abandoned(str(dump), result.record)
+            self._hosts.report_abandoned(str(dump), result.record)
 
 
 def receive_abandoned(config: pytest.Config) -> None:

@@ -35,8 +35,8 @@ _decode = msgspec.msgpack.Decoder(_Packed).decode
 def pack_report(config: pytest.Config, data: dict[str, Any] | None) -> dict[str, Any] | None:
     """Return a report's data as a worker may send them.
 
-    execnet takes UTF-8 alone, and paths are the controller's. What pytest and other plugins tell keeps its types: what
-    packing would change is left to execnet.
+    execnet takes UTF-8 alone, and paths are the controller's. What pytest and other plugins report keeps its types:
+    what packing would change is left to execnet.
     """
     if data is None or not hasattr(config, "workerinput"):
         return data

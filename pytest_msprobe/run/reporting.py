@@ -118,7 +118,7 @@ def attach_result(item: pytest.Item, call: pytest.CallInfo[None], report: Any) -
 
 
 class LastAttempt:
-    """Has a report tell of the last attempt at an item that was run again while its report was made.
+    """Makes a report show the last attempt at an item that was run again while its report was made.
 
     pytest-retry does that in a wrapper of this hook. The one here is registered after all others, so it is around them.
     """

@@ -28,7 +28,7 @@ class ChecksOfTest:
     def __init__(self, item: pytest.Item) -> None:
         self._item = item
         self._results: dict[str, DirectionResult] = {}
-        self._untold: dict[str, DirectionResult] = {}
+        self._unreported: dict[str, DirectionResult] = {}
         self._unjudged: list[str] = []
         self._begun = 0
         #: Whether the test's own code runs now.
@@ -48,8 +48,8 @@ class ChecksOfTest:
         """Keep what came of a check; ``seed`` is that of its inputs where it is not the run's."""
         known = self._results.get(result.record)
         if known is None or _weight(result) >= _weight(known):
-            self._results[result.record] = self._untold[result.record] = result
-        self._tell(seed)
+            self._results[result.record] = self._unreported[result.record] = result
+        self._report(seed)
 
     def add_unjudged(self, line: str) -> None:
         """Keep a line on what the test did not judge and has no check for."""
@@ -60,7 +60,7 @@ class ChecksOfTest:
         lines, self._unjudged = self._unjudged, []
         return lines
 
-    def _tell(self, seed: int | None) -> None:
+    def _report(self, seed: int | None) -> None:
         """Add the worst of the test's results to JUnit's properties, and what it ran on."""
         properties, config = self._item.user_properties, self._item.config
         start = config.stash[setups_key].start
@@ -74,8 +74,8 @@ class ChecksOfTest:
         ]
 
     def take_plain(self) -> list[dict[str, Any]]:
-        """Return the results since the last call as plain data, under names that tell them from other tests' ones."""
-        results, self._untold = self._untold.values(), {}
+        """Return the results since the last call as plain data, under names that no other test has."""
+        results, self._unreported = self._unreported.values(), {}
         return [to_plain(replace(result, record=self._among_tests(result.record))) for result in results]
 
     def _among_tests(self, record: str) -> str:

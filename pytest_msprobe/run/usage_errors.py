@@ -27,5 +27,5 @@ def fail_on_user_error(what: str = "") -> Iterator[None]:
     try:
         yield
     except USER_ERRORS as error:
-        # The error is all in the text: shown before it, it would be told twice.
+        # The error is all in the text: shown before it, it would be reported twice.
         raise pytest.fail.Exception(printable(f"{what}: {error}" if what else str(error)), pytrace=False) from None

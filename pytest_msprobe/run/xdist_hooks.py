@@ -32,7 +32,7 @@ from pytest_msprobe.run.worker_slots import Slots
 if TYPE_CHECKING:
     from pytest_msprobe.containment.exit_cause import ExitCause
 
-# What the controller tells workers: that one which ends between two items costs neither of them.
+# What the controller sends to workers: that one which ends between two items costs neither of them.
 _BLAMES_RIGHTLY = "msprobe_blames_rightly"
 
 # Those that `containment.scheduler` spreads. ``each`` is not one of them: it never gives an item that killed a worker

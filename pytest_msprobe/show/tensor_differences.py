@@ -90,12 +90,12 @@ class Differences:
         """Return the first and the largest differing elements of the two tensors that were gone over."""
         shape = tuple(first.shape)
 
-        def told(place: int, error: float) -> DifferingElement:
+        def element(place: int, error: float) -> DifferingElement:
             index = tuple(int(part) for part in np.unravel_index(place, shape)) if shape else ()
             return DifferingElement(index, element_text(first[index]), element_text(second[index]), error)
 
         largest = sorted(self._largest, key=lambda entry: (-entry[0], -entry[1]))
-        return tuple(told(*each) for each in self._first), tuple(told(-place, error) for error, place in largest)
+        return tuple(element(*each) for each in self._first), tuple(element(-place, error) for error, place in largest)
 
 
 def _comparable(part: torch.Tensor) -> torch.Tensor:

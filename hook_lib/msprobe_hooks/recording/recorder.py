@@ -201,7 +201,7 @@ class Recorder(Framework):
         with self.lock:
             files = self._files
             if files is not None:
-                self._or_fail(lambda: files.tell(line))
+                self._or_fail(lambda: files.add_line(line))
 
     def note_tokens(self, tokens: PassTokens) -> None:
         """Write which tokens a forward pass has, where one is recorded."""

@@ -104,7 +104,7 @@ class StepFiles:
             self._stacks.add(name, stack)
         return len(self._records) >= _FLUSH_RECORDS or self.is_due
 
-    def tell(self, line: Line) -> None:
+    def add_line(self, line: Line) -> None:
         """Write at once what happens to a communication. Raises RecordingError where the disk refuses."""
         if self._communication is not None:
             self._communication.write(line)

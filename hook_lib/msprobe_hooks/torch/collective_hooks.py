@@ -63,7 +63,7 @@ class CollectiveHooks(Generic[Call]):
         self._interpose(_COALESCING, self._around_coalescing)
         self._wait = wait = dist.Work.wait
 
-        def wait_and_tell(work: Any, *args: Any, **kwargs: Any) -> Any:
+        def wait_and_report(work: Any, *args: Any, **kwargs: Any) -> Any:
             try:
                 result = wait(work, *args, **kwargs)
             except BaseException as error:
@@ -76,7 +76,7 @@ class CollectiveHooks(Generic[Call]):
                     self._end_all(waiting.calls)
             return result
 
-        dist.Work.wait = wait_and_tell  # type: ignore[method-assign, assignment]
+        dist.Work.wait = wait_and_report  # type: ignore[method-assign, assignment]
 
     def returned(self, result: Any, call: Call) -> bool:
         """Take what a collective returned: the call is over, or will be when that has been waited for.

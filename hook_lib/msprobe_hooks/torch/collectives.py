@@ -68,7 +68,7 @@ class Collectives:
                 recorder.is_suspended = False
             with recorder.net(call.name):
                 if self._hooks.returned(result, call):
-                    call.tell("launched")
+                    call.report("launched")
             return result
 
         return around
@@ -96,7 +96,7 @@ class CollectiveCall(CallRecord):
             self._record = {}
             self._elements = recorder.elements(self.name)
             self._take_given(args, kwargs)
-            self._tell_beginning(args, kwargs)
+            self._report_beginning(args, kwargs)
         except Exception as error:
             self._record = None
             self._note_error_before(error)
@@ -116,13 +116,13 @@ class CollectiveCall(CallRecord):
             )
         self._record["is_recompute"] = False
 
-    def _tell_beginning(self, args: Any, kwargs: Any) -> None:
+    def _report_beginning(self, args: Any, kwargs: Any) -> None:
         kinds = TorchElements(self.name, lambda tensor, entry: None, None)
         with NoDispatch():
             given = kinds.sequence(args, "input"), kinds.mapping(kwargs, "kwargs")
         self._recorder.log_communication(Line("began", self.name, time.time(), *given))
 
-    def tell(self, event: Event) -> None:
+    def report(self, event: Event) -> None:
         """Record what has happened to the call, if it is recorded."""
         if self._record is not None:
             with self._recorder.net(self.name):
@@ -130,7 +130,7 @@ class CollectiveCall(CallRecord):
 
     def fail(self, error: BaseException) -> None:
         """Record that the call raised, and write a record that says what."""
-        self.tell("raised")
+        self.report("raised")
         super().fail(error)
 
     def end(self, given: tuple[Any, Any] | None, *, is_complete: bool = True) -> None:
@@ -141,7 +141,7 @@ class CollectiveCall(CallRecord):
         if self._record is None:
             return
         if is_complete:
-            self.tell("ended")
+            self.report("ended")
         wanted = recorder.directions.output and recorder.settings.task != "structure"
         with recorder.net(self.name):
             if not is_complete:

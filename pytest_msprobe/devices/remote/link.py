@@ -124,14 +124,14 @@ class Link:
         frames.send(msgspec.msgpack.encode(request), blobs, seconds=seconds, until=until)
         envelope, found = frames.receive(limit, until=until)
         try:
-            told = msgspec.msgpack.decode(envelope.body, type=Answer)
+            reply = msgspec.msgpack.decode(envelope.body, type=Answer)
         except (msgspec.DecodeError, ValueError, RecursionError) as error:
             raise GarbageError(f"an answer that cannot be read: {error}") from None
-        if not isinstance(told, (answer, Unlike, Skipped, Failed)):
-            raise GarbageError(f"{type(told).__name__} where {answer.__name__} was due")
-        if isinstance(told, Failed) and told.ends:
+        if not isinstance(reply, (answer, Unlike, Skipped, Failed)):
+            raise GarbageError(f"{type(reply).__name__} where {answer.__name__} was due")
+        if isinstance(reply, Failed) and reply.ends:
             self.close()
-        return told, found
+        return reply, found
 
     def _open_again(self) -> None:
         if self._unreachable:
@@ -172,7 +172,7 @@ class Link:
             envelope, _ = frames.receive(0, until=until)
             self.greeting = msgspec.msgpack.decode(envelope.body, type=Greeting)
         except (BrokenPipesError, msgspec.DecodeError) as error:
-            self._tell_unusable(error)
+            self._report_unusable(error)
         if self.greeting.protocol != PROTOCOL:
             raise DeviceError(
                 f"{self._name}: pytest-msprobe {self.greeting.version} there uses another protocol than "
@@ -185,7 +185,7 @@ class Link:
             )
         self._prepare()
 
-    def _tell_unusable(self, error: Exception) -> NoReturn:
+    def _report_unusable(self, error: Exception) -> NoReturn:
         """Raise DeviceError for a process that did not greet."""
         status, words = self._last_of_process(has_ended=isinstance(error, EndedError))
         where = f"{self._name}: {self._spec.host}"

@@ -141,19 +141,19 @@ class RemoteDevice(CpuDevice):
         """Open the device in a new process, and activate the card that was active before."""
         assert self._spec is not None
         self.loaded = 0
-        opened = self._told(Open(self.framework, self._spec.device, self._spec.plugin), Cards)
+        opened = self._reply_to(Open(self.framework, self._spec.device, self._spec.plugin), Cards)
         self._cards = opened.count
         if self._index is not None:
             self._activate(self._index)
 
     def _activate(self, index: int) -> None:
-        self._card = self._told(Activate(index), Card)
+        self._card = self._reply_to(Activate(index), Card)
 
-    def _told(self, request: Request, answer: type[_Answer]) -> _Answer:
+    def _reply_to(self, request: Request, answer: type[_Answer]) -> _Answer:
         try:
-            told, _ = self._link.ask(request, answer, seconds=START_SECONDS)
+            reply, _ = self._link.ask(request, answer, seconds=START_SECONDS)
         except LinkError as error:
             raise DeviceError(f"device {self.name!r}: {error}") from None
-        if isinstance(told, answer):
-            return told
-        raise DeviceError(f"device {self.name!r}: {told.text if isinstance(told, Failed) else told}")
+        if isinstance(reply, answer):
+            return reply
+        raise DeviceError(f"device {self.name!r}: {reply.text if isinstance(reply, Failed) else reply}")

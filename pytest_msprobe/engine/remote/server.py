@@ -85,7 +85,7 @@ class Server:
         except UserError as error:
             return Failed("device", str(error)), []
         except Exception as error:
-            # Of whatever else is raised the one who asked is told; the process goes on.
+            # Whatever else is raised is reported to the one who asked; the process goes on.
             return self._failed("memory" if is_out_of_memory(error) else "error", describe_error(error)), []
 
     def _answer(self, request: Request, blobs: list[bytearray]) -> tuple[Answer, list[memoryview]]:

@@ -62,7 +62,7 @@ class LaunchingTrial(Trial):
         """The gradients of the golden run, while the target runs. Raises Skip where the CPU cannot compute them."""
         _ = self.golden
         with contextlib.suppress(*REFUSALS):
-            # Without them nothing is launched; why there are none is told by golden's.
+            # Without them nothing is launched; why there are none is reported by golden's.
             _ = self.grad_outputs
         with self._beside("backward", lambda: self._backward(self.target, self._launching_side)):
             return super().golden_gradients

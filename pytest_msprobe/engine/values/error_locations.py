@@ -158,8 +158,8 @@ def _worst_element(
     place: int, target: torch.Tensor, golden: torch.Tensor, baseline: torch.Tensor | None
 ) -> WorstElement:
     index = tuple(int(i) for i in np.unravel_index(place, tuple(target.shape))) if target.shape else ()
-    told = "" if baseline is None else _shown(baseline[index])
-    return WorstElement(index, _shown(target[index]), _shown(golden[index]), told)
+    baseline_value = "" if baseline is None else _shown(baseline[index])
+    return WorstElement(index, _shown(target[index]), _shown(golden[index]), baseline_value)
 
 
 def _shown(element: torch.Tensor) -> str:

@@ -33,7 +33,7 @@ def require_memory(path: Path, tensor: Contained) -> None:
 
 
 def total_bytes() -> float:
-    """Return how much memory this process could take if it were alone; inf where the system does not tell."""
+    """Return how much memory this process could take if it were alone; inf where the system does not say."""
     return min(_meminfo("MemTotal:"), _cgroup_limit())
 
 

@@ -30,11 +30,11 @@ class Conversations:
         """Match them and note each node's partners, with what is known of these."""
         for step, ranks in self._steps.items():
             for (rank, name), found in match_partners(ranks).items():
-                told = [_told(database, step, partners) for partners in found]
-                database.join(Place(step, rank), name, told[0] if len(told) == 1 else told)
+                fields = [_fields(database, step, partners) for partners in found]
+                database.join(Place(step, rank), name, fields[0] if len(fields) == 1 else fields)
 
 
-def _told(database: Database, step: int, partners: Partners) -> dict[str, Any]:
+def _fields(database: Database, step: int, partners: Partners) -> dict[str, Any]:
     nodes = {
         str(rank): [database.communications.get((Place(step, rank), name), "Nan"), name]
         for rank, name in partners.records.items()

@@ -109,8 +109,8 @@ class Database:
 
     def _note(self, picture: Picture, node: Node, index: float | None, facts: Facts) -> None:
         if picture.source == "NPU" and is_distributed(node.name):
-            told = facts.level if index is None else index
-            self.communications[picture.place, node.name] = "Nan" if told is None else str(told)
+            shown_level = facts.level if index is None else index
+            self.communications[picture.place, node.name] = "Nan" if shown_level is None else str(shown_level)
 
 
 def _text(value: object) -> str:

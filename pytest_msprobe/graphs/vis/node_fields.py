@@ -22,7 +22,7 @@ def recorded_items(dump: Dump, record: str) -> tuple[Items, Items]:
     try:
         return split(read_values(dump, record))
     except RecordError:
-        # The comparison and the search for overflow tell it as an item of their own.
+        # The comparison and the search for overflow report it as an item of their own.
         return {}, {}
 
 

@@ -45,7 +45,7 @@ class GraphWriting:
         except OSError as error:
             self._refused(error)
 
-    def tell(self, terminalreporter: pytest.TerminalReporter, shown: Callable[[str], str], note: str = "") -> None:
+    def report(self, terminalreporter: pytest.TerminalReporter, shown: Callable[[str], str], note: str = "") -> None:
         """Say where the files are, and what could not be written; ``note`` says what is not in them."""
         for path in self._paths:
             terminalreporter.line(shown(f"msprobe report: {path}{note} (tensorboard --logdir {path.parent})"))

@@ -22,8 +22,8 @@ def places_of(paths: Iterable[Path]) -> dict[Path, Place]:
     places: dict[Path, Place] = {}
     by_place: dict[Place, Path] = {}
     for path in paths:
-        told = step_rank(path)
-        place = Place(told.step or 0, told.rank or 0)
+        named = step_rank(path)
+        place = Place(named.step or 0, named.rank or 0)
         if place in by_place:
             raise OptionError(
                 f"same step {place.step} and rank {place.rank} as {by_place[place]}",

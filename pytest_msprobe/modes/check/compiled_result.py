@@ -35,5 +35,5 @@ def with_compiled(result: DirectionResult, compiled: Compiled) -> DirectionResul
 
 
 def compiled_of(extras: Mapping[str, Any]) -> Compiled | None:
-    """Return what the extras of a result tell of compiling."""
+    """Return what the extras of a result say of compiling."""
     return decode_extra(extras, _COMPILED, Compiled)

@@ -16,7 +16,7 @@ from pytest_msprobe.results.result import LITTLE_JUDGED, DirectionResult
 from pytest_msprobe.results.skip_reasons import Skip
 
 
-class TellLeftToCpu:
+class ReportLeftToCpu:
     """Runs a judged call once more, watched, and says what the card left to the CPU.
 
     It does so once for a function, dtypes, dimensions and other arguments: calls that share them use the same kernels.
@@ -33,10 +33,10 @@ class TellLeftToCpu:
         operators = self._operators(judged)
         if not operators:
             return result
-        told = f"the card has no {', '.join(operators)}: computed by the CPU"
+        reason = f"the card has no {', '.join(operators)}: computed by the CPU"
         if result.verdict.outcome == "fail":
-            return replace(result, notes=(*result.notes, f"{told[0].upper()}{told[1:]}."))
-        little = "; ".join(filter(None, (told, result.extras.get(LITTLE_JUDGED))))
+            return replace(result, notes=(*result.notes, f"{reason[0].upper()}{reason[1:]}."))
+        little = "; ".join(filter(None, (reason, result.extras.get(LITTLE_JUDGED))))
         return result.with_extra(LITTLE_JUDGED, little)
 
     def _operators(self, judged: Judged) -> tuple[str, ...]:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from pytest_msprobe.engine.replay.check import Replay
     from pytest_msprobe.results.result import DirectionResult
 
-# Of these calls nothing could be told by golden, but they run.
+# Of these calls nothing could be known from golden, but they run.
 _RUNS_UNJUDGED = (SkipReason.NO_GOLDEN, SkipReason.NO_BASELINE, SkipReason.UNSPECIFIED)
 
 

@@ -33,9 +33,9 @@ def follow_ups(options: Options, check: CheckOptions, fingerprint: Callable[[Dum
 
         steps.append(add_compilation_note)
     else:
-        from pytest_msprobe.modes.check.fallback_check import TellLeftToCpu
+        from pytest_msprobe.modes.check.fallback_check import ReportLeftToCpu
 
-        steps.append(TellLeftToCpu())
+        steps.append(ReportLeftToCpu())
     # What these find is a failure to be saved like any other.
     if check.repeat is not None:
         from pytest_msprobe.modes.check.reruns.repeat import Repeat

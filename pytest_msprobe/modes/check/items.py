@@ -41,8 +41,8 @@ class RecordItem(DumpItem):
     def properties(self) -> list[tuple[str, str]]:
         """Return the device, its math modes and the seed, and why a verdict says little where it does."""
         little = self.result.extras.get(LITTLE_JUDGED) if self.result is not None else None
-        told = [("msprobe.little_judged", str(little))] if little else []
-        return [*told, *self.config.stash[setups_key].properties]
+        own = [("msprobe.little_judged", str(little))] if little else []
+        return [*own, *self.config.stash[setups_key].properties]
 
     def signature(self) -> Hashable | None:
         """Return the API and all inputs but the values of their tensors; None for a backward record."""

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from pytest_msprobe.modes.checkpoint.parameters import Parameter
 
 STANDARD = "checkpoint"
-#: Under this name a result tells msprobe's numbers of a parameter.
+#: Under this name a result holds msprobe's numbers of a parameter.
 EXTRA = "checkpoint"
 
 
@@ -132,14 +132,14 @@ def _as_extra(found: Difference) -> dict[str, Any]:
 def _judge_values(name: str, target: Parameter, golden: Parameter, limit: float) -> DirectionResult:
     if target.shape != golden.shape:
         numel = [math.prod(target.shape), math.prod(golden.shape)]
-        told: dict[str, Any] = {
+        fields: dict[str, Any] = {
             "l2": None,
             "cos": None,
             "numel": numel[0] if numel[0] == numel[1] else numel,
             "shape": [list(target.shape), list(golden.shape)],
         }
         reason = _shapes(target, golden)
-        return DirectionResult(name, Verdict("fail", STANDARD, reason, margin=math.inf)).with_extra(EXTRA, told)
+        return DirectionResult(name, Verdict("fail", STANDARD, reason, margin=math.inf)).with_extra(EXTRA, fields)
     ours, theirs = target.load(), golden.load()
     if not all(is_plain(each) and not each.is_meta for each in (ours, theirs)):
         raise CheckpointError(f"{name} cannot be compared: it is sparse, quantized, nested or without elements")
@@ -147,8 +147,8 @@ def _judge_values(name: str, target: Parameter, golden: Parameter, limit: float)
         dtypes = " and ".join(dict.fromkeys((target.dtype, golden.dtype)))
         raise CheckpointError(f"{name} differs, and elements of {dtypes} cannot be compared")
     found = distance(ours, theirs)
-    told = {"l2": found.l2, "cos": found.cosine, "numel": math.prod(target.shape), "shape": list(target.shape)}
-    return DirectionResult(name, _verdict(target, golden, found, limit)).with_extra(EXTRA, told)
+    fields = {"l2": found.l2, "cos": found.cosine, "numel": math.prod(target.shape), "shape": list(target.shape)}
+    return DirectionResult(name, _verdict(target, golden, found, limit)).with_extra(EXTRA, fields)
 
 
 def _verdict(target: Parameter, golden: Parameter, found: Distance, limit: float) -> Verdict:

@@ -67,8 +67,8 @@ def differing(what: str, values: Mapping[int, str]) -> Finding | None:
     clusters = _clusters(values)
     if len(clusters) < 2:
         return None
-    told = "; ".join(f"{ranks_in_words(ranks)}: {value}" for value, ranks in reversed(clusters))
-    return Finding(f"{what} differs: {told}", _odd_ranks(values))
+    differing_values = "; ".join(f"{ranks_in_words(ranks)}: {value}" for value, ranks in reversed(clusters))
+    return Finding(f"{what} differs: {differing_values}", _odd_ranks(values))
 
 
 def _odd_ranks(values: Mapping[int, str]) -> frozenset[int]:
@@ -124,18 +124,18 @@ def _went(before: Call, after: Call) -> str:
 
 def _disagreements(exchange: Exchange) -> Iterator[Finding]:
     ends = {call.rank: end for call, end in exchange.members}
-    operations = differing("operation", _told(ends, lambda end: end.operation))
+    operations = differing("operation", _known(ends, lambda end: end.operation))
     if operations is not None:
         # Of different operations nothing else can be compared.
         yield operations
         return
     for what, value in _SHARED.items():
-        finding = differing(what, _told(ends, value))
+        finding = differing(what, _known(ends, value))
         if finding is not None:
             yield finding
 
 
-def _told(ends: Mapping[int, End], value: Callable[[End], str | None]) -> dict[int, str]:
+def _known(ends: Mapping[int, End], value: Callable[[End], str | None]) -> dict[int, str]:
     """Return by rank what ends say, those left out that do not say it."""
     values = {rank: value(end) for rank, end in ends.items()}
     return {rank: text for rank, text in values.items() if text is not None}

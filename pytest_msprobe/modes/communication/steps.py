@@ -22,7 +22,7 @@ class StepCommunication:
 
     ``absent`` are ranks that there must be, and of which there is no dump; ``problems`` say by rank why only a part of
     its dump could be read. ``incomplete`` are the exchanges that a call is in and that lack a rank, by rank and place.
-    ``endings`` tell where the recording of each rank ended, ``takers`` are ranks that received from any rank.
+    ``endings`` say where the recording of each rank ended, ``takers`` are ranks that received from any rank.
     ``last_agreeing`` keeps, by the order of an exchange, the last one before it that agrees, once that is known.
     """
 

@@ -79,8 +79,8 @@ def compare_values(exchange: Exchange, step: StepCommunication, read_bits: ReadB
     if any(call.progress != "ended" or not call.is_recorded for call, _ in members):
         return Compared()
     digests = {end.values for _, end in members}
-    is_told = operation not in _WITH_GIVEN and len(digests) == 1 and None not in digests
-    if is_told and step.dump(exchange.lead).task != "tensor":
+    is_known = operation not in _WITH_GIVEN and len(digests) == 1 and None not in digests
+    if is_known and step.dump(exchange.lead).task != "tensor":
         has_checksums = b'"md5"' in bytes(step.dump(exchange.lead).records[exchange.lead.name])
         return Compared(means="checksums" if has_checksums else "statistics")
     said = [(call, read_communicated(step.dump(call).forward(call.name))) for call, _ in members]
@@ -225,9 +225,9 @@ def _finding(copies: Copies, texts: Mapping[int, str], right: str | None) -> Fin
     if right is None or copies.given is None:
         return differing(copies.what, texts) or Finding(copies.what)
     odd = frozenset(rank for rank, text in texts.items() if text != right)
-    told = ", ".join(f"rank {rank} holds {texts[rank]}" for rank in sorted(odd)[:_SHOWN])
+    holders = ", ".join(f"rank {rank} holds {texts[rank]}" for rank in sorted(odd)[:_SHOWN])
     more = f" and {len(odd) - _SHOWN} more ranks differ" if len(odd) > _SHOWN else ""
-    return Finding(f"{copies.what} differs: rank {copies.given[0].rank} gave {right}, {told}{more}", odd)
+    return Finding(f"{copies.what} differs: rank {copies.given[0].rank} gave {right}, {holders}{more}", odd)
 
 
 def _is_empty(element: TensorElement) -> bool:

@@ -63,18 +63,22 @@ def draw_pair(
 ) -> None:
     """Write both graphs of a pair. ``call_of`` gives what came of a record of the target, None where it was not run.
 
-    Raises DumpError where a dump does not tell in which modules its calls were made.
+    Raises DumpError where a dump does not say in which modules its calls were made.
     """
     target_files, golden_files = pair.surroundings, pair.golden.surroundings
     target, golden = build_graph(pair.target, target_files), build_graph(pair.golden, golden_files)
     records = {match.target: match.golden for match in pair.matching.matches if match.target is not None}
     partners = pair_nodes(target, golden, records)
     follow_micro_steps(target, golden, partners)
-    tell = _Teller(pair, call_of, with_levels=database.manner.overflow)
+    descriptions = _NodeDescriptions(pair, call_of, with_levels=database.manner.overflow)
     conversations.add(place, pair.target)
-    database.add(Picture("NPU", place, target, target_files, tell.target, data_folder(pair.target), partners, golden))
+    database.add(
+        Picture("NPU", place, target, target_files, descriptions.target, data_folder(pair.target), partners, golden)
+    )
     back = {other: name for name, other in partners.items()}
-    database.add(Picture("Bench", place, golden, golden_files, tell.golden, data_folder(pair.golden), back, target))
+    database.add(
+        Picture("Bench", place, golden, golden_files, descriptions.golden, data_folder(pair.golden), back, target)
+    )
 
 
 def write_graphs(
@@ -126,7 +130,7 @@ def _write_stage(
     return written
 
 
-class _Teller:
+class _NodeDescriptions:
     """Describes the nodes of both sides."""
 
     def __init__(self, pair: DumpPair, call_of: Callable[[str], ComparedCall | None], *, with_levels: bool) -> None:
@@ -134,7 +138,7 @@ class _Teller:
         self._call_of = call_of
         self._with_levels = with_levels
         self._columns = _columns_of(pair)
-        self._told_of_equals: dict[Hashable, dict[str, str]] = {}
+        self._fields_of_equals: dict[Hashable, dict[str, str]] = {}
         # What the comparison has read of the golden run, until its own graph is written.
         self._golden: dict[str, tuple[Items, Items]] = {}
 
@@ -164,9 +168,9 @@ class _Teller:
         # Most values of most runs are equal, and all that is written of these is the same.
         assert row.target is not None
         key = (row.unmeasured, *row.metrics, row.golden and row.target.requires_grad == row.golden.requires_grad)
-        if key not in self._told_of_equals:
-            self._told_of_equals[key] = {title: str(cell(call, row)) for title, cell in self._columns}
-        return self._told_of_equals[key]
+        if key not in self._fields_of_equals:
+            self._fields_of_equals[key] = {title: str(cell(call, row)) for title, cell in self._columns}
+        return self._fields_of_equals[key]
 
     def golden(self, name: str) -> Facts:
         level = overflow_level(self._pair.golden, name) if self._with_levels else None
@@ -215,7 +219,7 @@ class CompareGraphs:
         note = (
             f" (without colours for the {counted(before.total(), 'call')} finished before this run)" if before else ""
         )
-        self._writing.tell(terminalreporter, printable, note)
+        self._writing.report(terminalreporter, printable, note)
 
     def _draw(self, pair: DumpPair) -> None:
         def call_of(record: str) -> ComparedCall | None:

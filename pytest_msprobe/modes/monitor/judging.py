@@ -144,11 +144,11 @@ def judge_run(folder: Path, policy: MonitorPolicy) -> tuple[list[DirectionResult
     skips: Counter[str] = Counter()
     found: dict[str, list[tuple[tuple[int, Place, int], DirectionResult]]] = {"fail": [], "warn": []}
     for result in map(judge.judge, run.keys):
-        told = alarmed_of(result.extras)
+        series = alarmed_of(result.extras)
         if result.verdict.outcome == "skip":
             skips[result.verdict.reason] += 1
-        if told is not None:
-            found[result.verdict.outcome].append((told.first, result))
+        if series is not None:
+            found[result.verdict.outcome].append((series.first, result))
     if skips.total() == len(run.keys):
         reasons = [f"{count} skipped: {reason}" for reason, count in skips.most_common()]
         raise MonitorError("; ".join(["no series was judged", *reasons]))

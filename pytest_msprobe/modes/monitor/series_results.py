@@ -26,7 +26,7 @@ def alarmed(
     key: SeriesKey, rank: int | None, place: Place, alarms: list[Alarm], outcome: Outcome, story: str
 ) -> DirectionResult:
     """Return the result of a series with alarms, by the rule of the first of them."""
-    told = Alarmed(
+    series = Alarmed(
         item=item_name(key),
         rank=rank or 0,
         task=key.task,
@@ -38,7 +38,7 @@ def alarmed(
         alarms=alarms,
     )
     verdict = Verdict(outcome, alarms[0].rule, story, margin=math.inf)
-    return DirectionResult(item_name(key), verdict).with_extra(ALARMED, msgspec.to_builtins(told))
+    return DirectionResult(item_name(key), verdict).with_extra(ALARMED, msgspec.to_builtins(series))
 
 
 class MonitorSkip(BaseSkipReason):

@@ -37,4 +37,4 @@ class OverflowGraphs:
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         """Say where the graphs are."""
-        self._writing.tell(terminalreporter, printable)
+        self._writing.report(terminalreporter, printable)

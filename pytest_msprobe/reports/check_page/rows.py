@@ -38,7 +38,7 @@ class Rows:
         if result.verdict.outcome == "fail":
             self._details.add(len(self), result)
         api, direction = api_and_direction(result.record)
-        told = {
+        fields = {
             "api": api,
             "direction": direction,
             "dtype": _dtype(result),
@@ -52,7 +52,7 @@ class Rows:
             # A record's own name stands in its row.
             "chosen": record.chosen.removesuffix(result.record),
         }
-        for name, value in told.items():
+        for name, value in fields.items():
             words = self._words[name]
             self._columns[name].append(words.setdefault(value, len(words)))
         self._names.append(result.record)

@@ -12,7 +12,7 @@ from pytest_msprobe.results.value_range import Spread, spread_of
 
 #: How many of the series that moved most are shown where none are named.
 MOST_MOVED: Final = 12
-# Of others, as of a mean near 0, relative differences tell little.
+# Of others, as of a mean near 0, relative differences mean little.
 _MAGNITUDES = ("norm", "rms")
 
 

@@ -51,8 +51,8 @@ def match_transfers(ranks: Iterable[Iterable[C]]) -> Transfers[C]:
 
 def _comparable(sequences: list[list[tuple[C, End]]]) -> list[list[tuple[End, bool]]]:
     """Return the ends, each with whether all ends of the operation record its tensors."""
-    untold = {end.operation for sequence in sequences for _, end in sequence if end.tensors is None}
-    return [[(end, end.operation not in untold) for _, end in sequence] for sequence in sequences]
+    unknown = {end.operation for sequence in sequences for _, end in sequence if end.tensors is None}
+    return [[(end, end.operation not in unknown) for _, end in sequence] for sequence in sequences]
 
 
 def _contents(ends: list[tuple[End, bool]]) -> list[tuple[object, ...]]:

@@ -59,7 +59,7 @@ def content_of(entry: Entry) -> tuple[int, int] | None:
     checksum = entry.get("md5")
     if shape is None or not isinstance(dtype, str) or not dtype.removeprefix("torch.").startswith(_FLOATS):
         return None
-    if not all(map(_is_number, numbers)) or not _is_telling(math.prod(shape), *numbers):
+    if not all(map(_is_number, numbers)) or not _is_distinctive(math.prod(shape), *numbers):
         return None
     if not isinstance(checksum, str):
         checksum = None
@@ -75,7 +75,7 @@ def _is_number(value: object) -> bool:
     return type(value) is float or (type(value) is int and abs(value) < 2**63)
 
 
-def _is_telling(count: int, greatest: float, least: float, mean: float, norm: float) -> bool:
+def _is_distinctive(count: int, greatest: float, least: float, mean: float, norm: float) -> bool:
     """Return whether a tensor has more than two different values."""
     largest = max(abs(greatest), abs(least))
     scale = largest * largest

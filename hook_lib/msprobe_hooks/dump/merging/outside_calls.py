@@ -72,8 +72,8 @@ def _keys(value: Any) -> Iterator[_Key]:
         numbers = [number_of(value, name) for name in STATISTICS]
         checksum = value.get("md5")
         # Zeros, ones and the like are in many places.
-        is_telling = value["shape"] == [] or numbers[0] != numbers[1]
-        if checksum is not None or (None not in numbers and is_telling):
+        is_distinctive = value["shape"] == [] or numbers[0] != numbers[1]
+        if checksum is not None or (None not in numbers and is_distinctive):
             yield value["dtype"], *value["shape"], checksum, *numbers
     elif isinstance(value, dict):
         for own in value.values():

@@ -120,9 +120,9 @@ class ListingFunctions(CountingFunctions):
     Those that it would leave as they are for another reason than that nothing would change are counted in ``fixed``.
     """
 
-    def __init__(self, to: Precision, tell: Callable[[str, int], None], fixed: Fixed) -> None:
+    def __init__(self, to: Precision, report: Callable[[str, int], None], fixed: Fixed) -> None:
         super().__init__(to, fixed)
-        self._tell = tell
+        self._report = report
 
     def make(
         self, qualified: str, number: int, frame: FrameType, function: Callable[..., Any], args: Any, kwargs: Any
@@ -136,7 +136,7 @@ class ListingFunctions(CountingFunctions):
         try:
             require_computation(qualified)
             self.raising.require(qualified, function, args, kwargs)
-            self._tell(qualified, number)
+            self._report(qualified, number)
         except NothingToRaiseError:
             pass
         except UnraisedError as reason:

@@ -72,7 +72,7 @@ class _Process:
             call = f"{qualified}.{number}"
             if call not in raised:
                 return False
-            if plan.tells_stacks:
+            if plan.reports_stacks:
                 self.write(RunReport(call, stack_of(frame)))
             return True
 

@@ -38,7 +38,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 
     to: Precision
     raised: dict[str, list[str]] | None = None
-    tells_stacks: bool = False
+    reports_stacks: bool = False
     custom_op_namespaces: tuple[str, ...] = ()
 
     def write(self, folder: Path) -> None:

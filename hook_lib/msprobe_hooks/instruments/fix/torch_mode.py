@@ -172,10 +172,10 @@ class ListingMode(CountingMode):
     """
 
     def __init__(
-        self, to: Precision, tell: Callable[[str, int], None], fixed: Fixed, namespaces: Iterable[str] = ()
+        self, to: Precision, report: Callable[[str, int], None], fixed: Fixed, namespaces: Iterable[str] = ()
     ) -> None:
         super().__init__(to, fixed, namespaces)
-        self._tell = tell
+        self._report = report
 
     def make_named(
         self, qualified: str, number: int, frame: FrameType | None, plan: Callable[[], Plan], run: Callable[[], Any]
@@ -196,7 +196,7 @@ class ListingMode(CountingMode):
             elif generators is not None and generators.have_moved():
                 self.fixed.leave(qualified, UnraisedError(DRAWS))
             elif generators is not None:
-                self._tell(qualified, number)
+                self._report(qualified, number)
         return result
 
 

@@ -32,7 +32,7 @@ class Outcome:
 
 
 class Outcomes:
-    """Foretells the outcome of calls; those alike, by the forms of their tensors and all other arguments, once."""
+    """Predicts the outcome of calls; those alike, by the forms of their tensors and all other arguments, once."""
 
     def __init__(self) -> None:
         self._known = CallCache[Outcome]()
@@ -46,7 +46,7 @@ class Outcomes:
         # A function whose result depends on autocast gives another dtype under each of its settings.
         setting = torch.get_autocast_dtype(_device_of(leaves).type) if is_cast else None
         key = func, spec, setting, tuple(map(_form, leaves)), _repetitions(leaves)
-        return self._known.of(key, lambda: _foretold(func, leaves, spec, is_cast))
+        return self._known.of(key, lambda: _predicted(func, leaves, spec, is_cast))
 
 
 def _form(leaf: Any) -> Any:
@@ -68,7 +68,7 @@ def _device_of(leaves: Sequence[Any]) -> torch.device:
     return next((tensor.device for tensor in tensors if tensor.dim()), tensors[0].device)
 
 
-def _foretold(func: Any, leaves: Sequence[Any], spec: Any, is_cast: bool) -> Outcome:
+def _predicted(func: Any, leaves: Sequence[Any], spec: Any, is_cast: bool) -> Outcome:
     device = _device_of(leaves)
     with _without_values(is_cast):
         stands_for: dict[int, Tensor] = {}

@@ -108,7 +108,7 @@ def as_written(
         return args, kwargs
     names, defaults = _parameters(func, body)
     bound = dict(zip(names, args, strict=False)) | kwargs
-    # The count leaves out the object of a method call, which the bytecode does not tell from a module's function.
+    # The count leaves out the object of a method call, which bytecode does not distinguish from a module's function.
     for count in (site.positional, site.positional + 1):
         written = names[:count]
         given = {*written, *site.keywords}

@@ -114,7 +114,7 @@ class _MindSpore(torch.autograd.Function):
         ctx.run = run
         ctx.inputs = [to_mindspore(tensor) for tensor in tensors]
         used = [to_mindspore(tensor) for tensor in tensors] if run.in_place or run.changes else ctx.inputs
-        with _told_plainly():
+        with _reported_plainly():
             found = [_to_torch(leaf) for leaf in run(used)]
             if run.in_place:
                 # What such a call returns is the tensor that it changed, whatever else it may have made.
@@ -135,7 +135,7 @@ class _MindSpore(torch.autograd.Function):
             found = ctx.run([given.get(i, tensor) for i, tensor in enumerate(inputs)])
             return found[used[0]] if len(used) == 1 else tuple(found[i] for i in used)
 
-        with _told_plainly():
+        with _reported_plainly():
             sensitivities = [to_mindspore(gradient) for gradient in grad_outputs if gradient is not None]
             sensitivity = sensitivities[0] if len(sensitivities) == 1 else tuple(sensitivities)
             differentiate = ops.GradOperation(get_all=True, sens_param=True)
@@ -160,7 +160,7 @@ _FRAME = re.compile(r"-{10,}\n- Framework Unexpected Exception Raised:\n-{10,}\n
 
 
 @contextlib.contextmanager
-def _told_plainly() -> Iterator[None]:
+def _reported_plainly() -> Iterator[None]:
     try:
         yield
     except Exception as error:

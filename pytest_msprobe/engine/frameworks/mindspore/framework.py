@@ -52,7 +52,7 @@ class MindSporeFramework:
     def describe(self, device: Device) -> str:
         """Return the versions of MindSpore and what computes."""
         if isinstance(device, RemoteDevice):
-            # The version is the one there, which is told with the card.
+            # The version is the one there, which is reported with the card.
             return device.describe()
         return f"mindspore {mindspore.__version__} on {device.describe()}"
 

@@ -37,7 +37,7 @@ class LargeCall:
         return None if self.plan is None else self.plan.working_bytes
 
     def judged(
-        self, trial: Trial, direction: Direction, select: Select, is_telling: Callable[[], bool]
+        self, trial: Trial, direction: Direction, select: Select, is_conclusive: Callable[[], bool]
     ) -> list[OutputResult] | None:
         """Return the verdicts that blocks give; None where golden is computed as a whole, which is let in then.
 
@@ -47,7 +47,7 @@ class LargeCall:
         if self.plan is None:
             return None
         found = judged_in_blocks(trial, self.plan, direction, select, self._let_in_baseline)
-        if found is not None and not is_telling():
+        if found is not None and not is_conclusive():
             found = None
         if found is not None and found.is_sure:
             return found.results

@@ -68,7 +68,9 @@ class StreamedOutput:
         return self.part.measure(self.scale)
 
     def add(self, golden: torch.Tensor, start: int, *, is_equal: bool) -> bool:
-        """Add a block; tell whether it could be: not where those before were equal and so not measured, and it is not.
+        """Add a block, and return whether it could be added.
+
+        It cannot where those before were equal, and so not measured, and it is not.
 
         ``is_equal``: it is not known yet that the output differs somewhere.
         """

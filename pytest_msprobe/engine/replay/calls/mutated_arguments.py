@@ -104,7 +104,7 @@ def unreturned(
 ) -> Iterator[tuple[str, torch.Tensor]]:
     """Yield the tensors that a call says it writes to and that the run did not return, with their paths.
 
-    It says so by its name, by ``out=`` or by ``inplace=True``: all there is where no golden run can tell.
+    It says so by its name, by ``out=`` or by ``inplace=True``: all there is where no golden run can show it.
     """
     returned = run.returned_at()
     for path in _announced(function, operation, arguments):

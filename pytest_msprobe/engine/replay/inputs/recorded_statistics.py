@@ -27,7 +27,7 @@ def _whole(bound: Number | None, default: int) -> int:
 
 
 def finite_range(element: TensorElement, dtype: torch.dtype) -> tuple[float, float]:
-    """Return the range of the finite values; what the dump does not tell is made up around what it does."""
+    """Return the range of the finite values; what the dump does not hold is made up around what it does."""
     limits = torch.finfo(dtype)
     known = [
         float(bound)

@@ -1,4 +1,4 @@
-"""Which elements of a large operand a call reads, where its other arguments tell.
+"""Which elements of a large operand a call reads, where its other arguments say so.
 
 The rest of the operand is left out when it is drawn: no result depends on it, and gradients do not either.
 """
@@ -37,7 +37,7 @@ class Read(NamedTuple):
 
 _INDICES = (torch.int32, torch.int64)
 
-#: Tells what an operation reads of one of its operands; None where it reads all, or where that cannot be told.
+#: Returns what an operation reads of one of its operands; None where it reads all, or where that cannot be known.
 Reads: TypeAlias = Callable[[DrawnArguments], "Read | None"]
 
 

@@ -1,4 +1,4 @@
-"""The search for drawn inputs that tell: whose results show what the recorded ones did."""
+"""The search for drawn inputs that are informative: their results show what the recorded ones did."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from pytest_msprobe.engine.values.dtypes import dtype_named
 from pytest_msprobe.engine.values.pytree import map_tensors, tensors_with_paths
 from pytest_msprobe.results.skip_reasons import Skip
 
-# So many elements, taken from all over a tensor, mostly tell that it needs no look at all of them.
+# So many elements, taken from all over a tensor, mostly show that it needs no look at all of them.
 _SAMPLE = 32
 
 # So many elements have magnitudes that stay in the processor's cache.
@@ -44,7 +44,7 @@ _UNKNOWN_TO_REDUCTIONS = (torch.uint16, torch.uint32, torch.uint64)
 
 
 class _Variety(IntEnum):
-    """How many values there are in a tensor, as far as its range, mean and mean square tell."""
+    """How many values there are in a tensor, as far as its range, mean and mean square show."""
 
     ONE = 1
     TWO = 2
@@ -156,7 +156,7 @@ def _variety(high: float, low: float, mean: float, square: float, rounding: floa
 
 
 def _reaches(gradient: torch.Tensor, least: float) -> bool:
-    # A NaN is no zero. The first part mostly tells: only a gradient of zeros is gone through to its end.
+    # A NaN is no zero. The first part mostly suffices: only a gradient of zeros is gone through to its end.
     return not all(abs(value) < least for value in _sample(gradient.detach())) or not all(
         bool((part.abs() < least).all()) for part in torch.split(gradient.detach().reshape(-1), _AT_ONCE)
     )

@@ -34,16 +34,16 @@ def judge_without_randomness_too(
     off = trial.switched_off
     if off is None:
         return drawn
-    told = [result for result in drawn if result.verdict.outcome != "skip"]
+    judged = [result for result in drawn if result.verdict.outcome != "skip"]
     try:
         second = judge(off, None if recorded is None else _RecordedBelow(recorded))
     except Skip:
-        if not told:
+        if not judged:
             raise
-        return told
+        return judged
     except TargetError as error:
         raise TargetError(f"with {off.subject.changed}: {error}") from error
-    return [*told, *(_told_apart(result, off.subject.changed) for result in second)]
+    return [*judged, *(_labelled(result, off.subject.changed) for result in second)]
 
 
 def is_of_second_run(result: OutputResult) -> bool:
@@ -51,10 +51,10 @@ def is_of_second_run(result: OutputResult) -> bool:
     return result.path.startswith(f"{PLACE}.")
 
 
-def _told_apart(result: OutputResult, changed: str) -> OutputResult:
+def _labelled(result: OutputResult, changed: str) -> OutputResult:
     verdict = result.verdict
-    told = replace(verdict, reason=f"with {changed}: {verdict.reason}") if verdict.reason else verdict
-    return replace(result, path=_below(result.path), verdict=told)
+    judged = replace(verdict, reason=f"with {changed}: {verdict.reason}") if verdict.reason else verdict
+    return replace(result, path=_below(result.path), verdict=judged)
 
 
 def _below(path: str) -> str:

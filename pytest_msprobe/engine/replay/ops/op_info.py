@@ -122,7 +122,7 @@ _ROWS: Rows = (
     ("sort", OpInfo(selection=Selection(orders=True))),
     ("argsort", OpInfo(selection=Selection(outputs=1, orders=True))),
     ("argmax argmin", OpInfo(selection=Selection(outputs=1, dim=None))),
-    # Factors of matrices, of which several forms are right; rank and singular values, which some drivers do not tell.
+    # Factors of matrices, of which several forms are right; rank and singular values, which some drivers do not report.
     (
         "svd linalg_svd _linalg_svd",
         OpInfo(

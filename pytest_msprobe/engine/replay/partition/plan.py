@@ -56,7 +56,7 @@ def plan_of_call(call: Call, above: float) -> Plan | None:
     try:
         arguments = build_arguments(call, seed=0, real_data=False, source=_without_memory, memory="given")
     except (Skip, RuntimeError, TypeError):
-        # What cannot be rebuilt is told where it is.
+        # What cannot be rebuilt is reported where it is.
         return None
     return plan_of(operation(call.api), arguments, differentiates=call.backward is not None, above=above)
 

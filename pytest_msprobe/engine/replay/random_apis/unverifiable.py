@@ -108,7 +108,7 @@ class SelectionProperty:
         return tail_bound.unjudged("random regions: nothing is known of the gradient")
 
 
-#: Properties that tell a right result from few of the wrong ones.
+#: Properties that distinguish a right result from few of the wrong ones.
 JUDGES_LITTLE = (BoundedProperty, SelectionProperty)
 
 _ATTENTION: Parameters = (

@@ -30,7 +30,7 @@ class _Instability:
     runs: int = 0
     largest: float = 0.0
 
-    def told(self, path: str) -> UnstableOutput:
+    def output(self, path: str) -> UnstableOutput:
         unequal = self.elements if self.mask is None else int(self.mask.sum())
         return UnstableOutput(path, self.runs, unequal, self.elements, self.largest)
 
@@ -49,7 +49,7 @@ def unstable_outputs(trial: Trial, direction: Direction, times: int) -> tuple[Un
         for path in first.keys() | results.keys():
             _compare(seen, path, first.get(path), results.get(path))
         again = Trial(trial.subject, trial.device)
-    return tuple(seen[path].told(path) for path in (*first, *(seen.keys() - first.keys())) if path in seen)
+    return tuple(seen[path].output(path) for path in (*first, *(seen.keys() - first.keys())) if path in seen)
 
 
 def nondeterminism_reason(trial: Trial, framework: str) -> str:

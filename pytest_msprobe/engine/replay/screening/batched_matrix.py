@@ -63,8 +63,8 @@ def contraction(equation: str, left: torch.Size, right: torch.Size) -> Contracti
     columns = "".join(each for each in result if each in theirs and each not in ours)
     inner = "".join(each for each in ours if each in theirs and each not in result)
     # A dimension that is summed over in one operand alone, or that no operand has, is in none of these.
-    told = ((ours, batch + rows + inner), (theirs, batch + inner + columns), (result, batch + rows + columns))
-    if not (rows and columns and inner) or any({*letters} != {*known} for letters, known in told):
+    expected = ((ours, batch + rows + inner), (theirs, batch + inner + columns), (result, batch + rows + columns))
+    if not (rows and columns and inner) or any({*letters} != {*known} for letters, known in expected):
         return None
     return Contraction(
         _layout(ours, batch, rows, inner, sizes),

@@ -14,7 +14,7 @@ from pytest_msprobe.engine.replay.screening.residuals import Evidence
 from pytest_msprobe.results.result import OutputResult
 from pytest_msprobe.results.screened import ScreenedOutput
 
-#: Dtypes whose rounding is coarse enough to be told from that of float64, in which residuals are computed.
+#: Dtypes whose rounding is coarse enough to be distinguished from that of float64, in which residuals are computed.
 SCREENED_DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 
 

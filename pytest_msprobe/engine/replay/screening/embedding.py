@@ -122,7 +122,7 @@ def _result(few: _OfRows, select: Callable[[Any], Standard]) -> ScreenedPass | N
         return None
     target = whole.device.get(output).detach()
     verdict = _passed(target, golden, select(target))
-    return None if verdict is None else _told("output.0", verdict, target, golden)
+    return None if verdict is None else _screened_pass("output.0", verdict, target, golden)
 
 
 def _gradient(few: _OfRows, select: Callable[[Any], Standard]) -> ScreenedPass | None:
@@ -138,7 +138,7 @@ def _gradient(few: _OfRows, select: Callable[[Any], Standard]) -> ScreenedPass |
         return None
     standard = select(gradient).for_gradients(lambda: magnitude_of_arriving(arriving))
     verdict = _passed(target, golden, standard, read.share, lambda: (few.baseline_gradients or {}).get(read.path))
-    return None if verdict is None else _told(f"grad.{read.path}", verdict, gradient, golden)
+    return None if verdict is None else _screened_pass(f"grad.{read.path}", verdict, gradient, golden)
 
 
 def _is_all_of(gradient: torch.Tensor, rows: torch.Tensor) -> bool:
@@ -182,5 +182,5 @@ def _passed(
     return verdict if verdict is not None and verdict.outcome == "pass" else None
 
 
-def _told(path: str, verdict: Verdict, target: torch.Tensor, golden: torch.Tensor) -> ScreenedPass:
+def _screened_pass(path: str, verdict: Verdict, target: torch.Tensor, golden: torch.Tensor) -> ScreenedPass:
     return ScreenedPass(OutputResult(path, verdict, str(target.dtype), str(golden.dtype), tuple(target.shape)), golden)

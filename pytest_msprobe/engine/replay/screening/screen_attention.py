@@ -144,9 +144,9 @@ def _screened(output: _Output, attention: Attention, walk: _Walk, sample: Attent
     kind, worst = max(found.items(), key=lambda item: item[1].share)
     sampled = result.numel() * len(walk.sampled) // len(walk.places)
     operations = attention.operations // (2 if attention.name_of(path) == "value" else 1)
-    told = ScreenedOutput(output.record, path, worst.share**0.5, kind, sampled, result.numel(), operations)
-    verdict = replace(judged.verdict, reason=f"cleared by screening: {told.in_words}")
-    return ScreenedPass(OutputResult(path, verdict, str(result.dtype), "", tuple(result.shape)), result[:0], told)
+    cleared = ScreenedOutput(output.record, path, worst.share**0.5, kind, sampled, result.numel(), operations)
+    verdict = replace(judged.verdict, reason=f"cleared by screening: {cleared.in_words}")
+    return ScreenedPass(OutputResult(path, verdict, str(result.dtype), "", tuple(result.shape)), result[:0], cleared)
 
 
 def _residuals(output: _Output, judged: Judged, scale: float, attention: Attention, walk: _Walk) -> dict[str, Residual]:

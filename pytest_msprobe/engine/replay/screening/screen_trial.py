@@ -139,11 +139,12 @@ def _screened(
         return None
     kind, worst = max(evidence.residuals.items(), key=lambda item: item[1].share)
     record = api_record(trial.subject.key, "backward" if path.startswith("grad.") else "forward")
-    told = ScreenedOutput(
+    screened_output = ScreenedOutput(
         record, path, worst.share**0.5, kind, len(evidence.target), evidence.numel, sum(each.operations for each in of)
     )
-    verdict = replace(seen.verdict, reason=f"cleared by screening: {told.in_words}")
-    return ScreenedPass(OutputResult(path, verdict, str(target.dtype), "", tuple(target.shape)), evidence.target, told)
+    verdict = replace(seen.verdict, reason=f"cleared by screening: {screened_output.in_words}")
+    result = OutputResult(path, verdict, str(target.dtype), "", tuple(target.shape))
+    return ScreenedPass(result, evidence.target, screened_output)
 
 
 def _summed(

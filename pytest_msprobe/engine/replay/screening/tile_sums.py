@@ -157,7 +157,7 @@ def walked(
             sums[tiles_of(rows), part] = tile_sums(block.mul_(y[rows].unsqueeze(1)))
             squares[rows] += block.square_().sum(1).div_(y[rows].square())
     if dtype != torch.float64 and not torch.finfo(dtype).tiny < squares.max() < torch.inf:
-        # Which row is the longest cannot be told where its square leaves the dtype's range.
+        # Which row is the longest cannot be known where its square leaves the dtype's range.
         return walked(matrix, weights, torch.float64, against, spare=spare)
     return sums, squares.sqrt_(), products.double()
 

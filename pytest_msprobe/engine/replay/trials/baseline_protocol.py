@@ -11,10 +11,10 @@ if TYPE_CHECKING:
     from msprobe_standards import Metrics, Standard
     from pytest_msprobe.results.result import OutputResult
 
-#: Under this name a result tells why a baseline's tensors did not judge, though it has some.
+#: Under this name a result says why a baseline's tensors did not judge, though it has some.
 TENSORS_UNUSED = "tensors_unused"
 
-#: Under these names a result tells what chose its standards beside API and dtype, where every metric was asked for.
+#: Under these names a result says what chose its standards beside API and dtype, where every metric was asked for.
 INPUT_DTYPES, SCALARS = "input_dtypes", "scalars"
 
 Prepare = Callable[[str, "torch.Tensor"], "torch.Tensor"]

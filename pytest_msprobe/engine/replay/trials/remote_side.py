@@ -34,10 +34,10 @@ from pytest_msprobe.errors import DeviceError
 from pytest_msprobe.results.outcomes import Breakdown
 from pytest_msprobe.results.skip_reasons import Skip, SkipReason
 
-# What may come back though the records tell of less.
+# What may come back though the records hold less.
 _ALWAYS_POSSIBLE = 64 * 2**20
 
-# Of what is said there of an error no more is told.
+# No more than this is reported of an error there.
 _LONGEST_TEXT = 2000
 
 _numbers = itertools.count(1)

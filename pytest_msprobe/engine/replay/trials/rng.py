@@ -39,7 +39,7 @@ def run_seeded(trial: Trial) -> Run:
 
 
 def draws_undeclared_randomness(trial: Trial) -> bool:
-    """Make the target's run, seeded as `drawn` does, and tell whether it drew numbers though no trait says so.
+    """Make the target's run, seeded as `drawn` does, and return whether it drew numbers though no trait says so.
 
     The judged run of such a call had no seed. Raises Skip and TargetError as the run does.
     """

@@ -258,7 +258,7 @@ class Trial:
 
     @functools.cached_property
     def elsewhere(self) -> RemoteSide | None:
-        """The side of another machine that is to tell how much error is normal; None where there is none."""
+        """The side of another machine that is to show how much error is normal; None where there is none."""
         return None if self._baseline is None else RemoteSide(self._baseline)
 
     @functools.cached_property
@@ -327,7 +327,7 @@ class Trial:
         """Return whether what a run returned is still read once gradients have arrived for it.
 
         Of what can be cut into blocks no gradient is judged by the values of a result, but for attention's; those of
-        the other sides tell whether the inputs show anything.
+        the other sides say whether the inputs show anything.
         """
         if run is not vars(self).get("target") or self.randomness is not None or self.subject.operation in _READ_AGAIN:
             return True

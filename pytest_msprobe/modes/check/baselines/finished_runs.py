@@ -18,7 +18,7 @@ from pytest_msprobe.modes.check.baselines.rows import RecordRow, record_row
 class Run:
     """What one run measured, in its order.
 
-    ``inputs`` says by name what chose its inputs, ``policy`` and ``level`` what judged them; a table does not tell.
+    ``inputs`` says by name what chose its inputs, ``policy`` and ``level`` what judged them; a table does not say.
     """
 
     path: Path

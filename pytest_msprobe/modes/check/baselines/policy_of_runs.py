@@ -21,7 +21,7 @@ _OF_TABLES = ("msprobe-1.2", "msprobe-26")
 def policy_of(target: Run, baseline: Run) -> str:
     """Return the name of the built-in policy that both runs were made under.
 
-    Raises BaselineError where they do not tell it, or tell different ones.
+    Raises BaselineError where they do not name it, or name different ones.
     """
     of_target, of_baseline = _policies(target), _policies(baseline)
     both = [name for name in of_target if name in of_baseline]
@@ -43,7 +43,7 @@ def policy_of(target: Run, baseline: Run) -> str:
 def level_of(target: Run, baseline: Run) -> Level | None:
     """Return the policy's level that both runs were made at, None where each API had its own.
 
-    Raises BaselineError where they tell different ones.
+    Raises BaselineError where they name different ones.
     """
     if target.level and baseline.level and target.level != baseline.level:
         raise BaselineError(

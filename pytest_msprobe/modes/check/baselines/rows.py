@@ -43,7 +43,7 @@ class OutputRow(msgspec.Struct, frozen=True, omit_defaults=True):
 class RecordRow(msgspec.Struct, frozen=True, omit_defaults=True):
     """One record: its outcome, its outputs, and what chose their standards in addition to API and dtype.
 
-    ``dump`` is the fingerprint of the dump, empty where a table does not tell it. ``of_table`` says that the paths are
+    ``dump`` is the fingerprint of the dump, empty where a table does not say it. ``of_table`` says that the paths are
     those of a table, ``output.0`` and so on for results and gradients alike. ``tensors`` is the digest of the file with
     the record's tensors, empty where there is none.
     """

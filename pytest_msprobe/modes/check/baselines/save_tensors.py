@@ -37,7 +37,7 @@ class KeepTensors:
         self._fingerprint = fingerprint
 
     def __call__(self, judged: Judged) -> DirectionResult:
-        """Write the tensors of a record that was measured and tell so."""
+        """Write the tensors of a record that was measured and say so in its result."""
         kept = keep_tensors(judged.replay, judged.result, self._fingerprint(judged.dump), self._options)
         return judged.result if kept is None else with_kept(judged.result, kept)
 

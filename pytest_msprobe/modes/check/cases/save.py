@@ -76,7 +76,7 @@ class SaveFailure:
         self._level = level
 
     def __call__(self, judged: Judged) -> DirectionResult:
-        """Save a failing record's case and tell so."""
+        """Save a failing record's case and say so in its result."""
         if judged.result.verdict.outcome != "fail":
             return judged.result
         return with_saved(judged.result, self.saved(judged.dump, judged.replay, judged.result))

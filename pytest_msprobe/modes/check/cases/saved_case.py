@@ -34,8 +34,8 @@ class SavedCase:
 
 def with_saved(result: DirectionResult, saved: SavedCase) -> DirectionResult:
     """Return a result with a saved case, which ends its failure text."""
-    told = [*result.extras.get(_SAVED, ()), msgspec.to_builtins(saved)]
-    return replace(result, notes=(*result.notes, str(saved))).with_extra(_SAVED, told)
+    cases = [*result.extras.get(_SAVED, ()), msgspec.to_builtins(saved)]
+    return replace(result, notes=(*result.notes, str(saved))).with_extra(_SAVED, cases)
 
 
 def saved_folder(extras: Mapping[str, Any]) -> str:

@@ -37,10 +37,10 @@ class Explore:
             return recorded.with_extra(EXPLORED, exploration.judged)
         failed = recorded.verdict.outcome == "fail"
         note = explored_text(found.replay, found.result, exploration.judged, recorded_failed=failed)
-        told = replace(found.result, notes=(note,))
-        result = replace(recorded, notes=(note, *recorded.notes)) if failed else told
+        noted = replace(found.result, notes=(note,))
+        result = replace(recorded, notes=(note, *recorded.notes)) if failed else noted
         extras = {EXPLORED: exploration.judged, **smallest_input(found, judged.direction)}
         result = replace(result, extras={**result.extras, **extras})
         if self._save is None:
             return result
-        return with_saved(result, self._save.saved(judged.dump, found.replay, told, found.body))
+        return with_saved(result, self._save.saved(judged.dump, found.replay, noted, found.body))

@@ -40,7 +40,7 @@ class SmallestInput(msgspec.Struct, frozen=True):
 
 
 def smallest_input(finding: Finding, direction: Direction) -> dict[str, Any]:
-    """Return the extras that tell of a finding's input; none where it is too large for a journal."""
+    """Return the extras that hold a finding's input; none where it is too large for a journal."""
     tensors = finding.replay.input_tensors(direction)
     if sum(tensor.nbytes for tensor in tensors.values()) + len(finding.body) > _MOST_BYTES:
         return {}
@@ -49,7 +49,7 @@ def smallest_input(finding: Finding, direction: Direction) -> dict[str, Any]:
 
 
 def format_minimal_example(extras: Mapping[str, Any]) -> SmallestInput | None:
-    """Return the smallest input that extras tell of; None where they tell none."""
+    """Return the smallest input that extras hold; None where they hold none."""
     return decode_extra(extras, _SMALLEST, SmallestInput)
 
 

@@ -51,7 +51,7 @@ def search(judge: Callable[[_Input], bool], inputs: st.SearchStrategy[_Input], k
     def attempt(drawn: _Input) -> None:
         hypothesis.assume(judge(drawn))
 
-    # The smallest input has been kept; that none could be drawn is told by the number of judged ones.
+    # The smallest input has been kept; that none could be drawn shows in the number of judged ones.
     with contextlib.suppress(WrongError, TimeUpError, HypothesisException):
         attempt()
 

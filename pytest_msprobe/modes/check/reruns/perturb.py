@@ -44,17 +44,17 @@ class Perturb:
             except (Skip, TargetError):
                 # What golden could not judge does not run here either.
                 return judged.result
-        return _told(judged.result, perturbed)
+        return _reported(judged.result, perturbed)
 
 
-def _told(result: DirectionResult, perturbed: Perturbed) -> DirectionResult:
+def _reported(result: DirectionResult, perturbed: Perturbed) -> DirectionResult:
     outcome = result.verdict.outcome
     if not perturbed.inconsistent:
         return with_perturbed(result, perturbed)
     if outcome == "fail":
-        told = with_perturbed(result, perturbed)
-        return replace(told, notes=(*told.notes, f"It is sensitive as well: {perturbed}"))
-    told = with_perturbed(result, msgspec.structs.replace(perturbed, accuracy=outcome))
+        reported = with_perturbed(result, perturbed)
+        return replace(reported, notes=(*reported.notes, f"It is sensitive as well: {perturbed}"))
+    reported = with_perturbed(result, msgspec.structs.replace(perturbed, accuracy=outcome))
     # Standard, metrics and margin stay those of the accuracy.
     reason = "; ".join(filter(None, (result.verdict.reason, str(perturbed))))
-    return replace(told, verdict=replace(result.verdict, outcome="warn", reason=reason), skip=None)
+    return replace(reported, verdict=replace(result.verdict, outcome="warn", reason=reason), skip=None)

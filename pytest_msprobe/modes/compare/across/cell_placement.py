@@ -55,7 +55,7 @@ def calls_of(dump: Dump) -> Calls:
 
 
 class Placing:
-    """The cells of the nodes of a flow: as its text says, or as the calls of the other run tell.
+    """The cells of the nodes of a flow: as its text says, or as the calls of the other run say.
 
     ``root`` are the layers around the model.
     """

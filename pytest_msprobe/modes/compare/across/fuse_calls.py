@@ -79,15 +79,15 @@ class _Moved(Dump):
 
     @property
     def surroundings(self) -> Surroundings:
-        """What the files tell of the others."""
+        """What the files say of the others."""
         return self.known
 
 
 def _moved(dump: Dump, homes: Mapping[str, str | None]) -> Dump:
     said = dump.surroundings
     parents = replace(said.parents, entries={**said.parents.entries, **homes})
-    told = KnownSurroundings(dump.path.parent, parents, said.stacks, said.micro_steps)
-    return _Moved(dump.path, dump.task, dump.level, dump.framework, dump.records, told)
+    around = KnownSurroundings(dump.path.parent, parents, said.stacks, said.micro_steps)
+    return _Moved(dump.path, dump.task, dump.level, dump.framework, dump.records, around)
 
 
 def _wholes(dump: Dump, apis: Collection[str]) -> Iterator[tuple[str, _Whole | Lstm]]:

@@ -163,7 +163,7 @@ def _turned_shape(entry: Any) -> list[Any] | None:
 
 
 def _are_turned(one: Any, other: Any) -> bool:
-    """Return whether two entries are of one tensor with time and batch turned, as far as its extremes tell."""
+    """Return whether two entries are of one tensor with time and batch turned, as far as its extremes show."""
     turned = _turned_shape(other)
     if turned is None or one["shape"] != turned:
         return False

@@ -190,7 +190,7 @@ class _Calls:
             node = nodes[record]
             cell = self._cells[node]
             is_call = not (self._flow.is_passed_on(node) or self._graph.kernels[record].is_mislabelled)
-            if is_call and node not in self._astray and self._is_told(cell):
+            if is_call and node not in self._astray and self._is_known(cell):
                 found[record] = self._kernel(node)
                 self.parents[record] = self._home(cell)
             for inner in sorted(filter(self._is_whole, last[record]), key=len, reverse=True):
@@ -218,11 +218,11 @@ class _Calls:
         for name, cell in self._cells.items():
             if name in self._flow.forward and name not in self._astray:
                 for end in range(len(self._root) + 1, len(cell) + 1):
-                    if self._is_told(cell[:end]) and not self._flow.is_passed_on(name):
+                    if self._is_known(cell[:end]) and not self._flow.is_passed_on(name):
                         members[cell[:end]].append(name)
         return members
 
-    def _is_told(self, cell: Cell) -> bool:
+    def _is_known(self, cell: Cell) -> bool:
         """Return whether a cell is one of the model's, and called once."""
         layers = _layers(cell)
         inner = layers[len(self._root) :]
@@ -245,9 +245,9 @@ class _Calls:
     def _kernel(self, node: str) -> Body:
         kernel = self._graph.kernels[self._records[node]]
         statement = self._flow.statements[node]
-        untold = _WRITTEN.get(kernel.type, ())
+        unknown = _WRITTEN.get(kernel.type, ())
         inputs = [
-            None if slot in untold or statement.constant(slot) is not None else self._leaf(kernel, slot, shape)
+            None if slot in unknown or statement.constant(slot) is not None else self._leaf(kernel, slot, shape)
             for slot, shape in enumerate(statement.inputs)
         ]
         while inputs and inputs[-1] is None:
@@ -263,18 +263,18 @@ class _Calls:
         for name, slot, origin in self._taken(members):
             kernel = self._graph.kernels[self._records[name]]
             if origin.is_weight:
-                is_told = slot not in _WRITTEN.get(kernel.type, ())
-                if is_told and self._cells[name] == cell:
+                is_known = slot not in _WRITTEN.get(kernel.type, ())
+                if is_known and self._cells[name] == cell:
                     parameters.setdefault(origin.name.rpartition(".")[2], self._leaf(kernel, slot, None))
             elif origin.name not in within:
                 inputs.setdefault(origin, self._leaf(kernel, slot, self._flow.shape(origin)))
         outputs = [self._made(origin) for origin in self._leaving(cell)]
         # Of several the graph does not say which is which, nor what the compiler moved in from other places.
-        told = {
+        groups = {
             group: found if len(found) == 1 else []
             for group, found in (("input_args", [*inputs.values()]), ("output", outputs))
         }
-        return {**told, "input_kwargs": {}, "parameters": parameters}
+        return {**groups, "input_kwargs": {}, "parameters": parameters}
 
     def _taken(self, nodes: Sequence[str]) -> Iterator[tuple[str, int, Origin]]:
         """Yield what the kernels among nodes are given: the node, the slot, and where it comes from."""
@@ -304,8 +304,8 @@ class _Calls:
                     outside[origin] = None
             if name in self._records and not any(self._is_in(taker, cell) for taker, _ in takers):
                 last = name
-        told = [*(outside or expanded)] or ([Origin(last)] if last else [])
-        return told if somewhere <= {*told} else []
+        leaving = [*(outside or expanded)] or ([Origin(last)] if last else [])
+        return leaving if somewhere <= {*leaving} else []
 
     def _is_in(self, name: str, cell: Cell) -> bool:
         return self._cells[name][: len(cell)] == cell

@@ -35,7 +35,7 @@ def drop_cancelled_gradients(rows: list[Row], target: tuple[Dump, str], golden: 
     if not wrong or not (is_backward_api(target[1]) or is_parameters_grad(target[1])):
         return rows
     arriving, golden_arriving = (_arriving(*side) for side in (target, golden))
-    # Where one run does not tell what arrived, as a static graph, it is what arrived in the other one.
+    # Where one run does not say what arrived, as a static graph, it is what arrived in the other one.
     arriving, golden_arriving = arriving or golden_arriving, golden_arriving or arriving
     return [
         replace(row, outcome="pass", messages=(_MESSAGE,))

@@ -1,8 +1,8 @@
 """Calls of one API that were made in another order: the same number names another call on each side.
 
-Where they differ in shape, the shapes tell; else nothing but the values can. Weights and data come from the same files
-on both sides, so a maximum and a minimum (or a checksum) that occurs once on each side marks its call, on whatever
-device it was computed.
+Where they differ in shape, the shapes show the order; else nothing but the values can. Weights and data come from the
+same files on both sides, so a maximum and a minimum (or a checksum) that occurs once on each side marks its call, on
+whatever device it was computed.
 """
 
 from __future__ import annotations

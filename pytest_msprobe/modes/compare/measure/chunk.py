@@ -31,7 +31,7 @@ EXACT_BELOW = 0.25
 _EXPONENT_BITS = {4: np.int32(0xFF << 23), 8: np.int64(0x7FF << 52)}
 # Picking elements out costs more than looking at all of them where it is not a small share.
 _FEW = 0.05
-# So many of the first elements tell most often whether they are many.
+# So many of the first elements show most often whether they are many.
 _SAMPLE = 1024
 
 

@@ -45,7 +45,7 @@ STATISTICS_COLUMNS = (
 _TITLES = {title.casefold(): title for title in (*TENSOR_COLUMNS, *STATISTICS_COLUMNS)} | {"norm diff": "L2norm diff"}
 
 _NAME = re.compile(r"compare_result_rank(?P<target>\d*)(-rank(?P<golden>\d*))?_\d{14}\.(xlsx|csv)")
-# Where a metric could not be taken, the values themselves tell what was compared.
+# Where a metric could not be taken, the values themselves show what was compared.
 _NO_NUMBER = frozenset({"N/A", "unsupported", "Nan"})
 _SHOWN_INSTEAD = ("NPU max", "Bench max")
 

@@ -105,7 +105,7 @@ def file_columns(policy: str) -> list[Column]:
 def value_columns(
     mode: DataMode, policy: str, *, metrics: Iterable[str] = (), is_transformed: bool = False
 ) -> list[Column]:
-    """Return the columns that tell how the two sides of a value differ."""
+    """Return the columns that show how the two sides of a value differ."""
     table = columns(mode, policy, with_stack=False, metrics=metrics, is_transformed=is_transformed)
     left_out = {"Module"} if mode == "tensor" else {"Module", *_OF_ELEMENTS}
     return [column for column in table if not column[0].startswith(_OF_ONE_SIDE) and column[0] not in left_out]

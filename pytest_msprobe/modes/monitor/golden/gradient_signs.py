@@ -75,7 +75,7 @@ class _Flips:
 
 
 class Signs:
-    """The sign similarities of one rank of two runs, and of golden reruns that tell what is honest.
+    """The sign similarities of one rank of two runs, and of golden reruns that show what is honest.
 
     All maps of both runs are read when the first gradient is compared.
     """

@@ -31,7 +31,7 @@ class GoldenJudge:
     """Judges the series of one rank by the run ``golden``.
 
     ``series_keys`` are those of either run, ``keys`` also those that both give together: sign similarities, where both
-    hold ``signs``, which keep to the rules of a policy. All are in the order computed. ``notes`` tell what is odd about
+    hold ``signs``, which keep to the rules of a policy. All are in the order computed. ``notes`` say what is odd about
     the files of both, and where they are not of the same steps, or signs only of one. ``batches`` are the micro batches
     of both where these differ.
     """
@@ -135,8 +135,8 @@ class GoldenJudge:
     def _departed(
         self, key: SeriesKey, step: int, reason: str, around: str, outcome: Outcome = "fail"
     ) -> DirectionResult:
-        told = f"{RULE} at step {step}: {key.statistic} {reason}\n\n{around}".rstrip()
-        return alarmed(key, self._rank, self._places[key], [Alarm(step, RULE, reason)], outcome, told)
+        text = f"{RULE} at step {step}: {key.statistic} {reason}\n\n{around}".rstrip()
+        return alarmed(key, self._rank, self._places[key], [Alarm(step, RULE, reason)], outcome, text)
 
 
 def _with_signs(series: Sequence[SeriesKey], signs: Sequence[SeriesKey]) -> list[SeriesKey]:

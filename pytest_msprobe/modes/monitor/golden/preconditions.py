@@ -11,7 +11,7 @@ from pytest_msprobe.modes.monitor.golden.run_evidence import BACKWARD, FORWARD, 
 # An input is given, not computed: it differs by a rounding to bfloat16 at most. What is computed differs by a few.
 _OTHER_INPUT, _OTHER_TENSORS = 2.0**-7, 2.0**-6
 
-# So many tensors tell what a run starts with, whatever its size.
+# So many tensors show what a run starts with, whatever its size.
 _ASKED = 24
 
 
@@ -28,7 +28,7 @@ def other_start(tensors: Sequence[Watched], read: Callable[[Watched], Twins]) ->
         return f"the weights differ: {found}"
     if forward and forward[0].name.endswith(".input"):
         apart = _apart(read(forward[0]))
-        return f"the data differ: {_told(forward[0], apart)}" if apart > _OTHER_INPUT else None
+        return f"the data differ: {_described(forward[0], apart)}" if apart > _OTHER_INPUT else None
     if found := _most(forward or backward, read):
         return f"data or weights differ: {found}"
     return None
@@ -43,7 +43,7 @@ def _most(tensors: Sequence[Watched], read: Callable[[Watched], Twins]) -> str |
     """Name the first of the tensors that are apart, where most are."""
     apart = {tensor: _apart(read(tensor)) for tensor in tensors}
     far = [tensor for tensor in tensors if apart[tensor] > _OTHER_TENSORS]
-    return _told(far[0], apart[far[0]]) if 2 * len(far) > len(tensors) else None
+    return _described(far[0], apart[far[0]]) if 2 * len(far) > len(tensors) else None
 
 
 def _apart(both: Twins) -> float:
@@ -51,5 +51,5 @@ def _apart(both: Twins) -> float:
     return max((float(both.difference(name)[0]) for name in both.continuous), default=0.0) if len(both.steps) else 0.0
 
 
-def _told(tensor: Watched, apart: float) -> str:
+def _described(tensor: Watched, apart: float) -> str:
     return f"{tensor.task} {tensor.name} differs by {100 * apart:.2g} % at the first step"

@@ -58,9 +58,9 @@ class Compared:
 
 
 class Pair:
-    """Two runs of one rank, and golden reruns that tell how far honest runs drift apart.
+    """Two runs of one rank, and golden reruns that show how far honest runs drift apart.
 
-    ``dtype`` is what the runs compute in; where it is None the extremes of tensors tell, or it is float32. ``aside``
+    ``dtype`` is what the runs compute in; where it is None the extremes of tensors show it, or it is float32. ``aside``
     are the two runs once more, to look at other series without giving up the neighbours that are read along.
     """
 
@@ -159,12 +159,12 @@ class Pair:
         return allowed if self.starts_together else np.where(both.steps == self.first_step, np.inf, allowed)
 
     def _rounding(self, tensor: Watched, size: Numbers) -> Numbers:
-        """Return what rounding explains; coarse where only what is not watched could tell that more is honest."""
+        """Return what rounding explains; coarse where only what is not watched could show that more is honest."""
         evidence = self.evidence
         fine = rounding_floor(self.unit_roundoff, is_learnt=bool(self._reruns) and evidence.is_smooth)
         gradients_watched = not evidence.tasks.isdisjoint(OF_PARAMETERS)
-        is_told = bool(self._reruns) or tensor.task in BACKWARD or gradients_watched
-        is_fine = is_told and (tensor.task not in RATIOS or is_of_collective(tensor))
+        is_known = bool(self._reruns) or tensor.task in BACKWARD or gradients_watched
+        is_fine = is_known and (tensor.task not in RATIOS or is_of_collective(tensor))
         return np.full(len(size), fine if is_fine else COARSE)
 
     def _spread(self, tensor: Watched, statistic: str, steps: NDArray[np.int64]) -> Numbers:

@@ -33,12 +33,12 @@ STATES = ("exp_avg", "exp_avg_sq", "param_updated", "adam_update", "adam_ratio")
 #: Where elements near zero decide: what they are divided by, or whether signs agree.
 RATIOS = ("adam_update", "adam_ratio", "other")
 
-# A gradient that only rounding makes differs at once, so a few steps tell it.
+# A gradient that only rounding makes differs at once, so a few steps show it.
 _STEPS_OF_NOISE, _NOISY = 8, 0.05
 
 
 class Evidence:
-    """What all series of a pair tell together, at each of ``steps`` (int64, ascending).
+    """What all series of a pair show together, at each of ``steps`` (int64, ascending).
 
     It takes tensors one after another and keeps little of each.
     """
@@ -130,7 +130,7 @@ class Evidence:
     def switches(self) -> Numbers:
         """The floor of gradients at each step: what units that switch change of them.
 
-        Where shares of zeros are watched they tell the steps, for gradients on either side of the unit alike.
+        Where shares of zeros are watched they show the steps, for gradients on either side of the unit alike.
         """
         if self.is_smooth:
             return np.zeros(len(self.steps))

@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from pytest_msprobe.modes.monitor.golden.differences import Numbers
 
-# Powers of two from below what float64 can tell apart to inf; bin 0 is for equal values.
+# Powers of two from below what float64 can distinguish to inf; bin 0 is for equal values.
 _LOWEST, _BINS = -56, 64
 
 

@@ -25,7 +25,7 @@ SWITCHES: Final = 0.5
 DRIFTED: Final = 1e-3
 #: What forward tensors may differ by once a unit has switched: Adam's first step is its rate, whichever the sign.
 MOVED: Final = 5e-3
-#: What forward tensors and parameters may differ by where nothing that is watched tells how far they honestly drift.
+#: What forward tensors and parameters may differ by where nothing that is watched says how far they honestly drift.
 COARSE: Final = 0.05
 #: Differences of a tensor, in units of that of a bias that only rounding drives, which is added to it.
 BIAS: Final = 4.0
@@ -35,7 +35,7 @@ def rounding_floor(unit_roundoff: float, *, is_learnt: bool) -> float:
     """Return the relative difference that rounding alone explains at any step.
 
     Half of the dtype's digits (the root of its unit roundoff), or 32 roundings where that is more; these alone where
-    golden runs tell how fast differences grow.
+    golden runs show how fast differences grow.
     """
     few = ROUNDINGS * unit_roundoff
     return few if is_learnt else max(float(np.sqrt(unit_roundoff)), few)
@@ -78,7 +78,7 @@ _FEWEST = 8
 
 
 def dtype_of(extremes: NDArray[np.float64], quantum: float) -> str | None:
-    """Return the least precise dtype that holds all of a tensor's extremes; None where they are too few to tell.
+    """Return the least precise dtype that holds all of a tensor's extremes; None where they are too few to say.
 
     ``quantum`` is what the file rounded them to, which makes float64 look like float32.
     """
@@ -91,11 +91,11 @@ def dtype_of(extremes: NDArray[np.float64], quantum: float) -> str | None:
         ("float32", _single(numbers)),
     ):
         if np.all(np.abs(rounded - numbers) <= quantum / 2 * (1 + 2**-20)):
-            return dtype if dtype == "float32" or _tells(numbers, dtype, quantum) else None
+            return dtype if dtype == "float32" or _identifies(numbers, dtype, quantum) else None
     return "float64"
 
 
-def _tells(numbers: NDArray[np.float64], dtype: str, quantum: float) -> bool:
+def _identifies(numbers: NDArray[np.float64], dtype: str, quantum: float) -> bool:
     """Return whether the dtype's own steps are wider than the file's, for enough numbers that it is not chance."""
     return bool(np.sum(numbers * UNIT_ROUNDOFF[dtype] > 8 * quantum) >= _FEWEST)
 

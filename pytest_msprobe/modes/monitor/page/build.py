@@ -30,7 +30,7 @@ LEAST, GREATEST = 1e-9, 2.0
 _ROOM = 16_000_000
 _MOST_BINS = 400
 _LEAST_BINS = 40
-#: So many series with findings keep every step, whatever the options name, and tell what was allowed.
+#: So many series with findings keep every step, whatever the options name, and show what was allowed.
 _WHOLE_FINDINGS = 8
 
 

@@ -11,7 +11,7 @@ from msprobe_hooks.json_decoding import JsonError
 
 
 def test_a_plan_is_read_as_it_was_written(tmp_path):
-    plan = Plan(to="cpu", raised={"rank1": ["Torch.mm.0"]}, tells_stacks=True)
+    plan = Plan(to="cpu", raised={"rank1": ["Torch.mm.0"]}, reports_stacks=True)
     plan.write(tmp_path)
     assert read_plan(tmp_path) == plan
 

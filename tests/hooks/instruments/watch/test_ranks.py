@@ -90,7 +90,7 @@ assert list(found) == [
 ], found
 monitor._watcher.close()
 assert dist.all_reduce is before
-assert "wait_and_tell" not in dist.Work.wait.__qualname__
+assert "wait_and_report" not in dist.Work.wait.__qualname__
 dist.barrier()
 dist.destroy_process_group()
 """

@@ -44,10 +44,10 @@ def _attach(framework: str) -> None:
     except Exception:
         import traceback
 
-        _tell("problem", traceback.format_exc())
+        _report("problem", traceback.format_exc())
 
 
-def _tell(name: str, text: str) -> None:
+def _report(name: str, text: str) -> None:
     with open(os.path.join(_FOLDER, f"{name}.{os.getpid()}"), "w") as file:  # noqa: PTH118, PTH123 - imports nothing
         file.write(text)
 
@@ -70,5 +70,5 @@ def _import_the_other() -> None:
 
 if os.path.isdir(_FOLDER):  # noqa: PTH112
     sys.meta_path.insert(0, _Frameworks())
-    _tell("python", "")
+    _report("python", "")
 _import_the_other()

@@ -1,7 +1,7 @@
 """Convolutions and pooling, forward and backward, by the definitions of the primitives.
 
 Of most of their settings files say nothing. The text of the graph has them; without it shapes leave few strides and
-paddings open, and numbers tell which of these it was.
+paddings open, and numbers show which of these it was.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pytest_msprobe.engine.frameworks.mindspore.primitives import convolution as
 # A choice: settings that are tried. More would leave more shapes open than they explain.
 _WIDEST_DILATION = 3
 _WIDEST_STRIDE = 8
-# The attribute that tells each setting.
+# The attribute that holds each setting.
 _CONVOLUTION = {name: name for name in ("pad_mode", "stride", "dilation", "group")}
 _CONVOLUTION |= {"pad": "pad_list", "data_format": "format"}
 _POOLING = {name: name for name in ("kernel_size", "strides", "pad_mode")} | {"data_format": "format"}
@@ -121,14 +121,16 @@ def _pool_settings(given: KernelCall, first: int) -> dict[str, Any]:
 def _by(
     given: KernelCall, attributes: Mapping[str, str], choices: Iterator[dict[str, Any]], compute: Callable[..., Tensor]
 ) -> Tensor:
-    """Return what a definition gives by settings that attributes of these names tell, else by one of the choices."""
-    told = given.attributes(attributes)
-    found: Tensor = compute(**told) if told else given.infer_from_values("strides and padding", choices, compute)
+    """Return what a definition gives by settings that attributes of these names hold, else by one of the choices."""
+    recorded = given.attributes(attributes)
+    found: Tensor = (
+        compute(**recorded) if recorded else given.infer_from_values("strides and padding", choices, compute)
+    )
     return found
 
 
 def _convolutions(image: Sequence[int], filters: Sequence[int], result: Sequence[int]) -> Iterator[dict[str, Any]]:
-    """Yield the settings by which an image and filters give a result, as far as shapes tell."""
+    """Yield the settings by which an image and filters give a result, as far as shapes show."""
     if not len(image) == len(filters) == len(result):
         return
     group = image[1] // filters[1]
@@ -149,7 +151,7 @@ def _pads(size: int, width: int, wanted: int, stride: int, dilation: int) -> Ite
 
 
 def _pools(image: Sequence[int], result: Sequence[int]) -> Iterator[dict[str, Any]]:
-    """Yield the settings by which pooling an image gives a result, as far as shapes tell."""
+    """Yield the settings by which pooling an image gives a result, as far as shapes show."""
     if not len(image) == len(result) == 4:
         return
     for stride, width in itertools.product(range(1, _WIDEST_STRIDE + 1), range(1, min(image[2:]) + 1)):

@@ -23,8 +23,9 @@ from pytest_msprobe.engine.values.error_kinds import REFUSALS
 from pytest_msprobe.engine.values.tensor_files import load_tensor
 from pytest_msprobe.results.skip_reasons import Skip, SkipReason
 
-# A setting is told by numbers where half of the elements are this near to the recorded ones: nearer than another comes,
-# and further than half precision errs. Where they are nearer still, no other setting is looked at.
+# A setting is inferred from numbers where half of the elements are this near to the recorded ones,
+# nearer than another comes, and further than half precision errs. Where they are nearer still, no other setting is
+# looked at.
 _NEAR = 2.0**-7
 _SURELY = 2.0**-20
 
@@ -64,13 +65,13 @@ class KernelCall:
 
     def attributes(self, names: Mapping[str, str]) -> dict[str, Any]:
         """Return settings by the primitive's attributes of these names; none where one is missing."""
-        told = {setting: self.attribute(name) for setting, name in names.items()}
-        return {} if None in told.values() else told
+        declared = {setting: self.attribute(name) for setting, name in names.items()}
+        return {} if None in declared.values() else declared
 
     def declared_shape(self, slot: int) -> tuple[int, ...] | None:
         """Return the shape in which the kernel saw an input, None where it is not known."""
-        told = () if self.statement is None else self.statement.inputs
-        return told[slot] if slot < len(told) else None
+        declared = () if self.statement is None else self.statement.inputs
+        return declared[slot] if slot < len(declared) else None
 
     def tensor(self, slot: int, *shape: int) -> Tensor:
         """Return an input, in a shape where one is given, else in that which the kernel saw, as far as it is known.
@@ -81,8 +82,8 @@ class KernelCall:
         if found is None:
             raise self.lacks(f"input.{slot}")
         try:
-            told = self.declared_shape(slot)
-            return found.reshape(shape) if shape else found if told is None else found.reshape(told)
+            declared = self.declared_shape(slot)
+            return found.reshape(shape) if shape else found if declared is None else found.reshape(declared)
         except RuntimeError:
             raise self.lacks(f"the shape of input.{slot}") from None
 
@@ -96,10 +97,10 @@ class KernelCall:
             return self.tensor(slot).tolist()
         if slot is not None and self.knows(slot) and self.statement is not None:
             return self.statement.constant(slot)
-        told = self.attribute(name)
-        if told is None and name not in self.settings:
+        declared = self.attribute(name)
+        if declared is None and name not in self.settings:
             raise self.lacks(name)
-        return self.settings[name] if told is None else told
+        return self.settings[name] if declared is None else declared
 
     def like_result(self, slot: int) -> Tensor:
         """Return an operand of an operation on elements as it is broadcast to the first result.
@@ -189,7 +190,7 @@ _TAKEN = {"LayerNormGrad": ("LayerNorm", 5, "epsilon"), "DropoutGrad": ("Dropout
 
 
 def settings_of_forward(dump: GraphDump, kind: str) -> Mapping[str, Any]:
-    """Return the settings of a type of kernels that the dump's forward kernels tell, by name.
+    """Return the settings of a type of kernels that the dump's forward kernels hold, by name.
 
     Raises DumpError where a file of one of these is unusable.
     """

@@ -33,9 +33,9 @@ def step(definition: Callable[..., None], count: int, *changes: int, **choices: 
             definition(*own, **settings)
             return [own[slot] for slot in changes]
 
-        told = given.attributes({name: name for name in choices})
-        if told or not choices:
-            return by(**told)
+        recorded = given.attributes({name: name for name in choices})
+        if recorded or not choices:
+            return by(**recorded)
         combined = (dict(zip(choices, values, strict=True)) for values in itertools.product(*choices.values()))
         found: list[Tensor] = given.infer_from_values(", ".join(choices), combined, by)
         return found

@@ -55,5 +55,5 @@ def _former(path: Path) -> GraphDump | None:
     try:
         return None if file is None else read_iteration(file)
     except DumpError:
-        # What is wrong with another iteration is told where that one is checked.
+        # What is wrong with another iteration is reported where that one is checked.
         return None

@@ -1,4 +1,4 @@
-"""LSTM forward and backward, by the definition of the primitive; shapes tell all that it was made with."""
+"""LSTM forward and backward, by the definition of the primitive; shapes show all that it was made with."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The settings of a recorded primitive: what the recording says, else what the shapes of inputs and results tell."""
+"""The settings of a recorded primitive: what the recording says, else what the shapes of inputs and results say."""
 
 from __future__ import annotations
 
