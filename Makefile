@@ -1,4 +1,4 @@
-# Needs Python 3.11 and make. Everything is installed into .venv; MindSpore, which needs an older numpy, beside it,
+# Needs Python 3.11 and make. Everything is installed into .venv; MindSpore, which needs an older numpy, next to it,
 # as are msprobe's viewer of graphs and torch_npu, for `make test-all`.
 PYTHON ?= python3.11
 VENV := .venv
@@ -159,7 +159,7 @@ $(VIEWER_VENV)/installed: pyproject.toml constraints-viewer.txt
 	$(VIEWER_BIN)/pip install --quiet --constraint constraints-viewer.txt --group viewer
 	@touch $@
 
-# Plugins beside which ours is tested, each of which would change every other run of pytest.
+# Plugins next to which ours is tested, each of which would change every other run of pytest.
 $(NEIGHBOURS)/installed: neighbours.txt $(VENV)/installed
 	$(BIN)/pip install --quiet --no-deps --upgrade --target $(NEIGHBOURS) --requirement neighbours.txt
 	@touch $@

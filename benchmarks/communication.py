@@ -33,10 +33,10 @@ def main() -> None:
             size = sum(path.stat().st_size for path in Path(folder).rglob("*.json"))
             words = ["-m", "pytest", "-p", "pytest_msprobe.plugin", "-q", "--tb=no", "--msprobe-communication"]
             judged = run([sys.executable, *words, folder])
-        told = judged.output.partition("first that differs: ")[2].splitlines()
-        named = f"{told[0]}: {told[1].strip()[:120]}" if told else "nothing differs"
+        reported = judged.output.partition("first that differs: ")[2].splitlines()
+        named = f"{reported[0]}: {reported[1].strip()[:120]}" if reported else "nothing differs"
         numbers = [f"{size / 2**20:.0f}", f"{judged.wall:.1f}", f"{judged.cpu:.1f}", f"{judged.peak:.0f}"]
-        rows.append([f"{fault}, rank {odd}" if told else fault, *numbers, named])
+        rows.append([f"{fault}, rank {odd}" if reported else fault, *numbers, named])
         size_of_run = f"{options.ranks} ranks x {options.records} communications, {fault}"
         quote(size_of_run, judged.cpu, unit="CPU s")
         quote(size_of_run, judged.peak, unit="MiB")

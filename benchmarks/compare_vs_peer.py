@@ -110,7 +110,7 @@ def ours_with_workbook(folder: Path) -> Run:
 
 
 def peer(folder: Path, command: str = "compare", place: str = "dump.json") -> Run:
-    """Have msprobe 1.2.2 set two runs beside each other; ``place`` is that of either below its folder."""
+    """Have msprobe 1.2.2 set two runs next to each other; ``place`` is that of either below its folder."""
     config = folder / f"{command}.json"
     paths = {"npu_path": str(folder / "target" / place), "bench_path": str(folder / "golden" / place)}
     config.write_text(json.dumps(paths | {"is_print_compare_log": False}))

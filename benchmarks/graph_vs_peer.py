@@ -3,7 +3,7 @@
 python benchmarks/graph_vs_peer.py [--rounds N] [--nodes N] [--large N]
 
 The runs hold modules that hold modules that hold calls, forward and backward, with statistics. ``--large`` is how many
-nodes are drawn beside ten times fewer, without the peers, to see that time and memory grow no faster.
+nodes are drawn next to ten times fewer, without the peers, to see that time and memory grow no faster.
 """
 
 from __future__ import annotations

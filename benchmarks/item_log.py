@@ -33,7 +33,7 @@ class ItemLog:
     def pytest_runtest_logstart(self, nodeid: str) -> None:
         """Time an item until the next one starts, its reports and every hook of other plugins included.
 
-        A hook of the item's phases would time another way: the plugin goes round them where nobody has one.
+        A hook of the item's phases would time another way: the plugin goes round them where no one has one.
         """
         self._end_item()
         self._running, self.api_seconds, self._began = nodeid, 0.0, time.process_time()

@@ -1,4 +1,4 @@
-"""What live checks cost: per record, beside a check of the same records from a tensor dump, and a step with a budget.
+"""What live checks cost: per record, next to a check of the same records from a tensor dump, and a step with a budget.
 
     python benchmarks/live.py [--repeat 3] [--steps 40]
 

@@ -1,4 +1,4 @@
-"""What recording a GPT-like network of MindSpore costs: this project beside mindstudio-probe 26.2.0.
+"""What recording a GPT-like network of MindSpore costs: this project next to mindstudio-probe 26.2.0.
 
 The peer's environment is that of mindspore_vs_peer.py, ``.peer26-mindspore``, with ``msgspec`` in it for this project's
 recorder. Each tool records in a process of its own, by turns, and in each process recorded steps alternate with others.
@@ -28,10 +28,10 @@ def seconds(tool: str, level: str, steps: int) -> tuple[float, float]:
     words = [PYTHON, SCRIPT, "--tool", TOOLS[tool], "--level", level, "--steps", str(steps)]
     env = {**os.environ, "PYTHONPATH": str(ROOT / "hook_lib"), "OMP_NUM_THREADS": "1"}
     ran = subprocess.run([*map(str, words)], cwd=scratch(), env=env, capture_output=True, text=True)
-    told = [line for line in ran.stdout.splitlines() if line.startswith("seconds ")]
-    if not told:
+    reported = [line for line in ran.stdout.splitlines() if line.startswith("seconds ")]
+    if not reported:
         raise SystemExit(f"{' '.join(map(str, words))}\n{ran.stdout[-2000:]}{ran.stderr[-2000:]}")
-    found = json.loads(told[-1].removeprefix("seconds "))
+    found = json.loads(reported[-1].removeprefix("seconds "))
     pairs = zip(found["recorded"], found["stopped"], strict=True)
     return statistics.median(found["plain"]), statistics.median(recorded - stopped for recorded, stopped in pairs)
 

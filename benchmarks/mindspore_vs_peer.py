@@ -1,6 +1,6 @@
 """Checking a MindSpore dump: this plugin against mindstudio-probe 26.2.0 ``acc_check``, one process each.
 
-The peer's environment is made beside this project's (``.peer26-mindspore``):
+The peer's environment is made next to this project's (``.peer26-mindspore``):
 
     python3.11 -m venv .peer26-mindspore
     .peer26-mindspore/bin/pip install mindstudio-probe==26.2.0 mindspore==2.10.0 torch==2.13.0 'numpy<2'

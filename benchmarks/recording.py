@@ -136,7 +136,7 @@ class Llama(nn.Module):
 
 
 def make_step(family=GPT2, **of_optimizer):
-    """Return a model and a function that trains it one step, with an AdamW where it is told which one."""
+    """Return a model and a function that trains it one step, with an AdamW where it is given which one."""
     torch.manual_seed(0)
     model = family()
     optimizer = torch.optim.AdamW(model.parameters(), **of_optimizer) if of_optimizer else None

@@ -1,4 +1,4 @@
-"""What a baseline elsewhere adds to a record, beside an echo of the same bytes over a plain execnet channel.
+"""What a baseline elsewhere adds to a record, next to an echo of the same bytes over a plain execnet channel.
 
 Both go over ssh to an sshd on a port of this machine, by turns in one run. execnet's ssh compresses, which its
 specification cannot switch off; the other echo is the same channel over an ssh of our own words, which does not.
@@ -68,8 +68,8 @@ class Here(RemoteDevice):
 
     def ask(self, request: Any, answer: Any, blobs: Any = (), *, limit: float = 0) -> Any:
         """Have the request answered here."""
-        told, found = self._server.answer(request, [bytearray(blob) for blob in blobs])
-        return told, [bytearray(blob) for blob in found]
+        reported, found = self._server.answer(request, [bytearray(blob) for blob in blobs])
+        return reported, [bytearray(blob) for blob in found]
 
 
 def seconds(elements: int, device: RemoteDevice) -> float:

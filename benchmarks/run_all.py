@@ -30,7 +30,7 @@ MINDSPORE = ".venv-mindspore"
 
 @dataclass(frozen=True)
 class Part:
-    """What some benchmarks need beside this project's environment."""
+    """What some benchmarks need in addition to this project's environment."""
 
     name: str
     is_here: Callable[[], bool]

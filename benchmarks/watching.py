@@ -4,7 +4,7 @@
 
 Three training steps with AdamW in plain torch: GPT-2-like (recording.py's), ResNet-18-like, of images of 32 x 32, and
 of four small layers.
-A pair is a plain and a watched step, one after the other, the order turned from pair to pair; told is the median of
+A pair is a plain and a watched step, one after the other, the order turned from pair to pair; reported is the median of
 the pairs' differences. What it is held against is measured in the same pair: `torch.linalg.vector_norm` in float64 of
 each gradient, or `torch.aminmax` of each tensor, that the watched step has measured; and the step that msprobe's
 TrainerMon watches, in ``.peer`` and ``.peer26`` where README.md's environments are. These share the pairs; without

@@ -1,6 +1,6 @@
 """torchvision's own operators, where the installed torchvision was built for another torch and brings none.
 
-PyPI has torchvision for CUDA only; beside a torch for the CPU it cannot even be imported, for its import describes the
+PyPI has torchvision for CUDA only; next to a torch for the CPU it cannot even be imported, for its import describes the
 operators. Those that its detectors call are defined here.
 """
 

@@ -3,7 +3,7 @@
     python benchmarks/roundtrip/record_step.py msprobe|msprobe_hooks|nothing FAMILY LEVEL TASK FOLDER
 
 TASK is statistics, md5 or tensor. Both read the same config.json and get the same calls: construct, start, step of
-the model (zero_grad, forward, loss, backward, AdamW), stop, step. Written beside the dump, as ``step.json``: the loss
+the model (zero_grad, forward, loss, backward, AdamW), stop, step. Written next to the dump, as ``step.json``: the loss
 and a checksum of all gradients, which tell whether recording changed anything.
 """
 

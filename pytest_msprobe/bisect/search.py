@@ -102,7 +102,7 @@ def search(total: int, plain: float, raised: float, measure: Measure, bound: flo
             beyond, together = middle, number
         else:
             below = middle
-    # The number is known where no call is before this one, or none beside it.
+    # The number is known where no call is before this one, or none next to it.
     alone = together if below == 0 else measure(Fixes(below, beyond))
     without = plain if total == 1 else measure(Fixes(below, beyond, is_inverted=True))
     return Found(below, bound, plain, raised, together, alone, without)

@@ -206,7 +206,7 @@ def become(parent: int, task: Callable[[], object], *, leads: bool = False) -> N
 
 def _run_child(descriptors: list[int], state: ProcessState, items: Mapping[str, Contained]) -> None:
     connection = Connection(socket.socket(fileno=descriptors[0]))
-    # What pytest put in their place collects in memory that nobody reads here.
+    # What pytest put in their place collects in memory that no one reads here.
     sys.stdout, sys.stderr = sys.__stdout__, sys.__stderr__
     state.prepare_to_exit()
     stderr = state.stderr

@@ -108,7 +108,7 @@ def _results(message: dict[str, Any]) -> list[Checked]:
 
 
 def _run(task: Task, state: ProcessState, connection: Connection) -> None:
-    # What pytest put in their place collects in memory that nobody reads here.
+    # What pytest put in their place collects in memory that no one reads here.
     sys.stdout, sys.stderr = sys.__stdout__, sys.__stderr__
     assert sys.stdout is not None
     state.prepare_to_exit()

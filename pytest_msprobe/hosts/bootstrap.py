@@ -29,10 +29,10 @@ if TYPE_CHECKING:
 #: How much of a file is asked for at a time.
 CHUNK = 4 * 2**20
 
-# What the run's folder has beside what the plugin keeps there: the files, or the note that none are needed.
+# What the run's folder has apart from what the plugin keeps there: the files, or the note that none are needed.
 _FILES = "files"
 _IN_PLACE = "in-place"
-# As every folder of a run has it: held locked by whoever uses the folder.
+# As every folder of a run has it: held locked by each process that uses the folder.
 _OWNER = "owner"
 
 

@@ -27,7 +27,7 @@ from pytest_msprobe.results.perturbed import perturbed_of
 from pytest_msprobe.results.result import DirectionResult, OutputResult, from_plain
 from pytest_msprobe.storage.atomic_write import atomic_write
 
-# The header's words are msprobe's own; beside each is the metric that fills it.
+# The header's words are msprobe's own; next to each is the metric that fills it.
 METRIC_COLUMNS = {
     "余弦相似度": "cosine_sim",
     "最大绝对误差": "max_abs_err",

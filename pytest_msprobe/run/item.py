@@ -63,7 +63,7 @@ class PrecisionError(RaisedOnPurpose, AssertionError):
 class JudgedItem(FunctionAttributes, FastItem, ABC):
     """A verdict on what has the item's name in the item's file. A subclass says how it is reached."""
 
-    #: Whether a warning is pytest's as well, beside being counted.
+    #: Whether a warning is pytest's as well, apart from being counted.
     announces_warnings = True
     #: Whether the item runs on the device, which is then started before the first of them.
     runs_on_device = False

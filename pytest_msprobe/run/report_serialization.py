@@ -15,7 +15,7 @@ import pytest
 from pytest_msprobe.hosts.remote_worker import to_controller_paths
 from pytest_msprobe.results.result import as_utf8
 
-# What came of a record is plain data of ours, of which nobody asks for a tuple.
+# What came of a record is plain data of ours, of which no one asks for a tuple.
 _OURS = "msprobe"
 _PACKED = "msprobe_packed"
 _SCALARS = frozenset({str, int, float, bool, type(None)})

@@ -1,4 +1,4 @@
-"""What two runs of a command that is not deterministic are told to differ in."""
+"""What two runs of a command that is not deterministic are reported to differ in."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ print(1.0)
 
 
 @pytest.mark.slow
-def test_a_call_that_moves_to_another_process_is_told_with_both():
+def test_a_call_that_moves_to_another_process_is_reported_with_both():
     header = Header(command="", directory="", to="float64", metric="")
     command = Command([sys.executable, "-c", PROGRAM], "float64", Metric())
     bisection = Bisection(command, BisectionJournal(None, header), [].append)

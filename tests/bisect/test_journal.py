@@ -113,7 +113,7 @@ def test_a_damaged_line_is_named(path, damaged):
         resumed(path)
 
 
-def test_a_journal_that_cannot_be_written_is_told(tmp_path):
+def test_a_journal_that_cannot_be_written_is_reported(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(JournalError, match="cannot be written"):
         BisectionJournal(tmp_path / "file" / "journal.jsonl", HEADER)

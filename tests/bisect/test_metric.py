@@ -56,12 +56,12 @@ def test_the_exit_status_asks_nothing_of_the_output():
         ("loss=", "loss=(x)?", "None is not a number"),
     ],
 )
-def test_output_without_the_number_is_told_with_what_to_do(output, pattern, text):
+def test_output_without_the_number_is_reported_with_what_to_do(output, pattern, text):
     with pytest.raises(CommandError, match=text) as raised:
         number(output, pattern)
     assert raised.value.remedy
 
 
-def test_a_pattern_that_is_none_is_told():
+def test_a_pattern_that_is_none_is_reported():
     with pytest.raises(CommandError, match="not a regular expression"):
         read_metric("loss=(", is_exit_status=False)

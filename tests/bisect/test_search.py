@@ -59,7 +59,7 @@ def test_of_several_calls_the_first_is_found_and_that_there_are_more(culprits):
     assert (found.place, found.moves_alone, found.has_others) == (min(culprits), True, True)
 
 
-def test_calls_that_only_move_the_number_together_are_told_from_one_that_does():
+def test_calls_that_only_move_the_number_together_are_distinguished_from_one_that_does():
     found = Program([0.1] * 8).search(bound=0.25)
     assert found is not None
     assert (found.place, found.moves_alone) == (2, False)

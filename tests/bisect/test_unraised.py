@@ -11,7 +11,7 @@ def test_nothing_is_said_where_every_call_was_raised():
     assert left_text([], ["torch.ops.mylib.swish.0"], ["mylib"]) == []
 
 
-def test_each_call_is_told_with_its_reason_and_each_library_with_its_option():
+def test_each_call_is_reported_with_its_reason_and_each_library_with_its_option():
     left = [Left("Functional.dropout", DRAWS), Left("torch.ops.mylib.swish", UNNAMED_LIBRARY)]
     assert left_text(left, [], ["otherlib"])[1:] == [
         "  --custom-op-namespaces otherlib: no operator of it with a result to change was called",
@@ -25,7 +25,7 @@ def test_a_library_whose_operators_cannot_be_raised_is_not_called_unmet():
     assert lines[1:] == ["  torch.ops.mylib.swish: it draws random numbers"]
 
 
-def test_of_many_calls_the_first_are_told_and_how_many_more_there_are():
+def test_of_many_calls_the_first_are_reported_and_how_many_more_there_are():
     lines = left_text([Left(f"Torch.api{number:02}", DRAWS) for number in range(25)], [], [])
     assert lines[-1] == "  and 5 more"
     assert len(lines) == 22

@@ -84,17 +84,17 @@ def test_the_file_may_go_elsewhere(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "reported"),
     [
         (["-k", "0"], "--topk 0: expected a number of at least 1"),
         (["-s", "3"], "--step '3': expected steps in brackets"),
         (["-s", "[a]"], "--step '[a]': expected steps in brackets"),
     ],
 )
-def test_a_wrong_argument_is_told(tmp_path, capsys, arguments, told):
+def test_a_wrong_argument_is_reported(tmp_path, capsys, arguments, reported):
     write(tmp_path, 0, {})
     assert main(["anomaly-analyse", "-d", str(tmp_path), *arguments]) == 2
-    assert told in capsys.readouterr().err
+    assert reported in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("text", ["{", '{"a": {"rank": 0}}', "[]"])

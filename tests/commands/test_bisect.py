@@ -164,7 +164,7 @@ def test_the_coarse_product_of_a_program_with_casts_is_named_and_no_cast(tmp_pat
 
 
 @pytest.mark.slow
-def test_an_operator_of_a_library_is_told_with_the_option_that_finds_it(tmp_path, capsys):
+def test_an_operator_of_a_library_is_reported_with_the_option_that_finds_it(tmp_path, capsys):
     words = program(tmp_path, LIBRARY)
     bisect("--to", "float64", *words)
     assert "torch.ops.bisectlib.swish: pass --custom-op-namespaces bisectlib" in capsys.readouterr().out
@@ -219,7 +219,7 @@ def test_a_test_of_pytest_is_bisected_by_whether_it_passes(tmp_path, capsys, mon
 
 
 @pytest.mark.slow
-def test_a_test_that_is_not_there_is_told_in_pytests_words(tmp_path, capsys, monkeypatch):
+def test_a_test_that_is_not_there_is_reported_in_pytests_words(tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("test_it.py").write_text("import torch\n")
     assert bisect("test_it.py::test_loss") == 2
@@ -238,7 +238,7 @@ def test_a_test_that_is_not_there_is_told_in_pytests_words(tmp_path, capsys, mon
         (ALONE, [], "nothing to raise: no call of the command computes in a lower precision"),
     ],
 )
-def test_a_program_that_cannot_be_bisected_is_told_with_what_to_do(tmp_path, capsys, text, options, problem):
+def test_a_program_that_cannot_be_bisected_is_reported_with_what_to_do(tmp_path, capsys, text, options, problem):
     assert bisect(*options, *program(tmp_path, text)) == 2
     assert problem in capsys.readouterr().err
 
@@ -269,7 +269,7 @@ def test_nothing_is_found_where_no_call_moves_the_number(tmp_path, capsys):
         ),
     ],
 )
-def test_what_is_given_wrong_is_told(capsys, words, problem):
+def test_what_is_given_wrong_is_reported(capsys, words, problem):
     assert bisect(*words) == 2
     assert problem in capsys.readouterr().err
 

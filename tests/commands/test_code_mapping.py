@@ -25,7 +25,7 @@ def table(folder: Path) -> list[dict[str, str]]:
         return [*csv.DictReader(file)]
 
 
-def test_each_tensor_is_told_with_its_lines(
+def test_each_tensor_is_reported_with_its_lines(
     run: GraphFolder, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     dense_step(run, run.iteration(), WEIGHT)
@@ -91,7 +91,7 @@ def test_a_copy_does_not_take_the_place_of_the_dumps_own_table(
         ("%0(a) = Load(%1)\n", "other.ir: no node has a scope; pass a text that MindSpore wrote in this run"),
     ],
 )
-def test_a_text_that_is_missing_or_tells_nothing_is_one_clear_line(
+def test_a_text_that_is_missing_or_shows_nothing_is_one_clear_line(
     run: GraphFolder, tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str | None, problem: str
 ) -> None:
     dense_step(run, run.iteration(), WEIGHT)

@@ -98,7 +98,7 @@ def test_argcomplete_finds_its_mark_where_it_looks_for_it() -> None:
     assert "PYTHON_ARGCOMPLETE_OK" in Path(commands.__file__).read_text()[:1024]
 
 
-def test_where_nobody_reads_any_more_a_command_ends_without_a_word(tmp_path: Path) -> None:
+def test_where_no_one_reads_any_more_a_command_ends_without_a_word(tmp_path: Path) -> None:
     journal = write_journal(
         tmp_path / "run.jsonl", *(make_judged(f"Torch.mul.{i}.forward", "fail", 3.0) for i in range(40))
     )

@@ -114,7 +114,7 @@ NAME = "Torch.cumsum.0.forward"
 
 
 @pytest.mark.parametrize(("npu", "status"), [(0.01, 0), (0.02, 0), (0.021, 1)])
-def test_the_exit_status_tells_whether_something_is_wrong(tmp_path: Path, npu: float, status: int) -> None:
+def test_the_exit_status_shows_whether_something_is_wrong(tmp_path: Path, npu: float, status: int) -> None:
     files = save(tmp_path / "npu.json", row(NAME, npu)), save(tmp_path / "gpu.json", row(NAME, 0.0105))
     assert main(["precision-compare", *files, "--policy", "msprobe-26"]) == status
 
@@ -191,7 +191,7 @@ def test_runs_are_judged_at_the_level_that_they_were_made_at(
     assert f"{files[1]}: was made at the level by API, {files[0]} at L2; pass --policy" in capsys.readouterr().err
 
 
-def test_a_table_is_judged_by_the_policy_of_the_baseline_beside_it(
+def test_a_table_is_judged_by_the_policy_of_the_baseline_next_to_it(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     gpu = save(tmp_path / "gpu.json", row(NAME, 0.0105))
@@ -211,7 +211,7 @@ def cumsum_table(folder: Path) -> Path:
     return path
 
 
-def test_a_policy_that_nothing_tells_has_to_be_given(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_policy_that_nothing_shows_has_to_be_given(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     table = str(cumsum_table(tmp_path))
     npu, other, own = (
         save(tmp_path / f"{policy}.json", row(NAME, 0.01), policy=policy)

@@ -77,7 +77,7 @@ def test_a_breakdown_is_its_own_outcome_with_the_last_words(
     checked.result.stdout.fnmatch_lines(
         ["10 API records: 5 passed, 5 failed", "failed without a verdict: 3 crash, 2 oom"]
     )
-    # Whoever took over has the same card.
+    # The worker that took over has the same card.
     passed = [case for case in checked.cases.values() if case.outcome == "passed"]
     assert {case.properties["msprobe.device"] for case in passed} == {"faulty:6"}
 
@@ -132,7 +132,7 @@ def test_a_wrong_result_is_no_reason_to_give_a_device_up(
 
 
 @WAYS
-def test_what_runs_out_of_memory_beside_others_gets_another_try_alone(
+def test_what_runs_out_of_memory_next_to_others_gets_another_try_alone(
     pytester: pytest.Pytester, write_dump: Write, records: Json, check: Any, make_device: MakeDevice, way: list[str]
 ) -> None:
     write_dump(records)

@@ -102,7 +102,7 @@ def test_a_limit_holds_after_an_item_that_blocked_the_alarm() -> None:
         (-63, "", False, "crash", "was killed by signal 63"),
     ],
 )
-def test_a_death_is_told_by_status_words_and_memory(
+def test_a_death_is_reported_by_status_words_and_memory(
     status: int | None, words: str, memory_ran_out: bool, outcome: str, said: str
 ) -> None:
     cause = explain(status, words, memory_ran_out=memory_ran_out)
@@ -136,7 +136,7 @@ def test_stderr_is_kept_from_above_and_below_for_one_item(tmp_path: Path, capfd:
     assert sorted(capfd.readouterr().err.splitlines()) == ["above first", "above second", "below first", "below second"]
 
 
-def test_nobody_runs_beside_who_is_alone(tmp_path: Path) -> None:
+def test_nothing_runs_next_to_a_record_that_is_alone(tmp_path: Path) -> None:
     log: list[str] = []
     spaces: list[str] = []
     together = ReadersWriterLock(tmp_path, lambda: spaces.append("made"))
@@ -158,7 +158,7 @@ def test_nobody_runs_beside_who_is_alone(tmp_path: Path) -> None:
 @pytest.fixture
 def other_worker(forked: Forked, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
     """The process of another worker, which has reserved all but one MiB of what is free."""
-    told = tmp_path_factory.mktemp("told")
+    reported = tmp_path_factory.mktemp("reported")
     code = (
         "import os, signal, sys; from pathlib import Path\n"
         "from pytest_msprobe.containment.memory_reservation import MemoryReservation\n"
@@ -169,8 +169,8 @@ def other_worker(forked: Forked, tmp_path: Path, tmp_path_factory: pytest.TempPa
         "Path(sys.argv[2], str(os.getpid())).touch(); signal.pause()"
     )
     with ThreadPoolExecutor() as pool:
-        running = pool.submit(forked.run, code, tmp_path, str(tmp_path), str(told))
-        while not (found := list(told.iterdir())):
+        running = pool.submit(forked.run, code, tmp_path, str(tmp_path), str(reported))
+        while not (found := list(reported.iterdir())):
             assert not running.done(), running.result().stderr
             time.sleep(0.01)
         (pid,) = (int(path.name) for path in found)
@@ -198,7 +198,7 @@ def test_what_could_never_fit_is_refused_at_once(tmp_path: Path, other_worker: i
         MemoryReservation(tmp_path, "mine", patience=1000).admit(int(total_bytes()), free_bytes)
 
 
-def test_a_notice_is_seen_by_whoever_knows_the_folder(tmp_path: Path) -> None:
+def test_a_notice_is_seen_by_anyone_who_knows_the_folder(tmp_path: Path) -> None:
     RunFolder(tmp_path).post("alone", "dump.json", "Torch.add.0.forward")
     assert RunFolder(tmp_path).is_posted("alone", Path("dump.json"), "Torch.add.0.forward")
     assert not RunFolder(tmp_path).is_posted("abandoned", "dump.json", "Torch.add.0.forward")

@@ -1,4 +1,4 @@
-"""What nobody expected to be raised is one failed record, in every count, file and way of running."""
+"""What no one expected to be raised is one failed record, in every count, file and way of running."""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ def test_the_baseline_computes_as_the_process_is_set() -> None:
 
 
 @pytest.mark.usefixtures("_reduced_precision")
-def test_modes_are_told_by_name() -> None:
+def test_modes_are_reported_by_name() -> None:
     assert math_modes()["float32 matmul precision"] == "medium"
 
 
@@ -77,7 +77,7 @@ def test_a_golden_run_is_in_full_precision_whichever_switch_reduced_it(switches:
     assert [one.fp32_precision for one in switches] == ["bf16"] * 3
 
 
-def test_a_process_that_uses_the_newer_switches_is_told_and_left_as_it_is(switches: list[Any]) -> None:
+def test_a_process_that_uses_the_newer_switches_is_reported_and_left_as_it_is(switches: list[Any]) -> None:
     torch.backends.cuda.matmul.fp32_precision = "tf32"
     with pytest.raises(RuntimeError, match="mix of the legacy and new APIs"):
         torch.get_float32_matmul_precision()
@@ -117,11 +117,11 @@ def test_an_npus_modes_are_torch_npus_switches(monkeypatch: pytest.MonkeyPatch) 
     assert (modes["HF32 matmul"], modes["HF32 conv"]) == ("off", "on")
 
 
-@pytest.mark.parametrize(("set_up", "told"), [((True,), "on"), ((True, True), "warn only"), ((False,), "off")])
-def test_determinism_is_told(set_up: tuple[bool, ...], told: str) -> None:
+@pytest.mark.parametrize(("set_up", "reported"), [((True,), "on"), ((True, True), "warn only"), ((False,), "off")])
+def test_determinism_is_reported(set_up: tuple[bool, ...], reported: str) -> None:
     try:
         torch.use_deterministic_algorithms(set_up[0], warn_only=set_up == (True, True))
-        assert math_modes()["deterministic"] == told
+        assert math_modes()["deterministic"] == reported
     finally:
         torch.use_deterministic_algorithms(False)
 
@@ -134,7 +134,7 @@ def test_a_device_may_have_modes_of_its_own() -> None:
     assert next(iter(math_modes(Fast()).items())) == ("approximate exp", "on")
 
 
-def test_variables_that_choose_a_mode_are_told_where_they_are_set(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_variables_that_choose_a_mode_are_reported_where_they_are_set(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("NVIDIA_TF32_OVERRIDE", raising=False)
     assert "NVIDIA_TF32_OVERRIDE" not in environment_modes()
     monkeypatch.setenv("NVIDIA_TF32_OVERRIDE", "1")

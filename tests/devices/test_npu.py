@@ -13,7 +13,7 @@ def test_without_torch_npu_the_missing_package_is_named() -> None:
         NpuDevice().count()
 
 
-def test_a_torch_npu_whose_libraries_are_missing_is_told_with_the_remedy(
+def test_a_torch_npu_whose_libraries_are_missing_is_reported_with_the_remedy(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "torch_npu.py").write_text("raise ImportError('libhccl.so: cannot open shared object file')")

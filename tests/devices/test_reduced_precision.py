@@ -29,7 +29,7 @@ def test_modes_are_read_from_a_text() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "reported"),
     [
         ("conv=tf33", "math mode 'tf33' of conv: not one of tf32, hf32, bf16"),
         ("pool=tf32", "math mode 'pool=tf32': not one of matmul=FORMAT"),
@@ -38,12 +38,12 @@ def test_modes_are_read_from_a_text() -> None:
     ],
 )
 def test_an_unknown_mode_of_a_simulated_device_is_refused_with_what_is_allowed(
-    text: str, told: str, monkeypatch: pytest.MonkeyPatch
+    text: str, reported: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("MSPROBE_SIM_MATH_MODES", text)
     with pytest.raises(DeviceError) as error:
         SimDevice().reduced_precision()
-    assert str(error.value).startswith(f"MSPROBE_SIM_MATH_MODES: {told}")
+    assert str(error.value).startswith(f"MSPROBE_SIM_MATH_MODES: {reported}")
 
 
 def test_a_device_that_returns_something_else_is_refused_by_name() -> None:
@@ -58,10 +58,10 @@ def test_a_device_that_returns_something_else_is_refused_by_name() -> None:
 
 
 @pytest.mark.parametrize(
-    ("error", "told"),
+    ("error", "reported"),
     [(RuntimeError("mixed switches"), "RuntimeError: mixed switches"), (DeviceError("no driver"), "no driver")],
 )
-def test_a_device_that_raises_is_told_by_name(error: Exception, told: str) -> None:
+def test_a_device_that_raises_is_reported_by_name(error: Exception, reported: str) -> None:
     class Broken(CpuDevice):
         name = "broken"
 
@@ -70,7 +70,7 @@ def test_a_device_that_raises_is_told_by_name(error: Exception, told: str) -> No
 
     with pytest.raises(DeviceError) as caught:
         reduced_precision(Broken())
-    assert str(caught.value) == f"device 'broken': reduced_precision() raises {told}"
+    assert str(caught.value) == f"device 'broken': reduced_precision() raises {reported}"
 
 
 def test_what_is_on_stands_among_the_modes_of_reports(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -141,7 +141,7 @@ def test_the_environment_says_whether_an_npu_saturates(
     assert NpuDevice().reduced_precision() == ReducedPrecision(conv="hf32", saturation=saturates)
 
 
-def test_an_npus_compile_mode_is_told_where_torch_npu_has_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_npus_compile_mode_is_reported_where_torch_npu_has_it(monkeypatch: pytest.MonkeyPatch) -> None:
     off = SimpleNamespace(allow_hf32=False)
     npu = SimpleNamespace(matmul=off, conv=off, is_jit_compile_false=lambda: True)
     monkeypatch.setattr(torch, "npu", npu, raising=False)

@@ -46,7 +46,7 @@ _SITE = f"import sys; sys.path[:] = [folder for folder in sys.path if folder != 
 
 @pytest.fixture(scope="session")
 def as_installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Make a folder that holds what a wheel does, beside which nothing of the repository can be imported."""
+    """Make a folder that holds what a wheel does, next to which nothing of the repository can be imported."""
     folder = tmp_path_factory.mktemp("installed")
     for package in ("pytest_msprobe", "hook_lib/msprobe_hooks", "standards/msprobe_standards"):
         (folder / Path(package).name).symlink_to(ROOT / package)

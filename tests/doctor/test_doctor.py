@@ -1,4 +1,4 @@
-"""What is told of a machine, and of one on which something is half installed."""
+"""What is reported of a machine, and of one on which something is half installed."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from pytest_msprobe.doctor.requirements import dump_facts, lacking_facts
 from tests.support.dumps import forward, tensor, write_dump
 
 
-def test_what_is_installed_is_told_with_the_extras() -> None:
+def test_what_is_installed_is_reported_with_the_extras() -> None:
     facts = {fact.name: fact for fact in package_facts()}
     assert facts["pytest"].text == pytest.__version__
     assert facts["numpy"].state == "ok"
     assert "safetensors" in facts["[cases]"].text
 
 
-def test_no_variable_is_told_that_may_be_a_secret() -> None:
+def test_no_variable_is_reported_that_may_be_a_secret() -> None:
     facts = list(
         variable_facts({"OMP_NUM_THREADS": "4", "AWS_SECRET_ACCESS_KEY": "s3cr3t", "MY_OMP_NUM_THREADS_KEY": "x"})
     )
@@ -82,7 +82,7 @@ def _on_path(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("body", "told"),
+    ("body", "reported"),
     [
         (
             "raise ImportError('libhccl.so: cannot open shared object file')",
@@ -92,19 +92,19 @@ def _on_path(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         ("raise SystemExit('no driver')", "no driver"),
     ],
 )
-def test_a_torch_npu_that_cannot_be_used_is_told_with_what_is_missing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, body: str, told: str
+def test_a_torch_npu_that_cannot_be_used_is_reported_with_what_is_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, body: str, reported: str
 ) -> None:
     (tmp_path / "torch_npu").mkdir()
     (tmp_path / "torch_npu" / "__init__.py").write_text(body)
     _on_path(tmp_path, monkeypatch)
     (fact,) = probed("npu")
     assert fact.state == "broken"
-    assert told in fact.text
+    assert reported in fact.text
 
 
 @pytest.mark.slow
-def test_an_extension_that_torch_loads_itself_is_told_with_the_missing_library(
+def test_an_extension_that_torch_loads_itself_is_reported_with_the_missing_library(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "half.py").write_text("import ctypes\ndef load():\n    ctypes.CDLL('libascend_of_nobody.so')\n")
@@ -126,7 +126,7 @@ def test_a_library_that_never_returns_costs_its_own_line(tmp_path: Path, monkeyp
 
 
 @pytest.mark.slow
-def test_the_command_tells_all_of_it_for_programs_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_shows_all_of_it_for_programs_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = write_dump(tmp_path, {"Torch.exp.0.forward": forward(tensor(2))})
     main(["doctor", str(path), "--json"])
     sections = {section["title"]: section["facts"] for section in json.loads(capsys.readouterr().out)}

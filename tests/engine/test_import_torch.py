@@ -20,8 +20,8 @@ def test_a_torch_that_is_too_old_is_one_usage_error(
     pytester.makepyfile(torch=f"__version__ = {version!r}")
     pytester.syspathinsert()
     result = pytester.runpytest_subprocess("--msprobe-dump=dump.json", "--msprobe-device=sim")
-    told = f"ERROR: torch {version} is too old; install torch 2.3 or newer"
-    assert (told in result.errlines) is is_too_old
+    reported = f"ERROR: torch {version} is too old; install torch 2.3 or newer"
+    assert (reported in result.errlines) is is_too_old
     assert not is_too_old or result.ret == pytest.ExitCode.USAGE_ERROR
 
 

@@ -109,7 +109,7 @@ def test_a_device_is_the_one_under_test() -> None:
     assert device.type == "torch.device"
 
 
-def test_a_positional_dtype_that_the_recording_lost_is_written_as_the_outputs_tell_it() -> None:
+def test_a_positional_dtype_that_the_recording_lost_is_written_as_the_outputs_show_it() -> None:
     half = TensorElement("torch.Tensor", "torch.float16", (2,))
     single = TensorElement("torch.Tensor", "torch.float32", (2,))
     original = call(args=[single, MappingElement({})], output=[half])

@@ -151,7 +151,7 @@ def test_calls_of_every_kind_are_judged_as_the_dumps_items_are(both: Any, write_
     assert {verdict for verdict, *_ in generated.values()} == {"pass", "skip"}
 
 
-def test_what_is_left_out_could_not_be_judged_and_is_told(
+def test_what_is_left_out_could_not_be_judged_and_is_reported(
     both: Any, write_dump: Any, varied: Json, capsys: pytest.CaptureFixture[str]
 ) -> None:
     recorded, generated = both(write_dump(varied))
@@ -161,10 +161,10 @@ def test_what_is_left_out_could_not_be_judged_and_is_told(
         "Torch.sqrt.0.backward",
         "no name",
     }
-    told = capsys.readouterr().out
+    reported = capsys.readouterr().out
     for record in left_out:
-        assert f"{record}: " in told or f"{record}, " in told
-    assert 'left out: Torch.log.0.forward: $.data["Torch.log.0.forward"].input_args: expected an array' in told
+        assert f"{record}: " in reported or f"{record}, " in reported
+    assert 'left out: Torch.log.0.forward: $.data["Torch.log.0.forward"].input_args: expected an array' in reported
 
 
 def test_each_iteration_has_a_seed_and_inputs_of_its_own(

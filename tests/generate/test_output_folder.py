@@ -45,7 +45,7 @@ def test_a_changed_file_is_not_overwritten(tmp_path: Path) -> None:
     assert (tmp_path / "test_x.py").read_text() == "mine"
 
 
-def test_other_files_beside_it_are_left_alone(tmp_path: Path) -> None:
+def test_other_files_next_to_it_are_left_alone(tmp_path: Path) -> None:
     (tmp_path / "conftest.py").write_text("mine")
     assert write_files(tmp_path, {"test_x.py": "x"}) == []
     assert (tmp_path / "conftest.py").read_text() == "mine"

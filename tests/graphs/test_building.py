@@ -59,7 +59,7 @@ class TestTheTree:
         assert set(graph_of(tmp_path, parents, {}, task="structure").nodes) == {"DefaultModel", *parents}
 
     @pytest.mark.parametrize("content", [{}, None], ids=["empty", "missing"])
-    def test_a_dump_that_tells_no_modules_is_refused(self, tmp_path: Path, content: Json | None) -> None:
+    def test_a_dump_that_shows_no_modules_is_refused(self, tmp_path: Path, content: Json | None) -> None:
         path = write_dump(tmp_path, {"Torch.add.0.forward": CALL}, parents=content)
         with pytest.raises(DumpError, match=r"construct\.json.*record at level L0 or mix"):
             build_graph(read_dump(path), Surroundings(tmp_path))
@@ -81,7 +81,7 @@ class TestMicroSteps:
 
 
 class TestWhatTheFileSaysWrongly:
-    def test_a_backward_call_without_parent_lies_beside_its_forward_call(self) -> None:
+    def test_a_backward_call_without_parent_lies_next_to_its_forward_call(self) -> None:
         parents: dict[str, str | None] = {
             "Module.a.A.forward.0": None,
             "Torch.add.0.forward": "Module.a.A.forward.0",
@@ -90,7 +90,7 @@ class TestWhatTheFileSaysWrongly:
         }
         assert written(parents)["Torch.add.0.backward"] == "Module.a.A.backward.0"
 
-    def test_a_backward_call_in_a_module_that_is_not_around_it_lies_beside_its_forward_call(self) -> None:
+    def test_a_backward_call_in_a_module_that_is_not_around_it_lies_next_to_its_forward_call(self) -> None:
         parents: dict[str, str | None] = {
             "Module.a.A.forward.0": None,
             "Module.a.relu.ReLU.forward.0": "Module.a.A.forward.0",

@@ -199,7 +199,7 @@ def test_nan_flows_too(flow: Callable[..., list[Edge]]) -> None:
     assert ends(flow(records)) == [("Torch.log.0.forward", "output.0", "Torch.relu.0.forward", "input.0")]
 
 
-def test_checksums_alone_tell(flow: Callable[..., list[Edge]]) -> None:
+def test_checksums_alone_show(flow: Callable[..., list[Edge]]) -> None:
     one, other = (
         {"type": "torch.Tensor", "dtype": "torch.float32", "shape": [2], "md5": text}
         for text in ("0badcafe", "600df00d")
@@ -215,7 +215,7 @@ def test_checksums_alone_tell(flow: Callable[..., list[Edge]]) -> None:
     ]
 
 
-def test_masks_are_told_apart_by_their_files(flow: Callable[..., list[Edge]], tmp_path: Path) -> None:
+def test_masks_are_distinguished_by_their_files(flow: Callable[..., list[Edge]], tmp_path: Path) -> None:
     folder = tmp_path / "dump_tensor_data"
     folder.mkdir()
     for name, mask in (("a", [True, False]), ("b", [False, True])):

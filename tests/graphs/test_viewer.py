@@ -94,11 +94,11 @@ class TestTwoRuns:
         assert opened.filter("precision", [UNMATCHED]) == [LOG]
 
     def test_it_shows_the_values_of_both_and_the_call_stack(self, viewer: Viewer, form: str) -> None:
-        told = two_runs(viewer, form).node(ADD)
-        output = told["npu"]["output_data"][f"{ADD}.output.0"]
+        reported = two_runs(viewer, form).node(ADD)
+        output = reported["npu"]["output_data"][f"{ADD}.output.0"]
         assert (output["Max"], output["Max diff"], output["Result"]) == ("2.0", "1.0", "error")
-        assert told["bench"]["output_data"][f"{ADD}.output.0"]["Max"] == "1.0"
-        assert told["npu"]["stack_info"] == [FRAME]
+        assert reported["bench"]["output_data"][f"{ADD}.output.0"]["Max"] == "1.0"
+        assert reported["npu"]["stack_info"] == [FRAME]
 
     def test_it_searches_the_names_of_both(self, viewer: Viewer, form: str) -> None:
         found = two_runs(viewer, form).ask("loadGraphAllNodeList")
@@ -134,9 +134,9 @@ class TestWhatItWrites:
         opened = viewer.open("changed", step=3)
         opened.ask("loadGraphAllNodeList")
         opened.ask("addMatchNodes", npuNodeName=LOG, benchNodeName=EXP, isMatchChildren=False)
-        told = opened.node(LOG)
-        assert told["npu"]["matched_node_link"] == [EXP]
-        assert told["npu"]["output_data"][f"{LOG}.output.0"]["MaxRelativeErr"] == "0.0000%"
+        reported = opened.node(LOG)
+        assert reported["npu"]["matched_node_link"] == [EXP]
+        assert reported["npu"]["output_data"][f"{LOG}.output.0"]["MaxRelativeErr"] == "0.0000%"
 
     def test_colours_are_edited(self, viewer: Viewer) -> None:
         opened = viewer.open("changed", step=3, rank=1)

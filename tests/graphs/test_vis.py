@@ -91,7 +91,7 @@ class TestOneRun:
         file = draw(tmp_path, run(tmp_path, {}, task="structure"))
         assert nodes(file, "input_data") == {LINEAR: "{}", MODEL: "{}", "DefaultModel": "{}"}
 
-    def test_nothing_of_a_malformed_record_is_told(self, tmp_path: Path) -> None:
+    def test_nothing_of_a_malformed_record_is_reported(self, tmp_path: Path) -> None:
         file = draw(
             tmp_path, run(tmp_path, {**records(), LINEAR: {"output": [{"type": "torch.Tensor", "dtype": "x"}]}})
         )
@@ -117,7 +117,7 @@ class TestOneRun:
 
 
 class TestRanks:
-    def test_partners_of_communication_are_told_with_what_they_do(self, tmp_path: Path) -> None:
+    def test_partners_of_communication_are_reported_with_what_they_do(self, tmp_path: Path) -> None:
         send, receive = "Distributed.send.0.forward", "Distributed.recv.0.forward"
         everyone = "Distributed.all_reduce.0.forward"
         group = {"type": "torch.ProcessGroup", "group_ranks": [0, 1], "group_id": "0"}
@@ -161,7 +161,7 @@ class TestTwoRuns:
         (error,) = (one["value"] for one in json.loads(colours).values() if one["accuracy_level"] == "error")
         assert error[0] <= 1.0 < error[1]
 
-    def test_values_of_the_target_tell_how_they_differ(self, tmp_path: Path) -> None:
+    def test_values_of_the_target_show_how_they_differ(self, tmp_path: Path) -> None:
         target, golden = run(tmp_path / "target", records(at=2.0)), run(tmp_path / "golden", records())
         file = draw(tmp_path, target, "--golden", golden)
         output = json.loads(nodes(file, "output_data")[LINEAR])[f"{LINEAR}.output.0"]
@@ -209,7 +209,7 @@ class TestTwoRuns:
         file = draw(tmp_path, tmp_path / "target", "--golden", tmp_path / "golden", "--layer-mapping", mapping)
         assert json.loads(nodes(file, "matched_node_link")[LINEAR]) == ["DefaultModel", *names("dense")]
 
-    def test_a_run_of_mindspore_stands_beside_one_of_pytorch(self, tmp_path: Path) -> None:
+    def test_a_run_of_mindspore_stands_next_to_one_of_pytorch(self, tmp_path: Path) -> None:
         file = draw(tmp_path, ACROSS / "mindspore", "--golden", ACROSS / "pytorch")
         link = json.loads(nodes(file, "matched_node_link")["Cell.block.Block.forward.0"])
         assert link == ["DefaultModel", "Module.block.Block.forward.0"]

@@ -166,7 +166,7 @@ def test_saved_variables_and_their_gradients_are_recorded(tmp_path, records, deb
     ],
     ids=["save", "monitor", "token_range"],
 )
-def test_what_msprobe_takes_and_nothing_follows_is_told_once(tmp_path, debugger, caplog, call, text):
+def test_what_msprobe_takes_and_nothing_follows_is_reported_once(tmp_path, debugger, caplog, call, text):
     debug = debugger(dump_path=tmp_path / "d")
     call(debug)
     call(debug)

@@ -73,7 +73,7 @@ def test_what_cannot_be_decoded_is_one_error_that_says_why(text: bytes, problem:
     assert isinstance(caught.value, JsonDepthError) == (problem == "nested too deeply")
 
 
-def test_what_is_not_of_the_asked_form_is_told_apart_from_what_is_no_json() -> None:
+def test_what_is_not_of_the_asked_form_is_distinguished_from_what_is_no_json() -> None:
     with pytest.raises(JsonFormError, match="Expected `int`, got `str`"):
         decode_json(b'["a"]', list[int])
 

@@ -28,14 +28,14 @@ def test_a_file_is_put_together_from_its_parts(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("size", "digest", "told"),
+    ("size", "digest", "reported"),
     [
         (11, "", "file: truncated while it was sent, at 10 of 11 bytes"),
         (10, "0" * 32, "file: changed while it was sent"),
     ],
 )
-def test_a_file_that_is_cut_or_changes_is_not_there(tmp_path: Path, size: int, digest: str, told: str) -> None:
-    with pytest.raises(ArrivalError, match=told):
+def test_a_file_that_is_cut_or_changes_is_not_there(tmp_path: Path, size: int, digest: str, reported: str) -> None:
+    with pytest.raises(ArrivalError, match=reported):
         store(tmp_path / "file", size, parts_of(b"0123456789"), digest)
     assert names(tmp_path) == []
 

@@ -28,7 +28,7 @@ def test_the_files_of_the_run_are_read_from_any_offset(desk: FileServer, tmp_pat
     assert desk.answer(["read", f"{tmp_path}/tensors/a.pt", 3], "gw0") == ("", b"")
 
 
-def test_sizes_of_tensor_files_are_told_and_which_are_missing(desk: FileServer, tmp_path: Path) -> None:
+def test_sizes_of_tensor_files_are_reported_and_which_are_missing(desk: FileServer, tmp_path: Path) -> None:
     changed = (tmp_path / "tensors/a.pt").stat().st_mtime_ns
     assert desk.answer(["sizes", f"{tmp_path}/tensors", ["a.pt", "b.pt"]], "gw0") == ("", [(3, changed), None])
 
@@ -100,7 +100,7 @@ def test_two_hosts_may_send_a_file_of_one_name_at_once(desk: FileServer, tmp_pat
 
 def test_a_folder_takes_no_more_than_its_limit(desk: FileServer, tmp_path: Path) -> None:
     assert desk.answer(["write", f"{tmp_path}/cases/a", 0, 90, bytes(90)], "gw0") == ("", None)
-    # What takes the place of a file needs no room beside it.
+    # What takes the place of a file needs no room next to it.
     assert desk.answer(["write", f"{tmp_path}/cases/a", 0, 95, bytes(95)], "gw0") == ("", None)
     problem, _ = desk.answer(["write", f"{tmp_path}/cases/b", 0, 6, bytes(6)], "gw0")
     assert problem == "no space left: the limit is 100 B; raise --msprobe-save-limit"

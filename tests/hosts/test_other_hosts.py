@@ -168,7 +168,7 @@ def test_a_lost_host_costs_what_it_ran_and_the_others_go_on(
     assert len(checked.cases) == len(json.loads(Path(dump).read_text())["data"])
 
 
-def test_a_crash_costs_one_item_and_tells_what_was_written_there(
+def test_a_crash_costs_one_item_and_shows_what_was_written_there(
     dump: str, check: Any, make_device: Callable[[str], None], make_host: Make
 ) -> None:
     make_device(f"if record == {LINEAR!r}: os.write(2, b'from there'); os.abort()")
@@ -206,10 +206,10 @@ def test_a_wrong_python_is_one_line(dump: str, check: Any, make_host: Make) -> N
 
 
 def distribution(folder: Path, name: str, version: str) -> str:
-    """Make a distribution seem installed in this version, for whoever finds modules in the folder first."""
-    told = folder / f"{name.replace('-', '_')}-{version}.dist-info"
-    told.mkdir(parents=True)
-    (told / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
+    """Make a distribution seem installed in this version, for what finds modules in the folder first."""
+    reported = folder / f"{name.replace('-', '_')}-{version}.dist-info"
+    reported.mkdir(parents=True)
+    (reported / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
     return os.pathsep.join([str(folder), os.environ.get("PYTHONPATH", "")])
 
 
@@ -220,7 +220,7 @@ def test_another_version_of_the_plugin_is_one_line(dump: str, check: Any, make_h
     assert "ERROR: host first: has pytest-msprobe 0.0.9, here" in checked.errors
 
 
-def test_another_torch_is_told_once(dump: str, check: Any, make_host: Make, tmp_path: Path) -> None:
+def test_another_torch_is_reported_once(dump: str, check: Any, make_host: Make, tmp_path: Path) -> None:
     host = make_host("first", PYTHONPATH=distribution(tmp_path / "other", "torch", "1.0.0"))
     words = ["--msprobe-dump", dump, "--msprobe-device=sim", "-k", "relu", *on(host, workers=2)]
     checked = check(*words, apart=True)

@@ -154,7 +154,7 @@ def test_a_full_disk_ends_the_comparison_and_not_the_program(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize(
-    ("options", "told"),
+    ("options", "reported"),
     [
         ({"dump_mode": "some"}, "dump_mode is 'some'; allowed: all, list, auto, OFF"),
         ({"dump_path": "no/such/folder"}, "allowed: an existing folder"),
@@ -165,8 +165,8 @@ def test_a_full_disk_ends_the_comparison_and_not_the_program(tmp_path: Path) -> 
         ({"process_num": -1}, "process_num is -1; allowed: a whole number from 0"),
     ],
 )
-def test_a_wrong_argument_is_refused(tmp_path: Path, options: dict[str, Any], told: str) -> None:
-    with pytest.raises(ConfigError, match=told):
+def test_a_wrong_argument_is_refused(tmp_path: Path, options: dict[str, Any], reported: str) -> None:
+    with pytest.raises(ConfigError, match=reported):
         PtdbgDispatch(**{"dump_path": tmp_path, **options})
 
 

@@ -116,7 +116,7 @@ def test_a_small_share_leaves_calls_out_for_want_of_time() -> None:
 
 
 @pytest.mark.parametrize(
-    ("option", "told"),
+    ("option", "reported"),
     [
         ({"share": 0}, "share is 0; allowed: a number above 0 and up to 1"),
         ({"sample": 1.5}, "sample is 1.5; allowed"),
@@ -130,8 +130,8 @@ def test_a_small_share_leaves_calls_out_for_want_of_time() -> None:
         ({"policy": "no-such"}, "policy is 'no-such'"),
     ],
 )
-def test_a_wrong_option_is_refused(option: dict[str, object], told: str) -> None:
-    with pytest.raises(ConfigError, match=told), pytest_msprobe.live(**option):
+def test_a_wrong_option_is_refused(option: dict[str, object], reported: str) -> None:
+    with pytest.raises(ConfigError, match=reported), pytest_msprobe.live(**option):
         pass
 
 
@@ -235,7 +235,7 @@ def test_an_optimizer_that_changes_many_tensors_in_one_call_passes() -> None:
     assert not checks.failed
 
 
-def test_steps_are_told_apart(tmp_path: Path) -> None:
+def test_steps_are_distinguished(tmp_path: Path) -> None:
     with pytest_msprobe.live(journal=tmp_path / "live.jsonl") as checks:
         for _ in range(2):
             torch.ones(3).exp()

@@ -27,11 +27,11 @@ def names(checks: pytest_msprobe.LiveChecks) -> list[str]:
 
 def test_a_wrong_result_is_found_where_it_was_called() -> None:
     warns = pytest.warns(PrecisionWarning, match=r"Functional\.softmax\.0\.forward")
-    with WRONG_SOFTMAX, warns as told, pytest_msprobe.live() as checks:
+    with WRONG_SOFTMAX, warns as reported, pytest_msprobe.live() as checks:
         step()
     assert names(checks) == ["Functional.softmax.0.forward"]
     assert f"{__file__}:" in checks.failed[0].notes[0]
-    assert told[0].filename == __file__
+    assert reported[0].filename == __file__
 
 
 def test_a_wrong_gradient_is_found_though_the_result_is_right() -> None:
@@ -71,7 +71,7 @@ def test_a_wrong_kernel_is_found_at_level_aten() -> None:
     assert names(checks) == ["Aten.asinh.default.0.forward"]
 
 
-def test_one_failure_at_the_end_tells_of_all() -> None:
+def test_one_failure_at_the_end_reports_all() -> None:
     both = r"(?s)softmax\.0\.forward is wrong.*Then:.*Tensor\.square\.0\.forward"
     square = Changed(torch.Tensor.square, lambda result: result * 1.01)
     with WRONG_SOFTMAX, square, pytest.raises(PrecisionError, match=both), pytest_msprobe.live(on_failure="fail"):

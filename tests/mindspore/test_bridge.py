@@ -79,7 +79,7 @@ def test_an_in_place_call_without_a_result_changes_its_tensor() -> None:
     assert x.tolist() == [[3.0, 3.0], [0.0, 0.0]]
 
 
-def test_a_missing_kernel_is_told_apart_from_an_error() -> None:
+def test_a_missing_kernel_is_distinguished_from_an_error() -> None:
     with pytest.raises(NotImplementedError, match=r"The kernel Log2 unregistered\.$"):
         bridged(mint.log2)(torch.ones(2))
     with pytest.raises(RuntimeError, match="must be equal to shape2"):

@@ -166,6 +166,6 @@ def test_what_was_changed_is_named(compare: Check, argument: str, named: str) ->
     assert named in compare(argument).wrong
 
 
-def test_a_process_that_calls_no_cell_is_told(tmp_path: Path) -> None:
+def test_a_process_that_calls_no_cell_is_reported(tmp_path: Path) -> None:
     script = 'from msprobe_hooks import write_environment\nwrite_environment("start", framework="mindspore")\n'
     assert written(start(tmp_path / "run", script)).problems == ["no model was called"]

@@ -57,16 +57,16 @@ def values(record: Any) -> Any:
     return [values(one) for one in record if one is not None] if isinstance(record, list) else record
 
 
-def test_what_cells_tell_is_what_hooks_record(tmp_path: Path, request: pytest.FixtureRequest) -> None:
+def test_what_cells_show_is_what_hooks_record(tmp_path: Path, request: pytest.FixtureRequest) -> None:
     (hooked,) = recorded(tmp_path / "hooked", summary_mode="md5")
     request.getfixturevalue("as_a_graph")
-    (told,) = recorded(tmp_path / "told", summary_mode="md5")
+    (reported,) = recorded(tmp_path / "reported", summary_mode="md5")
     expected = {name: body for name, body in hooked["data"].items() if "parameters_grad" not in name}
-    assert list(told["data"]) == list(expected)
-    assert {name: values(body) for name, body in told["data"].items()} == {
+    assert list(reported["data"]) == list(expected)
+    assert {name: values(body) for name, body in reported["data"].items()} == {
         name: values(body) for name, body in expected.items()
     }
-    parents = [json.loads((tmp_path / way / "step0/rank/construct.json").read_text()) for way in ("told", "hooked")]
+    parents = [json.loads((tmp_path / way / "step0/rank/construct.json").read_text()) for way in ("reported", "hooked")]
     assert parents[0] == {name: parents[1][name] for name in parents[0]}
 
 
@@ -117,13 +117,13 @@ def test_settings_without_meaning_for_cells_are_refused(
 
 
 @pytest.mark.slow
-def test_a_graph_tells_what_calls_tell_and_a_backend_without_the_kernel_is_one_clear_error(
+def test_a_graph_shows_what_calls_show_and_a_backend_without_the_kernel_is_one_clear_error(
     tmp_path: Path, as_a_graph: None
 ) -> None:
-    told = {"MS_DEV_SAVE_GRAPHS": "2", "MS_DEV_SAVE_GRAPHS_PATH": str(tmp_path / "graphs")}
+    reported = {"MS_DEV_SAVE_GRAPHS": "2", "MS_DEV_SAVE_GRAPHS_PATH": str(tmp_path / "graphs")}
     command = [sys.executable, "-m", "tests.corpus.mindspore_cells", str(tmp_path / "dump")]
     ran = subprocess.run(
-        command, cwd=ROOT, env=os.environ | told, check=False, capture_output=True, text=True, timeout=240
+        command, cwd=ROOT, env=os.environ | reported, check=False, capture_output=True, text=True, timeout=240
     )
     last = ran.stderr.strip().splitlines()[-1]
     assert last.startswith(

@@ -1,4 +1,4 @@
-"""What Ascend's graph engine is told to dump, as msprobe 1.2.2 tells it."""
+"""What Ascend's graph engine is asked to dump, as msprobe 1.2.2 asks it."""
 
 from __future__ import annotations
 
@@ -39,11 +39,11 @@ WRITTEN = """{
 
 
 def test_the_file_is_that_of_the_peer_byte_for_byte() -> None:
-    told = dump_config(settings("dump", task="tensor", step=[1, 2], rank=[3], data_mode=["input"]), "Ascend")
-    assert json.dumps(engine_config(told), indent=4) == WRITTEN.replace("PATH", str(Path("dump").absolute()))
+    reported = dump_config(settings("dump", task="tensor", step=[1, 2], rank=[3], data_mode=["input"]), "Ascend")
+    assert json.dumps(engine_config(reported), indent=4) == WRITTEN.replace("PATH", str(Path("dump").absolute()))
 
 
-def test_the_library_is_told_where_all_kernels_are_dumped(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_library_is_reported_where_all_kernels_are_dumped(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(ACL_VARIABLE, "former")
     name_to_library("a.json", dump_config(settings("dump"), "Ascend"))
     assert os.environ[ACL_VARIABLE] == "a.json"

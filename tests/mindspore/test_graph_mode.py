@@ -1,4 +1,4 @@
-"""Recordings of compiled graphs: what MindSpore is told to dump, and what it then writes."""
+"""Recordings of compiled graphs: what MindSpore is asked to dump, and what it then writes."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ Program = Callable[..., subprocess.CompletedProcess[str]]
 
 
 def common(target: str = "Ascend", **options: Any) -> dict[str, Any]:
-    told = dump_config(settings("dump", **options), target)
-    assert told["e2e_dump_settings"]["enable"]
-    return cast("dict[str, Any]", told["common_dump_settings"])
+    reported = dump_config(settings("dump", **options), target)
+    assert reported["e2e_dump_settings"]["enable"]
+    return cast("dict[str, Any]", reported["common_dump_settings"])
 
 
 def test_statistics_are_dumped_where_the_backend_takes_them() -> None:
@@ -40,12 +40,22 @@ def test_statistics_are_dumped_where_the_backend_takes_them() -> None:
 
 
 def test_all_is_dumped_unless_the_settings_choose() -> None:
-    told = common()
-    assert (told["iteration"], told["dump_mode"], told["kernels"], told["input_output"]) == ("all", 0, [], 0)
-    told = common(step=[5, "1-2"], list=["MatMul"], data_mode=["output"], rank=[3])
-    assert (told["iteration"], told["dump_mode"], told["kernels"], told["input_output"]) == ("1|2|5", 1, ["MatMul"], 2)
-    assert told["support_device"] == [3]
-    assert Path(told["path"]).is_absolute()
+    reported = common()
+    assert (reported["iteration"], reported["dump_mode"], reported["kernels"], reported["input_output"]) == (
+        "all",
+        0,
+        [],
+        0,
+    )
+    reported = common(step=[5, "1-2"], list=["MatMul"], data_mode=["output"], rank=[3])
+    assert (reported["iteration"], reported["dump_mode"], reported["kernels"], reported["input_output"]) == (
+        "1|2|5",
+        1,
+        ["MatMul"],
+        2,
+    )
+    assert reported["support_device"] == [3]
+    assert Path(reported["path"]).is_absolute()
 
 
 @pytest.mark.parametrize(

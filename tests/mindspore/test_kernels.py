@@ -47,7 +47,7 @@ def test_kernels_of_a_healthy_training_raise_no_alarm_and_most_are_judged(
     assert outcomes["passed"] / (outcomes["passed"] + outcomes["skipped"]) > 0.8
 
 
-def test_a_step_is_judged_by_the_settings_that_the_text_of_the_graph_tells(
+def test_a_step_is_judged_by_the_settings_that_the_text_of_the_graph_shows(
     pytester: pytest.Pytester, dumped: Dumped
 ) -> None:
     result = run_pytest(pytester, "--msprobe-dump", dumped("embedding"), "-k", "SGD_SGD")

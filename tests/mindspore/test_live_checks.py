@@ -126,11 +126,11 @@ def test_a_fault_planted_in_one_function_is_named_in_the_first_step(
 def test_a_wrong_result_is_found_where_it_was_called(monkeypatch: pytest.MonkeyPatch) -> None:
     wrong(monkeypatch, mint, "tanh", lambda result: result + 0.01)
     warns = pytest.warns(PrecisionWarning, match=r"Mint\.tanh\.0\.forward")
-    with warns as told, live() as checks:
+    with warns as reported, live() as checks:
         mint.tanh(normal(5, 4))
     assert names(checks) == ["Mint.tanh.0.forward"]
     assert f"{__file__}:" in checks.failed[0].notes[0]
-    assert told[0].filename == __file__
+    assert reported[0].filename == __file__
 
 
 def with_gradient_times(factor: float) -> Callable[[Tensor], Tensor]:

@@ -87,7 +87,7 @@ def test_a_primitives_settings_are_in_its_record(tmp_path: Path) -> None:
     }  # fmt: skip
 
 
-def test_dtypes_are_told_among_the_settings(tmp_path: Path) -> None:
+def test_dtypes_are_reported_among_the_settings(tmp_path: Path) -> None:
     dump = record_held(Held("Argmax", (drawn(2, 3),), {"output_type": mindspore.int64}, ()), tmp_path)
     details = json.loads(dump.read_text())["data"]["Primitive.held.Argmax.0.forward"]["details"]
     assert details["settings"]["output_type"] == {"type": "mindspore.dtype", "value": "Int64"}
@@ -153,7 +153,7 @@ def without_settings(held: Held, folder: Path) -> dict[str, DirectionResult]:
     ],
     ids=lambda held: held.kind,
 )
-def test_where_no_settings_were_recorded_the_shapes_tell_what_they_can(held: Held, tmp_path: Path) -> None:
+def test_where_no_settings_were_recorded_the_shapes_show_what_they_can(held: Held, tmp_path: Path) -> None:
     results = without_settings(held, tmp_path)
     assert {result.verdict.outcome for result in results.values()} == {"pass"}
 

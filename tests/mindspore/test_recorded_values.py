@@ -44,7 +44,7 @@ def test_bool_and_bfloat16_are_described(tmp_path: Path) -> None:
     assert (number["dtype"], number["Max"], number["Min"]) == ("BFloat16", 1.5, -2.5)
 
 
-def test_extrema_without_inf_and_nan_stand_beside_those_with(tmp_path: Path) -> None:
+def test_extrema_without_inf_and_nan_stand_next_to_those_with(tmp_path: Path) -> None:
     values = np.array([1.0, np.inf, -3.0, np.nan], dtype=np.float32)
     entry = recorded(tmp_path, lambda: mint.reshape(Tensor(values), (2, 2)))["Mint.reshape.0.forward"]["input_args"][0]
     assert (entry["Max_except_inf_nan"], entry["Min_except_inf_nan"]) == (1.0, -3.0)

@@ -1,4 +1,4 @@
-"""Whole runs over MindSpore dumps: devices, processes, journal, failures, other frameworks beside."""
+"""Whole runs over MindSpore dumps: devices, processes, journal, failures, other frameworks next to."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_a_test_records_its_calls_and_checks_them_at_once(pytester: pytest.Pytes
     pytester.runpytest_inprocess("--msprobe-device=cpu").assert_outcomes(passed=1)
 
 
-def test_a_failure_tells_what_is_wrong_and_how_to_run_it_again(pytester: pytest.Pytester) -> None:
+def test_a_failure_shows_what_is_wrong_and_how_to_run_it_again(pytester: pytest.Pytester) -> None:
     pytester.makeconftest(FAULTY)
     result = pytester.runpytest_inprocess(f"--msprobe-dump={DUMP}", "--msprobe-device=faulty", "--msprobe-csv=out")
     result.assert_outcomes(passed=49, failed=1)

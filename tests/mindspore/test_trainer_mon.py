@@ -33,7 +33,7 @@ EVERYTHING = {
 
 @pytest.fixture
 def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Path]:
-    """Write a configuration and return its path; what is written lies beside it."""
+    """Write a configuration and return its path; what is written lies next to it."""
     monkeypatch.setenv("MONITOR_OUTPUT_DIR", str(tmp_path / "out"))
 
     def write(**keys: Any) -> Path:
@@ -99,7 +99,7 @@ def test_the_files_of_1_2_have_a_line_for_each_call_of_a_cell(config: Callable[.
     assert written["param_0-0.csv"][0] == "param_name,step,norm"
 
 
-def test_optimizer_and_number_are_told_apart_in_both_orders(config: Callable[..., Path]) -> None:
+def test_optimizer_and_number_are_distinguished_in_both_orders(config: Callable[..., Path]) -> None:
     for order in (slice(None), slice(None, None, -1)):
         training = Training()
         monitor = TrainerMon(config(wg_distribution=True, format="api"))
@@ -140,7 +140,7 @@ def test_targets_are_all_unless_is_select_is_false(
     assert {line.split(",")[1] for line in lines} == names | {"0.output"}
 
 
-def test_keys_that_are_not_followed_are_told(config: Callable[..., Path], caplog: pytest.LogCaptureFixture) -> None:
+def test_keys_that_are_not_followed_are_reported(config: Callable[..., Path], caplog: pytest.LogCaptureFixture) -> None:
     training = Training()
     TrainerMon(config(cc_distribution={"enable": True}, l2_targets={"a": []})).set_monitor(
         training.model, training.optimizer

@@ -179,7 +179,7 @@ def test_gradients_of_activations_are_those_that_each_cell_contributes(tmp_path:
         assert found[name] == pytest.approx((norm(array), array.mean()), rel=1e-5, abs=1e-6), name
 
 
-def test_elements_of_tuples_mappings_and_keywords_are_told_by_place(tmp_path: Path) -> None:
+def test_elements_of_tuples_mappings_and_keywords_are_reported_by_place(tmp_path: Path) -> None:
     model = Branching().set_train()
     x = Tensor(np.ones((2, 4), np.float32))
     with watch_mindspore(model, path=tmp_path, what=["activations"]) as watcher:
@@ -189,7 +189,7 @@ def test_elements_of_tuples_mappings_and_keywords_are_told_by_place(tmp_path: Pa
     assert names == [".input_0", ".input_mask", ".output_both_0", ".output_both_1_0", ".output_sum"]
 
 
-def test_recomputed_activations_are_told_once_and_have_their_gradients(tmp_path: Path) -> None:
+def test_recomputed_activations_are_reported_once_and_have_their_gradients(tmp_path: Path) -> None:
     def rows(is_recomputed: bool) -> dict[tuple[str, str], tuple[float, ...]]:
         ms.set_seed(1)
         inner = nn.SequentialCell(nn.Dense(4, 4), nn.Tanh())
@@ -206,7 +206,9 @@ def test_recomputed_activations_are_told_once_and_have_their_gradients(tmp_path:
     assert rows(is_recomputed=True) == rows(is_recomputed=False)
 
 
-def test_each_micro_batch_has_its_own_gradients_and_without_asking_the_last_is_told(tmp_path: Path, model: Any) -> None:
+def test_each_micro_batch_has_its_own_gradients_and_without_asking_the_last_is_reported(
+    tmp_path: Path, model: Any
+) -> None:
     optimizer = nn.SGD(model.trainable_params(), 0.1)
     gradients = ms.grad(lambda x: model(x).square().sum(), None, optimizer.parameters)
     batches = [Tensor(np.random.default_rng(seed).normal(size=(2, 4)).astype(np.float32)) for seed in range(2)]

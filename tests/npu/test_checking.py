@@ -33,7 +33,7 @@ def test_a_recorded_step_of_a_model_is_checked_on_the_card_which_auto_takes(chec
     assert "npu:0 Ascend910B1" in checked.output
 
 
-def test_what_a_card_does_wrong_is_told_call_by_call(
+def test_what_a_card_does_wrong_is_reported_call_by_call(
     check_on_npu: Check, write_dump: Write, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     faults = "exp=missing,sin=fails,cos=out-of-memory,tanh=wrong"
@@ -155,7 +155,7 @@ def test_a_failing_call_is_saved_and_judged_again_and_what_the_card_errs_by_meas
     assert "1 of its records were wrong there; such errors count as normal here" in judged.output
 
 
-def test_what_the_cpu_computed_for_the_card_is_told_of_every_record_that_used_it(
+def test_what_the_cpu_computed_for_the_card_is_reported_for_every_record_that_used_it(
     check_on_npu: Check, write_dump: Write, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """torch_npu 2.13 has no kernel of these two, and leaves them to the CPU; one is in the gradient of the other."""

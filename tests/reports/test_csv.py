@@ -238,7 +238,7 @@ def test_a_run_without_records_writes_no_tables(pytester: pytest.Pytester) -> No
     assert not (pytester.path / "out").exists()
 
 
-def test_tables_that_cannot_be_written_are_told_and_the_run_goes_on(dump: None, check: Any, pytester: Any) -> None:
+def test_tables_that_cannot_be_written_are_reported_and_the_run_goes_on(dump: None, check: Any, pytester: Any) -> None:
     with (pytester.path / "conftest.py").open("a") as file:
         file.write("\nimport pathlib\ndef pytest_collection_finish():\n    pathlib.Path('out').touch()\n")
     checked = run(check, "-k", "softmax")

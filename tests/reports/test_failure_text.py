@@ -58,7 +58,7 @@ def test_the_text_names_card_and_dump() -> None:
     assert f"{RECORD} failed on npu:3, in step0/rank1" in failure_text(result, "", place=place)
 
 
-def test_labels_are_what_tells_dumps_apart() -> None:
+def test_labels_are_what_distinguishes_dumps() -> None:
     def labels(*paths: str) -> list[str]:
         return list(label([Path(path) for path in paths]).values())
 

@@ -19,12 +19,12 @@ def step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return summary
 
 
-def told(journal: Path, capsys: pytest.CaptureFixture[str]) -> list[str]:
+def reported(journal: Path, capsys: pytest.CaptureFixture[str]) -> list[str]:
     assert main(["report", "--github", str(journal)]) == 0
     return capsys.readouterr().out.splitlines()
 
 
-def test_each_api_that_failed_is_one_annotation_that_tells_of_the_worst(
+def test_each_api_that_failed_is_one_annotation_that_reports_the_worst(
     tmp_path: Path, step: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     softmax = [make_judged(f"Functional.softmax.{place}.forward", "fail", 2.0 + place, "off") for place in range(3)]
@@ -33,7 +33,7 @@ def test_each_api_that_failed_is_one_annotation_that_tells_of_the_worst(
     )
     command = "pytest --msprobe-dump=/data/run/dump.json::{} --msprobe-device npu:0-7"
     softmaxes = "Functional.softmax.0.forward, Functional.softmax.1.forward"
-    assert [line.replace("npu:3", "npu:0-7") for line in told(journal, capsys)] == [
+    assert [line.replace("npu:3", "npu:0-7") for line in reported(journal, capsys)] == [
         "::error title=Functional.softmax%3A 3 records failed::Functional.softmax.2.forward: output.0: off%0A"
         f"and 2 more: {softmaxes}%0ARun this item alone: {command.format('Functional.softmax.2.forward')}",
         "::error title=Torch.exp%3A 1 record failed::Torch.exp.0.forward: output.0: 100%25: wrong%0A"
@@ -46,7 +46,7 @@ def test_a_step_has_no_more_than_the_ten_annotations_that_github_shows(
     tmp_path: Path, step: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     failed = [make_judged(f"Torch.f{place}.0.forward", "fail", 2.0, "off") for place in range(30)]
-    lines = told(write_journal(tmp_path / "run.jsonl", *failed), capsys)
+    lines = reported(write_journal(tmp_path / "run.jsonl", *failed), capsys)
     assert len(lines) == 10
     assert lines[-1].startswith("::error title=21 more records of 21 APIs failed::Torch.f9, ")
 
@@ -60,7 +60,7 @@ def test_an_annotation_points_at_the_programs_line_or_else_at_the_dump(
     (dumps / "stack.json").write_text(json.dumps({"Torch.exp.0.forward": frames}))
     failed = [make_judged(f"Torch.{api}.0.forward", "fail", 2.0, "off") for api in ("exp", "log")]
     journal = write_journal(tmp_path / "run.jsonl", *failed, header=replace(HEADER, root=str(dumps.parent)))
-    assert [line.partition(",title")[0] for line in told(journal, capsys)] == [
+    assert [line.partition(",title")[0] for line in reported(journal, capsys)] == [
         "::error file=net.py,line=7",
         "::error file=run/dump.json",
     ]
@@ -68,7 +68,7 @@ def test_an_annotation_points_at_the_programs_line_or_else_at_the_dump(
 
 def test_a_name_begins_no_command_of_its_own(tmp_path: Path, step: Path, capsys: pytest.CaptureFixture[str]) -> None:
     failed = make_judged("a\n::stop-commands::x", "fail", 2.0, "b\r\n::error::c")
-    (line,) = told(write_journal(tmp_path / "run.jsonl", failed), capsys)
+    (line,) = reported(write_journal(tmp_path / "run.jsonl", failed), capsys)
     assert line.startswith("::error title=a%0A%3A%3Astop-commands%3A%3Ax%3A 1 record failed::")
 
 

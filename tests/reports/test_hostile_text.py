@@ -90,7 +90,7 @@ def test_no_cell_of_the_tables_is_a_formula(reports: Path) -> None:
         assert not [cell for cell in texts if cell.strip(" \t\r\n\0")[:1] in tuple("=+-@\uff1d\uff0b\uff0d\uff20")]
 
 
-def test_nothing_is_written_beside_what_was_asked_for(reports: Path) -> None:
+def test_nothing_is_written_next_to_what_was_asked_for(reports: Path) -> None:
     names = {path.name.partition("_2")[0] for path in reports.rglob("*") if path.is_file()}
     assert names == {
         "run.jsonl",

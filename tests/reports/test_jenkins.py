@@ -56,6 +56,6 @@ def test_the_family_of_jenkins_is_valid_by_its_schema(journal: Path) -> None:
 def test_properties_are_lines_of_the_cases_output(journal: Path) -> None:
     ours, theirs = junit(journal), junit(journal, "--junit-family", "jenkins")
     for case, other in zip(ours.iter("testcase"), theirs.iter("testcase"), strict=True):
-        told = [f"{entry.attrib['name']}: {entry.attrib['value']}" for entry in case.iter("property")]
-        assert (other.findtext("system-out") or "").splitlines() == told
+        reported = [f"{entry.attrib['name']}: {entry.attrib['value']}" for entry in case.iter("property")]
+        assert (other.findtext("system-out") or "").splitlines() == reported
         assert case.attrib == other.attrib

@@ -59,13 +59,13 @@ def test_counts_and_names_are_those_of_the_records(suite: ET.Element, records: J
         ("no name", "fail", {"msprobe.standard": "", "msprobe.breakdown": "record"}),
     ],
 )
-def test_properties_tell_verdict_standard_margin_device_and_seed(
+def test_properties_show_verdict_standard_margin_device_and_seed(
     suite: ET.Element, name: str, verdict: str, decided_by: dict[str, str]
 ) -> None:
-    told = properties(case(suite, name))
-    margin = float(told.pop("msprobe.margin"))
-    assert told.pop("msprobe.math_modes").startswith("float32 matmul precision highest")
-    assert told == {
+    reported = properties(case(suite, name))
+    margin = float(reported.pop("msprobe.margin"))
+    assert reported.pop("msprobe.math_modes").startswith("float32 matmul precision highest")
+    assert reported == {
         "msprobe.verdict": verdict,
         **decided_by,
         "msprobe.device": "faulty:2",

@@ -1,4 +1,4 @@
-"""Cards that checked the same records, beside each other."""
+"""Cards that checked the same records, next to each other."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def worst(margin: float, outcome: str = "pass") -> Worst:
     return Worst("Torch.mul.0.forward", outcome, margin, 0 if outcome == "pass" else 2, 1)
 
 
-def test_cards_that_came_to_the_same_are_told_in_one_line() -> None:
+def test_cards_that_came_to_the_same_are_reported_in_one_line() -> None:
     one = {"Torch.mul forward": worst(0.5), "Torch.add forward": worst(0.0)}
     assert list(lines({f"npu:{index}": one for index in range(4)})) == ["all 4 cards agree in 2 APIs"]
 

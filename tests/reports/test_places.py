@@ -30,12 +30,12 @@ def test_dump_and_card_are_named_where_there_are_several(
         write_dump({name: SOFTMAX[name]}, f"ranks/rank{rank}")
     make_device("if self.index == 5: result = result + 1")
     arguments = ("--msprobe-dump=ranks", "--msprobe-device=faulty:2,5", "--dist=each", "--tx=2*popen")
-    told = pytester.runpytest_inprocess(*arguments).stdout.str()
+    reported = pytester.runpytest_inprocess(*arguments).stdout.str()
     for rank in ("rank0", "rank1"):
-        assert f"__ {name} ({rank}) __" in told, "headline"
-        assert f"{name} is wrong on faulty:5, in {rank}" in told
-        assert f"{name} ({rank}) on faulty:5  (benchmark)" in told, "the worst"
-        assert f"/{rank}/dump.json::{name} --msprobe-device faulty:5" in told
-    assert "4 API records: 2 passed, 2 failed" in told
-    assert "on faulty:2: 2 passed (simulated card 2 " in told
-    assert "on faulty:5: 2 failed (simulated card 5 " in told
+        assert f"__ {name} ({rank}) __" in reported, "headline"
+        assert f"{name} is wrong on faulty:5, in {rank}" in reported
+        assert f"{name} ({rank}) on faulty:5  (benchmark)" in reported, "the worst"
+        assert f"/{rank}/dump.json::{name} --msprobe-device faulty:5" in reported
+    assert "4 API records: 2 passed, 2 failed" in reported
+    assert "on faulty:2: 2 passed (simulated card 2 " in reported
+    assert "on faulty:5: 2 failed (simulated card 5 " in reported

@@ -14,21 +14,21 @@ def run(done: int, failed: int = 0) -> RunProgress:
     return progress
 
 
-def test_share_failures_rate_and_time_left_are_told() -> None:
+def test_share_failures_rate_and_time_left_are_reported() -> None:
     assert [*progress_lines(run(50, failed=3), 200, now=110.0)] == ["50 of 200 (25%), 3 failed, 5.0/s, 0:30 left"]
 
 
-def test_nothing_is_told_before_an_item_is_done() -> None:
+def test_nothing_is_reported_before_an_item_is_done() -> None:
     progress = RunProgress()
     progress.start("a", "", 1.0)
     assert [*progress_lines(progress, 10, now=9.0)] == []
 
 
-def test_of_a_number_of_items_that_is_not_known_no_share_is_told() -> None:
+def test_of_a_number_of_items_that_is_not_known_no_share_is_reported() -> None:
     assert [*progress_lines(run(50), 0, now=101.0)] == ["50 done, 50/s"]
 
 
-def test_what_runs_for_long_is_told_the_longest_first() -> None:
+def test_what_runs_for_long_is_reported_the_longest_first() -> None:
     progress = RunProgress()
     for item, worker, began in (("d.json::a.0", "gw0", 5.0), ("d.json::b.0", "gw1", 0.0), ("d.json::c.0", "gw2", 59.0)):
         progress.start(item, worker, began)

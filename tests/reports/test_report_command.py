@@ -121,7 +121,7 @@ def test_junit_has_pytests_names_outcomes_and_properties(
     assert not list(cases["Torch.exp.0.forward"].iter("failure"))
 
 
-def test_the_suite_tells_dump_settings_and_what_it_ran_on(
+def test_the_suite_shows_dump_settings_and_what_it_ran_on(
     journal: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     report(capsys, journal, "--junit", tmp_path / "report.xml")

@@ -78,7 +78,7 @@ def test_junit_has_a_suite_and_tables_a_folder_for_each_run(
     assert sorted(path.name for path in (tmp_path / "tables").iterdir()) == ["run1", "run2"]
 
 
-def test_shards_are_told_as_one_run_and_what_is_missing_or_doubled_is_said(
+def test_shards_are_reported_as_one_run_and_what_is_missing_or_doubled_is_said(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     paths = [

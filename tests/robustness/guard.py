@@ -60,7 +60,7 @@ def _watch(event: str, arguments: tuple[Any, ...]) -> None:
 def _is_allowed(path: str | bytes) -> bool:
     where = os.path.abspath(os.fsdecode(path))  # noqa: PTH100 - a name with NUL is no Path's business here
     temporary = tempfile.gettempdir()
-    # pytest's capturing and the run's folder live beside each other in the temporary directory.
+    # pytest's capturing and the run's folder live next to each other in the temporary directory.
     own = (f"{_folder}/", f"{temporary}/pytest-msprobe-", f"{temporary}/tmp", "/dev/", f"/proc/{os.getpid()}/")
     return where in (temporary, str(_folder)) or where.startswith(own)
 

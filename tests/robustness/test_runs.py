@@ -50,7 +50,7 @@ MODES = {
 
 
 def run(pytester: pytest.Pytester, *arguments: str) -> None:
-    """Run, and require that it is told what is wrong, that counts agree and that nothing leaves the folder."""
+    """Run, and require that it reports what is wrong, that counts agree and that nothing leaves the folder."""
     journal = pytester.path / "run.jsonl"
     journal.unlink(missing_ok=True)
     with nothing_leaves(pytester.path):
@@ -72,7 +72,7 @@ def run(pytester: pytest.Pytester, *arguments: str) -> None:
 @pytest.mark.parametrize("mode", MODES)
 @budget(1)
 @given(pick=random_picks())
-def test_a_run_over_malformed_records_tells_each(pytester: pytest.Pytester, mode: str, pick: Pick) -> None:
+def test_a_run_over_malformed_records_shows_each(pytester: pytest.Pytester, mode: str, pick: Pick) -> None:
     names, golden = {}, {}
     for number in range(RECORDS_PER_DUMP):
         api, _, direction = pick(list(SEEDS)).rsplit(".", 2)
@@ -88,7 +88,7 @@ def test_a_run_over_malformed_records_tells_each(pytester: pytest.Pytester, mode
 @pytest.mark.parametrize("mode", ["overflow", "compare"])
 @budget(3)
 @given(pick=picks())
-def test_a_run_over_damaged_files_tells_which(pytester: pytest.Pytester, mode: str, pick: Pick) -> None:
+def test_a_run_over_damaged_files_shows_which(pytester: pytest.Pytester, mode: str, pick: Pick) -> None:
     for name, tree in (("dump.json", dump_of(SEEDS)), ("stack.json", STACK), ("construct.json", CONSTRUCT)):
         whole = pick((True, False))
         content = as_text(mutated(tree, pick)) if whole else damaged(as_text(tree), pick)

@@ -116,9 +116,9 @@ def test_what_old_versions_run_never_reaches_torch(
 ) -> None:
     with pytest.raises((DumpError, CheckpointError, RefusedFileError)) as refused:
         PLACES[place](tmp_path, planted)
-    told = str(refused.value) + capsys.readouterr().err
-    assert "which holds code and is not read" in told or "which may run code and is not read" in told
-    assert str(tmp_path) in told
+    reported = str(refused.value) + capsys.readouterr().err
+    assert "which holds code and is not read" in reported or "which may run code and is not read" in reported
+    assert str(tmp_path) in reported
 
 
 @pytest.mark.parametrize("is_legacy", [False, True], ids=["zip", "legacy"])
@@ -136,7 +136,7 @@ def test_an_unsafe_torch_is_named_in_the_header_of_runs_that_read_its_files(
     torch.save(torch.ones(2), pytester.path / "x.pt")
     warning = f"torch {torch.__version__} is not safe against crafted .pt files"
 
-    def told() -> list[bool]:
+    def reported() -> list[bool]:
         check = pytester.runpytest_inprocess("--msprobe-dump=dump.json", "--collect-only").stdout.str()
         compared = ("--msprobe-checkpoint=x.pt", "--msprobe-golden=x.pt", "--collect-only")
         checkpoint = pytester.runpytest_inprocess(*compared).stdout.str()
@@ -144,9 +144,9 @@ def test_an_unsafe_torch_is_named_in_the_header_of_runs_that_read_its_files(
         assert main(["show", "x.pt"]) == 0
         return [warning in text for text in (check, checkpoint, capsys.readouterr().err)]
 
-    assert told() == [False] * 3
+    assert reported() == [False] * 3
     monkeypatch.setattr(torch_files, "SAFE_SINCE", (1000, 0))
-    assert told() == [True] * 3
+    assert reported() == [True] * 3
 
 
 def test_the_promise_names_the_versions_that_it_needs() -> None:

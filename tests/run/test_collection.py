@@ -144,7 +144,7 @@ def test_without_named_tests_only_the_dump_is_collected(
     assert len(collected(pytester, "--msprobe-dump", "dump.json")) == len(records)
 
 
-def test_json_files_that_nobody_named_are_left_alone(
+def test_json_files_that_no_one_named_are_left_alone(
     pytester: pytest.Pytester, write_dump: Write, records: Json
 ) -> None:
     write_dump(records)

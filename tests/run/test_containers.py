@@ -199,6 +199,6 @@ def test_without_the_codecs_library_a_command_says_what_to_install(
         "import sys\nsys.modules['zstandard'] = None\nfrom pytest_msprobe.commands.main import main\n"
         "sys.exit(main(sys.argv[1:]))"
     )
-    told = forked.run(program, tmp_path, *(word.format(dump_of(runs("compressed"))) for word in words))
-    assert "zstandard is not installed; pip install 'pytest-msprobe[compression]'" in told.stdout + told.stderr
-    assert "Traceback" not in told.stderr
+    reported = forked.run(program, tmp_path, *(word.format(dump_of(runs("compressed"))) for word in words))
+    assert "zstandard is not installed; pip install 'pytest-msprobe[compression]'" in reported.stdout + reported.stderr
+    assert "Traceback" not in reported.stderr

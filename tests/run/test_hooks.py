@@ -93,7 +93,7 @@ def test_a_standard_whose_name_is_taken_is_a_usage_error(
 
 @pytest.fixture
 def npu_record(write_dump: Write, element: Any, forward: Any) -> str:
-    """Write a dump with a call of an NPU API that nobody knows."""
+    """Write a dump with a call of an NPU API that no one knows."""
     name = "NPU.npu_twice.0.forward"
     write_dump({name: forward(element(4, dtype="float16"))})
     return name

@@ -34,7 +34,7 @@ def test_the_modes_are_printed_above_the_first_item(pytester: pytest.Pytester) -
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("_dump")
-def test_with_workers_the_first_one_to_start_tells_the_modes(pytester: pytest.Pytester) -> None:
+def test_with_workers_the_first_one_to_start_shows_the_modes(pytester: pytest.Pytester) -> None:
     lines = pytester.runpytest_subprocess(*DUMP, "-n2").outlines
     on = place(lines, "msprobe: on ")
     assert place(lines, "2 workers [5 items]") < on < place(lines, "....")
@@ -59,7 +59,7 @@ def test_variables_stand_in_the_header_before_anything_starts(
 
 @pytest.mark.usefixtures("_dump")
 @pytest.mark.parametrize("workers", [[], pytest.param(["-n2"], marks=pytest.mark.slow)], ids=["alone", "workers"])
-def test_a_run_tells_the_devices_own_modes_in_header_junit_and_journal(
+def test_a_run_shows_the_devices_own_modes_in_header_junit_and_journal(
     pytester: pytest.Pytester, check: Any, workers: list[str]
 ) -> None:
     pytester.makeconftest(
@@ -77,10 +77,10 @@ def test_a_run_tells_the_devices_own_modes_in_header_junit_and_journal(
         """
     )
     run = check("--msprobe-dump=dump.json", "--msprobe-device=fast", "--msprobe-journal=run.jsonl", *workers)
-    told = f"approximate exp on, {TOLD}"
+    reported = f"approximate exp on, {TOLD}"
     line = next(line for line in run.result.outlines if line.startswith("msprobe: on "))
-    assert line.endswith(told)
-    assert {case.properties["msprobe.math_modes"] for case in run.cases.values()} == {told}
+    assert line.endswith(reported)
+    assert {case.properties["msprobe.math_modes"] for case in run.cases.values()} == {reported}
     starts = read_journal(pytester.path / "run.jsonl").starts
     assert {start.device for start in starts} == {case.properties["msprobe.device"] for case in run.cases.values()}
     assert {start.math_modes["approximate exp"] for start in starts} == {"on"}
@@ -166,7 +166,7 @@ def test_a_run_in_another_math_mode_does_not_go_on_with_a_journal(card: Any, che
 
 @pytest.mark.usefixtures("_dump")
 @pytest.mark.parametrize(
-    ("given", "told"),
+    ("given", "reported"),
     [
         ("lenient", "--msprobe-math-mode 'lenient': not one of auto, strict"),
         (
@@ -176,9 +176,9 @@ def test_a_run_in_another_math_mode_does_not_go_on_with_a_journal(card: Any, che
         ),
     ],
 )
-def test_an_unknown_mode_is_one_error(check: Any, given: str, told: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unknown_mode_is_one_error(check: Any, given: str, reported: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MSPROBE_SIM_MATH_MODES", "conv=tf33")
     run = check(
         "--msprobe-dump=dump.json", "--msprobe-device=sim", *([f"--msprobe-math-mode={given}"] if given else [])
     )
-    assert [line for line in run.errors.splitlines() if line] == [f"ERROR: {told}"]
+    assert [line for line in run.errors.splitlines() if line] == [f"ERROR: {reported}"]

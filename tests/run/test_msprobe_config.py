@@ -1,4 +1,4 @@
-"""msprobe's ``config.json`` in a check: its section ``run_ut`` is obeyed, and what it cannot say is told."""
+"""msprobe's ``config.json`` in a check: its section ``run_ut`` is obeyed, and what it cannot say is reported."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_precision_is_the_number_of_decimals_in_the_tables(
     assert row["最大绝对误差"] == f"{0:.{digits}f}"
 
 
-def test_what_has_no_meaning_here_is_told(checked: Any) -> None:
+def test_what_has_no_meaning_here_is_reported(checked: Any) -> None:
     run = checked(host="10.0.0.1", quantization_api_list=["npu_quantize"])
     run.result.stdout.fnmatch_lines(["msprobe: *config.json: not used: host, quantization_api_list"])
 

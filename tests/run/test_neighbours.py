@@ -1,6 +1,6 @@
-"""Beside plugins that change the order, the number or the reports of items: ours keep ids, outcomes and numbers.
+"""Next to plugins that change the order, the number or the reports of items: ours keep ids, outcomes and numbers.
 
-The plugins lie in a folder of their own, which ``make .neighbours/installed`` fills: installed beside pytest, each
+The plugins lie in a folder of their own, which ``make .neighbours/installed`` fills: installed next to pytest, each
 would change every run of every test.
 """
 
@@ -61,7 +61,7 @@ def run(
 ) -> Run:
     """Check three calls, of which one is wrong in its forward direction, with ours and the plugins that are named.
 
-    With plugins they run in a process of their own: what is imported of these, and warns, is not installed beside
+    With plugins they run in a process of their own: what is imported of these, and warns, is not installed next to
     pytest.
     """
     require((NEIGHBOURS / "installed").exists(), "plugins of other projects, from make .neighbours/installed")
@@ -76,14 +76,14 @@ def run(
     return checked
 
 
-def told(cases: Mapping[str, Case]) -> dict[str, tuple[str, dict[str, str]]]:
+def reported(cases: Mapping[str, Case]) -> dict[str, tuple[str, dict[str, str]]]:
     """Return each item's outcome and what was measured of it."""
     return {name: (case.outcome, case.properties) for name, case in cases.items()}
 
 
 def assert_same(beside: Checked, alone: Checked) -> None:
     assert alone.wrong == {WRONG}
-    assert told(beside.cases) == told(alone.cases)
+    assert reported(beside.cases) == reported(alone.cases)
     assert beside.exit_code == alone.exit_code
     assert SUMMARY in beside.output
 
@@ -94,7 +94,7 @@ def test_ids_outcomes_and_numbers_stay(run: Run, neighbour: str) -> None:
     assert_same(run(*LOADING[neighbour]), run())
 
 
-def test_beside_all_of_them_at_once_they_stay_and_stand_in_every_report(
+def test_next_to_all_of_them_at_once_they_stay_and_stand_in_every_report(
     run: Run, pytester: pytest.Pytester, records: Json
 ) -> None:
     beside = run(*ALL)
@@ -113,7 +113,7 @@ def test_beside_all_of_them_at_once_they_stay_and_stand_in_every_report(
 
 
 @pytest.mark.slow
-def test_beside_all_of_them_at_once_a_record_that_kills_its_worker_costs_itself(
+def test_next_to_all_of_them_at_once_a_record_that_kills_its_worker_costs_itself(
     run: Run, make_device: Callable[[str], None], records: Json
 ) -> None:
     make_device(f"if record == {WRONG!r}: os._exit(7)")
@@ -135,7 +135,7 @@ def test_a_run_goes_on_without_a_lost_worker(
     assert_one_is_lost(pytester.runpytest_subprocess(*ours, *LOADING[neighbour], *workers), records)
 
 
-def test_a_record_that_retry_runs_again_is_told_by_its_last_attempt(
+def test_a_record_that_retry_runs_again_is_reported_by_its_last_attempt(
     run: Run,
     pytester: pytest.Pytester,
     make_device: Callable[[str], None],

@@ -1,4 +1,4 @@
-"""Beside plugins that run items again, and beside those that collect files of their own."""
+"""Next to plugins that run items again, and next to those that collect files of their own."""
 
 from __future__ import annotations
 
@@ -33,15 +33,15 @@ result = result + 1 if record.endswith("forward") and len(Path("calls").read_tex
     assert "2 API records: 2 passed" in checked.output
 
 
-def test_a_record_that_stays_wrong_is_counted_once_and_tells_its_properties_once(
+def test_a_record_that_stays_wrong_is_counted_once_and_shows_its_properties_once(
     pytester: pytest.Pytester, write_dump: Write, make_device: Callable[[str], None]
 ) -> None:
     write_dump(SOFTMAX)
     make_device("result = result + 1 if record.endswith('forward') else result")
     arguments = ("--msprobe-dump=dump.json", "--msprobe-device=faulty", "--junitxml=junit.xml", "-k", "forward")
-    told = pytester.runpytest_inprocess(*arguments, *RERUNS).stdout.str()
-    assert "1 API record: 1 failed" in told
-    assert told.count("Functional.softmax.0.forward  (benchmark)") == 1, "the worst"
+    reported = pytester.runpytest_inprocess(*arguments, *RERUNS).stdout.str()
+    assert "1 API record: 1 failed" in reported
+    assert reported.count("Functional.softmax.0.forward  (benchmark)") == 1, "the worst"
     # Of each attempt pytest writes a case.
     cases = (pytester.path / "junit.xml").read_text().split("<testcase")[1:]
     assert [case.count('name="msprobe.verdict"') for case in cases] == [1, 1, 1]

@@ -119,7 +119,7 @@ def test_a_shard_without_work_ends_well_over_workers_too(pytester: pytest.Pytest
 
 
 @pytest.mark.parametrize("text", ["9/8", "0/8", "8", "1/0", "-1/8", "a/b", "1/8/2"])
-def test_what_is_no_shard_is_told_with_what_is_one(pytester: pytest.Pytester, four_calls: Path, text: str) -> None:
+def test_what_is_no_shard_is_reported_with_what_is_one(pytester: pytest.Pytester, four_calls: Path, text: str) -> None:
     found = check(pytester, f"--msprobe-dump={four_calls}", f"--msprobe-shard={text}")
     assert found.exit_code == pytest.ExitCode.USAGE_ERROR
     assert f"--msprobe-shard {text!r}: expected I/N with I from 1 to N, such as 3/8" in found.errors

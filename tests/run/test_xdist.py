@@ -106,7 +106,7 @@ def test_a_plugin_that_has_a_say_in_what_is_shown_is_asked_by_workers_too(
     assert sorted(asked) == sorted(["setup", "call", "teardown"] * len(records))
 
 
-def test_by_each_every_worker_checks_every_record_and_reports_tell_by_which_card(
+def test_by_each_every_worker_checks_every_record_and_reports_show_by_which_card(
     pytester: pytest.Pytester, write_dump: Write, records: Json, check: Any, make_device: Callable[[str], None]
 ) -> None:
     write_dump(records)
@@ -181,7 +181,7 @@ def test_a_record_that_kills_its_worker_is_one_failure_and_the_run_goes_on(
             f"{len(many)} API records: {len(many) - 1} passed, 1 failed",
         ]
     )
-    # The replacement took over the dead worker's card: nobody started a third one.
+    # The replacement took over the dead worker's card: no one started a third one.
     devices = {case.properties["msprobe.device"] for case in checked.cases.values() if case.outcome == "passed"}
     assert devices == {"faulty:3", "faulty:6"}
 

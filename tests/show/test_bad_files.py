@@ -87,7 +87,7 @@ def test_a_header_that_claims_terabytes_is_refused(tmp_path: Path, show: Show) -
         (["--policy", "nope"], "--policy: unknown policy"),
     ],
 )
-def test_an_unknown_standard_is_told_with_those_that_there_are(
+def test_an_unknown_standard_is_reported_with_those_that_there_are(
     tmp_path: Path, show: Show, words: list[str], problem: str
 ) -> None:
     np.save(tmp_path / "x.npy", np.ones(3))
@@ -103,13 +103,13 @@ def test_a_missing_file_and_a_folder_without_anything_are_named(tmp_path: Path, 
     assert str(tmp_path) in text
 
 
-def test_a_tensor_that_was_saved_without_elements_is_told_so(tmp_path: Path, show: Show) -> None:
+def test_a_tensor_that_was_saved_without_elements_is_reported_so(tmp_path: Path, show: Show) -> None:
     torch.save({"w": torch.empty(3, device="meta")}, tmp_path / "meta.pt")
     assert "saved without elements" in show(tmp_path / "meta.pt")[1]
     assert show(tmp_path / "meta.pt", tmp_path / "meta.pt")[0] == 1
 
 
-def test_elements_that_torch_cannot_widen_are_told_so(tmp_path: Path, show: Show) -> None:
+def test_elements_that_torch_cannot_widen_are_reported_so(tmp_path: Path, show: Show) -> None:
     torch.save({"w": torch.zeros(3, dtype=torch.uint8).view(torch.bits8)}, tmp_path / "packed.pt")
     assert "torch does not compute with torch.bits8" in show(tmp_path / "packed.pt")[1]
 

@@ -14,7 +14,7 @@ Show = Callable[..., tuple[int, str]]
 
 
 @pytest.mark.slow
-def test_the_page_tells_the_verdict_the_elements_and_where_they_are(tmp_path: Path, show: Show) -> None:
+def test_the_page_shows_the_verdict_the_elements_and_where_they_are(tmp_path: Path, show: Show) -> None:
     x = np.random.default_rng(0).normal(size=(64, 64)).astype(np.float32)
     np.save(tmp_path / "x.npy", x)
     np.save(tmp_path / "<b>y.npy", x + np.float32(0.5) * (np.arange(64) == 63))

@@ -60,14 +60,14 @@ def test_a_histogram_is_numpys(tmp_path: Path, shown: Shown) -> None:
     assert np.abs(np.array(found["contents"]["histogram"]["counts"]) - expected).max() <= 1
 
 
-def test_integers_are_told_exactly(tmp_path: Path, shown: Shown) -> None:
+def test_integers_are_reported_exactly(tmp_path: Path, shown: Shown) -> None:
     np.save(tmp_path / "x.npy", np.array([2**63 - 1, -(2**63), 5]))
     (found,) = shown(tmp_path / "x.npy")["tensors"]
     assert (found["contents"]["max"], found["contents"]["min"]) == (2**63 - 1, -(2**63))
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16", "float8_e4m3fn", "complex64", "bool", "uint8"])
-def test_every_dtype_of_torch_is_told(tmp_path: Path, shown: Shown, dtype: str) -> None:
+def test_every_dtype_of_torch_is_reported(tmp_path: Path, shown: Shown, dtype: str) -> None:
     torch.save(torch.tensor([0.0, 1.0, 1.0]).to(getattr(torch, dtype)), tmp_path / "x.pt")
     (found,) = shown(tmp_path / "x.pt")["tensors"]
     assert (found["dtype"], found["shape"]) == (dtype, [3])
@@ -97,7 +97,7 @@ def test_many_tensors_are_a_table(tmp_path: Path, show: Show) -> None:
     assert row.split() == ["w7", "float32", "[2]", "7", "7", "7", "9.89949494"]
 
 
-def test_a_record_is_told_by_its_values(tmp_path: Path, show: Show) -> None:
+def test_a_record_is_reported_by_its_values(tmp_path: Path, show: Show) -> None:
     (tmp_path / "dump_tensor_data").mkdir()
     np.save(tmp_path / "dump_tensor_data" / "x.npy", np.arange(4, dtype=np.float32))
     record = forward(tensor(4, data_name="x.npy"), output=[tensor(2, low=-3.0)])
@@ -108,7 +108,7 @@ def test_a_record_is_told_by_its_values(tmp_path: Path, show: Show) -> None:
     assert "as recorded" in text
 
 
-def test_a_missing_record_is_told_with_those_that_there_are(tmp_path: Path, show: Show) -> None:
+def test_a_missing_record_is_reported_with_those_that_there_are(tmp_path: Path, show: Show) -> None:
     dump = write_dump(tmp_path, {"Torch.exp.0.forward": forward(tensor(2))})
     status, text = show(f"{dump}::Torch.log.0.forward")
     assert status == 2

@@ -76,7 +76,7 @@ def test_the_same_elements_of_a_large_output_are_sampled_for_what_neighbours_sha
         )
 
 
-def test_squares_that_leave_float64_are_told() -> None:
+def test_squares_that_leave_float64_are_reported() -> None:
     golden = torch.full((4, 4), 1e200, dtype=torch.float64)
     assert not in_blocks(golden * 2, golden, 0, 2, 1e200).is_in_range
 

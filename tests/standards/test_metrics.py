@@ -235,7 +235,7 @@ def test_truncation_shows_as_negative_gain() -> None:
     assert measure(rounded, golden)["gain_z"] < 7
 
 
-def test_dtype_tells_the_format_of_values_that_a_wider_tensor_carries() -> None:
+def test_dtype_shows_the_format_of_values_that_a_wider_tensor_carries() -> None:
     golden = torch.rand(100, dtype=torch.float32) + 1
     carried = golden.to(torch.bfloat16)
     assert dict(measure(carried.float(), golden, dtype=torch.bfloat16)) == dict(measure(carried, golden))

@@ -231,7 +231,7 @@ def test_the_default_policy_knows_what_is_nondeterministic_on_which_device(
     assert Policy.load("default").knows_nondeterministic(api, **conditions) is is_known
 
 
-def test_a_policy_tells_from_where_on_an_api_is_screened(tmp_path: Path) -> None:
+def test_a_policy_shows_from_where_on_an_api_is_screened(tmp_path: Path) -> None:
     path = tmp_path / "mine.yaml"
     path.write_text(
         "{names: loose, rules: [{standard: ulp}], screening: "

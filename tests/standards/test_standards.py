@@ -57,7 +57,7 @@ def test_ulp_catches_flushed_subnormals() -> None:
     assert judge(torch.tensor([1.0, 0.0]), golden, standard="ulp").outcome == "fail"
 
 
-def test_binary_consistency_rounds_the_golden_result_unless_told_not_to() -> None:
+def test_binary_consistency_rounds_the_golden_result_unless_asked_not_to() -> None:
     golden, target = torch.tensor([0.1, 1.0]), torch.tensor([0.1, 1.0], dtype=torch.float16)
     assert judge(target, golden, standard="binary_consistency").outcome == "pass"
     assert judge(target, golden, standard=standard("binary_consistency", cast_golden=False)).outcome == "fail"

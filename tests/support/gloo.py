@@ -29,8 +29,8 @@ def run_ranks(program: str, count: int, folder: Path, **variables: str) -> list[
         for rank in range(count)
     ]
     try:
-        told = [process.communicate(timeout=_SECONDS)[1] for process in processes]
+        reported = [process.communicate(timeout=_SECONDS)[1] for process in processes]
     finally:
         for process in processes:
             process.kill()
-    return [(process.returncode, text) for process, text in zip(processes, told, strict=True)]
+    return [(process.returncode, text) for process, text in zip(processes, reported, strict=True)]

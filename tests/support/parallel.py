@@ -157,7 +157,7 @@ def _inputs() -> list[torch.Tensor]:
 
 
 def _run_whole(weights: dict[str, torch.Tensor]) -> Others:
-    """Train one step of the whole model, and keep what ranks are told by others."""
+    """Train one step of the whole model, and keep what ranks receive from others."""
     others = Others()
     model = Model(range(LAYERS), weights, others)
     for others.micro, x in enumerate(_inputs()):

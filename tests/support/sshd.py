@@ -65,7 +65,7 @@ class Host:
     _server: subprocess.Popen[bytes]
 
     def spec(self, *more: str, python: str = sys.executable) -> str:
-        """Return how execnet and xdist's ``--tx`` name a Python there; ``more`` is what they may be told beside."""
+        """Return how execnet and xdist's ``--tx`` name a Python there; ``more`` is what else they may be given."""
         return "//".join([f"ssh={self.name}", f"ssh_config={self.config}", f"python={python}", *more])
 
     def lose(self) -> None:
@@ -86,7 +86,7 @@ def ssh_host(
     """Have a host of this name, whose keys, configuration and log lie in ``folder``/``name``.
 
     Its processes see this machine's files but for the folders of ``without``, which are empty there, and those of
-    ``small_disks``, which take as much as is said of each, as in ``1m``. They are told where Python finds modules as
+    ``small_disks``, which take as much as is said of each, as in ``1m``. They are given where Python finds modules as
     this process is, and what ``environment`` says.
     """
     require(_SERVER and shutil.which("ssh"), "ssh and sshd")
@@ -99,8 +99,8 @@ def ssh_host(
         subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", own / key], check=True)
     kind, public = (own / "host_key.pub").read_text().split()[:2]
     (own / "known_hosts").write_text(f"{name} {kind} {public}\n")
-    told = {**_module_paths(), "OMP_NUM_THREADS": "1", **(environment or {})}
-    words = " ".join(f'"{key}={value}"' for key, value in told.items())
+    reported = {**_module_paths(), "OMP_NUM_THREADS": "1", **(environment or {})}
+    words = " ".join(f'"{key}={value}"' for key, value in reported.items())
     mounts = {**dict.fromkeys(without, "1m"), **(small_disks or {})}
     mount = [f"mount -t tmpfs -o size={size} none {shlex.quote(str(path))}" for path, size in mounts.items()]
     serve = f"exec {_SERVER} -D -e -f {shlex.quote(str(own / 'sshd_config'))}"

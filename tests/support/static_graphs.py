@@ -63,7 +63,7 @@ def dense_step(run: GraphFolder, iteration: Path, weight: NDArray[np.float32]) -
     run.kernel(iteration, "Parameter.f_weight", [], [weight])
 
 
-#: The text of such a graph, with what MindSpore writes beside scopes and lines.
+#: The text of such a graph, with what MindSpore writes next to scopes and lines.
 GRAPH_TEXT = """\
 # IR entry: @kernel_graph0
 # Total params: 1

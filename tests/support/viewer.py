@@ -86,8 +86,8 @@ class Opened:
 
     def node(self, name: str, side: str = "NPU") -> dict[str, Any]:
         """Return what the page shows below the graph for a node: its values and stack, and its partner's."""
-        told: dict[str, Any] = self.ask("getNodeInfo", nodeInfo={"nodeName": name, "nodeType": side})
-        return told
+        reported: dict[str, Any] = self.ask("getNodeInfo", nodeInfo={"nodeName": name, "nodeType": side})
+        return reported
 
     def filter(self, kind: str, values: list[Any]) -> list[str]:
         """Return the nodes of classes of precision, or of levels of overflow."""

@@ -62,7 +62,7 @@ class TorchFramework:
         name = call.name if registered or call.counterpart is None else call.counterpart
         golden = resolve(name, references, function=function)
         if isinstance(device, RemoteDevice):
-            # What the kernel is, is found there; this only says whether golden is a definition of ours beside it.
+            # What the kernel is, is found there; this only says whether golden is a definition of ours next to it.
             return Functions(device.call if _has_own(name, device) else golden, golden)
         if not _has_own(name, device):
             return _on_gpu(name, golden) if hardware(device) == "cuda" else Functions(golden, golden)

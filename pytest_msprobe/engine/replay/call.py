@@ -30,7 +30,7 @@ class Call:
         return (self.counterpart or self.name).api
 
 
-#: Where ``torch.`` has operations beside its own. msprobe 26.x writes Torch.norm for torch.linalg.norm too.
+#: Where ``torch.`` has operations in addition to its own. msprobe 26.x writes Torch.norm for torch.linalg.norm too.
 NAMESPACES = ("linalg", "fft", "special", "sparse", "nested")
 
 

@@ -35,7 +35,7 @@ def judge_singly(trial: Trial) -> list[OutputResult]:
     """
     if trial.randomness is not None:
         return judge_forward(trial, lambda *_: NotCompared())
-    # Golden first: what nobody can compute has no trees.
+    # Golden first: what no one can compute has no trees.
     _ = trial.golden
     trees = produced(trial, "forward", ("target", "golden"))
     targets, goldens = (dict(tensors_with_paths(trees[side])) for side in ("target", "golden"))

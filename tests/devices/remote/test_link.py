@@ -59,7 +59,7 @@ def test_a_wrong_answer_ends_the_link(elsewhere: Callable[..., RemoteDevice], st
     assert "; the link was closed" in str(error.value)
 
 
-def test_a_process_that_dies_is_told_with_its_last_words(elsewhere: Callable[..., RemoteDevice]) -> None:
+def test_a_process_that_dies_is_reported_with_its_last_words(elsewhere: Callable[..., RemoteDevice]) -> None:
     device = activated(elsewhere("ask()\nsys.exit('no more memory')"))
     with pytest.raises(LinkError, match=r"this machine ended with status 1 in this record: no more memory") as error:
         ask(device)
@@ -100,7 +100,7 @@ def test_torch_has_to_be_there(elsewhere: Callable[..., RemoteDevice]) -> None:
         device.count()
 
 
-def test_another_protocol_is_told_with_both_versions(elsewhere: Callable[..., RemoteDevice]) -> None:
+def test_another_protocol_is_reported_with_both_versions(elsewhere: Callable[..., RemoteDevice]) -> None:
     device = elsewhere("send(Greeting(PROTOCOL + 1, '7.0', 'Python 3', '2'))", greets=False)
     with pytest.raises(DeviceError, match=r"pytest-msprobe 7\.0 there uses another protocol than \S+ here"):
         device.count()

@@ -1,4 +1,4 @@
-"""Definitions of MindSpore's primitives that no kernel at hand computes, beside PyTorch's own layers."""
+"""Definitions of MindSpore's primitives that no kernel at hand computes, next to PyTorch's own layers."""
 
 from __future__ import annotations
 

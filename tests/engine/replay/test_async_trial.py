@@ -1,4 +1,4 @@
-"""A card that computes beside the CPU: what is launched before golden, and what becomes of errors that come up late."""
+"""A card that computes next to the CPU: what is launched before golden, and what becomes of late errors."""
 
 from __future__ import annotations
 

@@ -188,7 +188,7 @@ def test_a_few_neighbours_are_rounding_and_many_are_not(
     assert check(made, device=device_that(neighbours(4))).forward.outcome == "fail"
 
 
-def test_an_index_beside_quantized_rows_has_no_neighbours(recorder: Recorder, check: Any, device_that: Any) -> None:
+def test_an_index_next_to_quantized_rows_has_no_neighbours(recorder: Recorder, check: Any, device_that: Any) -> None:
     def alter(func: Any, args: Any, kwargs: Any) -> Any:
         rows, places, *rest = func(*args, **kwargs)
         places[0] += 1

@@ -55,7 +55,7 @@ def test_changing_a_tensor_leaves_its_file_as_it_is(tmp_path: Path, mapped: bool
     assert torch.equal(load(tmp_path, "x"), VALUES)
 
 
-def test_bytes_are_of_the_dtype_that_the_metadata_tells(tmp_path: Path) -> None:
+def test_bytes_are_of_the_dtype_that_the_metadata_shows(tmp_path: Path) -> None:
     compose(
         tmp_path,
         {"__metadata__": {"x": "complex64"}, "x": entry("U8", (3, 8))},
@@ -178,7 +178,7 @@ def test_bytes_that_are_no_frame_of_the_tensor_are_refused_with_its_name(
         load(tmp_path, "x")
 
 
-def test_a_codec_of_another_version_is_told(tmp_path: Path) -> None:
+def test_a_codec_of_another_version_is_reported(tmp_path: Path) -> None:
     compose(tmp_path, {"__metadata__": described(codec="lz9"), "x": entry("U8", (24,))})
     with pytest.raises(DumpError, match=r"0\.safetensors: tensor 'x' is compressed as 'lz9', .*upgrade pytest-msprobe"):
         load(tmp_path, "x")

@@ -1,4 +1,4 @@
-"""What torch's exceptions mean, told from real ones."""
+"""What torch's exceptions mean, by real ones."""
 
 from __future__ import annotations
 

@@ -104,7 +104,7 @@ def test_errors_in_ulps_are_those_of_the_standards(dtype: torch.dtype) -> None:
     assert expected <= found.in_ulps.max() <= expected * (math.sqrt(2) if dtype.is_complex else 1)
 
 
-def test_integers_that_no_float_tells_apart_differ_by_one() -> None:
+def test_integers_that_no_float_distinguishes_differ_by_one() -> None:
     golden = torch.tensor([2**60, 5, 7])
     found = errors(torch.tensor([2**60 + 1, 5, 9]), golden, torch.int64, Allowance(ulps=0.5))
 

@@ -63,7 +63,7 @@ def test_what_lies_between_elements_arrives_too() -> None:
     assert (form.stride, blob.nbytes) == ((1,), 16)
 
 
-def test_whether_gradients_pass_is_told() -> None:
+def test_whether_gradients_pass_is_reported() -> None:
     assert crossed(torch.ones(2, requires_grad=True)).requires_grad
     assert not crossed(torch.ones(2)).requires_grad
     assert not unpacked(TensorForm("torch.int64", (1,), (1,), True), bytearray(8)).requires_grad

@@ -71,7 +71,7 @@ def test_a_dump_without_modules_is_refused_and_leaves_no_page(
     assert list(tmp_path.glob("*.html*")) == list(tmp_path.glob(".*.part")) == []
 
 
-def test_two_runs_are_refused_where_one_does_not_tell_its_modules(
+def test_two_runs_are_refused_where_one_does_not_show_its_modules(
     dump: Callable[..., Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     target, golden, page = dump("target"), dump("golden"), tmp_path / "page.html"

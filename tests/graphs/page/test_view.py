@@ -104,7 +104,7 @@ def press(browser: Any, *keys: str) -> None:
     browser.find_element("css selector", "#graph .scroller").send_keys(*keys)
 
 
-def test_the_way_to_the_culprit_is_open_and_its_failure_is_told(compared: Callable[..., Any]) -> None:
+def test_the_way_to_the_culprit_is_open_and_its_failure_is_reported(compared: Callable[..., Any]) -> None:
     browser = compared(records(wrong=0.5), records())
     assert rows(browser) == ["block", "fc", "linear", "relu", "head", "head"]
     assert chosen(browser) == LINEAR

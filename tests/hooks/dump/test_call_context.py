@@ -49,7 +49,7 @@ def test_a_record_outside_of_modules_has_no_parent(tmp_path: Path, parent: Any) 
     assert (parents.entries, parents.problem) == ({TANH: None}, None)
 
 
-def test_modules_are_told_from_the_innermost_out(tmp_path: Path) -> None:
+def test_modules_are_distinguished_from_the_innermost_out(tmp_path: Path) -> None:
     parents = surroundings(tmp_path, construct={TANH: INNER, INNER: OUTER, OUTER: None}).parents
     assert modules_around(TANH, parents.entries.get) == [INNER, OUTER]
 
@@ -119,7 +119,7 @@ def test_what_is_right_in_a_damaged_file_is_used(tmp_path: Path) -> None:
         max_leaves=12,
     )
 )
-def test_any_json_is_read_or_told_to_be_damaged(tmp_path_factory: pytest.TempPathFactory, content: Any) -> None:
+def test_any_json_is_read_or_reported_to_be_damaged(tmp_path_factory: pytest.TempPathFactory, content: Any) -> None:
     folder = tmp_path_factory.mktemp("dump")
     found = surroundings(folder, stack=json.dumps(content).encode(), construct=json.dumps(content).encode())
     for table in (found.stacks, found.parents):
@@ -139,7 +139,7 @@ def test_frames_of_a_framework_say_nothing_those_of_other_libraries_do() -> None
     assert outside_frameworks([torch]) == [torch]
 
 
-def test_the_program_that_called_a_library_is_told_however_far_out_it_is() -> None:
+def test_the_program_that_called_a_library_is_reported_however_far_out_it_is() -> None:
     torch, numbers, model, mine, main = (
         f"File {place}, line 9, in forward, f(x)"
         for place in (

@@ -95,11 +95,11 @@ def test_every_name_reads_back_as_it_was_written(type_: str, api: str, call: int
         ("Torch.mm.0.forward", False),
     ],
 )
-def test_module_records_are_told_from_api_records(name: str, is_module: bool) -> None:
+def test_module_records_are_distinguished_from_api_records(name: str, is_module: bool) -> None:
     assert is_module_name(name) is is_module
 
 
-def test_a_call_s_records_are_told_from_its_name() -> None:
+def test_a_call_s_records_are_distinguished_from_its_name() -> None:
     name = parse_api_name("Torch.linalg.norm.3.backward")
     assert (name.forward, name.backward) == ("Torch.linalg.norm.3.forward", "Torch.linalg.norm.3.backward")
 
@@ -165,7 +165,7 @@ def test_a_record_says_what_it_is_about(name: str, direction: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["Module.fc.Linear.parameters_grad", "Cell.fc.Dense.parameters_grad.4"])
-def test_gradients_of_parameters_are_told_with_and_without_a_number(name: str) -> None:
+def test_gradients_of_parameters_are_reported_with_and_without_a_number(name: str) -> None:
     assert is_parameters_grad(name)
 
 
@@ -174,7 +174,7 @@ def test_what_is_only_called_parameters_grad_holds_none(name: str) -> None:
     assert not is_parameters_grad(name)
 
 
-def test_the_directions_of_apis_are_told_from_those_of_modules() -> None:
+def test_the_directions_of_apis_are_distinguished_from_those_of_modules() -> None:
     assert is_forward_api("Torch.mm.0.forward")
     assert is_backward_api("Torch.mm.0.backward")
     assert not is_forward_api("Module.fc.Linear.forward.0")
@@ -233,5 +233,5 @@ def test_records_of_one_operation_share_a_name_whatever_its_spelling() -> None:
         ("Torch.mm.0.forward", False),
     ],
 )
-def test_communication_is_told_by_name(name: str, is_one: bool) -> None:
+def test_communication_is_reported_by_name(name: str, is_one: bool) -> None:
     assert is_communication(name) is is_one

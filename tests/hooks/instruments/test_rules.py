@@ -42,7 +42,7 @@ values = st.sampled_from(
 series = st.lists(values | st.floats(), max_size=30)
 
 
-def told(rule, numbers):
+def reported(rule, numbers):
     return [index for index, _ in alarms(rule, np.array(numbers, dtype=np.float64))]
 
 
@@ -54,94 +54,94 @@ def test_a_whole_series_is_broken_where_a_detector_finds_one_of_its_values_wrong
     assert rule.is_broken(np.array(numbers, dtype=np.float64)) == bool(found)
 
 
-def test_nan_and_both_infinities_are_told():
-    assert told(NotFinite(), [1.0, NAN, 2.0, INF, -INF]) == [1, 3, 4]
+def test_nan_and_both_infinities_are_reported():
+    assert reported(NotFinite(), [1.0, NAN, 2.0, INF, -INF]) == [1, 3, 4]
 
 
 def test_infinity_is_left_alone_where_that_is_asked_for():
-    assert told(NotFinite(inf=False), [INF, NAN]) == [1]
+    assert reported(NotFinite(inf=False), [INF, NAN]) == [1]
 
 
 def test_a_threshold_bounds_the_magnitude():
-    assert told(NotFinite(threshold=3.0), [3.0, -3.5, 4.0]) == [1, 2]
+    assert reported(NotFinite(threshold=3.0), [3.0, -3.5, 4.0]) == [1, 2]
 
 
 def test_turbulence_is_above_the_mean_of_all_earlier_values():
     # Means before each value: 4, 4, 5, 5; the bounds are half above.
-    assert told(Turbulence(0.5), [4.0, 6.0, 5.0, 7.6]) == [3]
+    assert reported(Turbulence(0.5), [4.0, 6.0, 5.0, 7.6]) == [3]
 
 
 def test_where_the_mean_is_not_positive_turbulence_is_below_the_bound():
-    assert told(Turbulence(0.5), [-4.0, -5.9, -8.0, 9.0]) == [2]
+    assert reported(Turbulence(0.5), [-4.0, -5.9, -8.0, 9.0]) == [2]
 
 
 def test_exponential_turbulence_is_of_magnitudes():
     # Before each value the mean is 1, 1, 0.99 + 0.014 = 1.004 and 1.00901; the bounds are half above.
-    assert told(Turbulence(0.5, decay=0.99), [1.0, -1.4, 1.505, -1.52]) == [3]
+    assert reported(Turbulence(0.5, decay=0.99), [1.0, -1.4, 1.505, -1.52]) == [3]
 
 
 def test_a_mean_goes_on_after_nan():
-    assert told(Turbulence(0.5), [1.0, NAN, 1.0, 2.0]) == [3]
+    assert reported(Turbulence(0.5), [1.0, NAN, 1.0, 2.0]) == [3]
 
 
 def test_a_jump_explodes():
-    assert told(Exploding(factor=100, within=20, after=10), [1.0] * 30 + [101.0, 1.0]) == [30]
+    assert reported(Exploding(factor=100, within=20, after=10), [1.0] * 30 + [101.0, 1.0]) == [30]
 
 
 def test_geometric_growth_explodes():
     growing = [1.0] * 30 + [1.3**k for k in range(1, 30)]
-    assert told(Exploding(factor=100, within=20, after=10), growing)[0] == 30 + math.ceil(math.log(100, 1.3)) - 1
+    assert reported(Exploding(factor=100, within=20, after=10), growing)[0] == 30 + math.ceil(math.log(100, 1.3)) - 1
 
 
 def test_linear_growth_from_nothing_does_not_explode():
-    assert not told(Exploding(), [1e-3 * k for k in range(1000)])
+    assert not reported(Exploding(), [1e-3 * k for k in range(1000)])
 
 
 def test_the_first_values_are_not_judged_by_each_other():
-    assert not told(Exploding(after=10), [1e-9] * 9 + [1.0] * 20)
+    assert not reported(Exploding(after=10), [1e-9] * 9 + [1.0] * 20)
 
 
 def test_growth_from_zeros_alone_is_not_judged():
-    assert not told(Exploding(after=3), [0.0] * 10 + [1.0])
+    assert not reported(Exploding(after=3), [0.0] * 10 + [1.0])
 
 
 def test_a_gradient_that_dies_vanishes_once_it_has_been_dead_for_long_enough():
-    assert told(Vanishing(steps=5), [1.0] * 20 + [0.0] * 6) == [24, 25]
+    assert reported(Vanishing(steps=5), [1.0] * 20 + [0.0] * 6) == [24, 25]
 
 
 def test_a_spike_before_an_ordinary_value_is_no_vanishing():
-    assert not told(Vanishing(), [1.0] * 20 + [1e6] + [1.0] * 20)
+    assert not reported(Vanishing(), [1.0] * 20 + [1e6] + [1.0] * 20)
 
 
 def test_a_gradient_that_is_zero_now_and_then_does_not_vanish():
-    assert not told(Vanishing(), [1.0, 1.0, 0.0, 0.0, 0.0] * 20)
+    assert not reported(Vanishing(), [1.0, 1.0, 0.0, 0.0, 0.0] * 20)
 
 
 def test_a_gradient_that_never_was_vanishes_where_that_is_asked_for():
-    assert not told(Vanishing(), [0.0] * 20)
-    assert told(Vanishing(steps=5, from_start=True), [0.0] * 20) == [4]
+    assert not reported(Vanishing(), [0.0] * 20)
+    assert reported(Vanishing(steps=5, from_start=True), [0.0] * 20) == [4]
 
 
 def test_what_rounding_may_have_made_zero_does_not_vanish():
     small = [2e-6] * 20 + [0.0] * 10
-    assert told(Vanishing(), small)
-    assert not told(Vanishing(resolution=1e-6), small)
+    assert reported(Vanishing(), small)
+    assert not reported(Vanishing(resolution=1e-6), small)
 
 
-def test_a_parameter_that_moved_and_no_longer_does_is_stuck_and_told_once():
-    assert told(Stuck(steps=10, after=5), [1.0 + k for k in range(6)] + [6.0] * 30) == [15]
+def test_a_parameter_that_moved_and_no_longer_does_is_stuck_and_reported_once():
+    assert reported(Stuck(steps=10, after=5), [1.0 + k for k in range(6)] + [6.0] * 30) == [15]
 
 
 def test_a_parameter_that_never_moved_is_stuck_only_where_it_should_have():
     frozen = [3.0] * 30
-    assert not told(Stuck(steps=10), frozen)
-    assert told(Stuck(steps=10, from_start=True), frozen) == [10]
+    assert not reported(Stuck(steps=10), frozen)
+    assert reported(Stuck(steps=10, from_start=True), frozen) == [10]
 
 
 def test_a_parameter_that_moved_too_little_to_see_is_not_stuck():
     slow = [1.0 + 1e-6 * k for k in range(10)] + [1.00001] * 20
-    assert told(Stuck(), slow)
-    assert not told(Stuck(resolution=1e-6), slow)
+    assert reported(Stuck(), slow)
+    assert not reported(Stuck(resolution=1e-6), slow)
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float8_e5m2", "float8_e4m3fn"])
@@ -153,10 +153,10 @@ def test_the_range_of_a_dtype_is_that_of_torch(dtype):
     def rounded(number):
         return torch.tensor(number, dtype=torch.float64).to(torch.float32).to(getattr(torch, dtype)).double().item()
 
-    assert not told(Overflow(dtype), [info.max, -info.max])
-    assert not told(Underflow(dtype), [0.0, info.smallest_normal * info.eps])
+    assert not reported(Overflow(dtype), [info.max, -info.max])
+    assert not reported(Underflow(dtype), [0.0, info.smallest_normal * info.eps])
     assert rounded(info.smallest_normal * info.eps / 2) == 0
-    assert told(Underflow(dtype), [info.smallest_normal * info.eps / 2]) == [0]
+    assert reported(Underflow(dtype), [info.smallest_normal * info.eps / 2]) == [0]
 
 
 def test_what_rounds_to_infinity_overflows():
@@ -164,16 +164,16 @@ def test_what_rounds_to_infinity_overflows():
 
     edge = 65520.0
     assert torch.tensor(edge, dtype=torch.float64).to(torch.float16).isinf()
-    assert told(Overflow("float16"), [math.nextafter(edge, 0), edge, -edge, INF]) == [1, 2]
+    assert reported(Overflow("float16"), [math.nextafter(edge, 0), edge, -edge, INF]) == [1, 2]
 
 
-def test_the_reason_tells_the_value_and_what_was_allowed():
+def test_the_reason_shows_the_value_and_what_was_allowed():
     ((_, reason),) = alarms(Exploding(), np.array([2.0] * 30 + [500.0]))
     assert reason.startswith("is 500; allowed: a magnitude up to 200, 100 times the largest")
 
 
 @pytest.mark.parametrize(
-    ("name", "limits", "told"),
+    ("name", "limits", "reported"),
     [
         ("exploded", {}, r"unknown rule 'exploded'; did you mean 'exploding'\?"),
         ("exploding", {"factors": 1}, r"rule exploding has no limit 'factors'; known: after, factor, within"),
@@ -183,8 +183,8 @@ def test_the_reason_tells_the_value_and_what_was_allowed():
         ("overflow", {"dtype": "float17"}, "'float17'; allowed: float64, float32"),
     ],
 )
-def test_a_wrong_rule_is_told_with_what_is_allowed(name, limits, told):
-    with pytest.raises(ConfigError, match=told):
+def test_a_wrong_rule_is_reported_with_what_is_allowed(name, limits, reported):
+    with pytest.raises(ConfigError, match=reported):
         make_rule(name, limits)
 
 

@@ -123,7 +123,7 @@ def test_the_thread_ends_with_the_recording(tmp_path):
     assert timers() == []
 
 
-def test_the_thread_ends_with_a_recording_that_nobody_closed(tmp_path):
+def test_the_thread_ends_with_a_recording_that_no_one_closed(tmp_path):
     session = open_session(settings(tmp_path / "d", level="debug"), None, "pytorch")
     session.recorder.flush_seconds = 0.01
     session.start()

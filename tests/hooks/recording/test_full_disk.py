@@ -91,9 +91,9 @@ def require_whole(folder: Path) -> None:
 
 
 def require_one_message(session: Session, caplog: pytest.LogCaptureFixture) -> None:
-    told = [one.message for one in caplog.records if one.message.startswith("recording stopped: ")]
+    reported = [one.message for one in caplog.records if one.message.startswith("recording stopped: ")]
     failure = session.recorder.failure
-    assert told == ([] if failure is None else [f"recording stopped: {failure}"])
+    assert reported == ([] if failure is None else [f"recording stopped: {failure}"])
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=["statistics", "pt", "containers"])
@@ -145,7 +145,7 @@ def test_a_small_disk_that_is_full_ends_the_recording_and_not_the_training(small
     require_whole(folder)
 
 
-def test_a_disk_that_is_full_at_the_first_start_is_told_where_the_context_ends(tmp_path):
+def test_a_disk_that_is_full_at_the_first_start_is_reported_where_the_context_ends(tmp_path):
     done = []
 
     def program() -> None:

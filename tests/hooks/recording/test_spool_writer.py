@@ -127,7 +127,7 @@ def test_a_line_of_what_was_dropped_that_was_cut_short_is_left_out(tmp_path):
         ({"spool_size": 5, "level": "L0"}, "L1, mix or aten with spool_size"),
     ],
 )
-def test_a_wrong_option_of_a_spool_folder_is_told(tmp_path, options, allowed):
+def test_a_wrong_option_of_a_spool_folder_is_reported(tmp_path, options, allowed):
     with pytest.raises(ConfigError, match=allowed):
         settings(tmp_path, **options)
 

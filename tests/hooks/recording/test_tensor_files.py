@@ -78,7 +78,7 @@ def test_one_tensor_larger_than_the_bound_is_saved_all_the_same(tmp_path, monkey
     assert files.bytes == 100
 
 
-def test_a_file_that_cannot_be_written_is_told_at_the_end(tmp_path):
+def test_a_file_that_cannot_be_written_is_reported_at_the_end(tmp_path):
     files = Files(tmp_path / "missing")
     files.may_write.set()
     files.save(bytearray(1), "one")
@@ -135,7 +135,7 @@ def _expecting_failure(files: Files) -> None:
         files.wait()
 
 
-def test_what_is_saved_after_the_files_were_closed_leaves_nobody_waiting(tmp_path, monkeypatch):
+def test_what_is_saved_after_the_files_were_closed_leaves_no_one_waiting(tmp_path, monkeypatch):
     monkeypatch.setattr(tensor_files, "_WAITING_BYTES", 10)
     files = Files(tmp_path)
     files.may_write.set()

@@ -215,7 +215,7 @@ def test_a_killed_recording_leaves_whole_containers(forked, tmp_path):
     assert there
 
 
-def test_a_folder_that_takes_no_container_is_told_at_the_end(tmp_path):
+def test_a_folder_that_takes_no_container_is_reported_at_the_end(tmp_path):
     files = ContainerFiles(tmp_path / "missing", Buffers())
     files.save(torch.ones(2), "x.pt")
     with pytest.raises(RecordingError, match="missing: a tensor cannot be written"):

@@ -85,7 +85,7 @@ def test_what_the_format_loses_goes_into_the_details(value, expected, detail):
     assert element(value) == (expected, {"input.0": detail})
 
 
-def test_named_tuples_and_dataclasses_are_objects_with_their_class_beside_them():
+def test_named_tuples_and_dataclasses_are_objects_with_their_class_next_to_them():
     found, details = element(Point(1, 2))
     assert found == {"x": {"type": "int", "value": 1}, "y": {"type": "int", "value": 2}}
     assert details["input.0"]["container"].endswith("Point")

@@ -141,17 +141,17 @@ def test_what_is_no_python_function_is_refused():
         Interposition(len, lambda function, args, kwargs: None)
 
 
-def told(dump):
-    """Return what the lines beside a dump say, in words: ``began all_reduce.0``."""
+def reported(dump):
+    """Return what the lines next to a dump say, in words: ``began all_reduce.0``."""
     lines = read_lines(dump.path.parent)
     return [f"{line.event} {line.record.removeprefix('Distributed.').removesuffix('.forward')}" for line in lines]
 
 
-def test_that_communication_begins_and_ends_is_told_in_lines_beside_the_dump(ranks):
+def test_that_communication_begins_and_ends_is_reported_in_lines_next_to_the_dump(ranks):
     body = ["work = dist.broadcast(x, src=0, async_op=True)", "dist.all_reduce(torch.ones(3))", "work.wait()"]
     body += ["dist.barrier()", "dist.all_reduce(x, async_op=True)"]
     for dump in ranks(body):
-        assert told(dump) == [
+        assert reported(dump) == [
             *("began broadcast.0", "launched broadcast.0", "began all_reduce.0", "ended all_reduce.0"),
             *("ended broadcast.0", "began barrier.0", "ended barrier.0", "began all_reduce.1", "launched all_reduce.1"),
         ]
@@ -174,7 +174,7 @@ def test_coalesced_collectives_are_recorded_when_they_have_been_made(ranks):
     for dump in ranks(body):
         first, second = (dump.forward(f"Distributed.all_reduce.{n}.forward") for n in range(2))
         assert (first.output[0].max, second.output[0].max) == (3.0, 1.0)
-        assert told(dump)[-2:] == ["launched all_reduce.1", "ended all_reduce.1"]
+        assert reported(dump)[-2:] == ["launched all_reduce.1", "ended all_reduce.1"]
 
 
 def test_functional_collectives_are_recorded_as_those_of_torch_distributed(ranks):

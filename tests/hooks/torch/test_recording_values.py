@@ -1,4 +1,4 @@
-"""What is told of arguments and results: as they were given, of whatever kind they are."""
+"""What is recorded of arguments and results: as they were given, of whatever kind they are."""
 
 from __future__ import annotations
 

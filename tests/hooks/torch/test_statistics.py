@@ -40,7 +40,7 @@ def test_a_large_tensor_has_the_norm_and_the_mean_that_float64_finds(dtype):
 
 @pytest.mark.parametrize("place", [0, LARGE, -1])
 @pytest.mark.parametrize(("value", "norm"), [(math.nan, math.nan), (math.inf, math.inf), (-math.inf, math.inf)])
-def test_one_value_of_a_large_tensor_that_is_not_finite_is_told(value, norm, place):
+def test_one_value_of_a_large_tensor_that_is_not_finite_is_reported(value, norm, place):
     tensor = torch.linspace(-1.0, 1.0, LARGE + 100)
     tensor[place] = value
     found = measure(tensor)

@@ -1,4 +1,4 @@
-"""Each function compiled: the compiler's faults are told from the kernels'."""
+"""Each function compiled: the compiler's faults are distinguished from the kernels'."""
 
 from __future__ import annotations
 

@@ -55,11 +55,11 @@ def result_table() -> list[list[str]]:
 def test_a_result_that_changes_too_much_is_a_warning_with_ratio_and_threshold(perturbing: Any) -> None:
     checked = perturbing("--msprobe-perturb=add_noise", "--msprobe-csv=tables", body=DOUBLING)
     assert checked.exit_code == 0
-    told = "perturbed by add_noise, the result changes by a ratio of 2, where 1.0002 is allowed"
-    assert told in checked.output
+    reported = "perturbed by add_noise, the result changes by a ratio of 2, where 1.0002 is allowed"
+    assert reported in checked.output
     properties = checked.cases[SOFTMAX].properties
     assert (properties["msprobe.verdict"], properties["msprobe.standard"]) == ("warn", "benchmark")
-    assert properties["msprobe.perturbed"] == told
+    assert properties["msprobe.perturbed"] == reported
     assert "4 perturbed by add_noise, 2 of them changed too much\n  2 Functional.softmax" in checked.output
     assert "1 not perturbed: no float tensor in the first positional tensor, list, tuple or dict" in checked.output
     assert re.search(r"^msprobe table: \S*tables/free_benchmark\.csv$", checked.output, re.MULTILINE)
@@ -71,7 +71,7 @@ def test_a_result_that_changes_too_much_is_a_warning_with_ratio_and_threshold(pe
     ]
 
 
-def test_perturbed_inputs_leave_what_is_told_of_the_accuracy_as_it_is(perturbing: Any) -> None:
+def test_perturbed_inputs_leave_what_is_reported_for_the_accuracy_as_it_is(perturbing: Any) -> None:
     plain = perturbing(body=DOUBLING)
     checked = perturbing("--msprobe-perturb=no_change", "--msprobe-csv=tables", body=DOUBLING)
     assert plain.cases[SOFTMAX].properties["msprobe.verdict"] == "pass"

@@ -17,7 +17,7 @@ from tests.support.sshd import Host, ssh_host
 
 Json = dict[str, Any]
 
-# What goes wrong, and how much, a file beside the process says: here and elsewhere it is another one.
+# What goes wrong, and how much, a file next to the process says: here and elsewhere it is another one.
 FAULTS = """
 words = open("fault").read().split() if os.path.exists("fault") else ["none", "0"]
 if record == "Functional.linear.0.forward":

@@ -47,11 +47,11 @@ def test_a_call_that_differs_from_itself_fails_and_says_where_and_how_much(repea
     checked = repeating("--msprobe-repeat=3")
     assert checked.wrong == {SOFTMAX}
     case = checked.cases[SOFTMAX]
-    told = "1 of 2 repeated runs differ from the first, in 1 of 32 elements (3.12 %) and by at most 9."
-    assert case.text.startswith(f"output.0: nondeterministic: {told}")
+    reported = "1 of 2 repeated runs differ from the first, in 1 of 32 elements (3.12 %) and by at most 9."
+    assert case.text.startswith(f"output.0: nondeterministic: {reported}")
     assert "output.0 torch.float32 (4, 8): fail by determinism" in case.text
     assert case.properties["msprobe.standard"] == "determinism"
-    assert case.properties["msprobe.nondeterministic"].startswith(f"output.0: {told}")
+    assert case.properties["msprobe.nondeterministic"].startswith(f"output.0: {reported}")
     assert "5 run 3 times, 1 of them nondeterministic" in checked.output
     assert "1 Functional.softmax: up to 3.12 % of the elements, by at most 9." in checked.output
     [command] = [line for line in case.text.splitlines() if line.startswith("Run this item alone: ")]
@@ -71,7 +71,7 @@ def test_a_healthy_device_agrees_with_itself(repeating: Any) -> None:
     assert "5 run 4 times, 0 of them nondeterministic" in checked.output
 
 
-def test_what_the_policy_knows_is_told_and_does_not_fail(repeating: Any, pytester: pytest.Pytester) -> None:
+def test_what_the_policy_knows_is_reported_and_does_not_fail(repeating: Any, pytester: pytest.Pytester) -> None:
     known = "nondeterministic: [{apis: [softmax], backward: false, device: cpu}]\nrules: [{standard: benchmark}]\n"
     pytester.path.joinpath("ours.yaml").write_text(known)
     checked = repeating("--msprobe-repeat=3", "--msprobe-policy=ours.yaml")
@@ -100,7 +100,7 @@ def test_a_call_that_raises_when_it_is_run_again_fails(repeating: Any) -> None:
     assert "raises when it is run again: RuntimeError: not again" in checked.cases[SOFTMAX].text
 
 
-def test_memory_that_runs_out_in_a_repeated_run_is_told_as_such(repeating: Any) -> None:
+def test_memory_that_runs_out_in_a_repeated_run_is_reported_as_such(repeating: Any) -> None:
     body = "global runs\nruns = globals().get('runs', 0) + ('softmax.0.f' in record)\nif runs > 1: raise MemoryError"
     checked = repeating("--msprobe-repeat=2", "--msprobe-only=softmax", body=body)
     assert checked.cases[SOFTMAX].properties["msprobe.breakdown"] == "oom"
@@ -116,7 +116,7 @@ def test_a_saved_case_is_repeated_as_often_when_it_is_replayed(
     assert "it was fail by determinism" in capsys.readouterr().out
 
 
-def test_a_journal_tells_of_it_and_is_not_resumed_without_it(repeating: Any, pytester: pytest.Pytester) -> None:
+def test_a_journal_holds_it_and_is_not_resumed_without_it(repeating: Any, pytester: pytest.Pytester) -> None:
     repeating("--msprobe-repeat=3", "--msprobe-journal=run.jsonl")
     journal = read_journal(Path("run.jsonl"))
     assert journal.header.settings["repeat"] == "3"

@@ -33,7 +33,7 @@ def checked(write_dump: Any, check: Any) -> Callable[..., Checked]:
     return run
 
 
-def test_the_summary_the_journal_and_junit_tell_what_was_cleared(checked: Any, pytester: pytest.Pytester) -> None:
+def test_the_summary_the_journal_and_junit_show_what_was_cleared(checked: Any, pytester: pytest.Pytester) -> None:
     run = checked(ABOVE, "--msprobe-journal=ours.jsonl")
     assert run.exit_code == 0
     assert CLEARED in run.output
@@ -41,9 +41,9 @@ def test_the_summary_the_journal_and_junit_tell_what_was_cleared(checked: Any, p
     assert run.cases[MM].properties["msprobe.screened"].startswith(f"{MM} output.0: residuals at most 0.")
     assert "msprobe.screened" not in run.cases["Torch.mm.1.forward"].properties
     entries = read_journal(pytester.path / "ours.jsonl").entries.values()
-    told = {entry.result.record: screened_of(entry.result.extras) for entry in entries}
-    assert [output.path for output in told[GRADIENT]] == ["grad.args.0", "grad.args.1"]
-    assert told[MM][0].operations == 2 * 256 * 256 * 512
+    reported = {entry.result.record: screened_of(entry.result.extras) for entry in entries}
+    assert [output.path for output in reported[GRADIENT]] == ["grad.args.0", "grad.args.1"]
+    assert reported[MM][0].operations == 2 * 256 * 256 * 512
 
 
 def test_more_words_show_residuals_and_how_much_was_sampled(checked: Any) -> None:

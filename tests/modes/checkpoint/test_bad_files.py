@@ -95,7 +95,7 @@ def test_encoder_and_decoder_of_one_model_stay_two(tmp_path: Path) -> None:
     assert set(found) == {"encoder.layers.0.norm.weight", "decoder.layers.0.norm.weight"}
 
 
-def test_what_tensor_parallel_ranks_share_is_whole_and_equal_or_told(tmp_path: Path) -> None:
+def test_what_tensor_parallel_ranks_share_is_whole_and_equal_or_reported(tmp_path: Path) -> None:
     norm = torch.tensor([1.0, torch.nan])
     model = {"decoder.layers.0.mlp.linear_fc1.layer_norm_weight": norm, "decoder.final.weight": norm}
     first = write_rank(tmp_path, "00", {"model": model}, tensor=2)
@@ -157,7 +157,7 @@ def test_ranks_that_do_not_fit_together_are_one_error(tmp_path: Path, second: An
         read_megatron(first)
 
 
-def test_a_rank_that_args_do_not_tell_of_is_no_rank_to_leave_out(tmp_path: Path) -> None:
+def test_a_rank_that_args_do_not_name_is_no_rank_to_leave_out(tmp_path: Path) -> None:
     first = write_rank(tmp_path, "00", layers(1, 0))
     write_rank(tmp_path, "01", layers(1, 0))
     with pytest.raises(CheckpointError, match="holds mp_rank_01, which is not a rank of the sizes in args"):

@@ -1,4 +1,4 @@
-"""``--msprobe-checkpoint``: files and folders of each kind, what is told of a pair, and what wrong input becomes."""
+"""``--msprobe-checkpoint``: files and folders of each kind, what is reported of pairs, and what wrong input becomes."""
 
 from __future__ import annotations
 
@@ -71,15 +71,15 @@ def test_what_is_measured_is_what_numpy_says(write: Check, check: Check, pyteste
     checked = check(f"{FLAG}=a.pt", "--msprobe-golden=b.pt", *limit)
     assert checked.exit_code == 0
     a, b = (made["a.weight"].numpy().astype(np.float64).ravel() for made in (weights(0.5), weights()))
-    told = json.loads(Path("out.json").read_text())
-    assert set(told) == {"model.a.weight", "model.a.bias", "model.n"}
-    assert told["model.a.weight"]["l2"] == pytest.approx(np.linalg.norm(a - b), rel=1e-12)
-    assert told["model.a.weight"]["cos"] == pytest.approx(a @ b / np.linalg.norm(a) / np.linalg.norm(b), rel=1e-12)
-    assert told["model.a.weight"] | {"l2": 0, "cos": 0} == {"l2": 0, "cos": 0, "numel": 24, "shape": [6, 4]}
-    assert told["model.a.bias"] == {"l2": 0.0, "cos": 1.0, "numel": 6, "shape": [6]}
+    reported = json.loads(Path("out.json").read_text())
+    assert set(reported) == {"model.a.weight", "model.a.bias", "model.n"}
+    assert reported["model.a.weight"]["l2"] == pytest.approx(np.linalg.norm(a - b), rel=1e-12)
+    assert reported["model.a.weight"]["cos"] == pytest.approx(a @ b / np.linalg.norm(a) / np.linalg.norm(b), rel=1e-12)
+    assert reported["model.a.weight"] | {"l2": 0, "cos": 0} == {"l2": 0, "cos": 0, "numel": 24, "shape": [6, 4]}
+    assert reported["model.a.bias"] == {"l2": 0.0, "cos": 1.0, "numel": 6, "shape": [6]}
 
 
-def test_shape_dtype_and_what_a_side_lacks_are_told(check: Check, pytester: pytest.Pytester) -> None:
+def test_shape_dtype_and_what_a_side_lacks_are_reported(check: Check, pytester: pytest.Pytester) -> None:
     torch.save({"x": torch.ones(2, 3), "y": torch.ones(3), "z": torch.zeros(2), "only": torch.ones(1)}, "a.pt")
     torch.save({"x": torch.zeros(3, 2), "y": torch.ones(3).half(), "z": torch.tensor([0.0, torch.nan])}, "b.pt")
     checked = check(f"{FLAG}=a.pt", "--msprobe-golden=b.pt", "--msprobe-checkpoint-json=out.json")
@@ -88,8 +88,8 @@ def test_shape_dtype_and_what_a_side_lacks_are_told(check: Check, pytester: pyte
     assert texts["only"] == "missing in the golden checkpoint"
     assert "z" in texts
     assert checked.outcomes["y"] == "passed"
-    told = json.loads(Path("out.json").read_text())
-    assert told["x"] == {"l2": None, "cos": None, "numel": 6, "shape": [[2, 3], [3, 2]]}
+    reported = json.loads(Path("out.json").read_text())
+    assert reported["x"] == {"l2": None, "cos": None, "numel": 6, "shape": [[2, 3], [3, 2]]}
     assert "1 warned" in checked.output
 
 

@@ -36,7 +36,7 @@ def test_values_that_differ_fail_however_large_or_small(
     assert outcome(torch.tensor(target, dtype=dtype), torch.tensor(golden, dtype=dtype)) == "fail"
 
 
-def test_the_share_of_a_norm_is_told_where_its_square_overflows_or_vanishes() -> None:
+def test_the_share_of_a_norm_is_reported_where_its_square_overflows_or_vanishes() -> None:
     for scale in (1e200, 1e-200):
         golden = torch.full((4,), scale, dtype=torch.float64)
         found = distance(golden * 1.5, golden)

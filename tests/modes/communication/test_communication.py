@@ -1,4 +1,4 @@
-"""``--msprobe-communication``: what is collected and told, how a run is resumed, and what wrong input becomes."""
+"""``--msprobe-communication``: what is collected and reported, how a run is resumed, and what wrong input becomes."""
 
 from __future__ import annotations
 
@@ -61,8 +61,8 @@ def test_many_steps_are_one_line_of_the_header(write: Callable[..., None], check
     for step in range(3):
         write(WHOLE, WHOLE, step=step)
     checked = check(f"{FLAG}=.", "--collect-only", "-q", "-v")
-    told = [line for line in checked.output.splitlines() if line.startswith("msprobe: ") and "calls" in line]
-    assert told == ["msprobe: 3 steps, step0 to step2: ranks 0, 1, 18 calls, 9 communications"]
+    reported = [line for line in checked.output.splitlines() if line.startswith("msprobe: ") and "calls" in line]
+    assert reported == ["msprobe: 3 steps, step0 to step2: ranks 0, 1, 18 calls, 9 communications"]
 
 
 def test_an_item_that_is_run_again_alone_knows_the_other_ranks(
@@ -117,7 +117,7 @@ def test_a_folder_s_name_may_be_any_number(write_dump: Check, check: Check) -> N
     assert check(f"{FLAG}=step0", "-Wdefault::UserWarning").wrong == set()
 
 
-def test_a_rank_that_was_killed_in_a_call_is_told(
+def test_a_rank_that_was_killed_in_a_call_is_reported(
     write: Callable[..., None], check: Check, pytester: pytest.Pytester
 ) -> None:
     short = broadcast(0)
@@ -155,7 +155,7 @@ def test_an_empty_dump_is_a_rank_that_lacks_all(
     )
 
 
-def test_ranks_without_a_dump_are_told(write: Callable[..., None], check: Check, pytester: pytest.Pytester) -> None:
+def test_ranks_without_a_dump_are_reported(write: Callable[..., None], check: Check, pytester: pytest.Pytester) -> None:
     write(WHOLE, WHOLE, WHOLE)
     write(WHOLE, WHOLE, step=1)
     (pytester.path / "step0/rank1/dump.json").unlink()
@@ -167,19 +167,19 @@ def test_ranks_without_a_dump_are_told(write: Callable[..., None], check: Check,
 
 
 @pytest.mark.parametrize(
-    ("top", "told"),
+    ("top", "reported"),
     [
         ({"level": "L0"}, "level L0 records no communication; record with level L1 or mix"),
         ({"task": "overflow_check"}, "task overflow_check records some calls only"),
     ],
 )
 def test_a_recording_without_communication_is_refused(
-    write: Callable[..., None], check: Check, top: Json, told: str
+    write: Callable[..., None], check: Check, top: Json, reported: str
 ) -> None:
     write(WHOLE, WHOLE, **top)
     checked = check(f"{FLAG}=step0")
     assert checked.exit_code == pytest.ExitCode.USAGE_ERROR
-    assert told in checked.errors
+    assert reported in checked.errors
 
 
 def test_dumps_without_communication_calls_are_said_to_have_none(write: Callable[..., None], check: Check) -> None:

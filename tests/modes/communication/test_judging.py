@@ -16,7 +16,7 @@ def test_ranks_that_agree_pass(judge: Judge) -> None:
 
 
 @pytest.mark.parametrize(
-    ("odd", "told"),
+    ("odd", "reported"),
     [
         (broadcast(), "operation differs: rank 2: broadcast; ranks 0, 1, 3: all_reduce"),
         (
@@ -37,13 +37,13 @@ def test_ranks_that_agree_pass(judge: Judge) -> None:
         ),
     ],
 )
-def test_the_odd_rank_is_named(judge: Judge, odd: Json, told: str) -> None:
+def test_the_odd_rank_is_named(judge: Judge, odd: Json, reported: str) -> None:
     results = judge(all_reduce(), all_reduce(), odd, all_reduce())
-    assert failing(results) == {"0:all_reduce.0": told}
+    assert failing(results) == {"0:all_reduce.0": reported}
     assert results["0:all_reduce.0"].extras["communication"]["ranks"] == [2]
 
 
-def test_another_root_is_told(judge: Judge) -> None:
+def test_another_root_is_reported(judge: Judge) -> None:
     results = judge(broadcast(), broadcast(src=1), broadcast())
     assert failing(results) == {"0:broadcast.0": "root differs: rank 1: 1; ranks 0, 2: 0"}
 
@@ -83,13 +83,13 @@ def test_values_that_were_not_recorded_are_no_pass(judge: Judge) -> None:
     assert outcomes(judge(*[all_reduce(bare)] * 2)) == {"0:all_reduce.0": "skip"}
 
 
-def test_a_rank_without_a_dump_is_told_and_no_failure(judge: Judge) -> None:
+def test_a_rank_without_a_dump_is_reported_and_no_failure(judge: Judge) -> None:
     results = judge(*[all_reduce(group=group(0, 1, 5))] * 2)
     assert outcomes(results) == {"0:all_reduce.0": "warn"}
     assert results["0:all_reduce.0"].reason == "no dump of rank 5, which took part"
 
 
-def test_of_a_group_whose_ranks_are_not_recorded_nobody_is_missing(judge: Judge) -> None:
+def test_of_a_group_whose_ranks_are_not_recorded_no_one_is_missing(judge: Judge) -> None:
     in_group = all_reduce(group=value("tp-0-1"))
     assert outcomes(judge(in_group, in_group, {})) == {"0:all_reduce.0": "pass"}
     assert outcomes(judge(in_group, {}, {})) == {"0:all_reduce.0": "skip"}

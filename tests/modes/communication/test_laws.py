@@ -76,7 +76,7 @@ def test_another_numbering_of_ranks_changes_no_verdict(
 def test_one_call_that_a_rank_skips_is_named_with_it(
     judge: Judge, plan: list[tuple[str, int]], size: int, data: st.DataObject
 ) -> None:
-    # Calls that differ from their neighbours: which of equal ones is missing, nobody can tell.
+    # Calls that differ from their neighbours: which of equal ones is missing, no one can tell.
     plan = [("all_reduce", i) for i, _ in enumerate([*plan, plan])]
     ranks = honest(plan, size)
     odd, place = data.draw(st.integers(0, size - 1)), data.draw(st.integers(0, len(plan) - 1))

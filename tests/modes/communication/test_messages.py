@@ -26,15 +26,15 @@ def test_what_is_received_is_what_was_sent(judge: Judge) -> None:
 
 
 @pytest.mark.parametrize(
-    ("receiving", "told"),
+    ("receiving", "reported"),
     [
         (received(0, tensor_around(5)), "shape differs: rank 1: (5,); rank 0: (4,)"),
         (received(0, tag=value(3)), "rank 1 has no such receive; it called recv.0 from rank 0 to rank 1, tag 3"),
         ({}, "rank 1 has no such receive; it did not communicate; its dump has no records"),
     ],
 )
-def test_a_receive_that_does_not_fit_its_send_is_told(judge: Judge, receiving: Json, told: str) -> None:
-    assert failing(judge(sent(1), receiving))["0:send.0"] == told
+def test_a_receive_that_does_not_fit_its_send_is_reported(judge: Judge, receiving: Json, reported: str) -> None:
+    assert failing(judge(sent(1), receiving))["0:send.0"] == reported
 
 
 def test_a_message_that_may_have_been_received_from_any_rank_is_no_failure(judge: Judge) -> None:

@@ -25,7 +25,7 @@ def test_a_rank_that_skips_a_call_is_the_only_failure(judge: Judge) -> None:
     assert results["0:broadcast.0"].extras["communication"]["last"] == "last that agrees: all_reduce.0 among ranks 0-2"
 
 
-def test_a_call_in_another_group_is_told_where_it_lacks(judge: Judge) -> None:
+def test_a_call_in_another_group_is_reported_where_it_lacks(judge: Judge) -> None:
     others, odd = all_reduce(), all_reduce(group=group(2, 3))
     results = judge(others, others, odd, others)
     assert failing(results) == {
@@ -34,7 +34,7 @@ def test_a_call_in_another_group_is_told_where_it_lacks(judge: Judge) -> None:
     }
 
 
-def test_of_many_calls_that_a_rank_lacks_each_is_held_beside_others_a_few_times(
+def test_of_many_calls_that_a_rank_lacks_each_is_held_next_to_others_a_few_times(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     seen = Counter[int]()
@@ -59,7 +59,7 @@ def test_a_call_in_a_group_that_a_rank_is_no_member_of_is_no_communication(judge
     assert outcomes(judge(inside, inside, outside)) == {"0:all_reduce.0": "pass", "0:all_reduce.1": "pass"}
 
 
-def test_calls_in_another_order_are_told_with_what_they_follow(judge: Judge) -> None:
+def test_calls_in_another_order_are_reported_with_what_they_follow(judge: Judge) -> None:
     plain = all_reduce() | broadcast() | all_reduce(Y, 1)
     swapped = broadcast() | all_reduce() | all_reduce(Y, 1)
     assert failing(judge(plain, plain, swapped)) == {

@@ -6,7 +6,7 @@ from tests.support.communications import Judge, X, Y, broadcast, call, failing
 from tests.support.dumps import Json, tensor_around, value
 
 
-def test_parts_that_are_gathered_are_held_beside_what_each_rank_gave(judge: Judge) -> None:
+def test_parts_that_are_gathered_are_held_next_to_what_each_rank_gave(judge: Judge) -> None:
     def gathering(rank: int, parts: list[Json]) -> Json:
         own = [X, Y][rank]
         return call("all_gather", [None, own], [parts, own])
@@ -17,7 +17,7 @@ def test_parts_that_are_gathered_are_held_beside_what_each_rank_gave(judge: Judg
     assert failing(results)["0:all_gather.0"].startswith("output 0 differs: rank 0 gave max 1 ")
 
 
-def test_what_all_ranks_hold_alike_is_held_beside_what_was_given(judge: Judge) -> None:
+def test_what_all_ranks_hold_alike_is_held_next_to_what_was_given(judge: Judge) -> None:
     gathered = [call("all_gather", [None, own], [[X, Y], own]) for own in (X, X)]
     reasons = failing(judge(*gathered)) | failing(judge(*[broadcast(after=Y, given=X)] * 2))
     assert {name: reason.partition(" gave ")[0] for name, reason in reasons.items()} == {

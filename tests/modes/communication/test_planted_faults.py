@@ -153,7 +153,7 @@ def test_a_healthy_program_has_no_failure(judge: Callable[[str], Any]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("fault", "told"),
+    ("fault", "reported"),
     [
         ("corrupted_buffer", ["all_reduce.1 among ranks 0-3", "output differs: rank 2: max 77", "broadcast.0"]),
         ("skipped_collective", ["all_reduce.1 among ranks 0-3", "rank 2 has no such call", "broadcast.0"]),
@@ -162,10 +162,10 @@ def test_a_healthy_program_has_no_failure(judge: Callable[[str], Any]) -> None:
         ("killed", ["all_reduce.1 among ranks 0-3", "only rank 2 made this call", "broadcast.0"]),
     ],
 )
-def test_a_planted_fault_is_named_at_its_rank(judge: Callable[[str], Any], fault: str, told: list[str]) -> None:
+def test_a_planted_fault_is_named_at_its_rank(judge: Callable[[str], Any], fault: str, reported: list[str]) -> None:
     output = judge(fault).output
     first, headline, *rest = output.partition("first that differs: ")[2].splitlines()
-    place, words, last = told
+    place, words, last = reported
     assert first == place, output
     assert words in headline, output
     assert any(line.strip().startswith(f"last that agrees: {last}") for line in rest), output

@@ -44,7 +44,7 @@ def call() -> Callable[..., Json]:
 def tmp_path(tmp_path: Path, request: pytest.FixtureRequest) -> Path:
     """Return the folder of inner runs where there are any.
 
-    A file beside that folder would make the folder of all tests their root, whose thousands of entries each run visits.
+    A file next to that folder would make the folder of all tests their root, whose entries each run visits.
     """
     return request.getfixturevalue("pytester").path if "pytester" in request.fixturenames else tmp_path
 

@@ -37,7 +37,7 @@ def test_a_call_whose_inputs_differ_already_names_the_first_culprit(compare: Com
     compare(*three).stdout.fnmatch_lines(["*Its inputs differ already; first culprit: Torch.mm.0.forward"])
 
 
-def test_the_summary_tells_how_what_the_culprit_was_given_differs(
+def test_the_summary_shows_how_what_the_culprit_was_given_differs(
     compare: Compare, runs: Any, call: Any, tensor: Any
 ) -> None:
     golden = {"Torch.mm.0.forward": call(tensor(4, 4), value(1e-5))}
@@ -47,7 +47,7 @@ def test_the_summary_tells_how_what_the_culprit_was_given_differs(
     compare(*runs.both(target, golden)).stdout.fnmatch_lines([expected])
 
 
-def test_the_failure_tells_what_how_much_and_how_to_run_it_again(compare: Compare, three: tuple[Path, Path]) -> None:
+def test_the_failure_shows_what_how_much_and_how_to_run_it_again(compare: Compare, three: tuple[Path, Path]) -> None:
     (three[0].parent / "stack.json").write_text(
         json.dumps({"0": [["Torch.mm.0.forward"], ["File model.py, line 7, in forward, \n x @ w"]]})
     )

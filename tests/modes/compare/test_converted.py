@@ -158,7 +158,7 @@ def test_slices_of_a_task_are_executions_of_their_own(compare: Compare, tmp_path
     result.stdout.fnmatch_lines(["first forward culprit: Kernel.partition0_rank1_sgt_graph_0_Add.1.forward (*"])
 
 
-def test_names_that_were_too_long_are_in_a_table_beside_the_files(compare: Compare, trees: tuple[Path, Path]) -> None:
+def test_names_that_were_too_long_are_in_a_table_next_to_the_files(compare: Compare, trees: tuple[Path, Path]) -> None:
     for tree in trees:
         (file,) = tree.rglob("Mul*.output.0.npy")
         file.with_name("mapping.csv").write_text(f"{'0f' * 16}.npy,{file.name}\n")

@@ -1,4 +1,4 @@
-"""A tensor parallel training of two real processes beside that of one: what all_reduce gave stands for the parts."""
+"""A tensor parallel training of two real processes next to that of one: what all_reduce gave stands for the parts."""
 
 from __future__ import annotations
 

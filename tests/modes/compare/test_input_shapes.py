@@ -54,7 +54,7 @@ def test_another_length_is_one_sentence_where_the_first_call_makes_a_tensor_of_i
     result.stdout.no_fnmatch_line("first * culprit*")
 
 
-def test_beside_another_batch_size_a_culprit_is_named(compare: Compare, runs: Any, call: Any, tensor: Any) -> None:
+def test_next_to_another_batch_size_a_culprit_is_named(compare: Compare, runs: Any, call: Any, tensor: Any) -> None:
     extra = {"Torch.exp.0.forward": call(tensor(4), out=tensor(4, Max=3.0))}
     result = compare(
         *runs.both(step(call, tensor, 3) | extra, step(call, tensor, 2) | {"Torch.exp.0.forward": call(tensor(4))})
@@ -64,7 +64,7 @@ def test_beside_another_batch_size_a_culprit_is_named(compare: Compare, runs: An
     )
 
 
-def test_beside_another_batch_size_another_shape_made_of_the_same_is_a_culprit(
+def test_next_to_another_batch_size_another_shape_made_of_the_same_is_a_culprit(
     compare: Compare, runs: Any, call: Any, tensor: Any
 ) -> None:
     steps = [step(call, tensor, n) | {"Torch.exp.0.forward": call(tensor(4), out=tensor(n + 2))} for n in (3, 2)]
@@ -75,7 +75,7 @@ def test_beside_another_batch_size_another_shape_made_of_the_same_is_a_culprit(
     result.assert_outcomes(failed=2, skipped=3)
 
 
-def test_beside_another_batch_size_what_its_arguments_ask_for_is_not_compared(
+def test_next_to_another_batch_size_what_its_arguments_ask_for_is_not_compared(
     compare: Compare, runs: Any, call: Any, tensor: Any
 ) -> None:
     steps = [

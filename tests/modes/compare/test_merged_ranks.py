@@ -1,4 +1,4 @@
-"""Runs of other layouts compared: ranks of a tensor and pipeline parallel training beside one process."""
+"""Runs of other layouts compared: ranks of a tensor and pipeline parallel training next to one process."""
 
 from __future__ import annotations
 
@@ -205,7 +205,9 @@ def test_a_layout_that_cannot_be_read_is_one_error(
     result.stderr.fnmatch_lines([problem])
 
 
-def test_a_rank_that_is_not_the_first_of_its_run_is_told_which_is(compare: Compare, tmp_path: Path) -> None:
+def test_a_rank_that_is_not_the_first_of_its_run_is_refused_with_the_one_that_is(
+    compare: Compare, tmp_path: Path
+) -> None:
     folder = _ranks(tmp_path / "ours", 0, 1)
     result = compare(folder / "rank1" / "dump.json", _ranks(tmp_path / "theirs", 0), _TARGET, "tp=2")
     assert result.ret == pytest.ExitCode.USAGE_ERROR

@@ -90,7 +90,7 @@ def test_a_kernel_whose_file_was_cut_off_fails_alone(compare: Compare, sides: tu
     result.stdout.fnmatch_lines([f"*{last.name}: incomplete, it holds 23 of 24 bytes; the run ended while *"])
 
 
-def test_the_table_tells_the_statistics_of_tensors_that_were_dumped_without(
+def test_the_table_shows_the_statistics_of_tensors_that_were_dumped_without(
     compare: Compare, sides: tuple[GraphFolder, GraphFolder], tmp_path: Path
 ) -> None:
     for side, weight in zip(sides, (CHANGED, WEIGHT), strict=True):
@@ -102,8 +102,8 @@ def test_the_table_tells_the_statistics_of_tensors_that_were_dumped_without(
     row = rows["Parameter.f_weight"]
     for prefix, weight in (("NPU", CHANGED), ("Bench", WEIGHT)):
         expected = [weight.max(), weight.min(), weight.mean(), np.linalg.norm(weight)]
-        told = [float(row[f"{prefix} {name}"]) for name in ("max", "min", "mean", "l2norm")]
-        assert told == pytest.approx(expected, rel=1e-6)
+        reported = [float(row[f"{prefix} {name}"]) for name in ("max", "min", "mean", "l2norm")]
+        assert reported == pytest.approx(expected, rel=1e-6)
 
 
 def test_runs_of_which_only_statistics_were_taken_are_compared_by_these(

@@ -1,4 +1,4 @@
-"""``--msprobe-environment``: what is collected and told, and what wrong input becomes."""
+"""``--msprobe-environment``: what is collected and reported, and what wrong input becomes."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_each_fact_of_each_rank_is_an_item(write: Callable[..., None], check: Ch
     assert one.exit_code == 1
 
 
-def test_what_only_one_side_tells_of_is_said_and_not_compared(write: Callable[..., None], check: Check) -> None:
+def test_what_only_one_side_reports_is_said_and_not_compared(write: Callable[..., None], check: Check) -> None:
     write("a", Started(texts={"run.sh": "torchrun t.py --x '", "b.yaml": "lr: 1"}, seeds={}))
     write("b", Started(texts={"b.yaml": "lr: 1"}), Started())
     checked = check(f"{FLAG}=a", "--msprobe-golden=b")

@@ -38,7 +38,7 @@ def test_hyperparameters_meet_by_name_alias_and_likeness(
     assert verdicts("hyperparameters", target, golden) == expected
 
 
-def test_a_name_that_two_frameworks_spell_differently_is_told_with_both() -> None:
+def test_a_name_that_two_frameworks_spell_differently_is_reported_with_both() -> None:
     [pair] = pairs_of(Facts(0, {"arguments": {"lr": 2}}), Facts(0, {"arguments": {"learning-rate": 1}}))
     assert judge_pair(pair).reason == "2, golden 1 (learning-rate, by mapping)"
 
@@ -120,7 +120,7 @@ def test_steps_that_only_one_side_has_are_not_compared() -> None:
     assert verdicts("weights", steps, {"step0/w": A}) == {"step0/w": "pass"}
 
 
-def test_beside_a_pack_of_msprobe_only_tensors_are_compared() -> None:
+def test_next_to_a_pack_of_msprobe_only_tensors_are_compared() -> None:
     assert verdicts("batches", {"step0/x": A}, {"step0/x": A, "step0/scale": "0.5"}, is_whole=False) == {
         "step0/x": "pass"
     }

@@ -1,4 +1,4 @@
-"""What msprobe 26.2 packed of two trainings, beside what it says of the two itself."""
+"""What msprobe 26.2 packed of two trainings, next to what it says of the two itself."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def rows(sheet: Any) -> list[tuple[Any, ...]]:
     return [tuple(None if cell == "" else cell for cell in row) for row in values]
 
 
-def test_a_pack_beside_itself_is_equal(check: Check) -> None:
+def test_a_pack_next_to_itself_is_equal(check: Check) -> None:
     checked = check(f"--msprobe-environment={CMP}", f"--msprobe-golden={CMP}")
     assert checked.exit_code == 0
     assert "the two environments are equal" in checked.output

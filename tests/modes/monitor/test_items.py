@@ -53,12 +53,12 @@ def test_the_summary_leads_with_the_first_step_and_its_rank(pytester, run):
     assert checked.exit_code == 1
 
 
-def test_the_summary_tells_what_of_the_files_was_not_judged(pytester, run):
+def test_the_summary_shows_what_of_the_files_was_not_judged(pytester, run):
     for rank in RANKS:
         path = pytester.path / "runs" / rank / "actv_0-999.csv"
         lines = path.read_text().splitlines(keepends=True)
         path.write_text("".join([*lines, *lines[-3:], lines[1][:-4]]))
-    told = [
+    reported = [
         f"rank {rank}: {note}"
         for rank in (0, 1)
         for note in (
@@ -66,9 +66,9 @@ def test_the_summary_tells_what_of_the_files_was_not_judged(pytester, run):
             "actv: steps 37 to 39 were written more than once; the last values are used",
         )
     ]
-    check(pytester, "--msprobe-monitor", run, "-q").result.stdout.fnmatch_lines(told)
+    check(pytester, "--msprobe-monitor", run, "-q").result.stdout.fnmatch_lines(reported)
     compared = check(pytester, "--msprobe-monitor", f"runs/{RANKS[0]}", "--msprobe-golden", f"runs/{RANKS[1]}", "-q")
-    compared.result.stdout.fnmatch_lines([told[1], told[0].replace("rank 0", "rank 0: golden run")])
+    compared.result.stdout.fnmatch_lines([reported[1], reported[0].replace("rank 0", "rank 0: golden run")])
 
 
 def test_files_without_rows_are_no_run_that_broke_nothing(pytester):
@@ -84,15 +84,15 @@ def test_within_a_step_the_first_that_is_computed_leads(pytester):
     series = [norm("a.output", "actv"), norm("b.output", "actv"), norm("b.output", "actv_grad"), norm("a.weight")]
     write_norms(pytester.path / RANKS[0], {series[0]: np.ones(30), **dict.fromkeys(series[1:], late)})
     checked = check(pytester, "--msprobe-monitor", RANKS[0])
-    told = [line for line in checked.result.outlines if line.startswith(("first at", "then at"))]
-    assert told == [
+    reported = [line for line in checked.result.outlines if line.startswith(("first at", "then at"))]
+    assert reported == [
         "first at step 20: actv/b.output/norm",
         "then at step 20: actv_grad/b.output/norm, nan",
         "then at step 20: grad_reduced/a.weight/norm, nan",
     ]
 
 
-def test_a_failure_tells_the_step_what_was_allowed_the_neighbours_and_how_to_judge_it_again(pytester, run):
+def test_a_failure_shows_the_step_what_was_allowed_the_neighbours_and_how_to_judge_it_again(pytester, run):
     checked = check(pytester, "--msprobe-monitor", run)
     # Where CI is set, pytest's last lines tell the whole failure a second time.
     (failure,) = {line for line in checked.output.split("\n") if "Run this item alone" in line and RANKS[1] in line}
@@ -133,7 +133,7 @@ def test_two_workers_come_to_the_same(pytester, run):
     checked.result.assert_outcomes(passed=4, failed=2)
 
 
-def test_a_resumed_run_tells_of_the_whole(pytester, run):
+def test_a_resumed_run_reports_the_whole(pytester, run):
     check(pytester, "--msprobe-monitor", run, "--msprobe-journal=run.jsonl")
     lines = (pytester.path / "run.jsonl").read_text().splitlines(keepends=True)
     (pytester.path / "run.jsonl").write_text("".join(lines[:-1]))
@@ -150,7 +150,7 @@ def test_a_journal_of_a_run_that_went_on_is_not_resumed(pytester, run):
     assert "run.jsonl" in check(pytester, "--msprobe-monitor", run, "--msprobe-resume=run.jsonl").errors
 
 
-def test_virtual_stages_and_micro_steps_are_told_apart(pytester):
+def test_virtual_stages_and_micro_steps_are_distinguished(pytester):
     writer = open_writer("csv", pytester.path / RANKS[0], ["norm"], ndigits=6, steps_per_file=10)
     writer.add(Row("actv", stage, "a.input", 0, micro, (1.0,)) for stage in (0, 1) for micro in (0, 1))
     writer.close()
@@ -189,7 +189,7 @@ def test_a_run_without_alarms_replaces_the_alarms_of_an_earlier_one(pytester):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "reported"),
     [
         (["--msprobe-monitor=nothing"], "*nothing: no such folder; pass the folder that a monitored run wrote*"),
         (["--msprobe-monitor=runs", "--msprobe-monitor-dtype=f16"], "*'f16': not one of float64, float32, *"),
@@ -201,11 +201,11 @@ def test_a_run_without_alarms_replaces_the_alarms_of_an_earlier_one(pytester):
         (["--msprobe-monitor=runs", "--msprobe-monitor-json=runs/file"], "*--msprobe-monitor-json *"),
     ],
 )
-def test_what_cannot_be_used_is_one_error(pytester, run, arguments, told):
+def test_what_cannot_be_used_is_one_error(pytester, run, arguments, reported):
     (pytester.path / "runs" / "file").write_text("")
     result = pytester.runpytest_inprocess(*arguments)
     assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines([told])
+    result.stderr.fnmatch_lines([reported])
     assert "Traceback" not in result.stderr.str()
 
 

@@ -35,7 +35,7 @@ def test_a_parameter_that_never_moves_is_stuck_where_it_has_a_gradient(tmp_path)
     assert (verdict.outcome, verdict.standard) == ("fail", "stuck")
 
 
-def test_a_parameter_that_moves_less_than_the_file_tells_is_not_stuck(tmp_path):
+def test_a_parameter_that_moves_less_than_the_file_shows_is_not_stuck(tmp_path):
     slow = np.round(2.5 + 1e-6 * np.minimum(np.arange(30), 12), 6)
     run = write_norms(tmp_path, {PARAMETER: slow})
     assert judged(run, PARAMETER).verdict.outcome == "pass"
@@ -106,7 +106,7 @@ def test_a_run_gives_what_fails_by_the_first_alarm(tmp_path):
     assert warned == []
 
 
-def test_of_a_run_that_stays_wrong_the_first_fifty_alarms_are_told(tmp_path):
+def test_of_a_run_that_stays_wrong_the_first_fifty_alarms_are_reported(tmp_path):
     run = write_norms(tmp_path, {norm("a.weight"): [1.0, *[math.nan] * 200]})
     result = judged(run, norm("a.weight"))
     assert result.verdict.reason.endswith("49 more alarms up to step 50; the search stopped there")

@@ -71,7 +71,7 @@ def test_a_file_says_which_series_a_rule_is_for(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "reported"),
     [
         ("rules: 3", "expected one key, rules"),
         ("rules: []\nrule: []", "expected one key, rules"),
@@ -85,7 +85,7 @@ def test_a_file_says_which_series_a_rule_is_for(tmp_path):
         ("rules: [", "own.yaml"),
     ],
 )
-def test_a_wrong_policy_is_told_with_what_is_allowed(tmp_path, text, told):
+def test_a_wrong_policy_is_reported_with_what_is_allowed(tmp_path, text, reported):
     (tmp_path / "own.yaml").write_text(text)
-    with pytest.raises(RulesError, match=told):
+    with pytest.raises(RulesError, match=reported):
         load_policy(str(tmp_path / "own.yaml"))

@@ -80,7 +80,7 @@ def alarms(folder: Path, fault: Fault, dtype: str | None = None) -> list[Alarmed
     return [alarmed for result in failed if (alarmed := alarmed_of(result.extras))]
 
 
-def told(alarmed: Alarmed) -> tuple[str, int]:
+def reported(alarmed: Alarmed) -> tuple[str, int]:
     return alarmed.alarms[0].rule, alarmed.alarms[0].step
 
 
@@ -89,16 +89,16 @@ def test_a_learning_rate_that_is_too_large_explodes(tmp_path):
         optimizer.param_groups[0]["lr"] *= 10_000
 
     first = alarms(tmp_path, fault)[0]
-    assert told(first) == ("exploding", PLANTED)
+    assert reported(first) == ("exploding", PLANTED)
     assert first.task == "param_updated"
 
 
-def test_nan_in_a_weight_is_told_of_that_weight(tmp_path):
+def test_nan_in_a_weight_is_reported_for_that_weight(tmp_path):
     def fault(model, optimizer):
         model[2].weight[0, 0] = torch.nan
 
     first = alarms(tmp_path, fault)[0]
-    assert told(first) == ("nan", PLANTED)
+    assert reported(first) == ("nan", PLANTED)
     assert first.item == "param_origin/2.weight/norm"
 
 
@@ -107,7 +107,7 @@ def test_a_layer_that_dies_vanishes(tmp_path):
         model[2].weight.zero_()
         model[0].bias.fill_(-60.0)
 
-    dead = {alarmed.item: told(alarmed) for alarmed in alarms(tmp_path, fault)}
+    dead = {alarmed.item: reported(alarmed) for alarmed in alarms(tmp_path, fault)}
     assert dead["grad_reduced/0.weight/norm"] == ("vanishing", PLANTED + 9)
 
 
@@ -117,8 +117,8 @@ def test_a_parameter_that_the_optimizer_forgets_is_stuck(tmp_path):
         group["params"] = [parameter for parameter in group["params"] if parameter is not model[2].weight]
 
     (after, before) = alarms(tmp_path, fault)
-    assert (after.item, told(after)) == ("param_updated/2.weight/norm", ("stuck", PLANTED + 9))
-    assert (before.item, told(before)) == ("param_origin/2.weight/norm", ("stuck", PLANTED + 10))
+    assert (after.item, reported(after)) == ("param_updated/2.weight/norm", ("stuck", PLANTED + 9))
+    assert (before.item, reported(before)) == ("param_origin/2.weight/norm", ("stuck", PLANTED + 10))
 
 
 def test_a_parameter_that_the_optimizer_never_had_is_stuck_from_the_start(tmp_path):
@@ -127,7 +127,7 @@ def test_a_parameter_that_the_optimizer_never_had_is_stuck_from_the_start(tmp_pa
     optimizer = torch.optim.Adam([one for name, one in model.named_parameters() if name != "2.weight"], lr=0.01)
     failed, _ = judge_run(train(tmp_path, model, optimizer), load_policy("default"))
     found = [alarmed for result in failed if (alarmed := alarmed_of(result.extras))]
-    assert {(each.item, told(each)) for each in found} == {
+    assert {(each.item, reported(each)) for each in found} == {
         ("param_origin/2.weight/norm", ("stuck", 10)),
         ("param_updated/2.weight/norm", ("stuck", 10)),
     }
@@ -160,5 +160,5 @@ def test_activations_out_of_the_training_dtypes_range_overflow(tmp_path):
     def fault(model, optimizer):
         model[4].bias.fill_(70_000.0)
 
-    found = {alarmed.item: told(alarmed) for alarmed in alarms(tmp_path, fault, dtype="float16")}
+    found = {alarmed.item: reported(alarmed) for alarmed in alarms(tmp_path, fault, dtype="float16")}
     assert found["actv/4.output/max"] == ("overflow", PLANTED)

@@ -22,7 +22,7 @@ def test_both_forms_of_stacks_are_read(tmp_path: Path, stacks: object) -> None:
 
 
 @pytest.mark.parametrize("parent", ["Module.fc.Linear.forward.0", ["Module.fc.Linear.forward.0", 3]])
-def test_modules_are_told_from_the_outermost_in(tmp_path: Path, parent: object) -> None:
+def test_modules_are_distinguished_from_the_outermost_in(tmp_path: Path, parent: object) -> None:
     parents = {"Torch.exp.0.forward": parent, "Module.fc.Linear.forward.0": "Module.net.Net.forward.0"}
     (tmp_path / "construct.json").write_text(json.dumps({**parents, "Module.net.Net.forward.0": None}))
     modules = origin_of(Surroundings(tmp_path), "Torch.exp.0.forward").modules
@@ -34,7 +34,7 @@ def test_modules_that_are_their_own_parents_end(tmp_path: Path) -> None:
     assert set(origin_of(Surroundings(tmp_path), "a").modules) == {"a", "b"}
 
 
-def test_missing_files_are_told() -> None:
+def test_missing_files_are_reported() -> None:
     assert origin_of(Surroundings(Path("nowhere")), "a").problems == (
         "no stack.json next to the dump",
         "no construct.json next to the dump",
@@ -53,6 +53,6 @@ def test_missing_files_are_told() -> None:
         (b"{}", "stack.json does not hold a"),
     ],
 )
-def test_a_damaged_file_is_told_and_is_no_error(tmp_path: Path, content: bytes, said: str) -> None:
+def test_a_damaged_file_is_reported_and_is_no_error(tmp_path: Path, content: bytes, said: str) -> None:
     (tmp_path / "stack.json").write_bytes(content)
     assert any(problem.startswith(said) for problem in origin_of(Surroundings(tmp_path), "a").problems)

@@ -40,7 +40,7 @@ def test_an_argument_may_be_ignored_by_name() -> None:
     assert not ignored("Distributed.recv.0.forward", call([], [tensor()], other=tensor(bad=True)))
 
 
-def test_a_users_rules_stand_beside_the_built_in_ones(tmp_path: Path) -> None:
+def test_a_users_rules_stand_next_to_the_built_in_ones(tmp_path: Path) -> None:
     path = tmp_path / "ignore.yaml"
     path.write_text("ignore_nan_inf: [{api_name: Torch.linalg.inv, output_ignore: [{index: 0}]}]")
     body = call([tensor()], [tensor(bad=True)])

@@ -62,7 +62,7 @@ def test_a_fault_between_communications_is_the_culprit_and_not_what_received_it(
     }
 
 
-def test_a_fault_that_nobody_receives_is_found_as_well(search: Search) -> None:
+def test_a_fault_that_no_one_receives_is_found_as_well(search: Search) -> None:
     analysis = search({**all_reduce(CLEAN, CLEAN), **FAULT, **all_reduce(CLEAN, CLEAN, 1)}, {})
     assert first_culprits(analysis) == [(0, "Torch.exp.0.forward")]
 
@@ -117,7 +117,7 @@ def test_a_root_by_position_by_name_and_by_place_in_its_group(search: Search) ->
         )
 
 
-def test_what_a_receiver_held_before_is_given_to_nobody(search: Search) -> None:
+def test_what_a_receiver_held_before_is_given_to_no_one(search: Search) -> None:
     garbage = {"Distributed.broadcast.0.forward": call([BAD], [CLEAN], src=value(0))}
     root = {"Distributed.broadcast.0.forward": call([CLEAN], [BAD], src=value(0))}
     assert first_culprits(search(root, garbage)) == [(0, "Distributed.broadcast.0.forward")]
@@ -139,7 +139,7 @@ def test_the_group_of_all_ranks_may_be_named_or_left_out(search: Search) -> None
     assert (1, "Distributed.all_reduce.0.forward") in analysis.received
 
 
-def test_a_rank_whose_dump_is_missing_is_told() -> None:
+def test_a_rank_whose_dump_is_missing_is_reported() -> None:
     dumps = {0: dump({**receive(7)}, "step0/rank0")}
     (found,) = find_steps(dumps.values())
     (culprit,) = analyse(found, load_rules()).culprits

@@ -1,4 +1,4 @@
-"""``--msprobe-overflow``: which records fail, what is told, and what wrong input becomes."""
+"""``--msprobe-overflow``: which records fail, what is reported, and what wrong input becomes."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def test_a_level_and_what_is_graver_fails(
     assert len(check("--msprobe-overflow=dump.json", f"--msprobe-overflow-level={level}").wrong) == failing
 
 
-def test_a_warning_that_is_to_be_an_error_is_told_in_one_line(
+def test_a_warning_that_is_to_be_an_error_is_reported_in_one_line(
     write_dump: Check, overflowing: Json, check: Check
 ) -> None:
     write_dump(overflowing)
@@ -93,7 +93,7 @@ def test_a_warning_that_is_to_be_an_error_is_told_in_one_line(
 
 
 @pytest.mark.parametrize("style", ["auto", "line", "no"])
-def test_where_the_culprit_is_is_told_once(check: Check, pytester: Any, style: str) -> None:
+def test_where_the_culprit_is_is_reported_once(check: Check, pytester: Any, style: str) -> None:
     shutil.copytree(EXAMPLE / "rank2", pytester.path / "d")
     output = check("--msprobe-overflow=d", f"--tb={style}").output
     assert f", {CULPRIT}, between communications" in output
@@ -121,7 +121,7 @@ def test_warnings_of_one_kind_are_named_by_the_first_record_and_counted(
     assert named in check("--msprobe-overflow=dump.json").output
 
 
-def test_a_failure_tells_outputs_inputs_stack_modules_and_how_to_run_it_again(check: Check, pytester: Any) -> None:
+def test_a_failure_shows_outputs_inputs_stack_modules_and_how_to_run_it_again(check: Check, pytester: Any) -> None:
     shutil.copytree(EXAMPLE / "rank2", pytester.path / "d")
     (pytester.path / "d/construct.json").write_text(json.dumps({CULPRIT: "Module.net.Net.forward.0"}))
     text = check("--msprobe-overflow=d").cases[CULPRIT].text
@@ -171,7 +171,7 @@ def test_a_dump_with_stack_files_missing_says_so(check: Check, pytester: Any) ->
     assert "(no construct.json next to the dump)" in checked.cases[CULPRIT].text
 
 
-def test_what_a_missing_rank_may_have_given_is_told(check: Check, pytester: Any) -> None:
+def test_what_a_missing_rank_may_have_given_is_reported(check: Check, pytester: Any) -> None:
     shutil.copytree(EXAMPLE / "rank3", pytester.path / "step0/rank3")
     checked = check("--msprobe-overflow=step0")
     assert checked.wrong == {"Distributed.recv.0.forward"}
@@ -183,7 +183,7 @@ def test_communication_that_received_from_another_rank_does_not_fail(check: Chec
     assert "high: inf or nan received from another rank: rank 2, Distributed.send.0.forward" in checked.output
 
 
-def test_a_module_is_told_of_the_record_within_it(
+def test_a_module_is_named_for_the_record_within_it(
     write_dump: Check, element: Check, forward: Check, check: Check, pytester: Any
 ) -> None:
     body = forward(element(2), output=[element(2, high=float("inf"))])
@@ -293,7 +293,7 @@ def test_the_search_loads_neither_torch_nor_yaml(pytester: Any) -> None:
 
 
 @pytest.mark.slow
-def test_workers_tell_the_same(check: Check) -> None:
+def test_workers_show_the_same(check: Check) -> None:
     checked = check(f"--msprobe-overflow={EXAMPLE}", "-n2", apart=True)
     assert checked.wrong == {CULPRIT}
     assert "levels: 1 critical, 12 high, 16 clean" in checked.output
@@ -308,7 +308,7 @@ def test_a_journal_is_resumed_only_at_the_same_level(write_dump: Check, overflow
     assert "was made with overflow_level critical, this run has high" in other.errors
 
 
-def test_a_file_of_culprits_that_cannot_be_written_is_told(pytester: pytest.Pytester, check: Any) -> None:
+def test_a_file_of_culprits_that_cannot_be_written_is_reported(pytester: pytest.Pytester, check: Any) -> None:
     pytester.makeconftest(
         "from pathlib import Path\n\ndef pytest_collection_finish():\n    Path('out').rmdir()\n    Path('out').touch()"
     )

@@ -76,8 +76,8 @@ def watched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
 
 def test_a_series_has_a_point_for_each_run_that_judged_it(watched: Any) -> None:
     assert texts(watched, "#plots button > span") == [f"{HOSTILE}/norm"]
-    told = [text.partition(": ")[2] for text in texts(watched, "#plots circle title")]
-    assert told == ["2, from 1 to 4", "8, from 0.001 to 16"]
+    reported = [text.partition(": ")[2] for text in texts(watched, "#plots circle title")]
+    assert reported == ["2, from 1 to 4", "8, from 0.001 to 16"]
     assert texts(watched, "#plots text") == ["1.0e-3", "16", "1", "2", "3"]
     assert watched.get_log("browser") == []
 

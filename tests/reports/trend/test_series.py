@@ -90,7 +90,7 @@ def test_a_journal_of_watched_training_holds_what_the_values_were(
     ]
 
 
-def test_a_pattern_that_no_series_fits_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_pattern_that_no_series_fits_is_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     paths = [str(write_journal(tmp_path / name, make_judged("Torch.mul.0.forward", "pass"))) for name in ("a", "b")]
     assert main(["report", *paths, "--trend", "--series", "actv/*"]) == 2
     assert "--series actv/*: no such series in these journals" in capsys.readouterr().err

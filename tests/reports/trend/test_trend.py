@@ -103,7 +103,7 @@ def test_a_crash_is_worse_than_any_margin(run: Run) -> None:
     assert api.last.outcome == "crash"
 
 
-def test_apis_that_come_and_go_are_told(run: Run) -> None:
+def test_apis_that_come_and_go_are_reported(run: Run) -> None:
     assert changes(run(1, mul=0.1), run(2, exp=0.1)) == {"exp": "new", "mul": "gone"}
     assert changes(run(3, mul=0.1), run(4, exp=0.1), run(5, exp=0.1))["mul"] == ""
 
@@ -128,7 +128,7 @@ def test_a_journal_without_a_date_has_that_of_its_file(tmp_path: Path) -> None:
     assert [run.began.year for run in trend.runs] == [2001, 2033]
 
 
-def test_settings_that_differ_are_told(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
+def test_settings_that_differ_are_reported(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
     journeys = run(1, settings={"seed": "5"}, mul=0.1), run(2, settings={"seed": "7"}, mul=0.1)
     assert "  note: seed differs, which may change margins: 5, 7" in shown(capsys, *journeys, "--trend")
 

@@ -123,7 +123,7 @@ def listed(pytester: pytest.Pytester, dump: Path) -> Callable[..., tuple[list[st
 @pytest.mark.parametrize(
     "expression", ["norm", "linear and not backward", "bfloat16", "nothing", "not nothing", "above", "[x-1]"]
 )
-def test_a_run_tells_the_same_though_items_were_not_made(
+def test_a_run_shows_the_same_though_items_were_not_made(
     listed: Callable[..., tuple[list[str], str, int]], expression: str
 ) -> None:
     names, counted, made = listed("-k", expression)

@@ -1,4 +1,4 @@
-"""Calls that agree are spared pytest's hooks, and nobody who counts reports can tell."""
+"""Calls that agree are spared pytest's hooks, and no one who counts reports can tell."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def test_a_plugin_that_listens_to_a_phase_hears_of_every_call(
 
 def test_a_plugin_that_runs_items_itself_runs_every_call(pytester: pytest.Pytester, options: list[str]) -> None:
     result = pytester.runpytest_inprocess(*options, "-p", "rerunfailures", "--reruns=1")
-    # The wrong call runs twice, and is told twice.
+    # The wrong call runs twice, and is reported twice.
     assert result.parseoutcomes() == {"failed": 1, "passed": 3, "skipped": 1, "rerun": 1}
 
 

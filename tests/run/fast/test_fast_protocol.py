@@ -1,4 +1,4 @@
-"""Records are spared pytest's hooks for phases in which nothing happens, and nobody who counts reports can tell."""
+"""Records are spared pytest's hooks for phases in which nothing happens, and no one who counts reports can tell."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_junit_has_what_a_record_prints(
         assert (case.findtext("system-out") or "").count(f"run for {case.attrib['name']}\n") == 1
 
 
-def test_what_runs_on_is_told_before_the_first_record_is_judged(
+def test_what_runs_on_is_reported_before_the_first_record_is_judged(
     pytester: pytest.Pytester, write_dump: Write, records: Json
 ) -> None:
     write_dump(records)

@@ -1,4 +1,4 @@
-"""What a judged item logs is told as pytest tells it of any test, and loggers are left as they were."""
+"""What a judged item logs is reported as pytest reports it of any test, and loggers are left as they were."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ class TestLogsOfItems:
         assert "torn down" in _section(result, "Captured log teardown")[0]
         assert not any("set up" in line for line in _section(result, "Captured log call"))
 
-    def test_it_has_one_section_beside_a_conftest_that_is_not_its_own(self, pytester):
+    def test_it_has_one_section_next_to_a_conftest_that_is_not_its_own(self, pytester):
         pytester.mkdir("elsewhere").joinpath("conftest.py").write_text(IN_PHASES)
         pytester.path.joinpath("elsewhere", "test_it.py").write_text("def test_it(): pass")
         result = self.run(pytester, "dump.json", "elsewhere")
@@ -105,7 +105,7 @@ class TestLogsOfItems:
         conftest.write_text(conftest.read_text().replace("result = result + 1", 'own.warning("%d", "no number")'))
         self.run(pytester).stdout.fnmatch_lines(["*TypeError: %d format: a real number is required, not str*"])
 
-    def test_log_cli_tells_live(self, pytester):
+    def test_log_cli_shows_live(self, pytester):
         result = self.run(pytester, "--log-cli-level=WARNING")
         result.stdout.fnmatch_lines(["*live log call*", "*of mine*"])
 

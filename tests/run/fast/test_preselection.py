@@ -56,7 +56,7 @@ def test_several_names_are_as_many_items(run, records):
     assert made(result) == names
 
 
-def test_a_name_that_is_not_there_is_told(run):
+def test_a_name_that_is_not_there_is_reported(run):
     run("--msprobe-dump=dump.json::Torch.sum.9.forward").stderr.fnmatch_lines(["*not found:*Torch.sum.9.forward*"])
 
 

@@ -12,7 +12,7 @@ from torch import Tensor, fx
 from torch.fx.node import map_aggregate, map_arg
 
 _LOW = frozenset({torch.float32, torch.float16, torch.bfloat16})
-# Choices. Below the first, in units of the largest value's rounding, nobody looks for a reason. The second leaves room
+# Choices. Below the first, in units of the largest value's rounding, no one looks for a reason. The second leaves room
 # for another order of summation, and is less than what a wrong kernel is off by, unless a sum cancels.
 _NEAR = 16
 _TIMES_AS_WRONG = 4.0
@@ -38,7 +38,7 @@ def golden_value(node: fx.Node, known: Mapping[fx.Node, Any], actual: Tensor) ->
         rounded = _like(uncompiled(node, known, is_raised=False), actual)
         return torch.where(golden == rounded, golden, actual)
     error, scale = _largest(actual, golden), float(golden.abs().max())
-    # Not finite: left to whoever compares.
+    # Not finite: left to the comparison.
     if scale < math.inf and error > _NEAR * torch.finfo(actual.dtype).eps * scale:
         rounded = _like(uncompiled(node, known, is_raised=False), actual)
         if error <= _TIMES_AS_WRONG * _largest(rounded, golden):

@@ -91,7 +91,7 @@ def _judged(
         raise _NotInBlocksError
     parts = _of_forward(trial, plan.cut, select) if direction == "forward" else _of_backward(trial, plan.cut, select)
     targets = {part.path: part.target for part in parts}
-    # Of outputs that equal golden nobody asks for it.
+    # Of outputs that equal golden no one asks for it.
     guessed = functools.cache(lambda path: mean_magnitude(targets[path]))
     seen = _walked(trial, plan, direction, parts, guessed)
     verdicts = {part.path: _clear(part, seen[part.path], guessed) for part in parts}

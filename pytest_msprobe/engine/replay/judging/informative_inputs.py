@@ -110,7 +110,7 @@ def _is_as_varied(tensor: torch.Tensor, recorded: TensorElement, variety: _Varie
         return True
     flat = tensor.detach().reshape(-1)
     found = _found_variety(flat)
-    # Beside a great one many different values look like one: only rounded do they have to be equal.
+    # Next to a great one many different values look like one: only rounded do they have to be equal.
     return found >= variety or not _is_at_its_ends(flat.to(dtype_named(recorded.dtype)))
 
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from msprobe_standards import Metrics, Standard
 
-#: Under this name the second run's results stand beside those of the first: ``not_random.output.0``.
+#: Under this name the second run's results are next to those of the first: ``not_random.output.0``.
 PLACE = "not_random"
 
 Judge = Callable[[Trial, "Recorded | None"], list[OutputResult]]

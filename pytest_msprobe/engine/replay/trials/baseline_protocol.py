@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 #: Under this name a result says why a baseline's tensors did not judge, though it has some.
 TENSORS_UNUSED = "tensors_unused"
 
-#: Under these names a result says what chose its standards beside API and dtype, where every metric was asked for.
+#: Under these names a result says what chose its standards apart from API and dtype, where every metric was asked for.
 INPUT_DTYPES, SCALARS = "input_dtypes", "scalars"
 
 Prepare = Callable[[str, "torch.Tensor"], "torch.Tensor"]

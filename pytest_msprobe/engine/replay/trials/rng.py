@@ -28,7 +28,7 @@ def run_twice(trial: Trial) -> tuple[Run, Run]:
 def run_seeded(trial: Trial) -> Run:
     """Return the target's run, with the generators seeded for it where it has not run, and the CPU's put back."""
     if "target" in vars(trial):
-        # To seed would also seed cards, whose generators nobody puts back.
+        # To seed would also seed cards, whose generators no one puts back.
         return trial.target
     state = torch.get_rng_state()
     torch.manual_seed(trial.subject.seed)

@@ -147,7 +147,7 @@ class _Search:
         try:
             result = candidate.judge(self.direction)
         except Exception:
-            # What nobody recorded may make a function raise anything, on the CPU as well.
+            # What no one recorded may make a function raise anything, on the CPU as well.
             return False
         if _is_refused(candidate, result):
             return False

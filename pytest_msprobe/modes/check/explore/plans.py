@@ -18,7 +18,7 @@ from pytest_msprobe.modes.check.explore.value_strategies import Drawing, Focus, 
 from pytest_msprobe.results.outcomes import describe_error
 from pytest_msprobe.results.skip_reasons import Skip, SkipReason
 
-# Sizes that are drawn beside the smallest and the recorded one.
+# Sizes that are drawn in addition to the smallest and the recorded one.
 _SIZES = (1, 2, 3, 4, 5, 7, 8, 16, 33)
 
 

@@ -1,4 +1,4 @@
-"""Verdicts on large calls with golden in blocks, beside those with golden as a whole."""
+"""Verdicts on large calls with golden in blocks, next to those with golden as a whole."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ def test_blocks_alone_give_the_verdicts_of_the_whole_or_none(
                 assert ours.skip is SkipReason.MEMORY or ours.outcome == theirs.outcome, call.name.api
 
 
-def test_what_fails_is_told_as_of_the_whole(recorder: Any, default_policy: Policy) -> None:
+def test_what_fails_is_reported_as_of_the_whole(recorder: Any, default_policy: Policy) -> None:
     call = CALLS["gelu"](recorder, torch.float32)
     device = Faulty(lambda result: result.index_fill_(0, torch.tensor([70]), 9.0))
     found, expected = (replayed(call, default_policy, above, device).forward() for above in (0, None))
@@ -149,7 +149,7 @@ def test_baselines_are_computed_block_by_block(recorder: Any) -> None:
     assert ours.verdict.limits == pytest.approx(theirs.verdict.limits, rel=0.5)
 
 
-def test_a_sum_over_blocks_is_judged_beside_the_baseline_of_the_whole(recorder: Any) -> None:
+def test_a_sum_over_blocks_is_judged_next_to_the_baseline_of_the_whole(recorder: Any) -> None:
     policy = Policy.of(Benchmark(floor=1e-6))
     call = recorder.Torch.mm(x(30, 400), x(400, 90))
     found, expected = (replayed(call, policy, above) for above in (0, None))

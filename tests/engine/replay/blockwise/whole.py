@@ -1,4 +1,4 @@
-"""Blocks of a call laid side by side, beside the whole."""
+"""Blocks of a call laid side by side, next to the whole."""
 
 from __future__ import annotations
 

@@ -116,7 +116,7 @@ def test_the_index_of_getitem_is_a_tuple_again() -> None:
     assert index[:2] == (slice(1, 3), None)
 
 
-def test_a_list_of_positions_stays_a_list_where_the_output_tells() -> None:
+def test_a_list_of_positions_stays_a_list_where_the_output_shows() -> None:
     positions = [value("int", 0), value("int", 2)]
     assert built(X, positions, api="Tensor.__getitem__", output=[tensor(shape=[2, 6])]).args[1] == [0, 2]
     assert built(X, positions, api="Tensor.__getitem__", output=[tensor(shape=[])]).args[1] == (0, 2)
@@ -138,7 +138,7 @@ LOST: dict[str, Any] = {}
         ("Torch.softmax", [value("int", -1), LOST], "torch.float64", [-1, torch.float64]),
     ],
 )
-def test_a_lost_positional_dtype_or_device_is_told_by_the_output(
+def test_a_lost_positional_dtype_or_device_is_reported_by_the_output(
     api: str, elements: list[Any], output_dtype: str, arguments: list[Any]
 ) -> None:
     found = built(X, *elements, api=api, output=[tensor(dtype=output_dtype)])
@@ -152,7 +152,7 @@ def test_a_lost_dtype_of_a_quantizing_operator_is_that_of_its_first_result(key: 
     assert found.kwargs == {key: torch.float8_e5m2, "other": {}}
 
 
-def test_a_lost_argument_that_nothing_tells_is_a_skip() -> None:
+def test_a_lost_argument_that_nothing_shows_is_a_skip() -> None:
     with pytest.raises(Skip) as caught:
         built(X, LOST, api="Tensor.to", output=[None])
     assert caught.value.reason is SkipReason.LOST_ARGUMENT

@@ -1,4 +1,4 @@
-"""Autocast is told from dtypes that occur together only there."""
+"""Autocast is inferred from dtypes that occur together only there."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ f16, bf16, f32, f64, i64 = torch.float16, torch.bfloat16, torch.float32, torch.f
         ([], f16, None),
     ],
 )
-def test_floats_of_several_widths_tell_the_region(
+def test_floats_of_several_widths_show_the_region(
     inputs: list[torch.dtype], output: torch.dtype, autocast: torch.dtype | None
 ) -> None:
     element = TensorElement(type="torch.Tensor", dtype=str(output), shape=(2,))
@@ -35,6 +35,6 @@ def test_floats_of_several_widths_tell_the_region(
     assert recorded_autocast(record, inputs) is autocast
 
 
-def test_a_record_without_outputs_is_told_by_its_inputs() -> None:
+def test_a_record_without_outputs_is_reported_by_its_inputs() -> None:
     assert recorded_autocast(ForwardRecord("Torch.mm.0.forward", [], {}, [None], {}), [f32, f16]) is f16
     assert recorded_autocast(ForwardRecord("Torch.mm.0.forward", [], {}, [], {}), [f32]) is None

@@ -1,4 +1,4 @@
-"""Large tensors: each element by its place alone, whatever is drawn beside it, and like what small ones are."""
+"""Large tensors: each element by its place alone, whatever is drawn next to it, and like what small ones are."""
 
 from __future__ import annotations
 

@@ -200,7 +200,7 @@ def test_a_device_that_raises_without_dropout_fails(recorder: Any, check: Any, d
     assert "no such tiling" in result.forward.reason
 
 
-def test_where_the_second_run_cannot_be_made_the_first_is_told_with_how_little_it_says(
+def test_where_the_second_run_cannot_be_made_the_first_is_reported_with_how_little_it_says(
     recorder: Any, default_policy: Policy
 ) -> None:
     def only_random(query: Any, key: Any, value: Any, mask: Any, p: float) -> Any:

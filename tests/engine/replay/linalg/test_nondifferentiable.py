@@ -1,4 +1,4 @@
-"""Backward records of matrices at which golden's results say that there is no gradient, and of ones beside them."""
+"""Backward records of matrices at which golden's results say that there is no gradient, and of ones next to them."""
 
 from __future__ import annotations
 

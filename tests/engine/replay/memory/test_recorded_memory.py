@@ -113,7 +113,7 @@ def test_gradients_pass_to_arguments_that_share_memory_and_are_written_to(record
     assert (result.forward.outcome, result.backward.outcome) == ("pass", "pass")
 
 
-def test_what_a_call_writes_beside_its_argument_in_a_shared_storage_fails(recorded: Any, check: Any) -> None:
+def test_what_a_call_writes_next_to_its_argument_in_a_shared_storage_fails(recorded: Any, check: Any) -> None:
     def program() -> None:
         a, b = x(6, 8).chunk(2, 1)
         a.mul_(b)

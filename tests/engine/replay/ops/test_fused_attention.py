@@ -176,7 +176,7 @@ def test_a_kernel_that_forgets_the_scale_is_found(recorder: Recorder, check: Any
     assert result.forward.notes == ()
 
 
-def test_where_the_definition_stands_in_a_failure_tells_so(recorder: Recorder, check: Any) -> None:
+def test_where_the_definition_stands_in_a_failure_says_so(recorder: Recorder, check: Any) -> None:
     class Unscaled(Gpu):
         def call(self, func: Any, args: Any, kwargs: Any, *, record: str) -> Any:
             return func(*args, **({**kwargs, "scale": 1.0} if "scale" in kwargs else kwargs))

@@ -131,16 +131,16 @@ def test_asymmetric_quantization_uses_the_whole_range() -> None:
 
 
 @pytest.mark.parametrize(
-    ("x", "options", "told"),
+    ("x", "options", "reported"),
     [
         (torch.zeros(2, 3), {"quant_mode": "pertoken", "dst_type_max": 0.0}, "rows_of_one_value"),
         (draw(3, 6), {"quant_mode": "pergroup"}, "quant_mode"),
     ],
 )
 def test_what_asymmetric_quantization_leaves_open_has_no_golden_definition(
-    x: torch.Tensor, options: dict[str, Any], told: str
+    x: torch.Tensor, options: dict[str, Any], reported: str
 ) -> None:
-    with pytest.raises(NotImplementedError, match=f"no golden definition with {told}"):
+    with pytest.raises(NotImplementedError, match=f"no golden definition with {reported}"):
         npu_dynamic_quant_asymmetric(x, **options)
 
 

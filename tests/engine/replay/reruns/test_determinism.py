@@ -84,7 +84,7 @@ def planned(*plan: list[float], size: int = 4) -> Trial:
     return trial_of(Planned(*plan), torch.relu, torch.zeros(size))
 
 
-def test_a_call_that_is_the_same_in_every_run_runs_that_often_and_tells_of_nothing() -> None:
+def test_a_call_that_is_the_same_in_every_run_runs_that_often_and_reports_nothing() -> None:
     device = Counting()
     trial = trial_of(device, torch.relu, torch.ones(3))
     assert unstable_outputs(trial, "forward", 5) == ()

@@ -141,14 +141,14 @@ def test_where_other_numbers_would_be_drawn_nothing_is_compared(
     assert perturbed_call(trial, "forward", perturbation).left_out == "draws random numbers, which would then be others"
 
 
-def test_inputs_that_cannot_be_perturbed_are_told(recorder: Any, trial_of: Any) -> None:
+def test_inputs_that_cannot_be_perturbed_are_reported(recorder: Any, trial_of: Any) -> None:
     found = perturbed_call(trial_of(recorder.Torch.add(torch.arange(3), 1)), "forward", "add_noise")
     assert found.left_out == "no float tensor in the first positional tensor, list, tuple or dict"
     found = perturbed_call(trial_of(recorder.Torch.argmax(torch.rand(3))), "forward", "add_noise")
     assert found.left_out == "no result that could be compared"
 
 
-def test_perturbed_inputs_that_the_call_rejects_are_told(recorder: Any, trial_of: Any) -> None:
+def test_perturbed_inputs_that_the_call_rejects_are_reported(recorder: Any, trial_of: Any) -> None:
     trial = with_inputs(trial_of(recorder.Torch.bernoulli(torch.ones(3))), torch.ones(3))
     found = perturbed_call(trial, "forward", "bit_noise")
     assert found.left_out == "the call raises with perturbed inputs"

@@ -33,7 +33,7 @@ def test_the_matrices_of_an_einsum_multiply_to_those_of_its_result(left: str, ri
     torch.testing.assert_close(product, found.result.matrices(expected))
 
 
-def test_a_result_that_is_not_told_is_in_the_order_of_the_alphabet() -> None:
+def test_a_result_that_is_not_reported_is_in_the_order_of_the_alphabet() -> None:
     left, right = _values("kn"), _values("mk")
     found = contraction("kn,mk", left.shape, right.shape)
     assert found is not None

@@ -153,7 +153,7 @@ def test_nothing_anywhere_in_the_gradient_is_overlooked(place: int, value: float
     assert ran_whole(few)
 
 
-def test_a_negative_zero_beside_the_rows_is_left_to_the_whole_check(recorder: Recorder) -> None:
+def test_a_negative_zero_next_to_the_rows_is_left_to_the_whole_check(recorder: Recorder) -> None:
     replay = replayed(CALLS["few rows that are read once"](recorder), Touched(0, -0.0))
     assert replay.backward().outcome == "pass"
     assert ran_whole(replay)

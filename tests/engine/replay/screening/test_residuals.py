@@ -39,13 +39,13 @@ def test_one_row_of_each_tile_is_in_the_sample_and_neighbouring_tiles_have_it_at
     left, right = torch.ones(32 * 128, 1), torch.ones(1, 3)
     result = torch.arange(32 * 128.0)[:, None].expand(-1, 3).contiguous()
     target = examine([Product(left, right, result)], seed).target
-    # Rows are told first: those of the tiles, and those of the greatest element and of the longest row.
+    # Rows are reported first: those of the tiles, and those of the greatest element and of the longest row.
     rows = sorted({int(row) for row in target[: 34 * 3].tolist()} - {0, 32 * 128 - 1})
     assert {row // 128 for row in rows} >= {*range(1, 31)}
     assert len({row % 32 for row in rows}) >= 30
 
 
-def test_a_nan_in_the_factors_of_any_of_several_products_is_told() -> None:
+def test_a_nan_in_the_factors_of_any_of_several_products_is_reported() -> None:
     lefts, right = torch.randn(3, 150, 40), torch.randn(40, 140)
     results = lefts @ right
     for at in range(3):

@@ -156,7 +156,7 @@ def test_inputs_that_do_not_fit_each_other_do_not_reach_the_device(recorder: Any
     assert replayed(call, default_policy, Untouched()).forward().skip is not None
 
 
-def test_a_device_that_raises_or_answers_in_another_shape_is_told_as_ever(
+def test_a_device_that_raises_or_answers_in_another_shape_is_reported_as_ever(
     recorder: Any, default_policy: Policy
 ) -> None:
     def raises(func: Any, args: Any, kwargs: Any) -> Any:
@@ -186,7 +186,7 @@ class Backward(SimDevice):
 @pytest.mark.parametrize(
     ("error", "outcome"), [(ValueError("broken"), "fail"), (NotImplementedError("no kernel"), "skip")], ids=repr
 )
-def test_a_gradient_that_fails_on_the_device_is_told_by_its_own_error(
+def test_a_gradient_that_fails_on_the_device_is_reported_by_its_own_error(
     recorder: Any, default_policy: Policy, error: Exception, outcome: str
 ) -> None:
     def raises(found: Any) -> Any:

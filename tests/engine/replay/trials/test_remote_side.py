@@ -1,4 +1,4 @@
-"""Calls that run in a process elsewhere, beside the same calls here."""
+"""Calls that run in a process elsewhere, next to the same calls here."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ def test_an_error_of_the_kernel_there_is_the_records_failure(elsewhere: RemoteDe
     assert "RuntimeError: the kernel failed" in result.verdict.reason
 
 
-def test_a_missing_kernel_and_memory_that_runs_out_there_are_told_as_here(elsewhere: RemoteDevice) -> None:
+def test_a_missing_kernel_and_memory_that_runs_out_there_are_reported_as_here(elsewhere: RemoteDevice) -> None:
     assert replay("Torch.exp#9", elsewhere).forward().skip is SkipReason.UNSUPPORTED
     assert replay("Torch.exp#10", elsewhere).forward().breakdown is Breakdown.OOM
 
@@ -206,7 +206,7 @@ def test_an_answer_that_cannot_be_is_no_verdict(tmp_path: Path, answer: str, pro
 
 
 @pytest.mark.slow
-def test_a_baseline_that_dies_is_told_and_the_next_one_has_a_new_process(elsewhere: RemoteDevice) -> None:
+def test_a_baseline_that_dies_is_reported_and_the_next_one_has_a_new_process(elsewhere: RemoteDevice) -> None:
     trial = replay("Torch.exp#8", CpuDevice(), baseline=elsewhere).trial
     with pytest.raises(LinkError):
         trial.remote_run

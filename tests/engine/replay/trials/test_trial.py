@@ -37,7 +37,7 @@ class Counting(SimDevice):
         return func(*args, **kwargs)
 
     def counted(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """Note each run, told apart by the dtype: golden is raised."""
+        """Note each run, by the dtype: golden is raised."""
 
         def counting(first: torch.Tensor, *rest: Any) -> Any:
             self.diary.append("golden" if first.dtype is torch.float64 else "same dtype")

@@ -19,7 +19,7 @@ def test_a_rank_without_a_number_is_rank_0() -> None:
     assert folders("d/step0/rank") == [("d/step0", [0])]
 
 
-def test_a_folder_that_does_not_tell_its_rank_stands_alone() -> None:
+def test_a_folder_that_does_not_show_its_rank_stands_alone() -> None:
     assert folders("d/step0/proc17", "d/step0/proc18", "elsewhere") == [
         ("d/step0/proc17", [0]),
         ("d/step0/proc18", [0]),

@@ -173,7 +173,7 @@ def test_ranks_that_cannot_be_merged_say_why(
     assert str(raised.value).startswith(f"{path}: {problem}")
 
 
-def test_a_chunk_that_the_layout_does_not_have_is_told(tmp_path: Path) -> None:
+def test_a_chunk_that_the_layout_does_not_have_is_reported(tmp_path: Path) -> None:
     name = "Module.2.layers.0.Layer.forward.0"
     for rank in (0, 1):
         _write_rank(tmp_path, rank, {name: forward(tensor_around(2))}, {name: None})

@@ -45,7 +45,7 @@ def test_a_layout_that_cannot_be_says_why(given: dict[str, str], problem: str) -
     assert str(raised.value).startswith(problem)
 
 
-def test_sizes_that_do_not_divide_the_ranks_and_missing_ranks_are_told() -> None:
+def test_sizes_that_do_not_divide_the_ranks_and_missing_ranks_are_reported() -> None:
     with pytest.raises(LayoutError, match="tp=3 and pp=1 make 3 ranks of one model, which do not divide the 4"):
         ParallelLayout(tp=3).models(range(4))
     with pytest.raises(LayoutError, match="rank 1 of ranks 0 to 3 is missing"):

@@ -11,7 +11,7 @@ from msprobe_hooks.errors import DumpError
 
 
 @pytest.mark.parametrize(
-    ("path", "told"),
+    ("path", "reported"),
     [
         ("d/step3/rank12/dump.json", StepRank(3, 12)),
         ("d/step0/rank/dump.json", StepRank(0, None)),
@@ -22,12 +22,12 @@ from msprobe_hooks.errors import DumpError
         ("rank5/step1/rank/dump.json", StepRank(1, 5)),
     ],
 )
-def test_the_nearest_numbered_folders_tell_step_and_rank(path: str, told: StepRank) -> None:
-    assert step_rank(Path(path)) == told
+def test_the_nearest_numbered_folders_show_step_and_rank(path: str, reported: StepRank) -> None:
+    assert step_rank(Path(path)) == reported
 
 
 @given(step=st.integers(0, 10**6), rank=st.integers(0, 10**6))
-def test_where_a_recording_writes_tells_its_step_and_rank(step: int, rank: int) -> None:
+def test_where_a_recording_writes_shows_its_step_and_rank(step: int, rank: int) -> None:
     folder = recording_folder(step, rank)
     assert step_rank(folder / "dump.json") == (step, rank)
     assert rank_of(folder) == rank
@@ -39,7 +39,7 @@ def test_a_program_that_is_not_distributed_writes_a_rank_without_number() -> Non
 
 
 @pytest.mark.parametrize("folder", ["proc17", "step0", "ranks", "rank-1", "rank1a", "Rank1"])
-def test_a_folder_of_another_name_tells_no_rank(folder: str) -> None:
+def test_a_folder_of_another_name_shows_no_rank(folder: str) -> None:
     assert rank_of(Path(folder)) is None
 
 

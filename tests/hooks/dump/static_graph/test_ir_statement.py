@@ -22,19 +22,24 @@ input_names: [x, w], pad_mode: "valid, or not", group: I64(1), eps: F32(1e-05)} 
 """
 
 
-def test_a_statement_tells_constants_and_shapes_by_slot() -> None:
-    told = parse_statement(TRANSPOSE)
-    assert (told.type, told.constant(0), told.constant(1), told.constant(2)) == ("Transpose", None, (0, 2, 1), None)
-    assert (told.inputs, told.outputs) == (((2, 6, 16), None), ((2, 16, 6),))
+def test_a_statement_shows_constants_and_shapes_by_slot() -> None:
+    reported = parse_statement(TRANSPOSE)
+    assert (reported.type, reported.constant(0), reported.constant(1), reported.constant(2)) == (
+        "Transpose",
+        None,
+        (0, 2, 1),
+        None,
+    )
+    assert (reported.inputs, reported.outputs) == (((2, 6, 16), None), ((2, 16, 6),))
 
 
-def test_a_statement_tells_attributes_and_shapes_of_parameters() -> None:
-    told = parse_statement(CONVOLUTION)
-    assert told.operands == ("%3", "%para2_conv.weight")
-    assert [told.attribute(name) for name in ("kernel_size", "pad_mode", "group", "eps", "checkpoint")] == [
+def test_a_statement_shows_attributes_and_shapes_of_parameters() -> None:
+    reported = parse_statement(CONVOLUTION)
+    assert reported.operands == ("%3", "%para2_conv.weight")
+    assert [reported.attribute(name) for name in ("kernel_size", "pad_mode", "group", "eps", "checkpoint")] == [
         (3, 3), "valid, or not", 1, 1e-05, None,
     ]  # fmt: skip
-    assert (told.inputs, told.outputs) == (((3, 4, 9, 9), (8, 4, 3, 3)), (None,))
+    assert (reported.inputs, reported.outputs) == (((3, 4, 9, 9), (8, 4, 3, 3)), (None,))
 
 
 @pytest.mark.parametrize(
@@ -44,10 +49,10 @@ def test_a_statement_tells_attributes_and_shapes_of_parameters() -> None:
         ("%3", None), ("(I64(1), %3)", None), ("Tensor(shape=[], dtype=Float32, value=1)", None), ("UMonad[U]", None),
     ],
 )  # fmt: skip
-def test_constants_are_told_from_what_is_computed(text: str, value: Any) -> None:
+def test_constants_are_distinguished_from_what_is_computed(text: str, value: Any) -> None:
     assert constant(text) == value
 
 
 @pytest.mark.parametrize("text", ["", "Return(%3", "  %1(a) = X(((", "  %1(a) = X(%0) primitive_attrs: {a: (1, b"])
-def test_what_was_cut_off_tells_what_is_there(text: str) -> None:
+def test_what_was_cut_off_shows_what_is_there(text: str) -> None:
     assert parse_statement(text).outputs == ()

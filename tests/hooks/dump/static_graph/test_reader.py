@@ -69,7 +69,7 @@ def test_an_op_that_runs_again_has_the_next_number(run: GraphFolder) -> None:
         assert np.load(dump.tensor_folder / str(first.value.data_name))[0, 0] == power
 
 
-def test_iterations_are_steps_and_their_folders_tell_the_rank(run: GraphFolder) -> None:
+def test_iterations_are_steps_and_their_folders_show_the_rank(run: GraphFolder) -> None:
     for rank, number in ((0, 2), (0, 10), (3, 2)):
         run.kernel(run.iteration(number, rank=rank), "Add.Default_Add-op0", [ONE], [ONE])
     assert [step_rank(path) for path in find_dumps(run.folder)] == [StepRank(2, 0), StepRank(10, 0), StepRank(2, 3)]
@@ -123,7 +123,7 @@ def test_a_header_that_is_damaged_costs_its_kernel_alone(run: GraphFolder, heade
         opened(run.folder).body("Kernel.Default_Mul-op0.0.forward")
 
 
-def test_bfloat16_is_told_by_the_name_of_its_file(run: GraphFolder) -> None:
+def test_bfloat16_is_reported_by_the_name_of_its_file(run: GraphFolder) -> None:
     iteration = run.iteration()
     for file in run.kernel(iteration, "Add.Default_Add-op0", [ONE], [ONE]):
         file.rename(file.with_name(file.name.replace("Float32", "BFloat16")))

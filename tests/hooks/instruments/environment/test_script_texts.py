@@ -1,4 +1,4 @@
-"""What is kept of launch scripts, settings and environment variables, and what nobody else should read."""
+"""What is kept of launch scripts, settings and environment variables, and what no one else should read."""
 
 from __future__ import annotations
 
@@ -55,8 +55,8 @@ def test_what_only_sounds_like_a_secret_stays(text: str) -> None:
 
 def test_secrets_are_left_out_of_nested_settings() -> None:
     settings = {"lr": 0.1, "wandb": {"api_key": "deadbeef", "tags": ["x", None]}, "made_by": object}
-    told = arguments_without_secrets(settings)
-    assert told == {"lr": 0.1, "wandb": {"api_key": "(hidden)", "tags": ["x", None]}, "made_by": "<class 'object'>"}
+    reported = arguments_without_secrets(settings)
+    assert reported == {"lr": 0.1, "wandb": {"api_key": "(hidden)", "tags": ["x", None]}, "made_by": "<class 'object'>"}
 
 
 def test_variables_are_those_that_are_allowed_and_no_secrets() -> None:

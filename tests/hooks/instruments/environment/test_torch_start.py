@@ -146,7 +146,7 @@ def test_a_file_that_cannot_be_written_is_a_warning(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("part", ["switches", "place", "batch", "before_calls"])
-def test_what_cannot_be_told_is_a_problem_of_the_file_and_not_of_the_training(
+def test_what_cannot_be_known_is_a_problem_of_the_file_and_not_of_the_training(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, part: str
 ) -> None:
     def broken(*_: object) -> None:

@@ -79,7 +79,7 @@ def test_a_call_is_named_by_its_number_as_the_recording_counts(tmp_path):
     assert fixed.raised == {"Torch.cumsum": 1}
 
 
-def test_calls_are_counted_alike_beside_a_recording(tmp_path):
+def test_calls_are_counted_alike_next_to_a_recording(tmp_path):
     x = normal(8)
     with msprobe_hooks.record(tmp_path / "dump") as session, fix("Tensor.__add__.1") as fixed:
         x + x
@@ -258,14 +258,14 @@ def test_a_wildcard_names_calls_of_any_type():
     assert fixed.raised == {"Torch.cumsum": 1, "Tensor.cumsum": 1}
 
 
-def test_names_that_were_never_called_are_told(caplog):
+def test_names_that_were_never_called_are_reported(caplog):
     with caplog.at_level(logging.WARNING, "msprobe_hooks"), fix("Torch.cumsum", "Torch.matmull") as fixed:
         torch.cumsum(normal(4), 0)
     assert fixed.unmet == ["Torch.matmull"]
     assert "Torch.matmull was never called" in caplog.text
 
 
-def test_a_name_that_was_never_called_is_told_with_the_closest_one_that_was():
+def test_a_name_that_was_never_called_is_reported_with_the_closest_one_that_was():
     with fix("Torch.cumsumm", "Functional.softmx.0") as fixed:
         torch.cumsum(normal(4), 0)
         torch.nn.functional.softmax(normal(4), 0)
@@ -289,7 +289,7 @@ def test_everything_is_as_before_at_the_end_even_after_an_error():
         (("Torch.mm",), "bfloat16", "allowed: float32, float64, cpu"),
     ],
 )
-def test_wrong_arguments_are_told_before_anything_runs(names, to, text):
+def test_wrong_arguments_are_reported_before_anything_runs(names, to, text):
     with pytest.raises(ConfigError, match=text), fix(*names, to=to):
         pass
 
@@ -305,7 +305,7 @@ def test_a_call_that_cannot_be_looked_at_runs_as_it_is(monkeypatch):
     assert "observing it raised RuntimeError" in str(fixed)
 
 
-def test_a_call_of_which_it_cannot_be_told_whether_it_is_named_runs_as_it_is(monkeypatch):
+def test_a_call_of_which_it_cannot_be_known_whether_it_is_named_runs_as_it_is(monkeypatch):
     def broken(*_):
         raise OSError(28, "No space left on device")
 

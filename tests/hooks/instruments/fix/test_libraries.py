@@ -60,7 +60,7 @@ def test_an_operator_of_a_library_that_is_not_named_is_counted_as_left(name):
     assert not fixed.raised
 
 
-def test_an_operator_that_nobody_asked_for_is_not_counted():
+def test_an_operator_that_no_one_asked_for_is_not_counted():
     with fix("Torch.cumsum") as fixed:
         torch.ops.fixlib.rounded(normal())
     assert not fixed.left
@@ -72,7 +72,7 @@ def test_what_an_operator_without_a_fake_kernel_needs_is_said():
     assert "torch.library.register_fake" in str(fixed)
 
 
-def test_a_library_without_a_call_is_told():
+def test_a_library_without_a_call_is_reported():
     with fix("*", custom_op_namespaces=["fixlib", "otherlib"]) as fixed:
         torch.ops.fixlib.rounded(normal())
     assert fixed.unmet == ["torch.ops.otherlib.*"]

@@ -15,11 +15,11 @@ from msprobe_hooks.recording.session import observing
 
 def listed(call: Callable[[], object]) -> tuple[list[str], list[tuple[str, str]]]:
     """Return the APIs of calls that are listed, and those that are left, with the reason."""
-    told: list[str] = []
+    reported: list[str] = []
     fixed = Fixed()
-    with observing(ListingMode("float32", lambda name, number: told.append(name), fixed).observers()):
+    with observing(ListingMode("float32", lambda name, number: reported.append(name), fixed).observers()):
         call()
-    return told, list(fixed.left)
+    return reported, list(fixed.left)
 
 
 X = torch.ones(3, 3).bfloat16()
@@ -34,9 +34,9 @@ X = torch.ones(3, 3).bfloat16()
     ],
 )
 def test_a_call_that_cannot_be_raised_is_left_with_the_reason(call, left):
-    told, found = listed(call)
+    reported, found = listed(call)
     assert found == left
-    assert left[0][0] not in told
+    assert left[0][0] not in reported
 
 
 @pytest.mark.parametrize(
@@ -48,5 +48,5 @@ def test_nothing_is_said_of_a_call_that_another_precision_would_not_change(call)
 
 
 def test_no_cast_is_listed():
-    told, _ = listed(lambda: (X.float(), X.to(torch.float64), X.type_as(torch.ones(1)), torch.mm(X, X).half()))
-    assert told == ["Torch.mm"]
+    reported, _ = listed(lambda: (X.float(), X.to(torch.float64), X.type_as(torch.ones(1)), torch.mm(X, X).half()))
+    assert reported == ["Torch.mm"]

@@ -1,4 +1,4 @@
-"""What the processes of a run are told, and how they are called."""
+"""What the processes of a run are given, and how they are called."""
 
 from __future__ import annotations
 

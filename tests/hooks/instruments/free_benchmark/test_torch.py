@@ -203,7 +203,7 @@ def test_thresholds_are_learned_from_the_first_steps(benchmark):
     assert rows == []
 
 
-def test_a_change_beyond_what_was_learned_is_told(benchmark):
+def test_a_change_beyond_what_was_learned_is_reported(benchmark):
     near, far = torch.tensor([1.0, 1.01]), torch.tensor([1.0, 1.5])
     programs = [*[lambda: torch.exp(near)] * 3, lambda: torch.exp(far)]
     rows, _ = benchmark(*programs, pert_mode="change_value", if_preheat=True, preheat_step=3, list=["exp"])

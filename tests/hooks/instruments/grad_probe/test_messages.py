@@ -14,7 +14,7 @@ from msprobe_hooks import ConfigError, PrecisionDebugger
 from tests.support.probing import Monitor, finish, model_of, names, parameter, sgd, table
 
 
-def test_a_folder_that_cannot_be_written_is_told_once_and_the_training_goes_on(
+def test_a_folder_that_cannot_be_written_is_reported_once_and_the_training_goes_on(
     monitor: Monitor, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     (tmp_path / "run").write_text("in the way")
@@ -60,7 +60,9 @@ def test_a_former_run_is_overwritten_step_by_step_and_said_to_be(
     assert "holds 1 steps of an earlier run" in caplog.text
 
 
-def test_names_in_param_list_that_the_model_lacks_are_told(monitor: Monitor, caplog: pytest.LogCaptureFixture) -> None:
+def test_names_in_param_list_that_the_model_lacks_are_reported(
+    monitor: Monitor, caplog: pytest.LogCaptureFixture
+) -> None:
     monitor(nn.Linear(1, 1), param_list=["weight", "wieght"])
     assert "not parameters of this model: wieght; did you mean 'weight'?" in caplog.text
 

@@ -14,7 +14,7 @@ from msprobe_hooks.instruments.grad_probe import torch_statistics as statistics
 from tests.support.probing import Monitor, finish, model_of, parameter, sgd
 
 
-def test_a_sign_map_tells_what_is_greater_than_zero(monitor: Monitor) -> None:
+def test_a_sign_map_shows_what_is_greater_than_zero(monitor: Monitor) -> None:
     model = model_of(a=parameter(1.0, 0.0, -1.0), b=parameter(-2.0), empty=parameter())
     rank = monitor(model)
     sgd(model).step()

@@ -61,7 +61,7 @@ def test_a_nan_counts_where_msprobe_counts_it(monitor: Monitor) -> None:
     assert row["max"] == "nan"
 
 
-def test_without_bounds_only_the_share_of_zeros_is_told(monitor: Monitor) -> None:
+def test_without_bounds_only_the_share_of_zeros_is_reported(monitor: Monitor) -> None:
     model = model_of(w=parameter(0.0, 1.0, 2.0, 3.0))
     rank = monitor(model, grad_level="L2", bounds=[])
     sgd(model).step()
@@ -98,7 +98,7 @@ def test_the_norm_of_half_precision_does_not_overflow(monitor: Monitor) -> None:
     assert float(table(rank)[0]["norm"]) == pytest.approx(np.hypot(6e4, 6e4), rel=1e-3)
 
 
-def test_a_sparse_gradient_is_told_as_the_dense_one(monitor: Monitor) -> None:
+def test_a_sparse_gradient_is_reported_as_the_dense_one(monitor: Monitor) -> None:
     model = nn.Embedding(5, 2, sparse=True)
     rank = monitor(model)
     model(torch.tensor([1, 1])).sum().backward()

@@ -140,6 +140,6 @@ def test_a_wrong_option_is_named_with_what_is_allowed(run, options, problem):
         csv2tensorboard_by_step(run, **options)
 
 
-def test_a_time_in_which_nothing_started_is_told(run):
+def test_a_time_in_which_nothing_started_is_reported(run):
     with pytest.raises(MonitorError, match="started from Dec05_00-00-00 to any time"):
         csv2tensorboard_by_step(run, time_start="Dec05_00-00-00")

@@ -30,7 +30,7 @@ def test_a_parameter_whose_gradient_comes_later_has_fewer_steps(tmp_path: Path) 
     assert {key.name: run.read(key).steps.tolist() for key in run.keys} == {"a": [0, 1], "b": [1]}
 
 
-def test_the_probe_beside_a_watched_run_belongs_to_it(tmp_path: Path) -> None:
+def test_the_probe_next_to_a_watched_run_belongs_to_it(tmp_path: Path) -> None:
     write_probe(tmp_path / "rank0", [{"a": [1.0]}])
     watched = tmp_path / "Dec03_21-34-40-rank0-1d6d9d83"
     watched.mkdir()
@@ -40,7 +40,7 @@ def test_the_probe_beside_a_watched_run_belongs_to_it(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "reported"),
     [
         ("param_name,max,min\na,1,1\n", r"grad_summary_0\.csv: has no column norm"),
         ("param_name,max,min,norm\na,1,1,x\n", r"the row of 'a' lacks a number in norm, min, max"),
@@ -48,9 +48,9 @@ def test_the_probe_beside_a_watched_run_belongs_to_it(tmp_path: Path) -> None:
         ("name,norm\n", r"begins with 'name', not with the column param_name"),
     ],
 )
-def test_a_file_that_is_no_summary_is_named(tmp_path: Path, text: str, told: str) -> None:
+def test_a_file_that_is_no_summary_is_named(tmp_path: Path, text: str, reported: str) -> None:
     (tmp_path / "grad_summary_0.csv").write_text(text)
-    with pytest.raises(MonitorError, match=told):
+    with pytest.raises(MonitorError, match=reported):
         _read(tmp_path)
 
 

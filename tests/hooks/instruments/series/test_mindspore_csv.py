@@ -38,7 +38,7 @@ def test_a_line_has_what_a_cell_is_given_and_what_it_gives(writer: SeriesWriter,
     )
 
 
-def test_of_several_tensors_of_a_side_the_first_is_told(writer: SeriesWriter, tmp_path: Path) -> None:
+def test_of_several_tensors_of_a_side_the_first_is_reported(writer: SeriesWriter, tmp_path: Path) -> None:
     rows = [
         Row("actv", 0, f"lstm{call}.{side}_{place}", 3, 0, (float(place), 0.0))
         for call in ("", "[1]")

@@ -71,12 +71,12 @@ def test_a_series_goes_on_over_files_whose_statistics_differ(folder):
     assert values(run) == {"param w norm": {0: 1.0, 1: 2.0}, "param w max": {1: 5.0}}
 
 
-def test_a_file_of_26_tells_shape_and_dtype_beside_the_statistics(folder):
+def test_a_file_of_26_shows_shape_and_dtype_next_to_the_statistics(folder):
     text = 'vpp_stage,name,step,norm,shape,dtype\n0,w,2,0.5,"[3, 4]",torch.float32\n0,b,2,nan,nan,nan\n'
     assert values(open_run(folder({"param_origin_2-2.csv": text})))["param_origin w norm"] == {2: 0.5}
 
 
-def test_mindspores_files_tell_input_and_output_in_one_line(folder):
+def test_mindspores_files_show_input_and_output_in_one_line(folder):
     files = {
         "actv_grad_0-0.csv": (
             "module_name,step,input_grad.norm,input_grad.max,output_grad.norm,output_grad.max\nm,0,1,2,3,4\n"
@@ -121,18 +121,18 @@ def test_a_resumed_run_is_read_as_it_was_written_last(folder):
     assert run.notes == ["param: steps 4 to 6 were written more than once; the last values are used"]
 
 
-def test_which_file_was_written_last_is_told_by_time_and_not_by_name(folder):
+def test_which_file_was_written_last_is_reported_by_time_and_not_by_name(folder):
     run = open_run(folder({"param_4-7.csv": HEADER + "0,w,4,1\n", "param_0-9.csv": HEADER + "0,w,4,2\n"}))
     assert values(run) == {"param w norm": {4: 2.0}}
 
 
-def test_a_step_that_is_resumed_in_the_same_file_is_told(folder):
+def test_a_step_that_is_resumed_in_the_same_file_is_reported(folder):
     run = open_run(folder({"param_0-9.csv": HEADER + "0,w,4,1\n0,w,5,1\n0,w,4,2\n"}))
     assert values(run) == {"param w norm": {4: 2.0, 5: 1.0}}
     assert run.notes == ["param: step 4 was written more than once; the last values are used"]
 
 
-def test_steps_out_of_order_are_put_in_order_and_told(folder):
+def test_steps_out_of_order_are_put_in_order_and_reported(folder):
     run = open_run(folder({"param_0-9.csv": HEADER + "0,w,5,1\n0,w,4,2\n"}))
     assert [*values(run)["param w norm"].items()] == [(4, 2.0), (5, 1.0)]
     assert run.notes == ["param: step 4 was written after later steps; sorted"]
@@ -210,11 +210,11 @@ def test_ranks_are_in_the_order_of_their_numbers_and_of_several_starts_the_last_
     assert open_run(older).notes == []
 
 
-@pytest.mark.parametrize(("rank", "told"), [(None, 0), (3, 3)])
-def test_a_folder_of_a_new_run_tells_its_rank(tmp_path, rank, told):
+@pytest.mark.parametrize(("rank", "reported"), [(None, 0), (3, 3)])
+def test_a_folder_of_a_new_run_shows_its_rank(tmp_path, rank, reported):
     new = run_folder(tmp_path, rank)
-    assert re.fullmatch(rf"[A-Z][a-z]{{2}}\d\d_\d\d-\d\d-\d\d-rank{told}-[0-9a-f]{{8}}", new.name)
-    assert rank_of(new) == told
+    assert re.fullmatch(rf"[A-Z][a-z]{{2}}\d\d_\d\d-\d\d-\d\d-rank{reported}-[0-9a-f]{{8}}", new.name)
+    assert rank_of(new) == reported
 
 
 def test_a_ranks_own_folder_gives_itself(folder):

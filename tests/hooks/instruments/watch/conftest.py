@@ -11,7 +11,7 @@ from torch import nn
 
 @pytest.fixture
 def config(tmp_path, monkeypatch):
-    """Write a configuration and return its path; what is written lies beside it."""
+    """Write a configuration and return its path; what is written lies next to it."""
     monkeypatch.setenv("MONITOR_OUTPUT_DIR", str(tmp_path / "out"))
 
     def write(**keys):

@@ -14,23 +14,23 @@ from tests.support.training import Block, adam, by_name, model, train
 
 def test_gradients_of_activations_are_those_of_full_backward_hooks(tmp_path):
     one = nn.Sequential(nn.Linear(3, 6), nn.LayerNorm(6), nn.GELU(), nn.Linear(6, 2))
-    told = {}
+    reported = {}
     for name, module in one.named_modules():
 
         def hook(_, grad_inputs, grad_outputs, name=name):
             for side, gradients in (("input", grad_inputs), ("output", grad_outputs)):
                 if gradients[0] is not None:
-                    told[f"{name}.{side}", 0] = gradients[0].double().norm().item()
+                    reported[f"{name}.{side}", 0] = gradients[0].double().norm().item()
 
         module.register_full_backward_hook(hook)
     with watch(one, None, tmp_path, what=["activation_gradients"]) as watcher:
         one(torch.randn(4, 3, requires_grad=True)).square().mean().backward()
         watcher.end_step()
     found = by_name(watcher.rows, "actv_grad")
-    assert {key: values[0] for key, values in found.items()} == pytest.approx(told, rel=1e-6)
+    assert {key: values[0] for key, values in found.items()} == pytest.approx(reported, rel=1e-6)
 
 
-def test_gradients_that_meet_are_told_apart_by_module(tmp_path):
+def test_gradients_that_meet_are_distinguished_by_module(tmp_path):
     one = Block(3)
     x = torch.randn(4, 3, requires_grad=True)
     with watch(one, None, tmp_path, what=["activation_gradients"]) as watcher:
@@ -52,7 +52,7 @@ def test_an_input_is_measured_before_the_module_changes_it(tmp_path):
 
 
 @pytest.mark.parametrize("use_reentrant", [False, True])
-def test_recomputed_activations_are_told_once_and_have_their_gradients(tmp_path, use_reentrant):
+def test_recomputed_activations_are_reported_once_and_have_their_gradients(tmp_path, use_reentrant):
     class Checkpointed(nn.Module):
         def __init__(self, checkpoints):
             super().__init__()
@@ -64,16 +64,16 @@ def test_recomputed_activations_are_told_once_and_have_their_gradients(tmp_path,
             x = self.first(x)
             return checkpoint(self.second, x, use_reentrant=use_reentrant) if self.checkpoints else self.second(x)
 
-    told = []
+    reported = []
     for checkpoints in (False, True):
         one = Checkpointed(checkpoints)
         optimizer = adam(one)
         what = ["activations", "activation_gradients"]
         with watch(one, optimizer, tmp_path, what=what, micro_batches=2) as watcher:
             train(one, optimizer, steps=1, micro_batches=2)
-        told.append([by_name(watcher.rows, task) for task in ("actv", "actv_grad")])
+        reported.append([by_name(watcher.rows, task) for task in ("actv", "actv_grad")])
         assert not watcher.collection.errors
-    assert told[0] == told[1]
+    assert reported[0] == reported[1]
 
 
 def test_a_forward_pass_in_inference_mode_hinders_none_after_it(tmp_path):
@@ -98,7 +98,7 @@ def test_a_module_that_is_evaluated_inside_of_a_training_hides_none_around_it(tm
     assert {row.name for row in watcher.rows if row.task == "actv_grad"} == sides - {".input", "0.input"}
 
 
-def test_a_module_that_is_called_twice_is_told_twice(tmp_path):
+def test_a_module_that_is_called_twice_is_reported_twice(tmp_path):
     class Twice(nn.Module):
         def __init__(self):
             super().__init__()
@@ -114,7 +114,7 @@ def test_a_module_that_is_called_twice_is_told_twice(tmp_path):
     assert {("inner.input", 0), ("inner[1].input", 0)} < set(by_name(watcher.rows, "actv"))
 
 
-def test_elements_of_tuples_mappings_and_keywords_are_told_by_place(tmp_path):
+def test_elements_of_tuples_mappings_and_keywords_are_reported_by_place(tmp_path):
     class Many(nn.Module):
         def forward(self, x, *, mask):
             return {"hidden": x, "rest": (mask, x + mask)}
@@ -150,7 +150,7 @@ def test_a_model_that_raises_leaves_no_call_open(tmp_path):
     assert ("inner.output", 1) in by_name(watcher.rows, "actv_grad")
 
 
-def test_an_evaluation_is_not_told(tmp_path):
+def test_an_evaluation_is_not_reported(tmp_path):
     one = model()
     with watch(one, None, tmp_path) as watcher:
         one.eval()(torch.randn(2, 3))

@@ -51,7 +51,7 @@ def test_statistics_are_those_of_the_values_in_float64(dtype, count):
         assert found[name] == pytest.approx(value, rel=0, abs=rounding * scale), name
 
 
-def test_norms_of_large_tensors_are_off_by_far_less_than_float32_tells():
+def test_norms_of_large_tensors_are_off_by_far_less_than_float32_shows():
     tensor = torch.rand(1 << 20, generator=torch.Generator().manual_seed(0)) + 0.1
     found = measured(tensor)
     assert found["norm"] == pytest.approx(expected(tensor.double().numpy(), 0.0)["norm"], rel=1e-8)
@@ -105,9 +105,9 @@ def test_many_tensors_measured_together_have_the_statistics_of_each():
     tensors[21] = torch.tensor(-0.5)
     for tensor, found in zip(tensors, measured(*tensors), strict=True):
         array = (tensor.float() if tensor.dtype is torch.bfloat16 else tensor).numpy()
-        told = dict(zip(STATISTICS, measure_array(array, STATISTICS, 1e-8), strict=True))
+        reported = dict(zip(STATISTICS, measure_array(array, STATISTICS, 1e-8), strict=True))
         # The smallest normal numbers of bfloat16 and float32 are the same.
-        assert found == pytest.approx(told, rel=1e-6 if tensor.is_complex() else 1e-12, nan_ok=True)
+        assert found == pytest.approx(reported, rel=1e-6 if tensor.is_complex() else 1e-12, nan_ok=True)
 
 
 def test_norms_of_numbers_whose_squares_leave_float32_are_right():
@@ -116,7 +116,7 @@ def test_norms_of_numbers_whose_squares_leave_float32_are_right():
 
 
 @pytest.mark.parametrize("count", [4, 10_000])
-def test_nan_and_inf_are_told(count):
+def test_nan_and_inf_are_reported(count):
     infinite = torch.ones(count)
     infinite[1] = -math.inf
     broken = infinite.clone()

@@ -62,7 +62,7 @@ class TestDynamicOn:
         assert f"the monitor goes on as before: {path}: unknown key 'wg'; known: " in caplog.text
         assert "the monitor goes on as before: eps is 'small'; allowed: a number >= 0" in caplog.text
 
-    def test_a_file_that_is_gone_is_told_once_and_keeps_what_was_watched(self, training, tmp_path, caplog):
+    def test_a_file_that_is_gone_is_reported_once_and_keeps_what_was_watched(self, training, tmp_path, caplog):
         step, write = training
         write('{"dynamic_on": true, "wg_distribution": true}')
         step()

@@ -114,7 +114,7 @@ class TestTargets:
         assert names(watcher.rows, "actv") == modules
         assert names(watcher.rows, "grad_reduced") == parameters
 
-    def test_all_modules_are_watched_beside_one_without_fields(self, config, trained):
+    def test_all_modules_are_watched_next_to_one_without_fields(self, config, trained):
         monitor = TrainerMon(config(targets={"0": {}}, xy_distribution=True, forward_only=True, all_xy=True))
         trained(monitor, 1)
         assert {name.rpartition(".")[0][2:] for name in monitor.generate_xy_metrics()[0]} >= {"0", "1", "2"}
@@ -243,7 +243,7 @@ def test_ranks_that_a_program_of_one_process_does_not_have_are_named(tmp_path, c
     ]
 
 
-def test_a_configuration_with_targets_that_turns_nothing_on_is_told(config, caplog):
+def test_a_configuration_with_targets_that_turns_nothing_on_is_reported(config, caplog):
     TrainerMon(config(targets={"0": {}}))
     (line,) = caplog.messages
     assert line.endswith(": nothing is monitored: xy_distribution, wg_distribution and the like are all false")

@@ -14,7 +14,7 @@ from msprobe_hooks import watch
 from tests.support.training import adam, by_name, model, train
 
 
-def test_gradients_and_parameters_are_told_as_the_optimizer_has_them(tmp_path):
+def test_gradients_and_parameters_are_reported_as_the_optimizer_has_them(tmp_path):
     one = model()
     optimizer = adam(one)
     seen = []
@@ -78,7 +78,7 @@ def test_each_micro_batch_has_its_gradients_where_that_is_asked_for(tmp_path):
 
 
 @pytest.mark.parametrize("use_reentrant", [False, True])
-def test_gradients_of_layers_around_a_checkpoint_are_told_in_backward_order(tmp_path, use_reentrant):
+def test_gradients_of_layers_around_a_checkpoint_are_reported_in_backward_order(tmp_path, use_reentrant):
     class Checkpointed(nn.Module):
         def __init__(self):
             super().__init__()
@@ -97,7 +97,7 @@ def test_gradients_of_layers_around_a_checkpoint_are_told_in_backward_order(tmp_
         assert norm == pytest.approx(one.get_parameter(name).grad.norm().item(), rel=1e-6)
 
 
-def test_an_optimizer_tells_of_its_own_parameters_only(tmp_path):
+def test_an_optimizer_reports_its_own_parameters_only(tmp_path):
     one = nn.ModuleDict({"generator": nn.Linear(3, 2), "critic": nn.Linear(2, 1)})
     generator, optimizer = adam(one["generator"]), adam(one["critic"])
     with watch(one, optimizer, tmp_path, what=["gradients"]) as watcher:

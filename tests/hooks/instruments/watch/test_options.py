@@ -26,7 +26,7 @@ from tests.support.training import adam, model
         ({"first_step": "3"}, "first_step is '3'; allowed: an integer >= 0"),
     ],
 )
-def test_a_wrong_option_is_told_with_what_is_allowed(tmp_path, options, reported):
+def test_a_wrong_option_is_reported_with_what_is_allowed(tmp_path, options, reported):
     one = model()
     with pytest.raises(ConfigError, match=reported), watch(one, adam(one), tmp_path, **options):
         pass
@@ -40,7 +40,7 @@ def test_a_wrong_option_is_told_with_what_is_allowed(tmp_path, options, reported
         ({"format": "parket"}, r"format is 'parket'; allowed: csv, .*; did you mean 'parquet'\?"),
     ],
 )
-def test_a_misspelt_option_is_told_with_the_closest_one(tmp_path, options, hint):
+def test_a_misspelt_option_is_reported_with_the_closest_one(tmp_path, options, hint):
     one = model()
     with pytest.raises(ConfigError, match=hint), watch(one, adam(one), tmp_path, **options):
         pass
@@ -79,7 +79,7 @@ def test_an_optimizer_of_another_model_is_refused(tmp_path):
         pass
 
 
-def test_a_target_that_is_not_there_is_told(tmp_path, caplog):
+def test_a_target_that_is_not_there_is_reported(tmp_path, caplog):
     one = model()
     with watch(one, adam(one), tmp_path, targets={"5": {"input": "tensor"}}, format="api"):
         assert "targets: not a module or parameter of the model: '5'" in caplog.text

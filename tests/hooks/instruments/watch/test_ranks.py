@@ -40,13 +40,13 @@ for wrap, kept in ((nn.parallel.DistributedDataParallel, lambda whole: whole), (
         model(batch).square().mean().backward()
         optimizer.step()
     assert not watcher.collection.errors, watcher.collection.errors
-    told = {(row.task, row.name.removeprefix("module.")): row.values[0] for row in watcher.rows}
+    values = {(row.task, row.name.removeprefix("module.")): row.values[0] for row in watcher.rows}
     for name, parameter in plain.named_parameters():
         own = parameter.grad.double().norm().item()
-        assert abs(told["grad_unreduced", name] - own) < 1e-6, (wrap, name, told["grad_unreduced", name], own)
+        assert abs(values["grad_unreduced", name] - own) < 1e-6, (wrap, name, values["grad_unreduced", name], own)
         dist.all_reduce(parameter.grad)
         mean = kept(parameter.grad / 2).double().norm().item()
-        assert abs(told["grad_reduced", name] - mean) < 1e-6, (wrap, name, told["grad_reduced", name], mean)
+        assert abs(values["grad_reduced", name] - mean) < 1e-6, (wrap, name, values["grad_reduced", name], mean)
 dist.barrier()
 dist.destroy_process_group()
 """
@@ -96,7 +96,7 @@ dist.destroy_process_group()
 """
 
 
-def test_collectives_of_a_step_are_told_together_before_and_after(tmp_path):
+def test_collectives_of_a_step_are_reported_together_before_and_after(tmp_path):
     assert run_ranks(COMMUNICATION, 2, tmp_path) == [(0, "")] * 2
 
 
@@ -124,6 +124,6 @@ dist.destroy_process_group()
 """
 
 
-def test_anomalies_tell_the_stage_of_the_pipeline_and_its_ranks(tmp_path):
+def test_anomalies_show_the_stage_of_the_pipeline_and_its_ranks(tmp_path):
     ended = run_ranks(STAGES, 2, tmp_path)
     assert [code for code, _ in ended] == [0, 0], ended

@@ -47,7 +47,7 @@ def test_files_and_columns_are_those_of_msprobe(config, trained, tmp_path):
     assert names == [["0", ".input", "0", "0"], ["0", "0.input", "0", "0"], ["0", "0.output", "0", "0"]]
 
 
-def test_optimizer_and_number_are_told_apart_in_both_orders(config):
+def test_optimizer_and_number_are_distinguished_in_both_orders(config):
     for order in (slice(None), slice(None, None, -1)):
         model = nn.Linear(2, 1)
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -69,7 +69,7 @@ def test_a_target_chooses_module_side_and_element(config, trained, tmp_path):
     assert [line.split(",")[1] for line in written["grad_reduced_0-0.csv"][1:]] == ["0.weight", "0.bias"]
 
 
-def test_an_element_that_is_not_there_is_told(config, trained, caplog):
+def test_an_element_that_is_not_there_is_reported(config, trained, caplog):
     trained(TrainerMon(config(targets={"0": {"input": "tuple[3]:1"}}, xy_distribution=True)), 2)
     reported = "not monitored: module '0': ValueError: its input has 1 elements, but targets requests tuple[3]:1"
     assert [record.message for record in caplog.records] == [reported]
@@ -177,7 +177,7 @@ def test_a_tensor_of_the_program_is_written_on_the_ranks_that_are_named(config, 
         monitor.adhoc_check(torch.ones(1), "loss", "mask", [], ["mean"])
 
 
-def test_a_model_that_nobody_trains_any_more_is_freed_and_its_files_are_finished(config, trained, tmp_path):
+def test_a_model_that_no_one_trains_any_more_is_freed_and_its_files_are_finished(config, trained, tmp_path):
     require(find_spec("pyarrow"), "pyarrow")
     watched = {"xy_distribution": True, "wg_distribution": True, "mv_distribution": True, "param_distribution": True}
     monitor = TrainerMon(config(**watched, format="parquet", step_count_per_record=100))

@@ -9,7 +9,7 @@ from msprobe_hooks import ConfigError, TrainerMon
 
 
 @pytest.mark.parametrize(
-    ("keys", "told"),
+    ("keys", "reported"),
     [
         ({"wgrad": True}, "unknown key 'wgrad'; known: alert, all_xy"),
         ({"wg_distribution": 1}, "wg_distribution is 1; allowed: true or false"),
@@ -27,28 +27,28 @@ from msprobe_hooks import ConfigError, TrainerMon
         ({"cc_distribution": {"cc_codeline": ["("]}}, "cc_codeline is .* allowed: a list of regular expressions"),
     ],
 )
-def test_a_wrong_key_is_told_with_what_is_allowed(config, keys, told):
-    with pytest.raises(ConfigError, match=told):
+def test_a_wrong_key_is_reported_with_what_is_allowed(config, keys, reported):
+    with pytest.raises(ConfigError, match=reported):
         TrainerMon(config(**keys))
 
 
-def test_keys_that_are_not_followed_are_told(config, caplog):
+def test_keys_that_are_not_followed_are_reported(config, caplog):
     TrainerMon(config(recording_l2_features=True, append_output=[], sa_order="s,b,h,d"))
-    told = [record.message.split(": ", 1)[1] for record in caplog.records]
-    assert told == [
+    reported = [record.message.split(": ", 1)[1] for record in caplog.records]
+    assert reported == [
         "recording_l2_features is ignored: spectral and attention features are not recorded",
         "sa_order is ignored: spectral and attention features are not recorded",
     ]
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "reported"),
     [
         ({}, r"set_monitor\(\) needs optimizer=: the optimizer whose steps"),
         ({"optimizer": object(), "grad_acc_steps": 0}, "grad_acc_steps is 0; allowed: an integer >= 1"),
         ({"optimizer": object(), "groups": 1}, r"set_monitor\(\) has no argument 'groups'; did you mean 'tp_group'\?"),
     ],
 )
-def test_wrong_arguments_are_told(config, arguments, told):
-    with pytest.raises(ConfigError, match=told):
+def test_wrong_arguments_are_reported(config, arguments, reported):
+    with pytest.raises(ConfigError, match=reported):
         TrainerMon(config()).set_monitor(nn.Linear(1, 1), **arguments)

@@ -52,7 +52,7 @@ def test_two_models_with_optimizers_of_one_class_do_not_mix(tmp_path):
     assert by_name(a.rows, "grad_reduced")["weight", None] != by_name(b.rows, "grad_reduced")["weight", None]
 
 
-def test_chunks_of_a_pipeline_are_told_apart(tmp_path):
+def test_chunks_of_a_pipeline_are_distinguished(tmp_path):
     chunks = [nn.Linear(3, 3), nn.Linear(3, 2)]
     optimizer = adam(nn.ModuleList(chunks))
     with watch(chunks, optimizer, tmp_path) as watcher:
@@ -77,13 +77,13 @@ def test_what_was_watched_can_be_read_again(tmp_path):
     with watch(one, optimizer, tmp_path, what=["gradients"], ndigits=12, steps_per_file=2) as watcher:
         train(one, optimizer, steps=3)
     run = open_run(rank_folders(tmp_path)[0])
-    told = {key.name: run.read(key).values[-1] for key in run.keys if key.task == "grad_reduced"}
-    assert told == pytest.approx(
+    reported = {key.name: run.read(key).values[-1] for key in run.keys if key.task == "grad_reduced"}
+    assert reported == pytest.approx(
         {name: values[0] for (name, _), values in by_name(watcher.rows, "grad_reduced").items()}
     )
 
 
-def test_what_goes_wrong_is_told_once_and_does_not_reach_the_training(tmp_path, monkeypatch, caplog):
+def test_what_goes_wrong_is_reported_once_and_does_not_reach_the_training(tmp_path, monkeypatch, caplog):
     one = model()
     optimizer = adam(one)
     expected = train(copy.deepcopy(one), adam(copy.deepcopy(one)), steps=1)

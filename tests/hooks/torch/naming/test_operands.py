@@ -69,7 +69,7 @@ def test_a_number_on_the_left_makes_the_operator_reflected(tmp_path, records, us
     assert recorded(tmp_path, records, use) == name
 
 
-def test_where_the_operands_cannot_be_told_the_plain_name_is_kept(tmp_path, records):
+def test_where_the_operands_cannot_be_known_the_plain_name_is_kept(tmp_path, records):
     use = eval("lambda x: 2 + x")
     assert recorded(tmp_path, records, use) == "__add__"
 

@@ -167,7 +167,7 @@ def test_a_disk_that_fills_up_at_the_end_leaves_the_old_baseline(
     assert [file.name for file in tmp_path.iterdir()] == ["gpu.json"]
 
 
-def test_a_folder_that_cannot_be_made_is_told(tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_made_is_reported(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(BaselineError, match="cannot be written"):
         BaselineWriter(tmp_path / "file" / "gpu.json")

@@ -115,7 +115,7 @@ def test_nan_that_the_baseline_has_too_is_right_and_another_is_wrong(run: Callab
     assert run(0.0, JUDGE, nan=6).wrong == {LINEAR}
 
 
-def test_numbers_alone_do_not_tell_which_nan_is_right(run: Callable[..., Any]) -> None:
+def test_numbers_alone_do_not_show_which_nan_is_right(run: Callable[..., Any]) -> None:
     run(0.0, SAVE[0], nan=5)
     assert run(0.0, JUDGE, nan=5).wrong == {LINEAR}
 
@@ -148,7 +148,7 @@ def test_a_missing_file_falls_back_to_the_numbers_and_says_so(run: Callable[...,
     assert f"The baseline's tensors were not used, but its numbers: {path}: is missing" in wrong.output
 
 
-def test_a_missing_folder_is_told_in_the_header(run: Callable[..., Any], folder: Path) -> None:
+def test_a_missing_folder_is_reported_in_the_header(run: Callable[..., Any], folder: Path) -> None:
     run(0.0, *SAVE)
     folder.rename(folder.with_name("away"))
     assert f"tensors of 3 records in {folder}: the folder is missing, numbers are used" in run(0.0, JUDGE).output
@@ -168,7 +168,7 @@ def lead_out(path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("damage", "told"),
+    ("damage", "reported"),
     [
         (truncate, "is not what the baseline's run wrote"),
         (replace_by_another, "is not what the baseline's run wrote"),
@@ -179,17 +179,17 @@ def lead_out(path: Path) -> None:
     ids=["truncated", "foreign", "empty", "folder", "link"],
 )
 def test_a_bad_file_falls_back_to_the_numbers_and_says_so(
-    run: Callable[..., Any], folder: Path, damage: Callable[[Path], None], told: str
+    run: Callable[..., Any], folder: Path, damage: Callable[[Path], None], reported: str
 ) -> None:
     run(200.0, *SAVE)
     damage(file_of(folder, LINEAR))
     judged = run(200.0, JUDGE)
     assert judged.wrong == set()
-    assert told in judged.output
+    assert reported in judged.output
     assert "Traceback" not in judged.output + judged.errors
 
 
-def test_without_safetensors_numbers_judge_and_the_remedy_is_told(
+def test_without_safetensors_numbers_judge_and_the_remedy_is_reported(
     run: Callable[..., Any], pytester: pytest.Pytester
 ) -> None:
     run(200.0, *SAVE)
@@ -233,7 +233,7 @@ def hash_of(path: Path) -> str:
 
 
 @pytest.mark.parametrize(
-    ("metadata", "told"),
+    ("metadata", "reported"),
     [
         (None, "holds no tensors of a baseline"),
         ("{}", "record"),
@@ -261,8 +261,8 @@ def hash_of(path: Path) -> str:
     ],
     ids=["none", "empty", "another record", "other shape", "shape that is not its own"],
 )
-def test_a_file_whose_row_agrees_but_that_is_malformed_is_told(
-    run: Callable[..., Any], pytester: pytest.Pytester, folder: Path, metadata: str | None, told: str
+def test_a_file_whose_row_agrees_but_that_is_malformed_is_reported(
+    run: Callable[..., Any], pytester: pytest.Pytester, folder: Path, metadata: str | None, reported: str
 ) -> None:
     run(200.0, *SAVE)
     path = file_of(folder, LINEAR)
@@ -274,7 +274,7 @@ def test_a_file_whose_row_agrees_but_that_is_malformed_is_told(
     edit(pytester.path / "gpu.json", lambda row: row.update(tensors=digest))
     judged = run(200.0, JUDGE)
     assert judged.wrong == set(), "by the numbers"
-    assert told in judged.output
+    assert reported in judged.output
     assert "Traceback" not in judged.output + judged.errors
 
 

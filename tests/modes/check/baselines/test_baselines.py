@@ -123,7 +123,7 @@ def test_a_table_about_another_dump_is_refused(run: Callable[..., Any], write_du
 
 
 @pytest.mark.usefixtures("linear")
-def test_the_header_tells_seed_device_torch_and_math_modes(run: Callable[..., Any], pytester: pytest.Pytester) -> None:
+def test_the_header_shows_seed_device_torch_and_math_modes(run: Callable[..., Any], pytester: pytest.Pytester) -> None:
     run(0.0, SAVE, "--msprobe-seed=7")
     header = json.loads((pytester.path / "gpu.json").read_text().splitlines()[0])
     assert header["msprobe_baseline"] == 1
@@ -287,7 +287,7 @@ def test_a_run_that_did_not_end_leaves_the_old_baseline(
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="no device that is always full")
 @pytest.mark.usefixtures("linear")
-def test_a_full_disk_is_told_at_the_end_and_fails_the_run(
+def test_a_full_disk_is_reported_at_the_end_and_fails_the_run(
     run: Callable[..., Any], pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = pytester.path / "gpu.json"

@@ -168,14 +168,14 @@ def test_a_case_that_the_device_cannot_run_is_no_pass(case: Path, capsys: pytest
 
 @pytest.mark.parametrize("size", [0, 1, 9, 200])
 @pytest.mark.parametrize("name", ["case.json", "tensors.safetensors"])
-def test_a_truncated_file_is_told(case: Path, name: str, size: int, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_truncated_file_is_reported(case: Path, name: str, size: int, capsys: pytest.CaptureFixture[str]) -> None:
     (case / name).write_bytes((case / name).read_bytes()[:size])
     assert main(["replay", str(case), "--device", "cpu"]) == 2
     assert str(case / name) in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("name", ["case.json", "tensors.safetensors"])
-def test_a_missing_file_is_told(case: Path, name: str) -> None:
+def test_a_missing_file_is_reported(case: Path, name: str) -> None:
     (case / name).unlink()
     with pytest.raises(CaseError, match=name.replace(".", r"\.")):
         Bench("cpu").judge(case)
@@ -241,7 +241,7 @@ def test_fields_that_may_be_missing_may_be_missing(case: Path) -> None:
     ],
     ids=range(12),
 )
-def test_a_case_whose_parts_do_not_fit_is_told(
+def test_a_case_whose_parts_do_not_fit_is_reported(
     case: Path, change: Callable[[Any], None], reported: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     edit(case, change)

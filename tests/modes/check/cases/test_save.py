@@ -250,7 +250,7 @@ def test_what_lies_in_the_way_is_kept(save: Any, limits: SaveOptions) -> None:
     assert "notes.txt" in names(Path(saved.folder))
 
 
-def test_a_folder_that_cannot_be_made_is_told(save: Any, limits: SaveOptions, tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_made_is_reported(save: Any, limits: SaveOptions, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     problem = save(SOFTMAX, "Functional.softmax.0.forward", replace(limits, folder=tmp_path / "file" / "cases")).problem
     assert "Not a directory" in problem
@@ -287,7 +287,7 @@ def test_what_a_dying_process_left_is_cleared_away(save: Any, limits: SaveOption
     assert names(limits.folder) == [".lock", Path(saved.folder).name]
 
 
-def test_the_wrong_file_beside_a_case_is_refused(save: Any) -> None:
+def test_the_wrong_file_next_to_a_case_is_refused(save: Any) -> None:
     folder = Path(save(SOFTMAX, "Functional.softmax.0.forward").folder)
     case = read_case(folder)
     write_tensors(folder / "tensors.safetensors", {"args.0": torch.zeros(2)})

@@ -77,7 +77,7 @@ def test_a_call_that_raises_is_saved_with_its_inputs(saving: Any, pytester: pyte
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "reported"),
     [
         (
             ["--msprobe-save-limit=1GiB"],
@@ -90,11 +90,11 @@ def test_a_call_that_raises_is_saved_with_its_inputs(saving: Any, pytester: pyte
     ],
 )
 def test_a_wrong_option_is_one_usage_error(
-    check: Any, write_dump: Any, records: Any, arguments: list[str], told: str
+    check: Any, write_dump: Any, records: Any, arguments: list[str], reported: str
 ) -> None:
     checked = check("--msprobe-dump", write_dump(records), *arguments)
     assert checked.exit_code == pytest.ExitCode.USAGE_ERROR
-    assert told in checked.errors
+    assert reported in checked.errors
 
 
 def test_a_missing_extra_is_named(check: Any, write_dump: Any, records: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,10 +18,10 @@ def test_a_case_shows_its_tensors_and_where_the_device_was_wrong(
 ) -> None:
     folder = save(SOFTMAX, RECORD).folder
     assert main(["show", folder]) == 0
-    told = capsys.readouterr().out
-    assert "args.0" in told
-    assert "target.output" in told
-    names = [word for word in told.split() if word.startswith(("target.output", "golden.output"))]
+    reported = capsys.readouterr().out
+    assert "args.0" in reported
+    assert "target.output" in reported
+    names = [word for word in reported.split() if word.startswith(("target.output", "golden.output"))]
     target, golden = (next(name for name in names if name.startswith(side)) for side in ("target", "golden"))
     assert main(["show", f"{folder}::{target.rstrip(':')}", f"{folder}::{golden.rstrip(':')}"]) == 1
     assert "error map:" in capsys.readouterr().out

@@ -88,7 +88,7 @@ def test_workers_explore(exploring: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "reported"),
     [
         (["--msprobe-explore=0"], "expected a positive number of inputs"),
         (["--msprobe-explore=many"], "expected a positive number of inputs"),
@@ -101,11 +101,11 @@ def test_workers_explore(exploring: Any) -> None:
     ],
 )
 def test_a_wrong_option_is_one_usage_error(
-    check: Any, write_dump: Any, records: Any, arguments: list[str], told: str
+    check: Any, write_dump: Any, records: Any, arguments: list[str], reported: str
 ) -> None:
     checked = check("--msprobe-dump", write_dump(records), *arguments)
     assert checked.exit_code == pytest.ExitCode.USAGE_ERROR
-    assert told in checked.errors
+    assert reported in checked.errors
 
 
 def test_a_missing_extra_is_named(check: Any, write_dump: Any, records: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -109,7 +109,7 @@ def test_a_changed_weight_is_a_differing_input_of_the_whole(tmp_path: Path) -> N
     assert [row.place for row in found.rows if row.outcome == "fail"] == ["input.1"]
 
 
-def test_a_missing_bias_is_told(tmp_path: Path) -> None:
+def test_a_missing_bias_is_reported(tmp_path: Path) -> None:
     ours = dense(bias=None)
     ours["Primitive.reshape.Reshape.1.forward"] = call(t(6, 5, at=4), value([2, 3, 5]), out=t(2, 3, 5, at=7))
     del ours["Functional.shape.0.forward"]

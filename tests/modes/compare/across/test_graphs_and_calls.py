@@ -155,7 +155,7 @@ def test_a_graph_without_its_text_is_one_clear_error(compare: Compare, tmp_path:
         (f"subgraph @g() {{\n{TEXT}", "the text of the graph is cut off; copy the file again"),
     ],
 )
-def test_a_text_that_tells_no_cells_or_ends_early_is_one_clear_error(
+def test_a_text_that_shows_no_cells_or_ends_early_is_one_clear_error(
     compare: Compare, tmp_path: Path, text: str, message: str
 ) -> None:
     result = compare(graph(tmp_path / "graph", text=text), calls(tmp_path / "calls", "pytorch"))

@@ -107,7 +107,7 @@ def test_gradients_of_parameters_follow_their_layer(tmp_path: Path) -> None:
     assert list(matched(tmp_path, "TopLayer: {a: b}", ours, theirs).values()) == list(theirs)
 
 
-def test_a_function_of_the_framework_is_a_level_that_tells_calls_apart(tmp_path: Path) -> None:
+def test_a_function_of_the_framework_is_a_level_that_distinguishes_calls(tmp_path: Path) -> None:
     def frames(*functions: str) -> list[str]:
         return [f"File /v/site-packages/torch/nn/functional.py, line 1, in {name}, \n x" for name in functions] + [
             "File model.py, line 3, in forward, \n y"

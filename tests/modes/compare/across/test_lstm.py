@@ -1,4 +1,4 @@
-"""An LSTM of MindSpore's, which is many calls, beside the one call of PyTorch's."""
+"""An LSTM of MindSpore's, which is many calls, next to the one call of PyTorch's."""
 
 from __future__ import annotations
 

@@ -86,7 +86,7 @@ def test_runs_of_one_framework_need_no_api_mapping(pytester: pytest.Pytester) ->
     )
 
 
-def test_entries_that_no_call_has_a_use_for_are_told(pytester: pytest.Pytester, tmp_path: Path) -> None:
+def test_entries_that_no_call_has_a_use_for_are_reported(pytester: pytest.Pytester, tmp_path: Path) -> None:
     texts = {
         "api": "- {ms_api: Mint.matmull, pt_api: Torch.matmul}",
         "cell": "block.down: block.down\nnothing.Dense: x.Linear",

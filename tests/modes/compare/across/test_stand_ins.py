@@ -30,7 +30,7 @@ def test_another_function_at_the_same_place_is_compared_with_the_one_there(tmp_p
         ("Torch.relu", "Torch.abs", "Torch.exp"),
     ],
 )
-def test_where_places_do_not_tell_a_call_has_no_partner(tmp_path: Path, theirs: tuple[str, ...]) -> None:
+def test_where_places_do_not_show_a_call_has_no_partner(tmp_path: Path, theirs: tuple[str, ...]) -> None:
     pair = pair_of(tmp_path, calls("Mint.abs", "Mint.tanh", "Mint.exp"), calls(*theirs))
     assert partners(pair)["Mint.tanh.0.forward"] is None
 

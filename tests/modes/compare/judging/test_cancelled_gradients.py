@@ -1,4 +1,4 @@
-"""Gradients that are zero in mathematics: the rounding of one run is no error beside that of the other."""
+"""Gradients that are zero in mathematics: the rounding of one run is no error next to that of the other."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ def test_half_may_stand_for_float(runs: Any, call: Any, tensor: Any) -> None:
     assert outcome(runs, call(target), call(golden), "msprobe-26") == "fail"
 
 
-def test_an_error_of_half_size_in_half_precision_is_worth_a_warning_beside_float(
+def test_an_error_of_half_size_in_half_precision_is_worth_a_warning_next_to_float(
     runs: Any, call: Any, tensor: Any
 ) -> None:
     target, golden = tensor(4, dtype="torch.bfloat16", Max=1.004), tensor(4)

@@ -39,9 +39,9 @@ def test_numpy_and_torch_measure_alike(pair: list[Any]) -> None:
 
 
 @given(array=arrays.arrays(st.sampled_from(FLOATS + INTEGERS), arrays.array_shapes(min_dims=0, max_side=4)))
-def test_what_is_told_of_equal_arrays_is_what_is_measured_of_them(array: Any) -> None:
-    told = equal_metrics(array.size, has_ulps=array.dtype.kind == "f")
-    assert told == pytest.approx(measure_arrays(array, array.copy()).scaled_metrics)
+def test_what_is_reported_for_equal_arrays_is_what_is_measured_of_them(array: Any) -> None:
+    reported = equal_metrics(array.size, has_ulps=array.dtype.kind == "f")
+    assert reported == pytest.approx(measure_arrays(array, array.copy()).scaled_metrics)
 
 
 def test_more_than_one_part_is_measured_as_one() -> None:

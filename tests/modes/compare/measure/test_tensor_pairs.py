@@ -87,7 +87,7 @@ def test_unsigned_integers_do_not_wrap_around() -> None:
     assert measured.worst == (0,)
 
 
-def test_large_integers_are_told_apart() -> None:
+def test_large_integers_are_distinguished() -> None:
     measured = measure_tensors(torch.tensor([2**60 + 1, 0]), torch.tensor([2**60, 0]))
     assert measured.metrics["max_abs_err"] == 1
     assert measured.worst == (0,)
@@ -159,7 +159,7 @@ def formulas(target: torch.Tensor, golden: torch.Tensor) -> dict[str, float]:
 
 
 def assert_measured(target: torch.Tensor, golden: torch.Tensor) -> None:
-    """Assert that what is told of two tensors is what the formulas give in float64, sums but for their order."""
+    """Assert that what is reported of two tensors is what the formulas give in float64, sums but for their order."""
     metrics, expected = measure_tensors(target, golden).metrics, formulas(target, golden)
     assert metrics["euclidean"] == pytest.approx(expected.pop("euclidean"), rel=1e-14)
     assert {name: metrics[name] for name in expected} == expected
@@ -174,7 +174,7 @@ ANY_FLOATS = st.one_of(
 
 
 @given(st.lists(st.tuples(ANY_FLOATS, ANY_FLOATS, st.booleans()), min_size=1, max_size=30))
-def test_single_precision_is_told_as_double_precision_has_it(elements: list[tuple[float, float, bool]]) -> None:
+def test_single_precision_is_reported_as_double_precision_has_it(elements: list[tuple[float, float, bool]]) -> None:
     golden = torch.tensor([g for g, _, _ in elements])
     assert_measured(torch.tensor([g if same else t for g, t, same in elements]), golden)
 
@@ -216,7 +216,7 @@ def test_tensors_of_several_parts_have_the_metrics_of_the_formulas(
     assert measure_tensors(target, golden).metrics["cosine_sim"] == pytest.approx(cosine, rel=1e-14)
 
 
-def test_a_difference_beyond_single_precision_is_told() -> None:
+def test_a_difference_beyond_single_precision_is_reported() -> None:
     golden = torch.tensor([1.0, -3e38, 2.0, math.inf])
     target = torch.tensor([1.0, 3e38, 2.5, math.inf])
     measured = measure_tensors(target, golden)
@@ -224,18 +224,18 @@ def test_a_difference_beyond_single_precision_is_told() -> None:
     assert measured.worst == (1,)
 
 
-def test_subnormal_numbers_in_place_of_zeros_are_told() -> None:
+def test_subnormal_numbers_in_place_of_zeros_are_reported() -> None:
     golden = torch.tensor([0.0, 1e-45, 0.0, 1.0])
     measured = measure_tensors(torch.tensor([0.0, 3e-45, 0.0, 1.0]), golden).metrics
     assert (measured["max_ulp_error"], measured["rel_err_max"], measured["rel_err_thousandth"]) == (1.0, 1.0, 0.75)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64, torch.complex64, torch.int32])
-def test_of_equal_tensors_is_told_what_is_measured(dtype: torch.dtype) -> None:
+def test_of_equal_tensors_is_reported_what_is_measured(dtype: torch.dtype) -> None:
     values = torch.randn(140_000, generator=torch.Generator().manual_seed(1)).mul(100).to(dtype)
     assert are_equal(values, values.clone())
-    told = equal_metrics(values.numel(), has_ulps=dtype.is_floating_point or dtype.is_complex)
-    assert told == measure_tensors(values.clone(), values).scaled_metrics
+    reported = equal_metrics(values.numel(), has_ulps=dtype.is_floating_point or dtype.is_complex)
+    assert reported == measure_tensors(values.clone(), values).scaled_metrics
 
 
 def test_one_other_element_makes_tensors_unequal() -> None:

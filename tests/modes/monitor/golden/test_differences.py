@@ -86,5 +86,5 @@ def test_a_tensor_times_a_factor_is_scaled_and_one_with_other_elements_is_not(se
 
 
 @pytest.mark.parametrize("tensor", [[3.0], [-2.0, 5.0], [0.0, 0.0, 1.0]])
-def test_few_elements_tell_nothing_of_a_factor(tensor: list[float]) -> None:
+def test_few_elements_show_nothing_of_a_factor(tensor: list[float]) -> None:
     assert not are_scaled(statistics_of(2 * np.array(tensor)), statistics_of(np.array(tensor))).any()

@@ -1,4 +1,4 @@
-"""``pytest --msprobe-monitor RUN --msprobe-golden RUN``: series as items beside those of a golden run."""
+"""``pytest --msprobe-monitor RUN --msprobe-golden RUN``: series as items next to those of a golden run."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_equal_runs_pass(pytester):
 
 
 @pytest.mark.parametrize(
-    ("changed", "told"),
+    ("changed", "reported"),
     [
         (of("actv", "layers.0.input"), "*the data differ: actv layers.0.input differs by 17 %*"),
         (
@@ -77,10 +77,10 @@ def test_equal_runs_pass(pytester):
         ),
     ],
 )
-def test_runs_with_other_data_or_weights_are_refused(pytester, changed, told):
+def test_runs_with_other_data_or_weights_are_refused(pytester, changed, reported):
     checked = compare(pytester, GOLDEN.changed(slice(None), 1.2, *changed))
 
-    checked.result.stderr.fnmatch_lines([told])
+    checked.result.stderr.fnmatch_lines([reported])
     assert checked.exit_code == pytest.ExitCode.USAGE_ERROR
 
 
@@ -91,7 +91,7 @@ def test_runs_without_a_common_step_are_refused(pytester):
     assert checked.exit_code == pytest.ExitCode.USAGE_ERROR
 
 
-def test_the_summary_tells_that_a_run_has_other_steps(pytester):
+def test_the_summary_shows_that_a_run_has_other_steps(pytester):
     ended = MemoryRun({key: each[:8] for key, each in GOLDEN.values.items()})
 
     compare(pytester, ended, GOLDEN, "-q").result.stdout.fnmatch_lines(
@@ -112,7 +112,7 @@ def test_a_tensor_that_one_run_lacks_fails_and_a_task_that_it_did_not_watch_is_s
     )
 
 
-def test_golden_reruns_tell_a_smaller_fault(pytester):
+def test_golden_reruns_show_a_smaller_fault(pytester):
     faulty = GOLDEN.changed(slice(7, None), 1 + 2e-5, *of("actv_grad", "layers.1.input"))
     rerun = write(pytester.path / "rerun", trained(2, 12, rounding=3e-8, seed=5))
 
@@ -122,7 +122,7 @@ def test_golden_reruns_tell_a_smaller_fault(pytester):
 
 
 @pytest.mark.parametrize(
-    ("options", "told"),
+    ("options", "reported"),
     [
         (
             ["--msprobe-golden-rerun", "target"],
@@ -131,10 +131,10 @@ def test_golden_reruns_tell_a_smaller_fault(pytester):
         (["--msprobe-golden", "nowhere"], "*--msprobe-golden: *nowhere*"),
     ],
 )
-def test_wrong_options_are_named(pytester, options, told):
+def test_wrong_options_are_named(pytester, options, reported):
     run = write(pytester.path / "target", GOLDEN)
 
     checked = check(pytester, "--msprobe-monitor", run, *options)
 
-    checked.result.stderr.fnmatch_lines([told])
+    checked.result.stderr.fnmatch_lines([reported])
     assert checked.exit_code == pytest.ExitCode.USAGE_ERROR

@@ -155,7 +155,7 @@ def test_runs_that_begin_apart_may_differ_at_their_first_common_step(pair: Pair,
     assert pair.reported()[0] == "no series left the tolerance"
 
 
-def test_a_watched_run_is_judged_with_the_probe_beside_it(pair: Pair, pytester: pytest.Pytester) -> None:
+def test_a_watched_run_is_judged_with_the_probe_next_to_it(pair: Pair, pytester: pytest.Pytester) -> None:
     steady = {norm("fc.weight"): np.ones(STEPS), norm("fc.weight", "exp_avg"): np.ones(STEPS)}
     for run in "ab":
         write_norms(pytester.path / run / "Dec03_21-34-40-rank0-1d6d9d83", steady)
@@ -178,7 +178,7 @@ def test_a_probe_without_sign_maps_is_compared_by_its_numbers(pytester: pytest.P
     checked.result.stdout.fnmatch_lines(["first at step 5: grad_reduced/fc.weight/norm", "3 series: 3 failed"])
 
 
-def test_sign_maps_of_one_run_alone_are_told(pair: Pair, pytester: pytest.Pytester) -> None:
+def test_sign_maps_of_one_run_alone_are_reported(pair: Pair, pytester: pytest.Pytester) -> None:
     pair.write("a", "fc.weight", WEIGHTS)
     write_probe(pytester.path / "b" / "rank0", [{"fc.weight": each} for each in WEIGHTS], level="L0")
     checked = check(pytester, "--msprobe-monitor", "a", "--msprobe-golden", "b")

@@ -15,20 +15,20 @@ def _extremes(dtype: str) -> np.ndarray:
 
 
 @pytest.mark.parametrize("dtype", _DTYPES)
-def test_extremes_tell_the_dtype_that_holds_them(dtype: str) -> None:
+def test_extremes_show_the_dtype_that_holds_them(dtype: str) -> None:
     assert dtype_of(_extremes(dtype), 0.0) == dtype
 
 
 @pytest.mark.parametrize("dtype", _DTYPES[:3])
-def test_extremes_rounded_to_six_decimals_still_tell(dtype: str) -> None:
+def test_extremes_rounded_to_six_decimals_still_show(dtype: str) -> None:
     assert dtype_of(np.round(_extremes(dtype), 6), 1e-6) == dtype
 
 
-def test_too_few_numbers_tell_nothing() -> None:
+def test_too_few_numbers_show_nothing() -> None:
     assert dtype_of(np.array([0.0, 1.0, 1.0, -1.0, np.nan, np.inf] * 10), 0.0) is None
 
 
-def test_numbers_smaller_than_the_files_rounding_tell_nothing() -> None:
+def test_numbers_smaller_than_the_files_rounding_show_nothing() -> None:
     assert dtype_of(np.arange(1, 40) * 1e-6, 1e-6) is None
 
 

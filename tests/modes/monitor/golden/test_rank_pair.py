@@ -107,7 +107,7 @@ def test_a_gradient_times_one_factor_is_no_unit_that_switched() -> None:
     assert first_departure(Pair(scaled, kinked), kinked) == (9, "actv_grad", "layers.1.input")
 
 
-def test_shares_of_zeros_tell_whether_a_unit_switched() -> None:
+def test_shares_of_zeros_show_whether_a_unit_switched() -> None:
     kinked = trained(LAYERS, STEPS, kinked=True)
     zeros = {SeriesKey("actv_grad", 0, f"layers.{i}.output", None, "zeros"): np.full(STEPS, 0.5) for i in range(LAYERS)}
     golden = MemoryRun(kinked.values | zeros)

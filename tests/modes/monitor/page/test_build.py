@@ -110,7 +110,7 @@ def test_nothing_watched_is_no_page() -> None:
         build_page([], **WORDS)
 
 
-def test_what_was_allowed_is_told_of_series_with_findings(tmp_path: Path) -> None:
+def test_what_was_allowed_is_reported_for_series_with_findings(tmp_path: Path) -> None:
     series = {norm("fc.weight"): np.ones(3), norm("fc.bias"): np.ones(3)}
     target, golden = write_norms(tmp_path / "a", series), write_norms(tmp_path / "b", series)
     steps = np.arange(3)

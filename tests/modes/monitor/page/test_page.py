@@ -115,12 +115,12 @@ def test_a_value_that_is_not_finite_stands_out(look: Callable[..., Any]) -> None
     assert browser.execute_script("return curves.plots[0].notFinite.map(([step]) => step)") == [5]
 
 
-def test_arrow_keys_move_and_tell_the_cell(look: Callable[..., Any]) -> None:
+def test_arrow_keys_move_and_show_the_cell(look: Callable[..., Any]) -> None:
     browser = look(norms(1.1), golden=norms())
     press(browser, "\ue015", "\ue014", "\ue014")  # down, right, right
-    told = browser.find_element("id", "cell").get_attribute("textContent")
-    assert told.startswith("layers.4.weight, step 2: target ")
-    assert told.endswith(", equal")
+    reported = browser.find_element("id", "cell").get_attribute("textContent")
+    assert reported.startswith("layers.4.weight, step 2: target ")
+    assert reported.endswith(", equal")
 
 
 def test_findings_are_a_table_that_leads_to_curves(look: Callable[..., Any]) -> None:

@@ -86,7 +86,7 @@ def test_a_run_of_which_no_series_can_be_read_has_no_page(pytester: pytest.Pytes
     result.stdout.fnmatch_lines(["ERROR: msprobe report: *page.html: not written: *expected a number, found 'x'"])
 
 
-def test_a_page_that_cannot_be_written_is_told(pytester: pytest.Pytester, run: str) -> None:
+def test_a_page_that_cannot_be_written_is_reported(pytester: pytest.Pytester, run: str) -> None:
     pytester.makefile(".txt", file="")
     result = pytester.runpytest("--msprobe-monitor", f"{run}/{RANKS[0]}", "--msprobe-html", "file.txt/page.html")
     result.stdout.fnmatch_lines(["ERROR: msprobe report: *page.html: cannot be written: *"])
@@ -129,5 +129,5 @@ def test_a_pair_shows_both_runs_and_what_was_allowed(pytester: pytest.Pytester) 
     assert page["pair"] is True
     assert page["verdict"] == "first at step 30: grad_reduced/b.weight/norm"
     assert page["about"] == "3 series, compared with golden: 1 failed, 0 warned"
-    told = {page["tensors"][series[1]][2]: series[7] is not None for series in page["series"]}
-    assert told == {"a.weight": False, "b.weight": True, "c.weight": False}
+    reported = {page["tensors"][series[1]][2]: series[7] is not None for series in page["series"]}
+    assert reported == {"a.weight": False, "b.weight": True, "c.weight": False}

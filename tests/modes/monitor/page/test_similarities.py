@@ -1,4 +1,4 @@
-"""Sign similarities beside the series of a pair."""
+"""Sign similarities next to the series of a pair."""
 
 from __future__ import annotations
 

@@ -118,7 +118,7 @@ IMAGE, FILTERS = drawn(2, 3, 9, 9), drawn(4, 3, 3, 3, seed=1)
 
 
 @pytest.mark.parametrize(("stride", "pad"), [(1, 0), (1, 1), (2, 1), (3, 0)])
-def test_strides_and_padding_of_a_convolution_are_told_by_its_numbers(
+def test_strides_and_padding_of_a_convolution_are_reported_by_its_numbers(
     graph: GraphFolder, run: Run, stride: int, pad: int
 ) -> None:
     right = convolved(IMAGE, FILTERS, stride, pad)
@@ -218,7 +218,7 @@ def sgd_step(
 
 @pytest.mark.parametrize("decay", [0.0, 1e-4, 0.0125])
 @pytest.mark.parametrize("fault", [0.0, 0.01])
-def test_the_weight_decay_of_sgd_is_told_by_its_numbers(
+def test_the_weight_decay_of_sgd_is_reported_by_its_numbers(
     graph: GraphFolder, run: Run, decay: float, fault: float
 ) -> None:
     state: dict[str, Array] = {"w": drawn(5, 6), "v": drawn(5, 6, seed=1)}

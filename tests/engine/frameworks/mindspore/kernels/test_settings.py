@@ -35,7 +35,7 @@ def tell(graph: GraphFolder, *statements: str) -> None:
     (folder / "graph.ir").write_text("".join(f"  %{i}(y) = {each}" for i, each in enumerate(statements)))
 
 
-def told(kind: str, attributes: str, shapes: tuple[list[tuple[int, ...]], tuple[int, ...]], scope: str) -> str:
+def reported(kind: str, attributes: str, shapes: tuple[list[tuple[int, ...]], tuple[int, ...]], scope: str) -> str:
     inputs = ", ".join(f"<Tensor[Float32], {shape}>" for shape in shapes[0])
     return (
         f"{kind}(%x) primitive_attrs: {{{attributes}}}\n"
@@ -62,20 +62,20 @@ def a_convolution(graph: GraphFolder, result: Array, told_dilation: int | None) 
         attributes = f'pad_mode: "pad", pad_list: ({pads}), stride: (1, 1, 1, 1), group: I64(1), format: "NCHW", '
         attributes += f"dilation: (1, 1, {told_dilation}, {told_dilation})"
         shapes = [IMAGE.shape, FILTERS.shape], result.shape
-        tell(graph, told("Conv2D", attributes, shapes, "Default/Conv2D-op0"))
+        tell(graph, reported("Conv2D", attributes, shapes, "Default/Conv2D-op0"))
 
 
 @pytest.mark.parametrize(
     ("told_dilation", "outcome"), [(None, "passed"), (2, "passed"), (1, "failed")], ids=["no text", "same", "another"]
 )
-def test_a_convolution_with_another_setting_than_the_text_tells_fails(
+def test_a_convolution_with_another_setting_than_the_text_shows_fails(
     graph: GraphFolder, run: Run, told_dilation: int | None, outcome: str
 ) -> None:
     a_convolution(graph, convolved(2), told_dilation)
     assert run().outcomes == {"Kernel.Default_Conv2D-op0.0.forward": outcome}
 
 
-def test_a_convolution_whose_settings_are_told_is_judged_however_wrong_it_is(graph: GraphFolder, run: Run) -> None:
+def test_a_convolution_whose_settings_are_reported_is_judged_however_wrong_it_is(graph: GraphFolder, run: Run) -> None:
     a_convolution(graph, drawn(2, 4, 9, 9, seed=2), 1)
     assert run().outcomes == {"Kernel.Default_Conv2D-op0.0.forward": "failed"}
 
@@ -89,7 +89,7 @@ def slice_gradients(graph: GraphFolder, masks: list[int]) -> None:
         graph.kernel(graph.iteration(), f"StridedSliceGrad.Gradients_f_StridedSliceGrad-op{i}", [dy, *bounds], [whole])
     attributes = "begin_mask: I64(1), end_mask: I64(1), ellipsis_mask: I64(0), new_axis_mask: I64(0)"
     nodes = [
-        told(
+        reported(
             "StridedSliceGrad",
             f"{attributes}, shrink_axis_mask: I64({mask})",
             ([(4, 7), (3,), (2,), (2,), (2,)], (4, 5, 7)),
@@ -105,7 +105,7 @@ def test_what_the_text_says_of_all_kernels_of_one_place_is_said_of_each(graph: G
     assert set(run().outcomes.values()) == {"passed"}
 
 
-def test_kernels_of_one_place_of_which_the_text_says_different_things_are_not_told_apart(
+def test_kernels_of_one_place_of_which_the_text_says_different_things_are_not_distinguished(
     graph: GraphFolder, run: Run
 ) -> None:
     slice_gradients(graph, [2, 0])
@@ -119,7 +119,7 @@ def sigmoid(x: Array) -> Array:
 
 
 @pytest.mark.parametrize(("fault", "outcome"), [(0.0, "passed"), (0.001, "failed")])
-def test_the_shapes_of_an_lstm_tell_what_it_was_made_with(
+def test_the_shapes_of_an_lstm_show_what_it_was_made_with(
     graph: GraphFolder, run: Run, fault: float, outcome: str
 ) -> None:
     x, state, weights = drawn(4, 3, 5), drawn(2, 3, 7, seed=1), drawn(28 * (5 + 7 + 1), seed=2)
@@ -142,7 +142,7 @@ def test_the_shapes_of_an_lstm_tell_what_it_was_made_with(
 def test_sgd_without_momentum_leaves_its_accumulation_as_it_was(graph: GraphFolder, run: Run) -> None:
     parameter, still = drawn(5, 6), np.ones((5, 6), np.float32)
     settings = "dampening: F32(0), weight_decay: F32(0), nesterov: Bool(0)"
-    tell(graph, told("SGD", settings, ([(5, 6), (5, 6)], (5, 6)), "Default/SGD-op0"))
+    tell(graph, reported("SGD", settings, ([(5, 6), (5, 6)], (5, 6)), "Default/SGD-op0"))
     for number in range(2):
         iteration, gradient = graph.iteration(number), drawn(5, 6, seed=number)
         parameter = narrow(wide(parameter) - 0.1 * wide(gradient))

@@ -1,4 +1,4 @@
-"""A step recorded here beside the same step recorded by msprobe 26.2.0."""
+"""A step recorded here next to the same step recorded by msprobe 26.2.0."""
 
 from __future__ import annotations
 
