@@ -13,8 +13,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
-# Of the whole movement: a call that moves less is not distinguished from the rounding of
-# all the others that are raised with it.
+# Of the whole movement: a call that moves less cannot be distinguished from the rounding of the others that are raised
+# with it.
 _SHARE = 0.1
 # Of the number: 8 units in the last place of a float32, by which a loss moves where anything is rounded otherwise.
 _ROUNDING = 2.0**-20

@@ -41,7 +41,7 @@ def _followed_up(result: DirectionResult) -> list[tuple[str, str]]:
     ]
 
 
-def card_named(properties: Iterable[tuple[str, object]]) -> str:
+def card_of_properties(properties: Iterable[tuple[str, object]]) -> str:
     """Return the card that properties name, of all hosts' cards; empty where they name none."""
     named = dict(properties)
     return card_of_host(str(named.get("msprobe.device", "")), str(named.get("msprobe.host", "")))

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import pytest
 
-from pytest_msprobe.reports.junit_properties import card_named
+from pytest_msprobe.reports.junit_properties import card_of_properties
 from pytest_msprobe.reports.report_payload import results_in
 from pytest_msprobe.reports.side_by_side import Row, odd_columns, side_by_side
 from pytest_msprobe.reports.text import aligned, clipped, one_line
@@ -27,7 +27,7 @@ class CardsReport:
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Count what came of one record on one card."""
         for plain in results_in(report):
-            add_worst(self._worst[card_named(report.user_properties)], from_plain(plain))
+            add_worst(self._worst[card_of_properties(report.user_properties)], from_plain(plain))
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         """Write the table where there are several cards."""

@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from pytest_msprobe.reports.failed_apis import FailedApis
-from pytest_msprobe.reports.junit_properties import card_named
+from pytest_msprobe.reports.junit_properties import card_of_properties
 from pytest_msprobe.reports.text import one_line
 from pytest_msprobe.reports.worst_margins import AT_MOST
 from pytest_msprobe.results.outcomes import UNFINISHED
@@ -84,7 +84,7 @@ class Summary:
         if plain is not None:
             path, _, name = report.location
             self._dumps.add(path)
-            self.add(plain, name, card_named(report.user_properties))
+            self.add(plain, name, card_of_properties(report.user_properties))
 
     def hear_start(self, report: pytest.TestReport) -> None:
         """Note what a process runs items on, where the report is the first that says it."""

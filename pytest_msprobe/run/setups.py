@@ -71,8 +71,8 @@ class Setups:
                 self.setup_for(framework)
         setups = list(self._setups.values())
         described = "; ".join(setup.framework.describe(setup.device) for setup in setups)
-        beside = next((setup.baseline for setup in setups if setup.baseline is not None), None)
-        described += f", baseline {beside.describe()}" if beside is not None else ""
+        baseline = next((setup.baseline for setup in setups if setup.baseline is not None), None)
+        described += f", baseline {baseline.describe()}" if baseline is not None else ""
         modes = {name: mode for setup in setups for name, mode in setup.framework.math_modes(setup.device).items()}
         return Start(f"{setups[0].device.name}:{self._index}", described, modes, self._host())
 

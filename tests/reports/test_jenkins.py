@@ -12,13 +12,13 @@ from pytest_msprobe.commands.main import main
 # ones first and up to the bar, and the elements in it.
 _SUITE = "failures errors time disabled skipped skips timestamp hostname id package assertions file skip log url name"
 _CASE = "assertions time timestamp classname status class file line log group url"
-_TOLD = "skipped error failure rerunFailure rerunError system-out system-err"
+_CONTENTS = "skipped error failure rerunFailure rerunError system-out system-err"
 _ALLOWED = {
     "testsuites": (" | name time tests failures disabled errors", "testsuite"),
     "testsuite": (f"tests | {_SUITE}", "testsuite properties testcase system-out system-err"),
     "properties": (" | ", "property"),
     "property": ("name value | ", ""),
-    "testcase": (f"name | {_CASE}", _TOLD),
+    "testcase": (f"name | {_CASE}", _CONTENTS),
     "failure": (" | type message", ""),
     "error": (" | type message", ""),
     "skipped": (" | type message", ""),

@@ -13,8 +13,8 @@ import pytest
 from tests.robustness.guard import nothing_leaves
 
 DEEDS: dict[str, Callable[[Path], object]] = {
-    "a file beside the folder": lambda folder: (folder.parent / "beside").write_text(""),
-    "a link beside the folder": lambda folder: (folder / "inside").rename(folder.parent / "beside"),
+    "a file next to the folder": lambda folder: (folder.parent / "neighbour").write_text(""),
+    "a link next to the folder": lambda folder: (folder / "inside").rename(folder.parent / "neighbour"),
     "a process": lambda folder: subprocess.run([sys.executable, "-c", ""], check=True),
     "a command": lambda folder: os.system("true"),
 }

@@ -12,7 +12,7 @@ Write = Callable[..., Path]
 Json = dict[str, Any]
 
 DUMP = ["--msprobe-dump=dump.json", "--msprobe-device=cpu"]
-TOLD = "float32 matmul precision highest, deterministic off"
+MODES = "float32 matmul precision highest, deterministic off"
 
 
 @pytest.fixture
@@ -29,7 +29,7 @@ def test_the_modes_are_printed_above_the_first_item(pytester: pytest.Pytester) -
     lines = pytester.runpytest_inprocess(*DUMP).outlines
     on = place(lines, "msprobe: on ")
     assert place(lines, "collected 5 items") < on < place(lines, "dump.json ....")
-    assert TOLD in lines[on]
+    assert MODES in lines[on]
 
 
 @pytest.mark.slow
@@ -38,7 +38,7 @@ def test_with_workers_the_first_one_to_start_shows_the_modes(pytester: pytest.Py
     lines = pytester.runpytest_subprocess(*DUMP, "-n2").outlines
     on = place(lines, "msprobe: on ")
     assert place(lines, "2 workers [5 items]") < on < place(lines, "....")
-    assert TOLD in lines[on]
+    assert MODES in lines[on]
     assert len([line for line in lines if line.startswith("msprobe: on ")]) == 1
 
 
@@ -77,7 +77,7 @@ def test_a_run_shows_the_devices_own_modes_in_header_junit_and_journal(
         """
     )
     run = check("--msprobe-dump=dump.json", "--msprobe-device=fast", "--msprobe-journal=run.jsonl", *workers)
-    reported = f"approximate exp on, {TOLD}"
+    reported = f"approximate exp on, {MODES}"
     line = next(line for line in run.result.outlines if line.startswith("msprobe: on "))
     assert line.endswith(reported)
     assert {case.properties["msprobe.math_modes"] for case in run.cases.values()} == {reported}

@@ -81,11 +81,11 @@ def reported(cases: Mapping[str, Case]) -> dict[str, tuple[str, dict[str, str]]]
     return {name: (case.outcome, case.properties) for name, case in cases.items()}
 
 
-def assert_same(beside: Checked, alone: Checked) -> None:
+def assert_same(together: Checked, alone: Checked) -> None:
     assert alone.wrong == {WRONG}
-    assert reported(beside.cases) == reported(alone.cases)
-    assert beside.exit_code == alone.exit_code
-    assert SUMMARY in beside.output
+    assert reported(together.cases) == reported(alone.cases)
+    assert together.exit_code == alone.exit_code
+    assert SUMMARY in together.output
 
 
 @pytest.mark.slow
@@ -97,8 +97,8 @@ def test_ids_outcomes_and_numbers_stay(run: Run, neighbour: str) -> None:
 def test_next_to_all_of_them_at_once_they_stay_and_stand_in_every_report(
     run: Run, pytester: pytest.Pytester, records: Json
 ) -> None:
-    beside = run(*ALL)
-    assert_same(beside, run())
+    together = run(*ALL)
+    assert_same(together, run())
     of_json = json.loads((pytester.path / ".report.json").read_text())["tests"]
     assert {test["nodeid"]: test["outcome"] for test in of_json} == {
         f"dump.json::{name}": "failed" if name == WRONG else "passed" for name in records
@@ -117,10 +117,10 @@ def test_next_to_all_of_them_at_once_a_record_that_kills_its_worker_costs_itself
     run: Run, make_device: Callable[[str], None], records: Json
 ) -> None:
     make_device(f"if record == {WRONG!r}: os._exit(7)")
-    beside = run(*ALL, *XDIST, "-n1")
-    assert beside.wrong == {WRONG}
-    assert beside.cases.keys() == records.keys()
-    assert "failed (crash)" in beside.cases[WRONG].text
+    together = run(*ALL, *XDIST, "-n1")
+    assert together.wrong == {WRONG}
+    assert together.cases.keys() == records.keys()
+    assert "failed (crash)" in together.cases[WRONG].text
 
 
 @pytest.mark.slow

@@ -47,7 +47,7 @@ class GraphCells:
             if type(cell).construct is not nn.CellList.construct:
                 self._former.append((cell, cell.__dict__.get("construct")))
                 stem = str(self._folder / str(len(self._prefixes)))
-                cell.construct = _reporting(cell, stem, recorder.directions).__get__(cell, type(cell))
+                cell.construct = _writing_construct(cell, stem, recorder.directions).__get__(cell, type(cell))
                 self._prefixes.append(prefix)
         self._compilations = Compilations((CELLS, FUNCTIONS), _explained)
 
@@ -84,7 +84,7 @@ class GraphCells:
             self._recorder.summary.note_error("cells of a graph", error)
 
 
-def _reporting(cell: nn.Cell, stem: str, wanted: DataMode) -> Callable[..., Any]:
+def _writing_construct(cell: nn.Cell, stem: str, wanted: DataMode) -> Callable[..., Any]:
     """Return a ``construct`` that writes files ``{stem}.{direction}.{side}.{slot}`` and else is the cell's own.
 
     It is MindSpore's compiler that reads what is inside.
@@ -95,26 +95,26 @@ def _reporting(cell: nn.Cell, stem: str, wanted: DataMode) -> Callable[..., Any]
     takes, gives = wanted.forward and wanted.input, wanted.forward and wanted.output
     takes_back, gives_back = wanted.backward and wanted.input, wanted.backward and wanted.output
 
-    def report(slot: str, x: Any, is_reported: bool, group: str, is_reported_back: bool, group_back: str) -> Any:
+    def write_values(slot: str, x: Any, is_written: bool, group: str, is_written_back: bool, group_back: str) -> Any:
         if ops.is_tensor(x):
-            if is_reported:
+            if is_written:
                 write(stem + group + slot + ".", x)
-            if is_reported_back:
+            if is_written_back:
                 x = write_gradient(stem + group_back + slot + ".", x, "in")
         elif isinstance(x, (tuple, list)):
             parts = []
             for place, one in enumerate(x):
-                parts.append(report(slot + "." + str(place), one, is_reported, group, is_reported_back, group_back))
+                parts.append(write_values(slot + "." + str(place), one, is_written, group, is_written_back, group_back))
             x = tuple(parts)
         return x
 
     def construct(self: nn.Cell, *args: Any, **kwargs: Any) -> Any:
         inputs = []
         for place, x in enumerate(args):
-            inputs.append(report(str(place), x, takes, ".forward.input.", gives_back, ".backward.output."))
+            inputs.append(write_values(str(place), x, takes, ".forward.input.", gives_back, ".backward.output."))
         named = {}
         for name, x in kwargs.items():
-            named[name] = report(name, x, takes, ".forward.kwargs.", gives_back, ".backward.output.")
+            named[name] = write_values(name, x, takes, ".forward.kwargs.", gives_back, ".backward.output.")
         if takes:
             for name, parameter in parameters:
                 write(stem + ".forward.parameters." + name + ".", parameter)
@@ -122,9 +122,9 @@ def _reporting(cell: nn.Cell, stem: str, wanted: DataMode) -> Callable[..., Any]
         if isinstance(made, (tuple, list)):
             outputs = []
             for place, x in enumerate(made):
-                outputs.append(report(str(place), x, gives, ".forward.output.", takes_back, ".backward.input."))
+                outputs.append(write_values(str(place), x, gives, ".forward.output.", takes_back, ".backward.input."))
             return tuple(outputs)
-        return report("0", made, gives, ".forward.output.", takes_back, ".backward.input.")
+        return write_values("0", made, gives, ".forward.output.", takes_back, ".backward.input.")
 
     return construct
 

@@ -172,7 +172,7 @@ class Link:
             envelope, _ = frames.receive(0, until=until)
             self.greeting = msgspec.msgpack.decode(envelope.body, type=Greeting)
         except (BrokenPipesError, msgspec.DecodeError) as error:
-            self._report_unusable(error)
+            self._raise_unusable(error)
         if self.greeting.protocol != PROTOCOL:
             raise DeviceError(
                 f"{self._name}: pytest-msprobe {self.greeting.version} there uses another protocol than "
@@ -185,7 +185,7 @@ class Link:
             )
         self._prepare()
 
-    def _report_unusable(self, error: Exception) -> NoReturn:
+    def _raise_unusable(self, error: Exception) -> NoReturn:
         """Raise DeviceError for a process that did not greet."""
         status, words = self._last_of_process(has_ended=isinstance(error, EndedError))
         where = f"{self._name}: {self._spec.host}"

@@ -64,8 +64,8 @@ def measure(target: torch.Tensor, golden: torch.Tensor, dtype: torch.dtype) -> d
     """
     error, size = target - golden, golden.abs()
     mismatched, count = 0, target.numel()
-    # What is finite, and no larger than the dtype holds, is so on both sides. Mostly that is
-    # all, and one pass shows it.
+    # What is finite, and no larger than the dtype holds, is so on both sides. Mostly that is all,
+    # and one pass shows it.
     if count and not (error.isfinite().all() and size.max() <= torch.finfo(dtype).max):
         rounded = golden.to(dtype).double()
         finite = target.isfinite() & rounded.isfinite()

@@ -18,7 +18,7 @@ from pytest_msprobe.reports.dump_labels import labels_key
 from pytest_msprobe.reports.history.earlier_runs import EarlierRuns, brief, read_earlier_runs
 from pytest_msprobe.reports.history.item_histories import ItemHistories
 from pytest_msprobe.reports.history.item_key import ItemKey, dump_places
-from pytest_msprobe.reports.junit_properties import card_named
+from pytest_msprobe.reports.junit_properties import card_of_properties
 from pytest_msprobe.reports.page_file import PageFile
 from pytest_msprobe.reports.report_payload import checks_in, results_in
 from pytest_msprobe.results.result import DirectionResult, Start, from_plain
@@ -54,7 +54,7 @@ class CheckPage:
                 self._judged.append((checked.key, brief(checked.result)))
 
     def _checked(self, report: pytest.TestReport, result: DirectionResult) -> CheckedRecord:
-        place = card_named(report.user_properties)
+        place = card_of_properties(report.user_properties)
         if checks_in(report):
             command = getattr(report, "msprobe_command", "")
             key, rerun = ItemKey("", result.record), tuple(shlex.split(command))

@@ -100,7 +100,7 @@ class CommunicationMode:
 
     def journal_facts(self, config: pytest.Config) -> JournalFacts:
         """Return the dumps of ranks that were not named, and what says when calls began."""
-        return JournalFacts({}, {str(path): path for path in config.stash[_opened_key].beside()})
+        return JournalFacts({}, {str(path): path for path in config.stash[_opened_key].unnamed_files()})
 
     def items(self, file: pytest.File, dump: ReadDump) -> Iterable[JudgedItem]:
         """Return an item for each communication of which this rank is the first that took part."""

@@ -28,7 +28,7 @@ class Opened:
     places: Mapping[Path, tuple[StepCommunication, int]]
     others: list[Path]
 
-    def beside(self) -> list[Path]:
+    def unnamed_files(self) -> list[Path]:
         """Return the files that the verdicts depend on besides the named dumps."""
         lines = (path.parent / FILE for path in self.places)
         return [*self.others, *(path for path in lines if path.is_file())]

@@ -38,7 +38,7 @@ def test_a_record_without_a_stack_of_its_own_has_that_of_its_forward_record(tmp_
     assert stacks.of_call("Torch.tanh.1.backward") is None
 
 
-@pytest.mark.parametrize("parent", [INNER, [INNER], [INNER, 3]], ids=["alone", "in a list", "beside a micro step"])
+@pytest.mark.parametrize("parent", [INNER, [INNER], [INNER, 3]], ids=["alone", "in a list", "next to a micro step"])
 def test_the_parent_of_a_record_is_read_in_every_form(tmp_path: Path, parent: Any) -> None:
     assert surroundings(tmp_path, construct={TANH: parent}).parents.entries == {TANH: INNER}
 

@@ -79,14 +79,14 @@ def place(pytester: pytest.Pytester, *keys: str, host: str = "popen") -> str:
     return "//".join([f"remote:{host}", f"chdir={pytester.path / 'there'}", "plugin=planted", "device=faulty", *keys])
 
 
-def beside(pytester: pytest.Pytester, *keys: str, host: str = "popen") -> list[str]:
+def with_baseline(pytester: pytest.Pytester, *keys: str, host: str = "popen") -> list[str]:
     return ["--msprobe-device=faulty", f"--msprobe-baseline={place(pytester, *keys, host=host)}"]
 
 
 def test_a_card_is_judged_by_the_errors_of_a_card_elsewhere(
     run: Callable[..., Checked], pytester: pytest.Pytester
 ) -> None:
-    alike = run(*beside(pytester), here="noise 200", elsewhere="noise 200")
+    alike = run(*with_baseline(pytester), here="noise 200", elsewhere="noise 200")
     assert alike.outcomes == dict.fromkeys([LINEAR, SOFTMAX, BACKWARD], "passed")
     assert "msprobe: baseline remote:popen//" in alike.output
     assert ", baseline simulated card 0 of 8 on " in alike.output
@@ -94,15 +94,15 @@ def test_a_card_is_judged_by_the_errors_of_a_card_elsewhere(
 
 @pytest.mark.slow
 def test_a_precise_card_elsewhere_is_no_excuse(run: Callable[..., Checked], pytester: pytest.Pytester) -> None:
-    assert run(*beside(pytester), here="noise 200", elsewhere="none 0").wrong == {LINEAR}
-    assert run(*beside(pytester), here="noise 2000", elsewhere="noise 200").wrong == {LINEAR}
+    assert run(*with_baseline(pytester), here="noise 200", elsewhere="none 0").wrong == {LINEAR}
+    assert run(*with_baseline(pytester), here="noise 2000", elsewhere="noise 200").wrong == {LINEAR}
 
 
 @pytest.mark.slow
 def test_a_lost_link_costs_its_record_the_baseline_and_no_other(
     run: Callable[..., Checked], pytester: pytest.Pytester
 ) -> None:
-    judged = run(*beside(pytester), "--msprobe-policy=strict.yaml", "-rs", elsewhere="die 3")
+    judged = run(*with_baseline(pytester), "--msprobe-policy=strict.yaml", "-rs", elsewhere="die 3")
     assert judged.outcomes == {LINEAR: "skipped", SOFTMAX: "passed", BACKWARD: "skipped"}
     assert "1 skipped: recorded numbers that this depends on are missing" not in judged.output
     assert "2 skipped: recorded numbers that this depends on are missing" in judged.output
@@ -113,7 +113,9 @@ def test_a_lost_link_costs_its_record_the_baseline_and_no_other(
 def test_a_slow_link_costs_the_same_and_hides_no_failure(
     run: Callable[..., Checked], pytester: pytest.Pytester
 ) -> None:
-    judged = run(*beside(pytester, "timeout=3"), "--msprobe-timeout=2", here="noise 100000", elsewhere="sleep 600")
+    judged = run(
+        *with_baseline(pytester, "timeout=3"), "--msprobe-timeout=2", here="noise 100000", elsewhere="sleep 600"
+    )
     assert judged.wrong == {LINEAR}
     assert "judged by the same-dtype CPU result, as the link to this machine gave no answer" in judged.output
     assert judged.outcomes[SOFTMAX] == "passed"
@@ -151,7 +153,7 @@ def test_a_run_that_ends_leaves_no_process_elsewhere(
     run: Callable[..., Checked], pytester: pytest.Pytester, tmp_path: Path
 ) -> None:
     marker = tmp_path / "marker"
-    run(*beside(pytester, f"env:MARKER={marker}"), apart=True)
+    run(*with_baseline(pytester, f"env:MARKER={marker}"), apart=True)
     left = []
     for process in Path("/proc").glob("[0-9]*/environ"):
         with contextlib.suppress(OSError):
@@ -163,7 +165,7 @@ def test_a_run_that_ends_leaves_no_process_elsewhere(
 @pytest.mark.parametrize("how", [[], ["-n", "2"], ["--msprobe-isolate"]], ids=["alone", "workers", "isolated"])
 def test_over_ssh_it_is_the_same(run: Callable[..., Checked], pytester: pytest.Pytester, how: list[str]) -> None:
     with ssh_host(pytester.path, "gpuhost") as host:
-        options = beside(pytester, host=host.spec())
+        options = with_baseline(pytester, host=host.spec())
         judged = run(*options, *how, here="noise 200", elsewhere="noise 200", apart=True)
         assert judged.outcomes == dict.fromkeys([LINEAR, SOFTMAX, BACKWARD], "passed")
         target = run(f"--msprobe-device={place(pytester, host=host.spec())}", *how, elsewhere="noise 2000", apart=True)
@@ -184,7 +186,7 @@ def test_a_host_that_disappears_costs_the_records_their_baseline(
     with ssh_host(pytester.path, "gpuhost") as host:
         losing = threading.Thread(target=lose_once_there_is, args=(host, pytester.path / "there" / "told"))
         losing.start()
-        judged = run(*beside(pytester, host=host.spec()), "--msprobe-policy=strict.yaml", elsewhere="tell 0")
+        judged = run(*with_baseline(pytester, host=host.spec()), "--msprobe-policy=strict.yaml", elsewhere="tell 0")
         losing.join()
     assert judged.outcomes == dict.fromkeys([LINEAR, SOFTMAX, BACKWARD], "skipped")
     assert "the link to gpuhost ended with status 255 in this record" in judged.cases[LINEAR].text
@@ -196,13 +198,13 @@ def test_a_host_that_lacks_python_torch_or_a_way_in_ends_the_run_with_one_line(
     run: Callable[..., Checked], pytester: pytest.Pytester
 ) -> None:
     with ssh_host(pytester.path, "gpuhost") as host:
-        nowhere = run(*beside(pytester, host=host.spec(python="/no/python")))
+        nowhere = run(*with_baseline(pytester, host=host.spec(python="/no/python")))
         assert "gpuhost: no Python with pytest-msprobe" in nowhere.output + nowhere.errors
-        loud = run(*beside(pytester, host=host.spec(python="echo Welcome!; python3")))
+        loud = run(*with_baseline(pytester, host=host.spec(python="echo Welcome!; python3")))
         assert "in place of a greeting it printed b'Welcome!" in loud.output + loud.errors
         key = pytester.path / "gpuhost" / "user_key"
         key.unlink()
-        locked = run(*beside(pytester, host=host.spec()))
+        locked = run(*with_baseline(pytester, host=host.spec()))
         assert "gpuhost cannot be reached: " in locked.output + locked.errors
         assert "Permission denied" in locked.output + locked.errors
         assert locked.exit_code == 4 or locked.exit_code == nowhere.exit_code == loud.exit_code != 0

@@ -9,8 +9,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from msprobe_hooks.errors import MonitorError
-from msprobe_hooks.instruments.series.paths import make_folder, opener, tag
+from msprobe_hooks.instruments.series.paths import make_folder, opener, tag, unwritable
 
 if TYPE_CHECKING:
     from msprobe_hooks.instruments.series.tables import Row, Watched
@@ -133,6 +132,4 @@ class AnomalyFile:
                     file.seek(-len(_END), 2)
                 file.write(text.encode())
         except OSError as error:
-            raise MonitorError(
-                f"{self._path}: cannot be written: {error.strerror}; make room or choose another folder"
-            ) from None
+            raise unwritable(self._path, error) from None

@@ -21,7 +21,7 @@ from typing import BinaryIO, Final
 import numpy as np
 
 from msprobe_hooks.errors import MonitorError
-from msprobe_hooks.instruments.series.paths import FileName, make_folder, opener, window
+from msprobe_hooks.instruments.series.paths import FileName, make_folder, opener, unwritable, window
 from msprobe_hooks.instruments.series.tables import CutFileError, Row, Table, Watched
 from msprobe_hooks.messages import listed, shown
 from msprobe_hooks.regular_files import open_regular
@@ -84,9 +84,7 @@ class CsvWriter:
                     file.write(_joint(path, file, header.encode()))
                 file.write(lines)
         except OSError as error:
-            raise MonitorError(
-                f"{path}: cannot be written: {error.strerror}; make room or choose another folder"
-            ) from None
+            raise unwritable(path, error) from None
         self._latest[name.task] = name
 
     def columns(self, task: str, has_micro_steps: bool) -> list[str]:

@@ -118,6 +118,11 @@ def opener(path: str, flags: int) -> int:
     return os.open(path, flags, _FILE_MODE)
 
 
+def unwritable(path: Path, error: OSError) -> MonitorError:
+    """Return the error for a file of a run that cannot be written."""
+    return MonitorError(f"{path}: cannot be written: {error.strerror}; make room or choose another folder")
+
+
 def start_order(start: str) -> tuple[int, ...]:
     """Return what sorts times of folders within a year. Raises ValueError for another text."""
     match = _START.fullmatch(start)

@@ -10,22 +10,21 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from msprobe_hooks.errors import MonitorError
 from msprobe_hooks.instruments.series.blocks import last_written
-from msprobe_hooks.instruments.series.paths import opener
+from msprobe_hooks.instruments.series.paths import opener, unwritable
 from msprobe_hooks.json_decoding import read_json_lines
 
 FILE: Final = "step_times.jsonl"
 
-#: The year 5138: no line has a time that a browser could not show.
-LATEST: Final = 1e11
+# The year 5138: no line has a time that a browser could not show.
+_LATEST = 1e11
 
 
 class StepTime(msgspec.Struct, frozen=True):
     """The end of a step; ``time`` is in seconds since 1970."""
 
     step: Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
-    time: Annotated[float, msgspec.Meta(ge=0, lt=LATEST)]
+    time: Annotated[float, msgspec.Meta(ge=0, lt=_LATEST)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +46,7 @@ def append_step_time(folder: Path, ended: StepTime) -> None:
         with open(path, "ab", opener=opener) as file:
             file.write(msgspec.json.encode(ended) + b"\n")
     except OSError as error:
-        raise MonitorError(f"{path}: cannot be written: {error.strerror}; make room or choose another folder") from None
+        raise unwritable(path, error) from None
 
 
 def ends_of_steps(folder: Path) -> list[StepTime]:

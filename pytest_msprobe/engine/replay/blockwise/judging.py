@@ -175,9 +175,11 @@ def _walked(
 ) -> dict[str, StreamedOutput]:
     """Walk over all blocks. Results that are equal so far are not measured; those that cease to be are seen again."""
     seen = {part.path: StreamedOutput(part, scale_of) for part in parts}
-    beside = [part for part in parts if with_baseline and part.standard.needs_baseline and part.dim is not None]
+    against_baseline = [
+        part for part in parts if with_baseline and part.standard.needs_baseline and part.dim is not None
+    ]
     for block in blocks(trial, plan, direction):
-        differing = _add(block, parts, seen, unequal, beside)
+        differing = _add(block, parts, seen, unequal, against_baseline)
         if differing is not None:
             # Its runs would stay while all blocks are seen again.
             del block
@@ -198,7 +200,7 @@ def _add(
     parts: Sequence[Part],
     seen: Mapping[str, StreamedOutput],
     unequal: frozenset[str],
-    beside: Sequence[Part],
+    against_baseline: Sequence[Part],
 ) -> str | None:
     """Add a block, and what the baseline has of it for some parts, none of which stays.
 
@@ -208,8 +210,8 @@ def _add(
     for part in parts:
         if not seen[part.path].add(golden[part.path], block.start, is_equal=part.path not in unequal):
             return part.path
-    if beside and (baseline := block.of_baseline()) is not None:
-        for part in beside:
+    if against_baseline and (baseline := block.of_baseline()) is not None:
+        for part in against_baseline:
             seen[part.path].add_baseline(baseline[part.path], golden[part.path], block.start)
     return None
 

@@ -61,7 +61,7 @@ def judge_outputs(
     ``measure_all`` adds every metric to those that decide.
     """
     targets, goldens = dict(tensors_with_paths(target)), dict(tensors_with_paths(golden))
-    recorded = None if context.recorded is None else context.recorded.beside(targets, goldens, context.prepare)
+    recorded = None if context.recorded is None else context.recorded.for_outputs(targets, goldens, context.prepare)
     asked: list[Any] = []
 
     def baseline() -> Any:

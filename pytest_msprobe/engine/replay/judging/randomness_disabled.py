@@ -72,11 +72,11 @@ class _RecordedBelow:
     whole: Recorded
     problem: str = ""
 
-    def beside(
+    def for_outputs(
         self, targets: Mapping[str, torch.Tensor], goldens: Mapping[str, torch.Tensor], prepare: Prepare
     ) -> RecordedOutputs:
         outputs, right = ({_below(path): each for path, each in side.items()} for side in (targets, goldens))
-        return _OutputsBelow(self.whole.beside(outputs, right, lambda path, each: prepare(_above(path), each)))
+        return _OutputsBelow(self.whole.for_outputs(outputs, right, lambda path, each: prepare(_above(path), each)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,7 +28,7 @@ def perturbed_call(trial: Trial, direction: Direction, perturbation: str) -> Per
     What the call draws comes from the same seed. Inputs that cannot be perturbed, or that the call then rejects, are
     reported. Raises Skip and TargetError where the unperturbed call does.
     """
-    outcome = partial(Perturbed, trial.subject.key.rpartition(".")[0], perturbation, direction)
+    perturbed = partial(Perturbed, trial.subject.key.rpartition(".")[0], perturbation, direction)
     original = _results(trial, direction)
     try:
         again = _perturbed(trial, perturbation)
@@ -37,14 +37,16 @@ def perturbed_call(trial: Trial, direction: Direction, perturbation: str) -> Per
             original = _results(Trial(trial.subject, trial.device), direction)
         found = deviations(perturbation, original, _results(again, direction), is_gradient=direction == "backward")
     except NotPerturbedError as error:
-        return outcome(left_out=str(error))
+        return perturbed(left_out=str(error))
     except Skip as skip:
-        return outcome(left_out=f"with perturbed inputs, {skip.reason.value}")
+        return perturbed(left_out=f"with perturbed inputs, {skip.reason.value}")
     except TargetError:
-        return outcome(left_out="the call raises with perturbed inputs")
+        return perturbed(left_out="the call raises with perturbed inputs")
     ratio = max((deviation.ratio for deviation in found if deviation.ratio is not None), default=None)
     inconsistent = tuple(_inconsistent(deviation) for deviation in found if not deviation.is_consistent)
-    return outcome(ratio=ratio, inconsistent=inconsistent, left_out="" if found else "no result that could be compared")
+    return perturbed(
+        ratio=ratio, inconsistent=inconsistent, left_out="" if found else "no result that could be compared"
+    )
 
 
 def _perturbed(trial: Trial, perturbation: str) -> Trial:

@@ -26,7 +26,7 @@ class Recorded(Protocol):
     #: Why its tensors were not used, empty where they were or where there are none.
     problem: str
 
-    def beside(
+    def for_outputs(
         self, targets: Mapping[str, torch.Tensor], goldens: Mapping[str, torch.Tensor], prepare: Prepare
     ) -> RecordedOutputs:
         """Return it for comparison with the outputs by path; ``prepare`` does to a tensor what was done to those."""

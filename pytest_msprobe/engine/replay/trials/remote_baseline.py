@@ -30,7 +30,7 @@ class RemoteBaseline:
         self._targets: Mapping[str, torch.Tensor] = {}
         self._missing: dict[str, str] = {}
 
-    def beside(
+    def for_outputs(
         self, targets: Mapping[str, torch.Tensor], goldens: Mapping[str, torch.Tensor], prepare: Prepare
     ) -> RemoteBaseline:
         """Return these results for comparison with the target's; the tree is prepared as those were."""

@@ -30,7 +30,7 @@ class RecordedResult:
         self.problem = ""
         self._path = folder / file_name(row.record, row.tensors)
 
-    def beside(
+    def for_outputs(
         self, targets: Mapping[str, torch.Tensor], goldens: Mapping[str, torch.Tensor], prepare: Prepare
     ) -> RecordedBaseline:
         """Return what looks up this record's tensors or numbers for outputs by path."""

@@ -115,8 +115,8 @@ def across_frameworks(row: Row, *, is_forward: bool) -> Row:
 
 def drop_unrecorded(row: Row) -> Row:
     """Leave out a value that a static graph does not record, or that only a kernel is given."""
-    is_unknown = None in (row.target, row.golden) or row.unmeasured == "kind"
-    return _left_out(row, "not recorded in the static graph") if is_unknown else row
+    is_unrecorded = None in (row.target, row.golden) or row.unmeasured == "kind"
+    return _left_out(row, "not recorded in the static graph") if is_unrecorded else row
 
 
 def _without_grad(value: Value | None) -> Value | None:

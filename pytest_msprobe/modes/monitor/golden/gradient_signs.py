@@ -53,8 +53,8 @@ def probed(run: Run) -> Probed | None:
 
     Raises MonitorError where its summaries cannot be read.
     """
-    beside = [] if run.rank is None else [run.folder.parent / f"rank{run.rank}"]
-    for folder in (run.folder, *beside):
+    neighbour = [] if run.rank is None else [run.folder.parent / f"rank{run.rank}"]
+    for folder in (run.folder, *neighbour):
         try:
             maps = open_rank(folder)
         except MonitorError:

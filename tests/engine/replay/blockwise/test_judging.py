@@ -242,7 +242,7 @@ def test_whatever_changes_some_elements_gets_the_verdicts_of_the_whole(
     assert found == expected
 
 
-@pytest.mark.parametrize("floor", [1e-6, 1.0], ids=["beside the baseline", "alone"])
+@pytest.mark.parametrize("floor", [1e-6, 1.0], ids=["next to the baseline", "alone"])
 def test_a_block_is_let_go_of_before_the_next(recorder: Any, monkeypatch: pytest.MonkeyPatch, floor: float) -> None:
     alive: list[weakref.ref[torch.Tensor]] = []
     of_golden = BlockTrial.of_golden

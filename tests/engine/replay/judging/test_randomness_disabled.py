@@ -250,7 +250,7 @@ def test_a_recorded_baseline_is_asked_for_the_second_run_by_its_own_paths(
     class Rows:
         problem = ""
 
-        def beside(self, targets: Any, goldens: Any, prepare: Prepare) -> Any:
+        def for_outputs(self, targets: Any, goldens: Any, prepare: Prepare) -> Any:
             asked.extend([*targets, *goldens])
             return self
 

@@ -41,9 +41,9 @@ class Pair:
     def __init__(self, pytester: pytest.Pytester) -> None:
         self._pytester = pytester
 
-    def write(self, run: str, name: str, gradients: Sequence[Gradient], **beside: Sequence[Gradient]) -> None:
+    def write(self, run: str, name: str, gradients: Sequence[Gradient], **others: Sequence[Gradient]) -> None:
         """Write a run of one weight, and of what else there is by name."""
-        named = {name: gradients, **beside}
+        named = {name: gradients, **others}
         steps = [{key: each[step] for key, each in named.items()} for step in range(len(gradients))]
         write_probe(self._pytester.path / run / "rank0", steps)
 

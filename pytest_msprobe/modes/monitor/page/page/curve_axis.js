@@ -8,14 +8,20 @@ const AXES = {
 
 // Times are known at the first step of each bin and at the last step of all; those between follow a straight line.
 function timeOf(step) {
-  const bin = binOf(step), next = bin + 1 < BINS ? page.starts[bin + 1] : page.last, first = page.starts[bin];
+  const bin = binOf(step), first = page.starts[bin], next = endOf(bin);
   return next > first ? between(page.times[bin], page.times[bin + 1], (step - first) / (next - first)) : page.times[bin];
 }
 
 function stepEndedAt(time) {
-  const after = page.times.findIndex((one) => one > time), bin = after < 0 ? BINS - 1 : Math.max(0, after - 1);
-  const [begins, ends] = page.times.slice(bin, bin + 2), next = bin + 1 < BINS ? page.starts[bin + 1] : page.last;
-  return ends > begins ? Math.round(between(page.starts[bin], next, Math.max(0, Math.min(1, (time - begins) / (ends - begins))))) : page.starts[bin];
+  const bin = Math.max(0, Math.min(BINS - 1, page.times.findLastIndex((one) => one <= time))), first = page.starts[bin];
+  const [began, ended] = [page.times[bin], page.times[bin + 1]];
+  if (ended === began) return first;
+  return Math.round(between(first, endOf(bin), Math.max(0, Math.min(1, (time - began) / (ended - began)))));
+}
+
+// Where the next bin begins, or the last step of all: the step of the bin's next known time.
+function endOf(bin) {
+  return bin + 1 < BINS ? page.starts[bin + 1] : page.last;
 }
 
 function between(low, high, share) {

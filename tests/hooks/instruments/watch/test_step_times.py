@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import time
 
 import numpy as np
 import pytest
-import torch
-from torch import nn
 
 from msprobe_hooks import TrainerMon
 from msprobe_hooks.instruments.series.conversion import csv2tensorboard_by_step
@@ -16,41 +13,38 @@ from msprobe_hooks.instruments.series.reader import rank_folders
 from msprobe_hooks.instruments.series.step_times import FILE, StepTime, append_step_time, read_step_times
 
 
-def watch(tmp_path, monkeypatch, kind="csv", steps=3):
-    """Train a small model with a monitor for some steps and return the folder of its series."""
-    monkeypatch.setenv("MONITOR_OUTPUT_DIR", str(tmp_path / "out"))
-    config = tmp_path / "config.json"
-    config.write_text(json.dumps({"targets": {"": {}}, "wg_distribution": True, "format": kind, "ops": ["norm"]}))
-    model = nn.Linear(3, 1)
-    optimizer = torch.optim.SGD(model.parameters())
-    TrainerMon(str(config)).set_monitor(model, grad_acc_steps=1, optimizer=optimizer)
-    for _ in range(steps):
-        model(torch.ones(2, 3)).sum().backward()
-        optimizer.step()
-    (folder,) = (tmp_path / "out").iterdir()
-    return folder
+@pytest.fixture
+def watched(config, trained, tmp_path):
+    """Train a small model with a monitor for three steps and return the folder of its series."""
+
+    def watch(kind="csv"):
+        trained(TrainerMon(config(wg_distribution=True, format=kind, ops=["norm"])), 3)
+        (folder,) = (tmp_path / "out").iterdir()
+        return folder
+
+    return watch
 
 
 @pytest.mark.parametrize("kind", ["csv", "parquet"])
-def test_a_monitored_run_holds_when_each_of_its_steps_ended(tmp_path, monkeypatch, kind):
+def test_a_monitored_run_holds_when_each_of_its_steps_ended(watched, kind):
     began = time.time()
-    ended = read_step_times(watch(tmp_path, monkeypatch, kind))
+    ended = read_step_times(watched(kind))
     assert ended.steps.tolist() == [0, 1, 2]
     assert (np.diff([began, *ended.times, time.time()]) >= 0).all()
 
 
-def test_events_hold_the_times_at_which_steps_ended(tmp_path, monkeypatch):
+def test_events_hold_the_times_at_which_steps_ended(tmp_path, watched):
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-    folder = watch(tmp_path, monkeypatch)
+    folder = watched()
     written = csv2tensorboard_by_step(tmp_path / "out", output_dirpath=tmp_path / "events")
     events = EventAccumulator(str(written / "rank0" / "grad_reduced")).Reload()
-    scalars = events.Scalars("vp0:weight/norm")
+    scalars = events.Scalars("vp0:0.weight/norm")
     assert [one.wall_time for one in scalars] == read_step_times(folder).times.tolist()
 
 
-def test_events_of_the_monitor_itself_need_no_file_of_times(tmp_path, monkeypatch):
-    assert not (watch(tmp_path, monkeypatch, "tensorboard") / FILE).exists()
+def test_events_of_the_monitor_itself_need_no_file_of_times(watched):
+    assert not (watched("tensorboard") / FILE).exists()
 
 
 def test_the_last_end_of_a_repeated_step_counts(tmp_path):
@@ -83,6 +77,6 @@ def test_a_run_of_msprobe_holds_no_times(tmp_path):
     assert read_step_times(tmp_path) is None
 
 
-def test_the_file_of_times_is_no_series(tmp_path, monkeypatch):
-    folder = watch(tmp_path, monkeypatch)
+def test_the_file_of_times_is_no_series(tmp_path, watched):
+    folder = watched()
     assert rank_folders(tmp_path / "out") == [folder]
