@@ -68,8 +68,9 @@ DEMO = ["-c", "examples/pytest.ini", "--msprobe-dump=examples/check_a_dump/dump.
 
 PROJECT = tomllib.loads(Path("pyproject.toml").read_text())
 NEIGHBOURS = "neighbours.txt"
-# Chosen by hand: what a renewal keeps. PyPI's newer builds of torch are CUDA builds, of gigabytes.
-KEPT = ["torch", "mindspore", "tb-graph-ascend"]
+# Chosen by hand: what a renewal keeps. PyPI's newer builds of torch are CUDA builds, of gigabytes, and newer
+# pymdown-extensions need Python 3.11.5, where Debian 12 has 3.11.2.
+KEPT = ["torch", "mindspore", "tb-graph-ascend", "pymdown-extensions"]
 # The oldest TensorBoard needs a NumPy and a protobuf older than what the others allow.
 NOT_LOWEST = ["torch", "mindspore", "tensorboard", "all"]
 
