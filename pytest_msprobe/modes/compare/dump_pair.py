@@ -21,10 +21,11 @@ from pytest_msprobe.modes.compare.judging.culprits import Culprits
 from pytest_msprobe.modes.compare.judging.fed_modules import with_fed_inputs
 from pytest_msprobe.modes.compare.judging.required_metrics import cause_of_required
 from pytest_msprobe.modes.compare.judging.rules import outcome_of
+from pytest_msprobe.modes.compare.judging.settings import Settings
 from pytest_msprobe.modes.compare.judging.shape_changes import as_not_comparable, first_shape_change, may_be_consequence
 from pytest_msprobe.modes.compare.matching.call_signature import intact, named_calls
 from pytest_msprobe.modes.compare.matching.data_mapping import MappedValues
-from pytest_msprobe.modes.compare.matching.matching import Match, Matching, match_records
+from pytest_msprobe.modes.compare.matching.matching import Match, Matching, api_of, match_records
 from pytest_msprobe.modes.compare.measure.compared_sides import ComparedSides
 from pytest_msprobe.modes.compare.measure.data_mode import data_mode
 from pytest_msprobe.modes.compare.rows import ComparedCall, DataMode, Outcome, Row
@@ -128,6 +129,8 @@ class DumpPair:
         if match.target is None or match.golden is None:
             return self._unmatched(order, match)
         rows = self._judge(match.target, match.golden, self.mode)
+        if not self.may_be_other_call(match):
+            rows = self._settings.marked(order, rows)
         if self._histograms and self.mode == "tensor":
             from pytest_msprobe.modes.compare.measure.histogram import with_histogram
 
@@ -149,7 +152,8 @@ class DumpPair:
             if self.mode != "structure":
                 self._culprits.note_agreement(order)
             return call
-        call = replace(call, cause=self._culprits.cause(call))
+        cause = self._culprits.cause(call)
+        call = replace(call, cause="culprit" if call.has_settings else cause)
         first = self.reshaped if self.policy.other_shapes == "skip" else None
         return as_not_comparable(call) if first is not None and may_be_consequence(call, first) else call
 
@@ -157,6 +161,14 @@ class DumpPair:
         rows = self._call_judge.judge(target, golden, mode)
         fed = self.fed.get(target)
         return rows if fed is None else with_fed_inputs(rows, fed)
+
+    def may_be_other_call(self, match: Match) -> bool:
+        """Return whether calls were paired by their numbers though some of their API have no partner."""
+        return (
+            match.partner == "name"
+            and not self._module(match.target or "")
+            and api_of(match.target or "") in self.matching.apis_alone
+        )
 
     @property
     def first_culprit(self) -> str:
@@ -177,11 +189,25 @@ class DumpPair:
         return self.target.has_statistics and self.golden.has_statistics
 
     @cached_property
+    def _search_mode(self) -> DataMode:
+        """What calls are looked at by that are not an item's own."""
+        return "statistics" if self.mode == "tensor" and self._has_statistics else self.mode
+
+    @cached_property
+    def _settings(self) -> Settings:
+        return Settings(
+            self.matching.matches,
+            inherited=self.policy.inherited,
+            judge=lambda target, golden: self._judge(target, golden, self._search_mode),
+            is_equal=self.is_equal,
+        )
+
+    @cached_property
     def _culprits(self) -> Culprits:
         return Culprits(
             self.matching,
             mode=self.mode,
-            search_mode="statistics" if self.mode == "tensor" and self._has_statistics else self.mode,
+            search_mode=self._search_mode,
             level=self.target.level,
             inherited=self.policy.inherited,
             judge=self._judge,

@@ -183,9 +183,9 @@ def result_of(call: ComparedCall, pair: DumpPair) -> DirectionResult:
     return DirectionResult(call.record, outputs[found.index(deciding)].verdict, outputs)
 
 
-def _blame(row: Row) -> tuple[bool, float]:
-    """Order the rows of one outcome: what a call computed says more of it than what it was given."""
-    return row.group in ("output", "parameters_grad"), row.metrics.get(SCALED_ERROR, math.inf)
+def _blame(row: Row) -> tuple[bool, bool, float]:
+    """Order the rows of one outcome: a setting says most of a call, then what it computed, last what it was given."""
+    return bool(row.setting), row.group in ("output", "parameters_grad"), row.metrics.get(SCALED_ERROR, math.inf)
 
 
 def _output(call: ComparedCall, row: Row, policy: str, *, hint: str) -> OutputResult:
@@ -209,6 +209,8 @@ _VARYING = ("conv2d", "conv3d", "matmul", "nll_loss", "layer_norm", "lstm")
 
 def next_step_hint(call: ComparedCall, row: Row, culprit: str) -> str:
     """Return advice for the deciding row of a wrong call; ``culprit`` is the first one, where it is known."""
+    if row.setting:
+        return "This argument was set otherwise: numbers that differ before do not explain it."
     if call.cause == "inherited":
         return _inherited(call, culprit)
     if row.group == "saved":

@@ -10,8 +10,8 @@ from msprobe_hooks.dump.call_context import relevant_frames
 from msprobe_hooks.dump.merging.unshard import Reason
 from msprobe_hooks.dump.names import is_forward
 from msprobe_hooks.messages import counted, listed
+from pytest_msprobe.modes.compare.judging.settings import setting_lines
 from pytest_msprobe.modes.compare.judging.shape_changes import has_other_shapes, shapes_sentence
-from pytest_msprobe.modes.compare.matching.matching import api_of
 from pytest_msprobe.modes.compare.rows import SCALED_ERROR, ComparedCall, ComparedCalls
 from pytest_msprobe.reports.summary import write_section
 
@@ -117,6 +117,7 @@ class CompareSummary:
         suspects = self._suspects[pair.index]
         calls = [self._calls.at(pair.index, order) for order in sorted(suspects)]
         where = f"{place_words(pair)}: " if len(self._pairs) > 1 else ""
+        yield from (f"{where}{line}" for line in setting_lines(calls, _SHOWN))
         reshaped = next((call for call in calls if any(row.unmeasured == "shape" for row in call.rows)), None)
         if pair.reshaped is not None:
             yield f"{where}{shapes_sentence(pair.reshaped)}"
@@ -213,9 +214,8 @@ def _fuzzy_hint(pair: DumpPair, calls: Sequence[ComparedCall], reshaped: Compare
     """Yield what to do where culprits may be calls that were compared with others than their partners."""
     if not pair.unmatched or pair.fuzzy:
         return
-    alone = pair.matching.apis_alone
-    by_number = (call for call in calls if call.partner == "name" and not call.module and api_of(call.record) in alone)
-    doubtful = reshaped or next(by_number, None)
+    matches = pair.matching.matches
+    doubtful = reshaped or next((call for call in calls if pair.may_be_other_call(matches[call.order])), None)
     if doubtful is not None:
         which = "calls of different shapes were compared" if reshaped else "calls were paired by their numbers"
         lonely = f"{counted(pair.unmatched, 'call')} {'has' if pair.unmatched == 1 else 'have'}"
@@ -248,7 +248,14 @@ def _finding(call: ComparedCall) -> str:
 
 
 def _place(call: ComparedCall) -> Iterator[str]:
-    entering = [f"{row.place} ({row.messages[-1]})" for row in call.rows if row.group == "input" and row.differs]
+    settings = [row.setting for row in call.rows if row.setting]
+    if settings:
+        yield f"set otherwise: {listed(settings, _SHOWN)}"
+    entering = [
+        f"{row.place} ({row.messages[-1]})"
+        for row in call.rows
+        if row.group == "input" and row.differs and not row.setting
+    ]
     if entering:
         yield f"its inputs differ, too: {listed(entering, _SHOWN)}"
     yield from _where(call)
