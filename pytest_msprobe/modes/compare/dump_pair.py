@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from msprobe_hooks.dump.fed_calls import fed_calls
+from msprobe_hooks.dump.names import is_forward
 from msprobe_hooks.dump.merging.unshard import Unmerged
 from msprobe_hooks.dump.paths.recording import StepRank
 from msprobe_hooks.dump.paths.static_graph import KERNEL_LEVEL
@@ -19,6 +20,7 @@ from pytest_msprobe.modes.compare.judging.call_judge import CallJudge
 from pytest_msprobe.modes.compare.judging.cancelled_sums import has_cancelled
 from pytest_msprobe.modes.compare.judging.culprits import Culprits
 from pytest_msprobe.modes.compare.judging.fed_modules import with_fed_inputs
+from pytest_msprobe.modes.compare.judging.given_values import Given, GivenValues
 from pytest_msprobe.modes.compare.judging.required_metrics import cause_of_required
 from pytest_msprobe.modes.compare.judging.rules import outcome_of
 from pytest_msprobe.modes.compare.judging.settings import Settings
@@ -114,7 +116,7 @@ class DumpPair:
     @cached_property
     def reshaped(self) -> ComparedCall | None:
         """The first forward call that differs, where it was given another shape and all calls have a partner."""
-        has_one_first = self.target.level not in (KERNEL_LEVEL, "debug") and not self.unmatched
+        has_one_first = self._are_calls and not self.unmatched
         first = self._culprits.first(forward=True) if has_one_first else None
         match = None if first is None else self.matching.matches[first]
         if first is None or match is None or match.target is None or match.golden is None:
@@ -170,6 +172,16 @@ class DumpPair:
             and api_of(match.target or "") in self.matching.apis_alone
         )
 
+    def given(self, call: ComparedCall) -> Given:
+        """Return what the forward call where the runs part was given that no call made, nothing for any other call."""
+        is_first = self._are_calls and is_forward(call.record) and self._culprits.first(forward=True) == call.order
+        return self._given_values.of_call(call) if is_first and not call.fed else Given(call.record, {}, {}, {})
+
+    @property
+    def _are_calls(self) -> bool:
+        """Whether records are calls of a program, and neither kernels of a graph nor saved variables."""
+        return self.target.level not in (KERNEL_LEVEL, "debug")
+
     @property
     def first_culprit(self) -> str:
         """The call where the runs part first, as far as it is known; empty where none is."""
@@ -198,9 +210,22 @@ class DumpPair:
         return Settings(
             self.matching.matches,
             inherited=self.policy.inherited,
-            judge=lambda target, golden: self._judge(target, golden, self._search_mode),
+            judge=self._searched,
             is_equal=self.is_equal,
         )
+
+    @cached_property
+    def _given_values(self) -> GivenValues:
+        return GivenValues(
+            self.matching.matches,
+            (self.target, self.golden),
+            inherited=self.policy.inherited,
+            judge=self._searched,
+            is_equal=self.is_equal,
+        )
+
+    def _searched(self, target: str, golden: str) -> list[Row]:
+        return self._judge(target, golden, self._search_mode)
 
     @cached_property
     def _culprits(self) -> Culprits:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     import pytest
 
     from pytest_msprobe.modes.compare.dump_pair import DumpPair
+    from pytest_msprobe.modes.compare.judging.given_values import Given
 
 _OUTCOMES = {"pass": "equal enough", "warn": "warned", "fail": "wrong", "skip": "not compared"}
 _SHOWN = 4
@@ -127,8 +128,9 @@ class CompareSummary:
             own = [call for call in calls if _kind(pair, call) == kind]
             if own:
                 first = own[0]
-                yield f"{where}first {kind}: {_finding(first)}"
-                yield from (f"    {line}" for line in _place(first))
+                given = pair.given(first)
+                yield f"{where}first {kind}: {given.headline or _finding(first)}"
+                yield from (f"    {line}" for line in _place(first, given))
                 if first.outcome == "warn":
                     failing = next((call for call in own if call.outcome == "fail"), None)
                     if failing is not None:
@@ -247,15 +249,17 @@ def _finding(call: ComparedCall) -> str:
     return f"{call.record} ({worst.place}: {'; '.join([worst.messages[-1], *worst.transformed])})"
 
 
-def _place(call: ComparedCall) -> Iterator[str]:
+def _place(call: ComparedCall, given: Given) -> Iterator[str]:
     settings = [row.setting for row in call.rows if row.setting]
     if settings:
         yield f"set otherwise: {listed(settings, _SHOWN)}"
     entering = [
         f"{row.place} ({row.messages[-1]})"
         for row in call.rows
-        if row.group == "input" and row.differs and not row.setting
+        if row.group == "input" and row.differs and not row.setting and row.messages[-1] not in given.headline
     ]
+    if given.more_weights:
+        yield f"weights that differ, too: {listed(given.more_weights, _SHOWN)}"
     if entering:
         yield f"its inputs differ, too: {listed(entering, _SHOWN)}"
     yield from _where(call)
