@@ -116,7 +116,7 @@ class DumpPair:
     @cached_property
     def reshaped(self) -> ComparedCall | None:
         """The first forward call that differs, where it was given another shape and all calls have a partner."""
-        has_one_first = self._are_calls and not self.unmatched
+        has_one_first = self.target.level not in (KERNEL_LEVEL, "debug") and not self.unmatched
         first = self._culprits.first(forward=True) if has_one_first else None
         match = None if first is None else self.matching.matches[first]
         if first is None or match is None or match.target is None or match.golden is None:
@@ -180,7 +180,7 @@ class DumpPair:
     @property
     def _are_calls(self) -> bool:
         """Whether records are calls of a program, and neither kernels of a graph nor saved variables."""
-        return self.target.level not in (KERNEL_LEVEL, "debug")
+        return not {self.target.level, self.golden.level} & {KERNEL_LEVEL, "debug"}
 
     @property
     def first_culprit(self) -> str:

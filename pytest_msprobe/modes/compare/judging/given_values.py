@@ -111,7 +111,7 @@ class GivenValues:
         differing = [
             row
             for row in call.rows
-            if row.differs and row.group in ("input", "parameters") and row.target and row.target.is_tensor
+            if row.differs and row.group in ("input", "parameters") and row.metrics and row.target and row.target.is_tensor
         ]
         if not differing or not self._explains(differing, call.rows):
             return Given(call.record, {}, {}, {})
