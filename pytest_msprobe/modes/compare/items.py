@@ -13,6 +13,7 @@ from msprobe_hooks.dump.values import Value
 from msprobe_standards.verdict import Verdict
 from pytest_msprobe.modes.compare.dump_pair import DumpPair
 from pytest_msprobe.modes.compare.judging.row_notes import row_notes
+from pytest_msprobe.modes.compare.judging.settings import setting_lines
 from pytest_msprobe.modes.compare.judging.shape_changes import first_shape_change
 from pytest_msprobe.modes.compare.rows import SCALED_ERROR, STATISTICS, ComparedCall, Row, compared_key, encode
 from pytest_msprobe.reports.junit_properties import verdict_properties
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 
 
 _STACK_SHOWN = 3
+_SETTINGS_SHOWN = 4
 
 
 class ComparedItem(DumpItem):
@@ -138,13 +140,15 @@ class QuickItem(DumpItem):
         differing = [match.item_name for match in matches if not self.pair.is_equal(match)]
         calls = (self.pair.compare(name) for name in differing)
         wrong = [call for call in calls if call.outcome != "pass"]
+        settings = setting_lines(wrong, _SETTINGS_SHOWN)
         if not wrong:
             return DirectionResult(self.name, Verdict("pass", "equal", f"{len(matches)} records are equal"))
         first = next((call for call in wrong if call.outcome != "skip"), wrong[0])
         outputs = result_of(first, self.pair).outputs
         reason = f"{len(wrong)} of {len(matches)} records differ, first {first.record}"
         reason += "".join(f"\n{output.path}: {output.verdict.reason}" for output in outputs[:1])
-        verdict = Verdict("fail", "equal", f"{reason}\n{first.reason}".rstrip(), margin=math.inf)
+        reason = "\n".join([*settings, f"{reason}\n{first.reason}".rstrip()])
+        verdict = Verdict("fail", "equal", reason, margin=math.inf)
         return DirectionResult(self.name, verdict)
 
 

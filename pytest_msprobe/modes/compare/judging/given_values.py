@@ -69,7 +69,9 @@ class Given:
             words = "Weight {} differs" if len(self.weights) == 1 else "Weights {} differ"
             parts.append(f"{words.format(listed(self.weights, _SHOWN))}; this call reads it first.")
         if self.unnamed:
-            parts.append(f"A weight differs: {listed(self.unnamed, _SHOWN)} requires a gradient, and no call computed it.")
+            parts.append(
+                f"A weight differs: {listed(self.unnamed, _SHOWN)} requires a gradient, and no call computed it."
+            )
         return " ".join(parts)
 
 
@@ -111,7 +113,11 @@ class GivenValues:
         differing = [
             row
             for row in call.rows
-            if row.differs and row.group in ("input", "parameters") and row.metrics and row.target and row.target.is_tensor
+            if row.differs
+            and row.group in ("input", "parameters")
+            and row.metrics
+            and row.target
+            and row.target.is_tensor
         ]
         if not differing or not self._explains(differing, call.rows):
             return Given(call.record, {}, {}, {})

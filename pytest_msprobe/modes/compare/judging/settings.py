@@ -118,8 +118,10 @@ class Settings:
 
 def _may_be_setting(row: Row) -> bool:
     """Return whether a row is an argument that differs, and no tensor on either side that has one."""
-    return row.group == "input" and row.differs and not any(
-        value is not None and value.is_tensor for value in (row.target, row.golden)
+    return (
+        row.group == "input"
+        and row.differs
+        and not any(value is not None and value.is_tensor for value in (row.target, row.golden))
     )
 
 

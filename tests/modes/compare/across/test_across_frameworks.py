@@ -82,7 +82,10 @@ def test_a_layer_mapping_leads_to_renamed_layers_and_is_written_as_a_data_mappin
     out, golden = tmp_path / "out", tmp_path / "golden" / "dump.json"
     words = ("--msprobe-layer-mapping", str(layers), "--msprobe-csv", str(out))
     compare(pytester, CHANGED, golden, *words).stdout.fnmatch_lines(
-        ["first forward culprit: weight *; first read by Primitive.dense.Dense.0.forward", "*in Cell.block.up.Linear.forward.0"]
+        [
+            "first forward culprit: weight *; first read by Primitive.dense.Dense.0.forward",
+            "*in Cell.block.up.Linear.forward.0",
+        ]
     )
     (written,) = out.glob("data_mapping_*.yaml")
     assert (
