@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from msprobe_hooks.dump.fed_calls import fed_calls
-from msprobe_hooks.dump.names import is_forward
 from msprobe_hooks.dump.merging.unshard import Unmerged
+from msprobe_hooks.dump.names import is_forward
 from msprobe_hooks.dump.paths.recording import StepRank
 from msprobe_hooks.dump.paths.static_graph import KERNEL_LEVEL
 from msprobe_hooks.dump.values import read_values

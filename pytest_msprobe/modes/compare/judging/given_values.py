@@ -33,7 +33,7 @@ class Given:
     Attributes:
         record: The name of the call.
         weights: Parameters, by their names in the model, with what is said of each.
-        unnamed: Places of what must be a weight, as it requires a gradient and no call made it, with what is said of it.
+        unnamed: Places of likely weights, which require a gradient and which no call made, with what is said of each.
         outside: Places of other values that no call made, with what is said of each.
         more_weights: Names of the other parameters that differ.
     """
