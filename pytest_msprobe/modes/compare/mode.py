@@ -132,7 +132,8 @@ class CompareMode:
 
         pairs = list(config.stash[_pairs_key].values())
         first = pairs[0]
-        empty = empty_line(config.stash[_empty_key])
+        left_out: list[Path] = config.stash[_empty_key]
+        empty = empty_line(left_out)
         target, golden = (display_path(config, dump.path) for dump in (first.target, first.golden))
         several = f"{len(pairs)} pairs of dumps, the first " if len(pairs) > 1 else ""
         compare = config.stash[compare_key]

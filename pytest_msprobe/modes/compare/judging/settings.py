@@ -14,11 +14,11 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-import msgspec
 from msgspec.structs import replace
 
 from msprobe_hooks.dump.names import is_forward, split_called, split_direction
 from msprobe_hooks.errors import DumpError
+from msprobe_hooks.json_decoding import JsonError, decode_json
 from msprobe_hooks.messages import counted, listed
 from pytest_msprobe.modes.compare.judging.argument_names import argument_name
 from pytest_msprobe.modes.compare.rows import SCALED_ERROR, ComparedCall, Row
@@ -158,8 +158,8 @@ def _numbers(target: Value | None, golden: Value | None) -> list[tuple[Number, N
 
 def _members(value: Value) -> list[int | float | None]:
     try:
-        return msgspec.json.decode(value.text, type=list[int | float | None])
-    except msgspec.DecodeError:
+        return decode_json(value.text.encode(errors="replace"), list[int | float | None])
+    except JsonError:
         return []
 
 
