@@ -19,7 +19,7 @@ from pytest_msprobe.containment.process import end_session
 from pytest_msprobe.errors import FolderError, OptionError, ProgramError
 from pytest_msprobe.journal.journal import Journal, read_journal
 from pytest_msprobe.reports.summary import in_words
-from pytest_msprobe.spool.folder import FAILED_FOLDER, OUTPUT_FILE, FailedLimits, SpoolFolder
+from pytest_msprobe.spool.folder import FAILED_FOLDER, OUTPUT_FILE, FailedLimits, SpoolFolder, new_file
 from pytest_msprobe.spool.journal import StepsJournal
 
 # pytest's status where its options choose nothing of a step.
@@ -65,6 +65,8 @@ def follow(request: Request, say: Callable[[str], None]) -> int:
     _require_free(request.options)
     with _signals() as caught:
         _wait_for_folder(request, caught, say)
+    if request.journal.is_symlink() and request.journal.parent == request.folder:
+        raise FolderError("is a link, which is not followed", file=request.journal, remedy="remove it")
     folder = SpoolFolder(request.folder, request.failed)
     tally = Tally()
     try:
@@ -193,7 +195,7 @@ def _run_step(
     journal.unlink(missing_ok=True)
     command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *options]
     command += [f"--msprobe-dump={step / DUMP_FILE}", f"--msprobe-journal={journal}"]
-    with output.open("wb") as file:
+    with new_file(output) as file:
         # A session of its own, so that Ctrl-C reaches only this process, which then ends all of it.
         process = subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=file, stderr=subprocess.STDOUT, start_new_session=True
@@ -251,6 +253,9 @@ def _summary(request: Request, folder: SpoolFolder, tally: Tally) -> Iterator[st
     waiting = len(folder.waiting())
     if waiting:
         yield f"complete steps not checked yet: {waiting}"
+    linked = folder.linked()
+    if linked:
+        yield f"steps left out, as they are links: {len(linked)}, first {linked[0]}"
     dropped = Counter(each.reason for each in read_dropped(request.folder))
     for reason, count in dropped.items():
         yield f"steps dropped by the training: {count}, {reason}"
