@@ -84,7 +84,7 @@ JOBS = {
                                      needs=("safetensors",)),
     "report": Job("pytest-msprobe report base.jsonl --html report.html"),
     "report for JUnit": Job("pytest-msprobe report base.jsonl --junit report.xml", needs=("junitparser",)),
-    "replay": Job("pytest-msprobe replay cases", 1, ("safetensors",)),
+    "replay": Job("pytest-msprobe replay cases", needs=("safetensors",)),
     "generate": Job("pytest-msprobe generate run/step0/rank/dump.json -k gelu -o generated"),
     "generate from cases": Job("pytest-msprobe generate cases -o from_cases --no-run", needs=("safetensors",)),
     "precision-compare": Job("pytest-msprobe precision-compare base.jsonl base.jsonl"),
@@ -111,6 +111,8 @@ JOBS = {
     "programs": Job("import pytest_msprobe\nprint([r.outcome for r in pytest_msprobe.check_dump('run')])\n"
                     "print(len(list(pytest_msprobe.compare_dumps('run', 'run'))))"),
 }  # fmt: skip
+
+ONE_OF_EACH_KIND = ("check", "fixtures", "compare", "report", "generate", "live", "record")
 
 # Each job has a process of its own, which finds its packages missing before it imports anything of the plugin.
 PROGRAM = """
@@ -207,14 +209,14 @@ def test_without_optional_packages_a_job_works_or_names_what_to_install(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("package", PACKAGES)
-def test_without_one_optional_package_every_job_works_or_names_what_to_install(
+def test_without_one_optional_package_jobs_work_or_name_what_to_install(
     forked: Forked, inputs: Path, tmp_path: Path, package: str
 ) -> None:
     shutil.copytree(inputs, tmp_path, dirs_exist_ok=True)
-    found = run(forked, tmp_path, JOBS, (package,))
-    assert found.keys() == JOBS.keys()
-    problems = {name: problem_of(JOBS[name], *found[name], (package,)) for name in JOBS}
-    assert not any(problems.values()), {name: problem for name, problem in problems.items() if problem}
+    jobs = {name: JOBS[name] for name in ONE_OF_EACH_KIND}
+    found = run(forked, tmp_path, jobs, (package,))
+    problems = {name: problem_of(job, *found[name], (package,)) for name, job in jobs.items()}
+    assert problems == dict.fromkeys(jobs, "")
 
 
 def test_every_optional_package_is_tried() -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NoReturn, TypeAlias
 import msgspec
 
 from msprobe_hooks.dump.names import is_parameters_grad
-from msprobe_hooks.dump.schema import MAX_DEPTH, record_path
+from msprobe_hooks.dump.schema import MAX_DEPTH, NONFINITE_COUNTS, record_path
 from msprobe_hooks.dump.tensor_files.containers import split_name
 from msprobe_hooks.errors import RecordError
 from msprobe_hooks.escaping import escaped_name
@@ -36,6 +36,7 @@ class Value(msgspec.Struct, frozen=True, array_like=True):
         checksum: The checksum of a tensor; None where it was not taken.
         data_name: The name of a tensor's file; None where it has none.
         text: A plain value, as text.
+        nonfinite: How many elements of a tensor are NaN, +inf and -inf; None where that was not counted.
     """
 
     name: str
@@ -47,6 +48,7 @@ class Value(msgspec.Struct, frozen=True, array_like=True):
     checksum: str | None = None
     data_name: str | None = None
     text: str = ""
+    nonfinite: tuple[int, int, int] | None = None
 
     @property
     def is_tensor(self) -> bool:
@@ -173,6 +175,7 @@ def _leaf(record: str, leaf: dict[str, Any], kind: str, place: str) -> Value:
         _refuse(record, f".{place}.shape", "an array of sizes")
     data_name = leaf.get("data_name") or leaf.get("datapath")
     checksum, requires_grad = leaf.get("md5"), leaf.get("requires_grad")
+    nonfinite = None
     greatest, least, mean, norm = leaf.get("Max"), leaf.get("Min"), leaf.get("Mean"), leaf.get("Norm")
     if type(greatest) is type(least) is type(mean) is type(norm) is float:
         numbers: tuple[Number | None, ...] = (greatest, least, mean, norm)
@@ -180,6 +183,7 @@ def _leaf(record: str, leaf: dict[str, Any], kind: str, place: str) -> Value:
         numbers = _NO_NUMBERS
     else:
         numbers = tuple(_statistic(record, place, leaf, key) for key in STATISTICS)
+        nonfinite = _nonfinite(leaf)
     if not isinstance(data_name, str) or data_name == "-1":
         data_name = None
     name = f"{record}.{place}"
@@ -194,7 +198,15 @@ def _leaf(record: str, leaf: dict[str, Any], kind: str, place: str) -> Value:
         statistics=numbers if numbers != _NO_NUMBERS else None,  # type: ignore[arg-type]
         checksum=checksum if isinstance(checksum, str) else None,
         data_name=data_name,
+        nonfinite=nonfinite,
     )
+
+
+def _nonfinite(leaf: dict[str, Any]) -> tuple[int, int, int] | None:
+    nans, positive, negative = (leaf.get(key) for key in NONFINITE_COUNTS)
+    if type(nans) is type(positive) is type(negative) is int:
+        return nans, positive, negative
+    return None
 
 
 def _plain(name: str, kind: str, value: Any) -> Value:

@@ -139,7 +139,7 @@ def _measure_cpu(tensor: Tensor, count: int) -> Statistics:
         result = Statistics(value, value, value, value if tensor.dim() == 0 else abs(value))
         result.is_finite = value - value == 0.0
         if not result.is_finite:
-            _add_finite_extrema(tensor, result)
+            _add_nonfinite(tensor, result)
         return result
     if count > LARGE and dtype in _NATIVE and tensor.is_contiguous():
         return _measure_blocks(tensor, count)
@@ -190,7 +190,7 @@ def reduce_blocks(tensor: Tensor, wide: torch.dtype) -> tuple[float, float, floa
 def _checked(tensor: Tensor, result: Statistics, count: int, rounds: bool) -> Statistics:
     """Add to numbers that are not finite what is known of the tensor's finite values."""
     if not (_is_finite(result.max) and _is_finite(result.min)):
-        _add_finite_extrema(tensor, result)
+        _add_nonfinite(tensor, result)
     elif not (_is_finite(result.mean) and _is_finite(result.norm)):
         _take_wide(tensor, result, count, rounds)
     return result
@@ -281,9 +281,12 @@ def _is_finite(value: Number | None) -> bool:
     return value is None or isinstance(value, int) or math.isfinite(value)
 
 
-def _add_finite_extrema(tensor: Tensor, result: Statistics) -> None:
-    """Take extrema as version 1.2.2 does: over the finite values, else over all but NaN, else NaN."""
+def _add_nonfinite(tensor: Tensor, result: Statistics) -> None:
+    """Count what is not finite, and take extrema as 1.2.2 does: of the finite values, else of all but NaN, else NaN."""
     values = _readable_floats(tensor)
+    result.nan_count = int(torch.isnan(values).sum())
+    result.posinf_count = int((values == math.inf).sum())
+    result.neginf_count = int((values == -math.inf).sum())
     kept = values[torch.isfinite(values)]
     if kept.numel() == 0:
         kept = values[~torch.isnan(values)]

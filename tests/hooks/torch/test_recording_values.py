@@ -58,6 +58,7 @@ def test_special_values_are_recorded_as_bare_tokens(tmp_path):
     assert '"Max": NaN' in path.read_text().replace('":', '": ')
     record_ = read_dump(path).forward("Torch.clamp.0.forward")
     assert record_.args[0].finite_max == 1.0
+    assert (record_.args[0].nan_count, record_.args[0].posinf_count, record_.args[0].neginf_count) == (1, 1, 0)
     assert record_.kwargs["max"].value == float("inf")
 
 

@@ -155,6 +155,23 @@ def test_infinities_and_nan_show_and_the_finite_extrema_too(values, largest, fin
     assert found.finite_max == pytest.approx(finite, nan_ok=True)
 
 
+@pytest.mark.parametrize("size", [1, 3, 1000, LARGE + 100])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.float64, torch.float8_e5m2])
+def test_elements_that_are_not_finite_are_counted(size, dtype):
+    values = [math.nan, math.inf, -math.inf, 1.0, math.nan, 2.0, -3.0]
+    tensor = torch.tensor((values * (size // len(values) + 1))[:size]).to(dtype)
+    found = measure(tensor)
+    expected = [
+        sum(map(is_one, tensor.float().tolist())) for is_one in (math.isnan, math.inf.__eq__, (-math.inf).__eq__)
+    ]
+    assert [found.nan_count, found.posinf_count, found.neginf_count] == expected
+
+
+def test_what_is_finite_has_no_counts():
+    found = measure(torch.ones(3))
+    assert (found.nan_count, found.posinf_count, found.neginf_count) == (None, None, None)
+
+
 @pytest.mark.parametrize("size", [10, 100_000])
 def test_nan_reaches_both_extrema_at_any_size(size):
     tensor = torch.zeros(size)

@@ -92,8 +92,13 @@ def lost_gradients(found: Gradients, call: Call) -> str:
 
 
 def _recorded_variety(element: TensorElement) -> _Variety:
+    """Return how varied the finite values were; ONE where the dump does not show more."""
     count = math.prod(element.shape)
-    if not count or element.max is None or element.max == element.min:
+    high = element.max if element.finite_max is None else element.finite_max
+    low = element.min if element.finite_min is None else element.finite_min
+    if not count or high is None or low is None or high == low:
+        return _Variety.ONE
+    if not (math.isfinite(high) and math.isfinite(low)):
         return _Variety.ONE
     numbers = (element.max, element.min, element.mean, element.norm)
     if any(number is None or not math.isfinite(number) for number in numbers):
