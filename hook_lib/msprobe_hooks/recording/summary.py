@@ -49,6 +49,8 @@ class Summary:
     iterations: int = 0
     awaited: str = "supported call"
     dropped: Counter[str] = field(default_factory=Counter)
+    #: Tensors of which something is not in the files, by what and why.
+    left_out: Counter[str] = field(default_factory=Counter)
     #: How the first of errors that are alike was reported, by what was called and what went wrong.
     _first: dict[tuple[str, str], str] = field(default_factory=dict, repr=False)
 
@@ -115,6 +117,7 @@ class Summary:
             lines.append(f"missing backward records, as they came after step() had ended their step: {self.late}")
         if self.unrecorded:
             lines.append(self._unrecorded())
+        lines += [f"{counted(count, 'tensor')} without {what}" for what, count in self.left_out.items()]
         lines += [f"{counted(count, 'record')} removed by {name}" for name, count in self.removed.items()]
         lines += self.unmatched
         lines += [f"not recorded, {counted(count, 'time')}: {text}" for text, count in self.errors.items()]

@@ -10,6 +10,7 @@ What is computed, and in which precision:
 * one value: that value four times; no values, or none that can be read (meta, fake): nothing
 * where a sum or a square overflows though every value is finite, as under a mask of the least float32, both are taken
   again in float64, those of float64 scaled to at most 1 (on a CPU; on a device the values are gone by then)
+* an expanded tensor is read once: its elements are as many as its strides reach
 * what lies apart in memory, such as a part of a split, is put together for its norm on a CPU, which is then as exact as
   any other's
 """
@@ -26,7 +27,7 @@ import torch
 from torch import Tensor
 
 from msprobe_hooks.recording.statistics import Number, Statistics
-from msprobe_hooks.torch.strides import is_dense
+from msprobe_hooks.torch.strides import is_dense, is_expanded, without_repeats
 
 #: Elements of a tensor that is reduced by blocks. Up to there caches keep it from one reduction to the next.
 LARGE: Final = 1 << 20
@@ -106,6 +107,8 @@ def measure(tensor: Tensor) -> Statistics:
     count = tensor.numel()
     if count == 0:
         return Statistics()
+    if is_expanded(tensor):
+        return _measure_expanded(tensor, count)
     if tensor.is_cpu:
         return _measure_cpu(tensor, count)
     if tensor.is_cuda and torch.cuda.is_current_stream_capturing():
@@ -113,6 +116,22 @@ def measure(tensor: Tensor) -> Statistics:
         return Statistics()
     reduced, rounds = _reduce(tensor, count)
     return Deferred(reduced=reduced, count=count, rounds=rounds, is_waiting=True)
+
+
+def _measure_expanded(tensor: Tensor, count: int) -> Statistics:
+    """Measure the elements once: extrema and mean are those of all, the norm is that of as many repeats."""
+    once = without_repeats(tensor)
+    found, repeats = measure(once), count // once.numel()
+    if isinstance(found, Deferred):
+        *others, norm = found.reduced
+        found.reduced = (*others, None if norm is None else norm * math.sqrt(repeats))
+    elif found.norm is not None:
+        found.norm *= math.sqrt(repeats)
+    if found.nan_count is not None:
+        found.nan_count *= repeats
+        found.posinf_count = (found.posinf_count or 0) * repeats
+        found.neginf_count = (found.neginf_count or 0) * repeats
+    return found
 
 
 def fetch(waiting: list[Deferred]) -> None:
