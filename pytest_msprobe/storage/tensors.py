@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
 import torch
 
@@ -19,9 +19,6 @@ from pytest_msprobe.engine.values.dtypes import dtype_named
 from pytest_msprobe.engine.values.strides import lay_out
 from pytest_msprobe.engine.values.system_memory import free_bytes
 from pytest_msprobe.storage.limits import StoredTensor, TensorFileError
-
-if TYPE_CHECKING:
-    from safetensors import safe_open
 
 _STORED_AS_THEY_ARE = frozenset(
     {
@@ -62,7 +59,8 @@ def _storable(tensor: torch.Tensor) -> torch.Tensor:
 def read_metadata(path: Path) -> dict[str, str]:
     """Return a file's metadata. Raises OSError, or TensorFileError where it is not a safetensors file."""
     with _opened(path) as file:
-        return file.metadata() or {}
+        metadata: dict[str, str] | None = file.metadata()
+    return metadata or {}
 
 
 def read_tensor(path: Path, name: str, stored: StoredTensor) -> torch.Tensor:
@@ -76,7 +74,7 @@ def read_tensor(path: Path, name: str, stored: StoredTensor) -> torch.Tensor:
         require_regular(path)
         with _opened(path) as file:
             # The tensor lies in the mapped file, which may be gone once it is closed.
-            found = file.get_tensor(name).clone()
+            found: torch.Tensor = file.get_tensor(name).clone()
     except OSError as error:
         raise TensorFileError(f"{path}: tensor {name!r} cannot be read: {error}") from None
     except TensorFileError as error:
@@ -107,7 +105,7 @@ def _laid_out(path: Path, name: str, values: torch.Tensor, stored: StoredTensor)
 
 
 @contextmanager
-def _opened(path: Path) -> Iterator[safe_open]:
+def _opened(path: Path) -> Iterator[Any]:
     """Open a file. Raises OSError, or TensorFileError where it is not a safetensors file or none can be read."""
     try:
         from safetensors import SafetensorError, safe_open

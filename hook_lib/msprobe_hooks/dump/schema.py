@@ -336,12 +336,15 @@ def _tensor(kind: str, fields: Mapping[str, object], path: str) -> TensorElement
     _require_possible(shape, f"{path}.shape")
     data_name = fields.get("datapath", fields.get("data_name"))
     checksum = fields.get("md5")
+    nans, positive, negative = (_count(fields, key, path) for key in NONFINITE_COUNTS)
     return TensorElement(
         type=kind,
         dtype=dtype,
         shape=tuple(shape),
         **{field: _statistic(fields, key, path) for field, key in STATISTICS.items()},
-        **{key: _count(fields, key, path) for key in NONFINITE_COUNTS},
+        nan_count=nans,
+        posinf_count=positive,
+        neginf_count=negative,
         requires_grad=fields.get("requires_grad") is True,
         checksum=checksum if isinstance(checksum, str) else None,
         data_name=data_name if isinstance(data_name, str) else None,

@@ -123,8 +123,8 @@ def _measure_expanded(tensor: Tensor, count: int) -> Statistics:
     once = without_repeats(tensor)
     found, repeats = measure(once), count // once.numel()
     if isinstance(found, Deferred):
-        *others, norm = found.reduced
-        found.reduced = (*others, None if norm is None else norm * math.sqrt(repeats))
+        most, least, total, norm = found.reduced
+        found.reduced = (most, least, total, None if norm is None else norm * math.sqrt(repeats))
     elif found.norm is not None:
         found.norm *= math.sqrt(repeats)
     if found.nan_count is not None:
