@@ -26,6 +26,7 @@ from pytest_msprobe.engine.replay.judging.outputs import (
     wrong_reconstructions,
 )
 from pytest_msprobe.engine.replay.judging.randomness_disabled import judge_without_randomness_too
+from pytest_msprobe.engine.replay.judging.rounded_steps import excuse_rounded_steps
 from pytest_msprobe.engine.replay.judging.run_outputs import (
     all_of,
     detached,
@@ -102,6 +103,7 @@ def judge_forward(
         result.verdict.outcome == "pass" and not result.math_mode for result in results
     ):
         results += wrong_reconstructions(trial, target, golden, context, by)
+    results = excuse_rounded_steps(results, target, golden, trial, "forward")
     if left_open:
         results = [replace(result, left_open=left_open.get(result.path, 0)) for result in results]
     return [*results, *_wrong_dtypes(trial, target["output"])]
@@ -149,7 +151,8 @@ def judge_backward(
     def by(leaf: Any) -> Standard:
         return select("backward", leaf).for_gradients(arriving)
 
-    return judge_outputs(target, golden, context, by, measure_all=measure_all)
+    results = judge_outputs(target, golden, context, by, measure_all=measure_all)
+    return excuse_rounded_steps(results, target, golden, trial, "backward")
 
 
 def magnitude_of_arriving(gradients: Iterable[torch.Tensor]) -> float:

@@ -27,6 +27,7 @@ from pytest_msprobe.engine.replay.ops import open_elements, several_writers
 from pytest_msprobe.engine.replay.ops.npu.attention_rows import ATTENTION_ROWS
 from pytest_msprobe.engine.replay.ops.npu.quantized_rows import QUANTIZED_ROWS
 from pytest_msprobe.engine.replay.ops.npu.routing_rows import ROUTING_ROWS
+from pytest_msprobe.engine.replay.ops.running_results import Running
 from pytest_msprobe.engine.replay.ops.traits import OpInfo, Rows, Selection
 from pytest_msprobe.engine.replay.random_apis import (
     attention_dropout,
@@ -121,6 +122,11 @@ _ROWS: Rows = (
         OpInfo(constraint=values.well_conditioned(0, "input", "A")),
     ),
     ("triangular_solve cholesky_solve", OpInfo(constraint=values.well_conditioned(1, "A", "input2", "L"))),
+    # Elements that are made of the one before.
+    ("cumsum cumsum_", OpInfo(running=Running())),
+    ("cumprod cumprod_", OpInfo(running=Running(product=True))),
+    ("logcumsumexp _logcumsumexp", OpInfo(running=Running(of_gradient=False))),
+    ("cumulative_trapezoid", OpInfo(running=Running(dim_at=2, default=-1, of_gradient=False))),
     # Positions of equal values.
     ("max min median nanmedian cummax cummin", OpInfo(selection=Selection())),
     ("mode", OpInfo(selection=Selection(counts=True))),

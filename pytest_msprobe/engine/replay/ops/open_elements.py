@@ -55,11 +55,14 @@ def accept_open_elements(
             return found
         try:
             taken = _taken(leaves_open, arguments, found, right)
+            if taken is None or not bool(taken.any()):
+                return found
+            mended = torch.where(taken, right.to(found.dtype), found)
         except REFUSALS:
-            # The arguments have another form than the operation's own.
+            # The arguments have another form than the operation's own, or torch does not compare this dtype.
             return found
-        counts[path] = 0 if taken is None else int(taken.sum())
-        return torch.where(taken, right.to(found.dtype), found) if counts[path] else found
+        counts[path] = int(taken.sum())
+        return mended
 
     output, right = target.get("output"), golden.get("output")
     if isinstance(output, (list, tuple)) and isinstance(right, (list, tuple)) and len(output) == len(right) == 1:
@@ -68,7 +71,7 @@ def accept_open_elements(
     for path, changed in target.get("changed", {}).items():
         if path in _WRITTEN:
             target["changed"][path] = accepted(f"changed.{path}", changed, kept.get(path))
-    return {path: count for path, count in counts.items() if count}
+    return counts
 
 
 def _may_be_open(found: Any, right: Any) -> bool:
@@ -108,6 +111,7 @@ def _is_saturated(found: Tensor, right: Tensor) -> Tensor:
 
 def _beyond(source: Any, dtype: torch.dtype) -> Tensor | None:
     """Return which numbers of a tensor lie outside of what a dtype holds, NaN included for integers."""
+    is_beyond: Tensor
     if not isinstance(source, Tensor):
         return None
     if source.is_complex():
@@ -115,12 +119,14 @@ def _beyond(source: Any, dtype: torch.dtype) -> Tensor | None:
     if dtype in _EIGHT_BITS:
         largest = torch.finfo(dtype).max
         half_a_step = 2.0 ** math.floor(math.log2(largest)) * torch.finfo(dtype).eps / 2
-        return source.double().abs() >= largest + half_a_step
+        is_beyond = source.double().abs() >= largest + half_a_step
+        return is_beyond
     if not source.is_floating_point() or not _is_whole(dtype):
         return None
     bounds, whole = torch.iinfo(dtype), source.double().trunc()
     # The greatest integer of 64 bits is no double, the one behind it is.
-    return ~((whole >= float(bounds.min)) & (whole < float(bounds.max + 1)))
+    is_beyond = ~((whole >= float(bounds.min)) & (whole < float(bounds.max + 1)))
+    return is_beyond
 
 
 def _cast(position: int, *names: str) -> Find:
