@@ -23,10 +23,11 @@ from pytest_msprobe.engine.replay.linalg.nondifferentiable import (
     equal_singular_values,
     singular_matrix,
 )
-from pytest_msprobe.engine.replay.ops import several_writers
+from pytest_msprobe.engine.replay.ops import open_elements, several_writers
 from pytest_msprobe.engine.replay.ops.npu.attention_rows import ATTENTION_ROWS
 from pytest_msprobe.engine.replay.ops.npu.quantized_rows import QUANTIZED_ROWS
 from pytest_msprobe.engine.replay.ops.npu.routing_rows import ROUTING_ROWS
+from pytest_msprobe.engine.replay.ops.running_results import Running
 from pytest_msprobe.engine.replay.ops.traits import OpInfo, Rows, Selection
 from pytest_msprobe.engine.replay.random_apis import (
     attention_dropout,
@@ -71,7 +72,11 @@ _ROWS: Rows = (
     (
         "__setitem__",
         OpInfo(
-            constraint=indices.written_indexing, index=True, in_place=True, writers=several_writers.BETWEEN_BRACKETS
+            constraint=indices.written_indexing,
+            index=True,
+            in_place=True,
+            writers=several_writers.BETWEEN_BRACKETS,
+            leaves_open=open_elements.BETWEEN_BRACKETS,
         ),
     ),
     ("masked_scatter masked_scatter_", OpInfo(constraint=values.masked_scatter)),
@@ -97,9 +102,12 @@ _ROWS: Rows = (
     (
         """div div_ divide divide_ true_divide true_divide_ floor_divide floor_divide_ remainder remainder_ fmod fmod_
         __div__ __truediv__ __floordiv__ __mod__""",
-        OpInfo(constraint=values.divisor(1, "other")),
+        OpInfo(constraint=values.divisor(1, "other"), leaves_open=open_elements.DIVIDED),
     ),
-    ("__rdiv__ __rtruediv__ __rfloordiv__ __rmod__", OpInfo(constraint=values.divisor(0))),
+    (
+        "__rdiv__ __rtruediv__ __rfloordiv__ __rmod__",
+        OpInfo(constraint=values.divisor(0), leaves_open=open_elements.DIVIDED_BY_FIRST),
+    ),
     (
         "cholesky cholesky_ex",
         OpInfo(constraint=values.positive_definite, products=reconstruction.of_cholesky_factor),
@@ -114,6 +122,11 @@ _ROWS: Rows = (
         OpInfo(constraint=values.well_conditioned(0, "input", "A")),
     ),
     ("triangular_solve cholesky_solve", OpInfo(constraint=values.well_conditioned(1, "A", "input2", "L"))),
+    # Elements that are made of the one before.
+    ("cumsum cumsum_", OpInfo(running=Running())),
+    ("cumprod cumprod_", OpInfo(running=Running(product=True))),
+    ("logcumsumexp _logcumsumexp", OpInfo(running=Running(of_gradient=False))),
+    ("cumulative_trapezoid", OpInfo(running=Running(dim_at=2, default=-1, of_gradient=False))),
     # Positions of equal values.
     ("max min median nanmedian cummax cummin", OpInfo(selection=Selection())),
     ("mode", OpInfo(selection=Selection(counts=True))),
@@ -243,12 +256,24 @@ _ROWS: Rows = (
     ("expand new_full new_ones new_zeros reshape view view_copy", OpInfo(bare_sizes=True)),
     # The next float16 after x, the largest float16.
     ("nextafter nan_to_num nan_to_num_", OpInfo(of_dtype=True)),
-    # What is changed besides what the name says.
+    # Numbers that the result's dtype does not hold.
     (
-        "__iadd__ __isub__ __imul__ __ipow__ __iand__ __ior__ __ixor__ __ilshift__ __irshift__",
-        OpInfo(in_place=True),
+        """to type type_as byte char short int long _to_copy tensor as_tensor asarray npu_dtype_cast _npu_dtype_cast""",
+        OpInfo(leaves_open=open_elements.CAST),
     ),
-    ("__idiv__ __itruediv__ __ifloordiv__ __imod__", OpInfo(in_place=True, constraint=values.divisor(1))),
+    ("copy_ copy new_tensor npu_dtype_cast_", OpInfo(leaves_open=open_elements.COPIED)),
+    (
+        """bitwise_left_shift bitwise_left_shift_ bitwise_right_shift bitwise_right_shift_ __lshift__ __rshift__""",
+        OpInfo(leaves_open=open_elements.SHIFTED),
+    ),
+    ("__rlshift__ __rrshift__", OpInfo(leaves_open=open_elements.SHIFTED_BY_FIRST)),
+    # What is changed besides what the name says.
+    ("__iadd__ __isub__ __imul__ __ipow__ __iand__ __ior__ __ixor__", OpInfo(in_place=True)),
+    ("__ilshift__ __irshift__", OpInfo(in_place=True, leaves_open=open_elements.SHIFTED)),
+    (
+        "__idiv__ __itruediv__ __ifloordiv__ __imod__",
+        OpInfo(in_place=True, constraint=values.divisor(1), leaves_open=open_elements.DIVIDED),
+    ),
     ("batch_norm instance_norm", OpInfo(running_statistics=1)),
     (
         "_batch_norm_impl_index _native_batch_norm_legit cudnn_batch_norm miopen_batch_norm native_batch_norm",
