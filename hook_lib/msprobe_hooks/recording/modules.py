@@ -64,6 +64,9 @@ class ModuleHooks(ABC):
     def is_hidden(self) -> bool:
         """Return whether the calls that are made now are not to be looked at."""
 
+    def note_hidden(self) -> None:
+        """Note that a module's call is not looked at; by default do nothing."""
+
     @abstractmethod
     def parameters(self, module: Any) -> Iterable[Any]:
         """Return the parameters of a module and of all inside it."""
@@ -78,7 +81,11 @@ class ModuleHooks(ABC):
         gradients = self.gradients(recorder, prefix, parameters)
 
         def begin(module: Any, args: Any, kwargs: Any) -> None:
-            if recorder.is_recording and not is_hidden():
+            if not recorder.is_recording:
+                return
+            if is_hidden():
+                self.note_hidden()
+            else:
                 gradients.expect()
                 running.calls.append(self._begin(prefix, module, args, kwargs))
 
