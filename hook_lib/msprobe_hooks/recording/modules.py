@@ -64,8 +64,9 @@ class ModuleHooks(ABC):
     def is_hidden(self) -> bool:
         """Return whether the calls that are made now are not to be looked at."""
 
+    @abstractmethod
     def note_hidden(self) -> None:
-        """Note that a module's call is not looked at; by default do nothing."""
+        """Note that a call is not looked at."""
 
     @abstractmethod
     def parameters(self, module: Any) -> Iterable[Any]:

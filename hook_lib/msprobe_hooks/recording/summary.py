@@ -142,7 +142,7 @@ class Summary:
         if self.removed:
             return "; ".join(["all records were removed" + _listed(self.removed), *self.unmatched])
         if self.traced:
-            return self._traced()
+            return f"a compiler or tracer of torch made all of {counted(self.traced, 'call')}"
         if self.unrecorded:
             return self._unrecorded()
         return f"no {self.awaited} ran while recording was on"
