@@ -42,7 +42,7 @@ def _watch(folder: Path, model: nn.Module, optimizer: torch.optim.Optimizer) -> 
 @contextmanager
 def _grad_probe(folder: Path, model: nn.Module, optimizer: torch.optim.Optimizer) -> Iterator[Run]:
     path = folder / "config.json"
-    section = {"grad_probe": {"grad_level": "L2", "bounds": [0]}, "step": [], "rank": []}
+    section = {"grad_probe": {"grad_level": "L0"}, "step": [], "rank": []}
     path.write_text(json.dumps({"task": "grad_probe", "dump_path": str(folder / "probe"), **section}))
     PrecisionDebugger(path).monitor(model, optimizer)
     try:
