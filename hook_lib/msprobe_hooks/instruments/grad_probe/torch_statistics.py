@@ -96,7 +96,7 @@ def _counts(gradient: Tensor, bounds: Sequence[float]) -> Iterator[Tensor]:
 
 def checksum(gradient: Tensor) -> str:
     """Return the MD5 of the elements as float32, in hexadecimal."""
-    return hashlib.md5(as_bytes(gradient.float().cpu().contiguous()), usedforsecurity=False).hexdigest()
+    return hashlib.md5(as_bytes(gradient.float().cpu().contiguous()).data, usedforsecurity=False).hexdigest()
 
 
 def positive(gradients: Iterable[Tensor]) -> Iterator[SignMap]:

@@ -48,7 +48,7 @@ class UnreducedGradients:
         # Held here and not by the hooks: the garbage collector does not see what torch holds.
         self._arrivals: list[Callable[..., None]] = []
         self._is_alone = not (dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1)
-        self._uninitialized = [one for one in weights if is_lazy(one.parameter)]  # type: ignore[no-untyped-call]
+        self._uninitialized = [one for one in weights if is_lazy(one.parameter)]
         self._handles = [self._watch(one) for one in weights if one not in self._uninitialized]
         if self._uninitialized:
             failed = partial(collection.errors.note, "gradients of parameters that were not initialized")
@@ -84,7 +84,7 @@ class UnreducedGradients:
 
     def _watch_initialized(self, *_: object) -> None:
         # A lazy module initializes its parameters in its first call, and they take no hooks before.
-        initialized = [one for one in self._uninitialized if not is_lazy(one.parameter)]  # type: ignore[no-untyped-call]
+        initialized = [one for one in self._uninitialized if not is_lazy(one.parameter)]
         self._uninitialized = [one for one in self._uninitialized if one not in initialized]
         self._handles += [self._watch(one) for one in initialized]
         if not self._uninitialized:
