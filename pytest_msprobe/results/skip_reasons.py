@@ -31,6 +31,7 @@ class SkipReason(BaseSkipReason):
         "a kernel of a compiled graph, whose code is not in the recording: record with golden_path and compare both"
     )
     COMPILED_ELSEWHERE = "no loaded module has this compiled function: load it by -p, or import it in conftest.py"
+    FAKE_TENSORS = "a compiler or tracer made this call: its tensors are FakeTensors, which have no values"
     OTHER_FRAMEWORK = "the record is of another framework than its dump"
     NOT_AN_OPERATION = "not an operation with a result to judge"
     NO_REFERENCE = "no golden definition for this NPU API"

@@ -22,6 +22,9 @@ from msprobe_hooks.errors import RecordError
 
 Number: TypeAlias = float | int | bool
 
+#: The type of tensors without values, with which torch traces and compiles.
+FAKE_TENSOR = "torch._subclasses.fake_tensor.FakeTensor"
+
 TENSOR_TYPES = frozenset(
     {
         "torch.Tensor",
@@ -29,7 +32,7 @@ TENSOR_TYPES = frozenset(
         "mindspore.Tensor",
         "numpy.ndarray",
         "torch.distributed.tensor.DTensor",
-        "torch._subclasses.fake_tensor.FakeTensor",
+        FAKE_TENSOR,
         "torch.distributed._functional_collectives.AsyncCollectiveTensor",
         "torch.nested._internal.nested_tensor.NestedTensor",
         "torch._C._functorch.BatchedTensor",

@@ -60,6 +60,9 @@ class CellHooks(modules.ModuleHooks):
         """Return whether this runs inside a call that is recorded as a whole."""
         return self._recorder.is_suspended
 
+    def note_hidden(self) -> None:
+        """Do nothing: the call around it is recorded."""
+
     def parameters(self, module: nn.Cell) -> Iterable[Parameter]:
         """Return the parameters of a cell and of all inside it."""
         parameters: Iterable[Parameter] = module.get_parameters()

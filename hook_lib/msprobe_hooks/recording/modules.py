@@ -14,6 +14,7 @@ from msprobe_hooks.recording.call_records import CallRecord
 from msprobe_hooks.recording.fed_inputs import take
 from msprobe_hooks.recording.recorder import Recorder
 from msprobe_hooks.recording.safety_net import guarded
+from msprobe_hooks.recording.uncopied_hooks import uncopied
 
 
 def prefixed(
@@ -64,6 +65,10 @@ class ModuleHooks(ABC):
         """Return whether the calls that are made now are not to be looked at."""
 
     @abstractmethod
+    def note_hidden(self) -> None:
+        """Note that a call is not looked at."""
+
+    @abstractmethod
     def parameters(self, module: Any) -> Iterable[Any]:
         """Return the parameters of a module and of all inside it."""
 
@@ -77,7 +82,11 @@ class ModuleHooks(ABC):
         gradients = self.gradients(recorder, prefix, parameters)
 
         def begin(module: Any, args: Any, kwargs: Any) -> None:
-            if recorder.is_recording and not is_hidden():
+            if not recorder.is_recording:
+                return
+            if is_hidden():
+                self.note_hidden()
+            else:
                 gradients.expect()
                 running.calls.append(self._begin(prefix, module, args, kwargs))
 
@@ -92,13 +101,13 @@ class ModuleHooks(ABC):
             running.calls.pop().end(output)
 
         failed = partial(recorder.note_error, prefix)
-        self._handles.append(module.register_forward_pre_hook(guarded(begin, failed), with_kwargs=True))
-        self._handles.append(module.register_forward_hook(guarded(end, failed), **self.end_options))
+        self._handles.append(module.register_forward_pre_hook(uncopied(guarded(begin, failed)), with_kwargs=True))
+        self._handles.append(module.register_forward_hook(uncopied(guarded(end, failed)), **self.end_options))
         if recorder.directions.backward and recorder.directions.output:
             self._handles += gradients.install()
 
     def _begin(self, prefix: str, module: Any, args: Any, kwargs: Any) -> ModuleCall:
-        call = ModuleCall(self._recorder, prefix, module, self._outside(sys._getframe(3)))
+        call = ModuleCall(self._recorder, prefix, module, self._outside(sys._getframe(4)))
         call.begin(args, kwargs, self)
         self._recorder.modules.append(call.name)
         return call

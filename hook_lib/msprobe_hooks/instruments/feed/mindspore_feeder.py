@@ -24,6 +24,7 @@ from msprobe_hooks.mindspore.elements import takes_gradient
 from msprobe_hooks.mindspore.recompute import is_recomputation_of, is_recomputed, running_recomputation
 from msprobe_hooks.mindspore.recorder import MindSporeRecorder
 from msprobe_hooks.recording.session import running_session
+from msprobe_hooks.recording.uncopied_hooks import uncopied
 
 
 class MindSporeFeeder(Feeder):
@@ -49,7 +50,7 @@ class MindSporeFeeder(Feeder):
 
     def hook(self, module: nn.Cell, give: Callable[[Any, Any, Any], Any]) -> Any:
         """Call ``give`` before the hooks of the program and of a recording."""
-        return module.register_forward_pre_hook(give, prepend=True, with_kwargs=True)
+        return module.register_forward_pre_hook(uncopied(give), prepend=True, with_kwargs=True)
 
     def is_hidden(self) -> bool:
         """Return whether a graph is made."""

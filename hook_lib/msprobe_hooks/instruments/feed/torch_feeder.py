@@ -19,6 +19,7 @@ from msprobe_hooks.instruments.feed.arguments import KeptError
 from msprobe_hooks.instruments.feed.call_numbers import Checkpoint
 from msprobe_hooks.instruments.feed.feeder import Feeder
 from msprobe_hooks.recording.session import running_session
+from msprobe_hooks.recording.uncopied_hooks import uncopied
 from msprobe_hooks.torch.call_mode import is_traced
 from msprobe_hooks.torch.no_dispatch import NoDispatch
 from msprobe_hooks.torch.recompute import is_recomputed, running_checkpoint
@@ -63,7 +64,7 @@ class TorchFeeder(Feeder):
 
     def hook(self, module: nn.Module, give: Callable[[Any, Any, Any], Any]) -> Any:
         """Call ``give`` before the hooks of the program and of a recording."""
-        return module.register_forward_pre_hook(give, prepend=True, with_kwargs=True)
+        return module.register_forward_pre_hook(uncopied(give), prepend=True, with_kwargs=True)
 
     def quiet(self) -> AbstractContextManager[object]:
         """Return a context that does nothing: what is done to tensors is done out of sight."""

@@ -14,6 +14,7 @@ import torch
 from msprobe_hooks.dump.names import Direction
 from msprobe_hooks.dump.schema import TensorElement, tensors_of
 from msprobe_standards import in_parts
+from msprobe_standards.arrays import as_array
 from msprobe_standards.tensor_layouts import is_array
 from pytest_msprobe.engine.replay.call import Call
 from pytest_msprobe.engine.replay.calls.side import Gradients
@@ -122,7 +123,7 @@ def _is_as_varied(tensor: torch.Tensor, recorded: TensorElement, variety: _Varie
 def _sample(tensor: torch.Tensor) -> list[float]:
     every = slice(None, None, 1 + tensor.numel() // _SAMPLE)
     is_known = tensor.dtype in _OF_NUMPY and is_array(tensor)
-    values: list[float] = (tensor.numpy().flat if is_known else tensor.reshape(-1))[every].tolist()
+    values: list[float] = (as_array(tensor).flat if is_known else tensor.reshape(-1))[every].tolist()
     return values
 
 
