@@ -15,6 +15,8 @@ from types import FrameType
 
 from msprobe_hooks.dump.paths.recording import DUMP_FILE
 from msprobe_hooks.dump.spool import STOP_FILE, read_dropped, step_name
+from msprobe_hooks.escaping import escaped_name
+from msprobe_hooks.messages import counted
 from pytest_msprobe.containment.process import end_session
 from pytest_msprobe.errors import FolderError, OptionError, ProgramError
 from pytest_msprobe.journal.journal import Journal, read_journal
@@ -256,8 +258,11 @@ def _summary(request: Request, folder: SpoolFolder, tally: Tally) -> Iterator[st
     linked = folder.linked()
     if linked:
         yield f"steps left out, as they are links: {len(linked)}, first {linked[0]}"
-    dropped = Counter(each.reason for each in read_dropped(request.folder))
-    for reason, count in dropped.items():
+    dropped, unreadable = read_dropped(request.folder)
+    for reason, count in Counter(each.reason for each in dropped).items():
         yield f"steps dropped by the training: {count}, {reason}"
+    if unreadable:
+        more = f" (and {counted(len(unreadable) - 1, 'more line')})" if unreadable[1:] else ""
+        yield f"not known of all steps whether the training dropped them: {escaped_name(unreadable[0])}{more}"
     if request.journal.exists():
         yield f"journal: {request.journal} (pytest-msprobe report {request.journal})"

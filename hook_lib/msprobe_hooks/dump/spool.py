@@ -96,8 +96,8 @@ def note_dropped(folder: Path, dropped: Dropped) -> None:
         os.close(file)
 
 
-def read_dropped(folder: Path) -> list[Dropped]:
-    """Return what was dropped; incomplete lines are left out."""
+def read_dropped(folder: Path) -> tuple[list[Dropped], list[str]]:
+    """Return what was dropped, and a sentence for each line that cannot be read."""
     return read_json_lines(folder / _DROPPED_FILE, Dropped)
 
 
