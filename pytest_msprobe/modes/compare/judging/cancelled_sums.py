@@ -8,16 +8,16 @@ call together with its forward one.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from msgspec.structs import replace
 
 from msprobe_hooks.dump.names import is_forward, split_called
 from pytest_msprobe.modes.compare.judging.gradient_scales import gradient_scale
-from pytest_msprobe.modes.compare.judging.term_scales import UNIT_ROUNDOFF, Given, Scale, ScaleOf, forward_scale
+from pytest_msprobe.modes.compare.judging.term_scales import UNIT_ROUNDOFF, Given, ScaleOf, forward_scale, size_of
 from pytest_msprobe.modes.compare.measure.float_dtypes import coarser, float_dtype
-from pytest_msprobe.modes.compare.rows import SCALED_ERROR, TERMS_ERROR, Row
+from pytest_msprobe.modes.compare.rows import EXPLAINED_ERROR, SCALED_ERROR, TERMS_ERROR, Row
 
 _RESULTS = ("output", "parameters_grad")
 #: How many roundings of its terms a sum may be off by; kernels add a few before.
@@ -66,23 +66,28 @@ def judged_by_terms(
         return rows
     added = terms()
     sides = added.sides
-    measured = {id(row): (row, error) for row in wrong if (error := _measured(row, scale_of, sides)) is not None}
+    measured = [(row, error) for row in wrong if (error := _measured(row, scale_of, sides)) is not None]
     limit = added.error * inherited
-    judged = {
-        key: excused(row)
-        if added.its_own and error.share <= min(usual(error.dtype), max(error.rounding, limit))
-        else replace(row, metrics={**row.metrics, TERMS_ERROR: error.share})
-        for key, (row, error) in measured.items()
-    }
+    judged = {}
+    for row, error in measured:
+        explained = min(usual(error.dtype), max(error.rounding, limit))
+        if added.its_own and error.share <= explained:
+            judged[id(row)] = excused(row, explained * error.ratio)
+        else:
+            judged[id(row)] = replace(row, metrics={**row.metrics, TERMS_ERROR: error.share})
     return [judged.get(id(row), row) for row in rows]
 
 
 @dataclass(frozen=True, slots=True)
 class _Error:
-    """How far a result is apart as a share of its terms, and which share of them rounding explains."""
+    """How far a result is apart as a share of its terms, and which share of them rounding explains.
+
+    ``ratio`` is how many times larger the terms are.
+    """
 
     share: float
     rounding: float
+    ratio: float
     dtype: str
 
 
@@ -100,21 +105,20 @@ def _measured(row: Row, scale_of: ScaleOf, sides: tuple[Given, Given]) -> _Error
     if own is None or other is None or (dtype := coarser(own, other)) not in UNIT_ROUNDOFF:
         return None
     scales = [scale_of(row.place, value, given) for value, given in zip((target, golden), sides, strict=True)]
-    share = _share(row, scales)
-    if share is None:
-        return None
-    terms = max(scale.terms for scale in scales if scale is not None)
-    return _Error(share, ROUNDINGS * UNIT_ROUNDOFF[dtype] * math.sqrt(terms), dtype)
-
-
-def _share(row: Row, scales: Sequence[Scale | None]) -> float | None:
-    """Return how far an output is apart as a share of its terms, None where they are no larger than it or unknown."""
     known = [scale for scale in scales if scale is not None]
-    apart = distance(row)
-    if len(known) < len(scales) or apart is None:
+    apart, sizes = distance(row), (size_of(target), size_of(golden))
+    if len(known) < len(scales) or apart is None or sizes[0] is None or sizes[1] is None:
         return None
     largest, norm = min(scale.largest for scale in known), min(scale.norm for scale in known)
-    return max(apart[0] / largest, apart[1] / norm) if largest and norm else None
+    if not largest or not norm:
+        return None
+    own_largest, own_norm = max(size.largest for size in sizes if size), max(size.norm for size in sizes if size)
+    return _Error(
+        share=max(apart[0] / largest, apart[1] / norm),
+        rounding=ROUNDINGS * UNIT_ROUNDOFF[dtype] * math.sqrt(max(scale.terms for scale in known)),
+        ratio=max(largest / own_largest if own_largest else math.inf, norm / own_norm if own_norm else math.inf),
+        dtype=dtype,
+    )
 
 
 def distance(row: Row) -> tuple[float, float] | None:
@@ -137,6 +141,7 @@ def has_cancelled(rows: Iterable[Row]) -> bool:
     return any(map(is_cancelled, rows))
 
 
-def excused(row: Row) -> Row:
-    """Return a row that passes, because it cancels."""
-    return replace(row, outcome="pass", messages=(MESSAGE,))
+def excused(row: Row, explained: float = 0.0) -> Row:
+    """Return a row that passes, because it cancels; ``explained`` is how far it may be apart of its own scale."""
+    metrics = {**row.metrics, EXPLAINED_ERROR: explained} if explained else row.metrics
+    return replace(row, outcome="pass", messages=(MESSAGE,), metrics=metrics)

@@ -10,7 +10,7 @@ from pytest_msprobe.modes.compare.judging.cancelled_sums import excused, is_canc
 from pytest_msprobe.modes.compare.judging.optimizer_steps import is_step_of_rounding
 from pytest_msprobe.modes.compare.judging.term_scales import size_of
 from pytest_msprobe.modes.compare.measure.float_dtypes import float_dtype
-from pytest_msprobe.modes.compare.rows import SCALED_ERROR, TERMS_ERROR, Row
+from pytest_msprobe.modes.compare.rows import EXPLAINED_ERROR, SCALED_ERROR, TERMS_ERROR, Row
 
 # An error that is smaller than this is one of numbers that share their first digit; of others the size says more.
 _SMALL = 0.1
@@ -18,7 +18,7 @@ _SMALL = 0.1
 
 @dataclass(frozen=True, slots=True)
 class _Origin:
-    """How far a sum that cancels is apart as a fraction of itself, and the largest number among its terms."""
+    """How far a sum that cancels may be apart as a fraction of itself, and the largest number among its terms."""
 
     error: float
     largest: float
@@ -44,7 +44,7 @@ class CancelledValues:
             terms = [self._origins[key].largest for row in given if (key := _key(row)) in self._origins]
             largest = max((*map(_largest, given), *terms), default=0.0)
             for row in excused:
-                self._add(row, _Origin(row.metrics[SCALED_ERROR], largest))
+                self._add(row, _Origin(max(map(row.metrics.get, (SCALED_ERROR, EXPLAINED_ERROR), (0.0, 0.0))), largest))
 
     @property
     def are_known(self) -> bool:

@@ -170,11 +170,15 @@ def _of_product(first: int) -> ScaleOf:
     """Return the scale of the gradient of a factor, of which the other one is multiplied with what arrived."""
 
     def scale(place: str, gradient: Value, given: Given) -> Scale | None:
-        arrived, weight = _arrived(given), given.get("parameters.weight")
+        arrived, first_input = _arrived(given), given.get("input.0")
+        if arrived is None or first_input is None or place == "bias":
+            return of_sum(gradient, arrived)
+        if place == "weight":
+            return of_product(gradient, [arrived, first_input])
+        weight, number = given.get("parameters.weight"), _argument(place, gradient, given)
         factors = [value for _, value in _arguments(given)][first : first + 2]
         factors = factors if weight is None else [*factors[:1], weight]
-        number = {"weight": 1, "bias": 2}.get(place, _argument(place, gradient, given))
-        if arrived is None or number is None or len(factors) < 2:
+        if number is None or len(factors) < 2:
             return None
         if number - first not in (0, 1):
             return of_sum(gradient, arrived)
