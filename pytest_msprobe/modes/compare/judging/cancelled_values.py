@@ -77,12 +77,12 @@ class CancelledValues:
         if row.unmeasured:
             return False
         limit = self._inherited * origin.error
+        is_step = is_step_of_rounding(record, row, rows, share=limit, spread=self._inherited)
+        if is_step is not None:
+            return is_step
         is_small = limit < _SMALL or _largest(row) <= origin.largest
-        if is_small and row.metrics.get(SCALED_ERROR, math.inf) <= limit:
-            return True
-        return row.metrics.get(TERMS_ERROR, math.inf) <= limit or is_step_of_rounding(
-            record, row, rows, self._inherited
-        )
+        error = row.metrics.get(SCALED_ERROR, math.inf) if is_small else math.inf
+        return min(error, row.metrics.get(TERMS_ERROR, math.inf)) <= limit
 
     def _add(self, row: Row, origin: _Origin) -> None:
         key = _key(row)

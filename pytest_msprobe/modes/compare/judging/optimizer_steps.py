@@ -19,33 +19,39 @@ from pytest_msprobe.modes.compare.rows import Row
 _Step: TypeAlias = Callable[[Given, float], "float | None"]
 
 
-def is_step_of_rounding(record: str, row: Row, rows: Sequence[Row], spread: float) -> bool:
-    """Return whether an output is no further apart than the steps that two runs made of rounding.
+def is_step_of_rounding(record: str, row: Row, rows: Sequence[Row], *, share: float, spread: float) -> bool | None:
+    """Return whether an output is no further apart than the steps that two runs made of rounding; None for no step.
 
-    What differs among the inputs is rounding alone. Where a step is known on average only, an element of it may be
-    ``spread`` times as large.
+    What differs among the inputs may differ by ``share`` of itself. Where a step is known on average only, an element
+    of it may be ``spread`` times as large.
     """
     word = last_word(split_called(record)[0])
-    is_list = word.startswith(("foreach", "fused"))
+    number = row.place.rpartition(".")[2] if word.startswith(("foreach", "fused")) else ""
     step = _STEPS.get(word.removeprefix("foreach"))
-    apart = distance(row)
-    if step is None or apart is None or row.group != "output" or row.target is None:
-        return False
-    number = row.place.rpartition(".")[2] if is_list else ""
     given = {place: each for each in rows if each.group == "input" and (place := _place(each, number))}
-    sides: tuple[Mapping[str, Value | None], ...] = (
-        {place: each.target for place, each in given.items()},
-        {place: each.golden for place, each in given.items()},
-    )
     differing = {place for place, each in given.items() if each.differs}
-    limit = 0.0
-    for side in sides:
-        known = {place: value for place, value in side.items() if value is not None}
-        size = step(known, spread) if _is_added(word, differing) else None
-        if size is None:
-            return False
-        limit += size
+    apart = distance(row)
+    if step is None or apart is None or row.target is None or not _is_moved(word, row, differing):
+        return None
+    sizes = [
+        step({place: value for place, value in side.items() if value is not None}, spread)
+        for side in (
+            {place: each.target for place, each in given.items()},
+            {place: each.golden for place, each in given.items()},
+        )
+    ]
+    if None in sizes:
+        return None
+    limit = sum(size for size in sizes if size is not None) * (1.0 if word == "sign" else min(share, 1.0))
     return apart[0] <= limit and apart[1] <= limit * math.sqrt(count_of(row.target))
+
+
+def _is_moved(word: str, row: Row, differing: set[str]) -> bool:
+    """Return whether an output is what both runs move from one place, or a quotient or sign of what differs."""
+    if word.startswith("fused"):
+        # Its first list of tensors are the parameters, the next ones gradients and averages of them.
+        return row.place.startswith("output.0.") and "input.0" not in differing
+    return "input.0" not in differing or word.endswith(("truediv", "realdiv", "div", "sign"))
 
 
 def _place(row: Row, number: str) -> str:
@@ -54,11 +60,6 @@ def _place(row: Row, number: str) -> str:
         return row.place
     head, _, last = row.place.rpartition(".")
     return head if last == number else ""
-
-
-def _is_added(word: str, differing: set[str]) -> bool:
-    # What is moved is the same in both runs.
-    return "input.0" not in differing or "div" in word.replace("addcdiv", "") or word == "sign"
 
 
 def _of_addition(given: Given, spread: float) -> float | None:
