@@ -10,12 +10,14 @@ from msgspec.structs import replace
 
 from msprobe_hooks.dump.fed_calls import fed_calls
 from msprobe_hooks.dump.merging.unshard import Unmerged
+from msprobe_hooks.dump.names import is_parameters_grad
 from msprobe_hooks.dump.paths.recording import StepRank
 from msprobe_hooks.dump.paths.static_graph import KERNEL_LEVEL
 from msprobe_hooks.dump.values import read_values
 from pytest_msprobe.modes.compare.across.translation import Translation
 from pytest_msprobe.modes.compare.across.value_partners import ValuePartners
 from pytest_msprobe.modes.compare.judging.call_judge import CallJudge
+from pytest_msprobe.modes.compare.judging.cancelled_gradients import arrival_around
 from pytest_msprobe.modes.compare.judging.cancelled_sums import has_cancelled
 from pytest_msprobe.modes.compare.judging.culprits import Culprits
 from pytest_msprobe.modes.compare.judging.fed_modules import with_fed_inputs
@@ -181,14 +183,29 @@ class DumpPair:
         return Culprits(
             self.matching,
             mode=self.mode,
-            search_mode="statistics" if self.mode == "tensor" and self._has_statistics else self.mode,
+            search_mode=self._search_mode,
             level=self.target.level,
             inherited=self.policy.inherited,
             judge=self._judge,
             is_equal=self.is_equal,
+            arrived=self._arrived,
             module_of=self._module,
             fed=self.fed,
         )
+
+    def _arrived(self, match: Match) -> list[Row]:
+        """Return the judged gradients that arrived where those of a module's parameters were made, none for calls."""
+        if match.target is None or match.golden is None or not is_parameters_grad(match.target):
+            return []
+        target, golden = arrival_around(self.target, match.target), arrival_around(self.golden, match.golden)
+        if not target or not golden:
+            return []
+        rows = self._judge(target, golden, self._search_mode)
+        return [row for row in rows if row.group == "input"]
+
+    @property
+    def _search_mode(self) -> DataMode:
+        return "statistics" if self.mode == "tensor" and self._has_statistics else self.mode
 
     def _required(self, row: Row) -> Row:
         for required in self.policy.required:
