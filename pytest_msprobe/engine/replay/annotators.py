@@ -12,9 +12,11 @@ from typing import TypeAlias
 from msprobe_standards.baseline_credibility import SAME_AS_CPU
 from pytest_msprobe.engine.replay.judging.conditioning_note import add_conditioning_note
 from pytest_msprobe.engine.replay.judging.randomness_disabled import is_of_second_run
+from pytest_msprobe.engine.replay.own_backward import own_backward
 from pytest_msprobe.engine.replay.prepared_call import DirectionCheck
 from pytest_msprobe.engine.replay.random_apis.unverifiable import JUDGES_LITTLE
 from pytest_msprobe.engine.replay.trials.baseline_protocol import INPUT_DTYPES, SCALARS, TENSORS_UNUSED
+from pytest_msprobe.engine.replay.trials.trial import Trial
 from pytest_msprobe.results.result import LITTLE_JUDGED, DirectionResult
 from pytest_msprobe.results.screened import with_screened
 
@@ -51,8 +53,16 @@ def _weak_evidence(result: DirectionResult, check: DirectionCheck) -> str:
         return result.verdict.reason
     if any(output.verdict.reason.startswith(SAME_AS_CPU) for output in result.outputs):
         return _CPU_ERRS
+    if check.direction == "backward" and (name := _own_backward(prepared.trial)):
+        return f"golden's gradients come from the backward of {name}, which was judged by itself"
     lost = "" if prepared.informative is None else prepared.informative.lost(check.direction)
     return lost or prepared.trial.subject.stand_in()
+
+
+def _own_backward(trial: Trial) -> str:
+    """Return which backward that is not torch's both sides of a trial have; empty where there is none."""
+    golden, subject = vars(trial).get("golden"), trial.subject
+    return own_backward(golden) if golden is not None and subject.golden is subject.target else ""
 
 
 def add_conditioning_factors(result: DirectionResult, check: DirectionCheck) -> DirectionResult:
