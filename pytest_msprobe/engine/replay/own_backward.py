@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from typing import Any
 
 import torch
 
@@ -44,13 +45,13 @@ class NotJudgedError(Exception):
 def own_backward(run: Run) -> str:
     """Return the name of a backward in a run's graph that is not one of torch's; empty where there is none."""
     outputs = tensors_with_paths(as_sequence(run.results))
-    waiting = [tensor.grad_fn for _, tensor in outputs if tensor.grad_fn is not None]
+    waiting: list[Any] = [tensor.grad_fn for _, tensor in outputs if tensor.grad_fn is not None]
     seen = set(waiting)
     while waiting:
         node = waiting.pop()
         # A custom operator's backward (torch.library.register_autograd) is such a function too.
         if isinstance(node, torch.autograd.function.BackwardCFunction) or type(node).__name__ == "CppFunction":
-            return node.name().removesuffix("Backward")
+            return str(node.name()).removeprefix("GeneratedBackwardFor_").removesuffix("Backward")
         found = {each for each, _ in node.next_functions if each is not None} - seen
         seen |= found
         waiting += found

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
 
+from msprobe_hooks import record
+from msprobe_hooks.dump.reader import read_dump
 from msprobe_standards import Policy
+from pytest_msprobe import check_call
 from pytest_msprobe.devices.cpu import CpuDevice
 from pytest_msprobe.engine.frameworks.torch import TorchFramework
+from pytest_msprobe.engine.replay.call import read_call
 from pytest_msprobe.engine.replay.function_check import check_function
 from pytest_msprobe.engine.replay.trials.config import ReplayConfig
 from pytest_msprobe.results.result import LITTLE_JUDGED, DirectionResult
@@ -153,3 +158,16 @@ def test_the_formulas_of_torch_are_not_differentiated_again(backward_of: Any) ->
 
     assert [output.path for output in backward_of(counted, x()).outputs] == ["grad.args.0"]
     assert len(runs) == 2
+
+
+def test_a_recorded_operator_without_a_reference_is_said_to_be_judged_by_itself(
+    cube: Any, default_policy: Policy, tmp_path: Path
+) -> None:
+    with record(tmp_path, level="L1", custom_op_namespaces=["own_backward"]):
+        cube(x()).sum().backward()
+    dump = read_dump(next(tmp_path.rglob("dump.json")))
+    call = read_call(dump, next(name for name in dump.api_names if "cube.0.forward" in name))
+    backward = check_call(call, device=CpuDevice(), policy=default_policy).backward
+    assert backward is not None
+    assert backward.outcome == "pass"
+    assert backward.extras[LITTLE_JUDGED].endswith("own_backward_cube_default, which was judged by itself")

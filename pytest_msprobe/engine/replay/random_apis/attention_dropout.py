@@ -97,16 +97,15 @@ def judge_gradient_of_values(output: Tensor, arriving: Tensor, gradient: Tensor,
     there are features; the gradient of heads that share one value is a sum over them.
     """
     y, g, found = (each.double().transpose(positions, -2) for each in (output, arriving, gradient))
-    if not y.isfinite().all():
+    if not y.isfinite().all() or found.dim() != y.dim():
         return None
     keys = min(found.shape[-2], y.shape[-1])
     expected = y[..., :keys].mT @ g
-    if expected.shape[:-2] != found.shape[:-2]:
-        shared = [size for size, whole in zip(found.shape[:-2], expected.shape[:-2], strict=True) if size != whole]
-        dim = next(dim for dim, size in enumerate(found.shape[:-2]) if size != expected.shape[dim])
-        if len(shared) > 1 or expected.shape[dim] % found.shape[dim]:
+    for dim in [dim for dim, size in enumerate(found.shape[:-2]) if size != expected.shape[dim]]:
+        if expected.shape[dim] % found.shape[dim]:
             return None
-        expected = expected.unflatten(dim, (found.shape[dim], -1)).sum(dim + 1)
+        groups = (*expected.shape[:dim], found.shape[dim], -1, *expected.shape[dim + 1 :])
+        expected = expected.reshape(groups).sum(dim + 1)
     limits = torch.finfo(output.dtype)
     # The gradient rounds as the result does.
     allowed = 2 * tolerance(output.dtype) * expected.abs() + limits.smallest_normal
