@@ -16,7 +16,7 @@ from msprobe_standards import Standard, Verdict
 from pytest_msprobe.engine.replay.calls.mutated_arguments import JudgedMemory, require_one_place_each, unreturned
 from pytest_msprobe.engine.replay.calls.side import Gradients, Run, Side
 from pytest_msprobe.engine.replay.judging.cancellation import cancelled_gradients, without_rounding
-from pytest_msprobe.engine.replay.judging.inner_dropout import judge_inner_mask
+from pytest_msprobe.engine.replay.judging.inner_dropout import judge_inner_gradient, judge_inner_mask
 from pytest_msprobe.engine.replay.judging.math_mode import ModeJudge, SelectInMode
 from pytest_msprobe.engine.replay.judging.outputs import (
     JudgingContext,
@@ -124,7 +124,8 @@ def judge_backward(
         def judge(off: Trial, recorded: Recorded | None) -> list[OutputResult]:
             return judge_backward(off, select, measure_all=measure_all, recorded=recorded, in_mode=in_mode)
 
-        return judge_without_randomness_too(trial, [_judge_drawn_gradients(trial, randomness)], judge, recorded)
+        drawn = [_judge_drawn_gradients(trial, randomness), *judge_inner_gradient(trial)]
+        return judge_without_randomness_too(trial, drawn, judge, recorded)
     rows = rows_of(trial)
     golden = {"grad": cut(_golden_gradients(trial), rows)}
     _require_gradient(trial)

@@ -152,7 +152,11 @@ ATTENTION_ROWS: Rows = (
     ("npu_cross_entropy_loss_backward", OpInfo(constraint=indices.target_of_log_probabilities)),
     (
         "npu_fused_attention_score npu_fused_attention_score_fwd",
-        OpInfo(random=unverifiable.attention_score, switch=probability_switch.probability("keep_prob", 5, 1.0)),
+        OpInfo(
+            random=unverifiable.attention_score,
+            switch=probability_switch.probability("keep_prob", 5, 1.0),
+            readable=attention_dropout.readable_score,
+        ),
     ),
     (
         "npu_multi_head_attention",
