@@ -194,16 +194,20 @@ def _single_page(arguments: argparse.Namespace, paths: list[Path], part: Path) -
 def _compared_page(arguments: argparse.Namespace, paths: list[Path], part: Path) -> None:
     from pytest_msprobe.graphs.building import require_modules
     from pytest_msprobe.modes.compare.merged_ranks import open_run
-    from pytest_msprobe.modes.compare.opening import open_pairs
+    from pytest_msprobe.modes.compare.opening import empty_line, open_pairs, require_pairs
     from pytest_msprobe.modes.compare.reporting import write_page_of
     from pytest_msprobe.modes.compare.reports.graph_files import read_graphs
 
     layout = _layout(arguments, "layout")
     dumps = {path: open_run(path, layout) for path in paths}
-    require_modules(dumps.values())
     options, policy = _comparison(arguments)
-    pairs = list(open_pairs(dumps, options, policy).values())
-    require_modules(pair.golden for pair in pairs)
+    opened = open_pairs(dumps, options, policy)
+    empty = [path for path in dumps if path not in opened]
+    pairs = [*opened.values()]
+    require_pairs(pairs, empty)
+    if empty:
+        print(printable(empty_line(empty)))
+    require_modules([*(dumps[path] for path in opened), *(pair.golden for pair in pairs)])
     graphs, count = read_graphs(pairs, are_required=True), sum(len(pair.orders) for pair in pairs)
     write_page_of(part, pairs, _calls(pairs), count, policy.name, graphs)
 

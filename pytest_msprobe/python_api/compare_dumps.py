@@ -16,7 +16,7 @@ from pytest_msprobe.modes.compare.items import result_of
 from pytest_msprobe.modes.compare.judging.policy import load_policy
 from pytest_msprobe.modes.compare.measure.own_metrics import CompareMetricRegistry
 from pytest_msprobe.modes.compare.mode import CompareMode
-from pytest_msprobe.modes.compare.opening import Registered, open_pairs
+from pytest_msprobe.modes.compare.opening import Registered, open_pairs, require_pairs
 from pytest_msprobe.modes.compare.options import CompareOptions
 from pytest_msprobe.python_api.judge_records import Judgement, judged, process_state
 from pytest_msprobe.run.item import records_of_call
@@ -63,7 +63,7 @@ def compare_dumps(
     """Compare two runs and yield the result of each call in execution order.
 
     Verdicts are those of ``pytest --msprobe-compare TARGET --msprobe-golden GOLDEN``. Each call is compared when it is
-    asked for.
+    asked for. A dump without records yields nothing where its golden partner has none either, or is missing.
 
     Args:
         target: The run under test: a ``dump.json`` or a folder of steps and ranks.
@@ -97,6 +97,7 @@ def compare_dumps(
     dumps = {path: open_dump(path) for path in (find_dumps(target) if target.is_dir() else [target])}
     options = CompareOptions(golden=golden, fuzzy=fuzzy, mapping=mapping, quick=False, transform=turning)
     pairs = open_pairs(dumps, options, loaded, Registered(own)).values()
+    require_pairs(pairs, [*dumps])
     run = Options(CompareMode(), (str(target),), DeviceChoice(AUTO), policy=policy)
     return _compared(pairs, Setups(run, DeviceRegistry()))
 

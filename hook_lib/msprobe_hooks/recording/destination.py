@@ -42,9 +42,17 @@ class Destination:
             summary.folders.append(folder)
         return files
 
-    def deliver(self, files: StepFiles, step: int, summary: Summary) -> None:
-        """Give a step, whose files are closed, to the spool folder; one without records is nothing to check."""
+    def deliver(self, files: StepFiles, step: int, summary: Summary, *, is_last: bool) -> None:
+        """Give a step, whose files are closed, to the spool folder; one without records is nothing to check.
+
+        Without a spool folder the last step, which a loop that ends in ``step`` begins, is removed where it is empty.
+        A recording of nothing keeps its only step.
+        """
         if self._spool is None:
+            earlier = any(self._settings.dump_path in folder.parents for folder in summary.folders[:-1])
+            if is_last and earlier and files.is_empty and not files.has_lines:
+                files.remove()
+                summary.folders.remove(files.folder)
             return
         if files.is_empty:
             files.remove()

@@ -269,7 +269,7 @@ class Recorder(Framework):
         self._next_path = dump_path
 
     def _change_folder(self) -> None:
-        self.close_step()
+        self.close_step(is_last=True)
         self._destination.close()
         self.settings = replace(self.settings, dump_path=self._next_path)
         self._destination = Destination(self.settings)
@@ -294,8 +294,8 @@ class Recorder(Framework):
         self.step += 1
         self.filter.restart()
 
-    def close_step(self) -> None:
-        """Finish the files of the step."""
+    def close_step(self, *, is_last: bool = False) -> None:
+        """Finish the files of the step; the last one's, where nothing was recorded after ``step``, are not kept."""
         with self.lock:
             self._flush(with_stacks=True)
             files, self._files = self._files, None
@@ -307,12 +307,12 @@ class Recorder(Framework):
         if files is not None:
             is_written = self._or_fail(files.close) and self.failure is None
             if is_written:
-                self._or_fail(lambda: self._destination.deliver(files, self.step, self.summary))
+                self._or_fail(lambda: self._destination.deliver(files, self.step, self.summary, is_last=is_last))
 
     def close(self) -> Summary:
         """Stop, finish the files and return what was recorded."""
         self.stop()
-        self.close_step()
+        self.close_step(is_last=True)
         timer, self._timer = self._timer, None
         if timer is not None:
             timer.end()

@@ -78,7 +78,7 @@ class StepFiles:
         self._summary = summary
         self._stacks = stacks
         self._records: list[tuple[str, Any, Count]] = []
-        self._has_records = False
+        self._has_records = self._has_lines = False
         self._parents: list[tuple[str, str | None]] = []
         #: Set to have the next record write what waits.
         self.is_due = False
@@ -87,6 +87,11 @@ class StepFiles:
     def is_empty(self) -> bool:
         """Return whether no record was ever taken."""
         return not self._has_records
+
+    @property
+    def has_lines(self) -> bool:
+        """Return whether a communication has begun."""
+        return self._has_lines
 
     def add(self, name: str, record: Any, parent: str | None, count: Count, stack: Stack | None) -> bool:
         """Take a record, to be counted as ``count``, with the stack that it was made on where one is given.
@@ -106,6 +111,7 @@ class StepFiles:
 
     def add_line(self, line: Line) -> None:
         """Write at once what happens to a communication. Raises RecordingError where the disk refuses."""
+        self._has_lines = True
         if self._communication is not None:
             self._communication.write(line)
 

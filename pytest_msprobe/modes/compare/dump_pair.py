@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from msprobe_hooks.dump.fed_calls import fed_calls
 from msprobe_hooks.dump.merging.unshard import Unmerged
-from msprobe_hooks.dump.names import is_parameters_grad
+from msprobe_hooks.dump.names import is_forward, is_parameters_grad
 from msprobe_hooks.dump.paths.recording import StepRank
 from msprobe_hooks.dump.paths.static_graph import KERNEL_LEVEL
 from msprobe_hooks.dump.values import read_values
@@ -21,12 +21,14 @@ from pytest_msprobe.modes.compare.judging.cancelled_gradients import arrival_aro
 from pytest_msprobe.modes.compare.judging.cancelled_sums import has_cancelled
 from pytest_msprobe.modes.compare.judging.culprits import Culprits
 from pytest_msprobe.modes.compare.judging.fed_modules import with_fed_inputs
+from pytest_msprobe.modes.compare.judging.given_values import Given, GivenValues
 from pytest_msprobe.modes.compare.judging.required_metrics import cause_of_required
 from pytest_msprobe.modes.compare.judging.rules import outcome_of
+from pytest_msprobe.modes.compare.judging.settings import Settings
 from pytest_msprobe.modes.compare.judging.shape_changes import as_not_comparable, first_shape_change, may_be_consequence
 from pytest_msprobe.modes.compare.matching.call_signature import intact, named_calls
 from pytest_msprobe.modes.compare.matching.data_mapping import MappedValues
-from pytest_msprobe.modes.compare.matching.matching import Match, Matching, match_records
+from pytest_msprobe.modes.compare.matching.matching import Match, Matching, api_of, match_records
 from pytest_msprobe.modes.compare.measure.compared_sides import ComparedSides
 from pytest_msprobe.modes.compare.measure.data_mode import data_mode
 from pytest_msprobe.modes.compare.rows import ComparedCall, DataMode, Outcome, Row
@@ -130,6 +132,8 @@ class DumpPair:
         if match.target is None or match.golden is None:
             return self._unmatched(order, match)
         rows = self._judge(match.target, match.golden, self.mode)
+        if not self.may_be_other_call(match):
+            rows = self._settings.marked(order, rows)
         if self._histograms and self.mode == "tensor":
             from pytest_msprobe.modes.compare.measure.histogram import with_histogram
 
@@ -151,7 +155,8 @@ class DumpPair:
             if self.mode != "structure":
                 self._culprits.note_agreement(order)
             return call
-        call = replace(call, cause=self._culprits.cause(call))
+        cause = self._culprits.cause(call)
+        call = replace(call, cause="culprit" if call.has_settings else cause)
         first = self.reshaped if self.policy.other_shapes == "skip" else None
         return as_not_comparable(call) if first is not None and may_be_consequence(call, first) else call
 
@@ -159,6 +164,24 @@ class DumpPair:
         rows = self._call_judge.judge(target, golden, mode)
         fed = self.fed.get(target)
         return rows if fed is None else with_fed_inputs(rows, fed)
+
+    def may_be_other_call(self, match: Match) -> bool:
+        """Return whether calls were paired by their numbers though some of their API have no partner."""
+        return (
+            match.partner == "name"
+            and not self._module(match.target or "")
+            and api_of(match.target or "") in self.matching.apis_alone
+        )
+
+    def given(self, call: ComparedCall) -> Given:
+        """Return what the forward call where the runs part was given that no call made, nothing for any other call."""
+        is_first = self._are_calls and is_forward(call.record) and self._culprits.first(forward=True) == call.order
+        return self._given_values.of_call(call) if is_first and not call.fed else Given(call.record, {}, {}, {})
+
+    @property
+    def _are_calls(self) -> bool:
+        """Whether records are calls of a program, and neither kernels of a graph nor saved variables."""
+        return not {self.target.level, self.golden.level} & {KERNEL_LEVEL, "debug"}
 
     @property
     def first_culprit(self) -> str:
@@ -177,6 +200,33 @@ class DumpPair:
     @property
     def _has_statistics(self) -> bool:
         return self.target.has_statistics and self.golden.has_statistics
+
+    @cached_property
+    def _search_mode(self) -> DataMode:
+        """What calls are looked at by that are not an item's own."""
+        return "statistics" if self.mode == "tensor" and self._has_statistics else self.mode
+
+    @cached_property
+    def _settings(self) -> Settings:
+        return Settings(
+            self.matching.matches,
+            inherited=self.policy.inherited,
+            judge=self._searched,
+            is_equal=self.is_equal,
+        )
+
+    @cached_property
+    def _given_values(self) -> GivenValues:
+        return GivenValues(
+            self.matching.matches,
+            (self.target, self.golden),
+            inherited=self.policy.inherited,
+            judge=self._searched,
+            is_equal=self.is_equal,
+        )
+
+    def _searched(self, target: str, golden: str) -> list[Row]:
+        return self._judge(target, golden, self._search_mode)
 
     @cached_property
     def _culprits(self) -> Culprits:

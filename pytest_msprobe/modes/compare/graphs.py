@@ -111,9 +111,12 @@ def _write_stage(
         database: Database | None = None
         written: list[Path] = []
         for path in paths:
-            pair = open_pairs(
-                {path: open_run(path, options.target_layout)}, replace(options, golden=partners[path]), policy
-            )[path]
+            if path not in partners:
+                continue
+            opened = {path: open_run(path, options.target_layout)}
+            pair = open_pairs(opened, replace(options, golden=partners[path]), policy).get(path)
+            if pair is None:
+                continue
             require_modules([pair.target, pair.golden])
             if database is None:
                 manner = manner_of(pair, overflow=overflow, all_frames=vis.all_frames)

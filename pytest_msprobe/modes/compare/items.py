@@ -13,6 +13,7 @@ from msprobe_hooks.dump.values import Value
 from msprobe_standards.verdict import Verdict
 from pytest_msprobe.modes.compare.dump_pair import DumpPair
 from pytest_msprobe.modes.compare.judging.row_notes import row_notes
+from pytest_msprobe.modes.compare.judging.settings import setting_lines
 from pytest_msprobe.modes.compare.judging.shape_changes import first_shape_change
 from pytest_msprobe.modes.compare.rows import SCALED_ERROR, STATISTICS, ComparedCall, Row, compared_key, encode
 from pytest_msprobe.reports.junit_properties import verdict_properties
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 
 
 _STACK_SHOWN = 3
+_SETTINGS_SHOWN = 4
 
 
 class ComparedItem(DumpItem):
@@ -138,13 +140,15 @@ class QuickItem(DumpItem):
         differing = [match.item_name for match in matches if not self.pair.is_equal(match)]
         calls = (self.pair.compare(name) for name in differing)
         wrong = [call for call in calls if call.outcome != "pass"]
+        settings = setting_lines(wrong, _SETTINGS_SHOWN)
         if not wrong:
             return DirectionResult(self.name, Verdict("pass", "equal", f"{len(matches)} records are equal"))
         first = next((call for call in wrong if call.outcome != "skip"), wrong[0])
         outputs = result_of(first, self.pair).outputs
         reason = f"{len(wrong)} of {len(matches)} records differ, first {first.record}"
         reason += "".join(f"\n{output.path}: {output.verdict.reason}" for output in outputs[:1])
-        verdict = Verdict("fail", "equal", f"{reason}\n{first.reason}".rstrip(), margin=math.inf)
+        reason = "\n".join([*settings, f"{reason}\n{first.reason}".rstrip()])
+        verdict = Verdict("fail", "equal", reason, margin=math.inf)
         return DirectionResult(self.name, verdict)
 
 
@@ -178,14 +182,15 @@ def result_of(call: ComparedCall, pair: DumpPair) -> DirectionResult:
         return DirectionResult(call.record, Verdict("pass", policy))
     found = [row for row in call.rows if row.differs]
     deciding = max((row for row in found if row.outcome == call.outcome), key=_blame)
-    hint = next_step_hint(call, deciding, pair.first_culprit if call.cause == "inherited" else "")
+    given = pair.given(call).advice if call.cause == "culprit" and not deciding.setting else ""
+    hint = given or next_step_hint(call, deciding, pair.first_culprit if call.cause == "inherited" else "")
     outputs = tuple(_output(call, row, policy, hint=hint if row is deciding else "") for row in found)
     return DirectionResult(call.record, outputs[found.index(deciding)].verdict, outputs)
 
 
-def _blame(row: Row) -> tuple[bool, float]:
-    """Order the rows of one outcome: what a call computed says more of it than what it was given."""
-    return row.group in ("output", "parameters_grad"), row.metrics.get(SCALED_ERROR, math.inf)
+def _blame(row: Row) -> tuple[bool, bool, float]:
+    """Order the rows of one outcome: a setting says most of a call, then what it computed, last what it was given."""
+    return bool(row.setting), row.group in ("output", "parameters_grad"), row.metrics.get(SCALED_ERROR, math.inf)
 
 
 def _output(call: ComparedCall, row: Row, policy: str, *, hint: str) -> OutputResult:
@@ -209,6 +214,8 @@ _VARYING = ("conv2d", "conv3d", "matmul", "nll_loss", "layer_norm", "lstm")
 
 def next_step_hint(call: ComparedCall, row: Row, culprit: str) -> str:
     """Return advice for the deciding row of a wrong call; ``culprit`` is the first one, where it is known."""
+    if row.setting:
+        return "This argument was set otherwise: numbers that differ before do not explain it."
     if call.cause == "inherited":
         return _inherited(call, culprit)
     if row.group == "saved":

@@ -31,6 +31,8 @@ from pytest_msprobe.run.shared_options import GOLDEN, HTML, MODEL_CONFIG, MODEL_
 _pairs_key: pytest.StashKey[dict[Path, DumpPair]] = pytest.StashKey()
 # In the place of pairs where a training is compared with an engine.
 _inference_key: pytest.StashKey[InferencePair] = pytest.StashKey()
+# The target's dumps that have no pair, as they hold no records.
+_empty_key: pytest.StashKey[list[Path]] = pytest.StashKey()
 _registered_key: pytest.StashKey[Registered] = pytest.StashKey()
 # Of a divided comparison the target's dumps of all shards, and the golden dump of each: listing thousands of folders on
 # shared storage takes long.
@@ -97,7 +99,7 @@ class CompareMode:
         from pytest_msprobe.graphs.building import require_modules
         from pytest_msprobe.modes.compare.inference.inference_run import is_inference, open_pair
         from pytest_msprobe.modes.compare.judging.policy import load_policy
-        from pytest_msprobe.modes.compare.opening import golden_paths, open_pairs, partner_paths
+        from pytest_msprobe.modes.compare.opening import golden_paths, open_pairs, partner_paths, require_pairs
 
         config.pluginmanager.register(FrozenDumps(), "msprobe-frozen-dumps")
         config.stash[_registered_key] = registered = _registered(config)
@@ -113,9 +115,11 @@ class CompareMode:
         if config.stash[options_key].shard is not None:
             partners = partner_paths(_all_targets(config, dumps), golden_paths(compare), compare)
             config.stash[_partners_key] = partners
-        config.stash[_pairs_key] = open_pairs(dumps, compare, policy, registered, partners)
+        config.stash[_pairs_key] = pairs = open_pairs(dumps, compare, policy, registered, partners)
+        config.stash[_empty_key] = empty = [path for path in dumps if path not in pairs]
+        require_pairs(pairs.values(), empty)
         if config.stash[compare_key].vis is not None:
-            require_modules([*dumps.values(), *(pair.golden for pair in config.stash[_pairs_key].values())])
+            require_modules([*(dumps[path] for path in pairs), *(pair.golden for pair in pairs.values())])
 
     def header(self, config: pytest.Config) -> list[str]:
         """Return the policy, and what is compared with what."""
@@ -124,8 +128,12 @@ class CompareMode:
 
             pair = config.stash[_inference_key]
             return header(pair, *(display_path(config, path) for path in (pair.target_path, pair.golden_path)))
+        from pytest_msprobe.modes.compare.opening import empty_line
+
         pairs = list(config.stash[_pairs_key].values())
         first = pairs[0]
+        left_out: list[Path] = config.stash[_empty_key]
+        empty = empty_line(left_out)
         target, golden = (display_path(config, dump.path) for dump in (first.target, first.golden))
         several = f"{len(pairs)} pairs of dumps, the first " if len(pairs) > 1 else ""
         compare = config.stash[compare_key]
@@ -138,6 +146,7 @@ class CompareMode:
             *([f"msprobe: shard {config.stash[options_key].shard}"] if config.stash[options_key].shard else []),
             *([f"msprobe: ranks merged, {merged}"] if merged else []),
             *([f"msprobe: transformed first: {counted(entries, 'entry', 'entries')}"] if entries else []),
+            *([f"msprobe: {empty}"] if empty else []),
             *_about_feeding(pairs),
         ]
 
@@ -208,9 +217,8 @@ class CompareMode:
             from pytest_msprobe.modes.compare.inference.inference_items import inference_items
 
             return inference_items(file, dump, file.config.stash[_inference_key])
-        return compared_items(
-            file, file.config.stash[_pairs_key][file.path], quick=file.config.stash[compare_key].quick
-        )
+        pair = file.config.stash[_pairs_key].get(file.path)
+        return () if pair is None else compared_items(file, pair, quick=file.config.stash[compare_key].quick)
 
     def rerun_words(self, config: pytest.Config) -> list[str]:
         """Return the golden run, how calls find each other, and the policy."""

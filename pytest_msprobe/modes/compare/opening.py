@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -11,6 +11,7 @@ from msprobe_hooks.dump.paths.recording import StepRank, home_of
 from msprobe_hooks.dump.paths.stages import stages_of
 from msprobe_hooks.dump.reader import Dump
 from msprobe_hooks.errors import DumpError
+from msprobe_hooks.messages import counted, listed
 from pytest_msprobe.errors import OptionError
 from pytest_msprobe.modes.compare.across.static_graph import graph_as_calls
 from pytest_msprobe.modes.compare.across.translation import (
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from pytest_msprobe.modes.compare.transform.transformations import Entry
 
 
+_SHOWN = 4
 _REMEDY = (
     "steps and ranks are paired by number; name the folders that both runs have, or pass --msprobe-match inference for "
     "an engine and its trainer"
@@ -74,13 +76,16 @@ def open_pairs(
 ) -> dict[Path, DumpPair]:
     """Pair the target's dumps with the golden ones, by stage, step and rank where there are several.
 
+    A dump without records has no pair where the golden run has no records there either, or no dump.
     ``partners`` are what `partner_paths` gave for all dumps of the target, where ``dumps`` are some of them.
     Returns the pairs by the target's path. Raises DumpError or OptionError that names what does not fit.
     """
     paired = partner_paths(list(dumps), golden_paths(options), options) if partners is None else partners
-    partners = {path: paired[path] for path in dumps}
+    partners = {path: paired[path] for path in dumps if path in paired}
     opened = {path: open_run(path, options.golden_layout) for path in dict.fromkeys(partners.values())}
     layouts = (options.target_layout, options.golden_layout)
+    dumps = {path: dump for path, dump in dumps.items() if path in partners}
+    dumps = {path: dump for path, dump in dumps.items() if dump.records or opened[partners[path]].records}
     runs = {path: whole_runs(dump, opened[partners[path]], layouts) for path, dump in dumps.items()}
     mapping: dict[str, str] = {}
     mappings = read_mappings(options.across)
@@ -137,9 +142,17 @@ def partner_paths(targets: Sequence[Path], golden: Sequence[Path], options: Comp
     if len({place.stage for place in target_places}) == len({place.stage for place in golden_places}) == 1:
         # A user may compare one stage with another, or with a run of its own.
         target_places, golden_places = _without_stage(target_places), _without_stage(golden_places)
-    missing = [place for place in target_places if place not in golden_places]
+    missing = [
+        place
+        for place, path in target_places.items()
+        if place not in golden_places and not is_empty(path, options.target_layout)
+    ]
     is_chosen = len(targets) == 1 and not options.are_merged
-    surplus = [] if is_chosen else [place for place in golden_places if place not in target_places]
+    surplus = [
+        place
+        for place, path in golden_places.items()
+        if not is_chosen and place not in target_places and not is_empty(path, options.golden_layout)
+    ]
     if missing or surplus:
         place, side, other = (
             (missing[0], "golden run", target_places) if missing else (surplus[0], "target", golden_places)
@@ -149,7 +162,30 @@ def partner_paths(targets: Sequence[Path], golden: Sequence[Path], options: Comp
             file=home_of(other[place]),
             remedy=_REMEDY_OF_MERGED if options.are_merged else _REMEDY_OF_STAGES if place.stage else _REMEDY,
         )
-    return {path: golden_places[place] for place, path in target_places.items()}
+    return {path: golden_places[place] for place, path in target_places.items() if place in golden_places}
+
+
+def is_empty(path: Path, layout: ParallelLayout | None) -> bool:
+    """Return whether a dump holds no records, as that of a step that was begun and in which nothing ran."""
+    try:
+        return not open_run(path, layout).records
+    except DumpError:
+        # Its own error is reported where it is opened.
+        return False
+
+
+def empty_line(paths: Collection[Path]) -> str:
+    """Return a line about dumps that were left out; empty where there are none."""
+    if not paths:
+        return ""
+    which = listed((str(home_of(path)) for path in paths), _SHOWN)
+    return f"{counted(len(paths), 'dump')} without records, not compared: {which}"
+
+
+def require_pairs(pairs: Collection[DumpPair], empty: Collection[Path]) -> None:
+    """Raise DumpError where nothing is left to compare."""
+    if not pairs:
+        raise DumpError(f"{home_of(next(iter(empty)))}: holds no records; the recording stopped before its first call")
 
 
 def _by_place(paths: Sequence[Path], side: str, layout: ParallelLayout | None) -> dict[_Place, Path]:
@@ -184,7 +220,11 @@ def _require_same_model(pair: DumpPair) -> None:
     target, golden = pair.target, pair.golden
     for dump in (target, golden):
         if not dump.records:
-            raise DumpError(f"{dump.path}: holds no records; the recording stopped before its first call")
+            other = golden if dump is target else target
+            raise DumpError(
+                f"{dump.path}: holds no records, and {home_of(other.path)} holds {len(other.records)}; the recording "
+                "stopped before its first call"
+            )
         if pair.mode == "tensor" and not dump.tensor_folder.is_dir():
             raise DumpError(f"{dump.tensor_folder}: no such folder; copy the recorded tensors next to {dump.path.name}")
     if not any(match.target and match.golden for match in pair.matching.matches):

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime
 from functools import partial
-from itertools import groupby
+from itertools import chain, groupby
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,6 +16,7 @@ import pytest
 from msprobe_hooks.dump.converted.reader import ConvertedDump
 from msprobe_hooks.dump.paths.static_graph import KERNEL_LEVEL
 from msprobe_hooks.messages import counted
+from pytest_msprobe.modes.compare.judging.settings import setting_lines
 from pytest_msprobe.modes.compare.judging.shape_changes import shapes_sentence
 from pytest_msprobe.modes.compare.reports.table_columns import Column, columns, file_columns
 from pytest_msprobe.modes.compare.rows import ComparedCall, ComparedCalls
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
     from pytest_msprobe.modes.compare.dump_pair import DumpPair
     from pytest_msprobe.modes.compare.options import CompareOptions
     from pytest_msprobe.modes.compare.reports.graph_files import PairGraph
+
+_SETTINGS_SHOWN = 4
 
 
 class CompareReports:
@@ -152,15 +155,16 @@ def write_page_of(
     """Write the page of compared dumps; ``count`` is the number of calls. Raises OSError where the disk refuses."""
     from pytest_msprobe.modes.compare.reports.html import write_html
 
+    found: list[ComparedCall] = []
     target, golden = _shared([pair.target.path for pair in pairs]), _shared([pair.golden.path for pair in pairs])
     both = _shared([target, golden])
     write_html(
         path,
-        calls,
+        _with_settings(calls, found),
         title=f"{_below(target, both)} against {_below(golden, both)}",
         about=f"{counted(count, 'call')} compared by policy {policy}",
         pairs=[place_words(pair) for pair in pairs],
-        notes=list(_notes(pairs)),
+        notes=chain(_notes(pairs), _setting_notes(pairs, found)),
         limits=pairs[0].policy.rule.scaled_limits,
         graphs=graphs,
         metrics=tuple(pairs[0].metrics),
@@ -173,6 +177,21 @@ def _notes(pairs: Sequence[DumpPair]) -> Iterator[str]:
         if pair.reshaped is not None:
             where = f"{place_words(pair)}: " if len(pairs) > 1 else ""
             yield f"{where}{shapes_sentence(pair.reshaped)}"
+
+
+def _with_settings(calls: Iterable[ComparedCall], found: list[ComparedCall]) -> Iterator[ComparedCall]:
+    """Yield calls, and keep those whose settings differ."""
+    for call in calls:
+        if call.has_settings:
+            found.append(call)
+        yield call
+
+
+def _setting_notes(pairs: Sequence[DumpPair], found: Sequence[ComparedCall]) -> Iterator[str]:
+    for pair in pairs:
+        where = f"{place_words(pair)}: " if len(pairs) > 1 else ""
+        own = [call for call in found if call.pair == pair.index]
+        yield from (f"{where}{line}" for line in setting_lines(own, _SETTINGS_SHOWN))
 
 
 def _now() -> str:

@@ -69,7 +69,8 @@ class Row(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
     measured, by the names of the data mode; what could not is absent, and ``unmeasured`` says why none is there.
     ``worst`` is the index of the element with the greatest error, ``histogram`` counts elements by relative error:
     equal ones, then decades from 1e-9 to above 1 (tensor mode). ``transformed`` says what was done to a side before:
-    ``golden rotated by Q.npy``; that side's shape, dtype and statistics are then those of the result.
+    ``golden rotated by Q.npy``; that side's shape, dtype and statistics are then those of the result. ``setting`` is
+    there for an argument that was set otherwise and follows from no number: ``eps 0.01, golden 1e-05``.
     """
 
     group: Group
@@ -83,6 +84,7 @@ class Row(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
     worst: tuple[int, ...] | None = None
     histogram: tuple[int, ...] = ()
     transformed: tuple[str, ...] = ()
+    setting: str = ""
 
     @property
     def differs(self) -> bool:
@@ -116,6 +118,11 @@ class ComparedCall(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
     step: int | None = None
     fed: str = ""
     stage: str = ""
+
+    @property
+    def has_settings(self) -> bool:
+        """Whether an argument was set otherwise."""
+        return any(row.setting for row in self.rows)
 
 
 _encoder = msgspec.msgpack.Encoder()

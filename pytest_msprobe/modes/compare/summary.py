@@ -10,8 +10,8 @@ from msprobe_hooks.dump.call_context import relevant_frames
 from msprobe_hooks.dump.merging.unshard import Reason
 from msprobe_hooks.dump.names import is_forward
 from msprobe_hooks.messages import counted, listed
+from pytest_msprobe.modes.compare.judging.settings import setting_lines
 from pytest_msprobe.modes.compare.judging.shape_changes import has_other_shapes, shapes_sentence
-from pytest_msprobe.modes.compare.matching.matching import api_of
 from pytest_msprobe.modes.compare.rows import SCALED_ERROR, ComparedCall, ComparedCalls
 from pytest_msprobe.reports.summary import write_section
 
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     import pytest
 
     from pytest_msprobe.modes.compare.dump_pair import DumpPair
+    from pytest_msprobe.modes.compare.judging.given_values import Given
 
 _OUTCOMES = {"pass": "equal enough", "warn": "warned", "fail": "wrong", "skip": "not compared"}
 _SHOWN = 4
@@ -117,6 +118,7 @@ class CompareSummary:
         suspects = self._suspects[pair.index]
         calls = [self._calls.at(pair.index, order) for order in sorted(suspects)]
         where = f"{place_words(pair)}: " if len(self._pairs) > 1 else ""
+        yield from (f"{where}{line}" for line in setting_lines(calls, _SHOWN))
         reshaped = next((call for call in calls if any(row.unmeasured == "shape" for row in call.rows)), None)
         if pair.reshaped is not None:
             yield f"{where}{shapes_sentence(pair.reshaped)}"
@@ -126,8 +128,9 @@ class CompareSummary:
             own = [call for call in calls if _kind(pair, call) == kind]
             if own:
                 first = own[0]
-                yield f"{where}first {kind}: {_finding(first)}"
-                yield from (f"    {line}" for line in _place(first))
+                given = pair.given(first)
+                yield f"{where}first {kind}: {given.headline or _finding(first)}"
+                yield from (f"    {line}" for line in _place(first, given))
                 if first.outcome == "warn":
                     failing = next((call for call in own if call.outcome == "fail"), None)
                     if failing is not None:
@@ -213,9 +216,8 @@ def _fuzzy_hint(pair: DumpPair, calls: Sequence[ComparedCall], reshaped: Compare
     """Yield what to do where culprits may be calls that were compared with others than their partners."""
     if not pair.unmatched or pair.fuzzy:
         return
-    alone = pair.matching.apis_alone
-    by_number = (call for call in calls if call.partner == "name" and not call.module and api_of(call.record) in alone)
-    doubtful = reshaped or next(by_number, None)
+    matches = pair.matching.matches
+    doubtful = reshaped or next((call for call in calls if pair.may_be_other_call(matches[call.order])), None)
     if doubtful is not None:
         which = "calls of different shapes were compared" if reshaped else "calls were paired by their numbers"
         lonely = f"{counted(pair.unmatched, 'call')} {'has' if pair.unmatched == 1 else 'have'}"
@@ -247,8 +249,17 @@ def _finding(call: ComparedCall) -> str:
     return f"{call.record} ({worst.place}: {'; '.join([worst.messages[-1], *worst.transformed])})"
 
 
-def _place(call: ComparedCall) -> Iterator[str]:
-    entering = [f"{row.place} ({row.messages[-1]})" for row in call.rows if row.group == "input" and row.differs]
+def _place(call: ComparedCall, given: Given) -> Iterator[str]:
+    settings = [row.setting for row in call.rows if row.setting]
+    if settings:
+        yield f"set otherwise: {listed(settings, _SHOWN)}"
+    entering = [
+        f"{row.place} ({row.messages[-1]})"
+        for row in call.rows
+        if row.group == "input" and row.differs and not row.setting and row.messages[-1] not in given.headline
+    ]
+    if given.more_weights:
+        yield f"weights that differ, too: {listed(given.more_weights, _SHOWN)}"
     if entering:
         yield f"its inputs differ, too: {listed(entering, _SHOWN)}"
     yield from _where(call)

@@ -81,7 +81,7 @@ class MindSporeOverflowRecorder(OverflowRecorder, MindSporeRecorder):
         for tensor, _ in tensors:
             self._changes[id(tensor)] = weakref.ref(tensor), self.version(tensor) + 1
 
-    def close_step(self) -> None:
+    def close_step(self, *, is_last: bool = False) -> None:
         """Finish the files of the step."""
-        super().close_step()
+        super().close_step(is_last=is_last)
         self._changes.clear()

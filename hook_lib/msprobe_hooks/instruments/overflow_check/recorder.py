@@ -188,12 +188,12 @@ class OverflowRecorder(LookingRecorder):
         """Turn recording on as any recorder does; False as well once all that is wanted was found."""
         return not self.has_found_all and super().start(rank)
 
-    def close_step(self) -> None:
+    def close_step(self, *, is_last: bool = False) -> None:
         """Finish the files of the step; one in which nothing was found leaves none."""
         with self.net("the end of a step"):
             self._settle()
         files = self._files
-        super().close_step()
+        super().close_step(is_last=is_last)
         for known in (self._non_finite, self._around):
             known.clear()
         self._threads = _Thread()

@@ -36,7 +36,7 @@ def write_html(
     title: str,
     about: str,
     pairs: list[str],
-    notes: Sequence[str] = (),
+    notes: Iterable[str] = (),
     limits: Mapping[str, float] = MappingProxyType({}),
     graphs: Sequence[PairGraph] = (),
     metrics: tuple[str, ...] = (),
@@ -44,8 +44,9 @@ def write_html(
 ) -> None:
     """Write the page. ``pairs`` names the compared dumps, by ``ComparedCall.pair``; ``graphs`` are of some of them.
 
-    ``notes`` are sentences on the runs as a whole. ``limits`` are those of the scaled error, by dtype; the page draws
-    those of dtypes that it holds. ``metrics`` are the user's. ``tokens``, of training against inference, has the
+    ``notes`` are sentences on the runs as a whole, asked for when all calls have been read.
+    ``limits`` are those of the scaled error, by dtype; the page draws those of dtypes that it holds.
+    ``metrics`` are the user's. ``tokens``, of training against inference, has the
     ``labels`` of tokens, their log probabilities of ``target`` and ``golden`` run, and sentences as ``lines``.
 
     Names and messages are data of the page and never markup. Raises OSError where the disk refuses.
@@ -53,7 +54,7 @@ def write_html(
     data = _data(calls, pairs, limits, graphs, metrics) | {
         "title": title,
         "about": about,
-        "notes": notes,
+        "notes": [*notes],
         "tokens": tokens,
     }
     write_page(path, __package__, data, title="Comparison", parts=("dagre", "graph", "plot", "table"))

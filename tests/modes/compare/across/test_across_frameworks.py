@@ -52,7 +52,10 @@ def test_the_first_culprit_is_the_call_whose_weight_was_changed(
 ) -> None:
     result = compare(pytester, target, golden)
     result.stdout.fnmatch_lines(
-        [f"first forward culprit: {culprit} (input.1: scaled error *", "*block.up.Linear.forward.0"]
+        [
+            f"first forward culprit: weight block.up.weight differs (*); first read by {culprit}",
+            "*block.up.Linear.forward.0",
+        ]
     )
 
 
@@ -79,7 +82,10 @@ def test_a_layer_mapping_leads_to_renamed_layers_and_is_written_as_a_data_mappin
     out, golden = tmp_path / "out", tmp_path / "golden" / "dump.json"
     words = ("--msprobe-layer-mapping", str(layers), "--msprobe-csv", str(out))
     compare(pytester, CHANGED, golden, *words).stdout.fnmatch_lines(
-        ["first forward culprit: Primitive.dense.Dense.0.forward *", "*in Cell.block.up.Linear.forward.0"]
+        [
+            "first forward culprit: weight *; first read by Primitive.dense.Dense.0.forward",
+            "*in Cell.block.up.Linear.forward.0",
+        ]
     )
     (written,) = out.glob("data_mapping_*.yaml")
     assert (

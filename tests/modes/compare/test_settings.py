@@ -1,0 +1,87 @@
+"""Arguments that were set otherwise, weights and data from outside, next to numbers that drift."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.dumps import value
+
+Compare = Callable[..., pytest.RunResult]
+
+
+def layers(call: Any, tensor: Any, shift: float, *arguments: Any) -> Any:
+    """Return a layer whose weight is shifted, and one with arguments behind it."""
+    x, h = tensor(4, 4, Max=3.0), tensor(4, 4, Max=2.0 + shift)
+    return {
+        "Functional.linear.0.forward": call(x, tensor(4, 4, Max=1.0 + shift, requires_grad=True), out=h),
+        "Functional.layer_norm.1.forward": call(h, [value(4)], None, None, *arguments, out=tensor(4, 4, Max=1.5)),
+    }
+
+
+def test_a_setting_is_listed_before_weights_that_drift(compare: Compare, runs: Any, call: Any, tensor: Any) -> None:
+    paths = runs.both(layers(call, tensor, 1e-3, value(0.01)), layers(call, tensor, 0.0, value(1e-5)))
+    result = compare(*paths)
+    line = "settings that differ: Functional.layer_norm.1.forward: eps 0.01, golden 1e-05"
+    result.stdout.fnmatch_lines(["input.4: eps 0.01, golden 1e-05", "* msprobe *", line, "first forward culprit: *"])
+
+
+def test_the_quick_answer_names_a_setting(compare: Compare, runs: Any, call: Any, tensor: Any) -> None:
+    paths = runs.both(layers(call, tensor, 1e-3, value(0.01)), layers(call, tensor, 0.0, value(1e-5)))
+    result = compare(*paths, "--msprobe-compare-quick")
+    result.stdout.fnmatch_lines(["settings that differ: *eps 0.01, golden 1e-05", "2 of 2 records differ, first *"])
+
+
+def test_the_page_names_a_setting(compare: Compare, runs: Any, call: Any, tensor: Any, tmp_path: Path) -> None:
+    paths = runs.both(layers(call, tensor, 1e-3, value(0.01)), layers(call, tensor, 0.0, value(1e-5)))
+    compare(*paths, "--msprobe-html", str(tmp_path / "page.html"))
+    line = "settings that differ: Functional.layer_norm.1.forward: eps 0.01, golden 1e-05"
+    assert line in (tmp_path / "page.html").read_text()
+
+
+def test_a_number_that_drifts_with_what_came_before_is_no_setting(
+    compare: Compare, runs: Any, call: Any, tensor: Any
+) -> None:
+    sides = [layers(call, tensor, shift, value(0.123456789 * (1 + 3 * shift))) for shift in (1e-3, 0.0)]
+    compare(*runs.both(*sides)).stdout.no_fnmatch_line("*settings that differ*")
+
+
+@pytest.mark.parametrize("kind", [int, float])
+def test_a_number_that_a_call_returned_is_no_setting(
+    compare: Compare, runs: Any, call: Any, tensor: Any, kind: type
+) -> None:
+    sides = []
+    for count in (8, 5):
+        made = tensor(Max=float(count), Min=float(count), Mean=float(count), Norm=float(count))
+        counted = {"Tensor.sum.0.forward": call(tensor(9, Max=float(count)), out=made)}
+        sides.append(counted | layers(call, tensor, 0.0, value(kind(count))))
+    compare(*runs.both(*sides)).stdout.no_fnmatch_line("*settings that differ*")
+
+
+def test_the_headline_names_a_weight_and_not_the_call_that_reads_it(
+    compare: Compare, runs: Any, call: Any, tensor: Any
+) -> None:
+    def moved(top: float) -> Any:
+        weight = tensor(4, 4, Max=top, requires_grad=True)
+        module = call(tensor(4, 4), out=tensor(4, 4)) | {"parameters": {"weight": weight}}
+        return {"Tensor.to.15.forward": call(weight), "Module.mlp.up_proj.Linear.forward.0": module}
+
+    result = compare(*runs.both(moved(1.001), moved(1.0), level="mix"))
+    line = "first forward culprit: weight mlp.up_proj.weight differs (*); first read by Tensor.to.15.forward"
+    result.stdout.fnmatch_lines([line])
+
+
+def test_data_that_no_call_computed_is_another_input(compare: Compare, runs: Any, call: Any, tensor: Any) -> None:
+    target, golden = ({"Torch.exp.0.forward": call(tensor(4, 4, Max=top))} for top in (1.5, 1.0))
+    line = "first forward culprit: the runs were given other inputs: Torch.exp.0.forward input.0 (*)"
+    compare(*runs.both(target, golden)).stdout.fnmatch_lines([line])
+
+
+def test_what_a_call_before_computed_is_no_other_input(compare: Compare, runs: Any, call: Any, tensor: Any) -> None:
+    made, changed = tensor(4, 4, Max=2.0), tensor(4, 4, Max=2.5)
+    first = {"Torch.exp.0.forward": call(tensor(4, 4), out=made)}
+    sides = [first | {"Torch.tanh.0.forward": call(read, out=read)} for read in (changed, made)]
+    compare(*runs.both(*sides)).stdout.no_fnmatch_line("*other inputs*")
