@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from msprobe_hooks.errors import DumpError
 from pytest_msprobe.modes.compare.inference.expert_choices import changed_choices
-from pytest_msprobe.modes.compare.inference.module_order import block_of, depths
+from pytest_msprobe.modes.compare.inference.module_order import block_numbers
 from pytest_msprobe.modes.compare.inference.precision_limits import RunningPrecision, depth_limit, operator_limit
 from pytest_msprobe.modes.compare.inference.recorded_rows import UnalignedError
 from pytest_msprobe.modes.compare.inference.run_values import ROTATED, RunValues
@@ -88,7 +88,7 @@ class ForwardJudge:
         self._names = names
         self._target, self._golden, self._pairs = target, golden, pairs
         self._inherited = inherited
-        self._depths = depths([*names])
+        self._blocks = block_numbers(golden)
         self._precision = RunningPrecision()
         self._errors: dict[int, _Errors] = {}
         self._judged: list[JudgedValue] = []
@@ -126,8 +126,8 @@ class ForwardJudge:
     def _judge(self, name: str, dtypes: tuple[str, str], measured: TokenErrors) -> JudgedValue:
         is_coarser = self._precision.is_coarser(*dtypes)
         dtype = self._precision.at(*dtypes)
-        depth, given = self._depths[name], self._given(name)
-        limit = depth_limit(dtype, measured.width, depth)
+        given = self._given(name)
+        limit = depth_limit(dtype, measured.width, self._blocks[name])
         if name.endswith(ROTATED) or name.startswith("rotary_emb"):
             limit += _ANGLE_ROUNDOFF * float(self._pairs.position.max(initial=0))
         counted = ~self._changed[measured.pairs]
@@ -165,14 +165,14 @@ class ForwardJudge:
 
     def _given(self, name: str) -> _Errors:
         """Return the greatest errors before a value in its block; of a block's first, in the block before."""
-        block = block_of(name)
+        block = self._blocks[name]
         if block in self._errors:
             return self._errors[block]
         before = [one for one in self._errors if one < block]
         return self._errors[max(before)] if before else _Errors()
 
     def _note(self, judged: JudgedValue, measured: TokenErrors) -> None:
-        block = block_of(judged.name)
+        block = self._blocks[judged.name]
         former = self._errors.get(block, _Errors())
         self._errors[block] = _Errors(
             max(former.error, float(measured.errors.max())), max(former.median, float(np.median(measured.errors)))
