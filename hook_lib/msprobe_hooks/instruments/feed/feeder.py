@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable
@@ -21,6 +20,7 @@ from msprobe_hooks.instruments.feed.recorded_inputs import RecordedInputs, Sourc
 from msprobe_hooks.messages import listed
 from msprobe_hooks.recording.fed_inputs import FedFrom, hand_over
 from msprobe_hooks.recording.modules import prefixed
+from msprobe_hooks.recording.positional_names import positional_names
 from msprobe_hooks.recording.session import Model, running_session
 
 _Call = tuple[tuple[Any, ...], dict[str, Any]]
@@ -178,7 +178,7 @@ class Feeder(ABC):
         def replace(tensor: Any, element: TensorElement, place: str) -> Any:
             return self._recorded(tensor, element, f"{path} {place}{_named(names, place)}", inputs)
 
-        names = _parameters(module, self.call_method)
+        names = positional_names(module, self.call_method)
         arguments = Arguments(path, self.tensor_class, replace, self.fed.kept)
         with self.quiet():
             call = arguments.fed(args, kwargs, record, names)
@@ -257,15 +257,6 @@ class Feeder(ABC):
             lines.append(f"never ran, or only in compiled code: {listed(never)}{hint}")
         lines += [f"the call {name} did not run" for name in self._names.calls_not_run if not never]
         return lines
-
-
-def _parameters(module: Any, method: str) -> list[str]:
-    """Return the names of the positional parameters of a module's own method."""
-    try:
-        parameters = inspect.signature(getattr(module, method)).parameters.values()
-    except (AttributeError, TypeError, ValueError):
-        return []
-    return [one.name for one in parameters if one.kind in (one.POSITIONAL_ONLY, one.POSITIONAL_OR_KEYWORD)]
 
 
 def _named(names: list[str], place: str) -> str:
