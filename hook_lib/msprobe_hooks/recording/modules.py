@@ -144,7 +144,8 @@ class ModuleCall(CallRecord):
                     # Awaiting the parameters' gradients puts a module's record after those of what ran inside it.
                     self._inputs = recorder.inputs((args, kwargs), hooks.parameters(self.module))
                 if is_admitted and wanted.forward:
-                    self._take_inputs(args, kwargs, lambda: hooks.own_parameters(self.module))
+                    given = (args, kwargs) if fed is None else (fed.args, fed.kwargs)
+                    self._take_inputs(*given, lambda: hooks.own_parameters(self.module))
                     # A single one is what the module works on, whatever it is called.
                     if len(args) > 1 and names:
                         self._elements.details["positional"] = {"names": names[: len(args)]}

@@ -102,6 +102,13 @@ class Feeder(ABC):
         """
 
     @abstractmethod
+    def difference(self, tensor: Any, fed: Any) -> float:
+        """Return the greatest difference of the program's tensor from what replaces it, divided by its greatest value.
+
+        Infinite where only one of two elements is finite, 0 where both are equal.
+        """
+
+    @abstractmethod
     def quiet(self) -> AbstractContextManager[object]:
         """Return a context in which no call is recorded."""
 
@@ -184,7 +191,8 @@ class Feeder(ABC):
             call = arguments.fed(args, kwargs, record, names)
         if arguments.places:
             self.fed.calls[path] += 1
-            hand_over(module, FedFrom(str(inputs.home.absolute()), record.name, tuple(arguments.places)))
+            source = str(inputs.home.absolute())
+            hand_over(module, FedFrom(source, record.name, tuple(arguments.places), args, kwargs))
         return call
 
     #: The method of a module whose parameters name its arguments.
@@ -205,7 +213,9 @@ class Feeder(ABC):
                     "or record it as this run calls it"
                 )
             self.fed.converted[f"{where} from {dtype} to {wanted}"] += 1
-        return self.recorded(tensor, element, inputs.dump.tensor_folder)
+        fed = self.recorded(tensor, element, inputs.dump.tensor_folder)
+        self.fed.note_difference(where, self.difference(tensor, fed))
+        return fed
 
     def _number(self, path: str) -> int:
         checkpoint, is_again = self.checkpoint()
