@@ -12,7 +12,8 @@ from typing import Any
 class FedFrom:
     """The dump and the record that the inputs in some places (``input.0``, ``kwargs.mask``) of a call came from.
 
-    ``args`` and ``kwargs`` are what the program passed: the work of the code before the module, which is recorded.
+    ``args`` and ``kwargs`` are what the program passed: the work of the code before the module,
+    which is recorded too.
     """
 
     dump: str

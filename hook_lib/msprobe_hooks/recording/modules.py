@@ -11,7 +11,7 @@ from types import FrameType, MappingProxyType
 from typing import Any, ClassVar
 
 from msprobe_hooks.recording.call_records import CallRecord
-from msprobe_hooks.recording.fed_inputs import take
+from msprobe_hooks.recording.fed_inputs import FedFrom, take
 from msprobe_hooks.recording.positional_names import positional_names
 from msprobe_hooks.recording.recorder import Recorder
 from msprobe_hooks.recording.safety_net import guarded
@@ -144,16 +144,23 @@ class ModuleCall(CallRecord):
                     # Awaiting the parameters' gradients puts a module's record after those of what ran inside it.
                     self._inputs = recorder.inputs((args, kwargs), hooks.parameters(self.module))
                 if is_admitted and wanted.forward:
-                    given = (args, kwargs) if fed is None else (fed.args, fed.kwargs)
-                    self._take_inputs(*given, lambda: hooks.own_parameters(self.module))
+                    self._take_inputs(args, kwargs, lambda: hooks.own_parameters(self.module))
                     # A single one is what the module works on, whatever it is called.
                     if len(args) > 1 and names:
                         self._elements.details["positional"] = {"names": names[: len(args)]}
                     if fed is not None:
                         self._elements.details["fed"] = fed.details()
+                        self._take_passed(fed)
         except Exception as error:
             self._record = self._inputs = None
             self._note_error_before(error)
+
+    def _take_passed(self, fed: FedFrom) -> None:
+        """Take what the program passed besides what the module was fed."""
+        record, elements = self._record, self._elements
+        if record is not None and "input_args" in record:
+            record["passed_args"] = elements.sequence(fed.args, "passed.input")
+            record["passed_kwargs"] = elements.mapping(fed.kwargs, "passed.kwargs")
 
     def end(self, output: Any) -> None:
         """Take the output, or that there is none because the module raised."""

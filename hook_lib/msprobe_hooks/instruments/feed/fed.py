@@ -53,9 +53,9 @@ class Fed:
         if self.differences:
             first = next(iter(self.differences))
             worst = max(self.differences, key=self.differences.__getitem__)
-            lines.append(
-                f"{counted(len(self.differences), 'replaced tensor')} differed from the recorded, first {first} by "
-                f"{self.differences[first]:.1e}, most {worst} by {self.differences[worst]:.1e} of the greatest value: "
-                "code before these modules, which a comparison of this run's recording judges"
+            places = ", most ".join(
+                f"{where} by {self.differences[where]:.1e}" for where in dict.fromkeys((first, worst))
             )
+            tensors = counted(len(self.differences), "replaced tensor")
+            lines.append(f"{tensors} differed from the recorded, first {places} of the greatest value")
         return "; ".join([*lines, *self.unmet])

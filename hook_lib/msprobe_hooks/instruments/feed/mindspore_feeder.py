@@ -100,7 +100,7 @@ def _measurable(tensor: Tensor) -> np.ndarray[Any, np.dtype[Any]]:
     """Return the values in a dtype that numpy subtracts in."""
     with mindspore._no_grad():
         array: np.ndarray[Any, np.dtype[Any]] = (
-            tensor.asnumpy() if tensor.is_complex() else tensor.astype(mindspore.float64).asnumpy()
+            tensor.asnumpy() if "Complex" in str(tensor.dtype) else tensor.astype(mindspore.float64).asnumpy()
         )
     return array
 

@@ -62,7 +62,7 @@ class FedInputs:
         origin = self._origin(record, row)
         if origin:
             return replace(row, outcome="pass", messages=(note, f"what it replaced differs by {origin}", *row.messages))
-        return replace(row, messages=(f"{note}, in place of what code outside of the modules computed", *row.messages))
+        return replace(row, messages=(f"{note}, in place of what the program computed", *row.messages))
 
     def _origin(self, record: str, row: Row) -> str:
         """Return the wrong call that explains a replaced input, empty where none does."""
@@ -117,11 +117,13 @@ def header_line(fed: Mapping[str, FedCall], side: str, golden: Path) -> str:
         return ""
     modules = len({split_called(name)[0] for name in fed})
     (first, _), *others = Counter(call.dump for call in fed.values()).most_common()
+    has_passed = all(call.has_passed for call in fed.values())
     more = f" and {counted(len(others), 'other dump')}" if others else ""
     differs = "" if others or _is_same(first, golden) else ", which is not the golden run"
     return (
         f"inputs of {counted(modules, 'module')} of the {side} ({counted(len(fed), 'call')}) were fed from "
         f"{first}{more}{differs}: errors of earlier calls are not in them"
+        + ("" if has_passed else "; what they replaced is not recorded, so the code between modules is not compared")
     )
 
 
