@@ -19,7 +19,7 @@ from pytest_msprobe.modes.compare.inference.difference_text import advice, coars
 from pytest_msprobe.modes.compare.inference.forward_judge import ForwardJudge, JudgedValue
 from pytest_msprobe.modes.compare.inference.log_probabilities import LogProbabilities, log_probabilities
 from pytest_msprobe.modes.compare.inference.module_order import compared_names
-from pytest_msprobe.modes.compare.inference.noted_evidence import contradicted, layout_notes, unused
+from pytest_msprobe.modes.compare.inference.noted_evidence import SIDES, contradicted, layout_notes, unused
 from pytest_msprobe.modes.compare.inference.passes import read_passes
 from pytest_msprobe.modes.compare.inference.recorded_rows import UnalignedError
 from pytest_msprobe.modes.compare.inference.recorded_weights import RecordedWeights, WeightError, compare_weights
@@ -193,8 +193,9 @@ class InferencePair:
     @cached_property
     def evidence_notes(self) -> Sequence[str]:
         """Lines on what the programs noted and is not used, or contradicts what they recorded."""
-        lines = [*layout_notes("target", self.target), *layout_notes("golden run", self.golden)]
-        for side, run in (("target", self.target), ("golden run", self.golden)):
+        lines: list[str] = []
+        for side, run in zip(SIDES, (self.target, self.golden), strict=True):
+            lines += layout_notes(side, run)
             # Logits that cannot be read are said with the log probabilities.
             with suppress(UnalignedError, DumpError):
                 lines += contradicted(side, run, self.pairs)

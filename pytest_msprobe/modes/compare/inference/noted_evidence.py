@@ -15,6 +15,8 @@ from pytest_msprobe.modes.compare.inference.run_values import LOGITS, RunValues
 from pytest_msprobe.modes.compare.inference.token_pairs import TokenPairs
 
 SideName = Literal["target", "golden run"]
+#: How both runs are called, in the order of their columns.
+SIDES: tuple[SideName, SideName] = ("target", "golden run")
 
 # Log probabilities of the same logits differ by roundings of their dtype, and by a sum over the vocabulary.
 _ROUNDINGS = 8.0
@@ -28,7 +30,7 @@ def contradicted(side: SideName, run: RunValues, pairs: TokenPairs) -> Iterator[
 
     Raises UnalignedError, DumpError where the logits cannot be read.
     """
-    noted = pairs.logprobs[:, _SIDES.index(side)]
+    noted = pairs.logprobs[:, SIDES.index(side)]
     if np.isnan(noted).all():
         return
     own = by_logits(run, pairs.target if side == "target" else pairs.golden, pairs)
@@ -50,7 +52,7 @@ def unused(pairs: TokenPairs, found: LogProbabilities | None) -> Iterator[str]:
     is_noted = ~np.isnan(pairs.logprobs)
     if found is not None and found.source != "from the logits":
         is_noted[found.pairs] = False
-    counts = [(side, int(is_noted[:, number].sum())) for number, side in enumerate(_SIDES)]
+    counts = [(side, int(is_noted[:, number].sum())) for number, side in enumerate(SIDES)]
     alone = [f"{count} of the {side}" for side, count in counts if count]
     if alone:
         yield (
@@ -68,6 +70,3 @@ def layout_notes(side: SideName, run: RunValues) -> Iterator[str]:
         yield f"{side}: {note}" + (f" ({count} passes)" if count > 1 else "")
     if run.left_out:
         yield f"{side}: {run.left_out} of {run.left_out + len(run.passes)} passes left out: nothing says their tokens"
-
-
-_SIDES: tuple[SideName, SideName] = ("target", "golden run")
