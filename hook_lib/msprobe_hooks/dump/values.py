@@ -81,6 +81,12 @@ _FIELDS: tuple[tuple[str, Group, str], ...] = (
     ("parameters", "parameters", "parameters"),
     ("output", "output", "output"),
 )
+# In place of the inputs of a fed call: what the program passed.
+_PASSED: tuple[tuple[str, Group, str], ...] = (
+    ("passed_args", "input", "input"),
+    ("passed_kwargs", "input", "input"),
+    *_FIELDS[3:],
+)
 #: The names of a tensor's statistics in a file, in the order of ``Value.statistics``.
 STATISTICS: Final = ("Max", "Min", "Mean", "Norm")
 #: The texts that stand for numbers which JSON has none for.
@@ -91,7 +97,7 @@ _SIZES = frozenset({int})
 _NO_NUMBERS = (None, None, None, None)
 
 
-def read_values(dump: Dump, record: str) -> list[PlacedValue]:
+def read_values(dump: Dump, record: str, *, as_passed: bool = False) -> list[PlacedValue]:
     """Return the values of one record: input (keyword arguments included), parameters, output, gradients.
 
     A leaf's name is that of its file where it has its own, as msprobe names it.
@@ -99,6 +105,7 @@ def read_values(dump: Dump, record: str) -> list[PlacedValue]:
     Args:
         dump: The dump.
         record: The name of the record.
+        as_passed: Whether inputs are those that the program passed, where a call was fed others in their place.
 
     Returns:
         The values in msprobe's order, each with its group and its place in the call.
@@ -114,7 +121,7 @@ def read_values(dump: Dump, record: str) -> list[PlacedValue]:
     if is_parameters_grad(record):
         return _gradients(record, body)
     values: list[PlacedValue] = []
-    for key, group, prefix in _FIELDS:
+    for key, group, prefix in _PASSED if as_passed and "passed_args" in body else _FIELDS:
         tree = body.get(key)
         if tree is not None:
             if not isinstance(tree, (list, dict)):

@@ -43,6 +43,7 @@ class CellHooks(modules.ModuleHooks):
     """
 
     hooks_run_in = str(sys.modules[nn.Cell.__module__].__file__)
+    call_method = "construct"
     # MindSpore before 2.10 runs no hook after a cell that raised.
     end_options = modules.ModuleHooks.end_options if _HAS_ALWAYS_CALL else MappingProxyType({"with_kwargs": True})
     gradients = ParameterGradients

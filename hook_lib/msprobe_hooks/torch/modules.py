@@ -31,6 +31,7 @@ class ModuleHooks(modules.ModuleHooks):
     """The hooks on a set of modules; ``remove`` takes them all off."""
 
     hooks_run_in = nn.modules.module.__file__
+    call_method = "forward"
     gradients = ParameterGradients
 
     @staticmethod

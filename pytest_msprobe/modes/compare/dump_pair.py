@@ -20,7 +20,7 @@ from pytest_msprobe.modes.compare.judging.call_judge import CallJudge
 from pytest_msprobe.modes.compare.judging.cancelled_gradients import arrival_around
 from pytest_msprobe.modes.compare.judging.cancelled_sums import has_cancelled
 from pytest_msprobe.modes.compare.judging.culprits import Culprits
-from pytest_msprobe.modes.compare.judging.fed_modules import with_fed_inputs
+from pytest_msprobe.modes.compare.judging.fed_modules import FedInputs
 from pytest_msprobe.modes.compare.judging.given_values import Given, GivenValues
 from pytest_msprobe.modes.compare.judging.required_metrics import cause_of_required
 from pytest_msprobe.modes.compare.judging.rules import outcome_of
@@ -162,8 +162,17 @@ class DumpPair:
 
     def _judge(self, target: str, golden: str, mode: DataMode) -> list[Row]:
         rows = self._call_judge.judge(target, golden, mode)
-        fed = self.fed.get(target)
-        return rows if fed is None else with_fed_inputs(rows, fed)
+        return self._fed_inputs.judged(target, rows) if target in self.fed else rows
+
+    @cached_property
+    def _fed_inputs(self) -> FedInputs:
+        return FedInputs(
+            self.fed,
+            self.matching.matches,
+            lambda target, golden: self._call_judge.judge(target, golden, self.mode),
+            self._module,
+            self.policy.inherited,
+        )
 
     def may_be_other_call(self, match: Match) -> bool:
         """Return whether calls were paired by their numbers though some of their API have no partner."""

@@ -86,6 +86,25 @@ class MindSporeFeeder(Feeder):
             fed = Tensor(array).astype(tensor.dtype)
         return _PassedThrough.apply(tensor, [fed]) if takes_gradient(tensor) else fed
 
+    def difference(self, tensor: Tensor, fed: Tensor) -> float:
+        """Return the greatest difference of the program's tensor from what replaces it, by its greatest value."""
+        mine, theirs = (_measurable(one) for one in (tensor, fed))
+        with np.errstate(all="ignore"):
+            are_equal = (mine == theirs) | (np.isnan(mine) & np.isnan(theirs))
+            distance = np.where(are_equal, 0, np.abs(mine - theirs))
+        greatest = float(np.nan_to_num(distance, nan=np.inf, posinf=np.inf).max(initial=0.0))
+        scale = np.abs(theirs)
+        return greatest / (float(scale.max(where=np.isfinite(scale), initial=0.0)) or 1.0) if greatest else 0.0
+
+
+def _measurable(tensor: Tensor) -> np.ndarray[Any, np.dtype[Any]]:
+    """Return the values in a dtype that numpy subtracts in."""
+    with mindspore._no_grad():
+        array: np.ndarray[Any, np.dtype[Any]] = (
+            tensor.asnumpy() if "Complex" in str(tensor.dtype) else tensor.astype(mindspore.float64).asnumpy()
+        )
+    return array
+
 
 class _PassedThrough(_Function):  # type: ignore[misc]
     """A value in the place of another, whose gradient goes to that one unchanged."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
@@ -99,6 +100,23 @@ class TorchFeeder(Feeder):
             through: Tensor = _PassedThrough.apply(tensor, [fed])  # type: ignore[no-untyped-call]
             return through
         return fed
+
+    def difference(self, tensor: Tensor, fed: Tensor) -> float:
+        """Return the greatest difference of the program's tensor from what replaces it, by its greatest value."""
+        with NoDispatch(), torch.no_grad():
+            mine, theirs = (_measurable(local_part(one)) for one in (tensor, fed))
+            distance = (mine - theirs).abs()
+            are_equal = (mine == theirs) | (mine.isnan() & theirs.isnan())
+            distance = distance.masked_fill(are_equal, 0).nan_to_num(nan=math.inf, posinf=math.inf)
+            greatest = float(distance.max()) if distance.numel() else 0.0
+            scale = theirs.abs()
+            scale = scale.masked_fill(~scale.isfinite(), 0)
+            return greatest / (float(scale.max()) or 1.0) if greatest else 0.0
+
+
+def _measurable(tensor: Tensor) -> Tensor:
+    """Return a tensor in a dtype that all devices subtract in."""
+    return tensor if tensor.is_complex() or tensor.dtype is torch.float64 else tensor.float()
 
 
 class _PassedThrough(torch.autograd.Function):

@@ -95,9 +95,13 @@ class Culprits:
             return "inherited"
         if self._fed and self._inner.are_in(call.record):
             return "inherited"
-        if call.record in self._fed and not any(row.differs for row in call.rows if row.group == "input"):
-            # Parameters that differ are its own, and so is what it makes of them.
-            return "culprit"
+        if call.record in self._fed:
+            places = self._fed[call.record].places
+            given = [row for row in call.rows if row.group == "input" and row.differs]
+            # Parameters that differ are its own, and so is what it makes of them. What was replaced and is still wrong
+            # is the work of the code before it.
+            if not given or any(row.place in places for row in given):
+                return "culprit"
         return _cause_of(call.rows, self._inherited)
 
     @cached_property
