@@ -107,7 +107,7 @@ def _divide_levels(levels: object, rows: int) -> None:
 
 
 def cumulative_lengths(query_at: int, ends_at: int, dim: int) -> Constraint:
-    """Divide the tokens of query and key, which follow each other as do their cumulative lengths, from 0 on."""
+    """Split the tokens of query and key, which follow each other as do their cumulative lengths, from 0 on."""
 
     def constraint(drawn: DrawnArguments) -> None:
         for more in (0, 1):
@@ -119,7 +119,7 @@ def cumulative_lengths(query_at: int, ends_at: int, dim: int) -> Constraint:
 
 
 def grouped_products(offsets_at: int) -> Constraint:
-    """Let the ends of groups divide the dimension that the groups share, in sixteens where it is made of them.
+    """Make the ends of groups divide the dimension that the groups share, in sixteens where it is made of them.
 
     That is the one of the result's rows, of its columns, or the one that is summed over, by which of the matrices
     is a batch.
@@ -177,7 +177,7 @@ def sorted_rows(drawn: DrawnArguments) -> None:
 
 
 def pivots(drawn: DrawnArguments) -> None:
-    """Let step k of a factorization exchange its row with one from the k-th on, counted from 1 as LAPACK does."""
+    """Make step k of a factorization exchange its row with one from the k-th on, counted from 1 as LAPACK does."""
     tensors = [value for value in (*drawn.args, *drawn.kwargs.values()) if isinstance(value, Tensor)]
     for exchanged in tensors:
         size = exchanged.shape[-1] if exchanged.dim() else 0
@@ -189,7 +189,7 @@ def pivots(drawn: DrawnArguments) -> None:
 
 
 def padded_lengths(drawn: DrawnArguments) -> None:
-    """Let the lengths of padded sequences fall, from the whole length to 1 at least."""
+    """Make the lengths of padded sequences fall, from the whole length to 1 at least."""
     padded, lengths = drawn.tensor(0, "input"), drawn.tensor(1, "lengths")
     if padded is None or lengths is None or not lengths.numel():
         return
@@ -198,7 +198,7 @@ def padded_lengths(drawn: DrawnArguments) -> None:
 
 
 def batch_sizes(data_at: int, sizes_at: int) -> Constraint:
-    """Let the batch sizes of packed data fall from the drawn greatest one, and add up to the rows of the data."""
+    """Make the batch sizes of packed data fall from the drawn greatest one, and add up to the rows of the data."""
 
     def constraint(drawn: DrawnArguments) -> None:
         data, sizes = drawn.tensor(data_at), drawn.tensor(sizes_at, "batch_sizes")
