@@ -43,6 +43,9 @@ class SkipReason(BaseSkipReason):
     MISLABELLED = "MindSpore wrote values of a wider dtype under the name of a narrow one"
     OF_A_VIEW = "MindSpore wrote the memory of a view, whose elements are in another order"
     CHANGED_INPUTS = "the kernel changed its inputs, and no dump of the iteration before holds them"
+    UNBOUNDED_NUMBERS = (
+        "its whole numbers may be places in memory, which statistics do not give: record this API's tensors"
+    )
     UNKNOWN_DTYPE = "this torch has no such dtype"
     MISSING_TENSOR_FILE = "the recorded tensor file is missing"
     REJECTED_INPUTS = "the API rejects the rebuilt inputs on the CPU too"

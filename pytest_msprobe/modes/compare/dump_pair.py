@@ -259,12 +259,8 @@ class DumpPair:
         target, golden = arrival_around(self.target, match.target), arrival_around(self.golden, match.golden)
         if not target or not golden:
             return []
-        rows = self._judge(target, golden, self._search_mode)
+        rows = self._searched(target, golden)
         return [row for row in rows if row.group == "input"]
-
-    @property
-    def _search_mode(self) -> DataMode:
-        return "statistics" if self.mode == "tensor" and self._has_statistics else self.mode
 
     def _required(self, row: Row) -> Row:
         for required in self.policy.required:

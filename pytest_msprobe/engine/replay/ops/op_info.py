@@ -13,17 +13,16 @@ from typing import Any
 from msprobe_hooks.dump.unread.effects import UNDEFINED_RESULTS
 from pytest_msprobe.engine.replay.call import operation
 from pytest_msprobe.engine.replay.inputs import sparse_reads
-from pytest_msprobe.engine.replay.inputs.constraints import (
-    indices,
-    values,
-)
+from pytest_msprobe.engine.replay.inputs.constraints import indices, values
+from pytest_msprobe.engine.replay.inputs.constraints.drawn import recorded_numbers
 from pytest_msprobe.engine.replay.linalg import canonical_factors, reconstruction
 from pytest_msprobe.engine.replay.linalg.nondifferentiable import (
     equal_eigenvalues,
     equal_singular_values,
     singular_matrix,
 )
-from pytest_msprobe.engine.replay.ops import open_elements, several_writers
+from pytest_msprobe.engine.replay.ops import open_elements
+from pytest_msprobe.engine.replay.ops.index_rows import INDEX_ROWS
 from pytest_msprobe.engine.replay.ops.npu.attention_rows import ATTENTION_ROWS
 from pytest_msprobe.engine.replay.ops.npu.quantized_rows import QUANTIZED_ROWS
 from pytest_msprobe.engine.replay.ops.npu.routing_rows import ROUTING_ROWS
@@ -44,56 +43,12 @@ from pytest_msprobe.engine.replay.random_apis.properties import REQUIRED, Random
 @cache
 def op_info(api: str) -> OpInfo:
     """Return what is special about an API: ``norm``, ``linalg.norm`` or, with an overload of ATen, ``norm.out``."""
-    return TABLE.get(operation(api), _NOTHING_SPECIAL)
+    name = operation(api)
+    is_of_a_library = api.startswith("ops.") and "." in name
+    return TABLE.get(name, _OF_A_LIBRARY if is_of_a_library else _NOTHING_SPECIAL)
 
 
 _ROWS: Rows = (
-    # Indices: within the dimension that they count in, and distinct where places are written to.
-    ("embedding", OpInfo(constraint=indices.embedding, reads=sparse_reads.embedding)),
-    ("embedding_bag _embedding_bag", OpInfo(constraint=indices.embedding_bag, reads=sparse_reads.embedding)),
-    ("gather", OpInfo(constraint=indices.along_dim, reads=sparse_reads.gathered)),
-    ("index_select", OpInfo(constraint=indices.along_dim, reads=sparse_reads.selected)),
-    ("take_along_dim", OpInfo(constraint=indices.take_along_dim)),
-    (
-        "scatter_add scatter_add_ scatter_reduce scatter_reduce_ index_add index_add_ index_reduce index_reduce_",
-        OpInfo(constraint=indices.along_dim),
-    ),
-    ("scatter scatter_", OpInfo(constraint=indices.written_along_dim, writers=several_writers.SCATTERED)),
-    ("index_copy index_copy_", OpInfo(constraint=indices.written_along_dim, writers=several_writers.COPIED_ALONG_DIM)),
-    ("index_fill index_fill_", OpInfo(constraint=indices.written_along_dim)),
-    ("take", OpInfo(constraint=indices.take)),
-    ("put put_", OpInfo(constraint=indices.put, writers=several_writers.PUT)),
-    ("index", OpInfo(constraint=indices.indexing, reads=sparse_reads.indexed)),
-    (
-        "index_put index_put_ _index_put_impl_",
-        OpInfo(constraint=indices.written_indexing, writers=several_writers.BETWEEN_BRACKETS),
-    ),
-    ("__getitem__", OpInfo(constraint=indices.indexing, reads=sparse_reads.indexed, index=True)),
-    (
-        "__setitem__",
-        OpInfo(
-            constraint=indices.written_indexing,
-            index=True,
-            in_place=True,
-            writers=several_writers.BETWEEN_BRACKETS,
-            leaves_open=open_elements.BETWEEN_BRACKETS,
-        ),
-    ),
-    ("masked_scatter masked_scatter_", OpInfo(constraint=values.masked_scatter)),
-    ("max_unpool1d", OpInfo(constraint=values.unpool(1), writers=several_writers.unpooled(1))),
-    ("max_unpool2d", OpInfo(constraint=values.unpool(2), writers=several_writers.unpooled(2))),
-    ("max_unpool3d", OpInfo(constraint=values.unpool(3), writers=several_writers.unpooled(3))),
-    # Classes, lengths and counts.
-    # Its log_softmax is asked for in the dtype of the logits, which the autocast of accelerators leaves as it is.
-    ("cross_entropy", OpInfo(constraint=indices.class_target, class_targets=True, narrow_inside=True)),
-    ("nll_loss", OpInfo(constraint=indices.class_target, class_targets=True)),
-    (
-        "nll_loss2d multi_margin_loss nll_loss_forward nll_loss2d_forward nll_loss_nd",
-        OpInfo(constraint=indices.class_target),
-    ),
-    ("one_hot bincount", OpInfo(constraint=indices.one_hot)),
-    ("repeat_interleave", OpInfo(constraint=values.repeats)),
-    ("ctc_loss", OpInfo(constraint=values.ctc_loss)),
     # Values for which alone a result is defined, or for which right results agree.
     ("searchsorted", OpInfo(constraint=values.sorted_boundaries(0, "sorted_sequence"))),
     ("bucketize", OpInfo(constraint=values.sorted_boundaries(1, "boundaries"))),
@@ -298,8 +253,10 @@ def _table(rows: Rows) -> dict[str, OpInfo]:
 
 
 #: The operations that have a row, by name without namespace and overload.
-TABLE: Mapping[str, OpInfo] = _table((*_ROWS, *ATTENTION_ROWS, *ROUTING_ROWS, *QUANTIZED_ROWS))
+TABLE: Mapping[str, OpInfo] = _table((*INDEX_ROWS, *_ROWS, *ATTENTION_ROWS, *ROUTING_ROWS, *QUANTIZED_ROWS))
 _NOTHING_SPECIAL = OpInfo()
+# What the whole numbers of another library's operator are for, its schema does not say.
+_OF_A_LIBRARY = OpInfo(constraint=recorded_numbers)
 
 
 def random_property(api: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> RandomProperty | None:
