@@ -39,9 +39,10 @@ class Tensor:
     """A tensor as recorded: drawn from its statistics, or read from ``file`` next to the test module.
 
     ``dtype`` is one of the framework that recorded it: ``torch.float16``, ``mindspore.float16``.
-    The statistics are those of all elements; ``finite_min`` and ``finite_max`` leave NaN and infinities out. ``numpy``
-    says that the call got an array. ``stride`` and the numbers after it, in elements, say how it lay in memory: None
-    for a contiguous one; arguments of the same number ``storage`` share one.
+    The statistics are those of all elements; ``finite_min`` and ``finite_max`` leave NaN and infinities out, which
+    ``nan_count``, ``posinf_count`` and ``neginf_count`` count. ``numpy`` says that the call got an array. ``stride``
+    and the numbers after it, in elements, say how it lay in memory: None for a contiguous one; arguments of the same
+    number ``storage`` share one.
     """
 
     dtype: Any
@@ -52,6 +53,9 @@ class Tensor:
     norm: Number | None = None
     finite_min: Number | None = None
     finite_max: Number | None = None
+    nan_count: int | None = None
+    posinf_count: int | None = None
+    neginf_count: int | None = None
     requires_grad: bool = False
     numpy: bool = False
     file: str | None = None
@@ -173,6 +177,9 @@ def _tensor_element(tensor: Tensor) -> TensorElement:
         norm=tensor.norm,
         finite_max=tensor.finite_max,
         finite_min=tensor.finite_min,
+        nan_count=tensor.nan_count,
+        posinf_count=tensor.posinf_count,
+        neginf_count=tensor.neginf_count,
         requires_grad=tensor.requires_grad,
         data_name=tensor.file,
         layout=tensor.layout,

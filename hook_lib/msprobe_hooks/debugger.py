@@ -154,6 +154,8 @@ class PrecisionDebugger:
             _check_number("rank_id", rank_id)
         if token_range is not None:
             instance._warn_once("token_range is ignored: everything between start() and stop() is recorded")
+        if instance._probe is not None:
+            instance._warn_once("start() and stop() do nothing with task grad_probe; call monitor() before training")
         if instance._load is not None:
             instance._load.start(model)
             if not instance._load.is_recorded:

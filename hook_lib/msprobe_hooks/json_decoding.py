@@ -65,20 +65,28 @@ def decode_json(text: bytes | msgspec.Raw, kind: Any = Any, *, strict: bool = Tr
         raise JsonDepthError("nested too deeply") from None
 
 
-def read_json_lines(path: Path, kind: type[T]) -> list[T]:
-    """Return the lines of a file as data of the ``kind``, in their order; none where it cannot be read.
+def read_json_lines(path: Path, kind: type[T]) -> tuple[list[T], list[str]]:
+    """Return the lines of a file as data of the ``kind``, in their order, and a sentence for each that is no such line.
 
-    Other lines, as the last one of a process that was killed, are left out.
+    A file that is not there has no lines. The last line of a process that was killed has no end and does not count;
+    a file that cannot be read is one sentence.
     """
     try:
-        lines = read_regular(path).splitlines()
-    except OSError:
-        return []
-    found = []
-    for line in lines:
-        with suppress(JsonError):
+        *lines, last = read_regular(path).split(b"\n")
+    except FileNotFoundError:
+        return [], []
+    except OSError as error:
+        return [], [f"{path}: cannot be read: {error.strerror or error}"]
+    found: list[T] = []
+    problems = []
+    for number, line in enumerate(lines, 1):
+        try:
             found.append(decode_json(line, kind))
-    return found
+        except JsonError as error:
+            problems.append(f"{path}:{number}: {str(error).replace(' at line 1:', ':')}")
+    with suppress(JsonError):
+        found.append(decode_json(last, kind))
+    return found, problems
 
 
 @cache

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from msprobe_hooks.dump.schema import Element, MappingElement, TensorElement, ValueElement, tensors_of
+from msprobe_hooks.dump.schema import NONFINITE_COUNTS, Element, MappingElement, TensorElement, ValueElement, tensors_of
 from pytest_msprobe.engine.framework_names import PYTORCH
 from pytest_msprobe.engine.replay.call import Call
 from pytest_msprobe.engine.replay.calls.arguments import unrecoverable_argument
@@ -19,7 +19,7 @@ from pytest_msprobe.generate.source_format import Code, call, dict_of, list_of, 
 #: Returns where a module finds the values of a tensor, None where they are drawn.
 FileOf = Callable[[TensorElement], "str | None"]
 
-_STATISTICS = ("min", "max", "mean", "norm", "finite_min", "finite_max")
+_STATISTICS = ("min", "max", "mean", "norm", "finite_min", "finite_max", *NONFINITE_COUNTS)
 
 
 @dataclass(frozen=True, slots=True)

@@ -81,7 +81,7 @@ def _of_case(folder: Path, case: Case) -> SeenInput:
             if name.partition(".")[0] in _INPUTS
         }
     except TensorFileError as error:
-        raise CaseError(str(error), remedy="copy or save the case again") from None
+        raise CaseError(str(error), remedy=error.remedy or "copy or save the case again") from None
     return SeenInput(folder.name, case.record, case.framework, case.call(), tensors, case.seed)
 
 

@@ -148,6 +148,10 @@ class LiveRecorder(Recorder):
         """Return a builder for the elements of a forward record; copies of its tensors are kept."""
         return self.kept_class(name, self.copy)
 
+    def note_traced(self) -> None:
+        """Count a call that a tracer or compiler made."""
+        self.selection.leave_out("a compiler or tracer of torch makes the call")
+
     def looks_at(self, name: str) -> bool:
         """Return whether a call may be checked as far as its name and the time say."""
         return self.filter.admits(name) and self.selection.has_time(name, self.step)

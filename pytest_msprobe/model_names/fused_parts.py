@@ -16,7 +16,10 @@ _SPELLINGS = {
     "q_lora": ("q_lora_rank",),
     "kv_lora": ("kv_lora_rank",),
     "rope_head_dim": ("qk_rope_head_dim", "qk_pos_emb_head_dim"),
-}
+    "experts_per_token": (
+        "num_experts_per_tok", "num_experts_per_token", "moe_router_topk", "moe_topk", "moe_k", "top_k_experts",
+    ),
+}  # fmt: skip
 
 
 class UnknownSizesError(ValueError):
@@ -34,6 +37,7 @@ class ModelSizes:
     q_lora: int | None = None
     kv_lora: int | None = None
     rope_head_dim: int | None = None
+    experts_per_token: int | None = None
 
     def completed(self, other: ModelSizes) -> ModelSizes:
         """Return these sizes, and those of ``other`` where these are unknown."""

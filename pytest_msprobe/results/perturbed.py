@@ -37,8 +37,8 @@ class InconsistentOutput(msgspec.Struct, frozen=True):
 class Perturbed(msgspec.Struct, frozen=True):
     """A call of ``api``, perturbed at a ``stage``, forward or backward: the largest ratio, and what changed too much.
 
-    ``accuracy`` is the outcome of the record's verdict where what changed too much made it a warning. ``left_out`` is
-    why it was not perturbed.
+    ``accuracy`` is the outcome of the record's verdict where what changed too much made it a warning. ``again`` says
+    what else further runs came to, where the perturbation is not the cause. ``left_out`` is why it was not perturbed.
     """
 
     api: str
@@ -48,9 +48,11 @@ class Perturbed(msgspec.Struct, frozen=True):
     inconsistent: tuple[InconsistentOutput, ...] = ()
     accuracy: str = ""
     left_out: str = ""
+    again: str = ""
 
     def __str__(self) -> str:
-        return f"perturbed by {self.perturbation}, {'; '.join(map(str, self.inconsistent))}"
+        again = [self.again] if self.again else []
+        return f"perturbed by {self.perturbation}, {'; '.join([*map(str, self.inconsistent), *again])}"
 
 
 def with_perturbed(result: DirectionResult, perturbed: Perturbed) -> DirectionResult:

@@ -9,6 +9,9 @@ import msgspec
 
 from pytest_msprobe.results.result import DirectionResult, decode_extra
 
+#: What is said of a failure in place of a cause, where the same call passes on the same inputs.
+PASSED_AGAIN = "passed when run again"
+
 _REPEATS = "repeats"
 
 

@@ -29,6 +29,7 @@ class OutputResult:
 
     ``measured`` holds every metric where a report asked for all of them, ``own_measured`` those that its standard
     counts by bounds of its own (``own_bounds``), ``difference`` where and how much a wrong tensor differs, in words.
+    ``left_open`` elements differ from golden where torch and the language leave them open.
     ``lacks_baseline``: the verdict would depend on a row that the recorded baseline does not have. ``math_mode`` names
     the modes of the device, as TF32, in which alone the verdict holds; empty where it is by the dtype. ``error_map``
     shows where in a wrong tensor the error sits, of the worst few of a record.
@@ -44,6 +45,7 @@ class OutputResult:
     own_bounds: Mapping[str, float] = field(default_factory=dict)
     own_measured: Mapping[str, float] = field(default_factory=dict)
     lacks_baseline: bool = False
+    left_open: int = 0
     math_mode: str = ""
     error_map: ErrorMap | None = None
 

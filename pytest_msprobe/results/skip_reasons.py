@@ -31,6 +31,7 @@ class SkipReason(BaseSkipReason):
         "a kernel of a compiled graph, whose code is not in the recording: record with golden_path and compare both"
     )
     COMPILED_ELSEWHERE = "no loaded module has this compiled function: load it by -p, or import it in conftest.py"
+    FAKE_TENSORS = "a compiler or tracer made this call: its tensors are FakeTensors, which have no values"
     OTHER_FRAMEWORK = "the record is of another framework than its dump"
     NOT_AN_OPERATION = "not an operation with a result to judge"
     NO_REFERENCE = "no golden definition for this NPU API"
@@ -42,6 +43,9 @@ class SkipReason(BaseSkipReason):
     MISLABELLED = "MindSpore wrote values of a wider dtype under the name of a narrow one"
     OF_A_VIEW = "MindSpore wrote the memory of a view, whose elements are in another order"
     CHANGED_INPUTS = "the kernel changed its inputs, and no dump of the iteration before holds them"
+    UNBOUNDED_NUMBERS = (
+        "its whole numbers may be places in memory, which statistics do not give: record this API's tensors"
+    )
     UNKNOWN_DTYPE = "this torch has no such dtype"
     MISSING_TENSOR_FILE = "the recorded tensor file is missing"
     REJECTED_INPUTS = "the API rejects the rebuilt inputs on the CPU too"

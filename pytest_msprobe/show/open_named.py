@@ -133,7 +133,7 @@ def _of_file(path: Path) -> Iterator[Named]:
         beginning = file.read(16)
     if beginning.startswith(_NUMPY):
         yield _named("", _numpy_tensor(path))
-    elif is_zipfile(path) or beginning.startswith(b"\x80"):
+    elif _is_archive(path) or beginning.startswith(b"\x80"):
         yield from _leaves(path, _torch_content(path))
     elif beginning[8:9] == b"{" or path.suffix == ".safetensors":
         yield from _safetensors(path)
@@ -141,6 +141,14 @@ def _of_file(path: Path) -> Iterator[Named]:
         what = "a truncated archive" if beginning.startswith(b"PK") else "not a file of tensors"
         what = what if beginning else "empty file"
         raise CommandError(f"{path}: {what}; pass {_KNOWN}")
+
+
+def _is_archive(path: Path) -> bool:
+    """Return whether a file is a zip archive, whole or damaged."""
+    try:
+        return is_zipfile(path)
+    except BadZipFile:
+        return True
 
 
 def _numpy_tensor(path: Path) -> torch.Tensor:
@@ -161,7 +169,7 @@ def _numpy_tensor(path: Path) -> torch.Tensor:
 
 def _torch_content(path: Path) -> Any:
     try:
-        if is_zipfile(path) and any(name.endswith(".npy") for name in ZipFile(path).namelist()):
+        if _is_archive(path) and any(name.endswith(".npy") for name in ZipFile(path).namelist()):
             raise CommandError(f"{path}: an archive of numpy; unpack it and pass one of its .npy files")
         with warnings.catch_warnings():
             # Warnings of unusual files do not help to read them.

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import fcntl
+import os
 import shutil
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import BinaryIO
 
-from msprobe_hooks.dump.spool import STOP_FILE, moving, size_of, waiting_steps
+from msprobe_hooks.dump.spool import STOP_FILE, linked_steps, moving, size_of, waiting_steps
 from pytest_msprobe.errors import FolderError
 
 FAILED_FOLDER = "failed"
@@ -29,7 +31,8 @@ class FailedLimits:
 class SpoolFolder:
     """A spool folder, locked by one process until it is closed.
 
-    Raises FolderError where it is not a directory, cannot be written, or another process follows it.
+    Raises FolderError where it is not a directory, cannot be written, has a link where files are written, or another
+    process follows it.
     """
 
     def __init__(self, path: Path, limits: FailedLimits) -> None:
@@ -40,17 +43,21 @@ class SpoolFolder:
         self._path, self._limits = path, limits
         try:
             self.own.mkdir(exist_ok=True)
-            self._lock = (self.own / "lock").open("a")
+            for folder in (self.own, path / FAILED_FOLDER):
+                _refuse_link(folder)
+            self._lock = os.open(self.own / "lock", os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
         except OSError as error:
             raise FolderError(f"cannot be written: {error.strerror}", file=path) from None
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
-            self._lock.close()
+            self.close()
             raise FolderError(
                 "another pytest-msprobe follow uses this folder", file=path, remedy="wait until it ends, or stop it"
             ) from None
         # What a killed process had begun to remove.
+        if self._removed.is_symlink():
+            self._removed.unlink()
         shutil.rmtree(self._removed, ignore_errors=True)
 
     @property
@@ -61,6 +68,10 @@ class SpoolFolder:
     def waiting(self) -> list[Path]:
         """Return the folders of complete steps, the first one first."""
         return waiting_steps(self._path)
+
+    def linked(self) -> list[Path]:
+        """Return the folders of steps that are links, which are left alone."""
+        return linked_steps(self._path)
 
     def place_of_failed(self, step: Path) -> Path:
         """Return where a step is kept that failed."""
@@ -76,6 +87,8 @@ class SpoolFolder:
     def keep(self, step: Path, output: Path) -> int:
         """Move a step and what pytest printed of it to those that failed; return how many of these had to go."""
         target = self.place_of_failed(step)
+        for folder in (target.parents[1], target.parent):
+            _refuse_link(folder)
         if target.exists():
             # That of a former run.
             self._discard(target)
@@ -84,7 +97,8 @@ class SpoolFolder:
         whole, former = self._path.resolve(), step.relative_to(self._path)
         text = output.read_text(errors="replace")
         moved = text.replace(f"{whole.name}/{former}/", f"{whole.name}/{FAILED_FOLDER}/{former}/")
-        (step / OUTPUT_FILE).write_text(moved)
+        with new_file(step / OUTPUT_FILE) as file:
+            file.write(moved.encode())
         with moving(self._path):
             step.rename(target)
             _remove_if_empty(step.parent)
@@ -92,7 +106,7 @@ class SpoolFolder:
 
     def close(self) -> None:
         """Release the folder."""
-        self._lock.close()
+        os.close(self._lock)
 
     def _make_room(self, newest: Path) -> int:
         """Remove the steps that failed first while there are too many."""
@@ -117,6 +131,17 @@ class SpoolFolder:
     def _removed(self) -> Path:
         """Where a folder goes at once before its files go one by one, so that no half of a step is ever seen."""
         return self.own / "removed"
+
+
+def new_file(path: Path) -> BinaryIO:
+    """Open a new file for writing in the place of a file or a link, which is removed and not followed."""
+    path.unlink(missing_ok=True)
+    return path.open("xb")
+
+
+def _refuse_link(folder: Path) -> None:
+    if folder.is_symlink():
+        raise FolderError("is a link, and steps are not moved out of their folder", file=folder, remedy="remove it")
 
 
 def _remove_if_empty(folder: Path) -> None:

@@ -15,11 +15,13 @@ from types import FrameType
 
 from msprobe_hooks.dump.paths.recording import DUMP_FILE
 from msprobe_hooks.dump.spool import STOP_FILE, read_dropped, step_name
+from msprobe_hooks.escaping import escaped_name
+from msprobe_hooks.messages import counted
 from pytest_msprobe.containment.process import end_session
 from pytest_msprobe.errors import FolderError, OptionError, ProgramError
 from pytest_msprobe.journal.journal import Journal, read_journal
 from pytest_msprobe.reports.summary import in_words
-from pytest_msprobe.spool.folder import FAILED_FOLDER, OUTPUT_FILE, FailedLimits, SpoolFolder
+from pytest_msprobe.spool.folder import FAILED_FOLDER, OUTPUT_FILE, FailedLimits, SpoolFolder, new_file
 from pytest_msprobe.spool.journal import StepsJournal
 
 # pytest's status where its options choose nothing of a step.
@@ -65,6 +67,8 @@ def follow(request: Request, say: Callable[[str], None]) -> int:
     _require_free(request.options)
     with _signals() as caught:
         _wait_for_folder(request, caught, say)
+    if request.journal.is_symlink() and request.journal.parent == request.folder:
+        raise FolderError("is a link, which is not followed", file=request.journal, remedy="remove it")
     folder = SpoolFolder(request.folder, request.failed)
     tally = Tally()
     try:
@@ -193,7 +197,7 @@ def _run_step(
     journal.unlink(missing_ok=True)
     command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *options]
     command += [f"--msprobe-dump={step / DUMP_FILE}", f"--msprobe-journal={journal}"]
-    with output.open("wb") as file:
+    with new_file(output) as file:
         # A session of its own, so that Ctrl-C reaches only this process, which then ends all of it.
         process = subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=file, stderr=subprocess.STDOUT, start_new_session=True
@@ -251,8 +255,14 @@ def _summary(request: Request, folder: SpoolFolder, tally: Tally) -> Iterator[st
     waiting = len(folder.waiting())
     if waiting:
         yield f"complete steps not checked yet: {waiting}"
-    dropped = Counter(each.reason for each in read_dropped(request.folder))
-    for reason, count in dropped.items():
+    linked = folder.linked()
+    if linked:
+        yield f"steps left out, as they are links: {len(linked)}, first {linked[0]}"
+    dropped, unreadable = read_dropped(request.folder)
+    for reason, count in Counter(each.reason for each in dropped).items():
         yield f"steps dropped by the training: {count}, {reason}"
+    if unreadable:
+        more = f" (and {counted(len(unreadable) - 1, 'more line')})" if unreadable[1:] else ""
+        yield f"not known of all steps whether the training dropped them: {escaped_name(unreadable[0])}{more}"
     if request.journal.exists():
         yield f"journal: {request.journal} (pytest-msprobe report {request.journal})"

@@ -43,4 +43,8 @@ class StoredTensor(msgspec.Struct, frozen=True):
 
 
 class TensorFileError(Exception):
-    """A stored tensor cannot be used; the text names the file, the tensor and the problem."""
+    """A stored tensor cannot be used: the ``problem``, and what to do about it where the file is not at fault."""
+
+    def __init__(self, problem: str, *, remedy: str = "") -> None:
+        super().__init__(problem)
+        self.remedy = remedy

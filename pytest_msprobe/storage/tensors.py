@@ -1,17 +1,17 @@
 """Tensors in one safetensors file.
 
 That format knows neither strides nor all of torch's dtypes: strides are next to the file, and what some version of
-safetensors may not know is stored as its bytes.
+safetensors may not know is stored as its bytes. The package is optional, so it is imported where a file is opened.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import torch
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
 
 from msprobe_hooks.dump.memory_layouts import span
 from msprobe_hooks.regular_files import require_regular
@@ -27,6 +27,8 @@ _STORED_AS_THEY_ARE = frozenset(
     }
 )  # fmt: skip
 
+_INSTALL = "pip install 'pytest-msprobe[cases]'"
+
 #: How much more memory than values the strides of a stored tensor may reach over without asking how much is free.
 _ALWAYS_FREE = 64 * 2**20
 
@@ -37,8 +39,16 @@ def describe(tensor: torch.Tensor) -> StoredTensor:
 
 
 def write_tensors(path: Path, tensors: Mapping[str, torch.Tensor], metadata: dict[str, str] | None = None) -> None:
-    """Write CPU tensors. Raises OSError or SafetensorError where the disk does not take them."""
-    save_file({name: _storable(tensor.detach()) for name, tensor in tensors.items()}, path, metadata)
+    """Write CPU tensors. Raises OSError or TensorFileError where the disk does not take them."""
+    try:
+        from safetensors import SafetensorError
+        from safetensors.torch import save_file
+    except ImportError:
+        raise TensorFileError("writing it needs safetensors", remedy=_INSTALL) from None
+    try:
+        save_file({name: _storable(tensor.detach()) for name, tensor in tensors.items()}, path, metadata)
+    except SafetensorError as error:
+        raise TensorFileError(str(error)) from None
 
 
 def _storable(tensor: torch.Tensor) -> torch.Tensor:
@@ -47,12 +57,10 @@ def _storable(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def read_metadata(path: Path) -> dict[str, str]:
-    """Return a file's metadata. Raises TensorFileError where it is not a safetensors file."""
-    try:
-        with safe_open(path, framework="pt") as file:
-            return file.metadata() or {}
-    except SafetensorError as error:
-        raise TensorFileError(str(error)) from None
+    """Return a file's metadata. Raises OSError, or TensorFileError where it is not a safetensors file."""
+    with _opened(path) as file:
+        metadata: dict[str, str] | None = file.metadata()
+    return metadata or {}
 
 
 def read_tensor(path: Path, name: str, stored: StoredTensor) -> torch.Tensor:
@@ -64,11 +72,13 @@ def read_tensor(path: Path, name: str, stored: StoredTensor) -> torch.Tensor:
     dtype = dtype_named(stored.dtype)
     try:
         require_regular(path)
-        with safe_open(path, framework="pt") as file:
+        with _opened(path) as file:
             # The tensor lies in the mapped file, which may be gone once it is closed.
-            found = file.get_tensor(name).clone()
-    except (OSError, SafetensorError) as error:
+            found: torch.Tensor = file.get_tensor(name).clone()
+    except OSError as error:
         raise TensorFileError(f"{path}: tensor {name!r} cannot be read: {error}") from None
+    except TensorFileError as error:
+        raise TensorFileError(f"{path}: tensor {name!r} cannot be read: {error}", remedy=error.remedy) from None
     as_bytes = dtype not in _STORED_AS_THEY_ARE
     try:
         values = found.view(dtype).view(stored.shape) if as_bytes else found
@@ -92,3 +102,17 @@ def _laid_out(path: Path, name: str, values: torch.Tensor, stored: StoredTensor)
             "more than is free"
         )
     return values if values.stride() == stored.stride else lay_out(values, stored.stride)
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[Any]:
+    """Open a file. Raises OSError, or TensorFileError where it is not a safetensors file or none can be read."""
+    try:
+        from safetensors import SafetensorError, safe_open
+    except ImportError:
+        raise TensorFileError("reading it needs safetensors", remedy=_INSTALL) from None
+    try:
+        with safe_open(path, framework="pt") as file:
+            yield file
+    except SafetensorError as error:
+        raise TensorFileError(str(error)) from None

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
+from msprobe_standards.arrays import as_array
 from msprobe_standards.chunking import CHUNK, chunks, dot
 from msprobe_standards.dtypes import Bounds, float_format, real_dtype
 
@@ -158,9 +159,10 @@ class Walk:
         """Return the real numbers of a flat part as float64; only the reader's own buffers may be written to."""
         if part.is_complex():
             part = torch.view_as_real(part).reshape(-1)
-        if part.dtype != torch.float64:
-            part = self._loaded[slot][: part.numel()].copy_(part)
-        return part.numpy()
+        if part.dtype is torch.float64:
+            return as_array(part)
+        loaded: Floats = self._loaded[slot][: part.numel()].copy_(part).numpy()
+        return loaded
 
     def _rounded(self, part: torch.Tensor, to: torch.dtype, exact: Floats) -> Floats:
         """Return the golden part rounded to the real dtype ``to``, as float64."""

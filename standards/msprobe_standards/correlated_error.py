@@ -13,6 +13,7 @@ import math
 import numpy as np
 import torch
 
+from msprobe_standards.arrays import as_array
 from msprobe_standards.chunking import chunks, dot
 from msprobe_standards.dtypes import float_format, real_dtype
 
@@ -48,8 +49,8 @@ def shared_error_of(
     # Most results are rounded once, and this is all that they pay for.
     if np.count_nonzero(found.ne(cast).numpy()) <= _LEAST_PRODUCTS:
         return 0.0, 0.0
-    rounded = cast.double().numpy()
-    error = found.double().numpy() - rounded
+    rounded = as_array(cast.double())
+    error = as_array(found.double()) - rounded
     finite = np.isfinite(error)
     error, rounded = error[finite], rounded[finite]
     size = np.abs(rounded)

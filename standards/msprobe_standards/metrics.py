@@ -20,6 +20,7 @@ import numpy as np
 import torch
 
 from msprobe_standards.accumulation import Walk
+from msprobe_standards.arrays import as_array
 from msprobe_standards.chunking import chunks
 from msprobe_standards.correlated_error import shared_error
 from msprobe_standards.dtypes import Bounds, family, msprobe_bounds
@@ -205,7 +206,7 @@ def _bit_equal(target: torch.Tensor, golden: torch.Tensor, dtype: torch.dtype) -
         return torch.equal(target, golden)
     if target.dtype in _OF_NUMPY:
         # In less than half of the time that torch.equal takes, of few elements and of many.
-        return bool((target.detach().numpy() == golden.detach().numpy()).all())
+        return bool((as_array(target) == as_array(golden)).all())
     return _has_equal_bits(target, golden) or torch.equal(target, golden)
 
 
@@ -216,7 +217,7 @@ def _has_equal_bits(target: torch.Tensor, golden: torch.Tensor) -> bool:
     """
     if target.dtype not in _HALVES or target.numel() < _WORTH_IT:
         return False
-    same = np.array_equal(target.view(torch.int16).numpy(), golden.view(torch.int16).numpy())
+    same = np.array_equal(as_array(target.view(torch.int16)), as_array(golden.view(torch.int16)))
     # A NaN shows in the sum, and so may infinities.
     return same and not math.isnan(target.sum().item())
 
@@ -245,7 +246,7 @@ def _layout(tensor: torch.Tensor) -> str:
 
 def _measure_integers(target: torch.Tensor, golden: torch.Tensor, dtype: torch.dtype) -> Metrics:
     """Compare integers or bools exactly, whatever the widths of the two dtypes."""
-    t, g = _plain(target).numpy().reshape(-1), _plain(golden).numpy().reshape(-1)
+    t, g = as_array(_plain(target)).reshape(-1), as_array(_plain(golden)).reshape(-1)
     different = np.not_equal(t, g)
     count = int(np.count_nonzero(different))
     numbers = dict.fromkeys(_INTEGER_METRICS, 0.0)

@@ -75,6 +75,15 @@ def test_following_ends_in_time_and_reports_what_was_dropped(tmp_path, capsys, w
     assert "steps dropped by the training: 2, the spool folder is full" in reported
 
 
+def test_a_line_of_what_was_dropped_that_cannot_be_read_is_reported(tmp_path, capsys):
+    (tmp_path / "dropped.jsonl").write_text('{"step":1,"rank":0,"byt\n{"step":2,"rank":0,"bytes":5,"reason":"full"}\n')
+    assert main(["follow", str(tmp_path), "--timeout", "0.1"]) == 0
+    reported = capsys.readouterr().out
+    assert "steps dropped by the training: 1, full" in reported
+    assert "not known of all steps whether the training dropped them:" in reported
+    assert "dropped.jsonl:1: " in reported
+
+
 def test_a_folder_that_the_training_has_not_made_yet_is_waited_for(tmp_path, capsys):
     def make():
         (tmp_path / "spool").mkdir()

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -113,3 +114,15 @@ def test_what_passed_with_weak_evidence_is_counted_with_the_reason(
     assert f"1 passed with weak evidence: {reason}" in closing_section(checked.result)
     assert checked.cases["Torch.eq.0.forward"].properties["msprobe.little_judged"] == reason
     assert "msprobe.little_judged" not in checked.cases["Torch.relu.0.forward"].properties
+
+
+def test_elements_that_differ_where_any_value_is_right_are_counted(
+    write_dump: Write, check: Any, make_device: Callable[[str], None], element: Any, forward: Any
+) -> None:
+    cast = forward(element(64, low=1000, high=2000), {"type": "torch.dtype", "value": "torch.int8"})
+    write_dump({f"Tensor.to.{i}.forward": cast | {"output": [element(64, dtype="int8")]} for i in range(2)})
+    make_device("result = result.fill_(127)")
+    section = closing_section(check("--msprobe-dump=dump.json", "--msprobe-device=faulty:1").result)
+    assert section[0] == "2 API records: 2 passed"
+    (line,) = (line for line in section if "any value is right: the cast" in line)
+    assert re.fullmatch(r"2 with 1\d\d elements that differ where any value is right: the cast number is .*", line)

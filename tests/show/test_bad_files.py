@@ -72,6 +72,18 @@ def test_a_file_that_was_cut_off_is_one_clear_error(tmp_path: Path, show: Show, 
     assert len(text.splitlines()) == 1
 
 
+def test_an_archive_with_a_damaged_end_is_one_clear_error(tmp_path: Path, show: Show) -> None:
+    path = tmp_path / "x.pt"
+    torch.save({"w": torch.ones(2)}, path)
+    data = bytearray(path.read_bytes())
+    # The number of disks in the locator of a zip64 archive.
+    data[data.rfind(b"PK\x06\x07") + 16] = 2
+    path.write_bytes(data)
+    status, text = show(path)
+    assert status == 2
+    assert "x.pt: a damaged archive: zipfiles that span multiple disks are not supported; copy the file again" in text
+
+
 def test_a_header_that_claims_terabytes_is_refused(tmp_path: Path, show: Show) -> None:
     header = b"{'descr': '<f8', 'fortran_order': False, 'shape': (99999999999999,), }\n"
     (tmp_path / "x.npy").write_bytes(b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header + bytes(8))

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from pytest_msprobe.errors import FolderError
-from pytest_msprobe.spool.folder import FailedLimits, SpoolFolder
+from pytest_msprobe.spool.folder import FailedLimits, SpoolFolder, new_file
 from tests.support.dumps import SOFTMAX, write_dump
 
 Opened = Callable[..., SpoolFolder]
@@ -94,3 +94,56 @@ def test_a_step_that_failed_takes_the_place_of_that_of_a_former_run(
     (step(tmp_path / "failed", 1) / "of_a_former_run").touch()
     assert opened(tmp_path).keep(step(tmp_path, 1), output) == 0
     assert not (tmp_path / "failed" / "step1" / "rank" / "of_a_former_run").exists()
+
+
+def test_the_output_of_a_step_that_failed_is_not_written_through_a_link(
+    opened: Opened, tmp_path: Path, output: Path
+) -> None:
+    failed, other = step(tmp_path, 1), tmp_path / "other.txt"
+    other.write_text("precious")
+    (failed / "pytest.txt").symlink_to(other)
+    folder = opened(tmp_path)
+    folder.keep(failed, output)
+    assert other.read_text() == "precious"
+    assert (tmp_path / "failed/step1/rank/pytest.txt").read_text() == output.read_text()
+
+
+def test_a_new_file_takes_the_place_of_a_link(tmp_path: Path) -> None:
+    other, link = tmp_path / "other.txt", tmp_path / "link.txt"
+    other.write_text("precious")
+    link.symlink_to(other)
+    with new_file(link) as file:
+        file.write(b"new")
+    assert (other.read_text(), link.read_text(), link.is_symlink()) == ("precious", "new", False)
+
+
+@pytest.mark.parametrize("linked", ["step1", "step1/rank"])
+def test_a_step_that_is_a_link_is_left_alone(opened: Opened, tmp_path: Path, linked: str) -> None:
+    spool = tmp_path / "spool"
+    whole, outside = step(spool, 2), step(tmp_path / "outside", 1)
+    link = spool / linked
+    link.parent.mkdir(exist_ok=True)
+    link.symlink_to(outside if linked.endswith("rank") else outside.parent)
+    folder = opened(spool)
+    assert (folder.waiting(), folder.linked()) == ([whole], [spool / "step1" / "rank"])
+
+
+@pytest.mark.parametrize("name", [".follow", "failed", ".follow/lock"])
+def test_a_link_where_files_are_written_is_refused(tmp_path: Path, name: str) -> None:
+    spool, outside = tmp_path / "spool", tmp_path / "outside"
+    outside.mkdir()
+    link = spool / name
+    link.parent.mkdir(parents=True)
+    link.symlink_to(outside / "file" if name.endswith("lock") else outside)
+    with pytest.raises(FolderError, match=r"is a link|cannot be written"):
+        SpoolFolder(spool, MANY)
+    assert list(outside.iterdir()) == []
+
+
+def test_a_link_that_was_being_removed_is_cleared_away(opened: Opened, tmp_path: Path) -> None:
+    spool, outside = tmp_path / "spool", step(tmp_path / "outside", 1)
+    gone = step(spool, 2)
+    (spool / ".follow").mkdir()
+    (spool / ".follow" / "removed").symlink_to(outside)
+    opened(spool).remove(gone)
+    assert (gone.exists(), (outside / "dump.json").exists()) == (False, True)

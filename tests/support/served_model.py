@@ -197,14 +197,28 @@ SCHEDULE = (
 )
 
 
-def serve(model: Engine, folder: Path) -> Path:
-    """Record the engine on the same sequences, packed, a step for each of its passes."""
+def serve(model: Engine, folder: Path, temperature: float | None = None) -> Path:
+    """Record the engine on the same sequences, packed, a step for each of its passes.
+
+    With a ``temperature`` it notes the log probabilities by which it would have drawn the tokens.
+    """
+    noted: dict[tuple[int, int], float] = {}
     with msprobe_hooks.record(folder, level="L0", model=model, task="tensor") as session, torch.no_grad():
         for batch in SCHEDULE:
             ids = torch.tensor(
                 [token for one, first, count in batch for token in SEQUENCES[one][first : first + count]]
             )
             positions = torch.tensor([place for _, first, count in batch for place in range(first, first + count)])
-            model(ids, positions, batch)
+            if temperature is not None:
+                session.note_tokens(
+                    [str(one) for one, _, _ in batch],
+                    [count for _, _, count in batch],
+                    logprobs=[
+                        noted.get((one, at)) for one, first, count in batch for at in range(first, first + count)
+                    ],
+                )
+            logits = model(ids, positions, batch) / (temperature or 1.0)
+            for (one, first, count), row in zip(batch, logits.log_softmax(-1), strict=True):
+                noted[one, first + count] = float(row[[*SEQUENCES[one], 0][first + count]])
             session.step()
     return folder

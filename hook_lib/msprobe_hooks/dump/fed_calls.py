@@ -20,11 +20,15 @@ _MARK = b'"fed"'
 
 
 class FedCall(msgspec.Struct, frozen=True):
-    """The dump and the record that inputs of a call came from; ``places`` are those of the inputs: ``input.0``."""
+    """The dump and the record that inputs of a call came from; ``places`` are those of the inputs: ``input.0``.
+
+    ``has_passed`` says whether the record also holds what the program passed, which was replaced.
+    """
 
     dump: str
     record: str
     places: tuple[str, ...]
+    has_passed: bool = False
 
 
 class _Details(msgspec.Struct):
@@ -33,6 +37,7 @@ class _Details(msgspec.Struct):
 
 class _Body(msgspec.Struct):
     details: _Details | None = None
+    passed_args: msgspec.Raw = msgspec.Raw(b"")
 
 
 def fed_calls(dump: Dump) -> Mapping[str, FedCall]:
@@ -58,7 +63,9 @@ def _fed(name: str, raw: msgspec.Raw) -> FedCall | None:
     fed = None if body.details is None else body.details.fed
     if fed is None:
         return None
-    return msgspec.structs.replace(fed, places=tuple(map(_as_input, fed.places)))
+    return msgspec.structs.replace(
+        fed, places=tuple(map(_as_input, fed.places)), has_passed=bool(bytes(body.passed_args))
+    )
 
 
 def _as_input(place: str) -> str:

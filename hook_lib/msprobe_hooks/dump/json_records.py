@@ -6,7 +6,15 @@ import json
 from typing import Any
 
 from msprobe_hooks.dump.memory_layouts import layout_fields
-from msprobe_hooks.dump.schema import STATISTICS, BackwardRecord, Element, ForwardRecord, MappingElement, TensorElement
+from msprobe_hooks.dump.schema import (
+    NONFINITE_COUNTS,
+    STATISTICS,
+    BackwardRecord,
+    Element,
+    ForwardRecord,
+    MappingElement,
+    TensorElement,
+)
 
 
 def forward_body(record: ForwardRecord) -> dict[str, Any]:
@@ -49,6 +57,7 @@ def _plain(element: Element) -> Any:
 
 def _tensor(element: TensorElement) -> dict[str, Any]:
     statistics = {name: getattr(element, field) for field, name in STATISTICS.items()}
+    statistics |= {name: getattr(element, name) for name in NONFINITE_COUNTS}
     return {
         "type": element.type,
         "dtype": element.dtype,

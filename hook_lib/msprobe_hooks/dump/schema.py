@@ -22,6 +22,9 @@ from msprobe_hooks.errors import RecordError
 
 Number: TypeAlias = float | int | bool
 
+#: The type of tensors without values, with which torch traces and compiles.
+FAKE_TENSOR = "torch._subclasses.fake_tensor.FakeTensor"
+
 TENSOR_TYPES = frozenset(
     {
         "torch.Tensor",
@@ -29,7 +32,7 @@ TENSOR_TYPES = frozenset(
         "mindspore.Tensor",
         "numpy.ndarray",
         "torch.distributed.tensor.DTensor",
-        "torch._subclasses.fake_tensor.FakeTensor",
+        FAKE_TENSOR,
         "torch.distributed._functional_collectives.AsyncCollectiveTensor",
         "torch.nested._internal.nested_tensor.NestedTensor",
         "torch._C._functorch.BatchedTensor",
@@ -61,6 +64,9 @@ STATISTICS = {
     "finite_min": "Min_except_inf_nan",
 }
 
+#: How ``dump.json`` and `TensorElement` call the numbers of elements that are NaN, +inf and -inf.
+NONFINITE_COUNTS = ("nan_count", "posinf_count", "neginf_count")
+
 
 class TensorElement(msgspec.Struct, frozen=True, rename={**STATISTICS, "checksum": "md5"}):
     """A recorded tensor, with its statistics or the name of the file with its values, where they were taken.
@@ -75,6 +81,9 @@ class TensorElement(msgspec.Struct, frozen=True, rename={**STATISTICS, "checksum
         norm: The Euclidean norm.
         finite_max: The greatest finite element; only where infinities or NaN occurred.
         finite_min: The least finite element; only where infinities or NaN occurred.
+        nan_count: How many elements are NaN; the three counts are known only where this project's hooks wrote them.
+        posinf_count: How many elements are +inf.
+        neginf_count: How many elements are -inf.
         requires_grad: Whether it required a gradient.
         checksum: The checksum of its bytes.
         data_name: The name of its file.
@@ -90,6 +99,9 @@ class TensorElement(msgspec.Struct, frozen=True, rename={**STATISTICS, "checksum
     norm: _Statistic | None = None
     finite_max: _Statistic | None = None
     finite_min: _Statistic | None = None
+    nan_count: _Size | None = None
+    posinf_count: _Size | None = None
+    neginf_count: _Size | None = None
     requires_grad: bool = False
     checksum: str | None = None
     data_name: str | None = None
@@ -327,11 +339,15 @@ def _tensor(kind: str, fields: Mapping[str, object], path: str) -> TensorElement
     _require_possible(shape, f"{path}.shape")
     data_name = fields.get("datapath", fields.get("data_name"))
     checksum = fields.get("md5")
+    nans, positive, negative = (_count(fields, key, path) for key in NONFINITE_COUNTS)
     return TensorElement(
         type=kind,
         dtype=dtype,
         shape=tuple(shape),
         **{field: _statistic(fields, key, path) for field, key in STATISTICS.items()},
+        nan_count=nans,
+        posinf_count=positive,
+        neginf_count=negative,
         requires_grad=fields.get("requires_grad") is True,
         checksum=checksum if isinstance(checksum, str) else None,
         data_name=data_name if isinstance(data_name, str) else None,
@@ -364,6 +380,13 @@ def _statistic(fields: Mapping[str, object], key: str, path: str) -> Number | No
         return value
     number = _non_finite(value) if isinstance(value, str) else None
     return _refuse(f"{path}.{key}", "a number", value) if number is None else number
+
+
+def _count(fields: Mapping[str, object], key: str, path: str) -> int | None:
+    value = fields.get(key)
+    if value is None or (type(value) is int and 0 <= value < _TOO_MANY_ELEMENTS):
+        return value
+    return _refuse(f"{path}.{key}", "a number of elements", value)
 
 
 def _object(value: object, path: str) -> Mapping[str, Any]:

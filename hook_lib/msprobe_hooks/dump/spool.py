@@ -1,7 +1,7 @@
 """A spool folder: complete steps of a training, each moved in whole, for ``pytest-msprobe follow`` to check.
 
 Complete steps lie in ``step<N>/rank<N>`` as those of any recording. Next to them are steps that are being written, what
-was dropped, and the file whose presence ends it all.
+was dropped, and the file whose presence ends it all. Others may write into the folder, so links in it are not followed.
 """
 
 from __future__ import annotations
@@ -41,8 +41,20 @@ class Dropped(msgspec.Struct, frozen=True):
 
 def waiting_steps(folder: Path) -> list[Path]:
     """Return the folders of the complete steps, one for each rank of a step, in the order of their numbers."""
-    found = [path.parent for path in folder.glob(f"step*/rank*/{DUMP_FILE}") if _is_step(path.parent)]
-    return sorted(found, key=_numbers)
+    return sorted((step for step in _complete(folder) if not _is_linked(step)), key=_numbers)
+
+
+def linked_steps(folder: Path) -> list[Path]:
+    """Return what would be complete steps, but is reached through links; these are neither checked nor removed."""
+    return sorted((step for step in _complete(folder) if _is_linked(step)), key=_numbers)
+
+
+def _complete(folder: Path) -> Iterator[Path]:
+    return (path.parent for path in folder.glob(f"step*/rank*/{DUMP_FILE}") if _is_step(path.parent))
+
+
+def _is_linked(step: Path) -> bool:
+    return step.is_symlink() or step.parent.is_symlink()
 
 
 def _is_step(folder: Path) -> bool:
@@ -67,22 +79,25 @@ def size_of(folder: Path) -> int:
 @contextmanager
 def moving(folder: Path) -> Iterator[None]:
     """Lock a spool folder, so that one process at a time moves steps into it or out of it."""
-    with (folder / _LOCK_FILE).open("a") as lock:
+    lock = os.open(folder / _LOCK_FILE, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, FILE_MODE)
+    try:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
+    finally:
+        os.close(lock)
 
 
 def note_dropped(folder: Path, dropped: Dropped) -> None:
     """Append a line to what was dropped. Raises OSError."""
-    file = os.open(folder / _DROPPED_FILE, os.O_WRONLY | os.O_CREAT | os.O_APPEND, FILE_MODE)
+    file = os.open(folder / _DROPPED_FILE, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW, FILE_MODE)
     try:
         os.write(file, as_json(dropped) + b"\n")
     finally:
         os.close(file)
 
 
-def read_dropped(folder: Path) -> list[Dropped]:
-    """Return what was dropped; incomplete lines are left out."""
+def read_dropped(folder: Path) -> tuple[list[Dropped], list[str]]:
+    """Return what was dropped, and a sentence for each line that cannot be read."""
     return read_json_lines(folder / _DROPPED_FILE, Dropped)
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NoReturn, TypeAlias
 import msgspec
 
 from msprobe_hooks.dump.names import is_parameters_grad
-from msprobe_hooks.dump.schema import MAX_DEPTH, record_path
+from msprobe_hooks.dump.schema import MAX_DEPTH, NONFINITE_COUNTS, record_path
 from msprobe_hooks.dump.tensor_files.containers import split_name
 from msprobe_hooks.errors import RecordError
 from msprobe_hooks.escaping import escaped_name
@@ -36,6 +36,7 @@ class Value(msgspec.Struct, frozen=True, array_like=True):
         checksum: The checksum of a tensor; None where it was not taken.
         data_name: The name of a tensor's file; None where it has none.
         text: A plain value, as text.
+        nonfinite: How many elements of a tensor are NaN, +inf and -inf; None where that was not counted.
     """
 
     name: str
@@ -47,6 +48,7 @@ class Value(msgspec.Struct, frozen=True, array_like=True):
     checksum: str | None = None
     data_name: str | None = None
     text: str = ""
+    nonfinite: tuple[int, int, int] | None = None
 
     @property
     def is_tensor(self) -> bool:
@@ -79,6 +81,12 @@ _FIELDS: tuple[tuple[str, Group, str], ...] = (
     ("parameters", "parameters", "parameters"),
     ("output", "output", "output"),
 )
+# In place of the inputs of a fed call: what the program passed.
+_PASSED: tuple[tuple[str, Group, str], ...] = (
+    ("passed_args", "input", "input"),
+    ("passed_kwargs", "input", "input"),
+    *_FIELDS[3:],
+)
 #: The names of a tensor's statistics in a file, in the order of ``Value.statistics``.
 STATISTICS: Final = ("Max", "Min", "Mean", "Norm")
 #: The texts that stand for numbers which JSON has none for.
@@ -89,7 +97,7 @@ _SIZES = frozenset({int})
 _NO_NUMBERS = (None, None, None, None)
 
 
-def read_values(dump: Dump, record: str) -> list[PlacedValue]:
+def read_values(dump: Dump, record: str, *, as_passed: bool = False) -> list[PlacedValue]:
     """Return the values of one record: input (keyword arguments included), parameters, output, gradients.
 
     A leaf's name is that of its file where it has its own, as msprobe names it.
@@ -97,6 +105,7 @@ def read_values(dump: Dump, record: str) -> list[PlacedValue]:
     Args:
         dump: The dump.
         record: The name of the record.
+        as_passed: Whether inputs are those that the program passed, where a call was fed others in their place.
 
     Returns:
         The values in msprobe's order, each with its group and its place in the call.
@@ -112,7 +121,7 @@ def read_values(dump: Dump, record: str) -> list[PlacedValue]:
     if is_parameters_grad(record):
         return _gradients(record, body)
     values: list[PlacedValue] = []
-    for key, group, prefix in _FIELDS:
+    for key, group, prefix in _PASSED if as_passed and "passed_args" in body else _FIELDS:
         tree = body.get(key)
         if tree is not None:
             if not isinstance(tree, (list, dict)):
@@ -173,6 +182,7 @@ def _leaf(record: str, leaf: dict[str, Any], kind: str, place: str) -> Value:
         _refuse(record, f".{place}.shape", "an array of sizes")
     data_name = leaf.get("data_name") or leaf.get("datapath")
     checksum, requires_grad = leaf.get("md5"), leaf.get("requires_grad")
+    nonfinite = None
     greatest, least, mean, norm = leaf.get("Max"), leaf.get("Min"), leaf.get("Mean"), leaf.get("Norm")
     if type(greatest) is type(least) is type(mean) is type(norm) is float:
         numbers: tuple[Number | None, ...] = (greatest, least, mean, norm)
@@ -180,6 +190,7 @@ def _leaf(record: str, leaf: dict[str, Any], kind: str, place: str) -> Value:
         numbers = _NO_NUMBERS
     else:
         numbers = tuple(_statistic(record, place, leaf, key) for key in STATISTICS)
+        nonfinite = _nonfinite(leaf)
     if not isinstance(data_name, str) or data_name == "-1":
         data_name = None
     name = f"{record}.{place}"
@@ -194,7 +205,15 @@ def _leaf(record: str, leaf: dict[str, Any], kind: str, place: str) -> Value:
         statistics=numbers if numbers != _NO_NUMBERS else None,  # type: ignore[arg-type]
         checksum=checksum if isinstance(checksum, str) else None,
         data_name=data_name,
+        nonfinite=nonfinite,
     )
+
+
+def _nonfinite(leaf: dict[str, Any]) -> tuple[int, int, int] | None:
+    nans, positive, negative = (leaf.get(key) for key in NONFINITE_COUNTS)
+    if type(nans) is type(positive) is type(negative) is int:
+        return nans, positive, negative
+    return None
 
 
 def _plain(name: str, kind: str, value: Any) -> Value:

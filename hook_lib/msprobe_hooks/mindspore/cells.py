@@ -43,6 +43,7 @@ class CellHooks(modules.ModuleHooks):
     """
 
     hooks_run_in = str(sys.modules[nn.Cell.__module__].__file__)
+    call_method = "construct"
     # MindSpore before 2.10 runs no hook after a cell that raised.
     end_options = modules.ModuleHooks.end_options if _HAS_ALWAYS_CALL else MappingProxyType({"with_kwargs": True})
     gradients = ParameterGradients
@@ -59,6 +60,9 @@ class CellHooks(modules.ModuleHooks):
     def is_hidden(self) -> bool:
         """Return whether this runs inside a call that is recorded as a whole."""
         return self._recorder.is_suspended
+
+    def note_hidden(self) -> None:
+        """Do nothing: the call around it is recorded."""
 
     def parameters(self, module: nn.Cell) -> Iterable[Parameter]:
         """Return the parameters of a cell and of all inside it."""

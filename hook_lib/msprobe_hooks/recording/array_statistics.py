@@ -27,16 +27,17 @@ def measure(array: Array) -> Statistics:
         return Statistics(bool(array.any()), bool(array.all()))
     if array.dtype.kind == "c":
         size = measure(np.abs(array))
-        return Statistics(size.max, size.min, size.mean, None, size.finite_max, size.finite_min)
+        size.norm = None
+        return size
     most, least = array.max().item(), array.min().item()
     if array.size == 1:
-        return _with_finite_extrema(array, Statistics(most, most, most, most if array.ndim == 0 else abs(most)))
+        return _with_nonfinite(array, Statistics(most, most, most, most if array.ndim == 0 else abs(most)))
     with np.errstate(all="ignore"):
         total, squares = _sums(array)
         wide = array.dtype.kind != "f" or array.dtype == np.float64
         mean, norm = total / array.size, math.sqrt(squares)
         result = Statistics(most, least, mean if wide else _single(mean), norm if wide else _single(norm))
-    return _with_finite_extrema(array, result)
+    return _with_nonfinite(array, result)
 
 
 def _sums(array: Array) -> tuple[float, float]:
@@ -54,9 +55,14 @@ def _single(value: float) -> float:
     return float(np.float32(value))
 
 
-def _with_finite_extrema(array: Array, result: Statistics) -> Statistics:
-    """Add the extrema of the finite values, else of all but NaN, else NaN, where the plain ones are not finite."""
+def _with_nonfinite(array: Array, result: Statistics) -> Statistics:
+    """Add the extrema of the finite values, else of all but NaN, else NaN, and counts of what is not finite.
+
+    They are there only where the plain extrema are not finite.
+    """
     if array.dtype.kind == "f" and not (_is_finite(result.max) and _is_finite(result.min)):
+        result.nan_count = int(np.isnan(array).sum())
+        result.posinf_count, result.neginf_count = int(np.isposinf(array).sum()), int(np.isneginf(array).sum())
         kept = array[np.isfinite(array)]
         kept = kept if kept.size else array[~np.isnan(array)]
         if not _is_finite(result.max):

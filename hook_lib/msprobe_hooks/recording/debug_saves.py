@@ -65,7 +65,10 @@ class SavedGradients:
             if len(self._arrived) == self._count:
                 self.finish()
 
-        return guarded(arrive, self.fail)
+        hook = guarded(arrive, self.fail)
+        # A pickle of the tensor leaves such a hook out without a warning.
+        vars(hook)["__torch_unserializable__"] = True
+        return hook
 
 
 class _Place(int):

@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 import threading
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 
 @dataclass(frozen=True, slots=True)
 class FedFrom:
-    """The dump and the record that the inputs in some places (``input.0``, ``kwargs.mask``) of a call came from."""
+    """The dump and the record that the inputs in some places (``input.0``, ``kwargs.mask``) of a call came from.
+
+    ``args`` and ``kwargs`` are what the program passed: the work of the code before the module,
+    which is recorded too.
+    """
 
     dump: str
     record: str
     places: tuple[str, ...]
+    args: tuple[Any, ...] = ()
+    kwargs: Mapping[str, Any] = field(default_factory=dict)
 
     def details(self) -> dict[str, Any]:
         """Return what the call's own record says of it."""

@@ -9,6 +9,8 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, ClassVar
 
+from msgspec import UnsetType
+
 from msprobe_hooks.recording.backward import Emit, Inputs
 from msprobe_hooks.recording.backward_passes import Engine
 from msprobe_hooks.recording.elements import Elements, Shared, TensorEntry
@@ -61,8 +63,8 @@ class Framework(ABC):
         """Fill a tensor's entry with what is collected of its values, now or when numbers are fetched."""
 
     @abstractmethod
-    def save(self, tensor: Any, name: str) -> str:
-        """Write a tensor under that name, and return what its record says of the file."""
+    def save(self, tensor: Any, name: str) -> str | UnsetType:
+        """Write a tensor under that name, and return what its record says of the file; UNSET where none is written."""
 
     @abstractmethod
     def forget(self) -> None:

@@ -5,15 +5,17 @@ from __future__ import annotations
 import sys
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from types import FrameType, MappingProxyType
 from typing import Any, ClassVar
 
 from msprobe_hooks.recording.call_records import CallRecord
-from msprobe_hooks.recording.fed_inputs import take
+from msprobe_hooks.recording.fed_inputs import FedFrom, take
+from msprobe_hooks.recording.positional_names import positional_names
 from msprobe_hooks.recording.recorder import Recorder
 from msprobe_hooks.recording.safety_net import guarded
+from msprobe_hooks.recording.uncopied_hooks import uncopied
 
 
 def prefixed(
@@ -40,6 +42,8 @@ class ModuleHooks(ABC):
 
     #: The file whose frames run the hooks.
     hooks_run_in: ClassVar[str]
+    #: The method of a module whose parameters name its arguments.
+    call_method: ClassVar[str]
     gradients: ClassVar[type[ParameterGradients]]
     #: How the hook that runs after a module is registered, by default to run also where the module raised.
     end_options: ClassVar[Mapping[str, bool]] = MappingProxyType({"with_kwargs": True, "always_call": True})
@@ -64,6 +68,10 @@ class ModuleHooks(ABC):
         """Return whether the calls that are made now are not to be looked at."""
 
     @abstractmethod
+    def note_hidden(self) -> None:
+        """Note that a call is not looked at."""
+
+    @abstractmethod
     def parameters(self, module: Any) -> Iterable[Any]:
         """Return the parameters of a module and of all inside it."""
 
@@ -75,11 +83,16 @@ class ModuleHooks(ABC):
         recorder, running, is_hidden = self._recorder, self._running, self.is_hidden
         parameters = {name: one for name, one in self.own_parameters(module).items() if one.requires_grad}
         gradients = self.gradients(recorder, prefix, parameters)
+        names = positional_names(module, self.call_method)
 
         def begin(module: Any, args: Any, kwargs: Any) -> None:
-            if recorder.is_recording and not is_hidden():
+            if not recorder.is_recording:
+                return
+            if is_hidden():
+                self.note_hidden()
+            else:
                 gradients.expect()
-                running.calls.append(self._begin(prefix, module, args, kwargs))
+                running.calls.append(self._begin(prefix, module, args, kwargs, names))
 
         def end(module: Any, args: Any, kwargs: Any, output: Any) -> None:
             if is_hidden():
@@ -92,14 +105,14 @@ class ModuleHooks(ABC):
             running.calls.pop().end(output)
 
         failed = partial(recorder.note_error, prefix)
-        self._handles.append(module.register_forward_pre_hook(guarded(begin, failed), with_kwargs=True))
-        self._handles.append(module.register_forward_hook(guarded(end, failed), **self.end_options))
+        self._handles.append(module.register_forward_pre_hook(uncopied(guarded(begin, failed)), with_kwargs=True))
+        self._handles.append(module.register_forward_hook(uncopied(guarded(end, failed)), **self.end_options))
         if recorder.directions.backward and recorder.directions.output:
             self._handles += gradients.install()
 
-    def _begin(self, prefix: str, module: Any, args: Any, kwargs: Any) -> ModuleCall:
-        call = ModuleCall(self._recorder, prefix, module, self._outside(sys._getframe(3)))
-        call.begin(args, kwargs, self)
+    def _begin(self, prefix: str, module: Any, args: Any, kwargs: Any, names: Sequence[str]) -> ModuleCall:
+        call = ModuleCall(self._recorder, prefix, module, self._outside(sys._getframe(4)))
+        call.begin(args, kwargs, names, self)
         self._recorder.modules.append(call.name)
         return call
 
@@ -127,8 +140,8 @@ class ModuleCall(CallRecord):
         super().__init__(recorder, f"{forward}.{recorder.number(forward)}", frame)
         self.module = module
 
-    def begin(self, args: Any, kwargs: Any, hooks: ModuleHooks) -> None:
-        """Take inputs and parameters as they are before the module runs."""
+    def begin(self, args: Any, kwargs: Any, names: Sequence[str], hooks: ModuleHooks) -> None:
+        """Take inputs and parameters as they are before the module runs; ``names`` are those of positional ones."""
         recorder = self._recorder
         wanted = recorder.directions
         fed = take(self.module)
@@ -141,11 +154,22 @@ class ModuleCall(CallRecord):
                     self._inputs = recorder.inputs((args, kwargs), hooks.parameters(self.module))
                 if is_admitted and wanted.forward:
                     self._take_inputs(args, kwargs, lambda: hooks.own_parameters(self.module))
+                    # A single one is what the module works on, whatever it is called.
+                    if len(args) > 1 and names:
+                        self._elements.details["positional"] = {"names": names[: len(args)]}
                     if fed is not None:
                         self._elements.details["fed"] = fed.details()
+                        self._take_passed(fed)
         except Exception as error:
             self._record = self._inputs = None
             self._note_error_before(error)
+
+    def _take_passed(self, fed: FedFrom) -> None:
+        """Take what the program passed besides what the module was fed."""
+        record, elements = self._record, self._elements
+        if record is not None and "input_args" in record:
+            record["passed_args"] = elements.sequence(fed.args, "passed.input")
+            record["passed_kwargs"] = elements.mapping(fed.kwargs, "passed.kwargs")
 
     def end(self, output: Any) -> None:
         """Take the output, or that there is none because the module raised."""

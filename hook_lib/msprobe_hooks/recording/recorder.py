@@ -220,6 +220,10 @@ class Recorder(Framework):
         """Report what could not be observed, and why."""
         self.summary.note_error(where, error)
 
+    def note_traced(self) -> None:
+        """Count a call that a tracer or compiler made."""
+        self.summary.traced += 1
+
     def net(self, where: str) -> SafetyNet:
         """Return a context in which what fails is reported as ``where`` and does not reach the program."""
         return SafetyNet(self.note_error, where)

@@ -24,7 +24,8 @@ class Summary:
     """Counts of one recording, of what is in the files.
 
     ``seconds`` are those between start and stop, ``bytes`` what was written; ``late`` are backward records of a step
-    that had ended, ``unrecorded`` calls that computed and are in no list. ``failure`` says why files could not be
+    that had ended, ``traced`` calls that a tracer or compiler made, ``unrecorded`` calls that computed and are in no
+    list. ``failure`` says why files could not be
     written, which ended the recording; ``dropped`` are the steps that a spool folder did not take, by reason.
     ``iterations`` are those of graphs that the framework itself dumped; ``awaited`` is what did not run where nothing
     was recorded; ``unmatched`` are lines on entries of ``list`` that no name contained.
@@ -37,6 +38,7 @@ class Summary:
     raised: int = 0
     repeated: int = 0
     late: int = 0
+    traced: int = 0
     seconds: float = 0.0
     bytes: int = 0
     started: bool = False
@@ -49,6 +51,8 @@ class Summary:
     iterations: int = 0
     awaited: str = "supported call"
     dropped: Counter[str] = field(default_factory=Counter)
+    #: Tensors of which something is not in the files, by what and why.
+    left_out: Counter[str] = field(default_factory=Counter)
     #: How the first of errors that are alike was reported, by what was called and what went wrong.
     _first: dict[tuple[str, str], str] = field(default_factory=dict, repr=False)
 
@@ -113,12 +117,18 @@ class Summary:
             lines.append(f"not recorded: {passes} through the same calls")
         if self.late:
             lines.append(f"missing backward records, as they came after step() had ended their step: {self.late}")
+        if self.traced:
+            lines.append(self._traced())
         if self.unrecorded:
             lines.append(self._unrecorded())
+        lines += [f"{counted(count, 'tensor')} without {what}" for what, count in self.left_out.items()]
         lines += [f"{counted(count, 'record')} removed by {name}" for name, count in self.removed.items()]
         lines += self.unmatched
         lines += [f"not recorded, {counted(count, 'time')}: {text}" for text, count in self.errors.items()]
         return lines
+
+    def _traced(self) -> str:
+        return f"not recorded, as a compiler or tracer of torch makes them: {counted(self.traced, 'call')}"
 
     def _unrecorded(self) -> str:
         names = (f"{name} ({counted(count, 'call')})" for name, count in self.unrecorded.most_common())
@@ -134,6 +144,8 @@ class Summary:
             return "recording was never started in a configured step and rank" + _listed(self.removed)
         if self.removed:
             return "; ".join(["all records were removed" + _listed(self.removed), *self.unmatched])
+        if self.traced:
+            return f"a compiler or tracer of torch made all of {counted(self.traced, 'call')}"
         if self.unrecorded:
             return self._unrecorded()
         return f"no {self.awaited} ran while recording was on"

@@ -24,6 +24,9 @@ class TensorEntry(msgspec.Struct, gc=False):
     requires_grad: bool | UnsetType = UNSET
     Max_except_inf_nan: Any = UNSET
     Min_except_inf_nan: Any = UNSET
+    nan_count: int | UnsetType = UNSET
+    posinf_count: int | UnsetType = UNSET
+    neginf_count: int | UnsetType = UNSET
     md5: str | UnsetType = UNSET
     data_name: str | UnsetType = UNSET
     memory_format: str | UnsetType = UNSET
@@ -50,5 +53,9 @@ class TensorEntry(msgspec.Struct, gc=False):
                 self.Max_except_inf_nan = json_number(statistics.finite_max)
             if statistics.finite_min is not None:
                 self.Min_except_inf_nan = json_number(statistics.finite_min)
+            if statistics.nan_count is not None:
+                self.nan_count = statistics.nan_count
+                self.posinf_count = UNSET if statistics.posinf_count is None else statistics.posinf_count
+                self.neginf_count = UNSET if statistics.neginf_count is None else statistics.neginf_count
         if statistics.checksum is not None:
             self.md5 = statistics.checksum

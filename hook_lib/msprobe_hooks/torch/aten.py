@@ -11,6 +11,7 @@ from typing import Any
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from msprobe_hooks.dump.unread.effects import UNDEFINED_RESULTS
+from msprobe_hooks.torch.call_mode import is_traced
 from msprobe_hooks.torch.recorder import TorchRecorder
 from msprobe_hooks.torch.recording_mode import discarding
 
@@ -27,6 +28,9 @@ class AtenMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
         kwargs = kwargs or {}
         recorder = self._recorder
         if not recorder.is_recording or func.namespace not in ("aten", "npu"):
+            return func(*args, **kwargs)
+        if is_traced():
+            recorder.note_traced()
             return func(*args, **kwargs)
         qualified = f"Aten.{func.overloadpacket.__name__}.{func._overloadname}"
         call = recorder.api_call(f"{qualified}.{recorder.number(qualified)}.forward", sys._getframe(1))

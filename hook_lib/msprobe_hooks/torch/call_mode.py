@@ -14,12 +14,23 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch._C import (
+    DispatchKey,
+    _dispatch_tls_is_dispatch_key_included,
+    _get_dispatch_stack_at,
+    _is_tracing,
+    _len_torch_dispatch_stack,
+)
+from torch._guards import CompileContext, TracingContext
 from torch._ops import OpOverload, OpOverloadPacket
 from torch.overrides import TorchFunctionMode, handle_torch_function
 
 from msprobe_hooks.torch.apis import Api, ApiTable, operator_api
 from msprobe_hooks.torch.naming.call_sites import as_written, call_site
 from msprobe_hooks.torch.naming.operands import is_reflected
+
+# On while `make_fx(pre_dispatch=True)` traces, whose mode is on no stack.
+_PRE_DISPATCH = DispatchKey.PreDispatch
 
 _QUESTIONS = ("has_torch_function", "has_torch_function_unary", "has_torch_function_variadic")
 
@@ -57,8 +68,26 @@ OWN_FILES = {__file__}
 
 
 def is_traced() -> bool:
-    """Return whether torch.compile or torch.jit.trace is active: measuring would become part of the program."""
-    return torch.compiler.is_compiling() or torch._C._is_tracing()
+    """Return whether a tracer or compiler of torch makes the calls that this thread makes now.
+
+    Measuring would become part of what it traces, and its own calls compute no number of the program: those of Dynamo,
+    AOTAutograd, inductor, `torch.export`, `make_fx`, `torch.jit.trace`, and all that run in a FakeTensorMode.
+    """
+    # Dynamo takes the first of these for True and traces nothing of the others. They are asked at every call.
+    return (
+        torch.compiler.is_compiling()
+        or _is_tracing()
+        or CompileContext.try_get() is not None
+        or TracingContext.try_get() is not None
+        or (_len_torch_dispatch_stack() > 0 and _has_tracing_mode())
+        or _dispatch_tls_is_dispatch_key_included(_PRE_DISPATCH)
+    )
+
+
+def _has_tracing_mode() -> bool:
+    # Modes of torch's own tracers have a key, those of programs have none.
+    modes = map(_get_dispatch_stack_at, range(_len_torch_dispatch_stack()))
+    return any(getattr(mode, "_mode_key", None) is not None for mode in modes)
 
 
 def named(
@@ -80,8 +109,20 @@ def named(
     return qualified, args, kwargs, frame
 
 
-# What runs around compiled code, to bring gradients into the layout that it expects, is not a part of the program.
-_AROUND_COMPILED = str(Path(torch.__file__).parent / "_functorch" / "_aot_autograd")
+# Their code runs while nothing is traced as well: around compiled code, to bring gradients into the layout that it
+# expects, and where a tracer's mode handles a call and is off meanwhile.
+_OF_COMPILERS = tuple(
+    str(Path(torch.__file__).parent / path)
+    for path in (
+        *("_decomp", "_dynamo", "_functorch/_aot_autograd", "_inductor", "_meta_registrations", "_prims", "_refs"),
+        *("_subclasses", "export", "fx/experimental", "fx/passes"),
+    )
+)
+
+
+def is_of_compiler(frame: FrameType) -> bool:
+    """Return whether a frame is one of torch's compilers and tracers, whose calls are not a part of the program."""
+    return frame.f_code.co_filename.startswith(_OF_COMPILERS)
 
 
 class CallMode(TorchFunctionMode):
@@ -107,6 +148,9 @@ class CallMode(TorchFunctionMode):
     def note_unlisted(self, func: Any, result: Any) -> None:
         """Note that a function ran that is in no table; by default do nothing."""
 
+    def note_traced(self) -> None:
+        """Note that a call was let pass, as a tracer or compiler made it; by default do nothing."""
+
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Make a call, or let it pass."""
         kwargs = kwargs or {}
@@ -114,10 +158,8 @@ class CallMode(TorchFunctionMode):
         if api is None:
             return self._pass(func, types, args, kwargs)
         # A compiler that traces this gets its answer at once, and nothing of what looks becomes part of the program.
-        if is_traced():
-            return func(*args, **kwargs)
-        frame = sys._getframe(1)
-        if frame.f_code.co_filename.startswith(_AROUND_COMPILED):
+        if is_traced() or is_of_compiler(frame := sys._getframe(1)):
+            self.note_traced()
             return func(*args, **kwargs)
         return self.make(api, func, args, kwargs, frame)
 

@@ -2,43 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-import numpy as np
-import torch
 from torch import Tensor
-from torch._C import _to_dlpack
 
 from msprobe_hooks.recording import checksums
 from msprobe_hooks.recording.checksums import Bytes, ChecksumThread
 from msprobe_hooks.recording.statistics import Statistics
+from msprobe_hooks.torch.arrays import as_bytes
 from msprobe_hooks.torch.statistics import is_readable
-
-# Those that numpy takes over DLPack, whichever its version.
-_IN_NUMPY = frozenset(
-    {
-        torch.float64, torch.float32, torch.float16, torch.complex128, torch.complex64,
-        torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8,
-    }
-)  # fmt: skip
-
-
-class _Lent:
-    """A tensor on the host as numpy takes it.
-
-    ``Tensor.numpy()`` would keep the program from resizing the tensor's memory ever after.
-    """
-
-    __slots__ = ("_tensor",)
-
-    def __init__(self, tensor: Tensor) -> None:
-        self._tensor = tensor
-
-    def __dlpack__(self, **_: object) -> Any:
-        return _to_dlpack(self._tensor)
-
-    def __dlpack_device__(self) -> tuple[int, int]:
-        return 1, 0
 
 
 def take_crc32(tensor: Tensor, statistics: Statistics, thread: ChecksumThread) -> None:
@@ -61,7 +31,4 @@ def _raw(tensor: Tensor) -> Bytes:
     if tensor.is_conj() or tensor.is_neg():
         tensor = tensor.resolve_conj().resolve_neg()
     flat = tensor.contiguous()
-    if flat.dtype not in _IN_NUMPY:
-        flat = flat.reshape(-1).view(torch.uint8)
-    array: Bytes = np.from_dlpack(_Lent(flat if flat.is_cpu else flat.cpu())).reshape(-1).view(np.uint8)
-    return array
+    return as_bytes(flat if flat.is_cpu else flat.cpu())

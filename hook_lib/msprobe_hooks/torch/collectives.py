@@ -16,6 +16,7 @@ from msprobe_hooks.dump.communication.jsonl import Event, Line
 from msprobe_hooks.dump.unread.effects import RECEIVED
 from msprobe_hooks.recording.call_records import CallRecord
 from msprobe_hooks.recording.interposition import Around
+from msprobe_hooks.torch.call_mode import is_traced
 from msprobe_hooks.torch.collective_hooks import CollectiveHooks
 from msprobe_hooks.torch.elements import TorchElements
 from msprobe_hooks.torch.no_dispatch import NoDispatch
@@ -53,7 +54,7 @@ class Collectives:
     def _recording(self, name: str) -> Around:
         def around(function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
             recorder = self._recorder
-            if not recorder.is_recording or recorder.is_suspended:
+            if not recorder.is_recording or recorder.is_suspended or is_traced():
                 return function(*args, **kwargs)
             kind = BarrierCall if name in BARRIERS else CollectiveCall
             call = kind(recorder, operation_of(name) if name in _RENAMED else name, sys._getframe(2))

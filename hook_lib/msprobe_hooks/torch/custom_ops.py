@@ -8,6 +8,7 @@ from types import FunctionType
 from typing import Any
 
 from msprobe_hooks.recording.interposition import Interposition
+from msprobe_hooks.torch.call_mode import is_traced
 from msprobe_hooks.torch.recorder import TorchRecorder
 
 
@@ -50,7 +51,7 @@ class CustomApi:
 
     def _around(self, function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
         recorder = self._recorder
-        if not recorder.is_recording or recorder.is_suspended:
+        if not recorder.is_recording or recorder.is_suspended or is_traced():
             return function(*args, **kwargs)
         call = recorder.api_call(f"{self._name}.{recorder.number(self._name)}.forward", sys._getframe(2))
         call.begin(args, kwargs)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
@@ -30,12 +31,18 @@ class ModuleHooks(modules.ModuleHooks):
     """The hooks on a set of modules; ``remove`` takes them all off."""
 
     hooks_run_in = nn.modules.module.__file__
+    call_method = "forward"
     gradients = ParameterGradients
 
     @staticmethod
     def is_hidden() -> bool:
         """Return whether a compiler or tracer is looking."""
         return is_traced()
+
+    def note_hidden(self) -> None:
+        """Count it, in what runs and not in what Dynamo traces."""
+        if not torch.compiler.is_dynamo_compiling():
+            self._recorder.note_traced()
 
     def parameters(self, module: nn.Module) -> Iterable[Tensor]:
         """Return the parameters of a module and of all inside it."""

@@ -8,9 +8,11 @@ from types import FrameType
 from typing import Any
 
 import torch
+from msgspec import UNSET, UnsetType
 from torch import Tensor
 
-from msprobe_hooks.dump.names import split_called
+from msprobe_hooks.dump.derived_layouts.view_calls import RESHAPES, SHAPED, VIEWS
+from msprobe_hooks.dump.names import MODULE_TYPES, split_called
 from msprobe_hooks.recording.backward import Emit, tensors_in
 from msprobe_hooks.recording.call_records import ApiCall
 from msprobe_hooks.recording.config import Settings
@@ -24,13 +26,20 @@ from msprobe_hooks.torch.elements import TorchElements, tensor_entry
 from msprobe_hooks.torch.gradients import TorchEngine
 from msprobe_hooks.torch.no_dispatch import NoDispatch
 from msprobe_hooks.torch.recompute import is_recomputed, is_stop
-from msprobe_hooks.torch.statistics import Deferred, fetch, local_part, measure
+from msprobe_hooks.torch.statistics import Deferred, fetch, is_readable, local_part, measure
 from msprobe_hooks.torch.statistics_cache import StatisticsCache
+from msprobe_hooks.torch.strides import is_expanded
 from msprobe_hooks.torch.tensor_files import TorchTensorFiles
 from msprobe_hooks.torch.undefined_memory import UndefinedMemory
 from msprobe_hooks.torch.write_batches import Buffers
 
 _PLAIN = frozenset({Tensor, torch.nn.Parameter})
+_VIEWS = VIEWS.keys() | RESHAPES.keys() | SHAPED.keys() | {"alias", "as_strided", "slice"}
+
+# 256 MiB, a choice: activations are smaller, the buckets of gradients of which ZeRO takes views are larger.
+_LARGE = 2**28
+_OF_A_VIEW = "values, as it is large and its call only takes a view of it or moves values"
+_EXPANDED = "a checksum, as it is expanded to more than 256 MiB"
 
 
 class TorchRecorder(Recorder):
@@ -127,22 +136,38 @@ class TorchRecorder(Recorder):
             self.measured.discard(part)
         self.fill(entry, self.measured(part))
 
-    def save(self, tensor: Tensor, name: str) -> str:
-        """Write a tensor under that name, and return what its record says of the file."""
+    def save(self, tensor: Tensor, name: str) -> str | UnsetType:
+        """Write a tensor under that name, and return what its record says of the file; UNSET where none is written."""
         files = self.tensors
         if not isinstance(files, TorchTensorFiles):
             return name
         part = local_part(tensor)
+        if part.numel() * part.element_size() >= _LARGE and not is_expanded(part) and _only_views(name):
+            self.summary.left_out[_OF_A_VIEW] += 1
+            return UNSET
         return files.save(part, name, self.measured.known(part))
 
     def _measure_for(self, summary_mode: str) -> Callable[[Tensor], Statistics]:
-        return {"statistics": measure, "md5": self._with_crc32, "xor": _with_xor64}[summary_mode]
+        return {"statistics": measure, "md5": self._with_crc32, "xor": self._with_xor64}[summary_mode]
 
     def _with_crc32(self, tensor: Tensor) -> Statistics:
         result = measure(tensor)
-        take_crc32(tensor, result, self.checksums)
+        if not self._is_too_large(tensor):
+            take_crc32(tensor, result, self.checksums)
         return result
 
+    def _with_xor64(self, tensor: Tensor) -> Statistics:
+        return Statistics(checksum=None if self._is_too_large(tensor) else xor64(tensor))
 
-def _with_xor64(tensor: Tensor) -> Statistics:
-    return Statistics(checksum=xor64(tensor))
+    def _is_too_large(self, tensor: Tensor) -> bool:
+        """Return whether a checksum would go through far more bytes than the tensor has in memory."""
+        if not is_readable(tensor) or tensor.numel() * tensor.element_size() < _LARGE or not is_expanded(tensor):
+            return False
+        self.summary.left_out[_EXPANDED] += 1
+        return True
+
+
+def _only_views(name: str) -> bool:
+    """Return whether a tensor's name, as Tensor.view.0.forward.input.0, is of a call that only moves values."""
+    kind, _, rest = name.partition(".")
+    return kind not in MODULE_TYPES and rest.partition(".")[0] in _VIEWS

@@ -15,7 +15,7 @@ from msprobe_hooks.recording.backward import tensors_in
 from msprobe_hooks.recording.call_records import ApiCall
 from msprobe_hooks.torch import api_lists
 from msprobe_hooks.torch.apis import Api, ApiTable
-from msprobe_hooks.torch.call_mode import LIBRARY_OPERATORS, OWN_FILES, CallMode, is_traced, named
+from msprobe_hooks.torch.call_mode import LIBRARY_OPERATORS, OWN_FILES, CallMode, is_of_compiler, is_traced, named
 from msprobe_hooks.torch.gradients import is_in_backward
 from msprobe_hooks.torch.recompute import PostponedStop
 from msprobe_hooks.torch.recorder import TorchRecorder
@@ -37,6 +37,8 @@ _EXPOSING = frozenset(
         Tensor.__dlpack__,
     }
 )
+# What lies between an operator of a library and the one who calls it.
+_BETWEEN = OWN_FILES | {torch._ops.__file__}
 _BACKWARD = frozenset({Tensor.backward, torch.autograd.backward, torch.autograd.grad})
 
 
@@ -77,6 +79,11 @@ class RecordingMode(CallMode):
         """Count it in the summary."""
         self._recorder.summary.note_error(where, error)
 
+    def note_traced(self) -> None:
+        """Count it, in what runs and not in what Dynamo traces."""
+        if not torch.compiler.is_dynamo_compiling() and self._recorder.is_recording:
+            self._recorder.note_traced()
+
     def note_unlisted(self, func: Any, result: Any) -> None:
         """Count a call that is in no table and has computed a tensor."""
         if not isinstance(result, Tensor) and not (result and isinstance(result[0], Tensor)):
@@ -86,7 +93,9 @@ class RecordingMode(CallMode):
             name = str(func) if type(func) in LIBRARY_OPERATORS else getattr(func, "__name__", "")
             if name in UNDEFINED_RESULTS and recorder.is_recording:
                 recorder.undefined.add(result)
-            if name not in api_lists.IDLE and recorder.is_recording and not recorder.is_suspended and not is_traced():
+            if name in api_lists.IDLE or not recorder.is_recording or recorder.is_suspended or is_traced():
+                return
+            if not is_of_compiler(_caller(sys._getframe(1))):
                 recorder.summary.unrecorded[name] += 1
 
     def _pass(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
@@ -115,6 +124,13 @@ class RecordingMode(CallMode):
             self.note_error(api.qualified, error)
             return None
         return call
+
+
+def _caller(frame: FrameType) -> FrameType:
+    """Return the frame of the program that has called an operator."""
+    while frame.f_code.co_filename in _BETWEEN and frame.f_back is not None:
+        frame = frame.f_back
+    return frame
 
 
 def discarding(func: Any, recorder: TorchRecorder) -> Any:

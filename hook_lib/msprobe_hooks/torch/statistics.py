@@ -10,6 +10,7 @@ What is computed, and in which precision:
 * one value: that value four times; no values, or none that can be read (meta, fake): nothing
 * where a sum or a square overflows though every value is finite, as under a mask of the least float32, both are taken
   again in float64, those of float64 scaled to at most 1 (on a CPU; on a device the values are gone by then)
+* an expanded tensor is read once: its elements are as many as its strides reach
 * what lies apart in memory, such as a part of a split, is put together for its norm on a CPU, which is then as exact as
   any other's
 """
@@ -26,7 +27,7 @@ import torch
 from torch import Tensor
 
 from msprobe_hooks.recording.statistics import Number, Statistics
-from msprobe_hooks.torch.strides import is_dense
+from msprobe_hooks.torch.strides import is_dense, is_expanded, without_repeats
 
 #: Elements of a tensor that is reduced by blocks. Up to there caches keep it from one reduction to the next.
 LARGE: Final = 1 << 20
@@ -106,6 +107,8 @@ def measure(tensor: Tensor) -> Statistics:
     count = tensor.numel()
     if count == 0:
         return Statistics()
+    if is_expanded(tensor):
+        return _measure_expanded(tensor, count)
     if tensor.is_cpu:
         return _measure_cpu(tensor, count)
     if tensor.is_cuda and torch.cuda.is_current_stream_capturing():
@@ -113,6 +116,22 @@ def measure(tensor: Tensor) -> Statistics:
         return Statistics()
     reduced, rounds = _reduce(tensor, count)
     return Deferred(reduced=reduced, count=count, rounds=rounds, is_waiting=True)
+
+
+def _measure_expanded(tensor: Tensor, count: int) -> Statistics:
+    """Measure the elements once: extrema and mean are those of all, the norm is that of as many repeats."""
+    once = without_repeats(tensor)
+    found, repeats = measure(once), count // once.numel()
+    if isinstance(found, Deferred):
+        most, least, total, norm = found.reduced
+        found.reduced = (most, least, total, None if norm is None else norm * math.sqrt(repeats))
+    elif found.norm is not None:
+        found.norm *= math.sqrt(repeats)
+    if found.nan_count is not None:
+        found.nan_count *= repeats
+        found.posinf_count = (found.posinf_count or 0) * repeats
+        found.neginf_count = (found.neginf_count or 0) * repeats
+    return found
 
 
 def fetch(waiting: list[Deferred]) -> None:
@@ -139,7 +158,7 @@ def _measure_cpu(tensor: Tensor, count: int) -> Statistics:
         result = Statistics(value, value, value, value if tensor.dim() == 0 else abs(value))
         result.is_finite = value - value == 0.0
         if not result.is_finite:
-            _add_finite_extrema(tensor, result)
+            _add_nonfinite(tensor, result)
         return result
     if count > LARGE and dtype in _NATIVE and tensor.is_contiguous():
         return _measure_blocks(tensor, count)
@@ -190,7 +209,7 @@ def reduce_blocks(tensor: Tensor, wide: torch.dtype) -> tuple[float, float, floa
 def _checked(tensor: Tensor, result: Statistics, count: int, rounds: bool) -> Statistics:
     """Add to numbers that are not finite what is known of the tensor's finite values."""
     if not (_is_finite(result.max) and _is_finite(result.min)):
-        _add_finite_extrema(tensor, result)
+        _add_nonfinite(tensor, result)
     elif not (_is_finite(result.mean) and _is_finite(result.norm)):
         _take_wide(tensor, result, count, rounds)
     return result
@@ -281,9 +300,12 @@ def _is_finite(value: Number | None) -> bool:
     return value is None or isinstance(value, int) or math.isfinite(value)
 
 
-def _add_finite_extrema(tensor: Tensor, result: Statistics) -> None:
-    """Take extrema as version 1.2.2 does: over the finite values, else over all but NaN, else NaN."""
+def _add_nonfinite(tensor: Tensor, result: Statistics) -> None:
+    """Count what is not finite, and take extrema as 1.2.2 does: of the finite values, else of all but NaN, else NaN."""
     values = _readable_floats(tensor)
+    result.nan_count = int(torch.isnan(values).sum())
+    result.posinf_count = int((values == math.inf).sum())
+    result.neginf_count = int((values == -math.inf).sum())
     kept = values[torch.isfinite(values)]
     if kept.numel() == 0:
         kept = values[~torch.isnan(values)]

@@ -28,3 +28,16 @@ def is_dense(tensor: Tensor) -> bool:
         return True
     found = strides(tensor, is_ordered=False)
     return len(found) == 1 and found[0][0] == 1
+
+
+def is_expanded(tensor: Tensor) -> bool:
+    """Return whether dimensions of a tensor repeat its elements, as those of ``expand`` do."""
+    if tensor.is_contiguous() or 0 not in tensor.stride():
+        return False
+    return any(stride == 0 and size > 1 for stride, size in zip(tensor.stride(), tensor.shape, strict=True))
+
+
+def without_repeats(tensor: Tensor) -> Tensor:
+    """Return a view of an expanded tensor in which the dimensions that repeat its elements have size 1."""
+    once = tuple(slice(1) if stride == 0 else slice(None) for stride in tensor.stride())
+    return tensor[once]

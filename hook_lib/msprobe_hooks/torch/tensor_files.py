@@ -14,6 +14,7 @@ from torch import Tensor
 from msprobe_hooks.recording.statistics import Statistics
 from msprobe_hooks.recording.tensor_files import TensorFiles
 from msprobe_hooks.torch.pt_files import MOST_BYTES, write_pt
+from msprobe_hooks.torch.strides import is_expanded, without_repeats
 from msprobe_hooks.torch.write_batches import Batch, Buffers, SavedBefore, Waiting
 
 _SPARSE = frozenset({torch.sparse_coo, torch.sparse_csr, torch.sparse_csc, torch.sparse_bsr, torch.sparse_bsc})
@@ -27,6 +28,10 @@ _PLAIN_DTYPES = frozenset(
         torch.float8_e4m3fn, torch.float8_e5m2, torch.float8_e4m3fnuz, torch.float8_e5m2fnuz,
     }
 )  # fmt: skip
+
+
+# Expanded tensors of fewer bytes are written with all their elements, together with others.
+_LARGE = 2**20
 
 
 class TorchTensorFiles(TensorFiles):
@@ -46,14 +51,18 @@ class TorchTensorFiles(TensorFiles):
         self._saved: dict[tuple[int, torch.Size], tuple[Statistics, str]] = {}
 
     def copy(self, tensor: Tensor) -> Tensor:
-        """Return a copy without a graph, contiguous where the layout has strides."""
+        """Return a copy without a graph, contiguous where the layout has strides; what is expanded stays so."""
         tensor = tensor.detach()
         if tensor.layout is not torch.strided:
             return tensor.clone()
+        if _is_plain(tensor) and is_expanded(tensor):
+            return without_repeats(tensor).clone(memory_format=torch.contiguous_format).expand(tensor.shape)
         return tensor.clone(memory_format=torch.contiguous_format)
 
     def size(self, copy: Tensor) -> int:
-        """Return the bytes of the elements."""
+        """Return the bytes of the elements, without repeats."""
+        if _is_plain(copy) and is_expanded(copy):
+            copy = without_repeats(copy)
         return (copy._nnz() if copy.layout in _SPARSE else copy.numel()) * copy.element_size()
 
     def write(self, copy: Tensor, path: Path) -> None:
@@ -68,7 +77,7 @@ class TorchTensorFiles(TensorFiles):
         if not _is_plain(tensor):
             return super().save(tensor, name)
         size = tensor.numel() * tensor.element_size()
-        if size >= MOST_BYTES:
+        if size >= MOST_BYTES or (size >= _LARGE and is_expanded(tensor)):
             return super().save(tensor, name)
         with self._gathering:
             # In place a tensor may get another shape and keep its numbers.

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from msprobe_hooks.dump.names import ApiName
-from msprobe_hooks.dump.schema import tensors_of
+from msprobe_hooks.dump.schema import FAKE_TENSOR, tensors_of
 from pytest_msprobe.devices.device import Device, hardware
 from pytest_msprobe.devices.math_modes import math_modes
 from pytest_msprobe.devices.registry import DeviceRegistry
@@ -54,10 +54,13 @@ class TorchFramework:
         The target is the device's own implementation of what has a golden definition: on an NPU, and of a library. A
         GPU has kernels of its own for some of it; in place of the rest the golden definition runs there.
         """
-        recorded = [*call.forward.args, *call.forward.kwargs.values()]
-        foreign = next((element.type for element in tensors_of(recorded) if element.type == "mindspore.Tensor"), None)
+        recorded = [*call.forward.args, *call.forward.kwargs.values(), *call.forward.output]
+        types = {element.type for element in tensors_of(recorded)}
+        foreign = "mindspore.Tensor" if "mindspore.Tensor" in types else ""
         if foreign or call.name.type in _MINDSPORE_TYPES:
             raise Skip(SkipReason.OTHER_FRAMEWORK, f"{foreign or call.name.qualified_api} in a dump of pytorch")
+        if types == {FAKE_TENSOR}:
+            raise Skip(SkipReason.FAKE_TENSORS)
         registered = references.get(call.name.qualified_api) is not None
         name = call.name if registered or call.counterpart is None else call.counterpart
         golden = resolve(name, references, function=function)

@@ -5,6 +5,7 @@ An annotator returns the result with its note, or the result as it is where it h
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from typing import TypeAlias
@@ -12,13 +13,18 @@ from typing import TypeAlias
 from msprobe_standards.baseline_credibility import SAME_AS_CPU
 from pytest_msprobe.engine.replay.judging.conditioning_note import add_conditioning_note
 from pytest_msprobe.engine.replay.judging.randomness_disabled import is_of_second_run
+from pytest_msprobe.engine.replay.ops.op_info import op_info
+from pytest_msprobe.engine.replay.own_backward import own_backward
 from pytest_msprobe.engine.replay.prepared_call import DirectionCheck
 from pytest_msprobe.engine.replay.random_apis.unverifiable import JUDGES_LITTLE
 from pytest_msprobe.engine.replay.trials.baseline_protocol import INPUT_DTYPES, SCALARS, TENSORS_UNUSED
+from pytest_msprobe.engine.replay.trials.trial import Trial
+from pytest_msprobe.results.left_open import LeftOpen, with_left_open
 from pytest_msprobe.results.result import LITTLE_JUDGED, DirectionResult
 from pytest_msprobe.results.screened import with_screened
 
 _CPU_ERRS = "the CPU's own kernel in 16 bits gives the same result, which no rounding explains"
+_ALL_OPEN = "all elements of a result are left open: any value is right"
 
 Annotator: TypeAlias = Callable[[DirectionResult, DirectionCheck], DirectionResult]
 
@@ -51,8 +57,29 @@ def _weak_evidence(result: DirectionResult, check: DirectionCheck) -> str:
         return result.verdict.reason
     if any(output.verdict.reason.startswith(SAME_AS_CPU) for output in result.outputs):
         return _CPU_ERRS
+    if any(output.left_open and output.left_open == math.prod(output.shape) for output in result.outputs):
+        return _ALL_OPEN
+    if check.direction == "backward" and (name := _own_backward(prepared.trial)):
+        return f"golden's gradients come from the backward of {name}, which was judged by itself"
     lost = "" if prepared.informative is None else prepared.informative.lost(check.direction)
     return lost or prepared.trial.subject.stand_in()
+
+
+def add_left_open(result: DirectionResult, check: DirectionCheck) -> DirectionResult:
+    """Add how many elements differ from golden where any value is right."""
+    elements = sum(output.left_open for output in result.outputs)
+    if not elements:
+        return result
+    leaves_open = op_info(check.prepared.trial.subject.operation).leaves_open
+    of = sum(math.prod(output.shape) for output in result.outputs if output.left_open)
+    found = LeftOpen(elements, of, leaves_open.why if leaves_open is not None else "")
+    return _with_first_note(with_left_open(result, found), f"{found}.")
+
+
+def _own_backward(trial: Trial) -> str:
+    """Return which backward that is not torch's both sides of a trial have; empty where there is none."""
+    golden, subject = vars(trial).get("golden"), trial.subject
+    return own_backward(golden) if golden is not None and subject.golden is subject.target else ""
 
 
 def add_conditioning_factors(result: DirectionResult, check: DirectionCheck) -> DirectionResult:
@@ -89,6 +116,7 @@ ANNOTATORS: tuple[Annotator, ...] = (
     add_screening,
     add_stand_in_note,
     add_weak_evidence,
+    add_left_open,
     add_conditioning_factors,
     add_unused_tensors_note,
     add_selection_inputs,

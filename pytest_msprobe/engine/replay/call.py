@@ -39,11 +39,13 @@ def operation(api: str) -> str:
     """Return an API's name without namespace and overload: ``norm`` of linalg.norm, ``add_`` of ATen's add_.Tensor.
 
     An operator of a library has the library's name before its own: ``torchvision.nms`` of ops.torchvision.nms.default;
-    those that torch_npu gives in its namespace ``atb`` have not.
+    torch's own and those of torch_npu have not.
     """
     head, _, rest = api.partition(".")
     if head == "ops":
-        return ".".join(rest.split(".")[:2])
+        library, _, operator = rest.partition(".")
+        operator = operator.partition(".")[0]
+        return operator if library in ("aten", "npu", "atb") else f"{library}.{operator}"
     return rest if head in (*NAMESPACES, "nn", "atb") else head
 
 

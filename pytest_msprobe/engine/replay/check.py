@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -61,6 +62,14 @@ class Replay:
     def contiguous_trial(self) -> Trial:
         """The trial of the same call on contiguous tensors, this one where none was recorded to lie otherwise."""
         return self._prepared.contiguous().trial if self._prepared.has_layouts else self.trial
+
+    def again(self) -> Replay:
+        """Return the replay of the same call on the same values, of which nothing is computed yet."""
+        again = copy.copy(self)
+        again._prepared = self._prepared.again()
+        again.raised = []
+        again._kept_causes = None if self._kept_causes is None else again.raised
+        return again
 
     def judge(self, direction: Direction) -> DirectionResult:
         """Check the record of one direction."""

@@ -1,4 +1,4 @@
-"""A failing call run once more on contiguous tensors: is it wrong in any memory, or only as that was recorded."""
+"""A failing call run on contiguous tensors, then as recorded: is it wrong in any memory, in this one only, or once."""
 
 from __future__ import annotations
 
@@ -10,12 +10,14 @@ import torch
 
 from msprobe_hooks.dump.memory_layouts import Layout, contiguous_stride, format_stride
 from msprobe_hooks.dump.names import Direction
+from msprobe_standards.verdict import Outcome
 from pytest_msprobe.devices.device import Device
 from pytest_msprobe.devices.health import compute_something
 from pytest_msprobe.engine.replay.judging.outputs import result_of
 from pytest_msprobe.engine.replay.prepared_call import DirectionCheck, PreparedCall
 from pytest_msprobe.engine.replay.strategies import Strategy, judge_by_first
 from pytest_msprobe.results.outcomes import Breakdown
+from pytest_msprobe.results.repeats import PASSED_AGAIN
 from pytest_msprobe.results.result import DirectionResult
 
 #: Under this name a failing result holds what the same call comes to on contiguous tensors: an outcome.
@@ -29,7 +31,8 @@ _MOST_NAMED = 3
 def add_layout_note(result: DirectionResult, check: DirectionCheck, strategies: Sequence[Strategy]) -> DirectionResult:
     """Return a failing result with whether the layouts of its tensors matter; any other as it is.
 
-    That takes another run of the call, on the same values.
+    That takes a run on contiguous tensors of the same values, and where it passes another one as recorded: an error
+    that comes once has no layout as its cause.
     """
     prepared, direction = check.prepared, check.direction
     if result.verdict.outcome != "fail" or prepared.memory != "recorded" or not prepared.runs_target:
@@ -39,9 +42,15 @@ def add_layout_note(result: DirectionResult, check: DirectionCheck, strategies: 
         return result
     if result.seconds > _LONGEST_EXPLAINED:
         return _with_words(result, f"with {layouts}; contiguous inputs were not tried, which would take long")
-    again = DirectionCheck(prepared.contiguous(), direction, check.recorded)
-    second = result_of(result.record, functools.partial(judge_by_first, strategies, again))
-    return _with_words(result, _words(second, layouts)).with_extra(CONTIGUOUS, second.verdict.outcome)
+
+    def judged(call: PreparedCall) -> Outcome:
+        again = DirectionCheck(call, direction, check.recorded)
+        return result_of(result.record, functools.partial(judge_by_first, strategies, again)).verdict.outcome
+
+    contiguous = judged(prepared.contiguous())
+    may_be_cause = contiguous not in ("fail", "skip")
+    words = _words(contiguous, judged(prepared.again()) if may_be_cause else "fail", layouts)
+    return _with_words(result, words).with_extra(CONTIGUOUS, contiguous)
 
 
 def _may_run_again(result: DirectionResult, device: Device) -> bool:
@@ -55,14 +64,18 @@ def _may_run_again(result: DirectionResult, device: Device) -> bool:
     return True
 
 
-def _words(second: DirectionResult, layouts: str) -> str:
-    match second.verdict.outcome:
-        case "fail":
+def _words(contiguous: Outcome, again: Outcome, layouts: str) -> str:
+    match contiguous, again:
+        case "fail", _:
             return "with contiguous inputs too"
-        case "skip":
+        case "skip", _:
             return f"with {layouts}; with contiguous inputs it cannot be judged"
-        case _:
+        case _, "fail":
             return f"only with {layouts}"
+        case _, "skip":
+            return f"with {layouts}; it passes with contiguous inputs, but cannot be judged when run again"
+        case _:
+            return PASSED_AGAIN
 
 
 def _with_words(result: DirectionResult, words: str) -> DirectionResult:

@@ -22,11 +22,12 @@ from pytest_msprobe.engine.replay.judging.conditioning_note import add_condition
 from pytest_msprobe.engine.replay.judging.directions import judge_backward, judge_forward
 from pytest_msprobe.engine.replay.judging.float64_golden import judged_in_float64
 from pytest_msprobe.engine.replay.judging.outputs import result_of
+from pytest_msprobe.engine.replay.own_backward import NotJudgedError, judge_by_differences, own_backward
 from pytest_msprobe.engine.replay.trials.config import ReplayConfig
 from pytest_msprobe.engine.replay.trials.trial import Trial
 from pytest_msprobe.engine.values.pytree import map_leaves, tensors_with_paths
 from pytest_msprobe.results.outcomes import Breakdown
-from pytest_msprobe.results.result import DirectionResult, OutputResult, failed_without_result
+from pytest_msprobe.results.result import LITTLE_JUDGED, DirectionResult, OutputResult, failed_without_result
 from pytest_msprobe.results.skip_reasons import SkipReason
 
 #: The keyword under which a module gets its parameters and buffers.
@@ -86,6 +87,8 @@ class FunctionCheck:
         self._name = name
         self._standard = standard
         self._has_golden = golden is not None
+        self._is_own_golden = golden is None or golden is function
+        self._not_judged = ""
         self._forward: DirectionResult | None = None
         subject = Subject(
             key=name,
@@ -108,6 +111,8 @@ class FunctionCheck:
         result = result_of(record, functools.partial(self._judged, direction), self.raised)
         if result.breakdown is Breakdown.TEST and self.raised:
             result = replace(result, notes=(*result.notes, *self._golden_notes()))
+        if direction == "backward" and self._not_judged and result.verdict.outcome == "pass":
+            result = result.with_extra(LITTLE_JUDGED, self._not_judged)
         if direction == "forward":
             result = self._forward = _failure_to_judge(result)
         return add_conditioning_note(result, self.trial, direction)
@@ -121,9 +126,20 @@ class FunctionCheck:
         # A standard that the user names is meant as it is.
         in_mode = self._select_in_mode if self._standard is None and self.setup.math_mode == "auto" else None
         judged = functools.partial(judge, self.trial, self._select, in_mode=in_mode, measure_all=self.setup.measure_all)
-        if self._standard is None and self.setup.policy.failures_in_float64:
-            return judged_in_float64(self.trial, judged)
-        return judged()
+        in_float64 = self._standard is None and self.setup.policy.failures_in_float64
+        results = judged_in_float64(self.trial, judged) if in_float64 else judged()
+        return results if direction == "forward" else [*results, *self._by_differences()]
+
+    def _by_differences(self) -> list[OutputResult]:
+        """Return the verdicts by finite differences on a backward of the function's own, which golden has as well."""
+        name = own_backward(self.trial.golden) if self._is_own_golden else ""
+        if not name:
+            return []
+        try:
+            return list(judge_by_differences(self.trial))
+        except NotJudgedError as error:
+            self._not_judged = f"the backward of {name} was judged by itself, not by finite differences: {error}"
+            return []
 
     def _golden_notes(self) -> Iterator[str]:
         """Yield what golden is and gets, where the user may not know it."""

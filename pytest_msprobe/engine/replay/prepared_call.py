@@ -77,9 +77,16 @@ class PreparedCall:
 
     def contiguous(self) -> PreparedCall:
         """Return the same call on contiguous tensors."""
+        return self._in_memory("contiguous")
+
+    def again(self) -> PreparedCall:
+        """Return the same call on the same values, of which nothing is computed yet."""
+        return self._in_memory(self.setup.memory)
+
+    def _in_memory(self, memory: Memory) -> PreparedCall:
         again = PreparedCall(
             self.call,
-            replace(self.setup, memory="contiguous"),
+            replace(self.setup, memory=memory),
             self._source,
             self._function,
             self._recorded,

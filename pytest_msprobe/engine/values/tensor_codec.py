@@ -9,6 +9,7 @@ from collections.abc import Mapping
 import torch
 
 from msprobe_hooks.dump.memory_layouts import span
+from msprobe_standards.arrays import as_array
 from msprobe_standards.tensor_layouts import is_plain
 from pytest_msprobe.devices.remote.messages import TensorForm
 from pytest_msprobe.engine.values.dtypes import dtype_named
@@ -36,7 +37,7 @@ def packed(tensor: torch.Tensor) -> tuple[TensorForm, memoryview]:
         return form, torch.empty(0, dtype=torch.uint8).numpy().data
     behind = min(memory_size(plain) - before - reach, unit)
     memory = plain.as_strided((front + reach + behind,), (1,), before - front)
-    return form, memory.view(torch.uint8).numpy().data
+    return form, as_array(memory.view(torch.uint8)).data
 
 
 def unpacked(form: TensorForm, blob: bytearray, most: float = math.inf) -> torch.Tensor:

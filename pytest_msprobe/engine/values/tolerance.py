@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
+from msprobe_standards.arrays import as_array
 from msprobe_standards.dtypes import family, float_format
 
 if TYPE_CHECKING:
@@ -117,7 +118,7 @@ def mean_magnitude(golden: torch.Tensor) -> float:
 
 def _wide(tensor: torch.Tensor) -> NDArray[np.float64] | NDArray[np.complex128]:
     wide = torch.complex128 if tensor.is_complex() else torch.float64
-    found: NDArray[np.float64] = tensor.to(wide).numpy()
+    found: NDArray[np.float64] = as_array(tensor.to(wide))
     return found
 
 

@@ -17,6 +17,7 @@ import torch
 
 from msprobe_hooks.dump.names import parse_api_name
 from msprobe_hooks.recording.vectored_write import write_npy
+from msprobe_standards.arrays import as_array
 from pytest_msprobe.engine.replay.call import operation
 from pytest_msprobe.engine.replay.check import Replay
 from pytest_msprobe.engine.replay.judging.run_outputs import produced
@@ -107,7 +108,7 @@ class DispatchTables:
         if values.is_floating_point() and values.dtype not in _KNOWN_TO_NUMPY:
             values = values.float()
         with (self.folder / side / f"{name}.npy").open("wb") as file:
-            write_npy(file, values.numpy())
+            write_npy(file, as_array(values))
 
 
 def _details_row(name: str, output: OutputResult) -> Iterator[Any]:

@@ -8,6 +8,7 @@ from pytest_msprobe.devices.compiled import CompiledDevice
 from pytest_msprobe.engine.replay.check import Replay
 from pytest_msprobe.modes.check.compiled_result import Compiled, with_compiled
 from pytest_msprobe.modes.check.follow_up import Judged
+from pytest_msprobe.results.repeats import PASSED_AGAIN
 from pytest_msprobe.results.result import LITTLE_JUDGED, DirectionResult
 
 
@@ -29,7 +30,7 @@ def add_compilation_note(judged: Judged) -> DirectionResult:
 
 
 def _whose_fault(judged: Judged, device: CompiledDevice) -> str:
-    """Return what the same call comes to where nothing is compiled, on the same inputs."""
+    """Return what the same call comes to where nothing is compiled, on the same inputs, and then compiled again."""
     replay = judged.replay
     eager = Replay(replay.call, replace(replay.setup, device=device.eager)).judge(judged.direction)
     match eager.verdict.outcome:
@@ -37,5 +38,7 @@ def _whose_fault(judged: Judged, device: CompiledDevice) -> str:
             return f"It fails without torch.compile as well, so the kernel is wrong: {eager.reason}"
         case "skip":
             return f"Without torch.compile it cannot be judged: {eager.reason}"
+        case _ if replay.again().judge(judged.direction).verdict.outcome != "fail":
+            return f"It passes without torch.compile, and {PASSED_AGAIN} compiled: it is not wrong each time."
         case _:
             return f"It passes without torch.compile: the code that {device.backend} made of it is wrong."

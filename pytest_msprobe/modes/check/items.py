@@ -11,6 +11,7 @@ import msgspec
 from msprobe_hooks.dump.names import api_record, parse_api_name, split_direction
 from msprobe_hooks.errors import RecordError
 from pytest_msprobe.modes.check.checker import checker_of
+from pytest_msprobe.results.left_open import left_open_of
 from pytest_msprobe.results.result import LITTLE_JUDGED
 from pytest_msprobe.run.fast.preselection import preselect
 from pytest_msprobe.run.item import DumpItem
@@ -39,9 +40,10 @@ class RecordItem(DumpItem):
         return checker_of(self.config).tensor_files(self.dump, self.name)
 
     def properties(self) -> list[tuple[str, str]]:
-        """Return the device, its math modes and the seed, and why a verdict says little where it does."""
-        little = self.result.extras.get(LITTLE_JUDGED) if self.result is not None else None
-        own = [("msprobe.little_judged", str(little))] if little else []
+        """Return device, math modes and seed, why a verdict says little and how much of a result is left open."""
+        extras = {} if self.result is None else self.result.extras
+        found = {"little_judged": extras.get(LITTLE_JUDGED), "left_open": left_open_of(extras)}
+        own = [(f"msprobe.{name}", str(value)) for name, value in found.items() if value]
         return [*own, *self.config.stash[setups_key].properties]
 
     def signature(self) -> Hashable | None:

@@ -28,6 +28,7 @@ from pytest_msprobe.modes.check.tallies import (
     BatchInvarianceTally,
     CompiledTally,
     ExploredTally,
+    LeftOpenTally,
     LittleJudgedTally,
     MathModeTally,
     PerturbedTally,
@@ -95,6 +96,7 @@ class CheckMode:
         modules = sum(dump.module_count for dump in dumps.values())
         tallies = (
             LittleJudgedTally(),
+            LeftOpenTally(),
             MathModeTally(),
             LayoutTally(config.stash[options_key].layout, dumps.values()),
             ScreenedTally(in_detail=config.get_verbosity() > 1),

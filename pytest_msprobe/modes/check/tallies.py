@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 from pytest_msprobe.engine.replay.trials.baseline_protocol import TENSORS_UNUSED
 from pytest_msprobe.modes.check.compiled_result import compiled_of
 from pytest_msprobe.results.batch_variations import BatchInvariance, batch_invariance_of
+from pytest_msprobe.results.left_open import left_open_of
 from pytest_msprobe.results.perturbed import perturbed_of
 from pytest_msprobe.results.repeats import Repeats, repeats_of
 from pytest_msprobe.results.result import LITTLE_JUDGED, MATH_MODE
@@ -54,6 +55,28 @@ class MathModeTally(ExtraTally):
 
     extra = MATH_MODE
     line = "{count} judged under {value}, as the device says"
+
+
+class LeftOpenTally:
+    """Counts the elements that differ where any value is right, and the records that have them, by the reason."""
+
+    def __init__(self) -> None:
+        self._records: Counter[str] = Counter()
+        self._elements: Counter[str] = Counter()
+
+    def add(self, extras: Mapping[str, Any]) -> None:
+        """Count one record."""
+        found = left_open_of(extras)
+        if found is not None:
+            self._records[found.why] += 1
+            self._elements[found.why] += found.elements
+
+    def lines(self) -> list[str]:
+        """Return the summary's lines."""
+        return [
+            f"{count} with {self._elements[why]} elements that differ where any value is right: {why}"
+            for why, count in self._records.most_common()
+        ]
 
 
 class UnusedTensorsTally(ExtraTally):

@@ -75,7 +75,14 @@ def newest(folder: Path) -> Path:
         raise CheckpointError(
             f"not a valid iteration: {text[:40]!r}", file=tracker, remedy="name the folder iter_<n> itself"
         )
-    return folder / f"iter_{int(text):07d}"
+    newest = folder / f"iter_{int(text):07d}"
+    if not newest.is_dir():
+        raise CheckpointError(
+            f"names iteration {int(text)}, but there is no folder {newest.name}",
+            file=tracker,
+            remedy="copy the folder, or name another iter_<n> itself",
+        )
+    return newest
 
 
 def read_megatron(path: Path) -> Checkpoint:

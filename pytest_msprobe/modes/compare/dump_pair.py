@@ -10,16 +10,17 @@ from msgspec.structs import replace
 
 from msprobe_hooks.dump.fed_calls import fed_calls
 from msprobe_hooks.dump.merging.unshard import Unmerged
-from msprobe_hooks.dump.names import is_forward
+from msprobe_hooks.dump.names import is_forward, is_parameters_grad
 from msprobe_hooks.dump.paths.recording import StepRank
 from msprobe_hooks.dump.paths.static_graph import KERNEL_LEVEL
 from msprobe_hooks.dump.values import read_values
 from pytest_msprobe.modes.compare.across.translation import Translation
 from pytest_msprobe.modes.compare.across.value_partners import ValuePartners
 from pytest_msprobe.modes.compare.judging.call_judge import CallJudge
+from pytest_msprobe.modes.compare.judging.cancelled_gradients import arrival_around
 from pytest_msprobe.modes.compare.judging.cancelled_sums import has_cancelled
 from pytest_msprobe.modes.compare.judging.culprits import Culprits
-from pytest_msprobe.modes.compare.judging.fed_modules import with_fed_inputs
+from pytest_msprobe.modes.compare.judging.fed_modules import FedInputs
 from pytest_msprobe.modes.compare.judging.given_values import Given, GivenValues
 from pytest_msprobe.modes.compare.judging.required_metrics import cause_of_required
 from pytest_msprobe.modes.compare.judging.rules import outcome_of
@@ -161,8 +162,17 @@ class DumpPair:
 
     def _judge(self, target: str, golden: str, mode: DataMode) -> list[Row]:
         rows = self._call_judge.judge(target, golden, mode)
-        fed = self.fed.get(target)
-        return rows if fed is None else with_fed_inputs(rows, fed)
+        return self._fed_inputs.judged(target, rows) if target in self.fed else rows
+
+    @cached_property
+    def _fed_inputs(self) -> FedInputs:
+        return FedInputs(
+            self.fed,
+            self.matching.matches,
+            lambda target, golden: self._call_judge.judge(target, golden, self.mode),
+            self._module,
+            self.policy.inherited,
+        )
 
     def may_be_other_call(self, match: Match) -> bool:
         """Return whether calls were paired by their numbers though some of their API have no partner."""
@@ -237,9 +247,20 @@ class DumpPair:
             inherited=self.policy.inherited,
             judge=self._judge,
             is_equal=self.is_equal,
+            arrived=self._arrived,
             module_of=self._module,
             fed=self.fed,
         )
+
+    def _arrived(self, match: Match) -> list[Row]:
+        """Return the judged gradients that arrived where those of a module's parameters were made, none for calls."""
+        if match.target is None or match.golden is None or not is_parameters_grad(match.target):
+            return []
+        target, golden = arrival_around(self.target, match.target), arrival_around(self.golden, match.golden)
+        if not target or not golden:
+            return []
+        rows = self._searched(target, golden)
+        return [row for row in rows if row.group == "input"]
 
     def _required(self, row: Row) -> Row:
         for required in self.policy.required:

@@ -223,7 +223,12 @@ def next_step_hint(call: ComparedCall, row: Row, culprit: str) -> str:
     if first_shape_change(call):
         return "The input shapes differ here: record both runs with the same batch size and sequence length."
     forward = is_forward(call.record)
-    if row.group in ("input", "parameters"):
+    if call.fed and row.group == "input":
+        text = (
+            "The code between the modules that ran before and this call computed another value, which was replaced: "
+            "check that code."
+        )
+    elif row.group in ("input", "parameters"):
         text = (
             "No call before it differs: find where this value was made. The runs may have other data or weights, an "
             "operation in place may have changed it, or something else overwrote its memory."

@@ -55,6 +55,12 @@ TENSOR_METRICS = (
 #: Among the metrics of tensors where NaN or inf makes errors infinite: the greatest one of the other elements.
 FINITE_ERROR = "finite_max_abs_err"
 
+#: Among the metrics of a value that differs: how far the two are apart as a fraction of the terms that its call added
+#: up, where these are recorded.
+TERMS_ERROR = "terms_error"
+#: Of one that cancels: how far the two might be apart by what explains it, as a fraction of their own scale.
+EXPLAINED_ERROR = "explained_error"
+
 
 class Row(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
     """One value on both sides; a side that has none is None.

@@ -22,7 +22,7 @@ from pytest_msprobe.modes.monitor.golden.differences import (
     scale,
 )
 from pytest_msprobe.modes.monitor.golden.paired_series import Statistics
-from pytest_msprobe.modes.monitor.golden.run_evidence import PARAMETERS
+from pytest_msprobe.modes.monitor.series_kinds import PARAMETERS, kind_of
 
 #: What a rank's parameter begins with: the step and its statistics by name.
 Beginning = tuple[int, tuple[tuple[str, float], ...]]
@@ -76,7 +76,7 @@ class Replicas:
 
     def parted(self, rank: int | None, key: SeriesKey) -> Parted | None:
         """Return where a rank's series leaves those of the other ranks, None where it does not or is not judged."""
-        return self._parted.get((rank or 0, key)) if key.task in PARAMETERS else None
+        return self._parted.get((rank or 0, key)) if kind_of(key) in PARAMETERS else None
 
     def is_compared(self, rank: int | None, key: SeriesKey) -> bool:
         """Return whether a rank's series is held against that of another rank."""
@@ -164,7 +164,7 @@ class Replicas:
     def _keys(self, run: Run, names: Sequence[tuple[int, str]]) -> Iterator[SeriesKey]:
         wanted = {*names}
         for key in run.keys:
-            is_wanted = key.task in PARAMETERS and (key.vpp_stage, key.name) in wanted
+            is_wanted = kind_of(key) in PARAMETERS and (key.vpp_stage, key.name) in wanted
             if is_wanted and key.statistic in CONTINUOUS and self._limit(key) is not None:
                 yield key
 
@@ -172,7 +172,7 @@ class Replicas:
 def _beginnings(run: Statistics) -> dict[tuple[int, str], Beginning]:
     found: dict[tuple[int, str], Beginning] = {}
     for tensor in run.tensors:
-        if tensor.task in PARAMETERS and (tensor.vpp_stage, tensor.name) not in found:
+        if kind_of(tensor) in PARAMETERS and (tensor.vpp_stage, tensor.name) not in found:
             series = run.read(tensor)
             if all(each.steps.size for each in series.values()):
                 step = int(next(iter(series.values())).steps[0])

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 
 from msprobe_hooks.instruments.series.paths import RECORDED_TASKS
 from msprobe_hooks.instruments.series.reader import SeriesKey
-from msprobe_hooks.instruments.series.tables import Watched
+from pytest_msprobe.modes.monitor.series_kinds import Kind, kind_of
 
 
 def item_name(key: SeriesKey) -> str:
@@ -28,14 +27,6 @@ def tensor_name(key: SeriesKey) -> str:
 #: Where a series stands within a step: earlier ones are computed earlier.
 Place = tuple[int, int, int]
 
-_BEFORE_THE_STEP = ("param_origin", "param")
-_OF_COLLECTIVE = re.compile(r"\w+/(pre|post)_\d+")
-
-
-def is_of_collective(key: SeriesKey | Watched) -> bool:
-    """Return whether a series is of what ranks give to a collective, or get from it, as ``all_reduce/pre_0``."""
-    return key.task == "other" and _OF_COLLECTIVE.fullmatch(key.name) is not None
-
 
 def places(keys: Sequence[SeriesKey]) -> dict[SeriesKey, Place]:
     """Return the place of each series; ``keys`` are in the order computed but for micro steps, which repeat it."""
@@ -43,13 +34,14 @@ def places(keys: Sequence[SeriesKey]) -> dict[SeriesKey, Place]:
 
 
 def _phase(key: SeriesKey) -> int:
-    if key.task in _BEFORE_THE_STEP:
-        return 0
+    kind = kind_of(key)
     if key.micro_step is not None or key.task in RECORDED_TASKS:
         return 1
+    if kind is Kind.PARAMETER:
+        return 0
     if key.task == "grad_unreduced":
         return 2
-    if is_of_collective(key):
+    if kind is Kind.COLLECTIVE:
         # What a rank gives comes before what all ranks make of it, the reduced gradients among that.
         return 3 if "/pre_" in key.name else 4
     return 5

@@ -9,6 +9,7 @@ from pytest_msprobe.reports.check_page.model import CheckedRecord
 from pytest_msprobe.reports.failed_apis import api_and_direction
 from pytest_msprobe.reports.pages.write_page import page_number
 from pytest_msprobe.reports.text import clipped
+from pytest_msprobe.results.left_open import left_open_of
 from pytest_msprobe.results.result import LITTLE_JUDGED, DirectionResult
 
 #: What rows have as a place in a list of the page.
@@ -91,9 +92,10 @@ def _dtype(result: DirectionResult) -> str:
 
 
 def _reason(result: DirectionResult) -> str:
-    """Return why a record fails, warns or has no verdict, or passes with little judged, in one line."""
+    """Return why a record fails, warns or has no verdict, or what its pass leaves unjudged, in one line."""
     if result.skip is not None:
         return str(result.skip)
     if result.outcome != "pass":
         return clipped(result.reason.partition("\n")[0], _REASON_LENGTH)
-    return clipped(str(result.extras.get(LITTLE_JUDGED, "")), _REASON_LENGTH)
+    said = filter(None, (result.extras.get(LITTLE_JUDGED), left_open_of(result.extras)))
+    return clipped("; ".join(map(str, said)), _REASON_LENGTH)

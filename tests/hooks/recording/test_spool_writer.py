@@ -53,7 +53,7 @@ def test_steps_that_find_no_room_are_dropped_and_counted(tmp_path):
     size = size_of_one_step(tmp_path / "one")
     summary = train(tmp_path / "spool", steps=5, spool_size=int(2.5 * size), spool_full="drop").summary
     assert names(tmp_path / "spool") == ["step0/rank", "step1/rank"]
-    assert [dropped.step for dropped in read_dropped(tmp_path / "spool")] == [2, 3, 4]
+    assert [dropped.step for dropped in read_dropped(tmp_path / "spool")[0]] == [2, 3, 4]
     assert "3 steps were dropped: the spool folder is full" in str(summary)
 
 
@@ -89,7 +89,7 @@ def test_once_there_is_the_stop_file_steps_are_dropped(tmp_path):
         torch.tanh(torch.ones(2))
         (tmp_path / "stop").touch()
         session.step()
-    (dropped,) = read_dropped(tmp_path)
+    (dropped,), _ = read_dropped(tmp_path)
     assert (dropped.step, dropped.rank, dropped.reason) == (0, None, "the file 'stop' closes the spool folder")
     with pytest.raises(RecordingError, match=r"stop: this file closes the spool folder; remove it"):
         train(tmp_path)
@@ -111,7 +111,7 @@ def test_what_a_training_that_was_killed_was_writing_is_removed(tmp_path):
 
 def test_a_line_of_what_was_dropped_that_was_cut_short_is_left_out(tmp_path):
     (tmp_path / "dropped.jsonl").write_text('{"step":1,"rank":0,"bytes":5,"reason":"full"}\n{"step":2,"ra')
-    assert read_dropped(tmp_path) == [Dropped(1, 0, 5, "full")]
+    assert read_dropped(tmp_path) == ([Dropped(1, 0, 5, "full")], [])
 
 
 @pytest.mark.parametrize(

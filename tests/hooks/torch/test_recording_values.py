@@ -58,6 +58,7 @@ def test_special_values_are_recorded_as_bare_tokens(tmp_path):
     assert '"Max": NaN' in path.read_text().replace('":', '": ')
     record_ = read_dump(path).forward("Torch.clamp.0.forward")
     assert record_.args[0].finite_max == 1.0
+    assert (record_.args[0].nan_count, record_.args[0].posinf_count, record_.args[0].neginf_count) == (1, 1, 0)
     assert record_.kwargs["max"].value == float("inf")
 
 
@@ -104,8 +105,10 @@ def test_any_kind_of_tensor_can_be_recorded(tmp_path, records, tensor):
 def test_fake_tensors_are_recorded_without_numbers(tmp_path, records):
     from torch._subclasses.fake_tensor import FakeTensorMode
 
-    with record(tmp_path / "d") as session, FakeTensorMode():
-        torch.relu(torch.ones(2, 3))
+    with FakeTensorMode():
+        fake = torch.ones(2, 3)
+    with record(tmp_path / "d") as session:
+        torch.relu(fake)
     assert session.recorder.summary.errors == {}
     entry = records(tmp_path / "d")["Torch.relu.0.forward"]["input_args"][0]
     assert (entry["type"], entry["Max"]) == ("torch._subclasses.fake_tensor.FakeTensor", None)

@@ -155,6 +155,51 @@ def test_infinities_and_nan_show_and_the_finite_extrema_too(values, largest, fin
     assert found.finite_max == pytest.approx(finite, nan_ok=True)
 
 
+@pytest.mark.parametrize("size", [1, 3, 1000, LARGE + 100])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.float64, torch.float8_e5m2])
+def test_elements_that_are_not_finite_are_counted(size, dtype):
+    values = [math.nan, math.inf, -math.inf, 1.0, math.nan, 2.0, -3.0]
+    tensor = torch.tensor((values * (size // len(values) + 1))[:size]).to(dtype)
+    found = measure(tensor)
+    expected = [
+        sum(map(is_one, tensor.float().tolist())) for is_one in (math.isnan, math.inf.__eq__, (-math.inf).__eq__)
+    ]
+    assert [found.nan_count, found.posinf_count, found.neginf_count] == expected
+
+
+@given(
+    shape=st.lists(st.integers(1, 4), min_size=1, max_size=4),
+    repeated=st.sets(st.integers(0, 3)),
+    dtype=st.sampled_from([torch.float32, torch.float64, torch.bfloat16, torch.int64, torch.bool, torch.complex64]),
+    last=st.sampled_from([2.0, math.nan, math.inf]),
+)
+def test_an_expanded_tensor_has_the_statistics_of_its_copy(shape, repeated, dtype, last):
+    once = torch.linspace(-1.0, 1.0, math.prod(shape)).reshape(shape)
+    once.view(-1)[-1] = 1.0 if dtype in (torch.int64, torch.bool) else last
+    once = once.to(dtype)
+    for dim in repeated & {*range(len(shape))}:
+        once = once.narrow(dim, 0, 1)
+    tensor = once.expand(shape)
+    found, expected = measure(tensor), measure(tensor.contiguous())
+    fields = ("max", "min", "mean", "norm", "finite_max", "finite_min", "nan_count", "posinf_count", "neginf_count")
+    ours, theirs = ({field: getattr(each, field) for field in fields} for each in (found, expected))
+    assert {field for field in fields if ours[field] is None} == {field for field in fields if theirs[field] is None}
+    known = {field: value for field, value in ours.items() if value is not None}
+    assert known == pytest.approx({field: theirs[field] for field in known}, rel=1e-5, abs=1e-6, nan_ok=True)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.int64, torch.bool, torch.float16])
+def test_an_expanded_tensor_costs_what_it_has_in_memory(dtype):
+    found = measure(torch.ones(1, dtype=dtype).expand(2**40))
+    assert (found.max, found.min) == (1, 1)
+    assert found.norm in (None, 2.0**20)
+
+
+def test_what_is_finite_has_no_counts():
+    found = measure(torch.ones(3))
+    assert (found.nan_count, found.posinf_count, found.neginf_count) == (None, None, None)
+
+
 @pytest.mark.parametrize("size", [10, 100_000])
 def test_nan_reaches_both_extrema_at_any_size(size):
     tensor = torch.zeros(size)

@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from msprobe_hooks import record
+from msprobe_hooks.dump.reader import read_dump
 from msprobe_hooks.torch import tensor_files
 from msprobe_hooks.torch.tensor_files import TorchTensorFiles
 from msprobe_hooks.torch.write_batches import BATCH_BYTES, Buffers
@@ -198,3 +199,36 @@ while True:
     names = re.findall(r'"data_name": ?"([^"]+)"', (folder / "dump.json").read_text())
     assert names
     assert [name for name in names if not (folder / "dump_tensor_data" / name).exists()] == []
+
+
+@pytest.mark.parametrize("options", [{}, {"tensor_files": "safetensors"}], ids=["files", "containers"])
+def test_a_large_expanded_tensor_is_written_once(tmp_path, options):
+    mask = torch.arange(64.0).reshape(1, 64, 1).expand(512, 64, 512)
+    with record(tmp_path / "d", task="tensor", **options):
+        mask[0] + 1
+    files = [path for path in (tmp_path / "d").rglob("*.*") if path.suffix in (".pt", ".safetensors")]
+    assert sum(path.stat().st_size for path in files) < 2**19
+    dump = read_dump(tmp_path / "d/step0/rank/dump.json")
+    element = dump.forward("Tensor.__getitem__.0.forward").args[0]
+    loaded = torch.load(tmp_path / "d/step0/rank/dump_tensor_data" / element.data_name, weights_only=True)
+    assert torch.equal(loaded, mask)
+
+
+def test_of_a_large_buffer_only_what_a_call_takes_is_written(tmp_path, caplog):
+    bucket = torch.zeros(2**28, dtype=torch.uint8)
+    with caplog.at_level("INFO", "msprobe_hooks"), record(tmp_path / "d", task="tensor"):
+        bucket.narrow(0, 5, 3).float() + 1
+    dump = read_dump(tmp_path / "d/step0/rank/dump.json")
+    taken = dump.forward("Tensor.narrow.0.forward")
+    assert taken.args[0].data_name is None
+    assert (taken.args[0].max, taken.args[0].min) == (0, 0)
+    assert taken.output[0].data_name is not None
+    assert "1 tensor without values, as it is large and its call only takes a view of it" in caplog.text
+
+
+def test_a_checksum_of_a_huge_expanded_tensor_is_left_out_and_reported(tmp_path, caplog):
+    with caplog.at_level("INFO", "msprobe_hooks"), record(tmp_path / "d", summary_mode="md5"):
+        torch.ones(1).expand(2**40)[:2] + 1
+    element = read_dump(tmp_path / "d/step0/rank/dump.json").forward("Tensor.__getitem__.0.forward").args[0]
+    assert (element.checksum, element.max) == (None, 1.0)
+    assert "without a checksum, as it is expanded to more than 256 MiB" in caplog.text

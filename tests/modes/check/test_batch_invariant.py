@@ -90,6 +90,34 @@ if not args[0].is_contiguous():
     assert "run on parts of their batch, 0 depend on it" in checked.output
 
 
+UNSTEADY = """
+if record == 'Functional.rms_norm.0.forward':
+    self.runs = getattr(self, 'runs', 0) + 1
+    if {when}:
+        result = result * (1 + 2**-20)
+"""
+
+
+@pytest.mark.parametrize(
+    ("when", "reason"),
+    [
+        ("self.runs == 1", "output.0: nondeterministic: two runs of the whole batch differ: 1 of 1 repeated runs"),
+        ("self.runs == 2", "output.0: wrong once: 1 of 15 parts of the batch differ from the whole"),
+    ],
+    ids=["the whole", "a part"],
+)
+def test_what_differs_from_itself_is_not_said_to_depend_on_the_batch(
+    when: str, reason: str, tmp_path: Path, make_device: Any, check: Any
+) -> None:
+    make_device(UNSTEADY.format(when=when))
+    with record(tmp_path / "run", level="L1", task="statistics"):
+        F.rms_norm(torch.randn(12, 40), (40,))
+    checked = check("--msprobe-device=faulty", f"--msprobe-dump={tmp_path / 'run'}", "--msprobe-batch-invariant")
+    assert checked.wrong == {FORWARD}
+    assert reason in checked.cases[FORWARD].text
+    assert "depends on the batch" not in checked.cases[FORWARD].text
+
+
 def test_rows_are_not_looked_at_unless_asked_for(checking: Any) -> None:
     checked = checking()
     assert checked.wrong == set()

@@ -106,6 +106,18 @@ def test_a_wrong_kernel_is_not_called_the_compilers_fault(
 
 
 @pytest.mark.slow
+def test_an_error_that_comes_once_is_not_called_the_compilers_fault(
+    pytester: pytest.Pytester, write_dump: Any, element: Any, forward: Any
+) -> None:
+    dump = write_dump({"Torch.exp.0.forward": forward(element(4, 16))})
+    once = "self.runs = getattr(self, 'runs', 0) + bool(record)\nresult = result + (self.runs == 1 and bool(record))"
+    pytester.makeconftest(device_after_each_call(once) + _WRONG_KERNELS)
+    found = check(pytester, f"--msprobe-dump={dump}", "--msprobe-device=compiled:aot_eager", apart=True)
+    text = found.cases["Torch.exp.0.forward"].text
+    assert "It passes without torch.compile, and passed when run again compiled: it is not wrong each time." in text
+
+
+@pytest.mark.slow
 def test_what_was_not_compiled_passes_with_little_judged_and_graph_breaks_are_counted(
     compiled: Callable[..., Checked], write_dump: Any, element: Any, forward: Any
 ) -> None:

@@ -132,6 +132,15 @@ def _part(name: str, value: torch.Tensor, rank: int, ranks: int, args: dict[str,
     return value if "bias" in name else value.chunk(ranks)[rank].clone()
 
 
+def test_an_iteration_that_was_not_copied_is_named(check: Check, pytester: pytest.Pytester) -> None:
+    megatron(pytester.path / "whole", 1, 1)
+    megatron(pytester.path / "cut", 1, 1)
+    (pytester.path / "cut" / "latest_checkpointed_iteration.txt").write_text("8")
+    found = check("--msprobe-checkpoint=cut", "--msprobe-golden=whole")
+    assert found.exit_code == pytest.ExitCode.USAGE_ERROR
+    assert "names iteration 8, but there is no folder iter_0000008; copy the folder" in found.errors
+
+
 @pytest.mark.parametrize("layout", [{"tensor": 2, "pipeline": 2}, {"tensor": 1, "pipeline": 2, "virtual": 2}], ids=str)
 @pytest.mark.parametrize("args", [{}, {"swiglu": True}], ids=str)
 def test_megatron_ranks_are_one_model(

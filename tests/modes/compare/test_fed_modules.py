@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -120,6 +122,73 @@ def test_the_header_and_the_failing_item_say_what_was_fed(compared, pytester):
             "  its inputs were fed from */golden/step0/rank/dump.json: no error of an earlier call is in them",
         ]
     )
+
+
+class Between(nn.Module):
+    """Scales with code of its own between them: a factor, and a residual sum."""
+
+    def __init__(self, factor: float, *factors: float) -> None:
+        super().__init__()
+        self.factor = factor
+        self.scales = nn.ModuleList(map(Scale, factors))
+
+    def forward(self, x: Tensor) -> Tensor:
+        for scale in self.scales:
+            x = x + scale(x) * self.factor
+        return x
+
+
+class Two(nn.Module):
+    def __init__(self, one: Between, two: Between) -> None:
+        super().__init__()
+        self.one, self.two = one, two
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.two(self.one(x))
+
+
+@pytest.fixture
+def between(tmp_path: Path) -> Callable[[Two], dict[str, Any]]:
+    """Compares a run of which all modules were fed with the golden run: the calls by their names."""
+
+    def compare(wrong: Two) -> dict[str, Any]:
+        x = torch.arange(1.0, 9.0)
+        for side, model in (("golden", Two(Between(1.0, 2.0, 3.0), Between(1.0, 5.0, 7.0))), ("target", wrong)):
+            with ExitStack() as stack:
+                if side == "target":
+                    stack.enter_context(feed(tmp_path / "golden", ["*"]))
+                stack.enter_context(record(tmp_path / side, level="L0", task="tensor", model=model))
+                model(x)
+        sides = (read_dump(tmp_path / side / "step0/rank/dump.json") for side in ("target", "golden"))
+        pair = DumpPair(0, *sides, policy=load_policy("default"))
+        calls = [pair.compare(name) for name in pair.orders]
+        return {call.record.removeprefix("Module.").partition(".forward")[0]: call for call in calls}
+
+    return compare
+
+
+def test_a_fault_in_code_between_fed_modules_is_a_culprit_at_the_module_that_it_is_passed_to(between):
+    calls = between(Two(Between(1.0, 2.0, 3.0), Between(1.01, 5.0, 7.0)))
+    assert causes(calls) == {"two.scales.1.Scale": "culprit", "two.Between": "inherited"}
+    assert [row.group for row in calls["two.scales.1.Scale"].rows if row.differs] == ["input"]
+
+
+def test_what_a_wrong_call_before_explains_is_not_held_against_the_module_that_is_fed(between):
+    calls = between(Two(Between(1.0, 2.1, 3.0), Between(1.0, 5.0, 7.0)))
+    assert causes(calls) == {"one.scales.0.Scale": "culprit", "one.Between": "inherited"}
+    (given,) = [row for row in calls["one.scales.1.Scale"].rows if row.group == "input"]
+    assert "what it replaced differs by Module.one.scales.0.Scale.forward.0" in given.messages
+
+
+def test_a_recording_without_what_was_replaced_says_what_is_not_compared(between, pytester):
+    between(Two(Between(1.0, 2.0, 3.0), Between(1.01, 5.0, 7.0)))
+    path = pytester.path / "target/step0/rank/dump.json"
+    dump = json.loads(path.read_text())
+    for body in dump["data"].values():
+        del body["passed_args"], body["passed_kwargs"]
+    path.write_text(json.dumps(dump))
+    result = pytester.runpytest("--msprobe-compare=target", "--msprobe-golden=golden")
+    result.stdout.fnmatch_lines(["*what they replaced is not recorded, so the code between modules is not compared"])
 
 
 @pytest.mark.slow

@@ -50,7 +50,8 @@ class RankCalls:
 def read_calls(dump: Dump, rank: int, world: frozenset[int]) -> RankCalls:
     """Read all communication of one rank; ``world`` are the ranks whose dumps there are.
 
-    A call in a group of which the rank is not a member does not count.
+    A call in a group of which the rank is not a member does not count. Raises DumpError where ``communication.jsonl``
+    cannot be read.
     """
     lines = read_lines(dump.path.parent)
     began = {line.record: line for line in lines if line.event == "began" and is_communication(line.record)}

@@ -13,6 +13,7 @@ from typing import Any, Final, Literal
 import msgspec
 
 from msprobe_hooks.dump.json_lines import JsonLines
+from msprobe_hooks.errors import DumpError
 from msprobe_hooks.json_decoding import read_json_lines
 
 FILE: Final = "communication.jsonl"
@@ -50,6 +51,10 @@ class CommunicationLines(JsonLines):
 def read_lines(folder: Path) -> list[Line]:
     """Return the lines of ``communication.jsonl`` in their order, none where there is no file.
 
-    Incomplete lines, as the last one of a process that was killed, are left out.
+    The last line of a process that was killed may be incomplete and is left out. Raises DumpError for any other that
+    cannot be read, since a call that never returned may be in it.
     """
-    return read_json_lines(folder / FILE, Line)
+    lines, problems = read_json_lines(folder / FILE, Line)
+    if problems:
+        raise DumpError(f"{problems[0]}; copy the file again, or remove it to judge without hangs and waits")
+    return lines

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
 from msprobe_hooks.dump.memory_layouts import LAYOUT_KEYS
+from msprobe_hooks.dump.schema import NONFINITE_COUNTS
 from msprobe_hooks.dump.values import NON_FINITE, STATISTICS, TOO_LARGE, Number, is_number
 
 #: A tensor's element as the file has it.
@@ -24,7 +25,9 @@ HELD: Final = "held"
 #: Whether a later call reduces the shards.
 REDUCED: Final = "reduced"
 #: What the parts do not show of a whole, or belongs to one rank alone.
-_OF_ONE_RANK: Final = ("md5", "data_name", "datapath", SHARDS, HELD, REDUCED, *LAYOUT_KEYS, *_FINITE.values())
+_OF_ONE_RANK: Final = frozenset(
+    ("md5", "data_name", "datapath", SHARDS, HELD, REDUCED, *LAYOUT_KEYS, *_FINITE.values(), *NONFINITE_COUNTS)
+)
 
 # Copies of one tensor may be computed by other kernels on each rank; msprobe 26 takes this for equal as well.
 _SAME = 1e-6
@@ -86,9 +89,19 @@ def join(parts: Sequence[TensorBody], shape: Sequence[int]) -> dict[str, Any]:
             finite = [number_of(part, _FINITE[key] if _FINITE[key] in part else key) for part in held]
             known = [value for value in finite if value is not None and not math.isnan(value)]
             merged[_FINITE[key]] = of_all(known, default=math.nan)
+    merged |= _counts(held)
     merged["Mean"] = _mean(held)
     merged["Norm"] = _norm([number_of(part, "Norm") for part in held])
     return merged
+
+
+def _counts(parts: Sequence[TensorBody]) -> dict[str, int]:
+    """Return how many elements are NaN, +inf and -inf; nothing where a part has some and does not say how many."""
+    some = [part for part in parts if not all(_is_finite(number_of(part, key)) for key in _FINITE)]
+    counts = {key: [number_of(part, key) for part in some] for key in NONFINITE_COUNTS}
+    if not some or any(type(count) is not int for found in counts.values() for count in found):
+        return {}
+    return {key: sum(int(count or 0) for count in found) for key, found in counts.items()}
 
 
 def _extremum(of_all: Any, values: Sequence[Any]) -> Any:

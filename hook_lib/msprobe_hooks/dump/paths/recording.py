@@ -1,7 +1,6 @@
 """Where the files of a recording lie: ``step<N>/rank<N>/dump.json`` with its neighbours, in msprobe's layout.
 
-A program that is not distributed writes ``rank`` without a number; older versions of msprobe, ``proc<pid>``, which does
-not name a rank.
+A program that is not distributed writes ``rank`` without a number; msprobe, ``proc<pid>``, which does not name a rank.
 """
 
 from __future__ import annotations
@@ -29,6 +28,7 @@ CONSTRUCT_FILE: Final = "construct.json"
 TENSOR_FOLDER: Final = "dump_tensor_data"
 
 _STEP, _RANK = re.compile(r"step([0-9]+)"), re.compile(r"rank([0-9]*)")
+_PROCESS = re.compile(r"proc[0-9]+")
 
 
 class StepRank(NamedTuple):
@@ -70,6 +70,24 @@ def rank_of(folder: Path) -> int | None:
     """Return the rank in a folder's own name, 0 for ``rank``; None for any other name."""
     named = _RANK.fullmatch(folder.name)
     return int(named[1] or 0) if named else None
+
+
+def rank_in_recording(folder: Path) -> int | None:
+    """Return the rank that a folder of a recording is read as: that in its name, 0 for a process without one."""
+    return 0 if _PROCESS.fullmatch(folder.name) else rank_of(folder)
+
+
+def dumps_by_rank(folder: Path) -> dict[int, dict[int, list[Path]]]:
+    """Return every ``dump.json`` of the recording in a folder, by rank and step, both ascending.
+
+    A rank has several of one step where several processes wrote into the recording without a rank.
+    """
+    found: dict[int, dict[int, list[Path]]] = {}
+    for path in sorted(folder.glob(f"step*/*/{DUMP_FILE}"), key=_numbers_by_value):
+        step, rank = _STEP.fullmatch(path.parent.parent.name), rank_in_recording(path.parent)
+        if step is not None and rank is not None and path.is_file():
+            found.setdefault(rank, {}).setdefault(int(step[1]), []).append(path)
+    return dict(sorted(found.items()))
 
 
 def find_dumps(folder: Path) -> list[Path]:

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from msprobe_hooks.instruments.environment.start_file import TensorFact, fact
+from msprobe_hooks.torch.arrays import as_bytes
 from msprobe_hooks.torch.no_dispatch import NoDispatch
 from msprobe_hooks.torch.statistics import Deferred, fetch, is_readable, local_part, measure
 
@@ -76,5 +77,4 @@ def tensor_fact(tensor: Tensor) -> TensorFact:
 
 
 def _bytes(tensor: Tensor) -> memoryview:
-    flat = tensor.resolve_conj().resolve_neg().contiguous().reshape(-1)
-    return flat.view(torch.uint8).cpu().numpy().data
+    return as_bytes(tensor.resolve_conj().resolve_neg().contiguous().cpu()).data

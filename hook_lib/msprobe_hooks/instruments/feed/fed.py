@@ -15,20 +15,27 @@ class Fed:
     """What came of feeding.
 
     ``calls`` counts the fed calls by the module's path; ``kept`` says what the program kept of its own, and why, each
-    with how often; ``converted`` counts tensors that had another dtype in the dump; ``unmet`` are lines on the modules
-    that were never fed, known at the end; ``source`` is the recording that the inputs came from.
+    with how often; ``converted`` counts tensors that had another dtype in the dump; ``differences`` has, by place, how
+    far what was replaced lay from what replaced it, as a fraction of the greatest value; ``unmet`` are lines on the
+    modules that were never fed, known at the end; ``source`` is the recording that the inputs came from.
     """
 
     source: str
     calls: Counter[str] = field(default_factory=Counter)
     kept: Counter[str] = field(default_factory=Counter)
     converted: Counter[str] = field(default_factory=Counter)
+    differences: dict[str, float] = field(default_factory=dict)
     unmet: list[str] = field(default_factory=list)
     own_step: int = 0
 
     def step(self) -> None:
         """End a step, where nothing records: calls are counted anew, and inputs come from the dump's next step."""
         self.own_step += 1
+
+    def note_difference(self, where: str, difference: float) -> None:
+        """Keep how far the tensor in a place lay from the one that replaced it, the greatest of all calls."""
+        if difference > self.differences.get(where, 0.0):
+            self.differences[where] = difference
 
     @property
     def is_partial(self) -> bool:
@@ -43,4 +50,12 @@ class Fed:
             if notes:
                 texts = (text if count == 1 else f"{text} ({count} times)" for text, count in notes.items())
                 lines.append(f"{words}: {listed(texts, _SHOWN)}")
+        if self.differences:
+            first = next(iter(self.differences))
+            worst = max(self.differences, key=self.differences.__getitem__)
+            places = ", most ".join(
+                f"{where} by {self.differences[where]:.1e}" for where in dict.fromkeys((first, worst))
+            )
+            tensors = counted(len(self.differences), "replaced tensor")
+            lines.append(f"{tensors} differed from the recorded, first {places} of the greatest value")
         return "; ".join([*lines, *self.unmet])

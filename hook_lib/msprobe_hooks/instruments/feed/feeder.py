@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable
@@ -21,6 +20,7 @@ from msprobe_hooks.instruments.feed.recorded_inputs import RecordedInputs, Sourc
 from msprobe_hooks.messages import listed
 from msprobe_hooks.recording.fed_inputs import FedFrom, hand_over
 from msprobe_hooks.recording.modules import prefixed
+from msprobe_hooks.recording.positional_names import positional_names
 from msprobe_hooks.recording.session import Model, running_session
 
 _Call = tuple[tuple[Any, ...], dict[str, Any]]
@@ -102,6 +102,13 @@ class Feeder(ABC):
         """
 
     @abstractmethod
+    def difference(self, tensor: Any, fed: Any) -> float:
+        """Return the greatest difference of the program's tensor from what replaces it, divided by its greatest value.
+
+        Infinite where only one of two elements is finite, 0 where both are equal.
+        """
+
+    @abstractmethod
     def quiet(self) -> AbstractContextManager[object]:
         """Return a context in which no call is recorded."""
 
@@ -178,13 +185,14 @@ class Feeder(ABC):
         def replace(tensor: Any, element: TensorElement, place: str) -> Any:
             return self._recorded(tensor, element, f"{path} {place}{_named(names, place)}", inputs)
 
-        names = _parameters(module, self.call_method)
+        names = positional_names(module, self.call_method)
         arguments = Arguments(path, self.tensor_class, replace, self.fed.kept)
         with self.quiet():
             call = arguments.fed(args, kwargs, record, names)
         if arguments.places:
             self.fed.calls[path] += 1
-            hand_over(module, FedFrom(str(inputs.home.absolute()), record.name, tuple(arguments.places)))
+            source = str(inputs.home.absolute())
+            hand_over(module, FedFrom(source, record.name, tuple(arguments.places), args, kwargs))
         return call
 
     #: The method of a module whose parameters name its arguments.
@@ -205,7 +213,9 @@ class Feeder(ABC):
                     "or record it as this run calls it"
                 )
             self.fed.converted[f"{where} from {dtype} to {wanted}"] += 1
-        return self.recorded(tensor, element, inputs.dump.tensor_folder)
+        fed = self.recorded(tensor, element, inputs.dump.tensor_folder)
+        self.fed.note_difference(where, self.difference(tensor, fed))
+        return fed
 
     def _number(self, path: str) -> int:
         checkpoint, is_again = self.checkpoint()
@@ -257,15 +267,6 @@ class Feeder(ABC):
             lines.append(f"never ran, or only in compiled code: {listed(never)}{hint}")
         lines += [f"the call {name} did not run" for name in self._names.calls_not_run if not never]
         return lines
-
-
-def _parameters(module: Any, method: str) -> list[str]:
-    """Return the names of the positional parameters of a module's own method."""
-    try:
-        parameters = inspect.signature(getattr(module, method)).parameters.values()
-    except (AttributeError, TypeError, ValueError):
-        return []
-    return [one.name for one in parameters if one.kind in (one.POSITIONAL_ONLY, one.POSITIONAL_OR_KEYWORD)]
 
 
 def _named(names: list[str], place: str) -> str:

@@ -24,6 +24,7 @@ from msprobe_hooks.mindspore.elements import takes_gradient
 from msprobe_hooks.mindspore.recompute import is_recomputation_of, is_recomputed, running_recomputation
 from msprobe_hooks.mindspore.recorder import MindSporeRecorder
 from msprobe_hooks.recording.session import running_session
+from msprobe_hooks.recording.uncopied_hooks import uncopied
 
 
 class MindSporeFeeder(Feeder):
@@ -49,7 +50,7 @@ class MindSporeFeeder(Feeder):
 
     def hook(self, module: nn.Cell, give: Callable[[Any, Any, Any], Any]) -> Any:
         """Call ``give`` before the hooks of the program and of a recording."""
-        return module.register_forward_pre_hook(give, prepend=True, with_kwargs=True)
+        return module.register_forward_pre_hook(uncopied(give), prepend=True, with_kwargs=True)
 
     def is_hidden(self) -> bool:
         """Return whether a graph is made."""
@@ -84,6 +85,25 @@ class MindSporeFeeder(Feeder):
         with mindspore._no_grad():
             fed = Tensor(array).astype(tensor.dtype)
         return _PassedThrough.apply(tensor, [fed]) if takes_gradient(tensor) else fed
+
+    def difference(self, tensor: Tensor, fed: Tensor) -> float:
+        """Return the greatest difference of the program's tensor from what replaces it, by its greatest value."""
+        mine, theirs = (_measurable(one) for one in (tensor, fed))
+        with np.errstate(all="ignore"):
+            are_equal = (mine == theirs) | (np.isnan(mine) & np.isnan(theirs))
+            distance = np.where(are_equal, 0, np.abs(mine - theirs))
+        greatest = float(np.nan_to_num(distance, nan=np.inf, posinf=np.inf).max(initial=0.0))
+        scale = np.abs(theirs)
+        return greatest / (float(scale.max(where=np.isfinite(scale), initial=0.0)) or 1.0) if greatest else 0.0
+
+
+def _measurable(tensor: Tensor) -> np.ndarray[Any, np.dtype[Any]]:
+    """Return the values in a dtype that numpy subtracts in."""
+    with mindspore._no_grad():
+        array: np.ndarray[Any, np.dtype[Any]] = (
+            tensor.asnumpy() if "Complex" in str(tensor.dtype) else tensor.astype(mindspore.float64).asnumpy()
+        )
+    return array
 
 
 class _PassedThrough(_Function):  # type: ignore[misc]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
@@ -19,6 +20,7 @@ from msprobe_hooks.instruments.feed.arguments import KeptError
 from msprobe_hooks.instruments.feed.call_numbers import Checkpoint
 from msprobe_hooks.instruments.feed.feeder import Feeder
 from msprobe_hooks.recording.session import running_session
+from msprobe_hooks.recording.uncopied_hooks import uncopied
 from msprobe_hooks.torch.call_mode import is_traced
 from msprobe_hooks.torch.no_dispatch import NoDispatch
 from msprobe_hooks.torch.recompute import is_recomputed, running_checkpoint
@@ -63,7 +65,7 @@ class TorchFeeder(Feeder):
 
     def hook(self, module: nn.Module, give: Callable[[Any, Any, Any], Any]) -> Any:
         """Call ``give`` before the hooks of the program and of a recording."""
-        return module.register_forward_pre_hook(give, prepend=True, with_kwargs=True)
+        return module.register_forward_pre_hook(uncopied(give), prepend=True, with_kwargs=True)
 
     def quiet(self) -> AbstractContextManager[object]:
         """Return a context that does nothing: what is done to tensors is done out of sight."""
@@ -98,6 +100,23 @@ class TorchFeeder(Feeder):
             through: Tensor = _PassedThrough.apply(tensor, [fed])  # type: ignore[no-untyped-call]
             return through
         return fed
+
+    def difference(self, tensor: Tensor, fed: Tensor) -> float:
+        """Return the greatest difference of the program's tensor from what replaces it, by its greatest value."""
+        with NoDispatch(), torch.no_grad():
+            mine, theirs = (_measurable(local_part(one)) for one in (tensor, fed))
+            distance = (mine - theirs).abs()
+            are_equal = (mine == theirs) | (mine.isnan() & theirs.isnan())
+            distance = distance.masked_fill(are_equal, 0).nan_to_num(nan=math.inf, posinf=math.inf)
+            greatest = float(distance.max()) if distance.numel() else 0.0
+            scale = theirs.abs()
+            scale = scale.masked_fill(~scale.isfinite(), 0)
+            return greatest / (float(scale.max()) or 1.0) if greatest else 0.0
+
+
+def _measurable(tensor: Tensor) -> Tensor:
+    """Return a tensor in a dtype that all devices subtract in."""
+    return tensor if tensor.is_complex() or tensor.dtype is torch.float64 else tensor.float()
 
 
 class _PassedThrough(torch.autograd.Function):

@@ -18,6 +18,7 @@ from msprobe_hooks.mindspore.context import process_rank, require_pynative
 from msprobe_hooks.mindspore.host_values import host
 from msprobe_hooks.recording.array_statistics import Array, measure
 from msprobe_hooks.recording.safety_net import guarded
+from msprobe_hooks.recording.uncopied_hooks import uncopied
 
 
 class MindSporeGradientProbe(GradientProbe):
@@ -38,7 +39,7 @@ class MindSporeGradientProbe(GradientProbe):
         def before_call(_: nn.Cell, arguments: tuple[Any, ...]) -> None:
             self._observe(names, arguments[0])
 
-        self._handles.append(watched.register_forward_pre_hook(guarded(before_call, self.report_failure)))
+        self._handles.append(watched.register_forward_pre_hook(uncopied(guarded(before_call, self.report_failure))))
 
     def remove_hooks(self) -> None:
         """Watch no optimizer any more."""

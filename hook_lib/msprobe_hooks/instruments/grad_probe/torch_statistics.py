@@ -16,6 +16,7 @@ from torch import Tensor
 
 from msprobe_hooks.instruments.grad_probe.sign_maps import SignMap
 from msprobe_hooks.instruments.grad_probe.writer import interval_shares
+from msprobe_hooks.torch.arrays import as_bytes
 from msprobe_hooks.torch.statistics import is_readable, local_part
 
 _COMPUTED = frozenset({torch.float16, torch.bfloat16, torch.float32, torch.float64})
@@ -95,7 +96,7 @@ def _counts(gradient: Tensor, bounds: Sequence[float]) -> Iterator[Tensor]:
 
 def checksum(gradient: Tensor) -> str:
     """Return the MD5 of the elements as float32, in hexadecimal."""
-    return hashlib.md5(gradient.float().cpu().numpy().tobytes(), usedforsecurity=False).hexdigest()
+    return hashlib.md5(as_bytes(gradient.float().cpu().contiguous()).data, usedforsecurity=False).hexdigest()
 
 
 def positive(gradients: Iterable[Tensor]) -> Iterator[SignMap]:

@@ -27,8 +27,8 @@ class RecordInProgress(Protocol):
     def summarise(self, tensor: Any, entry: TensorEntry) -> None:
         """Fill a tensor's entry."""
 
-    def save(self, tensor: Any, name: str) -> str:
-        """Write a tensor to a file."""
+    def save(self, tensor: Any, name: str) -> str | UnsetType:
+        """Write a tensor to a file; UNSET where none is written."""
 
 
 class RecordBuilder:

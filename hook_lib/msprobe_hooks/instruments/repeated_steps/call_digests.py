@@ -12,6 +12,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from msprobe_hooks.dump.unread.effects import UNDEFINED_RESULTS
 from msprobe_hooks.instruments.repeated_steps.digests import digest, read
+from msprobe_hooks.torch.call_mode import is_traced
 from msprobe_hooks.torch.no_dispatch import NoDispatch
 from msprobe_hooks.torch.statistics import is_readable, local_part
 
@@ -43,6 +44,9 @@ class CallDigests(TorchDispatchMode):  # type: ignore[no-untyped-call]
     ) -> Any:
         """Run an operator and take the digests of its results."""
         result = func(*args, **(kwargs or {}))
+        # What is compiled in one pass is not compiled again in the next.
+        if is_traced():
+            return result
         if is_compared(func):
             place = len(self.operators)
             self.operators.append(func)

@@ -21,6 +21,7 @@ from msprobe_hooks.instruments.repeated_steps.call_digests import (
     result_digests,
 )
 from msprobe_hooks.instruments.repeated_steps.digests import read, whole_words
+from msprobe_hooks.torch.call_mode import is_traced
 from msprobe_hooks.torch.generators import Generators
 from msprobe_hooks.torch.no_dispatch import NoDispatch
 
@@ -176,7 +177,7 @@ class CallCapture(CallDigests):  # type: ignore[no-untyped-call]
         # A device's backward pass runs on a thread that no frame of Python has called.
         origin = self._origin(sys._getframe().f_back)
         place = len(self.operators)
-        if place not in self._wanted or not is_compared(func):
+        if place not in self._wanted or not is_compared(func) or is_traced():
             return super().__torch_dispatch__(func, types, args, kwargs)
         with NoDispatch():
             given, named = _copies((args, kwargs or {}))

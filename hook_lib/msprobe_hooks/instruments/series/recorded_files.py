@@ -17,7 +17,7 @@ from typing import Final
 import numpy as np
 
 from msprobe_hooks.dump.names import is_module_name, is_parameters_grad
-from msprobe_hooks.dump.paths.recording import DUMP_FILE, rank_of, step_rank
+from msprobe_hooks.dump.paths.recording import DUMP_FILE, dumps_by_rank, rank_in_recording, step_rank
 from msprobe_hooks.dump.reader import Dump, read_dump
 from msprobe_hooks.dump.values import PlacedValue, read_values
 from msprobe_hooks.errors import DumpError, MonitorError, RecordError
@@ -42,22 +42,25 @@ def is_recorded_folder(folder: Path) -> bool:
 
 def recorded_ranks(folder: Path) -> list[Path]:
     """Return for each rank of a recording the folder of its first step, in the order of ranks; none for others."""
-    firsts: dict[int, Path] = {}
-    for path in sorted(folder.glob(f"step*/rank*/{DUMP_FILE}"), key=lambda path: step_rank(path).step or 0):
-        rank = rank_of(path.parent)
-        if rank is not None and step_rank(path).step is not None and path.is_file():
-            firsts.setdefault(rank, path.parent)
-    return [firsts[rank] for rank in sorted(firsts)]
+    return [next(iter(steps.values()))[0].parent for steps in dumps_by_rank(folder).values()]
 
 
 def recorded_steps(folder: Path) -> list[Path]:
-    """Return the ``dump.json`` of each step of the rank that a folder is of, in the order of steps."""
-    own = folder / DUMP_FILE
-    if step_rank(own).step is None:
+    """Return the ``dump.json`` of each step of the rank that a folder is of, in the order of steps.
+
+    Raises MonitorError where several processes wrote a step of that rank.
+    """
+    own, rank = folder / DUMP_FILE, rank_in_recording(folder)
+    steps = {} if rank is None else dumps_by_rank(folder.absolute().parent.parent).get(rank, {})
+    if not steps:
         return [own]
-    steps = folder.absolute().parent.parent.glob(f"step*/{folder.name}/{DUMP_FILE}")
-    numbered = [path for path in steps if step_rank(path).step is not None and path.is_file()]
-    return sorted(numbered, key=lambda path: step_rank(path).step or 0)
+    for paths in steps.values():
+        if len(paths) > 1:
+            names = " and ".join(path.parent.name for path in paths[:2])
+            raise MonitorError(
+                f"{paths[0].parent.parent}: {names} are both of rank {rank}; rename the folders of processes to rank<N>"
+            )
+    return [path for (path,) in steps.values()]
 
 
 class RecordedPart:

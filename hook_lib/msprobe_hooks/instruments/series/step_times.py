@@ -10,6 +10,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from msprobe_hooks.errors import MonitorError
 from msprobe_hooks.instruments.series.blocks import last_written
 from msprobe_hooks.instruments.series.paths import opener, unwritable
 from msprobe_hooks.json_decoding import read_json_lines
@@ -50,15 +51,21 @@ def append_step_time(folder: Path, ended: StepTime) -> None:
 
 
 def ends_of_steps(folder: Path) -> list[StepTime]:
-    """Return the lines of the file in their order; none where there is no file."""
-    return read_json_lines(folder / FILE, StepTime)
+    """Return the lines of the file in their order; none where there is no file.
+
+    Raises MonitorError where one cannot be read; the last line of a process that was killed does not count.
+    """
+    ends, problems = read_json_lines(folder / FILE, StepTime)
+    if problems:
+        raise MonitorError(f"{problems[0]}; remove that line, or the file to go without times")
+    return ends
 
 
 def read_step_times(folder: Path) -> StepTimes | None:
     """Return when the steps of a run's folder ended, None where it does not say.
 
     Of a step that was repeated the last end counts. Where the clock was set back, time does not go on until that is
-    made up.
+    made up. Raises MonitorError as `ends_of_steps`.
     """
     ends = ends_of_steps(folder)
     if not ends:

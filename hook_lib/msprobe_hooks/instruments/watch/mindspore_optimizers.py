@@ -13,6 +13,7 @@ from msprobe_hooks.instruments.watch.parameters import Weight
 from msprobe_hooks.mindspore.host_values import host
 from msprobe_hooks.recording.array_statistics import Array
 from msprobe_hooks.recording.safety_net import guarded
+from msprobe_hooks.recording.uncopied_hooks import uncopied
 
 # What the optimizers call Adam's moments.
 _MOMENTS: Final = {"exp_avg": ("exp_avg", "moments1", "moment1"), "exp_avg_sq": ("exp_avg_sq", "moments2", "moment2")}
@@ -39,8 +40,8 @@ class CallHooks:
             after()
 
         self._handles = [
-            optimizer.register_forward_pre_hook(guarded(begin, failed)),
-            optimizer.register_forward_hook(guarded(end, failed)),
+            optimizer.register_forward_pre_hook(uncopied(guarded(begin, failed))),
+            optimizer.register_forward_hook(uncopied(guarded(end, failed))),
         ]
 
     def remove(self) -> None:

@@ -18,6 +18,7 @@ from msprobe_hooks.instruments.watch.option_checks import selected
 from msprobe_hooks.instruments.watch.step_statistics import Collection
 from msprobe_hooks.recording.backward import Emit, Inputs, Listener, tensors_in
 from msprobe_hooks.recording.backward_passes import BackwardPasses, Engine
+from msprobe_hooks.recording.uncopied_hooks import uncopied
 
 #: What is asked of a module: some of ``input``, ``output``, ``input_grad``, ``output_grad``, each with the element that
 #: is meant (``tensor`` or ``tuple[n]:i``), or None for every tensor.
@@ -44,7 +45,7 @@ class Modules(ABC):
         self._passes = BackwardPasses(self.engine)
         self.listener = Listener(self._passes.at_end, _ignored, collection.errors.note)
         count = collection.harmless("the model", self._begin_micro_batch)
-        self._handles: list[Any] = [model.register_forward_pre_hook(count)]
+        self._handles: list[Any] = [model.register_forward_pre_hook(uncopied(count))]
         for name, module, fields in wanted:
             self._install(name, module, fields)
 
@@ -86,8 +87,8 @@ class Modules(ABC):
         begin = self._collection.harmless(where, partial(self._begin, name, fields))
         end = self._collection.harmless(where, partial(self._end, fields))
         self._handles += [
-            module.register_forward_pre_hook(begin, with_kwargs=True),
-            module.register_forward_hook(end, with_kwargs=True),
+            module.register_forward_pre_hook(uncopied(begin), with_kwargs=True),
+            module.register_forward_hook(uncopied(end), with_kwargs=True),
         ]
 
     def _begin_micro_batch(self, model: Any, _: object) -> None:

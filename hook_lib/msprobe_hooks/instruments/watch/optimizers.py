@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from itertools import chain
 from types import ModuleType
 from typing import Any
@@ -64,6 +65,12 @@ class _Stepping:
         result = self._step(*args, **kwargs)
         after()
         return result
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # What a copy or a pickle of the optimizer has in this place: its own method, or what was there before.
+        if self._former is None:
+            return getattr, (self._optimizer, "step")
+        return partial, (self._former,)
 
     def remove(self) -> None:
         """Put back what was there before; with another around it, only call that from now on."""

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from msprobe_hooks.instruments.watch.step_statistics import Collection
+from msprobe_hooks.recording.uncopied_hooks import uncopied
 
 STRUCTURE_FILE = "module_struct.json"
 STACK_FILE = "stack_info.csv"
@@ -43,7 +44,7 @@ class Structure:
         self._handles: list[Any] = []
         for name, module in modules:
             hook = collection.harmless(f"the structure of module {name!r}", partial(self._note, name))
-            self._handles.append(module.register_forward_hook(hook))
+            self._handles.append(module.register_forward_hook(uncopied(hook)))
 
     def remove(self) -> None:
         """Take the hooks off."""

@@ -11,10 +11,13 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import Tensor
+from torch.nn.modules.module import register_module_forward_hook
+from torch.nn.parameter import is_lazy
 
 from msprobe_hooks.instruments.watch.parameters import Weight, measure
 from msprobe_hooks.instruments.watch.sharding import is_distributed_tensor, listen
 from msprobe_hooks.instruments.watch.step_statistics import Collection
+from msprobe_hooks.recording.safety_net import guarded
 
 
 class UnreducedGradients:
@@ -45,7 +48,12 @@ class UnreducedGradients:
         # Held here and not by the hooks: the garbage collector does not see what torch holds.
         self._arrivals: list[Callable[..., None]] = []
         self._is_alone = not (dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1)
-        self._handles = [self._watch(weight) for weight in weights]
+        self._uninitialized = [one for one in weights if is_lazy(one.parameter)]
+        self._handles = [self._watch(one) for one in weights if one not in self._uninitialized]
+        if self._uninitialized:
+            failed = partial(collection.errors.note, "gradients of parameters that were not initialized")
+            self._first_calls = register_module_forward_hook(guarded(self._watch_initialized, failed))
+            self._handles.append(self._first_calls)
         self._unlisten = self._listen(weights)
 
     def remove(self) -> None:
@@ -73,6 +81,14 @@ class UnreducedGradients:
             self._nodes.append(node)
             return node.register_hook(hook)
         return parameter.register_post_accumulate_grad_hook(hook)
+
+    def _watch_initialized(self, *_: object) -> None:
+        # A lazy module initializes its parameters in its first call, and they take no hooks before.
+        initialized = [one for one in self._uninitialized if not is_lazy(one.parameter)]
+        self._uninitialized = [one for one in self._uninitialized if one not in initialized]
+        self._handles += [self._watch(one) for one in initialized]
+        if not self._uninitialized:
+            self._first_calls.remove()
 
     def _listen(self, weights: Sequence[Weight]) -> Callable[[], None]:
         self._shards = {id(one.parameter): one for one in weights if is_distributed_tensor(one.parameter)}

@@ -13,6 +13,7 @@ from msprobe_hooks.errors import ConfigError
 from msprobe_hooks.instruments.weights.digest import Digest
 from msprobe_hooks.instruments.weights.torch_elements import rounded_digests, tensor_digests
 from msprobe_hooks.instruments.weights.weights_file import WrittenParameter
+from msprobe_hooks.torch.arrays import as_bytes
 from msprobe_hooks.torch.statistics import Deferred, fetch, measure
 
 # Those of which a trainer keeps a copy that the other side has in bfloat16.
@@ -58,9 +59,7 @@ class TorchWeight:
 
     def bits(self) -> np.ndarray[Any, Any]:
         """Return its elements on the host, as unsigned integers of their bits."""
-        local = self._local.detach().resolve_conj().resolve_neg().cpu().contiguous().reshape(-1)
-        found: np.ndarray[Any, Any] = local.view(torch.uint8).numpy()
-        return found
+        return as_bytes(self._local.resolve_conj().resolve_neg().cpu().contiguous())
 
 
 def torch_weights(weights: Any) -> Iterator[TorchWeight | str]:

@@ -166,7 +166,7 @@ def build_arguments(
     kwargs = {key: _named(call, element, key, source) for key, element in record.kwargs.items()}
     if traits.class_targets:
         args, kwargs = tuple(map(_widened, args)), {key: _widened(value) for key, value in kwargs.items()}
-    if traits.constraint is not None and not (given or (real_data and has_tensor_files(call))):
+    if traits.constraint is not None and not given and (not real_data or _draws_numbers(call)):
         args, kwargs = constrain(call.api, args, kwargs, stream_seed(seed, str(call.name), "constraints"))
     if reads and undrawn:
         draw_what_is_read(undrawn, reads, DrawnArguments(args, kwargs, seed))
@@ -184,6 +184,13 @@ def build_arguments(
 def has_tensor_files(call: Call) -> bool:
     """Return whether the values of a call's tensors were recorded."""
     return any(tensor.data_name for tensor in tensors_of([*call.forward.args, *call.forward.kwargs.values()]))
+
+
+def _draws_numbers(call: Call) -> bool:
+    """Return whether no values of a call's tensors were recorded, or not those of one that holds whole numbers."""
+    tensors = tensors_of([*call.forward.args, *call.forward.kwargs.values()])
+    unknown = [tensor for tensor in tensors if not tensor.data_name]
+    return len(unknown) == len(tensors) or any("int" in tensor.dtype.lower() for tensor in unknown)
 
 
 def tensor_source(

@@ -70,21 +70,36 @@ def peak_of(element: TensorElement, low: float, high: float, count: int) -> Peak
 def placed_values(element: TensorElement, low: float, high: float, count: int) -> list[tuple[range, float]]:
     """Return the values at certain places of the flattened tensor, later ones over earlier ones.
 
-    The first element is the least, the last one the greatest. NaN or a maximum of inf are at one place, a minimum of
-    -inf, which comes from an attention mask more often than from anything else, at every second one.
+    The first element is the least, the last one the greatest. NaN and +inf are at one place, -inf, which comes from an
+    attention mask more often than from anything else, at every second one at most; where all elements are one of them,
+    it is everywhere.
     """
     placed = [(range(1), low), (range(count - 1, count), high)]
+    nans, positive, negative = _nonfinite_counts(element, count)
+    if negative:
+        step = max(2, count // negative)
+        placed.append(
+            (range(count) if negative == count else range(0, min(count - 1, step * negative), step), -math.inf)
+        )
+    if positive:
+        placed.append((range(0 if positive == count else count - 1, count), math.inf))
+    if nans:
+        # Next to the greatest, so that a tensor of two elements shows both.
+        middle = (count - 1 if positive else count) // 2
+        placed.append((range(count) if nans == count else range(middle, middle + 1), math.nan))
+    return placed
+
+
+def _nonfinite_counts(element: TensorElement, count: int) -> tuple[int, int, int]:
+    """Return how many elements are NaN, +inf and -inf: as recorded, else as few as the extrema show."""
+    if element.nan_count is not None:
+        return element.nan_count, element.posinf_count or 0, element.neginf_count or 0
     maximum, minimum = _float_or_zero(element.max), _float_or_zero(element.min)
     if math.isnan(maximum):
-        everywhere = math.isnan(_float_or_zero(element.finite_max))
-        placed.append((range(count) if everywhere else range(count // 2, count // 2 + 1), math.nan))
-        return placed
-    if minimum == -math.inf:
-        everywhere = maximum == -math.inf or count == 1
-        placed.append((range(count) if everywhere else range(0, count - 1, 2), -math.inf))
-    if maximum == math.inf:
-        placed.append((range(0 if minimum == math.inf else count - 1, count), math.inf))
-    return placed
+        return (count if math.isnan(_float_or_zero(element.finite_max)) else 1), 0, 0
+    positive = (count if minimum == math.inf else 1) if maximum == math.inf else 0
+    negative = (count if maximum == -math.inf or count == 1 else count // 2) if minimum == -math.inf else 0
+    return 0, positive, negative
 
 
 def _float_or_zero(bound: Number | None) -> float:

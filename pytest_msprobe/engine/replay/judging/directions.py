@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from functools import cache, partial
 from typing import Any
 
@@ -15,7 +16,7 @@ from msprobe_standards import Standard, Verdict
 from pytest_msprobe.engine.replay.calls.mutated_arguments import JudgedMemory, require_one_place_each, unreturned
 from pytest_msprobe.engine.replay.calls.side import Gradients, Run, Side
 from pytest_msprobe.engine.replay.judging.cancellation import cancelled_gradients, without_rounding
-from pytest_msprobe.engine.replay.judging.inner_dropout import judge_inner_mask
+from pytest_msprobe.engine.replay.judging.inner_dropout import judge_inner_gradient, judge_inner_mask
 from pytest_msprobe.engine.replay.judging.math_mode import ModeJudge, SelectInMode
 from pytest_msprobe.engine.replay.judging.outputs import (
     JudgingContext,
@@ -25,6 +26,7 @@ from pytest_msprobe.engine.replay.judging.outputs import (
     wrong_reconstructions,
 )
 from pytest_msprobe.engine.replay.judging.randomness_disabled import judge_without_randomness_too
+from pytest_msprobe.engine.replay.judging.rounded_steps import excuse_rounded_steps
 from pytest_msprobe.engine.replay.judging.run_outputs import (
     all_of,
     detached,
@@ -37,6 +39,7 @@ from pytest_msprobe.engine.replay.judging.run_outputs import (
 from pytest_msprobe.engine.replay.linalg.nondifferentiable import nondifferentiable_reason
 from pytest_msprobe.engine.replay.ops.implementation_defined import accept_implementation_defined
 from pytest_msprobe.engine.replay.ops.op_info import op_info
+from pytest_msprobe.engine.replay.ops.open_elements import accept_open_elements
 from pytest_msprobe.engine.replay.ops.ranked_positions import RankedPositions, gradients_of_ranked
 from pytest_msprobe.engine.replay.ops.several_writers import accept_any_writer, accept_gradient_of_winner
 from pytest_msprobe.engine.replay.ops.tie_breaking import accept_ties, gradient_of_selection
@@ -85,9 +88,11 @@ def judge_forward(
     golden = all_of(trial, trial.golden, detached, memory)
     target = in_golden_form(trial, all_of(trial, trial.target, fetched_from(trial), memory))
     arguments = (trial.subject.arguments.args, trial.subject.arguments.kwargs)
-    accept_any_writer(op_info(trial.subject.operation).writers, arguments, target, golden)
+    traits = op_info(trial.subject.operation)
+    accept_any_writer(traits.writers, arguments, target, golden)
     target["output"] = accept_ties(trial.subject.operation, arguments, target["output"], golden["output"])
     accept_implementation_defined(trial.subject.operation, arguments, target, golden)
+    left_open = accept_open_elements(traits.leaves_open, arguments, target, golden)
 
     def tree(run: Run) -> dict[str, Any]:
         return in_golden_form(trial, all_of(trial, run, detached, memory))
@@ -98,6 +103,9 @@ def judge_forward(
         result.verdict.outcome == "pass" and not result.math_mode for result in results
     ):
         results += wrong_reconstructions(trial, target, golden, context, by)
+    results = excuse_rounded_steps(results, target, golden, trial, "forward")
+    if left_open:
+        results = [replace(result, left_open=left_open.get(result.path, 0)) for result in results]
     return [*results, *_wrong_dtypes(trial, target["output"])]
 
 
@@ -116,7 +124,8 @@ def judge_backward(
         def judge(off: Trial, recorded: Recorded | None) -> list[OutputResult]:
             return judge_backward(off, select, measure_all=measure_all, recorded=recorded, in_mode=in_mode)
 
-        return judge_without_randomness_too(trial, [_judge_drawn_gradients(trial, randomness)], judge, recorded)
+        drawn = [_judge_drawn_gradients(trial, randomness), *judge_inner_gradient(trial)]
+        return judge_without_randomness_too(trial, drawn, judge, recorded)
     rows = rows_of(trial)
     golden = {"grad": cut(_golden_gradients(trial), rows)}
     _require_gradient(trial)
@@ -143,7 +152,8 @@ def judge_backward(
     def by(leaf: Any) -> Standard:
         return select("backward", leaf).for_gradients(arriving)
 
-    return judge_outputs(target, golden, context, by, measure_all=measure_all)
+    results = judge_outputs(target, golden, context, by, measure_all=measure_all)
+    return excuse_rounded_steps(results, target, golden, trial, "backward")
 
 
 def magnitude_of_arriving(gradients: Iterable[torch.Tensor]) -> float:

@@ -14,6 +14,7 @@ import torch
 from msprobe_hooks.dump.names import Direction
 from msprobe_hooks.dump.schema import TensorElement, tensors_of
 from msprobe_standards import in_parts
+from msprobe_standards.arrays import as_array
 from msprobe_standards.tensor_layouts import is_array
 from pytest_msprobe.engine.replay.call import Call
 from pytest_msprobe.engine.replay.calls.side import Gradients
@@ -92,8 +93,13 @@ def lost_gradients(found: Gradients, call: Call) -> str:
 
 
 def _recorded_variety(element: TensorElement) -> _Variety:
+    """Return how varied the finite values were; ONE where the dump does not show more."""
     count = math.prod(element.shape)
-    if not count or element.max is None or element.max == element.min:
+    high = element.max if element.finite_max is None else element.finite_max
+    low = element.min if element.finite_min is None else element.finite_min
+    if not count or high is None or low is None or high == low:
+        return _Variety.ONE
+    if not (math.isfinite(high) and math.isfinite(low)):
         return _Variety.ONE
     numbers = (element.max, element.min, element.mean, element.norm)
     if any(number is None or not math.isfinite(number) for number in numbers):
@@ -117,7 +123,7 @@ def _is_as_varied(tensor: torch.Tensor, recorded: TensorElement, variety: _Varie
 def _sample(tensor: torch.Tensor) -> list[float]:
     every = slice(None, None, 1 + tensor.numel() // _SAMPLE)
     is_known = tensor.dtype in _OF_NUMPY and is_array(tensor)
-    values: list[float] = (tensor.numpy().flat if is_known else tensor.reshape(-1))[every].tolist()
+    values: list[float] = (as_array(tensor).flat if is_known else tensor.reshape(-1))[every].tolist()
     return values
 
 

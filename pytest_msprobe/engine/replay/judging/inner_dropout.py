@@ -2,23 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
+import torch
+
 from pytest_msprobe.engine.replay.judging.outputs import output_result
 from pytest_msprobe.engine.replay.ops.op_info import op_info
-from pytest_msprobe.engine.replay.random_apis.attention_dropout import WeightMask
+from pytest_msprobe.engine.replay.random_apis.attention_dropout import (
+    ReadableCall,
+    WeightMask,
+    identity_rows,
+    judge_gradient_of_values,
+)
 from pytest_msprobe.engine.replay.random_apis.independence import judge_two_draws
 from pytest_msprobe.engine.replay.random_apis.probability_switch import Switch
 from pytest_msprobe.engine.replay.random_apis.properties import tensors
-from pytest_msprobe.engine.replay.trials.rng import run_twice
+from pytest_msprobe.engine.replay.trials.rng import run_seeded, run_twice
 from pytest_msprobe.engine.replay.trials.trial import Trial
-from pytest_msprobe.engine.values.pytree import map_tensors
+from pytest_msprobe.engine.values.pytree import map_tensors, tensors_with_paths
 from pytest_msprobe.results.result import OutputResult
 
-#: The path of what is said of the mask.
-PLACE = "dropout_mask"
+#: The path of what is said of the mask, and of the gradient's.
+PLACE, GRADIENT_PLACE = "dropout_mask", "dropout_mask.grad"
 
 
 def judge_inner_mask(trial: Trial) -> Iterator[OutputResult]:
@@ -26,18 +33,48 @@ def judge_inner_mask(trial: Trial) -> Iterator[OutputResult]:
 
     Raises Skip and TargetError as the trial's runs do.
     """
+    switch, made = op_info(trial.subject.api).switch, _readable_call(trial)
+    if made is None or switch is None:
+        return
+    arguments = trial.subject.arguments
+    p = _probability(trial, switch(arguments.args, arguments.kwargs))
+    off = switch(made.args, made.kwargs).applied(made.args, made.kwargs)
+    weights = tensors(_with_arguments(trial, *off).golden.output)[0].detach()
+    first, again = (
+        tensors(map_tensors(trial.device.get, run.output))
+        for run in run_twice(_with_arguments(trial, made.args, made.kwargs))
+    )
+    yield output_result(PLACE, judge_two_draws(WeightMask(weights, p), first[:1], again[:1]), first[0], None)
+
+
+def judge_inner_gradient(trial: Trial) -> Iterator[OutputResult]:
+    """Yield the verdict on mask and scale in the gradient of the values, as `judge_inner_mask` on the result's."""
+    made = _readable_call(trial)
+    if made is None or made.positions is None or made.value not in trial.subject.arguments.differentiable:
+        return
+    positions = made.positions
+
+    def arriving(results: Any) -> dict[str, torch.Tensor]:
+        path, output = next(iter(tensors_with_paths(results)))
+        return {path: identity_rows(output.detach().cpu(), positions)}
+
+    drawn = _with_arguments(trial, made.args, made.kwargs, frozenset({made.value}), arriving)
+    output = tensors(map_tensors(trial.device.get, run_seeded(drawn).output))[0].detach()
+    found = tensors(map_tensors(trial.device.get, list(drawn.target_gradients.values())))
+    [gradient_of_output] = drawn.grad_outputs.values()
+    verdict = judge_gradient_of_values(output, gradient_of_output, found[0], positions) if found else None
+    if verdict is not None:
+        yield output_result(GRADIENT_PLACE, verdict, found[0], None)
+
+
+def _readable_call(trial: Trial) -> ReadableCall | None:
+    """Return the call with inputs that show the mask; None where there is none that can be read."""
     subject = trial.subject
     info, arguments = op_info(subject.api), subject.arguments
     if info.readable is None or info.switch is None or subject.changed or not trial.draws_anew:
-        return
-    switch, made = info.switch(arguments.args, arguments.kwargs), info.readable(arguments.args, arguments.kwargs)
-    p = _probability(trial, switch)
-    if made is None or not 0 < p < 1:
-        return
-    drawn = _with_arguments(trial, *made)
-    weights = tensors(_with_arguments(trial, *switch.applied(*made)).golden.output)[0].detach()
-    first, again = (tensors(map_tensors(trial.device.get, run.output)) for run in run_twice(drawn))
-    yield output_result(PLACE, judge_two_draws(WeightMask(weights, p), first[:1], again[:1]), first[0], None)
+        return None
+    p = _probability(trial, info.switch(arguments.args, arguments.kwargs))
+    return info.readable(arguments.args, arguments.kwargs) if 0 < p < 1 else None
 
 
 def _probability(trial: Trial, switch: Switch) -> float:
@@ -46,8 +83,14 @@ def _probability(trial: Trial, switch: Switch) -> float:
     return abs(float(given) - switch.off)
 
 
-def _with_arguments(trial: Trial, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Trial:
+def _with_arguments(
+    trial: Trial,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    differentiable: frozenset[str] = frozenset(),
+    arriving: Callable[[Any], dict[str, torch.Tensor]] | None = None,
+) -> Trial:
     subject = trial.subject
-    arguments = replace(subject.arguments, args=args, kwargs=kwargs, differentiable=frozenset())
+    arguments = replace(subject.arguments, args=args, kwargs=kwargs, differentiable=differentiable)
     changed = "inputs that show the mask"
-    return Trial(replace(subject, arguments=arguments, grad_outputs=None, changed=changed), trial.device)
+    return Trial(replace(subject, arguments=arguments, grad_outputs=arriving, changed=changed), trial.device)

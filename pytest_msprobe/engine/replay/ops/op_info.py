@@ -13,20 +13,20 @@ from typing import Any
 from msprobe_hooks.dump.unread.effects import UNDEFINED_RESULTS
 from pytest_msprobe.engine.replay.call import operation
 from pytest_msprobe.engine.replay.inputs import sparse_reads
-from pytest_msprobe.engine.replay.inputs.constraints import (
-    indices,
-    values,
-)
+from pytest_msprobe.engine.replay.inputs.constraints import indices, values
+from pytest_msprobe.engine.replay.inputs.constraints.drawn import recorded_numbers
 from pytest_msprobe.engine.replay.linalg import canonical_factors, reconstruction
 from pytest_msprobe.engine.replay.linalg.nondifferentiable import (
     equal_eigenvalues,
     equal_singular_values,
     singular_matrix,
 )
-from pytest_msprobe.engine.replay.ops import several_writers
+from pytest_msprobe.engine.replay.ops import open_elements
+from pytest_msprobe.engine.replay.ops.index_rows import INDEX_ROWS
 from pytest_msprobe.engine.replay.ops.npu.attention_rows import ATTENTION_ROWS
 from pytest_msprobe.engine.replay.ops.npu.quantized_rows import QUANTIZED_ROWS
 from pytest_msprobe.engine.replay.ops.npu.routing_rows import ROUTING_ROWS
+from pytest_msprobe.engine.replay.ops.running_results import Running
 from pytest_msprobe.engine.replay.ops.traits import OpInfo, Rows, Selection
 from pytest_msprobe.engine.replay.random_apis import (
     attention_dropout,
@@ -43,52 +43,12 @@ from pytest_msprobe.engine.replay.random_apis.properties import REQUIRED, Random
 @cache
 def op_info(api: str) -> OpInfo:
     """Return what is special about an API: ``norm``, ``linalg.norm`` or, with an overload of ATen, ``norm.out``."""
-    return TABLE.get(operation(api), _NOTHING_SPECIAL)
+    name = operation(api)
+    is_of_a_library = api.startswith("ops.") and "." in name
+    return TABLE.get(name, _OF_A_LIBRARY if is_of_a_library else _NOTHING_SPECIAL)
 
 
 _ROWS: Rows = (
-    # Indices: within the dimension that they count in, and distinct where places are written to.
-    ("embedding", OpInfo(constraint=indices.embedding, reads=sparse_reads.embedding)),
-    ("embedding_bag _embedding_bag", OpInfo(constraint=indices.embedding_bag, reads=sparse_reads.embedding)),
-    ("gather", OpInfo(constraint=indices.along_dim, reads=sparse_reads.gathered)),
-    ("index_select", OpInfo(constraint=indices.along_dim, reads=sparse_reads.selected)),
-    ("take_along_dim", OpInfo(constraint=indices.take_along_dim)),
-    (
-        "scatter_add scatter_add_ scatter_reduce scatter_reduce_ index_add index_add_ index_reduce index_reduce_",
-        OpInfo(constraint=indices.along_dim),
-    ),
-    ("scatter scatter_", OpInfo(constraint=indices.written_along_dim, writers=several_writers.SCATTERED)),
-    ("index_copy index_copy_", OpInfo(constraint=indices.written_along_dim, writers=several_writers.COPIED_ALONG_DIM)),
-    ("index_fill index_fill_", OpInfo(constraint=indices.written_along_dim)),
-    ("take", OpInfo(constraint=indices.take)),
-    ("put put_", OpInfo(constraint=indices.put, writers=several_writers.PUT)),
-    ("index", OpInfo(constraint=indices.indexing, reads=sparse_reads.indexed)),
-    (
-        "index_put index_put_ _index_put_impl_",
-        OpInfo(constraint=indices.written_indexing, writers=several_writers.BETWEEN_BRACKETS),
-    ),
-    ("__getitem__", OpInfo(constraint=indices.indexing, reads=sparse_reads.indexed, index=True)),
-    (
-        "__setitem__",
-        OpInfo(
-            constraint=indices.written_indexing, index=True, in_place=True, writers=several_writers.BETWEEN_BRACKETS
-        ),
-    ),
-    ("masked_scatter masked_scatter_", OpInfo(constraint=values.masked_scatter)),
-    ("max_unpool1d", OpInfo(constraint=values.unpool(1), writers=several_writers.unpooled(1))),
-    ("max_unpool2d", OpInfo(constraint=values.unpool(2), writers=several_writers.unpooled(2))),
-    ("max_unpool3d", OpInfo(constraint=values.unpool(3), writers=several_writers.unpooled(3))),
-    # Classes, lengths and counts.
-    # Its log_softmax is asked for in the dtype of the logits, which the autocast of accelerators leaves as it is.
-    ("cross_entropy", OpInfo(constraint=indices.class_target, class_targets=True, narrow_inside=True)),
-    ("nll_loss", OpInfo(constraint=indices.class_target, class_targets=True)),
-    (
-        "nll_loss2d multi_margin_loss nll_loss_forward nll_loss2d_forward nll_loss_nd",
-        OpInfo(constraint=indices.class_target),
-    ),
-    ("one_hot bincount", OpInfo(constraint=indices.one_hot)),
-    ("repeat_interleave", OpInfo(constraint=values.repeats)),
-    ("ctc_loss", OpInfo(constraint=values.ctc_loss)),
     # Values for which alone a result is defined, or for which right results agree.
     ("searchsorted", OpInfo(constraint=values.sorted_boundaries(0, "sorted_sequence"))),
     ("bucketize", OpInfo(constraint=values.sorted_boundaries(1, "boundaries"))),
@@ -97,9 +57,12 @@ _ROWS: Rows = (
     (
         """div div_ divide divide_ true_divide true_divide_ floor_divide floor_divide_ remainder remainder_ fmod fmod_
         __div__ __truediv__ __floordiv__ __mod__""",
-        OpInfo(constraint=values.divisor(1, "other")),
+        OpInfo(constraint=values.divisor(1, "other"), leaves_open=open_elements.DIVIDED),
     ),
-    ("__rdiv__ __rtruediv__ __rfloordiv__ __rmod__", OpInfo(constraint=values.divisor(0))),
+    (
+        "__rdiv__ __rtruediv__ __rfloordiv__ __rmod__",
+        OpInfo(constraint=values.divisor(0), leaves_open=open_elements.DIVIDED_BY_FIRST),
+    ),
     (
         "cholesky cholesky_ex",
         OpInfo(constraint=values.positive_definite, products=reconstruction.of_cholesky_factor),
@@ -114,6 +77,11 @@ _ROWS: Rows = (
         OpInfo(constraint=values.well_conditioned(0, "input", "A")),
     ),
     ("triangular_solve cholesky_solve", OpInfo(constraint=values.well_conditioned(1, "A", "input2", "L"))),
+    # Elements that are made of the one before.
+    ("cumsum cumsum_", OpInfo(running=Running())),
+    ("cumprod cumprod_", OpInfo(running=Running(product=True))),
+    ("logcumsumexp _logcumsumexp", OpInfo(running=Running(of_gradient=False))),
+    ("cumulative_trapezoid", OpInfo(running=Running(dim_at=2, default=-1, of_gradient=False))),
     # Positions of equal values.
     ("max min median nanmedian cummax cummin", OpInfo(selection=Selection())),
     ("mode", OpInfo(selection=Selection(counts=True))),
@@ -243,12 +211,24 @@ _ROWS: Rows = (
     ("expand new_full new_ones new_zeros reshape view view_copy", OpInfo(bare_sizes=True)),
     # The next float16 after x, the largest float16.
     ("nextafter nan_to_num nan_to_num_", OpInfo(of_dtype=True)),
-    # What is changed besides what the name says.
+    # Numbers that the result's dtype does not hold.
     (
-        "__iadd__ __isub__ __imul__ __ipow__ __iand__ __ior__ __ixor__ __ilshift__ __irshift__",
-        OpInfo(in_place=True),
+        """to type type_as byte char short int long _to_copy tensor as_tensor asarray npu_dtype_cast _npu_dtype_cast""",
+        OpInfo(leaves_open=open_elements.CAST),
     ),
-    ("__idiv__ __itruediv__ __ifloordiv__ __imod__", OpInfo(in_place=True, constraint=values.divisor(1))),
+    ("copy_ copy new_tensor npu_dtype_cast_", OpInfo(leaves_open=open_elements.COPIED)),
+    (
+        """bitwise_left_shift bitwise_left_shift_ bitwise_right_shift bitwise_right_shift_ __lshift__ __rshift__""",
+        OpInfo(leaves_open=open_elements.SHIFTED),
+    ),
+    ("__rlshift__ __rrshift__", OpInfo(leaves_open=open_elements.SHIFTED_BY_FIRST)),
+    # What is changed besides what the name says.
+    ("__iadd__ __isub__ __imul__ __ipow__ __iand__ __ior__ __ixor__", OpInfo(in_place=True)),
+    ("__ilshift__ __irshift__", OpInfo(in_place=True, leaves_open=open_elements.SHIFTED)),
+    (
+        "__idiv__ __itruediv__ __ifloordiv__ __imod__",
+        OpInfo(in_place=True, constraint=values.divisor(1), leaves_open=open_elements.DIVIDED),
+    ),
     ("batch_norm instance_norm", OpInfo(running_statistics=1)),
     (
         "_batch_norm_impl_index _native_batch_norm_legit cudnn_batch_norm miopen_batch_norm native_batch_norm",
@@ -273,8 +253,10 @@ def _table(rows: Rows) -> dict[str, OpInfo]:
 
 
 #: The operations that have a row, by name without namespace and overload.
-TABLE: Mapping[str, OpInfo] = _table((*_ROWS, *ATTENTION_ROWS, *ROUTING_ROWS, *QUANTIZED_ROWS))
+TABLE: Mapping[str, OpInfo] = _table((*INDEX_ROWS, *_ROWS, *ATTENTION_ROWS, *ROUTING_ROWS, *QUANTIZED_ROWS))
 _NOTHING_SPECIAL = OpInfo()
+# What the whole numbers of another library's operator are for, its schema does not say.
+_OF_A_LIBRARY = OpInfo(constraint=recorded_numbers)
 
 
 def random_property(api: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> RandomProperty | None:

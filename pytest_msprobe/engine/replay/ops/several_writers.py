@@ -13,6 +13,7 @@ from typing import Any, TypeAlias
 import torch
 from torch import Tensor
 
+from pytest_msprobe.engine.replay.ops.call_arguments import argument_of
 from pytest_msprobe.engine.values.error_kinds import REFUSALS
 
 #: The place in the flattened result that each written value goes to, in the shape of the values; None where the call
@@ -39,7 +40,7 @@ class Writers:
 
     def values(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Tensor | None:
         """Return the argument with the values, None where it is a number: then all writers write the same."""
-        found = _argument(args, kwargs, self.values_at, *self.values_named)
+        found = argument_of(args, kwargs, self.values_at, *self.values_named)
         return found if isinstance(found, Tensor) else None
 
     @property
@@ -93,7 +94,7 @@ def accept_gradient_of_winner(
         return
     args, kwargs = arguments
     values = writers.values(args, kwargs)
-    written = _argument(args, kwargs, 0, "input", "self")
+    written = argument_of(args, kwargs, 0, "input", "self")
     for path in writers.paths & target.keys() & golden.keys():
         found, right = target[path], golden[path]
         if values is None or not isinstance(written, Tensor) or not _differ(found, right):
@@ -146,26 +147,20 @@ def _differ(found: Any, right: Any) -> bool:
     return found.layout is torch.strided is right.layout and not torch.equal(found, right)
 
 
-def _argument(args: Sequence[Any], kwargs: Mapping[str, Any], position: int, *names: str) -> Any:
-    if position < len(args):
-        return args[position]
-    return next((kwargs[name] for name in names if name in kwargs), None)
-
-
 def _numbered(shape: torch.Size) -> Tensor:
     return torch.arange(shape.numel()).view(shape)
 
 
 def _between_brackets(args: Sequence[Any], kwargs: Mapping[str, Any], shape: torch.Size) -> Tensor | None:
-    index = _argument(args, kwargs, 1, "indices")
+    index = argument_of(args, kwargs, 1, "indices")
     if isinstance(index, list) and any(part is None or isinstance(part, Tensor) for part in index):
         # In ATen's lists None stands for a whole dimension.
         index = tuple(slice(None) if part is None else part for part in index)
-    return None if _argument(args, kwargs, 3, "accumulate") else _numbered(shape)[index]
+    return None if argument_of(args, kwargs, 3, "accumulate") else _numbered(shape)[index]
 
 
 def _scattered(args: Sequence[Any], kwargs: Mapping[str, Any], shape: torch.Size) -> Tensor | None:
-    dim, index = _argument(args, kwargs, 1, "dim"), _argument(args, kwargs, 2, "index")
+    dim, index = argument_of(args, kwargs, 1, "dim"), argument_of(args, kwargs, 2, "index")
     if "reduce" in kwargs or len(args) > 4 or not isinstance(dim, int) or not isinstance(index, Tensor):
         return None
     if not shape:
@@ -176,23 +171,23 @@ def _scattered(args: Sequence[Any], kwargs: Mapping[str, Any], shape: torch.Size
 
 
 def _copied_along_dim(args: Sequence[Any], kwargs: Mapping[str, Any], shape: torch.Size) -> Tensor | None:
-    dim, index = _argument(args, kwargs, 1, "dim"), _argument(args, kwargs, 2, "index")
+    dim, index = argument_of(args, kwargs, 1, "dim"), argument_of(args, kwargs, 2, "index")
     return _numbered(shape).index_select(dim, index) if shape else None
 
 
 def _put(args: Sequence[Any], kwargs: Mapping[str, Any], shape: torch.Size) -> Tensor | None:
-    index = _argument(args, kwargs, 1, "index")
-    return None if _argument(args, kwargs, 3, "accumulate") else index.long() % max(shape.numel(), 1)
+    index = argument_of(args, kwargs, 1, "index")
+    return None if argument_of(args, kwargs, 3, "accumulate") else index.long() % max(shape.numel(), 1)
 
 
 def _scattered_slices(args: Sequence[Any], kwargs: Mapping[str, Any], shape: torch.Size) -> Tensor | None:
-    index = _argument(args, kwargs, 1, "indices")
+    index = argument_of(args, kwargs, 1, "indices")
     return _numbered(shape)[tuple(index.long().unbind(-1))]
 
 
 def _unpooled(spatial: int) -> PlacesOf:
     def places(args: Sequence[Any], kwargs: Mapping[str, Any], shape: torch.Size) -> Tensor | None:
-        index: Tensor = _argument(args, kwargs, 1, "indices")
+        index: Tensor = argument_of(args, kwargs, 1, "indices")
         planes, plane = shape[:-spatial].numel(), shape[-spatial:].numel()
         return index + torch.arange(0, planes * plane, max(plane, 1)).view(*shape[:-spatial], *[1] * spatial)
 

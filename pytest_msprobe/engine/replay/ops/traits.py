@@ -14,8 +14,10 @@ from pytest_msprobe.engine.replay.linalg.nondifferentiable import (
     Undifferentiable,
 )
 from pytest_msprobe.engine.replay.linalg.reconstruction import Products
+from pytest_msprobe.engine.replay.ops.open_elements import OpenElements
 from pytest_msprobe.engine.replay.ops.quantized_results import QuantizedResults
 from pytest_msprobe.engine.replay.ops.ranked_positions import RankedPositions
+from pytest_msprobe.engine.replay.ops.running_results import Running
 from pytest_msprobe.engine.replay.ops.several_writers import Writers
 from pytest_msprobe.engine.replay.random_apis.attention_dropout import Readable
 from pytest_msprobe.engine.replay.random_apis.probability_switch import SwitchOf
@@ -51,6 +53,8 @@ class OpInfo:
     ``readable`` inputs from whose results a mask that is drawn inside can be read;
     ``selection`` finds positions in the input;
     ``writers`` finds the places that are written to, of which some may be several times;
+    ``running`` says along which dimension each is made of the one before;
+    ``leaves_open`` finds elements that torch and the language leave open;
     ``alignment`` brings factors of matrices into golden's form, and ``products`` gives what they multiply to;
     ``undifferentiable`` finds in golden's results where there is no gradient;
     those of a dtype in ``quantizes`` are rounded, and ``quantized`` says so of the numbers that the call asks for;
@@ -78,6 +82,8 @@ class OpInfo:
     readable: Readable | None = None
     selection: Selection | RankedPositions | None = None
     writers: Writers | None = None
+    leaves_open: OpenElements | None = None
+    running: Running | None = None
     alignment: Alignment | None = None
     products: Products | None = None
     undifferentiable: Undifferentiable | None = None

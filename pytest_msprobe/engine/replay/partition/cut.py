@@ -21,6 +21,7 @@ class Cut:
 
     ``is_reduced``: of a result of this shape the call makes one number, by its argument ``reduction``. A block gives
     the sum of its part. ``windows``: how many elements the windows on an argument have, by its path.
+    ``is_feature``: the slices are features, such as columns of a weight, and no rows of a batch.
     """
 
     shape: tuple[int, ...]
@@ -29,6 +30,7 @@ class Cut:
     written: tuple[str, ...] = ()
     is_reduced: bool = False
     windows: Mapping[str, int] = field(default_factory=dict)
+    is_feature: bool = False
 
     @property
     def result(self) -> tuple[int, ...]:

@@ -23,7 +23,8 @@ def linear(given: Given) -> Iterator[Cut]:
     shape = (*left[1].shape[:-1], right[1].shape[0])
     for dim in range(len(shape) - 1):
         yield Cut(shape, dim, {left[0]: dim})
-    yield Cut(shape, len(shape) - 1, {right[0]: 0} | ({} if bias is None else {bias[0]: 0}))
+    weights = {right[0]: 0} | ({} if bias is None else {bias[0]: 0})
+    yield Cut(shape, len(shape) - 1, weights, is_feature=True)
 
 
 def product(left: str, right: str, added: str = "") -> Rule:
@@ -46,7 +47,7 @@ def product(left: str, right: str, added: str = "") -> Rule:
                 behind = len(shape) - dim
                 if more[1].dim() >= behind and more[1].shape[-behind] == shape[dim]:
                     inputs[more[0]] = more[1].dim() - behind
-            yield Cut(shape, dim, inputs)
+            yield Cut(shape, dim, inputs, is_feature=dim == len(shape) - 1)
 
     return cuts
 
@@ -72,9 +73,12 @@ def einsum(given: Given) -> Iterator[Cut]:
     if not {*result} <= sizes.keys():
         return
     shape = tuple(sizes[each] for each in result)
+    # The operands with the result's first letter hold the batch, whichever place they have.
+    batched = "".join(words for words in operands if result[:1] in words)
     for dim, each in enumerate(result):
         of = zip(operands, tensors, strict=True)
-        yield Cut(shape, dim, {path: words.index(each) for words, (path, _) in of if each in words})
+        inputs = {path: words.index(each) for words, (path, _) in of if each in words}
+        yield Cut(shape, dim, inputs, is_feature=each not in batched)
 
 
 def heads(given: Given) -> Iterator[Cut]:
@@ -112,7 +116,7 @@ def convolution(operation: str) -> Rule:
         yield Cut(call.shape, 0, {values: 0}, windows=windows)
         if call.groups == 1:
             inputs = {weight: 1 if call.is_transposed else 0} | ({} if call.bias is None else {call.bias[0]: 0})
-            yield Cut(call.shape, 1, inputs, windows=windows)
+            yield Cut(call.shape, 1, inputs, windows=windows, is_feature=True)
 
     return cuts
 
@@ -252,7 +256,8 @@ def _of_channels(given: Given, dims: Iterable[int]) -> Iterator[Cut]:
         return
     for dim in dims:
         if dim == 1:
-            yield Cut(tuple(tensor.shape), 1, {path: 1, **dict.fromkeys(weights | statistics, 0)}, tuple(statistics))
+            inputs = {path: 1, **dict.fromkeys(weights | statistics, 0)}
+            yield Cut(tuple(tensor.shape), 1, inputs, tuple(statistics), is_feature=True)
         elif not statistics:
             yield Cut(tuple(tensor.shape), dim, {path: dim})
 

@@ -135,7 +135,7 @@ def _columns_of_weights(given: Given) -> Iterator[Cut]:
     if any(given.get(name, ("", None))[1] for name in ("max_norm", "sparse")):
         return
     shape = (*index[1].shape, weight[1].shape[1])
-    yield Cut(shape, len(shape) - 1, {weight[0]: 1})
+    yield Cut(shape, len(shape) - 1, {weight[0]: 1}, is_feature=True)
 
 
 def _rows(names: str, parameters: str, rule: Rule) -> dict[str, tuple[tuple[str, ...], Rule]]:

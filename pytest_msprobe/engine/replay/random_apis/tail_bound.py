@@ -84,15 +84,23 @@ def _divergence_term(q: float, p: float) -> float:
     return math.inf if p <= 0 else q * math.log(q / p)
 
 
+def _exponent(distance: float, spread: float) -> float:
+    """Return ``distance / spread``: no distance is no evidence, and one without any spread is impossible."""
+    if not distance:
+        return 0.0
+    return distance / spread if spread else math.inf
+
+
 def bounded_mean(
     what: str, found: float, n: int, expected: float, variance: float, reach: float, slack: float
 ) -> Verdict:
     """Judge a mean of ``n`` independent values that are never further than ``reach`` from ``expected``.
 
-    Bernstein's inequality with the known ``variance`` of one value; the found mean may be off by ``slack``.
+    Bernstein's inequality with the known ``variance`` of one value; the found mean may be off by ``slack``. Where there
+    is one possible value, ``variance`` and ``reach`` are 0 and any other mean is impossible.
     """
     off = max(0.0, abs(found - expected) - slack)
-    return weighed(n * off * off / (2 * variance + 2 * reach * off / 3), what, found, expected)
+    return weighed(_exponent(n * off * off, 2 * variance + 2 * reach * off / 3), what, found, expected)
 
 
 def normal_mean(found: float, n: int, slack: float) -> Verdict:
@@ -108,7 +116,7 @@ def normal_variance(found: float, n: int, slack: float) -> Verdict:
         root = (math.sqrt(n + 2 * above) - math.sqrt(n)) / 2
         exponent = root * root
     else:
-        exponent = max(0.0, below) ** 2 / (4 * n)
+        exponent = _exponent(max(0.0, below) ** 2, 4 * n)
     return weighed(exponent, "variance over the expected one", found, 1.0)
 
 

@@ -25,14 +25,14 @@ ROWS_UNKNOWN = "its rows depend on each other, or no rule says how to cut it"
 def row_cut(trial: Trial) -> Cut | str:
     """Return where the rows of a recorded call's batch are, or why it cannot be run on some of them.
 
-    The batch is the first dimension of the result along which the first tensor argument can be cut.
+    The batch is the first dimension of the result that is no feature of it and along which the call can be cut.
     """
     arguments = trial.subject.arguments
     reason = _unfit(trial)
     if reason:
         return reason
-    first = next((path for path, _ in arguments.tensors()), "")
-    cuts = [cut for cut in cuts_of(trial.subject.operation, arguments) if first in cut.inputs and not cut.is_reduced]
+    found = cuts_of(trial.subject.operation, arguments)
+    cuts = [cut for cut in found if cut.inputs and not cut.is_feature and not cut.is_reduced]
     if not cuts:
         return ROWS_UNKNOWN
     cut = min(cuts, key=lambda cut: (cut.length < 2, cut.dim))

@@ -16,6 +16,7 @@ from pytest_msprobe.engine.replay.trials.rng import draws_undeclared_randomness,
 from pytest_msprobe.engine.replay.trials.trial import Trial
 from pytest_msprobe.engine.values.pytree import map_tensors
 from pytest_msprobe.results.perturbed import InconsistentOutput, Perturbed
+from pytest_msprobe.results.repeats import PASSED_AGAIN
 from pytest_msprobe.results.skip_reasons import Skip, SkipReason
 
 # From the same seed, other numbers are drawn in another dtype or elsewhere.
@@ -36,6 +37,8 @@ def perturbed_call(trial: Trial, direction: Direction, perturbation: str) -> Per
             _require_same_draws(perturbation)
             original = _results(Trial(trial.subject, trial.device), direction)
         found = deviations(perturbation, original, _results(again, direction), is_gradient=direction == "backward")
+        deviates = perturbation != "no_change" and not all(each.is_consistent for each in found)
+        cause = _other_cause(original, trial, again, direction, perturbation) if deviates else ""
     except NotPerturbedError as error:
         return perturbed(left_out=str(error))
     except Skip as skip:
@@ -44,9 +47,24 @@ def perturbed_call(trial: Trial, direction: Direction, perturbation: str) -> Per
         return perturbed(left_out="the call raises with perturbed inputs")
     ratio = max((deviation.ratio for deviation in found if deviation.ratio is not None), default=None)
     inconsistent = tuple(_inconsistent(deviation) for deviation in found if not deviation.is_consistent)
-    return perturbed(
-        ratio=ratio, inconsistent=inconsistent, left_out="" if found else "no result that could be compared"
-    )
+    left_out = "" if found else "no result that could be compared"
+    return perturbed(ratio=ratio, inconsistent=inconsistent, left_out=left_out, again=cause)
+
+
+def _other_cause(original: list[Output], trial: Trial, changed: Trial, direction: Direction, perturbation: str) -> str:
+    """Return what shows that a perturbation is not why a result changes: the original and the changed call run again.
+
+    Empty where nothing does.
+    """
+
+    def is_consistent(change: str, call: Trial) -> bool:
+        results = _results(Trial(call.subject, call.device), direction)
+        found = deviations(change, original, results, is_gradient=direction == "backward")
+        return all(each.is_consistent for each in found)
+
+    if not is_consistent("no_change", trial):
+        return "a second run that is not perturbed differs as well"
+    return PASSED_AGAIN if is_consistent(perturbation, changed) else ""
 
 
 def _perturbed(trial: Trial, perturbation: str) -> Trial:

@@ -18,6 +18,7 @@ import torch
 
 from msprobe_hooks.dump.names import Direction
 from msprobe_standards import Standard, Verdict, measure
+from msprobe_standards.arrays import as_array
 from msprobe_standards.blocks import mean_magnitude
 from msprobe_standards.judging import exact_pass
 from msprobe_standards.metrics import Metrics, bit_equal
@@ -149,7 +150,7 @@ def _is_all_of(gradient: torch.Tensor, rows: torch.Tensor) -> bool:
 def _words(values: torch.Tensor) -> int:
     """Return how many words of a contiguous tensor, of up to 8 bytes that are all of a row, have a bit that is set."""
     size = math.gcd(8, values.shape[1] * values.element_size())
-    bits = values.view(torch.uint8).numpy().view(f"u{size}")
+    bits = as_array(values.view(torch.uint8)).view(f"u{size}")
     return int(np.count_nonzero(bits))
 
 

@@ -61,9 +61,9 @@ class RecordedResult:
             return self._read()
         except OSError as error:
             why = "is missing" if isinstance(error, FileNotFoundError) else f"cannot be read: {error.strerror}"
-        except ImportError:
-            why = "reading it needs safetensors: install it with pip install 'pytest-msprobe[cases]'"
-        except (TensorFileError, JsonError) as error:
+        except TensorFileError as error:
+            why = f"{error}; {error.remedy}" if error.remedy else str(error)
+        except JsonError as error:
             why = str(error)
         self.problem = f"{self._path}: {why}"
         return {}

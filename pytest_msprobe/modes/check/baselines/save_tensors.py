@@ -6,7 +6,6 @@ import os
 from collections.abc import Callable, Iterable
 
 import msgspec
-from safetensors import SafetensorError
 
 from msprobe_hooks.byte_sizes import format_size
 from msprobe_hooks.dump.names import parse_api_name
@@ -20,7 +19,7 @@ from pytest_msprobe.modes.check.baselines.tensor_folder import METADATA, Content
 from pytest_msprobe.modes.check.follow_up import Judged
 from pytest_msprobe.results.outcomes import describe_error
 from pytest_msprobe.results.result import DirectionResult
-from pytest_msprobe.storage.limits import SaveOptions
+from pytest_msprobe.storage.limits import SaveOptions, TensorFileError
 from pytest_msprobe.storage.naming import TEMPORARY, locked
 from pytest_msprobe.storage.tensors import describe, write_tensors
 
@@ -57,7 +56,7 @@ def keep_tensors(replay: Replay, result: DirectionResult, dump: str, options: Sa
             return _keep(replay, result.record, paths, dump, options)
     except OSError as error:
         return KeptTensors(problem=error.strerror or str(error))
-    except (SafetensorError, _NoRoomError) as error:
+    except (TensorFileError, _NoRoomError) as error:
         return KeptTensors(problem=str(error))
     except Exception as error:
         return KeptTensors(problem=describe_error(error))

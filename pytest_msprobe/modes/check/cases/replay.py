@@ -152,7 +152,7 @@ def replay_case(case: Case, folder: Path, setup: ReplayConfig) -> DirectionResul
         try:
             return read_tensor(folder / TENSORS_NAME, path, case.tensors[path])
         except TensorFileError as error:
-            raise CaseError(str(error), remedy="copy or save the case again") from None
+            raise CaseError(str(error), remedy=error.remedy or "copy or save the case again") from None
 
     replay = Replay(case.call(), setup, saved)
     result, before = replay.judge(case.direction), repeats_of(case.result.extras)

@@ -14,7 +14,6 @@ from typing import TypeAlias
 
 import msgspec
 import torch
-from safetensors import SafetensorError
 
 from msprobe_hooks.byte_sizes import format_size
 from msprobe_hooks.dump.names import Direction, backward_of, forward_of, split_direction
@@ -31,7 +30,7 @@ from pytest_msprobe.modes.check.cases.saved_case import SavedCase, with_saved
 from pytest_msprobe.modes.check.follow_up import Judged
 from pytest_msprobe.results.outcomes import describe_error
 from pytest_msprobe.results.result import DirectionResult
-from pytest_msprobe.storage.limits import SaveOptions
+from pytest_msprobe.storage.limits import SaveOptions, TensorFileError
 from pytest_msprobe.storage.naming import TEMPORARY, fingerprint, locked, slug
 from pytest_msprobe.storage.tensors import describe, write_tensors
 
@@ -99,7 +98,7 @@ def save_case(replay: Saveable, result: DirectionResult, origin: CaseOrigin, opt
             return _save(replay, result, origin, options)
     except OSError as error:
         return SavedCase(problem=f"{options.folder}: {error.strerror or error}")
-    except (CaseError, SafetensorError) as error:
+    except (CaseError, TensorFileError) as error:
         return SavedCase(problem=str(error))
     except Exception as error:
         # A device may raise anything when its results are copied, and the verdict must not be lost for it.

@@ -45,11 +45,15 @@ _OF_ONE_ROUNDING = frozenset({"binary_consistency", "ulp"})
 
 @dataclass(frozen=True)
 class Finding:
-    """The smallest input found that fails: the body of its forward record, its replay and its result."""
+    """The smallest input found that fails: the body of its forward record, its replay and its result.
+
+    ``fails_again``: it failed when it was run once more.
+    """
 
     body: bytes
     replay: Replay
     result: DirectionResult
+    fails_again: bool = True
 
 
 @dataclass
@@ -83,6 +87,7 @@ def explore(
             plans = plans_around(replay.call, tried.smallest_sizes(), direction, rounds_once=rounds_once)
             search(tried.judge, plans, key, options.examples)
         tried.shorten()
+        tried.run_again()
     return tried.found
 
 
@@ -180,6 +185,12 @@ class _Search:
 
         with contextlib.suppress(TimeUpError):
             shorten(finding.replay.input_tensors(self.direction), fails)
+
+    def run_again(self) -> None:
+        """Judge the finding once more, if there is one: of an error that comes once, no input is the cause."""
+        finding = self.found.finding
+        if finding is not None and finding.replay.again().judge(self.direction).verdict.outcome != "fail":
+            self.found.finding = replace(finding, fails_again=False)
 
     def _keep(self, finding: Finding) -> None:
         tensors = [tensor for _, tensor in finding.replay.trial.subject.arguments.tensors()]

@@ -36,7 +36,7 @@ class Explore:
         if found is None:
             return recorded.with_extra(EXPLORED, exploration.judged)
         failed = recorded.verdict.outcome == "fail"
-        note = explored_text(found.replay, found.result, exploration.judged, recorded_failed=failed)
+        note = explored_text(found, exploration.judged, recorded_failed=failed)
         noted = replace(found.result, notes=(note,))
         result = replace(recorded, notes=(note, *recorded.notes)) if failed else noted
         extras = {EXPLORED: exploration.judged, **smallest_input(found, judged.direction)}

@@ -31,7 +31,7 @@ class ExploredFunction:
     """What came of it: how many inputs were judged, the smallest that fails, else that which came closest.
 
     ``refused`` is the last one of those that could not be judged, ``unjudged`` how many golden raised on, or gave
-    nothing to compare for.
+    nothing to compare for. ``fails_again``: the smallest failed when it was run once more.
     """
 
     judged: int = 0
@@ -39,6 +39,7 @@ class ExploredFunction:
     smallest: CheckedFunction | None = None
     closest: CheckedFunction | None = None
     refused: CheckedFunction | None = None
+    fails_again: bool = True
 
 
 def is_drawn(given: Given) -> bool:
@@ -62,6 +63,7 @@ def explore_function(
         with contextlib.suppress(TimeUpError):
             search(tried.judge_one, st.tuples(*strategies).map(filled), key, options.examples)
         tried.shorten(given)
+        tried.run_again()
     return tried.found
 
 
@@ -123,11 +125,16 @@ class _Search:
             judged = self.judge(_replaced(given, shorter))
             if not self._is_wanted(judged):
                 return False
-            self.found.smallest = judged
+            self.found.smallest, self.given = judged, _replaced(given, shorter)
             return True
 
         with contextlib.suppress(TimeUpError):
             shorten(tensors, fails)
+
+    def run_again(self) -> None:
+        """Judge the smallest input once more, if there is one: of an error that comes once, no input is the cause."""
+        if self.found.smallest is not None:
+            self.found.fails_again = self.judge(self.given).failed is not None
 
 
 def _leaves(tree: Any) -> list[Any]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -28,17 +28,23 @@ from pytest_msprobe.modes.check.explore.tensor_repr import (
     number_text,
     tensor_text,
 )
+from pytest_msprobe.results.repeats import PASSED_AGAIN
 from pytest_msprobe.results.result import DirectionResult
 
+if TYPE_CHECKING:
+    from pytest_msprobe.modes.check.explore.explore import Finding
 
-def explored_text(replay: Replay, result: DirectionResult, judged: int, *, recorded_failed: bool) -> str:
+
+def explored_text(found: Finding, judged: int, *, recorded_failed: bool) -> str:
     """Return what a failure text says of the explored input that fails."""
     how = "fails as well, and is smaller" if recorded_failed else "does not: the numbers above are its own"
     recorded = "The recorded input fails" if recorded_failed else "The recorded input passes"
-    return f"{recorded}; of {judged} explored around it, this one {how}:\n\n{_indented(snippet(replay, result))}"
+    again = "" if found.fails_again else f"; it {PASSED_AGAIN}"
+    code = _indented(snippet(found.replay, found.result))
+    return f"{recorded}; of {judged} explored around it, this one {how}{again}:\n\n{code}"
 
 
-def drawn_text(check: FunctionCheck, result: DirectionResult, judged: int) -> str:
+def drawn_text(check: FunctionCheck, result: DirectionResult, judged: int, *, fails_again: bool) -> str:
     """Return what a failure text says of the smallest drawn input at which a user's function fails."""
     subject, direction = check.trial.subject, split_direction(result.record)[1] or "forward"
     tensors = {path: tensor for path, tensor in subject.arguments.tensors() if STATE not in path.split(".")}
@@ -52,7 +58,8 @@ def drawn_text(check: FunctionCheck, result: DirectionResult, judged: int) -> st
     name = subject.api if subject.api.isidentifier() else "function"
     lines.append(f"{name}({', '.join(_arguments(subject.arguments.args, kwargs, names))})")
     lines += _comments(check.trial, direction, result)
-    return f"Of {judged} drawn inputs this is the smallest found that fails:\n\n{_indented(chr(10).join(lines))}"
+    again = "" if fails_again else f"; it {PASSED_AGAIN}"
+    return f"Of {judged} drawn inputs this is the smallest found that fails{again}:\n\n{_indented(chr(10).join(lines))}"
 
 
 def _indented(text: str) -> str:

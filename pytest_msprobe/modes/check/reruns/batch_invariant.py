@@ -9,17 +9,21 @@ from pytest_msprobe.engine.replay.calls.subject import TargetError
 from pytest_msprobe.engine.replay.check import Replay
 from pytest_msprobe.engine.replay.partition.cut import Cut
 from pytest_msprobe.engine.replay.reruns.batch_invariance import compares_nothing, parts_of, row_cut, variations
-from pytest_msprobe.engine.replay.reruns.determinism import target_results
+from pytest_msprobe.engine.replay.reruns.determinism import target_results, unstable_outputs
 from pytest_msprobe.engine.replay.trials.trial import Trial
 from pytest_msprobe.engine.values.suppress_warnings import suppress_warnings
 from pytest_msprobe.modes.check.follow_up import Judged, can_run_again
 from pytest_msprobe.modes.check.reruns.rerun_verdict import RerunVerdict
 from pytest_msprobe.results.batch_variations import BatchInvariance, with_batch_invariance
+from pytest_msprobe.results.repeats import PASSED_AGAIN
 from pytest_msprobe.results.result import DirectionResult
 from pytest_msprobe.results.skip_reasons import Skip
 
 _VERDICT = RerunVerdict("batch_invariance", "depends on the batch", "It depends on the batch as well")
+_UNSTABLE = RerunVerdict("batch_invariance", "nondeterministic", "It is nondeterministic as well")
+_ONCE = RerunVerdict("batch_invariance", "wrong once", "It was wrong on a part of its batch as well")
 _NO_ROWS = "no result has a row for each row of the batch"
+_WHOLE_DIFFERS = "two runs of the whole batch differ"
 
 
 class BatchInvariant:
@@ -43,7 +47,8 @@ def compared_with_parts(
 ) -> DirectionResult:
     """Return a result that fails where rows depend on the batch; ``rows`` gives the cut, or why there is none.
 
-    A call that raises on a part of its batch is wrong, too.
+    A call that raises on a part of its batch is wrong, too. Where parts differ, the whole and the parts run once more:
+    what differs only once, or from itself, does not depend on the batch.
     """
     if not can_run_again(result):
         return result
@@ -61,8 +66,17 @@ def compared_with_parts(
             return with_batch_invariance(result, BatchInvariance(api, left_out=_NO_ROWS))
         try:
             found = variations(trial, cut, direction)
+            unstable = unstable_outputs(trial, direction, 2) if found else ()
+            again = variations(trial, cut, direction) if found and not unstable else ()
         except (Skip, TargetError) as error:
             return _VERDICT.wrong(result, f"it ran on the whole batch, but raises on a part of it: {error}")
-    parts = BatchInvariance(api, len(parts_of(cut.length)), found)
-    compared = with_batch_invariance(result, parts)
-    return _VERDICT.failed(compared, {each.path: each.among(parts.parts) for each in found}) if found else compared
+    if unstable:
+        compared = with_batch_invariance(result, BatchInvariance(api, left_out=_WHOLE_DIFFERS))
+        return _UNSTABLE.failed(compared, {each.path: f"{_WHOLE_DIFFERS}: {each.among(2)}" for each in unstable})
+    parts, paths = len(parts_of(cut.length)), {each.path for each in again}
+    lasting = tuple(each for each in found if each.path in paths)
+    compared = with_batch_invariance(result, BatchInvariance(api, parts, lasting))
+    if lasting:
+        return _VERDICT.failed(compared, {each.path: each.among(parts) for each in lasting})
+    once = {each.path: f"{each.among(parts)}; {PASSED_AGAIN}" for each in found}
+    return _ONCE.failed(compared, once) if once else compared

@@ -39,7 +39,10 @@ class ValuePartners:
         is_reordered = self.use_different_recorders and not is_forward(target)
         if pair is None and not self._translation.across and target not in self._mapped and not is_reordered:
             return {}, frozenset()
-        target_values, golden_values = read_values(self._target, target), read_values(self._golden, golden)
+        target_values, golden_values = (
+            read_values(self._target, target, as_passed=True),
+            read_values(self._golden, golden),
+        )
         named, dropped = self._mapped.of_record(target, target_values, golden_values)
         if is_reordered and not named:
             return recorder_differences.paired_gradients(target, target_values, golden_values)

@@ -39,7 +39,7 @@ def reason(judged: JudgedValue, pairs: TokenPairs) -> str:
         f"relative error {judged.error:.2e} (median {judged.median:.2e}), worst at {pairs.label(judged.worst or 0)}; "
         f"limit {judged.limit:.2e} for {judged.dtype} at this depth; largest before it {judged.given:.2e}"
     )
-    return "; ".join([text, *_dtypes(judged), *_tokens(judged, pairs), *_factors(judged)])
+    return "; ".join([text, *_dtypes(judged), *_tokens(judged, pairs), *_factors(judged), *_experts(judged)])
 
 
 def advice(judged: JudgedValue) -> str:
@@ -55,6 +55,15 @@ def coarser_in_words(judged: JudgedValue) -> str:
 def _dtypes(judged: JudgedValue) -> Iterator[str]:
     if judged.is_coarser:
         yield coarser_in_words(judged)
+
+
+def _experts(judged: JudgedValue) -> Iterator[str]:
+    """Say for how many wrong tokens the runs may have chosen other experts."""
+    if judged.reordered:
+        yield (
+            f"for {judged.reordered} of the wrong tokens the routers, which agree within the precision, order the "
+            "experts otherwise: how many are chosen is unknown, pass the model's config.json by --msprobe-model-config"
+        )
 
 
 def _tokens(judged: JudgedValue, pairs: TokenPairs) -> Iterator[str]:

@@ -9,8 +9,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from msprobe_hooks.errors import DumpError
-from pytest_msprobe.modes.compare.inference.expert_choices import changed_choices
-from pytest_msprobe.modes.compare.inference.module_order import block_of, depths
+from pytest_msprobe.modes.compare.inference.expert_choices import (
+    EXPERTS,
+    ROUTER,
+    block_of,
+    changed_choices,
+    experts_per_token,
+    other_orders,
+)
+from pytest_msprobe.modes.compare.inference.module_order import block_numbers
 from pytest_msprobe.modes.compare.inference.precision_limits import RunningPrecision, depth_limit, operator_limit
 from pytest_msprobe.modes.compare.inference.recorded_rows import UnalignedError
 from pytest_msprobe.modes.compare.inference.run_values import ROTATED, RunValues
@@ -53,6 +60,7 @@ class JudgedValue:
         left_out: How many tokens count no longer, because other experts were chosen for them.
         measured: All that was measured, None where it could not be.
         problem: Why it could not be compared.
+        reordered: For how many of the wrong tokens the scores of the router before it have another order.
     """
 
     name: str
@@ -70,6 +78,7 @@ class JudgedValue:
     left_out: int = 0
     measured: TokenErrors | None = None
     problem: str = ""
+    reordered: int = 0
 
 
 class ForwardJudge:
@@ -88,11 +97,12 @@ class ForwardJudge:
         self._names = names
         self._target, self._golden, self._pairs = target, golden, pairs
         self._inherited = inherited
-        self._depths = depths([*names])
+        self._blocks = block_numbers(golden)
         self._precision = RunningPrecision()
         self._errors: dict[int, _Errors] = {}
         self._judged: list[JudgedValue] = []
         self._changed = np.zeros(len(pairs), dtype=bool)
+        self._reordered: dict[str, NDArray[np.bool_]] = {}
         self.first: JudgedValue | None = None
 
     def judge(self, order: int) -> JudgedValue:
@@ -113,9 +123,18 @@ class ForwardJudge:
             return JudgedValue(name, dtypes, problem="no token has rows in both runs")
         judged = self._judge(name, dtypes, measured)
         self._note(judged, measured)
-        if judged.outcome == "pass" and name.endswith(".mlp.gate"):
-            self._leave_out(changed_choices(name, self._target, self._golden, self._pairs))
+        if judged.outcome == "pass" and name.endswith(ROUTER):
+            self._follow_router(name)
         return judged
+
+    def _follow_router(self, name: str) -> None:
+        """Leave out tokens for which experts were chosen otherwise, or note where they may have been."""
+        runs = self._target, self._golden, self._pairs
+        count = experts_per_token(name, self._golden, self._target)
+        if count:
+            self._leave_out(changed_choices(name, count, *runs))
+        else:
+            self._reordered[block_of(name)] = other_orders(name, *runs)
 
     def _leave_out(self, changed: NDArray[np.bool_]) -> None:
         """Leave out tokens for which other experts were chosen, and those behind them, which attend to them."""
@@ -126,8 +145,8 @@ class ForwardJudge:
     def _judge(self, name: str, dtypes: tuple[str, str], measured: TokenErrors) -> JudgedValue:
         is_coarser = self._precision.is_coarser(*dtypes)
         dtype = self._precision.at(*dtypes)
-        depth, given = self._depths[name], self._given(name)
-        limit = depth_limit(dtype, measured.width, depth)
+        given = self._given(name)
+        limit = depth_limit(dtype, measured.width, self._blocks[name])
         if name.endswith(ROTATED) or name.startswith("rotary_emb"):
             limit += _ANGLE_ROUNDOFF * float(self._pairs.position.max(initial=0))
         counted = ~self._changed[measured.pairs]
@@ -146,6 +165,8 @@ class ForwardJudge:
             # Rounding alone adds up behind many layers, and no module is to blame.
             outcome = "fail" if is_added or self.first is not None else "warn"
         bound = limit if error > limit else limit / _MEDIAN_SHARE
+        wrong = measured.pairs[errors > bound] if cause else measured.pairs[:0]
+        reordered = self._reordered.get(name.removesuffix(EXPERTS))
         return JudgedValue(
             name,
             dtypes,
@@ -157,22 +178,23 @@ class ForwardJudge:
             limit,
             given.error,
             int(measured.pairs[place]) if error else None,
-            measured.pairs[errors > bound].tolist() if cause else (),
+            wrong.tolist(),
             is_coarser,
             int((~counted).sum()),
             measured,
+            reordered=0 if reordered is None else int(reordered[wrong].sum()),
         )
 
     def _given(self, name: str) -> _Errors:
         """Return the greatest errors before a value in its block; of a block's first, in the block before."""
-        block = block_of(name)
+        block = self._blocks[name]
         if block in self._errors:
             return self._errors[block]
         before = [one for one in self._errors if one < block]
         return self._errors[max(before)] if before else _Errors()
 
     def _note(self, judged: JudgedValue, measured: TokenErrors) -> None:
-        block = block_of(judged.name)
+        block = self._blocks[judged.name]
         former = self._errors.get(block, _Errors())
         self._errors[block] = _Errors(
             max(former.error, float(measured.errors.max())), max(former.median, float(np.median(measured.errors)))

@@ -93,8 +93,7 @@ def result_of(call: ComparedCall, pair: InferencePair) -> DirectionResult:
 def _hint(call: ComparedCall, row: Row, pair: InferencePair) -> str:
     if row.group == "parameters":
         return "the runs hold other weights: synchronise them, and compare again"
-    if call.cause == "inherited":
-        first = pair.first_culprit
+    if call.cause == "inherited" and (first := pair.first_culprit):
         return f"it follows from what differs before it; first culprit: {first}" if first != call.record else ""
     return pair.advice(call.record)
 

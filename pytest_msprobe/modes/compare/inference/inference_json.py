@@ -64,6 +64,7 @@ class InferenceJson:
                 "golden_only": pairs.golden_only,
             },
             "log_probabilities": self._log_probabilities(calls),
+            "notes": list(self._pair.evidence_notes),
             "values": [self._value(call) for call in calls if call.record != LOG_PROBABILITIES],
         }
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,6 +19,7 @@ from pytest_msprobe.modes.compare.inference.difference_text import advice, coars
 from pytest_msprobe.modes.compare.inference.forward_judge import ForwardJudge, JudgedValue
 from pytest_msprobe.modes.compare.inference.log_probabilities import LogProbabilities, log_probabilities
 from pytest_msprobe.modes.compare.inference.module_order import compared_names
+from pytest_msprobe.modes.compare.inference.noted_evidence import SIDES, contradicted, layout_notes, unused
 from pytest_msprobe.modes.compare.inference.passes import read_passes
 from pytest_msprobe.modes.compare.inference.recorded_rows import UnalignedError
 from pytest_msprobe.modes.compare.inference.recorded_weights import RecordedWeights, WeightError, compare_weights
@@ -96,6 +98,12 @@ class InferencePair:
         ]
         pairs = token_pairs(*layouts)
         if not len(pairs):
+            for path, side in zip((self.target_path, self.golden_path), layouts, strict=True):
+                if all(segment.token_ids is None for layout in side for segment in layout.segments):
+                    raise DumpError(
+                        f"{path}: neither recorded nor noted which tokens it computed; record the embedding, or note "
+                        "the tokens of both runs by note_tokens(token_ids=), or their requests by the same names"
+                    )
             ours, theirs = (sum(layout.tokens for layout in side) for side in layouts)
             raise DumpError(
                 f"{self.target_path}: none of its {ours} tokens is one of the {theirs} of {self.golden_path}; give the "
@@ -121,7 +129,7 @@ class InferencePair:
         """The items in the order of the forward pass, with their numbers."""
         names = [*self.values, *(name for name in self.weight_names if name not in self.values)]
         has_logs = self.target.has(LOGITS) and self.golden.has(LOGITS)
-        has_logs = has_logs or not np.isnan(self.pairs.logprobs).any(axis=1).all()
+        has_logs = has_logs or not np.isnan(self.pairs.logprobs).all()
         names += [LOG_PROBABILITIES] if has_logs else []
         names += [TOKENS] if self.lost_tokens else []
         return {name: order for order, name in enumerate(names)}
@@ -164,18 +172,43 @@ class InferencePair:
         cause = "culprit" if wrong else judged.cause if judged else ""
         return self._call(name, outcome, rows, cause=cause, problem=judged.problem if judged else "")
 
-    @cached_property
+    @property
     def log_probabilities(self) -> LogProbabilities | None:
         """The log probabilities that both runs gave their tokens; None where they cannot be compared."""
+        return self._log_probabilities_or_error[0]
+
+    @property
+    def log_probabilities_problem(self) -> str:
+        """Why log probabilities cannot be compared, empty where they can or where neither run has any."""
+        error = self._log_probabilities_or_error[1]
+        return "" if error is None else str(error)
+
+    @cached_property
+    def _log_probabilities_or_error(self) -> tuple[LogProbabilities | None, UnalignedError | DumpError | None]:
         try:
-            return log_probabilities(self.target, self.golden, self.pairs)
-        except UnalignedError:
-            return None
+            return log_probabilities(self.target, self.golden, self.pairs), None
+        except (UnalignedError, DumpError) as error:
+            return None, error
+
+    @cached_property
+    def evidence_notes(self) -> Sequence[str]:
+        """Lines on what the programs noted and is not used, or contradicts what they recorded."""
+        lines: list[str] = []
+        for side, run in zip(SIDES, (self.target, self.golden), strict=True):
+            lines += layout_notes(side, run)
+            # Logits that cannot be read are said with the log probabilities.
+            with suppress(UnalignedError, DumpError):
+                lines += contradicted(side, run, self.pairs)
+        return [*lines, *unused(self.pairs, self.log_probabilities)]
 
     def _log_probabilities(self) -> ComparedCall:
-        found = self.log_probabilities
+        found, error = self._log_probabilities_or_error
+        if isinstance(error, DumpError):
+            raise error
         if found is None or not len(found.pairs):
-            problem = "no token has a log probability in both runs: its next token is unknown or its rows do not fit"
+            problem = "no token has a log probability in both runs: " + (
+                str(error) if error else "its next token is unknown, or a run has neither logits nor noted ones of it"
+            )
             return self._call(LOG_PROBABILITIES, "skip", [], problem=problem)
         clipped = found.clipped(self.clip)
         count = int(clipped.sum())
@@ -186,6 +219,7 @@ class InferencePair:
             f"{count} of {len(clipped)} tokens clipped at {self.clip:g}; "
             f"KL by k1 {found.k1:.3e}, by k3 {found.k3:.3e}; "
             f"worst {found.target[worst]:.4f} against {found.golden[worst]:.4f} at {at}"
+            + (f"; {found.source}" if found.ahead == 0 else "")
         )
         metrics = {"k1": found.k1, "k3": found.k3, "clipped_share": count / len(clipped)}
         metrics[SCALED_ERROR] = float(abs(found.log_ratio[worst]))
@@ -280,4 +314,7 @@ class InferencePair:
 
     def advice(self, name: str) -> str:
         """Return what to check of a value that was judged."""
+        if name == LOG_PROBABILITIES:
+            noted = self.log_probabilities is not None and self.log_probabilities.ahead == 0
+            return "check how they were noted: temperature, top-p, and of which token each is" if noted else ""
         return advice(self._judge.judge(self.orders[name])) if name in self.values else ""

@@ -108,6 +108,8 @@ def _tokens(pair: InferencePair, summary: InferenceSummary) -> dict[str, Any]:
     found, notes = pair.log_probabilities, set(summary.notes())
     plain: dict[str, Any] = {"lines": [line for line in summary.lines(Counter()) if line not in notes]}
     if found is None:
+        problem = pair.log_probabilities_problem or "a run has neither logits nor noted ones"
+        plain["lines"].insert(0, f"no log probabilities of tokens: {problem}")
         return plain | {"labels": [], "target": [], "golden": []}
     return plain | {
         "labels": [pair.pairs.label(int(each), found.ahead) for each in found.pairs],

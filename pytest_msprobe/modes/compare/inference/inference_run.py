@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from msprobe_hooks.dump.paths.recording import find_dumps, rank_of, step_rank
+from msprobe_hooks.dump.paths.recording import find_dumps, rank_in_recording, step_rank
 from msprobe_hooks.json_decoding import JsonError, decode_json
 from msprobe_hooks.messages import counted
 from msprobe_hooks.regular_files import read_regular
@@ -27,7 +27,7 @@ def recording_of(path: Path) -> Path:
     if not path.is_file():
         return path
     folder = path.parent
-    if rank_of(folder) is not None:
+    if rank_in_recording(folder) is not None:
         folder = folder.parent
     place = step_rank(path)
     return folder.parent if place.step is not None and folder.name == f"step{place.step}" else folder

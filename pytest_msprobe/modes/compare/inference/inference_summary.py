@@ -115,7 +115,9 @@ class InferenceSummary:
                     at = self._pair.pairs.label(int(found.pairs[place]), found.ahead)
                     yield f"    {found.target[place]:.4f} against {found.golden[place]:.4f} at {at}"
         elif call is None:
-            yield "log probabilities not compared: not both runs have logits or noted log probabilities"
+            problem = self._pair.log_probabilities_problem
+            yield f"log probabilities not compared: {problem or 'a run has neither logits nor noted ones'}"
+        yield from self._pair.evidence_notes
 
     def _left_out(self, calls: list[ComparedCall]) -> Iterator[str]:
         most = max((row.metrics.get("left_out", 0) for call in calls for row in call.rows), default=0)

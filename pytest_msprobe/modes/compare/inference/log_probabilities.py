@@ -13,8 +13,10 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
+from pytest_msprobe.modes.compare.inference.recorded_rows import row_places
 from pytest_msprobe.modes.compare.inference.run_values import LOGITS, RunValues
 from pytest_msprobe.modes.compare.inference.token_errors import Numbers, aligned_rows
+from pytest_msprobe.modes.compare.inference.token_layout import Integers
 from pytest_msprobe.modes.compare.inference.token_pairs import TokenPairs
 
 
@@ -61,18 +63,33 @@ class LogProbabilities:
 
 
 def log_probabilities(target: RunValues, golden: RunValues, pairs: TokenPairs) -> LogProbabilities | None:
-    """Return the log probabilities that both runs noted, else those that their logits give; None where there are none.
+    """Return the log probabilities of the tokens that both runs noted, else of those that one noted, else of all.
 
-    A noted one is that of the token itself; logits give that of the next token. Raises UnalignedError or DumpError as
-    `aligned_rows` does.
+    What a run did not note follows from its logits. A noted one is that of the token itself; logits give that of the
+    next token. None where no token has one in both runs. Raises UnalignedError or DumpError as `aligned_rows` does.
     """
-    noted = np.flatnonzero(~np.isnan(pairs.logprobs).any(axis=1))
-    if len(noted):
-        own, other = pairs.logprobs[noted].T
-        return LogProbabilities(noted, own, other, np.empty(0), "noted by both runs", 0)
+    is_noted = ~np.isnan(pairs.logprobs)
+    both = np.flatnonzero(is_noted.all(axis=1))
+    if len(both):
+        own, other = pairs.logprobs[both].T
+        return LogProbabilities(both, own, other, np.empty(0), "noted by both runs", 0)
+    if is_noted.any():
+        sides = [
+            np.where(is_noted[:, side], pairs.logprobs[:, side], by_logits(run, places, pairs))
+            for side, (run, places) in enumerate(((target, pairs.target), (golden, pairs.golden)))
+        ]
+        known = np.flatnonzero(is_noted.any(axis=1) & ~np.isnan(sides).any(axis=0))
+        if len(known):
+            noting, other_run = ("target", "golden run") if is_noted[known, 0].any() else ("golden run", "target")
+            source = f"noted by the {noting}, from the logits of the {other_run}"
+            return LogProbabilities(known, sides[0][known], sides[1][known], np.empty(0), source, 0)
+    return _by_both_logits(target, golden, pairs)
+
+
+def _by_both_logits(target: RunValues, golden: RunValues, pairs: TokenPairs) -> LogProbabilities | None:
     if not (target.has(LOGITS) and golden.has(LOGITS)):
         return None
-    found: list[tuple[np.ndarray[tuple[int, ...], np.dtype[np.int64]], Numbers, Numbers, Numbers]] = []
+    found: list[tuple[Integers, Numbers, Numbers, Numbers]] = []
     for numbers, mine, theirs in aligned_rows(LOGITS, target, golden, pairs):
         following = pairs.next_token[numbers]
         known = (following >= 0) & (following < mine.shape[1])
@@ -89,3 +106,27 @@ def log_probabilities(target: RunValues, golden: RunValues, pairs: TokenPairs) -
         return None
     pairs_of, own, other, whole = (np.concatenate(each) for each in zip(*found, strict=True))
     return LogProbabilities(pairs_of, own, other, whole, "from the logits", 1)
+
+
+def by_logits(run: RunValues, places: Integers, pairs: TokenPairs) -> Numbers:
+    """Return the log probability of each token by a run's logits of the token before it, NaN where it has none.
+
+    ``places`` are pass and row of each pair's token in the run. Raises UnalignedError, DumpError.
+    """
+    found = np.full(len(pairs), np.nan)
+    if not run.has(LOGITS):
+        return found
+    before = pairs.before
+    wanted = np.flatnonzero(before >= 0)
+    for number in np.unique(places[before[wanted], 0]):
+        layout = run.passes[number].layout
+        logits = run.rows(LOGITS, number, run.own_widths.get(LOGITS))
+        if logits is None or layout is None:
+            continue
+        own = wanted[places[before[wanted], 0] == number]
+        rows = row_places(len(logits), layout)[places[before[own], 1]]
+        tokens = pairs.next_token[before[own]]
+        held = (rows >= 0) & (tokens >= 0) & (tokens < logits.shape[1])
+        for pair, row, token in zip(own[held], rows[held], tokens[held], strict=True):
+            found[pair] = float(torch.log_softmax(logits[row].double(), dim=0)[token])
+    return found

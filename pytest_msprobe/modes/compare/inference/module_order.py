@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterable, Iterator
 
+from pytest_msprobe.modes.compare.inference.passes import EMBEDDING
 from pytest_msprobe.modes.compare.inference.run_values import INPUT, LOGITS, ROTATED, RunValues
 
 ATTENTION_NORM = "input_layernorm"
 _ATTENTION = "self_attn"
+# The list that a module is in and its place there: the outermost list, as experts lie in a layer.
+_ITEM = re.compile(r"((?:[^.\d][^.]*\.)+?)(\d{1,6})(?:\.|$)", re.ASCII)
 
 
 def compared_names(target: RunValues, golden: RunValues) -> list[str]:
     """Return the values that both runs recorded, in the order in which the golden run computed them."""
-    names = list(dict.fromkeys(_ordered(golden)))
-    shared = [name for name in names if target.has(name)]
-    last = [name for name in shared if name.startswith(LOGITS)]
-    return [*(name for name in shared if not name.startswith(LOGITS)), *last]
+    return [name for name in _last_logits(_ordered(golden)) if target.has(name)]
+
+
+def _last_logits(names: Iterable[str]) -> list[str]:
+    return sorted(dict.fromkeys(names), key=lambda name: name.startswith(LOGITS))
 
 
 def _ordered(golden: RunValues) -> Iterator[str]:
@@ -26,25 +31,24 @@ def _ordered(golden: RunValues) -> Iterator[str]:
         yield name
 
 
-def block_of(name: str) -> int:
-    """Return the number of the block that a value is in.
+def block_numbers(golden: RunValues) -> dict[str, int]:
+    """Return how many blocks of the model each value of a run is behind, in the order in which it computed them.
 
-    The embedding is 0; each layer has one of attention and one of the MLP; norm and head behind them are the last.
+    A block is attention or MLP of an item of a list of modules: a layer, a block of a vision tower, a layer that
+    predicts further tokens. What is in no list lies behind all that ended before it: what contains the layers ends
+    after the last of them, as the norm and the head do. The embedding reads tokens alone.
     """
-    words = name.split(".")
-    if words[0] == "layers" and len(words) > 1 and words[1].isdecimal():
-        rest = words[2:]
-        is_attention = bool(rest) and rest[0] in (_ATTENTION, ATTENTION_NORM)
-        return 2 * int(words[1]) + (1 if is_attention else 2)
-    return LAST if words[0] in ("norm", LOGITS) else 0
-
-
-#: The block of what follows the layers, however many there are.
-LAST = 2**20
-
-
-def depths(names: list[str]) -> dict[str, int]:
-    """Return behind how many blocks each value is."""
-    blocks = {name: block_of(name) for name in names}
-    layers = max((block for block in blocks.values() if block != LAST), default=0)
-    return {name: min(block, layers + 1) for name, block in blocks.items()}
+    numbers: dict[str, int] = {}
+    before_list: dict[str, int] = {}
+    latest = 0
+    for name in _last_logits(_ordered(golden)):
+        item = _ITEM.match(name)
+        if item is None:
+            begun = 1 if latest else 0
+            numbers[name] = 0 if name.startswith(EMBEDDING) else latest + begun
+            continue
+        words = name[item.end() :].split(".")
+        place = 2 * int(item[2]) + (1 if words[0] in (_ATTENTION, ATTENTION_NORM) else 2)
+        numbers[name] = before_list.setdefault(item[1], latest) + place
+        latest = max(latest, numbers[name])
+    return numbers

@@ -5,12 +5,13 @@ from __future__ import annotations
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
 import numpy as np
 
+from msprobe_hooks.dump.argument_names import positional_names
 from msprobe_hooks.dump.names import direction_of, is_module_name, split_module
 from msprobe_hooks.dump.paths.recording import find_dumps, step_rank
 from msprobe_hooks.dump.reader import Dump, read_dump
@@ -124,11 +125,15 @@ def _rank_passes(dump: Dump, names: ModelNames) -> Iterator[RankPass]:
     embedding = next((own for path, own in calls.items() if names.canonical(path).name == EMBEDDING), None)
     count = len(embedding) if embedding else counts.most_common(1)[0][0]
     noted = read_tokens(dump.path.parent)
+    number_of_notes = f"{len(noted)} passes were noted in {dump.path.parent}, and {count} recorded"
     for number in range(count):
         modules = {path: own[number] for path, own in calls.items() if len(own) == count} | _shared(
             calls, number, count
         )
-        yield RankPass(dump, modules, _layout(dump, modules, names, noted[number] if number < len(noted) else None))
+        layout = _layout(dump, modules, names, noted[number] if number < len(noted) else None)
+        if layout is not None and noted and len(noted) != count and not number:
+            layout = replace(layout, notes=(*layout.notes, number_of_notes))
+        yield RankPass(dump, modules, layout)
 
 
 def _shared(calls: Mapping[str, Sequence[str]], number: int, count: int) -> dict[str, str]:
@@ -148,8 +153,9 @@ def _layout(dump: Dump, modules: Mapping[str, str], names: ModelNames, noted: Pa
     embedding = next((record for path, record in modules.items() if names.canonical(path).name == EMBEDDING), None)
     # The outer modules were given the tokens, and ended last.
     for record in reversed([*modules.values()]):
+        names_of = positional_names(dump, record)
         for placed in read_values(dump, record):
-            key = _meaning(placed)
+            key = _meaning(placed, names_of)
             if placed.group == "input" and key and key not in found:
                 integers = read_integers(placed.value, dump)
                 if integers is not None and integers.size < _MOST_TOKENS:
@@ -175,11 +181,36 @@ def _layout(dump: Dump, modules: Mapping[str, str], names: ModelNames, noted: Pa
         mask if mask is not None and mask.shape == shape else None,
         ends if ends is not None and ends.ndim == 1 and ends[-1] <= rows else None,
     )
-    return token_layout(given, noted)
+    layout = token_layout(given, noted)
+    known = sum(each is not None for each in (given.token_ids, given.mask, given.positions))
+    unnamed = "" if given.mask is not None else _unnamed(dump, modules, shape, known)
+    return replace(layout, notes=(*layout.notes, unnamed)) if unnamed else layout
 
 
-def _meaning(placed: PlacedValue) -> str:
-    word = placed.place.rpartition(".")[2]
+def _unnamed(dump: Dump, modules: Mapping[str, str], shape: tuple[int, ...], known: int) -> str:
+    """Return which module was given more integers for each token than are known, by position; empty where none was."""
+    for record in reversed([*modules.values()]):
+        integers = [
+            placed.place
+            for placed in read_values(dump, record)
+            if placed.group == "input"
+            and placed.place.removeprefix("input.").isdecimal()
+            and placed.value.shape[-1:] == shape[-1:]
+            and ("int" in placed.value.dtype.lower() or placed.value.dtype.lower().endswith("bool"))
+        ]
+        if len(integers) > known and not positional_names(dump, record):
+            return (
+                f"{record} was given {', '.join(integers)} by position, and the dump has no names of these: none is "
+                "taken for a mask, padding may count as tokens; record again, or pass the mask by name"
+            )
+    return ""
+
+
+def _meaning(placed: PlacedValue, names: Sequence[str]) -> str:
+    """Return what an input is by its name, which ``names`` have of positional ones; empty where that says nothing."""
+    before, _, word = placed.place.rpartition(".")
+    if before == "input" and word.isdecimal() and int(word) < len(names):
+        word = names[int(word)]
     table = (("tokens", _TOKENS), ("positions", _POSITIONS), ("mask", _MASK), ("ends", _ENDS))
     return next((key for key, pattern in table if pattern.fullmatch(word)), "")
 

@@ -52,8 +52,10 @@ class RunValues:
 
     def __init__(self, passes: Sequence[ForwardPass], names: ModelNames, sizes: ModelSizes) -> None:
         self.passes = [each for each in passes if each.layout is not None]
+        #: How many passes have rows of unknown tokens.
+        self.left_out = len(passes) - len(self.passes)
         self._names = names
-        self._sizes = sizes
+        self.sizes = sizes
         self.widths: Mapping[str, int] = {}
 
     @cached_property
@@ -81,7 +83,7 @@ class RunValues:
         for name, source in self.sources.items():
             values = self._values(name)
             if values and not source.part:
-                calls = self._calls(name)
+                calls = self.calls(name)
                 ranks = len(calls) if source.canonical.sharded == 0 else 1
                 widths[name] = values[0].shape[-1] * ranks
         rotated = {name: self._rotated_from(name) for name in self.rotated}
@@ -95,21 +97,12 @@ class RunValues:
 
     def record(self, name: str) -> str:
         """Return the record in which a value was found first; empty for one that is computed from others."""
-        calls = self._calls(name) if name in self.sources else ()
+        calls = self.calls(name)
         return calls[0].record if calls else ""
 
     def has(self, name: str) -> bool:
         """Return whether the run recorded a value, or what it follows from."""
         return name in self.sources or (name.endswith(ROTATED) and bool(self._rotary_path and self._rotated_from(name)))
-
-    def experts_per_token(self, router: str) -> int:
-        """Return how many experts a router chooses for each token, 0 where their numbers were not recorded."""
-        for call in self._calls(router)[:1] if router in self.sources else ():
-            for placed in call.values:
-                value = placed.value
-                if placed.group == "output" and "int" in value.dtype.lower() and len(value.shape) >= 2:
-                    return value.shape[-1]
-        return 0
 
     def rows(self, name: str, number: int, width: int | None) -> torch.Tensor | None:
         """Return the rows of a value in a pass, of ``width`` columns where that is known; None where it has none.
@@ -141,7 +134,7 @@ class RunValues:
         if not source.part:
             return rows
         try:
-            found = part_rows(source.canonical, rows.shape[1], self._sizes, self.widths)
+            found = part_rows(source.canonical, rows.shape[1], self.sizes, self.widths)
         except UnknownSizesError as error:
             raise UnalignedError(str(error)) from None
         own = next(each for each in found if each.name == source.part)
@@ -218,12 +211,15 @@ class RunValues:
             tensor = tensor.expand(layout.shape[0], *tensor.shape[1:])
         return by_row(tensor, layout)
 
-    def _calls(self, name: str) -> Sequence[ModuleCall]:
+    def calls(self, name: str) -> Sequence[ModuleCall]:
+        """Return the calls of the module of a value in the first pass that has one, one for each rank."""
+        if name not in self.sources:
+            return ()
         path = self.sources[name].path
         return next((each.modules[path] for each in self.passes if path in each.modules), ())
 
     def _values(self, name: str) -> Sequence[Value]:
-        return [value for call in self._calls(name)[:1] for value in self.sources[name].pick(call)]
+        return [value for call in self.calls(name)[:1] for value in self.sources[name].pick(call)]
 
     def _dtype(self, name: str) -> str:
         values = self._values(name) if name in self.sources else ()

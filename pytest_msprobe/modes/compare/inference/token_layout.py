@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from msprobe_hooks.dump.tokens import PassTokens
+from msprobe_hooks.messages import listed
 
 Integers: TypeAlias = NDArray[np.int64]
 
@@ -39,10 +40,14 @@ class Segment:
 
 @dataclass(frozen=True, slots=True)
 class TokenLayout:
-    """The tokens of a pass; ``shape`` is that of its leading dimensions: (tokens,) or (sequences, tokens of each)."""
+    """The tokens of a pass; ``shape`` is that of its leading dimensions: (tokens,) or (sequences, tokens of each).
+
+    ``notes`` say what is known of the tokens and is not used.
+    """
 
     shape: tuple[int, ...]
     segments: Sequence[Segment] = field(default_factory=tuple)
+    notes: Sequence[str] = ()
 
     @property
     def rows(self) -> int:
@@ -85,7 +90,7 @@ def token_layout(given: TokenInputs, noted: PassTokens | None = None) -> TokenLa
     else:
         # Lengths say more than positions, which may not have been recorded.
         segments = tuple(_cut(given, lengths))
-    return TokenLayout(given.shape, tuple(_with_notes(segments, noted)))
+    return TokenLayout(given.shape, tuple(_with_notes(segments, noted)), tuple(_unused(segments, noted)))
 
 
 def _segments(given: TokenInputs) -> Iterator[Segment]:
@@ -153,6 +158,32 @@ def _with_notes(segments: Sequence[Segment], noted: PassTokens) -> Iterator[Segm
             token_ids=np.asarray(noted.token_ids[own], dtype=np.int64) if noted.token_ids else segment.token_ids,
             logprobs=tuple(noted.logprobs[own]),
         )
+
+
+def _unused(segments: Sequence[Segment], noted: PassTokens) -> Iterator[str]:
+    """Yield what of the recorded and the noted tokens contradicts each other, and which of the two is used."""
+    requests = sum(length > 0 for length in noted.lengths)
+    if requests != len(segments):
+        yield (
+            f"noted tokens not used: {requests} requests of {sum(noted.lengths)} tokens were noted, and "
+            f"{len(segments)} of {sum(map(len, segments))} recorded"
+        )
+        return
+    used = [*_with_notes(segments, noted)]
+    of_ids = sum(
+        int((one.token_ids != other.token_ids).sum())
+        for one, other in zip(segments, used, strict=True)
+        if one.token_ids is not None and other.token_ids is not None and len(one.token_ids) == len(other.token_ids)
+    )
+    if of_ids:
+        yield f"{of_ids} noted token_ids are not those that were recorded, which are not used"
+    starts = [
+        one.request
+        for other, one in zip(segments, used, strict=True)
+        if None not in (one.start, other.start) and one.start != other.start
+    ]
+    if starts:
+        yield f"noted starts are not the recorded positions, which are not used: request {listed(starts)}"
 
 
 def _key(layout: TokenLayout) -> list[tuple[object, ...]]:

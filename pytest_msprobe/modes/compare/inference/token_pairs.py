@@ -89,6 +89,13 @@ class TokenPairs:
     def __len__(self) -> int:
         return len(self.position)
 
+    @property
+    def before(self) -> Integers:
+        """The pair of the token before each in its request, -1 where that is none."""
+        places = [*zip(self.request.tolist(), self.position.tolist(), strict=True)]
+        numbers = {place: number for number, place in enumerate(places)}
+        return np.array([numbers.get((request, position - 1), -1) for request, position in places], dtype=np.int64)
+
     def label(self, pair: int, ahead: int = 0) -> str:
         """Return request and position of a pair, or of a token so many positions behind it, in words."""
         return f"request {self.requests[self.request[pair]]}, position {self.position[pair] + ahead}"

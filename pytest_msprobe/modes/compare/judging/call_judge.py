@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from msprobe_hooks.dump.names import is_forward, split_called
+from msprobe_hooks.dump.names import forward_of, is_forward, split_called
+from msprobe_hooks.dump.paths.static_graph import KERNEL_LEVEL
 from pytest_msprobe.modes.compare.across.recorder_differences import with_rounded_integers
 from pytest_msprobe.modes.compare.across.value_pairing import (
     across_frameworks,
@@ -16,9 +17,14 @@ from pytest_msprobe.modes.compare.across.value_pairing import (
     drop_unrecorded,
     without_sums,
 )
-from pytest_msprobe.modes.compare.judging.cancelled_gradients import drop_cancelled_gradients
-from pytest_msprobe.modes.compare.judging.cancelled_sums import judged_by_terms
+from pytest_msprobe.modes.compare.judging.cancelled_gradients import (
+    arrival_around,
+    arrival_of,
+    drop_cancelled_gradients,
+)
+from pytest_msprobe.modes.compare.judging.cancelled_sums import Terms, judged_by_terms
 from pytest_msprobe.modes.compare.judging.defined_rows import measure_defined_rows
+from pytest_msprobe.modes.compare.judging.gradient_scales import ARRIVED
 from pytest_msprobe.modes.compare.judging.rules import Scaled
 from pytest_msprobe.modes.compare.judging.unread_values import drop_unread
 from pytest_msprobe.modes.compare.matching.gradient_numbers import gradient_numbers
@@ -50,16 +56,41 @@ class CallJudge:
         """Return the judged rows of two records. Raises RecordError where one is malformed."""
         rows = self._judge(target, golden, mode)
         if isinstance(self._policy.rule, Scaled):
-            rows = judged_by_terms(rows, target, usual=self._policy.rule.usual, inherited=self._policy.inherited)
+            rows = judged_by_terms(
+                rows,
+                target,
+                lambda: self._terms(target, golden, rows, mode),
+                usual=self._policy.rule.usual,
+                inherited=self._policy.inherited,
+            )
         return (
             rows
             if is_forward(target)
             else drop_cancelled_gradients(rows, (self._target, target), (self._golden, golden))
         )
 
-    def _judge(self, target: str, golden: str, mode: DataMode) -> list[Row]:
+    def _terms(self, target: str, golden: str, rows: list[Row], mode: DataMode) -> Terms:
+        """Return what a call added up: of a backward call, what its forward one was given and made as well."""
+        if is_forward(target) or self._target.level == KERNEL_LEVEL:
+            return Terms({row.place: row for row in rows if row.group == "input"})
+        arrivals = arrival_around(self._target, target), arrival_around(self._golden, golden)
+        if arrivals != (target, golden):
+            rows = self._recorded(*arrivals, mode)
+        forward = self._recorded(forward_of(arrivals[0]), forward_of(arrivals[1]), mode)
+        places = {f"parameters.{row.place}" if row.group == "parameters" else row.place: row for row in forward}
+        arrived = {ARRIVED + row.place.removeprefix("input"): row for row in rows if row.group == "input"}
+        return Terms(places | arrived, its_own=bool(arrival_of(self._target, target)))
+
+    def _recorded(self, target: str, golden: str, mode: DataMode) -> list[Row]:
+        are_recorded = target in self._target.records and golden in self._golden.records
+        return self._measured(target, golden, mode) if are_recorded else []
+
+    def _measured(self, target: str, golden: str, mode: DataMode) -> list[Row]:
         named, dropped = self._partners.of_call(target, golden)
-        rows = compare_values(self._sides, target, golden, mode, named, dropped)
+        return compare_values(self._sides, target, golden, mode, named, dropped)
+
+    def _judge(self, target: str, golden: str, mode: DataMode) -> list[Row]:
+        rows = self._measured(target, golden, mode)
         rows = measure_defined_rows(rows, self._sides, target)
         rows = drop_unread(rows, (self._target, target), (self._golden, golden))
         api = split_called(target)[0].rpartition(".")[2]

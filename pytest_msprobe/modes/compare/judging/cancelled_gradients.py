@@ -12,18 +12,18 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from msprobe_hooks.dump.names import is_backward_api, is_parameters_grad, split_called
+from msprobe_hooks.dump.names import is_backward_api, is_module_name, is_parameters_grad, split_called, split_module
 from msprobe_hooks.dump.values import Value, read_values
+from pytest_msprobe.modes.compare.judging.cancelled_sums import ROUNDING_ALONE
+from pytest_msprobe.modes.compare.judging.term_scales import UNIT_ROUNDOFF
 from pytest_msprobe.modes.compare.measure.float_dtypes import float_dtype
 
 if TYPE_CHECKING:
     from msprobe_hooks.dump.reader import Dump
     from pytest_msprobe.modes.compare.rows import Row
 
-_UNIT_ROUNDOFF = {"bfloat16": 2.0**-8, "float16": 2.0**-11, "float32": 2.0**-24, "float64": 2.0**-53}
 # A sum of n rounded terms is off by sqrt(n) roundings of their norm where they are random; kernels add a few before.
 _FACTOR = 8.0
-_MESSAGE = "a sum that cancels: no larger on either side than the rounding of its terms"
 
 
 def drop_cancelled_gradients(rows: list[Row], target: tuple[Dump, str], golden: tuple[Dump, str]) -> list[Row]:
@@ -38,30 +38,49 @@ def drop_cancelled_gradients(rows: list[Row], target: tuple[Dump, str], golden: 
     # Where one run does not say what arrived, as a static graph, it is what arrived in the other one.
     arriving, golden_arriving = arriving or golden_arriving, golden_arriving or arriving
     return [
-        replace(row, outcome="pass", messages=(_MESSAGE,))
+        replace(row, outcome="pass", messages=(ROUNDING_ALONE,))
         if row in wrong and _cancels(row.target, arriving) and _cancels(row.golden, golden_arriving)
         else row
         for row in rows
     ]
 
 
+def arrival_of(dump: Dump, record: str) -> str:
+    """Return the record that holds what arrived at a backward call, or at the module of parameters; empty for none."""
+    if not is_parameters_grad(record):
+        return record
+    called, rest = split_called(record)
+    start = f"{called}.backward."
+    numbered = f"{start}{rest.rpartition('.')[2]}"
+    # The number of the gradients may count on from step to step.
+    return numbered if numbered in dump.records else next((x for x in dump.records if x.startswith(start)), "")
+
+
+def arrival_around(dump: Dump, record: str) -> str:
+    """Return `arrival_of` a record, or of the nearest module around one that read its parameters without a call."""
+    found = arrival_of(dump, record)
+    name = split_module(record)
+    path = name.path
+    while not found and path:
+        path = path.rpartition(".")[0]
+        # The class of the module around is not known.
+        start = f"{name.type}.{path}." if path else f"{name.type}."
+        backward = (x for x in dump.records if x.startswith(start) and is_module_name(x) and ".backward" in x)
+        found = next((x for x in backward if split_module(x).path == path), "")
+    return found
+
+
 def _arriving(dump: Dump, record: str) -> list[Value]:
-    """Return the gradients that arrived at a call, or at the module that the parameters belong to."""
-    if is_parameters_grad(record):
-        called, rest = split_called(record)
-        numbered = f"{called}.backward.{rest.rpartition('.')[2]}"
-        start = f"{called}.backward."
-        # The number of the gradients may count on from step to step.
-        record = numbered if numbered in dump.records else next((x for x in dump.records if x.startswith(start)), "")
-        if not record:
-            return []
-    return [x.value for x in read_values(dump, record) if x.group == "input" and x.value.is_tensor]
+    arrival = arrival_of(dump, record)
+    if not arrival:
+        return []
+    return [x.value for x in read_values(dump, arrival) if x.group == "input" and x.value.is_tensor]
 
 
 def _cancels(gradient: Value | None, arriving: Iterable[Value]) -> bool:
     if gradient is None or len(gradient.shape) != 1:
         return False
-    unit, norm = _UNIT_ROUNDOFF.get(float_dtype(gradient.dtype) or ""), _norm(gradient)
+    unit, norm = UNIT_ROUNDOFF.get(float_dtype(gradient.dtype) or ""), _norm(gradient)
     if unit is None or norm is None:
         return False
     return any(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -11,7 +11,7 @@ from msprobe_hooks.dump.call_context import modules_around
 from msprobe_hooks.dump.names import is_forward
 from msprobe_hooks.dump.paths.static_graph import KERNEL_LEVEL
 from msprobe_hooks.errors import DumpError
-from pytest_msprobe.modes.compare.judging.cancelled_sums import CancelledValues
+from pytest_msprobe.modes.compare.judging.cancelled_values import CancelledValues
 from pytest_msprobe.modes.compare.judging.fed_modules import InnerCulprits
 from pytest_msprobe.modes.compare.rows import SCALED_ERROR, Cause, ComparedCall, DataMode, Row
 
@@ -28,8 +28,9 @@ class Culprits:
 
     ``mode`` is what the calls are compared by, ``search_mode`` what the first one is searched by: statistics where the
     dumps hold them, so that no tensor is read. ``judge`` gives the rows of two records, ``is_equal`` says whether a
-    match needs no judging, ``module_of`` gives the module in which a call of the target was made. ``level`` is that of
-    the dumps, ``fed`` are the calls of the target whose inputs were fed.
+    match needs no judging, ``arrived`` gives the judged gradients that those of parameters were made of, ``module_of``
+    the module in which a call of the target was made. ``level`` is that of the dumps, ``fed`` are the calls of the
+    target whose inputs were fed.
     """
 
     def __init__(
@@ -42,6 +43,7 @@ class Culprits:
         inherited: float,
         judge: Judge,
         is_equal: IsEqual,
+        arrived: Callable[[Match], list[Row]],
         module_of: Callable[[str], str],
         fed: Mapping[str, FedCall],
     ) -> None:
@@ -52,10 +54,12 @@ class Culprits:
         self._inherited = inherited
         self._judge = judge
         self._is_equal = is_equal
+        self._arrived = arrived
         self._module_of = module_of
         self._fed = fed
-        self._first: dict[bool | None, int | None] = {}
-        self._cancelled: dict[bool | None, CancelledValues] = {}
+        self._first: dict[bool | None, int] = {}
+        self._cancelled = CancelledValues(inherited)
+        self._searched_to = 0
         self._earliest = len(matching.matches)
         # The places of calls that were compared by their own mode and do not differ.
         self._agreeing = bytearray(len(matching.matches))
@@ -69,9 +73,13 @@ class Culprits:
 
         After the first call that differs for another reason, what follows from what is not known.
         """
-        direction = self._direction(self._matches[order].target or "")
-        first = self.first(direction)
-        return rows if first is not None and order >= first else self._cancelled[direction].excused(rows)
+        first = self.first(self._direction(self._matches[order].target or ""))
+        return rows if first is not None and order >= first else self._without_cancelled(order, rows)
+
+    def _without_cancelled(self, order: int, rows: list[Row]) -> list[Row]:
+        record = self._matches[order].target or ""
+        arrived = self._arrived(self._matches[order]) if any(row.differs for row in rows) else []
+        return self._cancelled.excused(record, rows, arrived)
 
     def _direction(self, record: str) -> bool | None:
         # Kernels of a graph follow each other whatever their direction.
@@ -87,9 +95,13 @@ class Culprits:
             return "inherited"
         if self._fed and self._inner.are_in(call.record):
             return "inherited"
-        if call.record in self._fed and not any(row.differs for row in call.rows if row.group == "input"):
-            # Parameters that differ are its own, and so is what it makes of them.
-            return "culprit"
+        if call.record in self._fed:
+            places = self._fed[call.record].places
+            given = [row for row in call.rows if row.group == "input" and row.differs]
+            # Parameters that differ are its own, and so is what it makes of them. What was replaced and is still wrong
+            # is the work of the code before it.
+            if not given or any(row.place in places for row in given):
+                return "culprit"
         return _cause_of(call.rows, self._inherited)
 
     @cached_property
@@ -108,27 +120,35 @@ class Culprits:
 
     def first(self, forward: bool | None) -> int | None:
         """Return the place of the first call of a direction (None: of any) that differs, None where none does."""
-        if forward not in self._first:
-            self._first[forward] = next(self._differing(forward), None)
-        return self._first[forward]
+        # In one walk over both: an optimizer is given what a backward call made.
+        while forward not in self._first and self._searched_to < len(self._matches):
+            order = self._searched_to
+            self._searched_to += 1
+            record = self._matches[order].target
+            if record is None:
+                continue
+            direction = self._direction(record)
+            if direction not in self._first and self._differs(order):
+                self._first[direction] = order
+        return self._first.get(forward)
 
-    def _differing(self, forward: bool | None) -> Iterator[int]:
-        cancelled = self._cancelled[forward] = CancelledValues(self._inherited)
-        for order, match in enumerate(self._matches):
-            target, golden = match.target, match.golden
-            if target is None or golden is None or forward not in (None, is_forward(target)):
-                continue
-            if self._searches_results and self._agreeing[order]:
-                continue
-            try:
-                if self._is_equal(match):
-                    continue
-                rows = cancelled.excused(self._judge(target, golden, self._search_mode))
-                cancelled.note(rows)
-                if any(row.differs for row in rows):
-                    yield order
-            except DumpError:
-                continue
+    def _agrees(self, order: int) -> bool:
+        # A call that agrees may pass on what cancels.
+        return self._searches_results and bool(self._agreeing[order]) and not self._cancelled.are_known
+
+    def _differs(self, order: int) -> bool:
+        match = self._matches[order]
+        if match.target is None or match.golden is None or self._agrees(order):
+            return False
+        try:
+            if self._is_equal(match):
+                return False
+            judged = self._judge(match.target, match.golden, self._search_mode)
+        except DumpError:
+            return False
+        rows = self._without_cancelled(order, judged)
+        self._cancelled.note(rows)
+        return any(row.differs for row in rows)
 
 
 def _cause_of(rows: Iterable[Row], inherited: float) -> Cause:

@@ -1,7 +1,8 @@
-"""Modules whose inputs were fed from a dump: their inputs are not their own, and what they compute is all theirs."""
+"""Modules whose inputs were fed from a dump: what they compute is all theirs, what was replaced is of others."""
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -13,6 +14,7 @@ from msprobe_hooks.dump.call_context import modules_around
 from msprobe_hooks.dump.names import is_forward, split_called
 from msprobe_hooks.errors import DumpError
 from msprobe_hooks.messages import counted
+from pytest_msprobe.modes.compare.rows import SCALED_ERROR
 
 if TYPE_CHECKING:
     from msprobe_hooks.dump.fed_calls import FedCall
@@ -20,15 +22,93 @@ if TYPE_CHECKING:
     from pytest_msprobe.modes.compare.rows import Row
 
 
-def with_fed_inputs(rows: Sequence[Row], fed: FedCall) -> list[Row]:
-    """Return the judged rows of a fed call: what it was given is not held against it, and says where it came from."""
-    note = f"fed from {fed.record} in {fed.dump}"
-    return [
-        replace(row, outcome="pass" if row.differs else row.outcome, messages=(note, *row.messages))
-        if row.group == "input" and row.place in fed.places
-        else row
-        for row in rows
-    ]
+class FedInputs:
+    """Judges the inputs of fed calls: what the program passed, which was replaced, is the work of the code before them.
+
+    It differs for a reason of its own where it is not what a call returned and no wrong call before it in the same
+    module explains it. ``judge`` gives the rows of a match without regard to feeding, ``module_of`` the module in which
+    a call of the target was made, ``inherited`` how many times an error may grow.
+    """
+
+    def __init__(
+        self,
+        fed: Mapping[str, FedCall],
+        matches: Sequence[Match],
+        judge: Callable[[str, str], Sequence[Row]],
+        module_of: Callable[[str], str],
+        inherited: float,
+    ) -> None:
+        self._fed = fed
+        self._matches = matches
+        self._judge = judge
+        self._module_of = module_of
+        self._inherited = inherited
+        self._orders = {match.target: order for order, match in enumerate(matches) if match.target is not None}
+        self._outputs: dict[int, Sequence[Row]] = {}
+
+    def judged(self, record: str, rows: Sequence[Row]) -> list[Row]:
+        """Return the rows of a call of the target, in which only what is its own or the code's before it differs."""
+        fed = self._fed.get(record)
+        if fed is None:
+            return [*rows]
+        return [
+            self._row(record, fed, row) if row.group == "input" and row.place in fed.places else row for row in rows
+        ]
+
+    def _row(self, record: str, fed: FedCall, row: Row) -> Row:
+        note = f"fed from {fed.record} in {fed.dump}"
+        if not row.differs:
+            return replace(row, messages=(note, *row.messages))
+        origin = self._origin(record, row)
+        if origin:
+            return replace(row, outcome="pass", messages=(note, f"what it replaced differs by {origin}", *row.messages))
+        return replace(row, messages=(f"{note}, in place of what the program computed", *row.messages))
+
+    def _origin(self, record: str, row: Row) -> str:
+        """Return the wrong call that explains a replaced input, empty where none does."""
+        largest, largest_in = 0.0, ""
+        parent = self._module_of(record)
+        for order in range(self._orders[record]):
+            target = self._matches[order].target
+            if target is None or not is_forward(target):
+                continue
+            for output in self._wrong_outputs(order):
+                if _is_same_tensor(output, row):
+                    return target
+                is_inside = not parent or parent in modules_around(target, self._module_of)
+                error = output.metrics.get(SCALED_ERROR, math.inf)
+                if is_inside and error > largest:
+                    largest, largest_in = error, target
+        if parent and parent not in self._fed and largest == 0:
+            given = [each for each in self._rows(self._orders.get(parent)) if each.group == "input" and each.differs]
+            largest = max((each.metrics.get(SCALED_ERROR, math.inf) for each in given), default=0.0)
+            largest_in = parent
+        return largest_in if row.metrics.get(SCALED_ERROR, math.inf) <= self._inherited * largest else ""
+
+    def _wrong_outputs(self, order: int) -> Sequence[Row]:
+        return [row for row in self._rows(order) if row.group == "output" and row.differs]
+
+    def _rows(self, order: int | None) -> Sequence[Row]:
+        if order is None:
+            return ()
+        if order not in self._outputs:
+            match = self._matches[order]
+            try:
+                self._outputs[order] = self._judge(match.target, match.golden) if match.target and match.golden else ()
+            except DumpError:
+                self._outputs[order] = ()
+        return self._outputs[order]
+
+
+def _is_same_tensor(output: Row, given: Row) -> bool:
+    """Return whether a call was given what another returned, as far as shape and statistics say."""
+    one, other = output.target, given.target
+    return (
+        one is not None
+        and other is not None
+        and one.statistics is not None
+        and ((one.shape, one.dtype, one.statistics) == (other.shape, other.dtype, other.statistics))
+    )
 
 
 def header_line(fed: Mapping[str, FedCall], side: str, golden: Path) -> str:
@@ -37,11 +117,13 @@ def header_line(fed: Mapping[str, FedCall], side: str, golden: Path) -> str:
         return ""
     modules = len({split_called(name)[0] for name in fed})
     (first, _), *others = Counter(call.dump for call in fed.values()).most_common()
+    has_passed = all(call.has_passed for call in fed.values())
     more = f" and {counted(len(others), 'other dump')}" if others else ""
     differs = "" if others or _is_same(first, golden) else ", which is not the golden run"
     return (
         f"inputs of {counted(modules, 'module')} of the {side} ({counted(len(fed), 'call')}) were fed from "
         f"{first}{more}{differs}: errors of earlier calls are not in them"
+        + ("" if has_passed else "; what they replaced is not recorded, so the code between modules is not compared")
     )
 
 

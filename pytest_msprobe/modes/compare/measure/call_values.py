@@ -63,7 +63,8 @@ def compare_values(
     ``named`` gives the golden values that a user named for values of the target, by full name, None for none;
     ``dropped`` are golden values, by full name, that a user left out. Raises RecordError where a record is malformed.
     """
-    target_values, golden_values = read_values(sides.target, target), read_values(sides.golden, golden)
+    # What a fed call was given is golden's own; what the program passed in its place is its work.
+    target_values, golden_values = read_values(sides.target, target, as_passed=True), read_values(sides.golden, golden)
     call = _Call(sides, (target, golden), mode)
     if not named and not dropped:
         return [call.row(a, b) for a, b in pair_values(target_values, golden_values)]

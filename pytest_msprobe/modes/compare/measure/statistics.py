@@ -23,11 +23,13 @@ def measure_statistics(target: Value, golden: Value) -> dict[str, float]:
 
     Equal numbers, NaN against NaN and inf against an inf of the same sign differ by 0; any other pair with a NaN or
     inf differs by inf. Relative to a golden 0, a difference is inf. What a side lacks is absent.
+    ``nonfinite_mismatch`` is how many elements at least are NaN or inf on one side only, where both sides counted them.
     """
     target_statistics, golden_statistics = target.statistics, golden.statistics
     if target_statistics is None or golden_statistics is None:
         return {}
-    if target_statistics == golden_statistics and None not in target_statistics:
+    mismatch = _nonfinite_mismatch(target, golden)
+    if target_statistics == golden_statistics and None not in target_statistics and not mismatch:
         return _ZEROS
     metrics: dict[str, float] = {}
     for name, a, b in zip(_DIFFERENCES, target_statistics, golden_statistics, strict=True):
@@ -36,7 +38,25 @@ def measure_statistics(target: Value, golden: Value) -> dict[str, float]:
     for name, difference_name, b in zip(_RELATIVES, _DIFFERENCES, golden_statistics, strict=True):
         if difference_name in metrics:
             metrics[name] = _relative(metrics[difference_name], b)
+    if mismatch:
+        metrics["nonfinite_mismatch"] = float(mismatch)
     return metrics
+
+
+def _nonfinite_mismatch(target: Value, golden: Value) -> int:
+    if target.nonfinite is golden.nonfinite or target.nonfinite == golden.nonfinite:
+        return 0
+    # A side that did not count them has none where its extrema are finite.
+    (ours, theirs) = (side.nonfinite or _none_of(side) for side in (target, golden))
+    if ours is None or theirs is None:
+        return 0
+    more = [a - b for a, b in zip(ours, theirs, strict=True)]
+    return max(sum(each for each in more if each > 0), -sum(each for each in more if each < 0))
+
+
+def _none_of(value: Value) -> tuple[int, int, int] | None:
+    extrema = (value.statistics or (None,))[:2]
+    return (0, 0, 0) if all(each is not None and math.isfinite(each) for each in extrema) else None
 
 
 def _difference(a: Number, b: Number) -> float:
@@ -68,6 +88,8 @@ def scaled_error(target: Value, golden: Value) -> float | None:
     target_statistics, golden_statistics = target.statistics, golden.statistics
     if target_statistics is None or golden_statistics is None:
         return None
+    if _nonfinite_mismatch(target, golden):
+        return math.inf
     if target_statistics == golden_statistics:
         return 0.0
     extremes = [abs(x) for x in (*target_statistics[:2], *golden_statistics[:2]) if x is not None and math.isfinite(x)]

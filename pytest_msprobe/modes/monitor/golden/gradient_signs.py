@@ -25,6 +25,7 @@ from pytest_msprobe.modes.monitor.golden.series_tolerance import (
     tolerance,
 )
 from pytest_msprobe.modes.monitor.policy import SignSimilarity
+from pytest_msprobe.modes.monitor.series_kinds import Kind
 
 #: The task of sign similarities: a probe measures where it does, just before the optimizer's step.
 TASK = "grad_reduced"
@@ -162,7 +163,7 @@ class Signs:
         than r / pi.
         """
         flips, both = self._flips[key.name], self._pair.read(key.watched)
-        largest = self._pair.evidence.largest(TASK, "norm")[self._places(both.steps)]
+        largest = self._pair.evidence.largest((TASK, Kind.PARAMETER_GRADIENT, "norm"))[self._places(both.steps)]
         unit_roundoff = max(self._pair.unit_roundoff, _OF_VECTORS if flips.is_vector else 0.0)
         noise = cancellation_floor(unit_roundoff, largest, both.size("norm"), _ROUNDINGS) / np.pi
         explained: Numbers = noise[np.searchsorted(both.steps, flips.steps)]

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from msprobe_hooks.instruments.series.tables import Watched
 from pytest_msprobe.modes.monitor.golden.paired_series import Twins
-from pytest_msprobe.modes.monitor.golden.run_evidence import BACKWARD, FORWARD, PARAMETERS
+from pytest_msprobe.modes.monitor.series_kinds import GRADIENTS, Kind, is_input, kind_of
 
 # An input is given, not computed: it differs by a rounding to bfloat16 at most. What is computed differs by a few.
 _OTHER_INPUT, _OTHER_TENSORS = 2.0**-7, 2.0**-6
@@ -21,12 +21,12 @@ def other_start(tensors: Sequence[Watched], read: Callable[[Watched], Twins]) ->
     ``tensors`` are those of both, in the order computed. The inputs of the first module show whether the data are the
     same. Where they are not watched, most of the first tensors have to be apart: a fault is in one and those after it.
     """
-    forward = [tensor for tensor in tensors if tensor.task in FORWARD][:_ASKED]
-    weights = [tensor for tensor in tensors if tensor.task in PARAMETERS[:2]][:_ASKED]
-    backward = [tensor for tensor in tensors if tensor.task in BACKWARD][:_ASKED]
+    forward = [tensor for tensor in tensors if kind_of(tensor) is Kind.ACTIVATION][:_ASKED]
+    weights = [tensor for tensor in tensors if kind_of(tensor) is Kind.PARAMETER][:_ASKED]
+    backward = [tensor for tensor in tensors if kind_of(tensor) in GRADIENTS][:_ASKED]
     if weights and (found := _most(weights, read)):
         return f"the weights differ: {found}"
-    if forward and forward[0].name.endswith(".input"):
+    if forward and is_input(forward[0]):
         apart = _apart(read(forward[0]))
         return f"the data differ: {_described(forward[0], apart)}" if apart > _OTHER_INPUT else None
     if found := _most(forward or backward, read):

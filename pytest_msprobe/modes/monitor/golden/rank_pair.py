@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import combinations
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,15 +15,7 @@ from msprobe_hooks.instruments.series.reader import SeriesKey
 from msprobe_hooks.instruments.series.tables import Watched
 from pytest_msprobe.modes.monitor.golden.differences import Numbers, are_scaled
 from pytest_msprobe.modes.monitor.golden.paired_series import Source, Statistics, Twins, twins
-from pytest_msprobe.modes.monitor.golden.run_evidence import (
-    BACKWARD,
-    FORWARD,
-    OF_PARAMETERS,
-    PARAMETERS,
-    RATIOS,
-    STATES,
-    Evidence,
-)
+from pytest_msprobe.modes.monitor.golden.run_evidence import Evidence
 from pytest_msprobe.modes.monitor.golden.series_tolerance import (
     BIAS,
     COARSE,
@@ -34,7 +27,18 @@ from pytest_msprobe.modes.monitor.golden.series_tolerance import (
     so_far,
     tolerance,
 )
-from pytest_msprobe.modes.monitor.series_names import is_of_collective
+from pytest_msprobe.modes.monitor.series_kinds import (
+    FROM_GRADIENTS,
+    GRADIENTS,
+    PARAMETERS,
+    Kind,
+    Kinds,
+    kind_of,
+    parameter_name,
+)
+
+# Where elements near zero decide, or where nothing shows whether gradients do.
+_COARSE_KINDS = frozenset({Kind.RATIO, Kind.WITHOUT_GRADIENT, Kind.OTHER})
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +117,7 @@ class Pair:
     @cached_property
     def evidence(self) -> Evidence:
         """What the pair shows as a whole."""
-        evidence = Evidence(self.steps)
+        evidence = Evidence(self.steps, self._kinds)
         for tensor in self.tensors:
             both = self.read(tensor)
             evidence.see(tensor, both)
@@ -131,27 +135,28 @@ class Pair:
     def allowed(self, key: SeriesKey, both: Twins) -> Numbers:
         """Return the relative difference that a series may have at each of the steps of both runs."""
         evidence, tensor = self.evidence, key.watched
+        kind, group = self._kinds.of(tensor), self.evidence.group(tensor, key.statistic)
         if key.statistic == "nans":
             return np.zeros(len(both.steps))
         places, size = evidence.places(both.steps), both.size(key.statistic)
         floors = [
-            cancellation_floor(self.unit_roundoff, evidence.largest(key.task, key.statistic)[places], size),
+            cancellation_floor(self.unit_roundoff, evidence.largest(group)[places], size),
             self._rounding(tensor, size),
             evidence.quantum / np.where(size > 0, size, 1.0),
         ]
         levels = [
             before(so_far(both.difference(key.statistic))),
-            evidence.level(key.task, key.statistic)[places],
+            evidence.level(group)[places],
             self._spread(tensor, key.statistic, both.steps),
         ]
-        if key.task in BACKWARD or is_of_collective(key):
+        if kind in GRADIENTS or kind is Kind.COLLECTIVE:
             # A unit that switches changes elements, and never all of them by one factor.
             floors.append(np.where(are_scaled(both.target, both.golden), 0.0, evidence.switches[places]))
-        if key.task not in BACKWARD:
+        if kind not in GRADIENTS:
             gradients = evidence.gradients(key.statistic)
-            levels.append((gradients if key.task in STATES else before(gradients))[places])
-            levels.append(self._own_gradient(key, both.steps))
-        if key.task in FORWARD:
+            levels.append((gradients if kind in FROM_GRADIENTS else before(gradients))[places])
+            levels.append(self._own_gradient(tensor, both.steps))
+        if kind is Kind.ACTIVATION:
             has_switched = before(so_far(evidence.switches))[places] > 0
             floors += [self._biases(size, places), np.where(has_switched, MOVED, 0.0)]
         allowed = tolerance(np.max(np.broadcast_arrays(*floors), axis=0), *levels)
@@ -160,12 +165,10 @@ class Pair:
 
     def _rounding(self, tensor: Watched, size: Numbers) -> Numbers:
         """Return what rounding explains; coarse where only what is not watched could show that more is honest."""
-        evidence = self.evidence
+        evidence, kind = self.evidence, self._kinds.of(tensor)
         fine = rounding_floor(self.unit_roundoff, is_learnt=bool(self._reruns) and evidence.is_smooth)
-        gradients_watched = not evidence.tasks.isdisjoint(OF_PARAMETERS)
-        is_known = bool(self._reruns) or tensor.task in BACKWARD or gradients_watched
-        is_fine = is_known and (tensor.task not in RATIOS or is_of_collective(tensor))
-        return np.full(len(size), fine if is_fine else COARSE)
+        is_known = bool(self._reruns) or kind in GRADIENTS or Kind.PARAMETER_GRADIENT in evidence.kinds
+        return np.full(len(size), fine if is_known and kind not in _COARSE_KINDS else COARSE)
 
     def _spread(self, tensor: Watched, statistic: str, steps: NDArray[np.int64]) -> Numbers:
         """Return how far golden runs are apart in a series, up to each step."""
@@ -178,15 +181,26 @@ class Pair:
                 spread = np.maximum(spread, np.concatenate([[0.0], so_far(both.difference(statistic))])[at])
         return spread
 
-    def _own_gradient(self, key: SeriesKey, steps: NDArray[np.int64]) -> Numbers:
+    @cached_property
+    def _kinds(self) -> Kinds:
+        return Kinds(self._golden.tensors)
+
+    @cached_property
+    def _gradients(self) -> dict[tuple[int, str], list[Watched]]:
+        """The gradients of each parameter, by its chunk and name."""
+        found: dict[tuple[int, str], list[Watched]] = {}
+        for tensor in self.tensors:
+            if kind_of(tensor) is Kind.PARAMETER_GRADIENT:
+                found.setdefault((tensor.vpp_stage, tensor.name), []).append(tensor)
+        return found
+
+    def _own_gradient(self, tensor: Watched, steps: NDArray[np.int64]) -> Numbers:
         """Return how far the gradients of the same parameter were apart when it was computed."""
         widest = np.zeros(len(steps))
-        for task in OF_PARAMETERS:
-            tensor = Watched(task, key.vpp_stage, key.name, None)
-            if key.task in FORWARD or tensor not in self._golden or tensor not in self._target:
-                continue
-            both = twins(*(run.read(tensor) for run in self._aside))
-            at = np.searchsorted(both.steps, steps, side="right" if key.task in STATES else "left")
+        side: Literal["left", "right"] = "right" if kind_of(tensor) in FROM_GRADIENTS else "left"
+        for gradient in self._gradients.get((tensor.vpp_stage, parameter_name(tensor)), ()):
+            both = twins(*(run.read(gradient) for run in self._aside))
+            at = np.searchsorted(both.steps, steps, side=side)
             for statistic in both.continuous:
                 widest = np.maximum(widest, np.concatenate([[0.0], so_far(both.difference(statistic))])[at])
         return widest
@@ -203,7 +217,7 @@ class Pair:
         wandered = np.zeros(len(self.evidence.steps))
         driven = {*self.evidence.driven_by_noise(self.unit_roundoff)}
         for tensor in self.tensors:
-            if tensor.task in PARAMETERS and tensor.name in driven:
+            if kind_of(tensor) in PARAMETERS and parameter_name(tensor) in driven:
                 both = self.read(tensor)
                 for statistic in {"min", "max", "mean"} & {*both.target}:
                     apart = np.abs(both.target[statistic] - both.golden[statistic])

@@ -10,11 +10,11 @@ from msprobe_hooks.messages import counted
 from pytest_msprobe.modes.monitor.golden.paired_series import Source
 from pytest_msprobe.modes.monitor.golden.preconditions import are_alike
 from pytest_msprobe.modes.monitor.golden.rank_pair import Pair
-from pytest_msprobe.modes.monitor.golden.run_evidence import FORWARD
-from pytest_msprobe.modes.monitor.series_names import is_of_collective
+from pytest_msprobe.modes.monitor.series_kinds import PARAMETERS, Kind, kind_of
 
 # MindSpore's is of the last micro batch alone, and no file says whose it is.
 _UNREDUCED = "grad_unreduced"
+_OF_MICRO_BATCH = frozenset({Kind.ACTIVATION, Kind.ACTIVATION_GRADIENT, Kind.COLLECTIVE})
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,10 @@ class MicroBatches:
 
     def depend_on(self, key: SeriesKey) -> bool:
         """Return whether a series is other for other micro batches."""
-        return key.micro_step is not None or key.task == _UNREDUCED or is_of_collective(key)
+        kind = kind_of(key)
+        if kind in PARAMETERS:
+            return False  # a recorded one has the number of its module's call
+        return key.micro_step is not None or kind in _OF_MICRO_BATCH or key.task == _UNREDUCED
 
     @property
     def words(self) -> str:
@@ -60,7 +63,7 @@ def other_micro_batches(target: Run, golden: Run) -> MicroBatches | None:
     if not differing:
         return None
     pair = Pair(target, golden)
-    forward = [tensor for tensor in pair.tensors if tensor.task in FORWARD]
+    forward = [tensor for tensor in pair.tensors if kind_of(tensor) is Kind.ACTIVATION]
     if forward and pair.starts_together and are_alike(forward, pair.read):
         return None
     return MicroBatches(own[differing[0]], theirs[differing[0]])

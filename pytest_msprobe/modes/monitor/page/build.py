@@ -69,7 +69,7 @@ def build_page(
         verdict=verdict,
         axis=binning.axis,
         is_binned=is_binned,
-        times=_times(binning.axis, (run.folder for run in _runs(ranks))),
+        times=_times(binning.axis, (run.folder for run in _runs(ranks)), unreadable),
         ranks=[rank.label for rank in ranks],
         is_pair=is_pair,
         curves=curves,
@@ -130,11 +130,18 @@ def _watched_steps(ranks: Sequence[RankRuns]) -> NDArray[np.int64]:
     return np.unique(np.concatenate(steps))
 
 
-def _times(axis: Axis, folders: Iterable[Path]) -> NDArray[np.float64] | None:
-    """Return when the first step of each bin and the last of all ended, by the first folder that holds all of them."""
+def _times(axis: Axis, folders: Iterable[Path], unreadable: list[str]) -> NDArray[np.float64] | None:
+    """Return when the first step of each bin and the last of all ended, by the first folder that holds all of them.
+
+    What cannot be read becomes a note.
+    """
     steps = np.append(axis.starts, axis.last)
     for folder in folders:
-        ended = read_step_times(folder)
+        try:
+            ended = read_step_times(folder)
+        except MonitorError as error:
+            unreadable.append(f"times of steps left out: {error}")
+            continue
         if ended is not None and ended.steps[0] <= steps[0] and steps[-1] <= ended.steps[-1]:
             return ended.at(steps)
     return None

@@ -154,6 +154,31 @@ def test_a_nan_of_version_1_2_2_is_one_nan_among_the_finite_values(random_tensor
     assert (finite.min().item(), finite.max().item()) == (-3.0, 2.0)
 
 
+@given(counts=st.tuples(*[st.integers(0, 4)] * 3), finite=st.integers(1, 6))
+def test_infinities_next_to_nan_are_drawn_too(random_tensor: Draw, counts: tuple[int, int, int], finite: int) -> None:
+    nans, positive, negative = counts
+    top = math.nan if nans else math.inf if positive else 2.0
+    low = math.nan if nans else -math.inf if negative else -3.0
+    recorded = element(
+        torch.float32, (sum(counts) + finite + 2,), max=top, min=low, finite_max=2.0, finite_min=-3.0,
+        nan_count=nans, posinf_count=positive, neginf_count=negative,
+    )  # fmt: skip
+    values = random_tensor(recorded, 0)
+    found = (values.isnan().any(), values.isposinf().any(), values.isneginf().any(), values.isfinite().any())
+    assert tuple(map(bool, found)) == (bool(nans), bool(positive), bool(negative), True)
+
+
+@pytest.mark.parametrize(("counts", "expected"), [((2, 0, 0), math.nan), ((0, 2, 0), math.inf), ((0, 0, 2), -math.inf)])
+def test_where_all_elements_are_of_one_kind_all_drawn_ones_are(
+    random_tensor: Draw, counts: tuple[int, int, int], expected: float
+) -> None:
+    nan, posinf, neginf = counts
+    recorded = element(
+        torch.float32, (2,), max=expected, min=expected, nan_count=nan, posinf_count=posinf, neginf_count=neginf
+    )
+    assert random_tensor(recorded, 0).tolist() == pytest.approx([expected, expected], nan_ok=True)
+
+
 def test_a_nan_without_finite_extrema_as_in_26_is_one_nan_too(random_tensor: Draw) -> None:
     values = random_tensor(element(torch.bfloat16, max=math.nan, min=math.nan), 0)
     assert int(values.isnan().sum()) == 1

@@ -71,6 +71,24 @@ def test_results_that_were_constant_when_recorded_say_nothing(recorder: Any, che
     assert check(recorder.keep("Torch.relu.0", constant)).forward.extras == {}
 
 
+@pytest.mark.parametrize(
+    "recorded",
+    [
+        tensor(1, low=math.nan, high=math.nan, Mean=math.nan, Norm=math.nan, Max_except_inf_nan=math.nan),
+        tensor(low=math.nan, high=math.nan, Mean=math.nan, Norm=math.nan),
+        tensor(3, low=math.nan, high=math.nan, Max_except_inf_nan=4.0, Min_except_inf_nan=4.0),
+    ],
+    ids=["NaN alone", "a scalar that is NaN", "NaN and one number"],
+)
+def test_a_recorded_nan_is_not_said_to_have_been_more_than_drawn_values(
+    recorder: Any, check: Any, recorded: dict[str, Any]
+) -> None:
+    shape = recorded["shape"]
+    call = recorder.keep("Torch.log.0", forward(tensor(*shape, low=-1.0, high=-1.0), output=[recorded]))
+    found = check(call).forward
+    assert (found.outcome, found.extras.get(LITTLE_JUDGED)) == ("pass", None)
+
+
 def test_random_regions_say_that_little_was_judged(recorder: Any, check: Any) -> None:
     call = recorder.Functional.fractional_max_pool2d(torch.randn(1, 2, 8, 8), 2, 4)
     assert "random regions" in check(call).forward.extras[LITTLE_JUDGED]

@@ -224,8 +224,8 @@ def test_a_call_that_is_not_random_runs_once(recorder: Any, check: Any, device_t
         runs.append(func)
         return func(*args, **kwargs)
 
-    # With dropout: as recorded, without dropout, and twice for what shows the mask.
-    for p, expected in ((0.0, 1), (0.3, 4)):
+    # With dropout: as recorded, without dropout, twice for what shows the mask and once for what shows its gradient.
+    for p, expected in ((0.0, 1), (0.3, 5)):
         runs.clear()
         call = recorder.Functional.scaled_dot_product_attention(*heads(), None, p)
         assert check(call, device=device_that(counted)).forward.outcome == "pass"

@@ -10,12 +10,10 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from msprobe_hooks import record
-from msprobe_hooks.dump.reader import read_dump
 from pytest_msprobe.devices.sim import SimDevice
-from pytest_msprobe.engine.replay.call import Call, read_call
 from pytest_msprobe.engine.replay.ops.op_info import op_info
 from pytest_msprobe.engine.replay.ops.several_writers import accept_gradient_of_winner
+from tests.support.recorded_calls import recorded_call
 
 INDEX = torch.tensor([3, 0, 3, 3, 1])
 VALUES = torch.tensor([10.0, 20.0, 30.0, 40.0, 50.0])
@@ -34,14 +32,6 @@ def flipped(*places: int) -> Callable[[Any, Any, Any], Any]:
 
 def _flipped(arg: Any) -> Any:
     return [part.flip(0) for part in arg] if isinstance(arg, (list, tuple)) else arg.flip(0)
-
-
-def recorded(folder: Path, program: Callable[[], object]) -> Call:
-    """Return the last call that a program makes, recorded with its tensors."""
-    with record(folder, task="tensor", level="L1"):
-        program()
-    dump = read_dump(next(folder.rglob("dump.json")))
-    return read_call(dump, [name for name in dump.api_names if name.endswith("forward")][-1])
 
 
 def _set(x: torch.Tensor) -> None:
@@ -73,7 +63,7 @@ CALLS = {
 @pytest.mark.parametrize("name", CALLS)
 def test_another_writer_may_win(tmp_path: Path, check: Any, device_that: Any, name: str) -> None:
     program, other = CALLS[name]
-    assert check(recorded(tmp_path, program), device=device_that(other)).forward.verdict.outcome == "pass"
+    assert check(recorded_call(tmp_path, program), device=device_that(other)).forward.verdict.outcome == "pass"
 
 
 def test_another_writer_may_win_where_the_values_are_drawn(recorder: Any, check: Any, device_that: Any) -> None:
@@ -89,7 +79,7 @@ def test_what_no_writer_wrote_fails(tmp_path: Path, check: Any, device_that: Any
         (args[0] if found is None else found).view(-1)[3] += 5.0
         return found
 
-    assert check(recorded(tmp_path, CALLS[name][0]), device=device_that(wrong)).forward.verdict.outcome == "fail"
+    assert check(recorded_call(tmp_path, CALLS[name][0]), device=device_that(wrong)).forward.verdict.outcome == "fail"
 
 
 def test_a_place_with_one_writer_holds_its_value(tmp_path: Path, check: Any, device_that: Any) -> None:
@@ -98,7 +88,7 @@ def test_a_place_with_one_writer_holds_its_value(tmp_path: Path, check: Any, dev
         found[1] = 20.0
         return found
 
-    call = recorded(tmp_path, CALLS["scatter"][0])
+    call = recorded_call(tmp_path, CALLS["scatter"][0])
     assert check(call, device=device_that(wrong)).forward.verdict.outcome == "fail"
 
 
@@ -133,7 +123,7 @@ def test_a_stable_sort_keeps_the_order_of_ties(
             return (flipped[0], last - flipped[1]) if api == "sort" else last - flipped
 
     ties = torch.tensor([1.0, 0.0, 1.0, 0.0, 2.0])
-    call = recorded(tmp_path, lambda: getattr(torch, api)(ties, **options))
+    call = recorded_call(tmp_path, lambda: getattr(torch, api)(ties, **options))
     assert check(call, device=Reversing()).forward.verdict.outcome == outcome
 
 
@@ -142,5 +132,5 @@ def test_any_of_the_most_frequent_values_is_the_mode(
     tmp_path: Path, check: Any, device_that: Any, value: float, index: int, outcome: str
 ) -> None:
     device = device_that(lambda *_: (torch.tensor(value), torch.tensor(index)))
-    call = recorded(tmp_path, lambda: torch.mode(torch.tensor([1.0, 1.0, 5.0, 5.0, 7.0])))
+    call = recorded_call(tmp_path, lambda: torch.mode(torch.tensor([1.0, 1.0, 5.0, 5.0, 7.0])))
     assert check(call, device=device).forward.verdict.outcome == outcome

@@ -227,9 +227,34 @@ def without_dropout(function: Callable[..., Any], args: Sequence[Any], kwargs: d
     return function(*args, **kwargs | {"dropout_p": 0.0})
 
 
+def weights_of(args: Sequence[Any]) -> Tensor:
+    query, key = args[:2]
+    visible = torch.ones(query.shape[-2], key.shape[-2], dtype=torch.bool).tril()
+    return (query @ key.mT * query.shape[-1] ** -0.5).masked_fill(~visible, -torch.inf).softmax(-1)
+
+
+def scaled_by(factor: float) -> Callable[..., Any]:
+    """Return attention whose kept weights are so many times what they should be."""
+
+    def attend(function: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+        p, weights = kwargs["dropout_p"], weights_of(args)
+        return (weights * (torch.rand(weights.shape) >= p) * (factor / (1 - p) if p else 1.0)) @ args[2]
+
+    return attend
+
+
+def renormalised(function: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+    """Divide what is kept by its sum: the same as dropping before the softmax."""
+    p, weights = kwargs["dropout_p"], weights_of(args)
+    kept = weights * (torch.rand(weights.shape) >= p)
+    return (kept / kept.sum(-1, keepdim=True).clamp(min=1e-30)) @ args[2]
+
+
 @pytest.mark.parametrize(
     ("rule", "reason"),
     [
+        *((scaled_by(factor), "weights are neither dropped nor scaled by 1.42857") for factor in (0.5, 0.7, 0.99)),
+        (renormalised, "weights are neither dropped nor scaled by 1.42857"),
         (half_repeats, "share of unlike elements at a distance of"),
         (seeded, "a second call without seeding gives the same random numbers"),
         (without_dropout, "the dropped share is 0"),
@@ -244,7 +269,63 @@ def test_a_wrong_dropout_mask_inside_attention_fails(rule: Callable[..., Any], r
     assert reason in failed["dropout_mask"]
 
 
-def test_a_right_dropout_mask_inside_attention_passes(tmp_path: Path) -> None:
-    checked = checked_on(attention, "scaled_dot_product_attention", tmp_path, SimDevice())
+def trained_attention(dtype: torch.dtype = torch.float32, heads: int = 4, **options: Any) -> Tensor:
+    shapes = [(2, 4, 40, 16), (2, heads, 56, 16), (2, heads, 56, 16)]
+    query, key, value = (torch.randn(shape).to(dtype).requires_grad_() for shape in shapes)
+    output = F.scaled_dot_product_attention(query, key, value, dropout_p=0.3, **options)
+    output.float().square().sum().backward()
+    return output
+
+
+@pytest.mark.parametrize("heads", [4, 2])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+def test_a_right_dropout_mask_inside_attention_passes(dtype: torch.dtype, heads: int, tmp_path: Path) -> None:
+    def program() -> Tensor:
+        return trained_attention(dtype, heads, enable_gqa=heads != 4, is_causal=heads == 4)
+
+    checked = checked_on(program, "scaled_dot_product_attention", tmp_path, SimDevice())
     assert checked.forward.outcome == "pass", checked.forward.reason
     assert "dropout_mask" in [output.path for output in checked.forward.outputs]
+    assert checked.backward is not None
+    assert checked.backward.outcome == "pass", checked.backward.reason
+    assert "dropout_mask.grad" in [output.path for output in checked.backward.outputs]
+
+
+class _Attention(torch.autograd.Function):
+    """Attention with dropout, whose gradients take the weights that ``of_gradient`` makes of the kept ones."""
+
+    @staticmethod
+    def forward(ctx: Any, query: Tensor, key: Tensor, value: Tensor, p: float, of_gradient: Any) -> Tensor:
+        weights = (query @ key.mT * query.shape[-1] ** -0.5).softmax(-1)
+        kept = weights * (torch.rand(weights.shape) >= p) / (1 - p)
+        ctx.save_for_backward(kept if p == 0 else of_gradient(kept, weights, p), weights, query, key, value)
+        return kept @ value
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Any) -> Any:
+        kept, weights, query, key, value = ctx.saved_tensors
+        [gradient] = gradients
+        of_scores = kept * (gradient @ value.mT)
+        of_scores = (of_scores - weights * of_scores.sum(-1, keepdim=True)) * query.shape[-1] ** -0.5
+        return of_scores @ key, of_scores.mT @ query, kept.mT @ gradient, None, None
+
+
+@pytest.mark.parametrize(
+    ("of_gradient", "is_right"),
+    [
+        (lambda kept, weights, p: kept, True),
+        (lambda kept, weights, p: kept * (1 - p), False),
+        (lambda kept, weights, p: weights * (torch.rand(weights.shape) >= p) / (1 - p), False),
+    ],
+    ids=["right", "no scale", "another mask"],
+)
+def test_a_gradient_has_the_mask_and_the_scale_of_attention(of_gradient: Any, is_right: bool, tmp_path: Path) -> None:
+    def rule(function: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+        return _Attention.apply(*args[:3], kwargs["dropout_p"], of_gradient)
+
+    checked = checked_on(trained_attention, "scaled_dot_product_attention", tmp_path, _Sim(rule))
+    assert checked.forward.outcome == "pass", checked.forward.reason
+    assert checked.backward is not None
+    failed = [output.path for output in checked.backward.outputs if output.verdict.outcome == "fail"]
+    assert failed == ([] if is_right else ["dropout_mask.grad"])
+    assert is_right or "weights in the gradient do not have the forward's mask and scale" in checked.backward.reason

@@ -94,3 +94,16 @@ def test_the_allowed_bias_covers_the_reduction_of_random_bits(size: int) -> None
         drawn = (count * whole + min(rest, count)) / bits
         assert abs(drawn - probability) <= distribution.bias
         assert threshold == pytest.approx(count, abs=max(2, count * 1e-9))
+
+
+def test_a_mean_of_one_possible_value_passes_where_it_is_that_value_and_fails_where_it_is_another() -> None:
+    def judged(found: float) -> tuple[str, float]:
+        verdict = tail_bound.bounded_mean("mean", found, n=10, expected=1.0, variance=0.0, reach=0.0, slack=0.0)
+        return verdict.outcome, verdict.metrics["tail_bound_exponent"]
+
+    assert judged(1.0) == ("pass", 0.0)
+    assert judged(0.5) == ("fail", math.inf)
+
+
+def test_a_variance_of_no_values_is_no_evidence() -> None:
+    assert tail_bound.normal_variance(0.0, 0, 0.0).metrics["tail_bound_exponent"] == 0

@@ -64,6 +64,27 @@ def test_healthy_draws_pass(
         assert verdict.outcome == "pass", verdict
 
 
+SURE = [
+    ("bernoulli", torch.bernoulli, (torch.tensor([0.0, 1.0, 1.0]),)),
+    ("multinomial", torch.multinomial, (torch.tensor([0.0, 0.0, 1.0, 0.0]), 1)),
+    ("multinomial", torch.multinomial, (torch.tensor([0.0, 0.0, 1.0, 0.0]), 50, True)),
+    ("multinomial", torch.multinomial, (torch.eye(3, dtype=torch.float16), 1)),
+    ("multinomial", torch.multinomial, (torch.ones(3, 1), 1)),
+    ("multinomial", torch.multinomial, (torch.softmax(torch.eye(4, 100).double() * 1e3, -1), 1)),
+    ("poisson", torch.poisson, (torch.zeros(3),)),
+    ("randint", torch.randint, (3, 4, (5,))),
+    ("randperm", torch.randperm, (1,)),
+    ("uniform_", Tensor.uniform_, (torch.zeros(4), 1.0, 1.0)),
+]
+
+
+@pytest.mark.parametrize(("api", "function", "args"), SURE)
+def test_draws_from_a_distribution_of_one_value_pass(api: str, function: Callable[..., Any], args: Any) -> None:
+    given = [arg.clone() if isinstance(arg, Tensor) else arg for arg in args]
+    verdict = property_of(api, *args).check_forward(function(*given))
+    assert verdict.outcome == "pass", verdict
+
+
 def generated(seed: int = 0) -> torch.Generator:
     return torch.Generator().manual_seed(seed)
 

@@ -113,6 +113,27 @@ def test_a_device_that_differs_from_itself_is_inconsistent_without_a_change(reco
     assert str(output).startswith("the result changes by a ratio of 1.")
 
 
+def test_a_device_that_differs_from_itself_is_said_to_do_so_without_the_perturbation(
+    recorder: Any, trial_of: Any
+) -> None:
+    found = perturbed_call(trial_of(recorder.Torch.tanh(torch.rand(5) + 1), Unsteady()), "forward", "bit_noise")
+    assert str(found).endswith("; a second run that is not perturbed differs as well")
+
+
+def test_a_change_that_comes_once_is_not_blamed_on_the_perturbation(recorder: Any, trial_of: Any) -> None:
+    class SecondWrong(SimDevice):
+        name = "second_wrong"
+        runs = 0
+
+        def call(self, func: Any, args: Any, kwargs: Any, *, record: str) -> Any:
+            self.runs += 1
+            return func(*args, **kwargs) + (self.runs == 2)
+
+    found = perturbed_call(trial_of(recorder.Torch.tanh(torch.rand(5) + 1), SecondWrong()), "forward", "bit_noise")
+    assert found.inconsistent
+    assert str(found).endswith("; passed when run again")
+
+
 @pytest.mark.parametrize("perturbation", ["no_change", "add_noise", "bit_noise"])
 def test_random_calls_draw_the_same_numbers_again(recorder: Any, trial_of: Any, perturbation: str) -> None:
     trial = trial_of(recorder.Functional.dropout(torch.rand(64) + 1, p=0.5))

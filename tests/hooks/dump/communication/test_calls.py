@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +14,7 @@ from msprobe_hooks.dump.communication.calls import Partners, find_partners, read
 from msprobe_hooks.dump.communication.jsonl import FILE, CommunicationLines, Line, read_lines
 from msprobe_hooks.dump.communication.ranks import find_steps
 from msprobe_hooks.dump.reader import read_dump
+from msprobe_hooks.errors import DumpError
 from tests.support.dumps import forward, tensor, value, write_dump
 from tests.support.ranks import group, step
 
@@ -93,11 +96,28 @@ def test_a_call_without_a_record_is_known_from_its_line(tmp_path: Path) -> None:
     assert (call.is_recorded, call.progress, call.ends[0].expected) == (False, "began", {0, 2})
 
 
-def test_lines_that_are_none_are_left_out(tmp_path: Path) -> None:
-    good = {"event": "began", "record": "Distributed.barrier.0.forward", "time": 1}
-    bad = ['{"event": "began", "rec', "[]", '{"event": "danced", "record": "x", "time": 1}', "\xff"]
-    (tmp_path / FILE).write_text("\n".join([json.dumps(good), *bad]))
+GOOD = {"event": "began", "record": "Distributed.barrier.0.forward", "time": 1}
+
+
+def test_the_last_line_of_a_process_that_was_killed_is_left_out(tmp_path: Path) -> None:
+    (tmp_path / FILE).write_text(json.dumps(GOOD) + '\n{"event": "began", "rec')
     assert [line.record for line in read_lines(tmp_path)] == ["Distributed.barrier.0.forward"]
+
+
+@pytest.mark.parametrize(
+    "bad", ['{"event": "began", "rec', "[]", '{"event": "danced", "record": "x", "time": 1}', "\xff"]
+)
+def test_any_other_line_that_cannot_be_read_is_an_error(tmp_path: Path, bad: str) -> None:
+    (tmp_path / FILE).write_text(f"{json.dumps(GOOD)}\n{bad}\n", encoding="latin-1")
+    with pytest.raises(DumpError, match=f"{FILE}:2: .*; copy the file again, or remove it"):
+        read_lines(tmp_path)
+
+
+@pytest.mark.parametrize("make", [Path.mkdir, os.mkfifo])
+def test_what_is_no_file_in_place_of_the_lines_is_an_error(tmp_path: Path, make: Callable[[Path], None]) -> None:
+    make(tmp_path / FILE)
+    with pytest.raises(DumpError, match=f"{FILE}: cannot be read"):
+        read_lines(tmp_path)
 
 
 def test_asynchronous_calls_of_one_function_began_in_the_order_of_their_numbers(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from msprobe_hooks.dump.merging.shard_statistics import SHARDS, join, merge_ranks
+from msprobe_hooks.dump.schema import NONFINITE_COUNTS
 from tests.support.dumps import tensor
 from tests.support.recorder import element
 
@@ -43,6 +44,7 @@ def test_parts_along_any_dimension_have_the_statistics_of_the_whole(
         assert merged[key] == expected[key]
     for key in ("Max", "Min", *(key for key in _FINITE if key in expected)):
         assert merged[key] == pytest.approx(expected[key], nan_ok=True), key
+    assert {key: merged.get(key) for key in NONFINITE_COUNTS} == {key: expected.get(key) for key in NONFINITE_COUNTS}
     assert merged["Mean"] == pytest.approx(expected["Mean"], abs=1e-5 * scale, nan_ok=True)
     assert merged["Norm"] == pytest.approx(expected["Norm"], rel=1e-5, abs=max(1e-5 * scale, 1e-20), nan_ok=True)
 

@@ -98,7 +98,10 @@ def test_nothing_is_fed_after_stop(debug):
 def test_the_end_of_the_process_says_what_was_fed(debug, golden, capsys):
     run(debug(), Model())
     PrecisionDebugger._instance._finish()
-    assert capsys.readouterr().err == f"msprobe_hooks: fed 2 calls of 1 module from {golden}\n"
+    assert capsys.readouterr().err == (
+        f"msprobe_hooks: fed 2 calls of 1 module from {golden}; 1 replaced tensor differed from the recorded, first "
+        "second input.0 (x) by 1.0e+02 of the greatest value\n"
+    )
 
 
 @pytest.mark.parametrize(

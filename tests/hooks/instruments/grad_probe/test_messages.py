@@ -135,3 +135,15 @@ def test_the_end_says_why_nothing_was_written(
     finish()
     assert text in capsys.readouterr().err
     assert not logging.getLogger("msprobe_hooks").disabled
+
+
+def test_start_without_a_monitored_model_is_warned_about_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, request: pytest.FixtureRequest
+) -> None:
+    request.addfinalizer(finish)
+    debugger = PrecisionDebugger(task="grad_probe", dump_path=tmp_path / "run")
+    for _ in range(2):
+        debugger.start(model_of(w=parameter(1.0)))
+        debugger.stop()
+        debugger.step()
+    assert caplog.text.count("start() and stop() do nothing with task grad_probe") == 1

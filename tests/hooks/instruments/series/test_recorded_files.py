@@ -35,6 +35,21 @@ def test_a_tensor_of_a_module_is_a_series_over_the_steps(tmp_path: Path) -> None
     assert series.values.tolist() == [2.0, 10.0, 6.0]
 
 
+def test_a_process_without_a_rank_is_rank_0_also_where_a_later_one_went_on(tmp_path: Path) -> None:
+    for step, process in ((0, "proc2033"), (1, "proc2033"), (2, "proc7")):
+        record(tmp_path, step, 1.0, rank=process)
+    (folder,) = rank_folders(tmp_path)
+    assert folder == tmp_path / "step0/proc2033"
+    assert open_run(folder).read(OUTPUT).steps.tolist() == [0, 1, 2]
+
+
+def test_two_processes_without_a_rank_in_one_step_are_refused(tmp_path: Path) -> None:
+    for process in ("proc1", "proc2"):
+        record(tmp_path, 0, 1.0, rank=process)
+    with pytest.raises(MonitorError, match="step0: proc1 and proc2 are both of rank 0; rename"):
+        open_run(rank_folders(tmp_path)[0])
+
+
 def test_every_kind_of_tensor_has_the_task_and_name_that_data2db_gives_it(tmp_path: Path) -> None:
     record(tmp_path, 0, 1.0)
     run = open_run(tmp_path / "step0/rank0")

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from msprobe_hooks import TrainerMon
+from msprobe_hooks.errors import MonitorError
 from msprobe_hooks.instruments.series.conversion import csv2tensorboard_by_step
 from msprobe_hooks.instruments.series.reader import rank_folders
 from msprobe_hooks.instruments.series.step_times import FILE, StepTime, append_step_time, read_step_times
@@ -60,17 +61,18 @@ def test_time_stands_still_where_the_clock_was_set_back(tmp_path):
     assert read_step_times(tmp_path).times.tolist() == [10.0, 11.0, 11.0, 12.0]
 
 
-def test_lines_that_hold_no_end_of_a_step_are_left_out(tmp_path):
-    lines = [
-        '{"step":0,"time":10.0}',
-        "[]",
-        '{"step":-1,"time":1}',
-        '{"step":1,"time":NaN}',
-        '{"step":1,"time":1e300}',
-        '{"step":2,"ti',
-    ]
-    (tmp_path / FILE).write_text("\n".join(lines))
+def test_the_last_line_of_a_process_that_was_killed_is_left_out(tmp_path):
+    (tmp_path / FILE).write_text('{"step":0,"time":10.0}\n{"step":2,"ti')
     assert read_step_times(tmp_path).steps.tolist() == [0]
+
+
+@pytest.mark.parametrize(
+    "line", ["[]", '{"step":-1,"time":1}', '{"step":1,"time":NaN}', '{"step":1,"time":1e300}', '{"step":2,"ti']
+)
+def test_a_line_that_holds_no_end_of_a_step_is_an_error(tmp_path, line):
+    (tmp_path / FILE).write_text(f'{{"step":0,"time":10.0}}\n{line}\n')
+    with pytest.raises(MonitorError, match=f"{FILE}:2: .*; remove that line"):
+        read_step_times(tmp_path)
 
 
 def test_a_run_of_msprobe_holds_no_times(tmp_path):

@@ -42,6 +42,22 @@ def test_no_hook_is_left_behind(tmp_path):
     assert not any(parameter._post_accumulate_grad_hooks for parameter in one.parameters())
 
 
+def test_the_gradients_of_lazy_modules_are_monitored_from_their_first_step_on(tmp_path):
+    torch.manual_seed(0)
+    one = nn.Sequential(nn.Linear(3, 6), nn.LazyLinear(4), nn.ReLU(), nn.LazyLinear(2))
+    optimizer = torch.optim.SGD(one.parameters(), lr=0.1)
+    with watch(one, optimizer, tmp_path, what=["gradients"], statistics=["norm"]) as watcher:
+        for step in range(2):
+            optimizer.zero_grad()
+            one(torch.ones(4, 3)).square().mean().backward()
+            norms = {name: parameter.grad.norm().item() for name, parameter in one.named_parameters()}
+            optimizer.step()
+            found = {row.name: row.values[0] for row in watcher.rows if row.task == "grad_unreduced"}
+            assert found == pytest.approx(norms), step
+    assert not watcher.collection.errors
+    assert not nn.modules.module._global_forward_hooks
+
+
 def test_two_models_with_optimizers_of_one_class_do_not_mix(tmp_path):
     first, second = nn.Linear(3, 2), nn.Linear(3, 2)
     one, other = adam(first), adam(second)

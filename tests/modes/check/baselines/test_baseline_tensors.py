@@ -197,7 +197,7 @@ def test_without_safetensors_numbers_judge_and_the_remedy_is_reported(
     conftest.write_text(f"import sys\nsys.modules['safetensors'] = None\n{conftest.read_text()}")
     judged = run(200.0, JUDGE, apart=True)
     assert judged.wrong == set()
-    assert "reading it needs safetensors: install it with pip install 'pytest-msprobe[cases]'" in judged.output
+    assert "reading it needs safetensors; pip install 'pytest-msprobe[cases]'" in judged.output
     run(200.0, SAVE[0], apart=True)
     assert "not by its tensors" not in run(200.0, JUDGE, apart=True).output
 

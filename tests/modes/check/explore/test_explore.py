@@ -50,6 +50,16 @@ def test_a_recorded_input_that_fails_is_made_small(exploring: Any) -> None:
     assert "x = torch.tensor([[0.0]], dtype=torch.float32)" in text
 
 
+def test_an_input_that_fails_once_is_said_to_pass_when_run_again(exploring: Any) -> None:
+    once = """
+self.runs = getattr(self, 'runs', 0) + (record == 'Functional.softmax.0.forward')
+result = result + 1 if self.runs == 3 else result
+"""
+    checked = exploring(body=once)
+    assert checked.wrong == {SOFTMAX}
+    assert "the numbers above are its own; it passed when run again:" in checked.cases[SOFTMAX].text
+
+
 def test_a_healthy_device_passes(exploring: Any) -> None:
     checked = exploring(body="")
     assert checked.exit_code == 0

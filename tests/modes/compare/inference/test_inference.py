@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 import torch
 
-from tests.support.served_model import SCHEDULE, SEQUENCES, make_engine, make_trainer, serve, train
+from tests.support.pages import page_data
+from tests.support.served_model import SCHEDULE, SEQUENCES, Trainer, make_engine, make_trainer, serve, train
 
 
 @pytest.fixture(scope="module")
@@ -219,3 +220,84 @@ def test_numbers_of_the_estimators_are_schulmans():
     assert found.k3 == pytest.approx(sum(r - 1 - np.log(r) for r in ratios) / 3)
     assert found.clipped(0.25).tolist() == [False, True, False]
     assert found.worst(1).tolist() == [1]
+
+
+class PositionalTrainer(Trainer):
+    def forward(self, input_ids, attention_mask):
+        return self.lm_head(self.model(input_ids, attention_mask))
+
+
+@pytest.fixture(scope="module")
+def trained_by_position(tmp_path_factory):
+    model = make_trainer()
+    model.__class__ = PositionalTrainer
+    return train(model, tmp_path_factory.mktemp("by_position"))
+
+
+def test_a_mask_that_is_passed_by_position_is_one(compare, served, trained_by_position):
+    result = compare(served, trained_by_position)
+    assert result.ret == 0
+    result.stdout.fnmatch_lines(["12 tokens of 2 requests in both runs"])
+
+
+def test_arguments_by_position_whose_names_are_not_recorded_are_said_not_to_be_used(
+    compare, tmp_path, served, trained_by_position
+):
+    copy = tmp_path / "unnamed"
+    shutil.copytree(trained_by_position, copy)
+    path = copy / "step0/rank/dump.json"
+    dump = json.loads(path.read_text())
+    for body in dump["data"].values():
+        body.get("details", {}).pop("positional", None)
+    path.write_text(json.dumps(dump))
+    compare(served, copy).stdout.fnmatch_lines(
+        ["golden run: Module.model.TrainerModel.forward.0 was given input.0, input.1 by position, and the dump *"]
+    )
+
+
+@pytest.mark.parametrize("direction", ["target", "golden run"])
+def test_log_probabilities_that_one_run_noted_are_held_against_both_runs_logits(compare, tmp_path, trained, direction):
+    noted = serve(make_engine(make_trainer()), tmp_path / "noted", temperature=2.0)
+    sides = (noted, trained) if direction == "target" else (trained, noted)
+    result = compare(*sides)
+    result.stdout.fnmatch_lines(
+        [
+            "log probabilities: * tokens clipped *; noted by the " + direction + ", from the logits of the *",
+            f"the log probabilities that the {direction} noted are not those of its own logits (5 of 5 tokens, *",
+        ]
+    )
+
+
+def test_log_probabilities_that_one_run_noted_as_its_logits_have_them_pass(found, tmp_path):
+    json_found, result = found(serve(make_engine(make_trainer()), tmp_path / "noted", temperature=1.0))
+    assert result.ret == 0
+    assert json_found["log_probabilities"]["source"] == "noted by the target, from the logits of the golden run"
+    assert json_found["log_probabilities"]["tokens"] == 5
+    assert json_found["notes"] == []
+
+
+def test_notes_that_contradict_what_was_recorded_are_said(found, tmp_path, served):
+    copy = tmp_path / "noted"
+    shutil.copytree(served, copy)
+    batch = SCHEDULE[0]
+    lengths = [count for _, _, count in batch]
+    notes = {"requests": ["a", "b"], "lengths": lengths, "token_ids": [9] * sum(lengths)}
+    (copy / "step0/rank/tokens.jsonl").write_text(json.dumps(notes) + "\n" + json.dumps(notes) + "\n")
+    json_found, _ = found(copy)
+    folder = copy / "step0/rank"
+    assert json_found["notes"] == [
+        "target: 5 noted token_ids are not those that were recorded, which are not used",
+        f"target: 2 passes were noted in {folder}, and 1 recorded",
+    ]
+
+
+def test_a_page_of_unreadable_logits_says_why_it_has_no_tokens(compare, tmp_path, served, trained):
+    copy = tmp_path / "damaged"
+    shutil.copytree(trained, copy)
+    (copy / "step0/rank/dump_tensor_data/Module.lm_head.Linear.forward.0.output.0.pt").write_bytes(b"garbage")
+    result = compare(served, copy, "--msprobe-html", "page.html", "--msprobe-inference-json", "found.json")
+    result.stdout.fnmatch_lines(["log probabilities not compared: *lm_head.Linear.forward.0.output.0*"])
+    tokens = page_data(tmp_path / "page.html")["tokens"]
+    assert tokens["lines"][0].startswith("no log probabilities of tokens: ")
+    assert tokens["labels"] == []
+    assert json.loads((tmp_path / "found.json").read_text())["log_probabilities"] is None

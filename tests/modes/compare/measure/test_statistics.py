@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -46,6 +47,18 @@ def test_differences_are_target_less_golden() -> None:
 def test_special_numbers(target: float, golden: float, difference: float, relative: float) -> None:
     metrics = measure_statistics(value(target, 0, 0, 0), value(golden, 0, 0, 0))
     assert (metrics["max_diff"], metrics["max_rel_diff"]) == (difference, relative)
+
+
+@pytest.mark.parametrize(
+    ("target", "golden", "mismatch"),
+    [((5, 0, 0), (1, 0, 0), 4), ((1, 2, 0), (2, 1, 0), 1), ((1, 0, 0), (1, 0, 0), 0), ((1, 0, 3), None, 0)],
+)
+def test_more_nan_on_one_side_is_infinitely_wrong(
+    target: tuple[int, int, int], golden: tuple[int, int, int] | None, mismatch: int
+) -> None:
+    ours, theirs = (msgspec.structs.replace(value(NAN, NAN, NAN, NAN), nonfinite=counts) for counts in (target, golden))
+    assert measure_statistics(ours, theirs).get("nonfinite_mismatch", 0) == mismatch
+    assert scaled_error(ours, theirs) == (INF if mismatch else 0.0)
 
 
 def test_what_a_side_lacks_is_absent() -> None:

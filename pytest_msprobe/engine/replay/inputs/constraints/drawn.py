@@ -8,6 +8,9 @@ from typing import Any, TypeAlias
 
 import torch
 
+from pytest_msprobe.engine.values.pytree import tensors_with_paths
+from pytest_msprobe.results.skip_reasons import Skip, SkipReason
+
 #: Mends the drawn arguments of an operation in place, where it promises nothing for what was drawn.
 Constraint: TypeAlias = Callable[["DrawnArguments"], None]
 
@@ -35,6 +38,21 @@ class DrawnArguments:
         """Return the argument where it is a tensor, None otherwise."""
         value = self.get(position, *names)
         return value if isinstance(value, torch.Tensor) else None
+
+
+# What is quantized, or a picture, has 8 bits; the places of data have more.
+_WIDE = (torch.int16, torch.int32, torch.int64)
+
+
+def recorded_numbers(drawn: DrawnArguments) -> None:
+    """Raise Skip where whole numbers were drawn, for an operation of which is not known what they have to be.
+
+    A kernel may read at such places without a look at the data's end. Those that are all the same are as recorded.
+    """
+    for name, tree in (("args", drawn.args), ("kwargs", drawn.kwargs)):
+        for path, tensor in tensors_with_paths(tree, name):
+            if tensor.dtype in _WIDE and tensor.numel() > 1 and bool(tensor.min() < tensor.max()):
+                raise Skip(SkipReason.UNBOUNDED_NUMBERS, path)
 
 
 def split_evenly(total: int, shares: torch.Tensor) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from pytest_msprobe.engine.replay.inputs.constraints.drawn import DrawnArguments
+from pytest_msprobe.engine.replay.inputs.constraints.drawn import Constraint, DrawnArguments
 
 
 def wrap(index: torch.Tensor | None, size: int, *, negative: bool = False) -> None:
@@ -37,15 +37,49 @@ def embedding_bag(drawn: DrawnArguments) -> None:
     if offsets is not None and index is not None and offsets.numel():
         offsets.copy_((offsets.abs() % (index.numel() + 1)).sort().values)
         offsets[0] = 0
-        if drawn.kwargs.get("include_last_offset"):
+        # ATen has not the limits of a norm before it, which torch.nn.functional has.
+        if drawn.get(7 if index is second else 9, "include_last_offset"):
             offsets[-1] = index.numel()
 
 
-def along_dim(drawn: DrawnArguments) -> None:
-    """Bring the indices of ``(input, dim, index)`` into that dimension."""
-    source, dim, index = drawn.tensor(0, "input"), drawn.get(1, "dim"), drawn.tensor(2, "index")
-    if source is not None and isinstance(dim, int):
-        wrap(index, source.shape[dim] if source.dim() else 1)
+def of_embedding_gradient(drawn: DrawnArguments) -> None:
+    """Bring the indices of ``(grad, indices, num_weights)`` into the rows of the table."""
+    rows = drawn.get(2, "num_weights")
+    if isinstance(rows, int):
+        wrap(drawn.tensor(1, "indices"), rows)
+
+
+def of_rows(drawn: DrawnArguments) -> None:
+    """Bring the indices of ``(self, indices)`` into the rows of the first argument."""
+    table = drawn.tensor(0, "self")
+    if table is not None and table.dim():
+        wrap(drawn.tensor(1, "indices"), table.shape[0])
+
+
+def along_dim_of(source_at: int, dim_at: int, index_at: int) -> Constraint:
+    """Bring indices into a dimension of what they index; the arguments are positions."""
+
+    def constraint(drawn: DrawnArguments) -> None:
+        source, dim = drawn.tensor(source_at, "input"), drawn.get(dim_at, "dim")
+        if source is not None and isinstance(dim, int):
+            wrap(drawn.tensor(index_at, "index"), source.shape[dim] if source.dim() else 1)
+
+    return constraint
+
+
+#: Of ``(input, dim, index)``.
+along_dim = along_dim_of(0, 1, 2)
+
+
+def of_pooling_gradient(spatial: int, indices_at: int) -> Constraint:
+    """Bring indices into the planes, of that many dimensions, that were pooled: the second argument."""
+
+    def constraint(drawn: DrawnArguments) -> None:
+        source = drawn.tensor(1, "self")
+        if source is not None:
+            wrap(drawn.tensor(indices_at, "indices"), math.prod(source.shape[-spatial:]))
+
+    return constraint
 
 
 def slices(drawn: DrawnArguments) -> None:
@@ -165,16 +199,38 @@ def _make_distinct(indices: list[torch.Tensor], sizes: list[int], generator: tor
         flat = flat // size
 
 
-def class_target(drawn: DrawnArguments) -> None:
-    """Bring class indices into the number of classes; what is to be ignored stays, everywhere if it was recorded so."""
-    scores, target = drawn.tensor(0, "input", "self"), drawn.tensor(1, "target")
-    if scores is None or target is None or target.is_floating_point():
-        return
-    classes = scores.shape[0 if scores.dim() == 1 else 1]
-    ignored = drawn.get(4, "ignore_index")
-    ignored = ignored if isinstance(ignored, int) else -100
-    outside = ((target < 0) | (target >= classes)) & (target != ignored)
-    target[outside] = target[outside] % classes
+def class_target_of(scores_at: int, ignored_at: int | None = 4) -> Constraint:
+    """Bring class indices, behind the scores, into the number of classes.
+
+    What is to be ignored stays, everywhere if it was recorded so.
+    """
+
+    def constraint(drawn: DrawnArguments) -> None:
+        scores, target = drawn.tensor(scores_at, "input", "self"), drawn.tensor(scores_at + 1, "target")
+        if scores is None or target is None or target.is_floating_point():
+            return
+        classes = scores.shape[0 if scores.dim() == 1 else 1]
+        ignored = None if ignored_at is None else drawn.get(ignored_at, "ignore_index")
+        ignored = ignored if isinstance(ignored, int) else -100
+        outside = ((target < 0) | (target >= classes)) & (target != ignored)
+        target[outside] = target[outside] % classes
+
+    return constraint
+
+
+class_target = class_target_of(0)
+
+
+def several_class_targets(scores_at: int) -> Constraint:
+    """Bring lists of class indices, behind the scores, into the number of classes; -1 ends a list."""
+
+    def constraint(drawn: DrawnArguments) -> None:
+        scores, target = drawn.tensor(scores_at, "input", "self"), drawn.tensor(scores_at + 1, "target")
+        if scores is not None and scores.dim() and target is not None and not target.is_floating_point():
+            outside = (target < -1) | (target >= scores.shape[-1])
+            target[outside] = target[outside] % scores.shape[-1]
+
+    return constraint
 
 
 def target_of_log_probabilities(drawn: DrawnArguments) -> None:

@@ -7,6 +7,8 @@ import math
 import torch
 
 from pytest_msprobe.engine.replay.inputs.constraints.drawn import Constraint, DrawnArguments, split_evenly
+from pytest_msprobe.engine.replay.inputs.constraints.indices import wrap
+from pytest_msprobe.engine.replay.inputs.constraints.segments import fall_and_add_up
 
 
 def sorted_boundaries(position: int, *names: str) -> Constraint:
@@ -110,19 +112,26 @@ def masked_scatter(drawn: DrawnArguments) -> None:
         mask[surplus] = False
 
 
-def ctc_loss(drawn: DrawnArguments) -> None:
-    """Normalise scores, keep the blank out of the labels, and let the lengths of labels in a row add up."""
-    scores, targets = drawn.tensor(0, "log_probs"), drawn.tensor(1, "targets")
-    if scores is None or targets is None:
-        return
-    scores.copy_(scores.log_softmax(-1))
-    blank, classes = drawn.get(4, "blank") or 0, scores.shape[-1]
-    if classes > 1:
-        # The blank is no label: the others are counted from behind it.
-        targets.copy_((targets.abs() % (classes - 1) + blank + 1) % classes)
-    lengths = drawn.tensor(3, "target_lengths")
-    if lengths is not None and lengths.numel() and targets.dim() == 1:
-        split_evenly(targets.numel(), lengths)
+def ctc_loss(scores_at: int = 0, blank_at: int = 4) -> Constraint:
+    """Normalise scores, keep the blank out of the labels, let lengths fit and those of labels in a row add up."""
+
+    def constraint(drawn: DrawnArguments) -> None:
+        scores, targets = drawn.tensor(scores_at, "log_probs"), drawn.tensor(scores_at + 1, "targets")
+        if scores is None or targets is None:
+            return
+        scores.copy_(scores.log_softmax(-1))
+        blank, classes = drawn.get(blank_at, "blank") or 0, scores.shape[-1]
+        if classes > 1:
+            # The blank is no label: the others are counted from behind it.
+            targets.copy_((targets.abs() % (classes - 1) + blank + 1) % classes)
+        wrap(drawn.tensor(scores_at + 2, "input_lengths"), scores.shape[0] + 1)
+        lengths = drawn.tensor(scores_at + 3, "target_lengths")
+        if lengths is not None and lengths.numel() and targets.dim() == 1:
+            split_evenly(targets.numel(), lengths)
+        elif targets.dim() == 2:
+            wrap(lengths, targets.shape[1] + 1)
+
+    return constraint
 
 
 def packed(drawn: DrawnArguments) -> None:
@@ -132,11 +141,7 @@ def packed(drawn: DrawnArguments) -> None:
     if data is None or sizes is None or sizes.dim() != 1 or sizes.is_floating_point() or not sizes.numel():
         return
     batch = state.shape[1] if isinstance(state, torch.Tensor) and state.dim() == 3 else data.shape[0]
-    left = data.shape[0] - sizes.numel()
-    for step in range(sizes.numel()):
-        more = max(min(batch - 1, left), 0)
-        sizes[step] = 1 + more
-        left -= more
+    fall_and_add_up(sizes, batch, data.shape[0])
 
 
 def unpool(spatial: int) -> Constraint:
@@ -152,8 +157,9 @@ def unpool(spatial: int) -> Constraint:
 
 
 def repeats(drawn: DrawnArguments) -> None:
-    """Make the repetitions add up to the recorded ``output_size``."""
-    counts, total = drawn.tensor(1, "repeats"), drawn.get(3, "output_size")
+    """Make the repetitions, which ATen takes alone too, add up to the recorded ``output_size``."""
+    alone = drawn.tensor(1, "repeats") is None and not isinstance(drawn.get(1, "repeats"), int)
+    counts, total = drawn.tensor(0 if alone else 1, "repeats"), drawn.get(3, "output_size")
     if counts is not None and isinstance(total, int) and counts.numel():
         split_evenly(total, counts)
 
@@ -176,11 +182,20 @@ def compressed_mask(drawn: DrawnArguments) -> None:
         mask.copy_(torch.ones_like(mask).triu(diagonal=1))
 
 
-def packed_attention(drawn: DrawnArguments) -> None:
-    """Share out tokens among lengths that are tensors, ends of packed sequences; masks as `compressed_mask`."""
-    compressed_mask(drawn)
-    for position, of_whom, name in ((0, "query", "actual_seq_qlen"), (1, "key", "actual_seq_kvlen")):
-        tokens, ends = drawn.tensor(position, of_whom), drawn.kwargs.get(name)
-        if tokens is not None and isinstance(ends, torch.Tensor) and ends.numel():
-            split_evenly(tokens.shape[0], ends)
-            ends.copy_(ends.cumsum(0))
+def packed_attention(query_at: int = 0, ends_at: int | None = None) -> Constraint:
+    """Share out tokens among lengths that are tensors, ends of packed sequences; masks as `compressed_mask`.
+
+    The ends of the query's sequences are at a position, those of the keys' behind them, or both are keywords.
+    """
+
+    def constraint(drawn: DrawnArguments) -> None:
+        compressed_mask(drawn)
+        for more, of_whom, name in ((0, "query", "actual_seq_qlen"), (1, "key", "actual_seq_kvlen")):
+            tokens, ends = drawn.tensor(query_at + more, of_whom), drawn.kwargs.get(name)
+            if ends is None and ends_at is not None:
+                ends = drawn.tensor(ends_at + more)
+            if tokens is not None and isinstance(ends, torch.Tensor) and ends.numel():
+                split_evenly(tokens.shape[0], ends)
+                ends.copy_(ends.cumsum(0))
+
+    return constraint

@@ -27,11 +27,15 @@ ATTENTION_ROWS: Rows = (
     (
         "npu_fusion_attention npu_fusion_attention_v2 npu_fusion_attention_v3",
         OpInfo(
-            constraint=values.packed_attention,
+            constraint=values.packed_attention(),
             random=unverifiable.fused_attention,
             switch=probability_switch.probability("keep_prob", 9, 1.0),
             readable=attention_dropout.readable_by_layout,
         ),
+    ),
+    (
+        "npu_fusion_attention_grad npu_fusion_attention_grad_v2 npu_fusion_attention_grad_v3",
+        OpInfo(constraint=values.packed_attention()),
     ),
     (
         "npu_prompt_flash_attention npu_incre_flash_attention",
@@ -152,7 +156,11 @@ ATTENTION_ROWS: Rows = (
     ("npu_cross_entropy_loss_backward", OpInfo(constraint=indices.target_of_log_probabilities)),
     (
         "npu_fused_attention_score npu_fused_attention_score_fwd",
-        OpInfo(random=unverifiable.attention_score, switch=probability_switch.probability("keep_prob", 5, 1.0)),
+        OpInfo(
+            random=unverifiable.attention_score,
+            switch=probability_switch.probability("keep_prob", 5, 1.0),
+            readable=attention_dropout.readable_score,
+        ),
     ),
     (
         "npu_multi_head_attention",

@@ -1,0 +1,213 @@
+"""How large the terms of a gradient are that a backward call makes of what arrives, by what its forward call recorded.
+
+A gradient of a normalisation, a softmax or a cosine is what arrives less its projection. Where the result of the
+forward call moves the loss by its length or sum alone, nothing but rounding is left: of the terms, not of the result.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+from msprobe_hooks.dump.names import split_called
+from msprobe_hooks.dump.values import Value
+from pytest_msprobe.modes.compare.judging.term_scales import (
+    Given,
+    Scale,
+    ScaleOf,
+    count_of,
+    last_word,
+    mean_square_root,
+    number_at,
+    of_product,
+    of_sum,
+    size_of,
+)
+
+#: The place of the gradients that arrive among what a backward call is given; the rest is what the forward call was.
+ARRIVED = "gradient"
+_EPS = 1e-5
+
+
+def gradient_scale(record: str) -> ScaleOf | None:
+    """Return what gives the scale of the terms of a backward call's gradients; None where none cancels."""
+    word = last_word(split_called(record)[0])
+    word = word[:-2] if word.endswith(("1d", "2d", "3d")) else word
+    # Longer words first: a log softmax is no softmax. A model's own norm has a word in front, as LlamaRMSNorm.
+    return _BY_WORD.get(word) or next((scale for end, scale in _BY_ENDING.items() if word.endswith(end)), None)
+
+
+def _arrived(given: Given) -> Value | None:
+    return next((value for place, value in given.items() if place.startswith(ARRIVED)), None)
+
+
+def _arguments(given: Given) -> list[tuple[str, Value]]:
+    return [(place, value) for place, value in given.items() if place.startswith("input") and value.is_tensor]
+
+
+def _argument(place: str, gradient: Value, given: Given) -> int | None:
+    """Return which tensor argument a gradient is of: those that require none have none."""
+    arguments = [value for _, value in _arguments(given)]
+    required = [i for i, value in enumerate(arguments) if value.requires_grad]
+    number = place.partition(".")[2]
+    if number.isdecimal() and int(number) < len(required):
+        found = required[int(number)]
+        if arguments[found].shape == gradient.shape:
+            return found
+    return next((i for i, value in enumerate(arguments) if value.shape == gradient.shape), None)
+
+
+def _scaled(size: Scale | None, gain: float | None, terms: float) -> Scale | None:
+    return None if size is None or gain is None else Scale(size.largest * gain, size.norm * gain, terms)
+
+
+def _row_length(value: Value | None) -> float:
+    return float(value.shape[-1]) if value is not None and value.shape else 1.0
+
+
+def _of_normalisation(weight: int, *, is_centred: bool = True) -> ScaleOf:
+    def scale(place: str, gradient: Value, given: Given) -> Scale | None:
+        arrived = _arrived(given)
+        if _argument(place, gradient, given) != 0:
+            # The gradients of weight and bias sum what arrived, times what has a mean square of one.
+            return of_sum(gradient, arrived)
+        spread = _spread(given["input.0"], is_centred=is_centred)
+        if spread is None:
+            return None
+        gain = _weight(given, weight) / math.sqrt(spread * spread + _eps(given))
+        return _scaled(size_of(arrived), gain, 4.0)
+
+    return scale
+
+
+def _spread(value: Value, *, is_centred: bool) -> float | None:
+    """Return the standard deviation of all, which that of a row or channel is not above on average."""
+    root = mean_square_root(value)
+    mean = value.statistics[2] if value.statistics is not None else None
+    if root is None or mean is None or not is_centred:
+        return root
+    return math.sqrt(max(root * root - float(mean) ** 2, 0.0))
+
+
+def _weight(given: Given, number: int) -> float:
+    places = ("input.weight", "input.gamma", f"input.{number}", "parameters.weight", "parameters.gamma")
+    found = next((value for place in places if (value := given.get(place)) is not None and value.is_tensor), None)
+    root = mean_square_root(found)
+    return 1.0 if root is None else root
+
+
+def _eps(given: Given) -> float:
+    floats = [place for place, value in given.items() if place.startswith("input") and value.type == "float"]
+    return number_at(given, floats[-1], _EPS) if floats else _EPS
+
+
+def _of_unit_length(place: str, gradient: Value, given: Given) -> Scale | None:
+    """Return the scale where a result is its argument over the argument's norm, times what has no gradient of it."""
+    if _argument(place, gradient, given) != 0:
+        return of_sum(gradient, _arrived(given))
+    result, argument = (mean_square_root(given.get(name)) for name in ("output.0", "input.0"))
+    if result is None or not argument:
+        return None
+    return _scaled(size_of(_arrived(given)), result / argument, 4.0)
+
+
+def _of_softmax(place: str, gradient: Value, given: Given) -> Scale | None:
+    result = size_of(given.get("output.0"))
+    return _scaled(size_of(_arrived(given)), None if result is None else result.largest, _row_length(gradient))
+
+
+def _of_log_softmax(place: str, gradient: Value, given: Given) -> Scale | None:
+    return _scaled(size_of(_arrived(given)), 1.0, _row_length(gradient))
+
+
+def _of_cosine(place: str, gradient: Value, given: Given) -> Scale | None:
+    """Return the scale of g (b / |a| |b| - cos a / |a|^2), of rows of a and b."""
+    arrived = _arrived(given)
+    number = _argument(place, gradient, given)
+    size = None if number is None else size_of(_arguments(given)[number][1])
+    result, arriving = given.get("output.0"), size_of(arrived)
+    if size is None or not size.norm or result is None or arriving is None:
+        return None
+    rows = count_of(result)
+    if rows == 1 and len(gradient.shape) > 1:
+        # The mean of a loss.
+        rows = gradient.shape[0]
+        arriving = Scale(arriving.largest / rows, arriving.norm / math.sqrt(rows), 1.0)
+    of_row = size.norm / math.sqrt(rows)
+    return Scale(arriving.largest * size.largest / (of_row * of_row), arriving.norm / of_row, _row_length(gradient))
+
+
+def _of_classes(place: str, gradient: Value, given: Given) -> Scale | None:
+    """Return the scale of p - 1 of the class that is wanted."""
+    classes = gradient.shape[1] if len(gradient.shape) > 1 else count_of(gradient)
+    return _of_summands(given, gradient, count_of(gradient) / max(classes, 1), 1.0)
+
+
+def _of_difference(place: str, gradient: Value, given: Given) -> Scale | None:
+    """Return the scale of 2 (x - t)."""
+    each = mean_square_root(given.get("input.0"))
+    return None if each is None else _of_summands(given, gradient, count_of(gradient), 2 * each)
+
+
+def _of_probability(place: str, gradient: Value, given: Given) -> Scale | None:
+    """Return the scale of sigmoid(x) - t."""
+    return _of_summands(given, gradient, count_of(gradient), 1.0)
+
+
+def _of_summands(given: Given, gradient: Value, count: float, each: float) -> Scale | None:
+    """Return the scale of a loss' gradient: of its summands, or of their mean."""
+    arrived = _arrived(given)
+    arriving = size_of(arrived)
+    if arrived is None or arriving is None:
+        return None
+    reduction = given.get("input.reduction")
+    is_mean = count_of(arrived) == 1 and (reduction is None or reduction.text == "mean")
+    largest = arriving.largest * each / (count if is_mean else 1.0)
+    return Scale(largest, largest * math.sqrt(count), 4.0)
+
+
+def _of_product(first: int) -> ScaleOf:
+    """Return the scale of the gradient of a factor, of which the other one is multiplied with what arrived."""
+
+    def scale(place: str, gradient: Value, given: Given) -> Scale | None:
+        arrived, first_input = _arrived(given), given.get("input.0")
+        if arrived is None or first_input is None or place == "bias":
+            return of_sum(gradient, arrived)
+        if place == "weight":
+            return of_product(gradient, [arrived, first_input])
+        weight, number = given.get("parameters.weight"), _argument(place, gradient, given)
+        factors = [value for _, value in _arguments(given)][first : first + 2]
+        factors = factors if weight is None else [*factors[:1], weight]
+        if number is None or len(factors) < 2:
+            return None
+        if number - first not in (0, 1):
+            return of_sum(gradient, arrived)
+        return of_product(gradient, [arrived, factors[1 - (number - first)]])
+
+    return scale
+
+
+_BY_WORD: Mapping[str, ScaleOf] = {
+    **dict.fromkeys("linear matmul mm bmm dense conv".split(), _of_product(0)),
+    **dict.fromkeys("addmm baddbmm".split(), _of_product(1)),
+}
+_BY_ENDING: Mapping[str, ScaleOf] = {
+    "layernorm": _of_normalisation(2),
+    "groupnorm": _of_normalisation(2),
+    "rmsnorm": _of_normalisation(2, is_centred=False),
+    "batchnorm": _of_normalisation(3),
+    "instancenorm": _of_normalisation(3),
+    "weightnorm": _of_unit_length,
+    "normalize": _of_unit_length,
+    "cosinesimilarity": _of_cosine,
+    "cosineembeddingloss": _of_cosine,
+    "crossentropyloss": _of_classes,
+    "crossentropy": _of_classes,
+    "bcewithlogitsloss": _of_probability,
+    "binarycrossentropywithlogits": _of_probability,
+    "smoothl1loss": _of_difference,
+    "huberloss": _of_difference,
+    "mseloss": _of_difference,
+    "logsoftmax": _of_log_softmax,
+    "softmax": _of_softmax,
+}

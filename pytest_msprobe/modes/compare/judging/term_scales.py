@@ -1,0 +1,255 @@
+"""How large the terms are that a forward call or a kernel of a graph adds up, by the statistics that were recorded."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeAlias
+
+from msprobe_hooks.dump.names import split_called
+from pytest_msprobe.modes.compare.measure.float_dtypes import float_dtype
+
+if TYPE_CHECKING:
+    from msprobe_hooks.dump.values import Value
+
+UNIT_ROUNDOFF = {"bfloat16": 2.0**-8, "float16": 2.0**-11, "float32": 2.0**-24, "float64": 2.0**-53}
+
+
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """How large what a call adds up is: the largest number of an element, the norm of all, and how many of them."""
+
+    largest: float
+    norm: float
+    terms: float
+
+
+#: What a call was given, by place.
+Given: TypeAlias = Mapping[str, "Value"]
+#: Gives the scale of the terms of an output by its place, the output and what the call was given; None where unknown.
+ScaleOf: TypeAlias = Callable[[str, "Value", Given], "Scale | None"]
+
+
+def last_word(called: str) -> str:
+    """Return the last word of what was called without underscores, in small letters: ``layernorm``."""
+    return called.rpartition(".")[2].replace("_", "").lower()
+
+
+def forward_scale(record: str) -> ScaleOf | None:
+    """Return what gives the scale of the terms of a call's output; None for calls that add nothing up."""
+    called = split_called(record)[0]
+    if called.startswith("Kernel."):
+        # The scope of a kernel ends in its type, and that in the number of the op.
+        called = called.rpartition("-op")[0].rpartition("_")[2]
+    return _BY_WORD.get(last_word(called))
+
+
+def size_of(value: Value | None) -> Scale | None:
+    """Return the size of a tensor of floats, or of a number; None where it was not recorded or is not finite."""
+    if value is None or value.statistics is None or (value.is_tensor and float_dtype(value.dtype) is None):
+        return None
+    high, low, _, norm = value.statistics
+    if high is None or low is None or norm is None or not all(map(math.isfinite, (high, low, norm))):
+        return None
+    return Scale(float(max(abs(high), abs(low))), abs(float(norm)), 1.0)
+
+
+def count_of(value: Value) -> int:
+    """Return how many elements a value has, at least 1."""
+    return max(math.prod(value.shape), 1)
+
+
+def mean_square_root(value: Value | None) -> float | None:
+    """Return the root of the mean square of a tensor's elements."""
+    size = size_of(value)
+    return None if size is None or value is None else size.norm / math.sqrt(count_of(value))
+
+
+def number_at(given: Given, place: str, default: float) -> float:
+    """Return the number at a place of a call."""
+    value = given.get(place)
+    statistics = None if value is None else value.statistics
+    return default if statistics is None or statistics[0] is None else float(statistics[0])
+
+
+def tensors_of(given: Given) -> list[Value]:
+    """Return the tensors that a call was given, in order."""
+    return [value for value in given.values() if value.is_tensor]
+
+
+def of_sum(output: Value, added: Value | None) -> Scale | None:
+    """Return the scale of the terms where the elements of a tensor are summed to those of the output."""
+    each = mean_square_root(added)
+    if added is None or each is None:
+        return None
+    terms = count_of(added) / count_of(output)
+    # Terms of either sign add up to the square root of their number; each is as large as they are on average.
+    return Scale(each * math.sqrt(terms), each * math.sqrt(terms * count_of(output)), terms)
+
+
+def of_product(output: Value, factors: Sequence[Value]) -> Scale | None:
+    """Return the scale of the terms of a product of two matrices, or of a convolution."""
+    sizes = [size for value in factors[:2] if (size := mean_square_root(value)) is not None]
+    if len(sizes) < 2:
+        return None
+    # Of M by K and K by N, of which M by N are made.
+    terms = max(math.sqrt(count_of(factors[0]) * count_of(factors[1]) / count_of(output)), 1.0)
+    each = math.prod(sizes)
+    return Scale(each * math.sqrt(terms), each * math.sqrt(terms * count_of(output)), terms)
+
+
+def _added(output: Value, terms: Sequence[Value]) -> Scale | None:
+    known = [(value, size) for value in terms if (size := size_of(value)) is not None]
+    if len(known) < 2:
+        return None
+    # A smaller term is broadcast.
+    norms = [size.norm * math.sqrt(count_of(output) / count_of(value)) for value, size in known]
+    return Scale(max(size.largest for _, size in known), max(norms), len(known))
+
+
+def _of_addition(place: str, output: Value, given: Given) -> Scale | None:
+    # ``1 - x`` adds a number.
+    first = [given[place] for place in ("input.0", "input.1", "input.other") if place in given]
+    return _added(output, first[:2])
+
+
+def _of_tensors(place: str, output: Value, given: Given) -> Scale | None:
+    return _added(output, tensors_of(given))
+
+
+def _of_interpolation(place: str, output: Value, given: Given) -> Scale | None:
+    weight = number_at(given, "input.2", number_at(given, "input.weight", 1.0))
+    return _wider(
+        _times(size_of(given.get("input.0")), abs(1 - weight)),
+        _times(size_of(given.get("input.1", given.get("input.end"))), abs(weight)),
+    )
+
+
+def _of_added_product(place: str, output: Value, given: Given) -> Scale | None:
+    addend, *factors = [size_of(value) for value in (*tensors_of(given), None, None, None)[:3]]
+    if addend is None or factors[0] is None or factors[1] is None:
+        return None
+    factor = abs(number_at(given, "input.value", 1.0)) * factors[0].largest
+    return _wider(addend, _times(factors[1], factor))
+
+
+def _of_added_quotient(place: str, output: Value, given: Given) -> Scale | None:
+    addend, part, whole = [size_of(value) for value in (*tensors_of(given), None, None, None)[:3]]
+    if addend is None or part is None or whole is None or not whole.norm:
+        return None
+    # As large as it is on average.
+    each = abs(number_at(given, "input.value", 1.0)) * part.norm / whole.norm
+    return _wider(addend, Scale(each, each * math.sqrt(count_of(output)), 1.0))
+
+
+def _times(size: Scale | None, factor: float) -> Scale | None:
+    return None if size is None else Scale(size.largest * factor, size.norm * factor, size.terms)
+
+
+def _wider(one: Scale | None, other: Scale | None) -> Scale | None:
+    if one is None or other is None:
+        return None
+    return Scale(max(one.largest, other.largest), max(one.norm, other.norm), one.terms + other.terms)
+
+
+def _of_sum(place: str, output: Value, given: Given) -> Scale | None:
+    return of_sum(output, next(iter(tensors_of(given)), None))
+
+
+def _of_mean(place: str, output: Value, given: Given) -> Scale | None:
+    total = _of_sum(place, output, given)
+    return None if total is None else Scale(total.largest / total.terms, total.norm / total.terms, total.terms)
+
+
+def _of_product(place: str, output: Value, given: Given) -> Scale | None:
+    return of_product(output, tensors_of(given))
+
+
+def _of_product_and_first(place: str, output: Value, given: Given) -> Scale | None:
+    addend, *factors = tensors_of(given) or [output]
+    product, added = of_product(output, factors), size_of(addend)
+    if product is None or added is None:
+        return product
+    norm = added.norm * math.sqrt(count_of(output) / count_of(addend))
+    return Scale(max(product.largest, added.largest), max(product.norm, norm), product.terms + 1)
+
+
+def _of_logarithm(place: str, output: Value, given: Given) -> Scale | None:
+    # One rounding of x moves log x by a rounding of 1.
+    size = size_of(output)
+    return None if size is None else Scale(max(size.largest, 1.0), max(size.norm, math.sqrt(count_of(output))), 1.0)
+
+
+def _of_squares(place: str, output: Value, given: Given) -> Scale | None:
+    """Return the scale of a mean or sum of squares of differences: what moves a difference d by e moves it by 2 d e."""
+    size, each = size_of(output), mean_square_root(next(iter(tensors_of(given)), None))
+    if size is None or each is None:
+        return None
+    terms, total = _terms_of_loss(output, given)
+    moved = each * math.sqrt(total)
+    largest = moved * (2 * math.sqrt(size.largest) + UNIT_ROUNDOFF.get(float_dtype(output.dtype) or "", 0.0) * moved)
+    return Scale(largest, largest * math.sqrt(count_of(output)), terms)
+
+
+def _of_loss(place: str, output: Value, given: Given) -> Scale | None:
+    """Return the scale of a loss whose summands are no larger than what it is given: of logits, of distances."""
+    size = size_of(next(iter(tensors_of(given)), None))
+    if size is None:
+        return None
+    terms, total = _terms_of_loss(output, given)
+    return Scale(size.largest * total, size.largest * total * math.sqrt(count_of(output)), terms)
+
+
+def _of_cosine_loss(place: str, output: Value, given: Given) -> Scale | None:
+    terms, total = _terms_of_loss(output, given)
+    return Scale(total, total * math.sqrt(count_of(output)), terms)
+
+
+def _of_divergence(place: str, output: Value, given: Given) -> Scale | None:
+    """Return the scale of sum t (log t - s): by Cauchy and Schwarz, sum |t s| is at most the product of their norms."""
+    scores, wanted = (size_of(value) for value in (*tensors_of(given), None, None)[:2])
+    if scores is None or wanted is None:
+        return None
+    count = count_of(tensors_of(given)[0])
+    if count_of(output) > 1:
+        return Scale(scores.largest * wanted.largest, scores.norm * wanted.largest, 2.0)
+    divided = {"sum": 1.0, "batchmean": (tensors_of(given)[0].shape or (1,))[0]}.get(_reduction(given), count)
+    largest = scores.norm * wanted.norm / max(divided, 1.0)
+    return Scale(largest, largest, count)
+
+
+def _terms_of_loss(output: Value, given: Given) -> tuple[float, float]:
+    """Return how many terms an element of a loss has, and how many means of them it sums."""
+    if count_of(output) > 1:
+        return 2.0, 1.0
+    terms = count_of(tensors_of(given)[0]) if tensors_of(given) else 1.0
+    return terms, terms if _reduction(given) == "sum" else 1.0
+
+
+def _reduction(given: Given) -> str:
+    reduction = given.get("input.reduction")
+    return "mean" if reduction is None else reduction.text
+
+
+def _by_word(words: str, scale: ScaleOf) -> dict[str, ScaleOf]:
+    return dict.fromkeys(words.split(), scale)
+
+
+_BY_WORD: Mapping[str, ScaleOf] = {
+    **_by_word("add sub subtract rsub iadd radd isub biasadd tensoradd", _of_addition),
+    "addn": _of_tensors,
+    "lerp": _of_interpolation,
+    "addcmul": _of_added_product,
+    "addcdiv": _of_added_quotient,
+    **_by_word("sum reducesum sumext nansum biasaddgrad segmentsum unsortedsegmentsum", _of_sum),
+    **_by_word("mean reducemean meanext nanmean avgpool adaptiveavgpool", _of_mean),
+    **_by_word("matmul rmatmul mm bmm linear dense dot vdot inner mv einsum tensordot batchmatmul", _of_product),
+    **_by_word("conv1d conv2d conv3d conv2dbackpropfilter conv2dbackpropinput", _of_product),
+    **_by_word("addmm addmv addbmm baddbmm", _of_product_and_first),
+    **_by_word("log log2 log10", _of_logarithm),
+    **_by_word("mseloss smoothl1loss huberloss", _of_squares),
+    **_by_word("crossentropy crossentropyloss l1loss", _of_loss),
+    **_by_word("cosineembeddingloss", _of_cosine_loss),
+    **_by_word("kldiv kldivloss", _of_divergence),
+}

@@ -1,0 +1,147 @@
+"""What compilers and tracers of torch run is no call of the program."""
+
+from __future__ import annotations
+
+import csv
+import os
+import shutil
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import nn
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.fx.experimental.proxy_tensor import make_fx
+
+import pytest_msprobe
+from msprobe_hooks import fix, record, watch
+from msprobe_hooks.instruments.repeated_steps.call_digests import CallDigests
+from tests.support.requirements import require
+
+X = torch.ones(4, 8)
+
+
+def model() -> nn.Module:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(8, 8), nn.ReLU(), nn.LayerNorm(8))
+
+
+def computed(x: torch.Tensor) -> torch.Tensor:
+    return (torch.relu(x) * 2).sum()
+
+
+def in_fake_mode() -> None:
+    with FakeTensorMode():
+        weight = torch.ones(8, 8, requires_grad=True)
+        computed(torch.ones(4, 8) @ weight).backward()
+
+
+NET = model()
+
+#: Each traces, and computes no number of a program.
+TRACERS: dict[str, Callable[[], object]] = {
+    "make_fx": lambda: make_fx(computed)(X),
+    "make_fx of fake tensors": lambda: make_fx(computed, tracing_mode="fake")(X),
+    "make_fx of symbolic sizes": lambda: make_fx(computed, tracing_mode="symbolic")(X),
+    "make_fx before dispatch": lambda: make_fx(computed, pre_dispatch=True)(X),
+    "make_fx of a gradient": lambda: make_fx(torch.func.grad(computed))(X),
+    "make_fx of functionalize": lambda: make_fx(torch.func.functionalize(computed))(X),
+    "FakeTensorMode": in_fake_mode,
+    "export": lambda: torch.export.export(NET, (X,), strict=False),
+    "strict export": lambda: torch.export.export(NET, (X,), strict=True),
+}
+COMPILERS = ["eager", "aot_eager", pytest.param("inductor", marks=pytest.mark.slow)]
+
+
+@pytest.fixture(autouse=True)
+def compiled_anew():
+    """Compile everything that a test compiles."""
+    torch._dynamo.reset()
+
+
+@pytest.mark.parametrize("name", TRACERS)
+def test_what_is_traced_is_counted_and_not_recorded(tmp_path, name):
+    with record(tmp_path / "d") as session:
+        TRACERS[name]()
+    summary = session.recorder.summary
+    assert (summary.records, summary.errors, summary.unrecorded) == (0, {}, {})
+    assert summary.traced > 0
+
+
+@pytest.mark.parametrize("name", ["make_fx", "make_fx of fake tensors", "FakeTensorMode", "export"])
+def test_operators_that_are_traced_are_not_recorded_at_level_aten(tmp_path, records, name):
+    with record(tmp_path / "d", "aten") as session:
+        TRACERS[name]()
+        torch.sigmoid(X)
+    assert session.recorder.summary.traced > 0
+    assert list(records(tmp_path / "d")) == ["Aten.sigmoid.default.0.forward"]
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.parametrize("backend", COMPILERS)
+@pytest.mark.parametrize("level", ["L1", "mix"])
+def test_a_step_that_is_compiled_has_no_records_of_the_compiler(tmp_path, records, backend, level):
+    if backend == "inductor":
+        require(shutil.which("g++") is not None and os.name == "posix", "a C++ compiler")
+    net = model()
+    compiled = torch.compile(net, backend=backend)
+    with record(tmp_path / "d", level, **({"model": net} if level == "mix" else {})) as session:
+        for _ in range(2):
+            compiled(X).square().mean().backward()
+    found = records(tmp_path / "d")
+    assert "FakeTensor" not in str(found)
+    assert session.recorder.summary.errors == {}
+    # Both steps have the same records, though the first one was compiled.
+    counts = [sum(name.startswith(api) for name in found) for api in ("Tensor.square", "Tensor.mean", "Torch.mm")]
+    assert all(count % 2 == 0 for count in counts)
+    assert counts[0] == 4
+    assert not any(name.startswith(("Tensor.stride", "Torch.clone")) for name in found)
+
+
+def test_the_summary_counts_what_a_tracer_runs(tmp_path):
+    with record(tmp_path / "d") as session:
+        torch.sigmoid(X)
+        make_fx(torch.relu)(X)
+    traced = session.recorder.summary.traced
+    assert f"not recorded, as a compiler or tracer of torch makes them: {traced} calls" in str(session.summary)
+
+
+def test_modules_that_are_traced_are_counted_where_nothing_else_is_recorded(tmp_path, caplog):
+    net = model()
+    with record(tmp_path / "d", "L0", model=net):
+        make_fx(net)(X)
+    assert "nothing was recorded: a compiler or tracer of torch made all of 3 calls" in caplog.text
+
+
+def test_what_is_traced_is_not_monitored(tmp_path):
+    net = model()
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    with watch(net, optimizer, tmp_path, what=["activations"]):
+        make_fx(lambda x: net(x))(2 * X)
+        net(X).sum().backward()
+        optimizer.step()
+    (file,) = tmp_path.glob("*/actv_*.csv")
+    rows = [*csv.DictReader(file.read_text().splitlines())]
+    assert {row["micro_step"] for row in rows} == {"0"}
+    assert len(rows) == len({row["name"] for row in rows})
+
+
+def test_what_is_traced_is_left_out_of_live_checks():
+    with pytest_msprobe.live() as checks:
+        torch.sigmoid(X)
+        make_fx(computed)(X)
+    assert checks.counts["pass"] == 1
+    assert list(checks.left_out) == ["a compiler or tracer of torch makes the call"]
+
+
+def test_what_is_traced_is_not_fixed():
+    with fix("*", to="float64") as fixed:
+        make_fx(computed)(X)
+    assert (fixed.raised, fixed.left) == ({}, {})
+
+
+def test_what_is_traced_is_no_call_of_a_repeated_step():
+    with CallDigests() as digests:
+        make_fx(computed, tracing_mode="fake")(X)
+        torch.sigmoid(X)
+    assert digests.operators == [torch.ops.aten.sigmoid.default]
