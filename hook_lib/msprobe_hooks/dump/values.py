@@ -94,6 +94,9 @@ NON_FINITE: Final = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.i
 #: No size of a tensor and no integer that travels as a number is as large.
 TOO_LARGE: Final = 2**63
 _SIZES = frozenset({int})
+_DETAILS = b'"details"'
+# How the places of arguments begin in a record's details.
+_PREFIXES = frozenset({"input", "kwargs"})
 _NO_NUMBERS = (None, None, None, None)
 
 
@@ -128,6 +131,28 @@ def read_values(dump: Dump, record: str, *, as_passed: bool = False) -> list[Pla
                 _refuse(record, f".{key}", "an array or an object")
             _add_leaves(values, record, group, tree, prefix)
     return values
+
+
+def unspelled_arguments(dump: Dump, record: str) -> dict[str, Value]:
+    """Return the arguments that msprobe has no spelling for and this project's recorder keeps apart, by their place.
+
+    These are dtypes and devices that were passed by position, layouts and complex numbers; `read_values` gives nothing
+    in their place, or None. Raises RecordError where the record is malformed.
+    """
+    if dump.level == "debug" or _DETAILS not in bytes(dump.records[record]):
+        return {}
+    body = dump.body(record)
+    details = body.get("details") if isinstance(body, dict) else None
+    found: dict[str, Value] = {}
+    for key, detail in details.items() if isinstance(details, dict) else ():
+        prefix, _, rest = key.partition(".")
+        if prefix in _PREFIXES and rest and isinstance(detail, dict) and "value" in detail:
+            kind = detail.get("type")
+            if not isinstance(kind, str):
+                _refuse(record, f".details.{escaped_name(key)}.type", "a type's name")
+            place = f"input.{escaped_name(rest)}"
+            found[place] = _plain(f"{record}.{place}", kind, detail["value"])
+    return found
 
 
 def _saved(record: str, body: Any) -> list[PlacedValue]:

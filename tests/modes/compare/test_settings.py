@@ -42,6 +42,86 @@ def test_the_page_names_a_setting(compare: Compare, runs: Any, call: Any, tensor
     assert line in (tmp_path / "page.html").read_text()
 
 
+def apart(call: Any, tensor: Any, place: str, kind: str, value: Any) -> Any:
+    """Return a cast with an argument that msprobe has no spelling for: our recorder keeps it in the details."""
+    at = [{}] if place == "input.1" else []
+    return {"Tensor.to.0.forward": call(tensor(4), *at) | {"details": {place: {"type": kind, "value": value}}}}
+
+
+@pytest.mark.parametrize(
+    ("place", "kind", "values", "words"),
+    [
+        ("input.1", "torch.dtype", ("torch.float64", "torch.float32"), "dtype torch.float64, golden torch.float32"),
+        ("input.1", "torch.dtype", ("torch.int8", "torch.bfloat16"), "dtype torch.int8, golden torch.bfloat16"),
+        ("kwargs.layout", "torch.layout", ("torch.jagged", "torch.strided"), "layout torch.jagged, golden *strided"),
+        ("input.1", "complex", ([1.0, 3.0], [1.0, 2.0]), "input.1 ?1.0, 3.0?, golden ?1.0, 2.0?"),
+    ],
+)
+def test_an_argument_that_only_our_details_hold_is_a_setting(
+    compare: Compare, runs: Any, call: Any, tensor: Any, place: str, kind: str, values: tuple[Any, Any], words: str
+) -> None:
+    result = compare(*runs.both(*(apart(call, tensor, place, kind, value) for value in values)))
+    result.stdout.fnmatch_lines([f"settings that differ: Tensor.to.0.forward: {words}"])
+
+
+@pytest.mark.parametrize(("dtype", "failed"), [("torch.float64", 0), ("torch.int64", 1)])
+def test_a_dtype_by_position_is_the_one_by_name(
+    compare: Compare, runs: Any, call: Any, tensor: Any, dtype: str, failed: int
+) -> None:
+    ours = apart(call, tensor, "input.1", "torch.dtype", "torch.float64")
+    theirs = {"Tensor.to.0.forward": call(tensor(4), dtype={"type": "torch.dtype", "value": dtype})}
+    result = compare(*runs.both(ours, theirs))
+    result.assert_outcomes(passed=1 - failed, failed=failed)
+
+
+@pytest.mark.parametrize("ours", [value("npu:0"), {}])
+def test_a_device_by_its_name_is_no_setting(compare: Compare, runs: Any, call: Any, tensor: Any, ours: Any) -> None:
+    details = {} if ours else {"details": {"input.1": {"type": "torch.device", "value": "npu:0"}}}
+    target = {"Tensor.to.0.forward": call(tensor(4), ours) | details}
+    golden = {"Tensor.to.0.forward": call(tensor(4), value("cuda"))}
+    compare(*runs.both(target, golden)).assert_outcomes(passed=1)
+
+
+@pytest.mark.parametrize(
+    ("kind", "values"),
+    [("torch.dtype", ("torch.bfloat16", "torch.float32")), ("torch.device", ("cuda:0", "cpu"))],
+)
+def test_a_positional_precision_or_device_is_no_setting(
+    compare: Compare, runs: Any, call: Any, tensor: Any, kind: str, values: tuple[str, str]
+) -> None:
+    result = compare(*runs.both(*(apart(call, tensor, "input.1", kind, value) for value in values)))
+    result.assert_outcomes(passed=1)
+    result.stdout.no_fnmatch_line("*settings that differ*")
+
+
+@pytest.mark.parametrize(("weight", "passed"), [("torch.float64", 2), ("torch.float32", 1)])
+def test_a_dtype_that_a_whole_run_is_in_is_no_setting(
+    compare: Compare, runs: Any, call: Any, tensor: Any, weight: str, passed: int
+) -> None:
+    sides = []
+    for dtype, of_weight in (("torch.float32", "torch.float32"), ("torch.float64", weight)):
+        linear = call(tensor(4, dtype=dtype), tensor(4, dtype=of_weight, requires_grad=True))
+        sides.append(apart(call, tensor, "input.1", "torch.dtype", dtype) | {"Functional.linear.0.forward": linear})
+    compare(*runs.both(*sides)).assert_outcomes(passed=passed, failed=2 - passed)
+
+
+def test_a_named_precision_is_no_setting(compare: Compare, runs: Any, call: Any, tensor: Any) -> None:
+    sides = [
+        {"Torch.sum.0.forward": call(tensor(4), dtype={"type": "torch.dtype", "value": dtype})}
+        for dtype in ("torch.float16", "torch.float32")
+    ]
+    compare(*runs.both(*sides)).assert_outcomes(passed=1)
+
+
+def test_nothing_is_said_of_a_dtype_that_one_run_alone_recorded(
+    compare: Compare, runs: Any, call: Any, tensor: Any
+) -> None:
+    ours = apart(call, tensor, "input.1", "torch.dtype", "torch.float64")
+    theirs = {"Tensor.to.0.forward": call(tensor(4), {})}
+    for sides in ((ours, theirs), (theirs, ours)):
+        compare(*runs.both(*sides)).assert_outcomes(passed=1)
+
+
 def test_a_number_that_drifts_with_what_came_before_is_no_setting(
     compare: Compare, runs: Any, call: Any, tensor: Any
 ) -> None:

@@ -26,6 +26,7 @@ from pytest_msprobe.modes.compare.judging.cancelled_sums import Terms, judged_by
 from pytest_msprobe.modes.compare.judging.defined_rows import measure_defined_rows
 from pytest_msprobe.modes.compare.judging.gradient_scales import ARRIVED
 from pytest_msprobe.modes.compare.judging.rules import Scaled
+from pytest_msprobe.modes.compare.judging.run_dtypes import RunDtypes
 from pytest_msprobe.modes.compare.judging.unread_values import drop_unread
 from pytest_msprobe.modes.compare.matching.gradient_numbers import gradient_numbers
 from pytest_msprobe.modes.compare.measure.call_values import compare_values
@@ -51,6 +52,7 @@ class CallJudge:
         self._policy = policy
         self._translation = translation
         self._partners = partners
+        self._run_dtypes = RunDtypes(self._target, self._golden)
 
     def judge(self, target: str, golden: str, mode: DataMode) -> list[Row]:
         """Return the judged rows of two records. Raises RecordError where one is malformed."""
@@ -93,6 +95,7 @@ class CallJudge:
         rows = self._measured(target, golden, mode)
         rows = measure_defined_rows(rows, self._sides, target)
         rows = drop_unread(rows, (self._target, target), (self._golden, golden))
+        rows = self._run_dtypes.judged(rows)
         api = split_called(target)[0].rpartition(".")[2]
         if not self._translation.across:
             if self._partners.use_different_recorders:

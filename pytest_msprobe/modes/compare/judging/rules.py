@@ -28,6 +28,7 @@ class RowRule(Protocol):
         """Return the rows with outcome and messages. ``api`` is the last word of the API's name (``conv2d``)."""
 
 
+_EQUIVALENT = frozenset({"bfloat16", "float16", "float32"})
 _SEVERITY: dict[Outcome, int] = {"skip": 0, "pass": 1, "warn": 2, "fail": 3}
 
 
@@ -79,6 +80,8 @@ class Scaled:
         return self._by_error(row, target, golden, error)
 
     def _by_error(self, row: Row, target: Value, golden: Value, error: float) -> Row:
+        if error and _are_equivalent_dtypes(target, golden):
+            return _with(row, "pass", _difference(row, error))
         target_precision, golden_precision = _precision(target), _precision(golden)
         if target_precision is None or golden_precision is None:
             return _with(row, "fail", _difference(row, error)) if error else row
@@ -236,6 +239,13 @@ def _structure(row: Row, target: Value, golden: Value, strict: bool = False) -> 
         # The message is there already: it names the file.
         row = replace(row, outcome="fail")
     return row
+
+
+def _are_equivalent_dtypes(target: Value, golden: Value) -> bool:
+    """Return whether two arguments are dtypes of 16 or 32 bits, of which runs of different precision choose."""
+    return target.type == golden.type and all(
+        value.type.endswith(".dtype") and float_dtype(value.text) in _EQUIVALENT for value in (target, golden)
+    )
 
 
 def _kind(value: Value) -> str:

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 # As many digits as a person writes: of a number that was computed, so few are left once in ten thousand million times.
 _WRITTEN_DIGITS = 6
+# How the types of dtypes end, whose names are argument enough: ``to`` takes one in several places.
+_DTYPE = ".dtype"
 
 
 class Settings:
@@ -127,7 +129,7 @@ def _may_be_setting(row: Row) -> bool:
 
 def _as_setting(row: Row, record: str) -> Row:
     ours, theirs = (_text(value) for value in (row.target, row.golden))
-    words = f"{_name(row.place, record)} {ours}, golden {theirs}"
+    words = f"{_name(row, record)} {ours}, golden {theirs}"
     return replace(row, setting=words, messages=(words,))
 
 
@@ -135,11 +137,13 @@ def _text(value: Value | None) -> str:
     return "not given" if value is None else value.text or "None"
 
 
-def _name(place: str, record: str) -> str:
-    """Return the name of an argument where it is known, with the place in it, else its place in the call."""
-    first, *rest = place.removeprefix("input.").split(".")
+def _name(row: Row, record: str) -> str:
+    """Return the name of an argument where it is known, with the place in it, else its kind or place in the call."""
+    if row.target is not None and row.target.type.endswith(_DTYPE):
+        return _DTYPE.removeprefix(".")
+    first, *rest = row.place.removeprefix("input.").split(".")
     name = argument_name(split_called(record)[0], int(first)) if first.isdecimal() else first
-    return "".join([name, *(f"[{index}]" for index in rest)]) if name else place
+    return "".join([name, *(f"[{index}]" for index in rest)]) if name else row.place
 
 
 def _numbers(target: Value | None, golden: Value | None) -> list[tuple[Number, Number]] | None:

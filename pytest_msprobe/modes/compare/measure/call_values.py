@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from msprobe_hooks.dump.values import PlacedValue, Value, read_values
+from msprobe_hooks.dump.values import PlacedValue, Value, read_values, unspelled_arguments
 from pytest_msprobe.engine.import_torch import import_torch
 from pytest_msprobe.modes.compare.measure.statistics import measure_statistics, scaled_error
 from pytest_msprobe.modes.compare.measure.transformed_values import transformed_row
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
 _ORDER = {"input": 0, "parameters": 1, "output": 2, "parameters_grad": 3, "saved": 4}
 # Kinds of plain values that name a place, which differs from machine to machine.
 _PLACES = frozenset({"torch.device", "torch.ProcessGroup", "torch.Generator", "torch.distributed.ProcessGroup"})
+# A device that is passed by its name, as ``cuda:0``.
+_DEVICE = re.compile(r"(?:cpu|cuda|npu|xpu|mps|hpu|mlu|musa|meta)(?::\d+)?")
 _SAME = {SCALED_ERROR: 0.0}
 _DIFFERENT = {SCALED_ERROR: math.inf}
 
@@ -67,7 +70,7 @@ def compare_values(
     target_values, golden_values = read_values(sides.target, target, as_passed=True), read_values(sides.golden, golden)
     call = _Call(sides, (target, golden), mode)
     if not named and not dropped:
-        return [call.row(a, b) for a, b in pair_values(target_values, golden_values)]
+        return call.with_unspelled([call.row(a, b) for a, b in pair_values(target_values, golden_values)])
     used = {value.name for value in named.values() if value is not None} | {*dropped}
     rest = [placed for placed in target_values if placed.name not in named]
     rows = [
@@ -79,7 +82,7 @@ def compare_values(
         call.row(a, b) for a, b in pair_values(rest, [placed for placed in golden_values if placed.name not in used])
     ]
     rows += [_left_out(None, placed) for placed in golden_values if placed.name in dropped]
-    return sorted(rows, key=lambda row: _ORDER[row.group])
+    return call.with_unspelled(sorted(rows, key=lambda row: _ORDER[row.group]))
 
 
 def _left_out(target: PlacedValue | None, golden: PlacedValue | None) -> Row:
@@ -129,6 +132,29 @@ class _Call:
             return replace(row, unmeasured="no value" if math.prod(target.shape) else "empty")
         return replace(row, metrics={**measure_statistics(target, golden), SCALED_ERROR: error})
 
+    def with_unspelled(self, rows: list[Row]) -> list[Row]:
+        """Return the rows with the arguments that a record keeps apart: those that have a row, and those that differ.
+
+        Where one side does not say what it was given, as msprobe's own dumps do not, nothing changes.
+        """
+        (target, golden), sides = self.records, self.sides
+        ours, theirs = unspelled_arguments(sides.target, target), unspelled_arguments(sides.golden, golden)
+        for place in {**ours, **theirs}:
+            own = None if place in ours and place in theirs else ours.get(place) or theirs[place]
+            index = _counterpart(rows, place, own)
+            given = None if index is None else rows[index]
+            a = ours.get(place) or (given and given.target)
+            b = theirs.get(place) or (given and given.golden)
+            if a is None or b is None or not (a.type and b.type):
+                continue
+            row = self.row(*(PlacedValue(group="input", place=place, value=value) for value in (a, b)))
+            if index is not None:
+                rows = [*rows[:index], row, *rows[index + 1 :]]
+            elif row.metrics.get(SCALED_ERROR):
+                inputs = sum(other.group == "input" for other in rows)
+                rows = [*rows[:inputs], row, *rows[inputs:]]
+        return rows
+
     def _by_files(self, row: Row) -> Row:
         sides = self.sides
         by_numpy = None if sides.metrics else _by_numpy(row, sides.target, sides.golden)
@@ -144,6 +170,26 @@ def _unmeasured_row(target: PlacedValue | None, golden: PlacedValue | None) -> R
         target=None if target is None else target.value,
         golden=None if golden is None else golden.value,
         outcome="pass",
+    )
+
+
+def _counterpart(rows: list[Row], place: str, own: Value | None) -> int | None:
+    """Return the index of an argument's row, else that of one of its kind that a side passed at another place.
+
+    ``own`` is the argument where one side alone keeps it apart.
+    """
+    indices = [index for index, row in enumerate(rows) if row.group == "input"]
+    at_place = next((index for index in indices if rows[index].place == place), None)
+    if at_place is not None or own is None:
+        return at_place
+    return next(
+        (
+            index
+            for index in indices
+            if rows[index].unmeasured == "unmatched"
+            and own.type in {side.type for side in (rows[index].target, rows[index].golden) if side}
+        ),
+        None,
     )
 
 
@@ -174,7 +220,7 @@ def _unmeasured(target: Value, golden: Value) -> Unmeasured:
 def _measure_plain(target: Value, golden: Value) -> dict[str, float]:
     if target.text == golden.text and target.type == golden.type:
         return {**measure_statistics(target, golden), **_SAME}
-    if target.type == golden.type and target.type in _PLACES:
+    if (target.type == golden.type and target.type in _PLACES) or (_is_device(target) and _is_device(golden)):
         return _SAME
     if target.statistics is not None and golden.statistics is not None:
         a, b = target.statistics[0], golden.statistics[0]
@@ -183,3 +229,7 @@ def _measure_plain(target: Value, golden: Value) -> dict[str, float]:
         error = scaled_error(target, golden)
         return {**measure_statistics(target, golden), SCALED_ERROR: math.inf if error is None else error}
     return _DIFFERENT
+
+
+def _is_device(value: Value) -> bool:
+    return value.type == "torch.device" or (value.type == "str" and _DEVICE.fullmatch(value.text) is not None)
