@@ -194,9 +194,10 @@ def _single_page(arguments: argparse.Namespace, paths: list[Path], part: Path) -
 def _compared_page(arguments: argparse.Namespace, paths: list[Path], part: Path) -> None:
     from pytest_msprobe.graphs.building import require_modules
     from pytest_msprobe.modes.compare.merged_ranks import open_run
-    from pytest_msprobe.modes.compare.opening import empty_line, open_pairs, require_pairs
+    from pytest_msprobe.modes.compare.opening import open_pairs, require_pairs
     from pytest_msprobe.modes.compare.reporting import write_page_of
     from pytest_msprobe.modes.compare.reports.graph_files import read_graphs
+    from pytest_msprobe.run.header import empty_line
 
     layout = _layout(arguments, "layout")
     dumps = {path: open_run(path, layout) for path in paths}
@@ -206,7 +207,7 @@ def _compared_page(arguments: argparse.Namespace, paths: list[Path], part: Path)
     pairs = [*opened.values()]
     require_pairs(pairs, empty)
     if empty:
-        print(printable(empty_line(empty)))
+        print(printable(empty_line(empty, "not compared")))
     require_modules([*(dumps[path] for path in opened), *(pair.golden for pair in pairs)])
     graphs, count = read_graphs(pairs, are_required=True), sum(len(pair.orders) for pair in pairs)
     write_page_of(part, pairs, _calls(pairs), count, policy.name, graphs)

@@ -6,12 +6,16 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from msprobe_hooks.dump.paths.recording import home_of
+from msprobe_hooks.messages import counted, listed
 from pytest_msprobe.run.options import display_path
 
 if TYPE_CHECKING:
     import pytest
 
     from msprobe_hooks.dump.reader import Dump
+
+_SHOWN = 4
 
 
 def files_in_one_line(
@@ -24,6 +28,14 @@ def files_in_one_line(
         f"{count} {noun}{'s' * (count != 1 and not noun.endswith('s'))}" for count, noun in counts if count
     )
     return f"msprobe: {shown}: {held or f'0 {counts[0][1]}s'}{f' ({kinds})' if kinds else ''}"
+
+
+def empty_line(paths: Collection[Path], left_out: str) -> str:
+    """Return a line about dumps without records, which are ``left_out`` (not checked); empty where there are none."""
+    if not paths:
+        return ""
+    which = listed((str(home_of(path)) for path in paths), _SHOWN)
+    return f"{counted(len(paths), 'dump')} without records, {left_out}: {which}"
 
 
 def kinds_of(dumps: Collection[Dump]) -> str:

@@ -328,3 +328,10 @@ def test_a_worker_loads_neither_torch_nor_numpy_before_its_first_record(
     assert result.ret == 0
     assert (pytester.path / "collected").read_text() == "[]"
     assert (pytester.path / "finished").read_text() == "['torch', 'numpy']"
+
+
+def test_the_header_names_dumps_without_records(pytester: pytest.Pytester, write_dump: Write, records: Json) -> None:
+    write_dump(records, "step0")
+    write_dump({}, "step1")
+    result = pytester.runpytest_inprocess("--collect-only", "--msprobe-dump", ".")
+    result.stdout.fnmatch_lines(["msprobe: 1 dump without records, not checked: *step1*"])

@@ -39,7 +39,7 @@ from pytest_msprobe.reports.csv import CsvReport
 from pytest_msprobe.reports.per_card import CardsReport
 from pytest_msprobe.reports.summary import Summary
 from pytest_msprobe.run.collection import dumps_key, require_calls
-from pytest_msprobe.run.header import files_in_one_line, kinds_of
+from pytest_msprobe.run.header import empty_line, files_in_one_line, kinds_of
 from pytest_msprobe.run.mode import JournalFacts
 from pytest_msprobe.run.msprobe_config import run_ut
 from pytest_msprobe.run.options import options_key
@@ -88,7 +88,9 @@ class CheckMode:
         lines += [f"msprobe: {name}={value}" for name, value in environment_modes().items()]
         lines += run_ut(config).header()
         shard = [f"msprobe: shard {options.shard}"] if options.shard is not None else []
-        return [*lines, _dumps_in_words(config), *shard, *baselines.header(config)]
+        empty = empty_line([path for path, dump in config.stash[dumps_key].items() if not dump.records], "not checked")
+        about_empty = [f"msprobe: {empty}"] if empty else []
+        return [*lines, _dumps_in_words(config), *about_empty, *shard, *baselines.header(config)]
 
     def reporters(self, config: pytest.Config) -> Mapping[str, object]:
         """Return the summary, msprobe's tables and what writes a baseline."""

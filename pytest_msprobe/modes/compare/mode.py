@@ -15,6 +15,7 @@ from pytest_msprobe.errors import OptionError
 from pytest_msprobe.journal.journal import DIVIDED_DUMPS
 from pytest_msprobe.modes.compare import options as compare_options
 from pytest_msprobe.modes.compare.options import compare_key
+from pytest_msprobe.run.header import empty_line
 from pytest_msprobe.run.mode import JournalFacts
 from pytest_msprobe.run.options import display_path, options_key
 from pytest_msprobe.run.paths import absolute
@@ -128,12 +129,10 @@ class CompareMode:
 
             pair = config.stash[_inference_key]
             return header(pair, *(display_path(config, path) for path in (pair.target_path, pair.golden_path)))
-        from pytest_msprobe.modes.compare.opening import empty_line
-
         pairs = list(config.stash[_pairs_key].values())
         first = pairs[0]
         left_out: list[Path] = config.stash[_empty_key]
-        empty = empty_line(left_out)
+        empty = empty_line(left_out, "not compared")
         target, golden = (display_path(config, dump.path) for dump in (first.target, first.golden))
         several = f"{len(pairs)} pairs of dumps, the first " if len(pairs) > 1 else ""
         compare = config.stash[compare_key]

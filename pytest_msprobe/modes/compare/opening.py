@@ -11,7 +11,6 @@ from msprobe_hooks.dump.paths.recording import StepRank, home_of
 from msprobe_hooks.dump.paths.stages import stages_of
 from msprobe_hooks.dump.reader import Dump
 from msprobe_hooks.errors import DumpError
-from msprobe_hooks.messages import counted, listed
 from pytest_msprobe.errors import OptionError
 from pytest_msprobe.modes.compare.across.static_graph import graph_as_calls
 from pytest_msprobe.modes.compare.across.translation import (
@@ -34,7 +33,6 @@ if TYPE_CHECKING:
     from pytest_msprobe.modes.compare.transform.transformations import Entry
 
 
-_SHOWN = 4
 _REMEDY = (
     "steps and ranks are paired by number; name the folders that both runs have, or pass --msprobe-match inference for "
     "an engine and its trainer"
@@ -172,14 +170,6 @@ def is_empty(path: Path, layout: ParallelLayout | None) -> bool:
     except DumpError:
         # Its own error is reported where it is opened.
         return False
-
-
-def empty_line(paths: Collection[Path]) -> str:
-    """Return a line about dumps that were left out; empty where there are none."""
-    if not paths:
-        return ""
-    which = listed((str(home_of(path)) for path in paths), _SHOWN)
-    return f"{counted(len(paths), 'dump')} without records, not compared: {which}"
 
 
 def require_pairs(pairs: Collection[DumpPair], empty: Collection[Path]) -> None:

@@ -143,8 +143,10 @@ class _Call:
             own = None if place in ours and place in theirs else ours.get(place) or theirs[place]
             index = _counterpart(rows, place, own)
             given = None if index is None else rows[index]
-            a = ours.get(place) or (given and given.target)
-            b = theirs.get(place) or (given and given.golden)
+            if given and given.unmeasured == "left out":
+                continue
+            a = ours.get(place) or (given.target if given else None)
+            b = theirs.get(place) or (given.golden if given else None)
             if a is None or b is None or not (a.type and b.type):
                 continue
             row = self.row(*(PlacedValue(group="input", place=place, value=value) for value in (a, b)))
