@@ -67,9 +67,11 @@ def _fix(_: Path, __: nn.Module, ___: object) -> Iterator[Run]:
 
 @contextmanager
 def _environment(folder: Path, model: nn.Module, _: object) -> Iterator[Run]:
-    started = write_environment(folder / "environment", model)
+    write_environment(folder / "environment", model)
     yield _as_it_is
-    del started
+    # It looks at what the program draws until the model is called.
+    with torch.no_grad():
+        model(torch.ones(2, 4))
 
 
 @contextmanager
