@@ -20,6 +20,7 @@ from pytest_msprobe.modes.compare.across.translation import (
     without_effect,
 )
 from pytest_msprobe.modes.compare.dump_pair import DumpPair
+from pytest_msprobe.modes.compare.matching.call_signature import named_calls
 from pytest_msprobe.modes.compare.matching.data_mapping import read_mapping, require_known
 from pytest_msprobe.modes.compare.merged_ranks import open_run, place_of_run, runs_of, whole_runs
 from pytest_msprobe.modes.compare.transform.transform_file import read_transformations
@@ -83,7 +84,7 @@ def open_pairs(
     opened = {path: open_run(path, options.golden_layout) for path in dict.fromkeys(partners.values())}
     layouts = (options.target_layout, options.golden_layout)
     dumps = {path: dump for path, dump in dumps.items() if path in partners}
-    dumps = {path: dump for path, dump in dumps.items() if dump.records or opened[partners[path]].records}
+    dumps = {path: dump for path, dump in dumps.items() if _has_calls(dump) or _has_calls(opened[partners[path]])}
     runs = {path: whole_runs(dump, opened[partners[path]], layouts) for path, dump in dumps.items()}
     mapping: dict[str, str] = {}
     mappings = read_mappings(options.across)
@@ -166,10 +167,15 @@ def partner_paths(targets: Sequence[Path], golden: Sequence[Path], options: Comp
 def is_empty(path: Path, layout: ParallelLayout | None) -> bool:
     """Return whether a dump holds no records, as that of a step that was begun and in which nothing ran."""
     try:
-        return not open_run(path, layout).records
+        return not _has_calls(open_run(path, layout))
     except DumpError:
         # Its own error is reported where it is opened.
         return False
+
+
+def _has_calls(dump: Dump) -> bool:
+    """Return whether a dump holds records, or is of task structure and names calls in other files."""
+    return bool(named_calls(dump).records)
 
 
 def require_pairs(pairs: Collection[DumpPair], empty: Collection[Path]) -> None:
