@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from msprobe_hooks import record
+from msprobe_hooks import feed, record
 from tests.support.instruments import INSTRUMENTS
 
 # Torch warns of it from some version on.
@@ -120,6 +120,18 @@ during = codes()
 watched.__exit__(None, None, None)
 print(during == original, codes() == original)
 """
+
+
+def test_a_scripted_model_runs_where_the_model_is_not_given(tmp_path, capsys):
+    net = model()
+    scripted = torch.jit.script(net)
+    with torch.no_grad():
+        with record(tmp_path / "d", "mix", task="tensor", model=net):
+            expected = net(X)
+        with feed(tmp_path / "d", ["*"], step=0):
+            assert torch.equal(scripted(X), expected)
+            assert torch.equal(net(X), expected)
+    assert "not fed" not in capsys.readouterr().err
 
 
 @pytest.mark.slow  # a process that loads torch

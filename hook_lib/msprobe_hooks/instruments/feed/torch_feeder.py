@@ -66,8 +66,10 @@ class TorchFeeder(Feeder):
         self.keep(UnscriptedHooks())
 
     def named_modules(self, model: nn.Module) -> Iterator[tuple[str, nn.Module]]:
-        """Yield the path and the module of everything inside a model."""
-        yield from model.named_modules()
+        """Yield the path and the module of everything inside a model that takes hooks; scripted modules do not."""
+        for path, module in model.named_modules():
+            if not isinstance(module, torch.jit.ScriptModule):
+                yield path, module
 
     def hook(self, module: nn.Module, give: Callable[[Any, Any, Any], Any]) -> Any:
         """Call ``give`` before the hooks of the program and of a recording."""
