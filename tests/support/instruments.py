@@ -3,17 +3,30 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import torch
 from torch import nn
 
 import pytest_msprobe
-from msprobe_hooks import PrecisionDebugger, feed, fix, record, replay_step, watch, write_environment, write_weights
+from msprobe_hooks import (
+    PrecisionDebugger,
+    TrainerMon,
+    feed,
+    fix,
+    record,
+    replay_step,
+    watch,
+    write_environment,
+    write_weights,
+)
+from msprobe_hooks.instruments.watch.trainer_mon import OUTPUT_VARIABLE
 from tests.support.probing import finish
 
 #: Runs a forward and backward pass under the instrument.
@@ -37,6 +50,35 @@ def _watch(folder: Path, model: nn.Module, optimizer: torch.optim.Optimizer) -> 
     everything = ("activations", "activation_gradients", "gradients", "parameters", "structure", "stacks")
     with watch(model, optimizer, folder / "watched", what=everything):
         yield _as_it_is
+
+
+@contextmanager
+def _trainer_mon(folder: Path, model: nn.Module, optimizer: torch.optim.Optimizer) -> Iterator[Run]:
+    path = folder / "monitor.json"
+    everything = ("xy_distribution", "wg_distribution", "mv_distribution", "param_distribution", "print_struct")
+    path.write_text(json.dumps({**dict.fromkeys(everything, True), "ops": ["norm", "min"]}))
+    with patch.dict(os.environ, {OUTPUT_VARIABLE: str(folder / "monitored")}):
+        monitor = TrainerMon(path)
+    monitor.set_monitor(model, optimizer=optimizer)
+    try:
+        yield _as_it_is
+    finally:
+        # Its hooks stay as long as its model, which a test may go on with.
+        assert monitor._watcher is not None
+        monitor._watcher.close()
+
+
+@contextmanager
+def _free_benchmark(folder: Path, model: nn.Module, _: object) -> Iterator[Run]:
+    path = folder / "benchmark.json"
+    section = {"pert_mode": "add_noise", "fuzz_device": "npu", "fuzz_stage": "backward", "list": ["."]}
+    path.write_text(json.dumps({"task": "free_benchmark", "dump_path": str(folder), "free_benchmark": section}))
+    debugger = PrecisionDebugger(path)
+    debugger.start(model)
+    try:
+        yield _as_it_is
+    finally:
+        debugger._finish()
 
 
 @contextmanager
@@ -104,6 +146,8 @@ INSTRUMENTS: dict[str, Instrument] = {
     "record aten": partial(_record, "aten", task="tensor"),
     "overflow check": partial(_record, "mix", task="overflow_check"),
     "watch": _watch,
+    "trainer monitor": _trainer_mon,
+    "free benchmark": _free_benchmark,
     "gradient probe": _grad_probe,
     "feed": _feed,
     "fix": _fix,

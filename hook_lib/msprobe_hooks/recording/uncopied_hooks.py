@@ -17,6 +17,12 @@ def uncopied(hook: Callable[..., Any]) -> Callable[..., Any]:
     return _Uncopied(hook).__call__
 
 
+def is_uncopied(hook: object) -> bool:
+    """Return whether a hook is one of `uncopied`, or what is left of one in a copy or a pickle."""
+    owner = getattr(hook, "__self__", None)
+    return isinstance(owner, _Uncopied) or isinstance(getattr(owner, "__self__", None), nullcontext)
+
+
 class _Uncopied:
     def __init__(self, hook: Callable[..., Any]) -> None:
         self._hook = hook

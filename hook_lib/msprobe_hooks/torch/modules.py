@@ -10,8 +10,10 @@ from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
 from msprobe_hooks.recording import modules
+from msprobe_hooks.recording.recorder import Recorder
 from msprobe_hooks.torch.call_mode import is_traced
 from msprobe_hooks.torch.no_dispatch import NoDispatch
+from msprobe_hooks.torch.scripting import UnscriptedHooks
 
 
 class ParameterGradients(modules.ParameterGradients):
@@ -33,6 +35,10 @@ class ModuleHooks(modules.ModuleHooks):
     hooks_run_in = nn.modules.module.__file__
     call_method = "forward"
     gradients = ParameterGradients
+
+    def __init__(self, recorder: Recorder, modules: Iterable[tuple[str, Any]]) -> None:
+        super().__init__(recorder, modules)
+        self._handles.append(UnscriptedHooks())
 
     @staticmethod
     def is_hidden() -> bool:

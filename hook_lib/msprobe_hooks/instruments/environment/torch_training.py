@@ -16,6 +16,7 @@ from msprobe_hooks.instruments.environment.torch_random import TorchRandom
 from msprobe_hooks.instruments.environment.torch_switches import torch_switches
 from msprobe_hooks.instruments.environment.torch_values import batch, weights_and_buffers
 from msprobe_hooks.recording.uncopied_hooks import uncopied
+from msprobe_hooks.torch.scripting import UnscriptedHooks
 from msprobe_hooks.torch.session import process_rank
 
 
@@ -46,7 +47,12 @@ class TorchTraining:
     def before_calls(self, model: nn.Module, report: CallReport) -> Callable[[], None]:
         """Report each call of a module by a hook."""
         hook = uncopied(_uncompiled(report))
-        stop: Callable[[], None] = model.register_forward_pre_hook(hook, with_kwargs=True).remove
+        handles: list[Any] = [model.register_forward_pre_hook(hook, with_kwargs=True), UnscriptedHooks()]
+
+        def stop() -> None:
+            for handle in handles:
+                handle.remove()
+
         return stop
 
     def place(self) -> tuple[int, int] | None:

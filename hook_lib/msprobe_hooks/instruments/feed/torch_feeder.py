@@ -19,12 +19,13 @@ from msprobe_hooks.dump.schema import TensorElement
 from msprobe_hooks.instruments.feed.arguments import KeptError
 from msprobe_hooks.instruments.feed.call_numbers import Checkpoint
 from msprobe_hooks.instruments.feed.feeder import Feeder
-from msprobe_hooks.recording.session import running_session
+from msprobe_hooks.recording.session import Model, running_session
 from msprobe_hooks.recording.uncopied_hooks import uncopied
 from msprobe_hooks.torch.call_mode import is_traced
 from msprobe_hooks.torch.no_dispatch import NoDispatch
 from msprobe_hooks.torch.recompute import is_recomputed, running_checkpoint
 from msprobe_hooks.torch.recorded_tensors import read_recorded
+from msprobe_hooks.torch.scripting import UnscriptedHooks
 from msprobe_hooks.torch.session import process_rank
 from msprobe_hooks.torch.statistics import local_part
 
@@ -59,9 +60,16 @@ class TorchFeeder(Feeder):
 
         self.keep(register_module_forward_pre_hook(meet))
 
+    def hook_model(self, model: Model) -> None:
+        """Put hooks on the named modules inside a model, which can be scripted meanwhile."""
+        super().hook_model(model)
+        self.keep(UnscriptedHooks())
+
     def named_modules(self, model: nn.Module) -> Iterator[tuple[str, nn.Module]]:
-        """Yield the path and the module of everything inside a model."""
-        yield from model.named_modules()
+        """Yield the path and the module of everything inside a model that takes hooks; scripted modules do not."""
+        for path, module in model.named_modules():
+            if not isinstance(module, torch.jit.ScriptModule):
+                yield path, module
 
     def hook(self, module: nn.Module, give: Callable[[Any, Any, Any], Any]) -> Any:
         """Call ``give`` before the hooks of the program and of a recording."""

@@ -17,6 +17,7 @@ from msprobe_hooks.instruments.watch.config import Plan
 from msprobe_hooks.instruments.watch.live_objects import living
 from msprobe_hooks.instruments.watch.module_hooks import Fields, Modules
 from msprobe_hooks.instruments.watch.optimizers import OptimizerState, StepHooks
+from msprobe_hooks.instruments.watch.parameter_coverage import Parameters
 from msprobe_hooks.instruments.watch.parameters import Weight
 from msprobe_hooks.instruments.watch.step_statistics import Collection
 from msprobe_hooks.instruments.watch.unreduced_gradients import UnreducedGradients
@@ -27,6 +28,7 @@ from msprobe_hooks.torch.call_mode import is_traced
 from msprobe_hooks.torch.gradients import TorchEngine
 from msprobe_hooks.torch.no_dispatch import NoDispatch
 from msprobe_hooks.torch.recompute import is_recomputed
+from msprobe_hooks.torch.scripting import UnscriptedHooks
 from msprobe_hooks.torch.session import process_rank
 
 _log = logging.getLogger("msprobe_hooks")
@@ -60,6 +62,7 @@ class TorchWatcher(Watcher):
 
     tensor_class = Tensor
     module_class = nn.Module
+    _unscripted: UnscriptedHooks | None = None
 
     def process_rank(self) -> int | None:
         """Return this process's rank, None where there is one process."""
@@ -122,3 +125,11 @@ class TorchWatcher(Watcher):
     def gradient(self, parameter: Tensor) -> Tensor | None:
         """Return the gradient that was accumulated."""
         return parameter.grad
+
+    def _observe(self, parameters: Parameters) -> None:
+        super()._observe(parameters)
+        self._unscripted = UnscriptedHooks()
+
+    def _remove_observers(self) -> None:
+        super()._remove_observers()
+        self._unscripted = None
