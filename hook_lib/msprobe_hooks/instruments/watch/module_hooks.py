@@ -45,9 +45,13 @@ class Modules(ABC):
         self._passes = BackwardPasses(self.engine)
         self.listener = Listener(self._passes.at_end, _ignored, collection.errors.note)
         count = collection.harmless("the model", self._begin_micro_batch)
-        self._handles: list[Any] = [model.register_forward_pre_hook(uncopied(count))]
+        self._handles: list[Any] = []
+        # A scripted module takes no hooks.
+        with collection.errors.kept_from("the model"):
+            self._handles.append(model.register_forward_pre_hook(uncopied(count)))
         for name, module, fields in wanted:
-            self._install(name, module, fields)
+            with collection.errors.kept_from(f"module {name!r}"):
+                self._install(name, module, fields)
 
     @abstractmethod
     def takes_gradient(self, tensor: Any) -> bool:

@@ -58,6 +58,14 @@ def test_the_gradients_of_lazy_modules_are_monitored_from_their_first_step_on(tm
     assert not nn.modules.module._global_forward_hooks
 
 
+@pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated:DeprecationWarning")
+def test_a_scripted_module_which_takes_no_hooks_is_reported_and_the_others_are_monitored(tmp_path, caplog):
+    one = nn.Sequential(nn.Linear(3, 3), torch.jit.script(nn.Linear(3, 2)))
+    with watch(one, adam(one), tmp_path, what=["activations"]) as watcher:
+        one(torch.ones(4, 3)).mean().backward()
+    assert "not monitored: module '1': RuntimeError: register_forward_pre_hook is not supported" in caplog.text
+
+
 def test_two_models_with_optimizers_of_one_class_do_not_mix(tmp_path):
     first, second = nn.Linear(3, 2), nn.Linear(3, 2)
     one, other = adam(first), adam(second)
