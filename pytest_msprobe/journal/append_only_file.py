@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import os
 from pathlib import Path
 from typing import IO
 
@@ -15,15 +16,19 @@ _NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
 
 class AppendedLines:
-    """Appends to a file, alone. Raises JournalError where it cannot be written or is in use."""
+    """Appends to a file, alone. Raises JournalError where it cannot be written or is in use.
 
-    def __init__(self, path: Path) -> None:
+    With ``refuses_links`` a link in its place is such a file: others may write into its folder.
+    """
+
+    def __init__(self, path: Path, *, refuses_links: bool = False) -> None:
         self.path = path
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             if path.exists():
                 require_regular(path)
-            self._file = path.open("a+b", buffering=0)
+            flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | (os.O_NOFOLLOW if refuses_links else 0)
+            self._file: IO[bytes] = os.fdopen(os.open(path, flags, 0o666), "a+b", buffering=0)
         except OSError as error:
             raise JournalError(f"cannot be written: {error.strerror}", file=path) from None
         try:

@@ -220,12 +220,12 @@ class JournalWriter:
     """Appends to one journal, alone.
 
     Raises JournalError where the file cannot be written, is in use, is no journal, or is about something else than
-    ``header`` says.
+    ``header`` says; with ``refuses_links`` also where it is a link.
     """
 
-    def __init__(self, path: Path, header: Header) -> None:
+    def __init__(self, path: Path, header: Header, *, refuses_links: bool = False) -> None:
         self.path = path
-        self._lines = AppendedLines(path)
+        self._lines = AppendedLines(path, refuses_links=refuses_links)
         try:
             if self._lines.is_empty:
                 self._lines.append(_encode(header))

@@ -134,7 +134,9 @@ class SpoolFolder:
 
 
 def new_file(path: Path) -> BinaryIO:
-    """Open a new file for writing in the place of a file or a link, which is removed and not followed."""
+    """Open a new file for writing in the place of a file, a folder or a link, which is removed and not followed."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
     path.unlink(missing_ok=True)
     return path.open("xb")
 

@@ -67,12 +67,13 @@ def follow(request: Request, say: Callable[[str], None]) -> int:
     _require_free(request.options)
     with _signals() as caught:
         _wait_for_folder(request, caught, say)
-    if request.journal.is_symlink() and request.journal.parent == request.folder:
+    is_inside = request.journal.parent.resolve() == request.folder.resolve()
+    if is_inside and request.journal.is_symlink():
         raise FolderError("is a link, which is not followed", file=request.journal, remedy="remove it")
     folder = SpoolFolder(request.folder, request.failed)
     tally = Tally()
     try:
-        journal = StepsJournal(request.journal)
+        journal = StepsJournal(request.journal, refuses_links=is_inside)
         try:
             say(f"following {request.folder}: stop with Ctrl-C, or create the file {request.folder / STOP_FILE}")
             with _signals() as caught:

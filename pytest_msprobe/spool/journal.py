@@ -11,10 +11,14 @@ from pytest_msprobe.journal.journal import Journal, JournalWriter, MoreDumps, re
 
 
 class StepsJournal:
-    """Takes over the journals of steps. Raises JournalError for a file that is no such journal, or in use."""
+    """Takes over the journals of steps. Raises JournalError for a file that is no such journal, or in use.
 
-    def __init__(self, path: Path) -> None:
+    With ``refuses_links`` a link in its place is no such file.
+    """
+
+    def __init__(self, path: Path, *, refuses_links: bool = False) -> None:
         self.path = path
+        self._refuses_links = refuses_links
         self._writer: JournalWriter | None = None
         if path.exists() and path.stat().st_size:
             read_header(path)
@@ -27,7 +31,9 @@ class StepsJournal:
         """
         dump = folder.absolute() / DUMP_FILE
         if self._writer is None:
-            self._writer = JournalWriter(self.path, msgspec.structs.replace(step.header, dumps={}))
+            self._writer = JournalWriter(
+                self.path, msgspec.structs.replace(step.header, dumps={}), refuses_links=self._refuses_links
+            )
         self._writer.write(MoreDumps({str(dump): digest for digest in step.header.dumps.values()}))
         for start in step.starts:
             self._writer.write(start)

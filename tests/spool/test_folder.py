@@ -117,6 +117,14 @@ def test_a_new_file_takes_the_place_of_a_link(tmp_path: Path) -> None:
     assert (other.read_text(), link.read_text(), link.is_symlink()) == ("precious", "new", False)
 
 
+def test_a_new_file_takes_the_place_of_a_folder(tmp_path: Path) -> None:
+    path = tmp_path / "pytest.txt"
+    (path / "below").mkdir(parents=True)
+    with new_file(path) as file:
+        file.write(b"new")
+    assert path.read_text() == "new"
+
+
 @pytest.mark.parametrize("linked", ["step1", "step1/rank"])
 def test_a_step_that_is_a_link_is_left_alone(opened: Opened, tmp_path: Path, linked: str) -> None:
     spool = tmp_path / "spool"

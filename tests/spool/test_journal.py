@@ -57,3 +57,12 @@ def test_a_file_that_is_no_journal_is_refused_before_any_step(tmp_path: Path) ->
     (tmp_path / "notes.txt").write_text("hello\n")
     with pytest.raises(JournalError, match="not a journal"):
         StepsJournal(tmp_path / "notes.txt")
+
+
+def test_a_link_that_takes_the_journals_place_after_the_start_is_not_written_through(tmp_path: Path) -> None:
+    path, other = tmp_path / "journal.jsonl", tmp_path / "other.txt"
+    journal = StepsJournal(path, refuses_links=True)
+    path.symlink_to(other)
+    with pytest.raises(JournalError, match="cannot be written"):
+        journal.add(of_step(tmp_path, 1, "pass"), tmp_path / "spool" / "step1" / "rank")
+    assert not other.exists()
