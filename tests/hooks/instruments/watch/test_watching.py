@@ -61,8 +61,11 @@ def test_the_gradients_of_lazy_modules_are_monitored_from_their_first_step_on(tm
 @pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated:DeprecationWarning")
 def test_a_scripted_module_which_takes_no_hooks_is_reported_and_the_others_are_monitored(tmp_path, caplog):
     one = nn.Sequential(nn.Linear(3, 3), torch.jit.script(nn.Linear(3, 2)))
-    with watch(one, adam(one), tmp_path, what=["activations"]) as watcher:
+    optimizer = adam(one)
+    with watch(one, optimizer, tmp_path, what=["activations"]) as watcher:
         one(torch.ones(4, 3)).mean().backward()
+        optimizer.step()
+        assert {row.name for row in watcher.rows} >= {"0.input", "0.output"}
     assert "not monitored: module '1': RuntimeError: register_forward_pre_hook is not supported" in caplog.text
 
 
