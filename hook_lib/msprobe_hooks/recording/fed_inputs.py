@@ -40,6 +40,11 @@ def hand_over(module: Any, fed: FedFrom) -> None:
     _handed_over.latest = (module, fed)
 
 
+def forget() -> None:
+    """Drop what no recording of this thread took: it holds the tensors of the last call that was fed."""
+    _handed_over.latest = None
+
+
 def take(module: Any) -> FedFrom | None:
     """Return what the call of a module that is about to be made was fed, once; None where it was not."""
     latest = _handed_over.latest

@@ -18,7 +18,7 @@ from msprobe_hooks.instruments.feed.fed import Fed
 from msprobe_hooks.instruments.feed.module_names import ModuleNames, unwrapped
 from msprobe_hooks.instruments.feed.recorded_inputs import RecordedInputs, Source, number_of
 from msprobe_hooks.messages import listed
-from msprobe_hooks.recording.fed_inputs import FedFrom, hand_over
+from msprobe_hooks.recording.fed_inputs import FedFrom, forget, hand_over
 from msprobe_hooks.recording.modules import prefixed
 from msprobe_hooks.recording.positional_names import positional_names
 from msprobe_hooks.recording.session import Model, running_session
@@ -131,6 +131,7 @@ class Feeder(ABC):
 
     def end(self) -> None:
         """Take the hooks off, and note what was not fed; a second time does nothing more."""
+        forget()
         handles, self._handles = self._handles, []
         self._modules.clear()
         for handle in handles:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import logging
+import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -96,6 +98,16 @@ def test_each_call_of_a_named_module_gets_the_inputs_of_that_call(golden):
         model(batch(1))
     assert_equal(given(model), inputs_of_last(0, 1))
     assert fed.calls == {"layers.2": 2}
+
+
+def test_the_tensors_of_the_last_fed_call_do_not_stay_alive(golden):
+    model, passed = Model(), []
+    model.layers[1].register_forward_hook(lambda _, __, output: passed.append(weakref.ref(output)))
+    with feed(golden, ["layers.2"], model=model):
+        model(batch(0))
+    del model
+    gc.collect()
+    assert [reference() for reference in passed] == [None]
 
 
 def test_modules_that_are_not_named_get_what_the_program_gives_them(golden):
