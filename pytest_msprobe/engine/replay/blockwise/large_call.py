@@ -9,7 +9,6 @@ from pytest_msprobe.devices.reduced_precision import ReducedPrecision, reduced_p
 from pytest_msprobe.engine.framework_names import PYTORCH
 from pytest_msprobe.engine.replay.blockwise.judging import InBlocks, Select, judged_in_blocks
 from pytest_msprobe.engine.replay.call import Call
-from pytest_msprobe.engine.replay.ops.op_info import op_info
 from pytest_msprobe.engine.replay.partition.plan import Plan, plan_of_call
 from pytest_msprobe.engine.replay.trials.config import ReplayConfig
 from pytest_msprobe.engine.replay.trials.memory_budget import admit_whole, recorded_bytes
@@ -85,11 +84,6 @@ class LargeCall:
         self._setup.admit(recorded_bytes(self._call), free_bytes)
 
     def _may_be_excused(self, found: InBlocks) -> bool:
-        """Return whether modes of the device, or elements left open, might explain a failure.
-
-        Both are looked for in whole results alone.
-        """
-        if op_info(self._call.api).leaves_open is not None:
-            return any(result.verdict.outcome == "fail" for result in found.results)
+        """Return whether modes of the device might explain a failure: only whole results are judged in modes."""
         stated = self._setup.math_mode == "auto" and reduced_precision(self._setup.device) != ReducedPrecision()
         return stated and any(result.verdict.outcome == "fail" for result in found.results)

@@ -55,14 +55,16 @@ _ROWS: Rows = (
     ("softmax log_softmax logsumexp _softmax _log_softmax", OpInfo(constraint=values.masked_scores)),
     # ... a division of whole numbers by none that is zero,
     (
-        """div div_ divide divide_ true_divide true_divide_ floor_divide floor_divide_ remainder remainder_ fmod fmod_
-        __div__ __truediv__ __floordiv__ __mod__""",
+        """div div_ divide divide_ true_divide true_divide_ floor_divide floor_divide_ __div__ __truediv__
+        __floordiv__""",
         OpInfo(constraint=values.divisor(1, "other"), leaves_open=open_elements.DIVIDED),
     ),
+    ("remainder remainder_ fmod fmod_ __mod__", OpInfo(constraint=values.divisor(1, "other"))),
     (
-        "__rdiv__ __rtruediv__ __rfloordiv__ __rmod__",
+        "__rdiv__ __rtruediv__ __rfloordiv__",
         OpInfo(constraint=values.divisor(0), leaves_open=open_elements.DIVIDED_BY_FIRST),
     ),
+    ("__rmod__", OpInfo(constraint=values.divisor(0))),
     (
         "cholesky cholesky_ex",
         OpInfo(constraint=values.positive_definite, products=reconstruction.of_cholesky_factor),
@@ -226,9 +228,10 @@ _ROWS: Rows = (
     ("__iadd__ __isub__ __imul__ __ipow__ __iand__ __ior__ __ixor__", OpInfo(in_place=True)),
     ("__ilshift__ __irshift__", OpInfo(in_place=True, leaves_open=open_elements.SHIFTED)),
     (
-        "__idiv__ __itruediv__ __ifloordiv__ __imod__",
+        "__idiv__ __itruediv__ __ifloordiv__",
         OpInfo(in_place=True, constraint=values.divisor(1), leaves_open=open_elements.DIVIDED),
     ),
+    ("__imod__", OpInfo(in_place=True, constraint=values.divisor(1))),
     ("batch_norm instance_norm", OpInfo(running_statistics=1)),
     (
         "_batch_norm_impl_index _native_batch_norm_legit cudnn_batch_norm miopen_batch_norm native_batch_norm",

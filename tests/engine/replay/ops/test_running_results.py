@@ -178,6 +178,27 @@ def test_an_element_that_is_nan_or_infinite_on_one_side_alone_is_not_explained()
         assert steps.are_rounded(target, target.double())
 
 
+@pytest.mark.parametrize(
+    ("golden", "wrong"), [(np.inf, np.nan), (np.inf, -np.inf), (np.nan, np.inf)], ids=["NaN", "other sign", "no NaN"]
+)
+def test_another_value_that_is_not_finite_is_not_explained(golden: float, wrong: float) -> None:
+    right = torch.tensor([1.0, 2.0, golden, golden], dtype=torch.float64)
+    steps = Running().forward((right, 0), {})
+    assert steps is not None
+    assert steps.are_rounded(right.float(), right)
+    assert not steps.are_rounded(torch.tensor([1.0, 2.0, golden, wrong]), right)
+
+
+def test_a_sum_that_stops_adding_is_not_explained() -> None:
+    terms = uniform(1_000_000).double()
+    right = terms.cumsum(0)
+    frozen = right.clone()
+    frozen[900_000:] = right[900_000]
+    steps = Running().forward((terms, 0), {})
+    assert steps is not None
+    assert not steps.are_rounded(frozen.float(), right)
+
+
 def test_mindspores_running_sum_from_the_end_is_explained_from_the_end() -> None:
     x = TERMS["normal"](65536)
     steps = Running().forward((x, 1), {"exclusive": False, "reverse": True})
