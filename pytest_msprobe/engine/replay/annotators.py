@@ -14,7 +14,6 @@ from msprobe_standards.baseline_credibility import SAME_AS_CPU
 from pytest_msprobe.engine.replay.judging.conditioning_note import add_conditioning_note
 from pytest_msprobe.engine.replay.judging.randomness_disabled import is_of_second_run
 from pytest_msprobe.engine.replay.ops.op_info import op_info
-from pytest_msprobe.engine.replay.own_backward import own_backward
 from pytest_msprobe.engine.replay.prepared_call import DirectionCheck
 from pytest_msprobe.engine.replay.random_apis.unverifiable import JUDGES_LITTLE
 from pytest_msprobe.engine.replay.trials.baseline_protocol import INPUT_DTYPES, SCALARS, TENSORS_UNUSED
@@ -79,7 +78,7 @@ def add_left_open(result: DirectionResult, check: DirectionCheck) -> DirectionRe
 def _own_backward(trial: Trial) -> str:
     """Return which backward that is not torch's both sides of a trial have; empty where there is none."""
     golden, subject = vars(trial).get("golden"), trial.subject
-    return own_backward(golden) if golden is not None and subject.golden is subject.target else ""
+    return golden.own_backward if golden is not None and subject.golden is subject.target else ""
 
 
 def add_conditioning_factors(result: DirectionResult, check: DirectionCheck) -> DirectionResult:

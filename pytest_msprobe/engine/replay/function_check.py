@@ -22,7 +22,7 @@ from pytest_msprobe.engine.replay.judging.conditioning_note import add_condition
 from pytest_msprobe.engine.replay.judging.directions import judge_backward, judge_forward
 from pytest_msprobe.engine.replay.judging.float64_golden import judged_in_float64
 from pytest_msprobe.engine.replay.judging.outputs import result_of
-from pytest_msprobe.engine.replay.own_backward import NotJudgedError, judge_by_differences, own_backward
+from pytest_msprobe.engine.replay.own_backward import judge_by_differences
 from pytest_msprobe.engine.replay.trials.config import ReplayConfig
 from pytest_msprobe.engine.replay.trials.trial import Trial
 from pytest_msprobe.engine.values.pytree import map_leaves, tensors_with_paths
@@ -132,14 +132,13 @@ class FunctionCheck:
 
     def _by_differences(self) -> list[OutputResult]:
         """Return the verdicts by finite differences on a backward of the function's own, which golden has as well."""
-        name = own_backward(self.trial.golden) if self._is_own_golden else ""
+        name = self.trial.golden.own_backward if self._is_own_golden else ""
         if not name:
             return []
-        try:
-            return list(judge_by_differences(self.trial))
-        except NotJudgedError as error:
-            self._not_judged = f"the backward of {name} was judged by itself, not by finite differences: {error}"
-            return []
+        results, not_judged = judge_by_differences(self.trial)
+        if not_judged:
+            self._not_judged = f"the backward of {name} was judged by itself, not by finite differences: {not_judged}"
+        return results
 
     def _golden_notes(self) -> Iterator[str]:
         """Yield what golden is and gets, where the user may not know it."""

@@ -132,6 +132,70 @@ def test_a_kink_between_the_inputs_is_no_fault(backward_of: Any) -> None:
     assert LITTLE_JUDGED not in found.extras
 
 
+@pytest.mark.parametrize("elements", [2**18 - 1, 2**18])
+def test_a_wrong_backward_fails_for_large_inputs_too(elements: int, backward_of: Any) -> None:
+    wrong = unary(torch.square, lambda x: 3 * x)
+    torch.manual_seed(0)
+    assert backward_of(wrong, torch.randn(elements).requires_grad_()).outcome == "fail"
+
+
+@pytest.mark.parametrize(
+    ("function", "given"),
+    [
+        (lambda x: x.clamp(-1, 1), [1.0, -1.0, 0.5, 2.0]),
+        (lambda x: x.view(-1, 2).max(-1).values, [1.0, 1.0, 2.0, 3.0]),
+        (lambda x: x.abs(), [0.0, 1.0, 2.0, -3.0]),
+    ],
+)
+def test_a_kink_at_the_inputs_is_no_fault(function: Any, given: list[float], backward_of: Any) -> None:
+    class Kinked(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: Tensor) -> Tensor:
+            ctx.save_for_backward(x)
+            return function(x)
+
+        @staticmethod
+        def backward(ctx: Any, *gradients: Tensor) -> Tensor:
+            # Of the slopes on both sides, the one above.
+            (x,) = ctx.saved_tensors
+            rows = [function(x + 1e-3 * unit) - function(x) for unit in torch.eye(len(x), dtype=x.dtype)]
+            return torch.stack([(row * gradients[0]).sum() / 1e-3 for row in rows]).round(decimals=9)
+
+    found = backward_of(Kinked.apply, torch.tensor(given, dtype=torch.float64).requires_grad_())
+    assert found.outcome == "pass", found.reason
+
+
+@pytest.mark.parametrize("rounded", [torch.round, torch.sign])
+def test_a_straight_through_estimator_in_a_sum_is_no_fault(rounded: Any, backward_of: Any) -> None:
+    estimator = unary(rounded, torch.ones_like)
+    torch.manual_seed(0)
+    found = backward_of(lambda x: estimator(x) + x * x, torch.randn(50).requires_grad_())
+    assert found.outcome == "pass", found.reason
+    assert "its result jumps near these inputs" in found.extras[LITTLE_JUDGED]
+
+
+def test_a_gradient_that_is_wrong_at_zeros_alone_fails(backward_of: Any) -> None:
+    wrong = unary(lambda x: 3 * x, lambda x: 3.0 * (x != 0))
+    assert backward_of(wrong, torch.relu(x().detach()).requires_grad_()).outcome == "fail"
+
+
+def test_an_input_that_cannot_be_judged_leaves_the_failure_of_another(backward_of: Any) -> None:
+    class Sum(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: Tensor, y: Tensor) -> Tensor:
+            ctx.save_for_backward(x)
+            return x * x + (4 * y).round() / 4
+
+        @staticmethod
+        def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor]:
+            return gradients[0] * 3 * ctx.saved_tensors[0], gradients[0]
+
+    found = backward_of(Sum.apply, x(), x())
+    assert [output.path for output in found.outputs if output.verdict.outcome == "fail"] == [
+        "finite_differences.args.0"
+    ]
+
+
 @pytest.mark.parametrize(
     ("function", "why"),
     [

@@ -15,6 +15,7 @@ from torch.autograd.graph import _engine_run_backward
 from msprobe_standards.tensor_layouts import is_plain
 from pytest_msprobe.devices.math_modes import full_precision, is_full_precision
 from pytest_msprobe.engine.replay.calls.arguments import Arguments, DeviceArgument
+from pytest_msprobe.engine.replay.calls.custom_backward import custom_backward
 from pytest_msprobe.engine.replay.ops.op_info import op_info
 from pytest_msprobe.engine.values.malloc_trim import return_freed_pages
 from pytest_msprobe.engine.values.pytree import map_tensors, map_with_paths, tensors_with_paths
@@ -67,6 +68,17 @@ class Run:
     arguments: dict[str, torch.Tensor]
     written: tuple[str, ...]
     leaves: dict[str, torch.Tensor]
+    _own_backward: str = ""
+
+    @property
+    def own_backward(self) -> str:
+        """The name of a backward in its graph that is not one of torch's; empty where there is none."""
+        return self._own_backward or custom_backward(self.results)
+
+    def let_go_of_graph(self, kept: Callable[[torch.Tensor], torch.Tensor] = torch.Tensor.detach) -> None:
+        """Keep of the output what ``kept`` makes of its tensors, and the name of its own backward."""
+        self._own_backward = self.own_backward
+        self.output = map_tensors(kept, self.output)
 
     @property
     def changed(self) -> dict[str, torch.Tensor]:
@@ -178,7 +190,7 @@ def run_backward(
     if not keeps_output:
         root: torch.Tensor = _Root.apply(arriving, *roots)  # type: ignore[no-untyped-call]
         arriving, roots = (torch.ones_like(root),), (root,)
-        run.output = map_tensors(lambda output: output.detach().to("meta"), run.output)
+        run.let_go_of_graph(lambda output: output.detach().to("meta"))
         del outputs
         return_freed_pages()
     with _numeric_context(side):
@@ -187,7 +199,7 @@ def run_backward(
     if any(leaf.numel() >= _LARGE for leaf in run.leaves.values()):
         # They would stay while their gradients are judged, as long as the outputs' graph does.
         run.leaves = dict.fromkeys(run.leaves, torch.empty(0))
-        run.output = map_tensors(torch.Tensor.detach, run.output)
+        run.let_go_of_graph()
     return by_path
 
 
