@@ -196,3 +196,19 @@ def test_sizes_that_follow_from_another_choice_are_no_settings(
         split = call(tensor(32), value(sizes), out=tensor(16))
         sides.append({"Tensor.argmax.0.forward": call(tensor(32, 4), out=choice), "Torch.split.0.forward": split})
     compare(*runs.both(*sides)).stdout.no_fnmatch_line("*settings that differ*")
+
+
+def test_a_gradient_behind_a_backward_culprit_is_no_other_input(
+    compare: Compare, runs: Any, call: Any, tensor: Any
+) -> None:
+    sides = [
+        {
+            "Functional.gelu.0.forward": call(tensor(4)),
+            "Functional.gelu.0.backward": {"input": [tensor(4, Max=1.1)], "output": [tensor(4, Max=top)]},
+            "Tensor.lerp_.0.forward": call(tensor(4), tensor(4, Max=2 * top), out=tensor(4, Max=2 * top)),
+        }
+        for top in (1.5, 1.25)
+    ]
+    result = compare(*runs.both(*sides))
+    result.stdout.fnmatch_lines(["first forward culprit: Tensor.lerp_.0.forward *"])
+    result.stdout.no_fnmatch_line("*other inputs*")

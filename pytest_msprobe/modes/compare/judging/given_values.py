@@ -185,9 +185,11 @@ class GivenValues:
 def _results(dump: Dump, record: str | None) -> list[Hashable]:
     if record is None:
         return []
+    # What arrives at a backward call was made by another, or added up.
+    made = ("output", "parameters_grad") if is_forward(record) else ("input", "output", "parameters_grad")
     # What cannot be read is reported by its own item.
     with suppress(DumpError):
-        return [_content(placed.value) for placed in read_values(dump, record) if placed.group == "output"]
+        return [_content(placed.value) for placed in read_values(dump, record) if placed.group in made]
     return []
 
 
