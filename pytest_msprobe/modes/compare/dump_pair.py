@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -185,7 +186,12 @@ class DumpPair:
     def given(self, call: ComparedCall) -> Given:
         """Return what the forward call where the runs part was given that no call made, nothing for any other call."""
         is_first = self._are_calls and is_forward(call.record) and self._culprits.first(forward=True) == call.order
-        return self._given_values.of_call(call) if is_first and not call.fed else Given(call.record, {}, {}, {})
+        if not is_first or call.fed:
+            return Given(call.record, {}, {}, {})
+        given = self._given_values.of_call(call)
+        # Gradients that a backward call made otherwise are added up and reduced outside of any record.
+        backward = self._culprits.first(forward=False) if given.outside else None
+        return dataclasses.replace(given, outside={}) if backward is not None and backward < call.order else given
 
     @property
     def _are_calls(self) -> bool:

@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from msprobe_hooks.dump.values import read_values
+from pytest_msprobe.modes.compare.judging import given_values
 from tests.support.dumps import value
 
 Compare = Callable[..., pytest.RunResult]
@@ -165,3 +167,48 @@ def test_what_a_call_before_computed_is_no_other_input(compare: Compare, runs: A
     first = {"Torch.exp.0.forward": call(tensor(4, 4), out=made)}
     sides = [first | {"Torch.tanh.0.forward": call(read, out=read)} for read in (changed, made)]
     compare(*runs.both(*sides)).stdout.no_fnmatch_line("*other inputs*")
+
+
+def test_records_before_the_first_culprit_are_read_once(
+    compare: Compare, runs: Any, call: Any, tensor: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read = list[str]()
+
+    def counted(dump: Any, record: str) -> Any:
+        read.append(record)
+        return read_values(dump, record)
+
+    monkeypatch.setattr(given_values, "read_values", counted)
+    sides = [
+        {"Torch.exp.0.forward": call(tensor(4)), "Torch.stack.0.forward": call(*[tensor(4, Max=top)] * 5)}
+        for top in (1.5, 1.25)
+    ]
+    compare(*runs.both(*sides)).stdout.fnmatch_lines(["first forward culprit: the runs were given other inputs: *"])
+    assert read == ["Torch.exp.0.forward"]
+
+
+def test_sizes_that_follow_from_another_choice_are_no_settings(
+    compare: Compare, runs: Any, call: Any, tensor: Any
+) -> None:
+    sides = []
+    for mean, sizes in ((1.5, [17, 15]), (1.25, [16, 16])):
+        choice = tensor(32, dtype="torch.int64", Mean=mean)
+        split = call(tensor(32), value(sizes), out=tensor(16))
+        sides.append({"Tensor.argmax.0.forward": call(tensor(32, 4), out=choice), "Torch.split.0.forward": split})
+    compare(*runs.both(*sides)).stdout.no_fnmatch_line("*settings that differ*")
+
+
+def test_a_gradient_behind_a_backward_culprit_is_no_other_input(
+    compare: Compare, runs: Any, call: Any, tensor: Any
+) -> None:
+    sides = [
+        {
+            "Functional.gelu.0.forward": call(tensor(4)),
+            "Functional.gelu.0.backward": {"input": [tensor(4, Max=1.1)], "output": [tensor(4, Max=top)]},
+            "Tensor.lerp_.0.forward": call(tensor(4), tensor(4, Max=2 * top), out=tensor(4, Max=2 * top)),
+        }
+        for top in (1.5, 1.25)
+    ]
+    result = compare(*runs.both(*sides))
+    result.stdout.fnmatch_lines(["first forward culprit: Tensor.lerp_.0.forward *"])
+    result.stdout.no_fnmatch_line("*other inputs*")

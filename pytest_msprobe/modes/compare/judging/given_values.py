@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
@@ -107,6 +107,9 @@ class GivenValues:
         self._inherited = inherited
         self._judge = judge
         self._is_equal = is_equal
+        self._read = 0
+        # By the contents of what the calls of each run made, the place of the first that did.
+        self._made: tuple[dict[Hashable, int], dict[Hashable, int]] = ({}, {})
 
     def of_call(self, call: ComparedCall) -> Given:
         """Return what differs of what a forward call was given, nothing where the call itself adds to it."""
@@ -162,25 +165,32 @@ class GivenValues:
 
     def _is_from_outside(self, row: Row, order: int) -> bool:
         """Return whether no call before returned the value, on either side."""
-        ours, theirs = _contents(row)
-        made_here, made_there = self._made(order)
-        return None not in (ours, theirs) and ours not in made_here and theirs not in made_there
-
-    def _made(self, order: int) -> tuple[set[Hashable], set[Hashable]]:
-        before = self._matches[:order]
-        return (
-            _results(self._target, (match.target for match in before)),
-            _results(self._golden, (match.golden for match in before)),
+        self._read_until(order)
+        return all(
+            content is not None and made.get(content, order) >= order
+            for content, made in zip(_contents(row), self._made, strict=True)
         )
 
+    def _read_until(self, order: int) -> None:
+        while self._read < order:
+            place, self._read = self._read, self._read + 1
+            match = self._matches[place]
+            ours = _results(self._target, match.target)
+            theirs = ours if self._is_equal(match) else _results(self._golden, match.golden)
+            for made, contents in zip(self._made, (ours, theirs), strict=True):
+                for content in contents:
+                    made.setdefault(content, place)
 
-def _results(dump: Dump, records: Iterator[str | None]) -> set[Hashable]:
-    found: set[Hashable] = set()
-    for record in records:
-        if record is not None:
-            with suppress(DumpError):
-                found.update(_content(placed.value) for placed in read_values(dump, record) if placed.group == "output")
-    return found
+
+def _results(dump: Dump, record: str | None) -> list[Hashable]:
+    if record is None:
+        return []
+    # What arrives at a backward call was made by another, or added up.
+    made = ("output", "parameters_grad") if is_forward(record) else ("input", "output", "parameters_grad")
+    # What cannot be read is reported by its own item.
+    with suppress(DumpError):
+        return [_content(placed.value) for placed in read_values(dump, record) if placed.group in made]
+    return []
 
 
 def _contents(row: Row) -> tuple[Hashable, Hashable]:

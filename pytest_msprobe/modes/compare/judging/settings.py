@@ -3,7 +3,7 @@
 Numbers that the program computed, as ``float(loss)``, follow from drift, and are no settings. A number counts as
 computed if calls before returned it on both sides as a tensor of one element, or if it is a float with many digits that
 is apart by at most ``inherited`` times as much as the runs are before it. Integers after the first other shape are
-sizes.
+sizes, and integers after the first integers or bools that a call made otherwise may follow from these.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from msprobe_hooks.errors import DumpError
 from msprobe_hooks.json_decoding import JsonError, decode_json
 from msprobe_hooks.messages import counted, listed
 from pytest_msprobe.modes.compare.judging.argument_names import argument_name
+from pytest_msprobe.modes.compare.measure.float_dtypes import float_dtype
 from pytest_msprobe.modes.compare.rows import SCALED_ERROR, ComparedCall, Row
 
 if TYPE_CHECKING:
@@ -57,7 +58,8 @@ class Settings:
         self._drift_places: list[int] = []
         self._drifts: list[float] = [0.0]
         self._computed: dict[tuple[Number, Number], int] = {}
-        self._reshaped = len(matches)
+        # After this place other integers follow from other shapes, integers or bools.
+        self._recounted = len(matches)
 
     def marked(self, order: int, rows: list[Row]) -> list[Row]:
         """Return the judged rows of the call in a place, those of settings with a name and both values."""
@@ -65,26 +67,24 @@ class Settings:
         if not is_forward(record) or not any(map(_may_be_setting, rows)):
             return rows
         self._read_until(order)
-        has_other_shapes = order > self._reshaped or any(
-            row.unmeasured == "shape" for row in rows if row.group == "input"
-        )
+        may_be_sizes = order > self._recounted or any(row.unmeasured == "shape" for row in rows if row.group == "input")
         return [
             _as_setting(row, record)
-            if _may_be_setting(row) and not self._is_computed(order, row, has_other_shapes)
+            if _may_be_setting(row) and not self._is_computed(order, row, may_be_sizes)
             else row
             for row in rows
         ]
 
-    def _is_computed(self, order: int, row: Row, has_other_shapes: bool) -> bool:
+    def _is_computed(self, order: int, row: Row, may_be_sizes: bool) -> bool:
         pairs = _numbers(row.target, row.golden)
-        return pairs is not None and all(self._follows(order, *pair, has_other_shapes) for pair in pairs)
+        return pairs is not None and all(self._follows(order, *pair, may_be_sizes) for pair in pairs)
 
-    def _follows(self, order: int, ours: Number, theirs: Number, has_other_shapes: bool) -> bool:
+    def _follows(self, order: int, ours: Number, theirs: Number, may_be_sizes: bool) -> bool:
         """Return whether a number that differs follows from what differs before."""
         if self._computed.get((ours, theirs), order) < order:
             return True
         if isinstance(ours, int) and isinstance(theirs, int):
-            return has_other_shapes and not isinstance(ours, bool)
+            return may_be_sizes and not isinstance(ours, bool)
         if _is_written(ours) and _is_written(theirs):
             return False
         scale = max(abs(ours), abs(theirs))
@@ -104,8 +104,8 @@ class Settings:
     def _note(self, place: int, rows: Sequence[Row]) -> None:
         drift = self._drifts[-1]
         for row in rows:
-            if row.unmeasured == "shape":
-                self._reshaped = min(self._reshaped, place)
+            if row.unmeasured == "shape" or _is_recount(row):
+                self._recounted = min(self._recounted, place)
             error = row.metrics.get(SCALED_ERROR, 0.0)
             if row.target is None or row.golden is None or not (error and row.target.is_tensor):
                 continue
@@ -124,6 +124,17 @@ def _may_be_setting(row: Row) -> bool:
         row.group == "input"
         and row.differs
         and not any(value is not None and value.is_tensor for value in (row.target, row.golden))
+    )
+
+
+def _is_recount(row: Row) -> bool:
+    """Return whether a row is a tensor of integers or bools that a call made otherwise."""
+    return (
+        row.group == "output"
+        and row.differs
+        and row.target is not None
+        and row.target.is_tensor
+        and not float_dtype(row.target.dtype)
     )
 
 
