@@ -205,3 +205,25 @@ def test_a_product_that_an_optimizer_adds_is_no_larger_than_the_product(tmp_path
 
     ((name, _),) = wrong(averaged(tmp_path / "a", 2.0), averaged(tmp_path / "b", 1.0))
     assert "addcmul_" in name
+
+
+def test_a_fault_after_clipping_is_found_though_one_gradient_is_rounding(tmp_path: Path) -> None:
+    def clipped(folder: Path, x: torch.Tensor) -> Path:
+        torch.manual_seed(0)
+        model = nn.Sequential(nn.Linear(16, 8), nn.BatchNorm1d(8), nn.Linear(8, 4))
+        optimizer = torch.optim.AdamW(model.parameters(), foreach=False)
+        with record(folder, level="mix", model=model, task="statistics"):
+            model(x).sin().sum().backward()
+            nn.utils.clip_grad_norm_(model.parameters(), 0.01, foreach=False)
+            optimizer.step()
+        return next(folder.rglob("dump.json"))
+
+    x = random(32, 16)
+    # As far off that the norm of all gradients differs.
+    target, golden = clipped(tmp_path / "a", x * (1 + 2e-6)), clipped(tmp_path / "b", x)
+    assert wrong(target, golden) == []
+    content = json.loads(target.read_text())
+    output = content["data"]["Tensor.lerp_.0.forward"]["output"][0]
+    output |= {number: output[number] * 1.4 for number in ("Max", "Min", "Mean", "Norm")}
+    target.write_text(json.dumps(content))
+    assert wrong(target, golden)[0] == ("Tensor.lerp_.0.forward", "culprit")
