@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pytest_msprobe.modes.compare.judging.cancelled_sums import excused, is_cancelled
 from pytest_msprobe.modes.compare.judging.optimizer_steps import is_step_of_rounding
@@ -68,9 +68,9 @@ class CancelledValues:
             return rows
         if entered:
             for row in made:
-                if row.metrics.get(SCALED_ERROR) and id(row) not in known:
-                    # A gradient that is usual here may be unusual in the next call.
-                    self._add(row, origin)
+                if (error := row.metrics.get(SCALED_ERROR)) and id(row) not in known:
+                    # A gradient that is usual here may be unusual in the next call; of itself it is no further apart.
+                    self._add(row, origin if row.differs else replace(origin, error=min(origin.error, error)))
         return [excused(row) if row.differs else row for row in rows]
 
     def _may_follow(self, record: str, row: Row, rows: Sequence[Row], origin: _Origin) -> bool:
@@ -82,7 +82,7 @@ class CancelledValues:
             return is_step
         is_small = limit < _SMALL or _largest(row) <= origin.largest
         error = row.metrics.get(SCALED_ERROR, math.inf) if is_small else math.inf
-        return min(error, row.metrics.get(TERMS_ERROR, math.inf)) <= limit
+        return error <= limit or row.metrics.get(TERMS_ERROR, math.inf) <= min(limit, _SMALL)
 
     def _add(self, row: Row, origin: _Origin) -> None:
         key = _key(row)

@@ -45,6 +45,11 @@ def _arguments(given: Given) -> list[tuple[str, Value]]:
     return [(place, value) for place, value in given.items() if place.startswith("input") and value.is_tensor]
 
 
+def _first(given: Given) -> Value | None:
+    """Return the first tensor argument, by its place or its name."""
+    return next((value for _, value in _arguments(given)), None)
+
+
 def _argument(place: str, gradient: Value, given: Given) -> int | None:
     """Return which tensor argument a gradient is of: those that require none have none."""
     arguments = [value for _, value in _arguments(given)]
@@ -71,7 +76,8 @@ def _of_normalisation(weight: int, *, is_centred: bool = True) -> ScaleOf:
         if _argument(place, gradient, given) != 0:
             # The gradients of weight and bias sum what arrived, times what has a mean square of one.
             return of_sum(gradient, arrived)
-        spread = _spread(given["input.0"], is_centred=is_centred)
+        first = _first(given)
+        spread = None if first is None else _spread(first, is_centred=is_centred)
         if spread is None:
             return None
         gain = _weight(given, weight) / math.sqrt(spread * spread + _eps(given))
@@ -105,15 +111,19 @@ def _of_unit_length(place: str, gradient: Value, given: Given) -> Scale | None:
     """Return the scale where a result is its argument over the argument's norm, times what has no gradient of it."""
     if _argument(place, gradient, given) != 0:
         return of_sum(gradient, _arrived(given))
-    result, argument = (mean_square_root(given.get(name)) for name in ("output.0", "input.0"))
+    result, argument = (mean_square_root(value) for value in (given.get("output.0"), _first(given)))
     if result is None or not argument:
         return None
     return _scaled(size_of(_arrived(given)), result / argument, 4.0)
 
 
 def _of_softmax(place: str, gradient: Value, given: Given) -> Scale | None:
-    result = size_of(given.get("output.0"))
-    return _scaled(size_of(_arrived(given)), None if result is None else result.largest, _row_length(gradient))
+    result, arrived = size_of(given.get("output.0")), size_of(_arrived(given))
+    if result is None or arrived is None:
+        return None
+    # Under a mask most of the result is zero: what arrives there reaches no term.
+    norm = min(arrived.norm * result.largest, arrived.largest * result.norm)
+    return Scale(arrived.largest * result.largest, norm, _row_length(gradient))
 
 
 def _of_log_softmax(place: str, gradient: Value, given: Given) -> Scale | None:
@@ -145,7 +155,7 @@ def _of_classes(place: str, gradient: Value, given: Given) -> Scale | None:
 
 def _of_difference(place: str, gradient: Value, given: Given) -> Scale | None:
     """Return the scale of 2 (x - t)."""
-    each = mean_square_root(given.get("input.0"))
+    each = mean_square_root(_first(given))
     return None if each is None else _of_summands(given, gradient, count_of(gradient), 2 * each)
 
 
@@ -170,7 +180,7 @@ def _of_product(first: int) -> ScaleOf:
     """Return the scale of the gradient of a factor, of which the other one is multiplied with what arrived."""
 
     def scale(place: str, gradient: Value, given: Given) -> Scale | None:
-        arrived, first_input = _arrived(given), given.get("input.0")
+        arrived, first_input = _arrived(given), _first(given)
         if arrived is None or first_input is None or place == "bias":
             return of_sum(gradient, arrived)
         if place == "weight":

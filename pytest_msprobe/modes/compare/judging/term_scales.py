@@ -201,13 +201,27 @@ def _of_loss(place: str, output: Value, given: Given) -> Scale | None:
     return Scale(size.largest * total, size.largest * total * math.sqrt(count_of(output)), terms)
 
 
+def _of_classes(place: str, output: Value, given: Given) -> Scale | None:
+    """Return the scale of a loss that sums logits over the classes of each element of its target."""
+    scores, wanted = (*tensors_of(given), None, None)[:2]
+    size = size_of(scores)
+    if size is None or scores is None or wanted is None:
+        return None
+    # Probabilities as targets have the shape of the scores, whose second dimension are the classes.
+    classes = scores.shape[1] if len(scores.shape) > 1 else count_of(scores)
+    summed = count_of(wanted) / (classes if wanted.shape == scores.shape else 1)
+    total = summed if count_of(output) == 1 and _reduction(given) == "sum" else 1.0
+    terms = classes + (summed if count_of(output) == 1 else 1.0)
+    return Scale(size.largest * total, size.largest * total * math.sqrt(count_of(output)), terms)
+
+
 def _of_cosine_loss(place: str, output: Value, given: Given) -> Scale | None:
     terms, total = _terms_of_loss(output, given)
     return Scale(total, total * math.sqrt(count_of(output)), terms)
 
 
 def _of_divergence(place: str, output: Value, given: Given) -> Scale | None:
-    """Return the scale of sum t (log t - s): by Cauchy and Schwarz, sum |t s| is at most the product of their norms."""
+    """Return the scale of sum t (log t - s): sum |t s| is at most the product of their norms, and max |s| times sum t."""
     scores, wanted = (size_of(value) for value in (*tensors_of(given), None, None)[:2])
     if scores is None or wanted is None:
         return None
@@ -215,8 +229,14 @@ def _of_divergence(place: str, output: Value, given: Given) -> Scale | None:
     if count_of(output) > 1:
         return Scale(scores.largest * wanted.largest, scores.norm * wanted.largest, 2.0)
     divided = {"sum": 1.0, "batchmean": (tensors_of(given)[0].shape or (1,))[0]}.get(_reduction(given), count)
-    largest = scores.norm * wanted.norm / max(divided, 1.0)
+    largest = min(scores.norm * wanted.norm, scores.largest * _sum_of(tensors_of(given)[1])) / max(divided, 1.0)
     return Scale(largest, largest, count)
+
+
+def _sum_of(value: Value) -> float:
+    """Return the sum of a tensor without negative numbers, inf where it is not known."""
+    high, low, mean, _ = value.statistics or (None,) * 4
+    return math.inf if mean is None or low is None or low < 0 else float(mean) * count_of(value)
 
 
 def _terms_of_loss(output: Value, given: Given) -> tuple[float, float]:
@@ -249,7 +269,8 @@ _BY_WORD: Mapping[str, ScaleOf] = {
     **_by_word("addmm addmv addbmm baddbmm", _of_product_and_first),
     **_by_word("log log2 log10", _of_logarithm),
     **_by_word("mseloss smoothl1loss huberloss", _of_squares),
-    **_by_word("crossentropy crossentropyloss l1loss", _of_loss),
+    **_by_word("crossentropy crossentropyloss nllloss", _of_classes),
+    "l1loss": _of_loss,
     **_by_word("cosineembeddingloss", _of_cosine_loss),
     **_by_word("kldiv kldivloss", _of_divergence),
 }

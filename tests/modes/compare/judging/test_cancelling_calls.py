@@ -205,3 +205,82 @@ def test_a_product_that_an_optimizer_adds_is_no_larger_than_the_product(tmp_path
 
     ((name, _),) = wrong(averaged(tmp_path / "a", 2.0), averaged(tmp_path / "b", 1.0))
     assert "addcmul_" in name
+
+
+def test_a_fault_after_clipping_is_found_though_one_gradient_is_rounding(tmp_path: Path) -> None:
+    def clipped(folder: Path, x: torch.Tensor) -> Path:
+        torch.manual_seed(0)
+        model = nn.Sequential(nn.Linear(16, 8), nn.BatchNorm1d(8), nn.Linear(8, 4))
+        optimizer = torch.optim.AdamW(model.parameters(), foreach=False)
+        with record(folder, level="mix", model=model, task="statistics"):
+            model(x).sin().sum().backward()
+            nn.utils.clip_grad_norm_(model.parameters(), 0.01, foreach=False)
+            optimizer.step()
+        return next(folder.rglob("dump.json"))
+
+    x = random(32, 16)
+    # As far off that the norm of all gradients differs.
+    target, golden = clipped(tmp_path / "a", x * (1 + 2e-6)), clipped(tmp_path / "b", x)
+    assert wrong(target, golden) == []
+    content = json.loads(target.read_text())
+    output = content["data"]["Tensor.lerp_.0.forward"]["output"][0]
+    output |= {number: output[number] * 1.4 for number in ("Max", "Min", "Mean", "Norm")}
+    target.write_text(json.dumps(content))
+    assert wrong(target, golden)[0] == ("Tensor.lerp_.0.forward", "culprit")
+
+
+@pytest.mark.parametrize("share", [0.0, 0.5])
+@pytest.mark.parametrize("reduction", ["sum", "batchmean"])
+def test_a_wrong_loss_over_many_classes_is_found(tmp_path: Path, reduction: str, share: float) -> None:
+    logits = random(16, 4096) * 3
+
+    def loss(folder: Path, share: float) -> Path:
+        with record(folder, level="L1", task="statistics"):
+            if reduction == "sum":
+                F.cross_entropy(logits, torch.arange(16), reduction="sum")
+            else:
+                wanted = torch.softmax(logits + random(16, 4096).flip(0), -1)
+                F.kl_div(torch.log_softmax(logits, -1), wanted, reduction="batchmean")
+        dump = next(folder.rglob("dump.json"))
+        content = json.loads(dump.read_text())
+        name = "cross_entropy" if reduction == "sum" else "kl_div"
+        output = content["data"][f"Functional.{name}.0.forward"]["output"][0]
+        output |= {number: output[number] * share for number in ("Max", "Min", "Mean", "Norm")}
+        dump.write_text(json.dumps(content))
+        return dump
+
+    assert wrong(loss(tmp_path / "a", share), loss(tmp_path / "b", 1.0))
+
+
+def test_a_masked_softmax_whose_gradient_loses_rows_is_found(tmp_path: Path) -> None:
+    arriving = random(2, 256, 256).bfloat16()
+    scores = random(2, 256, 256).masked_fill(torch.ones(256, 256).triu(1).bool(), -torch.inf).bfloat16()
+
+    def gradient(folder: Path, rows: int) -> Path:
+        x = scores.clone().requires_grad_()
+        with record(folder, level="L1", task="statistics"):
+            torch.softmax(x, -1).backward(arriving)
+        dump = next(folder.rglob("dump.json"))
+        assert x.grad is not None
+        kept = x.grad.float()
+        kept[:, rows:] = 0
+        content = json.loads(dump.read_text())
+        content["data"]["Torch.softmax.0.backward"]["output"][0] |= {
+            "Max": kept.max().item(),
+            "Min": kept.min().item(),
+            "Mean": kept.mean().item(),
+            "Norm": kept.norm().item(),
+        }
+        dump.write_text(json.dumps(content))
+        return dump
+
+    assert wrong(gradient(tmp_path / "a", 64), gradient(tmp_path / "b", 256))
+
+
+def test_a_normalisation_by_keyword_is_judged(tmp_path: Path) -> None:
+    def loss(x: torch.Tensor) -> torch.Tensor:
+        return (F.layer_norm(input=x, normalized_shape=(16,)) * VECTOR).sum()
+
+    target, golden = (run(tmp_path / side, loss, random(32, 16)) for side in "ab")
+    with_gradient(target, "layer_norm", lambda number: number * 1.5)
+    assert wrong(target, golden)[0][1] == "culprit"
