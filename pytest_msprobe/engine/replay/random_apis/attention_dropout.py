@@ -29,7 +29,7 @@ _BYTES = (255, 256)
 # The weight, the scale, their product and the result are rounded, by half of a last place each. Operands may be rounded
 # by a math mode as well: (1 + 2^-11)^2 of TF32 and HF32.
 _ROUNDINGS = 3
-_ROUNDED_OPERANDS = 2.0**-10
+_ROUNDED_OPERANDS = 2.0**-8
 _LAYOUT_AT = 4
 
 
