@@ -212,3 +212,18 @@ def test_a_gradient_behind_a_backward_culprit_is_no_other_input(
     result = compare(*runs.both(*sides))
     result.stdout.fnmatch_lines(["first forward culprit: Tensor.lerp_.0.forward *"])
     result.stdout.no_fnmatch_line("*other inputs*")
+
+
+@pytest.mark.parametrize("record", ["Functional.gelu.0.backward", "Module.mlp.Linear.parameters_grad"])
+def test_a_gradient_that_arrived_in_one_run_alone_is_no_other_input(
+    compare: Compare, runs: Any, call: Any, tensor: Any, record: str
+) -> None:
+    sides = []
+    for top in (1.5, 1.25):
+        gradient = tensor(4, Max=top)
+        lerp = {"Tensor.lerp_.0.forward": call(tensor(4), gradient, out=tensor(4, Max=2 * top))}
+        made = {"weight": [gradient]} if "parameters" in record else {"input": [gradient], "output": [tensor(4)]}
+        sides.append({record: made} | lerp if top == 1.5 else lerp)
+    result = compare(*runs.both(*sides, level="mix"))
+    result.stdout.fnmatch_lines(["first forward culprit: Tensor.lerp_.0.forward *"])
+    result.stdout.no_fnmatch_line("*other inputs*")
