@@ -221,7 +221,10 @@ def _of_cosine_loss(place: str, output: Value, given: Given) -> Scale | None:
 
 
 def _of_divergence(place: str, output: Value, given: Given) -> Scale | None:
-    """Return the scale of sum t (log t - s): sum |t s| is at most the product of their norms, and max |s| times sum t."""
+    """Return the scale of sum t (log t - s).
+
+    A sum of |t s| is at most the product of their norms, and at most max |s| times the sum of t.
+    """
     scores, wanted = (size_of(value) for value in (*tensors_of(given), None, None)[:2])
     if scores is None or wanted is None:
         return None
@@ -235,7 +238,7 @@ def _of_divergence(place: str, output: Value, given: Given) -> Scale | None:
 
 def _sum_of(value: Value) -> float:
     """Return the sum of a tensor without negative numbers, inf where it is not known."""
-    high, low, mean, _ = value.statistics or (None,) * 4
+    _, low, mean, _ = value.statistics or (None,) * 4
     return math.inf if mean is None or low is None or low < 0 else float(mean) * count_of(value)
 
 
