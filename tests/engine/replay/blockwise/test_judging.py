@@ -137,6 +137,14 @@ def test_a_failure_that_does_not_fit_as_a_whole_is_judged_by_its_blocks(recorder
     assert not is_whole(replay)
 
 
+def test_a_wrong_quotient_that_does_not_fit_as_a_whole_fails(recorder: Any, default_policy: Policy) -> None:
+    call = recorder.Torch.div(x(90, 40), x(90, 40).abs() + 1)
+    device = Faulty(lambda result: result.index_fill_(0, torch.tensor([70]), 9.0))
+    replay = replayed(call, default_policy, 0, device, admit=only_blocks())
+    assert replay.forward().outcome == "fail"
+    assert not is_whole(replay)
+
+
 def test_baselines_are_computed_block_by_block(recorder: Any) -> None:
     policy = Policy.of(Benchmark(floor=1e-6))
     call = recorder.Torch.mm(x(30, 400), x(400, 90))

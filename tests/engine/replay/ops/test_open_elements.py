@@ -97,12 +97,13 @@ def test_a_device_with_other_arithmetic_passes_and_the_open_elements_are_counted
     assert left_open_of(found.extras) == LeftOpen(case.open, len(case.elsewhere), case.why)
 
 
-@pytest.mark.parametrize("name", ["remainder", "fmod"])
+@pytest.mark.parametrize(("name", "last"), [("remainder", 1), ("fmod", -1)])
 def test_the_remainder_of_the_least_integer_by_minus_one_is_zero(
-    tmp_path: Path, check: Any, device_that: Any, name: str
+    tmp_path: Path, check: Any, device_that: Any, name: str, last: int
 ) -> None:
-    found = check(recorded_call(tmp_path, _divided(name)), device=device_that(giving([77, 0, 0, 1]))).forward
-    assert found.outcome == "fail"
+    call = recorded_call(tmp_path, _divided(name))
+    assert check(call, device=device_that(giving([0, 0, 0, last]))).forward.outcome == "pass"
+    assert check(call, device=device_that(giving([77, 0, 0, last]))).forward.outcome == "fail"
 
 
 @pytest.mark.filterwarnings("ignore:Casting complex values")
