@@ -20,12 +20,12 @@ DEMO_REPORT := demo-report
 
 # The numeric tests, and what has torch's libraries compute as on a processor without AVX and FMA: with other kernels,
 # whose sums are rounded in another order.
-NUMERIC := tests/engine tests/live_checks tests/standards tests/generate/test_generated_tests.py \
+NUMERIC := tests/engine tests/extensions/live_checks tests/standards tests/extensions/generate/test_generated_tests.py \
     tests/hooks/test_peer_dumps.py tests/hooks/test_round_trip.py
 PLAIN_CPU := ATEN_CPU_CAPABILITY=default ONEDNN_MAX_CPU_ISA=SSE41 MKL_CBWR=COMPATIBLE
 
-# What runs items in every way, for a run in which they take pytest's own path; tests/run/fast tests the other.
-FAST_PATH_OFF := tests/run tests/modes/compare --ignore=tests/run/fast
+# What runs items in every way, for a run in which they take pytest's own path; tests/extensions/fast_path tests the other.
+FAST_PATH_OFF := tests/run tests/modes/compare --ignore=tests/extensions/fast_path
 
 # How long `make fuzz` searches, in rounds of some thousands of inputs, and where it starts: the same seed tries the same.
 ROUNDS ?= 10
@@ -70,7 +70,7 @@ test-arm: $(ARM)/installed
 	$(ARM_PYTHON) -m pytest -c examples/pytest.ini -q -p no:cacheprovider --msprobe-dump=examples/check_a_dump/dump.json
 	$(ARM_PYTHON) -m pytest -c examples/pytest.ini -q -p no:cacheprovider --msprobe-dump=examples/check_a_dump/dump.json -n 2 \
 	    --msprobe-journal=$(ARM)/run.jsonl
-	$(ARM_PYTHON) -m tests.support.two_recordings $(ARM)/recordings
+	$(ARM_PYTHON) -m tests.support.dumps.two_recordings $(ARM)/recordings
 	$(ARM_PYTHON) -m pytest -q -p no:cacheprovider --msprobe-dump=$(ARM)/recordings/first
 	$(ARM_PYTHON) -m pytest -q -p no:cacheprovider --msprobe-compare=$(ARM)/recordings/first --msprobe-golden=$(ARM)/recordings/second
 	$(ARM_PYTHON) benchmarks/verdict_quality.py $(ARM)/dumps/dumps $(ARM)/dumps/verdict_quality
@@ -82,10 +82,10 @@ test-lowest: $(VENV)/installed
 # Every version that is promised, in environments of its own; writes the table of docs/versions.md. Downloads CUDA builds
 # of torch, 20 GB in all, and takes about an hour. Where Debian's newest Python cannot be had, its rows are left out.
 test-matrix: $(VENV)/installed
-	-test -x $(NEWEST_PYTHON)/bin/python3.14 || $(BIN)/python -m tests.support.newest_python $(NEWEST_PYTHON)
+	-test -x $(NEWEST_PYTHON)/bin/python3.14 || $(BIN)/python -m tests.support.environments.newest_python $(NEWEST_PYTHON)
 	rm -f .nox/versions.jsonl
 	PATH=$(CURDIR)/$(NEWEST_PYTHON)/bin:$$PATH $(BIN)/nox; status=$$?; \
-	    $(BIN)/python -m tests.support.versions_table .nox/versions.jsonl && exit $$status
+	    $(BIN)/python -m tests.support.environments.versions_table .nox/versions.jsonl && exit $$status
 
 # Renews every version that the environments below are made of.
 constraints: $(VENV)/installed
@@ -112,7 +112,7 @@ command-line: $(VENV)/installed
 
 # The tables of torch_npu's operators in docs/operations.md; a test compares them.
 operators: $(VENV)/installed
-	$(BIN)/python -m tests.support.operators_page
+	$(BIN)/python -m tests.support.npu.operators_page
 
 bench: compiled $(VENV)/installed
 	$(BIN)/python benchmarks/run_all.py
@@ -131,11 +131,11 @@ generated_tests: $(VENV)/installed
 
 # The pictures of the documentation, made from the examples; needs chromium and chromedriver.
 pictures: $(VENV)/installed
-	$(BIN)/python -m tests.support.pictures docs/images
+	$(BIN)/python -m tests.support.browser.pictures docs/images
 
 # Pictures of every kind of page at every width in both themes, to be looked at; needs chromium and chromedriver.
 page-pictures: $(VENV)/installed
-	$(BIN)/python -m tests.support.every_page page-pictures
+	$(BIN)/python -m tests.support.browser.every_page page-pictures
 
 # Each environment has the versions of its file of constraints, pip and what builds the package included.
 $(VENV)/installed: pyproject.toml constraints.txt
@@ -170,8 +170,8 @@ $(NPU)/installed: constraints-npu.txt $(VENV)/installed
 	@touch $@
 
 # A Python of ARM servers with torch, and the dumps of planted faults, which its tarfile cannot unpack safely.
-$(ARM)/installed: tests/support/arm_environment.py $(VENV)/installed
-	$(BIN)/python -m tests.support.arm_environment $(ARM) $(ARM_TORCH)
+$(ARM)/installed: tests/support/environments/arm_environment.py $(VENV)/installed
+	$(BIN)/python -m tests.support.environments.arm_environment $(ARM) $(ARM_TORCH)
 	$(BIN)/python benchmarks/dumps.py tests/data/dumps tests/data/verdict_quality --into $(ARM)/dumps
 	@touch $@
 

@@ -101,7 +101,7 @@ def versions(session: nox.Session, torch: str, others: list[str]) -> None:
     has_cpu_build = installs(session, f"torch=={torch}+cpu")
     session.install(f"torch=={torch}", "--editable=.[torch,all]", *TOOLS, *others)
     recordings = files_of(session) / "recordings"
-    session.run("python", "-m", "tests.support.two_recordings", str(recordings))
+    session.run("python", "-m", "tests.support.dumps.two_recordings", str(recordings))
     compared = [f"--msprobe-compare={recordings / 'first'}", f"--msprobe-golden={recordings / 'second'}"]
     row = {
         "check": results(session, *DEMO),
@@ -198,7 +198,7 @@ def npu(session: nox.Session, torch_npu: str, torch: str) -> None:
     session.run("pip", "freeze", "--exclude-editable")
     command = ["pytest", "-q", "-p", "no:cacheprovider", *DEMO]
     session.run(
-        *("python", "-m", "tests.support.npu", *command, "--msprobe-device=npu:0"),
+        *("python", "-m", "tests.support.npu.process", *command, "--msprobe-device=npu:0"),
         env={"SIMULATED_CANN_TORCH_NPU": str(folder)},
     )
 

@@ -26,7 +26,7 @@ from pytest_msprobe.engine.frameworks.registry import framework_named
 from pytest_msprobe.engine.replay.call import read_call
 from pytest_msprobe.engine.replay.check import Replay
 from pytest_msprobe.engine.replay.trials.config import ReplayConfig
-from tests.support.dumps import forward, value, write_dump
+from tests.support.dumps.dump_files import forward, value, write_dump
 
 #: Functions made of terms near 1, which is the least magnitude that their errors are related to, and that of the
 #: gradients that arrive for those of theirs; others are related to their own mean magnitude at least.

@@ -148,7 +148,7 @@ class Planted:
 def plan(folder: Path) -> None:
     """Write a dump of the calls for each direction, and which fault each of them gets."""
     from tests.mindspore.calls import FUNCTIONAL, MINT, OPS, OUTPUTS, TENSOR, record
-    from tests.support.dumps import write_dump
+    from tests.support.dumps.dump_files import write_dump
 
     folder.mkdir(parents=True, exist_ok=True)
     tables = {"Mint": MINT, "MintFunctional": FUNCTIONAL, "Tensor": TENSOR, "Functional": OPS}
@@ -176,7 +176,7 @@ def _with_shapes(records: dict[str, Any]) -> dict[str, Any]:
     from pytest_msprobe.engine.replay.call import read_call
     from pytest_msprobe.engine.replay.check import Replay
     from tests.mindspore.calls import tensor
-    from tests.support.dumps import write_dump
+    from tests.support.dumps.dump_files import write_dump
 
     with TemporaryDirectory() as folder:
         dump = read_dump(write_dump(Path(folder), records, framework="mindspore"))
@@ -198,7 +198,7 @@ def _name_of(each: Any) -> str:
 
 def _held(shift: int) -> dict[str, Any]:
     from tests.corpus.mindspore_primitives import HELD, record_held
-    from tests.support.dumps import Json
+    from tests.support.dumps.dump_files import Json
 
     held = [each for each in HELD if each.differentiable and each.kind not in SKIPPED]
     chosen = (held, held[::-1])[shift]
@@ -226,9 +226,9 @@ def check(folder: Path) -> Iterator[tuple[str, str, str, bool]]:
     """Yield each fault, with its direction, and whether it is found."""
     from msprobe_hooks.dump.names import parse_api_name
     from msprobe_hooks.dump.reader import read_dump
-    from pytest_msprobe.engine.frameworks.mindspore.api_names import function_named
     from pytest_msprobe.engine.replay.call import read_call
     from pytest_msprobe.engine.replay.check import Replay
+    from pytest_msprobe.extensions.mindspore.api_names import function_named
 
     setup = _setup()
     for direction in ("forward", "backward"):

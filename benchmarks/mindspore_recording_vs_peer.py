@@ -20,7 +20,7 @@ from measure import ROOT, quote, scratch, table
 
 PYTHON = ROOT / ".peer26-mindspore" / "bin" / "python"
 SCRIPT = ROOT / "benchmarks" / "peer" / "mindspore_steps.py"
-TOOLS = {"ours": "msprobe_hooks.mindspore", "msprobe": "msprobe.mindspore"}
+TOOLS = {"ours": "msprobe_hooks.extensions.mindspore", "msprobe": "msprobe.mindspore"}
 
 
 def seconds(tool: str, level: str, steps: int) -> tuple[float, float]:

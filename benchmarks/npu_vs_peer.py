@@ -20,7 +20,7 @@ from measure import PEER_PYTHON, ROOT, Run, by_turns, logged_run, middle, plugin
 
 sys.path.insert(0, str(ROOT))
 
-from tests.support.npu import variables
+from tests.support.npu.process import variables
 
 PEER26_PYTHON = ROOT / ".peer26" / "bin" / "python"
 EXAMPLE = ROOT / "examples" / "check_a_dump" / "dump.json"

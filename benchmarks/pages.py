@@ -119,7 +119,7 @@ def write_with(checkout: Path, folder: Path) -> None:
 
 def measured(pages: list[Page], sides: Mapping[str, Path], rounds: int) -> Iterator[list[str]]:
     """Yield what each page of each side takes, as rows of the table."""
-    from tests.support.browser import open_browser
+    from tests.support.browser.chromium import open_browser
 
     for page in pages:
         paths = {side: page.path(folder) for side, folder in sides.items()}
@@ -139,7 +139,7 @@ def measured(pages: list[Page], sides: Mapping[str, Path], rounds: int) -> Itera
 
 def looked_at(browser: Any, address: str, word: str) -> tuple[float, float]:
     """Return the milliseconds in which a page opens, and answers a search."""
-    from tests.support.browser import until
+    from tests.support.browser.chromium import until
 
     browser.get("about:blank")
     browser.get(address)
@@ -217,7 +217,7 @@ def write_graph(path: Path, nodes: int) -> None:
     from graph_vs_peer import write_runs
 
     from msprobe_hooks.dump.reader import read_dump
-    from pytest_msprobe.graphs.page.single_page import write_single_page
+    from pytest_msprobe.extensions.graphs.page.single_page import write_single_page
 
     runs = path.with_name("runs")
     write_runs(runs, nodes)
@@ -226,9 +226,9 @@ def write_graph(path: Path, nodes: int) -> None:
 
 def write_run(path: Path, series: int) -> None:
     """Write the page of a monitored run, with a finding."""
-    from pytest_msprobe.modes.monitor.page.build import build_page
-    from pytest_msprobe.modes.monitor.page.html import write_html
-    from pytest_msprobe.modes.monitor.page.model import Finding, RankRuns
+    from pytest_msprobe.extensions.monitor.page.build import build_page
+    from pytest_msprobe.extensions.monitor.page.html import write_html
+    from pytest_msprobe.extensions.monitor.page.model import Finding, RankRuns
     from tests.support.watched import norm, write_norms
 
     values = [2 + math.sin(step / 50) + math.sin(step * step) for step in range(_STEPS + series)]

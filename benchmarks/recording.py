@@ -23,7 +23,7 @@ from recording_vs_peer import WANTED
 from torch import nn
 
 from msprobe_hooks import record
-from msprobe_hooks.instruments.overflow_check.recorder import OverflowSummary
+from msprobe_hooks.extensions.overflow.recorder import OverflowSummary
 from msprobe_hooks.record import open_session
 from msprobe_hooks.recording.config import settings
 from msprobe_hooks.torch.statistics import measure

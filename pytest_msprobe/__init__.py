@@ -12,26 +12,26 @@ from pytest_msprobe import import_hook
 
 if TYPE_CHECKING:
     from pytest_msprobe.engine.check_call import check_call
+    from pytest_msprobe.extensions.explore.hypothesis_tensors import tensors
+    from pytest_msprobe.extensions.live_checks.dispatch.ptdbg import PtdbgDispatch
+    from pytest_msprobe.extensions.live_checks.session import LiveChecks, live
     from pytest_msprobe.fixtures.precision import precision_standard
-    from pytest_msprobe.live_checks.dispatch.ptdbg import PtdbgDispatch
-    from pytest_msprobe.live_checks.session import LiveChecks, live
-    from pytest_msprobe.modes.check.explore.hypothesis_tensors import tensors
     from pytest_msprobe.python_api.check_dump import CheckedRecord, check_dump
     from pytest_msprobe.python_api.compare_dumps import ComparedRecord, compare_dumps
     from pytest_msprobe.results.result import CallResult
 
 _HOMES = {
     "CallResult": "results.result",
-    "PtdbgDispatch": "live_checks.dispatch.ptdbg",
+    "PtdbgDispatch": "extensions.live_checks.dispatch.ptdbg",
     "ComparedRecord": "python_api.compare_dumps",
     "CheckedRecord": "python_api.check_dump",
     "check_call": "engine.check_call",
     "check_dump": "python_api.check_dump",
     "compare_dumps": "python_api.compare_dumps",
-    "LiveChecks": "live_checks.session",
-    "live": "live_checks.session",
+    "LiveChecks": "extensions.live_checks.session",
+    "live": "extensions.live_checks.session",
     "precision_standard": "fixtures.precision",
-    "tensors": "modes.check.explore.hypothesis_tensors",
+    "tensors": "extensions.explore.hypothesis_tensors",
 }
 
 __all__ = [

@@ -11,20 +11,23 @@ import pytest
 from pytest_msprobe.containment import options as containment
 from pytest_msprobe.containment.process_state import ProcessState, state_key
 from pytest_msprobe.containment.run_folder import open_run_folder, run_folder_key
+from pytest_msprobe.extensions.checkpoint.mode import CheckpointMode
+from pytest_msprobe.extensions.communication.mode import CommunicationMode
+from pytest_msprobe.extensions.environment.mode import EnvironmentMode
+from pytest_msprobe.extensions.fast_path import preselection, switch
+from pytest_msprobe.extensions.fast_path.fast_item import forget_hooks
+from pytest_msprobe.extensions.hosts import options as hosts
+from pytest_msprobe.extensions.hosts.remote_hosts import start_remote_workers
+from pytest_msprobe.extensions.live_checks.live_fixture import msprobe_live
+from pytest_msprobe.extensions.monitor.mode import MonitorMode
+from pytest_msprobe.extensions.monitor.monitor_fixture import msprobe_monitor, require_training
+from pytest_msprobe.extensions.overflow.mode import OverflowMode
 from pytest_msprobe.fixtures import recording, summary
 from pytest_msprobe.fixtures.hypothesis_examples import examples_of
-from pytest_msprobe.fixtures.live import msprobe_live
-from pytest_msprobe.fixtures.monitoring import msprobe_monitor, require_training
 from pytest_msprobe.fixtures.precision import precision
 from pytest_msprobe.fixtures.recording import msprobe_dump, msprobe_dump_options
-from pytest_msprobe.hosts import options as hosts
 from pytest_msprobe.modes.check.mode import CheckMode
-from pytest_msprobe.modes.checkpoint.mode import CheckpointMode
-from pytest_msprobe.modes.communication.mode import CommunicationMode
 from pytest_msprobe.modes.compare.mode import CompareMode
-from pytest_msprobe.modes.environment.mode import EnvironmentMode
-from pytest_msprobe.modes.monitor.mode import MonitorMode
-from pytest_msprobe.modes.overflow.mode import OverflowMode
 from pytest_msprobe.reports.report_payload import strip_results
 from pytest_msprobe.run import (
     collection,
@@ -41,13 +44,10 @@ from pytest_msprobe.run import (
     xdist_hooks,
 )
 from pytest_msprobe.run.collection import dumps_key
-from pytest_msprobe.run.fast import preselection, switch
-from pytest_msprobe.run.fast.fast_item import forget_hooks
 from pytest_msprobe.run.item import JudgedItem
 from pytest_msprobe.run.mode import ModeRegistry, register_modes
 from pytest_msprobe.run.option_groups import DEVICES, RECORD, add_groups, option_group
 from pytest_msprobe.run.options import devices_key, options_key
-from pytest_msprobe.run.remote_hosts import start_remote_workers
 from pytest_msprobe.run.setups import SessionSetups, setups_key
 from pytest_msprobe.run.usage_errors import usage_errors
 

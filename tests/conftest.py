@@ -22,9 +22,10 @@ import torch._dynamo  # noqa: F401
 import yaml  # noqa: F401
 from hypothesis import settings
 
-from tests.support import dumps, runs
+from tests.support import runs
 from tests.support.conftests import STANDARD_THAT_WARNS, device_after_each_call
-from tests.support.dumps import Json
+from tests.support.dumps import dump_files as dumps
+from tests.support.dumps.dump_files import Json
 from tests.support.forked import Forked, forked_from_torch
 from tests.support.requirements import VARIABLE
 

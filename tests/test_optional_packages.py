@@ -12,8 +12,8 @@ from typing import NamedTuple
 import pytest
 import tomllib
 
-from tests.support.communications import all_reduce
-from tests.support.dumps import write_dump
+from tests.support.dumps.communications import all_reduce
+from tests.support.dumps.dump_files import write_dump
 from tests.support.forked import Forked
 
 REPOSITORY = Path(__file__).parents[1]

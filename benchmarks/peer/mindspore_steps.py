@@ -1,8 +1,8 @@
 """Time plain and recorded training steps of a GPT-like network of MindSpore on the CPU.
 
 Runs in the peer's environment. ``--tool`` names the package whose ``PrecisionDebugger`` records: ``msprobe.mindspore``
-or ``msprobe_hooks.mindspore``. Prints the CPU seconds of each step, all threads included: some before anything is
-installed, then by turns those that are not recorded and those that are, so that both see the same machine.
+or ``msprobe_hooks.extensions.mindspore``. Prints the CPU seconds of each step, all threads included: some before
+anything is installed, then by turns those that are not recorded and those that are, so that both see the same machine.
 """
 
 from __future__ import annotations

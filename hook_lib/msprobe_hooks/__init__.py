@@ -7,7 +7,6 @@ PYTEST_DONT_REWRITE: no test reads an assertion of this package.
 from __future__ import annotations
 
 from msprobe_hooks.debugger import PrecisionDebugger, module_dump, module_dump_end, seed_all
-from msprobe_hooks.environment import write_environment
 from msprobe_hooks.errors import (
     ConfigError,
     DifferingStepError,
@@ -18,15 +17,16 @@ from msprobe_hooks.errors import (
     RecordingError,
     StartError,
 )
-from msprobe_hooks.feeding import feed
-from msprobe_hooks.fixing import fix
-from msprobe_hooks.instruments.grad_probe.comparator import GradComparator
-from msprobe_hooks.instruments.series.conversion import csv2tensorboard_by_step
-from msprobe_hooks.instruments.watch.trainer_mon import TrainerMon
+from msprobe_hooks.extensions.environment.environment import write_environment
+from msprobe_hooks.extensions.feed.feeding import feed
+from msprobe_hooks.extensions.fix.fixing import fix
+from msprobe_hooks.extensions.monitor.grad_probe.comparator import GradComparator
+from msprobe_hooks.extensions.monitor.series.conversion import csv2tensorboard_by_step
+from msprobe_hooks.extensions.monitor.watch.trainer_mon import TrainerMon
+from msprobe_hooks.extensions.monitor.watching import watch, watch_mindspore
+from msprobe_hooks.extensions.repeated_steps.replaying import replay_step
+from msprobe_hooks.extensions.weights.weight_sync import write_weights
 from msprobe_hooks.record import record
-from msprobe_hooks.replaying import replay_step
-from msprobe_hooks.watching import watch, watch_mindspore
-from msprobe_hooks.weight_sync import write_weights
 
 __all__ = [
     "ConfigError",

@@ -39,12 +39,12 @@ def open_session(settings: Settings, model: Model | None, framework: Framework) 
     if framework == "mindspore":
         if settings.tensor_files != "pt":
             raise ConfigError("tensor_files", settings.tensor_files, "not supported with MindSpore, which writes .npy")
-        from msprobe_hooks.mindspore.session import MindSporeSession
-        from msprobe_hooks.mindtorch.apis import mindtorch
-        from msprobe_hooks.mindtorch.session import MindTorchSession
+        from msprobe_hooks.extensions.mindspore.mindtorch.apis import mindtorch
+        from msprobe_hooks.extensions.mindspore.mindtorch.session import MindTorchSession
+        from msprobe_hooks.extensions.mindspore.session import MindSporeSession
 
         if settings.task in OVERFLOW_TASKS:
-            from msprobe_hooks.instruments.overflow_check.mindspore_recorder import MindSporeOverflowRecorder
+            from msprobe_hooks.extensions.overflow.mindspore_recorder import MindSporeOverflowRecorder
 
             return MindSporeSession(settings, model, MindSporeOverflowRecorder(settings))
         torch = mindtorch()
@@ -54,7 +54,7 @@ def open_session(settings: Settings, model: Model | None, framework: Framework) 
     from msprobe_hooks.torch.session import TorchSession
 
     if settings.level == KERNEL_LEVEL:
-        from msprobe_hooks.instruments.kernel_dump.torch_recorder import KernelRecorder
+        from msprobe_hooks.extensions.kernel_dump.torch_recorder import KernelRecorder
 
         recorder = KernelRecorder(settings)
         return TorchSession(recorder.settings, model, recorder)
@@ -63,7 +63,7 @@ def open_session(settings: Settings, model: Model | None, framework: Framework) 
 
         return CompiledSession(settings, model)
     if settings.task in OVERFLOW_TASKS:
-        from msprobe_hooks.instruments.overflow_check.torch_recorder import TorchOverflowRecorder
+        from msprobe_hooks.extensions.overflow.torch_recorder import TorchOverflowRecorder
 
         return TorchSession(settings, model, TorchOverflowRecorder(settings))
     return TorchSession(settings, model)

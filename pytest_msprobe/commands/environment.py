@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from msprobe_hooks.environment import pack
+from msprobe_hooks.extensions.environment.environment import pack
 from pytest_msprobe.reports.text import printable
 
 

@@ -8,9 +8,9 @@ from pathlib import Path
 
 from msprobe_hooks.byte_sizes import parse_size
 from pytest_msprobe.errors import CommandError
+from pytest_msprobe.extensions.follow.folder import FailedLimits
+from pytest_msprobe.extensions.follow.follow import Request, follow
 from pytest_msprobe.reports.text import echo
-from pytest_msprobe.spool.folder import FailedLimits
-from pytest_msprobe.spool.follow import Request, follow
 
 _JOURNAL = "journal.jsonl"
 

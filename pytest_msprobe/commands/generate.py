@@ -64,6 +64,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Write the tests, run them, and return 1 where one fails."""
-    from pytest_msprobe.generate.generator import Request, generate
+    from pytest_msprobe.extensions.generate.generator import Request, generate
 
     return generate(Request(**{name: value for name, value in vars(arguments).items() if name != "run"}))

@@ -14,8 +14,8 @@ from pytest_msprobe.errors import CommandError, no_effect
 from pytest_msprobe.reports.text import printable
 
 if TYPE_CHECKING:
-    from msprobe_hooks.dump.merging.parallel_layout import ParallelLayout
     from msprobe_hooks.dump.reader import Dump
+    from msprobe_hooks.extensions.merged_ranks.parallel_layout import ParallelLayout
     from pytest_msprobe.modes.compare.dump_pair import DumpPair
     from pytest_msprobe.modes.compare.judging.policy import ComparePolicy
     from pytest_msprobe.modes.compare.options import CompareOptions
@@ -118,7 +118,7 @@ def _layout(arguments: argparse.Namespace, name: str) -> ParallelLayout | None:
 
 def _open(arguments: argparse.Namespace, path: Path) -> Dump:
     """Open a run that is not compared."""
-    from msprobe_hooks.dump.merging.unshard import make_parts
+    from msprobe_hooks.extensions.merged_ranks.unshard import make_parts
     from pytest_msprobe.modes.compare.merged_ranks import open_run
 
     layout = _layout(arguments, "layout")
@@ -137,9 +137,9 @@ def _single(arguments: argparse.Namespace, paths: list[Path], folder: Path) -> l
 
 
 def _single_stage(arguments: argparse.Namespace, paths: list[Path], folder: Path) -> list[Path]:
-    from pytest_msprobe.graphs.vis.graph_folder import open_graphs, require_free
-    from pytest_msprobe.graphs.vis.model import Manner
-    from pytest_msprobe.graphs.vis.single import draw_single, places_of
+    from pytest_msprobe.extensions.graphs.vis.graph_folder import open_graphs, require_free
+    from pytest_msprobe.extensions.graphs.vis.model import Manner
+    from pytest_msprobe.extensions.graphs.vis.single import draw_single, places_of
 
     require_free(folder)
     places = places_of(paths)
@@ -151,9 +151,9 @@ def _single_stage(arguments: argparse.Namespace, paths: list[Path], folder: Path
 
 
 def _compared(arguments: argparse.Namespace, paths: list[Path], folder: Path) -> list[Path]:
-    from pytest_msprobe.graphs.vis.graph_folder import require_free
-    from pytest_msprobe.graphs.vis.options import VisOptions
-    from pytest_msprobe.modes.compare.graphs import write_graphs
+    from pytest_msprobe.extensions.graphs.compared_graphs import write_graphs
+    from pytest_msprobe.extensions.graphs.vis.graph_folder import require_free
+    from pytest_msprobe.extensions.graphs.vis.options import VisOptions
 
     require_free(folder)
     vis = VisOptions(folder, arguments.format, arguments.complete_stack)
@@ -161,7 +161,7 @@ def _compared(arguments: argparse.Namespace, paths: list[Path], folder: Path) ->
 
 
 def _comparison(arguments: argparse.Namespace) -> tuple[CompareOptions, ComparePolicy]:
-    from pytest_msprobe.modes.compare.across.options import AcrossOptions
+    from pytest_msprobe.extensions.across_frameworks.options import AcrossOptions
     from pytest_msprobe.modes.compare.judging.policy import load_policy
     from pytest_msprobe.modes.compare.options import CompareOptions
 
@@ -183,8 +183,8 @@ def _comparison(arguments: argparse.Namespace) -> tuple[CompareOptions, CompareP
 
 
 def _single_page(arguments: argparse.Namespace, paths: list[Path], part: Path) -> None:
-    from pytest_msprobe.graphs.building import require_modules
-    from pytest_msprobe.graphs.page.single_page import write_single_page
+    from pytest_msprobe.extensions.graphs.building import require_modules
+    from pytest_msprobe.extensions.graphs.page.single_page import write_single_page
 
     runs = [_open(arguments, path) for path in paths]
     require_modules(runs)
@@ -192,7 +192,7 @@ def _single_page(arguments: argparse.Namespace, paths: list[Path], part: Path) -
 
 
 def _compared_page(arguments: argparse.Namespace, paths: list[Path], part: Path) -> None:
-    from pytest_msprobe.graphs.building import require_modules
+    from pytest_msprobe.extensions.graphs.building import require_modules
     from pytest_msprobe.modes.compare.merged_ranks import open_run
     from pytest_msprobe.modes.compare.opening import open_pairs, require_pairs
     from pytest_msprobe.modes.compare.reporting import write_page_of

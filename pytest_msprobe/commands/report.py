@@ -11,18 +11,18 @@ from pathlib import Path
 
 from pytest_msprobe.engine.framework_names import PYTORCH
 from pytest_msprobe.errors import CommandError
+from pytest_msprobe.extensions.free_benchmark.perturb_table import FreeBenchmarkTables
+from pytest_msprobe.extensions.trend.margins import make_trend
+from pytest_msprobe.extensions.trend.series import MOST_MOVED
+from pytest_msprobe.extensions.trend.text import trend_text
+from pytest_msprobe.extensions.trend.trend_files import FILE_NAME, write_trend_csv, write_trend_page
 from pytest_msprobe.journal.journal import Journal, read_journal
 from pytest_msprobe.journal.shards import Part, WholeRun, whole_runs
-from pytest_msprobe.modes.check.reruns.perturb_table import FreeBenchmarkTables
 from pytest_msprobe.reports.check_page.html import write_page_of_journals
 from pytest_msprobe.reports.csv import TablesByDump
 from pytest_msprobe.reports.github import workflow_commands
 from pytest_msprobe.reports.history.earlier_runs import EarlierRuns, read_earlier_runs
 from pytest_msprobe.reports.markdown import markdown
-from pytest_msprobe.reports.trend.margins import make_trend
-from pytest_msprobe.reports.trend.series import MOST_MOVED
-from pytest_msprobe.reports.trend.text import trend_text
-from pytest_msprobe.reports.trend.trend_files import FILE_NAME, write_trend_csv, write_trend_page
 from pytest_msprobe.storage.atomic_write import atomic_write
 
 _STANDARD_OUTPUT = "-"

@@ -16,8 +16,8 @@ from pytest_msprobe.reports.write_errors import cannot_be_written
 from pytest_msprobe.storage.atomic_write import atomic_write
 
 if TYPE_CHECKING:
-    from pytest_msprobe.show.model import Shown
-    from pytest_msprobe.show.pairs import Judging
+    from pytest_msprobe.extensions.show.model import Shown
+    from pytest_msprobe.extensions.show.pairs import Judging
 
 _STANDARD_OUTPUT = "-"
 _COUNT = 10
@@ -78,11 +78,11 @@ def run(arguments: argparse.Namespace) -> int:
 
     Raises CommandError for what cannot be read, is unknown, or cannot be written.
     """
-    from pytest_msprobe.show.writers import show_lines
+    from pytest_msprobe.extensions.show.writers import show_lines
 
     shown = _found(arguments)
     if arguments.html is not None:
-        from pytest_msprobe.show.writers import write_show_page
+        from pytest_msprobe.extensions.show.writers import write_show_page
 
         _write(arguments.html, lambda part: write_show_page(part, shown))
     if arguments.json == _STANDARD_OUTPUT:
@@ -100,10 +100,10 @@ def _found(arguments: argparse.Namespace) -> Shown:
     from pytest_msprobe.engine.import_torch import import_torch
 
     import_torch()
-    from pytest_msprobe.show.model import Shown
-    from pytest_msprobe.show.open_named import open_named
-    from pytest_msprobe.show.pairs import pair_up
-    from pytest_msprobe.show.tensor_contents import look
+    from pytest_msprobe.extensions.show.model import Shown
+    from pytest_msprobe.extensions.show.open_named import open_named
+    from pytest_msprobe.extensions.show.pairs import pair_up
+    from pytest_msprobe.extensions.show.tensor_contents import look
 
     if warning := weights_only_warning():
         print(f"pytest-msprobe: warning: {warning}", file=sys.stderr)
@@ -118,8 +118,8 @@ def _found(arguments: argparse.Namespace) -> Shown:
 
 def _judging(arguments: argparse.Namespace) -> Judging:
     from msprobe_standards.registry import standard
+    from pytest_msprobe.extensions.show.pairs import Judging
     from pytest_msprobe.modes.compare.judging.policy import load_policy
-    from pytest_msprobe.show.pairs import Judging
 
     try:
         policy = load_policy(arguments.policy)

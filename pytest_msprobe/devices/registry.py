@@ -11,9 +11,9 @@ from pytest_msprobe.devices.cpu import CpuDevice
 from pytest_msprobe.devices.cuda import CudaDevice
 from pytest_msprobe.devices.device import Device, TakesText
 from pytest_msprobe.devices.npu import NpuDevice
-from pytest_msprobe.devices.remote.remote_device import RemoteDevice
 from pytest_msprobe.devices.sim import SimDevice
 from pytest_msprobe.errors import DeviceError
+from pytest_msprobe.extensions.remote.remote_device import RemoteDevice
 
 AUTO = "auto"
 

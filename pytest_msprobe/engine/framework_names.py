@@ -5,8 +5,8 @@ from __future__ import annotations
 from importlib.util import find_spec
 
 from msprobe_hooks.dump.reader import Dump
-from msprobe_hooks.dump.static_graph.reader import GraphDump
-from pytest_msprobe.engine.mindtorch_discovery import find_mindtorch
+from msprobe_hooks.extensions.mindspore.static_graph.reader import GraphDump
+from pytest_msprobe.extensions.mindspore.mindtorch_discovery import find_mindtorch
 
 PYTORCH = "pytorch"
 MINDSPORE = "mindspore"

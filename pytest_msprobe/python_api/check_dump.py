@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, cast, get_args
 
 from msprobe_hooks.dump.opening import open_dump
 from msprobe_hooks.dump.paths.recording import find_dumps, home_of
-from msprobe_hooks.dump.static_graph.reader import GraphDump
+from msprobe_hooks.extensions.mindspore.static_graph.reader import GraphDump
 from pytest_msprobe.devices.reduced_precision import MathMode
 from pytest_msprobe.devices.registry import AUTO, DeviceRegistry, parse_device
 from pytest_msprobe.engine.framework_names import KERNELS, checked_as
@@ -135,7 +135,7 @@ def _checked(
 def _judge(checker: Checker, setups: Setups, dump: Dump, name: str) -> DirectionResult:
     if not isinstance(dump, GraphDump):
         return checker.check(dump, name)
-    from pytest_msprobe.engine.frameworks.mindspore.kernels.check import check_kernel
+    from pytest_msprobe.extensions.mindspore.kernels.check import check_kernel
 
     return check_kernel(dump, name, setups.setup_for(KERNELS))
 

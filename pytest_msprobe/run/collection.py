@@ -19,7 +19,7 @@ from msprobe_hooks.errors import DumpError
 from msprobe_hooks.regular_files import open_regular
 from pytest_msprobe.engine.framework_names import PYTORCH
 from pytest_msprobe.errors import USER_ERRORS
-from pytest_msprobe.hosts.remote_worker import to_controller_paths
+from pytest_msprobe.extensions.hosts.remote_worker import to_controller_paths
 from pytest_msprobe.reports.dump_labels import label, labels_key
 from pytest_msprobe.reports.text import printable
 from pytest_msprobe.run.item import JudgedItem

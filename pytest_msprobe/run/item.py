@@ -21,7 +21,9 @@ from pytest_msprobe.containment.process_state import state_key
 from pytest_msprobe.containment.protocols import judge_elsewhere_key
 from pytest_msprobe.containment.run_in_process import judge_guarded, judge_in_process
 from pytest_msprobe.errors import UserError
-from pytest_msprobe.hosts.remote_worker import remote_worker_of, with_host
+from pytest_msprobe.extensions.fast_path.deferred_item import DeferredItem
+from pytest_msprobe.extensions.fast_path.fast_item import FastItem
+from pytest_msprobe.extensions.hosts.remote_worker import remote_worker_of, with_host
 from pytest_msprobe.reports.dump_labels import labelled, labels_key
 from pytest_msprobe.reports.failure_text import failure_text, place_in_words
 from pytest_msprobe.reports.junit_properties import drop_properties, verdict_properties
@@ -29,8 +31,6 @@ from pytest_msprobe.reports.text import one_line, printable
 from pytest_msprobe.results.outcomes import Breakdown
 from pytest_msprobe.results.result import DirectionResult, failed_without_result, to_plain
 from pytest_msprobe.run import marks
-from pytest_msprobe.run.fast.deferred_item import DeferredItem
-from pytest_msprobe.run.fast.fast_item import FastItem
 from pytest_msprobe.run.function_attributes import FunctionAttributes
 from pytest_msprobe.run.mode import ReadsFiles
 from pytest_msprobe.run.options import options_key, rerun_command

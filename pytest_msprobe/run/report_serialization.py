@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from pytest_msprobe.hosts.remote_worker import to_controller_paths
+from pytest_msprobe.extensions.hosts.remote_worker import to_controller_paths
 from pytest_msprobe.results.result import as_utf8
 
 # What came of a record is plain data of ours, of which no one asks for a tuple.

@@ -18,14 +18,14 @@ from pytest_msprobe.engine.framework_names import PYTORCH
 from pytest_msprobe.engine.frameworks.registry import framework_named
 from pytest_msprobe.engine.import_torch import import_torch
 from pytest_msprobe.errors import OptionError
-from pytest_msprobe.hosts.remote_worker import remote_worker_of
+from pytest_msprobe.extensions.hosts.remote_worker import remote_worker_of
 from pytest_msprobe.results.result import Start
 
 if TYPE_CHECKING:
     from msprobe_standards import Policy
     from msprobe_standards.registry import StandardRegistry
     from pytest_msprobe.engine.replay.framework import Framework
-    from pytest_msprobe.engine.replay.references.registry import ReferenceRegistry
+    from pytest_msprobe.engine.replay.references import ReferenceRegistry
     from pytest_msprobe.engine.replay.trials.config import ReplayConfig
     from pytest_msprobe.engine.replay.trials.memory_budget import Admit
     from pytest_msprobe.run.options import Options
@@ -184,7 +184,7 @@ class Setups:
 
     @functools.cached_property
     def _references(self) -> ReferenceRegistry:
-        from pytest_msprobe.engine.replay.references.registry import ReferenceRegistry
+        from pytest_msprobe.engine.replay.references import ReferenceRegistry
 
         return ReferenceRegistry()
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from pytest_msprobe.errors import OptionError
-from pytest_msprobe.graphs.vis import options as vis_options
+from pytest_msprobe.extensions.graphs.vis import options as vis_options
 from pytest_msprobe.run.mode import Mode, destination, modes_of
 from pytest_msprobe.run.option_groups import COMPARE, RESULTS, option_group
 

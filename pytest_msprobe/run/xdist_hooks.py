@@ -19,12 +19,12 @@ from pytest_msprobe.containment.run_folder import run_folder_key
 from pytest_msprobe.devices.registry import AUTO
 from pytest_msprobe.engine.framework_names import checked_as
 from pytest_msprobe.errors import DeviceError, UserError
-from pytest_msprobe.hosts.remote_worker import HERE, to_controller_paths
+from pytest_msprobe.extensions.hosts.remote_hosts import hosts_key, receive_abandoned
+from pytest_msprobe.extensions.hosts.remote_worker import HERE, to_controller_paths
 from pytest_msprobe.run.collection import dumps_key, first_framework
 from pytest_msprobe.run.item import DumpItem, JudgedItem
 from pytest_msprobe.run.journaling import release_in_child
 from pytest_msprobe.run.options import devices_key, has_dump_arguments, options_key, read_options
-from pytest_msprobe.run.remote_hosts import hosts_key, receive_abandoned
 from pytest_msprobe.run.reporting import StartLine
 from pytest_msprobe.run.setups import setups_key
 from pytest_msprobe.run.worker_slots import Slots

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from msprobe_hooks.instruments.fix.run_plan import AT_START, VARIABLE, Plan, was_seen
+from msprobe_hooks.extensions.fix.run_plan import AT_START, VARIABLE, Plan, was_seen
 from pytest_msprobe.commands.main import main
-from tests.support.leaving import LEAVE
+from tests.support.hosts.leaving import LEAVE
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "one_wrong_call" / "train.py"
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from pytest_msprobe.commands.main import main
-from tests.support.static_graphs import TITLES, GraphFolder, dense_step, write_graph_text
+from tests.support.dumps.static_graphs import TITLES, GraphFolder, dense_step, write_graph_text
 
 WEIGHT = np.ones((4, 2), np.float32)
 

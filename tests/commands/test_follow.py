@@ -14,7 +14,7 @@ import pytest
 
 from pytest_msprobe.commands.main import main
 from pytest_msprobe.journal.journal import read_journal
-from tests.support.dumps import SOFTMAX, write_dump
+from tests.support.dumps.dump_files import SOFTMAX, write_dump
 
 FAULTY_DEVICE = Path(__file__).parents[2] / "examples" / "faulty_device" / "conftest.py"
 

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from msprobe_hooks.instruments.series.reader import open_run, rank_folders
+from msprobe_hooks.extensions.monitor.series.reader import open_run, rank_folders
 from pytest_msprobe.commands.main import main
-from tests.support.dumps import forward, tensor_around, write_dump
+from tests.support.dumps.dump_files import forward, tensor_around, write_dump
 
 
 def record(folder: Path) -> Path:

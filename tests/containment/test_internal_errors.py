@@ -17,7 +17,7 @@ from pytest_msprobe.commands.main import main
 from pytest_msprobe.containment import process
 from pytest_msprobe.journal.journal import read_journal
 from tests.support.counts import FailureCounts, failure_counts
-from tests.support.dumps import forward, tensor, write_dump
+from tests.support.dumps.dump_files import forward, tensor, write_dump
 
 Write = Callable[..., Path]
 Json = dict[str, Any]

@@ -9,7 +9,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from tests.support.dumps import forward, tensor, write_dump
+from tests.support.dumps.dump_files import forward, tensor, write_dump
 
 pytestmark = pytest.mark.slow
 

@@ -12,9 +12,9 @@ from urllib.parse import quote
 
 import pytest
 
-from tests.support.browser import open_browser, set_system_theme, texts, until
-from tests.support.page_checks import serious_violations
-from tests.support.serving import served
+from tests.support.browser.chromium import open_browser, set_system_theme, texts, until
+from tests.support.browser.page_checks import serious_violations
+from tests.support.browser.serving import served
 
 ROOT = Path(__file__).parents[2]
 RESULTS = "[data-md-component=search-result] .md-search-result__item > a"

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from pytest_msprobe.engine.replay.ops.traits import OpInfo
-from tests.support import operators_page
+from tests.support.npu import operators_page
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "operations.md").read_text()

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from tests.support.pictures import MOST_BYTES, PICTURES, SCHEMES, write_pictures
+from tests.support.browser.pictures import MOST_BYTES, PICTURES, SCHEMES, write_pictures
 
 ROOT = Path(__file__).parents[2]
 IMAGES = ROOT / "docs" / "images"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.support.versions_table import PAGE, with_rows
+from tests.support.environments.versions_table import PAGE, with_rows
 
 EMPTY = "before\n<!-- Rows written by `make test-matrix`. -->\n<!-- End of these rows. -->\nafter\n"
 OF_TORCH = {"python": "3.11.7", "torch": "2.13.0+cpu", "pytest": "9.2.0", "check": "362 passed", "date": "1 May 2026"}

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.dumps import SOFTMAX
+from tests.support.dumps.dump_files import SOFTMAX
 
 
 @pytest.mark.parametrize(("version", "is_too_old"), [("2.2.2+cpu", True), ("1.13.1", True), ("2.3.0a0+abc", False)])

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
-from tests.support.dumps import Json, forward, value
+from tests.support.dumps.dump_files import Json, forward, value
 
 
 def tensor(*shape: int, low: float = -2.0, high: float = 2.0, dtype: str = "Float32") -> Json:

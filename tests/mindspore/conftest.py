@@ -10,8 +10,8 @@ import pytest
 
 from pytest_msprobe.engine.framework_names import missing_piece
 from pytest_msprobe.engine.frameworks.registry import framework_named
-from tests.support import dumps
-from tests.support.dumps import Json
+from tests.support.dumps import dump_files as dumps
+from tests.support.dumps.dump_files import Json
 
 # Loaded once here: pytester drops what an inner run in this process loads, and it cannot be loaded twice.
 if missing_piece("mindspore") is None:

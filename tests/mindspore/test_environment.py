@@ -9,7 +9,7 @@ from typing import Any
 import mindspore
 import pytest
 
-from msprobe_hooks.instruments.environment.start_file import Started, TensorFact, read_started
+from msprobe_hooks.extensions.environment.start_file import Started, TensorFact, read_started
 from tests.support.started import start
 
 Check = Callable[..., Any]

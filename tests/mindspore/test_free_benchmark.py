@@ -16,10 +16,10 @@ ms = pytest.importorskip("mindspore")
 from mindspore import Tensor, mint, nn, ops  # noqa: E402
 
 from msprobe_hooks import ConfigError  # noqa: E402
-from msprobe_hooks.instruments.argument_changes import NotPerturbedError  # noqa: E402
-from msprobe_hooks.instruments.free_benchmark.mindspore_perturbations import perturb  # noqa: E402
-from msprobe_hooks.instruments.free_benchmark.mindspore_ratio import MindSporeJudging  # noqa: E402
-from msprobe_hooks.mindspore import PrecisionDebugger  # noqa: E402
+from msprobe_hooks.extensions.free_benchmark.argument_changes import NotPerturbedError  # noqa: E402
+from msprobe_hooks.extensions.free_benchmark.mindspore_perturbations import perturb  # noqa: E402
+from msprobe_hooks.extensions.free_benchmark.mindspore_ratio import MindSporeJudging  # noqa: E402
+from msprobe_hooks.extensions.mindspore import PrecisionDebugger  # noqa: E402
 
 pytestmark = pytest.mark.usefixtures("pynative")
 
@@ -215,7 +215,7 @@ def test_the_cpu_is_no_other_device_for_mindspore(benchmark: Run) -> None:
 @pytest.mark.parametrize("name", ["float16", "bfloat16", "float32", "float64"])
 def test_perturbations_are_those_of_pytorch(name: str) -> None:
     torch = pytest.importorskip("torch")
-    from msprobe_hooks.instruments.free_benchmark import torch_perturbations
+    from msprobe_hooks.extensions.free_benchmark import torch_perturbations
 
     values = np.array([[1.5, -3e-3, 0.0, 2e-5], [7.0, 1e-40, -0.25, 100.0]])
     tensor = torch.tensor(values, dtype=getattr(torch, name))
@@ -239,7 +239,7 @@ def test_what_cannot_be_perturbed_says_why() -> None:
 
 def test_ratios_are_those_of_pytorch() -> None:
     torch = pytest.importorskip("torch")
-    from msprobe_hooks.instruments.free_benchmark.torch_ratio import largest_ratio
+    from msprobe_hooks.extensions.free_benchmark.torch_ratio import largest_ratio
 
     random = np.random.default_rng(0)
     a = random.normal(size=50).astype(np.float32)

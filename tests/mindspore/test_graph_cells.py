@@ -17,7 +17,7 @@ import pytest
 ms = pytest.importorskip("mindspore")
 
 from msprobe_hooks import ConfigError, record  # noqa: E402
-from msprobe_hooks.mindspore import session  # noqa: E402
+from msprobe_hooks.extensions.mindspore import session  # noqa: E402
 from tests.corpus.mindspore_cells import Net, batch, loss_of  # noqa: E402
 
 ROOT = Path(__file__).parents[2]

@@ -10,8 +10,8 @@ import pytest
 
 ms = pytest.importorskip("mindspore")
 
-from msprobe_hooks.mindspore.graph_dump import dump_config  # noqa: E402
-from msprobe_hooks.mindspore.graph_engine import (  # noqa: E402
+from msprobe_hooks.extensions.mindspore.graph_dump import dump_config  # noqa: E402
+from msprobe_hooks.extensions.mindspore.graph_engine import (  # noqa: E402
     ACL_VARIABLE,
     engine_config,
     name_to_library,

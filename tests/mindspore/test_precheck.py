@@ -16,7 +16,7 @@ from pytest_msprobe.results.result import DirectionResult
 from pytest_msprobe.results.skip_reasons import SkipReason
 from tests.mindspore.calls import every_call
 from tests.mindspore.checking import check, setup_with
-from tests.support.dumps import write_dump
+from tests.support.dumps.dump_files import write_dump
 
 DATA = Path(__file__).parents[1] / "data"
 DUMPS = sorted((DATA / "mindspore").glob("*/dump.json"))

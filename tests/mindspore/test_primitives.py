@@ -13,9 +13,9 @@ from mindspore import Tensor, amp, nn
 from msprobe_hooks import record
 from msprobe_hooks.dump.reader import read_dump
 from msprobe_hooks.dump.unread.effects import UNDEFINED_RESULTS
-from pytest_msprobe.engine.frameworks.mindspore.primitives.registry import TABLE
 from pytest_msprobe.engine.replay.call import read_call
 from pytest_msprobe.engine.replay.check import Replay
+from pytest_msprobe.extensions.mindspore.primitives.registry import TABLE
 from pytest_msprobe.results.result import DirectionResult
 from pytest_msprobe.results.skip_reasons import SkipReason
 from tests.corpus.mindspore_primitives import HELD, Held, all_kinds, record_held
@@ -23,7 +23,7 @@ from tests.engine.replay.ops.test_op_info import OF_MINDSPORE
 from tests.mindspore.calls import record as call_of
 from tests.mindspore.calls import tensor
 from tests.mindspore.checking import check, setup_with
-from tests.support.dumps import Json, write_dump
+from tests.support.dumps.dump_files import Json, write_dump
 
 # Of these the CPU has no kernel, or MindSpore's own functions no class that can be held.
 NOT_ON_THIS_CPU = {"Conv3DTranspose", "Conv2DBackpropInput", "DynamicGRUV2", "DynamicRNN", "InstanceNorm", "RmsNorm"}

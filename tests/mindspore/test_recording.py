@@ -13,7 +13,7 @@ ms = pytest.importorskip("mindspore")
 from mindspore import Tensor, mint, nn  # noqa: E402
 
 from msprobe_hooks import ConfigError, RecordingError, record  # noqa: E402
-from msprobe_hooks.mindspore.cells import CellHooks  # noqa: E402
+from msprobe_hooks.extensions.mindspore.cells import CellHooks  # noqa: E402
 from tests.corpus.mindspore_step import build  # noqa: E402
 from tests.mindspore.recordings import read, recorded, tensor  # noqa: E402
 

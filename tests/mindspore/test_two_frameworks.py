@@ -13,8 +13,8 @@ ms = pytest.importorskip("mindspore")
 from msprobe_hooks import record  # noqa: E402
 from msprobe_hooks.dump.names import is_forward  # noqa: E402
 from msprobe_hooks.dump.reader import Dump, read_dump  # noqa: E402
-from pytest_msprobe.modes.compare.across.options import AcrossOptions  # noqa: E402
-from pytest_msprobe.modes.compare.across.translation import Mappings, composed_runs, translation  # noqa: E402
+from pytest_msprobe.extensions.across_frameworks.options import AcrossOptions  # noqa: E402
+from pytest_msprobe.extensions.across_frameworks.translation import Mappings, composed_runs, translation  # noqa: E402
 from pytest_msprobe.modes.compare.dump_pair import DumpPair  # noqa: E402
 from pytest_msprobe.modes.compare.judging.policy import load_policy  # noqa: E402
 from tests.corpus.two_frameworks import in_mindspore, in_pytorch  # noqa: E402

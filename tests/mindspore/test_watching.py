@@ -17,8 +17,8 @@ ms = pytest.importorskip("mindspore")
 from mindspore import Tensor, nn  # noqa: E402
 
 from msprobe_hooks import ConfigError, watch_mindspore  # noqa: E402
-from msprobe_hooks.instruments.series.reader import open_run  # noqa: E402
-from msprobe_hooks.instruments.watch.quantities import STATISTICS, WHAT  # noqa: E402
+from msprobe_hooks.extensions.monitor.series.reader import open_run  # noqa: E402
+from msprobe_hooks.extensions.monitor.watch.quantities import STATISTICS, WHAT  # noqa: E402
 
 pytestmark = pytest.mark.usefixtures("pynative")
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from tests.support import runs
-from tests.support.npu import require_cards, variables
+from tests.support.npu.process import require_cards, variables
 
 
 @pytest.fixture

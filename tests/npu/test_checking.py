@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.dumps import Json, forward, tensor, value
-from tests.support.npu import run_command, run_script
+from tests.support.dumps.dump_files import Json, forward, tensor, value
+from tests.support.npu.process import run_command, run_script
 from tests.support.runs import Checked
 
 pytestmark = pytest.mark.slow

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.npu import run_script
+from tests.support.npu.process import run_script
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("cards")]
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.support import runs
-from tests.support.dumps import forward, tensor
+from tests.support.dumps.dump_files import forward, tensor
 from tests.support.runs import Checked
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("cards")]

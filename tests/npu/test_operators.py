@@ -8,7 +8,7 @@ import pytest
 
 from pytest_msprobe.engine.replay.ops.op_info import op_info
 from tests.support.cann.operators import independent
-from tests.support.npu import run_script
+from tests.support.npu.process import run_script
 from tests.support.runs import Checked
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("cards")]

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.npu import PACKAGE, require_cards, run_script
-from tests.support.torch_npu_operators import read_extract, read_package
+from tests.support.npu.process import PACKAGE, require_cards, run_script
+from tests.support.npu.torch_npu_operators import read_extract, read_package
 
 pytestmark = pytest.mark.slow
 

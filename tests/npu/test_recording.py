@@ -9,7 +9,7 @@ import pytest
 
 from msprobe_hooks.dump.reader import read_dump
 from tests.support import runs
-from tests.support.npu import run_command, run_script
+from tests.support.npu.process import run_command, run_script
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("cards")]
 

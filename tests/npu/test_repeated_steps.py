@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from tests.support.npu import run_script
+from tests.support.npu.process import run_script
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("cards")]
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.npu import require_cards, run_script
+from tests.support.npu.process import require_cards, run_script
 
 pytestmark = pytest.mark.slow
 

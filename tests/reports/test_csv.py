@@ -12,7 +12,7 @@ from msprobe_standards import Verdict
 from pytest_msprobe.modes.check.baselines.details_table import read_details
 from pytest_msprobe.reports.csv import Tables, TablesByDump
 from pytest_msprobe.results.result import DirectionResult
-from tests.support.disks import files_of_at_most
+from tests.support.hosts.disks import files_of_at_most
 
 Write = Callable[..., Path]
 Json = dict[str, Any]

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.dumps import SOFTMAX
+from tests.support.dumps.dump_files import SOFTMAX
 
 Write = Callable[..., Path]
 

@@ -15,7 +15,7 @@ from pytest_msprobe.commands.main import main
 from pytest_msprobe.journal.journal import VERSION, Header
 from pytest_msprobe.results.skip_reasons import SkipReason
 from tests.support import journals
-from tests.support.disks import files_of_at_most
+from tests.support.hosts.disks import files_of_at_most
 
 Write = Callable[..., Path]
 

@@ -19,14 +19,14 @@ import torch.distributed.checkpoint as dcp
 from safetensors.torch import save_file
 
 from msprobe_hooks import record
-from msprobe_hooks.instruments.environment.start_file import Started, TensorFact, write_started
-from msprobe_hooks.instruments.series.writer import Row, open_writer
-from tests.support.communications import all_reduce, broadcast
-from tests.support.converted import write_kernel
-from tests.support.dumps import forward, tensor_around, value, write_dump
+from msprobe_hooks.extensions.environment.start_file import Started, TensorFact, write_started
+from msprobe_hooks.extensions.monitor.series.writer import Row, open_writer
+from tests.support.dumps.communications import all_reduce, broadcast
+from tests.support.dumps.converted import write_kernel
+from tests.support.dumps.dump_files import forward, tensor_around, value, write_dump
+from tests.support.dumps.static_graphs import TITLES, GraphFolder, dense_step, write_graph_text
 from tests.support.probed import write_probe
 from tests.support.ranks import group
-from tests.support.static_graphs import TITLES, GraphFolder, dense_step, write_graph_text
 
 #: Writes a folder, and returns the arguments of pytest that read it, or a command of ``pytest-msprobe`` with its own.
 Builder: TypeAlias = Callable[[Path], list[str]]

@@ -16,13 +16,13 @@ import torch.distributed.checkpoint as dcp
 
 from msprobe_hooks.dump.tensor_files.containers import beginning
 from msprobe_hooks.errors import StartError
-from msprobe_hooks.instruments.environment.start_file import TensorFact
+from msprobe_hooks.extensions.environment.start_file import TensorFact
 from pytest_msprobe.commands.main import main
 from pytest_msprobe.engine.values import system_memory
 from pytest_msprobe.engine.values.leaves import TreeError, leaves
 from pytest_msprobe.errors import CheckpointError
-from pytest_msprobe.modes.checkpoint.formats import main_file, read_checkpoint
-from pytest_msprobe.modes.environment import msprobe_pack
+from pytest_msprobe.extensions.checkpoint.formats import main_file, read_checkpoint
+from pytest_msprobe.extensions.environment import msprobe_pack
 
 
 def shared(levels: int, leaf: Any) -> Any:

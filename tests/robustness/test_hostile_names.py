@@ -15,13 +15,13 @@ import torch
 import torch.distributed.checkpoint as dcp
 from safetensors.torch import save_file
 
-from msprobe_hooks.instruments.environment.start_file import Started, write_started
+from msprobe_hooks.extensions.environment.start_file import Started, write_started
 from pytest_msprobe.commands.main import main
-from tests.support.communications import all_reduce
-from tests.support.converted import write_kernel
-from tests.support.dumps import Json, forward, tensor, value
+from tests.support.dumps.communications import all_reduce
+from tests.support.dumps.converted import write_kernel
+from tests.support.dumps.dump_files import Json, forward, tensor, value
+from tests.support.dumps.static_graphs import TITLES, GraphFolder
 from tests.support.probed import write_probe
-from tests.support.static_graphs import TITLES, GraphFolder
 from tests.support.watched import norm, write_norms
 
 #: Terminal escapes, a bell, a bidi control, line breaks of all kinds, and commands of a GitHub log.

@@ -12,7 +12,7 @@ from tests.robustness.budget import RECORDS_PER_DUMP, budget, tried
 from tests.robustness.guard import nothing_leaves
 from tests.robustness.mutation import Pick, as_text, damaged, mutated, picks, random_picks
 from tests.support.counts import failure_counts
-from tests.support.dumps import SOFTMAX, Json, forward, tensor, three_calls, value
+from tests.support.dumps.dump_files import SOFTMAX, Json, forward, tensor, three_calls, value
 
 SEEDS = {
     **three_calls(),

@@ -22,8 +22,8 @@ from msprobe_hooks.torch.torch_files import RefusedFileError, load_torch_file
 from pytest_msprobe.commands.main import main
 from pytest_msprobe.engine.values.tensor_files import load_tensor
 from pytest_msprobe.errors import CheckpointError
-from pytest_msprobe.modes.checkpoint.formats import main_file, read_checkpoint
-from tests.support.dumps import forward, tensor, write_dump
+from pytest_msprobe.extensions.checkpoint.formats import main_file, read_checkpoint
+from tests.support.dumps.dump_files import forward, tensor, write_dump
 
 
 def torchscript() -> bytes:

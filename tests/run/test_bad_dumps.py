@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.support.counts import FailureCounts, failure_counts
-from tests.support.dumps import forward, tensor, value
+from tests.support.dumps.dump_files import forward, tensor, value
 
 Write = Callable[..., Path]
 Json = dict[str, Any]

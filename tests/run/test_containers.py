@@ -14,7 +14,7 @@ from msprobe_hooks import record
 from msprobe_hooks.dump.reader import read_dump
 from msprobe_hooks.dump.values import read_values
 from pytest_msprobe.commands.main import main
-from pytest_msprobe.graphs.data_flow import find_flow
+from pytest_msprobe.extensions.graphs.data_flow import find_flow
 from tests.support.forked import Forked
 from tests.support.runs import check, run_pytest
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.dumps import forward, write_dump
+from tests.support.dumps.dump_files import forward, write_dump
 
 MODE = '''
 """Judges nothing."""

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.dumps import Json
+from tests.support.dumps.dump_files import Json
 
 Write = Callable[..., Path]
 

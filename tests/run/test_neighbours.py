@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from pytest_msprobe.journal.journal import read_journal
-from tests.support.dumps import Json
-from tests.support.lost_workers import assert_one_is_lost, losing_one_of_two
+from tests.support.dumps.dump_files import Json
+from tests.support.hosts.lost_workers import assert_one_is_lost, losing_one_of_two
 from tests.support.requirements import require
 from tests.support.runs import Case, Checked
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from tests.support.compared import Runs
-from tests.support.dumps import SOFTMAX, forward, tensor_around
+from tests.support.dumps.compared import Runs
+from tests.support.dumps.dump_files import SOFTMAX, forward, tensor_around
 
 Write = Callable[..., Path]
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from pytest_msprobe.storage.atomic_write import atomic_write
-from tests.support.disks import files_of_at_most
+from tests.support.hosts.disks import files_of_at_most
 
 
 def test_a_file_takes_its_place_when_it_is_complete(tmp_path: Path) -> None:

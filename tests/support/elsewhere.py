@@ -5,15 +5,15 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from pytest_msprobe.devices.remote.remote_device import RemoteDevice
+from pytest_msprobe.extensions.remote.remote_device import RemoteDevice
 
 # It needs no torch; ``starts`` counts those before it.
 _PROCESS = """
 import os, sys, time
 from pathlib import Path
 import msgspec
-from pytest_msprobe.devices.remote.frames import Frames
-from pytest_msprobe.devices.remote.messages import *
+from pytest_msprobe.extensions.remote.frames import Frames
+from pytest_msprobe.extensions.remote.messages import *
 
 def send(answer, *blobs):
     frames.send(msgspec.msgpack.encode(answer), [memoryview(blob) for blob in blobs])

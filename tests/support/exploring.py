@@ -12,8 +12,8 @@ from pytest_msprobe.engine.frameworks.torch import TorchFramework
 from pytest_msprobe.engine.replay.call import read_call
 from pytest_msprobe.engine.replay.check import Replay
 from pytest_msprobe.engine.replay.trials.config import ReplayConfig
-from pytest_msprobe.modes.check.explore.explore import Exploration, explore
-from pytest_msprobe.modes.check.explore.options import ExploreOptions
+from pytest_msprobe.extensions.explore.explore import Exploration, explore
+from pytest_msprobe.extensions.explore.options import ExploreOptions
 
 
 def explored(

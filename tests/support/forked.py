@@ -16,7 +16,7 @@ import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from tests.support.leaving import LEAVE
+from tests.support.hosts.leaving import LEAVE
 
 # It computes nothing before it forks, so that no thread of a numeric library is missing in the programs' processes.
 _TEMPLATE = """

@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.support.leaving import LEAVE
+from tests.support.hosts.leaving import LEAVE
 
 _SECONDS = 300
 

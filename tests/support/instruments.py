@@ -26,7 +26,7 @@ from msprobe_hooks import (
     write_environment,
     write_weights,
 )
-from msprobe_hooks.instruments.watch.trainer_mon import OUTPUT_VARIABLE
+from msprobe_hooks.extensions.monitor.watch.trainer_mon import OUTPUT_VARIABLE
 from tests.support.probing import finish
 
 #: Runs a forward and backward pass under the instrument.

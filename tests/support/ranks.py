@@ -9,9 +9,9 @@ import msgspec
 
 from msprobe_hooks.dump.communication.ranks import Step
 from msprobe_hooks.dump.reader import Dump
-from pytest_msprobe.modes.overflow.nonfinite_origins import Analysis
-from tests.support import dumps
-from tests.support.dumps import Json
+from pytest_msprobe.extensions.overflow.nonfinite_origins import Analysis
+from tests.support.dumps import dump_files as dumps
+from tests.support.dumps.dump_files import Json
 
 
 def tensor(*, bad: bool = False, norm: float | None = 1.0, **fields: Any) -> Json:

@@ -7,7 +7,7 @@ from typing import Any
 
 from msprobe_hooks.dump.names import Direction
 from pytest_msprobe.engine.replay.check import Replay
-from pytest_msprobe.engine.replay.screening.screen_trial import cleared
+from pytest_msprobe.extensions.screening.screen_trial import cleared
 
 
 def directions_cleared(replay: Replay) -> list[Direction]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from msprobe_hooks.instruments.series.reader import Run, SeriesKey, open_run
-from msprobe_hooks.instruments.series.writer import Row, open_writer
+from msprobe_hooks.extensions.monitor.series.reader import Run, SeriesKey, open_run
+from msprobe_hooks.extensions.monitor.series.writer import Row, open_writer
 
 
 def norm(name: str, task: str = "grad_reduced") -> SeriesKey:

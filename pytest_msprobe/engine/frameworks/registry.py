@@ -20,27 +20,27 @@ def _open_torch() -> Framework:
 
 
 def _open_mindspore() -> Framework:
-    from pytest_msprobe.engine.frameworks.mindspore.runtime import start
+    from pytest_msprobe.extensions.mindspore.runtime import start
 
     start()
-    from pytest_msprobe.engine.frameworks.mindspore.framework import MindSporeFramework
+    from pytest_msprobe.extensions.mindspore.framework import MindSporeFramework
 
     return MindSporeFramework()
 
 
 def _open_mindtorch() -> Framework:
-    from pytest_msprobe.engine.frameworks.mindspore.runtime import start
-    from pytest_msprobe.engine.mindtorch_discovery import put_pytorch_first
+    from pytest_msprobe.extensions.mindspore.mindtorch_discovery import put_pytorch_first
+    from pytest_msprobe.extensions.mindspore.runtime import start
 
     put_pytorch_first()
     start()
-    from pytest_msprobe.engine.frameworks.mindtorch.framework import MindTorchFramework
+    from pytest_msprobe.extensions.mindspore.mindtorch.framework import MindTorchFramework
 
     return MindTorchFramework()
 
 
 def _open_kernels() -> Framework:
-    from pytest_msprobe.engine.frameworks.mindspore.kernels.framework import RecordedKernels
+    from pytest_msprobe.extensions.mindspore.kernels.framework import RecordedKernels
 
     return RecordedKernels()
 

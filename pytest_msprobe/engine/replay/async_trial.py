@@ -15,12 +15,12 @@ from typing import Any, TypeVar
 from msprobe_hooks.dump.names import Direction
 from pytest_msprobe.devices.accelerator import Accelerator, launching
 from pytest_msprobe.devices.device import Device
-from pytest_msprobe.devices.remote.remote_device import RemoteDevice
 from pytest_msprobe.engine.replay.calls.side import Gradients, Run
 from pytest_msprobe.engine.replay.calls.subject import Subject
-from pytest_msprobe.engine.replay.screening.matmul_structure import structure_of
 from pytest_msprobe.engine.replay.trials.trial import Trial, on_target
 from pytest_msprobe.engine.values.error_kinds import REFUSALS
+from pytest_msprobe.extensions.remote.remote_device import RemoteDevice
+from pytest_msprobe.extensions.screening.matmul_structure import structure_of
 
 _Result = TypeVar("_Result")
 

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from pytest_msprobe.devices.device import Device
     from pytest_msprobe.devices.registry import DeviceRegistry
     from pytest_msprobe.engine.replay.call import Call
-    from pytest_msprobe.engine.replay.references.registry import ReferenceRegistry
+    from pytest_msprobe.engine.replay.references import ReferenceRegistry
 
 
 @dataclass(frozen=True, slots=True)

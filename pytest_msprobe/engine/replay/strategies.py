@@ -13,9 +13,9 @@ from typing import TypeAlias
 from pytest_msprobe.engine.replay.judging.directions import judge_backward, judge_forward
 from pytest_msprobe.engine.replay.judging.float64_golden import judged_in_float64
 from pytest_msprobe.engine.replay.prepared_call import DirectionCheck
-from pytest_msprobe.engine.replay.screening.screen_trial import cleared
 from pytest_msprobe.engine.replay.trials.memory_budget import return_freed_before
 from pytest_msprobe.engine.replay.trials.trial import Trial
+from pytest_msprobe.extensions.screening.screen_trial import cleared
 from pytest_msprobe.results.result import OutputResult
 
 Strategy: TypeAlias = Callable[[DirectionCheck], "list[OutputResult] | None"]

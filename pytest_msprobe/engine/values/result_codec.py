@@ -7,7 +7,9 @@ from typing import Any
 
 import torch
 
-from pytest_msprobe.devices.remote.messages import (
+from pytest_msprobe.engine.values.dtypes import dtype_named
+from pytest_msprobe.engine.values.tensor_codec import FormError
+from pytest_msprobe.extensions.remote.messages import (
     AtArgument,
     AtTensor,
     Complex,
@@ -18,8 +20,6 @@ from pytest_msprobe.devices.remote.messages import (
     Node,
     Size,
 )
-from pytest_msprobe.engine.values.dtypes import dtype_named
-from pytest_msprobe.engine.values.tensor_codec import FormError
 from pytest_msprobe.results.skip_reasons import Skip, SkipReason
 
 

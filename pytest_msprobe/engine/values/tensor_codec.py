@@ -11,9 +11,9 @@ import torch
 from msprobe_hooks.dump.memory_layouts import span
 from msprobe_standards.arrays import as_array
 from msprobe_standards.tensor_layouts import is_plain
-from pytest_msprobe.devices.remote.messages import TensorForm
 from pytest_msprobe.engine.values.dtypes import dtype_named
 from pytest_msprobe.engine.values.strides import ALIGNMENT, kept_offset, memory_size
+from pytest_msprobe.extensions.remote.messages import TensorForm
 from pytest_msprobe.results.skip_reasons import Skip, SkipReason
 
 

@@ -18,13 +18,13 @@ from msprobe_hooks.errors import RecordError
 from msprobe_standards.verdict import Verdict
 from pytest_msprobe.containment.process_state import ProcessState, state_key
 from pytest_msprobe.errors import BaselineError
+from pytest_msprobe.extensions.screening.screening_options import operations
 from pytest_msprobe.modes.check.baselines.baseline_file import Baseline, read_baseline
 from pytest_msprobe.modes.check.baselines.tensor_folder import file_name, tensors_folder
 from pytest_msprobe.modes.check.follow_up import FollowUp, Judged
 from pytest_msprobe.modes.check.follow_ups import follow_ups, followed_up
 from pytest_msprobe.modes.check.layout_choice import LAYOUTS, LayoutChooser
 from pytest_msprobe.modes.check.options import CheckOptions, check_key
-from pytest_msprobe.modes.check.screening import operations
 from pytest_msprobe.results.outcomes import Breakdown
 from pytest_msprobe.results.result import DirectionResult, failed_without_result
 from pytest_msprobe.results.skip_reasons import Skip, SkipReason

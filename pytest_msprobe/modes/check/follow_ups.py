@@ -46,7 +46,7 @@ def follow_ups(options: Options, check: CheckOptions, fingerprint: Callable[[Dum
 
         steps.append(BatchInvariant())
     if check.perturb is not None:
-        from pytest_msprobe.modes.check.reruns.perturb import Perturb
+        from pytest_msprobe.extensions.free_benchmark.perturb import Perturb
 
         steps.append(Perturb(check.perturb))
     if check.save is not None:
@@ -55,7 +55,7 @@ def follow_ups(options: Options, check: CheckOptions, fingerprint: Callable[[Dum
         save = SaveFailure(check.save, options.policy, options.level)
         steps.append(save)
     if check.explore is not None:
-        from pytest_msprobe.modes.check.explore.explore_failures import Explore
+        from pytest_msprobe.extensions.explore.explore_failures import Explore
 
         steps.append(Explore(check.explore, options.timeout, save))
     return steps

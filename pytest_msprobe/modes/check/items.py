@@ -10,10 +10,10 @@ import msgspec
 
 from msprobe_hooks.dump.names import api_record, parse_api_name, split_direction
 from msprobe_hooks.errors import RecordError
+from pytest_msprobe.extensions.fast_path.preselection import preselect
 from pytest_msprobe.modes.check.checker import checker_of
 from pytest_msprobe.results.left_open import left_open_of
 from pytest_msprobe.results.result import LITTLE_JUDGED
-from pytest_msprobe.run.fast.preselection import preselect
 from pytest_msprobe.run.item import DumpItem
 from pytest_msprobe.run.setups import setups_key
 

@@ -6,13 +6,13 @@ from collections.abc import Hashable, Iterable, Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from msprobe_hooks.dump.converted.reader import ConvertedDump
-from msprobe_hooks.dump.static_graph.reader import GraphDump
 from msprobe_hooks.errors import DumpError
+from msprobe_hooks.extensions.kernel_dump.converted.reader import ConvertedDump
+from msprobe_hooks.extensions.mindspore.static_graph.reader import GraphDump
 from pytest_msprobe.engine.framework_names import KERNELS
 from pytest_msprobe.errors import OptionError
+from pytest_msprobe.extensions.screening.screening_options import SCREENED_ABOVE
 from pytest_msprobe.modes.check.options import CheckOptions
-from pytest_msprobe.modes.check.screening import SCREENED_ABOVE
 from pytest_msprobe.run.item import DumpItem
 from pytest_msprobe.run.setups import setups_key
 
@@ -34,7 +34,7 @@ class KernelItem(DumpItem):
         """Return the policy's verdict on what the kernel gave."""
         setup = self.config.stash[setups_key].setup_for(KERNELS)
         # Whatever lists items never loads torch.
-        from pytest_msprobe.engine.frameworks.mindspore.kernels.check import check_kernel
+        from pytest_msprobe.extensions.mindspore.kernels.check import check_kernel
 
         return check_kernel(self.dump, self.name, setup)
 

@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from msprobe_hooks.dump.static_graph.reader import GraphDump
 from msprobe_hooks.errors import DumpError
+from msprobe_hooks.extensions.mindspore.static_graph.reader import GraphDump
 from pytest_msprobe.devices.math_modes import environment_modes
 from pytest_msprobe.engine.framework_names import MINDTORCH, PYTORCH, checked_as, missing_piece
-from pytest_msprobe.engine.mindtorch_discovery import put_pytorch_first
+from pytest_msprobe.extensions.free_benchmark.perturb_table import FreeBenchmarkReport
+from pytest_msprobe.extensions.mindspore.mindtorch_discovery import put_pytorch_first
+from pytest_msprobe.extensions.screening.screening_options import ScreenedTally
 from pytest_msprobe.modes.check import options as check_options
 from pytest_msprobe.modes.check.baselines import reporter as baselines
 from pytest_msprobe.modes.check.baselines.tensor_folder import tensors_folder
@@ -22,8 +24,6 @@ from pytest_msprobe.modes.check.items import checked_records
 from pytest_msprobe.modes.check.kernel_items import checked_kernels, require_kernels_as_recorded
 from pytest_msprobe.modes.check.layout_choice import LayoutTally
 from pytest_msprobe.modes.check.options import CheckOptions, check_key
-from pytest_msprobe.modes.check.reruns.perturb_table import FreeBenchmarkReport
-from pytest_msprobe.modes.check.screening import ScreenedTally
 from pytest_msprobe.modes.check.tallies import (
     BatchInvarianceTally,
     CompiledTally,

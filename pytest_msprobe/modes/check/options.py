@@ -8,11 +8,12 @@ from pathlib import Path
 import pytest
 
 from pytest_msprobe.devices.registry import DeviceChoice
-from pytest_msprobe.modes.check import page_history, save_limit, screening
+from pytest_msprobe.extensions.explore import options as explore
+from pytest_msprobe.extensions.explore.options import ExploreOptions
+from pytest_msprobe.extensions.screening import screening_options as screening
+from pytest_msprobe.modes.check import page_history, save_limit
 from pytest_msprobe.modes.check.baselines import options as baselines
 from pytest_msprobe.modes.check.cases import options as cases
-from pytest_msprobe.modes.check.explore import options as explore
-from pytest_msprobe.modes.check.explore.options import ExploreOptions
 from pytest_msprobe.modes.check.reruns import rerun_options
 from pytest_msprobe.run.mode import destination, modes_of
 from pytest_msprobe.run.option_groups import HOW, RESULTS, option_group, parser_of

@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from msprobe_hooks.dump.fed_calls import fed_calls
-from msprobe_hooks.dump.merging.unshard import Unmerged
 from msprobe_hooks.dump.names import is_forward, is_parameters_grad
 from msprobe_hooks.dump.paths.recording import StepRank
 from msprobe_hooks.dump.paths.static_graph import KERNEL_LEVEL
 from msprobe_hooks.dump.values import read_values
-from pytest_msprobe.modes.compare.across.translation import Translation
-from pytest_msprobe.modes.compare.across.value_partners import ValuePartners
+from msprobe_hooks.extensions.merged_ranks.unshard import Unmerged
+from pytest_msprobe.extensions.across_frameworks.translation import Translation
+from pytest_msprobe.extensions.across_frameworks.value_partners import ValuePartners
+from pytest_msprobe.extensions.transformations.transformations import Transformations
 from pytest_msprobe.modes.compare.judging.call_judge import CallJudge
 from pytest_msprobe.modes.compare.judging.cancelled_gradients import arrival_around
 from pytest_msprobe.modes.compare.judging.cancelled_sums import has_cancelled
@@ -33,13 +34,12 @@ from pytest_msprobe.modes.compare.matching.matching import Match, Matching, api_
 from pytest_msprobe.modes.compare.measure.compared_sides import ComparedSides
 from pytest_msprobe.modes.compare.measure.data_mode import data_mode
 from pytest_msprobe.modes.compare.rows import ComparedCall, DataMode, Outcome, Row
-from pytest_msprobe.modes.compare.transform.transformations import Transformations
 
 if TYPE_CHECKING:
     from msprobe_hooks.dump.reader import Dump
+    from pytest_msprobe.extensions.transformations.step import Side
     from pytest_msprobe.modes.compare.judging.policy import ComparePolicy
     from pytest_msprobe.modes.compare.measure.own_metrics import Metric
-    from pytest_msprobe.modes.compare.transform.step import Side
 
 _NO_PLACE = StepRank()
 _NO_TRANSFORMATIONS = Transformations()

@@ -22,8 +22,8 @@ from pytest_msprobe.run.paths import absolute
 
 if TYPE_CHECKING:
     from msprobe_hooks.dump.reader import Dump
+    from pytest_msprobe.extensions.inference.inference_pair import InferencePair
     from pytest_msprobe.modes.compare.dump_pair import DumpPair
-    from pytest_msprobe.modes.compare.inference.inference_pair import InferencePair
     from pytest_msprobe.modes.compare.opening import Registered
     from pytest_msprobe.run.item import DumpItem
 from pytest_msprobe.run.shared_options import GOLDEN, HTML, MODEL_CONFIG, MODEL_NAMES, VIS, XLSX
@@ -76,7 +76,7 @@ class CompareMode:
 
     def runs_of(self, config: pytest.Config, folder: Path) -> list[Path]:
         """Return the dumps of the shard below a folder, of merged ranks only the first, as of a run of an engine."""
-        from pytest_msprobe.modes.compare.inference.inference_run import is_inference
+        from pytest_msprobe.extensions.inference.inference_run import is_inference
         from pytest_msprobe.modes.compare.merged_ranks import runs_of
         from pytest_msprobe.modes.compare.run_shards import dumps_of_shard
 
@@ -97,8 +97,8 @@ class CompareMode:
 
     def open(self, config: pytest.Config, dumps: Mapping[Path, Dump]) -> None:
         """Open the golden dumps and pair both sides."""
-        from pytest_msprobe.graphs.building import require_modules
-        from pytest_msprobe.modes.compare.inference.inference_run import is_inference, open_pair
+        from pytest_msprobe.extensions.graphs.building import require_modules
+        from pytest_msprobe.extensions.inference.inference_run import is_inference, open_pair
         from pytest_msprobe.modes.compare.judging.policy import load_policy
         from pytest_msprobe.modes.compare.opening import golden_paths, open_pairs, partner_paths, require_pairs
 
@@ -125,7 +125,7 @@ class CompareMode:
     def header(self, config: pytest.Config) -> list[str]:
         """Return the policy, and what is compared with what."""
         if _inference_key in config.stash:
-            from pytest_msprobe.modes.compare.inference.inference_run import header
+            from pytest_msprobe.extensions.inference.inference_run import header
 
             pair = config.stash[_inference_key]
             return header(pair, *(display_path(config, path) for path in (pair.target_path, pair.golden_path)))
@@ -156,7 +156,7 @@ class CompareMode:
 
         options, compare = config.stash[options_key], config.stash[compare_key]
         if _inference_key in config.stash:
-            from pytest_msprobe.modes.compare.inference.inference_reports import inference_reporters
+            from pytest_msprobe.extensions.inference.inference_reports import inference_reporters
 
             config.stash[compared_key] = calls = ComparedCalls()
             return inference_reporters(config.stash[_inference_key], calls, compare, options)
@@ -172,7 +172,7 @@ class CompareMode:
             reports = CompareReports(compare, options.csv, options.policy, pairs, calls)
             reporters["msprobe-compare-reports"] = reports
         if compare.vis is not None and not config.option.collectonly:
-            from pytest_msprobe.modes.compare.graphs import CompareGraphs
+            from pytest_msprobe.extensions.graphs.compared_graphs import CompareGraphs
 
             for stage in dict.fromkeys(pair.stage for pair in pairs):
                 vis = replace(compare.vis, folder=compare.vis.folder / stage)
@@ -186,7 +186,7 @@ class CompareMode:
 
         compare = config.stash[compare_key]
         if _inference_key in config.stash:
-            from pytest_msprobe.modes.compare.inference.inference_run import other_files
+            from pytest_msprobe.extensions.inference.inference_run import other_files
 
             return JournalFacts(compare.settings(), other_files(config.stash[_inference_key]))
         files: dict[str, Path] = {}
@@ -213,7 +213,7 @@ class CompareMode:
         from pytest_msprobe.modes.compare.items import compared_items
 
         if _inference_key in file.config.stash:
-            from pytest_msprobe.modes.compare.inference.inference_items import inference_items
+            from pytest_msprobe.extensions.inference.inference_items import inference_items
 
             return inference_items(file, dump, file.config.stash[_inference_key])
         pair = file.config.stash[_pairs_key].get(file.path)
@@ -238,9 +238,9 @@ def _all_targets(config: pytest.Config, dumps: Iterable[Path]) -> list[Path]:
 
 def _registered(config: pytest.Config) -> Registered:
     """Return what plugins add. Raises OptionError where something cannot be added."""
+    from pytest_msprobe.extensions.transformations.transform_registry import TransformRegistry
     from pytest_msprobe.modes.compare.measure.own_metrics import CompareMetricRegistry
     from pytest_msprobe.modes.compare.opening import Registered
-    from pytest_msprobe.modes.compare.transform.transform_registry import TransformRegistry
 
     metrics, transformations = CompareMetricRegistry(), TransformRegistry()
     try:

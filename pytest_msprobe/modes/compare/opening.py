@@ -12,26 +12,26 @@ from msprobe_hooks.dump.paths.stages import stages_of
 from msprobe_hooks.dump.reader import Dump
 from msprobe_hooks.errors import DumpError
 from pytest_msprobe.errors import OptionError
-from pytest_msprobe.modes.compare.across.static_graph import graph_as_calls
-from pytest_msprobe.modes.compare.across.translation import (
+from pytest_msprobe.extensions.across_frameworks.static_graph import graph_as_calls
+from pytest_msprobe.extensions.across_frameworks.translation import (
     composed_runs,
     read_mappings,
     translation,
     without_effect,
 )
+from pytest_msprobe.extensions.transformations.transform_file import read_transformations
+from pytest_msprobe.extensions.transformations.transformations import Transformations
 from pytest_msprobe.modes.compare.dump_pair import DumpPair
 from pytest_msprobe.modes.compare.matching.call_signature import named_calls
 from pytest_msprobe.modes.compare.matching.data_mapping import read_mapping, require_known
 from pytest_msprobe.modes.compare.merged_ranks import open_run, place_of_run, runs_of, whole_runs
-from pytest_msprobe.modes.compare.transform.transform_file import read_transformations
-from pytest_msprobe.modes.compare.transform.transformations import Transformations
 
 if TYPE_CHECKING:
-    from msprobe_hooks.dump.merging.parallel_layout import ParallelLayout
+    from msprobe_hooks.extensions.merged_ranks.parallel_layout import ParallelLayout
+    from pytest_msprobe.extensions.transformations.transformations import Entry
     from pytest_msprobe.modes.compare.judging.policy import ComparePolicy
     from pytest_msprobe.modes.compare.measure.own_metrics import Metric
     from pytest_msprobe.modes.compare.options import CompareOptions
-    from pytest_msprobe.modes.compare.transform.transformations import Entry
 
 
 _REMEDY = (

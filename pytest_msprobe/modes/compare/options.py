@@ -10,17 +10,17 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pytest_msprobe.errors import OptionError, no_effect
-from pytest_msprobe.graphs.vis import options as vis_options
-from pytest_msprobe.graphs.vis.options import VisOptions
-from pytest_msprobe.modes.compare import inference_options as inference
-from pytest_msprobe.modes.compare.across import options as across
-from pytest_msprobe.modes.compare.across.options import AcrossOptions
-from pytest_msprobe.modes.compare.inference_options import InferenceOptions
+from pytest_msprobe.extensions.across_frameworks import options as across
+from pytest_msprobe.extensions.across_frameworks.options import AcrossOptions
+from pytest_msprobe.extensions.graphs.vis import options as vis_options
+from pytest_msprobe.extensions.graphs.vis.options import VisOptions
+from pytest_msprobe.extensions.inference import options as inference
+from pytest_msprobe.extensions.inference.options import InferenceOptions
 from pytest_msprobe.run.shared_options import GOLDEN, golden_path, html_file, xlsx_folder
 from pytest_msprobe.storage.naming import fingerprint
 
 if TYPE_CHECKING:
-    from msprobe_hooks.dump.merging.parallel_layout import ParallelLayout
+    from msprobe_hooks.extensions.merged_ranks.parallel_layout import ParallelLayout
 
 
 @dataclass(frozen=True, slots=True)

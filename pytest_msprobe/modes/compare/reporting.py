@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from msprobe_hooks.dump.converted.reader import ConvertedDump
 from msprobe_hooks.dump.paths.static_graph import KERNEL_LEVEL
+from msprobe_hooks.extensions.kernel_dump.converted.reader import ConvertedDump
 from msprobe_hooks.messages import counted
 from pytest_msprobe.modes.compare.judging.settings import setting_lines
 from pytest_msprobe.modes.compare.judging.shape_changes import shapes_sentence
@@ -108,7 +108,7 @@ class CompareReports:
 
     def _mappings(self, folder: Path) -> None:
         """Write what a layer mapping led to; it is read, corrected and given to the next run as a data mapping."""
-        from pytest_msprobe.modes.compare.across.export_mapping import write_data_mapping
+        from pytest_msprobe.extensions.across_frameworks.export_mapping import write_data_mapping
 
         for pair, calls in self._by_pair():
             if pair.translation.layered:

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from pytest_msprobe.engine.frameworks.mindspore.primitives import normalization, recurrent
+from pytest_msprobe.extensions.mindspore.primitives import normalization, recurrent
 
 GRU_SETTINGS = {"direction": "UNIDIRECTIONAL", "cell_clip": -1.0, "num_proj": 0, "activation": "tanh"}
 LSTM_SETTINGS = GRU_SETTINGS | {"cell_type": "LSTM", "use_peephole": False}

@@ -14,7 +14,7 @@ from pytest_msprobe.engine.replay.check import Replay
 from pytest_msprobe.engine.replay.trials.config import ReplayConfig
 from pytest_msprobe.results.result import CallResult
 from tests.support.devices import Altered
-from tests.support.recorder import Recorder
+from tests.support.dumps.recorder import Recorder
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from torch.utils._pytree import tree_leaves
 from pytest_msprobe.devices.sim import SimDevice
 from pytest_msprobe.engine.values.pytree import map_tensors
 from tests.support.cann.examples import caches, inference_attention
-from tests.support.recorder import Recorder
+from tests.support.dumps.recorder import Recorder
 
 # Every operator, and the modes whose inputs have to fit each other.
 EXAMPLES = {

@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.utils._pytree import tree_map_only
 
 from pytest_msprobe.engine.replay.call import Call as RecordedCall
-from pytest_msprobe.engine.replay.references.registry import ReferenceRegistry
+from pytest_msprobe.engine.replay.references import ReferenceRegistry
 from pytest_msprobe.engine.values.pytree import map_tensors
 from tests.support.cann.example_call import Call
 from tests.support.cann.examples import (
@@ -27,7 +27,7 @@ from tests.support.cann.examples import (
     tensors,
 )
 from tests.support.cann.operators import independent_definition
-from tests.support.recorder import Recorder, element
+from tests.support.dumps.recorder import Recorder, element
 
 pytestmark = pytest.mark.slow
 

@@ -13,7 +13,7 @@ from pytest_msprobe.devices.sim import SimDevice
 from pytest_msprobe.engine.replay.ops.op_info import op_info
 from pytest_msprobe.engine.values.pytree import map_tensors
 from pytest_msprobe.results.skip_reasons import SkipReason
-from tests.support.recorder import Recorder, element
+from tests.support.dumps.recorder import Recorder, element
 
 Arguments = tuple[tuple[Any, ...], dict[str, Any]]
 

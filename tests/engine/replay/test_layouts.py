@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from tests.support.dumps import forward, tensor, value
+from tests.support.dumps.dump_files import forward, tensor, value
 
 BY_ONE = forward(tensor(6, low=1.0, high=2.0))
 

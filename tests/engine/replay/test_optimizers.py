@@ -9,7 +9,7 @@ import torch
 
 from pytest_msprobe.engine.replay.call import Call
 from pytest_msprobe.results.result import DirectionResult
-from tests.support.dumps import tensor
+from tests.support.dumps.dump_files import tensor
 
 ADAM = {
     "lr": 0.1, "beta1": 0.9, "beta2": 0.99, "weight_decay": 0.1, "eps": 1e-8, "amsgrad": False, "maximize": False,

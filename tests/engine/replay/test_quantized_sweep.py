@@ -17,7 +17,7 @@ from tests.support.cann.examples import (
     quantized_fusions,
     quantized_parameters,
 )
-from tests.support.recorder import Recorder
+from tests.support.dumps.recorder import Recorder
 
 EXAMPLES = (
     mx_quantization.EXAMPLES

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from pytest_msprobe.devices.sim import SimDevice
-from pytest_msprobe.engine.replay.references.registry import ReferenceRegistry
+from pytest_msprobe.engine.replay.references import ReferenceRegistry
 from pytest_msprobe.engine.values.pytree import map_tensors
 from tests.support.cann.examples import (
     causal_conv,
@@ -20,7 +20,7 @@ from tests.support.cann.examples import (
     legacy_layers,
     recurrent,
 )
-from tests.support.recorder import Recorder, element
+from tests.support.dumps.recorder import Recorder, element
 
 FAMILIES = (causal_conv, delta_rule, hyper_connections, legacy_attention, legacy_layers, recurrent)
 EXAMPLES = {name: example for family in (*FAMILIES, drawn) for name, example in family.EXAMPLES.items()}

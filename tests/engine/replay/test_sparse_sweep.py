@@ -17,7 +17,7 @@ from tests.support.cann.examples import lightning_indexer, native_sparse_attenti
 from tests.support.cann.operators import lightning_indexer as indexer_kernels
 from tests.support.cann.operators import native_sparse_attention as native_kernels
 from tests.support.cann.operators import sparse_attention as sparse_kernels
-from tests.support.recorder import Recorder, element
+from tests.support.dumps.recorder import Recorder, element
 
 CASES = [
     "npu_block_sparse_attention-packed",

@@ -7,7 +7,10 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_msprobe.devices.remote.messages import (
+from pytest_msprobe.engine.replay.reruns.determinism import unequal_bits
+from pytest_msprobe.engine.values.result_codec import as_node, from_node
+from pytest_msprobe.engine.values.tensor_codec import FormError, packed, unpacked, without_gaps
+from pytest_msprobe.extensions.remote.messages import (
     AtArgument,
     AtTensor,
     Complex,
@@ -19,9 +22,6 @@ from pytest_msprobe.devices.remote.messages import (
     Size,
     TensorForm,
 )
-from pytest_msprobe.engine.replay.reruns.determinism import unequal_bits
-from pytest_msprobe.engine.values.result_codec import as_node, from_node
-from pytest_msprobe.engine.values.tensor_codec import FormError, packed, unpacked, without_gaps
 from pytest_msprobe.results.skip_reasons import Skip
 
 DTYPES = [

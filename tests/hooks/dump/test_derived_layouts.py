@@ -15,7 +15,7 @@ from msprobe_hooks.dump.memory_layouts import LAYOUT_KEYS, Layout, contiguous_st
 from msprobe_hooks.dump.reader import Dump, read_dump
 from msprobe_hooks.dump.schema import TensorElement, walk_tensors
 from msprobe_hooks.record import record
-from tests.support.random_programs import outside, run
+from tests.support.dumps.random_programs import outside, run
 
 
 def as_peers_write_it(tree: Any) -> Any:

@@ -11,7 +11,7 @@ from msprobe_hooks.dump import reader
 from msprobe_hooks.dump.reader import read_dump
 from msprobe_hooks.dump.schema import TensorElement, ValueElement, tensors_of
 from msprobe_hooks.errors import DumpError, RecordError
-from tests.support.dumps import write_dump
+from tests.support.dumps.dump_files import write_dump
 
 DUMPS = Path(__file__).parents[2] / "data" / "dumps"
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from msprobe_hooks.dump.truncated import read_truncated_dump
 from msprobe_hooks.errors import DumpError
-from tests.support.dumps import three_calls, write_dump
+from tests.support.dumps.dump_files import three_calls, write_dump
 
 
 def test_of_a_dump_that_was_cut_off_the_whole_records_are_read(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from msprobe_hooks.errors import ConfigError
-from msprobe_hooks.instruments.rules import (
+from msprobe_hooks.extensions.monitor.rules import (
     Exploding,
     NotFinite,
     Overflow,

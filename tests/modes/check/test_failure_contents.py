@@ -10,7 +10,7 @@ import pytest
 
 from pytest_msprobe.journal.journal import read_journal
 from pytest_msprobe.results.circumstances import called_at, inputs_of
-from tests.support import dumps
+from tests.support.dumps import dump_files as dumps
 
 _SOFTMAX = {"Functional.softmax.0.forward": dumps.forward(dumps.tensor(6, 40), dim=dumps.value(-1))}
 _STACK = {"0": [list(_SOFTMAX), ["File model.py, line 3, in forward, \n self.attend(x)"]]}

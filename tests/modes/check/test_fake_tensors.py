@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.support.dumps import Json, forward, tensor, value, write_dump
+from tests.support.dumps.dump_files import Json, forward, tensor, value, write_dump
 from tests.support.runs import check
 
 FAKE = "torch._subclasses.fake_tensor.FakeTensor"

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.support import dumps
-from tests.support.pages import page_data, words_of
+from tests.support.browser.pages import page_data, words_of
+from tests.support.dumps import dump_files as dumps
 from tests.support.runs import Checked
 
 _RECORDS = {

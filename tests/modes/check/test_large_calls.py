@@ -9,7 +9,7 @@ import pytest
 
 from pytest_msprobe.engine.replay.partition import plan
 from pytest_msprobe.engine.values import system_memory
-from tests.support.dumps import forward, tensor, value
+from tests.support.dumps.dump_files import forward, tensor, value
 from tests.support.runs import Checked
 
 ADD, SORT = "Torch.add.0.forward", "Torch.sort.0.forward"

@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from msprobe_hooks.instruments.free_benchmark.config import PERTURBATIONS
+from msprobe_hooks.extensions.free_benchmark.config import PERTURBATIONS
 from pytest_msprobe.commands.main import main
 from pytest_msprobe.journal.journal import read_journal
-from tests.support.dumps import three_calls
+from tests.support.dumps.dump_files import three_calls
 from tests.support.runs import Checked
 
 SOFTMAX, SOFTMAX_BACKWARD = "Functional.softmax.0.forward", "Functional.softmax.0.backward"

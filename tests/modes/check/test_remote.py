@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from tests.support.conftests import device_after_each_call
+from tests.support.hosts.sshd import Host, ssh_host
 from tests.support.runs import Checked, check
-from tests.support.sshd import Host, ssh_host
 
 Json = dict[str, Any]
 

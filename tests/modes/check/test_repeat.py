@@ -13,7 +13,7 @@ import safetensors.torch  # noqa: F401 - for the reason that torch is loaded in 
 
 from pytest_msprobe.commands.main import main
 from pytest_msprobe.journal.journal import read_journal
-from tests.support.dumps import three_calls
+from tests.support.dumps.dump_files import three_calls
 from tests.support.runs import Checked
 
 SOFTMAX = "Functional.softmax.0.forward"

@@ -14,7 +14,7 @@ from tests.corpus.correct_devices import CORRECT_DEVICES
 from tests.corpus.fault import Launch, Variant, VariantDevice, variant
 from tests.corpus.faults import FAULTS
 from tests.corpus.trials import Bench, Tally, read_calls
-from tests.support.archives import unpack
+from tests.support.dumps.archives import unpack
 
 DATA = Path(__file__).parents[2] / "data"
 CALLS_PER_API = 3

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 # An inner run in this process must find this loaded: torch cannot be loaded twice.
-from tests.support.compared import Runs, unpack_runs
-from tests.support.dumps import Json, forward, tensor_around
+from tests.support.dumps.compared import Runs, unpack_runs
+from tests.support.dumps.dump_files import Json, forward, tensor_around
 from tests.support.runs import run_pytest
 
 

@@ -12,7 +12,7 @@ import pytest
 from msprobe_hooks.dump.opening import open_dump
 from msprobe_hooks.dump.paths.recording import find_dumps
 from msprobe_hooks.errors import RecordError
-from tests.support.converted import write_kernel
+from tests.support.dumps.converted import write_kernel
 
 Compare = Callable[..., pytest.RunResult]
 X = np.linspace(-1, 1, 12, dtype=np.float32).reshape(3, 4)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.compared import Runs
+from tests.support.dumps.compared import Runs
 
 Compare = Callable[..., pytest.RunResult]
 

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from tests.support.compared import Runs
-from tests.support.dumps import Json, forward, tensor, write_dump
+from tests.support.dumps.compared import Runs
+from tests.support.dumps.dump_files import Json, forward, tensor, write_dump
 from tests.support.runs import run_pytest
 
 NAMES = ["Module.net.Net.forward.0", "Torch.add.0.forward", "Torch.add.1.forward"]

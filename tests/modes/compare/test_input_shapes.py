@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.dumps import value
+from tests.support.dumps.dump_files import value
 
 Compare = Callable[..., pytest.RunResult]
 

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from pytest_msprobe.modes.compare.packed_blocks import PackedBlocks
-from tests.support.compared import Runs
-from tests.support.dumps import forward, tensor_around
+from tests.support.dumps.compared import Runs
+from tests.support.dumps.dump_files import forward, tensor_around
 from tests.support.runs import run_pytest
 
 LISTENER = """

@@ -12,8 +12,8 @@ import pytest
 import torch
 
 from pytest_msprobe.commands.main import main
-from tests.support.dumps import Json, forward, tensor_around, write_dump
-from tests.support.parallel import record_run
+from tests.support.dumps.dump_files import Json, forward, tensor_around, write_dump
+from tests.support.dumps.parallel import record_run
 
 Compare = Callable[..., pytest.RunResult]
 _TARGET, _GOLDEN = "--msprobe-target-layout", "--msprobe-golden-layout"

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.dumps import write_dump
+from tests.support.dumps.dump_files import write_dump
 
 Compare = Callable[..., pytest.RunResult]
 

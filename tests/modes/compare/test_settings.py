@@ -10,7 +10,7 @@ import pytest
 
 from msprobe_hooks.dump.values import read_values
 from pytest_msprobe.modes.compare.judging import given_values
-from tests.support.dumps import value
+from tests.support.dumps.dump_files import value
 
 Compare = Callable[..., pytest.RunResult]
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from pytest_msprobe.commands.main import main
-from tests.support.static_graphs import TITLES, GraphFolder, dense_step, write_graph_text
+from tests.support.dumps.static_graphs import TITLES, GraphFolder, dense_step, write_graph_text
 
 Compare = Callable[..., pytest.RunResult]
 WEIGHT = np.linspace(-0.7, 0.9, 8, dtype=np.float32).reshape(4, 2)

@@ -12,11 +12,11 @@ import pytest
 
 from msprobe_hooks.dump.reader import read_dump
 from pytest_msprobe import compare_dumps
+from pytest_msprobe.extensions.transformations.transform_file import read_transformations
 from pytest_msprobe.modes.compare.dump_pair import DumpPair
 from pytest_msprobe.modes.compare.judging.policy import load_policy
 from pytest_msprobe.modes.compare.rows import ComparedCall
-from pytest_msprobe.modes.compare.transform.transform_file import read_transformations
-from tests.support.dumps import Json, forward, tensor, tensor_around, write_dump
+from tests.support.dumps.dump_files import Json, forward, tensor, tensor_around, write_dump
 
 Compare = Callable[..., pytest.RunResult]
 RECORD = "Module.q.Linear.forward.0"

@@ -14,8 +14,8 @@ from pytest_msprobe.reports.check_page.model import CheckedRecord
 from pytest_msprobe.reports.check_page.rows import Rows, deciding_metric
 from pytest_msprobe.results.result import LITTLE_JUDGED, DirectionResult
 from pytest_msprobe.results.skip_reasons import SkipReason
+from tests.support.browser.pages import page_data, words_of
 from tests.support.journals import make_judged, skipped, write_journal
-from tests.support.pages import page_data, words_of
 
 
 def test_a_row_describes_a_record_by_words_that_are_written_once() -> None:

@@ -10,10 +10,10 @@ import msgspec
 import pytest
 
 from pytest_msprobe.commands.main import main
-from tests.support.browser import click, open_browser, set_width, texts, until
+from tests.support.browser.chromium import click, open_browser, set_width, texts, until
+from tests.support.browser.page_checks import serious_violations, wider_than_the_window
+from tests.support.browser.pages import page_data
 from tests.support.journals import HEADER, START, entry, make_judged
-from tests.support.page_checks import serious_violations, wider_than_the_window
-from tests.support.pages import page_data
 
 pytestmark = pytest.mark.slow
 

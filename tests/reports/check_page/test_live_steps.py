@@ -9,9 +9,9 @@ import pytest
 
 from pytest_msprobe.commands.main import main
 from pytest_msprobe.journal.journal import Entry, Header, JournalWriter, LeftOut
-from tests.support.browser import click, open_browser, texts
+from tests.support.browser.chromium import click, open_browser, texts
+from tests.support.browser.pages import page_data
 from tests.support.journals import make_judged
-from tests.support.pages import page_data
 
 LIVE = Header(dumps={}, settings={"mode": "live", "policy": "default"}, root="/data", rerun=("python", "train.py"))
 

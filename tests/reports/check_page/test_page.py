@@ -20,7 +20,7 @@ from pytest_msprobe.reports.check_page.html import write_page_of_journals
 from pytest_msprobe.results.circumstances import InputStatistics, with_called_at, with_inputs
 from pytest_msprobe.results.result import DirectionResult
 from pytest_msprobe.results.skip_reasons import SkipReason
-from tests.support.browser import click, open_browser, set_width, texts, until
+from tests.support.browser.chromium import click, open_browser, set_width, texts, until
 from tests.support.journals import make_judged, skipped, write_journal
 
 pytestmark = pytest.mark.slow

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from pytest_msprobe.reports.differences_page.html import Compared, Differences, write_differences_page
-from tests.support.browser import click, open_browser, texts
+from tests.support.browser.chromium import click, open_browser, texts
 
 HOSTILE = "</script><img src=x onerror=alert(1)>"
 

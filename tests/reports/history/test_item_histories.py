@@ -14,8 +14,8 @@ from pytest_msprobe.journal.journal import Header
 from pytest_msprobe.reports.history.item_histories import before
 from pytest_msprobe.results.result import DirectionResult
 from pytest_msprobe.results.skip_reasons import SkipReason
+from tests.support.browser.pages import page_data
 from tests.support.journals import HEADER, entry, make_judged, skipped, write_journal
-from tests.support.pages import page_data
 
 MUL, ADD = "Torch.mul.0.forward", "Torch.add.0.forward"
 

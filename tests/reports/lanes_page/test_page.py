@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from pytest_msprobe.reports.lanes_page.html import LaneCall, Lanes, write_lanes_page
-from tests.support.browser import click, open_browser, set_width, texts, until
+from tests.support.browser.chromium import click, open_browser, set_width, texts, until
 
 HOSTILE = "</script><img src=x onerror=alert(1)>"
 

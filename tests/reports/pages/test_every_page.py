@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 from PIL import Image
 
-from tests.support.browser import open_browser
-from tests.support.every_page import PAGES, EveryPage
-from tests.support.page_checks import serious_violations, wider_than_the_window
-from tests.support.pictures import prepare
+from tests.support.browser.chromium import open_browser
+from tests.support.browser.every_page import PAGES, EveryPage
+from tests.support.browser.page_checks import serious_violations, wider_than_the_window
+from tests.support.browser.pictures import prepare
 
 pytestmark = pytest.mark.slow
 

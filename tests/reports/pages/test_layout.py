@@ -10,9 +10,9 @@ import pytest
 from selenium.webdriver.common.keys import Keys
 
 from pytest_msprobe.reports.pages.write_page import write_page
-from tests.support.browser import click, open_browser, set_system_theme, set_width, texts, until
-from tests.support.page_checks import serious_violations, wider_than_the_window
-from tests.support.serving import served
+from tests.support.browser.chromium import click, open_browser, set_system_theme, set_width, texts, until
+from tests.support.browser.page_checks import serious_violations, wider_than_the_window
+from tests.support.browser.serving import served
 
 HOSTILE = "</script><img src=x onerror=alert(1)>"
 DATA = {

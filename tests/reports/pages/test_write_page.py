@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from pytest_msprobe.extensions.trend.margins import make_trend
+from pytest_msprobe.extensions.trend.trend_files import write_trend_page
 from pytest_msprobe.journal.journal import read_journal
 from pytest_msprobe.journal.shards import Part, whole_runs
-from pytest_msprobe.reports.trend.margins import make_trend
-from pytest_msprobe.reports.trend.trend_files import write_trend_page
 from tests.support.journals import make_judged, write_journal
 
 

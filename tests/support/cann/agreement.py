@@ -12,7 +12,7 @@ from torch.utils._pytree import tree_map_only
 
 from pytest_msprobe.engine.replay.ops.implementation_defined import accept_implementation_defined
 from pytest_msprobe.engine.replay.ops.op_info import op_info
-from pytest_msprobe.engine.replay.references.registry import ReferenceRegistry
+from pytest_msprobe.engine.replay.references import ReferenceRegistry
 from tests.support.cann.example_call import Call
 
 # Relative to the largest value of a result: some units in the last place of its dtype.

@@ -11,7 +11,6 @@ import torch
 
 from msprobe_standards import Standard, Verdict, fitting, judge_tree, measure, msprobe_bounds
 from msprobe_standards.dtypes import family
-from pytest_msprobe.devices.remote.link import LinkError
 from pytest_msprobe.engine.replay.calls.subject import CheckError, TargetError
 from pytest_msprobe.engine.replay.judging.error_maps import with_error_maps
 from pytest_msprobe.engine.replay.judging.laid_out_baseline import judge_by_layouts
@@ -23,6 +22,7 @@ from pytest_msprobe.engine.replay.trials.baseline_protocol import Prepare, Recor
 from pytest_msprobe.engine.replay.trials.trial import Trial, as_sequence
 from pytest_msprobe.engine.values.error_kinds import is_out_of_memory
 from pytest_msprobe.engine.values.pytree import first_leaf, map_tensors, tensors_with_paths
+from pytest_msprobe.extensions.remote.link import LinkError
 from pytest_msprobe.results.outcomes import Breakdown, describe_error
 from pytest_msprobe.results.result import DirectionResult, OutputResult, decided, failed_without_result
 from pytest_msprobe.results.skip_reasons import Skip, SkipReason

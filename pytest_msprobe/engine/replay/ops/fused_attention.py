@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from pytest_msprobe.engine.replay.references.attention.attention_core import exponentials
+from pytest_msprobe.extensions.npu_operators.attention.attention_core import exponentials
 
 if TYPE_CHECKING:
     from collections.abc import Callable

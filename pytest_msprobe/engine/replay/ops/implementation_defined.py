@@ -14,7 +14,7 @@ from pytest_msprobe.engine.replay.ops.quantized_results import (
     are_neighbours,
 )
 from pytest_msprobe.engine.replay.ops.traits import OpInfo
-from pytest_msprobe.engine.replay.references.operator_table import FUSED_OPERATORS
+from pytest_msprobe.extensions.npu_operators.operator_table import FUSED_OPERATORS
 
 
 def accept_implementation_defined(

@@ -19,8 +19,8 @@ from torch.overrides import get_overridable_functions
 from msprobe_hooks.dump.communication.fused import FUSED
 from msprobe_hooks.dump.names import ApiName
 from pytest_msprobe.engine.replay.call import NAMESPACES
-from pytest_msprobe.engine.replay.references.left_out import reason_left_out
-from pytest_msprobe.engine.replay.references.registry import ReferenceRegistry
+from pytest_msprobe.engine.replay.references import ReferenceRegistry
+from pytest_msprobe.extensions.npu_operators.left_out import reason_left_out
 from pytest_msprobe.results.skip_reasons import Skip, SkipReason
 
 _FACTORIES = frozenset(

@@ -23,9 +23,6 @@ from pytest_msprobe.engine.replay.linalg.nondifferentiable import (
 )
 from pytest_msprobe.engine.replay.ops import open_elements
 from pytest_msprobe.engine.replay.ops.index_rows import INDEX_ROWS
-from pytest_msprobe.engine.replay.ops.npu.attention_rows import ATTENTION_ROWS
-from pytest_msprobe.engine.replay.ops.npu.quantized_rows import QUANTIZED_ROWS
-from pytest_msprobe.engine.replay.ops.npu.routing_rows import ROUTING_ROWS
 from pytest_msprobe.engine.replay.ops.running_results import Running
 from pytest_msprobe.engine.replay.ops.traits import OpInfo, Rows, Selection
 from pytest_msprobe.engine.replay.random_apis import (
@@ -38,6 +35,9 @@ from pytest_msprobe.engine.replay.random_apis import (
     unverifiable,
 )
 from pytest_msprobe.engine.replay.random_apis.properties import REQUIRED, RandomProperty
+from pytest_msprobe.extensions.npu_operators.rows.attention_rows import ATTENTION_ROWS
+from pytest_msprobe.extensions.npu_operators.rows.quantized_rows import QUANTIZED_ROWS
+from pytest_msprobe.extensions.npu_operators.rows.routing_rows import ROUTING_ROWS
 
 
 @cache

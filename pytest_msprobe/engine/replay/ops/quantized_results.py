@@ -12,9 +12,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from pytest_msprobe.engine.replay.references.quantization.hifloat8 import hifloat8_table
-from pytest_msprobe.engine.replay.references.quantization.microscaling import BLOCK, blocks_of_rows
-from pytest_msprobe.engine.replay.references.quantization.number_formats import (
+from pytest_msprobe.extensions.npu_operators.quantization.hifloat8 import hifloat8_table
+from pytest_msprobe.extensions.npu_operators.quantization.microscaling import BLOCK, blocks_of_rows
+from pytest_msprobe.extensions.npu_operators.quantization.number_formats import (
     HIFLOAT8,
     INT4,
     INT8,

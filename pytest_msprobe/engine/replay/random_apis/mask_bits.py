@@ -20,7 +20,7 @@ from pytest_msprobe.engine.replay.random_apis.properties import (
     tensors,
 )
 from pytest_msprobe.engine.replay.random_apis.samples import rounding
-from pytest_msprobe.engine.replay.references.layers.dropout_mask import kept_by
+from pytest_msprobe.extensions.npu_operators.layers.dropout_mask import kept_by
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

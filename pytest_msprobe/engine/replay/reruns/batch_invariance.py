@@ -8,12 +8,12 @@ from collections.abc import Iterator, Sequence
 import torch
 
 from msprobe_hooks.dump.names import Direction
-from pytest_msprobe.devices.remote.remote_device import RemoteDevice
 from pytest_msprobe.engine.replay.partition.cut import Cut, block_of
 from pytest_msprobe.engine.replay.partition.table import cuts_of
 from pytest_msprobe.engine.replay.reruns.determinism import Results, largest_difference, target_results, unequal_bits
 from pytest_msprobe.engine.replay.trials.block_trial import BlockTrial
 from pytest_msprobe.engine.replay.trials.trial import Trial
+from pytest_msprobe.extensions.remote.remote_device import RemoteDevice
 from pytest_msprobe.results.batch_variations import Variation
 
 # A row that is summed in another way often rounds to the same bits; several seldom do.

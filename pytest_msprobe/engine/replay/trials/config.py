@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 from msprobe_standards import Policy
 from pytest_msprobe.devices.device import Device
 from pytest_msprobe.devices.reduced_precision import MathMode
-from pytest_msprobe.devices.remote.remote_device import RemoteDevice
 from pytest_msprobe.engine.replay.calls.laid_out_tensors import Memory
 from pytest_msprobe.engine.replay.framework import Framework
 from pytest_msprobe.engine.replay.partition.plan import RAISED_ABOVE
-from pytest_msprobe.engine.replay.references.registry import ReferenceRegistry
+from pytest_msprobe.engine.replay.references import ReferenceRegistry
 from pytest_msprobe.engine.replay.trials.memory_budget import Admit, admit_at_once
+from pytest_msprobe.extensions.remote.remote_device import RemoteDevice
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,8 +10,15 @@ import msgspec
 import torch
 
 from msprobe_hooks.dump.json_records import backward_body, forward_body
-from pytest_msprobe.devices.remote.link import LinkError
-from pytest_msprobe.devices.remote.messages import (
+from pytest_msprobe.engine.replay.calls import side
+from pytest_msprobe.engine.replay.calls.side import Run
+from pytest_msprobe.engine.replay.calls.subject import Subject, TargetError
+from pytest_msprobe.engine.replay.trials.memory_budget import needed_bytes
+from pytest_msprobe.engine.values.result_codec import from_node
+from pytest_msprobe.engine.values.tensor_codec import FormError, digest, packed, unpacked
+from pytest_msprobe.errors import DeviceError
+from pytest_msprobe.extensions.remote.link import LinkError
+from pytest_msprobe.extensions.remote.messages import (
     Answer,
     Backward,
     Draw,
@@ -23,14 +30,7 @@ from pytest_msprobe.devices.remote.messages import (
     TensorForm,
     Unlike,
 )
-from pytest_msprobe.devices.remote.remote_device import RemoteDevice
-from pytest_msprobe.engine.replay.calls import side
-from pytest_msprobe.engine.replay.calls.side import Run
-from pytest_msprobe.engine.replay.calls.subject import Subject, TargetError
-from pytest_msprobe.engine.replay.trials.memory_budget import needed_bytes
-from pytest_msprobe.engine.values.result_codec import from_node
-from pytest_msprobe.engine.values.tensor_codec import FormError, digest, packed, unpacked
-from pytest_msprobe.errors import DeviceError
+from pytest_msprobe.extensions.remote.remote_device import RemoteDevice
 from pytest_msprobe.results.outcomes import Breakdown
 from pytest_msprobe.results.skip_reasons import Skip, SkipReason
 

@@ -12,8 +12,6 @@ import torch
 
 from msprobe_hooks.dump.names import Direction, api_record
 from pytest_msprobe.devices.device import Device, hardware
-from pytest_msprobe.devices.remote.link import LinkError
-from pytest_msprobe.devices.remote.remote_device import RemoteDevice
 from pytest_msprobe.engine.replay.calls.golden import baseline_side, golden_side
 from pytest_msprobe.engine.replay.calls.side import Gradients, Run, Side, run_backward, run_forward
 from pytest_msprobe.engine.replay.calls.subject import CheckError, Subject, TargetError
@@ -28,6 +26,8 @@ from pytest_msprobe.engine.replay.trials.zero_copy_inputs import placement_for
 from pytest_msprobe.engine.values.error_kinds import REFUSALS, is_out_of_memory, is_unsupported
 from pytest_msprobe.engine.values.pytree import map_tensors, tensors_with_paths
 from pytest_msprobe.errors import UserError
+from pytest_msprobe.extensions.remote.link import LinkError
+from pytest_msprobe.extensions.remote.remote_device import RemoteDevice
 from pytest_msprobe.results.outcomes import describe_error
 from pytest_msprobe.results.skip_reasons import Skip, SkipReason
 

@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 import pytest
 
-from msprobe_hooks.instruments.free_benchmark.config import PERTURBATIONS
+from msprobe_hooks.extensions.free_benchmark.config import PERTURBATIONS
 from pytest_msprobe.errors import unknown_value
 from pytest_msprobe.run.options import number
 

@@ -9,8 +9,8 @@ from msgspec.structs import replace
 
 from msprobe_hooks.dump.names import forward_of, is_forward, split_called
 from msprobe_hooks.dump.paths.static_graph import KERNEL_LEVEL
-from pytest_msprobe.modes.compare.across.recorder_differences import with_rounded_integers
-from pytest_msprobe.modes.compare.across.value_pairing import (
+from pytest_msprobe.extensions.across_frameworks.recorder_differences import with_rounded_integers
+from pytest_msprobe.extensions.across_frameworks.value_pairing import (
     across_frameworks,
     at_precision,
     coarsest_so_far,
@@ -35,8 +35,8 @@ from pytest_msprobe.modes.compare.rows import DataMode, Row
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from pytest_msprobe.modes.compare.across.translation import Translation
-    from pytest_msprobe.modes.compare.across.value_partners import ValuePartners
+    from pytest_msprobe.extensions.across_frameworks.translation import Translation
+    from pytest_msprobe.extensions.across_frameworks.value_partners import ValuePartners
     from pytest_msprobe.modes.compare.judging.policy import ComparePolicy
     from pytest_msprobe.modes.compare.measure.compared_sides import ComparedSides
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from pytest_msprobe.modes.compare.transform.transformations import Transformations
+from pytest_msprobe.extensions.transformations.transformations import Transformations
 
 if TYPE_CHECKING:
     from msprobe_hooks.dump.reader import Dump

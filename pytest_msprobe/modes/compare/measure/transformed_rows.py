@@ -10,8 +10,8 @@ from pytest_msprobe.modes.compare.measure.float_dtypes import float_dtype
 
 if TYPE_CHECKING:
     from msprobe_hooks.dump.values import Value
+    from pytest_msprobe.extensions.transformations.transformations import Entry, Transformed
     from pytest_msprobe.modes.compare.rows import Row
-    from pytest_msprobe.modes.compare.transform.transformations import Entry, Transformed
 
 
 def refused(row: Row, entry: Entry, problem: str) -> Row:

@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from pytest_msprobe.engine.import_torch import import_torch
+from pytest_msprobe.extensions.transformations.step import ALL_KEPT, SIDES, StepError
 from pytest_msprobe.modes.compare.measure.statistics import measure_statistics, scaled_error
 from pytest_msprobe.modes.compare.measure.transformed_rows import judged_as, refused, refused_shapes
 from pytest_msprobe.modes.compare.rows import SCALED_ERROR, STATISTICS, DataMode, Row
-from pytest_msprobe.modes.compare.transform.step import ALL_KEPT, SIDES, StepError
 
 if TYPE_CHECKING:
     from msprobe_hooks.dump.values import Value
+    from pytest_msprobe.extensions.transformations.transformations import Transformed
     from pytest_msprobe.modes.compare.measure.compared_sides import ComparedSides
-    from pytest_msprobe.modes.compare.transform.transformations import Transformed
 
 #: How the message of a row begins that is left out, or compared by its norm alone.
 NOT_COMPARED = "not compared, as transformations change its statistics: "

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from msprobe_hooks.errors import DumpError
-from pytest_msprobe.graphs.node_matching import pair_nodes
-from pytest_msprobe.graphs.page.links import Link, communication_links
-from pytest_msprobe.graphs.page.payload import Drawing, Mark, Run, read_run
+from pytest_msprobe.extensions.graphs.node_matching import pair_nodes
+from pytest_msprobe.extensions.graphs.page.links import Link, communication_links
+from pytest_msprobe.extensions.graphs.page.payload import Drawing, Mark, Run, read_run
 from pytest_msprobe.modes.compare.rows import ComparedCall
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from typing import Any
 
 from msprobe_hooks.dump.call_context import outside_frameworks
 from msprobe_hooks.dump.values import Value
-from pytest_msprobe.graphs.page.payload import drawn
+from pytest_msprobe.extensions.graphs.page.payload import drawn
 from pytest_msprobe.modes.compare.measure.float_dtypes import coarser, float_dtype
 from pytest_msprobe.modes.compare.reports.graph_files import PairGraph
 from pytest_msprobe.modes.compare.rows import SCALED_ERROR, ComparedCall, DataMode, Row

@@ -30,8 +30,8 @@ from tests.corpus.fault import VariantDevice
 from tests.corpus.faults import FAULTS
 from tests.engine.replay.blockwise.calls import CALLS, x
 from tests.support.devices import Altered, Faulty
-from tests.support.dumps import forward, tensor, value
-from tests.support.recorder import Recorder
+from tests.support.dumps.dump_files import forward, tensor, value
+from tests.support.dumps.recorder import Recorder
 
 DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 _DEFAULT = Policy.load("default")

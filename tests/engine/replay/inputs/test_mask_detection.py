@@ -11,7 +11,7 @@ import torch
 from msprobe_hooks.dump.schema import TensorElement, tensors_of
 from pytest_msprobe.engine.replay.inputs.mask_detection import mask_of
 from pytest_msprobe.engine.replay.inputs.random_tensors import random_tensor
-from tests.support.recorder import Recorder
+from tests.support.dumps.recorder import Recorder
 
 LOWEST = torch.finfo(torch.float32).min
 FILLS = [LOWEST, -1e9, -1e4, -65504.0, -LOWEST, 1e9, 1e4]

@@ -21,7 +21,7 @@ from pytest_msprobe.engine.replay.trials.config import ReplayConfig
 from tests.corpus.correct_devices import CORRECT_DEVICES
 from tests.corpus.fault import Variant, VariantDevice
 from tests.corpus.faults import FAULTS
-from tests.support.dumps import Json, forward, tensor, value, write_dump
+from tests.support.dumps.dump_files import Json, forward, tensor, value, write_dump
 
 ROWS, WIDTH = 2**12, 64
 TABLE = tensor(ROWS, WIDTH, dtype="bfloat16", low=-4.0, high=4.0, Mean=0.0, Norm=512.0, requires_grad=True)

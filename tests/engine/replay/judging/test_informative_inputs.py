@@ -13,7 +13,7 @@ from pytest_msprobe.engine.frameworks.torch import TorchFramework
 from pytest_msprobe.engine.replay.check import Replay
 from pytest_msprobe.engine.replay.trials.config import ReplayConfig
 from pytest_msprobe.results.result import LITTLE_JUDGED
-from tests.support.dumps import forward, tensor, value
+from tests.support.dumps.dump_files import forward, tensor, value
 
 
 def warmer(func: Any, args: Any, kwargs: Any) -> Any:

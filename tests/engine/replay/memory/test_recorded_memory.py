@@ -14,7 +14,6 @@ from torch.utils._pytree import tree_map
 
 from msprobe_hooks.dump.memory_layouts import Layout, span
 from msprobe_standards import Policy
-from pytest_msprobe.devices.remote.remote_device import RemoteDevice
 from pytest_msprobe.devices.sim import SimDevice
 from pytest_msprobe.engine.frameworks.torch import TorchFramework
 from pytest_msprobe.engine.replay.calls.laid_out_tensors import lay_out_all
@@ -23,8 +22,9 @@ from pytest_msprobe.engine.replay.trials.config import ReplayConfig
 from pytest_msprobe.engine.values.memory_filling import filling
 from pytest_msprobe.engine.values.pytree import tensors_with_paths
 from pytest_msprobe.engine.values.strides import memory_size, outside, overlaps, whole_memory
+from pytest_msprobe.extensions.remote.remote_device import RemoteDevice
 from tests.engine.replay.memory.strided_faults import WritingAround
-from tests.support.dumps import forward, tensor, value
+from tests.support.dumps.dump_files import forward, tensor, value
 
 TASKS = pytest.mark.parametrize("task", ["statistics", "tensor"])
 

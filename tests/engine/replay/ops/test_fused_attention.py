@@ -12,9 +12,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from pytest_msprobe.devices.sim import SimDevice
 from pytest_msprobe.engine.replay.ops.fused_attention import FusedAttention
-from pytest_msprobe.engine.replay.references.attention.attention import npu_fusion_attention
+from pytest_msprobe.extensions.npu_operators.attention.attention import npu_fusion_attention
 from pytest_msprobe.results.result import LITTLE_JUDGED
-from tests.support.recorder import Recorder
+from tests.support.dumps.recorder import Recorder
 
 _FLASH = "aten::_scaled_dot_product_flash_attention_for_cpu"
 TRIANGLE = torch.ones(2048, 2048, dtype=torch.bool).triu(1)

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 
 from msprobe_hooks.dump.names import parse_api_name
 from pytest_msprobe.engine.replay.ops.lookup import resolve
-from pytest_msprobe.engine.replay.references.registry import ReferenceRegistry
+from pytest_msprobe.engine.replay.references import ReferenceRegistry
 from pytest_msprobe.results.skip_reasons import Skip, SkipReason
 
 

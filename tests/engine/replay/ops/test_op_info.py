@@ -8,7 +8,7 @@ from msprobe_hooks.dump.names import ApiName
 from pytest_msprobe.engine.replay.ops.lookup import HOMES, resolve
 from pytest_msprobe.engine.replay.ops.op_info import TABLE, op_info
 from pytest_msprobe.engine.replay.ops.traits import OpInfo
-from pytest_msprobe.engine.replay.references.registry import ReferenceRegistry
+from pytest_msprobe.engine.replay.references import ReferenceRegistry
 from pytest_msprobe.results.skip_reasons import Skip
 
 # It comes with torch_npu, and has no golden definition.

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from pytest_msprobe.engine.replay.ops.ranked_positions import RankedPositions, gradients_of_ranked
 from pytest_msprobe.engine.replay.ops.tie_breaking import accept_ties
-from pytest_msprobe.engine.replay.references.sparse_attention.lightning_indexer import (
+from pytest_msprobe.extensions.npu_operators.sparse_attention.lightning_indexer import (
     lightning_indexer_scores,
     npu_lightning_indexer,
 )

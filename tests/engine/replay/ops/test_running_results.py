@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from pytest_msprobe.engine.replay.ops.running_results import Running
-from tests.support.recorded_calls import recorded_call
+from tests.support.dumps.recorded_calls import recorded_call
 
 Floats = NDArray[np.float32]
 Scan = Callable[[np.ufunc, Floats], Floats]

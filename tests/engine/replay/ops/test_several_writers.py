@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from pytest_msprobe.devices.sim import SimDevice
 from pytest_msprobe.engine.replay.ops.op_info import op_info
 from pytest_msprobe.engine.replay.ops.several_writers import accept_gradient_of_winner
-from tests.support.recorded_calls import recorded_call
+from tests.support.dumps.recorded_calls import recorded_call
 
 INDEX = torch.tensor([3, 0, 3, 3, 1])
 VALUES = torch.tensor([10.0, 20.0, 30.0, 40.0, 50.0])

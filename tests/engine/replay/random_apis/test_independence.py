@@ -19,7 +19,7 @@ from pytest_msprobe.devices.sim import SimDevice
 from pytest_msprobe.engine.replay.call import read_call
 from pytest_msprobe.engine.replay.random_apis import distributions
 from pytest_msprobe.engine.replay.random_apis.independence import distances, most_equal
-from tests.support.random_results import FLOATS, outcome, property_of
+from tests.support.dumps.random_results import FLOATS, outcome, property_of
 
 SHAPE = (8, 6, 256)
 N = 8 * 6 * 256

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from pytest_msprobe.engine.replay.ops.op_info import random_property
-from tests.support.random_results import FLOATS, draw, outcome, property_of
+from tests.support.dumps.random_results import FLOATS, draw, outcome, property_of
 
 
 @pytest.mark.parametrize(

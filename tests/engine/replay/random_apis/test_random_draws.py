@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from tests.support.random_results import FLOATS, SEEDS, SIZES, draw, outcome, property_of
+from tests.support.dumps.random_results import FLOATS, SEEDS, SIZES, draw, outcome, property_of
 
 DRAWS: list[tuple[str, Callable[..., Any], Callable[[int, torch.dtype], tuple[Any, ...]]]] = [
     ("bernoulli", torch.bernoulli, lambda n, d: (draw(n).sigmoid().to(d),)),

@@ -10,11 +10,11 @@ from torch import Tensor
 
 from pytest_msprobe.engine.replay.ops.op_info import random_property
 from pytest_msprobe.engine.replay.random_apis.independence import judge_two_draws
-from pytest_msprobe.engine.replay.references.registry import ReferenceRegistry
+from pytest_msprobe.engine.replay.references import ReferenceRegistry
 from pytest_msprobe.engine.values.pytree import map_tensors
 from tests.support.cann.examples.drawn import EXAMPLES
 from tests.support.cann.operators import drawn, legacy_attention
-from tests.support.random_results import outcome, property_of
+from tests.support.dumps.random_results import outcome, property_of
 
 SEED = 3
 

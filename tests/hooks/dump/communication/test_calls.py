@@ -15,7 +15,7 @@ from msprobe_hooks.dump.communication.jsonl import FILE, CommunicationLines, Lin
 from msprobe_hooks.dump.communication.ranks import find_steps
 from msprobe_hooks.dump.reader import read_dump
 from msprobe_hooks.errors import DumpError
-from tests.support.dumps import forward, tensor, value, write_dump
+from tests.support.dumps.dump_files import forward, tensor, value, write_dump
 from tests.support.ranks import group, step
 
 Json = dict[str, Any]

@@ -10,7 +10,7 @@ from msprobe_hooks.dump.communication.calls import find_partners, read_calls
 from msprobe_hooks.dump.communication.fused import FUSED, group_of, is_fused, named_arguments, size_of
 from msprobe_hooks.dump.communication.jsonl import FILE
 from msprobe_hooks.dump.reader import read_dump
-from tests.support.dumps import forward, tensor, value, write_dump
+from tests.support.dumps.dump_files import forward, tensor, value, write_dump
 from tests.support.ranks import dump, step
 
 Json = dict[str, Any]

@@ -18,7 +18,7 @@ from pytest_msprobe.modes.check.cases.save import origin_of, save_case
 from pytest_msprobe.modes.check.cases.saved_case import SavedCase
 from pytest_msprobe.storage.limits import SaveOptions
 from tests.support.devices import OneOff
-from tests.support.dumps import Json, write_dump
+from tests.support.dumps.dump_files import Json, write_dump
 
 
 @pytest.fixture

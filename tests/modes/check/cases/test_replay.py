@@ -25,7 +25,7 @@ from pytest_msprobe.modes.check.cases.save import save_case
 from pytest_msprobe.storage.limits import SaveOptions
 from tests.corpus.cards import Card, card, to_bits
 from tests.corpus.fault import VariantDevice
-from tests.support.dumps import SOFTMAX, forward, tensor
+from tests.support.dumps.dump_files import SOFTMAX, forward, tensor
 
 RECORD = "Functional.softmax.0.forward"
 

@@ -23,8 +23,8 @@ from pytest_msprobe.modes.check.cases.replay import replay_case
 from pytest_msprobe.modes.check.cases.save import case_name, save_case
 from pytest_msprobe.storage.limits import SaveOptions, TensorFileError
 from pytest_msprobe.storage.tensors import describe, read_tensor, write_tensors
-from tests.support.dumps import SOFTMAX, forward, value
-from tests.support.dumps import tensor as element
+from tests.support.dumps.dump_files import SOFTMAX, forward, value
+from tests.support.dumps.dump_files import tensor as element
 
 DTYPES = [
     *(torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.float8_e4m3fn, torch.float8_e5m2),

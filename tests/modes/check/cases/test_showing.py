@@ -8,7 +8,7 @@ import pytest
 
 from pytest_msprobe.commands.main import main
 from pytest_msprobe.modes.check.cases.saved_case import SavedCase
-from tests.support.dumps import SOFTMAX
+from tests.support.dumps.dump_files import SOFTMAX
 
 RECORD = "Functional.softmax.0.forward"
 

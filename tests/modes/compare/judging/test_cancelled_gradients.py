@@ -8,8 +8,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from tests.support.compared import Runs
-from tests.support.dumps import Json, tensor_around
+from tests.support.dumps.compared import Runs
+from tests.support.dumps.dump_files import Json, tensor_around
 
 Gradients = tuple[torch.Tensor, torch.Tensor]
 

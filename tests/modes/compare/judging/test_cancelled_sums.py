@@ -13,8 +13,8 @@ from msprobe_hooks import record
 from msprobe_hooks.dump.reader import read_dump
 from pytest_msprobe.modes.compare.dump_pair import DumpPair
 from pytest_msprobe.modes.compare.judging.policy import load_policy
-from tests.support.compared import Runs
-from tests.support.dumps import Json, forward, tensor_around
+from tests.support.dumps.compared import Runs
+from tests.support.dumps.dump_files import Json, forward, tensor_around
 
 Tensors = tuple[torch.Tensor, ...]
 Call = Callable[..., torch.Tensor]

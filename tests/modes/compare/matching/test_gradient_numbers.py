@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.support.compared import Runs
-from tests.support.dumps import Json, forward, tensor_around
+from tests.support.dumps.compared import Runs
+from tests.support.dumps.dump_files import Json, forward, tensor_around
 
 
 def step(*gradients: tuple[str, float]) -> Json:

@@ -10,7 +10,7 @@ import pytest
 
 from msprobe_hooks.dump.reader import read_dump
 from pytest_msprobe.modes.compare.matching.matching import MatchingRules, match_records
-from tests.support.dumps import write_dump
+from tests.support.dumps.dump_files import write_dump
 
 
 def partners(target: Any, golden: Any, rules: MatchingRules = MatchingRules()) -> dict[str | None, str | None]:  # noqa: B008

@@ -14,8 +14,8 @@ from torch import nn
 from msprobe_hooks import record
 from msprobe_hooks.dump.reader import read_dump
 from pytest_msprobe.modes.compare.matching.matching import MatchingRules, match_records
-from tests.support.compared import Runs
-from tests.support.dumps import Json, forward, tensor_around
+from tests.support.dumps.compared import Runs
+from tests.support.dumps.dump_files import Json, forward, tensor_around
 
 Compare = Callable[..., pytest.RunResult]
 SIZE = 16

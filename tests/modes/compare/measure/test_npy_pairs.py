@@ -64,7 +64,7 @@ def test_several_parts_are_measured_by_numpy_as_by_torch(dtypes: tuple[str, str]
 
 
 def test_kernels_are_compared_without_torch(pytester: pytest.Pytester, tmp_path: Path) -> None:
-    from tests.support.static_graphs import GraphFolder, dense_step
+    from tests.support.dumps.static_graphs import GraphFolder, dense_step
 
     run = GraphFolder(tmp_path)
     dense_step(run, run.iteration(), np.ones((4, 2), np.float32))

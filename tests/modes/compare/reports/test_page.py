@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from msprobe_hooks.dump.values import Value
 from pytest_msprobe.modes.compare.reports.html import write_html
 from pytest_msprobe.modes.compare.rows import ComparedCall, Row
-from tests.support.browser import click, open_browser, texts, until
+from tests.support.browser.chromium import click, open_browser, texts, until
 
 pytestmark = pytest.mark.slow
 

@@ -56,7 +56,7 @@ def _written(definition: Callable[..., Any], targets: list[str], args: Any, kwar
 
 
 def _by_reference(name: str) -> Callable[..., Any]:
-    from pytest_msprobe.engine.replay.references.registry import ReferenceRegistry
+    from pytest_msprobe.engine.replay.references import ReferenceRegistry
 
     registry = ReferenceRegistry()
     reference = registry.get(f"NPU.{name}") or registry.get(f"Aten.{name}")

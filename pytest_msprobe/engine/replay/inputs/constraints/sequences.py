@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 
 from pytest_msprobe.engine.replay.inputs.constraints.drawn import DrawnArguments, split_evenly
-from pytest_msprobe.engine.replay.references.recurrent.gru import npu_gru
-from pytest_msprobe.engine.replay.references.recurrent.lstm_layers import lstm_steps
-from pytest_msprobe.engine.replay.references.recurrent.lstm_stack import _lstm_npu
+from pytest_msprobe.extensions.npu_operators.recurrent.gru import npu_gru
+from pytest_msprobe.extensions.npu_operators.recurrent.lstm_layers import lstm_steps
+from pytest_msprobe.extensions.npu_operators.recurrent.lstm_stack import _lstm_npu
 
 
 def lengths(drawn: DrawnArguments) -> None:

@@ -1,0 +1,175 @@
+"""The dumps that inputs come from: which one for a step and rank, and the recorded calls of each module."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from functools import cached_property
+from pathlib import Path
+
+from msprobe_hooks.dump.names import direction_of, is_module_name, split_module
+from msprobe_hooks.dump.opening import open_dump
+from msprobe_hooks.dump.paths.recording import find_dumps, home_of, step_rank
+from msprobe_hooks.dump.reader import Dump
+from msprobe_hooks.dump.schema import ForwardRecord, tensors_of
+from msprobe_hooks.errors import ConfigError, DumpError
+from msprobe_hooks.extensions.feed.module_names import ModuleNames, unwrapped
+from msprobe_hooks.messages import listed
+
+_LEVELS = ("L0", "mix")
+
+
+class RecordedInputs:
+    """The inputs that one dump recorded, of the modules that are named. Raises ConfigError, DumpError."""
+
+    def __init__(self, path: Path, names: ModuleNames, frameworks: tuple[str, ...]) -> None:
+        self.dump = dump = open_dump(path)
+        self.home = home_of(path)
+        _require_modules(dump, self.home, frameworks)
+        self._calls = _calls(dump)
+        named = {
+            (path, place): name
+            for path, calls in self._calls.items()
+            for place, name in enumerate(calls)
+            if names.meet(path, split_module(name).class_name, number_of(name))
+        }
+        if named:
+            _require_tensors(dump, self.home, next(iter(named.values())))
+        self._named = named
+
+    @property
+    def paths(self) -> list[str]:
+        """The paths of all modules of which calls were recorded."""
+        return list(self._calls)
+
+    @property
+    def named_paths(self) -> set[str]:
+        """The paths of the modules that are fed."""
+        return {path for path, _ in self._named}
+
+    def count(self, path: str) -> int:
+        """Return how many calls of a module were recorded, named or not."""
+        return len(self._calls.get(path, ()))
+
+    def record(self, path: str, number: int) -> ForwardRecord | None:
+        """Return the record of the n-th call of a module, None where it is not one that is fed. Raises RecordError."""
+        name = self._named.get((path, number))
+        return None if name is None else self.dump.forward(name)
+
+
+class Source:
+    """A recording that inputs come from: a folder of steps and ranks, or one ``dump.json``.
+
+    ``step`` and ``rank`` choose the dump whatever step and rank run. Raises DumpError where there is none.
+    """
+
+    def __init__(
+        self, path: Path, names: ModuleNames, frameworks: tuple[str, ...], step: int | None, rank: int | None
+    ) -> None:
+        self.path = path
+        self._names = names
+        self._frameworks = frameworks
+        self._step, self._rank = step, rank
+        self._dumps = [path] if path.is_file() else find_dumps(path)
+        self._opened: tuple[Path, RecordedInputs] | None = None
+
+    @cached_property
+    def first(self) -> RecordedInputs:
+        """The inputs of the first dump."""
+        chosen = [dump for dump in self._dumps if self._step in (None, step_rank(dump).step)]
+        return self._open(chosen[0] if chosen else self._dumps[0])
+
+    def at(self, step: int, rank: int | None) -> RecordedInputs | None:
+        """Return the inputs for a step and rank of the running program, None where the recording lacks them."""
+        found = self._of_rank(self._of_step(step), rank)
+        return None if found is None else self._open(found)
+
+    def _of_step(self, step: int) -> list[Path]:
+        # A dump that was named by itself is the one that is meant.
+        if len(self._dumps) == 1 and (self._dumps[0] == self.path or self._is_below_step):
+            return self._dumps
+        wanted = step if self._step is None else self._step
+        return [dump for dump in self._dumps if step_rank(dump).step in (None, wanted)]
+
+    @property
+    def _is_below_step(self) -> bool:
+        return step_rank(self.path).step is not None
+
+    def _of_rank(self, dumps: list[Path], rank: int | None) -> Path | None:
+        wanted = rank if self._rank is None else self._rank
+        for dump in dumps:
+            if step_rank(dump).rank == wanted:
+                return dump
+        # One process is the same with and without a number.
+        alone = len(dumps) == 1 and self._rank is None and (wanted or 0) == (step_rank(dumps[0]).rank or 0)
+        is_whole = len(dumps) == 1 and self._rank is None and rank is None
+        return dumps[0] if alone or is_whole else None
+
+    def described(self) -> str:
+        """Return the steps and ranks that the recording has, in words."""
+        places = [step_rank(dump) for dump in self._dumps]
+        steps = sorted({place.step for place in places if place.step is not None})
+        ranks = sorted({place.rank for place in places if place.rank is not None})
+        words = [
+            f"{name} {listed(map(str, numbers))}" for name, numbers in (("step", steps), ("rank", ranks)) if numbers
+        ]
+        return " and ".join(words) or "one dump"
+
+    def _open(self, path: Path) -> RecordedInputs:
+        if self._opened is None or self._opened[0] != path:
+            self._opened = (path, RecordedInputs(path, self._names, self._frameworks))
+        return self._opened[1]
+
+
+def _calls(dump: Dump) -> dict[str, list[str]]:
+    """Return the forward records of each module in the order of its calls, by its path without wrappers.
+
+    A wrapper has the path of what it wraps: the innermost is the module. Calls that were made again by activation
+    checkpointing are left out.
+    """
+    by_path: dict[str, dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
+    for name in dump.records:
+        if is_module_name(name) and direction_of(name) == "forward" and not dump.is_recomputed(name):
+            path = split_module(name).path
+            by_path[unwrapped(path)][path].append(name)
+    calls = {
+        path: sorted(wrapped[max(wrapped, key=lambda raw: raw.count("."))], key=number_of)
+        for path, wrapped in by_path.items()
+    }
+    # A list of one model, whose index says nothing: the model itself is not recorded.
+    is_list_of_one = bool(calls) and all(path.startswith("0.") for path in calls)
+    return {path.removeprefix("0."): names for path, names in calls.items()} if is_list_of_one else calls
+
+
+def number_of(name: str) -> int:
+    """Return the number of a module's call in its record's name."""
+    last = name.rpartition(".")[2]
+    return int(last) if last.isdecimal() else 0
+
+
+def _require_modules(dump: Dump, home: Path, frameworks: tuple[str, ...]) -> None:
+    if dump.framework not in frameworks:
+        raise ConfigError(
+            "framework",
+            frameworks[0],
+            "",
+            problem=f"{home}: a dump of {dump.framework}, which a program of "
+            f"{frameworks[0]} is not fed from; record the inputs with {frameworks[0]}",
+        )
+    if dump.level not in _LEVELS:
+        raise DumpError(
+            f"{home}: recorded at level {dump.level}, which has no inputs of modules; record with level L0 or mix "
+            "and task tensor"
+        )
+    if dump.task == "structure":
+        raise DumpError(f"{home}: recorded with task structure, which has no values; record with task tensor")
+
+
+def _require_tensors(dump: Dump, home: Path, name: str) -> None:
+    record = dump.forward(name)
+    tensors = [*tensors_of(record.args), *tensors_of(record.kwargs)]
+    if tensors and all(tensor.data_name is None for tensor in tensors):
+        kind = "checksums" if tensors[0].checksum is not None else "statistics"
+        raise DumpError(
+            f"{home}: recorded with task {dump.task}, which has {kind} of the inputs of {name} and not their values; "
+            "record with task tensor"
+        )

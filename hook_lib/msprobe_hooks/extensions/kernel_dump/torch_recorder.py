@@ -1,0 +1,148 @@
+"""One call of PyTorch, recorded while the card's library dumps the kernels that its two directions run."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager, ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from msprobe_hooks.dump.names import backward_of, forward_of
+from msprobe_hooks.extensions.free_benchmark.argument_changes import NotPerturbedError
+from msprobe_hooks.extensions.free_benchmark.torch_rerun import TorchAgain
+from msprobe_hooks.extensions.kernel_dump.library import (
+    dumping,
+    kernel_library,
+    of_one_call,
+    wanted_record,
+    write_kernel_config,
+)
+from msprobe_hooks.recording.call_records import ApiCall
+from msprobe_hooks.recording.config import Settings
+from msprobe_hooks.recording.summary import Summary
+from msprobe_hooks.torch.recorder import TorchRecorder
+
+
+@dataclass(slots=True)
+class KernelSummary(Summary):
+    """Counts of one recording, the records whose kernels were dumped, and by record why they were not."""
+
+    dumped: list[str] = field(default_factory=list)
+    not_dumped: dict[str, str] = field(default_factory=dict)
+
+    def notes(self) -> list[str]:
+        """Return of which record the kernels were dumped, and what is to be known of what is missing."""
+        # Super without arguments finds another class where a dataclass has slots.
+        return [
+            *(f"the kernels of {name} were dumped by the device's library" for name in dict.fromkeys(self.dumped)),
+            *(f"the kernels of {name} were not dumped: {reason}" for name, reason in self.not_dumped.items()),
+            *Summary.notes(self),
+        ]
+
+
+class KernelRecorder(TorchRecorder):
+    """Records one call of each step as level L1 does; the library writes its kernels into the step's folder."""
+
+    summary: KernelSummary
+
+    def __init__(self, settings: Settings) -> None:
+        """Take the settings. Raises ConfigError where they name no single call, or no library can dump."""
+        self.wanted = wanted_record(settings)
+        self._library = kernel_library()
+        self._config = Path()
+        super().__init__(of_one_call(settings, forward_of(self.wanted)))
+        self.summary = KernelSummary(awaited=f"call {forward_of(self.wanted)}")
+
+    def api_call(self, name: str, frame: FrameType | None) -> ApiCall:
+        """Return what records a call; of the one that is wanted, its kernels are dumped."""
+        if name == self.wanted:
+            return DumpedForward(self, name, frame)
+        if backward_of(name) == self.wanted:
+            return DumpedBackward(self, name, frame)
+        return super().api_call(name, frame)
+
+    def dumped(self) -> AbstractContextManager[None]:
+        """Dump the kernels that run inside."""
+        return dumping(self._library, self._config)
+
+    def _open(self, rank: int | None) -> None:
+        super()._open(rank)
+        if self._files is not None:
+            self._config = write_kernel_config(self._files.folder.parent, rank)
+
+
+class DumpedForward(ApiCall):
+    """A call whose kernels are dumped as it is made."""
+
+    __slots__ = ()
+
+    _recorder: KernelRecorder
+
+    def run(self, func: Any, args: Any, kwargs: Any) -> Any:
+        """Make the call, which is recorded too."""
+        recorder = self._recorder
+        is_dumped = False
+
+        def dumped(*args: Any, **kwargs: Any) -> Any:
+            nonlocal is_dumped
+            # The library may fail before the call and after it, and neither is the program's.
+            with ExitStack() as stack:
+                with recorder.net(f"the kernels of {self.name}"):
+                    stack.enter_context(recorder.dumped())
+                    is_dumped = True
+                result = func(*args, **kwargs)
+                with recorder.net(f"the kernels of {self.name}"):
+                    stack.close()
+            return result
+
+        result = super().run(dumped, args, kwargs)
+        if is_dumped:
+            recorder.summary.dumped.append(self.name)
+        return result
+
+
+class DumpedBackward(ApiCall):
+    """A call that is made again when its gradients arrive, to have the kernels of its backward pass alone."""
+
+    __slots__ = ()
+
+    _recorder: KernelRecorder
+
+    def run(self, func: Any, args: Any, kwargs: Any) -> Any:
+        """Make the call, which is recorded too, and wait for its gradients."""
+        recorder = self._recorder
+        again = inputs = None
+        try:
+            again = TorchAgain(self.name, func, args, kwargs)
+            inputs = recorder.inputs((args, kwargs))
+        except NotPerturbedError as reason:
+            recorder.summary.not_dumped[backward_of(self.name)] = str(reason)
+        except Exception as error:
+            self._note_error_before(error)
+        result = super().run(func, args, kwargs)
+        if again is not None and inputs is not None:
+            with recorder.net(self.name):
+                self._await_gradients(again, inputs, result)
+        return result
+
+    def _await_gradients(self, again: TorchAgain, inputs: Any, result: Any) -> None:
+        recorder, name, period = self._recorder, backward_of(self.name), self._recorder.period
+        again.after_call()
+        outputs = recorder.differentiated(result)
+        if again.writes or again.draws:
+            recorder.summary.not_dumped[name] = "it overwrites its inputs or draws random numbers"
+        elif not outputs:
+            recorder.summary.not_dumped[name] = "none of its results requires a gradient"
+        else:
+            recorder.watch(outputs, inputs, lambda arriving, _: self._dump(again, name, period, arriving), name)
+
+    def _dump(self, again: TorchAgain, name: str, period: int, arriving: list[Any]) -> None:
+        recorder = self._recorder
+        if not recorder.accepts_gradients(period):
+            return
+        try:
+            again.gradients("no_change", arriving, around=recorder.dumped())
+            recorder.summary.dumped.append(name)
+        except Exception as error:
+            recorder.note_error(name, error)

@@ -1,0 +1,152 @@
+"""API calls, seen by functions put in the place of MindSpore's."""
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections.abc import Callable, Iterable
+from typing import Any, TypeAlias
+
+from mindspore import nn
+from mindspore.common.api import _pynative_executor
+from mindspore.ops import Primitive
+
+from msprobe_hooks.extensions.mindspore.apis import LAYERS, functions
+from msprobe_hooks.extensions.mindspore.primitive_attributes import settings_of
+from msprobe_hooks.extensions.mindspore.recorder import MindSporeRecorder
+from msprobe_hooks.recording.call_records import ApiCall
+from msprobe_hooks.recording.session import Model
+
+#: Returns what is put in the place of a function, by the name that its calls are recorded under.
+Wrap: TypeAlias = Callable[[Callable[..., Any], str], Callable[..., Any]]
+
+
+class Calls:
+    """Puts other functions in place of those of the table between ``begin`` and ``end``.
+
+    Names that a program bound before (``from mindspore.mint import matmul``) stay what they were.
+    """
+
+    def __init__(self, wrap: Wrap, table: Callable[[], Iterable[tuple[Any, str, str]]] = functions) -> None:
+        self._wrap = wrap
+        self._table = table
+        self._replaced: list[tuple[Any, str, Any]] = []
+
+    def begin(self) -> None:
+        """Replace."""
+        for owner, attribute, qualified in self._table():
+            # Methods are inherited from a class of C++; what is not the class's own is removed again, not set back.
+            self._replaced.append((owner, attribute, vars(owner).get(attribute)))
+            setattr(owner, attribute, self._wrap(getattr(owner, attribute), qualified))
+
+    def end(self) -> None:
+        """Put everything back."""
+        while self._replaced:
+            owner, attribute, own = self._replaced.pop()
+            if own is None:
+                delattr(owner, attribute)
+            else:
+                setattr(owner, attribute, own)
+
+
+class Primitives:
+    """Puts functions in place of the primitives that cells hold, which are ``Primitive.{attribute}.{Class}``."""
+
+    def __init__(self, wrap: Wrap, model: Model) -> None:
+        self._wrap = wrap
+        models = [model] if isinstance(model, nn.Cell) else model
+        self._cells = [cell for one in models for _, cell in one.cells_and_names()]
+        self._replaced: list[tuple[nn.Cell, str, Primitive]] = []
+
+    def begin(self) -> None:
+        """Replace."""
+        for cell in self._cells:
+            for attribute, primitive in cell._primitives.items():
+                qualified = f"Primitive.{attribute}.{type(primitive).__name__}"
+                # A cell's own way of setting attributes would make it another kind of attribute.
+                object.__setattr__(cell, attribute, self._wrap(primitive, qualified))
+                self._replaced.append((cell, attribute, primitive))
+
+    def end(self) -> None:
+        """Put everything back."""
+        while self._replaced:
+            cell, attribute, primitive = self._replaced.pop()
+            object.__setattr__(cell, attribute, primitive)
+
+
+def recording(recorder: MindSporeRecorder) -> Wrap:
+    """Return what makes functions that do what others do and have the call recorded."""
+
+    def wrap(function: Callable[..., Any], qualified: str) -> Callable[..., Any]:
+        settings = _settings(recorder, qualified, function) if isinstance(function, Primitive) else None
+
+        @functools.wraps(function, updated=())
+        def call(*args: Any, **kwargs: Any) -> Any:
+            if not recorder.is_recording or recorder.is_suspended:
+                return function(*args, **kwargs)
+            name = f"{qualified}.{recorder.number(qualified)}.forward"
+            return run_recorded(recorder.api_call(name, sys._getframe(1)), function, args, kwargs, settings=settings)
+
+        return call
+
+    return wrap
+
+
+def recording_layers(recorder: MindSporeRecorder) -> Wrap:
+    """Return what makes methods of primitives that do what others do and have the call recorded with its settings.
+
+    Recorded of their results are those that a program may use: memory that a gradient's kernel needs holds anything.
+    """
+
+    def wrap(method: Callable[..., Any], qualified: str) -> Callable[..., Any]:
+        count = LAYERS[qualified.rpartition(".")[2]]
+
+        @functools.wraps(method, updated=())
+        def call(primitive: Primitive, *args: Any) -> Any:
+            if not recorder.is_recording or recorder.is_suspended:
+                return method(primitive, *args)
+            workspace: list[Any] = []
+
+            def run(*args: Any) -> Any:
+                results = method(primitive, *args)
+                workspace[:] = results[count:]
+                return results[:count]
+
+            name = f"{qualified}.{recorder.number(qualified)}.forward"
+            begun = recorder.api_call(name, sys._getframe(1))
+            settings = _settings(recorder, qualified, primitive)
+            return (*run_recorded(begun, run, args, {}, settings=settings), *workspace)
+
+        return call
+
+    return wrap
+
+
+def _settings(recorder: MindSporeRecorder, qualified: str, primitive: Primitive) -> dict[str, Any] | None:
+    with recorder.net(f"the attributes of {qualified}"):
+        return settings_of(primitive)
+    return None
+
+
+def run_recorded(call: ApiCall, function: Callable[..., Any], args: Any, kwargs: Any, **options: Any) -> Any:
+    """Make a call and have it recorded; what it calls inside is not recorded again. ``options`` are for its begin."""
+    call.begin(args, kwargs, **options)
+    return call.run_as_a_whole(Finishing(function), args, kwargs)
+
+
+class Finishing:
+    """A function that returns when its kernels have run.
+
+    What one raises then belongs to this call, and to the program rather than to who measures.
+    """
+
+    __slots__ = ("function",)
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self.function = function
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Call it and wait."""
+        result = self.function(*args, **kwargs)
+        _pynative_executor.sync()
+        return result

@@ -1,0 +1,147 @@
+"""An iteration of a static graph as a `Dump`: each execution of a kernel is a record.
+
+Records are named ``Kernel.{op}.{number}.{direction}`` in the order in which kernels ran. ``op`` is the kernel's scope
+with ``_`` in place of ``/``; the number counts the executions of one op; what MindSpore derived for the gradient is
+backward. The graph's parameters, written when it has ended, are ``Parameter.{name}.{number}.forward``.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from math import prod
+from pathlib import Path
+
+from msprobe_hooks.dump.call_context import Surroundings
+from msprobe_hooks.dump.kernel_dump import Kernel, KernelDump, Side, encoded
+from msprobe_hooks.dump.paths.static_graph import KERNEL_LEVEL, graph_folders, net_folder
+from msprobe_hooks.dump.schema import TensorElement
+from msprobe_hooks.errors import DumpError
+from msprobe_hooks.extensions.mindspore.static_graph.anf_ir import IrNode, read_ir
+from msprobe_hooks.extensions.mindspore.static_graph.flow import Flow
+from msprobe_hooks.extensions.mindspore.static_graph.ir_statement import Statement
+from msprobe_hooks.extensions.mindspore.static_graph.source_lines import (
+    GraphSurroundings,
+    graph_texts,
+    kernel_nodes,
+    without_number,
+)
+from msprobe_hooks.extensions.mindspore.static_graph.tensors import KernelTensor, read_tensors
+
+# What MindSpore makes of one operation, forward or backward.
+_EXPANDED = "Expand/"
+
+
+@dataclass(frozen=True)
+class GraphDump(KernelDump):
+    """One iteration of the graphs of a process."""
+
+    @property
+    def tensor_folder(self) -> Path:
+        """The folder that holds all graphs, from which files are named."""
+        return net_folder(self.path)
+
+    @property
+    def has_statistics(self) -> bool:
+        """Whether the backend took statistics, or wrote the tensors alone."""
+        return self.task == "statistics"
+
+    @property
+    def surroundings(self) -> Surroundings:
+        """The call context in the texts of the graphs, where MindSpore wrote them next to the tensors."""
+        ops = {name: kernel.op for name, kernel in self.kernels.items()}
+        return GraphSurroundings(self.tensor_folder.parent, ops)
+
+    def statement(self, kernel: Kernel) -> Statement | None:
+        """Return what the graph's text says of a kernel, None where it has none, or that of another one.
+
+        MindSpore numbers some kernels anew after it has written the text, those of expanded operations above all. What
+        the text says alike of all kernels of one place that could be this one is said of it, whatever its number.
+        """
+        exact = self._nodes.get(kernel.op)
+        if exact is not None and exact.scope.startswith(_EXPANDED):
+            return None
+        if exact is not None and _is_of(found := exact.statement, kernel):
+            return found
+        alike = [found for node in self._alike[without_number(kernel.op)] if _is_of(found := node.statement, kernel)]
+        return alike[0] if alike and all(_says_the_same(found, alike[0]) for found in alike) else None
+
+    @cached_property
+    def flows(self) -> Sequence[Flow]:
+        """The ways of the tensors in the texts of the graphs, a flow for each text."""
+        return [Flow(read_ir(text)) for text in graph_texts(self.tensor_folder.parent)]
+
+    @cached_property
+    def _nodes(self) -> Mapping[str, IrNode]:
+        return kernel_nodes(self.tensor_folder.parent)
+
+    @cached_property
+    def _alike(self) -> Mapping[str, Sequence[IrNode]]:
+        """The nodes of one place and type."""
+        alike: dict[str, list[IrNode]] = defaultdict(list)
+        for op, node in self._nodes.items():
+            alike[without_number(op)].append(node)
+        return alike
+
+
+def read_iteration(path: Path) -> GraphDump:
+    """Read what was dumped of an iteration, by one of its files: names and headers, no values.
+
+    Raises DumpError where there is nothing, or it is damaged as a whole.
+    """
+    try:
+        folders = graph_folders(path)
+        tensors = [tensor for folder in folders for tensor in read_tensors(folder, net_folder(path))]
+    except OSError as error:
+        raise DumpError(f"{path.parent}: cannot be read: {error.strerror}; pass the folder of a dump") from None
+    if not tensors:
+        raise DumpError(f"{path.parent}: holds no kernel's tensor; the run ended before the first; dump it again")
+    kernels = {kernel.record: kernel for kernel in _executed(tensors)}
+    has_files = any(tensor.element.data_name for tensor in tensors)
+    return GraphDump(
+        path=path,
+        task="tensor" if has_files else "statistics",
+        level=KERNEL_LEVEL,
+        framework="mindspore",
+        records={name: encoded(kernel) for name, kernel in kernels.items()},
+        kernels=kernels,
+    )
+
+
+def _executed(tensors: Iterable[KernelTensor]) -> Iterator[Kernel]:
+    """Yield the executions of kernels in their order: the n-th tensor of a place is of the n-th execution of its op."""
+    places: dict[tuple[str, str, Side, int], int] = defaultdict(int)
+    executions: dict[tuple[str, str, int], list[KernelTensor]] = defaultdict(list)
+    # A kernel's tensors are written before the next one's: the first of each gives the order.
+    for tensor in sorted(tensors, key=lambda tensor: tensor.time):
+        place = (tensor.type, tensor.op, tensor.side, tensor.slot)
+        executions[tensor.type, tensor.op, places[place]].append(tensor)
+        places[place] += 1
+    numbers: dict[str, int] = defaultdict(int)
+    for (kind, op, _), own in executions.items():
+        sides = {side: {x.slot: x.element for x in own if x.side == side} for side in ("input", "output")}
+        problems = tuple(tensor.problem for tensor in own if tensor.problem)
+        yield Kernel(kind, op, numbers[op], _by_slot(sides["input"]), _by_slot(sides["output"]), problems)
+        numbers[op] += 1
+
+
+def _is_of(found: Statement, kernel: Kernel) -> bool:
+    return found.type == kernel.type and _fits(found.inputs, kernel.inputs) and _fits(found.outputs, kernel.outputs)
+
+
+def _says_the_same(one: Statement, other: Statement) -> bool:
+    if (one.attributes, one.inputs, len(one.operands)) != (other.attributes, other.inputs, len(other.operands)):
+        return False
+    return all(one.constant(slot) == other.constant(slot) for slot in range(len(one.operands)))
+
+
+def _fits(shapes: Sequence[tuple[int, ...] | None], tensors: Mapping[int, TensorElement]) -> bool:
+    """Return whether tensors have as many elements as shapes say; a file may have the shape from before a reshape."""
+    known = {slot: shape for slot, shape in enumerate(shapes) if shape is not None}
+    return all(slot not in known or prod(known[slot]) == prod(x.shape) for slot, x in tensors.items())
+
+
+def _by_slot(tensors: Mapping[int, TensorElement]) -> dict[int, TensorElement]:
+    return dict(sorted(tensors.items()))

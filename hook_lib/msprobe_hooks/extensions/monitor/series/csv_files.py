@@ -1,0 +1,295 @@
+"""Series as msprobe's CSV files: a row per tensor and step, a column per statistic.
+
+PyTorch: ``vpp_stage,name,step[,micro_step],<statistics>[,shape,dtype]``. MindSpore 1.2.2:
+``[vpp_stage,]param_name,step,<statistics>`` and
+``[vpp_stage,]module_name,step,input.<statistic>…,output.<statistic>…``. Monitor V2:
+``vpp_stage,step,module_name,scope[,micro_step],<statistics>``, one file for several tasks. NaN is the text ``nan``, for
+MindSpore an empty cell.
+"""
+
+from __future__ import annotations
+
+import csv
+import os
+import re
+from array import array
+from collections.abc import Container, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO, Final
+
+import numpy as np
+
+from msprobe_hooks.errors import MonitorError
+from msprobe_hooks.extensions.monitor.series.paths import FileName, make_folder, opener, unwritable, window
+from msprobe_hooks.extensions.monitor.series.tables import CutFileError, Row, Table, Watched
+from msprobe_hooks.messages import listed, shown
+from msprobe_hooks.regular_files import open_regular
+
+SUFFIX: Final = ".csv"
+
+_NAMES = ("name", "module_name", "param_name")
+_KNOWN = {*_NAMES, "vpp_stage", "step", "micro_step", "scope", "shape", "dtype"}
+_TASK_OF_SCOPE = {
+    "forward": "actv",
+    "backward": "actv_grad",
+    "unreduced": "grad_unreduced",
+    "reduced": "grad_reduced",
+    "comm": "other",
+}
+_CUT_LINES_SHOWN = 3
+# Bytes that are looked at for the header of a file that may be none of ours, such as one long line.
+_LONGEST_HEADER = 2**16
+_SPECIAL = re.compile(r'[,"\r\n]')
+
+
+class CsvWriter:
+    """Writes each task's rows into the file of their window of steps, and appends to what is there."""
+
+    def __init__(self, folder: Path, statistics: Sequence[str], *, ndigits: int, steps_per_file: int) -> None:
+        """Make the folder. Raises MonitorError where that cannot be done."""
+        make_folder(folder)
+        self._folder = folder
+        self.statistics = tuple(statistics)
+        self.ndigits = ndigits
+        self._steps_per_file = steps_per_file
+        self._latest: dict[str, FileName] = {}
+
+    def add(self, rows: Iterable[Row]) -> None:
+        """Append rows. Raises MonitorError where a file cannot be written, or has other columns."""
+        files: dict[tuple[str, int], list[Row]] = {}
+        for row in rows:
+            files.setdefault((row.task, row.step // self._steps_per_file), []).append(row)
+        for those in files.values():
+            self._append(FileName(those[0].task, *window(those[0].step, self._steps_per_file)), those)
+
+    def flush(self) -> None:
+        """Do nothing: what was added is on disk."""
+
+    def close(self) -> None:
+        """Do nothing: no file stays open."""
+
+    def _append(self, name: FileName, rows: Sequence[Row]) -> None:
+        path = self._folder / f"{name}{SUFFIX}"
+        has_micro_steps = rows[0].micro_step is not None
+        header = ",".join(self.columns(name.task, has_micro_steps)) + "\n"
+        lines = "".join(self.lines(name.task, rows, has_micro_steps)).encode()
+        # One that was left by another program, or whose writing failed, may end in a line that was cut off.
+        is_whole = self._latest.pop(name.task, None) == name
+        try:
+            with open(path, "a+b", opener=opener) as file:
+                if not file.tell():
+                    file.write(header.encode())
+                elif not is_whole:
+                    file.write(_joint(path, file, header.encode()))
+                file.write(lines)
+        except OSError as error:
+            raise unwritable(path, error) from None
+        self._latest[name.task] = name
+
+    def columns(self, task: str, has_micro_steps: bool) -> list[str]:
+        """Return the header of a task's files."""
+        return ["vpp_stage", "name", "step", *["micro_step"] * has_micro_steps, *self.statistics]
+
+    def lines(self, task: str, rows: Sequence[Row], has_micro_steps: bool) -> list[str]:
+        """Return the lines of rows of a task."""
+        return [self._line(row, has_micro_steps) for row in rows]
+
+    def _line(self, row: Row, has_micro_step: bool) -> str:
+        micro_step = f"{'' if row.micro_step is None else row.micro_step}," if has_micro_step else ""
+        values = ",".join([str(round(value, self.ndigits)) for value in row.values])
+        return f"{row.vpp_stage},{cell(row.name)},{row.step},{micro_step}{values}\n"
+
+
+def cell(text: str) -> str:
+    """Return a text as a cell, in quotes where it needs them."""
+    return '"' + text.replace('"', '""') + '"' if _SPECIAL.search(text) else text
+
+
+def _joint(path: Path, file: BinaryIO, header: bytes) -> bytes:
+    """Return what comes between a file's rows and those appended: an end for a line that was cut off."""
+    file.seek(0)
+    if (found := file.readline()) != header:
+        raise MonitorError(
+            f"{path}: its columns are {shown(found.decode(errors='replace').rstrip())}, not "
+            f"{shown(header.decode().rstrip())}; choose another folder"
+        )
+    file.seek(-1, os.SEEK_END)
+    return b"" if file.read() == b"\n" else b"\n"
+
+
+@dataclass(frozen=True, slots=True)
+class _Columns:
+    """The places of the cells of a line; None for what the file does not have.
+
+    ``values`` are, for each tensor of a line, the end of its name and the columns of its statistics.
+    """
+
+    count: int
+    name: int
+    step: int
+    vpp_stage: int | None
+    micro_step: int | None
+    scope: int | None
+    statistics: tuple[str, ...]
+    values: tuple[tuple[str, tuple[int, ...]], ...]
+
+
+def _read_header(header: Sequence[str]) -> _Columns | None:
+    """Return what the columns mean; None for a header that no version of msprobe writes."""
+    place = {name: i for i, name in enumerate(header)}
+    name = next((place[each] for each in _NAMES if each in place), None)
+    if name is None or "step" not in place or len(place) < len(header):
+        return None
+    groups: dict[str, dict[str, int]] = {}
+    for i, column in enumerate(header):
+        if column not in _KNOWN:
+            side, dot, statistic = column.partition(".")
+            end = f".{side.removesuffix('_grad')}" if dot else ""
+            groups.setdefault(end, {})[statistic or column] = i
+    kinds = {tuple(group) for group in groups.values()}
+    if len(kinds) != 1:
+        return None
+    return _Columns(
+        len(header),
+        name,
+        place["step"],
+        place.get("vpp_stage"),
+        place.get("micro_step"),
+        place.get("scope"),
+        kinds.pop(),
+        tuple((end, tuple(group.values())) for end, group in groups.items()),
+    )
+
+
+class CsvPart:
+    """One CSV file of a run, as it was when it was opened: what a running training appends is passed over."""
+
+    def __init__(self, path: Path, task: str) -> None:
+        """Read the header.
+
+        Raises CutFileError for a file that ends before its header does, MonitorError for a header that no version of
+        msprobe writes.
+        """
+        self.path = path
+        self.notes: Sequence[str] = ()
+        self._task = task
+        stat = path.stat()
+        self.written, self._size = stat.st_mtime_ns, stat.st_size
+        with open_regular(path) as file:
+            header = file.readline(_LONGEST_HEADER).decode("utf-8-sig", errors="replace")
+        if not header.endswith("\n"):
+            raise CutFileError(path, "it ends before its header does")
+        columns = _read_header(_cells(header))
+        if columns is None:
+            raise MonitorError(
+                f"{path}: its columns are {shown(header.rstrip())}, not those of a monitored run "
+                "(vpp_stage,name,step[,micro_step] and statistics); pass the folder that a run wrote"
+            )
+        self._columns = columns
+        self.statistics = columns.statistics
+
+    def index(self) -> Table:
+        """Return all rows without their values. Raises MonitorError for text that cannot be read, by its line."""
+        return self._read(None)
+
+    def read(self, wanted: Container[Watched], groups: Sequence[int]) -> Table:
+        """Return the rows of the wanted tensors. Raises MonitorError for text that cannot be read, by its line."""
+        return self._read(wanted)
+
+    def _read(self, wanted: Container[Watched] | None) -> Table:
+        """Return the rows of the wanted tensors with their values, or all rows without."""
+        watched: dict[Watched, int] = {}
+        owners, steps, values = array("i"), array("q"), array("d")
+        for number, cells in self._lines():
+            try:
+                step = int(cells[self._columns.step])
+                for tensor, places in self._tensors(cells):
+                    if wanted is None or tensor in wanted:
+                        owners.append(watched.setdefault(tensor, len(watched)))
+                        steps.append(step)
+                        if wanted is not None:
+                            values.extend([float(cells[i] or "nan") for i in places])
+            except (ValueError, OverflowError):
+                raise MonitorError(f"{self.path}:{number}: {self._wrong_number(cells)}") from None
+        return Table(
+            [*watched],
+            np.array(owners, np.int32),
+            np.array(steps, np.int64),
+            np.array(values).reshape(-1, len(self.statistics)).T,
+            np.zeros(min(1, len(owners)), np.int64),
+        )
+
+    def _tensors(self, cells: Sequence[str]) -> Iterator[tuple[Watched, Sequence[int]]]:
+        """Yield the tensors of a line, with the columns of their statistics."""
+        columns = self._columns
+        vpp_stage = 0 if columns.vpp_stage is None else int(cells[columns.vpp_stage])
+        micro_step = (
+            None if columns.micro_step is None or not cells[columns.micro_step] else int(cells[columns.micro_step])
+        )
+        task = self._task
+        if columns.scope is not None:
+            task = _TASK_OF_SCOPE.get(cells[columns.scope], cells[columns.scope])
+        sides = columns.values if len(columns.values) == 1 else self._measured(cells)
+        for end, places in sides:
+            yield Watched(task, vpp_stage, cells[columns.name] + end, micro_step), places
+
+    def _measured(self, cells: Sequence[str]) -> Iterator[tuple[str, Sequence[int]]]:
+        """Yield the sides of a call that a line of MindSpore's has numbers of, and those that may be NaN.
+
+        A side without numbers was not measured where ``nans`` would be one, or where the gradients of the other side
+        are known: NaN spreads to all gradients that are computed after it.
+        """
+        known = [any(cells[i] for i in places) for _, places in self._columns.values]
+        is_known = "nans" in self.statistics or (self._task == "actv_grad" and any(known))
+        for has_numbers, side in zip(known, self._columns.values, strict=True):
+            if has_numbers or not is_known:
+                yield side
+
+    def _lines(self) -> Iterator[tuple[int, list[str]]]:
+        """Yield number and cells of each whole line; the others are reported in the notes."""
+        cut: list[int] = []
+        left = self._size
+        with open_regular(self.path) as file:
+            for number, line in enumerate(file, 1):
+                left -= len(line)
+                if number == 1:
+                    continue
+                cells = _cells(line.decode(errors="replace"))
+                if left >= 0 and line.endswith(b"\n") and len(cells) == self._columns.count:
+                    yield number, cells
+                else:
+                    cut.append(number)
+                if left <= 0:
+                    break
+        self.notes = [_cut_lines(self.path, cut)] if cut else []
+
+    def _wrong_number(self, cells: Sequence[str]) -> str:
+        columns = self._columns
+        whole = [i for i in (columns.vpp_stage, columns.step, columns.micro_step) if i is not None]
+        for place in whole:
+            if not re.fullmatch(r"-?[0-9]{1,18}", cells[place]):
+                return f"expected an integer, found {shown(cells[place])}"
+        for place in sorted(place for _, places in columns.values for place in places):
+            try:
+                float(cells[place] or "nan")
+            except ValueError:
+                return f"expected a number, found {shown(cells[place])}"
+        return "a step beyond 64 bits"
+
+
+def _cells(line: str) -> list[str]:
+    """Return a line's cells; none for one whose quotes do not close."""
+    line = line.rstrip("\r\n")
+    if '"' not in line:
+        return line.split(",")
+    try:
+        return next(csv.reader([line], strict=True))
+    except csv.Error:
+        return []
+
+
+def _cut_lines(path: Path, numbers: Sequence[int]) -> str:
+    first = listed(map(str, numbers), _CUT_LINES_SHOWN)
+    lines = f"line {first} is" if len(numbers) == 1 else f"lines {first} are"
+    return f"{path.name}: {lines} cut off and left out"

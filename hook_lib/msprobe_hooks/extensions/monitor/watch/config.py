@@ -1,0 +1,240 @@
+"""What is monitored, from keyword arguments or from msprobe's configuration of its TrainerMon.
+
+Every mistake is a ConfigError that names the key, the value and what is allowed.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Final
+
+from msprobe_hooks.errors import ConfigError, unknown_name
+from msprobe_hooks.extensions.monitor.watch.option_checks import (
+    checked_statistics,
+    names_of,
+    ranks,
+    size,
+    targets,
+    times,
+    whole_number,
+)
+from msprobe_hooks.extensions.monitor.watch.quantities import OF_PARAMETERS, WHAT
+from msprobe_hooks.recording.validators import flag, object_with, one_of, read_json
+
+FORMATS: Final = ("csv", "parquet", "tensorboard", "mindspore-csv", "api")
+
+#: The keys of a configuration that change nothing here, and what a warning says of each.
+NOT_FOLLOWED: Final = {
+    "recording_l2_features": "spectral and attention features are not recorded",
+    "l2_targets": "spectral and attention features are not recorded",
+    "sa_order": "spectral and attention features are not recorded",
+}
+
+_MAX_STEPS_PER_FILE = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Collectives:
+    """Which collectives are watched: those whose stack matches one of the patterns; none means all."""
+
+    codelines: tuple[str, ...] = ()
+    before: bool = False
+    only_stacks: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Alerts:
+    """The rules that values are held against as they come: names and arguments; ``dump`` keeps what they find."""
+
+    rules: tuple[tuple[str, Mapping[str, Any]], ...] = ()
+    dump: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What is watched, and when; without ``targets`` everything is.
+
+    ``appends_to`` are the times between which the folder was started that is gone on with.
+    """
+
+    what: frozenset[str] = frozenset()
+    targets: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    has_all_modules: bool = True
+    ranks: frozenset[int] = frozenset()
+    start_step: int = 0
+    every: int = 1
+    collect_times: int = 100_000_000
+    statistics: tuple[str, ...] = ("norm",)
+    eps: float = 1e-8
+    format: str = "csv"
+    ndigits: int = 6
+    steps_per_file: int = 1
+    squashes_names: bool = False
+    collectives: Collectives = Collectives()
+    alerts: Alerts = Alerts()
+    appends_to: tuple[str, str] | None = None
+    is_dynamic: bool = False
+
+    def wants(self, what: str) -> bool:
+        """Return whether something of `names.WHAT` is watched."""
+        return what in self.what
+
+    @property
+    def wants_parameters(self) -> bool:
+        """Return whether something is watched that is measured of parameters."""
+        return not self.what.isdisjoint(OF_PARAMETERS)
+
+    def is_for(self, rank: int | None) -> bool:
+        """Return whether a rank is watched; a program that is not distributed, rank None, is rank 0."""
+        return not self.ranks or (rank or 0) in self.ranks
+
+    def takes(self, step: int) -> bool:
+        """Return whether a step is one of those that are collected, were there no end to them."""
+        return step >= self.start_step and (step - self.start_step) % self.every == 0
+
+
+def plan(what: Sequence[str], **options: Any) -> Plan:
+    """Check the options of ``watch``, named as the fields of a Plan. Raises ConfigError."""
+    for key in options:
+        if key not in _OPTIONS:
+            raise unknown_name("watch() has no option", key, options[key], {*_OPTIONS, *_ARGUMENTS})
+    checked = {key: _OPTIONS[key](key, value) for key, value in options.items()}
+    named = frozenset(names_of(WHAT)("what", what))
+    if not named:
+        raise ConfigError("what", what, "at least one of " + ", ".join(WHAT))
+    has_all = not checked.get("targets")
+    return Plan(what=named, has_all_modules=has_all, collectives=Collectives(before=True), **checked)
+
+
+def read_config(path: str | Path) -> tuple[Plan, list[str]]:
+    """Read a configuration of TrainerMon; with it come warnings on keys that are not followed. Raises ConfigError."""
+    given = read_json(path)
+    for key in given:
+        if key not in _KEYS and key not in _SWITCHES and key not in _STRUCTURED and key not in NOT_FOLLOWED:
+            raise unknown_name(f"{path}: unknown key", key, given[key], {*_KEYS, *_SWITCHES, *_STRUCTURED})
+    warnings = [f"{key} is ignored: {NOT_FOLLOWED[key]}" for key in given if given[key] and key in NOT_FOLLOWED]
+    fields = {key: _KEYS[key] for key in given if key in _KEYS}
+    options = {name: _CHECKS[name](key, given[key]) for key, name in fields.items()}
+    switches = {key: flag(key, given.get(key, False)) for key in _SWITCHES}
+    what, more = _what(switches)
+    options["collectives"], has_collectives = _collectives(given.get("cc_distribution", {}))
+    if has_collectives:
+        what.add("collectives")
+    options["alerts"] = _alerts(given.get("alert", {}))
+    options.setdefault("squashes_names", True)
+    found = Plan(what=frozenset(what), **options)
+    if not what and (found.targets or found.alerts.rules or found.is_dynamic):
+        warnings.append("nothing is monitored: xy_distribution, wg_distribution and the like are all false")
+    is_open = "is_select" in given and not switches["is_select"]
+    has_all = switches["all_xy"] or is_open or not found.targets
+    return replace(found, has_all_modules=has_all), warnings + more
+
+
+def _what(switches: Mapping[str, bool]) -> tuple[set[str], list[str]]:
+    what, warnings = {_SWITCHES[key] for key, is_on in switches.items() if is_on and _SWITCHES[key]}, []
+    if switches["xy_distribution"]:
+        if switches["forward_only"] and switches["backward_only"]:
+            warnings.append("neither activations nor their gradients: forward_only and backward_only are both true")
+        if not switches["backward_only"]:
+            what.add("activations")
+        if not switches["forward_only"]:
+            what.add("activation_gradients")
+        if switches["forward_only"] and switches["backward_only"]:
+            what -= {"activations", "activation_gradients"}
+    return what, warnings
+
+
+def _collectives(value: object) -> tuple[Collectives, bool]:
+    key, names = "cc_distribution", ("enable", "cc_codeline", "cc_pre_hook", "cc_log_only")
+    given = object_with(names)(key, value)
+    codelines = given.get("cc_codeline", [])
+    if not isinstance(codelines, (list, tuple)) or not all(_is_pattern(line) for line in codelines):
+        raise ConfigError(f"{key}.cc_codeline", codelines, "a list of regular expressions")
+    before, only_stacks = (flag(f"{key}.{name}", given.get(name, False)) for name in names[2:])
+    is_on = flag(f"{key}.enable", given.get("enable", False))
+    return Collectives(tuple(codelines), before, only_stacks), is_on
+
+
+def _is_pattern(line: object) -> bool:
+    try:
+        re.compile(line)  # type: ignore[call-overload]
+    except (re.error, TypeError):
+        return False
+    return True
+
+
+def _alerts(value: object) -> Alerts:
+    given = object_with(("rules", "dump"))("alert", value)
+    return Alerts(_rules("alert.rules", given.get("rules", [])), flag("alert.dump", given.get("dump", False)))
+
+
+def _rules(key: str, value: object) -> tuple[tuple[str, Mapping[str, Any]], ...]:
+    allowed = 'a list of objects such as {"rule_name": "AnomalyTurbulence", "args": {"threshold": 0.5}}'
+    if not isinstance(value, (list, tuple)):
+        raise ConfigError(key, value, allowed)
+    rules = []
+    for rule in value:
+        if not isinstance(rule, Mapping) or not set(rule) <= {"rule_name", "args"} or "rule_name" not in rule:
+            raise ConfigError(key, rule, allowed)
+        args = rule.get("args") or {}
+        if not isinstance(rule["rule_name"], str) or not isinstance(args, Mapping):
+            raise ConfigError(key, rule, allowed)
+        rules.append((rule["rule_name"], args))
+    return tuple(rules)
+
+
+#: Keys that are true or false, and what they ask for; those of activations decide together.
+_SWITCHES: Mapping[str, str] = {
+    "print_struct": "structure",
+    "xy_distribution": "",
+    "all_xy": "",
+    "is_select": "",
+    "forward_only": "",
+    "backward_only": "",
+    "wg_distribution": "gradients",
+    "monitor_mbs_grad": "micro_batch_gradients",
+    "mv_distribution": "moments",
+    "param_distribution": "parameters",
+    "ur_distribution": "updates",
+    "mg_direction": "direction",
+    "stack_info": "stacks",
+}
+
+_OPTIONS: Mapping[str, Callable[[str, Any], Any]] = {
+    "targets": targets,
+    "ranks": ranks,
+    "start_step": whole_number(0),
+    "every": whole_number(1),
+    "collect_times": whole_number(0),
+    "statistics": checked_statistics,
+    "eps": size,
+    "format": one_of(FORMATS),
+    "ndigits": whole_number(1, 20),
+    "steps_per_file": whole_number(1, _MAX_STEPS_PER_FILE),
+    "squashes_names": flag,
+}
+
+#: Keys of the configuration, and the field of the plan that each one sets.
+_KEYS: Mapping[str, str] = {
+    "targets": "targets",
+    "module_ranks": "ranks",
+    "start_step": "start_step",
+    "step_interval": "every",
+    "collect_times": "collect_times",
+    "ops": "statistics",
+    "eps": "eps",
+    "format": "format",
+    "ndigits": "ndigits",
+    "step_count_per_record": "steps_per_file",
+    "squash_name": "squashes_names",
+    "append_output": "appends_to",
+    "dynamic_on": "is_dynamic",
+}
+
+_CHECKS: Mapping[str, Callable[[str, Any], Any]] = {**_OPTIONS, "appends_to": times, "is_dynamic": flag}
+
+_STRUCTURED = ("cc_distribution", "alert")
+_ARGUMENTS = ("what", "micro_batches", "first_step")

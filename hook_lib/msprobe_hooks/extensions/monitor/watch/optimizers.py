@@ -1,0 +1,195 @@
+"""What an optimizer does: when it steps, its moments, and the update that follows from them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
+from itertools import chain
+from types import ModuleType
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from msprobe_hooks.errors import ConfigError
+from msprobe_hooks.extensions.monitor.watch.batched_statistics import parts_of, scratch, total_of
+from msprobe_hooks.extensions.monitor.watch.parameters import Weight
+from msprobe_hooks.torch.statistics import local_part
+
+
+class StepHooks:
+    """Has functions called before and after each step of one optimizer, whatever other optimizers of its class do."""
+
+    def __init__(self, optimizer: Any, before: Callable[[], None], after: Callable[[], None]) -> None:
+        """Put the hooks on. Raises ConfigError for what is not an optimizer, and for one that calls no hooks."""
+        if not callable(getattr(optimizer, "step", None)):
+            raise ConfigError("optimizer", type(optimizer).__name__, "an optimizer, with a method step")
+        self._handles: list[Any] = []
+        if not hasattr(optimizer, "register_step_pre_hook"):
+            # One around others, as Megatron's, has a method and no hooks.
+            self._handles.append(_Stepping(optimizer, before, after))
+            return
+        try:
+            self._handles.append(optimizer.register_step_pre_hook(lambda *_: before()))
+            self._handles.append(optimizer.register_step_post_hook(lambda *_: after()))
+        except AttributeError:
+            # Accelerate's is of torch's class, and never initialized as such.
+            raise ConfigError(
+                "optimizer",
+                type(optimizer).__name__,
+                "an optimizer that calls hooks around its steps; for a wrapper, the wrapped optimizer",
+            ) from None
+
+    def remove(self) -> None:
+        """Take the hooks off."""
+        for handle in self._handles:
+            handle.remove()
+        self._handles.clear()
+
+
+class _Stepping:
+    """Replaces an optimizer's method ``step``, also where it has been wrapped since."""
+
+    def __init__(self, optimizer: Any, before: Callable[[], None], after: Callable[[], None]) -> None:
+        self._optimizer = optimizer
+        self._former = vars(optimizer).get("step")
+        self._step = optimizer.step
+        self._around: tuple[Callable[[], None], Callable[[], None]] | None = (before, after)
+        optimizer.step = self
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if self._around is None:
+            return self._step(*args, **kwargs)
+        before, after = self._around
+        before()
+        result = self._step(*args, **kwargs)
+        after()
+        return result
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # What a copy or a pickle of the optimizer has in this place: its own method, or what was there before.
+        if self._former is None:
+            return getattr, (self._optimizer, "step")
+        return partial, (self._former,)
+
+    def remove(self) -> None:
+        """Put back what was there before; with another around it, only call that from now on."""
+        self._around = None
+        if vars(self._optimizer).get("step") is not self:
+            return
+        if self._former is None:
+            del self._optimizer.step
+        else:
+            self._optimizer.step = self._former
+
+
+class OptimizerState:
+    """The state of an optimizer by parameter of the model.
+
+    Optimizers around others are looked through: ``optimizer``, ``optim`` and ``chained_optimizers`` are what they hold.
+    What is stepped may be a copy in float32: the parameter's ``main_param``, or that in ``fp32_from_float16_groups``
+    which has the place of the parameter in ``float16_groups``.
+    """
+
+    def __init__(self, optimizer: Any) -> None:
+        self._optimizers = [] if optimizer is None else list(_inside(optimizer))
+
+    def stepped(self, weights: Iterable[Weight]) -> list[Weight]:
+        """Return the parameters that the optimizer steps, themselves or as a copy."""
+        places, copies = self._places(), self._copies()
+        return [one for one in weights if any(id(of) in places for of in _stood_in_for(one, copies))]
+
+    def moments(self, weights: Iterable[Weight]) -> Iterator[tuple[Weight, Mapping[str, Any]]]:
+        """Yield the parameters that have a state, with it."""
+        return ((weight, state) for weight, state, _ in self._of(weights))
+
+    def updates(self, weights: Iterable[Weight]) -> Iterator[tuple[Weight, Tensor, Tensor]]:
+        """Yield the parameters that have Adam's moments, with their update and its ratio."""
+        for weight, state, group in self._of(weights):
+            if (found := update_and_ratio(state, group)) is not None:
+                yield weight, *found
+
+    def agreement(self, gradient: Tensor, moment: Tensor | None) -> Tensor:
+        """Return how far the signs of a gradient and of its first moment agree; 1 where there is no moment yet."""
+        return gradient.new_ones(()) if moment is None else direction(gradient, moment)
+
+    def _of(self, weights: Iterable[Weight]) -> Iterator[tuple[Weight, Mapping[str, Any], Mapping[str, Any]]]:
+        places, copies = self._places(), self._copies()
+        for weight in weights:
+            for one in _stood_in_for(weight, copies):
+                if id(one) in places:
+                    states, group = places[id(one)]
+                    if state := states.get(one):
+                        yield weight, state, group
+                    break
+
+    def _places(self) -> dict[int, tuple[Mapping[Any, Any], Mapping[str, Any]]]:
+        return {
+            id(parameter): (getattr(one, "state", {}), group)
+            for one in self._optimizers
+            for group in getattr(one, "param_groups", ())
+            for parameter in group["params"]
+        }
+
+    def _copies(self) -> dict[int, Tensor]:
+        copies = {}
+        for one in self._optimizers:
+            halves, wholes = (getattr(one, name, ()) for name in ("float16_groups", "fp32_from_float16_groups"))
+            for half, whole in zip(chain(*halves), chain(*wholes), strict=False):
+                copies[id(half)] = whole
+        return copies
+
+
+def _stood_in_for(weight: Weight, copies: Mapping[int, Tensor]) -> Iterator[Tensor]:
+    parameter = weight.parameter
+    for one in (parameter, getattr(parameter, "main_param", None), copies.get(id(parameter))):
+        if one is not None:
+            yield one
+
+
+def _inside(optimizer: Any) -> Iterator[Any]:
+    yield optimizer
+    for one in getattr(optimizer, "chained_optimizers", ()):
+        yield from _inside(one)
+    for name in ("optimizer", "optim"):
+        inner = getattr(optimizer, name, None)
+        # A wrapper may keep the module torch.optim under such a name.
+        if inner is not None and inner is not optimizer and not isinstance(inner, ModuleType):
+            yield from _inside(inner)
+
+
+def update_and_ratio(state: Mapping[str, Any], group: Mapping[str, Any]) -> tuple[Tensor, Tensor] | None:
+    """Return m̂ / (sqrt(v̂) + eps) and m̂ / sqrt(v̂) with Adam's bias-corrected moments (Kingma and Ba 2015, algorithm 1).
+
+    The ratio is 0 where v̂ is, as for rows of an embedding that were never looked up. None without such moments.
+    """
+    first, second = state.get("exp_avg"), state.get("exp_avg_sq")
+    step = state.get("step", group.get("step"))
+    if first is None or second is None or step is None or "betas" not in group:
+        return None
+    if isinstance(step, Tensor):
+        # 1 - beta² of few steps would lose half of its digits in float32.
+        step = step.double()
+    (beta1, beta2), first, second = group["betas"], local_part(first), local_part(second)
+    corrected = first / (1 - beta1**step)
+    root = (second / (1 - beta2**step)).sqrt_()
+    update = corrected / (root + group.get("eps", 0.0))
+    return update, corrected.div_(root).masked_fill_(root == 0, 0.0)
+
+
+def direction(gradient: Tensor, moment: Tensor) -> Tensor:
+    """Return the share of elements whose signs agree, those that are 0 by half: (mean of sign(g)·sign(m) + 1) / 2."""
+    gradient, moment = local_part(gradient), local_part(moment)
+    pairs = zip(*(parts_of(one.reshape(-1)) for one in (gradient, moment)), strict=True)
+    agreement = total_of(_agreement(one, other) for one, other in pairs)
+    return torch.as_tensor((agreement / max(gradient.numel(), 1) + 1) / 2, dtype=torch.float64)
+
+
+def _agreement(part: Tensor, other: Tensor) -> Tensor:
+    found = torch.dot(_signs(part, 0), _signs(other, 1))
+    return found if found.is_cpu else found.double()
+
+
+def _signs(part: Tensor, number: int) -> Tensor:
+    room = scratch(part, torch.float32, number)
+    return torch.sign(part, out=room) if part.dtype is torch.float32 else room.copy_(part).sign_()

@@ -1,0 +1,89 @@
+"""The structure of a model as it runs: what goes into each module and comes out, and the stack that calls it."""
+
+from __future__ import annotations
+
+import csv
+import json
+import sys
+import traceback
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from msprobe_hooks.extensions.monitor.watch.step_statistics import Collection
+from msprobe_hooks.recording.uncopied_hooks import uncopied
+
+STRUCTURE_FILE = "module_struct.json"
+STACK_FILE = "stack_info.csv"
+
+
+class Structure:
+    """Notes the first call of each module, given as name and module, until `write`.
+
+    ``tensor_class`` and ``module_class`` are the framework's.
+    """
+
+    def __init__(
+        self,
+        collection: Collection,
+        modules: Sequence[tuple[str, Any]],
+        tensor_class: type,
+        module_class: type,
+        *,
+        has_structure: bool,
+        has_stacks: bool,
+    ) -> None:
+        self._tensor_class = tensor_class
+        # The frames that run hooks say nothing.
+        self._hidden = (str(Path(__file__).parent), str(sys.modules[module_class.__module__].__file__))
+        self._has_structure = has_structure
+        self._has_stacks = has_stacks
+        self._structure: dict[str, dict[str, Any]] = {}
+        self._stacks: dict[str, str] = {}
+        self._handles: list[Any] = []
+        for name, module in modules:
+            hook = collection.harmless(f"the structure of module {name!r}", partial(self._note, name))
+            self._handles.append(module.register_forward_hook(uncopied(hook)))
+
+    def remove(self) -> None:
+        """Take the hooks off."""
+        for handle in self._handles:
+            handle.remove()
+        self._handles.clear()
+
+    def write(self, folder: Path) -> None:
+        """Write what was noted, of which there is no more."""
+        self.remove()
+        folder.mkdir(parents=True, exist_ok=True)
+        if self._has_structure:
+            (folder / STRUCTURE_FILE).write_text(json.dumps(self._structure, indent=2) + "\n")
+        if self._has_stacks:
+            with (folder / STACK_FILE).open("w", newline="") as file:
+                writer = csv.writer(file, lineterminator="\n")
+                writer.writerow(("module_name", "stack_info"))
+                writer.writerows(self._stacks.items())
+
+    def _note(self, name: str, _: Any, inputs: Any, output: Any) -> None:
+        if name in self._structure:
+            return
+        self._structure[name] = {side: self._described(one) for side, one in (("input", inputs), ("output", output))}
+        if self._has_stacks:
+            frames = reversed([one for one in traceback.extract_stack() if not one.filename.startswith(self._hidden)])
+            self._stacks[name] = "".join(
+                f"File {one.filename}, line {one.lineno}, in {one.name}, \n {one.line}\n" for one in frames
+            )
+
+    def _described(self, value: Any) -> dict[str, str]:
+        """Return what msprobe says of a value: ``{"config": "tuple[1]", "0": "size=(2, 8), dtype=torch.float32"}``."""
+        if isinstance(value, (tuple, list)):
+            sizes = {str(place): self._size(one) for place, one in enumerate(value)}
+            return {"config": f"{type(value).__name__}[{len(value)}]", **sizes}
+        if isinstance(value, self._tensor_class):
+            return {"config": "tensor", "tensor": self._size(value)}
+        return {"config": f"{type(value)}"}
+
+    def _size(self, value: Any) -> str:
+        if isinstance(value, self._tensor_class):
+            return f"size={tuple(value.shape)}, dtype={value.dtype}"  # type: ignore[attr-defined]
+        return f"{type(value)}"

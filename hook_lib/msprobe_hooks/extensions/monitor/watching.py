@@ -1,0 +1,98 @@
+"""Monitoring a training as a context."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from msprobe_hooks.extensions.monitor.watch.config import Plan, plan
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from msprobe_hooks.extensions.monitor.watch.watcher import Watcher
+
+
+@contextmanager
+def watch(
+    model: nn.Module | Sequence[nn.Module],
+    optimizer: Any = None,
+    path: str | Path = "monitor_output",
+    *,
+    what: Sequence[str] = ("activations", "activation_gradients", "gradients"),
+    micro_batches: int = 1,
+    first_step: int = 0,
+    **options: Any,
+) -> Iterator[Watcher]:
+    """Watch the training that runs inside, and write its series into a new folder below ``path``.
+
+    A step of the optimizer ends a step of the training; without one, call ``end_step()`` of the context's value. No
+    error of the monitor is raised into the training.
+
+    Args:
+        model: The model, or a list of its pipeline chunks.
+        optimizer: The optimizer whose steps end those of the training.
+        path: The folder that gets a new folder for each run.
+        what: What is monitored; docs/monitor.md lists the names.
+        micro_batches: How often gradients are accumulated in a step.
+        first_step: The number of the first step.
+        **options: ``targets``, ``ranks``, ``statistics``, ``every``, ``format`` and others, listed in docs/monitor.md.
+
+    Raises:
+        ConfigError: An option is wrong.
+        MonitorError: The files cannot be written.
+    """
+    checked = plan(what, **{"steps_per_file": 100, **options})
+    from msprobe_hooks.extensions.monitor.watch.torch_watcher import TorchWatcher
+
+    watcher = TorchWatcher(model, optimizer, Path(path), micro_batches=micro_batches, first_step=first_step)
+    with _following(watcher, checked):
+        yield watcher
+
+
+@contextmanager
+def watch_mindspore(
+    model: Any,
+    optimizer: Any = None,
+    path: str | Path = "monitor_output",
+    *,
+    what: Sequence[str] = ("activations", "activation_gradients", "gradients"),
+    micro_batches: int = 1,
+    first_step: int = 0,
+    **options: Any,
+) -> Iterator[Watcher]:
+    """Watch a training of MindSpore in PyNative mode as ``watch`` does one of PyTorch.
+
+    A call of the optimizer ends a step; without one, call ``end_step()`` of the context's value.
+
+    Args:
+        model: A cell, or a list of cells.
+        optimizer: The optimizer whose calls end the steps of the training.
+        path: The folder that gets a new folder for each run.
+        what: What is monitored; docs/monitor.md lists the names.
+        micro_batches: How often gradients are accumulated in a step.
+        first_step: The number of the first step.
+        **options: As in ``watch``.
+
+    Raises:
+        ConfigError: An option is wrong.
+        MonitorError: The files cannot be written.
+    """
+    checked = plan(what, **{"steps_per_file": 100, **options})
+    from msprobe_hooks.extensions.monitor.watch.mindspore_watcher import MindSporeWatcher
+
+    watcher = MindSporeWatcher(model, optimizer, Path(path), micro_batches=micro_batches, first_step=first_step)
+    with _following(watcher, checked):
+        yield watcher
+
+
+@contextmanager
+def _following(watcher: Watcher, checked: Plan) -> Iterator[None]:
+    try:
+        watcher.follow(checked)
+        yield
+    finally:
+        watcher.close()
+        watcher.collection.errors.log_counts()

@@ -1,0 +1,216 @@
+"""A call whose passes differ: found again in a third pass, with its inputs, its module and its source line."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import FrameType
+from typing import Any, Final
+
+import torch
+from torch import Tensor, autograd, nn
+from torch.utils._pytree import tree_leaves, tree_map_only
+
+from msprobe_hooks.extensions.repeated_steps.call_digests import (
+    CallDigests,
+    compared_results,
+    is_compared,
+    result_digests,
+)
+from msprobe_hooks.extensions.repeated_steps.digests import read, whole_words
+from msprobe_hooks.torch.call_mode import is_traced
+from msprobe_hooks.torch.generators import Generators
+from msprobe_hooks.torch.no_dispatch import NoDispatch
+
+# A choice: how often a call is made again on the same inputs.
+REPETITIONS: Final = 10
+
+# Blocks of each size that are freed before a call: one may be taken for another of its needs.
+_BLOCKS: Final = 8
+
+# How often a call is tried in memory of known contents: which memory it gets is the allocator's choice.
+_ROUNDS: Final = 4
+
+# What adds in an order that is not fixed, and has another kernel where algorithms have to be deterministic
+# (torch.use_deterministic_algorithms); of what has none, torch itself says so.
+_ANY_ORDER: Final = frozenset(
+    """
+    index_add index_add_ index_copy index_copy_ index_put index_put_ _index_put_impl_ put put_ scatter_add scatter_add_
+    scatter_reduce scatter_reduce_ embedding_dense_backward convolution convolution_backward cudnn_convolution
+    cudnn_convolution_transpose _scaled_dot_product_flash_attention_backward
+    _scaled_dot_product_efficient_attention_backward _scaled_dot_product_cudnn_attention_backward
+    """.split()
+)
+_ANY_ORDER_ON_CPU: Final = frozenset({"index_put", "index_put_", "_index_put_impl_"})
+
+_FOREIGN = tuple(str(Path(module.__file__ or "").parent) for module in (torch, sys.modules["msprobe_hooks"]))
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where a call was made: the module's path, ``file:line`` of the program, and whether backward made it."""
+
+    module: str
+    source: str
+    is_backward: bool
+
+    def __str__(self) -> str:
+        parts = ["backward"] if self.is_backward else []
+        parts += [f"in {self.module}"] if self.module else []
+        return ", ".join([*parts, self.source]) if self.source else ", ".join(parts)
+
+
+@dataclass(frozen=True, slots=True)
+class DifferingCall:
+    """A call with copies of its inputs. ``digests`` are those of its results in the third pass."""
+
+    operator: Any
+    args: Sequence[Any]
+    kwargs: Mapping[str, Any]
+    generators: Generators
+    origin: Origin
+
+    def run(self) -> tuple[int, ...]:
+        """Make the call again, on copies of the same inputs and with the same random numbers; return its digests."""
+        result, args = self._run()
+        with NoDispatch():
+            return tuple(read(result_digests(self.operator, result, args)))
+
+    def _run(self) -> tuple[Any, Sequence[Any]]:
+        with NoDispatch():
+            args, kwargs = _copies((self.args, self.kwargs))
+        self.generators.restore()
+        # As in the pass, where autograd had its turn before.
+        with torch._C._AutoDispatchBelowAutograd():
+            return self.operator(*args, **kwargs), args
+
+    def differing_repetitions(self, digests: Sequence[int]) -> int:
+        """Return how many of the repetitions give results with other digests than these."""
+        return sum(self.run() != tuple(digests) for _ in range(REPETITIONS))
+
+    def undefined_results(self) -> set[int]:
+        """Return the places of results with memory that the call does not write to: it holds what was there before."""
+        sizes = [each.untyped_storage().nbytes() for each in tree_leaves(self._run()[0]) if isinstance(each, Tensor)]
+        device = next((each.device for each in tree_leaves(self.args) if isinstance(each, Tensor)), torch.device("cpu"))
+        found: set[int] = set()
+        for _ in range(_ROUNDS):
+            low, high = (self._words_in_memory_of(byte, sizes, device) for byte in (0, 255))
+            pairs = enumerate(zip(low, high, strict=True))
+            # No result has these words by itself.
+            found |= {place for place, (a, b) in pairs if a.shape == b.shape and bool(((a == 0) & (b == -1)).any())}
+        return found
+
+    def _words_in_memory_of(self, byte: int, sizes: Sequence[int], device: torch.device) -> list[Tensor]:
+        with NoDispatch():
+            # What is freed is what allocators give first to those who ask for as much.
+            blocks = [torch.full((size,), byte, dtype=torch.uint8, device=device) for size in [*sizes] * _BLOCKS]
+            blocks.clear()
+        result, args = self._run()
+        with NoDispatch():
+            return [whole_words(each) for each in compared_results(self.operator, result, args)]
+
+    def is_nondeterministic(self, differing: int) -> bool:
+        """Return whether torch documents that a correct card may give other bits each time.
+
+        On a CPU, ``differing`` repetitions show whether it does.
+        """
+        if torch.are_deterministic_algorithms_enabled():
+            return False
+        tensors = [each for each in tree_leaves((self.args, self.kwargs)) if isinstance(each, Tensor)]
+        on_cpu = all(each.is_cpu for each in tensors)
+        if on_cpu:
+            return differing > 0 and self.operator.overloadpacket.__name__ in _ANY_ORDER_ON_CPU
+        if self.operator.overloadpacket.__name__ in _ANY_ORDER:
+            return True
+        try:
+            with _deterministic():
+                self.run()
+        except RuntimeError as error:
+            return "does not have a deterministic implementation" in str(error)
+        return False
+
+
+@contextmanager
+def _deterministic() -> Iterator[None]:
+    torch.use_deterministic_algorithms(True)
+    try:
+        yield
+    finally:
+        torch.use_deterministic_algorithms(False)
+
+
+class CallCapture(CallDigests):  # type: ignore[no-untyped-call]
+    """The digests of a pass, and the calls at some places with everything that is needed to make them again."""
+
+    def __init__(self, model: nn.Module, places: Sequence[int]) -> None:
+        super().__init__()
+        #: The calls at ``places``, as far as the pass has made them.
+        self.captured: dict[int, DifferingCall] = {}
+        self._wanted = frozenset(places)
+        self._names = {id(module): name for name, module in model.named_modules()}
+        self._modules: list[str] = []
+        # Where the calls of the forward pass were made, by the number of their node in the graph.
+        self._origins: dict[int, Origin] = {}
+
+    @contextmanager
+    def following(self) -> Iterator[None]:
+        """Collect digests inside, and follow which module runs."""
+        # A module that raises, as a recomputation that is ended early, leaves by the hook as well.
+        handles = [
+            nn.modules.module.register_module_forward_pre_hook(self._enter),
+            nn.modules.module.register_module_forward_hook(self._leave, always_call=True),
+        ]
+        try:
+            with self:
+                yield
+        finally:
+            for handle in handles:
+                handle.remove()
+
+    def __torch_dispatch__(
+        self, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        """Run an operator, take its digests and note where it was made."""
+        # A device's backward pass runs on a thread that no frame of Python has called.
+        origin = self._origin(sys._getframe().f_back)
+        place = len(self.operators)
+        if place not in self._wanted or not is_compared(func) or is_traced():
+            return super().__torch_dispatch__(func, types, args, kwargs)
+        with NoDispatch():
+            given, named = _copies((args, kwargs or {}))
+        generators = Generators(tree_leaves((args, kwargs)))
+        result = super().__torch_dispatch__(func, types, args, kwargs)
+        self.captured[place] = DifferingCall(func, given, named, generators, origin)
+        return result
+
+    def _origin(self, frame: FrameType | None) -> Origin:
+        node = torch._C._current_autograd_node()
+        if node is not None and not self._modules:
+            made = self._origins.get(node._sequence_nr())
+            return Origin("", "", is_backward=True) if made is None else replace(made, is_backward=True)
+        origin = Origin(self._modules[-1] if self._modules else "", _source(frame), is_backward=False)
+        self._origins.setdefault(autograd._get_sequence_nr() - 1, origin)  # type: ignore[attr-defined]
+        return origin
+
+    def _enter(self, module: nn.Module, _: Any) -> None:
+        self._modules.append(self._names.get(id(module), ""))
+
+    def _leave(self, *_: Any) -> None:
+        if self._modules:
+            self._modules.pop()
+
+
+def _copies(values: Any) -> Any:
+    return tree_map_only(Tensor, lambda tensor: tensor.detach().clone(), values)
+
+
+def _source(frame: FrameType | None) -> str:
+    """Return the innermost line of the program that is running, as ``file:line``; empty where there is none."""
+    while frame is not None:
+        if not frame.f_code.co_filename.startswith(_FOREIGN) and not frame.f_code.co_filename.startswith("<"):
+            return f"{frame.f_code.co_filename}:{frame.f_lineno}"
+        frame = frame.f_back
+    return ""

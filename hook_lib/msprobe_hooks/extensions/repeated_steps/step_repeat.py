@@ -1,0 +1,215 @@
+"""The forward and backward pass of chosen steps, computed twice and compared bit by bit."""
+
+from __future__ import annotations
+
+import logging
+import socket
+import sys
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+
+import torch
+from torch import nn
+
+from msprobe_hooks.dump.paths.recording import recording_folder
+from msprobe_hooks.errors import ConfigError, DifferingStepError, RecordingError
+from msprobe_hooks.extensions.repeated_steps.call_digests import CallDigests, first_other_call
+from msprobe_hooks.extensions.repeated_steps.differences import Difference, Report
+from msprobe_hooks.extensions.repeated_steps.differing_call import CallCapture, DifferingCall
+from msprobe_hooks.extensions.repeated_steps.digests import combined
+from msprobe_hooks.extensions.repeated_steps.explanation import (
+    MOST_PLACES,
+    Passes,
+    explained,
+    explained_third,
+    located,
+    received,
+)
+from msprobe_hooks.extensions.repeated_steps.rank_agreement import Ranks, minority
+from msprobe_hooks.extensions.repeated_steps.schedule import Schedule
+from msprobe_hooks.extensions.repeated_steps.training_state import RandomNumbers, TrainingState, generators_of
+from msprobe_hooks.extensions.repeated_steps.watched_pass import WatchedPass, parameter_digests, watched_pass
+from msprobe_hooks.messages import listed
+from msprobe_hooks.recording.config import settings
+from msprobe_hooks.torch.session import TorchSession, process_rank
+
+_log = logging.getLogger("msprobe_hooks")
+
+Result = TypeVar("Result")
+OnDifference = Literal["warn", "stop"]
+
+
+class StepRepeat:
+    """Runs a function that makes a forward and a backward pass: once, and in a watched step twice.
+
+    ``report`` holds what was found until now.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        schedule: Schedule,
+        folder: Path,
+        *,
+        sees_calls: bool,
+        stateful: Sequence[Any],
+        data_parallel_group: Any,
+        on_difference: OnDifference,
+    ) -> None:
+        self._model = model
+        self._schedule = schedule
+        self._folder = folder
+        self._stateful = stateful
+        self._on_difference = on_difference
+        self._ranks = Ranks(model, data_parallel_group)
+        self._random = partial(RandomNumbers, model, generators_of(stateful))
+        self._count = 0
+        # Parameters that have left each other stay apart: this is reported once.
+        self._has_odd_replicas = False
+        # Results with memory that nothing is written to, by operator and place.
+        self._undefined: set[tuple[Any, int]] = set()
+        device = next((each.device for each in model.parameters()), torch.device("cpu"))
+        not_seen = "calls=False" if not sees_calls else "the model is compiled" if _is_compiled(model) else ""
+        self.report = Report(
+            rank=process_rank(),
+            host=socket.gethostname(),
+            card=str(device),
+            not_seen=not_seen,
+            compares_replicas=self._ranks.compares_replicas,
+        )
+
+    def __call__(self, function: Callable[[], Result]) -> Result:
+        """Run the function and return what it returns; in a watched step compute it twice and compare.
+
+        Training goes on with the bits of a single run; where passes differ, with those of the third.
+
+        Raises:
+            ConfigError: The function changes parameters, as an optimizer in the backward pass does.
+            DifferingStepError: Passes differ, and ``on_difference="stop"``.
+            RecordingError: The report cannot be written.
+        """
+        count, self._count = self._count, self._count + 1
+        if self._schedule.is_watched(count):
+            return self._watch(count, function)
+        if count:
+            return function()
+        before = parameter_digests(self._model)
+        result = function()
+        self._require_unchanged(before)
+        return result
+
+    def __str__(self) -> str:
+        return str(self.report)
+
+    def _watch(self, count: int, function: Callable[[], Result]) -> Result:
+        report, found = self.report, len(self.report.differences)
+        step = self._schedule.step_of(count)
+        micro_batch = count % self._schedule.micro_batches
+        at = partial(
+            Difference, step=step, micro_batch=micro_batch, rank=report.rank, host=report.host, card=report.card
+        )
+        before = parameter_digests(self._model)
+        self._compare_replicas(before, at)
+        state = TrainingState(self._model, self._stateful)
+        torch.clear_autocast_cache()
+        first, result = self._pass(function, self._collector())
+        self._require_unchanged(before)
+        # The graph of the first pass goes before the second is made.
+        del result
+        state.restore()
+        second, result = self._pass(function, self._collector())
+        report.watched += 1
+        report.calls = len(second.calls)
+        calls = first.differing_calls(second, self._undefined)
+        if first.seen is not None and second.seen is not None:
+            report.other_calls += first_other_call(first.seen, second.seen) is not None
+        differs = bool(calls or first.differing(second)) or first.random.have_moved()
+        if any(numbers[0] for numbers in self._ranks.gather([differs])):
+            del result
+            state.restore()
+            capture = None if report.not_seen else CallCapture(self._model, [*calls][:MOST_PLACES])
+            third, result = self._pass(function, capture)
+            self._explain(Passes(first, second, third, calls, report.not_seen), at)
+            is_odd = not first.differing(second) and bool(first.differing(third))
+            if any(numbers[0] for numbers in self._ranks.gather([is_odd])):
+                # Training goes on with what two passes agree on.
+                del result
+                state.restore()
+                result = function()
+        report.write(self._folder)
+        if len(report.differences) > found and self._on_difference == "stop":
+            raise DifferingStepError("; ".join(str(each) for each in report.differences[found:]))
+        return result
+
+    def _collector(self) -> CallDigests | None:
+        return None if self.report.not_seen else CallDigests()
+
+    def _pass(self, function: Callable[[], Result], seen: CallDigests | None) -> tuple[WatchedPass, Result]:
+        return watched_pass(function, self._model, seen, self._random)
+
+    def _require_unchanged(self, before: dict[str, int]) -> None:
+        after = parameter_digests(self._model)
+        changed = [name for name, digest in before.items() if after.get(name) != digest]
+        if changed:
+            allowed = "only a forward and a backward pass; call the optimizer outside, not in the backward pass"
+            problem = f"the function of replay_step() changes parameters ({listed(changed, 3)}); allowed: {allowed}"
+            raise ConfigError("function", changed[0], allowed, problem=problem)
+
+    def _compare_replicas(self, before: dict[str, int], at: Callable[..., Difference]) -> None:
+        digests = self._ranks.odd_replicas(combined(before.values()))
+        if digests is None or self._has_odd_replicas:
+            return
+        self._has_odd_replicas = True
+        odd, each = minority(digests), self._ranks.gather_replicas(list(before.values()))
+        names = [name for name, numbers in zip(before, zip(*each, strict=True), strict=True) if len(set(numbers)) > 1]
+        which = f"{'rank' if len(odd) == 1 else 'ranks'} {listed(map(str, odd))}"
+        others = "the others" if len(odd) < len(digests) else "each other"
+        reason = f"parameters of {which} differ from {others} before the step, first {listed(names, 3)}"
+        self._add(at(kind="replicas", reason=reason, values=names, odd_ranks=odd))
+
+    def _explain(self, passes: Passes, at: Callable[..., Difference]) -> None:
+        after = self._random()
+        found = located(passes, self._undefined)
+        values = passes.first.differing(passes.second)
+        communications = found.communications
+        origin = min(numbers[0] for numbers in self._ranks.gather([communications]))
+        if values or found.place is not None or passes.first.random.have_moved():
+            place = at(kind="wrong", reason="", values=[])
+            why = received() if communications > origin else explained(passes, found, partial(self._save, place))
+            differ = "1 value differs" if len(values) == 1 else f"{len(values)} values differ"
+            what = f"{differ}: {listed(values, 3)}" if values else "result, gradients and buffers are equal"
+            reason = f"{why.reason}; {what}"
+            self._add(at(kind=why.kind, reason=reason, values=values, odd_pass=why.odd_pass, call=why.call))
+        elif third := passes.second.differing(passes.third):
+            why = explained_third(passes, self._undefined)
+            self._add(at(kind=why.kind, reason=why.reason, values=third, odd_pass=3, call=why.call))
+        self.report.undefined = sorted({str(operator) for operator, _ in self._undefined})
+        after.restore()
+
+    def _add(self, difference: Difference) -> None:
+        self.report.differences.append(difference)
+        _log.warning("%s", difference)
+
+    def _save(self, place: Difference, call: DifferingCall) -> str | None:
+        """Record a repetition of the call with its tensors; None where that is not possible, with a warning."""
+        try:
+            session = TorchSession(settings(self._folder, level="aten", task="tensor", extra_info=False))
+            session.recorder.step = place.step
+            session.start()
+            try:
+                call.run()
+            finally:
+                session.close()
+        except (RecordingError, ConfigError) as error:
+            _log.warning("the call is not saved: %s", error)
+            return None
+        return str(self._folder / recording_folder(place.step, place.rank)) if session.recorder.summary.calls else None
+
+
+def _is_compiled(model: nn.Module) -> bool:
+    """Return whether torch.compile has compiled anything in this process, or is to compile a part of the model."""
+    dynamo = sys.modules.get("torch._dynamo.utils")
+    has_compiled = dynamo is not None and dynamo.counters["frames"]["ok"] > 0
+    return has_compiled or any(hasattr(each, "_orig_mod") or each._compiled_call_impl for each in model.modules())

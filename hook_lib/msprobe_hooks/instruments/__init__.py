@@ -1,1 +1,0 @@
-"""Observers of a call that ask more than to be written down."""

@@ -1,0 +1,85 @@
+"""The golden definition of each API; nothing here imports torch."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from pytest_msprobe.extensions.npu_operators.operator_table import DEFINED
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+_PACKAGE = "pytest_msprobe.extensions.npu_operators"
+
+
+class ReferenceRegistry:
+    """Golden definitions by API name, ``{Type}.{api}`` such as ``NPU.npu_rms_norm``.
+
+    A new registry holds the built-in definitions; each is imported, and torch with it, when first asked for.
+    """
+
+    def __init__(self) -> None:
+        self._functions: dict[str, Callable[..., Any]] = {}
+        self._built_in = {
+            f"{type_}.{api}": module
+            for module, types in DEFINED.items()
+            for type_, apis in types.items()
+            for api in apis
+        }
+
+    def add(self, name: str, function: Callable[..., Any]) -> None:
+        """Register ``function`` as the golden definition of the API ``name``.
+
+        ``function`` takes the API's own arguments, its tensors on the CPU and in raised precision, and returns
+        what the API returns. Differentiable torch code also serves the backward call.
+
+        Raises ValueError when ``name`` is not of the form ``{Type}.{api}`` or already has a definition, and
+        TypeError when ``function`` cannot be called.
+        """
+        type_, dot, api = name.partition(".")
+        if not (type_ and dot and api):
+            raise ValueError(f"{name!r} is not an API name; write {{Type}}.{{api}}, as in NPU.npu_rms_norm")
+        if not callable(function):
+            raise TypeError(f"the golden definition of {name} must be callable, not {type(function).__name__}")
+        if name in self._built_in or name in self._functions:
+            raise ValueError(
+                f"{name} has two golden definitions: {self._place_of(name)} and {_full_name(function)}; "
+                "register one of them only"
+            )
+        self._functions[name] = function
+
+    def get(self, name: str) -> Callable[..., Any] | None:
+        """Return the golden definition of the API ``name``, or None where there is none.
+
+        An operator that level aten recorded with its overload, ``Aten.npu_rms_norm.default``, has that of the operator
+        or, where torch_npu has an API of this name, of the API.
+        """
+        known = next((each for each in _spellings(name) if each in self._built_in or each in self._functions), name)
+        if known in self._built_in and known not in self._functions:
+            module = import_module(f"{_PACKAGE}.{self._built_in[known]}")
+            self._functions[known] = getattr(module, known.rpartition(".")[2])
+        return self._functions.get(known)
+
+    def names(self) -> tuple[str, ...]:
+        """Return the names of all APIs that have a golden definition, sorted."""
+        return tuple(sorted(self._built_in.keys() | self._functions.keys()))
+
+    def _place_of(self, name: str) -> str:
+        if name in self._built_in:
+            return f"{_PACKAGE}.{self._built_in[name]}.{name.rpartition('.')[2]}"
+        return _full_name(self._functions[name])
+
+
+def _spellings(name: str) -> Iterator[str]:
+    yield name
+    type_, _, api = name.partition(".")
+    if type_ == "Aten":
+        operator = api.partition(".")[0]
+        yield f"Aten.{operator}"
+        yield f"NPU.{operator}"
+
+
+def _full_name(function: Callable[..., Any]) -> str:
+    name = getattr(function, "__qualname__", repr(function))
+    return f"{getattr(function, '__module__', '?')}.{name}"

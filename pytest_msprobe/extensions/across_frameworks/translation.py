@@ -1,0 +1,184 @@
+"""What two dumps need to be matched: the names that both share, pairs that a layer mapping gives, values by a file."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from msprobe_hooks.dump.names import is_module_name, split_called, split_module
+from msprobe_hooks.messages import did_you_mean
+from pytest_msprobe.errors import OptionError
+from pytest_msprobe.extensions.across_frameworks.api_mapping import ApiMapping, ApiPair, read_apis
+from pytest_msprobe.extensions.across_frameworks.cell_mapping import CellMapping, read_cells
+from pytest_msprobe.extensions.across_frameworks.fuse_calls import compose
+from pytest_msprobe.extensions.across_frameworks.layer_mapping import LayerMapping, match_layers, read_layers
+from pytest_msprobe.extensions.across_frameworks.static_graph import CallsOfGraph, shared_call
+from pytest_msprobe.modes.compare.matching.data_mapping import record_of
+from pytest_msprobe.modes.compare.matching.matching import MatchingRules
+
+if TYPE_CHECKING:
+    from msprobe_hooks.dump.reader import Dump
+    from msprobe_hooks.extensions.mindspore.static_graph.reader import GraphDump
+    from pytest_msprobe.extensions.across_frameworks.options import AcrossOptions
+
+Name = Callable[[str], str]
+# A search among all names for each unknown one; more than this are not shown.
+_MOST_SUGGESTIONS = 4
+# MindTorch is PyTorch on MindSpore: its names are PyTorch's.
+_FORMS = {"pytorch": "pytorch", "mindtorch": "pytorch", "mindspore": "mindspore"}
+
+
+@dataclass(frozen=True)
+class Mappings:
+    """The files that a user gave, read; one set serves all pairs of dumps."""
+
+    apis: ApiMapping = field(default_factory=ApiMapping)
+    cells: CellMapping = field(default_factory=CellMapping)
+    layers: LayerMapping | None = None
+
+
+@dataclass(frozen=True)
+class Translation:
+    """How the names of two dumps meet. ``target`` and ``golden`` turn a record's name into the shared one.
+
+    ``of_graph``: the calls of one run are kernels of a static graph.
+    """
+
+    target: Name = str
+    golden: Name = str
+    across: bool = False
+    reversed: bool = False
+    forced: Mapping[str, str] = field(default_factory=dict)
+    layered: bool = False
+    of_graph: bool = False
+    apis: Mapping[str, ApiPair] = field(default_factory=dict)
+
+    def pair_of(self, target: str, golden: str) -> ApiPair | None:
+        """Return what a user's file says of the values of two matched records, None where it says nothing."""
+        if not self.apis:
+            return None
+        name, other = (golden, target) if self.reversed else (target, golden)
+        pair = self.apis.get(split_called(name)[0])
+        return pair if pair is not None and pair.pytorch == split_called(other)[0] else None
+
+    def matching_rules(self, forced: Mapping[str, str], *, fuzzy: bool) -> MatchingRules:
+        """Return how calls of the two dumps find each other; ``forced`` are the records that a data mapping names."""
+        return MatchingRules(
+            fuzzy=fuzzy,
+            forced={**forced, **{target: golden for target, golden in self.forced.items() if target not in forced}},
+            translate=self.target,
+            translate_golden=self.golden,
+            across=self.across,
+            of_graph=self.of_graph,
+        )
+
+
+def read_mappings(options: AcrossOptions) -> Mappings:
+    """Read the files that were given. Raises OptionError that names file, line and remedy."""
+    return Mappings(
+        apis=read_apis(options.apis) if options.apis else ApiMapping(),
+        cells=read_cells(options.cells) if options.cells else CellMapping(),
+        layers=read_layers(options.layers) if options.layers else None,
+    )
+
+
+def composed_runs(
+    target: Dump, golden: Dump, mappings: Mappings, values: Iterable[str] = ()
+) -> tuple[Dump, Dump, Mapping[str, str]]:
+    """Return both runs with what one framework does by several calls as one, and those calls' names in PyTorch.
+
+    What a user's files are about stays as it is; ``values`` are the names in a data mapping.
+    """
+    by_form = {_FORMS.get(dump.framework): dump for dump in (target, golden)}
+    if by_form.keys() != {"mindspore", "pytorch"}:
+        return target, golden, {}
+    apis = {split_called(name)[0] for name in by_form["pytorch"].records}
+    mindspore = by_form["mindspore"]
+    records = {record for name in values if (record := record_of(name, mindspore))}
+    composed = compose(mindspore, apis, {*mappings.apis.pairs, *records})
+    target, golden = (composed.dump if dump is mindspore else dump for dump in (target, golden))
+    return target, golden, composed.names
+
+
+def translation(
+    target: Dump, golden: Dump, mappings: Mappings, options: AcrossOptions, names_of_composed: Mapping[str, str] = {}
+) -> Translation:
+    """Return how two dumps meet; ``names_of_composed`` are those that `composed_runs` gave.
+
+    Raises OptionError where a mapping was asked for that these two cannot use, DumpError where a file next to a
+    dump is missing or damaged.
+    """
+    target_form, golden_form = (_FORMS.get(dump.framework, dump.framework) for dump in (target, golden))
+    names: tuple[Name, Name] = (str, str)
+    if target_form != golden_form:
+        shared = _Shared(mappings, names=names_of_composed).name
+        names = (shared, str) if target_form == "mindspore" else (str, shared)
+    else:
+        if options.wants_apis:
+            raise OptionError(
+                f"--msprobe-api-mapping needs one run of mindspore and one of pytorch: {target.path} and {golden.path} "
+                f"are of {target.framework} and {golden.framework}; leave it out"
+            )
+        if mappings.cells.names:
+            kinds = {split_module(name).type for name in golden.records if is_module_name(name)}
+            names = (_Shared(mappings, kinds.pop() if kinds else "Module").module, str)
+    across = target.framework != golden.framework
+    graphs = [dump.graph if isinstance(dump, CallsOfGraph) else None for dump in (target, golden)]
+    if any(graphs):
+        names = _calls_of_kernels(names[0], graphs[0]), _calls_of_kernels(names[1], graphs[1])
+    forced: Mapping[str, str] = {}
+    if mappings.layers is not None:
+        forced = match_layers(target, golden, mappings.layers, *names)
+    return Translation(
+        *names,
+        across=across or any(graphs),
+        of_graph=any(graphs),
+        reversed=target_form == "pytorch" and golden_form == "mindspore",
+        forced=forced,
+        layered=mappings.layers is not None,
+        apis=mappings.apis.pairs if target_form != golden_form else {},
+    )
+
+
+def _calls_of_kernels(name: Name, graph: GraphDump | None) -> Name:
+    def shared(record: str) -> str:
+        return shared_call(name(record), graph)
+
+    return shared
+
+
+class _Shared:
+    """The name that a record of MindSpore has in PyTorch."""
+
+    def __init__(self, mappings: Mappings, kind: str = "Module", names: Mapping[str, str] = {}) -> None:
+        self._mappings = mappings
+        self._kind = kind
+        self._names = {**names}
+
+    def name(self, record: str) -> str:
+        """Return the shared name of any record."""
+        found = self._names.get(record)
+        if found is None:
+            found = self._names[record] = self.module(self._mappings.apis.translate(record))
+        return found
+
+    def module(self, record: str) -> str:
+        """Return the shared name of a module's record; an API's is its own."""
+        return self._mappings.cells.translate(record, self._kind) if is_module_name(record) else record
+
+
+def without_effect(mappings: Mappings, dumps: Iterable[Dump]) -> list[str]:
+    """Return, in words, the entries of the files that none of the dumps had a use for."""
+    found = list(mappings.layers.unused()) if mappings.layers is not None else []
+    if not (mappings.apis.pairs or mappings.cells.names):
+        return found
+    records = {name for dump in dumps for name in dump.records}
+    apis = {split_called(name)[0] for name in records}
+    for pair in mappings.apis.pairs.values():
+        for api in (pair.mindspore, pair.pytorch):
+            if api not in apis:
+                meant = did_you_mean(api, apis) if len(found) < _MOST_SUGGESTIONS else ""
+                found.append(f"{pair.place}: no call is named {api}{meant}")
+    cells = mappings.cells
+    return found + [f"{cells.lines[key]}: no layer is named {key}" for key in cells.without_effect(records)]

@@ -1,0 +1,220 @@
+"""The values of two calls of different frameworks: which belong together, and what says nothing where they differ."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
+
+from msprobe_hooks.dump.tensor_files.dtypes import plain_dtype
+from msprobe_hooks.dump.values import Group, Value
+from pytest_msprobe.extensions.across_frameworks.api_mapping import buffer_names, parameter_names
+from pytest_msprobe.modes.compare.measure.float_dtypes import coarser, float_dtype
+from pytest_msprobe.modes.compare.rows import SCALED_ERROR, Row
+
+if TYPE_CHECKING:
+    from msprobe_hooks.dump.reader import Dump
+    from msprobe_hooks.dump.values import PlacedValue
+    from pytest_msprobe.extensions.across_frameworks.api_mapping import ApiPair
+
+_PARAMETERS = frozenset({"parameters", "parameters_grad"})
+_NO_GRADIENT = frozenset({"", "NoneType"})
+_NUMBERS = frozenset({"int", "float", "bool"})
+# What arrives for an output is an input of the backward call, and the other way round.
+_TURNED: dict[Group, Group] = {"input": "output", "output": "input"}
+
+
+def named_values(
+    pair: ApiPair, target: list[PlacedValue], golden: list[PlacedValue], *, is_forward: bool, is_reversed: bool
+) -> tuple[dict[str, PlacedValue | None], frozenset[str]]:
+    """Return the golden value of each value of the target that a user's entry is about, and golden ones it leaves out.
+
+    Values by full name; None where the entry leaves a value of the target out. An entry lists all values of a group
+    that count. Of a backward call it is about the gradients of its lists, and leaves none out: a call has gradients
+    of its tensors alone, so their places may be others. ``is_reversed``: the target is the run of PyTorch.
+    """
+    named: dict[str, PlacedValue | None] = {}
+    dropped: set[str] = set()
+    for group, places in pair.places.items():
+        here = group if is_forward else _TURNED.get(group, group)
+        partner_of = {other: own for own, other in places.items()} if is_reversed else places
+        by_place = {placed.place: placed for placed in golden if placed.group == here}
+        for placed in target:
+            if placed.group != here:
+                continue
+            found = _partner(placed, partner_of, by_place)
+            if found is not None:
+                named[placed.name] = found
+            elif is_forward:
+                named[placed.name] = None
+        if is_forward:
+            used = {value.name for value in named.values() if value is not None}
+            dropped |= {placed.name for placed in by_place.values() if placed.name not in used}
+    return named, frozenset(dropped)
+
+
+def _partner(
+    placed: PlacedValue, partner_of: Mapping[str, str], by_place: Mapping[str, PlacedValue]
+) -> PlacedValue | None:
+    words = placed.place.split(".")
+    # A place is input.0 or input.dim, and deeper; that of a parameter's gradient begins with its name.
+    at = 0 if placed.group == "parameters_grad" else 1
+    other = partner_of.get(words[at]) if len(words) > at else None
+    return None if other is None else by_place.get(".".join([*words[:at], other, *words[at + 1 :]]))
+
+
+def renamed_parameters(target: list[PlacedValue], golden: list[PlacedValue]) -> dict[str, PlacedValue | None]:
+    """Return the golden parameter of each parameter, or of its gradient, that the frameworks' layers name otherwise."""
+    target_values, golden_values = ({placed.key: placed for placed in side} for side in (target, golden))
+    unmatched = {
+        (group, _shared_place(place)): placed
+        for (group, place), placed in target_values.items()
+        if group in _PARAMETERS
+    }
+    return {
+        unmatched[key].name: golden_values[place]
+        for place in golden_values
+        if place not in target_values
+        and (key := (place[0], _shared_place(place[1]))) in unmatched
+        and unmatched[key].key not in golden_values
+    }
+
+
+def _shared_place(place: str) -> str:
+    """Return a place with PyTorch's name of the parameter that it ends in."""
+    head, dot, name = place.rpartition(".")
+    return f"{head}{dot}{parameter_names().get(name, name)}"
+
+
+def across_frameworks(row: Row, *, is_forward: bool) -> Row:
+    """Leave out what two frameworks need not share: arguments that one passes otherwise, or fills in itself.
+
+    Tensors are compared, and so are numbers, and texts with texts. A gradient that one side was not asked for is left
+    out, and whether a tensor requires one.
+    """
+    target, golden = row.target, row.golden
+    if any(value is not None and value.is_tensor for value in (target, golden)):
+        if not is_forward and any(value is None or value.type in _NO_GRADIENT for value in (target, golden)):
+            return _left_out(row, "one framework computes no gradient here")
+        if (target is None or golden is None) and _is_buffer(row):
+            return _left_out(row, "PyTorch records no buffers")
+        return replace(row, target=_in_its_widths(_without_grad(target), golden), golden=_without_grad(golden))
+    if target is None or golden is None:
+        return _left_out(row, "only one framework records this argument")
+    if not row.metrics.get(SCALED_ERROR):
+        return row
+    if target.type == golden.type == "str" or {target.type, golden.type} <= _NUMBERS:
+        return row
+    if _plain(target) == _plain(golden):
+        return replace(row, metrics={**row.metrics, SCALED_ERROR: 0.0})
+    return _left_out(row, "the frameworks pass this argument in different forms")
+
+
+def drop_unrecorded(row: Row) -> Row:
+    """Leave out a value that a static graph does not record, or that only a kernel is given."""
+    is_unrecorded = None in (row.target, row.golden) or row.unmeasured == "kind"
+    return _left_out(row, "not recorded in the static graph") if is_unrecorded else row
+
+
+def _without_grad(value: Value | None) -> Value | None:
+    return value and replace(value, requires_grad=None)
+
+
+def _is_buffer(row: Row) -> bool:
+    return row.group == "parameters" and _shared_place(row.place).rpartition(".")[2] in buffer_names()
+
+
+def _in_its_widths(target: Value | None, golden: Value | None) -> Value | None:
+    """Return the target with the dtype of golden where both are integers: classes and indices have 32 bits or 64."""
+    if target is None or golden is None or not all(_is_integer(value) for value in (target, golden)):
+        return target
+    return replace(target, dtype=golden.dtype)
+
+
+def _is_integer(value: Value) -> bool:
+    return plain_dtype(value.dtype).startswith(("int", "uint"))
+
+
+def _plain(value: Value) -> str:
+    """Return a value's text in the spelling that frameworks share: dtypes are the texts that they spell differently."""
+    return plain_dtype(value.text)
+
+
+def _left_out(row: Row, message: str) -> Row:
+    return replace(row, outcome="skip", unmeasured="left out", messages=(message,))
+
+
+def without_sums(rows: list[Row], *, is_further_pass: bool) -> list[Row]:
+    """Return judged rows without the parameters' gradients of further backward passes of a step, where they differ.
+
+    PyTorch's dumps hold what has accumulated, MindSpore's the gradients of each pass.
+    """
+    if not is_further_pass:
+        return rows
+    return [_left_out(row, "PyTorch's gradients accumulate over passes") if row.differs else row for row in rows]
+
+
+def paired_gradients(
+    target: list[PlacedValue], golden: list[PlacedValue]
+) -> tuple[dict[str, PlacedValue | None], frozenset[str]]:
+    """Return the golden gradient of each gradient of a backward call whose places say nothing, and golden ones left.
+
+    One framework writes None for a gradient that was not asked for, another one leaves it out and moves the rest up.
+    As many tensors on both sides are the same ones in order; where one side has more, those that its shape identifies.
+    """
+    named: dict[str, PlacedValue | None] = {}
+    dropped: set[str] = set()
+    for group in ("input", "output"):
+        of_target, of_golden = ([placed for placed in side if placed.group == group] for side in (target, golden))
+        of_group = (of_target, of_golden)
+        target_tensors, golden_tensors = ([placed for placed in side if placed.value.is_tensor] for side in of_group)
+        if [placed.place for placed in target_tensors] == [placed.place for placed in golden_tensors]:
+            continue
+        found: dict[str, PlacedValue] = {}
+        if [placed.value.shape for placed in target_tensors] == [placed.value.shape for placed in golden_tensors]:
+            found = {placed.name: partner for placed, partner in zip(target_tensors, golden_tensors, strict=True)}
+        else:
+            target_counts = Counter(placed.value.shape for placed in target_tensors)
+            golden_counts = Counter(placed.value.shape for placed in golden_tensors)
+            by_shape = {placed.value.shape: placed for placed in golden_tensors}
+            for placed in target_tensors:
+                if target_counts[placed.value.shape] == golden_counts[placed.value.shape] == 1:
+                    found[placed.name] = by_shape[placed.value.shape]
+        named |= {placed.name: found.get(placed.name) for placed in of_target}
+        used = {placed.name for placed in found.values()}
+        dropped |= {placed.name for placed in of_golden if placed.name not in used}
+    return named, frozenset(dropped)
+
+
+_DTYPE = re.compile(rb'"dtype": ?"((?:torch\.)?\w+)"')
+
+
+def coarsest_so_far(dump: Dump) -> dict[str, str]:
+    """Return the coarsest float dtype of a run's tensors up to each record, that record included; finest, float32."""
+    found: dict[str, str] = {}
+    known: dict[bytes, str] = {}
+    coarsest = "float32"
+    for name, raw in dump.records.items():
+        for dtype in set(_DTYPE.findall(bytes(raw))):
+            if dtype not in known:
+                known[dtype] = float_dtype(dtype.decode()) or "float64"
+            coarsest = coarser(coarsest, known[dtype])
+        found[name] = coarsest
+    return found
+
+
+def at_precision(row: Row, target: str, golden: str) -> Row:
+    """Return a row with both sides' floats as coarse as their runs were; parameters are not computed."""
+    if row.group == "parameters":
+        return row
+    return replace(row, target=_as_coarse(row.target, target), golden=_as_coarse(row.golden, golden))
+
+
+def _as_coarse(value: Value | None, dtype: str) -> Value | None:
+    own = float_dtype(value.dtype) if value is not None else None
+    if value is None or own is None or own == "float64" or coarser(own, dtype) == own:
+        return value
+    return replace(value, dtype=dtype)

@@ -1,0 +1,178 @@
+"""Runs of the command, each with a plan of which calls are raised."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import tempfile
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+from msprobe_hooks.extensions.fix.call_filter import Precision
+from msprobe_hooks.extensions.fix.run_plan import (
+    AT_START,
+    VARIABLE,
+    Left,
+    Plan,
+    RunReport,
+    left_in,
+    lines_of,
+    problems_of,
+    was_seen,
+)
+from pytest_msprobe.containment.process import end_session
+from pytest_msprobe.errors import CommandError, ProgramError
+from pytest_msprobe.extensions.bisect.metric import Metric
+from pytest_msprobe.extensions.bisect.unraised import WIDER, left_text
+
+
+class Candidate(NamedTuple):
+    """A call that another precision would change, and the process that makes it."""
+
+    call: str
+    process: str
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """What came of one run: its number, the calls that each process listed, and what ran as it is in any of them."""
+
+    number: float
+    reports: Mapping[str, list[RunReport]]
+    left: Sequence[Left]
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """A command whose processes take a plan when they start, and its number.
+
+    ``accepted`` are the exit statuses of a run that has a number, None where all are; ``timeout`` is in seconds;
+    operators of the libraries in ``custom_op_namespaces`` are raised as well.
+    """
+
+    words: Sequence[str]
+    to: Precision
+    metric: Metric
+    accepted: Collection[int] | None = (0,)
+    timeout: float | None = None
+    custom_op_namespaces: Sequence[str] = ()
+
+    def list_calls(self) -> Run:
+        """Run it as it is, and have its calls listed. Raises CommandError where it fails or no call is seen."""
+        run = self._run(Plan(to=self.to, custom_op_namespaces=tuple(self.custom_op_namespaces)))
+        if not any(run.reports.values()):
+            left = left_text(run.left, (), self.custom_op_namespaces)
+            raise ProgramError(
+                f"nothing to raise: no call of the command computes in a lower precision than {self.to}",
+                remedy="\n".join([WIDER[self.to], *left]),
+            )
+        return run
+
+    def run_with(self, candidates: Sequence[Candidate], *, reports_stacks: bool = False) -> Run:
+        """Run it with some calls raised. Raises CommandError where it fails."""
+        raised: dict[str, list[str]] = {}
+        for call, process in candidates:
+            raised.setdefault(process, []).append(call)
+        return self._run(
+            Plan(
+                to=self.to,
+                raised=raised,
+                reports_stacks=reports_stacks,
+                custom_op_namespaces=tuple(self.custom_op_namespaces),
+            )
+        )
+
+    def _run(self, plan: Plan) -> Run:
+        with tempfile.TemporaryDirectory(prefix="msprobe-bisect-") as name:
+            folder = Path(name)
+            plan.write(folder)
+            status = self._execute(folder)
+            for problem in problems_of(folder):
+                raise ProgramError(
+                    "the calls of a process cannot be observed; install pytest-msprobe in the Python that the command "
+                    f"runs:\n{problem.strip()}"
+                )
+            output = (folder / _OUTPUT).read_text(errors="replace")
+            if self.accepted is not None and status not in self.accepted:
+                written = (folder / _ERRORS).read_text(errors="replace").strip() or output.strip()
+                end = "\n".join(written.splitlines()[-_SHOWN:])
+                raise ProgramError(
+                    f"the command failed: exit status {status}; use a command that succeeds, or pass --exit-status. "
+                    f"Last lines of its output:\n{end}"
+                )
+            reports = lines_of(folder)
+            if not reports:
+                raise CommandError(f"{self.words[0]}: {_unseen(folder)}")
+            return Run(self.metric.of(status, output), reports, left_in(folder))
+
+    def _execute(self, folder: Path) -> int:
+        """Run it, with what it writes in files, and return its exit status."""
+        paths = [str(AT_START), *filter(None, [os.environ.get("PYTHONPATH")])]
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths), VARIABLE: str(folder)}
+        try:
+            # Files, since what the command leaves running would keep a pipe open.
+            with (folder / _OUTPUT).open("wb") as output, (folder / _ERRORS).open("wb") as errors:
+                process = subprocess.Popen(
+                    self.words,
+                    env=environment,
+                    stdin=subprocess.DEVNULL,
+                    stdout=output,
+                    stderr=errors,
+                    start_new_session=True,
+                )
+        except OSError as error:
+            raise CommandError(
+                f"{self.words[0]}: cannot be run: {error.strerror or error}",
+                remedy="pass the command as to a shell, such as -- python train.py",
+            ) from None
+        try:
+            return process.wait(self.timeout)
+        except subprocess.TimeoutExpired:
+            raise CommandError(
+                f"--timeout {self.timeout:g}: the command takes longer", remedy="pass a larger number"
+            ) from None
+        finally:
+            end_session(process)
+
+
+_OUTPUT, _ERRORS = "stdout", "stderr"
+_SHOWN = 12
+
+
+def _unseen(folder: Path) -> str:
+    if was_seen(folder):
+        return "no process of the command imported torch or MindSpore"
+    return (
+        "no Python was started that reads PYTHONPATH; pass a command that runs Python without -I, -E or -S, such as "
+        "-- python train.py"
+    )
+
+
+def candidates_of(reports: Mapping[str, list[RunReport]]) -> list[Candidate]:
+    """Return the calls that were listed, in the order of execution; those that processes share stand together."""
+    first: dict[str, int] = {}
+    for lines in reports.values():
+        for place, line in enumerate(lines):
+            first[line.call] = min(place, first.get(line.call, place))
+    found = [Candidate(line.call, process) for process, lines in reports.items() for line in lines]
+    return sorted(found, key=lambda candidate: (first[candidate.call], candidate.call))
+
+
+def sharing(candidates: Sequence[Candidate], place: int) -> range:
+    """Return the places of the calls that have the name of the one at ``place``, of all processes."""
+    call = candidates[place].call
+    start, stop = place, place + 1
+    while start > 0 and candidates[start - 1].call == call:
+        start -= 1
+    while stop < len(candidates) and candidates[stop].call == call:
+        stop += 1
+    return range(start, stop)
+
+
+def stacks_of(reports: Mapping[str, list[RunReport]]) -> Iterator[list[str]]:
+    """Yield the stacks that processes reported of calls that were raised."""
+    for lines in reports.values():
+        for line in lines:
+            yield line.stack

@@ -1,0 +1,215 @@
+"""Megatron's checkpoints of many ranks as one model, without Megatron.
+
+A folder ``iter_<n>`` holds ``mp_rank_TT[_PPP][_EEE]/model_optim_rng.pt``. Names become those of Megatron Core; what
+tensor parallel ranks share is put together, layers and experts are numbered through.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import product
+from operator import itemgetter
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from msprobe_hooks.messages import shown
+from msprobe_hooks.regular_files import read_regular
+from pytest_msprobe.errors import CheckpointError
+from pytest_msprobe.extensions.checkpoint.checkpoint_files import load_torch
+from pytest_msprobe.extensions.checkpoint.distance import have_equal_bits
+from pytest_msprobe.extensions.checkpoint.parameters import Checkpoint, Parameter, parameter, tensors_in
+from pytest_msprobe.extensions.model_names.fused_parts import ModelSizes, sizes_of_config
+
+FILE = "model_optim_rng.pt"
+LATEST = "latest_checkpointed_iteration.txt"
+
+# As msprobe has them, in this order: what other generations of Megatron call what Megatron Core calls otherwise.
+_NAMES = {
+    "self_attention.linear_qkv.layer_norm_": "input_layernorm.",
+    "language_model.": "",
+    "encoder": "decoder",
+    ".input_norm.": ".input_layernorm.",
+    "query_key_value": "linear_qkv",
+    ".dense.": ".linear_proj.",
+    "post_attention_norm": "pre_mlp_layernorm",
+    "dense_h_to_4h": "linear_fc1",
+    "dense_4h_to_h": "linear_fc2",
+    "mlp.local_experts": "mlp.experts.local_experts",
+    "final_norm": "final_layernorm",
+    "word_embeddings_for_head": "output_layer",
+}
+_COLUMNS = ("linear_qkv", "linear_fc1", "word_embeddings.weight", "output_layer.weight")
+_ROWS = ("linear_fc2.weight", "linear_proj.weight")
+_LAYER = re.compile(r"(?<=layers\.)\d+(?=\.)")
+# Those of a grouped layer are numbered at the end.
+_EXPERT = re.compile(r"(?<=experts\.)\d+(?=\.)|(?:(?<=\.linear_fc[12]\.weight)|(?<=\.linear_fc[12]\.bias))\d+$")
+
+
+@dataclass(frozen=True, slots=True)
+class _Sizes:
+    tensor: int
+    pipeline: int
+    expert: int
+    experts: int
+    is_gated: bool
+    model: ModelSizes
+
+    def folder(self, tensor: int, pipeline: int, expert: int) -> str:
+        name = f"mp_rank_{tensor:02d}"
+        name += f"_{pipeline:03d}" if self.pipeline > 1 else ""
+        return name + (f"_{expert:03d}" if self.expert > 1 else "")
+
+
+def newest(folder: Path) -> Path:
+    """Return the newest iteration's folder, by ``latest_checkpointed_iteration.txt``. Raises CheckpointError."""
+    tracker = folder / LATEST
+    text = read_regular(tracker).decode("utf-8", "replace").strip()
+    if not text.isdecimal() or len(text) > 9:
+        raise CheckpointError(
+            f"not a valid iteration: {text[:40]!r}", file=tracker, remedy="name the folder iter_<n> itself"
+        )
+    newest = folder / f"iter_{int(text):07d}"
+    if not newest.is_dir():
+        raise CheckpointError(
+            f"names iteration {int(text)}, but there is no folder {newest.name}",
+            file=tracker,
+            remedy="copy the folder, or name another iter_<n> itself",
+        )
+    return newest
+
+
+def read_megatron(path: Path) -> Checkpoint:
+    """Read all ranks of the iteration that a rank's file is of. Raises CheckpointError, also where one is missing."""
+    folder = path.parents[1]
+    sizes = _sizes(path)
+    _refuse_other_ranks(folder, sizes)
+    found: dict[str, Parameter] = {}
+    for expert in range(sizes.expert):
+        stages: dict[tuple[int, int], dict[str, tuple[Tensor, str]]] = {}
+        for pipeline in range(sizes.pipeline):
+            ranks = [_weights(folder / sizes.folder(rank, pipeline, expert) / FILE) for rank in range(sizes.tensor)]
+            for (name, stage), tensors in _together(folder, ranks):
+                stages.setdefault((stage, pipeline), {})[name] = _joined(folder, name, tensors, sizes)
+        layer, first_expert = 0, expert * (sizes.experts // sizes.expert)
+        for _, stage_tensors in sorted(stages.items(), key=itemgetter(0)):
+            for name, (whole, note) in stage_tensors.items():
+                _add(found, _numbered(name, layer, first_expert), whole, note)
+            layer += _layers(stage_tensors)
+    kind = f"Megatron, TP {sizes.tensor}, PP {sizes.pipeline}, EP {sizes.expert}"
+    return Checkpoint(kind, found, sizes=sizes.model)
+
+
+def _refuse_other_ranks(folder: Path, sizes: _Sizes) -> None:
+    layout = product(range(sizes.tensor), range(sizes.pipeline), range(sizes.expert))
+    others = {path.name for path in folder.glob("mp_rank_*")} - {sizes.folder(*place) for place in layout}
+    if others:
+        raise CheckpointError(
+            f"holds {min(others)}, which is not a rank of the sizes in args", file=folder, remedy="remove it"
+        )
+
+
+def _sizes(path: Path) -> _Sizes:
+    tree = load_torch(path, [argparse.Namespace])
+    args = tree.get("args") if isinstance(tree, Mapping) else None
+    if args is None:
+        raise CheckpointError("no args, so the parallel sizes are unknown", file=path)
+    if not isinstance(args, (argparse.Namespace, Mapping)):
+        raise CheckpointError(f"args are a {type(args).__name__}, not a namespace", file=path)
+    settings: Mapping[str, Any] = args if isinstance(args, Mapping) else vars(args)
+
+    def size(name: str, default: int = 1) -> int:
+        value = settings.get(name) or default
+        if not isinstance(value, int) or not 0 <= value <= 1_000_000:
+            raise CheckpointError(f"args.{name} is not a valid size: {_in_words(value)}", file=path)
+        return value
+
+    tensor, pipeline, expert = (size(f"{kind}_model_parallel_size") for kind in ("tensor", "pipeline", "expert"))
+    model = sizes_of_config(settings)
+    return _Sizes(tensor, pipeline, expert, size("num_experts", 0), bool(settings.get("swiglu")), model)
+
+
+def _in_words(value: object) -> str:
+    # Containers that share their entries have a text without end.
+    return shown(value) if isinstance(value, (bool, int, float, str)) else f"a {type(value).__name__}"
+
+
+def _weights(path: Path) -> dict[tuple[str, int], Tensor]:
+    """Return the weights of a rank by name and virtual stage."""
+    if not path.is_file():
+        raise CheckpointError("this rank of the checkpoint is missing", file=path, remedy="copy it to this place")
+    tree = load_torch(path, [argparse.Namespace])
+    if not isinstance(tree, Mapping):
+        raise CheckpointError(f"holds a {type(tree).__name__}, not a model", file=path)
+    stages = {"model": 0} if "model" in tree else {f"model{n}": n for n in range(len(tree)) if f"model{n}" in tree}
+    found = {}
+    for key, stage in stages.items():
+        tensors = dict(tensors_in(tree[key], path))
+        taken = Counter(map(_of_core, tensors))
+        for name, tensor in tensors.items():
+            # Of a model with both, encoder and decoder stay two.
+            found[_of_core(name) if taken[_of_core(name)] == 1 else name, stage] = tensor
+    return found
+
+
+def _of_core(name: str) -> str:
+    for theirs, ours in _NAMES.items():
+        name = name.replace(theirs, ours)
+    return name
+
+
+def _together(
+    folder: Path, ranks: list[dict[tuple[str, int], Tensor]]
+) -> Iterator[tuple[tuple[str, int], list[Tensor]]]:
+    odd = next((min(rank.keys() ^ ranks[0].keys()) for rank in ranks if rank.keys() != ranks[0].keys()), None)
+    if odd is not None:
+        raise CheckpointError(f"not all tensor parallel ranks have {odd[0]}", file=folder)
+    yield from ((key, [rank[key] for rank in ranks]) for key in ranks[0])
+
+
+def _add(found: dict[str, Parameter], name: str, whole: Tensor, note: str) -> None:
+    """Add what may be there already, of another expert or pipeline parallel rank."""
+    known = found.get(name)
+    if known is None:
+        found[name] = parameter(whole, note)
+    elif not have_equal_bits(known.load(), whole):
+        note = "expert or pipeline parallel ranks hold different values; compared those of the first"
+        found[name] = parameter(known.load(), note)
+
+
+def _joined(folder: Path, name: str, tensors: list[Tensor], sizes: _Sizes) -> tuple[Tensor, str]:
+    """Return the whole of what tensor parallel ranks hold, and what is odd about it."""
+    if len(tensors) == 1:
+        return tensors[0], ""
+    try:
+        # A norm that is fused with a linear layer is whole on each rank.
+        if any(part in name for part in _COLUMNS) and "layer_norm" not in name:
+            if sizes.is_gated and "linear_fc1" in name:
+                # Each rank holds its rows of the gate above those of what is gated.
+                halves = [tensor.chunk(2) for tensor in tensors]
+                return torch.cat([half[place] for place in (0, 1) for half in halves]), ""
+            return torch.cat(tensors), ""
+        if any(part in name for part in _ROWS):
+            return torch.cat(tensors, dim=1), ""
+    except (RuntimeError, IndexError):
+        shapes = " and ".join(str(list(tensor.shape)) for tensor in tensors)
+        raise CheckpointError(
+            f"shapes of {name} on tensor parallel ranks do not fit together: {shapes}", file=folder
+        ) from None
+    is_same = all(have_equal_bits(tensors[0], other) for other in tensors[1:])
+    return tensors[0], "" if is_same else "tensor parallel ranks hold different values; compared those of the first"
+
+
+def _layers(names: Iterable[str]) -> int:
+    return max((int(match[0]) + 1 for name in names if (match := _LAYER.search(name))), default=0)
+
+
+def _numbered(name: str, layer: int, expert: int) -> str:
+    name = _LAYER.sub(lambda match: str(int(match[0]) + layer), name, count=1)
+    return _EXPERT.sub(lambda match: str(int(match[0]) + expert), name, count=1)

@@ -1,0 +1,194 @@
+"""Which way two parameters differ, found by the digests of their rows and columns."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from msprobe_hooks.extensions.weights.digest import Digest, Numbers
+from pytest_msprobe.errors import CheckpointError
+from pytest_msprobe.extensions.checkpoint.parameters import MatrixDigest, Parameter, Piece
+
+#: A parameter of an earlier step, and in words which.
+Earlier: TypeAlias = tuple[str, Parameter]
+
+# So many runs of rows are named.
+_MOST_RUNS = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """What is different: ``kind`` in a word, ``words`` for a reason, and the rows and columns, as runs of numbers.
+
+    ``kind`` is ``equal``, ``rounded`` (equal in bfloat16), ``transposed``, ``earlier``, ``partly``, ``reordered``,
+    ``shape`` or ``all``.
+    """
+
+    kind: str
+    words: str
+    rows: tuple[tuple[int, int], ...] = ()
+    columns: tuple[tuple[int, int], ...] = ()
+
+
+def difference(target: Parameter, golden: Parameter, earlier: Iterable[Earlier] = ()) -> Difference:
+    """Compare two parameters by their digests. Raises CheckpointError where they cannot be read.
+
+    ``earlier`` are the golden ones of other steps, read one after another until one is equal.
+    """
+    ours, theirs = target.digest(), golden.digest()
+    if target.shape != golden.shape:
+        return _of_shapes(target, golden, ours, theirs)
+    own, other, is_rounded = _comparable(target, golden, ours, theirs)
+    if own is None or other is None:
+        return Difference("all", f"dtype {target.dtype}, golden {golden.dtype}: digests cannot be compared")
+    differing = own.rows != other.rows
+    if not differing.any():
+        words = (
+            f"equal when rounded to bfloat16: dtype {target.dtype}, golden {golden.dtype}" if is_rounded else "equal"
+        )
+        return Difference("rounded" if is_rounded else "equal", words)
+    if len(target.shape) == 2 and target.shape[0] == target.shape[1] and _is_transposed(own, other):
+        return Difference("transposed", "the target is golden's transpose")
+    return _of_values(target, golden, (own, other), differing, earlier)
+
+
+def _of_shapes(target: Parameter, golden: Parameter, ours: MatrixDigest, theirs: MatrixDigest) -> Difference:
+    own, other, _ = _comparable(target, golden, ours, theirs)
+    is_turned = len(target.shape) == 2 and target.shape == golden.shape[::-1]
+    if is_turned and own is not None and other is not None and _is_transposed(own, other):
+        return Difference("transposed", "the target is golden's transpose")
+    return Difference("shape", "")
+
+
+def _of_values(
+    target: Parameter,
+    golden: Parameter,
+    pair: tuple[Digest, Digest],
+    differing: NDArray[np.bool_],
+    earlier: Iterable[Earlier],
+) -> Difference:
+    own, other = pair
+    rows = _runs(differing)
+    columns: tuple[tuple[int, int], ...] = ()
+    across = None
+    if own.columns is not None and other.columns is not None:
+        across = own.columns != other.columns
+        columns = _runs(across)
+    stale, is_whole = _earlier(target, own, differing, across, earlier)
+    if is_whole:
+        return Difference("earlier", f"not synchronised{stale}", rows, columns)
+    height, unit = len(differing), "rows" if len(target.shape) > 1 else "elements"
+    count = int(differing.sum())
+    width = len(other.columns) if other.columns is not None else 0
+    held = sum(stop - start for start, stop in columns)
+    if count < height:
+        where = _where(target.pieces, rows, None) or _where(golden.pieces, rows, None)
+        words = f"{count} of {height} {unit} differ ({_in_words(rows)}){where}"
+        return Difference("earlier" if stale else "partly", f"{words}{stale}", rows, columns)
+    if 0 < held < width:
+        where = _where(target.pieces, None, columns) or _where(golden.pieces, None, columns)
+        words = f"{held} of {width} columns differ ({_in_words(columns)}){where}"
+        return Difference("earlier" if stale else "partly", f"{words}{stale}", rows, columns)
+    if stale:
+        return Difference("earlier", f"all {height} {unit} differ{stale}", rows, columns)
+    if np.array_equal(np.sort(own.rows), np.sort(other.rows)):
+        return Difference("reordered", f"{unit} are golden's in another order", rows, columns)
+    pairs = (own.columns, other.columns)
+    if pairs[0] is not None and pairs[1] is not None and np.array_equal(np.sort(pairs[0]), np.sort(pairs[1])):
+        return Difference("reordered", "columns are golden's in another order", rows, columns)
+    return Difference("all", f"all {height} {unit} differ", rows, columns)
+
+
+def _earlier(
+    target: Parameter,
+    own: Digest,
+    down: NDArray[np.bool_],
+    across: NDArray[np.bool_] | None,
+    earlier: Iterable[Earlier],
+) -> tuple[str, bool]:
+    """Return in words of which earlier step the rows or columns that differ are, empty where of none.
+
+    The second value is whether the whole parameter is of that step.
+    """
+    for words, parameter in earlier:
+        if parameter.shape != target.shape:
+            continue
+        try:
+            found = parameter.digest()
+        except CheckpointError:
+            continue
+        candidates = (found.own, found.rounded) if parameter.dtype != target.dtype else (found.own,)
+        for each in candidates:
+            if each is None:
+                continue
+            is_equal = np.array_equal(each.rows[down], own.rows[down])
+            if not is_equal and across is not None and each.columns is not None and own.columns is not None:
+                is_equal = np.array_equal(each.columns[across], own.columns[across])
+            if is_equal:
+                return f": still equal to {words}", np.array_equal(each.rows, own.rows)
+    return "", False
+
+
+def _comparable(
+    target: Parameter, golden: Parameter, ours: MatrixDigest, theirs: MatrixDigest
+) -> tuple[Digest | None, Digest | None, bool]:
+    """Return the digests of both in one dtype, and whether they are of rounded values."""
+    if target.dtype == golden.dtype:
+        return ours.own, theirs.own, False
+    in_bfloat16 = [
+        each.own if parameter.dtype == "bfloat16" else each.rounded
+        for parameter, each in ((target, ours), (golden, theirs))
+    ]
+    return in_bfloat16[0], in_bfloat16[1], True
+
+
+def _is_transposed(own: Digest, other: Digest) -> bool:
+    def fits(rows: Numbers, columns: Numbers | None) -> bool | None:
+        return None if columns is None else np.array_equal(rows, columns)
+
+    found = [fits(own.rows, other.columns), fits(other.rows, own.columns)]
+    return True in found and False not in found
+
+
+def _runs(flags: NDArray[np.bool_]) -> tuple[tuple[int, int], ...]:
+    """Return the runs of true ones, each as its first and the one after its last."""
+    edges = np.flatnonzero(np.diff(np.concatenate(([0], flags.view(np.int8), [0]))))
+    return tuple((int(start), int(stop)) for start, stop in zip(edges[::2], edges[1::2], strict=True))
+
+
+def _in_words(runs: Sequence[tuple[int, int]]) -> str:
+    shown = [str(start) if stop == start + 1 else f"{start}-{stop - 1}" for start, stop in runs[:_MOST_RUNS]]
+    more = f" and {len(runs) - _MOST_RUNS} more" if len(runs) > _MOST_RUNS else ""
+    return ", ".join(shown) + more
+
+
+def _where(
+    pieces: Sequence[Piece],
+    rows: Sequence[tuple[int, int]] | None,
+    columns: Sequence[tuple[int, int]] | None,
+) -> str:
+    """Return in words the pieces that hold all that differs, empty where that is each piece."""
+    if len(pieces) < 2:
+        return ""
+    runs = rows if rows is not None else columns or ()
+    extent: Callable[[Piece], range] = _rows if rows is not None else _columns
+    touched = [each for each in pieces if any(_overlap(extent(each), run) for run in runs)]
+    if len(touched) == len(pieces):
+        return ""
+    return f", of {' and '.join(each.words for each in touched[:_MOST_RUNS])}"
+
+
+def _rows(piece: Piece) -> range:
+    return piece.rows
+
+
+def _columns(piece: Piece) -> range:
+    return piece.columns
+
+
+def _overlap(extent: range, run: tuple[int, int]) -> bool:
+    return extent.start < run[1] and run[0] < extent.stop

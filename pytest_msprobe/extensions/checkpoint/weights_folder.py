@@ -1,0 +1,138 @@
+"""Folders that ``msprobe_hooks.write_weights`` wrote, a step of all ranks."""
+
+from __future__ import annotations
+
+from functools import cache, partial
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from msprobe_hooks.errors import DumpError
+from msprobe_hooks.extensions.weights import weights_file
+from msprobe_hooks.extensions.weights.digest import Digest, Numbers
+from msprobe_hooks.extensions.weights.weights_file import (
+    RankWeights,
+    WrittenParameter,
+    digests_of,
+    is_stack,
+    matrix_shape,
+    rank_folders,
+    read_digests,
+    read_rank,
+    step_folders,
+)
+from msprobe_hooks.messages import counted
+from pytest_msprobe.errors import CheckpointError
+from pytest_msprobe.extensions.checkpoint.parameters import Checkpoint, MatrixDigest, Parameter, Share, SharedParameter
+from pytest_msprobe.extensions.model_names.fused_parts import ModelSizes, sizes_of_config
+
+#: The file of a rank that represents its folder.
+INDEX = weights_file.INDEX
+
+
+def weights_index(folder: Path) -> Path | None:
+    """Return the index that represents a folder of weights, None for another folder.
+
+    Raises CheckpointError for one of several steps.
+    """
+    ranks = _written_ranks(folder)
+    if ranks:
+        return ranks[0] / INDEX
+    steps = [(step, path) for step, path in step_folders(folder) if _written_ranks(path)]
+    if len(steps) > 1:
+        found = ", ".join(path.name for _, path in steps[:5])
+        raise CheckpointError(f"holds {len(steps)} steps", file=folder, remedy=f"name one of {found}")
+    return _written_ranks(steps[0][1])[0] / INDEX if steps else None
+
+
+def read_weights(index: Path) -> Checkpoint:
+    """Read the ranks of the step that a rank's index is of. Raises CheckpointError."""
+    step = index.parents[1]
+    shares: list[Share] = []
+    sizes = ModelSizes()
+    skipped = 0
+    first: RankWeights | None = None
+    for folder in rank_folders(step):
+        try:
+            rank = read_rank(folder)
+            numbers = read_digests(folder)
+            parameters = tuple(_shared(folder, each, numbers) for each in rank.parameters)
+        except DumpError as error:
+            raise CheckpointError(str(error)) from None
+        first = first or rank
+        skipped += len(rank.skipped)
+        sizes = sizes.completed(sizes_of_config(rank.sizes))
+        shares.append(Share(rank.rank, rank.layout, parameters, rank.first_layer, rank.first_expert))
+    assert first is not None
+    siblings = tuple(path for number, path in step_folders(step.parent) if path != step and _written_ranks(path))
+    without = f", without {counted(skipped, 'entry', 'entries')} that are no tensors" if skipped else ""
+    kind = f"weights of step {first.step}, {counted(len(shares), 'rank')}, {first.what}{without}"
+    return Checkpoint(kind, shares=tuple(shares), sizes=sizes, siblings=siblings[::-1])
+
+
+def _written_ranks(step: Path) -> list[Path]:
+    return [path for path in rank_folders(step) if (path / INDEX).is_file()]
+
+
+def _shared(folder: Path, written: WrittenParameter, numbers: Numbers) -> SharedParameter:
+    own = digests_of(numbers, written.digest, written.shape)
+    rounded = digests_of(numbers, written.rounded, written.shape) if written.rounded >= 0 else [None] * len(own)
+    shape = written.shape[1:] if is_stack(written.shape) else written.shape
+    matrices = tuple(
+        Parameter(
+            shape,
+            written.dtype,
+            partial(_load, folder, written, number),
+            has_values=bool(written.file),
+            stored=partial(_digest, *pair),
+            is_buffer=written.is_buffer,
+        )
+        for number, pair in enumerate(zip(own, rounded, strict=True))
+    )
+    return SharedParameter(
+        written.name,
+        matrices,
+        written.shape,
+        written.whole_shape,
+        written.offset,
+        written.sharded,
+        written.chunk,
+    )
+
+
+def _digest(own: Digest, rounded: Digest | None) -> MatrixDigest:
+    return MatrixDigest(own, rounded)
+
+
+def _load(folder: Path, written: WrittenParameter, number: int) -> Tensor:
+    """Read one matrix of a tensor that was written. Raises CheckpointError."""
+    if not written.file:
+        raise CheckpointError(
+            f"{written.name} was written without values", file=folder, remedy='write_weights(..., what="tensors")'
+        )
+    parts = Path(written.file).parts
+    if len(parts) != 2 or ".." in parts or Path(written.file).is_absolute():
+        raise CheckpointError(f"file {written.file!r} leads out of the folder", file=folder / INDEX)
+    path = folder / written.file
+    try:
+        values = np.load(path, mmap_mode="r", allow_pickle=False)
+        count, rows, columns = matrix_shape(written.shape)
+        dtype = _dtype(written.dtype)
+        size = rows * columns * dtype.itemsize
+        if values.dtype != np.uint8 or values.shape != (count * size,):
+            raise ValueError("it has not the elements that the index says")
+        matrix = np.array(values[number * size : (number + 1) * size])
+    except (OSError, ValueError, EOFError) as error:
+        raise CheckpointError(f"{written.name} cannot be read: {error}", file=path) from None
+    shape = written.shape[1:] if is_stack(written.shape) else written.shape
+    return torch.from_numpy(matrix).view(dtype).reshape(shape)
+
+
+@cache
+def _dtype(name: str) -> torch.dtype:
+    found = getattr(torch, name, None)
+    if not isinstance(found, torch.dtype):
+        raise ValueError(f"{name!r} is not a dtype of torch")
+    return found

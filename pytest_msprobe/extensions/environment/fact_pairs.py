@@ -1,0 +1,191 @@
+"""Facts of two starts of one rank, each with its partner."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from difflib import SequenceMatcher
+from typing import Any
+
+from pytest_msprobe.extensions.environment.facts import SECTIONS, STEPPED, Facts, Value, tensors
+from pytest_msprobe.extensions.environment.random_pairs import pair_random
+from pytest_msprobe.extensions.environment.severity import Level, levels
+
+# As msprobe: names that are more alike than this are taken for one.
+_ALIKE = 0.8
+_DIGITS = re.compile(r"\d+")
+_NUMBER = re.compile(r"[-+]?[\d.]+(?:e[-+]?\d+)?", re.IGNORECASE)
+# What a run writes to, also where its value is a folder's name without a slash.
+_OUTPUT = re.compile(
+    r"(?:\w*_)?(?:out|output|outputs|save|saves|log|logs|logging|tensorboard|tb|dump|results?|work|ckpt|checkpoints?"
+    r"|profile|profiler|trace)_?(?:dir|directory|folder|path|root)|o|out|output|outputs|save"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """One fact on both sides, None where a side lacks it; ``level`` is what a difference weighs.
+
+    ``matched`` says how names that differ found each other: ``mapping`` or ``similarity:0.9``.
+    """
+
+    section: str
+    name: str
+    target: Value | None
+    golden: Value | None
+    level: Level
+    golden_name: str = ""
+    matched: str = "name"
+
+    @property
+    def item_name(self) -> str:
+        """What the item is called."""
+        return f"{self.section}/{self.name}"
+
+
+def pairs_of(target: Facts, golden: Facts) -> list[Pair]:
+    """Return what both sides looked at, by section and in the target's order."""
+    both = target.known & golden.known
+    return [pair for section in SECTIONS if section in both for pair in _PAIRING[section](section, target, golden)]
+
+
+def _random(section: str, target: Facts, golden: Facts) -> Iterator[Pair]:
+    for name, ours, theirs in pair_random(target, golden):
+        yield Pair(section, name, ours, theirs, "error")
+
+
+def _by_name(section: str, target: Facts, golden: Facts) -> Iterator[Pair]:
+    ours, theirs = target.sections[section], golden.sections[section]
+    if section in STEPPED:
+        ours, theirs = _comparable(ours, theirs, target.is_whole and golden.is_whole)
+    for name in _union(ours, theirs):
+        # Another torch has other switches.
+        is_unknown = section == "switches" and not (name in ours and name in theirs)
+        level = "warning" if is_unknown else _level(section, name)
+        yield Pair(section, name, ours.get(name), theirs.get(name), level)
+
+
+def _comparable(
+    ours: Mapping[str, Value], theirs: Mapping[str, Value], are_whole: bool
+) -> tuple[Mapping[str, Value], Mapping[str, Value]]:
+    """Return the facts of the steps that both sides have; tensors alone where one side has nothing else."""
+    steps = {name.partition("/")[0] for name in ours} & {name.partition("/")[0] for name in theirs}
+    names = [
+        {name for name in (facts if are_whole else tensors(facts)) if name.partition("/")[0] in steps}
+        for facts in (ours, theirs)
+    ]
+    return {name: ours[name] for name in ours if name in names[0]}, {
+        name: theirs[name] for name in theirs if name in names[1]
+    }
+
+
+def _level(section: str, name: str) -> Level:
+    table = levels()
+    if section == "packages":
+        return "error" if name in table.packages else "warning"
+    return "warning" if section == "switches" and name in table.machine else "error"
+
+
+def _variables(section: str, target: Facts, golden: Facts) -> Iterator[Pair]:
+    ours, theirs = dict(target.sections[section]), dict(golden.sections[section])
+    for row in levels().variables:
+        mine, its = (_first(row.names, side) for side in (ours, theirs))
+        if mine or its:
+            name, golden_name = mine or its, its or mine
+            matched = "name" if name == golden_name else "mapping"
+            values = ours.pop(name, row.default), theirs.pop(golden_name, row.default)
+            yield Pair(section, name, *values, row.level, golden_name, matched)
+    for name in _union(ours, theirs):
+        yield Pair(section, name, ours.get(name), theirs.get(name), "warning", name)
+
+
+def _first(names: tuple[str, ...], facts: Mapping[str, Value]) -> str:
+    return next((name for name in names if name in facts), "")
+
+
+def _settings(section: str, target: Facts, golden: Facts) -> Iterator[Pair]:
+    """Yield hyperparameters under their whole names, under the last part of these, by alias, and by likeness."""
+    ours, theirs = (_compared_settings(side.sections[section]) for side in (target, golden))
+    names = [*ours]
+    found: dict[str, Pair] = {}
+
+    def take(name: str, golden_name: str, matched: str) -> None:
+        level: Level = (
+            "warning" if matched.startswith("similarity") else _setting_level(name, ours, theirs, golden_name)
+        )
+        found[name] = Pair(section, name, ours.pop(name), theirs.pop(golden_name), level, golden_name, matched)
+
+    for name in [name for name in ours if name in theirs]:
+        take(name, name, "name")
+    for spelling, matched in ((_spelled, "name"), (lambda name: levels().canonical(_spelled(name)), "mapping")):
+        for name, golden_name in _same(list(ours), list(theirs), spelling):
+            take(name, golden_name, matched)
+    for name in list(ours):
+        likeness, golden_name = max(((_likeness(name, other), other) for other in theirs), default=(0.0, ""))
+        if likeness > _ALIKE:
+            take(name, golden_name, f"similarity:{likeness:.3g}")
+    for name in names:
+        yield found[name] if name in found else Pair(section, name, ours[name], None, "warning")
+    for name, value in theirs.items():
+        yield Pair(section, name, None, value, "warning", name)
+
+
+def _compared_settings(facts: Mapping[str, Value]) -> dict[str, Value]:
+    return {name: value for name, value in facts.items() if _spelled(name) not in levels().left_out}
+
+
+def _setting_level(name: str, ours: Mapping[str, Any], theirs: Mapping[str, Any], golden_name: str) -> Level:
+    """Return what a difference weighs.
+
+    A file may be in another place on each machine; what comes out of it, the first batches and weights show.
+    """
+    values = ours[name], theirs[golden_name]
+    is_place = all("/" in str(value) for value in values)
+    is_output = _OUTPUT.fullmatch(_spelled(name)) is not None and all(map(_may_be_folder, values))
+    return "warning" if is_place or is_output or name.startswith("argument ") else "error"
+
+
+def _may_be_folder(value: Any) -> bool:
+    return isinstance(value, str) and not _NUMBER.fullmatch(value) and value.lower() not in ("true", "false", "none")
+
+
+def _same(ours: list[str], theirs: list[str], spelling: Callable[[str], str]) -> Iterator[tuple[str, str]]:
+    """Yield names that are spelled alike, where no other of their side is."""
+    mine, its = (_by_spelling(names, spelling) for names in (ours, theirs))
+    for spelled, names in mine.items():
+        others = its.get(spelled, [])
+        if len(names) == len(others) == 1:
+            yield names[0], others[0]
+
+
+def _by_spelling(names: list[str], spelling: Callable[[str], str]) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    for name in names:
+        found.setdefault(spelling(name), []).append(name)
+    return found
+
+
+def _spelled(name: str) -> str:
+    return name.rpartition(".")[2].replace("-", "_").lower()
+
+
+def _likeness(name: str, other: str) -> float:
+    """Return how alike two names are, from 0 to 1: those that differ in a number are of two things."""
+    mine, its = _spelled(name), _spelled(other)
+    if _DIGITS.findall(mine) != _DIGITS.findall(its):
+        return 0.0
+    return SequenceMatcher(None, mine, its).ratio()
+
+
+def _union(ours: Mapping[str, Value], theirs: Mapping[str, Value]) -> list[str]:
+    return list(dict.fromkeys([*ours, *theirs]))
+
+
+_PAIRING: dict[str, Callable[[str, Facts, Facts], Iterator[Pair]]] = {
+    **dict.fromkeys(SECTIONS, _by_name),
+    "hyperparameters": _settings,
+    "arguments": _settings,
+    "variables": _variables,
+    "random": _random,
+}

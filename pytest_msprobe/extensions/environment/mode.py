@@ -1,0 +1,121 @@
+"""Environments: what two trainings were started with, fact by fact."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from pytest_msprobe.extensions.environment.options import environment_key, read_options
+from pytest_msprobe.run.mode import JournalFacts
+from pytest_msprobe.run.options import display_path
+from pytest_msprobe.run.paths import make_folder
+from pytest_msprobe.run.shared_options import GOLDEN, HTML, XLSX, html_file
+
+if TYPE_CHECKING:
+    from pytest_msprobe.extensions.environment.facts import Facts
+    from pytest_msprobe.extensions.environment.opening import Opened
+    from pytest_msprobe.run.item import JudgedItem
+
+# What follows is loaded by runs that judge starts, not by every start of pytest.
+_opened_key: pytest.StashKey[Opened] = pytest.StashKey()
+_html_key: pytest.StashKey[Path | None] = pytest.StashKey()
+
+
+class EnvironmentMode:
+    """``--msprobe-environment PATH --msprobe-golden PATH``."""
+
+    name = "environment"
+    flag = "--msprobe-environment"
+    flag_help = (
+        "compare this launch configuration with --msprobe-golden: a folder that msprobe_hooks.write_environment wrote, "
+        "one rank's file, or msprobe's config_check_pack.zip"
+    )
+    shared_options = (GOLDEN, XLSX, HTML)
+
+    def add_options(self, group: pytest.OptionGroup) -> None:
+        """Add no option: there are only the flag and the shared ones."""
+
+    def read_options(self, config: pytest.Config, *, is_chosen: bool) -> None:
+        """Read those that it shares."""
+        if is_chosen:
+            config.stash[environment_key] = read_options(config)
+            config.stash[_html_key] = html_file(config)
+
+    def find_files(self, folder: Path) -> list[Path]:
+        """Return the file of each rank."""
+        from pytest_msprobe.extensions.environment.opening import start_files
+
+        return start_files(folder)
+
+    def read_file(self, path: Path) -> dict[int, Facts]:
+        """Return the facts of each rank of a file."""
+        from pytest_msprobe.extensions.environment.opening import read_starts
+
+        return read_starts(path)
+
+    def label(self, path: Path) -> str:
+        """Return the rank, or the name of the archive."""
+        return path.stem if path.suffix == ".json" else path.name
+
+    def needs_device(self, config: pytest.Config) -> bool:
+        """Return False: nothing is computed again."""
+        return False
+
+    def open(self, config: pytest.Config, dumps: Mapping[Path, dict[int, Facts]]) -> None:
+        """Bring the facts of both environments together."""
+        from pytest_msprobe.extensions.environment.items import MARKS
+        from pytest_msprobe.extensions.environment.opening import open_starts
+
+        config.stash[_opened_key] = open_starts(dumps, config.stash[environment_key].golden)
+        for mark, meaning in MARKS.items():
+            config.addinivalue_line("markers", f"{mark}: {meaning}")
+
+    def header(self, config: pytest.Config) -> list[str]:
+        """Return what is compared, and what only one side has."""
+        golden = display_path(config, config.stash[environment_key].golden)
+        opened = config.stash[_opened_key]
+        return [f"msprobe: training environment, compared with {golden}", *(f"msprobe: {n}" for n in opened.notes)]
+
+    def reporters(self, config: pytest.Config) -> Mapping[str, object]:
+        """Return what names the facts that differ and writes msprobe's workbook, and the summary."""
+        from pytest_msprobe.extensions.environment.report import EnvironmentReport
+        from pytest_msprobe.reports.summary import Summary
+
+        folder = config.stash[environment_key].xlsx
+        if folder is not None:
+            make_folder(XLSX, folder)
+        reporters: dict[str, object] = {
+            "msprobe-environment": EnvironmentReport(config.stash[_opened_key].ranked(), folder),
+            "msprobe-summary": Summary(module_records=0, kind="facts", lists_worst=False),
+        }
+        html = config.stash[_html_key]
+        if html is not None:
+            from pytest_msprobe.extensions.environment.environment_page import write_environment_page
+            from pytest_msprobe.reports.page_report import PageReport
+
+            golden = display_path(config, config.stash[environment_key].golden)
+            write = partial(write_environment_page, config=config, opened=config.stash[_opened_key], golden=golden)
+            reporters["msprobe-html"] = PageReport(html, write)
+        return reporters
+
+    def journal_facts(self, config: pytest.Config) -> JournalFacts:
+        """Return the golden files."""
+        from pytest_msprobe.extensions.environment.opening import files_of
+
+        return JournalFacts(
+            {}, {f"golden {path.name}": path for path in files_of(config.stash[environment_key].golden)}
+        )
+
+    def items(self, file: pytest.File, dump: dict[int, Facts]) -> Iterable[JudgedItem]:
+        """Return an item for each fact that both sides looked at."""
+        from pytest_msprobe.extensions.environment.items import fact_items
+
+        return fact_items(file, file.config.stash[_opened_key].named(file.path))
+
+    def rerun_words(self, config: pytest.Config) -> list[str]:
+        """Return the golden start."""
+        return [GOLDEN, str(config.stash[environment_key].golden)]

@@ -1,0 +1,184 @@
+"""msprobe's ``config_check_pack.zip``, read in place: nothing of an archive is ever written to a disk."""
+
+from __future__ import annotations
+
+import re
+import zlib
+from collections.abc import Mapping
+from pathlib import Path, PurePosixPath
+from typing import Any
+from zipfile import BadZipFile, ZipFile
+
+import msgspec
+
+from msprobe_hooks.errors import StartError
+from msprobe_hooks.extensions.environment.environment_variables import allowed_variables
+from msprobe_hooks.extensions.environment.packages import normalized
+from msprobe_hooks.extensions.environment.script_texts import arguments_without_secrets
+from msprobe_hooks.extensions.environment.start_file import RandomCalls, TensorFact
+from msprobe_hooks.json_decoding import JsonError, JsonFormError, decode_json
+from msprobe_hooks.regular_files import open_regular
+from pytest_msprobe.extensions.environment import launch_scripts
+from pytest_msprobe.extensions.environment.facts import Facts, Value, by_step
+
+_STEPPED = re.compile(r"(dataset|weights)/step([0-9]{1,9})/rank([0-9]{1,9})/(?:dataset|weight)\.json")
+_RANDOM = re.compile(r"random/rank([0-9]{1,9})\.json")
+_STATISTICS = ("max", "min", "mean", "norm")
+_NUMBER: Any = float | None
+_SECTIONS = {"dataset": "batches", "weights": "weights"}
+# Python's lists take some twenty times as much memory as their JSON.
+_LARGEST, _LARGEST_FILE, _LARGEST_SETTINGS = 256 * 2**20, 64 * 2**20, 4 * 2**20
+_DEEPEST = 100
+
+#: The random functions that msprobe counts.
+WATCHED = frozenset(
+    {
+        *(f"random.{name}" for name in ("random", "randint", "uniform", "choice")),
+        *(f"np.random.{name}" for name in ("rand", "randint", "choice", "normal")),
+        *(f"torch.{name}" for name in ("rand", "randint", "randn", "rand_like", "randint_like", "randn_like")),
+        "torch.manual_seed",
+        *(f"torch.Tensor.{name}" for name in ("exponential_", "geometric_", "log_normal_", "cauchy_")),
+        *(f"mindspore.ops.{name}" for name in ("rand", "randint", "randn")),
+        "mindspore.manual_seed",
+    }
+)
+
+
+def read_pack(path: Path) -> dict[int, Facts]:
+    """Return the facts of each rank; what no rank owns is the first one's. Raises StartError."""
+    try:
+        with open_regular(path) as file, ZipFile(file) as archive:
+            return _Pack(path, archive).facts()
+    except OSError as error:
+        raise StartError(f"{path}: cannot be read: {error.strerror or error}") from None
+    except (BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError, UnicodeDecodeError) as error:
+        raise StartError(f"{path}: not a complete zip archive: {error}; copy or pack it again") from None
+
+
+class _Pack:
+    def __init__(self, path: Path, archive: ZipFile) -> None:
+        self._path = path
+        self._archive = archive
+        for entry in archive.infolist():
+            place = PurePosixPath(entry.filename.replace("\\", "/"))
+            if place.is_absolute() or ".." in place.parts:
+                raise StartError(f"{path}: entry {entry.filename!r} leads out of the archive; do not use it")
+        if sum(entry.file_size for entry in archive.infolist()) > _LARGEST:
+            raise StartError(f"{path}: unpacks to more than {_size(_LARGEST)}, more than any pack does; do not use it")
+        self._names = archive.namelist()
+
+    def facts(self) -> dict[int, Facts]:
+        """Return the facts by rank."""
+        steps: dict[int, dict[str, dict[int, Mapping[str, Value]]]] = {}
+        for name in self._names:
+            if match := _STEPPED.fullmatch(name):
+                section, step, rank = _SECTIONS[match[1]], int(match[2]), int(match[3])
+                leaves = self._tensors(name, is_flat=section == "weights")
+                steps.setdefault(rank, {}).setdefault(section, {})[step] = leaves
+        random = {int(match[1]): self._random(name) for name in self._names if (match := _RANDOM.fullmatch(name))}
+        shared = self._shared()
+        ranks = sorted({*steps, *random}) or [0]
+        if not steps and not random and not shared:
+            raise StartError(f"{self._path}: not a pack of msprobe config_check; name a config_check_pack.zip")
+        return {
+            rank: Facts(
+                rank,
+                {
+                    **(shared if rank == ranks[0] else {}),
+                    **{section: by_step(found) or {} for section, found in steps.get(rank, {}).items()},
+                },
+                random.get(rank),
+                WATCHED,
+                is_whole=False,
+            )
+            for rank in ranks
+        }
+
+    def _shared(self) -> dict[str, Mapping[str, Value]]:
+        found: dict[str, Mapping[str, Value]] = {}
+        if "env" in self._names:
+            # msprobe packs every variable: what is not allowed is not looked at here either.
+            found["variables"] = allowed_variables(within=self._typed("env", dict[str, str]))
+        if "pip" in self._names:
+            lines = self._read("pip").decode("utf-8", "backslashreplace").splitlines()
+            # Of a package that is listed twice, the first is the one that is imported.
+            found["packages"] = {
+                normalized(name): version for name, _, version in (line.partition("=") for line in reversed(lines))
+            }
+        for file, section in (("static", "hyperparameters"), ("dynamic", "arguments")):
+            name = f"hyperparameters/hyperparameters_{file}.json"
+            if name in self._names:
+                settings = arguments_without_secrets(self._typed(name, dict[str, Any], _LARGEST_SETTINGS))
+                found[section] = {key: launch_scripts.as_value(value) for key, value in settings.items()}
+        return found
+
+    def _random(self, name: str) -> dict[str, list[RandomCalls]]:
+        calls: dict[str, list[RandomCalls]] = self._typed(name, dict[str, list[RandomCalls]])
+        return calls
+
+    def _tensors(self, name: str, *, is_flat: bool) -> dict[str, Value]:
+        try:
+            # The file is valid as a whole, or refused.
+            tree = decode_json(self._read(name), msgspec.Raw)
+            return _tensors(tree) if is_flat else _batch(tree)
+        except JsonError as error:
+            raise StartError(f"{self._path}: {name}: {error}") from None
+
+    def _typed(self, name: str, kind: Any, largest: int | None = None) -> Any:
+        try:
+            return decode_json(self._read(name, largest), kind, strict=False)
+        except JsonFormError as error:
+            raise StartError(f"{self._path}: {name}: not as msprobe writes it: {error}") from None
+        except JsonError as error:
+            raise StartError(f"{self._path}: {name}: {error}") from None
+
+    def _read(self, name: str, largest: int | None = None) -> bytes:
+        largest = _LARGEST_FILE if largest is None else largest
+        if self._archive.getinfo(name).file_size > largest:
+            raise StartError(
+                f"{self._path}: {name} unpacks to more than {_size(largest)}, which msprobe never writes; do not use it"
+            )
+        return self._archive.read(name)
+
+
+def _size(count: int) -> str:
+    return f"{count >> 20} MiB"
+
+
+# What is not a tensor is never made an object of, whatever it holds.
+
+
+def _tensors(tree: msgspec.Raw) -> dict[str, Value]:
+    """Return the weights of a step. Raises JsonError."""
+    found = {name: _tensor(_fields(value)) for name, value in _fields(tree).items()}
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def _batch(tree: msgspec.Raw, path: str = "", depth: int = 0) -> dict[str, Value]:
+    """Return the tensors of a step's arguments, by place. Raises JsonError."""
+    fields = _fields(tree)
+    tensor = _tensor(fields)
+    if tensor is not None:
+        return {path: tensor}
+    found: dict[str, Value] = {}
+    if depth < _DEEPEST:
+        for key, value in fields.items():
+            found |= _batch(value, f"{path}.{key}" if path else key, depth + 1)
+    return found
+
+
+def _fields(tree: msgspec.Raw) -> dict[str, msgspec.Raw]:
+    """Return the fields of an object, none of anything else. Raises JsonError."""
+    try:
+        return decode_json(tree, dict[str, msgspec.Raw])
+    except JsonFormError:
+        return {}
+
+
+def _tensor(fields: Mapping[str, msgspec.Raw]) -> TensorFact | None:
+    if fields.keys() != {*_STATISTICS}:
+        return None
+    try:
+        return TensorFact(*(decode_json(fields[name], _NUMBER, strict=False) for name in _STATISTICS))
+    except JsonFormError:
+        return None

@@ -1,0 +1,221 @@
+"""Inputs within and around a record's own, judged as it is; one that fails is shrunk to the smallest that does."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import msgspec
+import torch
+
+from msprobe_hooks.dump.names import Direction, parse_api_name
+from msprobe_hooks.dump.schema import TensorElement, forward_record, tensors_of
+from msprobe_hooks.errors import RecordError
+from pytest_msprobe.engine.replay.call import Call
+from pytest_msprobe.engine.replay.check import Replay
+from pytest_msprobe.engine.replay.inputs.random_tensors import stream_seed
+from pytest_msprobe.engine.replay.ops.op_info import random_property
+from pytest_msprobe.engine.values.suppress_warnings import suppress_warnings
+from pytest_msprobe.extensions.explore.minimal_failure import (
+    TimeUpError,
+    WrongError,
+    kind_of_failure,
+    only_drifts,
+    search,
+)
+from pytest_msprobe.extensions.explore.options import ExploreOptions
+from pytest_msprobe.extensions.explore.plans import Plan, drawn_tensors, plans_around
+from pytest_msprobe.extensions.explore.simplify_values import Tensors, shorten
+from pytest_msprobe.extensions.explore.sizes import Sizes, recorded_sizes, resized, smallest_sizes, without_layouts
+from pytest_msprobe.extensions.explore.value_strategies import Drawing
+from pytest_msprobe.results.outcomes import Breakdown
+from pytest_msprobe.results.result import DirectionResult
+from pytest_msprobe.results.skip_reasons import Skip, SkipReason
+
+# More elements than this are not drawn.
+_MOST_ELEMENTS = 2**16
+
+# The standards of what is computed element by element. All else sums.
+_OF_ONE_ROUNDING = frozenset({"binary_consistency", "ulp"})
+
+
+@dataclass(frozen=True)
+class Finding:
+    """The smallest input found that fails: the body of its forward record, its replay and its result.
+
+    ``fails_again``: it failed when it was run once more.
+    """
+
+    body: bytes
+    replay: Replay
+    result: DirectionResult
+    fails_again: bool = True
+
+
+@dataclass
+class Exploration:
+    """What came of exploring: how many inputs were judged, and the finding if there is one."""
+
+    judged: int = 0
+    finding: Finding | None = None
+
+
+def explore(
+    replay: Replay,
+    body: Mapping[str, Any],
+    recorded: DirectionResult,
+    options: ExploreOptions,
+) -> Exploration:
+    """Try inputs around those of a replayed call, whose forward record has this body and came out as ``recorded``.
+
+    Where the recorded input failed, an input must fail as that one does; any failure will do otherwise. The inputs
+    depend on the setup's seed and the record's name, and on what Hypothesis's own database holds of earlier runs.
+    """
+    direction = parse_api_name(recorded.record).direction
+    wanted = kind_of_failure(recorded) if recorded.verdict.outcome == "fail" else None
+    tried = _Search(replay, without_layouts(body), direction, time.monotonic() + options.seconds, wanted)
+    if tried.is_random:
+        return tried.found
+    key = stream_seed(replay.setup.seed, replay.call.name.key, f"explore.{direction}")
+    with suppress_warnings():
+        with contextlib.suppress(TimeUpError):
+            rounds_once = {output.verdict.standard for output in recorded.outputs} <= _OF_ONE_ROUNDING
+            plans = plans_around(replay.call, tried.smallest_sizes(), direction, rounds_once=rounds_once)
+            search(tried.judge, plans, key, options.examples)
+        tried.shorten()
+        tried.run_again()
+    return tried.found
+
+
+def _elements(call: Call) -> int:
+    tensors = tensors_of([*call.forward.args, *call.forward.kwargs.values()])
+    return sum(math.prod(tensor.shape) for tensor in tensors)
+
+
+def _is_refused(candidate: Replay, result: DirectionResult) -> bool:
+    """Return whether an input is none that the API takes, on the CPU in the device's own dtypes at least."""
+    verdict = result.verdict
+    return (
+        verdict.outcome == "skip"
+        or result.breakdown is Breakdown.OOM
+        or (result.breakdown is Breakdown.RUN and candidate.trial.baseline is None)
+    )
+
+
+@dataclass
+class _Search:
+    """Judges plans and keeps the smallest that fails."""
+
+    replay: Replay
+    body: Mapping[str, Any]
+    direction: Direction
+    end: float
+    wanted: tuple[str, bool] | None
+    found: Exploration = field(default_factory=Exploration)
+    smallest: tuple[int, int] = (0, 0)
+    fewest: int = 0
+
+    @property
+    def is_random(self) -> bool:
+        """Whether the API draws its result: then inputs are not what it is judged by."""
+        arguments = self.replay.trial.subject.arguments
+        try:
+            return random_property(self.replay.call.name.api, arguments.args, arguments.kwargs) is not None
+        except TypeError:
+            return False
+
+    def smallest_sizes(self) -> dict[int, int]:
+        """Return what each recorded size can be shrunk to."""
+        smallest = smallest_sizes(recorded_sizes(self.replay.call), self._accepts)
+        self.fewest = _elements(self._candidate(Plan(smallest, {}, ()))[0].call)
+        return smallest
+
+    def _accepts(self, sizes: Sizes) -> bool:
+        self._watch_time()
+        try:
+            self._candidate(Plan(sizes, {}, ()))[0].trial.golden  # noqa: B018 - runs it
+        except (Skip, RecordError):
+            return False
+        return True
+
+    def judge(self, plan: Plan) -> bool:
+        """Judge a plan; False where its input is none that the API takes. Raises WrongError where it fails."""
+        self._watch_time()
+        try:
+            candidate, body = self._candidate(plan)
+        except (Skip, RecordError):
+            return False
+        try:
+            result = candidate.judge(self.direction)
+        except Exception:
+            # What no one recorded may make a function raise anything, on the CPU as well.
+            return False
+        if _is_refused(candidate, result):
+            return False
+        self.found.judged += 1
+        if self._is_wanted(result):
+            self.wanted = kind_of_failure(result)
+            self._keep(Finding(msgspec.json.encode(body), candidate, result))
+            raise WrongError
+        return True
+
+    def _is_wanted(self, result: DirectionResult) -> bool:
+        # Of one kind, so that shrinking does not slip from one fault to another.
+        verdict = result.verdict
+        return verdict.outcome == "fail" and not only_drifts(verdict) and self.wanted in (None, kind_of_failure(result))
+
+    def shorten(self) -> None:
+        """Make the values of the finding short, if there is one, in what is left of the time."""
+        finding = self.found.finding
+        if finding is None:
+            return
+
+        def fails(tensors: Tensors) -> bool:
+            self._watch_time()
+            candidate = Replay(finding.replay.call, finding.replay.setup, lambda _, path: tensors[path])
+            result = candidate.judge(self.direction)
+            if _is_refused(candidate, result) or not self._is_wanted(result):
+                return False
+            self.found.finding = Finding(finding.body, candidate, result)
+            return True
+
+        with contextlib.suppress(TimeUpError):
+            shorten(finding.replay.input_tensors(self.direction), fails)
+
+    def run_again(self) -> None:
+        """Judge the finding once more, if there is one: of an error that comes once, no input is the cause."""
+        finding = self.found.finding
+        if finding is not None and finding.replay.again().judge(self.direction).verdict.outcome != "fail":
+            self.found.finding = replace(finding, fails_again=False)
+
+    def _keep(self, finding: Finding) -> None:
+        tensors = [tensor for _, tensor in finding.replay.trial.subject.arguments.tensors()]
+        size = (sum(tensor.numel() for tensor in tensors), sum(len(str(tensor.tolist())) for tensor in tensors))
+        if self.found.finding is None or size <= self.smallest:
+            self.found.finding, self.smallest = finding, size
+
+    def _candidate(self, plan: Plan) -> tuple[Replay, dict[str, Any]]:
+        """Return the replay of a plan's input and the body of its record. Raises Skip where it cannot be built."""
+        call, setup = self.replay.call, replace(self.replay.setup, memory="given")
+        body = resized(self.body, call.name.api, plan.sizes) if plan.sizes else dict(self.body)
+        call = replace(call, forward=forward_record(call.forward.name, body))
+        if plan.arguments and _elements(call) > max(_MOST_ELEMENTS, self.fewest):
+            raise Skip(SkipReason.MEMORY)
+        tensors = drawn_tensors(call, plan)
+        gradients: dict[str, Drawing] = {}
+
+        def source(element: TensorElement, path: str) -> torch.Tensor:
+            if path in tensors:
+                return tensors[path]
+            drawing = plan.gradients[len(gradients) % len(plan.gradients)] if plan.gradients else Drawing()
+            return gradients.setdefault(path, drawing).tensor(element)
+
+        return Replay(call, setup, source), body
+
+    def _watch_time(self) -> None:
+        if time.monotonic() > self.end:
+            raise TimeUpError

@@ -1,0 +1,128 @@
+"""Phases of an item, reported without pytest's hooks around them.
+
+What is judged has no fixtures, so that nothing is set up or torn down, yet pytest's hooks around these two phases cost
+as much as those around the call. Where only pytest itself listens to them, they are left out. Each phase is
+reported as always, and the call is pytest's own, without what looks at marks that an item has not; an item that takes
+less time than these hooks, as a compared call that agrees, makes the report of its call itself. In a worker nothing
+is shown on a terminal that is not seen. An item goes through pytest's own phases where another plugin or a
+``conftest.py`` has a hook that would not be called, where a mark would keep pytest from running it, and where it is the
+last of its file: with it pytest tears down what it set up before.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+from _pytest.runner import call_and_report
+
+from pytest_msprobe.extensions.fast_path.fast_item import FastItem
+from pytest_msprobe.extensions.fast_path.hook_subset import HookSubset, has_external_impls
+from pytest_msprobe.extensions.fast_path.packed_reports import pack_reports
+
+# The hooks that are not called for each phase; of the protocol, those that would run an item in our place.
+_PHASES = (
+    "pytest_runtest_protocol",
+    "pytest_runtest_setup",
+    "pytest_runtest_call",
+    "pytest_runtest_teardown",
+    "pytest_runtest_makereport",
+)
+# Marks by which pytest itself would not run an item, or take its failure for a success.
+_EVALUATED_MARKS = frozenset({"skip", "skipif", "xfail"})
+# What looks at these marks while an item runs, and what we do around tests.
+_NEEDLESS = frozenset({"_pytest.skipping", "pytest_msprobe.plugin"})
+_CALL = "pytest_runtest_call"
+# What a terminal shows of an item, and the hooks in which another plugin may ask it for that.
+_SHOWN = ("pytest_runtest_logstart", "pytest_runtest_logreport")
+_SEE_TERMINAL = ("pytest_report_teststatus", "pytest_terminal_summary", "pytest_sessionfinish", "pytest_unconfigure")
+
+
+class FastProtocol:
+    """The plugin that leaves them out, in every process that runs items.
+
+    ``attach_start`` puts what is known of the process into the first report.
+    """
+
+    def __init__(self, config: pytest.Config, attach_start: Callable[[pytest.Item, Any], None]) -> None:
+        self._config = config
+        self._attach_start = attach_start
+        self._is_open = False
+        self._own: frozenset[str] | None = None
+        self._hooks = HookSubset(config.pluginmanager, {})
+
+    def pytest_collection_finish(self) -> None:
+        """Find out who listens: every ``conftest.py`` has been loaded."""
+        self._is_open = may_be_left_out(self._config)
+        self._hooks = HookSubset(self._config.pluginmanager, skipped_plugins(self._config))
+
+    def pytest_runtest_protocol(self, item: pytest.Item, nextitem: pytest.Item | None) -> bool | None:
+        """Run an item that has no phase but its call."""
+        if not (self._is_open and isinstance(item, FastItem) and next_item_is_sibling(item, nextitem)):
+            return None
+        former, item.running_hooks = item.running_hooks, self._hooks.instead_of(item.ihook)
+        try:
+            self._run(item)
+        finally:
+            item.running_hooks = former
+        return True
+
+    def _run(self, item: FastItem) -> None:
+        """Run an item between two empty phases."""
+        hook = item.ihook
+        hook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
+        start = time.time()
+        setup = item.phase_report("setup", start, start)
+        self._attach_start(item, setup)
+        hook.pytest_runtest_logreport(report=setup)
+        report = item.direct_report()
+        is_direct, reports = report is not None, list[pytest.TestReport]()
+        if report is None:
+            report = call_and_report(item, "call")
+        else:
+            hook.pytest_runtest_logreport(report=report)
+        if item.session.shouldfail or item.session.shouldstop:
+            call_and_report(item, "teardown", nextitem=None)
+        else:
+            teardown = item.phase_report("teardown", report.stop, report.stop, (*report.sections,))
+            hook.pytest_runtest_logreport(report=teardown)
+            reports = [setup, report, teardown] if is_direct else []
+        hook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
+        if item.attributes_made_again and reports:
+            self._pack(item, reports)
+
+    def _pack(self, item: FastItem, reports: Sequence[pytest.TestReport]) -> None:
+        """Keep of an item that reported directly what makes its reports again."""
+        if self._own is None:
+            self._own = item.attributes_made_again.union(vars(item.phase_report("setup", 0.0, 0.0)))
+        reason = reports[1].longrepr
+        skipped = reason[2].removeprefix("Skipped: ") if isinstance(reason, tuple) else None
+        pack_reports(self._config.pluginmanager.get_plugin("terminalreporter"), item, reports, self._own, skipped)
+
+
+def skipped_plugins(config: pytest.Config) -> dict[str, Sequence[object]]:
+    """Return the plugins that are not needed for an item without marks, by hook.
+
+    A worker's terminal shows nothing; the controller's shows what workers report.
+    """
+    around_calls = getattr(config.hook, _CALL).get_hookimpls()
+    found: dict[str, Sequence[object]] = {
+        _CALL: [each.plugin for each in around_calls if each.function.__module__ in _NEEDLESS]
+    }
+    if hasattr(config, "workerinput") and not has_external_impls(config, _SEE_TERMINAL):
+        found |= dict.fromkeys(_SHOWN, (config.pluginmanager.get_plugin("terminalreporter"),))
+    return found
+
+
+def may_be_left_out(config: pytest.Config) -> bool:
+    """Return whether no plugin observes the phases; to be asked when every ``conftest.py`` has been loaded."""
+    return not (config.getoption("setupshow", False) or has_external_impls(config, _PHASES))
+
+
+def next_item_is_sibling(item: pytest.Item, nextitem: pytest.Item | None) -> bool:
+    """Return whether pytest would run an item, and tear nothing down after it: the next one is of the same file."""
+    if nextitem is None or nextitem.parent is not item.parent:
+        return False
+    return not any(mark.name in _EVALUATED_MARKS for node in item.listchain() for mark in node.own_markers)

@@ -1,0 +1,51 @@
+"""``msprobe_fast_path``: whether judged items take the fast path through pytest or pytest's own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from pytest_msprobe.errors import OptionError
+from pytest_msprobe.extensions.fast_path.private_names import PRIVATE_NAMES, missing_names
+
+#: Whether the fast path is on, in every process of a run.
+fast_path_key = pytest.StashKey[bool]()
+
+
+def add_setting(parser: pytest.Parser) -> None:
+    """Add the ini setting."""
+    parser.addini(
+        "msprobe_fast_path",
+        "skip the hooks of pytest that have no effect on items of dumps (default: true)",
+        type="bool",
+        default=True,
+    )
+
+
+def read_setting(config: pytest.Config) -> None:
+    """Keep whether the fast path is on. It is off, with a warning, where pytest lacks a private name that it needs.
+
+    Raises OptionError for a setting that is neither true nor false.
+    """
+    try:
+        is_wanted = bool(config.getini("msprobe_fast_path"))
+    except (TypeError, ValueError, pytest.UsageError) as error:
+        raise OptionError(f"msprobe_fast_path: {error}") from None
+    missing = missing_names(PRIVATE_NAMES) if is_wanted else []
+    if missing:
+        text = f"msprobe_fast_path is off: pytest {pytest.__version__} lacks {', '.join(missing)}"
+        config.issue_config_time_warning(pytest.PytestConfigWarning(text), stacklevel=2)
+    config.stash[fast_path_key] = is_wanted and not missing
+
+
+def register(config: pytest.Config, attach_start: Callable[[pytest.Item, Any], None]) -> None:
+    """Register the plugins of the fast path, where it is on; ``attach_start`` completes the first report."""
+    if config.stash[fast_path_key]:
+        # Modules that import private names of pytest, which are there.
+        from pytest_msprobe.extensions.fast_path.fast_protocol import FastProtocol
+        from pytest_msprobe.extensions.fast_path.log_capture import register_log_capture
+
+        register_log_capture(config)
+        config.pluginmanager.register(FastProtocol(config, attach_start), "msprobe-fast-protocol")

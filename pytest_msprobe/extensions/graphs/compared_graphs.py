@@ -1,0 +1,235 @@
+"""Two compared runs as graphs side by side, coloured by how precise each call is."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from msprobe_hooks.dump.paths.stages import by_stage
+from msprobe_hooks.dump.values import PlacedValue
+from msprobe_hooks.messages import counted
+from pytest_msprobe.extensions.graphs.building import build_graph, require_modules
+from pytest_msprobe.extensions.graphs.node_levels import INDEX, overflow_level
+from pytest_msprobe.extensions.graphs.node_matching import follow_micro_steps, pair_nodes
+from pytest_msprobe.extensions.graphs.vis.communication import Conversations
+from pytest_msprobe.extensions.graphs.vis.database import Database
+from pytest_msprobe.extensions.graphs.vis.graph_folder import open_graphs
+from pytest_msprobe.extensions.graphs.vis.model import Facts, Manner, Picture, Place, Task
+from pytest_msprobe.extensions.graphs.vis.node_fields import Items, recorded_items, split
+from pytest_msprobe.extensions.graphs.vis.options import VisOptions
+from pytest_msprobe.extensions.graphs.vis.reporting import GraphWriting
+from pytest_msprobe.extensions.graphs.vis.single import data_folder, places_of
+from pytest_msprobe.modes.compare.merged_ranks import open_run
+from pytest_msprobe.modes.compare.opening import golden_paths, open_pairs, partner_paths
+from pytest_msprobe.modes.compare.reports.table_columns import MEANINGS, Column, value_columns
+from pytest_msprobe.modes.compare.rows import ComparedCall, ComparedCalls, DataMode, Row
+from pytest_msprobe.reports.summary import finished_before_key
+from pytest_msprobe.reports.text import printable
+from pytest_msprobe.reports.write_errors import end_as_incomplete
+
+if TYPE_CHECKING:
+    from pytest_msprobe.modes.compare.dump_pair import DumpPair
+    from pytest_msprobe.modes.compare.judging.policy import ComparePolicy
+    from pytest_msprobe.modes.compare.options import CompareOptions
+
+_TASKS: Mapping[DataMode, Task] = {"statistics": "summary", "md5": "md5", "tensor": "all", "structure": "structure"}
+
+
+def manner_of(pair: DumpPair, *, overflow: bool, all_frames: bool) -> Manner:
+    """Return how the graphs of a comparison are described."""
+    columns = {title: MEANINGS[title] for title, _ in _columns_of(pair) if title in MEANINGS}
+    columns |= dict.fromkeys(pair.metrics if pair.mode == "tensor" else (), "a metric of the user's own")
+    return Manner(_TASKS[pair.mode], columns, overflow, all_frames)
+
+
+def _columns_of(pair: DumpPair) -> list[Column]:
+    is_transformed = bool(pair.transformations)
+    return value_columns(pair.mode, pair.policy.name, metrics=pair.metrics, is_transformed=is_transformed)
+
+
+def draw_pair(
+    database: Database,
+    conversations: Conversations,
+    pair: DumpPair,
+    place: Place,
+    call_of: Callable[[str], ComparedCall | None],
+) -> None:
+    """Write both graphs of a pair. ``call_of`` gives what came of a record of the target, None where it was not run.
+
+    Raises DumpError where a dump does not say in which modules its calls were made.
+    """
+    target_files, golden_files = pair.surroundings, pair.golden.surroundings
+    target, golden = build_graph(pair.target, target_files), build_graph(pair.golden, golden_files)
+    records = {match.target: match.golden for match in pair.matching.matches if match.target is not None}
+    partners = pair_nodes(target, golden, records)
+    follow_micro_steps(target, golden, partners)
+    descriptions = _NodeDescriptions(pair, call_of, with_levels=database.manner.overflow)
+    conversations.add(place, pair.target)
+    database.add(
+        Picture("NPU", place, target, target_files, descriptions.target, data_folder(pair.target), partners, golden)
+    )
+    back = {other: name for name, other in partners.items()}
+    database.add(
+        Picture("Bench", place, golden, golden_files, descriptions.golden, data_folder(pair.golden), back, target)
+    )
+
+
+def write_graphs(
+    paths: Sequence[Path], options: CompareOptions, policy: ComparePolicy, vis: VisOptions, *, overflow: bool
+) -> list[Path]:
+    """Compare two runs, a pair of dumps at a time, and write their graphs; return the files.
+
+    Raises DumpError or OptionError that names what does not fit, OSError where the disk refuses.
+    """
+    partners = partner_paths(paths, golden_paths(options), options)
+    written: list[Path] = []
+    for stage, of_stage in by_stage(paths).items():
+        vis_of_stage = replace(vis, folder=vis.folder / stage)
+        written += _write_stage(of_stage, partners, options, policy, vis_of_stage, overflow=overflow)
+    return written
+
+
+def _write_stage(
+    paths: Sequence[Path],
+    partners: Mapping[Path, Path],
+    options: CompareOptions,
+    policy: ComparePolicy,
+    vis: VisOptions,
+    *,
+    overflow: bool,
+) -> list[Path]:
+    places = places_of(paths)
+    conversations = Conversations([*places.values()])
+    with ExitStack() as stack:
+        database: Database | None = None
+        written: list[Path] = []
+        for path in paths:
+            if path not in partners:
+                continue
+            opened = {path: open_run(path, options.target_layout)}
+            pair = open_pairs(opened, replace(options, golden=partners[path]), policy).get(path)
+            if pair is None:
+                continue
+            require_modules([pair.target, pair.golden])
+            if database is None:
+                manner = manner_of(pair, overflow=overflow, all_frames=vis.all_frames)
+                database, written = stack.enter_context(open_graphs(vis.folder, manner, vis.form))
+
+            def call_of(record: str, pair: DumpPair = pair) -> ComparedCall | None:
+                return pair.compare(record) if record in pair.orders else None
+
+            draw_pair(database, conversations, pair, places[path], call_of)
+            # The next rank is read when this one has been let go.
+            del pair, call_of
+        if database is not None:
+            conversations.write(database)
+    return written
+
+
+class _NodeDescriptions:
+    """Describes the nodes of both sides."""
+
+    def __init__(self, pair: DumpPair, call_of: Callable[[str], ComparedCall | None], *, with_levels: bool) -> None:
+        self._pair = pair
+        self._call_of = call_of
+        self._with_levels = with_levels
+        self._columns = _columns_of(pair)
+        self._fields_of_equals: dict[Hashable, dict[str, str]] = {}
+        # What the comparison has read of the golden run, until its own graph is written.
+        self._golden: dict[str, tuple[Items, Items]] = {}
+
+    def target(self, name: str) -> Facts:
+        call = self._call_of(name)
+        level = overflow_level(self._pair.target, name) if self._with_levels else None
+        if call is None or not call.partner:
+            return Facts(*recorded_items(self._pair.target, name), level=level)
+        if call.golden is not None:
+            self._golden[call.golden] = split(
+                PlacedValue(group=row.group, place=row.place, value=row.golden) for row in call.rows if row.golden
+            )
+        inputs, outputs = split(
+            PlacedValue(group=row.group, place=row.place, value=row.target) for row in call.rows if row.target
+        )
+        for row in call.rows:
+            if row.target is not None:
+                fields = (outputs if row.group == "output" else inputs)[row.target.name]
+                fields |= self._differences(call, row)
+        # Of calls without values nothing is known but that they have partners.
+        precision = None if call.mode == "structure" else INDEX.get(call.outcome)
+        return Facts(inputs, outputs, precision, level)
+
+    def _differences(self, call: ComparedCall, row: Row) -> Mapping[str, str]:
+        if row.outcome != "pass" or row.messages or row.transformed or any(row.metrics.values()):
+            return {title: str(cell(call, row)) for title, cell in self._columns}
+        # Most values of most runs are equal, and all that is written of these is the same.
+        assert row.target is not None
+        key = (row.unmeasured, *row.metrics, row.golden and row.target.requires_grad == row.golden.requires_grad)
+        if key not in self._fields_of_equals:
+            self._fields_of_equals[key] = {title: str(cell(call, row)) for title, cell in self._columns}
+        return self._fields_of_equals[key]
+
+    def golden(self, name: str) -> Facts:
+        level = overflow_level(self._pair.golden, name) if self._with_levels else None
+        items = self._golden.pop(name, None) or recorded_items(self._pair.golden, name)
+        return Facts(*items, level=level)
+
+
+class CompareGraphs:
+    """Writes the graphs of some pairs of dumps, each as soon as all of its calls have been compared."""
+
+    def __init__(self, options: VisOptions, pairs: Sequence[DumpPair], calls: ComparedCalls) -> None:
+        self._pairs = {pair.index: pair for pair in pairs}
+        self._places = places_of(pair.target.path for pair in pairs)
+        self._conversations = Conversations(list(self._places.values()))
+        self._calls = calls
+        self._finished: Counter[int] = Counter()
+        self._writing = GraphWriting(options, manner_of(pairs[0], overflow=False, all_frames=options.all_frames))
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Count a call, and draw the pair that it completes."""
+        place: tuple[int, int] | None = getattr(report, "msprobe_place", None)
+        if place is None or not hasattr(report, "msprobe_rows"):
+            return
+        pair = self._pairs.get(place[0])
+        if pair is None:
+            return
+        self._finished[pair.index] += 1
+        if self._finished[pair.index] == len(pair.matching.matches):
+            self._draw(self._pairs.pop(pair.index))
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        """Draw the pairs of which not all calls were compared, and finish the files."""
+        if not len(self._calls):
+            return
+        for pair in self._pairs.values():
+            self._draw(pair)
+        self._writing.draw(self._conversations.write)
+        self._writing.close()
+        if self._writing.problems:
+            end_as_incomplete(session)
+
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        """Say where the graphs are."""
+        before = terminalreporter.config.stash.get(finished_before_key, Counter())
+        note = (
+            f" (without colours for the {counted(before.total(), 'call')} finished before this run)" if before else ""
+        )
+        self._writing.report(terminalreporter, printable, note)
+
+    def _draw(self, pair: DumpPair) -> None:
+        def call_of(record: str) -> ComparedCall | None:
+            order = pair.orders.get(record)
+            return None if order is None else self._calls.find(pair.index, order)
+
+        place = self._places[pair.target.path]
+        self._writing.draw(
+            partial(draw_pair, conversations=self._conversations, pair=pair, place=place, call_of=call_of)
+        )

@@ -1,0 +1,320 @@
+"""A run of an engine and one of a trainer, opened: their tokens paired, and each value compared when its item runs."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from msprobe_hooks.dump.values import Value
+from msprobe_hooks.errors import DumpError
+from pytest_msprobe.extensions.inference.difference_text import advice, coarser_in_words, reason
+from pytest_msprobe.extensions.inference.forward_judge import ForwardJudge, JudgedValue
+from pytest_msprobe.extensions.inference.log_probabilities import LogProbabilities, log_probabilities
+from pytest_msprobe.extensions.inference.module_order import compared_names
+from pytest_msprobe.extensions.inference.noted_evidence import SIDES, contradicted, layout_notes, unused
+from pytest_msprobe.extensions.inference.passes import read_passes
+from pytest_msprobe.extensions.inference.recorded_rows import UnalignedError
+from pytest_msprobe.extensions.inference.recorded_weights import RecordedWeights, WeightError, compare_weights
+from pytest_msprobe.extensions.inference.run_values import INPUT, LOGITS, RunValues
+from pytest_msprobe.extensions.inference.token_pairs import TokenPairs, token_pairs
+from pytest_msprobe.extensions.model_names.fused_parts import ModelSizes
+from pytest_msprobe.modes.compare.rows import SCALED_ERROR, ComparedCall, Outcome, Row
+
+if TYPE_CHECKING:
+    from pytest_msprobe.extensions.model_names.model_names import ModelNames
+
+#: The item of the log probabilities.
+LOG_PROBABILITIES = "log_probabilities"
+#: The item that fails where many tokens have no partner.
+TOKENS = "tokens"
+# More than one in so many.
+_LOST_TOKENS = 10
+#: More than one token in so many that is clipped is wrong, a single one is warned of.
+_CLIPPED_TOKENS = 1000
+
+
+class InferencePair:
+    """Two runs of one model: ``target`` and ``golden`` are files or folders of steps and ranks.
+
+    ``inherited`` is how many times the error of its inputs a value may have without being a culprit, ``clip`` how far
+    from 1 the ratio of probabilities may be before a clipped objective drops a token.
+
+    Raises DumpError where a run cannot be used, or both share no token or no module.
+    """
+
+    index = 0
+
+    def __init__(
+        self,
+        target: Path,
+        golden: Path,
+        names: ModelNames,
+        *,
+        sizes: ModelSizes | None = None,
+        inherited: float = 10.0,
+        clip: float = 0.2,
+    ) -> None:
+        self.target_path, self.golden_path = target, golden
+        self.clip = clip
+        sizes = sizes or ModelSizes()
+        passes = [read_passes(path, names) for path in (target, golden)]
+        for path, found in zip((target, golden), passes, strict=True):
+            task = next(call.dump.task for each in found for calls in each.modules.values() for call in calls)
+            if task != "tensor":
+                raise DumpError(
+                    f"{path}: task {task} keeps no rows, so its tokens cannot be found in the other run; record both "
+                    "runs with task tensor, or pass --msprobe-match calls"
+                )
+        self.target, self.golden = (RunValues(each, names, sizes) for each in passes)
+        for path, run, found in ((target, self.target, passes[0]), (golden, self.golden, passes[1])):
+            if not run.passes:
+                raise DumpError(
+                    f"{path}: nothing says which token each row is of {len(found)} forward passes; record with task "
+                    "tensor, or name the tokens by note_tokens()"
+                )
+        self.target.widths, self.golden.widths = self.golden.own_widths, self.target.own_widths
+        self.weights = [RecordedWeights(each, names, sizes) for each in passes]
+        self.weights[0].widths, self.weights[1].widths = self.weights[1].rows, self.weights[0].rows
+        self.values = compared_names(self.target, self.golden)
+        if not self.values:
+            raise DumpError(
+                f"{target}: no module of it is one of {golden}; compare runs of one model, or name their modules by "
+                "--msprobe-model-names"
+            )
+        self._judge = ForwardJudge(self.values, self.target, self.golden, self.pairs, inherited=inherited)
+
+    @cached_property
+    def pairs(self) -> TokenPairs:
+        """The tokens that both runs computed."""
+        layouts = [
+            [each.layout for each in run.passes if each.layout is not None] for run in (self.target, self.golden)
+        ]
+        pairs = token_pairs(*layouts)
+        if not len(pairs):
+            for path, side in zip((self.target_path, self.golden_path), layouts, strict=True):
+                if all(segment.token_ids is None for layout in side for segment in layout.segments):
+                    raise DumpError(
+                        f"{path}: neither recorded nor noted which tokens it computed; record the embedding, or note "
+                        "the tokens of both runs by note_tokens(token_ids=), or their requests by the same names"
+                    )
+            ours, theirs = (sum(layout.tokens for layout in side) for side in layouts)
+            raise DumpError(
+                f"{self.target_path}: none of its {ours} tokens is one of the {theirs} of {self.golden_path}; give the "
+                "trainer the sequences that the engine computed"
+            )
+        return pairs
+
+    @cached_property
+    def weight_names(self) -> Mapping[str, Sequence[str]]:
+        """The parameters that both runs recorded, by the value whose item compares them."""
+        found = defaultdict[str, list[str]](list)
+        modules = {name for name in self.values if not name.endswith(INPUT)}
+        for name in self.weights[1].parameters:
+            if name in self.weights[0].parameters:
+                module = name
+                while module and module not in modules:
+                    module = module.rpartition(".")[0]
+                found[module or name].append(name)
+        return found
+
+    @cached_property
+    def orders(self) -> Mapping[str, int]:
+        """The items in the order of the forward pass, with their numbers."""
+        names = [*self.values, *(name for name in self.weight_names if name not in self.values)]
+        has_logs = self.target.has(LOGITS) and self.golden.has(LOGITS)
+        has_logs = has_logs or not np.isnan(self.pairs.logprobs).all()
+        names += [LOG_PROBABILITIES] if has_logs else []
+        names += [TOKENS] if self.lost_tokens else []
+        return {name: order for order, name in enumerate(names)}
+
+    @cached_property
+    def lost_tokens(self) -> str:
+        """What is wrong where many tokens of the target have no partner, as one line; empty where nothing is."""
+        lost, whole = self.pairs.target_only, self.pairs.target_only + len(self.pairs)
+        if lost * _LOST_TOKENS <= whole:
+            return ""
+        return (
+            f"{lost} of {whole} tokens of the target are in no sequence of the golden run: padding without a mask, "
+            "tokens in another order, or other prompts"
+        )
+
+    @property
+    def first_culprit(self) -> str:
+        """The value where the runs part, as far as it is known; empty where none is."""
+        return self._judge.first.name if self._judge.first else ""
+
+    def compare(self, name: str) -> ComparedCall:
+        """Compare what an item names. Raises DumpError where a file is unusable."""
+        if name == LOG_PROBABILITIES:
+            return self._log_probabilities()
+        if name == TOKENS:
+            side = Value(TOKENS, "int", text=str(len(self.pairs)))
+            row = Row(
+                group="input", place=TOKENS, target=side, golden=side, outcome="fail", messages=(self.lost_tokens,)
+            )
+            return self._call(TOKENS, "fail", [row], problem=self.lost_tokens)
+        weights = [(one, compare_weights(one, *self.weights)) for one in self.weight_names.get(name, ())]
+        rows = [self._weight_row(one, found) for one, found in weights]
+        judged = self._judge.judge(self.orders[name]) if name in self.values else None
+        if judged is not None:
+            rows.append(self._row(judged))
+        wrong = [one for one, found in weights if found.differs]
+        outcome: Outcome = "fail" if wrong else judged.outcome if judged else "pass"
+        if judged is not None and judged.outcome == "pass" and judged.is_coarser:
+            outcome = "fail" if wrong else "warn"
+        cause = "culprit" if wrong else judged.cause if judged else ""
+        return self._call(name, outcome, rows, cause=cause, problem=judged.problem if judged else "")
+
+    @property
+    def log_probabilities(self) -> LogProbabilities | None:
+        """The log probabilities that both runs gave their tokens; None where they cannot be compared."""
+        return self._log_probabilities_or_error[0]
+
+    @property
+    def log_probabilities_problem(self) -> str:
+        """Why log probabilities cannot be compared, empty where they can or where neither run has any."""
+        error = self._log_probabilities_or_error[1]
+        return "" if error is None else str(error)
+
+    @cached_property
+    def _log_probabilities_or_error(self) -> tuple[LogProbabilities | None, UnalignedError | DumpError | None]:
+        try:
+            return log_probabilities(self.target, self.golden, self.pairs), None
+        except (UnalignedError, DumpError) as error:
+            return None, error
+
+    @cached_property
+    def evidence_notes(self) -> Sequence[str]:
+        """Lines on what the programs noted and is not used, or contradicts what they recorded."""
+        lines: list[str] = []
+        for side, run in zip(SIDES, (self.target, self.golden), strict=True):
+            lines += layout_notes(side, run)
+            # Logits that cannot be read are said with the log probabilities.
+            with suppress(UnalignedError, DumpError):
+                lines += contradicted(side, run, self.pairs)
+        return [*lines, *unused(self.pairs, self.log_probabilities)]
+
+    def _log_probabilities(self) -> ComparedCall:
+        found, error = self._log_probabilities_or_error
+        if isinstance(error, DumpError):
+            raise error
+        if found is None or not len(found.pairs):
+            problem = "no token has a log probability in both runs: " + (
+                str(error) if error else "its next token is unknown, or a run has neither logits nor noted ones of it"
+            )
+            return self._call(LOG_PROBABILITIES, "skip", [], problem=problem)
+        clipped = found.clipped(self.clip)
+        count = int(clipped.sum())
+        outcome: Outcome = "pass" if not count else "fail" if count * _CLIPPED_TOKENS > len(clipped) else "warn"
+        worst = int(found.worst(1)[0])
+        at = self.pairs.label(int(found.pairs[worst]), found.ahead)
+        text = (
+            f"{count} of {len(clipped)} tokens clipped at {self.clip:g}; "
+            f"KL by k1 {found.k1:.3e}, by k3 {found.k3:.3e}; "
+            f"worst {found.target[worst]:.4f} against {found.golden[worst]:.4f} at {at}"
+            + (f"; {found.source}" if found.ahead == 0 else "")
+        )
+        metrics = {"k1": found.k1, "k3": found.k3, "clipped_share": count / len(clipped)}
+        metrics[SCALED_ERROR] = float(abs(found.log_ratio[worst]))
+        sides = [
+            Value(LOG_PROBABILITIES, "numpy.ndarray", "float64", each.shape) for each in (found.target, found.golden)
+        ]
+        row = Row(
+            group="output", place="log_probabilities", target=sides[0], golden=sides[1], outcome=outcome,
+            metrics=metrics, messages=(text,) if count else (), worst=self._token(int(found.pairs[worst])),
+        )  # fmt: skip
+        return self._call(LOG_PROBABILITIES, outcome, [row], cause="inherited" if count else "", problem=text)
+
+    def _token(self, pair: int) -> tuple[int, int]:
+        """Return the number of a token's request, and its position."""
+        return int(self.pairs.request[pair]), int(self.pairs.position[pair])
+
+    def _row(self, judged: JudgedValue) -> Row:
+        measured, is_input = judged.measured, judged.name.endswith(INPUT)
+        messages = (judged.problem,) if judged.problem else ()
+        metrics: dict[str, float] = {}
+        if judged.cause:
+            messages = (reason(judged, self.pairs),)
+        elif judged.is_coarser:
+            messages = (coarser_in_words(judged),)
+        if measured is not None:
+            metrics = {
+                SCALED_ERROR: judged.error,
+                "median_error": judged.median,
+                "cosine_sim": measured.cosine,
+                "max_abs_err": measured.max_abs_err,
+                "limit": judged.limit,
+                "given": judged.given,
+                "wrong_tokens": float(len(judged.wrong)),
+                "tokens": float(len(measured.pairs)),
+                "left_out": float(judged.left_out),
+            }
+        sides = []
+        for number, run in enumerate((self.target, self.golden)):
+            shape = (len(measured.pairs), measured.width) if measured is not None else ()
+            statistics = measured.statistics[number] if measured is not None else None
+            name = run.record(judged.name) or f"{judged.name} (computed)"
+            sides.append(Value(name, "torch.Tensor", judged.dtypes[number], shape, statistics=statistics))
+        return Row(
+            group="input" if is_input else "output",
+            place="input" if is_input else "output",
+            target=sides[0],
+            golden=sides[1],
+            outcome="warn" if judged.outcome == "pass" and judged.is_coarser else judged.outcome,
+            metrics={key: each for key, each in metrics.items() if not math.isnan(each)},
+            unmeasured="shape" if judged.problem else "",
+            messages=messages,
+            worst=None if judged.worst is None else self._token(judged.worst),
+        )
+
+    def _weight_row(self, name: str, found: WeightError) -> Row:
+        messages: tuple[str, ...] = ()
+        if found.problem:
+            messages = (f"not compared: {found.problem}",)
+        elif found.differs:
+            messages = (f"weights differ already{found.where}: relative difference {found.error:.2e}",)
+        sides = [
+            Value(name, "torch.nn.parameter.Parameter", side.parameters[name].dtype, found.shape)
+            for side in self.weights
+        ]
+        return Row(
+            group="parameters",
+            place=name,
+            target=sides[0],
+            golden=sides[1],
+            outcome="fail" if found.differs else "skip" if found.problem else "pass",
+            metrics={} if found.problem else {SCALED_ERROR: found.error},
+            unmeasured="shape" if found.problem else "",
+            messages=messages,
+        )
+
+    def _call(
+        self, name: str, outcome: Outcome, rows: Sequence[Row], *, cause: str = "", problem: str = ""
+    ) -> ComparedCall:
+        return ComparedCall(
+            record=name,
+            pair=self.index,
+            order=self.orders[name],
+            mode="tensor",
+            target=self.target.record(name) or name,
+            golden=self.golden.record(name) or name,
+            partner="mapping",
+            outcome=outcome,
+            cause=cause,  # type: ignore[arg-type]
+            reason=problem,
+            rows=tuple(rows),
+        )
+
+    def advice(self, name: str) -> str:
+        """Return what to check of a value that was judged."""
+        if name == LOG_PROBABILITIES:
+            noted = self.log_probabilities is not None and self.log_probabilities.ahead == 0
+            return "check how they were noted: temperature, top-p, and of which token each is" if noted else ""
+        return advice(self._judge.judge(self.orders[name])) if name in self.values else ""

@@ -1,0 +1,164 @@
+"""How far a module's rows are apart in both runs, token by token."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from pytest_msprobe.extensions.inference.recorded_rows import UnalignedError, row_places
+from pytest_msprobe.extensions.inference.run_values import RunValues
+from pytest_msprobe.extensions.inference.token_pairs import TokenPairs
+
+Numbers: TypeAlias = NDArray[np.float64]
+#: Pairs of tokens by number, with the rows of both runs.
+Aligned: TypeAlias = tuple[NDArray[np.int64], torch.Tensor, torch.Tensor]
+
+# So many elements of each run are in memory as float64.
+_ELEMENTS = 2**22
+# A token's own norm counts down to this share of the usual one: rounding does not shrink with a result that cancels.
+_LEAST_SCALE = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class TokenErrors:
+    """The errors of one value.
+
+    Attributes:
+        pairs: The numbers of the pairs of tokens that both runs have rows of.
+        errors: The norm of each row's difference as a fraction of the golden row's norm, at least a tenth of the usual
+            one; inf where either has NaN or inf that the other has not.
+        factors: The factor of each golden row that is nearest to the target's.
+        unexplained: The share of each row's difference that remains with its factor.
+        factor: The one factor for all rows that is nearest.
+        factor_unexplained: The share of the whole difference that remains with it.
+        cosine: The cosine of the angle between all rows of both runs.
+        max_abs_err: The greatest difference of two elements.
+        width: The number of columns.
+        statistics: max, min, mean and norm of the rows in target and golden run.
+    """
+
+    pairs: NDArray[np.int64]
+    errors: Numbers
+    factors: Numbers
+    unexplained: Numbers
+    factor: float
+    factor_unexplained: float
+    cosine: float
+    max_abs_err: float
+    width: int
+    statistics: tuple[tuple[float, float, float, float], tuple[float, float, float, float]]
+
+
+def aligned_rows(name: str, target: RunValues, golden: RunValues, pairs: TokenPairs) -> Iterator[Aligned]:
+    """Yield the rows of a value that both runs have, a block of tokens at a time, as float64.
+
+    Raises UnalignedError where rows are no tokens, or have another width; DumpError where a file is unusable.
+    """
+    both = np.stack([pairs.target[:, 0], pairs.golden[:, 0]], axis=1)
+    loaded: dict[tuple[int, int], tuple[torch.Tensor, NDArray[np.int64]] | None] = {}
+    for passes in np.unique(both, axis=0):
+        sides = (target, golden)
+        for side, number in enumerate(map(int, passes)):
+            if (side, number) not in loaded:
+                loaded = {key: rows for key, rows in loaded.items() if key[0] != side}
+                width = None if side else golden.own_widths.get(name)
+                width = target.own_widths.get(name) if side and width is None else width
+                rows = sides[side].rows(name, number, width)
+                layout = sides[side].passes[number].layout
+                assert layout is not None
+                loaded[side, number] = None if rows is None else (rows, row_places(len(rows), layout))
+        found = [loaded[side, number] for side, number in enumerate(map(int, passes))]
+        ours, theirs = found
+        if ours is None or theirs is None:
+            continue
+        numbers = np.flatnonzero((both == passes).all(axis=1))
+        places = ours[1][pairs.target[numbers, 1]], theirs[1][pairs.golden[numbers, 1]]
+        held = (places[0] >= 0) & (places[1] >= 0)
+        yield from _blocks(numbers[held], ours[0], theirs[0], places[0][held], places[1][held])
+
+
+def _blocks(
+    numbers: NDArray[np.int64],
+    ours: torch.Tensor,
+    theirs: torch.Tensor,
+    our_rows: NDArray[np.int64],
+    their_rows: NDArray[np.int64],
+) -> Iterator[Aligned]:
+    width = ours.shape[1]
+    if width != theirs.shape[1]:
+        raise UnalignedError(f"{width} columns in the target, {theirs.shape[1]} in the golden run")
+    length = max(_ELEMENTS // max(width, 1), 1)
+    for first in range(0, len(numbers), length):
+        part = slice(first, first + length)
+        yield (
+            numbers[part],
+            ours[torch.from_numpy(our_rows[part])].double(),
+            theirs[torch.from_numpy(their_rows[part])].double(),
+        )
+
+
+def measure_tokens(name: str, target: RunValues, golden: RunValues, pairs: TokenPairs) -> TokenErrors | None:
+    """Return the errors of a value; None where no token has a row in both runs. Raises as `aligned_rows` does."""
+    numbers: list[NDArray[np.int64]] = []
+    sums: list[Numbers] = []
+    greatest, width = 0.0, 0
+    extremes = [[-math.inf, math.inf, 0.0], [-math.inf, math.inf, 0.0]]
+    for block, mine, other in aligned_rows(name, target, golden, pairs):
+        if not len(block):
+            continue
+        width = mine.shape[1]
+        # Equal infinities and NaN are no difference.
+        are_equal = (mine == other) | (mine.isnan() & other.isnan())
+        mine, other = (
+            mine.masked_fill(are_equal & ~mine.isfinite(), 0),
+            other.masked_fill(are_equal & ~other.isfinite(), 0),
+        )
+        difference = mine - other
+        squares = [(difference * difference), (other * other), (mine * mine), (mine * other)]
+        sums.append(np.stack([each.sum(dim=1).numpy() for each in squares], axis=1))
+        greatest = max(greatest, float(difference.abs().nan_to_num(nan=math.inf).max()))
+        for one, numbers_of in zip(extremes, (mine, other), strict=True):
+            one[:] = [
+                max(one[0], float(numbers_of.max())),
+                min(one[1], float(numbers_of.min())),
+                one[2] + float(numbers_of.sum()),
+            ]
+        numbers.append(block)
+    if not sums:
+        return None
+    distance, own, mine_squares, products = np.concatenate(sums).T
+    with np.errstate(all="ignore"):
+        scale = np.sqrt(own)
+        usual = float(np.median(scale[np.isfinite(scale)])) if np.isfinite(scale).any() else 0.0
+        scale = np.maximum(scale, _LEAST_SCALE * usual)
+        errors = np.where(distance == 0, 0.0, np.sqrt(distance) / scale)
+        errors = np.where(np.isnan(errors), np.inf, errors)
+        factors = products / own
+        left = np.clip(mine_squares - products * factors, 0, None)
+        unexplained = np.where(distance > 0, np.sqrt(left / distance), 1.0)
+        factor = float(products.sum() / own.sum())
+        whole = float(np.clip(mine_squares.sum() - factor * products.sum(), 0, None))
+        cosine = float(products.sum() / np.sqrt(own.sum() * mine_squares.sum()))
+        count = len(distance) * width
+        statistics = tuple(
+            (one[0], one[1], one[2] / count, float(np.sqrt(total.sum())))
+            for one, total in zip(extremes, (mine_squares, own), strict=True)
+        )
+        return TokenErrors(
+            np.concatenate(numbers),
+            errors,
+            factors,
+            unexplained,
+            factor,
+            math.sqrt(whole / distance.sum()) if distance.sum() > 0 else 1.0,
+            cosine,
+            greatest,
+            width,
+            (statistics[0], statistics[1]),
+        )

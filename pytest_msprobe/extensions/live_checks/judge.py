@@ -1,0 +1,209 @@
+"""The verdict on a call that the training has made, by the replay that judges records of a dump."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from msprobe_hooks.dump.names import Direction, api_record, backward_of, parse_api_name
+from msprobe_hooks.dump.schema import TensorElement, backward_record, forward_record, walk_tensors
+from msprobe_hooks.json_decoding import decode_json
+from pytest_msprobe.containment.internal_errors import internal_failure
+from pytest_msprobe.devices.accelerator import Accelerator
+from pytest_msprobe.devices.device import Device
+from pytest_msprobe.devices.registry import DeviceRegistry
+from pytest_msprobe.engine.framework_names import PYTORCH
+from pytest_msprobe.engine.replay.call import Call, operation
+from pytest_msprobe.engine.replay.calls.arguments import Arguments, TensorSource
+from pytest_msprobe.engine.replay.calls.side import Gradients, Run, Side, finished
+from pytest_msprobe.engine.replay.calls.subject import Subject
+from pytest_msprobe.engine.replay.check import Replay
+from pytest_msprobe.engine.replay.strategies import JudgeForward
+from pytest_msprobe.engine.replay.trials.config import ReplayConfig
+from pytest_msprobe.engine.replay.trials.trial import Trial
+from pytest_msprobe.engine.values.pytree import tensors_with_paths
+from pytest_msprobe.extensions.live_checks.observed_call import Awaiting, Observed
+from pytest_msprobe.extensions.live_checks.side_effects import may_consume_rng, without_side_effects
+from pytest_msprobe.modes.check.reruns.repeat import repeated
+from pytest_msprobe.results.result import DirectionResult
+from pytest_msprobe.results.skip_reasons import Skip, SkipReason
+
+
+class ObservedTrial(Trial):
+    """A trial whose target has run.
+
+    ``gradients`` are those that the training got for the call's inputs, by path. ``leads`` names for each path the one
+    of its gradient: a tensor that is passed twice gets one gradient, their sum.
+    """
+
+    def __init__(
+        self,
+        subject: Subject,
+        device: Device,
+        *,
+        run: Run,
+        gradients: Gradients | None = None,
+        leads: Mapping[str, str] | None = None,
+    ) -> None:
+        super().__init__(subject, device)
+        # The default dtype is the process's: a thread of the training would make tensors in golden's.
+        default = torch.get_default_dtype()
+        self._golden_side = replace(self._golden_side, default_dtype=default)
+        self._baseline_side = replace(self._baseline_side, default_dtype=default)
+        self._leads = leads or {}
+        self.target = run
+        self.target_gradients = gradients or {}
+        # What the training drew is judged by what it must be like; a run of ours would not be the training's.
+        self.switched_off = None
+
+    @property
+    def draws_anew(self) -> bool:
+        """False: the training does not make the call again."""
+        return False
+
+    def _golden_side_in_float64(self) -> Side:
+        return replace(super()._golden_side_in_float64(), default_dtype=self._golden_side.default_dtype)
+
+    def _blame(self, error: Exception) -> SkipReason:
+        # The training made the call with these inputs: nothing was rebuilt that an API could reject.
+        return SkipReason.NO_GOLDEN
+
+    def _backward(self, run: Run, side: Side) -> Gradients:
+        summed: Gradients = {}
+        for path, gradient in super()._backward(run, side).items():
+            lead = self._leads.get(path)
+            if lead is not None and gradient is not None:
+                known = summed.get(lead)
+                summed[lead] = gradient if known is None else known + gradient
+        return summed
+
+
+#: The types of the devices whose results can be judged.
+JUDGED_DEVICES = ("cpu", "cuda", "npu")
+
+
+class Judge:
+    """Judges calls, each on the device that the training made it on. ``setup`` is what all checks have in common.
+
+    Results are judged by the policy, or ``by`` another judge of their trial. With ``repeat`` a result that has not the
+    same bits when the call is made once more is wrong as well.
+    """
+
+    def __init__(self, setup: ReplayConfig, by: JudgeForward | None = None, *, repeat: bool = False) -> None:
+        self._setup = setup
+        self._by = by
+        self._repeat = repeat
+        self._registry = DeviceRegistry()
+        self._setups: dict[torch.device, ReplayConfig] = {}
+
+    def run_of(self, seen: Observed) -> tuple[Call, Run]:
+        """Return a call as its record has it, and the run that the training made."""
+        call = Call(parse_api_name(seen.name), forward_record(seen.name, decode_json(seen.forward)), None, Path())
+        api = self._setup.framework.in_torch_terms(call).api
+        arguments, tensors = Arguments(seen.args, seen.kwargs, frozenset()), arguments_of(seen.args, seen.kwargs)
+        run = finished(_as_recorded(seen.output, seen.args), operation(api), arguments, tensors, seen.versions, {})
+        return call, run
+
+    def forward(self, seen: Observed, call: Call, run: Run) -> tuple[DirectionResult, Replay]:
+        """Judge what a call returned and changed, given what ``run_of`` returned."""
+        given = arguments_of(seen.args, seen.kwargs).values()
+        setup = self._setup_for([*given, *(each for _, each in tensors_with_paths(seen.output))])
+        replay = Replay(call, setup, _source(seen.inputs), trial_of=partial(ObservedTrial, run=run))
+        return _judged(replay, "forward", lambda: self._repeated(replay, replay.forward(self._by))), replay
+
+    def backward(
+        self,
+        kept: Awaiting,
+        backward: bytes,
+        arriving: Mapping[str, torch.Tensor],
+        leaving: Sequence[torch.Tensor | None],
+    ) -> tuple[DirectionResult, Replay]:
+        """Judge the gradients that are ``leaving``, of the inputs that require one, for those ``arriving`` by file."""
+        name = backward_of(kept.name)
+        forward = forward_record(kept.name, decode_json(kept.forward))
+        call = Call(parse_api_name(kept.name), forward, backward_record(name, decode_json(backward)), Path())
+        walked = (*walk_tensors(forward.args, "args"), *walk_tensors(forward.kwargs, "kwargs"))
+        paths = [path for path, element in walked if element.requires_grad]
+
+        def trial_of(subject: Subject, device: Device) -> ObservedTrial:
+            gradients, leads = _by_path(paths, leaving, kept.shared)
+            return ObservedTrial(subject, device, run=kept.run, gradients=gradients, leads=leads)
+
+        source = _source({**kept.inputs, **arriving})
+        setup = self._setup_for([gradient for gradient in leaving if gradient is not None])
+        replay = Replay(call, setup, source, trial_of=trial_of)
+        return _judged(replay, "backward", replay.backward), replay
+
+    def _repeated(self, replay: Replay, result: DirectionResult) -> DirectionResult:
+        # What the training drew cannot be drawn again.
+        if not self._repeat or result.skip is not None or replay.trial.randomness is not None:
+            return result
+        return repeated(replay, "forward", result, 2)
+
+    def _setup_for(self, tensors: Sequence[torch.Tensor]) -> ReplayConfig:
+        """Return the setup of the device that computed these: the first that is not the CPU.
+
+        MindSpore computes on one device, which the setup names, and its tensors come as copies on the CPU.
+        """
+        if self._setup.framework.name != PYTORCH:
+            return self._setup
+        places = [tensor.device for tensor in tensors]
+        place = next((each for each in places if each.type != "cpu"), torch.device("cpu"))
+        if place not in self._setups:
+            device = copy.copy(self._registry.get(place.type))
+            if isinstance(device, Accelerator):
+                device.index = place.index or 0
+            self._setups[place] = replace(self._setup, device=device)
+        return self._setups[place]
+
+
+def _as_recorded(output: Any, args: Sequence[object]) -> Any:
+    # A record has no tuples among the arguments: what returns one that it was given returns a list to golden.
+    return list(output) if isinstance(output, tuple) and any(output is each for each in args) else output
+
+
+def arguments_of(args: Sequence[object], kwargs: Mapping[str, object]) -> dict[str, torch.Tensor]:
+    """Return the tensors among a call's arguments that show when they are written to, by their paths."""
+    found = (*tensors_with_paths(args, "args"), *tensors_with_paths(kwargs, "kwargs"))
+    return {path: tensor for path, tensor in found if not tensor.is_inference()}
+
+
+def _judged(replay: Replay, direction: Direction, judge: Callable[[], DirectionResult]) -> DirectionResult:
+    try:
+        with without_side_effects(draws=may_consume_rng(replay.call.name.api)):
+            return judge()
+    except Exception as error:
+        return internal_failure(api_record(replay.call.name.key, direction), error)
+
+
+def _source(tensors: Mapping[str, torch.Tensor]) -> TensorSource:
+    """Return what gives a call's tensors by the names that their files would have."""
+
+    def give(element: TensorElement, path: str) -> torch.Tensor:
+        if element.data_name is None:
+            raise Skip(SkipReason.NOT_SEEN, f"{path} has another shape than its output")
+        return tensors[element.data_name]
+
+    return give
+
+
+def _by_path(
+    paths: Sequence[str], leaving: Sequence[torch.Tensor | None], shared: Sequence[Sequence[int]]
+) -> tuple[Gradients, dict[str, str]]:
+    """Return the gradients by the path of the first input that each is of, and that path for each of its inputs.
+
+    Raises Skip where these are not the inputs that gradients came for.
+    """
+    if len(paths) != len(leaving):
+        raise Skip(SkipReason.NOT_SEEN, f"{len(paths)} inputs require one, {len(leaving)} were seen")
+    came = [places for places in shared if leaving[places[0]] is not None]
+    if not came:
+        raise Skip(SkipReason.NO_GRADIENT, "none came for any input")
+    gradients: Gradients = {paths[places[0]]: leaving[places[0]] for places in came}
+    return gradients, {paths[place]: paths[places[0]] for places in came for place in places}

@@ -1,0 +1,138 @@
+"""What came of the checks: counts, failures with where they were called, the journal's rows and saved cases."""
+
+from __future__ import annotations
+
+import logging
+import shlex
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import msgspec
+
+from msprobe_hooks.dump.paths.recording import recording_folder
+from msprobe_standards.verdict import Verdict
+from pytest_msprobe.devices.device import Device
+from pytest_msprobe.engine.replay.check import Replay
+from pytest_msprobe.errors import JournalError
+from pytest_msprobe.extensions.live_checks.observed_call import Stack, called_from
+from pytest_msprobe.extensions.live_checks.side_effects import may_consume_rng, without_side_effects
+from pytest_msprobe.journal.journal import Entry, JournalWriter, LeftOut
+from pytest_msprobe.modes.check.cases.case import NO_RECORD
+from pytest_msprobe.modes.check.cases.save import CaseOrigin, save_case
+from pytest_msprobe.modes.check.cases.saved_case import SavedCase, saved_folder, with_saved
+from pytest_msprobe.results.result import DirectionResult, Start
+from pytest_msprobe.results.skip_reasons import SkipReason
+from pytest_msprobe.storage.limits import SaveOptions
+
+_log = logging.getLogger("pytest_msprobe")
+
+
+@dataclass(frozen=True, slots=True)
+class NamedPolicy:
+    """A policy and its level as the user named them."""
+
+    name: str
+    level: str | None = None
+
+
+class Findings:
+    """Takes one result after the other; ``command`` is what ran the training."""
+
+    def __init__(
+        self, journal: JournalWriter | None, save: SaveOptions | None, policy: NamedPolicy, command: str
+    ) -> None:
+        self.counts: Counter[str] = Counter()
+        self.failed: list[DirectionResult] = []
+        self.skips: Counter[str] = Counter()
+        self.failure: JournalError | None = None
+        #: Where the calls are made, as a folder of a recording: ``step0/rank``.
+        self.place = recording_folder(0, None)
+        self._journal = journal
+        self._save = save
+        self._policy = policy
+        self._command = command
+        self._cards: set[str] = set()
+        self._unreported: list[tuple[DirectionResult, Stack]] = []
+
+    def add(
+        self, result: DirectionResult, replay: Replay, forward: bytes, backward: bytes | None, stack: Stack
+    ) -> None:
+        """Take what came of one record: a failure with where it was called, saved where that is asked for."""
+        if result.verdict.outcome == "fail":
+            result = replace(result, notes=(called_from(stack), *result.notes))
+            if self._save is not None:
+                result = with_saved(result, self._saved(self._save, result, replay, forward, backward))
+            self.failed.append(result)
+            self._unreported.append((result, stack))
+        self.counts[result.outcome] += 1
+        if result.verdict.outcome == "skip":
+            self.skips[result.verdict.reason if result.skip is None else str(result.skip)] += 1
+        if self._journal is not None:
+            self._write(result, replay)
+
+    def skip(self, place: Path, record: str, detail: str) -> None:
+        """Note that neither a record nor any like it was judged."""
+        reason = SkipReason.NEVER_JUDGED
+        words = f"{reason.value}: {detail}" if detail else reason.value
+        result = DirectionResult(record, Verdict("skip", "", words), skip=reason)
+        self.counts["skip"] += 1
+        self._append(Entry(f"{place}::{record}", result.outcome, result))
+
+    def leave_out(self, counts: Mapping[str, int]) -> None:
+        """Note how many calls and gradients were left out, by reason."""
+        self._append(LeftOut(dict(counts)))
+
+    def next_failures(self) -> list[tuple[DirectionResult, Stack]]:
+        """Return the failures since this was last asked, with where they were called."""
+        unreported, self._unreported = self._unreported, []
+        return unreported
+
+    def rerun(self, result: DirectionResult) -> str:
+        """Return the command that judges a failed record again: its saved case, else the whole training."""
+        folder = saved_folder(result.extras)
+        return shlex.join(["pytest-msprobe", "replay", folder]) if folder else self._command
+
+    def close(self) -> None:
+        """Close the journal."""
+        if self._journal is not None:
+            self._journal.close()
+            self._journal = None
+
+    def _write(self, result: DirectionResult, replay: Replay) -> None:
+        device, framework = replay.setup.device, replay.setup.framework
+        card = card_of(device)
+        if card not in self._cards:
+            self._cards.add(card)
+            self._append(Start(card, framework.describe(device), framework.math_modes(device)))
+        self._append(Entry(f"{self.place}::{result.record}", result.outcome, result, card))
+
+    def _append(self, line: Entry | Start | LeftOut) -> None:
+        if self._journal is None:
+            return
+        try:
+            self._journal.write(line)
+        except JournalError as error:
+            _log.error("live check stopped: %s", error)
+            self.failure = error
+            self.close()
+
+    def _saved(
+        self, options: SaveOptions, result: DirectionResult, replay: Replay, forward: bytes, backward: bytes | None
+    ) -> SavedCase:
+        backward_body = NO_RECORD if backward is None else msgspec.Raw(backward)
+        origin = CaseOrigin(
+            self.place, msgspec.Raw(forward), backward_body, self._policy.name, self._policy.level, has_file=False
+        )
+        with without_side_effects(draws=may_consume_rng(replay.call.name.api)):
+            return save_case(replay, result, origin, options)
+
+
+def card_of(device: Device) -> str:
+    """Return the card that a device computes on, such as ``npu:0``.
+
+    MindSpore takes tensors from the CPU and gives them back there, wherever it computes.
+    """
+    described = device.describe().split()[0]
+    return described if described.startswith(f"{device.name}:") else str(device.location())

@@ -1,0 +1,135 @@
+"""Recorded calls of primitives: their settings as keyword arguments, and what runs them."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from typing import Any
+
+import msgspec
+from mindspore import ops
+
+from msprobe_hooks.dump.names import ApiName
+from msprobe_hooks.dump.schema import ForwardRecord
+from pytest_msprobe.engine.replay.call import Call
+from pytest_msprobe.engine.replay.framework import Functions
+from pytest_msprobe.engine.replay.ops.lookup import resolve
+from pytest_msprobe.engine.replay.references import ReferenceRegistry
+from pytest_msprobe.extensions.mindspore.autograd_bridge import bridged
+from pytest_msprobe.extensions.mindspore.primitives.attributes import as_elements, infer_from_shapes, required
+from pytest_msprobe.extensions.mindspore.primitives.mixed_precision import (
+    casting_golden,
+    casting_target,
+    narrow_dtype,
+)
+from pytest_msprobe.extensions.mindspore.primitives.registry import TABLE, Definition
+from pytest_msprobe.results.skip_reasons import Skip, SkipReason
+
+
+def class_of(name: ApiName) -> str:
+    """Return the class of a primitive: what a record names behind the attribute that held it."""
+    return name.api.rpartition(".")[2]
+
+
+def counterpart(name: ApiName) -> ApiName | None:
+    """Return the API by which policies and traits know a primitive; None where it has no definition."""
+    definition = TABLE.get(class_of(name))
+    if definition is None:
+        return None
+    kind, _, api = definition.counterpart.partition(".")
+    return replace(name, type=kind, api=api)
+
+
+def with_settings(record: ForwardRecord, name: ApiName) -> ForwardRecord:
+    """Return a record with the settings among its keyword arguments: primitives have no others."""
+    definition = TABLE.get(class_of(name))
+    settings = record.settings
+    if settings is None and definition is not None and definition.golden is not None and not record.kwargs:
+        settings = infer_from_shapes(definition.golden, record)
+    if not settings:
+        return record
+    renamed = {} if definition is None else definition.renamed
+    elements = {renamed.get(key, key): element for key, element in as_elements(settings).items()}
+    return msgspec.structs.replace(record, kwargs={**elements, **record.kwargs})
+
+
+def functions_of_primitive(
+    call: Call, references: ReferenceRegistry, make: Callable[..., Any] | None = None
+) -> Functions:
+    """Return a primitive, on torch tensors, and its golden definition. Raises Skip where one cannot be had.
+
+    ``make`` is the primitive's class where it is known already.
+    """
+    name = call.name
+    kind = class_of(name)
+    registered = references.get(name.qualified_api) or references.get(f"Primitive.{kind}")
+    definition = TABLE.get(kind)
+    if registered is not None:
+        definition = Definition(name.qualified_api, registered)
+    if definition is None:
+        raise Skip(SkipReason.NO_COUNTERPART, f"primitive {kind}")
+    make = make or primitive_class(kind)
+    if make is None:
+        raise Skip(SkipReason.MISSING_API, f"primitive {kind}")
+    golden = definition.golden or resolve(call.counterpart or name, references)
+    named = required(golden) if definition.golden else []
+    missing = [each for each in named if each not in call.forward.kwargs]
+    if missing:
+        raise Skip(SkipReason.NO_SETTINGS, f"{kind} needs {', '.join(missing)}")
+    made = _Made(make, definition)
+    unknown = made.unknown(call.forward.kwargs)
+    if unknown:
+        raise Skip(SkipReason.MISSING_API, f"primitive {kind} with {', '.join(unknown)}")
+    target: Callable[..., Any] = made
+    golden = _with_settings_among(golden, named)
+    # What a call changes is the caller's own tensor, and no copy of 16 bits.
+    narrow = None if kind == "Cast" or definition.changes else narrow_dtype(call.forward)
+    if narrow is not None:
+        target, golden = casting_target(target, narrow), casting_golden(golden, narrow)
+    return Functions(bridged(target, changes=definition.changes), golden)
+
+
+def primitive_class(kind: str) -> Callable[..., Any] | None:
+    """Return the class of primitives of that name; None where this MindSpore has none."""
+    homes = (ops, ops.operations, ops.auto_generate, ops.operations.nn_ops)
+    found = next((getattr(home, kind) for home in homes if hasattr(home, kind)), None)
+    return found if isinstance(found, type) and issubclass(found, ops.Primitive) else None
+
+
+class _Made:
+    """A function that makes a primitive of its keyword arguments and calls it with the others."""
+
+    def __init__(self, make: Callable[..., Any], definition: Definition) -> None:
+        self._make = make
+        self._definition = definition
+        self._own_names = {theirs: own for own, theirs in definition.renamed.items()}
+
+    def unknown(self, settings: Iterable[str]) -> list[str]:
+        """Return those of the settings that this version of the primitive is not made with."""
+        parameters = inspect.signature(self._make).parameters.values()
+        if any(each.kind is each.VAR_KEYWORD for each in parameters):
+            return []
+        known = {each.name for each in parameters}
+        return [name for name in settings if self._own_names.get(name, name) not in known]
+
+    def __call__(self, *args: Any, **settings: Any) -> Any:
+        named = {self._own_names.get(key, key): value for key, value in settings.items()}
+        seed = self._definition.seed
+        if seed is not None:
+            named[seed] = named.get(seed) or 1
+        found = self._make(**named)(*args)
+        if self._definition.outputs is not None:
+            found = found[: self._definition.outputs]
+        return found if self._definition.returns else None
+
+
+def _with_settings_among(golden: Callable[..., Any], named: list[str]) -> Callable[..., Any]:
+    """Return the definition as a function of all settings, of which it takes those that it names."""
+
+    @functools.wraps(golden)
+    def call(*args: Any, **settings: Any) -> Any:
+        return golden(*args, **{key: value for key, value in settings.items() if key in named})
+
+    return call

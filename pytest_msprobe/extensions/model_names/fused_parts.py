@@ -1,0 +1,178 @@
+"""Which rows of something fused are those of each part."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+
+from pytest_msprobe.extensions.model_names.canonical import Canonical
+
+# Under which names configurations have the sizes: those of transformers, then those of Megatron.
+_SPELLINGS = {
+    "heads": ("num_attention_heads",),
+    "kv_heads": ("num_key_value_heads", "num_query_groups", "multi_query_group_num"),
+    "head_dim": ("head_dim", "kv_channels"),
+    "hidden": ("hidden_size",),
+    "q_lora": ("q_lora_rank",),
+    "kv_lora": ("kv_lora_rank",),
+    "rope_head_dim": ("qk_rope_head_dim", "qk_pos_emb_head_dim"),
+    "experts_per_token": (
+        "num_experts_per_tok", "num_experts_per_token", "moe_router_topk", "moe_topk", "moe_k", "top_k_experts",
+    ),
+}  # fmt: skip
+
+
+class UnknownSizesError(ValueError):
+    """Sizes of the model do not say where parts lie; the message says which to give."""
+
+
+@dataclass(frozen=True, slots=True)
+class ModelSizes:
+    """Sizes of a model that say how large parts are; None where unknown."""
+
+    heads: int | None = None
+    kv_heads: int | None = None
+    head_dim: int | None = None
+    hidden: int | None = None
+    q_lora: int | None = None
+    kv_lora: int | None = None
+    rope_head_dim: int | None = None
+    experts_per_token: int | None = None
+
+    def completed(self, other: ModelSizes) -> ModelSizes:
+        """Return these sizes, and those of ``other`` where these are unknown."""
+        missing = {each.name: getattr(other, each.name) for each in fields(self) if getattr(self, each.name) is None}
+        return replace(self, **missing)
+
+
+@dataclass(frozen=True, slots=True)
+class PartRows:
+    """A part's name, and its rows in order: runs of rows of what is fused."""
+
+    name: str
+    rows: tuple[slice, ...]
+
+    @property
+    def count(self) -> int:
+        """The number of its rows."""
+        return sum(each.stop - each.start for each in self.rows)
+
+
+def sizes_of_config(config: Mapping[str, object]) -> ModelSizes:
+    """Return the sizes of a configuration of transformers (``config.json``) or Megatron (``args``)."""
+    nested = config.get("text_config")
+    found = {
+        name: next((value for each in spellings if (value := config.get(each)) and _is_count(value)), None)
+        for name, spellings in _SPELLINGS.items()
+    }
+    if config.get("group_query_attention") is False:
+        # Megatron has a number of groups that it then does not use.
+        found["kv_heads"] = found["heads"]
+    sizes = ModelSizes(**found)  # type: ignore[arg-type]
+    if sizes.head_dim is None and sizes.hidden and sizes.heads and sizes.hidden % sizes.heads == 0:
+        sizes = replace(sizes, head_dim=sizes.hidden // sizes.heads)
+    if sizes.kv_heads is None:
+        sizes = replace(sizes, kv_heads=sizes.heads)
+    return sizes.completed(sizes_of_config(nested)) if isinstance(nested, Mapping) else sizes
+
+
+def part_rows(
+    canonical: Canonical, length: int, sizes: ModelSizes, whole: Mapping[str, int] | None = None
+) -> tuple[PartRows, ...]:
+    """Return the rows of each part in something fused that has ``length`` rows.
+
+    ``length`` is the size of axis 0 of a weight or bias, of axis 1 where ``experts`` lie along axis 0, and of the last
+    axis of what a module returns. It may be a tensor parallel rank's share: how many ranks share is found by it. Where
+    ``sizes`` do not know, ``whole`` may have the rows of each part by its name, as on the other side of a comparison.
+
+    Raises:
+        UnknownSizesError: Sizes that are needed are unknown, or do not fit.
+    """
+    names = [part.name for part in canonical.parts]
+    kinds = [part.rows for part in canonical.parts]
+    if kinds == ["all"]:
+        return (PartRows(names[0], (slice(0, length),)),)
+    if set(kinds) == {"half"}:
+        return _blocks(names, [length // len(names)] * len(names), canonical, length)
+    if "q_lora" in kinds:
+        return _blocks(names, _latent(canonical, sizes, whole), canonical, length)
+    if canonical.arrangement == "groups":
+        return _groups(canonical, length, sizes, whole)
+    return _blocks(names, _heads(canonical, length, sizes, whole), canonical, length)
+
+
+def _blocks(names: list[str], counts: list[int], canonical: Canonical, length: int) -> tuple[PartRows, ...]:
+    if sum(counts) != length:
+        raise UnknownSizesError(f"{canonical.name} has {length} rows, its parts {' + '.join(map(str, counts))}")
+    starts = [sum(counts[:place]) for place in range(len(counts))]
+    return tuple(
+        PartRows(name, (slice(start, start + count),)) for name, start, count in zip(names, starts, counts, strict=True)
+    )
+
+
+def _latent(canonical: Canonical, sizes: ModelSizes, whole: Mapping[str, int] | None) -> list[int]:
+    found = _whole(canonical, whole)
+    if found:
+        return found
+    if sizes.q_lora and sizes.kv_lora and sizes.rope_head_dim:
+        return [sizes.q_lora, sizes.kv_lora + sizes.rope_head_dim]
+    raise UnknownSizesError(f"{canonical.name} needs q_lora_rank, kv_lora_rank and qk_rope_head_dim of the model")
+
+
+def _heads(canonical: Canonical, length: int, sizes: ModelSizes, whole: Mapping[str, int] | None) -> list[int]:
+    """Return the rows of query, key and value heads, where a rank has at least one key and one value head."""
+    if sizes.heads and sizes.kv_heads and sizes.head_dim:
+        for ranks in range(1, sizes.heads + 1):
+            heads, kv_heads = sizes.heads // ranks, max(sizes.kv_heads // ranks, 1)
+            if sizes.heads % ranks == 0 and (heads + 2 * kv_heads) * sizes.head_dim == length:
+                return [heads * sizes.head_dim, kv_heads * sizes.head_dim, kv_heads * sizes.head_dim]
+        raise UnknownSizesError(f"{canonical.name} has {length} rows, which {_in_words(sizes)} do not give")
+    counts = _whole(canonical, whole)
+    if counts and length and sum(counts) % length == 0:
+        ranks = sum(counts) // length
+        if all(count % ranks == 0 for count in counts):
+            return [count // ranks for count in counts]
+    raise UnknownSizesError(_needed(canonical))
+
+
+def _groups(
+    canonical: Canonical, length: int, sizes: ModelSizes, whole: Mapping[str, int] | None
+) -> tuple[PartRows, ...]:
+    counts = _whole(canonical, whole)
+    if sizes.heads and sizes.kv_heads:
+        queries, rest = divmod(sizes.heads, sizes.kv_heads)
+    elif counts and counts[1]:
+        queries, rest = divmod(counts[0], counts[1])
+    else:
+        raise UnknownSizesError(_needed(canonical))
+    if not sizes.head_dim:
+        raise UnknownSizesError(_needed(canonical))
+    size = sizes.head_dim
+    group = (queries + 2) * size
+    if rest or length % group:
+        raise UnknownSizesError(f"{canonical.name} has {length} rows, which {_in_words(sizes)} do not give")
+    starts = range(0, length, group)
+    widths = (queries * size, size, size)
+    offsets = (0, queries * size, (queries + 1) * size)
+    return tuple(
+        PartRows(part.name, tuple(slice(start + offset, start + offset + width) for start in starts))
+        for part, offset, width in zip(canonical.parts, offsets, widths, strict=True)
+    )
+
+
+def _whole(canonical: Canonical, whole: Mapping[str, int] | None) -> list[int]:
+    """Return the rows of each part as the other side has them, none where it lacks one."""
+    found = [(whole or {}).get(part.name) for part in canonical.parts]
+    return [each for each in found if each is not None] if None not in found else []
+
+
+def _needed(canonical: Canonical) -> str:
+    return f"{canonical.name} needs num_attention_heads, num_key_value_heads and head_dim of the model"
+
+
+def _in_words(sizes: ModelSizes) -> str:
+    return f"{sizes.heads} heads, {sizes.kv_heads} key/value heads and head_dim {sizes.head_dim}"
+
+
+def _is_count(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 < value < 2**31

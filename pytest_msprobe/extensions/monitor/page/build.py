@@ -1,0 +1,192 @@
+"""Monitored runs as a page: each series read once, at the resolution of a screen, and how far two runs differ."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import replace
+from fnmatch import fnmatchcase
+from itertools import groupby
+from operator import attrgetter
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from msprobe_hooks.errors import MonitorError
+from msprobe_hooks.extensions.monitor.series.reader import Run, Series, SeriesKey
+from msprobe_hooks.extensions.monitor.series.step_times import read_step_times
+from pytest_msprobe.extensions.monitor.golden.differences import CONTINUOUS, relative_difference
+from pytest_msprobe.extensions.monitor.golden.paired_series import Statistics, Twins, twins
+from pytest_msprobe.extensions.monitor.page.axis import Axis, Binning, Envelope, make_axis
+from pytest_msprobe.extensions.monitor.page.model import Curves, Exact, Finding, RankRuns, WatchedPage
+
+#: What a byte says: no step that both runs watched; equal; from LEAST, on a logarithmic scale, to GREATEST; NaN or
+#: inf where the other run has none.
+MISSING, EQUAL, SCALE, NOT_FINITE = 0, 1, (2, 254), 255
+LEAST, GREATEST = 1e-9, 2.0
+
+
+#: What all curves of a page may take in its file, before base64; a page of this size opens within two seconds.
+_ROOM = 16_000_000
+_MOST_BINS = 400
+_LEAST_BINS = 40
+#: So many series with findings keep every step, whatever the options name, and show what was allowed.
+_WHOLE_FINDINGS = 8
+
+
+def build_page(
+    ranks: Sequence[RankRuns],
+    findings: Sequence[Finding] = (),
+    *,
+    title: str,
+    about: str,
+    verdict: str,
+    exact: Sequence[str] = (),
+    notes: Sequence[str] = (),
+) -> WatchedPage:
+    """Return the page of a run, or of a pair of runs.
+
+    ``exact`` are shell patterns of names, such as ``*.attn.*``, whose series keep every step. ``notes`` follow those of
+    the runs, and of the tensors that are left out as their series cannot be read. Raises MonitorError where none can
+    be read, ValueError where no rank watched anything.
+    """
+    steps, is_pair = _watched_steps(ranks), any(rank.golden for rank in ranks)
+    binning = Binning(make_axis(steps, _bins(sum(len(rank.keys) for rank in ranks), is_pair=is_pair)))
+    is_binned = len(binning.axis.starts) < len(steps)
+    found = list(dict.fromkeys((finding.rank, finding.key) for finding in findings))[:_WHOLE_FINDINGS]
+    curves: list[Curves] = []
+    unreadable: list[str] = []
+    for place, rank in enumerate(ranks):
+        kept = {key for key in rank.keys if _is_named(key, exact) or (place, key) in found} if is_binned else set()
+        curves += _curves(binning, place, rank, kept, unreadable)
+        curves += (_similarity(binning, place, each) for each in rank.similarities)
+    for place, each in enumerate(curves):
+        if (each.rank, each.key) in found:
+            curves[place] = replace(each, compared=ranks[each.rank].compared(each.key))
+    return WatchedPage(
+        title=title,
+        about=about,
+        verdict=verdict,
+        axis=binning.axis,
+        is_binned=is_binned,
+        times=_times(binning.axis, (run.folder for run in _runs(ranks)), unreadable),
+        ranks=[rank.label for rank in ranks],
+        is_pair=is_pair,
+        curves=curves,
+        findings=findings,
+        notes=[*_notes(ranks), *unreadable, *notes],
+    )
+
+
+def gap(both: Twins, statistic: str) -> NDArray[np.float64]:
+    """Return how far apart a statistic is at each step: as it is judged, others relative to themselves, 0 to 2.
+
+    It is inf where only one of the values is finite.
+    """
+    if statistic in CONTINUOUS:
+        return both.difference(statistic)
+    target, golden = both.target[statistic], both.golden[statistic]
+    return relative_difference(target, golden, np.maximum(np.abs(target), np.abs(golden)))
+
+
+def gap_bytes(binning: Binning, steps: NDArray[np.int64], gaps: NDArray[np.float64]) -> NDArray[np.uint8]:
+    """Return the greatest gap of each bin as a byte."""
+    most = binning.greatest(steps, gaps)
+    first, last = SCALE
+    with np.errstate(divide="ignore"):
+        decades = np.log10(np.clip(most, LEAST, GREATEST) / LEAST) / np.log10(GREATEST / LEAST)
+    levels: NDArray[np.float64] = np.rint(first + decades * (last - first))
+    levels[most == 0] = EQUAL
+    levels[most == np.inf] = NOT_FINITE
+    levels[most == -np.inf] = MISSING
+    return levels.astype(np.uint8)
+
+
+def _runs(ranks: Iterable[RankRuns]) -> Iterator[Run]:
+    for rank in ranks:
+        yield from (run for run in (rank.target, rank.golden) if run is not None)
+
+
+def _is_named(key: SeriesKey, patterns: Sequence[str]) -> bool:
+    return any(fnmatchcase(key.name, pattern) for pattern in patterns)
+
+
+def _watched_steps(ranks: Sequence[RankRuns]) -> NDArray[np.int64]:
+    """Return the steps of one series of each task: all of a task's are watched at the same steps."""
+    steps: list[NDArray[np.int64]] = [each.steps for rank in ranks for each in rank.similarities[:1]]
+    problem: MonitorError | None = None
+    for run in _runs(ranks):
+        known: set[str] = set()
+        for key in run.keys:
+            if key.task not in known:
+                try:
+                    steps.append(run.read(key).steps)
+                except MonitorError as error:
+                    problem = problem or error
+                else:
+                    known.add(key.task)
+    if not sum(map(len, steps)):
+        raise problem or ValueError("the run has no steps")
+    return np.unique(np.concatenate(steps))
+
+
+def _times(axis: Axis, folders: Iterable[Path], unreadable: list[str]) -> NDArray[np.float64] | None:
+    """Return when the first step of each bin and the last of all ended, by the first folder that holds all of them.
+
+    What cannot be read becomes a note.
+    """
+    steps = np.append(axis.starts, axis.last)
+    for folder in folders:
+        try:
+            ended = read_step_times(folder)
+        except MonitorError as error:
+            unreadable.append(f"times of steps left out: {error}")
+            continue
+        if ended is not None and ended.steps[0] <= steps[0] and steps[-1] <= ended.steps[-1]:
+            return ended.at(steps)
+    return None
+
+
+def _bins(series: int, *, is_pair: bool) -> int:
+    room = _ROOM // max(1, series)
+    # Least and greatest, 4 bytes each, of one or two runs, and a byte for the gap of two.
+    return max(_LEAST_BINS, min(_MOST_BINS, room // (17 if is_pair else 8)))
+
+
+def _curves(
+    binning: Binning, place: int, runs: RankRuns, exact: Collection[SeriesKey], unreadable: list[str]
+) -> Iterator[Curves]:
+    """Yield a rank's series, tensor by tensor; those of ``exact`` with every step, a note for those left out."""
+    ours, theirs = Statistics(runs.target), Statistics(runs.golden) if runs.golden is not None else None
+    for tensor, keys in groupby(runs.keys, attrgetter("watched")):
+        try:
+            target, golden = ours.read(tensor), theirs.read(tensor) if theirs is not None else {}
+        except MonitorError as error:
+            name = f"{runs.label}: {tensor.name}" if runs.label else tensor.name
+            unreadable.append(f"{name} is left out: {error}")
+            continue
+        both = twins(target, golden)
+        for key in keys:
+            name = key.statistic
+            sides = target.get(name), golden.get(name)
+            curves = [_envelope(binning, side) for side in sides]
+            gaps = gap_bytes(binning, both.steps, gap(both, name)) if name in both.target else None
+            whole = Exact(*sides) if key in exact else None
+            yield Curves(place, key, curves[0], curves[1], gaps, whole)
+
+
+def _similarity(binning: Binning, place: int, series: Series) -> Curves:
+    """Return a sign similarity; its gap is the mean difference of signs, 0 to 2 as other gaps are."""
+    gaps = gap_bytes(binning, series.steps, 2 * (1 - series.values))
+    return Curves(place, series.key, _envelope(binning, series), None, gaps)
+
+
+def _envelope(binning: Binning, series: Series | None) -> Envelope | None:
+    return None if series is None else binning.envelope(series.steps, series.values)
+
+
+def _notes(ranks: Sequence[RankRuns]) -> Iterator[str]:
+    for rank in ranks:
+        for run, side in ((rank.target, "target"), (rank.golden, "golden")):
+            place = " ".join(part for part in (rank.label, side if rank.golden else "") if part)
+            yield from (f"{place}: {note}" if place else note for note in (run.notes if run is not None else ()))

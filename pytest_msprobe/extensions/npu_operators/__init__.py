@@ -1,0 +1,1 @@
+"""Npu operators."""

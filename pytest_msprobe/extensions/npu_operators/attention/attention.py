@@ -1,0 +1,248 @@
+"""Fused attention, forward and gradient."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+import torch
+
+from pytest_msprobe.extensions.npu_operators.attention.attention_core import (
+    BATCHED_LAYOUTS,
+    head_count,
+    heads_first,
+    in_layout,
+)
+from pytest_msprobe.extensions.npu_operators.attention.attention_core import attend as attend_by_definition
+from pytest_msprobe.extensions.npu_operators.attention.attention_mask import AttentionMask
+from pytest_msprobe.extensions.npu_operators.reference_arguments import refuse
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from torch import Tensor
+
+    from pytest_msprobe.extensions.npu_operators.attention.attention_core import Attend
+
+# CANN's default, the greatest int32: every earlier or later token is attended to.
+_UNLIMITED = 2147483647
+# the device repeats each row's maximum and sum to fill a 32-byte block of float32
+_STATISTIC_COPIES = 8
+
+
+def npu_fusion_attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    head_num: int,
+    input_layout: str,
+    pse: Tensor | None = None,
+    padding_mask: Tensor | None = None,
+    atten_mask: Tensor | None = None,
+    scale: float = 1.0,
+    keep_prob: float = 1.0,
+    pre_tockens: int = _UNLIMITED,
+    next_tockens: int = _UNLIMITED,
+    inner_precise: int = 0,
+    prefix: Sequence[int] | None = None,
+    actual_seq_qlen: Sequence[int] | None = None,
+    actual_seq_kvlen: Sequence[int] | None = None,
+    sparse_mode: int = 0,
+    gen_mask_parallel: bool = True,
+    sync: bool = False,
+    softmax_layout: str = "",
+    sink: Tensor | None = None,
+    dropout_mask: Tensor | None = None,
+    seed: int = 0,
+    offset: int = 0,
+    *,
+    attend: Attend = attend_by_definition,
+) -> tuple[Tensor, Tensor, Tensor, Tensor, int, int, int]:
+    """Return attention: dropout(softmax(mask(scale * (q k^T + pse)))) v, grouped heads where N_q > N_kv.
+
+    ``input_layout`` is BSH, SBH, BSND, BNSD or TND; for TND, T holds all sequences one after the other and
+    ``actual_seq_qlen`` and ``actual_seq_kvlen`` are their *cumulative* lengths (trailing zeros: sequences
+    that take no part, whose rows are 0). ``sink`` (N) is for each head the score of one more key, whose value
+    is 0 (CANN's ``aclnnFlashAttentionVarLenScoreV5``). ``atten_mask`` is true where a key is hidden, of shape
+    (B, N, Sq, Skv), (B, 1, Sq, Skv), (1, 1, Sq, Skv) or (Sq, Skv). Without it everything is visible and
+    ``sparse_mode`` counts for nothing, as torch_npu documents. With it:
+
+    ====  ==========================================================================================
+    mode  hidden
+    ====  ==========================================================================================
+    0     the mask, and what is outside of the band [-pre_tockens, next_tockens] from the top left
+    1, 5  the mask
+    2     above the diagonal from the top left
+    3     above the diagonal that ends at the bottom right
+    4     outside of the band [-pre_tockens, next_tockens] from the bottom right
+    6     as 3, but the first ``prefix[b]`` keys stay visible
+    7     (TND) the last sequence as 4, the others as 3
+    8     (TND) the first sequence as 4, the others as 2
+    ====  ==========================================================================================
+
+    In modes 2 to 4 and 6 to 8 the device gets a compressed triangle; a mask of the scores' own shape
+    (Sq, Skv) is taken as it is instead. A row with everything hidden gives 0 and has no gradient.
+
+    Returns (attention_out in ``input_layout``; softmax_max and softmax_sum, the maximum of each row's scores
+    and the sum of exp(score - maximum), eight times each: (B, N, Sq, 8), for TND (T, N, 8), which holds for
+    each sequence one head after the other unless ``softmax_layout`` is TND; -inf and 0 for a row with
+    everything hidden; an empty tensor; seed 0, offset 0 and the number of scores). With ``keep_prob``
+    below 1 weights are dropped at random and the rest divided by it: the law is the device's, the draw is not, and
+    so the ``seed`` and ``offset`` of its generator count for nothing.
+
+    ``attend``, no argument of torch_npu's, computes the attention of each batch: the definition, or a kernel.
+
+    Raises ValueError for another layout or mode and for one that lacks its lengths or prefix, and
+    NotImplementedError for ``padding_mask``, ``dropout_mask``, another ``softmax_layout``, ``pse`` with TND or
+    compressed to 1024 rows, which have no golden definition.
+    """
+    other_layout = None if softmax_layout in ("", "TND") else softmax_layout
+    refuse("npu_fusion_attention", padding_mask=padding_mask, dropout_mask=dropout_mask, softmax_layout=other_layout)
+    layout = input_layout.upper()
+    hidden = AttentionMask(atten_mask, sparse_mode, pre_tockens, next_tockens, prefix, layout == "TND")
+    if layout == "TND":
+        refuse("npu_fusion_attention with input_layout TND", pse=pse)
+        q_lengths, kv_lengths = _lengths(actual_seq_qlen), _lengths(actual_seq_kvlen)
+        out, maximum, total, count = _packed(
+            query, key, value, q_lengths, kv_lengths, hidden, scale, keep_prob, sink, attend
+        )
+        if softmax_layout != "TND":
+            maximum, total = (_head_by_head(each, q_lengths) for each in (maximum, total))
+    elif layout in BATCHED_LAYOUTS:
+        q = heads_first(query, layout, head_num)
+        # as many dimensions per head in key as in query; value may have fewer, but has key's heads
+        kv_heads = head_count(key, layout, q.shape[-1])
+        k, v = heads_first(key, layout, kv_heads), heads_first(value, layout, kv_heads)
+        if pse is not None and pse.dim() == 4 and pse.shape[2] not in (1, q.shape[2]):
+            raise NotImplementedError(
+                f"pse of npu_fusion_attention has {pse.shape[2]} rows for {q.shape[2]} queries; "
+                "the compressed form has no golden definition; pass every row"
+            )
+        mask = hidden.of_batch(q.shape[0], q.shape[2], k.shape[2])
+        heads, maximum, total = attend(q, k, v, pse, mask, scale, keep_prob, sink)
+        out = in_layout(heads, layout)
+        count = q.shape[0] * q.shape[1] * q.shape[2] * k.shape[2]
+    else:
+        known = ", ".join((*BATCHED_LAYOUTS, "TND"))
+        raise ValueError(f"input_layout {input_layout!r} of npu_fusion_attention is not one of {known}")
+    statistics = [row.unsqueeze(-1).expand(*row.shape, _STATISTIC_COPIES) for row in (maximum, total)]
+    return out, statistics[0], statistics[1], query.new_empty(0), 0, 0, count
+
+
+def npu_fusion_attention_grad(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    dy: Tensor,
+    head_num: int,
+    input_layout: str,
+    *,
+    pse: Tensor | None = None,
+    padding_mask: Tensor | None = None,
+    atten_mask: Tensor | None = None,
+    softmax_max: Tensor | None = None,
+    softmax_sum: Tensor | None = None,
+    softmax_in: Tensor | None = None,
+    attention_in: Tensor | None = None,
+    scale_value: float = 1.0,
+    keep_prob: float = 1.0,
+    pre_tockens: int = _UNLIMITED,
+    next_tockens: int = _UNLIMITED,
+    inner_precise: int = 0,
+    seed: int = 0,
+    offset: int = 0,
+    numels: int = 0,
+    prefix: Sequence[int] | None = None,
+    actual_seq_qlen: Sequence[int] | None = None,
+    actual_seq_kvlen: Sequence[int] | None = None,
+    sparse_mode: int = 0,
+    gen_mask_parallel: bool = True,
+    sync: bool = False,
+    softmax_layout: str = "",
+    sink: Tensor | None = None,
+) -> tuple[Tensor, Tensor, Tensor, Tensor | None, Tensor | None]:
+    """Return the gradients of :func:`npu_fusion_attention` for query, key, value, pse and sink; None for one not given.
+
+    Versions of torch_npu without ``sink`` return the first four.
+
+    The forward's saved statistics and output are not read: everything follows from the inputs. Raises
+    what the forward does, and NotImplementedError for ``keep_prob`` below 1, whose mask only the device can rebuild.
+    """
+    refuse("npu_fusion_attention_grad", keep_prob=keep_prob if keep_prob < 1 else None)
+    with torch.enable_grad():
+        q, k, v = (tensor.detach().requires_grad_() for tensor in (query, key, value))
+        bias, extra = (None if each is None else each.detach().requires_grad_() for each in (pse, sink))
+        out = npu_fusion_attention(
+            q,
+            k,
+            v,
+            head_num,
+            input_layout,
+            pse=bias,
+            padding_mask=padding_mask,
+            atten_mask=atten_mask,
+            scale=scale_value,
+            pre_tockens=pre_tockens,
+            next_tockens=next_tockens,
+            prefix=prefix,
+            actual_seq_qlen=actual_seq_qlen,
+            actual_seq_kvlen=actual_seq_kvlen,
+            sparse_mode=sparse_mode,
+            sink=extra,
+        )[0]
+        given = [each for each in (q, k, v, bias, extra) if each is not None]
+        gradients = iter(torch.autograd.grad(out, given, dy))
+    grad_q, grad_k, grad_v = next(gradients), next(gradients), next(gradients)
+    grad_bias = None if bias is None else next(gradients)
+    return grad_q, grad_k, grad_v, grad_bias, None if extra is None else next(gradients)
+
+
+def _packed(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    q_lengths: list[int],
+    kv_lengths: list[int],
+    hidden: AttentionMask,
+    scale: float,
+    keep_prob: float,
+    sink: Tensor | None,
+    attend: Attend,
+) -> tuple[Tensor, Tensor, Tensor, int]:
+    """Return attention of (T, N, D) tensors, sequence by sequence; the statistics are (T, N)."""
+    if len(q_lengths) != len(kv_lengths):
+        raise ValueError(
+            "actual_seq_qlen and actual_seq_kvlen of npu_fusion_attention differ in length: "
+            f"{len(q_lengths)} and {len(kv_lengths)}"
+        )
+    last = max((i for i, lengths in enumerate(zip(q_lengths, kv_lengths, strict=True)) if all(lengths)), default=0)
+    parts: list[tuple[Tensor, Tensor, Tensor]] = []
+    q_start = kv_start = count = 0
+    for index, (rows, columns) in enumerate(zip(q_lengths, kv_lengths, strict=True)):
+        q = query[q_start : q_start + rows].transpose(0, 1).unsqueeze(0)
+        k = key[kv_start : kv_start + columns].transpose(0, 1).unsqueeze(0)
+        v = value[kv_start : kv_start + columns].transpose(0, 1).unsqueeze(0)
+        mask = hidden.of_sequence(index, last, rows, columns)
+        out, maximum, total = attend(q, k, v, None, mask, scale, keep_prob, sink)
+        parts.append((out[0].transpose(0, 1), maximum[0].T, total[0].T))
+        q_start, kv_start = q_start + rows, kv_start + columns
+        count += query.shape[1] * rows * columns
+    rest = query.shape[0] - q_start
+    nothing = query.new_zeros(rest, query.shape[1])
+    parts.append((query.new_zeros(rest, query.shape[1], value.shape[2]), nothing - torch.inf, nothing))
+    outs, maxima, totals = zip(*parts, strict=True)
+    return torch.cat(outs), torch.cat(maxima), torch.cat(totals), count
+
+
+def _head_by_head(statistic: Tensor, lengths: list[int]) -> Tensor:
+    """Order (T, N) numbers as the device does by default: of each sequence head by head, in the same shape."""
+    sequences = torch.split(statistic, [*lengths, len(statistic) - sum(lengths)])
+    return torch.cat([sequence.T.flatten() for sequence in sequences]).reshape(statistic.shape)
+
+
+def _lengths(cumulative: Sequence[int] | None) -> list[int]:
+    """Return the single lengths of cumulative ones; zeros at the end are sequences that take no part."""
+    if not cumulative:
+        raise ValueError("input_layout TND of npu_fusion_attention needs actual_seq_qlen and actual_seq_kvlen")
+    ends = [0, *(int(end) for end in cumulative)]
+    return [max(0, end - start) for start, end in pairwise(ends)]

@@ -1,0 +1,187 @@
+"""Overlap of upright boxes: intersection over union and its variants with distance and shape.
+
+torch_npu documents that the kernels of these operators are no longer maintained and promise no accuracy; in its own
+example an overlap of one half is 0.4985. The policy's limits for them are as wide.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from pytest_msprobe.extensions.npu_operators.reference_arguments import refuse
+
+Corners = tuple[Tensor, Tensor, Tensor, Tensor]
+
+
+def npu_iou(bboxes: Tensor, gtboxes: Tensor, mode: int = 0) -> Tensor:
+    """Return the overlap of every pair of boxes (N, 4) and (M, 4) in corners x1, y1, x2, y2, as (M, N).
+
+    ``mode`` 0 divides the common area by that of the union, 1 by that of the box in ``gtboxes`` (assumed as in
+    MindSpore's operator IOU, which runs the same kernel).
+    """
+    first = tuple(each.unsqueeze(0) for each in bboxes.unbind(-1))
+    second = tuple(each.unsqueeze(1) for each in gtboxes.unbind(-1))
+    return _overlap(_corners(first), _corners(second), mode)
+
+
+def npu_ptiou(bboxes: Tensor, gtboxes: Tensor, mode: int = 0) -> Tensor:
+    """Return :func:`npu_iou`; the two differ in how they are computed."""
+    return npu_iou(bboxes, gtboxes, mode)
+
+
+def npu_giou(self: Tensor, gtboxes: Tensor, trans: bool = False, is_cross: bool = False, mode: int = 0) -> Tensor:
+    """Return the overlap less the share of the enclosing box that neither box covers (Rezatofighi et al., 2019).
+
+    Boxes are columns, (4, N), in corners or, with ``trans``, as centre x, y, width, height. One by one, the result is
+    (N, 1); with ``is_cross``, for every pair of (4, N) and (4, M), it is (N, M).
+    """
+    first, second = _pairs(self, gtboxes, trans, is_cross)
+    enclosing = _area(_enclosing(first, second))
+    overlap = _overlap(first, second, mode)
+    return (overlap - (enclosing - _union(first, second)) / enclosing).T
+
+
+def npu_diou(self: Tensor, gtboxes: Tensor, trans: bool = False, is_cross: bool = False, mode: int = 0) -> Tensor:
+    """Return the overlap less the squared distance of the centres in relation to the enclosing box's diagonal.
+
+    Arguments as :func:`npu_giou`'s (Zheng et al., 2020). One by one, the result is (1, N), for pairs (M, N).
+    """
+    first, second = _pairs(self, gtboxes, trans, is_cross)
+    return _overlap(first, second, mode) - _distance(first, second)
+
+
+def npu_ciou(
+    self: Tensor,
+    gtboxes: Tensor,
+    trans: bool = False,
+    is_cross: bool = True,
+    mode: int = 0,
+    atan_sub_flag: bool = False,
+) -> Tensor:
+    """Return :func:`npu_diou` less what the boxes differ in shape by (Zheng et al., 2020), shaped alike.
+
+    That is v^2 / (1 - IoU + v) with v = 4 / pi^2 of the squared difference of atan(width / height); its weight has no
+    gradient. ``atan_sub_flag`` is about a result that only the gradient reads.
+    """
+    return _npu_ciou(self, gtboxes, trans, is_cross, mode, atan_sub_flag)[0]
+
+
+def _npu_ciou(
+    self: Tensor,
+    gtboxes: Tensor,
+    trans: bool = False,
+    is_cross: bool = True,
+    mode: int = 0,
+    atan_sub_flag: bool = False,
+) -> tuple[Tensor, Tensor]:
+    """Return (:func:`npu_ciou`, the difference of the angles of gtboxes and of self).
+
+    Without ``atan_sub_flag`` nothing is promised of the second.
+    """
+    first, second = _pairs(self, gtboxes, trans, is_cross)
+    overlap = _overlap(first, second, mode)
+    difference = _angle(second) - _angle(first)
+    shape = 4 / math.pi**2 * difference.square()
+    below = (1 - overlap + shape).detach()
+    # Equal boxes differ in nothing, whatever the weight.
+    weight = torch.where(below > 0, shape.detach() / below, 0.0)
+    return overlap - _distance(first, second) - weight * shape, difference.detach()
+
+
+def npu_giou_backward(
+    grad: Tensor, bboxes: Tensor, gtboxes: Tensor, trans: bool = False, is_cross: bool = False, mode: int = 0
+) -> tuple[Tensor, Tensor]:
+    """Return the gradients of :func:`npu_giou` for both boxes."""
+    with torch.enable_grad():
+        first, second = bboxes.detach().requires_grad_(), gtboxes.detach().requires_grad_()
+        out = npu_giou(first, second, trans, is_cross, mode)
+    return _gradients(out, grad, first, second)
+
+
+def npu_diou_backward(
+    grad: Tensor, bboxes: Tensor, gtboxes: Tensor, trans: bool = False, is_cross: bool = False, mode: int = 0
+) -> tuple[Tensor, Tensor]:
+    """Return the gradients of :func:`npu_diou` for both boxes."""
+    with torch.enable_grad():
+        first, second = bboxes.detach().requires_grad_(), gtboxes.detach().requires_grad_()
+        out = npu_diou(first, second, trans, is_cross, mode)
+    return _gradients(out, grad, first, second)
+
+
+def npu_ciou_backward(
+    grad: Tensor,
+    bboxes: Tensor,
+    gtboxes: Tensor,
+    atan_sub: Tensor | None,
+    trans: bool = False,
+    is_cross: bool = True,
+    mode: int = 0,
+) -> tuple[Tensor, Tensor]:
+    """Return the gradients of :func:`npu_ciou` for both boxes; ``atan_sub`` follows from them and is not read."""
+    with torch.enable_grad():
+        first, second = bboxes.detach().requires_grad_(), gtboxes.detach().requires_grad_()
+        out = npu_ciou(first, second, trans, is_cross, mode)
+    return _gradients(out, grad, first, second)
+
+
+def _gradients(out: Tensor, grad: Tensor, first: Tensor, second: Tensor) -> tuple[Tensor, Tensor]:
+    found = torch.autograd.grad(out, (first, second), grad.reshape(out.shape))
+    return found[0], found[1]
+
+
+def _pairs(self: Tensor, gtboxes: Tensor, trans: bool, is_cross: bool) -> tuple[Corners, Corners]:
+    """Return the corners of both, as rows and columns of (M, N), or of (1, N) one by one."""
+    if not is_cross and self.shape != gtboxes.shape:
+        raise ValueError(f"boxes one by one need as many of each, not {tuple(self.shape)} and {tuple(gtboxes.shape)}")
+    first = tuple(each.unsqueeze(0) for each in self.unbind(0))
+    second = tuple(each.unsqueeze(1 if is_cross else 0) for each in gtboxes.unbind(0))
+    return _corners(first, trans), _corners(second, trans)
+
+
+def _corners(box: tuple[Tensor, ...], trans: bool = False) -> Corners:
+    a, b, c, d = box
+    return (a - c / 2, b - d / 2, a + c / 2, b + d / 2) if trans else (a, b, c, d)
+
+
+def _area(box: Corners) -> Tensor:
+    x1, y1, x2, y2 = box
+    return (x2 - x1) * (y2 - y1)
+
+
+def _intersection(first: Corners, second: Corners) -> Tensor:
+    width = torch.minimum(first[2], second[2]) - torch.maximum(first[0], second[0])
+    height = torch.minimum(first[3], second[3]) - torch.maximum(first[1], second[1])
+    return width.clamp(min=0) * height.clamp(min=0)
+
+
+def _union(first: Corners, second: Corners) -> Tensor:
+    return _area(first) + _area(second) - _intersection(first, second)
+
+
+def _overlap(first: Corners, second: Corners, mode: int) -> Tensor:
+    refuse("the overlap of boxes", mode=None if mode in (0, 1) else mode)
+    common = _intersection(first, second)
+    return common / (_area(second) if mode == 1 else _union(first, second))
+
+
+def _enclosing(first: Corners, second: Corners) -> Corners:
+    return (
+        torch.minimum(first[0], second[0]),
+        torch.minimum(first[1], second[1]),
+        torch.maximum(first[2], second[2]),
+        torch.maximum(first[3], second[3]),
+    )
+
+
+def _distance(first: Corners, second: Corners) -> Tensor:
+    x1, y1, x2, y2 = _enclosing(first, second)
+    x, y = ((first[i] + first[i + 2] - second[i] - second[i + 2]) / 2 for i in (0, 1))
+    return (x.square() + y.square()) / ((x2 - x1).square() + (y2 - y1).square())
+
+
+def _angle(box: Corners) -> Tensor:
+    x1, y1, x2, y2 = box
+    return torch.atan((x2 - x1) / (y2 - y1))

@@ -1,0 +1,254 @@
+"""The prolog of multi-head latent attention (DeepSeek-V2, 2024): queries, and the latent keys of the caches."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+
+from pytest_msprobe.extensions.npu_operators.caches.mla_prolog_steps import (
+    PrologInputs,
+    queries_of,
+    write_keys,
+)
+from pytest_msprobe.extensions.npu_operators.reference_arguments import refuse
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+def npu_mla_prolog(
+    token_x: Tensor,
+    weight_dq: Tensor,
+    weight_uq_qr: Tensor,
+    weight_uk: Tensor,
+    weight_dkv_kr: Tensor,
+    rmsnorm_gamma_cq: Tensor,
+    rmsnorm_gamma_ckv: Tensor,
+    rope_sin: Tensor,
+    rope_cos: Tensor,
+    cache_index: Tensor,
+    kv_cache: Tensor,
+    kr_cache: Tensor,
+    *,
+    dequant_scale_x: Tensor | None = None,
+    dequant_scale_w_dq: Tensor | None = None,
+    dequant_scale_w_uq_qr: Tensor | None = None,
+    dequant_scale_w_dkv_kr: Tensor | None = None,
+    quant_scale_ckv: Tensor | None = None,
+    quant_scale_ckr: Tensor | None = None,
+    smooth_scales_cq: Tensor | None = None,
+    rmsnorm_epsilon_cq: float = 1e-05,
+    rmsnorm_epsilon_ckv: float = 1e-05,
+    cache_mode: str = "PA_BSND",
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Return (query, query_rope, kv_cache, kr_cache), the caches written in place.
+
+    With c = RMSNorm(x weight_dq), queries of each head are (c weight_uq) weight_uk and rope(c weight_qr), where
+    weight_uq and weight_qr are the columns D and Dr of the head's part of ``weight_uq_qr``. RMSNorm(x weight_dkv) goes
+    to ``kv_cache`` and rope(x weight_kr) to ``kr_cache``, at the slots of ``cache_index``; rope is that of
+    ``npu_interleave_rope``. ``token_x`` is (T, He) or (B, S, He), results are (T, N, Hckv) or (B, S, N, Hckv). An int8
+    ``weight_uq_qr`` is multiplied with c * ``smooth_scales_cq``, rounded to int8 token by token.
+
+    Raises NotImplementedError for another ``cache_mode`` and for the reserved scales of x, weight_dq and weight_dkv_kr.
+    """
+    api = "npu_mla_prolog"
+    refuse(
+        api,
+        dequant_scale_x=dequant_scale_x,
+        dequant_scale_w_dq=dequant_scale_w_dq,
+        dequant_scale_w_dkv_kr=dequant_scale_w_dkv_kr,
+    )
+    return npu_mla_prolog_v2(
+        token_x, weight_dq, weight_uq_qr, weight_uk, weight_dkv_kr, rmsnorm_gamma_cq, rmsnorm_gamma_ckv,
+        rope_sin, rope_cos, cache_index, kv_cache, kr_cache,
+        dequant_scale_w_uq_qr=dequant_scale_w_uq_qr, quant_scale_ckv=quant_scale_ckv, quant_scale_ckr=quant_scale_ckr,
+        smooth_scales_cq=smooth_scales_cq, rmsnorm_epsilon_cq=rmsnorm_epsilon_cq,
+        rmsnorm_epsilon_ckv=rmsnorm_epsilon_ckv, cache_mode=cache_mode,
+    )[:4]  # fmt: skip
+
+
+def npu_mla_prolog_v2(
+    token_x: Tensor,
+    weight_dq: Tensor,
+    weight_uq_qr: Tensor,
+    weight_uk: Tensor,
+    weight_dkv_kr: Tensor,
+    rmsnorm_gamma_cq: Tensor,
+    rmsnorm_gamma_ckv: Tensor,
+    rope_sin: Tensor,
+    rope_cos: Tensor,
+    cache_index: Tensor,
+    kv_cache: Tensor,
+    kr_cache: Tensor,
+    *,
+    dequant_scale_x: Tensor | None = None,
+    dequant_scale_w_dq: Tensor | None = None,
+    dequant_scale_w_uq_qr: Tensor | None = None,
+    dequant_scale_w_dkv_kr: Tensor | None = None,
+    quant_scale_ckv: Tensor | None = None,
+    quant_scale_ckr: Tensor | None = None,
+    smooth_scales_cq: Tensor | None = None,
+    rmsnorm_epsilon_cq: float = 1e-05,
+    rmsnorm_epsilon_ckv: float = 1e-05,
+    cache_mode: str = "PA_BSND",
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor | None]:
+    """Return :func:`npu_mla_prolog` and the scale of quantized queries, (T, N, 1).
+
+    With an int8 ``token_x`` and ``quant_scale_ckv`` of one number queries are rounded to int8, each head by its
+    greatest magnitude / 127; their rope parts are multiplied by ``quant_scale_ckv`` / scale. Otherwise there is None.
+    """
+    given = PrologInputs(
+        token_x, weight_dq, weight_uq_qr, weight_uk, weight_dkv_kr, rmsnorm_gamma_cq, rmsnorm_gamma_ckv,
+        rope_sin, rope_cos, dequant_scale_x, dequant_scale_w_dq, dequant_scale_w_uq_qr, dequant_scale_w_dkv_kr,
+        quant_scale_ckv, quant_scale_ckr, smooth_scales_cq, rmsnorm_epsilon_cq, rmsnorm_epsilon_ckv,
+    )  # fmt: skip
+    api = "npu_mla_prolog_v2"
+    queries = queries_of(api, given, quantized=not token_x.is_floating_point() and quant_scale_ckv is not None)
+    write_keys(api, given, kv_cache, kr_cache, cache_index, cache_mode)
+    query, rope = (torch.unflatten(each, 0, token_x.shape[:-1]) for each in (queries.query, queries.rope))
+    return query, rope, kv_cache, kr_cache, queries.scale
+
+
+def npu_mla_prolog_v3(
+    token_x: Tensor,
+    weight_dq: Tensor,
+    weight_uq_qr: Tensor,
+    weight_uk: Tensor,
+    weight_dkv_kr: Tensor,
+    rmsnorm_gamma_cq: Tensor,
+    rmsnorm_gamma_ckv: Tensor,
+    rope_sin: Tensor,
+    rope_cos: Tensor,
+    kv_cache: Tensor,
+    kr_cache: Tensor,
+    *,
+    cache_index: Tensor | None = None,
+    dequant_scale_x: Tensor | None = None,
+    dequant_scale_w_dq: Tensor | None = None,
+    dequant_scale_w_uq_qr: Tensor | None = None,
+    dequant_scale_w_dkv_kr: Tensor | None = None,
+    quant_scale_ckv: Tensor | None = None,
+    quant_scale_ckr: Tensor | None = None,
+    smooth_scales_cq: Tensor | None = None,
+    actual_seq_len: Tensor | None = None,
+    k_nope_clip_alpha: Tensor | None = None,
+    rmsnorm_epsilon_cq: float = 1e-05,
+    rmsnorm_epsilon_ckv: float = 1e-05,
+    cache_mode: str = "PA_BSND",
+    query_norm_flag: bool = False,
+    weight_quant_mode: int = 0,
+    kv_cache_quant_mode: int = 0,
+    query_quant_mode: int = 0,
+    ckvkr_repo_mode: int = 0,
+    quant_scale_repo_mode: int = 0,
+    tile_size: int = 128,
+    qc_qr_scale: float = 1.0,
+    kc_scale: float = 1.0,
+    token_x_dtype: int | None = None,
+    weight_dq_dtype: int | None = None,
+    weight_uq_qr_dtype: int | None = None,
+    weight_dkv_kr_dtype: int | None = None,
+    kv_cache_dtype: int | None = None,
+) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None, Tensor | None]:
+    """Write the caches as :func:`npu_mla_prolog` does; return (query, query_rope, its scale, c, the scale of c).
+
+    ``qc_qr_scale`` multiplies c, ``kc_scale`` what goes to ``kv_cache``. Queries are rounded where
+    ``weight_quant_mode`` is 2 and ``kv_cache_quant_mode`` 1. c, (T, Hcq) or (B, S, Hcq), is what ``weight_uq_qr`` is
+    multiplied with, rounded for an int8 one, its scale (T, 1); both are None without ``query_norm_flag``.
+    ``query_quant_mode`` and ``tile_size`` repeat what others say.
+
+    Raises NotImplementedError for weights in 8-bit floats (``weight_quant_mode`` from 3 on), caches quantized tile by
+    tile or stored together with their scales, for another ``cache_mode``, for dtypes that reinterpret bytes, and for
+    the reserved ``actual_seq_len``; ValueError without ``cache_index``.
+    """
+    api = "npu_mla_prolog_v3"
+    refuse(
+        api,
+        actual_seq_len=actual_seq_len,
+        k_nope_clip_alpha=k_nope_clip_alpha,
+        weight_quant_mode=weight_quant_mode if weight_quant_mode > 2 else None,
+        kv_cache_quant_mode=kv_cache_quant_mode if kv_cache_quant_mode > 2 else None,
+        ckvkr_repo_mode=ckvkr_repo_mode or None,
+        quant_scale_repo_mode=quant_scale_repo_mode or None,
+        token_x_dtype=token_x_dtype,
+        weight_dq_dtype=weight_dq_dtype,
+        weight_uq_qr_dtype=weight_uq_qr_dtype,
+        weight_dkv_kr_dtype=weight_dkv_kr_dtype,
+        kv_cache_dtype=kv_cache_dtype,
+    )
+    if cache_index is None:
+        raise ValueError(f"{api} with cache_mode {cache_mode} needs cache_index")
+    given = PrologInputs(
+        token_x, weight_dq, weight_uq_qr, weight_uk, weight_dkv_kr, rmsnorm_gamma_cq, rmsnorm_gamma_ckv,
+        rope_sin, rope_cos, dequant_scale_x, dequant_scale_w_dq, dequant_scale_w_uq_qr, dequant_scale_w_dkv_kr,
+        quant_scale_ckv, quant_scale_ckr, smooth_scales_cq, rmsnorm_epsilon_cq, rmsnorm_epsilon_ckv,
+        qc_qr_scale, kc_scale,
+    )  # fmt: skip
+    queries = queries_of(api, given, quantized=weight_quant_mode == 2 and kv_cache_quant_mode == 1)
+    write_keys(api, given, kv_cache, kr_cache, cache_index, cache_mode)
+    query, rope, norm = (
+        torch.unflatten(each, 0, token_x.shape[:-1]) for each in (queries.query, queries.rope, queries.norm)
+    )
+    asked = (norm, queries.norm_scale) if query_norm_flag else (None, None)
+    return query, rope, queries.scale, *asked
+
+
+def npu_mla_prolog_v3_functional(
+    token_x: Tensor,
+    weight_dq: Tensor,
+    weight_uq_qr: Tensor,
+    weight_uk: Tensor,
+    weight_dkv_kr: Tensor,
+    rmsnorm_gamma_cq: Tensor,
+    rmsnorm_gamma_ckv: Tensor,
+    rope_sin: Tensor,
+    rope_cos: Tensor,
+    kv_cache: Tensor,
+    kr_cache: Tensor,
+    *,
+    cache_index: Tensor | None = None,
+    dequant_scale_x: Tensor | None = None,
+    dequant_scale_w_dq: Tensor | None = None,
+    dequant_scale_w_uq_qr: Tensor | None = None,
+    dequant_scale_w_dkv_kr: Tensor | None = None,
+    quant_scale_ckv: Tensor | None = None,
+    quant_scale_ckr: Tensor | None = None,
+    smooth_scales_cq: Tensor | None = None,
+    actual_seq_len: Tensor | None = None,
+    k_nope_clip_alpha: Tensor | None = None,
+    rmsnorm_epsilon_cq: float = 1e-05,
+    rmsnorm_epsilon_ckv: float = 1e-05,
+    cache_mode: str = "PA_BSND",
+    query_norm_flag: bool = False,
+    weight_quant_mode: int = 0,
+    kv_cache_quant_mode: int = 0,
+    query_quant_mode: int = 0,
+    ckvkr_repo_mode: int = 0,
+    quant_scale_repo_mode: int = 0,
+    tile_size: int = 128,
+    qc_qr_scale: float = 1.0,
+    kc_scale: float = 1.0,
+    token_x_dtype: int | None = None,
+    weight_dq_dtype: int | None = None,
+    weight_uq_qr_dtype: int | None = None,
+    weight_dkv_kr_dtype: int | None = None,
+    kv_cache_dtype: int | None = None,
+) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None, Tensor | None, Tensor, Tensor]:
+    """Return the results of :func:`npu_mla_prolog_v3` and both caches; the arguments stay."""
+    caches = kv_cache.clone(), kr_cache.clone()
+    results = npu_mla_prolog_v3(
+        token_x, weight_dq, weight_uq_qr, weight_uk, weight_dkv_kr, rmsnorm_gamma_cq, rmsnorm_gamma_ckv,
+        rope_sin, rope_cos, *caches,
+        cache_index=cache_index, dequant_scale_x=dequant_scale_x, dequant_scale_w_dq=dequant_scale_w_dq,
+        dequant_scale_w_uq_qr=dequant_scale_w_uq_qr, dequant_scale_w_dkv_kr=dequant_scale_w_dkv_kr,
+        quant_scale_ckv=quant_scale_ckv, quant_scale_ckr=quant_scale_ckr, smooth_scales_cq=smooth_scales_cq,
+        actual_seq_len=actual_seq_len, k_nope_clip_alpha=k_nope_clip_alpha, rmsnorm_epsilon_cq=rmsnorm_epsilon_cq,
+        rmsnorm_epsilon_ckv=rmsnorm_epsilon_ckv, cache_mode=cache_mode, query_norm_flag=query_norm_flag,
+        weight_quant_mode=weight_quant_mode, kv_cache_quant_mode=kv_cache_quant_mode,
+        query_quant_mode=query_quant_mode, ckvkr_repo_mode=ckvkr_repo_mode,
+        quant_scale_repo_mode=quant_scale_repo_mode, tile_size=tile_size, qc_qr_scale=qc_qr_scale, kc_scale=kc_scale,
+        token_x_dtype=token_x_dtype, weight_dq_dtype=weight_dq_dtype, weight_uq_qr_dtype=weight_uq_qr_dtype,
+        weight_dkv_kr_dtype=weight_dkv_kr_dtype, kv_cache_dtype=kv_cache_dtype,
+    )  # fmt: skip
+    return *results, *caches

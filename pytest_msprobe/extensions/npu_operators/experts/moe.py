@@ -1,0 +1,121 @@
+"""Routing of a mixture of experts."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from pytest_msprobe.extensions.npu_operators.reference_arguments import at_least_float32, refuse
+
+
+def npu_moe_gating_top_k_softmax(
+    x: Tensor, finished: Tensor | None = None, k: int = 1
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Return (y, expert_idx, row_idx), each (..., k), of gating logits ``x`` (..., experts), 2-D or 3-D.
+
+    y are the k largest of softmax(x), expert_idx (int32) where they stand, the lower index first among
+    equals; rows with ``finished`` true get the index ``experts``. row_idx (int32) is the position of each
+    entry in column-major order of the (rows, k) matrix: row_idx[i, j] = j * rows + i.
+    """
+    experts = x.shape[-1]
+    # rounded to half precision, unequal probabilities would become equal and change their order
+    probabilities, order = torch.softmax(at_least_float32(x), -1).sort(stable=True, dim=-1, descending=True)
+    expert_idx = order[..., :k]
+    if finished is not None:
+        expert_idx = expert_idx.masked_fill(finished.bool().unsqueeze(-1), experts)
+    rows = x.shape[:-1].numel()
+    row_idx = torch.arange(rows * k, dtype=torch.int32, device=x.device).reshape(k, rows).T
+    return probabilities[..., :k].to(x.dtype), expert_idx.int(), row_idx.reshape(*x.shape[:-1], k)
+
+
+def npu_moe_gating_top_k_softmax_v2(
+    x: Tensor,
+    *,
+    k: int = 1,
+    finished: Tensor | None = None,
+    renorm: int | None = 0,
+    output_softmax: bool | None = False,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Return (y, expert_idx, softmax) of gating logits ``x``: the first two as :func:`npu_moe_gating_top_k_softmax`.
+
+    With ``renorm`` 1, y is the softmax of the k largest logits alone. The third is the softmax of x in float32 with
+    ``output_softmax`` and ``renorm`` 0, and empty otherwise. Raises ValueError for another ``renorm``.
+    """
+    if renorm not in (None, 0, 1):
+        raise ValueError(f"renorm {renorm} of npu_moe_gating_top_k_softmax_v2 is neither 0 nor 1")
+    y, expert_idx, _ = npu_moe_gating_top_k_softmax(x, finished, k)
+    probabilities = torch.softmax(at_least_float32(x), -1)
+    if renorm == 1:
+        best = at_least_float32(x).sort(stable=True, dim=-1, descending=True).values[..., :k]
+        y = torch.softmax(best, -1).to(x.dtype)
+    is_asked = bool(output_softmax) and renorm != 1
+    return y, expert_idx, probabilities.detach() if is_asked else probabilities.new_empty(0)
+
+
+def npu_moe_gating_top_k(
+    x: Tensor,
+    k: int,
+    *,
+    bias: Tensor | None = None,
+    input_ids: Tensor | None = None,
+    tid2eid: Tensor | None = None,
+    k_group: int = 1,
+    group_count: int = 1,
+    group_select_mode: int = 0,
+    renorm: int = 0,
+    norm_type: int = 0,
+    out_flag: bool = False,
+    routed_scaling_factor: float = 1.0,
+    eps: float = 1e-20,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Return (y, expert_idx, norm) of gating logits ``x`` (rows, experts): (rows, k), (rows, k) in int32, as x.
+
+    norm is softmax(x), with ``norm_type`` 1 sigmoid(x). Experts are selected by norm + bias: first the ``k_group`` best
+    of ``group_count`` groups, by their greatest score or, with ``group_select_mode`` 1, the sum of their two greatest,
+    then the k best experts of these, the lower index first among equals. y is norm there, for sigmoid over
+    (sum + eps), times ``routed_scaling_factor``. Raises NotImplementedError for ``renorm`` and the hash mode
+    (``input_ids``, ``tid2eid``). Of norm nothing is promised without ``out_flag``.
+    """
+    refuse("npu_moe_gating_top_k", renorm=renorm or None, input_ids=input_ids, tid2eid=tid2eid)
+    logits = at_least_float32(x)
+    norm = torch.sigmoid(logits) if norm_type == 1 else torch.softmax(logits, -1)
+    scores = norm.detach() if bias is None else norm.detach() + bias
+    if group_count > 1:
+        groups = torch.unflatten(scores, -1, (group_count, -1))
+        best = groups.topk(2 if group_select_mode == 1 else 1).values.sum(-1)
+        kept = best.sort(stable=True, descending=True).indices[:, :k_group]
+        left_out = torch.ones_like(best, dtype=torch.bool).scatter(1, kept, False)
+        scores = groups.masked_fill(left_out.unsqueeze(-1), -torch.inf).flatten(1)
+    expert_idx = scores.sort(stable=True, descending=True).indices[:, :k]
+    y = norm.gather(1, expert_idx)
+    if norm_type == 1:
+        y = y / (y.sum(-1, keepdim=True) + eps)
+    return (y * routed_scaling_factor).to(x.dtype), expert_idx.int(), norm.detach()
+
+
+def npu_moe_gating_top_k_backward(
+    x_norm: Tensor,
+    grad_y: Tensor,
+    expertIdx: Tensor,  # noqa: N803
+    *,
+    renorm: int = 0,
+    norm_type: int = 0,
+    routed_scaling_factor: float = 1.0,
+    eps: float = 1e-20,
+) -> Tensor:
+    """Return the gradient of :func:`npu_moe_gating_top_k` for its logits, as ``x_norm`` (rows, experts).
+
+    ``x_norm`` is the forward's norm, ``grad_y`` and ``expertIdx`` are (rows, k). Raises NotImplementedError for
+    ``renorm``, which belongs to a mode that no device has yet.
+    """
+    refuse("npu_moe_gating_top_k_backward", renorm=renorm or None)
+    norm, grad = at_least_float32(x_norm), at_least_float32(grad_y) * routed_scaling_factor
+    chosen = expertIdx.long()
+    if norm_type == 1:
+        picked = norm.gather(1, chosen)
+        total = picked.sum(-1, keepdim=True) + eps
+        grad = grad / total - (grad * picked).sum(-1, keepdim=True) / total.square()
+    of_norm = torch.zeros_like(norm).scatter_add(1, chosen, grad.to(norm.dtype))
+    if norm_type == 1:
+        return (of_norm * norm * (1 - norm)).to(grad_y.dtype)
+    return (norm * (of_norm - (of_norm * norm).sum(-1, keepdim=True))).to(grad_y.dtype)

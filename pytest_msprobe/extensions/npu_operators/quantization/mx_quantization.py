@@ -1,0 +1,212 @@
+"""Quantization to floats of 4 and 8 bits whose blocks share an exponent, and back.
+
+The operators of CANN's ops-nn for Ascend 950, by its documentation; exponents and their order as
+:mod:`~pytest_msprobe.extensions.npu_operators.quantization.microscaling` says.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+import torch.nn.functional as F
+
+from pytest_msprobe.extensions.npu_operators.quantization.microscaling import (
+    BLOCK,
+    Scaling,
+    mx_numbers,
+    mx_quantized,
+    mx_quantized_rows,
+    mx_scaling,
+    scaled,
+    shared_exponents,
+)
+from pytest_msprobe.extensions.npu_operators.quantization.number_formats import (
+    E2M1,
+    FLOAT4S,
+    float_dtype,
+    format_among,
+    numbers_in,
+    store,
+)
+from pytest_msprobe.extensions.npu_operators.reference_arguments import at_least_float32, refuse
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+_LEVEL0_BLOCK = 512
+
+
+def npu_dynamic_mx_quant(
+    input: Tensor,  # noqa: A002
+    *,
+    axis: int = -1,
+    round_mode: str = "rint",
+    dst_type: object = 296,
+    block_size: int = BLOCK,
+    scale_alg: int | None = 0,
+    dst_type_max: float = 0.0,
+    max_low_bound: float = 0.0,
+) -> tuple[Tensor, Tensor]:
+    """Return (y, shared exponents in uint8) of blocks of ``block_size`` along ``axis``.
+
+    ``dst_type`` is a float of 4 bits, two of which make an element of uint8, or of 8 bits. Raises NotImplementedError
+    for another one.
+    """
+    how = mx_scaling(
+        "npu_dynamic_mx_quant",
+        dst_type,
+        scale_alg=scale_alg,
+        dst_type_max=dst_type_max,
+        max_low_bound=max_low_bound,
+        round_mode=round_mode,
+        block=block_size,
+    )
+    return mx_quantized(input, axis, how)
+
+
+def npu_dynamic_mx_quant_with_dual_axis(
+    input: Tensor,  # noqa: A002
+    *,
+    round_mode: str = "rint",
+    dst_type: object = 296,
+    scale_alg: int = 0,
+    dst_type_max: float | None = 0.0,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Return (y, exponents) by blocks along the last dimension, and (y, exponents) by those along the one before it."""
+    how = mx_scaling(
+        "npu_dynamic_mx_quant_with_dual_axis",
+        dst_type,
+        scale_alg=scale_alg,
+        dst_type_max=dst_type_max,
+        round_mode=round_mode,
+    )
+    return *mx_quantized(input, -1, how), *mx_quantized(input, -2, how)
+
+
+def npu_anti_mx_quant(
+    x: Tensor, mxscale: Tensor, *, axis: int | None = -1, dst_type: object = 15, src_type: object = 292
+) -> Tensor:
+    """Return the numbers of x times 2^(mxscale - 127), blocks of 32 along ``axis``: what was quantized, but rounded.
+
+    x holds floats of 8 bits, or pairs of those of 4 bits that ``src_type`` names. ``dst_type`` is a float's dtype.
+    Raises NotImplementedError for another ``src_type`` of pairs.
+    """
+    numbers = x
+    if not x.is_floating_point():
+        numbers = numbers_in(x, format_among("npu_anti_mx_quant", "src_type", src_type, (E2M1, *FLOAT4S)))
+    wide = mx_numbers(numbers, mxscale, -1 if axis is None else axis)
+    return wide.to(float_dtype(dst_type, torch.bfloat16))
+
+
+def npu_dynamic_block_mx_quant(
+    input: Tensor,  # noqa: A002
+    *,
+    round_mode: str = "rint",
+    dst_type: object = 296,
+    scale_alg: int = 0,
+    dst_type_max: float = 0.0,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Return (y, exponents by row, exponents by column) of blocks of 32 x 32 in the last two dimensions.
+
+    A block's exponent lies among those by row (..., m, ceil(n / 64), 2) for each of its rows, and among those by column
+    (..., ceil(m / 64), n, 2) for each of its columns.
+    """
+    how = mx_scaling(
+        "npu_dynamic_block_mx_quant",
+        dst_type,
+        scale_alg=scale_alg,
+        dst_type_max=dst_type_max,
+        round_mode=round_mode,
+    )
+    rows, columns = input.shape[-2:]
+    wide = F.pad(input.detach().double(), (0, -columns % BLOCK, 0, -rows % BLOCK))
+    tiles = torch.unflatten(torch.unflatten(wide, -1, (-1, BLOCK)), -3, (-1, BLOCK))
+    exponents = shared_exponents(tiles.abs().amax((-3, -1)), how)
+    each = exponents.repeat_interleave(BLOCK, -2).repeat_interleave(BLOCK, -1)
+    values = scaled(wide, each)[..., :rows, :columns]
+    by_row = _pairs((exponents + 127).to(torch.uint8)).repeat_interleave(BLOCK, -3)[..., :rows, :, :]
+    by_column = _pairs((exponents.mT + 127).to(torch.uint8)).repeat_interleave(BLOCK, -3)[..., :columns, :, :]
+    return store(values, how.to, how.round_mode), by_row, by_column.movedim(-3, -2)
+
+
+def _pairs(exponents: Tensor) -> Tensor:
+    return torch.unflatten(F.pad(exponents, (0, exponents.shape[-1] % 2)), -1, (-1, 2))
+
+
+def npu_dynamic_dual_level_mx_quant(
+    input: Tensor,  # noqa: A002
+    *,
+    smooth_scale: Tensor | None = None,
+    round_mode: str = "rint",
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Return (y, scales, shared exponents) of input * ``smooth_scale``, floats of 4 bits in pairs (e2m1).
+
+    Each 512 numbers of the last dimension have a scale in float32, max|x| / 6, and what they are divided by it is
+    quantized in blocks of 32. It is rounded to the input's dtype in between, which is not done here.
+    """
+    x = at_least_float32(input.detach())
+    x = x if smooth_scale is None else x * at_least_float32(smooth_scale)
+    blocks = torch.unflatten(F.pad(x, (0, -x.shape[-1] % _LEVEL0_BLOCK)), -1, (-1, _LEVEL0_BLOCK))
+    scales = blocks.abs().amax(-1) / E2M1.largest
+    levelled = (blocks / scales.unsqueeze(-1)).masked_fill(scales.unsqueeze(-1) == 0, 0.0)
+    levelled = levelled.flatten(-2)[..., : x.shape[-1]]
+    y, exponents = mx_quantized(levelled, -1, Scaling(to=E2M1, round_mode=round_mode))
+    return y, scales, exponents
+
+
+def npu_dual_level_quant_matmul(
+    x1: Tensor,
+    x2: Tensor,
+    x1_level0_scale: Tensor,
+    x2_level0_scale: Tensor,
+    x1_level1_scale: Tensor,
+    x2_level1_scale: Tensor,
+    *,
+    bias: Tensor | None = None,
+    output_dtype: object = 15,
+) -> Tensor:
+    """Return x1 @ x2^T + bias, (m, n), of floats of 4 bits in pairs (e2m1) with two levels of scales.
+
+    x1 (m, k / 2) and x2 (n, k / 2) have shared exponents (..., ceil(k / 64), 2), and for each 512 of k a scale:
+    ``x1_level0_scale`` (m, ceil(k / 512)) and ``x2_level0_scale`` (ceil(k / 512), n). ``output_dtype`` is float16 or
+    bfloat16.
+    """
+    left = mx_numbers(numbers_in(x1, E2M1), x1_level1_scale, -1)
+    right = mx_numbers(numbers_in(x2, E2M1), x2_level1_scale, -1)
+    left = left * _for_each_512(x1_level0_scale, left.shape[-1])
+    right = right * _for_each_512(x2_level0_scale.T, right.shape[-1])
+    product = left @ right.T
+    wide = product if bias is None else product + bias.double()
+    return wide.to(float_dtype(output_dtype, torch.bfloat16))
+
+
+def _for_each_512(scales: Tensor, count: int) -> Tensor:
+    return scales.double().repeat_interleave(_LEVEL0_BLOCK, -1)[..., :count]
+
+
+def npu_grouped_dynamic_mx_quant(
+    x: Tensor,
+    group_index: Tensor,
+    *,
+    round_mode: str = "rint",
+    dst_type: object = 23,
+    blocksize: int = BLOCK,
+    scale_alg: int | None = 0,
+    dst_type_max: float | None = 0.0,
+) -> tuple[Tensor, Tensor]:
+    """Return (y, shared exponents (m // 64 + groups, n, 2)) of x (m, n) by blocks of 32 rows, anew in each group.
+
+    ``group_index`` holds the ends of the groups, the last of which is m. What the exponents hold between groups is
+    assumed to be 0, as in the documentation's example. Raises NotImplementedError for another ``blocksize``.
+    """
+    api = "npu_grouped_dynamic_mx_quant"
+    refuse(api, blocksize=None if blocksize == BLOCK else blocksize)
+    how = mx_scaling(
+        api,
+        dst_type,
+        scale_alg=scale_alg,
+        dst_type_max=dst_type_max,
+        round_mode=round_mode,
+    )
+    return mx_quantized_rows(x, group_index.tolist(), how)

@@ -1,0 +1,173 @@
+"""What attention and its gradients sum up to over a few columns each, without their being computed.
+
+For weights X of either sign over the columns of a result O = P V, P the softmax of the scores, O X = P (V X). So it is
+with the gradients that come of an arriving dO, with S the scores: dV X = Pᵀ (dO X), dQ X = dS (K X), dK X = dSᵀ (Q X),
+where dS = P (dO Vᵀ - rows' sums of P dO Vᵀ). Two products of full width are left, Q Kᵀ and dO Vᵀ, of seven.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+from pytest_msprobe.devices.math_modes import full_precision
+from pytest_msprobe.extensions.screening.attention import Attention, Place
+from pytest_msprobe.extensions.screening.tile_sums import drawn_weights
+
+#: Neighbouring columns that share one sum, at most; in each row so many sums at least, all of which hide what is wrong
+#: by chance alone.
+COLUMNS, _SUMS = 16, 4
+
+# So many rows of scores over 4096 keys stay in the processor's cache.
+_ROWS = 128
+
+
+@dataclass(frozen=True, slots=True)
+class Sum:
+    """What a tensor of a group sums up to, ``value`` (heads, tiles, rows); a group has one head of keys and values.
+
+    ``shared``, of the same shape or 0, is what an error that a row's columns share adds to the variance of ``value``,
+    as a multiple of the square of a unit roundoff.
+    """
+
+    value: torch.Tensor
+    shared: torch.Tensor
+
+
+Sums = dict[str, Sum]
+"""The sums of ``output`` and, where a gradient arrives, of the gradients of ``query``, ``key`` and ``value``."""
+
+
+@dataclass(frozen=True, slots=True)
+class Came:
+    """The gradient that arrives for a whole result, and the result that the device gave, both of the result's shape."""
+
+    gradient: torch.Tensor
+    output: torch.Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class Sketches:
+    """Weights of the columns of a group's tensors, each in the row of its column and the column of its tile.
+
+    ``width`` is (width, tiles) for queries and keys, ``value_width`` the same for values and results.
+    """
+
+    width: torch.Tensor
+    value_width: torch.Tensor
+
+    def of(self, name: str) -> torch.Tensor:
+        """Return those of one of the tensors of `Sums`."""
+        return self.width if name in ("query", "key") else self.value_width
+
+
+def drawn_sketches(attention: Attention, generator: torch.Generator) -> Sketches:
+    """Return weights for one group."""
+    wide = wide_dtype(attention.query.dtype)
+    return Sketches(*(_sketch(each.shape[-1], generator).to(wide) for each in (attention.query, attention.value)))
+
+
+def columns_of(width: int) -> int:
+    """Return how many neighbouring columns of a tensor of this width share one sum."""
+    return min(COLUMNS, -(-width // _SUMS))
+
+
+def wide_dtype(dtype: torch.dtype) -> torch.dtype:
+    """Return the dtype in which sums are taken for results of this one: that of golden."""
+    return torch.float64 if dtype.itemsize > 2 else torch.float32
+
+
+@full_precision()
+def summed(attention: Attention, place: Place, sketches: Sketches, came: Came | None) -> Sums:
+    """Return the sums of one group, those of the gradients as well where a gradient ``came``.
+
+    Memory: the group's tensors widened, and three blocks of `_ROWS` rows of scores.
+    """
+    wide = sketches.width.dtype
+    queries, masks = attention.heads(attention.query, place), attention.masks(place)
+    key, value = (attention.heads(each, place)[0].to(wide) for each in (attention.key, attention.value))
+    values = sketches.value_width.mT @ value.mT
+    output = values.new_empty(len(queries), len(values), queries.shape[1])
+    gradients = None if came is None else _Gradients(attention, place, sketches, came, key, value)
+    for head, rows, seen in _blocks(attention, queries):
+        query = queries[head, rows].to(wide) * attention.scale
+        weights = _weights(query, key[:seen], None if masks is None else masks[head, rows], rows, attention)
+        # This way round a few rows against a block of many take a sixth of the time that a few columns take.
+        output[head, :, rows] = values[:, :seen] @ weights.mT
+        if gradients is not None:
+            gradients.take(head, rows, query, weights)
+    return {"output": Sum(output, output.new_zeros(()))} | ({} if gradients is None else gradients.sums)
+
+
+class _Gradients:
+    """The sums of a group's gradients, taken in block by block of the rows of its heads.
+
+    Rows' sums of P dO Vᵀ are those of dO O, and devices take them from their own, rounded O. This error of a row is in
+    all of its dS, by their weights, so that the columns of dQ and dK share it.
+    """
+
+    def __init__(
+        self, attention: Attention, place: Place, sketches: Sketches, came: Came, key: torch.Tensor, value: torch.Tensor
+    ) -> None:
+        self._scale, self._sketches, self._value = attention.scale, sketches, value
+        self._arriving, self._outputs = attention.heads(came.gradient, place), attention.heads(came.output, place)
+        # A mean of values is none greater than they are, however wrong the device's is.
+        self._greatest = value.abs().amax(0)
+        self._keys = sketches.width.mT @ key.mT
+        rows = key.new_zeros(len(self._arriving), len(self._keys), self._arriving.shape[1])
+        keys = torch.zeros_like(self._keys)[None]
+        self._query, self._key = Sum(rows, rows.clone()), Sum(keys, keys.clone())
+        values = key.new_zeros(1, sketches.value_width.shape[1], len(value))
+        self._of_value = Sum(values, values.new_zeros(()))
+
+    def take(self, head: int, rows: slice, query: torch.Tensor, weights: torch.Tensor) -> None:
+        """Take in some rows of a head: their scaled queries, and their ``weights``, which are used up."""
+        seen = weights.shape[1]
+        gradient = self._arriving[head, rows].to(weights.dtype)
+        rounded = self._outputs[head, rows].to(weights.dtype).abs().minimum(self._greatest)
+        variance = gradient.square().mul_(rounded.square_()).sum(1)
+        keys, queries = self._keys[:, :seen], self._sketches.width.mT @ query.mT
+        self._of_value.value[0, :, :seen] += (self._sketches.value_width.mT @ gradient.mT) @ weights
+        changes = torch.mm(gradient, self._value[:seen].mT).mul_(weights)
+        changes.addcmul_(weights, changes.sum(1, keepdim=True), value=-1)
+        self._query.value[head, :, rows] = keys @ changes.mT * self._scale
+        self._key.value[0, :, :seen] += queries @ changes
+        self._query.shared[head, :, rows] = (keys @ weights.mT * self._scale).square_() * variance
+        self._key.shared[0, :, :seen] += (queries.square() * variance) @ weights.square_()
+
+    @property
+    def sums(self) -> Sums:
+        """What was taken in."""
+        return {"query": self._query, "key": self._key, "value": self._of_value}
+
+
+def _blocks(attention: Attention, queries: torch.Tensor) -> list[tuple[int, slice, int]]:
+    """Return head and rows of each block, and how many keys its rows see at most."""
+    (heads, length, _), keys = queries.shape, attention.key.shape[-2]
+    starts = range(0, length, _ROWS)
+    blocks = [slice(start, min(start + _ROWS, length)) for start in starts]
+    return [
+        (head, rows, min(rows.stop, keys) if attention.is_causal else keys) for head in range(heads) for rows in blocks
+    ]
+
+
+def _weights(
+    query: torch.Tensor, key: torch.Tensor, mask: torch.Tensor | None, rows: slice, attention: Attention
+) -> torch.Tensor:
+    """Return the softmax of the scores of some rows."""
+    scores = torch.mm(query, key.mT)
+    if attention.is_causal and rows.start < len(key):
+        hidden = torch.arange(rows.start, len(key)) > torch.arange(rows.start, rows.stop)[:, None]
+        scores[:, rows.start :].masked_fill_(hidden, -torch.inf)
+    elif mask is not None and mask.dtype == torch.bool:
+        scores.masked_fill_(~mask, -torch.inf)
+    elif mask is not None:
+        scores += mask
+    return torch.softmax(scores, 1)
+
+
+def _sketch(width: int, generator: torch.Generator) -> torch.Tensor:
+    tiles = torch.arange(width) // columns_of(width)
+    weights = drawn_weights(width, generator, columns_of(width)).float()
+    return torch.zeros(width, int(tiles[-1]) + 1).index_put_((torch.arange(width), tiles), weights)

@@ -1,0 +1,133 @@
+"""Two tensors held against each other, part by part."""
+
+from __future__ import annotations
+
+import heapq
+import math
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+import torch
+
+from msprobe_standards import chunks
+from msprobe_standards.dtypes import real_dtype
+from pytest_msprobe.extensions.show.model import DifferingElement
+from pytest_msprobe.extensions.show.tensor_contents import element_text
+from pytest_msprobe.modes.compare.measure.tensor_pairs import coarser
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+# The defaults of torch.testing.assert_close by dtype: relative and absolute.
+_TOLERANCES = {
+    torch.float16: (1e-3, 1e-5),
+    torch.bfloat16: (1.6e-2, 1e-5),
+    torch.float32: (1.3e-6, 1e-5),
+    torch.float64: (1e-7, 1e-7),
+}
+
+
+class Tolerance(NamedTuple):
+    """How far an element may be from its twin: ``atol + rtol * |twin|``."""
+
+    rtol: float
+    atol: float
+
+
+def usual_tolerance(first: torch.dtype, second: torch.dtype) -> Tolerance:
+    """Return that of ``torch.testing.assert_close`` for the coarser dtype; none where one of them is no float."""
+    if not all(dtype.is_floating_point or dtype.is_complex for dtype in (first, second)):
+        return Tolerance(0.0, 0.0)
+    return Tolerance(*_TOLERANCES.get(real_dtype(coarser(real_dtype(first), real_dtype(second))), (0.0, 0.0)))
+
+
+@dataclass(slots=True)
+class Differences:
+    """What was found while going over two tensors: counts, and the first and largest ``wanted`` differing elements."""
+
+    wanted: int
+    tolerance: Tolerance
+    equal: int = 0
+    beyond: int = 0
+    _first: list[tuple[int, float]] = field(default_factory=list)
+    # A heap of errors and places, the least error on top; of equal errors the first place stays.
+    _largest: list[tuple[float, int]] = field(default_factory=list)
+
+    def over(self, first: torch.Tensor, second: torch.Tensor) -> None:
+        """Go over two plain CPU tensors of one shape."""
+        first, second = (x.detach().resolve_conj().resolve_neg() for x in (first, second))
+        with np.errstate(all="ignore"):
+            for offset, a, b in chunks(first, second):
+                self._add(offset, _comparable(a.reshape(-1)), _comparable(b.reshape(-1)))
+
+    def _add(self, offset: int, a: torch.Tensor, b: torch.Tensor) -> None:
+        same = a == b
+        if bool(same.all()):
+            self.equal += a.numel()
+            return
+        if a.is_floating_point() or a.is_complex():
+            same |= a.isnan() & b.isnan()
+        places = np.flatnonzero(~same.numpy())
+        self.equal += a.numel() - places.size
+        if not places.size:
+            return
+        left, right = a.numpy()[places], b.numpy()[places]
+        errors = _distance(left, right)
+        limit = self.tolerance.atol + self.tolerance.rtol * np.abs(right)
+        self.beyond += int(np.count_nonzero((errors > limit) | np.isinf(errors)))
+        room = self.wanted - len(self._first)
+        self._first += [(offset + int(places[i]), float(errors[i])) for i in range(min(room, places.size))]
+        least = self._largest[0][0] if self.wanted and len(self._largest) == self.wanted else -1.0
+        for i in _candidates(errors, self.wanted, least):
+            entry = (float(errors[i]), -(offset + int(places[i])))
+            push = heapq.heappush if len(self._largest) < self.wanted else heapq.heappushpop
+            push(self._largest, entry)
+
+    def elements(
+        self, first: torch.Tensor, second: torch.Tensor
+    ) -> tuple[tuple[DifferingElement, ...], tuple[DifferingElement, ...]]:
+        """Return the first and the largest differing elements of the two tensors that were gone over."""
+        shape = tuple(first.shape)
+
+        def element(place: int, error: float) -> DifferingElement:
+            index = tuple(int(part) for part in np.unravel_index(place, shape)) if shape else ()
+            return DifferingElement(index, element_text(first[index]), element_text(second[index]), error)
+
+        largest = sorted(self._largest, key=lambda entry: (-entry[0], -entry[1]))
+        return tuple(element(*each) for each in self._first), tuple(element(-place, error) for error, place in largest)
+
+
+def _comparable(part: torch.Tensor) -> torch.Tensor:
+    """Return a part in a dtype that numpy has, too."""
+    if part.dtype is torch.bfloat16 or (part.is_floating_point() and part.dtype.itemsize == 1):
+        return part.float()
+    return part.to(torch.complex64) if part.dtype is torch.complex32 else part
+
+
+def _distance(left: NDArray[np.generic], right: NDArray[np.generic]) -> NDArray[np.float64]:
+    """Return how far elements that differ are apart; inf where one of them is NaN or inf."""
+    if left.dtype.kind in "iub" and right.dtype.kind in "iub":
+        # Python integers: what is between two of 64 bits fits neither of them.
+        gaps = left.astype(object) - right.astype(object) if max(left.itemsize, right.itemsize) == 8 else None
+        return np.abs(_wide(left) - _wide(right)) if gaps is None else np.abs(gaps).astype(np.float64)
+    errors: NDArray[np.float64] = np.abs(_wide(left) - _wide(right))
+    errors[np.isnan(errors)] = math.inf
+    return errors
+
+
+def _wide(array: NDArray[np.generic]) -> NDArray[np.float64]:
+    wide: NDArray[np.float64] = array.astype(np.complex128 if array.dtype.kind == "c" else np.float64)
+    return wide
+
+
+def _candidates(errors: NDArray[np.float64], count: int, least: float) -> NDArray[np.intp]:
+    """Return the places of the errors that may be among the ``count`` largest of all, in order."""
+    places = np.flatnonzero(errors > least) if count else np.empty(0, np.intp)
+    if places.size > count:
+        kept = np.argpartition(-errors[places], count - 1)
+        bound = errors[places][kept[count - 1]]
+        places = places[errors[places] >= bound]
+        above = places[errors[places] > bound]
+        places = np.sort(np.concatenate([above, places[errors[places] == bound][: count - above.size]]))
+    return places

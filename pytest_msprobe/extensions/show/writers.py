@@ -1,0 +1,185 @@
+"""What was found, as text for a terminal and as a page."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import msgspec
+
+from msprobe_hooks.messages import counted
+from pytest_msprobe.extensions.show.model import (
+    Contents,
+    Difference,
+    DifferingElement,
+    Histogram,
+    Pair,
+    Shown,
+    ShownTensor,
+)
+from pytest_msprobe.reports.error_map_text import map_lines
+from pytest_msprobe.reports.pages.write_page import write_page
+from pytest_msprobe.reports.text import aligned, clipped, one_line
+from pytest_msprobe.results.error_map import BINS, LEVELS, LIMIT_RANK, NO_ELEMENT, NOT_FINITE
+from pytest_msprobe.results.result import as_json
+
+# More tensors than this are shown as a table, and one by one where they are named.
+_SHOWN_IN_FULL = 4
+_BAR = 40
+_METRICS = (
+    ("max_abs_err", "greatest absolute error"),
+    ("rel_err_max", "greatest relative error"),
+    ("max_ulp_error", "greatest error in units of the last place"),
+    ("euclidean", "Euclidean distance"),
+    ("scaled_error", "error as a fraction of the scale"),
+    ("cosine_sim", "cosine"),
+    ("rel_err_thousandth", "share with relative error below 0.001"),
+    ("nonfinite_mismatch", "elements that are NaN or inf on one side only"),
+)
+
+
+def show_lines(shown: Shown) -> Iterator[str]:
+    """Yield the lines of all that is shown; nothing in them moves a terminal's cursor."""
+    for line in _pairs(shown) if len(shown.files) > 1 else _tensors(shown.files[0], shown.tensors):
+        yield one_line(line)
+
+
+def write_show_page(path: Path, shown: Shown) -> None:
+    """Write the page. Names are data and never markup. Raises OSError where the disk refuses."""
+    data = as_json(msgspec.to_builtins(shown))
+    levels = {"ranks": LEVELS, "limit": LIMIT_RANK, "none": NO_ELEMENT, "notFinite": NOT_FINITE, "bins": BINS}
+    write_page(path, __package__, data | {"levels": levels}, title="Tensors")
+
+
+def _tensors(file: str, tensors: Sequence[ShownTensor]) -> Iterator[str]:
+    if len(tensors) > _SHOWN_IN_FULL:
+        yield f"{file}: {len(tensors)} values; {file}::NAME shows one in full"
+        rows = [("", "dtype", "shape", "max", "min", "mean", "norm"), *(_table_row(tensor) for tensor in tensors)]
+        yield from aligned(rows, range(3, 7))
+        return
+    if not tensors:
+        yield f"{file}: no tensors"
+    for tensor in tensors:
+        yield f"{file}{f' {tensor.name}' if tensor.name else ''}: {_kind(tensor)}"
+        yield from (f"  {line}" for line in _details(tensor))
+
+
+def _table_row(tensor: ShownTensor) -> tuple[str, ...]:
+    numbers = _numbers(tensor)
+    kind = (tensor.dtype or tensor.text, str(list(tensor.shape)) if tensor.dtype else "")
+    return (tensor.name, *kind, *(("",) * 4 if numbers is None else map(_number, numbers)))
+
+
+def _numbers(tensor: ShownTensor) -> Sequence[float | int | None] | None:
+    held = tensor.contents
+    return tensor.recorded if held is None else (held.max, held.min, held.mean, held.norm)
+
+
+def _kind(tensor: ShownTensor) -> str:
+    return f"{tensor.dtype} {list(tensor.shape)}" if tensor.dtype else tensor.text or "None"
+
+
+def _details(tensor: ShownTensor, *, with_histogram: bool = True) -> Iterator[str]:
+    if tensor.problem:
+        yield tensor.problem
+    numbers = _numbers(tensor)
+    if numbers is not None and set(numbers) != {None}:
+        words = "  ".join(
+            f"{name} {_number(x)}" for name, x in zip(("max", "min", "mean", "norm"), numbers, strict=True)
+        )
+        yield f"{words}{'' if tensor.contents else '  (as recorded, without elements)'}"
+    if tensor.contents is not None:
+        yield from _elements(tensor.contents)
+        if tensor.contents.histogram is not None and with_histogram:
+            yield from _bars(tensor.contents.histogram)
+
+
+def _elements(held: Contents) -> Iterator[str]:
+    counts = (("zero", held.zeros), ("NaN", held.nan), ("inf", held.inf), ("-inf", held.negative_inf))
+    counted = ", ".join(f"{count} {word}" for word, count in counts if count)
+    if counted:
+        yield f"of its elements {counted}"
+    if held.first:
+        yield f"first: {' '.join(held.first)}"
+
+
+def _bars(histogram: Histogram) -> Iterator[str]:
+    most, bins = max(histogram.counts), len(histogram.counts)
+    width = (histogram.greatest / 2 - histogram.least / 2) / bins * 2
+    rows = [
+        (f"{histogram.least + place * width:.4g}", str(count), "#" * -(-count * _BAR // most))
+        for place, count in enumerate(histogram.counts)
+        if width or count
+    ]
+    yield "histogram, from:"
+    yield from aligned(rows, range(2))
+
+
+def _pairs(shown: Shown) -> Iterator[str]:
+    yield f"{shown.files[0]} against {shown.files[1]}, judged by {shown.judged}"
+    pairs = shown.pairs
+    if len(pairs) > _SHOWN_IN_FULL:
+        yield from aligned([_TITLES, *map(_pair_row, pairs)], range(2, 5))
+        pairs = tuple(pair for pair in pairs if pair.outcome == "fail")[:_SHOWN_IN_FULL]
+    for pair in pairs:
+        yield ""
+        yield from _pair(pair)
+
+
+_TITLES = ("", "verdict", "greatest error", "cosine", "equal")
+
+
+def _pair_row(pair: Pair) -> tuple[str, ...]:
+    found = pair.difference
+    if found is None:
+        return pair.name, pair.outcome, "", "", ""
+    cosine = found.metrics.get("cosine_sim")
+    error = _number(found.metrics.get("max_abs_err"))
+    return pair.name, pair.outcome, error, "" if cosine is None else f"{cosine:.9g}", f"{found.equal_share:.4%}"
+
+
+def _pair(pair: Pair) -> Iterator[str]:
+    name = f"{pair.name}: " if pair.name else ""
+    yield f"{name}{pair.outcome}{f': {pair.reason}' if pair.reason else ''}"
+    for place, tensor in (("first", pair.first), ("second", pair.second)):
+        if tensor is not None:
+            yield f"  {place}: {_kind(tensor)}"
+            yield from (f"    {line}" for line in _details(tensor, with_histogram=pair.difference is None))
+    if pair.difference is not None:
+        yield from (f"  {line}" for line in _difference(pair.difference))
+
+
+def _difference(found: Difference) -> Iterator[str]:
+    share = f"{found.equal_share:.6g}" if found.equal in (0, found.count) else f"{found.equal_share:.6f}"
+    yield f"equal: {found.equal} of {counted(found.count, 'element')}, a share of {share}"
+    if found.equal == found.count:
+        return
+    if found.atol or found.rtol:
+        yield f"beyond {found.atol:g} + {found.rtol:g} * |second|: {counted(found.beyond, 'element')}"
+    rows = [(text, _metric(found, name)) for name, text in _METRICS if name in found.metrics]
+    yield from aligned(rows, range(1, 2))
+    yield from _listed("first differing elements:", found.first)
+    yield from _listed("largest differences:", found.largest)
+    if found.map is not None:
+        yield "error map:"
+        yield from map_lines(found.map)
+
+
+def _metric(found: Difference, name: str) -> str:
+    """Return a metric, and what it is without NaN and inf where those make it infinite."""
+    text, finite = f"{found.metrics[name]:.9g}", found.finite_metrics
+    return (
+        text if finite is None or math.isfinite(found.metrics[name]) else f"{text}; finite elements: {finite[name]:.9g}"
+    )
+
+
+def _listed(title: str, elements: Sequence[DifferingElement]) -> Iterator[str]:
+    rows = [(str(list(x.index)), x.first, x.second, f"{x.error:.6g}") for x in elements]
+    if rows:
+        yield title
+        yield from (f"  {line}" for line in aligned([("index", "first", "second", "error"), *rows], range(1, 4)))
+
+
+def _number(value: float | None) -> str:
+    return "" if value is None else f"{value:.9g}" if isinstance(value, float) else clipped(str(value), 40)

@@ -1,0 +1,201 @@
+"""Which values of which side are transformed, and how: the entries of a file and of hooks, in their order."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+from msprobe_hooks.dump.values import read_values
+from msprobe_hooks.errors import DumpError
+from pytest_msprobe.extensions.transformations.step import SIDES, Side, Step
+
+if TYPE_CHECKING:
+    from msprobe_hooks.dump.reader import Dump
+    from msprobe_hooks.dump.values import Value
+
+# What recorders put behind the name of a value to name its file.
+_SUFFIXES = (".pt", ".npy")
+
+
+class Names(Protocol):
+    """Names of recorded values."""
+
+    @property
+    def text(self) -> str:
+        """The names in words."""
+
+    @property
+    def beginning(self) -> str:
+        """What all of the names begin with; empty where that is not known."""
+
+    def has(self, value: Value) -> bool:
+        """Return whether a value is one of them."""
+
+    def may_be_of(self, record: str) -> bool:
+        """Return whether a value of a record may be one of them, quickly."""
+
+
+@dataclass(frozen=True)
+class NamePattern:
+    """Full names of values in which ``*`` is any text, dots included, and ``?`` one character."""
+
+    text: str
+
+    def has(self, value: Value) -> bool:
+        """Return whether a value's full name is as the pattern says."""
+        return self._whole.fullmatch(value.name) is not None
+
+    def may_be_of(self, record: str) -> bool:
+        """Return whether the beginning of the pattern fits a record."""
+        return record.startswith(self.beginning) or self.beginning.startswith(f"{record}.")
+
+    @cached_property
+    def beginning(self) -> str:
+        """What is in front of the first wild character."""
+        return re.split(r"[*?]", self.text, maxsplit=1)[0]
+
+    @cached_property
+    def _whole(self) -> re.Pattern[str]:
+        wild = {"*": ".*", "?": "."}
+        return re.compile("".join(wild.get(each) or re.escape(each) for each in self.text), re.DOTALL)
+
+
+@dataclass(frozen=True)
+class ListedNames:
+    """Names of values or of their files, one by one."""
+
+    names: frozenset[str]
+    beginning = ""
+
+    @property
+    def text(self) -> str:
+        """The first name, and how many there are."""
+        first = min(self.names, default="")
+        return f"{first} and {len(self.names) - 1} more" if len(self.names) > 1 else first
+
+    def has(self, value: Value) -> bool:
+        """Return whether a value or its file has one of the names."""
+        return value.data_name in self.names or value.name in self._of_values
+
+    def may_be_of(self, record: str) -> bool:
+        """Return whether one of the names begins with that of a record."""
+        return record in self._beginnings
+
+    @cached_property
+    def _of_values(self) -> frozenset[str]:
+        return frozenset(_without_suffix(name) for name in self.names)
+
+    @cached_property
+    def _beginnings(self) -> frozenset[str]:
+        found: set[str] = set()
+        for name in self._of_values:
+            words = name.split(".")
+            found |= {".".join(words[:count]) for count in range(1, len(words))}
+        return frozenset(found)
+
+
+def _without_suffix(name: str) -> str:
+    return next((name.removesuffix(suffix) for suffix in _SUFFIXES if name.endswith(suffix)), name)
+
+
+@dataclass(frozen=True)
+class Entry:
+    """Some values of one side, and the steps by which each of them is turned.
+
+    ``place`` is the file and line, or the hook, that says so. ``precision`` is the floating-point dtype whose limits
+    judge the value, None for the dtypes that were recorded.
+    """
+
+    names: Names
+    side: Side
+    steps: tuple[Step, ...]
+    place: str
+    precision: str | None = None
+
+
+class Transformed(NamedTuple):
+    """A value's entries, and in words what they do: ``golden rotated by Q.npy``."""
+
+    entries: tuple[Entry, ...]
+    words: str
+
+    @property
+    def keeps(self) -> frozenset[str]:
+        """The statistics that no step changes."""
+        return frozenset.intersection(*(step.keeps for entry in self.entries for step in entry.steps))
+
+    @property
+    def precision(self) -> str | None:
+        """The dtype by whose limits the value is judged, that of the last entry that names one."""
+        return next((entry.precision for entry in reversed(self.entries) if entry.precision), None)
+
+
+@dataclass(frozen=True)
+class Transformations:
+    """All entries of a run. A value that several of them name is turned by each, in their order."""
+
+    entries: tuple[Entry, ...] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self.entries)
+
+    def of(self, side: Side, value: Value) -> Transformed | None:
+        """Return how a tensor of a side is turned, None where it is compared as it was recorded."""
+        if not value.is_tensor:
+            return None
+        found = tuple(entry for entry in self._candidates(side, value.name) if entry.names.has(value))
+        if not found:
+            return None
+        steps = ", then ".join(step.says for entry in found for step in entry.steps)
+        transformed = Transformed(found, f"{side} {steps}")
+        precision = transformed.precision
+        return transformed._replace(words=f"{transformed.words}, judged as {precision}") if precision else transformed
+
+    def _candidates(self, side: Side, name: str) -> list[Entry]:
+        """Return the entries of a side that may name a value, in their order."""
+        tables = self._by_beginning[side]
+        places = [place for length, table in tables.items() for place in table.get(name[:length], ())]
+        return [self.entries[place] for place in sorted(places)]
+
+    @cached_property
+    def _by_beginning(self) -> dict[Side, dict[int, dict[str, list[int]]]]:
+        """The places of entries by side, length and text of their names' beginning: layers have hundreds of entries."""
+        found: dict[Side, dict[int, dict[str, list[int]]]] = {side: {} for side in SIDES}
+        for place, entry in enumerate(self.entries):
+            beginning = entry.names.beginning
+            found[entry.side].setdefault(len(beginning), {}).setdefault(beginning, []).append(place)
+        return found
+
+    def may_concern(self, side: Side, record: str) -> bool:
+        """Return whether a value of a record may be turned."""
+        return any(entry.side == side and entry.names.may_be_of(record) for entry in self.entries)
+
+    @property
+    def files(self) -> Sequence[Path]:
+        """The files that the steps read."""
+        return list(dict.fromkeys(file for entry in self.entries for step in entry.steps for file in step.files))
+
+    def without_effect(self, targets: Iterable[Dump], goldens: Iterable[Dump]) -> list[str]:
+        """Return, in words, the entries that name no tensor of any dump of their side."""
+        sides = dict(zip(SIDES, (list(targets), list(goldens)), strict=True))
+        return [
+            f"{entry.place}: no tensor of the {entry.side} run is named {entry.names.text}"
+            for entry in self.entries
+            if not any(_has_any(entry.names, dump) for dump in sides[entry.side])
+        ]
+
+
+def _has_any(names: Names, dump: Dump) -> bool:
+    for record in dump.records:
+        if names.may_be_of(record):
+            try:
+                if any(placed.value.is_tensor and names.has(placed.value) for placed in read_values(dump, record)):
+                    return True
+            except DumpError:
+                # Its own item says what is wrong with it.
+                continue
+    return False

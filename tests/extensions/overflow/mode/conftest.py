@@ -1,0 +1,16 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from pytest_msprobe.extensions.overflow.ignore_rules import load_rules
+from pytest_msprobe.extensions.overflow.nonfinite_origins import Analysis, analyse
+from tests.support.ranks import step
+
+
+@pytest.fixture(scope="session")
+def search() -> Callable[..., Analysis]:
+    """Analyse the records of ranks 0, 1 ... with the built-in rules."""
+    rules = load_rules()
+    return lambda *ranks: analyse(step(*ranks), rules)
