@@ -11,6 +11,7 @@ import pytest
 from pytest_msprobe.containment import options as containment
 from pytest_msprobe.containment.process_state import ProcessState, state_key
 from pytest_msprobe.containment.run_folder import open_run_folder, run_folder_key
+from pytest_msprobe.extensions import extensions
 from pytest_msprobe.extensions.checkpoint.mode import CheckpointMode
 from pytest_msprobe.extensions.communication.mode import CommunicationMode
 from pytest_msprobe.extensions.environment.mode import EnvironmentMode
@@ -78,10 +79,12 @@ def pytest_msprobe_register_modes(registry: ModeRegistry) -> None:
 
 
 def pytest_addhooks(pluginmanager: pytest.PytestPluginManager) -> None:
-    """Declare our own hooks."""
+    """Declare our own hooks, and make each extension a plugin that implements them."""
     from pytest_msprobe import hookspecs
 
     pluginmanager.add_hookspecs(hookspecs)
+    for name, extension in extensions().items():
+        pluginmanager.register(extension, f"msprobe.{name}")
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -5,28 +5,22 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from pytest_msprobe.extensions.npu_operators.operator_table import DEFINED
+from pytest_msprobe.extensions import register
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-
-_PACKAGE = "pytest_msprobe.extensions.npu_operators"
 
 
 class ReferenceRegistry:
     """Golden definitions by API name, ``{Type}.{api}`` such as ``NPU.npu_rms_norm``.
 
-    A new registry holds the built-in definitions; each is imported, and torch with it, when first asked for.
+    A new registry holds the definitions of extensions; each is imported, and torch with it, when first asked for.
     """
 
     def __init__(self) -> None:
         self._functions: dict[str, Callable[..., Any]] = {}
-        self._built_in = {
-            f"{type_}.{api}": module
-            for module, types in DEFINED.items()
-            for type_, apis in types.items()
-            for api in apis
-        }
+        self._modules: dict[str, str] = {}
+        register("pytest_msprobe_register_references", self)
 
     def add(self, name: str, function: Callable[..., Any]) -> None:
         """Register ``function`` as the golden definition of the API ``name``.
@@ -42,12 +36,16 @@ class ReferenceRegistry:
             raise ValueError(f"{name!r} is not an API name; write {{Type}}.{{api}}, as in NPU.npu_rms_norm")
         if not callable(function):
             raise TypeError(f"the golden definition of {name} must be callable, not {type(function).__name__}")
-        if name in self._built_in or name in self._functions:
+        if name in self._modules or name in self._functions:
             raise ValueError(
                 f"{name} has two golden definitions: {self._place_of(name)} and {_full_name(function)}; "
                 "register one of them only"
             )
         self._functions[name] = function
+
+    def add_module(self, name: str, module: str) -> None:
+        """Register the function of a module, called as the API is, as the golden definition of the API ``name``."""
+        self._modules[name] = module
 
     def get(self, name: str) -> Callable[..., Any] | None:
         """Return the golden definition of the API ``name``, or None where there is none.
@@ -55,19 +53,19 @@ class ReferenceRegistry:
         An operator that level aten recorded with its overload, ``Aten.npu_rms_norm.default``, has that of the operator
         or, where torch_npu has an API of this name, of the API.
         """
-        known = next((each for each in _spellings(name) if each in self._built_in or each in self._functions), name)
-        if known in self._built_in and known not in self._functions:
-            module = import_module(f"{_PACKAGE}.{self._built_in[known]}")
+        known = next((each for each in _spellings(name) if each in self._modules or each in self._functions), name)
+        if known in self._modules and known not in self._functions:
+            module = import_module(self._modules[known])
             self._functions[known] = getattr(module, known.rpartition(".")[2])
         return self._functions.get(known)
 
     def names(self) -> tuple[str, ...]:
         """Return the names of all APIs that have a golden definition, sorted."""
-        return tuple(sorted(self._built_in.keys() | self._functions.keys()))
+        return tuple(sorted(self._modules.keys() | self._functions.keys()))
 
     def _place_of(self, name: str) -> str:
-        if name in self._built_in:
-            return f"{_PACKAGE}.{self._built_in[name]}.{name.rpartition('.')[2]}"
+        if name in self._modules:
+            return f"{self._modules[name]}.{name.rpartition('.')[2]}"
         return _full_name(self._functions[name])
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from msprobe_hooks import PrecisionDebugger
+from tests.support.fixtures.recordings import records
 from tests.support.probing import Monitor, finish
 
 
@@ -26,3 +27,6 @@ def monitor(tmp_path: Path) -> Iterator[Monitor]:
 
     yield begin
     finish()
+
+
+__all__ = ["records"]

@@ -8,6 +8,8 @@ import pytest
 import torch
 from torch import nn
 
+from tests.support.fixtures.recordings import records
+
 
 @pytest.fixture
 def config(tmp_path, monkeypatch):
@@ -40,3 +42,6 @@ def trained():
         return model
 
     return train
+
+
+__all__ = ["records"]
