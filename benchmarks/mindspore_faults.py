@@ -228,7 +228,7 @@ def check(folder: Path) -> Iterator[tuple[str, str, str, bool]]:
     from msprobe_hooks.dump.reader import read_dump
     from pytest_msprobe.engine.replay.call import read_call
     from pytest_msprobe.engine.replay.check import Replay
-    from pytest_msprobe.extensions.mindspore.api_names import function_named
+    from pytest_msprobe.extensions.mindspore.framework import function_named
 
     setup = _setup()
     for direction in ("forward", "backward"):

@@ -217,7 +217,7 @@ def write_graph(path: Path, nodes: int) -> None:
     from graph_vs_peer import write_runs
 
     from msprobe_hooks.dump.reader import read_dump
-    from pytest_msprobe.extensions.graphs.page.single_page import write_single_page
+    from pytest_msprobe.extensions.graphs.page.payload import write_single_page
 
     runs = path.with_name("runs")
     write_runs(runs, nodes)
@@ -226,9 +226,8 @@ def write_graph(path: Path, nodes: int) -> None:
 
 def write_run(path: Path, series: int) -> None:
     """Write the page of a monitored run, with a finding."""
-    from pytest_msprobe.extensions.monitor.page.build import build_page
+    from pytest_msprobe.extensions.monitor.page.build import Finding, RankRuns, build_page
     from pytest_msprobe.extensions.monitor.page.html import write_html
-    from pytest_msprobe.extensions.monitor.page.model import Finding, RankRuns
     from tests.support.watched import norm, write_norms
 
     values = [2 + math.sin(step / 50) + math.sin(step * step) for step in range(_STEPS + series)]

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from msprobe_standards.registry import StandardRegistry
     from pytest_msprobe.devices.registry import DeviceRegistry
     from pytest_msprobe.engine.replay.references import ReferenceRegistry
-    from pytest_msprobe.extensions.transformations.transform_registry import TransformRegistry
+    from pytest_msprobe.extensions.transformations.transformations import TransformRegistry
     from pytest_msprobe.modes.compare.measure.own_metrics import CompareMetricRegistry
     from pytest_msprobe.run.mode import ModeRegistry
 

@@ -14,14 +14,13 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from msprobe_hooks.debugger_config import DebuggerConfig, DebuggerService
 from msprobe_hooks.errors import ConfigError, RecordingError
-from msprobe_hooks.extensions.feed.feeding import FedSteps
-from msprobe_hooks.extensions.feed.load_key import read_load
+from msprobe_hooks.extensions.feed.feeding import FedSteps, read_load
 from msprobe_hooks.extensions.free_benchmark import config as free_benchmark
 from msprobe_hooks.extensions.free_benchmark.factory import open_benchmark
 from msprobe_hooks.extensions.monitor.grad_probe import config as grad_probe
 from msprobe_hooks.extensions.monitor.grad_probe.factory import open_probe
 from msprobe_hooks.record import Framework, open_session
-from msprobe_hooks.recording.config import SPOOL_KEYS, Settings, read_common, read_config, settings
+from msprobe_hooks.recording.rejected_keys import SPOOL_KEYS, Settings, read_common, read_config, settings
 
 if TYPE_CHECKING:
     from torch import nn

@@ -12,11 +12,9 @@ from pathlib import Path
 
 from msprobe_hooks.extensions.fix.call_filter import PRECISIONS
 from pytest_msprobe.errors import CommandError
-from pytest_msprobe.extensions.bisect.bisection import Bisection
-from pytest_msprobe.extensions.bisect.command import Command
-from pytest_msprobe.extensions.bisect.journal import BisectionJournal, Header
+from pytest_msprobe.extensions.bisect.bisection import Bisection, found_text, nothing_text
+from pytest_msprobe.extensions.bisect.command import BisectionJournal, Command, Header
 from pytest_msprobe.extensions.bisect.metric import Metric, read_metric
-from pytest_msprobe.extensions.bisect.report import found_text, nothing_text
 from pytest_msprobe.reports.text import echo, printable
 
 

@@ -15,12 +15,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pytest_msprobe.errors import CommandError
+from pytest_msprobe.reports.page_file import cannot_be_written
 from pytest_msprobe.reports.text import printable
-from pytest_msprobe.reports.write_errors import cannot_be_written
 from pytest_msprobe.storage.atomic_write import atomic_write
 
 if TYPE_CHECKING:
-    from msprobe_hooks.extensions.mindspore.static_graph.source_lines import SourceLines
+    from msprobe_hooks.extensions.mindspore.static_graph.anf_ir import SourceLines
 
 _TITLES = ("File Path", "Code Stack", "Scope Name")
 
@@ -69,8 +69,7 @@ def run(arguments: argparse.Namespace) -> int:
 def _lines_of(iteration: Path, given: Path | None, texts: dict[Path, SourceLines]) -> SourceLines:
     """Return what is known of the kernels of a process; each text is read once."""
     from msprobe_hooks.dump.paths.static_graph import net_folder
-    from msprobe_hooks.extensions.mindspore.static_graph.anf_ir import read_ir
-    from msprobe_hooks.extensions.mindspore.static_graph.source_lines import SourceLines, graph_texts
+    from msprobe_hooks.extensions.mindspore.static_graph.anf_ir import SourceLines, graph_texts, read_ir
 
     process = net_folder(iteration).parent
     key = given or process
@@ -92,7 +91,7 @@ def _lines_of(iteration: Path, given: Path | None, texts: dict[Path, SourceLines
 
 def _rows(folder: Path, lines: SourceLines) -> Iterator[Sequence[str]]:
     from msprobe_hooks.dump.paths.static_graph import net_folder
-    from msprobe_hooks.extensions.mindspore.static_graph.tensors import read_tensors
+    from msprobe_hooks.extensions.mindspore.static_graph.reader import read_tensors
 
     for tensor in read_tensors(folder, net_folder(folder / "_")):
         if tensor.element.data_name is not None:
@@ -110,7 +109,7 @@ def _place_of_copy(table: Path, output: Path) -> Path:
 
 
 def _extended(table: Path, lines: SourceLines) -> Iterator[Sequence[str]]:
-    from msprobe_hooks.extensions.mindspore.static_graph.tensors import table_rows
+    from msprobe_hooks.extensions.mindspore.static_graph.reader import table_rows
 
     titles, *rows = table_rows(table) or [[]]
     if "Op Name" not in (names := [title.strip() for title in titles]):

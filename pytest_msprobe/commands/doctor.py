@@ -9,7 +9,7 @@ from pathlib import Path
 
 import msgspec
 
-from pytest_msprobe.extensions.doctor.findings import Fact, Section
+from pytest_msprobe.extensions.doctor.requirements import Fact, Section
 from pytest_msprobe.reports.text import printable
 
 _MARKS = {"ok": " ", "absent": "-", "broken": "!"}
@@ -50,7 +50,7 @@ def _sections(dump: Path | None) -> Iterator[Section]:
         plugin_facts,
         variable_facts,
     )
-    from pytest_msprobe.extensions.doctor.probe import probed
+    from pytest_msprobe.extensions.doctor.requirements import probed
 
     needs = () if dump is None else _needs(dump)
     yield Section("machine", tuple(machine_facts()))
@@ -68,8 +68,7 @@ def _needs(place: Path) -> tuple[Fact, ...]:
     from msprobe_hooks.dump.opening import open_dump
     from msprobe_hooks.dump.paths.recording import find_dumps
     from pytest_msprobe.engine.framework_names import PYTORCH, checked_as
-    from pytest_msprobe.extensions.doctor.probe import probed
-    from pytest_msprobe.extensions.doctor.requirements import dump_facts
+    from pytest_msprobe.extensions.doctor.requirements import dump_facts, probed
 
     path = find_dumps(place)[0] if place.is_dir() else place
     dump = open_dump(path)

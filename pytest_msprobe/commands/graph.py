@@ -15,7 +15,7 @@ from pytest_msprobe.reports.text import printable
 
 if TYPE_CHECKING:
     from msprobe_hooks.dump.reader import Dump
-    from msprobe_hooks.extensions.merged_ranks.parallel_layout import ParallelLayout
+    from msprobe_hooks.extensions.merged_ranks.merged_dump import ParallelLayout
     from pytest_msprobe.modes.compare.dump_pair import DumpPair
     from pytest_msprobe.modes.compare.judging.policy import ComparePolicy
     from pytest_msprobe.modes.compare.options import CompareOptions
@@ -127,7 +127,7 @@ def _open(arguments: argparse.Namespace, path: Path) -> Dump:
 
 
 def _single(arguments: argparse.Namespace, paths: list[Path], folder: Path) -> list[Path]:
-    from msprobe_hooks.dump.paths.stages import by_stage
+    from msprobe_hooks.dump.paths.recording import by_stage
 
     return [
         path
@@ -137,8 +137,8 @@ def _single(arguments: argparse.Namespace, paths: list[Path], folder: Path) -> l
 
 
 def _single_stage(arguments: argparse.Namespace, paths: list[Path], folder: Path) -> list[Path]:
+    from pytest_msprobe.extensions.graphs.vis.communication import Manner
     from pytest_msprobe.extensions.graphs.vis.graph_folder import open_graphs, require_free
-    from pytest_msprobe.extensions.graphs.vis.model import Manner
     from pytest_msprobe.extensions.graphs.vis.single import draw_single, places_of
 
     require_free(folder)
@@ -184,7 +184,7 @@ def _comparison(arguments: argparse.Namespace) -> tuple[CompareOptions, CompareP
 
 def _single_page(arguments: argparse.Namespace, paths: list[Path], part: Path) -> None:
     from pytest_msprobe.extensions.graphs.building import require_modules
-    from pytest_msprobe.extensions.graphs.page.single_page import write_single_page
+    from pytest_msprobe.extensions.graphs.page.payload import write_single_page
 
     runs = [_open(arguments, path) for path in paths]
     require_modules(runs)
@@ -196,7 +196,7 @@ def _compared_page(arguments: argparse.Namespace, paths: list[Path], part: Path)
     from pytest_msprobe.modes.compare.merged_ranks import open_run
     from pytest_msprobe.modes.compare.opening import open_pairs, require_pairs
     from pytest_msprobe.modes.compare.reporting import write_page_of
-    from pytest_msprobe.modes.compare.reports.graph_files import read_graphs
+    from pytest_msprobe.modes.compare.reports.html import read_graphs
     from pytest_msprobe.run.header import empty_line
 
     layout = _layout(arguments, "layout")

@@ -39,9 +39,7 @@ def run(arguments: argparse.Namespace) -> int:
         require_comparable(target, baseline)
 
         from msprobe_standards import Policy
-        from pytest_msprobe.modes.check.baselines.comparison import compare_runs
-        from pytest_msprobe.modes.check.baselines.comparison_report import report_lines
-        from pytest_msprobe.modes.check.baselines.policy_of_runs import level_of, policy_of
+        from pytest_msprobe.modes.check.baselines.comparison import compare_runs, level_of, policy_of, report_lines
 
         name, level = arguments.policy, arguments.level
         if name is None:

@@ -12,9 +12,7 @@ from pathlib import Path
 from pytest_msprobe.engine.framework_names import PYTORCH
 from pytest_msprobe.errors import CommandError
 from pytest_msprobe.extensions.free_benchmark.perturb_table import FreeBenchmarkTables
-from pytest_msprobe.extensions.trend.margins import make_trend
-from pytest_msprobe.extensions.trend.series import MOST_MOVED
-from pytest_msprobe.extensions.trend.text import trend_text
+from pytest_msprobe.extensions.trend.margins import MOST_MOVED, make_trend, trend_text
 from pytest_msprobe.extensions.trend.trend_files import FILE_NAME, write_trend_csv, write_trend_page
 from pytest_msprobe.journal.journal import Journal, read_journal
 from pytest_msprobe.journal.shards import Part, WholeRun, whole_runs

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from pytest_msprobe.errors import CommandError
-from pytest_msprobe.reports.write_errors import cannot_be_written
+from pytest_msprobe.reports.page_file import cannot_be_written
 from pytest_msprobe.storage.atomic_write import atomic_write
 
 if TYPE_CHECKING:
-    from pytest_msprobe.extensions.show.model import Shown
     from pytest_msprobe.extensions.show.pairs import Judging
+    from pytest_msprobe.extensions.show.writers import Shown
 
 _STANDARD_OUTPUT = "-"
 _COUNT = 10
@@ -100,10 +100,10 @@ def _found(arguments: argparse.Namespace) -> Shown:
     from pytest_msprobe.engine.import_torch import import_torch
 
     import_torch()
-    from pytest_msprobe.extensions.show.model import Shown
     from pytest_msprobe.extensions.show.open_named import open_named
     from pytest_msprobe.extensions.show.pairs import pair_up
-    from pytest_msprobe.extensions.show.tensor_contents import look
+    from pytest_msprobe.extensions.show.tensor_differences import look
+    from pytest_msprobe.extensions.show.writers import Shown
 
     if warning := weights_only_warning():
         print(f"pytest-msprobe: warning: {warning}", file=sys.stderr)

@@ -19,10 +19,10 @@ import msgspec
 import pytest
 
 from pytest_msprobe.containment import captured_stderr
-from pytest_msprobe.containment.child import Connection, Heard, become
+from pytest_msprobe.containment.captured_stderr import KernelKills, explain, silent
 from pytest_msprobe.containment.deadline import EndTime
-from pytest_msprobe.containment.exit_cause import KernelKills, explain, silent
 from pytest_msprobe.containment.process import ForkedProcess, fork
+from pytest_msprobe.containment.run_in_process import Connection, Heard, become
 from pytest_msprobe.errors import USER_ERRORS, DeviceError
 from pytest_msprobe.results.checked import Checked, from_message, to_message
 from pytest_msprobe.results.outcomes import message_of

@@ -18,7 +18,7 @@ from xdist.scheduler import (
 )
 
 from pytest_msprobe.containment import captured_stderr
-from pytest_msprobe.containment.exit_cause import ExitCause, KernelKills, explain
+from pytest_msprobe.containment.captured_stderr import ExitCause, KernelKills, explain
 from pytest_msprobe.containment.run_folder import run_folder_key
 from pytest_msprobe.errors import WorkerError
 from pytest_msprobe.reports.report_payload import results_in

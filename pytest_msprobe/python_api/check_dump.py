@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -11,17 +12,18 @@ from typing import TYPE_CHECKING, Any, cast, get_args
 from msprobe_hooks.dump.opening import open_dump
 from msprobe_hooks.dump.paths.recording import find_dumps, home_of
 from msprobe_hooks.extensions.mindspore.static_graph.reader import GraphDump
+from pytest_msprobe.containment.process_state import ProcessState
+from pytest_msprobe.containment.run_folder import RunFolder
+from pytest_msprobe.containment.run_in_process import judge_in_process
 from pytest_msprobe.devices.reduced_precision import MathMode
 from pytest_msprobe.devices.registry import AUTO, DeviceRegistry, parse_device
 from pytest_msprobe.engine.framework_names import KERNELS, checked_as
-from pytest_msprobe.errors import OptionError
+from pytest_msprobe.errors import DeviceError, OptionError
 from pytest_msprobe.messages import not_one_of
-from pytest_msprobe.modes.check.checker import Checker
-from pytest_msprobe.modes.check.items import checked_names
+from pytest_msprobe.modes.check.items import Checker, checked_names
 from pytest_msprobe.modes.check.kernel_items import checked_kernel_names
 from pytest_msprobe.modes.check.mode import CheckMode, require_checkable
 from pytest_msprobe.modes.check.options import CheckOptions
-from pytest_msprobe.python_api.judge_records import Judgement, judged, process_state
 from pytest_msprobe.run.collection import is_listed
 from pytest_msprobe.run.item import records_of_call
 from pytest_msprobe.run.options import Level, Options, RealData, find_policy, patterns
@@ -30,6 +32,41 @@ from pytest_msprobe.run.setups import Setups
 if TYPE_CHECKING:
     from msprobe_hooks.dump.reader import Dump
     from pytest_msprobe.results.result import DirectionResult
+
+
+@dataclass
+class Judgement:
+    """One record as containment knows it: ``judge`` reaches the verdict on it."""
+
+    name: str
+    path: Path
+    judge: Callable[[], DirectionResult]
+    records: Callable[[], list[bytes]]
+
+    @property
+    def nodeid(self) -> str:
+        """The record, with its dump."""
+        return f"{self.path}::{self.name}"
+
+
+@contextmanager
+def process_state(setups: Setups) -> Iterator[ProcessState]:
+    """Give the state of this process for the time that records are judged in it."""
+    folder = RunFolder.make()
+    state = ProcessState(setups, None, folder)
+    try:
+        yield state
+    finally:
+        state.forget()
+        state.close()
+        folder.remove()
+
+
+def judged(judgement: Judgement, state: ProcessState) -> DirectionResult:
+    """Return what came of a record. Raises DeviceError where a record before it has broken the device."""
+    if state.broken_device is not None:
+        raise DeviceError(state.broken_device, remedy="check the other records in a new process")
+    return judge_in_process(judgement, state)
 
 
 @dataclass(frozen=True, slots=True)

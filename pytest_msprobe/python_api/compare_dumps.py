@@ -18,7 +18,7 @@ from pytest_msprobe.modes.compare.measure.own_metrics import CompareMetricRegist
 from pytest_msprobe.modes.compare.mode import CompareMode
 from pytest_msprobe.modes.compare.opening import Registered, open_pairs, require_pairs
 from pytest_msprobe.modes.compare.options import CompareOptions
-from pytest_msprobe.python_api.judge_records import Judgement, judged, process_state
+from pytest_msprobe.python_api.check_dump import Judgement, judged, process_state
 from pytest_msprobe.run.item import records_of_call
 from pytest_msprobe.run.options import Options
 from pytest_msprobe.run.setups import Setups

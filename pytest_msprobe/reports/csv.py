@@ -21,8 +21,8 @@ import pytest
 from msprobe_hooks.dump.names import split_direction
 from msprobe_hooks.dump.paths.recording import DUMP_FILE, dump_at, home_of
 from msprobe_hooks.dump.tensor_files.dtypes import mindspore_dtype_name
+from pytest_msprobe.reports.page_file import cannot_be_written, end_as_incomplete
 from pytest_msprobe.reports.report_payload import checks_in, results_in
-from pytest_msprobe.reports.write_errors import cannot_be_written, end_as_incomplete
 from pytest_msprobe.results.perturbed import perturbed_of
 from pytest_msprobe.results.result import DirectionResult, OutputResult, from_plain
 from pytest_msprobe.storage.atomic_write import atomic_write

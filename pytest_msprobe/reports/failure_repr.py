@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from pytest_msprobe.reports.failure_text import RERUN
+from pytest_msprobe.reports.github import RERUN
 
 _VERDICT = re.compile(r"(?P<before>.*: )(?P<outcome>fail|warn|pass)(?P<after> by .*)")
 _COLOURS = {"fail": "red", "warn": "yellow", "pass": "green"}

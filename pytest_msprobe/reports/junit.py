@@ -10,7 +10,7 @@ from junitparser.xunit2 import JUnitXml, TestCase, TestSuite
 
 from pytest_msprobe.journal.journal import Entry, Journal
 from pytest_msprobe.journal.shards import WholeRun
-from pytest_msprobe.reports.failure_text import failure_text
+from pytest_msprobe.reports.github import failure_text
 from pytest_msprobe.reports.junit_properties import entry_properties
 from pytest_msprobe.reports.text import printable
 

@@ -9,8 +9,7 @@ from pytest_msprobe.journal.journal import Entry, Journal
 from pytest_msprobe.results.batch_variations import batch_invariance_of
 from pytest_msprobe.results.perturbed import perturbed_of
 from pytest_msprobe.results.repeats import repeats_of
-from pytest_msprobe.results.result import MATH_MODE, DirectionResult, card_of_host
-from pytest_msprobe.results.screened import screened_of
+from pytest_msprobe.results.result import MATH_MODE, DirectionResult, card_of_host, screened_of
 
 _OURS = "msprobe."
 

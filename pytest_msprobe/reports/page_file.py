@@ -8,8 +8,18 @@ from pathlib import Path
 import pytest
 
 from pytest_msprobe.reports.text import one_line
-from pytest_msprobe.reports.write_errors import cannot_be_written, end_as_incomplete
 from pytest_msprobe.storage.atomic_write import atomic_write
+
+
+def cannot_be_written(path: Path, error: OSError) -> str:
+    """Return the line that says so."""
+    return f"{path}: cannot be written: {error.strerror or error}"
+
+
+def end_as_incomplete(session: pytest.Session) -> None:
+    """End a run that found nothing wrong with another status than that."""
+    if session.exitstatus in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
+        session.exitstatus = pytest.ExitCode.INTERNAL_ERROR
 
 
 class PageFile:

@@ -9,9 +9,8 @@ import pytest
 
 from pytest_msprobe.reports.junit_properties import card_of_properties
 from pytest_msprobe.reports.report_payload import results_in
-from pytest_msprobe.reports.side_by_side import Row, odd_columns, side_by_side
 from pytest_msprobe.reports.text import aligned, clipped, one_line
-from pytest_msprobe.reports.worst_margins import Worst, add_worst
+from pytest_msprobe.reports.worst_margins import Row, Worst, add_worst, odd_columns, side_by_side
 from pytest_msprobe.results.result import from_plain
 
 _ROWS_SHOWN = 20

@@ -248,3 +248,124 @@ def as_json(tree: Any) -> Any:
     if isinstance(tree, str):
         return tree.encode("utf-8", "backslashreplace").decode()
     return str(tree) if isinstance(tree, float) and not math.isfinite(tree) else tree
+
+
+#: The extra of a result that has it.
+SPREAD = "spread"
+
+
+class Spread(msgspec.Struct, frozen=True):
+    """The least, the middle and the greatest finite value of a series of one rank."""
+
+    rank: int
+    least: float
+    median: float
+    greatest: float
+
+
+def spread_of(extras: Mapping[str, Any]) -> Spread | None:
+    """Return what a result holds of a series' values; None of another, or one without finite values."""
+    return decode_extra(extras, SPREAD, Spread)
+
+
+_LEFT_OPEN = "left_open"
+
+
+class LeftOpen(msgspec.Struct, frozen=True):
+    """Of so many elements of the results some are left open; ``why`` says for which inputs."""
+
+    elements: int
+    of: int
+    why: str
+
+    def __str__(self) -> str:
+        return f"{self.elements} of {self.of} elements differ where any value is right ({self.why})"
+
+
+def with_left_open(result: DirectionResult, found: LeftOpen) -> DirectionResult:
+    """Return a result with what was left open of it."""
+    return result.with_extra(_LEFT_OPEN, msgspec.to_builtins(found))
+
+
+def left_open_of(extras: Mapping[str, Any]) -> LeftOpen | None:
+    """Return what was left open of a record's results; None where nothing was."""
+    return decode_extra(extras, _LEFT_OPEN, LeftOpen)
+
+
+_INPUTS, _CALLED_AT = "inputs", "called_at"
+
+
+class InputStatistics(msgspec.Struct, frozen=True):
+    """One tensor that a record computed with: least, greatest, mean and root mean square of its finite elements.
+
+    They are NaN where there is none, ``not_finite`` counts the others.
+    """
+
+    path: str
+    dtype: str
+    shape: tuple[int, ...]
+    least: float
+    greatest: float
+    mean: float
+    rms: float
+    not_finite: int = 0
+
+
+def with_inputs(result: DirectionResult, inputs: Sequence[InputStatistics]) -> DirectionResult:
+    """Return a result with its inputs."""
+    return result.with_extra(_INPUTS, msgspec.to_builtins(list(inputs)))
+
+
+def inputs_of(extras: Mapping[str, Any]) -> list[InputStatistics]:
+    """Return what the extras of a result say of inputs."""
+    return decode_extra(extras, _INPUTS, list[InputStatistics]) or []
+
+
+def with_called_at(result: DirectionResult, frames: Sequence[str]) -> DirectionResult:
+    """Return a result with its call stack, innermost frame first."""
+    return result.with_extra(_CALLED_AT, list(frames))
+
+
+def called_at(extras: Mapping[str, Any]) -> list[str]:
+    """Return the call stack that the extras of a result hold."""
+    return decode_extra(extras, _CALLED_AT, list[str]) or []
+
+
+_SCREENED = "screened"
+
+
+@dataclass(frozen=True, slots=True)
+class ScreenedOutput:
+    """An output of a ``record`` that was cleared: the worst ``residual`` as a share of its limit, and what it is of.
+
+    ``sampled`` of ``numel`` elements were computed exactly. ``operations`` is what the exact check would have computed.
+    """
+
+    record: str
+    path: str
+    residual: float
+    kind: str
+    sampled: int
+    numel: int
+    operations: int
+
+    @property
+    def in_words(self) -> str:
+        """What was seen."""
+        return (
+            f"residuals at most {self.residual:.2g} of their limit ({self.kind}), "
+            f"{self.sampled} of {self.numel} elements computed exactly"
+        )
+
+    def __str__(self) -> str:
+        return f"{self.record} {self.path}: {self.in_words}"
+
+
+def with_screened(result: DirectionResult, outputs: Sequence[ScreenedOutput]) -> DirectionResult:
+    """Return the result of a record with what was seen of its outputs."""
+    return result.with_extra(_SCREENED, msgspec.to_builtins(list(outputs)))
+
+
+def screened_of(extras: Mapping[str, Any]) -> list[ScreenedOutput]:
+    """Return what the extras of a result say of screening; nothing of a record that was checked exactly."""
+    return decode_extra(extras, _SCREENED, list[ScreenedOutput]) or []

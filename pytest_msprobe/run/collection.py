@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Iterable
 from fnmatch import fnmatchcase
@@ -18,17 +19,30 @@ from msprobe_hooks.dump.reader import Dump
 from msprobe_hooks.errors import DumpError
 from msprobe_hooks.regular_files import open_regular
 from pytest_msprobe.engine.framework_names import PYTORCH
-from pytest_msprobe.errors import USER_ERRORS
+from pytest_msprobe.errors import USER_ERRORS, OptionError
 from pytest_msprobe.extensions.hosts.remote_worker import to_controller_paths
-from pytest_msprobe.reports.dump_labels import label, labels_key
+from pytest_msprobe.reports.markdown import label, labels_key
 from pytest_msprobe.reports.text import printable
 from pytest_msprobe.run.item import JudgedItem
 from pytest_msprobe.run.mode import MergesRanks, OwnFiles
 from pytest_msprobe.run.options import Options, options_key
-from pytest_msprobe.run.paths import absolute
 
 if TYPE_CHECKING:
     from collections.abc import Hashable
+
+
+def absolute(config: pytest.Config, path: str) -> Path:
+    """Return where a path is, as pytest makes its arguments absolute: symbolic links stay."""
+    return Path(os.path.abspath(config.invocation_params.dir / path))  # noqa: PTH100
+
+
+def make_folder(flag: str, folder: Path) -> None:
+    """Make the folder that an option names now, so that a wrong one costs no run. Raises OptionError."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise OptionError(f"{flag} {str(folder)!r}: {error.strerror}") from None
+
 
 #: What the run's files were read into: dumps, but for a mode of `OwnFiles`.
 dumps_key = pytest.StashKey[dict[Path, Any]]()

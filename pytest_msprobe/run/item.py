@@ -24,9 +24,9 @@ from pytest_msprobe.errors import UserError
 from pytest_msprobe.extensions.fast_path.deferred_item import DeferredItem
 from pytest_msprobe.extensions.fast_path.fast_item import FastItem
 from pytest_msprobe.extensions.hosts.remote_worker import remote_worker_of, with_host
-from pytest_msprobe.reports.dump_labels import labelled, labels_key
-from pytest_msprobe.reports.failure_text import failure_text, place_in_words
+from pytest_msprobe.reports.github import failure_text, place_in_words
 from pytest_msprobe.reports.junit_properties import drop_properties, verdict_properties
+from pytest_msprobe.reports.markdown import labelled, labels_key
 from pytest_msprobe.reports.text import one_line, printable
 from pytest_msprobe.results.outcomes import Breakdown
 from pytest_msprobe.results.result import DirectionResult, failed_without_result, to_plain

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pytest_msprobe.containment.deadline import paused
-from pytest_msprobe.containment.probing import failed_probe
 from pytest_msprobe.containment.process_state import state_key
+from pytest_msprobe.containment.run_in_process import failed_probe
 from pytest_msprobe.devices.memory import release_memory
 from pytest_msprobe.devices.registry import DeviceChoice, DeviceRegistry, activate
 from pytest_msprobe.engine.framework_names import PYTORCH

@@ -7,9 +7,22 @@ from pathlib import Path
 from typing import Any
 
 from msprobe_hooks.dump.unread.effects import GROUP_ENDS, GROUP_SIZES, ValidRows, operation_effects
+from msprobe_hooks.regular_files import read_regular
 from msprobe_standards.validation import shown
-from pytest_msprobe.errors import RulesError
-from pytest_msprobe.run.yaml_rules import read_yaml_rules
+from pytest_msprobe.errors import RulesError, UserError
+
+
+def read_yaml_rules(path: Path, error: type[UserError]) -> Any:
+    """Return what a YAML file holds. Raises ``error`` where it cannot be read or is not YAML."""
+    from msprobe_standards.decoding import YamlError, decode_yaml
+
+    try:
+        return decode_yaml(read_regular(path))
+    except OSError as failure:
+        raise error(f"cannot be read: {failure.strerror}", file=path) from None
+    except YamlError as failure:
+        raise error(str(failure), file=path) from None
+
 
 _KEY, _HANDLERS = "valid_rows", ("acc_check_handlers", "compare_handlers")
 _HANDLER = re.compile(r"(?:.*/)?builtin_handlers\.py:(?:postprocess|extract_valid_len)_by_(group_list|group_index)")

@@ -30,7 +30,7 @@ from pytest_msprobe.run.setups import setups_key
 from pytest_msprobe.run.worker_slots import Slots
 
 if TYPE_CHECKING:
-    from pytest_msprobe.containment.exit_cause import ExitCause
+    from pytest_msprobe.containment.captured_stderr import ExitCause
 
 # What the controller sends to workers: that one which ends between two items costs neither of them.
 _BLAMES_RIGHTLY = "msprobe_blames_rightly"
@@ -167,7 +167,7 @@ def _guard_worker(config: pytest.Config) -> None:
     """End the worker in time, and with it what its items leave, where the system can fork."""
     if not hasattr(os, "fork"):
         return
-    from pytest_msprobe.containment.guard import guard_worker
+    from pytest_msprobe.containment.isolation import guard_worker
 
     state = config.stash[state_key]
     state.end_time = EndTime()
@@ -188,7 +188,7 @@ def _guard_run(config: pytest.Config) -> None:
     is_worker = hasattr(config, "workerinput")
     if config.stash[options_key].timeout is None or is_worker or not hasattr(os, "fork"):
         return
-    from pytest_msprobe.containment.guard import guard_run
+    from pytest_msprobe.containment.isolation import guard_run
 
     state = config.stash[state_key]
     state.end_time = end_time = EndTime()

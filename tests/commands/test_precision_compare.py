@@ -11,7 +11,7 @@ from pytest_msprobe.commands.main import main
 from pytest_msprobe.journal.journal import Entry, JournalWriter
 from pytest_msprobe.journal.journal import Header as JournalHeader
 from pytest_msprobe.modes.check.baselines.baseline_file import BaselineWriter, Header
-from pytest_msprobe.modes.check.baselines.rows import OutputRow, RecordRow
+from pytest_msprobe.modes.check.baselines.tensor_folder import OutputRow, RecordRow
 from pytest_msprobe.reports.csv import METRIC_COLUMNS
 from pytest_msprobe.results.result import DirectionResult, OutputResult, Start
 

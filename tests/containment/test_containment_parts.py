@@ -17,9 +17,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_msprobe.containment.captured_stderr import CapturedStderr, read, tail
+from pytest_msprobe.containment.captured_stderr import KILLED_FROM_OUTSIDE, CapturedStderr, explain, read, tail
 from pytest_msprobe.containment.deadline import DeadlineExceededError, allowed_seconds, deadline, paused
-from pytest_msprobe.containment.exit_cause import KILLED_FROM_OUTSIDE, explain
 from pytest_msprobe.containment.memory_reservation import MemoryReservation
 from pytest_msprobe.containment.readers_writer_lock import ReadersWriterLock
 from pytest_msprobe.containment.run_folder import RunFolder
@@ -223,7 +222,7 @@ def test_a_process_with_thousands_of_open_files_hears_its_child() -> None:
     import resource
     import socket
 
-    from pytest_msprobe.containment.child import Connection
+    from pytest_msprobe.containment.run_in_process import Connection
 
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if hard < 2048:

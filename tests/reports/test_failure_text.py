@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from msprobe_standards.verdict import Verdict
-from pytest_msprobe.reports.dump_labels import label
-from pytest_msprobe.reports.failure_text import failure_text, place_in_words
+from pytest_msprobe.reports.github import failure_text, place_in_words
+from pytest_msprobe.reports.markdown import label
 from pytest_msprobe.results.outcomes import Breakdown
 from pytest_msprobe.results.result import DirectionResult, OutputResult, decided, failed_without_result
 

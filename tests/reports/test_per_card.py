@@ -11,8 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_msprobe.reports.per_card import lines
-from pytest_msprobe.reports.side_by_side import side_by_side
-from pytest_msprobe.reports.worst_margins import Worst
+from pytest_msprobe.reports.worst_margins import Worst, side_by_side
 from tests.support.conftests import device_after_each_call
 from tests.support.runs import check
 

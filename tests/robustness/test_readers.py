@@ -23,9 +23,9 @@ from msprobe_hooks.errors import MonitorError
 from msprobe_hooks.extensions.free_benchmark.config import benchmark_settings
 from msprobe_hooks.extensions.monitor.grad_probe import sign_maps
 from msprobe_hooks.extensions.monitor.grad_probe.config import probe_settings
-from msprobe_hooks.extensions.monitor.grad_probe.reader import ProbedRank
+from msprobe_hooks.extensions.monitor.grad_probe.sign_maps import ProbedRank
 from msprobe_hooks.extensions.monitor.watch import config as watch_config
-from msprobe_hooks.recording.config import read_common, read_config
+from msprobe_hooks.recording.rejected_keys import read_common, read_config
 from msprobe_standards import Policy
 from pytest_msprobe.commands.main import main
 from pytest_msprobe.engine.values.tensor_files import load_tensor
@@ -33,17 +33,16 @@ from pytest_msprobe.errors import USER_ERRORS
 from pytest_msprobe.extensions.across_frameworks.api_mapping import read_apis
 from pytest_msprobe.extensions.across_frameworks.cell_mapping import read_cells
 from pytest_msprobe.extensions.across_frameworks.layer_mapping import read_layers
-from pytest_msprobe.extensions.bisect.command import Candidate
-from pytest_msprobe.extensions.bisect.journal import BisectionJournal, Listed, Measured
-from pytest_msprobe.extensions.bisect.journal import Header as BisectionHeader
+from pytest_msprobe.extensions.bisect.command import BisectionJournal, Candidate, Listed, Measured
+from pytest_msprobe.extensions.bisect.command import Header as BisectionHeader
 from pytest_msprobe.extensions.bisect.search import Fixes
-from pytest_msprobe.extensions.checkpoint.formats import read_checkpoint
+from pytest_msprobe.extensions.checkpoint.weights_folder import read_checkpoint
 from pytest_msprobe.extensions.environment.msprobe_pack import read_pack
 from pytest_msprobe.extensions.generate.output_folder import write_files
 from pytest_msprobe.extensions.overflow.ignore_rules import load_rules
 from pytest_msprobe.modes.check.baselines.baseline_file import BaselineWriter, Header, read_baseline
 from pytest_msprobe.modes.check.baselines.details_table import read_details
-from pytest_msprobe.modes.check.baselines.rows import OutputRow, RecordRow
+from pytest_msprobe.modes.check.baselines.tensor_folder import OutputRow, RecordRow
 from pytest_msprobe.modes.check.cases.case import read_case
 from pytest_msprobe.modes.compare.judging.policy import load_policy
 from pytest_msprobe.modes.compare.matching.data_mapping import read_mapping

@@ -11,29 +11,27 @@ from typing import Any
 
 import pytest
 
-from msprobe_hooks.dump.reader import read_dump
+from msprobe_hooks.dump.reader import read_dump, read_truncated_dump
 from msprobe_hooks.dump.tensor_files.containers import find_tensor
 from msprobe_hooks.dump.tensor_files.npy import header_of, read_file
-from msprobe_hooks.dump.truncated import read_truncated_dump
-from msprobe_hooks.extensions.environment.script_texts import read_texts
+from msprobe_hooks.extensions.environment.environment import read_texts
 from msprobe_hooks.extensions.environment.start_file import read_started
 from msprobe_hooks.extensions.mindspore.static_graph.anf_ir import read_ir
-from msprobe_hooks.extensions.mindspore.static_graph.tensors import table_rows
+from msprobe_hooks.extensions.mindspore.static_graph.reader import table_rows
 from msprobe_hooks.extensions.monitor.grad_probe import sign_maps
-from msprobe_hooks.extensions.monitor.grad_probe.reader import summary_rows
+from msprobe_hooks.extensions.monitor.grad_probe.sign_maps import summary_rows
 from msprobe_hooks.extensions.monitor.series.csv_files import CsvPart
-from msprobe_hooks.recording.config import read_config
+from msprobe_hooks.recording.rejected_keys import read_config
 from msprobe_hooks.regular_files import read_regular
 from msprobe_standards import Policy
 from pytest_msprobe.commands.main import main
 from pytest_msprobe.errors import USER_ERRORS
-from pytest_msprobe.extensions.checkpoint.formats import read_checkpoint
+from pytest_msprobe.extensions.checkpoint.weights_folder import read_checkpoint
 from pytest_msprobe.extensions.environment.msprobe_pack import read_pack
 from pytest_msprobe.extensions.generate.output_folder import write_files
 from pytest_msprobe.extensions.monitor.anomaly_file import read_anomalies
 from pytest_msprobe.extensions.overflow.ignore_rules import load_rules
-from pytest_msprobe.journal.append_only_file import AppendedLines
-from pytest_msprobe.journal.journal import read_journal
+from pytest_msprobe.journal.journal import AppendedLines, read_journal
 from pytest_msprobe.modes.check.baselines.baseline_file import read_baseline
 from pytest_msprobe.modes.check.baselines.details_table import read_details
 from pytest_msprobe.modes.check.cases.case import read_case

@@ -22,7 +22,7 @@ from msprobe_hooks.torch.torch_files import RefusedFileError, load_torch_file
 from pytest_msprobe.commands.main import main
 from pytest_msprobe.engine.values.tensor_files import load_tensor
 from pytest_msprobe.errors import CheckpointError
-from pytest_msprobe.extensions.checkpoint.formats import main_file, read_checkpoint
+from pytest_msprobe.extensions.checkpoint.weights_folder import main_file, read_checkpoint
 from tests.support.dumps.dump_files import forward, tensor, write_dump
 
 

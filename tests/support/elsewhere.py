@@ -12,7 +12,7 @@ _PROCESS = """
 import os, sys, time
 from pathlib import Path
 import msgspec
-from pytest_msprobe.extensions.remote.frames import Frames
+from pytest_msprobe.extensions.remote.messages import Frames
 from pytest_msprobe.extensions.remote.messages import *
 
 def send(answer, *blobs):

@@ -6,9 +6,8 @@ from pathlib import Path
 
 from msprobe_standards.verdict import Verdict
 from pytest_msprobe.journal.journal import Entry, Header, JournalWriter, Start
-from pytest_msprobe.results.result import DirectionResult, OutputResult
+from pytest_msprobe.results.result import SPREAD, DirectionResult, OutputResult
 from pytest_msprobe.results.skip_reasons import SkipReason
-from pytest_msprobe.results.value_range import SPREAD
 
 HEADER = Header(
     dumps={"/data/run/dump.json": "abc"},

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from msprobe_hooks.dump.communication.ranks import Step
+from msprobe_hooks.dump.communication.jsonl import Step
 from msprobe_hooks.dump.reader import Dump
 from pytest_msprobe.extensions.overflow.nonfinite_origins import Analysis
 from tests.support.dumps import dump_files as dumps

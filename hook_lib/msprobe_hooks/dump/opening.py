@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from msprobe_hooks.dump.paths.converted import is_converted_file
-from msprobe_hooks.dump.paths.static_graph import is_iteration_file
+from msprobe_hooks.dump.paths.static_graph import is_converted_file, is_iteration_file
 from msprobe_hooks.dump.reader import Dump, read_dump
 from msprobe_hooks.extensions.kernel_dump.converted.reader import read_tree
 from msprobe_hooks.extensions.mindspore.static_graph.reader import read_iteration

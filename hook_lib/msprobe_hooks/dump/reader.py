@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -29,6 +30,8 @@ from msprobe_hooks.messages import did_you_mean, shown
 from msprobe_hooks.regular_files import read_regular
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from msprobe_hooks.dump.tensor_files.npy import Array
 
 FRAMEWORKS = ("pytorch", "mindspore", "mindtorch")
@@ -216,3 +219,97 @@ def _known(path: Path, key: str, value: str | None, allowed: tuple[str, ...]) ->
         found = "missing" if value is None else shown(value)
         raise DumpError(f'{path}: "{key}" is {found}; allowed: {", ".join(allowed)}{did_you_mean(value, allowed)}')
     return value
+
+
+_MARK = b'"positional"'
+
+
+class _Positional(msgspec.Struct):
+    names: list[str] = []
+
+
+class _Details(msgspec.Struct):
+    positional: _Positional = msgspec.field(default_factory=_Positional)
+
+
+class _Body(msgspec.Struct):
+    details: _Details = msgspec.field(default_factory=_Details)
+
+
+def positional_names(dump: Dump, record: str) -> Sequence[str]:
+    """Return the names of a module call's positional arguments, none where its record does not say them.
+
+    Raises RecordError where it says them in another form.
+    """
+    raw = dump.records[record]
+    if _MARK not in bytes(raw):
+        return ()
+    try:
+        return decode_json(raw, _Body).details.positional.names
+    except ValueError as error:
+        raise RecordError(f"{record_path(record)}.details.positional", str(error)) from None
+
+
+_HEAD = re.compile(r'"(task|level|framework)"\s*:\s*"(\w+)"')
+_DATA = re.compile(r'"data"\s*:\s*\{')
+_NEXT = re.compile(r"[\s,]*")
+_COLON = re.compile(r"\s*:\s*")
+
+
+@dataclass(frozen=True, slots=True)
+class ReadDump:
+    """A dump, and what is wrong with its file where only a part of it could be read; empty for a whole one."""
+
+    dump: Dump
+    problem: str = ""
+
+
+def read_truncated_dump(path: Path) -> ReadDump:
+    """Read a dump; of one that was cut off, or is empty, the records that are whole.
+
+    Raises DumpError for a file that cannot be read or is not a dump.
+    """
+    try:
+        return ReadDump(read_dump(path))
+    except DumpError as error:
+        try:
+            text = read_regular(path).decode("utf-8", "replace")
+        except OSError:
+            raise error from None
+        if not text.strip():
+            return ReadDump(Dump(path, "statistics", "L1", "pytorch", {}), "the file is empty")
+        data = _DATA.search(text)
+        if data is None:
+            raise
+        head = dict(_HEAD.findall(text[: data.end()]))
+        task, level, framework = (head.get(key, known[0]) for key, known in _KNOWN.items())
+        if task not in TASKS or level not in LEVELS or framework not in FRAMEWORKS:
+            raise
+        records = _whole_records(text, data.end())
+        return ReadDump(
+            Dump(path, task, level, framework, records), f"the file is cut off after {len(records)} records"
+        )
+
+
+# Where the text does not say it, the first.
+_KNOWN = {"task": TASKS, "level": ("L1", *LEVELS), "framework": FRAMEWORKS}
+
+
+def _whole_records(text: str, place: int) -> dict[str, msgspec.Raw]:
+    decoder = json.JSONDecoder()
+    records: dict[str, msgspec.Raw] = {}
+    while True:
+        try:
+            name, place = decoder.raw_decode(text, _behind(_NEXT, text, place))
+            start = _behind(_COLON, text, place)
+            value, place = decoder.raw_decode(text, start)
+        except (ValueError, RecursionError):
+            return records
+        if not isinstance(name, str) or not isinstance(value, dict):
+            return records
+        records[name] = msgspec.Raw(text[start:place].encode("utf-8", "backslashreplace"))
+
+
+def _behind(pattern: re.Pattern[str], text: str, place: int) -> int:
+    found = pattern.match(text, place)
+    return found.end() if found else place

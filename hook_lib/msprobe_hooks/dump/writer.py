@@ -3,17 +3,28 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import json
 import os
-from collections.abc import Iterable
-from contextlib import suppress
+import re
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
-from msprobe_hooks.dump.paths.recording import CONSTRUCT_FILE, DEBUG_FILE, DUMP_FILE, STACK_FILE, TENSOR_FOLDER
+from msprobe_hooks.dump.paths.recording import (
+    CONSTRUCT_FILE,
+    DEBUG_FILE,
+    DUMP_FILE,
+    STACK_FILE,
+    TENSOR_FOLDER,
+    StepRank,
+    step_rank,
+)
 from msprobe_hooks.errors import DiskError, RecordingError
+from msprobe_hooks.json_decoding import read_json_lines
 
 _FOLDER_MODE = 0o750
 FILE_MODE = 0o640
@@ -232,3 +243,126 @@ class DumpWriter:
         stream = JsonStream(self.folder / name, head, tail)
         self._streams.append(stream)
         return stream
+
+
+class JsonLines:
+    """A file to which lines are appended; it is made when there is something to write."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._file: int | None = None
+        self._size = 0
+
+    def write(self, line: msgspec.Struct) -> None:
+        """Append a line. Raises RecordingError where the disk refuses."""
+        text = as_json(line) + b"\n"
+        try:
+            if self._file is None:
+                self._file = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND, FILE_MODE)
+            done = os.write(self._file, text)
+            if done < len(text):
+                # Of a disk that is full now, the system took a part of the line.
+                os.ftruncate(self._file, self._size)
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        except OSError as error:
+            raise write_error(self._path, "written", error) from None
+        self._size += len(text)
+
+    def remove(self) -> None:
+        """Delete the file, closed, where that is possible."""
+        with suppress(OSError):
+            self._path.unlink(missing_ok=True)
+
+    def close(self) -> None:
+        """Close the file."""
+        if self._file is not None:
+            file, self._file = self._file, None
+            with suppress(OSError):
+                os.close(file)
+
+
+#: Where steps are written, in a folder for each rank.
+WRITING_FOLDER: Final = ".recording"
+#: While there is such a file, no step is taken in; following ends when it has checked those that are there.
+STOP_FILE: Final = "stop"
+
+_DROPPED_FILE = "dropped.jsonl"
+_LOCK_FILE = ".lock"
+_STEP, _RANK = re.compile(r"step[0-9]+"), re.compile(r"rank[0-9]*")
+
+
+class Dropped(msgspec.Struct, frozen=True):
+    """A step that was not taken in, its size in bytes, and why."""
+
+    step: int
+    rank: int | None
+    bytes: int
+    reason: str
+
+
+def waiting_steps(folder: Path) -> list[Path]:
+    """Return the folders of the complete steps, one for each rank of a step, in the order of their numbers."""
+    return sorted((step for step in _complete(folder) if not _is_linked(step)), key=_numbers)
+
+
+def linked_steps(folder: Path) -> list[Path]:
+    """Return what would be complete steps, but is reached through links; these are neither checked nor removed."""
+    return sorted((step for step in _complete(folder) if _is_linked(step)), key=_numbers)
+
+
+def _complete(folder: Path) -> Iterator[Path]:
+    return (path.parent for path in folder.glob(f"step*/rank*/{DUMP_FILE}") if _is_step(path.parent))
+
+
+def _is_linked(step: Path) -> bool:
+    return step.is_symlink() or step.parent.is_symlink()
+
+
+def _is_step(folder: Path) -> bool:
+    return _RANK.fullmatch(folder.name) is not None and _STEP.fullmatch(folder.parent.name) is not None
+
+
+def _numbers(folder: Path) -> tuple[int, int]:
+    step, rank = step_rank(folder)
+    return step or 0, -1 if rank is None else rank
+
+
+def size_of(folder: Path) -> int:
+    """Return the bytes of all files below a folder; what vanishes meanwhile counts nothing."""
+    total = 0
+    for parent, _, files in os.walk(folder):
+        for name in files:
+            with suppress(OSError):
+                total += Path(parent, name).lstat().st_size
+    return total
+
+
+@contextmanager
+def moving(folder: Path) -> Iterator[None]:
+    """Lock a spool folder, so that one process at a time moves steps into it or out of it."""
+    lock = os.open(folder / _LOCK_FILE, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, FILE_MODE)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(lock)
+
+
+def note_dropped(folder: Path, dropped: Dropped) -> None:
+    """Append a line to what was dropped. Raises OSError."""
+    file = os.open(folder / _DROPPED_FILE, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW, FILE_MODE)
+    try:
+        os.write(file, as_json(dropped) + b"\n")
+    finally:
+        os.close(file)
+
+
+def read_dropped(folder: Path) -> tuple[list[Dropped], list[str]]:
+    """Return what was dropped, and a sentence for each line that cannot be read."""
+    return read_json_lines(folder / _DROPPED_FILE, Dropped)
+
+
+def step_name(folder: Path) -> str:
+    """Return how messages call a step's folder, as ``step 3 of rank 1``."""
+    step, rank = step_rank(folder)
+    return str(StepRank(step)) if rank is None else f"step {step} of rank {rank}"

@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from msprobe_hooks.recording.statistics import Number, Statistics
+from msprobe_hooks.recording.tensor_entry import Number, Statistics
 
 Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
 

@@ -10,7 +10,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from msprobe_hooks.recording.statistics import Statistics
+from msprobe_hooks.recording.tensor_entry import Statistics
 
 # Up to this many bytes it costs less to take the checksum than to hand them to a thread. python-isal's CRC-32, by the
 # processor's carry-less multiplication, is as fast as memory is read.

@@ -18,7 +18,7 @@ import numpy as np
 from msgspec import UnsetType
 
 from msprobe_hooks.dump.writer import json_number
-from msprobe_hooks.recording.shared_storages import Copied, number_storages, own
+from msprobe_hooks.recording.tensor_entry import Copied, number_storages, own
 from msprobe_hooks.recording.tensor_entry import TensorEntry as TensorEntry
 
 # Each level takes three Python frames, and the program that is recorded needs its own.

@@ -14,7 +14,7 @@ from msgspec import UnsetType
 from msprobe_hooks.recording.backward import Emit, Inputs
 from msprobe_hooks.recording.backward_passes import Engine
 from msprobe_hooks.recording.elements import Elements, Shared, TensorEntry
-from msprobe_hooks.recording.statistics import Statistics
+from msprobe_hooks.recording.tensor_entry import Statistics
 from msprobe_hooks.recording.tensor_files import TensorFiles
 
 

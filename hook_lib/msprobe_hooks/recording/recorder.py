@@ -21,19 +21,17 @@ from msprobe_hooks.errors import RecordingError, is_mistake
 from msprobe_hooks.recording.backward import Inputs, Listener
 from msprobe_hooks.recording.backward_passes import BackwardPasses
 from msprobe_hooks.recording.checksums import ChecksumThread
-from msprobe_hooks.recording.config import Settings
-from msprobe_hooks.recording.destination import Destination
 from msprobe_hooks.recording.elements import ElementBuilder, Elements, TensorEntry
 from msprobe_hooks.recording.filters import NameFilter
 from msprobe_hooks.recording.flush_timer import FlushTimer
 from msprobe_hooks.recording.fork_guard import abandon_in_children
 from msprobe_hooks.recording.framework_protocol import Framework
+from msprobe_hooks.recording.rejected_keys import Settings
 from msprobe_hooks.recording.safety_net import SafetyNet
 from msprobe_hooks.recording.stacks import Stack, StackTable
-from msprobe_hooks.recording.statistics import Statistics
-from msprobe_hooks.recording.step_files import StepFiles
 from msprobe_hooks.recording.summary import Count, Summary, described
-from msprobe_hooks.recording.tensor_files import TensorFiles
+from msprobe_hooks.recording.tensor_entry import Statistics
+from msprobe_hooks.recording.tensor_files import Destination, StepFiles, TensorFiles
 
 _log = logging.getLogger("msprobe_hooks")
 

@@ -5,9 +5,19 @@ One that would change what is written is refused unless its value changes nothin
 
 from __future__ import annotations
 
+import logging
+import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import Any
 
-from msprobe_hooks.errors import ConfigError
+from msprobe_hooks.dump.tensor_files import compression
+from msprobe_hooks.errors import ConfigError, unknown_name
+from msprobe_hooks.recording import rejected_keys
+from msprobe_hooks.recording import validators as checks
+from msprobe_hooks.recording.filters import DataMode
+from msprobe_hooks.recording.spool_writer import SpoolSettings
 
 # Values that change nothing, and what is allowed in place of others.
 _OFF = (None, False)
@@ -68,3 +78,250 @@ def _refuse(given: Mapping[str, object], keys: Mapping[str, tuple[Sequence[objec
     for key, (harmless, allowed) in keys.items():
         if given.get(key) not in harmless:
             raise ConfigError(f"{prefix}{key}", given[key], allowed)
+
+
+LEVELS = ("L0", "L1", "L2", "mix", "debug", "aten", "compiled")
+OVERFLOW_TASKS = ("overflow_check", "nan_check")
+TASKS = ("statistics", "tensor", "structure", *OVERFLOW_TASKS)
+SUMMARY_MODES = ("statistics", "md5", "xor")
+DATA_MODES = ("all", "input", "output", "forward", "backward")
+TENSOR_FILES = ("pt", "safetensors")
+COMPRESSIONS = ("none", "zstd")
+SPOOL_FULL = ("wait", "drop")
+RISK_LEVELS = ("ALL", "FOCUS", "CORE")
+
+_log = logging.getLogger("msprobe_hooks")
+
+API_NAME = re.compile(r"[A-Za-z]\w*(\.\w+)+\.\d+\.(forward|backward)")
+_MODULE_NAME = re.compile(r"(Module|Cell)(\.\w+)+\.(forward|backward)\.\d+")
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """A checked configuration. ``None`` for ``rank`` or ``step`` means all of them.
+
+    With ``spool_size``, in bytes, ``dump_path`` is a spool folder; ``spool_wait`` is in seconds. ``golden_path`` is the
+    folder of what the operators of compiled kernels compute uncompiled.
+    """
+
+    dump_path: Path = Path("./dump_path")
+    task: str = "statistics"
+    level: str = "L1"
+    rank: frozenset[int] | None = None
+    step: frozenset[int] | None = None
+    scope: tuple[str, ...] = ()
+    list: tuple[str, ...] = ()
+    data_mode: tuple[str, ...] = ("all",)
+    summary_mode: str = "statistics"
+    tensor_list: tuple[str, ...] = ()
+    tensor_files: str = "pt"
+    compression: str = "none"
+    async_dump: bool = False
+    extra_info: bool = True
+    risk_level: str = "ALL"
+    exclude: tuple[str, ...] = ()
+    custom_op_namespaces: tuple[str, ...] = ("_C_ascend",)
+    overflow_nums: int = 1
+    spool_size: int | None = None
+    spool_full: str = "wait"
+    spool_wait: float = 300.0
+    golden_path: Path | None = None
+
+    @property
+    def records_apis(self) -> bool:
+        """Return whether API calls are recorded."""
+        return self.level in ("L1", "mix")
+
+    @property
+    def records_modules(self) -> bool:
+        """Return whether module calls are recorded."""
+        return self.level in ("L0", "mix")
+
+    @property
+    def keeps_tensors(self) -> bool:
+        """Return whether any tensor is written to a file."""
+        return self.task in ("tensor", *OVERFLOW_TASKS) or bool(self.tensor_list)
+
+    @property
+    def spool(self) -> SpoolSettings | None:
+        """How ``dump_path`` is a spool folder, None where it is none."""
+        if self.spool_size is None:
+            return None
+        return SpoolSettings(self.spool_size, self.spool_wait if self.spool_full == "wait" else 0.0)
+
+    @property
+    def directions(self) -> DataMode:
+        """Which directions and sides of a call are recorded."""
+        return DataMode.of(self.data_mode)
+
+
+def settings(dump_path: str | Path, **options: Any) -> Settings:
+    """Check the keyword options of ``record``, named as the keys of ``config.json``. Raises ConfigError."""
+    known = {field.name for field in fields(Settings)} - {"dump_path"}
+    for key in options:
+        if key not in known:
+            raise unknown_name("record() has no option", key, options[key], known | {"model", "framework"})
+    checked = {key: _CHECKS[key](key, value) for key, value in options.items()}
+    return _consistent(Settings(dump_path=checks.path("dump_path", dump_path), **checked))
+
+
+def read_common(path: str | Path) -> dict[str, Any]:
+    """Read msprobe's ``config.json``: the keys that tasks share, and their sections as they are. Raises ConfigError."""
+    common = checks.read_json(path)
+    for key in common:
+        if key not in _COMMON_KEYS and key not in rejected_keys.COMMON_KEYS and key not in rejected_keys.SECTIONS:
+            raise unknown_name(f"{path}: unknown key", key, common[key], _COMMON_KEYS | rejected_keys.SECTIONS)
+    rejected_keys.refuse_common(common)
+    return common
+
+
+def read_config(path: str | Path, **overrides: Any) -> Settings:
+    """Read msprobe's ``config.json``; ``overrides`` that are not None win over the file. Raises ConfigError."""
+    common = read_common(path)
+    given = {key: value for key, value in common.items() if key in _CHECKS} | {
+        key: value for key, value in overrides.items() if value is not None
+    }
+    task = _task("task", given.get("task") or "statistics")
+    keys = _KEYS_OF_TASKS.get(task, _SECTION_KEYS)
+    # Keys that only other tasks follow may have the values that change nothing there.
+    section = checks.object_with(keys, also={*rejected_keys.SECTION_KEYS, *_SECTION_KEYS})(task, common.get(task) or {})
+    rejected_keys.refuse_section(task, section)
+    given |= {key: value for key, value in section.items() if key in keys or key in _SECTION_KEYS}
+    given["task"] = task
+    dump_path = given.pop("dump_path", None) or common.get("dump_path") or Settings().dump_path
+    return settings(dump_path, **{key: value for key, value in given.items() if value not in (None, "")})
+
+
+def _consistent(given: Settings) -> Settings:
+    _check_spool(given)
+    _check_compression(given)
+    _check_golden(given)
+    if given.task == "structure" and not given.records_modules:
+        return replace(given, level="mix")
+    if given.async_dump and given.summary_mode != "statistics":
+        raise ConfigError("summary_mode", given.summary_mode, "statistics with async_dump")
+    if given.level == "debug" and given.task == "structure":
+        raise ConfigError("task", given.task, "statistics or tensor at level debug")
+    if given.task in OVERFLOW_TASKS:
+        given = _looking_for_overflow(given)
+    _check_scope(given)
+    return given
+
+
+def _looking_for_overflow(given: Settings) -> Settings:
+    if given.level not in ("L0", "L1", "mix"):
+        raise ConfigError("level", given.level, f"L0, L1 or mix with task {given.task}")
+    for field in fields(Settings):
+        value = getattr(given, field.name)
+        if field.name in ("data_mode", "summary_mode", "tensor_list") and value != field.default:
+            shown = list(value) if isinstance(value, tuple) else value
+            raise ConfigError(field.name, shown, f"not supported with task {given.task}")
+    return replace(given, overflow_nums=-1) if given.task == "nan_check" else given
+
+
+def _check_spool(given: Settings) -> None:
+    """Refuse a spool folder of records that pytest --msprobe-dump cannot check."""
+    if given.spool_size is None:
+        for field in fields(Settings):
+            if field.name in ("spool_full", "spool_wait") and getattr(given, field.name) != field.default:
+                raise ConfigError(field.name, getattr(given, field.name), "not supported without spool_size")
+        return
+    if given.task not in ("statistics", "tensor"):
+        raise ConfigError("task", given.task, "statistics or tensor with spool_size")
+    if given.level not in ("L1", "mix", "aten"):
+        raise ConfigError("level", given.level, "L1, mix or aten with spool_size")
+
+
+def _check_golden(given: Settings) -> None:
+    if given.golden_path is None:
+        return
+    if given.level != "compiled":
+        raise ConfigError("golden_path", given.golden_path, "level compiled with golden_path")
+    if given.golden_path.absolute() == given.dump_path.absolute():
+        raise ConfigError("golden_path", given.golden_path, "another folder than that of the recording")
+
+
+def _check_compression(given: Settings) -> None:
+    if given.compression == "none":
+        return
+    if given.tensor_files != "safetensors":
+        raise ConfigError("compression", given.compression, "none, or zstd with tensor_files safetensors")
+    if not compression.is_available():
+        raise ConfigError("compression", given.compression, f"none, or zstd with zstandard: {compression.REMEDY}")
+
+
+def _check_scope(given: Settings) -> None:
+    if not given.scope:
+        return
+    if len(given.scope) != 2:
+        raise ConfigError("scope", list(given.scope), "two record names, the first and the last of a range")
+    patterns = {"L0": (_MODULE_NAME,), "mix": (_MODULE_NAME, API_NAME)}.get(given.level, (API_NAME,))
+    wanted = {"L0": "Module.path.Class.forward.0", "mix": "Module.path.Class.forward.0 or Type.api.0.forward"}
+    for name in given.scope:
+        if not any(pattern.fullmatch(name) for pattern in patterns):
+            raise ConfigError("scope", name, f"a name such as {wanted.get(given.level, 'Type.api.0.forward')}")
+
+
+def _task(key: str, value: object) -> str:
+    if isinstance(value, str) and value in rejected_keys.CHECKING_TASKS:
+        _log.warning(
+            "task %s: statistics are recorded; check them: pytest --msprobe-dump DUMP --msprobe-config config.json",
+            value,
+        )
+        return rejected_keys.RECORDED_FOR_CHECK
+    if not isinstance(value, str) or value not in TASKS:
+        if isinstance(value, str) and value in rejected_keys.REPLACED_TASKS:
+            raise ConfigError(key, value, rejected_keys.REPLACED_TASKS[value])
+        allowed = f"{', '.join(TASKS)}; for a PrecisionDebugger also free_benchmark, grad_probe"
+        raise ConfigError(key, value, allowed, known=(*TASKS, "free_benchmark", "grad_probe"))
+    return value
+
+
+def _overflow_nums(key: str, value: object) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or (value != -1 and value < 1):
+        raise ConfigError(key, value, "an integer >= 1, or -1 for no limit")
+    return value
+
+
+def _data_modes(key: str, value: object) -> tuple[str, ...]:
+    names = (value,) if isinstance(value, str) else checks.names(key, value)
+    for name in names:
+        if name not in DATA_MODES:
+            raise ConfigError(key, name, ", ".join(DATA_MODES), known=DATA_MODES)
+    if "all" in names and len(names) > 1:
+        raise ConfigError(key, list(names), '"all" alone, or some of ' + ", ".join(DATA_MODES[1:]))
+    return tuple(names) or ("all",)
+
+
+_CHECKS: Mapping[str, Any] = {
+    "dump_path": checks.path,
+    "task": _task,
+    "level": checks.one_of(LEVELS),
+    "rank": checks.numbers,
+    "step": checks.numbers,
+    "scope": checks.names,
+    "list": checks.names,
+    "data_mode": _data_modes,
+    "summary_mode": checks.one_of(SUMMARY_MODES),
+    "tensor_list": checks.names,
+    "tensor_files": checks.one_of(TENSOR_FILES),
+    "compression": checks.one_of(COMPRESSIONS),
+    "async_dump": checks.flag,
+    "extra_info": checks.flag,
+    "risk_level": checks.one_of(RISK_LEVELS),
+    "exclude": checks.names,
+    "custom_op_namespaces": checks.names,
+    "overflow_nums": _overflow_nums,
+    "spool_size": checks.size,
+    "spool_full": checks.one_of(SPOOL_FULL),
+    "spool_wait": checks.seconds,
+    "golden_path": checks.path,
+}
+
+_SECTION_KEYS = ("scope", "list", "exclude", "data_mode", "summary_mode", "tensor_list")
+_OVERFLOW_KEYS = ("scope", "list", "exclude")
+_KEYS_OF_TASKS = {"overflow_check": ("overflow_nums", *_OVERFLOW_KEYS), "nan_check": _OVERFLOW_KEYS}
+SPOOL_KEYS = ("spool_size", "spool_full", "spool_wait")
+_COMMON_KEYS = frozenset(
+    {"task", "dump_path", "level", "rank", "step", "async_dump", "extra_info", "risk_level", "custom_op_namespaces"}
+).union(SPOOL_KEYS, {"tensor_files", "compression", "load", "golden_path"})

@@ -13,16 +13,18 @@ from typing import IO
 
 from msprobe_hooks.byte_sizes import format_size
 from msprobe_hooks.dump.paths.recording import recording_folder
-from msprobe_hooks.dump.spool import (
+from msprobe_hooks.dump.writer import (
     STOP_FILE,
     WRITING_FOLDER,
     Dropped,
+    former_dump,
+    make_folder,
     moving,
     note_dropped,
     size_of,
     waiting_steps,
+    write_error,
 )
-from msprobe_hooks.dump.writer import former_dump, make_folder, write_error
 from msprobe_hooks.errors import RecordingError
 
 # A choice: the training waits meanwhile, and the steps that it waits for take seconds to be checked.

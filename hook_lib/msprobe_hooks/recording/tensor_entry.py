@@ -2,13 +2,41 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, TypeAlias
 
 import msgspec
 from msgspec import UNSET, UnsetType
 
 from msprobe_hooks.dump.writer import json_number
-from msprobe_hooks.recording.statistics import Statistics
+
+Number: TypeAlias = float | int | bool
+
+
+class Statistics(msgspec.Struct, eq=False):
+    """The numbers of one tensor; finite extrema and counts are there only where the plain extrema are not finite.
+
+    ``nan_count``, ``posinf_count`` and ``neginf_count`` say how many elements are NaN, +inf and -inf.
+    ``is_waiting`` says that some are still to come; ``entry`` is what records share that say these of a tensor,
+    ``storage`` what the tensor's storage is known by.
+    """
+
+    max: Number | None = None
+    min: Number | None = None
+    mean: Number | None = None
+    norm: Number | None = None
+    finite_max: float | None = None
+    finite_min: float | None = None
+    nan_count: int | None = None
+    posinf_count: int | None = None
+    neginf_count: int | None = None
+    checksum: str | None = None
+    #: That all of them are known to be finite.
+    is_finite: bool = False
+    is_waiting: bool = False
+    entry: Any = None
+    storage: int = 0
 
 
 class TensorEntry(msgspec.Struct, gc=False):
@@ -59,3 +87,44 @@ class TensorEntry(msgspec.Struct, gc=False):
                 self.neginf_count = UNSET if statistics.neginf_count is None else statistics.neginf_count
         if statistics.checksum is not None:
             self.md5 = statistics.checksum
+
+
+#: Gives an entry like another, for one record alone.
+Copied: TypeAlias = Callable[[TensorEntry], TensorEntry]
+
+
+def own(entry: TensorEntry) -> TensorEntry:
+    """Return an entry that no other record has."""
+    return entry
+
+
+def number_storages(record: dict[str, Any], storages: Sequence[int], copied: Copied) -> None:
+    """Write into the entries of a record the number of each storage in which several of its tensors lie.
+
+    ``storages`` is what the storage of each entry is known by, in their order; 0 where that is unknown.
+    """
+    counts = Counter(storages)
+    numbers = {storage: place for place, storage in enumerate(one for one in counts if one and counts[one] > 1)}
+    if numbers and _count(record) == len(storages):
+        record.update(_numbered(record, iter(storages), numbers, copied))
+
+
+def _count(part: Any) -> int:
+    if isinstance(part, TensorEntry):
+        return 1
+    members = part.values() if isinstance(part, dict) else part if isinstance(part, list) else ()
+    return sum(map(_count, members))
+
+
+def _numbered(part: Any, storages: Iterator[int], numbers: Mapping[int, int], copied: Copied) -> Any:
+    if isinstance(part, TensorEntry):
+        number = numbers.get(next(storages))
+        if number is not None:
+            part = copied(part)
+            part.storage = number
+        return part
+    if isinstance(part, dict):
+        return {key: _numbered(item, storages, numbers, copied) for key, item in part.items()}
+    if isinstance(part, list):
+        return [_numbered(item, storages, numbers, copied) for item in part]
+    return part

@@ -6,11 +6,12 @@ Also the names that their callers wrote, and bodies of Python functions that run
 from __future__ import annotations
 
 import sys
+import threading
 from abc import abstractmethod
 from collections.abc import Callable
 from pathlib import Path
 from types import FrameType, FunctionType
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -18,8 +19,12 @@ from torch._C import (
     DispatchKey,
     _dispatch_tls_is_dispatch_key_included,
     _get_dispatch_stack_at,
+    _get_function_stack_at,
     _is_tracing,
     _len_torch_dispatch_stack,
+    _len_torch_function_stack,
+    _pop_torch_function_stack,
+    _push_on_torch_function_stack,
 )
 from torch._guards import CompileContext, TracingContext
 from torch._ops import OpOverload, OpOverloadPacket
@@ -213,3 +218,55 @@ def _spelling(api: Api, frame: FrameType, args: Any, kwargs: Any) -> str:
         qualified = next(iter(api.operators.values()))
         is_reflection = qualified in _REFLECTED and not isinstance(args[1], Tensor)
     return _REFLECTED[qualified] if is_reflection else qualified
+
+
+Event = Literal["call", "return", "c_call", "c_return", "c_exception"]
+Profile = Callable[[FrameType, Event, Any], object]
+
+
+class ThisThread:
+    """The mode on the stack of the thread that begins."""
+
+    def __init__(self, mode: CallMode) -> None:
+        self._mode = mode
+
+    def begin(self) -> None:
+        """Put the mode on top."""
+        _push_on_torch_function_stack(self._mode)
+
+    def end(self) -> None:
+        """Take the mode off, wherever it is by now."""
+        places = range(_len_torch_function_stack())
+        if all(_get_function_stack_at(place) is not self._mode for place in places):
+            return
+        above = []
+        while (top := _pop_torch_function_stack()) is not self._mode:
+            above.append(top)
+        for other in reversed(above):
+            _push_on_torch_function_stack(other)
+
+
+class NewThreads:
+    """Puts a mode on every thread that starts between ``begin`` and ``end``.
+
+    A profiler that was set for new threads keeps working.
+    """
+
+    def __init__(self, mode: CallMode) -> None:
+        self._mode = mode
+        self._other: Profile | None = None
+
+    def begin(self) -> None:
+        """Watch for threads."""
+        self._other = threading.getprofile()
+        threading.setprofile(self._enter)
+
+    def end(self) -> None:
+        """Stop watching."""
+        threading.setprofile(self._other)
+
+    def _enter(self, frame: FrameType, event: Event, argument: Any) -> None:
+        _push_on_torch_function_stack(self._mode)
+        sys.setprofile(self._other)
+        if self._other is not None:
+            self._other(frame, event, argument)

@@ -2,24 +2,76 @@
 
 from __future__ import annotations
 
+import sys
 import threading
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch.distributed as dist
+import torch.nn.utils.clip_grad as clip_grad
 from torch import nn
+from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
+from torch.utils.hooks import RemovableHandle
 
 from msprobe_hooks.errors import ConfigError
-from msprobe_hooks.recording.config import Settings
+from msprobe_hooks.recording.interposition import Interposition
 from msprobe_hooks.recording.modules import prefixed
+from msprobe_hooks.recording.rejected_keys import Settings
 from msprobe_hooks.recording.session import Model, Observer, Session
 from msprobe_hooks.torch.apis import api_table
 from msprobe_hooks.torch.aten import AtenMode
-from msprobe_hooks.torch.custom_ops import CustomApi
+from msprobe_hooks.torch.call_mode import NewThreads, ThisThread
+from msprobe_hooks.torch.custom_ops import CustomApi, TorchRecorder
 from msprobe_hooks.torch.modules import ModuleHooks
-from msprobe_hooks.torch.optimizer_phases import Phases
-from msprobe_hooks.torch.recorder import TorchRecorder
 from msprobe_hooks.torch.recording_mode import RecordingMode
-from msprobe_hooks.torch.threads import NewThreads, ThisThread
+
+
+class Phases:
+    """Marks the records of optimizers and gradient clipping between ``begin`` and ``end``."""
+
+    def __init__(self, recorder: TorchRecorder) -> None:
+        self._recorder = recorder
+        self._handles: list[RemovableHandle] = []
+        self._around: list[Interposition] = []
+
+    def begin(self) -> None:
+        """Watch optimizers and clipping."""
+        self._handles = [
+            register_optimizer_step_pre_hook(lambda *_: self._recorder.enter_phase("optimizer")),
+            register_optimizer_step_post_hook(lambda *_: self._recorder.enter_phase(None)),
+        ]
+        for function in _clipping():
+            try:
+                self._around.append(Interposition(function, self._clip))
+            except TypeError as error:
+                self._recorder.summary.note_error("clip_grad", error)
+
+    def end(self) -> None:
+        """Stop watching."""
+        for handle in self._handles:
+            handle.remove()
+        for interposed in self._around:
+            interposed.remove()
+        self._handles, self._around = [], []
+
+    def _clip(self, function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+        self._recorder.enter_phase("clip_grad")
+        try:
+            return function(*args, **kwargs)
+        finally:
+            self._recorder.enter_phase(None)
+
+
+def _clipping() -> Iterator[Callable[..., Any]]:
+    for name in ("clip_grad_norm_", "clip_grad_value_", "clip_grad_norm"):
+        function = getattr(clip_grad, name, None)
+        if function is not None:
+            yield function
+    # A program that trains with Megatron has imported it.
+    megatron = sys.modules.get("megatron.core.optimizer.optimizer") or sys.modules.get("megatron.core.optimizer")
+    optimizer = getattr(megatron, "MegatronOptimizer", None)
+    if optimizer is not None:
+        yield optimizer.clip_grad_norm
 
 
 def process_rank() -> int | None:
@@ -104,8 +156,7 @@ def _observers(recorder: TorchRecorder) -> list[Observer]:
         functional = None
         if dist.is_available():
             # torch.distributed is slow to import and absent from some builds.
-            from msprobe_hooks.torch.collectives import Collectives
-            from msprobe_hooks.torch.functional_collectives import FunctionalCollectives
+            from msprobe_hooks.torch.functional_collectives import Collectives, FunctionalCollectives
 
             observers.append(Collectives(recorder))
             functional = FunctionalCollectives(recorder)

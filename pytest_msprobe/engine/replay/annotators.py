@@ -11,16 +11,13 @@ from dataclasses import replace
 from typing import TypeAlias
 
 from msprobe_standards.baseline_credibility import SAME_AS_CPU
-from pytest_msprobe.engine.replay.judging.conditioning_note import add_conditioning_note
-from pytest_msprobe.engine.replay.judging.randomness_disabled import is_of_second_run
+from pytest_msprobe.engine.replay.judging.run_outputs import add_conditioning_note, is_of_second_run
 from pytest_msprobe.engine.replay.ops.op_info import op_info
 from pytest_msprobe.engine.replay.prepared_call import DirectionCheck
 from pytest_msprobe.engine.replay.random_apis.unverifiable import JUDGES_LITTLE
 from pytest_msprobe.engine.replay.trials.baseline_protocol import INPUT_DTYPES, SCALARS, TENSORS_UNUSED
 from pytest_msprobe.engine.replay.trials.trial import Trial
-from pytest_msprobe.results.left_open import LeftOpen, with_left_open
-from pytest_msprobe.results.result import LITTLE_JUDGED, DirectionResult
-from pytest_msprobe.results.screened import with_screened
+from pytest_msprobe.results.result import LITTLE_JUDGED, DirectionResult, LeftOpen, with_left_open, with_screened
 
 _CPU_ERRS = "the CPU's own kernel in 16 bits gives the same result, which no rounding explains"
 _ALL_OPEN = "all elements of a result are left open: any value is right"

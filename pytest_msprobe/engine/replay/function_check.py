@@ -14,14 +14,13 @@ import torch
 from msprobe_hooks.dump.names import Direction, api_record
 from msprobe_standards import Standard, Verdict
 from pytest_msprobe.devices.device import hardware
-from pytest_msprobe.engine.replay.calls.arguments import Arguments
-from pytest_msprobe.engine.replay.calls.subject import CheckError, Subject
+from pytest_msprobe.engine.replay.calls.arguments import Arguments, CheckError, Subject
 from pytest_msprobe.engine.replay.check import input_tensors
 from pytest_msprobe.engine.replay.inputs.random_tensors import stream_seed
-from pytest_msprobe.engine.replay.judging.conditioning_note import add_conditioning_note
 from pytest_msprobe.engine.replay.judging.directions import judge_backward, judge_forward
 from pytest_msprobe.engine.replay.judging.float64_golden import judged_in_float64
 from pytest_msprobe.engine.replay.judging.outputs import result_of
+from pytest_msprobe.engine.replay.judging.run_outputs import add_conditioning_note
 from pytest_msprobe.engine.replay.own_backward import judge_by_differences
 from pytest_msprobe.engine.replay.trials.config import ReplayConfig
 from pytest_msprobe.engine.replay.trials.trial import Trial

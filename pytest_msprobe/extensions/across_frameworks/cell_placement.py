@@ -15,8 +15,8 @@ from typing import TypeAlias
 
 from msprobe_hooks.dump.names import is_forward_api, is_module_name, shared_name, split_called, split_module
 from msprobe_hooks.dump.reader import Dump
-from msprobe_hooks.extensions.mindspore.static_graph.flow import Cell, Flow
-from pytest_msprobe.modes.compare.matching.call_signature import intact
+from msprobe_hooks.extensions.mindspore.static_graph.anf_ir import Cell, Flow
+from pytest_msprobe.modes.compare.matching.reordering import intact
 
 Layers: TypeAlias = tuple[str, ...]
 

@@ -7,10 +7,22 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from msprobe_hooks.dump.names import split_called
+from msprobe_hooks.dump.names import backward_of, split_called
 from msprobe_standards.decoding import decode_yaml
+from pytest_msprobe.extensions.across_frameworks.raw_records import (
+    Body,
+    are_one,
+    body_of,
+    flat_tensors,
+    settings_of,
+    tensors_of_group,
+)
+
+if TYPE_CHECKING:
+    from msprobe_hooks.dump.call_context import Table
+    from msprobe_hooks.dump.reader import Dump
 
 _TABLE = Path(__file__).with_name("compositions.yaml")
 # The scope of a kernel, whose last part is its type with a number.
@@ -101,3 +113,148 @@ def _part(text: str) -> Part:
 def _argument(text: str) -> Argument | None:
     word, _, place = text.rpartition(".")
     return Argument(word, place) if word else None
+
+
+#: PyTorch's name of the call, and the word of MindSpore's.
+VF_LSTM, LSTM = "VF.lstm", "LSTM"
+
+_ADD, _VIEW, _CAST, _CONCAT = "Tensor.__add__", "Tensor.view", "Tensor.astype", "Concat"
+_BEFORE = frozenset({"Functional.zeros", _ADD, _VIEW, _CAST, _CONCAT})
+_BEHIND = frozenset({_VIEW, _CAST})
+# How many calls before and behind the kernel may hold what it takes or returns as it was before it was turned.
+_NEAR = 30
+
+
+class Lstm:
+    """The calls that are an LSTM of one layer and one direction: its kernel, and those around it that only pass on."""
+
+    def __init__(self, dump: Dump, record: str, calls: Sequence[str], parents: Table[str | None]) -> None:
+        """Find them among the dump's forward calls, given in their order, of which ``record`` is the kernel's."""
+        self._dump = dump
+        self._record = record
+        self._body = body_of(dump, record)
+        at = calls.index(record)
+        self._neighbours = calls[max(at - _NEAR, 0) : at + _NEAR]
+        self._before = self._makers(calls[:at])
+        self._behind = self._passing(calls[at + 1 :])
+        #: The module that is the layer: its kernel runs in one further in.
+        self.home = next((parents.of_call(name) for name in self._behind), None)
+
+    @property
+    def records(self) -> set[str]:
+        """The records of the calls, forward and backward."""
+        forward = {self._record, *self._before, *self._behind}
+        return forward | {name for one in forward if (name := backward_of(one)) in self._dump.records}
+
+    @property
+    def names_that_go(self) -> set[str]:
+        """The APIs of the calls, and their records but for the one whose name the whole has."""
+        apis = {split_called(name)[0] for name in (self._record, *self._before, *self._behind)}
+        return apis | self.records - {self._record, backward_of(self._record)}
+
+    def bodies(self) -> dict[str, Body]:
+        """Return the records of the one call by their names; none where the calls are not those of one layer."""
+        weights = self._weights()
+        inputs, outputs = flat_tensors(self._body, "input_args"), flat_tensors(self._body, "output")
+        x = self._turned(inputs[0]) if len(inputs) == 4 else None
+        if not weights or x is None or len(outputs) < 3:
+            return {}
+        settings = settings_of(self._body)
+        values = (settings.get(name) for name in ("has_bias", "num_layers"))
+        made = [{"type": type(value).__name__, "value": value} for value in values]
+        entries = [entry for entry, _ in weights]
+        forward = {
+            "input_args": [x, inputs[1:3], entries, *made],
+            "input_kwargs": {},
+            "output": [self._turned(outputs[0]), *outputs[1:3]],
+        }
+        backward = body_of(self._dump, backward_of(self._record))
+        if not backward:
+            return {self._record: forward}
+        arriving = [each and self._turned(each) for each in tensors_of_group(backward, "input")]
+        of_x = [each for each in flat_tensors(backward, "output") if each["shape"] == inputs[0]["shape"]]
+        leaving = [*map(self._turned, of_x), *(gradient for _, gradient in weights)]
+        return {self._record: forward, backward_of(self._record): {"input": arriving[:3], "output": leaving}}
+
+    def _makers(self, calls: Sequence[str]) -> dict[str, Body]:
+        """Return the calls right before the kernel that made what it takes besides its input, the last one first."""
+        wanted = flat_tensors(self._body, "input_args")[1:]
+        found: dict[str, Body] = {}
+        for name in reversed(calls):
+            body = body_of(self._dump, name)
+            outputs = flat_tensors(body, "output")
+            if word_of(name) not in _BEFORE or not any(are_one(one, each) for one in outputs for each in wanted):
+                break
+            found[name] = body
+            wanted += flat_tensors(body, "input_args")
+        return found
+
+    def _passing(self, calls: Sequence[str]) -> dict[str, Body]:
+        """Return the calls right behind the kernel that give on what it returned, with time and batch turned or not."""
+        outputs = flat_tensors(self._body, "output")
+        found: dict[str, Body] = {}
+        for name in calls:
+            body = body_of(self._dump, name)
+            taken, given = (next(iter(flat_tensors(body, group)), None) for group in ("input_args", "output"))
+            is_passed = word_of(name) in _BEHIND and taken and given and taken["shape"] == given["shape"]
+            if not is_passed or not any(are_one(taken, one) or _are_turned(taken, one) for one in outputs):
+                break
+            found[name] = body
+        return found
+
+    @property
+    def _is_turned(self) -> bool:
+        outputs = flat_tensors(self._body, "output")[:1]
+        taken = [flat_tensors(body, "input_args")[0] for body in self._behind.values()]
+        return any(_are_turned(one, y) for y in outputs for one in taken)
+
+    def _turned(self, entry: Any) -> Any:
+        """Return an entry with time and batch as the layer has them, None where no recording holds its elements so."""
+        shape = _turned_shape(entry)
+        if not self._is_turned or shape is None:
+            return entry
+        plain = None if "data_name" in entry or "md5" in entry else {**entry, "shape": shape}
+        return next((each for each in self._around if _are_turned(each, entry)), plain)
+
+    @cached_property
+    def _around(self) -> list[Any]:
+        """The tensors of the calls before and behind the kernel, forward and backward."""
+        records = [each for name in self._neighbours for each in (name, backward_of(name))]
+        groups = ("input_args", "input", "output")
+        return [one for name in records for group in groups for one in flat_tensors(body_of(self._dump, name), group)]
+
+    def _weights(self) -> list[tuple[Any, Any]]:
+        """Return the weights and biases as PyTorch takes them, each with its gradient; none where they are unknown."""
+        found: list[tuple[Any, Any]] = []
+        parts = self._makers_of(_CONCAT)
+        for part in flat_tensors(parts[0][1], "input_args") if len(parts) == 1 else []:
+            viewed = next((each for each in self._makers_of(_VIEW) if _made(each[1], part)), None)
+            taken = flat_tensors(viewed[1], "input_args") if viewed else []
+            if viewed is None or not taken:
+                return []
+            added = next((each for each in self._makers_of(_ADD) if _made(each[1], taken[0])), None)
+            name, body = added or viewed
+            own = flat_tensors(body, "input_args")
+            gradients = flat_tensors(body_of(self._dump, backward_of(name)), "output")
+            found += zip(own, [*gradients, *[None] * len(own)], strict=False)
+        return found
+
+    def _makers_of(self, word: str) -> list[tuple[str, Body]]:
+        return [(name, body) for name, body in self._before.items() if word_of(name) == word]
+
+
+def _made(body: Body, entry: Any) -> bool:
+    return any(are_one(one, entry) for one in flat_tensors(body, "output"))
+
+
+def _turned_shape(entry: Any) -> list[Any] | None:
+    shape = entry["shape"]
+    return [shape[1], shape[0], shape[2]] if isinstance(shape, list) and len(shape) == 3 else None
+
+
+def _are_turned(one: Any, other: Any) -> bool:
+    """Return whether two entries are of one tensor with time and batch turned, as far as its extremes show."""
+    turned = _turned_shape(other)
+    if turned is None or one["shape"] != turned:
+        return False
+    return all(key in one and str(one[key]) == str(other.get(key)) for key in ("dtype", "Max", "Min"))

@@ -18,7 +18,7 @@ from msprobe_hooks.dump.paths.recording import CONSTRUCT_FILE
 from msprobe_hooks.errors import DumpError
 from pytest_msprobe.extensions.across_frameworks.longest_prefix import LongestFirst
 from pytest_msprobe.extensions.across_frameworks.scopes import TOP, ModelPlace, Path, Scopes, read_scopes
-from pytest_msprobe.modes.compare.matching.call_signature import intact
+from pytest_msprobe.modes.compare.matching.reordering import intact
 from pytest_msprobe.yaml_with_lines import read_document
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from msprobe_hooks.dump.call_context import Surroundings
 from msprobe_hooks.dump.names import direction_of, forward_of, is_module_name, shared_name, split_called, split_module
-from pytest_msprobe.modes.compare.matching.call_signature import intact
+from pytest_msprobe.modes.compare.matching.reordering import intact
 
 if TYPE_CHECKING:
     from msprobe_hooks.dump.reader import Dump

@@ -20,7 +20,7 @@ from msgspec import Raw
 from msgspec.structs import replace
 
 from msprobe_hooks.dump.call_context import KnownSurroundings, Surroundings, Table
-from msprobe_hooks.dump.kernel_dump import Kernel, KernelDump, leaf
+from msprobe_hooks.dump.json_records import Kernel, KernelDump, leaf
 from msprobe_hooks.dump.names import (
     PARAMETERS_GRAD,
     ModuleName,
@@ -32,7 +32,7 @@ from msprobe_hooks.dump.names import (
 from msprobe_hooks.dump.reader import Dump
 from msprobe_hooks.dump.schema import TensorElement
 from msprobe_hooks.errors import DumpError
-from msprobe_hooks.extensions.mindspore.static_graph.flow import Cell, Flow, Origin
+from msprobe_hooks.extensions.mindspore.static_graph.anf_ir import Cell, Flow, Origin
 from msprobe_hooks.extensions.mindspore.static_graph.reader import GraphDump
 from pytest_msprobe.extensions.across_frameworks.cell_placement import Layers, Placing, call_word, calls_of, plain_word
 

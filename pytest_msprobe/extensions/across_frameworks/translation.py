@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING
 
-from msprobe_hooks.dump.names import is_module_name, split_called, split_module
+from msprobe_hooks.dump.names import is_forward, is_module_name, split_called, split_module
+from msprobe_hooks.dump.values import PlacedValue, read_values
 from msprobe_hooks.messages import did_you_mean
 from pytest_msprobe.errors import OptionError
+from pytest_msprobe.extensions.across_frameworks import recorder_differences
 from pytest_msprobe.extensions.across_frameworks.api_mapping import ApiMapping, ApiPair, read_apis
-from pytest_msprobe.extensions.across_frameworks.cell_mapping import CellMapping, read_cells
-from pytest_msprobe.extensions.across_frameworks.fuse_calls import compose
+from pytest_msprobe.extensions.across_frameworks.cell_mapping import CellMapping, compose, read_cells
 from pytest_msprobe.extensions.across_frameworks.layer_mapping import LayerMapping, match_layers, read_layers
 from pytest_msprobe.extensions.across_frameworks.static_graph import CallsOfGraph, shared_call
+from pytest_msprobe.extensions.across_frameworks.value_pairing import named_values, paired_gradients, renamed_parameters
 from pytest_msprobe.modes.compare.matching.data_mapping import record_of
 from pytest_msprobe.modes.compare.matching.matching import MatchingRules
 
@@ -21,6 +24,7 @@ if TYPE_CHECKING:
     from msprobe_hooks.dump.reader import Dump
     from msprobe_hooks.extensions.mindspore.static_graph.reader import GraphDump
     from pytest_msprobe.extensions.across_frameworks.options import AcrossOptions
+    from pytest_msprobe.modes.compare.matching.data_mapping import MappedValues
 
 Name = Callable[[str], str]
 # A search among all names for each unknown one; more than this are not shown.
@@ -182,3 +186,50 @@ def without_effect(mappings: Mappings, dumps: Iterable[Dump]) -> list[str]:
                 found.append(f"{pair.place}: no call is named {api}{meant}")
     cells = mappings.cells
     return found + [f"{cells.lines[key]}: no layer is named {key}" for key in cells.without_effect(records)]
+
+
+class ValuePartners:
+    """Finds the golden values that have another place in their call than the target's."""
+
+    def __init__(self, target: Dump, golden: Dump, mapped: MappedValues, translation: Translation) -> None:
+        self._target, self._golden = target, golden
+        self._mapped = mapped
+        self._translation = translation
+
+    @cached_property
+    def use_different_recorders(self) -> bool:
+        """Whether the recorders of the two runs differ."""
+        return recorder_differences.use_different_recorders(self._target, self._golden)
+
+    def of_call(self, target: str, golden: str) -> tuple[dict[str, PlacedValue | None], frozenset[str]]:
+        """Return the golden value of each value that has another place there, and golden values left out.
+
+        Values by full name; None has no golden value. Raises RecordError where a record is malformed or lacks a value
+        that the data mapping names.
+        """
+        pair = self._translation.pair_of(target, golden)
+        is_reordered = self.use_different_recorders and not is_forward(target)
+        if pair is None and not self._translation.across and target not in self._mapped and not is_reordered:
+            return {}, frozenset()
+        target_values, golden_values = (
+            read_values(self._target, target, as_passed=True),
+            read_values(self._golden, golden),
+        )
+        named, dropped = self._mapped.of_record(target, target_values, golden_values)
+        if is_reordered and not named:
+            return recorder_differences.paired_gradients(target, target_values, golden_values)
+        if not self._translation.across:
+            return named, dropped
+        found = renamed_parameters(target_values, golden_values) if is_module_name(target) else {}
+        more: tuple[dict[str, PlacedValue | None], frozenset[str]] = {}, frozenset()
+        if pair is not None:
+            more = named_values(
+                pair,
+                target_values,
+                golden_values,
+                is_forward=is_forward(target),
+                is_reversed=self._translation.reversed,
+            )
+        elif not is_forward(target) and not named:
+            more = paired_gradients(target_values, golden_values)
+        return found | more[0] | named, dropped | more[1]

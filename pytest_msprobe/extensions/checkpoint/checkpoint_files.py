@@ -4,21 +4,150 @@ from __future__ import annotations
 
 import argparse
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
+import numpy as np
 import torch
+from torch import Tensor
 
 from msprobe_hooks.escaping import numbered
+from msprobe_hooks.extensions.weights.digest import Digest, added, shifted
+from msprobe_hooks.extensions.weights.torch_weights import rounded_digests, tensor_digests
 from msprobe_hooks.json_decoding import JsonError, decode_json
 from msprobe_hooks.messages import counted
 from msprobe_hooks.regular_files import read_regular
 from msprobe_hooks.torch.torch_files import RefusedFileError, load_torch_file
+from pytest_msprobe.engine.values.leaves import TreeError, leaves
 from pytest_msprobe.errors import CheckpointError
-from pytest_msprobe.extensions.checkpoint.parameters import Checkpoint, Parameter, parameter, tensors_in
+from pytest_msprobe.extensions.model_names.fused_parts import ModelSizes
+
+_WIDER = ("float32", "float64")
+
+
+@dataclass(frozen=True, slots=True)
+class MatrixDigest:
+    """Digests of a parameter as a matrix, and those that it has in bfloat16, None where it is no wider."""
+
+    own: Digest
+    rounded: Digest | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """What of a parameter some ranks hold: in words, and the first and the last row and column after it."""
+
+    words: str
+    rows: range
+    columns: range
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """A tensor of a checkpoint.
+
+    Attributes:
+        shape: Its shape.
+        dtype: Its dtype, as ``float32``.
+        load: Reads it, and may raise a UserError, as where only digests were written.
+        note: What is odd about it.
+        fault: What is wrong about it by itself, as where replicas differ.
+        has_values: Whether ``load`` can read it.
+        stored: Returns the digests that were written, of one that is a matrix or less; None where they are computed.
+        pieces: The pieces that it was put together from.
+        is_buffer: Whether it is a buffer of its model, of which others may have none.
+    """
+
+    shape: tuple[int, ...]
+    dtype: str
+    load: Callable[[], Tensor]
+    note: str = ""
+    fault: str = ""
+    has_values: bool = True
+    stored: Callable[[], MatrixDigest] | None = None
+    pieces: tuple[Piece, ...] = ()
+    is_buffer: bool = False
+
+    def digest(self) -> MatrixDigest:
+        """Return its digests, those of its values where none were written."""
+        if self.stored is not None:
+            return self.stored()
+        tensor = self.load()
+        matrix = tensor.reshape(-1, 1) if tensor.dim() < 2 else tensor.flatten(1)
+        rounded = rounded_digests(matrix)[0] if self.dtype in _WIDER else None
+        return MatrixDigest(tensor_digests(matrix)[0], rounded)
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """What one rank holds; ``layout`` is its rank and the size of each kind of parallelism."""
+
+    rank: int
+    layout: Mapping[str, tuple[int, int]]
+    parameters: tuple[SharedParameter, ...]
+    first_layer: int | None = None
+    first_expert: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SharedParameter:
+    """A rank's part of a parameter: its name there, and what the rank knows of where it belongs.
+
+    ``whole_shape`` and ``offset`` are those of a shard that knows its place; ``sharded`` is ``rows``, ``columns``,
+    ``none`` or empty, ``chunk`` a virtual pipeline stage. A stack of matrices has one of ``matrices`` for each.
+    """
+
+    name: str
+    matrices: tuple[Parameter, ...]
+    shape: tuple[int, ...]
+    whole_shape: tuple[int, ...] | None = None
+    offset: tuple[int, ...] | None = None
+    sharded: str = ""
+    chunk: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """The parameters of a checkpoint; ``kind`` says in words what was read.
+
+    Where each rank's were written by themselves, ``shares`` holds them and ``parameters`` is empty. ``sizes`` are those
+    of the model, ``siblings`` other steps of it.
+    """
+
+    kind: str
+    parameters: Mapping[str, Parameter] = field(default_factory=dict)
+    shares: tuple[Share, ...] = ()
+    sizes: ModelSizes = field(default_factory=ModelSizes)
+    siblings: tuple[Path, ...] = ()
+
+    @property
+    def names(self) -> list[str]:
+        """The names of its parameters, as they were written."""
+        shared = (each.name for share in self.shares for each in share.parameters)
+        return list(dict.fromkeys((*self.parameters, *shared)))
+
+
+def parameter(tensor: Tensor, note: str = "") -> Parameter:
+    """Return a parameter whose values are there, or mapped from a file."""
+    return Parameter(tuple(tensor.shape), dtype_name(tensor.dtype), lambda: tensor, note)
+
+
+def dtype_name(dtype: Any) -> str:
+    """Return a dtype as ``float32``."""
+    return str(dtype).removeprefix("torch.")
+
+
+def tensors_in(tree: Any, file: Path) -> Iterator[tuple[str, Tensor]]:
+    """Yield the tensors of a file's nested dicts and lists under dotted names. Raises CheckpointError."""
+    try:
+        yield from ((name, leaf) for name, leaf in leaves(tree) if isinstance(leaf, Tensor))
+    except TreeError as error:
+        raise CheckpointError(str(error), file=file, remedy="save nested dicts and lists of tensors only") from None
+
 
 _UNKNOWN = re.compile(r"(?i:unsupported (?:global|class))[^\n]*?\b([A-Za-z_]\w*(?:\.\w+)+)")
 _DTYPES = {"F": "float", "BF": "bfloat", "I": "int", "U": "uint", "C": "complex"}
@@ -118,3 +247,136 @@ def _dtype(text: str) -> str:
     """Return what torch calls a dtype of safetensors."""
     kind, bits = re.fullmatch(r"([A-Z]*)(.*)", text, re.DOTALL).groups()  # type: ignore[union-attr]
     return f"{_DTYPES[kind]}{bits}" if kind in _DTYPES and bits.isdecimal() else _NARROW.get(text, text.lower())
+
+
+_Stored: TypeAlias = Callable[[], MatrixDigest]
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """A shard, what holds it in words, and the row and the column of the whole at which it begins."""
+
+    shard: Parameter
+    words: str
+    row: int = 0
+    column: int = 0
+
+
+def rows_of(whole: Parameter, rows: Sequence[slice]) -> Parameter:
+    """Return some runs of rows as a parameter; the digests of its columns are unknown, unless it has all rows."""
+    count = sum(each.stop - each.start for each in rows)
+    if len(rows) == 1 and count == whole.shape[0]:
+        return whole
+
+    def load() -> Tensor:
+        return torch.cat([whole.load()[each] for each in rows])
+
+    def stored() -> MatrixDigest:
+        found = whole.digest()
+        return MatrixDigest(_rows_of(found.own, rows), found.rounded and _rows_of(found.rounded, rows))
+
+    return replace(whole, shape=(count, *whole.shape[1:]), load=load, stored=_unless_computed(stored, [whole]))
+
+
+def transposed(whole: Parameter, note: str) -> Parameter:
+    """Return a matrix's transpose as a parameter."""
+
+    def stored() -> MatrixDigest:
+        found = whole.digest()
+        return MatrixDigest(_transposed(found.own), found.rounded and _transposed(found.rounded))
+
+    return replace(
+        whole,
+        shape=whole.shape[::-1],
+        load=lambda: whole.load().t(),
+        stored=_unless_computed(stored, [whole]),
+        note=note,
+    )
+
+
+def joined(name: str, placed: Sequence[Placed], shape: tuple[int, ...]) -> Parameter:
+    """Return the whole of shards. Raises CheckpointError where they leave out or hold twice what it has."""
+    first = placed[0].shard
+    if len(placed) == 1 and first.shape == shape:
+        return first
+    height, width = _matrix(shape)
+    held = sum(np.prod(_matrix(each.shard.shape)) for each in placed)
+    inside = all(
+        each.row + _matrix(each.shard.shape)[0] <= height and each.column + _matrix(each.shard.shape)[1] <= width
+        for each in placed
+    )
+    if held != height * width or not inside or len({(each.row, each.column) for each in placed}) != len(placed):
+        raise CheckpointError(
+            f"shards of {name} hold {held} of {height * width} elements", remedy="write the weights of all ranks"
+        )
+    if len({each.shard.dtype for each in placed}) > 1:
+        raise CheckpointError(f"shards of {name} have different dtypes")
+
+    def load() -> Tensor:
+        whole = torch.empty(height, width, dtype=first.load().dtype)
+        for each in placed:
+            rows, columns = _matrix(each.shard.shape)
+            part = each.shard.load().reshape(rows, columns)
+            whole[each.row : each.row + rows, each.column : each.column + columns] = part
+        return whole.reshape(shape)
+
+    def stored() -> MatrixDigest:
+        found = [(each, each.shard.digest()) for each in placed]
+        rounded = [(each, digest.rounded) for each, digest in found]
+        own = _joined([(each, digest.own) for each, digest in found], height, width)
+        known = [(each, digest) for each, digest in rounded if digest is not None]
+        return MatrixDigest(own, _joined(known, height, width) if len(known) == len(rounded) else None)
+
+    pieces = tuple(
+        Piece(
+            each.words,
+            range(each.row, each.row + _matrix(each.shard.shape)[0]),
+            range(each.column, each.column + _matrix(each.shard.shape)[1]),
+        )
+        for each in placed
+    )
+    shards = [each.shard for each in placed]
+    return Parameter(
+        shape,
+        first.dtype,
+        load,
+        note=next((each.note for each in shards if each.note), ""),
+        fault=next((each.fault for each in shards if each.fault), ""),
+        has_values=all(each.has_values for each in shards),
+        stored=_unless_computed(stored, shards),
+        pieces=pieces,
+        is_buffer=first.is_buffer,
+    )
+
+
+def _unless_computed(stored: _Stored, given: Sequence[Parameter]) -> _Stored | None:
+    """Return ``stored`` where all digests were written; computing them once of the result takes less."""
+    return stored if all(each.stored is not None for each in given) else None
+
+
+def _matrix(shape: tuple[int, ...]) -> tuple[int, int]:
+    return (int(np.prod(shape)), 1) if len(shape) < 2 else (shape[0], int(np.prod(shape[1:])))
+
+
+def _rows_of(digest: Digest, rows: Sequence[slice]) -> Digest:
+    return Digest(np.concatenate([digest.rows[each] for each in rows]), None)
+
+
+def _transposed(digest: Digest) -> Digest:
+    if digest.columns is None:
+        raise CheckpointError("digests of columns are unknown")
+    return Digest(digest.columns, digest.rows)
+
+
+def _joined(placed: Sequence[tuple[Placed, Digest]], height: int, width: int) -> Digest:
+    rows, columns = np.zeros(height, np.uint64), np.zeros(width, np.uint64)
+    has_columns = True
+    for place, digest in placed:
+        down = slice(place.row, place.row + len(digest.rows))
+        rows[down] = added(rows[down], shifted(digest.rows, place.column))
+        if digest.columns is None:
+            has_columns = False
+            continue
+        across = slice(place.column, place.column + len(digest.columns))
+        columns[across] = added(columns[across], shifted(digest.columns, place.row))
+    return Digest(rows, columns if has_columns else None)

@@ -16,7 +16,7 @@ from msprobe_hooks.dump.values import TOO_LARGE
 from msprobe_hooks.regular_files import open_regular
 from msprobe_hooks.torch.torch_files import load_torch_file
 from pytest_msprobe.errors import CheckpointError
-from pytest_msprobe.extensions.checkpoint.parameters import Checkpoint, Parameter, dtype_name
+from pytest_msprobe.extensions.checkpoint.checkpoint_files import Checkpoint, Parameter, dtype_name
 
 METADATA = ".metadata"
 

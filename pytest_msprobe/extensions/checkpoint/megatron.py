@@ -22,9 +22,14 @@ from torch import Tensor
 from msprobe_hooks.messages import shown
 from msprobe_hooks.regular_files import read_regular
 from pytest_msprobe.errors import CheckpointError
-from pytest_msprobe.extensions.checkpoint.checkpoint_files import load_torch
+from pytest_msprobe.extensions.checkpoint.checkpoint_files import (
+    Checkpoint,
+    Parameter,
+    load_torch,
+    parameter,
+    tensors_in,
+)
 from pytest_msprobe.extensions.checkpoint.distance import have_equal_bits
-from pytest_msprobe.extensions.checkpoint.parameters import Checkpoint, Parameter, parameter, tensors_in
 from pytest_msprobe.extensions.model_names.fused_parts import ModelSizes, sizes_of_config
 
 FILE = "model_optim_rng.pt"

@@ -16,7 +16,7 @@ from pytest_msprobe.run.options import display_path
 from pytest_msprobe.run.shared_options import GOLDEN, HTML, MODEL_CONFIG, MODEL_NAMES, html_file
 
 if TYPE_CHECKING:
-    from pytest_msprobe.extensions.checkpoint.parameters import Checkpoint
+    from pytest_msprobe.extensions.checkpoint.checkpoint_files import Checkpoint
     from pytest_msprobe.reports.page_report import Results
     from pytest_msprobe.run.item import JudgedItem
 
@@ -52,13 +52,13 @@ class CheckpointMode:
 
     def find_files(self, folder: Path) -> list[Path]:
         """Return the file that represents a folder."""
-        from pytest_msprobe.extensions.checkpoint.formats import main_file
+        from pytest_msprobe.extensions.checkpoint.weights_folder import main_file
 
         return [main_file(folder)]
 
     def read_file(self, path: Path) -> Checkpoint:
         """Read what the file represents."""
-        from pytest_msprobe.extensions.checkpoint.formats import read_checkpoint
+        from pytest_msprobe.extensions.checkpoint.weights_folder import read_checkpoint
 
         return read_checkpoint(path)
 
@@ -74,7 +74,7 @@ class CheckpointMode:
 
     def open(self, config: pytest.Config, dumps: Mapping[Path, Checkpoint]) -> None:
         """Read the golden checkpoint."""
-        from pytest_msprobe.extensions.checkpoint.formats import main_file, read_checkpoint, with_sizes
+        from pytest_msprobe.extensions.checkpoint.weights_folder import main_file, read_checkpoint, with_sizes
         from pytest_msprobe.extensions.model_names.model_names import model_names
 
         options = config.stash[checkpoint_key]
@@ -98,7 +98,7 @@ class CheckpointMode:
 
     def reporters(self, config: pytest.Config) -> Mapping[str, object]:
         """Return the summary and msprobe's report."""
-        from pytest_msprobe.extensions.checkpoint.report import CheckpointJson
+        from pytest_msprobe.extensions.checkpoint.checkpoint_page import CheckpointJson
         from pytest_msprobe.reports.page_report import PageReport
         from pytest_msprobe.reports.summary import Summary
 
@@ -127,9 +127,8 @@ class CheckpointMode:
 
     def items(self, file: pytest.File, dump: Checkpoint) -> Iterable[JudgedItem]:
         """Return an item for each parameter of either side."""
-        from pytest_msprobe.extensions.checkpoint.earlier_steps import EarlierSteps
-        from pytest_msprobe.extensions.checkpoint.items import parameter_items
-        from pytest_msprobe.extensions.checkpoint.same_model import paired
+        from pytest_msprobe.extensions.checkpoint.checkpoint_page import parameter_items
+        from pytest_msprobe.extensions.checkpoint.same_model import EarlierSteps, paired
         from pytest_msprobe.extensions.model_names.model_names import model_names
 
         golden = file.config.stash[_golden_key][1]

@@ -7,8 +7,8 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from typing import TypeVar
 
-from pytest_msprobe.extensions.checkpoint.parameters import Share
-from pytest_msprobe.extensions.model_names.canonical import Canonical
+from pytest_msprobe.extensions.checkpoint.checkpoint_files import Share
+from pytest_msprobe.extensions.model_names.fused_parts import Canonical
 from pytest_msprobe.extensions.model_names.model_names import ModelNames
 
 # A rank, or a virtual stage and its rank.

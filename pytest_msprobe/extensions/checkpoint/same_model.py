@@ -4,19 +4,30 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import cache
+from pathlib import Path
 
 from torch import Tensor
 
 from msprobe_hooks.extensions.weights.weights_file import is_stack
 from pytest_msprobe.errors import CheckpointError
+from pytest_msprobe.extensions.checkpoint.checkpoint_files import (
+    Checkpoint,
+    Parameter,
+    Placed,
+    Share,
+    SharedParameter,
+    joined,
+    rows_of,
+    transposed,
+)
 from pytest_msprobe.extensions.checkpoint.numbering import Numbering
-from pytest_msprobe.extensions.checkpoint.parameter_shards import Placed, joined, rows_of, transposed
-from pytest_msprobe.extensions.checkpoint.parameters import Checkpoint, Parameter, Share, SharedParameter
 from pytest_msprobe.extensions.checkpoint.tensor_parallel import RankPart, whole_of
-from pytest_msprobe.extensions.model_names.canonical import Canonical
-from pytest_msprobe.extensions.model_names.fused_parts import ModelSizes, UnknownSizesError, part_rows
+from pytest_msprobe.extensions.checkpoint.weight_differences import Earlier
+from pytest_msprobe.extensions.checkpoint.weights_folder import INDEX, main_file, read_checkpoint
+from pytest_msprobe.extensions.model_names.fused_parts import Canonical, ModelSizes, UnknownSizesError, part_rows
 from pytest_msprobe.extensions.model_names.model_names import ModelNames
 
 _HEAD, _EMBEDDING = "lm_head.weight", "embed_tokens.weight"
@@ -200,3 +211,29 @@ def _upright(matrix: Parameter, canonical: Canonical, part: str, shapes: Mapping
     if matrix.shape[free] != known[free] and matrix.shape[1 - free] == known[free]:
         return transposed(matrix, "each expert's matrix is transposed")
     return matrix
+
+
+class EarlierSteps:
+    """The parameters of other steps by the names that those of the target have."""
+
+    def __init__(self, target: Checkpoint, paths: Sequence[Path], names: ModelNames) -> None:
+        self._target = target
+        self._paths = paths
+        self._names = names
+        self._read = cache(self._parameters)
+
+    def of(self, name: str) -> Iterator[Earlier]:
+        """Yield a parameter of each of the steps, with where it is. Raises CheckpointError."""
+        for path in self._paths:
+            parameter = self._read(path).get(name)
+            if parameter is not None:
+                yield _in_words(path), parameter
+
+    def _parameters(self, path: Path) -> Mapping[str, Parameter]:
+        found = paired(self._target, read_checkpoint(main_file(path) if path.is_dir() else path), self._names)
+        return {name: golden for name, (_, golden) in found.items() if golden is not None}
+
+
+def _in_words(path: Path) -> str:
+    named = path.parents[1] if path.name == INDEX else path
+    return "/".join(named.parts[-2:]) if named.name.startswith("step") else named.name

@@ -8,8 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from pytest_msprobe.errors import CheckpointError
-from pytest_msprobe.extensions.checkpoint.parameter_shards import Placed, joined, rows_of
-from pytest_msprobe.extensions.checkpoint.parameters import Parameter
+from pytest_msprobe.extensions.checkpoint.checkpoint_files import Parameter, Placed, joined, rows_of
 from pytest_msprobe.extensions.model_names.fused_parts import ModelSizes
 
 _VOCABULARY = ("embed_tokens.weight", "lm_head.weight")

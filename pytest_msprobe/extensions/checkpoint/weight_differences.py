@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from msprobe_hooks.extensions.weights.digest import Digest, Numbers
 from pytest_msprobe.errors import CheckpointError
-from pytest_msprobe.extensions.checkpoint.parameters import MatrixDigest, Parameter, Piece
+from pytest_msprobe.extensions.checkpoint.checkpoint_files import MatrixDigest, Parameter, Piece
 
 #: A parameter of an earlier step, and in words which.
 Earlier: TypeAlias = tuple[str, Parameter]

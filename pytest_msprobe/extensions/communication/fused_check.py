@@ -10,13 +10,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from msprobe_hooks.dump.communication.calls import Call
-from msprobe_hooks.dump.communication.collectives import Communicated, read_communicated
-from msprobe_hooks.dump.communication.exchanges import Exchange
-from msprobe_hooks.dump.communication.fused import BARRIER, FUSED, size_of
+from msprobe_hooks.dump.communication.collectives import BARRIER, FUSED, Communicated, read_communicated, size_of
+from msprobe_hooks.dump.communication.jsonl import Call, Exchange
 from msprobe_hooks.dump.schema import TensorElement, tensors_of
+from pytest_msprobe.extensions.communication.messages import StepCommunication
 from pytest_msprobe.extensions.communication.signature_check import Finding
-from pytest_msprobe.extensions.communication.steps import StepCommunication
 from pytest_msprobe.extensions.communication.value_check import Compared, Copies, ReadBits, compare_copies
 from pytest_msprobe.results.skip_reasons import BaseSkipReason, Skip
 

@@ -2,23 +2,36 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterator
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
+from msprobe_hooks.dump.communication.jsonl import Call, Exchange
+from msprobe_hooks.messages import counted
 from pytest_msprobe.extensions.communication.judging import judge_exchange, judge_unmatched
-from pytest_msprobe.extensions.communication.messages import between
+from pytest_msprobe.extensions.communication.messages import (
+    StepCommunication,
+    Wait,
+    between,
+    longest_wait,
+    unrecorded_lines,
+    waits_of,
+)
+from pytest_msprobe.reports.lanes_page.html import LaneCall, Lanes, write_lanes_page
+from pytest_msprobe.reports.page_report import Results
+from pytest_msprobe.results.result import DirectionResult
 from pytest_msprobe.run import marks
+from pytest_msprobe.run.collection import dump_of_id
 from pytest_msprobe.run.item import JudgedItem
 
 if TYPE_CHECKING:
     import pytest
 
-    from msprobe_hooks.dump.communication.calls import Call
-    from msprobe_hooks.dump.communication.exchanges import Exchange
     from msprobe_standards.verdict import Verdict
-    from pytest_msprobe.extensions.communication.steps import StepCommunication
-    from pytest_msprobe.results.result import DirectionResult
 
 
 class CommunicationItem(JudgedItem):
@@ -77,3 +90,124 @@ def _name(exchange: Exchange) -> str:
     """Return the name of the first rank's record; of one of several messages of a batch with its ends."""
     lead = exchange.lead
     return lead.name if len(lead.ends) == 1 else f"{lead.name}[{between(exchange)}]"
+
+
+_WORST_FIRST = ("fail", "warn", "skip", "pass")
+_STATES = {"ended": "", "raised": "raised", "launched": "never waited for", "began": "did not return"}
+# Seconds; below this a wait is what any machine has.
+_LEAST_WAIT = 1e-3
+
+#: A call by the number of its step, its rank and its place on the rank.
+_Place = tuple[int, int, int]
+
+
+@dataclass(slots=True)
+class _Facts:
+    """What is known of a call: its communications with what came of them, and the ranks that it waited for."""
+
+    exchanges: list[Exchange] = field(default_factory=list)
+    results: list[DirectionResult] = field(default_factory=list)
+    waits: list[Wait] = field(default_factory=list)
+
+
+def write_communication_page(
+    path: Path, results: Results, *, config: pytest.Config, steps: Sequence[StepCommunication], folders: Sequence[str]
+) -> None:
+    """Write the page of what came of all communications. Raises OSError where the disk refuses."""
+    found = {(dump_of_id(config, item), result.record): result for item, result in results.items()}
+    write_lanes_page(path, communication_lanes(steps, folders, found), title="Communication")
+
+
+def communication_lanes(
+    steps: Sequence[StepCommunication], folders: Sequence[str], results: Mapping[tuple[Path, str], DirectionResult]
+) -> Lanes:
+    """Return the calls of each rank and step, those of one communication one above the other."""
+    several = len(steps) > 1
+    lanes: list[str] = []
+    calls: list[LaneCall] = []
+    places: dict[_Place, int] = {}
+    facts = _facts(steps, results)
+    first_column = 0
+    for number, step in enumerate(steps):
+        for rank, own in step.ranks.items():
+            lanes.append(f"{folders[number]}, rank {rank}" if several else f"rank {rank}")
+            column = first_column
+            for call in own.calls:
+                known = facts[number, rank, call.place]
+                # A call without partners follows the one before it.
+                column = max([column, *(first_column + exchange.order for exchange in known.exchanges[:1])])
+                places[number, rank, call.place] = len(calls)
+                calls.append(_lane_call(len(lanes) - 1, column, call, known))
+                column += 1
+        first_column += len(step.exchanges)
+    joins = [
+        [places[number, call.rank, call.place] for call, _ in exchange.members]
+        for number, step in enumerate(steps)
+        for exchange in step.exchanges
+    ]
+    _mark_first(calls, joins)
+    wrong = sum(result.outcome == "fail" for result in results.values())
+    exchanges = sum(len(step.exchanges) for step in steps)
+    return Lanes(
+        title=f"{wrong} of {counted(exchanges, 'communication')} differ between ranks",
+        about=", ".join([*folders[:1], *([f"{len(steps)} steps"] if several else []), counted(len(calls), "call")]),
+        lanes=lanes,
+        calls=calls,
+        notes=[*longest_wait(steps), *unrecorded_lines(steps)],
+        joins=[join for join in joins if len(join) > 1],
+        kind_title="State",
+    )
+
+
+def _facts(
+    steps: Sequence[StepCommunication], results: Mapping[tuple[Path, str], DirectionResult]
+) -> Mapping[_Place, _Facts]:
+    facts = defaultdict[_Place, _Facts](_Facts)
+    for number, step in enumerate(steps):
+        for rank in step.ranks:
+            path = step.step.ranks[rank].path
+            for name, call, exchange in named_exchanges(rank, step):
+                result = results.get((path, name))
+                for member, _ in exchange.members if exchange is not None else [(call, None)]:
+                    known = facts[number, member.rank, member.place]
+                    known.exchanges += [exchange] if exchange is not None else []
+                    known.results += [result] if result is not None else []
+        for wait in waits_of(step):
+            if wait.seconds >= _LEAST_WAIT:
+                facts[number, wait.call.rank, wait.call.place].waits.append(wait)
+    return facts
+
+
+def _lane_call(lane: int, column: int, call: Call, known: _Facts) -> LaneCall:
+    worst = min(known.results, key=lambda result: _WORST_FIRST.index(result.outcome), default=None)
+    wait = max(known.waits, key=lambda one: one.seconds, default=None)
+    state = _STATES[call.progress] or (f"waited {wait.seconds:.3g} s" if wait is not None else "")
+    if worst is None:
+        return LaneCall(lane, column, call.name, "", state, "", tuple(_details(call, known, "")))
+    why, _, story = worst.verdict.reason.partition("\n")
+    details = tuple(_details(call, known, story))
+    return LaneCall(lane, column, call.name, worst.outcome, state, "" if worst.outcome == "pass" else why, details)
+
+
+def _details(call: Call, known: _Facts, story: str) -> Iterator[tuple[str, str]]:
+    if known.exchanges:
+        yield "With whom", "\n".join(dict.fromkeys(map(between, known.exchanges)))
+    if story:
+        yield "What was found", story
+    waits = [f"rank {wait.late.rank} began {wait.seconds:.3g} s later" for wait in known.waits]
+    if waits:
+        yield "Waited for", "\n".join(waits)
+    if call.lasted is not None:
+        yield "Lasted", f"{call.lasted:.3g} s"
+    if not call.is_recorded:
+        yield "Record", "the dump has no record of it: it is known from communication.jsonl"
+
+
+def _mark_first(calls: list[LaneCall], joins: Sequence[Sequence[int]]) -> None:
+    """Mark the earliest communication that differs, on all of its ranks."""
+    wrong = [place for place, call in enumerate(calls) if call.outcome == "fail"]
+    if not wrong:
+        return
+    first = min(wrong, key=lambda place: (calls[place].column, calls[place].lane))
+    for place in next((join for join in joins if first in join), [first]):
+        calls[place] = replace(calls[place], begins=True)

@@ -16,7 +16,7 @@ from pytest_msprobe.run.options import display_path, options_key
 from pytest_msprobe.run.shared_options import HTML, html_file
 
 if TYPE_CHECKING:
-    from msprobe_hooks.dump.truncated import ReadDump
+    from msprobe_hooks.dump.reader import ReadDump
     from pytest_msprobe.extensions.communication.opening import Opened
     from pytest_msprobe.run.item import JudgedItem
 
@@ -49,7 +49,7 @@ class CommunicationMode:
 
     def read_file(self, path: Path) -> ReadDump:
         """Read a dump, or what is left of one that was cut off. Raises DumpError."""
-        from msprobe_hooks.dump.truncated import read_truncated_dump
+        from msprobe_hooks.dump.reader import read_truncated_dump
 
         return read_truncated_dump(path)
 
@@ -69,14 +69,14 @@ class CommunicationMode:
 
     def header(self, config: pytest.Config) -> list[str]:
         """Return the ranks of each step, and what is missing."""
-        from pytest_msprobe.extensions.communication.report import header_lines
+        from pytest_msprobe.extensions.communication.judging import header_lines
 
         steps = config.stash[_opened_key].steps
         return header_lines(steps, {step.step.folder: display_path(config, step.step.folder) for step in steps})
 
     def reporters(self, config: pytest.Config) -> Mapping[str, object]:
         """Return what names the first communication that differs, the summary and msprobe's tables."""
-        from pytest_msprobe.extensions.communication.report import CommunicationReport
+        from pytest_msprobe.extensions.communication.judging import CommunicationReport
         from pytest_msprobe.reports.csv import CsvReport
         from pytest_msprobe.reports.page_report import PageReport
         from pytest_msprobe.reports.summary import Summary
@@ -90,7 +90,7 @@ class CommunicationMode:
             reporters["msprobe-csv"] = CsvReport(csv, dict.fromkeys(dumps, PYTORCH), config.rootpath)
         html = config.stash[_html_key]
         if html is not None:
-            from pytest_msprobe.extensions.communication.communication_page import write_communication_page
+            from pytest_msprobe.extensions.communication.items import write_communication_page
 
             steps = config.stash[_opened_key].steps
             folders = [display_path(config, step.step.folder) for step in steps]

@@ -8,12 +8,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from msprobe_hooks.dump.communication.jsonl import FILE
-from msprobe_hooks.dump.communication.ranks import find_steps
+from msprobe_hooks.dump.communication.jsonl import FILE, find_steps
 from msprobe_hooks.dump.paths.recording import DUMP_FILE, rank_of
-from msprobe_hooks.dump.truncated import ReadDump, read_truncated_dump
+from msprobe_hooks.dump.reader import ReadDump, read_truncated_dump
 from msprobe_hooks.errors import DumpError
-from pytest_msprobe.extensions.communication.steps import StepCommunication, read_step
+from pytest_msprobe.extensions.communication.messages import StepCommunication, read_step
 
 # A recording of these tasks holds some calls, and says nothing of what the others were.
 _PARTIAL_TASKS = frozenset({"overflow_check", "free_benchmark", "exception_dump"})

@@ -10,13 +10,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal, TypeAlias
 
-from msprobe_hooks.dump.communication.calls import Call
 from msprobe_hooks.dump.communication.collectives import BATCH, COMPARABLE, EQUAL, Communicated, read_communicated
 from msprobe_hooks.dump.communication.endpoints import End, batched
-from msprobe_hooks.dump.communication.exchanges import Exchange
+from msprobe_hooks.dump.communication.jsonl import Call, Exchange
 from msprobe_hooks.dump.schema import Element, Number, TensorElement, tensors_of
+from pytest_msprobe.extensions.communication.messages import StepCommunication
 from pytest_msprobe.extensions.communication.signature_check import Finding, differing
-from pytest_msprobe.extensions.communication.steps import StepCommunication
 from pytest_msprobe.results.skip_reasons import BaseSkipReason
 
 #: By which of their recorded properties values were compared, the weakest last; ``inputs``: computed again.

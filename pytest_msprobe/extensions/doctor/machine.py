@@ -15,7 +15,7 @@ from pathlib import Path
 from packaging.requirements import Requirement
 
 from msprobe_hooks.byte_sizes import format_size
-from pytest_msprobe.extensions.doctor.findings import Fact, State
+from pytest_msprobe.extensions.doctor.requirements import Fact, State
 
 _PROJECT = "pytest-msprobe"
 # Only what changes results, or which cards and libraries are seen; a variable of another name may be a secret.

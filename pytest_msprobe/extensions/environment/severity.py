@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
-from functools import cache
-from pathlib import Path
+import math
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from difflib import SequenceMatcher
+from functools import cache, lru_cache
+from pathlib import Path, PurePosixPath
 from typing import Any, Literal
 
 import msgspec
 
+from msprobe_hooks.escaping import escaped_name, numbered
+from msprobe_hooks.extensions.environment.start_file import RandomCalls, TensorFact
+from msprobe_hooks.messages import counted
 from msprobe_standards.decoding import decode_yaml
+from msprobe_standards.verdict import Outcome, Verdict
+from pytest_msprobe.extensions.environment.msprobe_pack import SECTIONS, STEPPED, Facts, Value, tensors
+from pytest_msprobe.extensions.environment.spellings import is_same
 
 Level = Literal["error", "warning"]
 
@@ -40,3 +51,354 @@ def levels() -> Levels:
     """Return the table."""
     plain: Any = decode_yaml(Path(__file__).with_name("levels.yaml").read_bytes())
     return msgspec.convert(plain, Levels)
+
+
+# As msprobe: a frame is the same where file name, function and line of code agree so much on average.
+_SAME = 0.8
+_FRAME = re.compile(r"File (?P<file>.*?), line (?P<line>\d+), in (?P<function>[^,]*), ?(?P<code>.*)", re.DOTALL)
+
+
+def pair_random(target: Facts, golden: Facts) -> Iterator[tuple[str, RandomCalls | None, RandomCalls | None]]:
+    """Yield a name and the calls of both sides, None where one did not make them.
+
+    Only functions count that both sides watched. Equal stacks meet first, then those that are as alike as msprobe asks.
+    """
+    ours, theirs = target.random or {}, golden.random or {}
+    watched = target.watched & golden.watched
+    names: list[str] = []
+    matched: list[tuple[RandomCalls | None, RandomCalls | None]] = []
+    for function in dict.fromkeys([*ours, *theirs]):
+        if function not in watched:
+            continue
+        for mine, its in _matched(ours.get(function, []), theirs.get(function, [])):
+            one = mine or its
+            assert one is not None
+            names.append(f"{function}@{_place(one)}")
+            matched.append((mine, its))
+    for name, (mine, its) in zip(numbered(names), matched, strict=True):
+        yield name, mine, its
+
+
+def _matched(
+    ours: list[RandomCalls], theirs: list[RandomCalls]
+) -> Iterator[tuple[RandomCalls | None, RandomCalls | None]]:
+    partners: dict[int, RandomCalls] = {}
+    left = list(theirs)
+    for alike in (_are_equal, _are_alike):
+        for place, mine in enumerate(ours):
+            its = next((one for one in left if alike(mine, one)), None) if place not in partners else None
+            if its is not None:
+                partners[place] = its
+                left.remove(its)
+    yield from ((mine, partners.get(place)) for place, mine in enumerate(ours))
+    yield from ((None, its) for its in left)
+
+
+def _are_equal(mine: RandomCalls, its: RandomCalls) -> bool:
+    return mine.stack == its.stack
+
+
+def _are_alike(mine: RandomCalls, its: RandomCalls) -> bool:
+    return len(mine.stack) == len(its.stack) and all(map(_is_same_frame, reversed(mine.stack), reversed(its.stack)))
+
+
+@lru_cache(maxsize=1 << 14)
+def _is_same_frame(mine: str, its: str) -> bool:
+    ours, theirs = _FRAME.fullmatch(mine), _FRAME.fullmatch(its)
+    if ours is None or theirs is None:
+        return mine == its
+    names = [PurePosixPath(found["file"]).name for found in (ours, theirs)]
+    share = (names[0] == names[1]) + (ours["function"] == theirs["function"])
+    return (share + SequenceMatcher(None, ours["code"], theirs["code"]).ratio()) / 3 >= _SAME
+
+
+def _place(calls: RandomCalls) -> str:
+    """Return file and line of the innermost frame."""
+    match = _FRAME.fullmatch(calls.stack[-1]) if calls.stack else None
+    return f"{PurePosixPath(match['file']).name}:{match['line']}" if match else "unknown"
+
+
+# As msprobe: names that are more alike than this are taken for one.
+_ALIKE = 0.8
+_DIGITS = re.compile(r"\d+")
+_NUMBER = re.compile(r"[-+]?[\d.]+(?:e[-+]?\d+)?", re.IGNORECASE)
+# What a run writes to, also where its value is a folder's name without a slash.
+_OUTPUT = re.compile(
+    r"(?:\w*_)?(?:out|output|outputs|save|saves|log|logs|logging|tensorboard|tb|dump|results?|work|ckpt|checkpoints?"
+    r"|profile|profiler|trace)_?(?:dir|directory|folder|path|root)|o|out|output|outputs|save"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """One fact on both sides, None where a side lacks it; ``level`` is what a difference weighs.
+
+    ``matched`` says how names that differ found each other: ``mapping`` or ``similarity:0.9``.
+    """
+
+    section: str
+    name: str
+    target: Value | None
+    golden: Value | None
+    level: Level
+    golden_name: str = ""
+    matched: str = "name"
+
+    @property
+    def item_name(self) -> str:
+        """What the item is called."""
+        return f"{self.section}/{self.name}"
+
+
+def pairs_of(target: Facts, golden: Facts) -> list[Pair]:
+    """Return what both sides looked at, by section and in the target's order."""
+    both = target.known & golden.known
+    return [pair for section in SECTIONS if section in both for pair in _PAIRING[section](section, target, golden)]
+
+
+def _random(section: str, target: Facts, golden: Facts) -> Iterator[Pair]:
+    for name, ours, theirs in pair_random(target, golden):
+        yield Pair(section, name, ours, theirs, "error")
+
+
+def _by_name(section: str, target: Facts, golden: Facts) -> Iterator[Pair]:
+    ours, theirs = target.sections[section], golden.sections[section]
+    if section in STEPPED:
+        ours, theirs = _comparable(ours, theirs, target.is_whole and golden.is_whole)
+    for name in _union(ours, theirs):
+        # Another torch has other switches.
+        is_unknown = section == "switches" and not (name in ours and name in theirs)
+        level = "warning" if is_unknown else _level(section, name)
+        yield Pair(section, name, ours.get(name), theirs.get(name), level)
+
+
+def _comparable(
+    ours: Mapping[str, Value], theirs: Mapping[str, Value], are_whole: bool
+) -> tuple[Mapping[str, Value], Mapping[str, Value]]:
+    """Return the facts of the steps that both sides have; tensors alone where one side has nothing else."""
+    steps = {name.partition("/")[0] for name in ours} & {name.partition("/")[0] for name in theirs}
+    names = [
+        {name for name in (facts if are_whole else tensors(facts)) if name.partition("/")[0] in steps}
+        for facts in (ours, theirs)
+    ]
+    return {name: ours[name] for name in ours if name in names[0]}, {
+        name: theirs[name] for name in theirs if name in names[1]
+    }
+
+
+def _level(section: str, name: str) -> Level:
+    table = levels()
+    if section == "packages":
+        return "error" if name in table.packages else "warning"
+    return "warning" if section == "switches" and name in table.machine else "error"
+
+
+def _variables(section: str, target: Facts, golden: Facts) -> Iterator[Pair]:
+    ours, theirs = dict(target.sections[section]), dict(golden.sections[section])
+    for row in levels().variables:
+        mine, its = (_first(row.names, side) for side in (ours, theirs))
+        if mine or its:
+            name, golden_name = mine or its, its or mine
+            matched = "name" if name == golden_name else "mapping"
+            values = ours.pop(name, row.default), theirs.pop(golden_name, row.default)
+            yield Pair(section, name, *values, row.level, golden_name, matched)
+    for name in _union(ours, theirs):
+        yield Pair(section, name, ours.get(name), theirs.get(name), "warning", name)
+
+
+def _first(names: tuple[str, ...], facts: Mapping[str, Value]) -> str:
+    return next((name for name in names if name in facts), "")
+
+
+def _settings(section: str, target: Facts, golden: Facts) -> Iterator[Pair]:
+    """Yield hyperparameters under their whole names, under the last part of these, by alias, and by likeness."""
+    ours, theirs = (_compared_settings(side.sections[section]) for side in (target, golden))
+    names = [*ours]
+    found: dict[str, Pair] = {}
+
+    def take(name: str, golden_name: str, matched: str) -> None:
+        level: Level = (
+            "warning" if matched.startswith("similarity") else _setting_level(name, ours, theirs, golden_name)
+        )
+        found[name] = Pair(section, name, ours.pop(name), theirs.pop(golden_name), level, golden_name, matched)
+
+    for name in [name for name in ours if name in theirs]:
+        take(name, name, "name")
+    for spelling, matched in ((_spelled, "name"), (lambda name: levels().canonical(_spelled(name)), "mapping")):
+        for name, golden_name in _same(list(ours), list(theirs), spelling):
+            take(name, golden_name, matched)
+    for name in list(ours):
+        likeness, golden_name = max(((_likeness(name, other), other) for other in theirs), default=(0.0, ""))
+        if likeness > _ALIKE:
+            take(name, golden_name, f"similarity:{likeness:.3g}")
+    for name in names:
+        yield found[name] if name in found else Pair(section, name, ours[name], None, "warning")
+    for name, value in theirs.items():
+        yield Pair(section, name, None, value, "warning", name)
+
+
+def _compared_settings(facts: Mapping[str, Value]) -> dict[str, Value]:
+    return {name: value for name, value in facts.items() if _spelled(name) not in levels().left_out}
+
+
+def _setting_level(name: str, ours: Mapping[str, Any], theirs: Mapping[str, Any], golden_name: str) -> Level:
+    """Return what a difference weighs.
+
+    A file may be in another place on each machine; what comes out of it, the first batches and weights show.
+    """
+    values = ours[name], theirs[golden_name]
+    is_place = all("/" in str(value) for value in values)
+    is_output = _OUTPUT.fullmatch(_spelled(name)) is not None and all(map(_may_be_folder, values))
+    return "warning" if is_place or is_output or name.startswith("argument ") else "error"
+
+
+def _may_be_folder(value: Any) -> bool:
+    return isinstance(value, str) and not _NUMBER.fullmatch(value) and value.lower() not in ("true", "false", "none")
+
+
+def _same(ours: list[str], theirs: list[str], spelling: Callable[[str], str]) -> Iterator[tuple[str, str]]:
+    """Yield names that are spelled alike, where no other of their side is."""
+    mine, its = (_by_spelling(names, spelling) for names in (ours, theirs))
+    for spelled, names in mine.items():
+        others = its.get(spelled, [])
+        if len(names) == len(others) == 1:
+            yield names[0], others[0]
+
+
+def _by_spelling(names: list[str], spelling: Callable[[str], str]) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    for name in names:
+        found.setdefault(spelling(name), []).append(name)
+    return found
+
+
+def _spelled(name: str) -> str:
+    return name.rpartition(".")[2].replace("-", "_").lower()
+
+
+def _likeness(name: str, other: str) -> float:
+    """Return how alike two names are, from 0 to 1: those that differ in a number are of two things."""
+    mine, its = _spelled(name), _spelled(other)
+    if _DIGITS.findall(mine) != _DIGITS.findall(its):
+        return 0.0
+    return SequenceMatcher(None, mine, its).ratio()
+
+
+def _union(ours: Mapping[str, Value], theirs: Mapping[str, Value]) -> list[str]:
+    return list(dict.fromkeys([*ours, *theirs]))
+
+
+_PAIRING: dict[str, Callable[[str, Facts, Facts], Iterator[Pair]]] = {
+    **dict.fromkeys(SECTIONS, _by_name),
+    "hyperparameters": _settings,
+    "arguments": _settings,
+    "variables": _variables,
+    "random": _random,
+}
+
+
+STANDARD = "environment"
+
+_STATISTICS = ("max", "min", "mean", "norm")
+# Means and norms of equal values differ by the order of a sum, between tools and cards.
+_ROUNDING = 1e-6
+_LONGEST = 200
+# Version 2.1 is not 2.10.
+_EXACT = frozenset({"packages", "switches", "seeds"})
+
+
+def judge_pair(pair: Pair) -> Verdict:
+    """Return the verdict on a fact: an error fails, a warning warns."""
+    difference = _difference(pair)
+    if difference is None:
+        return Verdict("pass", STANDARD, "equal")
+    if difference in (_BY_ROUNDING, _UNKNOWN):
+        return Verdict("warn", STANDARD, difference)
+    outcome: Outcome = "fail" if pair.level == "error" else "warn"
+    called = (
+        f" ({escaped_name(pair.golden_name)}, by {pair.matched})" if pair.golden_name not in ("", pair.name) else ""
+    )
+    return Verdict(outcome, STANDARD, f"{difference}{called}", margin=math.inf)
+
+
+def are_equal(pair: Pair) -> bool:
+    """Return whether the two sides agree in a fact."""
+    return _difference(pair) is None
+
+
+_BY_ROUNDING = "max and min are equal, mean or norm differ by rounding; no digests to compare"
+_UNKNOWN = "its values are unknown"
+
+
+def _difference(pair: Pair) -> str | None:
+    """Return in words what differs, None where nothing does."""
+    target, golden = pair.target, pair.golden
+    if target is None or golden is None:
+        return _missing(pair)
+    if isinstance(target, RandomCalls) and isinstance(golden, RandomCalls):
+        counts = f"called {counted(target.count, 'time')}, golden {counted(golden.count, 'time')}"
+        return None if target.count == golden.count else "\n".join([counts, *_stack(target)])
+    if isinstance(target, TensorFact) and isinstance(golden, TensorFact):
+        return _of_tensors(target, golden)
+    if isinstance(target, TensorFact) or isinstance(golden, TensorFact):
+        return f"{value_text(target)}, golden {value_text(golden)}"
+    is_equal = target == golden if pair.section in _EXACT else is_same(target, golden)
+    return None if is_equal else f"{value_text(target)}, golden {value_text(golden)}"
+
+
+def _missing(pair: Pair) -> str:
+    has, lacks, value = ("target", "golden environment", pair.target)
+    if pair.target is None:
+        has, lacks, value = ("golden environment", "target", pair.golden)
+    if isinstance(value, RandomCalls):
+        return "\n".join(
+            [f"called {counted(value.count, 'time')} in the {has}, never from there in the {lacks}", *_stack(value)]
+        )
+    return f"only the {has} has it: {value_text(value)}"
+
+
+def _stack(calls: RandomCalls) -> Iterator[str]:
+    return (f"  {escaped_name(frame)}" for frame in calls.stack)
+
+
+def _of_tensors(target: TensorFact, golden: TensorFact) -> str | None:
+    if target.dtype and golden.dtype:
+        for what in ("dtype", "shape"):
+            mine, its = getattr(target, what), getattr(golden, what)
+            if mine != its:
+                return f"{what} {mine}, golden {its}"
+    if target.digest and golden.digest:
+        return None if target.digest == golden.digest else f"values differ: {_by_statistics(target, golden)}"
+    if all(_is_number_same(getattr(target, name), getattr(golden, name)) for name in _STATISTICS):
+        return _UNKNOWN if target.max is None and 0 not in (target.shape or ()) else None
+    ends = all(_is_number_same(getattr(target, name), getattr(golden, name)) for name in ("max", "min"))
+    rounded = all(_is_close(getattr(target, name), getattr(golden, name), golden.norm) for name in ("mean", "norm"))
+    return _BY_ROUNDING if ends and rounded else f"values differ: {_by_statistics(target, golden)}"
+
+
+def _by_statistics(target: TensorFact, golden: TensorFact) -> str:
+    differing = [
+        f"{name} {value_text(getattr(target, name))}, golden {value_text(getattr(golden, name))}"
+        for name in _STATISTICS
+        if not _is_number_same(getattr(target, name), getattr(golden, name))
+    ]
+    return "; ".join(differing) or "max, min, mean and norm are equal; elements differ, or their order"
+
+
+def _is_number_same(one: float | None, other: float | None) -> bool:
+    return one == other or (one is not None and other is not None and math.isnan(one) and math.isnan(other))
+
+
+def _is_close(one: float | None, other: float | None, scale: float | None) -> bool:
+    if one is None or other is None:
+        return True
+    return _is_number_same(one, other) or abs(one - other) <= _ROUNDING * max(abs(other), abs(scale or 0.0))
+
+
+def value_text(value: Value) -> str:
+    """Return a value as a reason shows it."""
+    if isinstance(value, TensorFact):
+        about = f"{value.dtype} {list(value.shape)}, " if value.shape is not None else ""
+        return f"{about}max {value_text(value.max)}, min {value_text(value.min)}"
+    text = f"{value:.9g}" if isinstance(value, float) else escaped_name(str(value))
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]} ..."

@@ -28,10 +28,9 @@ from pytest_msprobe.extensions.explore.minimal_failure import (
     search,
 )
 from pytest_msprobe.extensions.explore.options import ExploreOptions
-from pytest_msprobe.extensions.explore.plans import Plan, drawn_tensors, plans_around
 from pytest_msprobe.extensions.explore.simplify_values import Tensors, shorten
 from pytest_msprobe.extensions.explore.sizes import Sizes, recorded_sizes, resized, smallest_sizes, without_layouts
-from pytest_msprobe.extensions.explore.value_strategies import Drawing
+from pytest_msprobe.extensions.explore.value_strategies import Drawing, Plan, drawn_tensors, plans_around
 from pytest_msprobe.results.outcomes import Breakdown
 from pytest_msprobe.results.result import DirectionResult
 from pytest_msprobe.results.skip_reasons import Skip, SkipReason

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pytest_msprobe.errors import KeywordError
-from pytest_msprobe.extensions.fast_path.hook_subset import has_external_impls
+from pytest_msprobe.extensions.fast_path.fast_item import has_external_impls
 from pytest_msprobe.extensions.fast_path.keyword_expression import lowered, parse_keywords
 from pytest_msprobe.extensions.fast_path.switch import fast_path_key
 from pytest_msprobe.run import marks
+from pytest_msprobe.run.collection import absolute
 from pytest_msprobe.run.options import options_key
-from pytest_msprobe.run.paths import absolute
 
 if TYPE_CHECKING:
     from msprobe_hooks.dump.reader import Dump

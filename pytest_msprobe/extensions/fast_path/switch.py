@@ -44,8 +44,8 @@ def register(config: pytest.Config, attach_start: Callable[[pytest.Item, Any], N
     """Register the plugins of the fast path, where it is on; ``attach_start`` completes the first report."""
     if config.stash[fast_path_key]:
         # Modules that import private names of pytest, which are there.
+        from pytest_msprobe.extensions.fast_path.fast_item import register_log_capture
         from pytest_msprobe.extensions.fast_path.fast_protocol import FastProtocol
-        from pytest_msprobe.extensions.fast_path.log_capture import register_log_capture
 
         register_log_capture(config)
         config.pluginmanager.register(FastProtocol(config, attach_start), "msprobe-fast-protocol")

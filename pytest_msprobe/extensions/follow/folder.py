@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
-from msprobe_hooks.dump.spool import STOP_FILE, linked_steps, moving, size_of, waiting_steps
+from msprobe_hooks.dump.writer import STOP_FILE, linked_steps, moving, size_of, waiting_steps
 from pytest_msprobe.errors import FolderError
 
 FAILED_FOLDER = "failed"

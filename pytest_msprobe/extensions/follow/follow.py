@@ -14,7 +14,7 @@ from pathlib import Path
 from types import FrameType
 
 from msprobe_hooks.dump.paths.recording import DUMP_FILE
-from msprobe_hooks.dump.spool import STOP_FILE, read_dropped, step_name
+from msprobe_hooks.dump.writer import STOP_FILE, read_dropped, step_name
 from msprobe_hooks.escaping import escaped_name
 from msprobe_hooks.messages import counted
 from pytest_msprobe.containment.process import end_session

@@ -3,17 +3,115 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 import msgspec
 
-from pytest_msprobe.engine.replay.calls.subject import TargetError
+from msprobe_hooks.dump.names import Direction
+from msprobe_hooks.extensions.free_benchmark.argument_changes import Deviation, NotPerturbedError, Output, outputs_of
+from msprobe_hooks.extensions.free_benchmark.torch_perturbations import perturb
+from msprobe_hooks.extensions.free_benchmark.torch_ratio import deviations
+from pytest_msprobe.devices.cpu import CpuDevice
+from pytest_msprobe.engine.replay.calls.arguments import Subject, TargetError
 from pytest_msprobe.engine.replay.reruns.determinism import nondeterminism_reason
+from pytest_msprobe.engine.replay.trials.rng import draws_undeclared_randomness, run_seeded
+from pytest_msprobe.engine.replay.trials.trial import Trial
+from pytest_msprobe.engine.values.pytree import map_tensors
 from pytest_msprobe.engine.values.suppress_warnings import suppress_warnings
-from pytest_msprobe.extensions.free_benchmark.perturbation import perturbed_call
 from pytest_msprobe.modes.check.follow_up import Judged, can_run_again
-from pytest_msprobe.results.perturbed import Perturbed, with_perturbed
+from pytest_msprobe.results.perturbed import InconsistentOutput, Perturbed, with_perturbed
+from pytest_msprobe.results.repeats import PASSED_AGAIN
 from pytest_msprobe.results.result import DirectionResult
-from pytest_msprobe.results.skip_reasons import Skip
+from pytest_msprobe.results.skip_reasons import Skip, SkipReason
+
+# From the same seed, other numbers are drawn in another dtype or elsewhere.
+_CHANGES_WHAT_IS_DRAWN = ("improve_precision", "to_cpu")
+
+
+def perturbed_call(trial: Trial, direction: Direction, perturbation: str) -> Perturbed:
+    """Run the call of a judged trial with perturbed inputs, and say which of the device's results deviate too far.
+
+    What the call draws comes from the same seed. Inputs that cannot be perturbed, or that the call then rejects, are
+    reported. Raises Skip and TargetError where the unperturbed call does.
+    """
+    perturbed = partial(Perturbed, trial.subject.key.rpartition(".")[0], perturbation, direction)
+    original = _results(trial, direction)
+    try:
+        again = _perturbed(trial, perturbation)
+        if draws_undeclared_randomness(again):
+            _require_same_draws(perturbation)
+            original = _results(Trial(trial.subject, trial.device), direction)
+        found = deviations(perturbation, original, _results(again, direction), is_gradient=direction == "backward")
+        deviates = perturbation != "no_change" and not all(each.is_consistent for each in found)
+        cause = _other_cause(original, trial, again, direction, perturbation) if deviates else ""
+    except NotPerturbedError as error:
+        return perturbed(left_out=str(error))
+    except Skip as skip:
+        return perturbed(left_out=f"with perturbed inputs, {skip.reason.value}")
+    except TargetError:
+        return perturbed(left_out="the call raises with perturbed inputs")
+    ratio = max((deviation.ratio for deviation in found if deviation.ratio is not None), default=None)
+    inconsistent = tuple(_inconsistent(deviation) for deviation in found if not deviation.is_consistent)
+    left_out = "" if found else "no result that could be compared"
+    return perturbed(ratio=ratio, inconsistent=inconsistent, left_out=left_out, again=cause)
+
+
+def _other_cause(original: list[Output], trial: Trial, changed: Trial, direction: Direction, perturbation: str) -> str:
+    """Return what shows that a perturbation is not why a result changes: the original and the changed call run again.
+
+    Empty where nothing does.
+    """
+
+    def is_consistent(change: str, call: Trial) -> bool:
+        results = _results(Trial(call.subject, call.device), direction)
+        found = deviations(change, original, results, is_gradient=direction == "backward")
+        return all(each.is_consistent for each in found)
+
+    if not is_consistent("no_change", trial):
+        return "a second run that is not perturbed differs as well"
+    return PASSED_AGAIN if is_consistent(perturbation, changed) else ""
+
+
+def _perturbed(trial: Trial, perturbation: str) -> Trial:
+    subject = trial.subject
+    if trial.randomness is not None:
+        _require_same_draws(perturbation)
+    args, kwargs = perturb(perturbation, subject.arguments.args, subject.arguments.kwargs)
+    changed = replace(subject, arguments=replace(subject.arguments, args=args, kwargs=kwargs))
+    if perturbation == "to_cpu":
+        return Trial(replace(changed, target=subject.golden, autocast=None), CpuDevice())
+    if perturbation == "improve_precision":
+        return Trial(replace(changed, autocast=None), trial.device)
+    if perturbation != "no_change":
+        _require_accepted(changed, trial)
+    return Trial(changed, trial.device)
+
+
+def _require_same_draws(perturbation: str) -> None:
+    if perturbation in _CHANGES_WHAT_IS_DRAWN:
+        raise NotPerturbedError("draws random numbers, which would then be others")
+
+
+def _require_accepted(changed: Subject, trial: Trial) -> None:
+    """Raise Skip for inputs that the CPU rejects: on an accelerator they can end its context, and with it the run."""
+    if trial.device.location().type == "cpu":
+        return
+    try:
+        _ = Trial(changed, trial.device).golden
+    except Skip as skip:
+        if skip.reason is SkipReason.REJECTED_INPUTS:
+            raise
+
+
+def _results(trial: Trial, direction: Direction) -> list[Output]:
+    """Return what a direction gives on the device, on the CPU: a call's results, or the gradients of its inputs."""
+    run_seeded(trial)
+    results = trial.target.results if direction == "forward" else list(trial.target_gradients.values())
+    return [(index, map_tensors(trial.device.get, output)) for index, output in outputs_of(results)]
+
+
+def _inconsistent(found: Deviation) -> InconsistentOutput:
+    return InconsistentOutput(found.index, found.dtype, found.shape, found.ratio, found.threshold, found.flips_sign)
 
 
 class Perturb:

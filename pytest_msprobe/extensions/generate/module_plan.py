@@ -2,26 +2,116 @@
 
 from __future__ import annotations
 
+import hashlib
+import io
 import re
+import shlex
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path, PurePosixPath
+
+import torch
 
 from msprobe_hooks.dump.names import api_record, is_backward_api, parse_api_name, split_direction
 from msprobe_hooks.dump.reader import Dump
 from msprobe_hooks.dump.schema import TensorElement
+from msprobe_hooks.dump.tensor_files.containers import split_name
 from msprobe_hooks.errors import DumpError, RecordError
 from pytest_msprobe.engine.replay.call import Call, read_call
 from pytest_msprobe.engine.replay.references import ReferenceRegistry
-from pytest_msprobe.extensions.explore.tensor_repr import tensor_text
+from pytest_msprobe.engine.values.tensor_files import load_tensor
+from pytest_msprobe.extensions.explore.tensor_repr import MOST_NUMBERS, tensor_text
 from pytest_msprobe.extensions.generate.call_source import spell_call
 from pytest_msprobe.extensions.generate.function_source import SpelledFunction
 from pytest_msprobe.extensions.generate.inputs import SeenInput
 from pytest_msprobe.extensions.generate.language import Language, language_of
 from pytest_msprobe.extensions.generate.output_folder import Content
-from pytest_msprobe.extensions.generate.recorded_tensors import FOLDER, TensorFiles, is_large, tensor_bytes, with_digest
-from pytest_msprobe.extensions.generate.source_format import Code, depth, string
+from pytest_msprobe.extensions.generate.source_format import (
+    Code,
+    Group,
+    atoms,
+    depth,
+    dict_of,
+    docstring,
+    lay_out,
+    list_of,
+    literal,
+    string,
+)
 from pytest_msprobe.modes.check.layout_choice import LayoutChooser
 from pytest_msprobe.results.skip_reasons import Skip, SkipReason
+
+FOLDER = "tensors"
+
+_UNSAFE = re.compile(r"[^A-Za-z0-9_.]+")
+_LONGEST = 120
+
+
+class TensorFiles:
+    """Which files of a dump's tensor folder are copied, and to where below the output folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._names: dict[str, str] = {}
+        # Some file systems do not distinguish upper from lower case.
+        self._taken: set[str] = set()
+        #: By its new path, which is relative and has forward slashes: the file to copy, or what reads a tensor that
+        #: lies with others in one file, as a file of its own.
+        self.copies: dict[str, Content] = {}
+
+    def path_of(self, element: TensorElement) -> str | None:
+        """Return the new path of a tensor's file, None where no file was recorded.
+
+        Raises Skip where the file is missing, DumpError where it is not the tensor as recorded, below its folder.
+        """
+        file = element.data_name
+        if file is None:
+            return None
+        load_tensor(element, self._folder)
+        if file not in self._names:
+            contained = split_name(file)
+            name = safe_name(file if contained is None else f"{contained[1]}.pt")
+            if name.lower() in self._taken:
+                name = with_digest(name, file)
+            self._taken.add(name.lower())
+            self._names[file] = path = f"{FOLDER}/{name}"
+            self.copies[path] = self._folder / file if contained is None else partial(self._extracted, element)
+        return self._names[file]
+
+    def _extracted(self, element: TensorElement) -> bytes:
+        return tensor_bytes(load_tensor(element, self._folder))
+
+
+def is_large(tensor: torch.Tensor) -> bool:
+    """Return whether a tensor is too large to be spelled in a module."""
+    if tensor.numel() <= MOST_NUMBERS or not tensor.is_contiguous():
+        return tensor.numel() > MOST_NUMBERS
+    elements = tensor.detach().view(-1).view(torch.uint8).view(tensor.numel(), -1)
+    return not bool((elements == elements[:1]).all())
+
+
+def tensor_bytes(tensor: torch.Tensor) -> bytes:
+    """Return the file of a tensor, which `load_tensor` reads; its elements are stored in their order."""
+    file = io.BytesIO()
+    torch.save(tensor.detach().contiguous(), file)
+    return file.getvalue()
+
+
+def safe_name(recorded: str) -> str:
+    """Return a file name for what a dump calls a file: itself where that is safe, else cleaned and made unique."""
+    cleaned = _UNSAFE.sub("_", recorded).lstrip(".")
+    if cleaned == recorded and len(recorded) <= _LONGEST:
+        return recorded
+    return with_digest(cleaned[-_LONGEST:].lstrip("."), recorded)
+
+
+def with_digest(name: str, recorded: str) -> str:
+    """Return a file name that no other recorded name gets."""
+    path = PurePosixPath(name)
+    digest = hashlib.blake2b(recorded.encode("utf-8", "surrogatepass"), digest_size=4).hexdigest()
+    return f"{path.stem}_{digest}{path.suffix}"
+
 
 # Python refuses source with more than 200 open brackets.
 _DEEPEST = 100
@@ -194,3 +284,88 @@ def _stems(records: Iterable[str]) -> dict[str, str]:
             stems[api] = stem
             taken.add(stem)
     return stems
+
+
+_TEST = """\
+@pytest.mark.parametrize("record", {records})
+def test_{direction}(precision, record):
+    precision.check_recorded({function}, CALLS, record, seed=SEED)"""
+
+_TEST_OF_SEEDS = """\
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("record", {records})
+def test_{direction}(precision, record, seed):
+    precision.check_recorded({function}, CALLS, record, seed=seed)"""
+
+
+@dataclass(frozen=True, slots=True)
+class Provenance:
+    """Where modules come from: the dump's file name, the command that made them, the seeds of their inputs.
+
+    ``options`` are those of pytest under which they are to run.
+    """
+
+    dump: str
+    command: str
+    seeds: tuple[int, ...]
+    options: tuple[str, ...] = ()
+
+
+def module_text(module: Module, provenance: Provenance) -> str:
+    """Return the source of a module, formatted."""
+    function = module.function
+    names = {atom.lstrip("-") for code in module.calls.values() for atom in atoms(code)} & {"inf", "nan"}
+    standard = [line for line in (function.imports,) if line.startswith("import ")]
+    standard += [f"from math import {', '.join(sorted(names))}"] if names else []
+    own = ["from pytest_msprobe import recorded", *([function.imports] if function.imports.startswith("from ") else [])]
+    seeds = provenance.seeds if module.seed is None else (module.seed,)
+    head = [
+        docstring(_description(module, provenance)),
+        *(["\n".join(standard)] if standard else []),
+        "\n".join(sorted({"import pytest", function.framework, *(["import torch"] if module.inputs else [])})),
+        "\n".join(own),
+        _seeds(seeds),
+        "# Calls by name without direction, as recorded.\n" + _assigned("CALLS", dict_of(module.calls)),
+    ]
+    tables, tests = [], []
+    for direction, records in (("forward", module.forward), ("backward", module.backward)):
+        if records:
+            tables.append(_assigned(direction.upper(), list_of([string(record) for record in records])))
+            template = _TEST if len(seeds) == 1 else _TEST_OF_SEEDS
+            tests.append(template.format(records=direction.upper(), direction=direction, function=function.spelling))
+    definitions = [function.definition] if function.definition else []
+    return "\n\n\n".join(["\n\n".join([*head, *tables]), *definitions, *tests]) + "\n"
+
+
+def _description(module: Module, provenance: Provenance) -> str:
+    function = module.function
+    count = len(module.records)
+    what = function.spelling if not function.definition else f"torch.ops.npu.{function.spelling}"
+    lines = [f"{what} as {provenance.dump} recorded it: {count} record{'' if count == 1 else 's'}.", ""]
+    if module.inputs:
+        lines = [f"{what} on {module.inputs}: {module.records[0]}.", ""]
+    if any(_reads_files(code) for code in module.calls.values()):
+        lines += ["Tensors with a file= are read from there; the others are drawn.", ""]
+    if function.golden:
+        lines += [f"Its golden definition is {function.golden}.", ""]
+    lines += [
+        f"Made by: {provenance.command}",
+        f"Run it:  pytest {module.file} {shlex.join(provenance.options or ('--msprobe-device', 'npu'))}",
+        "",
+    ]
+    return "\n".join(lines)
+
+
+def _reads_files(code: Code) -> bool:
+    return isinstance(code, Group) and any(prefix == "file=" or _reads_files(item) for prefix, item in code.items)
+
+
+def _seeds(seeds: tuple[int, ...]) -> str:
+    if len(seeds) == 1:
+        return f"# Drawn inputs depend on seed, record and argument alone.\nSEED = {seeds[0]}"
+    table = _assigned("SEEDS", literal(list(seeds)))
+    return f"# Each record is tested with each seed; drawn inputs depend on seed, record and argument alone.\n{table}"
+
+
+def _assigned(name: str, code: Code) -> str:
+    return "\n".join(lay_out(code, f"{name} = "))

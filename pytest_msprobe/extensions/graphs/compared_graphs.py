@@ -12,17 +12,25 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from msprobe_hooks.dump.paths.stages import by_stage
+from msprobe_hooks.dump.paths.recording import by_stage
 from msprobe_hooks.dump.values import PlacedValue
 from msprobe_hooks.messages import counted
 from pytest_msprobe.extensions.graphs.building import build_graph, require_modules
 from pytest_msprobe.extensions.graphs.node_levels import INDEX, overflow_level
-from pytest_msprobe.extensions.graphs.node_matching import follow_micro_steps, pair_nodes
-from pytest_msprobe.extensions.graphs.vis.communication import Conversations
-from pytest_msprobe.extensions.graphs.vis.database import Database
+from pytest_msprobe.extensions.graphs.nodes import follow_micro_steps, pair_nodes
+from pytest_msprobe.extensions.graphs.vis.communication import (
+    Conversations,
+    Database,
+    Facts,
+    Items,
+    Manner,
+    Picture,
+    Place,
+    Task,
+    recorded_items,
+    split,
+)
 from pytest_msprobe.extensions.graphs.vis.graph_folder import open_graphs
-from pytest_msprobe.extensions.graphs.vis.model import Facts, Manner, Picture, Place, Task
-from pytest_msprobe.extensions.graphs.vis.node_fields import Items, recorded_items, split
 from pytest_msprobe.extensions.graphs.vis.options import VisOptions
 from pytest_msprobe.extensions.graphs.vis.reporting import GraphWriting
 from pytest_msprobe.extensions.graphs.vis.single import data_folder, places_of
@@ -30,9 +38,9 @@ from pytest_msprobe.modes.compare.merged_ranks import open_run
 from pytest_msprobe.modes.compare.opening import golden_paths, open_pairs, partner_paths
 from pytest_msprobe.modes.compare.reports.table_columns import MEANINGS, Column, value_columns
 from pytest_msprobe.modes.compare.rows import ComparedCall, ComparedCalls, DataMode, Row
+from pytest_msprobe.reports.page_file import end_as_incomplete
 from pytest_msprobe.reports.summary import finished_before_key
 from pytest_msprobe.reports.text import printable
-from pytest_msprobe.reports.write_errors import end_as_incomplete
 
 if TYPE_CHECKING:
     from pytest_msprobe.modes.compare.dump_pair import DumpPair

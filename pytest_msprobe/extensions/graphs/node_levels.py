@@ -5,9 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Literal, NamedTuple
 
+from msprobe_hooks.dump.anomalies.anomaly import (
+    BUILT_IN,
+    IgnoreRules,
+    find_scene,
+    is_ignored,
+    is_judgeable,
+    read_record_io,
+)
 from msprobe_hooks.dump.anomalies.anomaly import Level as AnomalyLevel
-from msprobe_hooks.dump.anomalies.anomaly import find_scene, is_judgeable, read_record_io
-from msprobe_hooks.dump.anomalies.ignore_rules import BUILT_IN, IgnoreRules, is_ignored
 from msprobe_hooks.dump.reader import Dump
 from msprobe_hooks.errors import RecordError
 from pytest_msprobe.extensions.graphs.nodes import Graph, Kind

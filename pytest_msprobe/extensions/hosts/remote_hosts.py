@@ -12,10 +12,9 @@ import pytest
 from msprobe_hooks.dump.paths.recording import TENSOR_FOLDER
 from pytest_msprobe.containment.run_folder import run_folder_key
 from pytest_msprobe.engine.framework_names import PYTORCH
-from pytest_msprobe.extensions.hosts.file_server import FileServer, Outputs
 from pytest_msprobe.extensions.hosts.options import read_host_cache
 from pytest_msprobe.extensions.hosts.remote_worker import remote_worker_of
-from pytest_msprobe.extensions.hosts.run_files import RunFiles, files_read_at_start
+from pytest_msprobe.extensions.hosts.run_files import FileServer, Outputs, RunFiles, files_read_at_start
 from pytest_msprobe.results.result import from_plain
 from pytest_msprobe.run.collection import dump_of_id, dumps_key
 from pytest_msprobe.run.mode import ReadsFiles

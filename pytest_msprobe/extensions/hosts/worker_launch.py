@@ -13,14 +13,13 @@ import pytest
 from execnet import Group, HostNotFound, RemoteError, XSpec
 
 from pytest_msprobe.containment import run_folder
-from pytest_msprobe.containment.exit_cause import ExitCause, explain
+from pytest_msprobe.containment.captured_stderr import ExitCause, explain
 from pytest_msprobe.containment.run_folder import RunFolder
 from pytest_msprobe.containment.scheduler import status_of
 from pytest_msprobe.errors import HostError
 from pytest_msprobe.extensions.hosts import bootstrap
-from pytest_msprobe.extensions.hosts.file_server import FileServer
 from pytest_msprobe.extensions.hosts.remote_worker import HERE, INPUT
-from pytest_msprobe.extensions.hosts.run_files import remote_arguments
+from pytest_msprobe.extensions.hosts.run_files import FileServer, remote_arguments
 from pytest_msprobe.results.outcomes import Breakdown
 
 # What a worker needs wherever it runs: modules, and the distributions that they are of.

@@ -14,22 +14,20 @@ import torch
 from msprobe_hooks.dump.names import Direction, api_record, backward_of, parse_api_name
 from msprobe_hooks.dump.schema import TensorElement, backward_record, forward_record, walk_tensors
 from msprobe_hooks.json_decoding import decode_json
-from pytest_msprobe.containment.internal_errors import internal_failure
+from pytest_msprobe.containment.run_in_process import internal_failure
 from pytest_msprobe.devices.accelerator import Accelerator
 from pytest_msprobe.devices.device import Device
 from pytest_msprobe.devices.registry import DeviceRegistry
 from pytest_msprobe.engine.framework_names import PYTORCH
 from pytest_msprobe.engine.replay.call import Call, operation
-from pytest_msprobe.engine.replay.calls.arguments import Arguments, TensorSource
+from pytest_msprobe.engine.replay.calls.arguments import Arguments, Subject, TensorSource
 from pytest_msprobe.engine.replay.calls.side import Gradients, Run, Side, finished
-from pytest_msprobe.engine.replay.calls.subject import Subject
-from pytest_msprobe.engine.replay.check import Replay
-from pytest_msprobe.engine.replay.strategies import JudgeForward
+from pytest_msprobe.engine.replay.check import JudgeForward, Replay
 from pytest_msprobe.engine.replay.trials.config import ReplayConfig
 from pytest_msprobe.engine.replay.trials.trial import Trial
 from pytest_msprobe.engine.values.pytree import tensors_with_paths
 from pytest_msprobe.extensions.live_checks.observed_call import Awaiting, Observed
-from pytest_msprobe.extensions.live_checks.side_effects import may_consume_rng, without_side_effects
+from pytest_msprobe.extensions.live_checks.results import may_consume_rng, without_side_effects
 from pytest_msprobe.modes.check.reruns.repeat import repeated
 from pytest_msprobe.results.result import DirectionResult
 from pytest_msprobe.results.skip_reasons import Skip, SkipReason

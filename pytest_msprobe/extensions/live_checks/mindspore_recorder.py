@@ -12,21 +12,19 @@ import torch
 from mindspore import Tensor
 
 from msprobe_hooks.dump.names import parse_api_name
-from msprobe_hooks.extensions.mindspore.call_recording import recording
+from msprobe_hooks.extensions.mindspore.call_recording import observers, recorded, recording
 from msprobe_hooks.extensions.mindspore.context import process_rank, require_pynative
-from msprobe_hooks.extensions.mindspore.elements import MindSporeElements, takes_gradient
-from msprobe_hooks.extensions.mindspore.jit import observers, recorded
+from msprobe_hooks.extensions.mindspore.gradients import MindSporeElements, takes_gradient
 from msprobe_hooks.extensions.mindspore.recorder import MindSporeRecorder
 from msprobe_hooks.recording.backward import tensors_in
 from msprobe_hooks.recording.session import Model, Observer
 from pytest_msprobe.devices.cpu import CpuDevice
 from pytest_msprobe.engine.replay.trials.config import ReplayConfig
 from pytest_msprobe.engine.values.pytree import map_leaves
-from pytest_msprobe.extensions.live_checks.call_sampling import signature
 from pytest_msprobe.extensions.live_checks.recorder import KeptElements, LiveRecorder
-from pytest_msprobe.extensions.mindspore.api_names import works_in_place
+from pytest_msprobe.extensions.live_checks.scheduling import signature
 from pytest_msprobe.extensions.mindspore.conversion import from_numpy, to_torch
-from pytest_msprobe.extensions.mindspore.framework import MindSporeFramework
+from pytest_msprobe.extensions.mindspore.framework import MindSporeFramework, works_in_place
 from pytest_msprobe.extensions.mindspore.npu import MindSporeNpu
 
 

@@ -16,19 +16,18 @@ from msprobe_hooks.dump.names import backward_of
 from msprobe_hooks.dump.writer import as_json
 from msprobe_hooks.recording.backward import Inputs, tensors_in
 from msprobe_hooks.recording.call_records import ApiCall
-from msprobe_hooks.recording.config import Settings
 from msprobe_hooks.recording.elements import Elements, TensorEntry
 from msprobe_hooks.recording.recorder import Recorder
+from msprobe_hooks.recording.rejected_keys import Settings
 from msprobe_hooks.recording.session import Model, Observer
 from msprobe_hooks.recording.stacks import code_and_lines
 from pytest_msprobe.engine.replay.call import Call
 from pytest_msprobe.engine.replay.calls.side import Run
 from pytest_msprobe.engine.replay.trials.config import ReplayConfig
 from pytest_msprobe.extensions.live_checks.budget import Budget
-from pytest_msprobe.extensions.live_checks.call_sampling import Chosen, Selection
 from pytest_msprobe.extensions.live_checks.judge import Judge, arguments_of
 from pytest_msprobe.extensions.live_checks.observed_call import Awaiting, Observed, WaitingMemory, bytes_of, copied
-from pytest_msprobe.extensions.live_checks.scheduling import Turns
+from pytest_msprobe.extensions.live_checks.scheduling import Chosen, Selection, Turns
 from pytest_msprobe.extensions.live_checks.sink import Sink
 
 

@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import inspect
+import operator
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from types import ModuleType
 from typing import Any
 
 import mindspore
+import torch
+from mindspore import mint, ops
 
+from msprobe_hooks.dump.names import ApiName
+from msprobe_hooks.dump.schema import tensors_of
 from pytest_msprobe.devices.compiled import CompiledDevice
 from pytest_msprobe.devices.device import Device
 from pytest_msprobe.devices.math_modes import environment_modes
@@ -14,12 +22,205 @@ from pytest_msprobe.devices.reduced_precision import reduced_precision
 from pytest_msprobe.devices.registry import AUTO, DeviceRegistry
 from pytest_msprobe.engine.replay.call import Call
 from pytest_msprobe.engine.replay.framework import Functions
+from pytest_msprobe.engine.replay.ops.lookup import resolve
 from pytest_msprobe.engine.replay.references import ReferenceRegistry
+from pytest_msprobe.engine.values.pytree import map_tensors
 from pytest_msprobe.errors import DeviceError
-from pytest_msprobe.extensions.mindspore.api_names import functions_of, in_torch_terms
+from pytest_msprobe.extensions.mindspore import jit_functions
+from pytest_msprobe.extensions.mindspore.functional import DEFINITIONS
+from pytest_msprobe.extensions.mindspore.jit_functions import as_tuples, bridged
 from pytest_msprobe.extensions.mindspore.npu import MindSporeNpu, has_ascend
+from pytest_msprobe.extensions.mindspore.primitives import calls as primitives
 from pytest_msprobe.extensions.mindspore.runtime import use
+from pytest_msprobe.extensions.mindspore.translation import foreign_type
+from pytest_msprobe.extensions.mindspore.translation import in_torch_terms as translated
 from pytest_msprobe.extensions.remote.remote_device import RemoteDevice
+from pytest_msprobe.results.skip_reasons import Skip, SkipReason
+
+# Where torch keeps what a type of MindSpore record names, the likeliest place first.
+_TORCH_TYPES = {
+    "Mint": ("Torch",),
+    "MintFunctional": ("Functional",),
+    "Tensor": ("Tensor", "Torch"),
+    "Functional": ("Functional", "Torch", "Tensor"),
+    "MintDistributed": ("MintDistributed",),
+    "Distributed": ("Distributed",),
+}
+
+# Other names of the same function.
+_RENAMED = {
+    "Functional.bidense": "Functional.bilinear",
+    "Functional.broadcast_to": "Tensor.expand",
+    "Functional.cast": "Tensor.to",
+    "Functional.clip_by_value": "Torch.clamp",
+    "Functional.concat": "Torch.cat",
+    "Functional.dense": "Functional.linear",
+    "Functional.equal": "Torch.eq",
+    "Functional.expand_dims": "Torch.unsqueeze",
+    "Functional.floor_div": "Torch.floor_divide",
+    "Functional.floor_mod": "Torch.remainder",
+    "Functional.gather_d": "Torch.gather",
+    "Functional.gather_elements": "Torch.gather",
+    "Functional.invert": "Torch.bitwise_not",
+    "Functional.norm": "Torch.linalg.norm",
+    "Functional.select": "Torch.where",
+    "Functional.swapaxes": "Torch.transpose",
+    "Functional.transpose": "Torch.permute",
+    "Tensor.astype": "Tensor.to",
+    "Tensor.broadcast_to": "Tensor.expand",
+    "Tensor.copy": "Tensor.clone",
+    "Tensor.equal": "Tensor.eq",
+    "Tensor.expand_dims": "Tensor.unsqueeze",
+    "Tensor.fill_diagonal": "Tensor.fill_diagonal_",
+}
+
+# torch's names of MindSpore's keyword arguments.
+_KEYWORDS = {
+    "axis": "dim",
+    "keep_dims": "keepdim",
+    "keepdims": "keepdim",
+    "input_x": "input",
+    "x": "input",
+    "input_y": "other",
+    "y": "other",
+    "input_perm": "dims",
+}
+
+
+def counterpart(name: ApiName) -> ApiName | None:
+    """Return torch's name of an API that has another one there; None where it is called the same."""
+    if name.type == "Primitive":
+        return primitives.counterpart(name)
+    if name.type == "Jit":
+        return jit_functions.counterpart(name)
+    renamed = _RENAMED.get(name.qualified_api)
+    if renamed is None:
+        return None
+    kind, _, api = renamed.partition(".")
+    return replace(name, type=kind, api=api)
+
+
+def in_torch_terms(call: Call) -> Call:
+    """Return a recorded call with torch's dtypes, and its counterpart; of a primitive the settings as keywords."""
+    name = call.name
+    if name.type == "Primitive":
+        call = replace(call, forward=primitives.with_settings(call.forward, name))
+    return translated(call, counterpart(name))
+
+
+def functions_of(call: Call, references: ReferenceRegistry, function: Callable[..., Any] | None) -> Functions:
+    """Return MindSpore's function, on torch tensors, and its golden definition. Raises Skip where one is missing.
+
+    ``function`` is MindSpore's where it is known already.
+    """
+    name, foreign = call.name, foreign_type(call)
+    if foreign or name.type not in (*_TORCH_TYPES, "Primitive", "Jit"):
+        raise Skip(SkipReason.OTHER_FRAMEWORK, f"{foreign or name.qualified_api} in a dump of mindspore")
+    if name.type == "Jit":
+        return jit_functions.functions_of_compiled(call, references, function)
+    if name.type == "Primitive":
+        functions = primitives.functions_of_primitive(call, references, function)
+        return replace(functions, golden=as_recorded(functions.golden, call))
+    golden = _golden(call, references)
+    target = function or function_named(name)
+    if target is None:
+        raise Skip(SkipReason.MISSING_API, name.qualified_api)
+    if golden is None:
+        raise Skip(SkipReason.NO_COUNTERPART, name.qualified_api)
+    if name.api == "__setitem__":
+        target = _without_result(target)
+    return Functions(bridged(target, in_place=works_in_place(name.api)), as_recorded(golden, call))
+
+
+def function_named(name: ApiName) -> Callable[..., Any] | None:
+    """Return MindSpore's function of that name, on its own tensors; None where it has none."""
+    return _FINDERS[name.type](name.api) if name.type in _FINDERS else None
+
+
+def _golden(call: Call, references: ReferenceRegistry) -> Callable[..., Any] | None:
+    name = call.name
+    defined = references.get(name.qualified_api) or DEFINITIONS.get(name.qualified_api)
+    if defined is not None:
+        return defined
+    if call.counterpart is not None:
+        return _with_torch_keywords(resolve(call.counterpart, references))
+    for kind in _TORCH_TYPES.get(name.type, ()):
+        try:
+            found = resolve(replace(name, type=kind), references)
+        except Skip as skip:
+            if skip.reason is not SkipReason.UNKNOWN_API:
+                raise
+        else:
+            return found if name.type.startswith("Mint") else _with_torch_keywords(found)
+    return None
+
+
+def as_recorded(function: Callable[..., Any], call: Call) -> Callable[..., Any]:
+    """Return the golden function with tuples for lists, and with 32-bit indices where those were recorded.
+
+    torch's have 64 bits.
+    """
+    recorded = [element.dtype for element in tensors_of(call.forward.output)]
+
+    def formed(*args: Any, **kwargs: Any) -> Any:
+        dtypes = iter(recorded)
+
+        def narrow(tensor: torch.Tensor) -> torch.Tensor:
+            wanted = next(dtypes, "")
+            return tensor.int() if tensor.dtype is torch.int64 and wanted == "torch.int32" else tensor
+
+        found = function(*args, **kwargs)
+        return as_tuples(map_tensors(narrow, found) if "torch.int32" in recorded else found)
+
+    return formed
+
+
+def _with_torch_keywords(function: Callable[..., Any]) -> Callable[..., Any]:
+    def call(*args: Any, **kwargs: Any) -> Any:
+        return function(*args, **_renamed(kwargs))
+
+    return call
+
+
+def _renamed(kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    return {_KEYWORDS.get(key, key): value for key, value in kwargs.items()}
+
+
+def _without_result(function: Callable[..., Any]) -> Callable[..., None]:
+    def call(*args: Any, **kwargs: Any) -> None:
+        function(*args, **kwargs)
+
+    return call
+
+
+def works_in_place(api: str) -> bool:
+    """Return whether an API changes its first tensor, by its name."""
+    return api == "__setitem__" or (api.endswith("_") and not api.endswith("__"))
+
+
+def _attribute(module: ModuleType, dotted: str) -> Callable[..., Any] | None:
+    found: Any = module
+    for part in dotted.split("."):
+        if not isinstance(found, ModuleType) or part.startswith("__"):
+            return None
+        found = getattr(found, part, None)
+    return found if callable(found) and not inspect.isclass(found) else None
+
+
+def _tensor_method(api: str) -> Callable[..., Any] | None:
+    method = getattr(mindspore.Tensor, api, None)
+    if method is None or callable(method):
+        return method
+    return operator.attrgetter(api)
+
+
+_FINDERS: dict[str, Callable[[str], Callable[..., Any] | None]] = {
+    "Mint": lambda api: _attribute(mint, api),
+    "MintFunctional": lambda api: _attribute(mint.nn.functional, api),
+    "Tensor": _tensor_method,
+    "Functional": lambda api: _attribute(ops, api),
+    "Primitive": lambda api: primitives.primitive_class(api.rpartition(".")[2]),
+}
 
 
 class MindSporeFramework:

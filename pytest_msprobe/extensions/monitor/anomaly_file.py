@@ -11,7 +11,7 @@ from msprobe_hooks.extensions.monitor.series.tables import Row
 from msprobe_hooks.json_decoding import JsonError, decode_json
 from msprobe_hooks.regular_files import read_regular
 from pytest_msprobe.errors import CommandError
-from pytest_msprobe.extensions.monitor.alerts import Alarm, Alarmed
+from pytest_msprobe.extensions.monitor.series_names import Alarm, Alarmed
 from pytest_msprobe.storage.atomic_write import atomic_write
 
 #: What the earliest anomalies of all ranks are written to.

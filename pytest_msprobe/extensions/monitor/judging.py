@@ -21,11 +21,9 @@ from msprobe_hooks.extensions.monitor.rules import Rule, Stuck, Vanishing, alarm
 from msprobe_hooks.extensions.monitor.series.anomalies import ALARMS_KEPT
 from msprobe_hooks.extensions.monitor.series.reader import Run, Series, SeriesKey, open_run
 from msprobe_standards.verdict import Outcome, Verdict
-from pytest_msprobe.extensions.monitor.alerts import Alarm, alarmed_of
-from pytest_msprobe.extensions.monitor.messages import story
 from pytest_msprobe.extensions.monitor.policy import MonitorPolicy, PolicyRule
 from pytest_msprobe.extensions.monitor.replicas import Replicas
-from pytest_msprobe.extensions.monitor.series_names import Place, item_name, places
+from pytest_msprobe.extensions.monitor.series_names import Alarm, Place, alarmed_of, item_name, places, story
 from pytest_msprobe.extensions.monitor.series_results import MonitorSkip, alarmed, skipped, with_spread
 from pytest_msprobe.results.result import DirectionResult
 

@@ -13,10 +13,10 @@ from pytest_msprobe.extensions.monitor import options as monitor_options
 from pytest_msprobe.extensions.monitor.options import monitor_key
 from pytest_msprobe.extensions.monitor.page import options as page_options
 from pytest_msprobe.extensions.monitor.page.options import PageOptions
+from pytest_msprobe.run.collection import make_folder
 from pytest_msprobe.run.header import files_in_one_line
 from pytest_msprobe.run.mode import JournalFacts
 from pytest_msprobe.run.options import display_path, options_key
-from pytest_msprobe.run.paths import make_folder
 from pytest_msprobe.run.shared_options import GOLDEN, HTML
 
 if TYPE_CHECKING:
@@ -95,7 +95,7 @@ class MonitorMode:
         replicas = config.stash.get(_replicas_key, None)
         judges: dict[Path, SeriesJudge] = {path: RuleJudge(run, policy, replicas) for path, run in dumps.items()}
         if options.golden is not None:
-            from pytest_msprobe.extensions.monitor.golden.opening import golden_judges
+            from pytest_msprobe.extensions.monitor.golden.judge import golden_judges
 
             judges.update(golden_judges(dumps, options.golden, options.reruns, options.dtype, policy))
         config.stash[_judges_key] = judges
@@ -116,7 +116,7 @@ class MonitorMode:
 
     def reporters(self, config: pytest.Config) -> Mapping[str, object]:
         """Return what names the first alarm, and the summary."""
-        from pytest_msprobe.extensions.monitor.report import MonitorReport
+        from pytest_msprobe.extensions.monitor.items import MonitorReport
         from pytest_msprobe.reports.summary import Summary
 
         json = config.stash[monitor_key].json

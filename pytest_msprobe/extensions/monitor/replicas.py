@@ -13,7 +13,8 @@ import numpy as np
 from msprobe_hooks.extensions.monitor.series.paths import rank_of
 from msprobe_hooks.extensions.monitor.series.reader import Run, Series, SeriesKey, open_run
 from msprobe_hooks.messages import listed
-from pytest_msprobe.extensions.monitor.golden.differences import (
+from pytest_msprobe.extensions.monitor.golden.paired_series import Statistics
+from pytest_msprobe.extensions.monitor.golden.series_tolerance import (
     CONTINUOUS,
     Numbers,
     decimals,
@@ -21,8 +22,7 @@ from pytest_msprobe.extensions.monitor.golden.differences import (
     relative_difference,
     scale,
 )
-from pytest_msprobe.extensions.monitor.golden.paired_series import Statistics
-from pytest_msprobe.extensions.monitor.series_kinds import PARAMETERS, kind_of
+from pytest_msprobe.extensions.monitor.series_names import PARAMETERS, kind_of
 
 #: What a rank's parameter begins with: the step and its statistics by name.
 Beginning = tuple[int, tuple[tuple[str, float], ...]]

@@ -2,11 +2,105 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from enum import Enum
+from typing import Any
 
+import msgspec
+
+from msprobe_hooks.extensions.monitor.series.anomalies import ALARMS_KEPT
 from msprobe_hooks.extensions.monitor.series.paths import RECORDED_TASKS
-from msprobe_hooks.extensions.monitor.series.reader import SeriesKey
-from pytest_msprobe.extensions.monitor.series_kinds import Kind, kind_of
+from msprobe_hooks.extensions.monitor.series.reader import Series, SeriesKey
+from msprobe_hooks.extensions.monitor.series.tables import Watched
+from pytest_msprobe.results.result import decode_extra
+
+
+class Kind(Enum):
+    """What a series is of."""
+
+    ACTIVATION = "activation"
+    ACTIVATION_GRADIENT = "gradient of an activation"
+    PARAMETER_GRADIENT = "gradient of a parameter"
+    PARAMETER = "parameter"
+    UPDATED_PARAMETER = "parameter after the step"
+    MOMENT = "state of the optimizer"
+    RATIO = "what an optimizer divides"
+    WITHOUT_GRADIENT = "call that no gradient came back to"
+    COLLECTIVE = "tensor of a collective"
+    OTHER = "other"
+
+
+GRADIENTS = frozenset({Kind.ACTIVATION_GRADIENT, Kind.PARAMETER_GRADIENT})
+PARAMETERS = frozenset({Kind.PARAMETER, Kind.UPDATED_PARAMETER})
+#: What may be computed from the gradients of the same step, as by the optimizer.
+FROM_GRADIENTS = frozenset({Kind.UPDATED_PARAMETER, Kind.MOMENT, Kind.RATIO, Kind.WITHOUT_GRADIENT})
+
+_KINDS = {
+    "actv": Kind.ACTIVATION,
+    "forward": Kind.ACTIVATION,
+    "recompute": Kind.ACTIVATION,
+    "actv_grad": Kind.ACTIVATION_GRADIENT,
+    "backward": Kind.ACTIVATION_GRADIENT,
+    "grad_unreduced": Kind.PARAMETER_GRADIENT,
+    "grad_reduced": Kind.PARAMETER_GRADIENT,
+    "parameters_grad": Kind.PARAMETER_GRADIENT,
+    "param_origin": Kind.PARAMETER,
+    "param": Kind.PARAMETER,
+    "param_updated": Kind.UPDATED_PARAMETER,
+    "exp_avg": Kind.MOMENT,
+    "exp_avg_sq": Kind.MOMENT,
+    "adam_update": Kind.RATIO,
+    "adam_ratio": Kind.RATIO,
+}
+_OF_COLLECTIVE = re.compile(r"\w+/(pre|post)_\d+")
+_RECORDED_PARAMETER = re.compile(r"((?:Module|Cell)\..+)\.parameters\.([^.]+)")
+_RECORDED_CALL = re.compile(r"((?!Module\.|Cell\.).+\.[0-9]+)\.(?:input|output)\b.*")
+
+
+def kind_of(series: SeriesKey | Watched) -> Kind:
+    """Return what a series is of, as far as its task and name show."""
+    kind = _KINDS.get(series.task, Kind.OTHER)
+    if kind is Kind.OTHER and series.task == "other" and _OF_COLLECTIVE.fullmatch(series.name):
+        return Kind.COLLECTIVE
+    if kind is Kind.ACTIVATION and ".parameters." in series.name and _RECORDED_PARAMETER.fullmatch(series.name):
+        return Kind.PARAMETER
+    return kind
+
+
+def parameter_name(series: SeriesKey | Watched) -> str:
+    """Return what a parameter and its gradient are both called."""
+    found = _RECORDED_PARAMETER.fullmatch(series.name) if series.task in ("forward", "recompute") else None
+    return f"{found[1]}.{found[2]}" if found else series.name
+
+
+def is_input(series: SeriesKey | Watched) -> bool:
+    """Return whether an activation is what its module or call is given."""
+    return series.name.endswith(".input") or ".input." in series.name
+
+
+class Kinds:
+    """The kinds of the tensors of one run, of which a recording's depend on each other.
+
+    A recorded call of an API that no gradient came back to may be one of the optimizer's, which has no name of its own.
+    """
+
+    def __init__(self, tensors: Iterable[Watched]) -> None:
+        self._differentiated = {_call(tensor) for tensor in tensors if tensor.task == "backward"} - {None}
+
+    def of(self, tensor: Watched) -> Kind:
+        """Return what a tensor is."""
+        kind = kind_of(tensor)
+        if kind is Kind.ACTIVATION and self._differentiated and tensor.task != "actv":
+            call = _call(tensor)
+            return kind if call is None or call in self._differentiated else Kind.WITHOUT_GRADIENT
+        return kind
+
+
+def _call(recorded: Watched) -> str | None:
+    """Return the call of an API that a recorded tensor is of, as ``Functional.linear.3``; None for a module's."""
+    found = _RECORDED_CALL.fullmatch(recorded.name)
+    return found[1] if found else None
 
 
 def item_name(key: SeriesKey) -> str:
@@ -45,3 +139,69 @@ def _phase(key: SeriesKey) -> int:
         # What a rank gives comes before what all ranks make of it, the reduced gradients among that.
         return 3 if "/pre_" in key.name else 4
     return 5
+
+
+#: The extra of a result that has it.
+ALARMED = "monitor"
+
+
+class Alarm(msgspec.Struct, frozen=True, array_like=True):
+    """A value that breaks a rule, or leaves what a golden run allows."""
+
+    step: int
+    rule: str
+    reason: str
+
+
+class Alarmed(msgspec.Struct, frozen=True):
+    """The alarms of one series in the order of steps, the series' place within a step, and what names it."""
+
+    item: str
+    rank: int
+    task: str
+    vpp_stage: int
+    name: str
+    micro_step: int
+    statistic: str
+    place: Place
+    alarms: list[Alarm]
+
+    @property
+    def first(self) -> tuple[int, Place, int]:
+        """What sorts series by their first alarm: the step, the order computed, the rank."""
+        return self.alarms[0].step, self.place, self.rank
+
+
+def alarmed_of(extras: Mapping[str, Any]) -> Alarmed | None:
+    """Return what a result says of alarms."""
+    return decode_extra(extras, ALARMED, Alarmed)
+
+
+_NEIGHBOURS = 3
+
+
+def story(series: Series, alarms: Sequence[Alarm]) -> str:
+    """Return what happened first and the values around it; its first line is the summary."""
+    first = alarms[0]
+    return "\n".join([first_line(series, first), "", *_neighbourhood(series, first.step), *_later(alarms)])
+
+
+def first_line(series: Series, alarm: Alarm) -> str:
+    """Return the alarm as one line."""
+    return f"{alarm.rule} at step {alarm.step}: {series.key.statistic} {alarm.reason}"
+
+
+def _neighbourhood(series: Series, step: int) -> Iterator[str]:
+    index = int(series.steps.searchsorted(step))
+    around = slice(max(index - _NEIGHBOURS, 0), index + _NEIGHBOURS + 1)
+    width = len(str(series.steps[around][-1]))
+    for each, value in zip(series.steps[around].tolist(), series.values[around].tolist(), strict=True):
+        yield f"  {'>' if each == step else ' '} step {each:>{width}}  {value:.6g}"
+
+
+def _later(alarms: Sequence[Alarm]) -> Iterator[str]:
+    if len(alarms) >= ALARMS_KEPT:
+        yield f"{len(alarms) - 1} more alarms up to step {alarms[-1].step}; the search stopped there"
+    elif len(alarms) > 1:
+        several = f"{len(alarms) - 1} more alarms, the last" if len(alarms) > 2 else "another alarm"
+        yield f"{several} at step {alarms[-1].step}"

@@ -20,13 +20,11 @@ from msprobe_hooks.extensions.monitor.series.reader import (
     series_file,
     series_files,
 )
-from msprobe_hooks.extensions.monitor.series.recorded_files import is_recorded_folder
+from msprobe_hooks.extensions.monitor.series.tables import is_recorded_folder
 from msprobe_standards.verdict import Outcome, Verdict
-from pytest_msprobe.extensions.monitor.alerts import ALARMED, Alarm, Alarmed
-from pytest_msprobe.extensions.monitor.series_names import Place, item_name
-from pytest_msprobe.results.result import DirectionResult
+from pytest_msprobe.extensions.monitor.series_names import ALARMED, Alarm, Alarmed, Place, item_name
+from pytest_msprobe.results.result import SPREAD, DirectionResult, Spread
 from pytest_msprobe.results.skip_reasons import BaseSkipReason
-from pytest_msprobe.results.value_range import SPREAD, Spread
 
 
 def alarmed(

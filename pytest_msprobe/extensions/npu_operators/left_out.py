@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from msprobe_hooks.dump.communication.fused import FUSED
+from msprobe_hooks.dump.communication.collectives import FUSED
 
 _CHECKED_BETWEEN_RANKS = "it communicates: check its ranks with --msprobe-communication"
 

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from msprobe_hooks.dump.paths.recording import home_of
-from msprobe_hooks.dump.paths.stages import by_stage
+from msprobe_hooks.dump.paths.recording import by_stage, home_of
 from msprobe_hooks.dump.paths.static_graph import KERNEL_LEVEL
 from pytest_msprobe.engine.framework_names import PYTORCH
 from pytest_msprobe.errors import OptionError
@@ -19,10 +18,9 @@ from pytest_msprobe.extensions.graphs.vis import options as vis_options
 from pytest_msprobe.extensions.graphs.vis.options import VisOptions
 from pytest_msprobe.extensions.overflow import options as overflow_options
 from pytest_msprobe.extensions.overflow.options import overflow_key
-from pytest_msprobe.run.collection import dumps_key, require_calls
+from pytest_msprobe.run.collection import dumps_key, make_folder, require_calls
 from pytest_msprobe.run.mode import JournalFacts
 from pytest_msprobe.run.options import options_key
-from pytest_msprobe.run.paths import make_folder
 
 if TYPE_CHECKING:
     from msprobe_hooks.dump.reader import Dump
@@ -62,7 +60,7 @@ class OverflowMode:
     def open(self, config: pytest.Config, dumps: Mapping[Path, Dump]) -> None:
         """Order the dumps by steps and ranks."""
         from pytest_msprobe.extensions.graphs.building import require_modules
-        from pytest_msprobe.extensions.overflow.analysis import Findings, findings_key
+        from pytest_msprobe.extensions.overflow.overflow_page import Findings, findings_key
 
         require_calls(dumps.values())
         options = config.stash[overflow_key]
@@ -85,14 +83,13 @@ class OverflowMode:
 
     def header(self, config: pytest.Config) -> list[str]:
         """Return what fails, what is ignored, and the ranks' dumps."""
-        from pytest_msprobe.extensions.overflow.report import header_lines
+        from pytest_msprobe.extensions.overflow.colored_graph import header_lines
 
         return header_lines(config)
 
     def reporters(self, config: pytest.Config) -> Mapping[str, object]:
         """Return the report on first culprits, the summary and msprobe's tables."""
-        from pytest_msprobe.extensions.overflow.colored_graph import OverflowGraphs
-        from pytest_msprobe.extensions.overflow.report import OverflowReport
+        from pytest_msprobe.extensions.overflow.colored_graph import OverflowGraphs, OverflowReport
         from pytest_msprobe.reports.csv import CsvReport
         from pytest_msprobe.reports.summary import Summary
 
@@ -125,10 +122,10 @@ class OverflowMode:
     def items(self, file: pytest.File, dump: Dump) -> Iterable[DumpItem]:
         """Return an item for each record that has inputs and outputs, or for each one to replay."""
         if file.config.stash[overflow_key].replay:
-            from pytest_msprobe.extensions.overflow.replay_items import replayed_items
+            from pytest_msprobe.extensions.overflow.colored_graph import replayed_items
 
             return replayed_items(file, dump)
-        from pytest_msprobe.extensions.overflow.items import overflow_items
+        from pytest_msprobe.extensions.overflow.overflow_page import overflow_items
 
         return overflow_items(file, dump)
 

@@ -13,16 +13,16 @@ from enum import Enum
 from msprobe_hooks.dump.anomalies.anomaly import (
     AnomalyKind,
     Finding,
+    IgnoreRules,
     RecordIO,
     find_scene,
+    is_ignored,
     is_judgeable,
     may_hold_non_finite,
     read_record_io,
 )
-from msprobe_hooks.dump.anomalies.ignore_rules import IgnoreRules, is_ignored
-from msprobe_hooks.dump.communication.endpoints import ends_of
-from msprobe_hooks.dump.communication.ranks import Step
-from msprobe_hooks.dump.communication.transfers import Communication, Transfers, in_layers, match_transfers
+from msprobe_hooks.dump.communication.endpoints import Communication, Transfers, ends_of, in_layers, match_transfers
+from msprobe_hooks.dump.communication.jsonl import Step
 from msprobe_hooks.dump.names import direction_of, is_communication, is_module_name
 from msprobe_hooks.dump.reader import Dump
 from msprobe_hooks.dump.unread.effects import effects_of_record

@@ -8,8 +8,7 @@ from typing import Any, cast
 
 import pytest
 
-from msprobe_hooks.dump.anomalies.anomaly import LEVELS, Level
-from msprobe_hooks.dump.anomalies.ignore_rules import IgnoreRules
+from msprobe_hooks.dump.anomalies.anomaly import LEVELS, IgnoreRules, Level
 from msprobe_hooks.regular_files import read_regular
 from pytest_msprobe.errors import OptionError, RulesError, no_effect, unknown_value
 from pytest_msprobe.extensions.overflow.ignore_rules import load_rules

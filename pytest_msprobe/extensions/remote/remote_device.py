@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from pytest_msprobe.devices.cpu import CpuDevice
 from pytest_msprobe.devices.reduced_precision import ReducedPrecision
 from pytest_msprobe.errors import DeviceError
-from pytest_msprobe.extensions.remote.link import START_SECONDS, Link, LinkError
+from pytest_msprobe.extensions.remote.link import START_SECONDS, Link, LinkError, Spec, parse_spec
 from pytest_msprobe.extensions.remote.messages import (
     Activate,
     Answer,
@@ -23,7 +23,6 @@ from pytest_msprobe.extensions.remote.messages import (
     Skipped,
     Unlike,
 )
-from pytest_msprobe.extensions.remote.spec import Spec, parse_spec
 
 _Answer = TypeVar("_Answer", bound=Answer)
 

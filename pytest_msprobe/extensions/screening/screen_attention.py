@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -11,19 +12,187 @@ from weakref import WeakKeyDictionary
 import torch
 
 from msprobe_hooks.dump.names import Direction, api_record
-from msprobe_standards import Standard
+from msprobe_standards import Metrics, Standard, Verdict, measure
 from msprobe_standards.benchmark import Benchmark
-from msprobe_standards.dtypes import float_format
+from msprobe_standards.dtypes import float_format, roundoffs_allowed
+from msprobe_standards.verdict import is_rough
+from pytest_msprobe.engine.replay.calls.golden import baseline_side, golden_side
+from pytest_msprobe.engine.replay.calls.side import Side, run_backward, run_forward
 from pytest_msprobe.engine.replay.judging.cancellation import cancelled_gradients
 from pytest_msprobe.engine.replay.trials.trial import Trial
-from pytest_msprobe.extensions.screening.attention import Attention, Place
-from pytest_msprobe.extensions.screening.attention_residuals import Summed, residuals
-from pytest_msprobe.extensions.screening.attention_sample import AttentionSample, Judged
-from pytest_msprobe.extensions.screening.attention_sketches import Came, Sketches, Sums, drawn_sketches, summed
-from pytest_msprobe.extensions.screening.config import ScreenedPass, benchmark_of, is_result
-from pytest_msprobe.extensions.screening.residuals import Residual
-from pytest_msprobe.results.result import OutputResult
-from pytest_msprobe.results.screened import ScreenedOutput
+from pytest_msprobe.engine.values.error_kinds import REFUSALS
+from pytest_msprobe.extensions.screening.attention_sketches import (
+    Attention,
+    Came,
+    Place,
+    Sketches,
+    Sum,
+    Sums,
+    columns_of,
+    drawn_sketches,
+    summed,
+)
+from pytest_msprobe.extensions.screening.config import Limits, Residual, ScreenedPass, benchmark_of, is_result
+from pytest_msprobe.extensions.screening.tile_sums import TILE
+from pytest_msprobe.results.result import OutputResult, ScreenedOutput
+
+
+@dataclass(frozen=True, slots=True)
+class Summed:
+    """A group's part of a result, (heads, rows, columns), its sketch (columns, tiles) and what it should sum up to."""
+
+    result: torch.Tensor
+    sketch: torch.Tensor
+    sum: Sum
+
+
+def residuals(parts: Sequence[Summed], scale: float, roundoffs: float, groups: int) -> dict[str, Residual]:
+    """Return the worst residuals of a result by kind, each as a share of its limit.
+
+    An element's error is taken to have a standard deviation of at most ``roundoffs`` unit roundoffs of
+    max(|element|, ``scale``), the mean magnitude of the whole result, and what a row's columns share. The limits are
+    those of so many ``groups``. A NaN is the worst.
+    """
+    form = float_format(parts[0].result.dtype)
+    heads, tiles, rows = parts[0].sum.value.shape
+    blocks = -(-rows // TILE)
+    limits = Limits(groups * heads * (tiles * (rows + blocks) + rows + 1) + 1)
+    variance = (roundoffs * form.unit_roundoff) ** 2
+    found: dict[str, Residual] = {}
+    total = 0.0
+    for i, part in enumerate(parts):
+        squares = _squares(part, max(scale, form.min_normal)).div_(variance)
+        total += float(squares.mean())
+        for kind, values, size, limit in _kinds(squares, columns_of(len(part.sketch)), limits):
+            share = float(values.max()) / limit
+            if kind not in found or share > found[kind].share or math.isnan(share):
+                found[kind] = Residual(share, _where(int(values.argmax()), values.shape, size, i * heads))
+    found["all heads"] = Residual(total / len(parts) / limits.of_mean(len(parts) * heads * tiles * rows), "the whole")
+    return found
+
+
+def _squares(part: Summed, least: float) -> torch.Tensor:
+    """Return the squares of residuals over what they are where each element errs by itself, (heads, tiles, rows)."""
+    squares = torch.empty(part.sum.value.shape, dtype=torch.float64)
+    sketch, shared = part.sketch.double().mT, part.sum.shared.expand(squares.shape)
+    for head, result in enumerate(part.result):
+        values = result.double()
+        torch.mm(sketch, values.mT, out=squares[head]).sub_(part.sum.value[head]).square_()
+        weights = sketch.square() @ values.abs().clamp_(min=least).square_().mT
+        squares[head] /= weights.add_(shared[head])
+    return squares
+
+
+def _kinds(
+    squares: torch.Tensor, columns: int, limits: Limits
+) -> list[tuple[str, torch.Tensor, tuple[int, int], float]]:
+    """Return each kind of residual with its squares, (heads, tiles, rows), and its limit.
+
+    Next to them is how many columns and rows one is of, 0 for all; a tile has so many ``columns``.
+    """
+    heads, tiles, rows = squares.shape
+    size = min(TILE, rows)
+    blocks = squares[..., : rows // size * size].reshape(heads, tiles, -1, size).mean(3)
+    return [
+        ("row in a tile", squares, (columns, 1), limits.of_one()),
+        ("row", squares.mean(1, keepdim=True), (0, 1), limits.of_mean(tiles)),
+        ("tile", blocks, (columns, size), limits.of_mean(size)),
+        ("head", squares.mean((1, 2), keepdim=True), (0, 0), limits.of_mean(tiles * rows)),
+    ]
+
+
+def _where(at: int, shape: Sequence[int], size: tuple[int, int], first: int) -> str:
+    """Say which head, rows and columns one of (heads, tiles, rows) is of."""
+    head, rest = divmod(at, shape[1] * shape[2])
+    places = zip(("column", "row"), divmod(rest, shape[2]), size, strict=True)
+    words = [f"{name} {at}" if step == 1 else f"{name}s from {at * step}" for name, at, step in places if step]
+    return ", ".join([f"head {first + head}", *reversed(words)])
+
+
+Results = dict[str, list[torch.Tensor]]
+"""By the path of an output what each group of a sample has of it, (heads, rows, columns)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """The verdict on a sample, and the error that it shows to be normal.
+
+    ``roundoffs`` is the root mean square of that, in unit roundoffs; ``normal`` are the sample's results that show it:
+    the baseline's, or the target's own where they pass by the standard's floor alone.
+    """
+
+    verdict: Verdict
+    roundoffs: float
+    normal: list[torch.Tensor]
+
+
+class AttentionSample:
+    """Groups of heads of which one direction of a trial is computed again, as it is for the whole call."""
+
+    def __init__(self, trial: Trial, direction: Direction, attention: Attention, places: Sequence[Place]) -> None:
+        self._trial = trial
+        self._direction = direction
+        self._attention = attention
+        self._places = places
+        self._parts = [attention.part(trial.subject.arguments, place) for place in places]
+
+    @functools.cached_property
+    def golden(self) -> Results | None:
+        """What golden gives for the sample; None where the CPU cannot compute it."""
+        return self._computed(golden_side(self._trial.subject.operation, self._parts[0]))
+
+    @property
+    def elements(self) -> dict[str, torch.Tensor]:
+        """Golden's elements, by path."""
+        return {path: _in_a_row(groups) for path, groups in (self.golden or {}).items()}
+
+    @functools.cached_property
+    def _baseline(self) -> Results | None:
+        return self._computed(baseline_side(None))
+
+    def judged(self, path: str, result: torch.Tensor, scale: float, standard: Benchmark) -> Judged:
+        """Return the verdict on the sample of a whole ``result`` with its scale, by the limits of its size."""
+        golden, bounds = self.elements[path], standard.bounds(result.dtype)
+
+        def measured(values: list[torch.Tensor]) -> Metrics:
+            found = measure(_in_a_row(values), golden, only=standard.wanted, bounds=bounds, scale=scale)
+            return replace(found, numel=result.numel())
+
+        target = [self._attention.heads(result, place) for place in self._places]
+        metrics = measured(target)
+        floor = standard.floor or roundoffs_allowed(result.dtype)
+        settled = standard.settled(metrics)
+        is_clear = settled is not None and settled.outcome == "pass" and not is_rough(settled)
+        if is_clear or self._baseline is None:
+            return Judged(settled or standard.decide(metrics, None), floor, target)
+        baseline = measured(self._baseline[path])
+        normal = max(floor, baseline["rms_scaled_error"])
+        return Judged(standard.decide(metrics, standard.credible(baseline)), normal, self._baseline[path])
+
+    def _computed(self, side: Side) -> Results | None:
+        try:
+            found = [self._of_group(i, side) for i in range(len(self._places))]
+        except REFUSALS:
+            return None
+        return {path: [each[path].detach().flatten(0, -3) for each in found] for path in found[0]}
+
+    def _of_group(self, i: int, side: Side) -> dict[str, torch.Tensor]:
+        """Return the results of one group, by path."""
+        subject, backward = self._trial.subject, self._direction == "backward"
+        record = api_record(subject.key, self._direction)
+        run = run_forward(
+            subject.golden, self._parts[i], side, operation=subject.operation, record=record, differentiate=backward
+        )
+        if not backward:
+            return {"output.0": run.output}
+        arriving = {path: self._attention.cut(each, self._places[i]) for path, each in self._trial.grad_outputs.items()}
+        gradients = run_backward(run, arriving, side, record=record)
+        return {f"grad.{path}": gradient for path, gradient in gradients.items() if gradient is not None}
+
+
+def _in_a_row(groups: list[torch.Tensor]) -> torch.Tensor:
+    return torch.cat([each.reshape(-1) for each in groups])
+
 
 # One in so many groups of heads is computed exactly, one at least.
 _ONE_IN = 16

@@ -2,31 +2,192 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from dataclasses import replace
+import functools
+import math
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
+import numpy as np
 import torch
 
 from msprobe_hooks.dump.names import Direction, api_record
-from msprobe_standards import Standard, measure
+from msprobe_standards import Standard, Verdict, measure
+from msprobe_standards.arrays import as_array
+from msprobe_standards.blocks import mean_magnitude
+from msprobe_standards.judging import exact_pass
+from msprobe_standards.metrics import Metrics, bit_equal
+from msprobe_standards.verdict import is_rough
 from pytest_msprobe.engine.framework_names import PYTORCH
-from pytest_msprobe.engine.replay.calls.subject import TargetError
+from pytest_msprobe.engine.replay.calls.arguments import Arguments, TargetError
+from pytest_msprobe.engine.replay.inputs import large_tensors
+from pytest_msprobe.engine.replay.inputs.constraints.drawn import DrawnArguments
+from pytest_msprobe.engine.replay.inputs.sparse_reads import embedding
 from pytest_msprobe.engine.replay.judging.cancellation import cancelled_gradients
+from pytest_msprobe.engine.replay.judging.directions import magnitude_of_arriving
 from pytest_msprobe.engine.replay.trials.config import ReplayConfig
 from pytest_msprobe.engine.replay.trials.trial import Trial
-from pytest_msprobe.extensions.screening.attention import Attention, attention_of
-from pytest_msprobe.extensions.screening.config import ScreenedPass, is_result, is_screenable, screening
-from pytest_msprobe.extensions.screening.convolution import Convolution, convolution_of
-from pytest_msprobe.extensions.screening.embedding import TableRows, cleared_rows, rows_of
-from pytest_msprobe.extensions.screening.matmul_structure import Structure, structure_of
-from pytest_msprobe.extensions.screening.product import Product
-from pytest_msprobe.extensions.screening.residuals import examine
+from pytest_msprobe.engine.values.pytree import map_with_paths
+from pytest_msprobe.extensions.screening.attention_sketches import Attention, attention_of
+from pytest_msprobe.extensions.screening.config import ScreenedPass, examine, is_result, is_screenable, screening
+from pytest_msprobe.extensions.screening.convolution import Convolution, Structure, convolution_of, structure_of
 from pytest_msprobe.extensions.screening.screen_attention import cleared_attention
-from pytest_msprobe.extensions.screening.tile_sums import blocks
-from pytest_msprobe.results.result import OutputResult
-from pytest_msprobe.results.screened import ScreenedOutput
+from pytest_msprobe.extensions.screening.tile_sums import Product, blocks
+from pytest_msprobe.results.result import OutputResult, ScreenedOutput
 from pytest_msprobe.results.skip_reasons import Skip
+
+_DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+
+# Sums, counts and greatest values, to which elements without error add nothing where golden is zero.
+_UNCHANGED = frozenset({"max_abs_err", "nonfinite_mismatch", "scale", "max_scaled_error", "gain_error", "gain_z"})
+
+# Means over all elements, by the power of the share that is not zero.
+_MEANS = {"rms_scaled_error": 0.5, "tail_share": 1.0}
+
+
+@dataclass(frozen=True, slots=True)
+class TableRows:
+    """The distinct ``rows`` (count,) that a call reads of the ``table`` (rows, width) at a ``path``.
+
+    ``arguments`` are those of the same call on a table of these rows alone.
+    """
+
+    path: str
+    table: torch.Tensor
+    rows: torch.Tensor
+    arguments: Arguments
+
+    @property
+    def share(self) -> float:
+        """How much of the table is read."""
+        return len(self.rows) / len(self.table)
+
+
+def rows_of(operation: str, arguments: Arguments) -> TableRows | None:
+    """Return the rows of a large table that a call reads; None for any other call, and where they are many."""
+    given = DrawnArguments(arguments.args, arguments.kwargs, 0)
+    index, table = given.tensor(0, "input"), given.tensor(1, "weight")
+    if operation != "embedding" or index is None or table is None or index.is_floating_point():
+        return None
+    if table.dtype not in _DTYPES or table.dim() != 2 or not table.is_contiguous() or given.get(6, "sparse"):
+        return None
+    if table.numel() < large_tensors.LARGE or embedding(given) is None:
+        return None
+    rows, places = torch.unique(index, return_inverse=True)
+    padding = _place_of(given.get(2, "padding_idx"), rows, len(table))
+    instead = {"input": places.to(index.dtype), "weight": table[rows.long()], "padding_idx": padding}
+    names = {path: name for i, name in enumerate(instead) for path in (f"args.{i}", f"kwargs.{name}")}
+
+    def of_rows(path: str, leaf: Any) -> Any:
+        return instead[names[path]] if path in names else leaf
+
+    args = map_with_paths(of_rows, arguments.args, "args")
+    few = replace(arguments, args=args, kwargs=map_with_paths(of_rows, arguments.kwargs, "kwargs"))
+    return TableRows("args.1" if len(args) > 1 else "kwargs.weight", table, rows.long(), few)
+
+
+def _place_of(row: int | None, rows: torch.Tensor, count: int) -> int | None:
+    """Return the place of a row of a table of so many among those that are read; None where it is not read."""
+    places = [] if row is None else (rows == row % count).nonzero().flatten().tolist()
+    return places[0] if places else None
+
+
+def cleared_rows(
+    trial: Trial, direction: Direction, select: Callable[[Any], Standard], read: TableRows
+) -> list[ScreenedPass | None]:
+    """Return the verdict on what a call gives for the rows that it reads; None where it is left to the whole check.
+
+    Golden runs first. Raises Skip and TargetError as the trial's runs do.
+    """
+    few = _OfRows(trial, read)
+    if few.golden.written or not isinstance(few.golden.output, torch.Tensor):
+        return [None]
+    return [_result(few, select) if direction == "forward" else _gradient(few, select)]
+
+
+class _OfRows(Trial):
+    """Golden of a call on a table of the rows that it ``read``, with no run of the target but the ``whole`` one."""
+
+    def __init__(self, whole: Trial, read: TableRows) -> None:
+        super().__init__(replace(whole.subject, arguments=read.arguments), whole.device)
+        self.whole, self.read = whole, read
+
+    @functools.cached_property
+    def grad_outputs(self) -> Mapping[str, torch.Tensor]:
+        """The gradient that arrives at the whole call."""
+        return self.whole.grad_outputs
+
+
+def _result(few: _OfRows, select: Callable[[Any], Standard]) -> ScreenedPass | None:
+    golden, dtype, whole = few.golden.output.detach(), few.read.table.dtype, few.whole
+    output, recorded = whole.target.output, few.subject.output_dtypes
+    if whole.target.written or recorded not in ((), (str(dtype),)) or not is_result(output, tuple(golden.shape), dtype):
+        return None
+    target = whole.device.get(output).detach()
+    verdict = _passed(target, golden, select(target))
+    return None if verdict is None else _screened_pass("output.0", verdict, target, golden)
+
+
+def _gradient(few: _OfRows, select: Callable[[Any], Standard]) -> ScreenedPass | None:
+    read, whole = few.read, few.whole
+    arriving, found = list(whole.grad_outputs.values()), whole.target_gradients
+    golden, given = few.golden_gradients.get(read.path), found.get(read.path)
+    if len(found) != 1 or golden is None or not is_result(given, tuple(read.table.shape), read.table.dtype):
+        return None
+    gradient = whole.device.get(given).detach()
+    target = gradient[read.rows]
+    # Where the greatest element is rounding alone, all are.
+    if not _is_all_of(gradient, target) or cancelled_gradients({read.path: golden}, arriving):
+        return None
+    standard = select(gradient).for_gradients(lambda: magnitude_of_arriving(arriving))
+    verdict = _passed(target, golden, standard, read.share, lambda: (few.baseline_gradients or {}).get(read.path))
+    return None if verdict is None else _screened_pass(f"grad.{read.path}", verdict, gradient, golden)
+
+
+def _is_all_of(gradient: torch.Tensor, rows: torch.Tensor) -> bool:
+    """Return whether there is nothing in a gradient but in some of its rows; -0.0 counts as something."""
+    return gradient.is_contiguous() and _words(gradient) == _words(rows)
+
+
+def _words(values: torch.Tensor) -> int:
+    """Return how many words of a contiguous tensor, of up to 8 bytes that are all of a row, have a bit that is set."""
+    size = math.gcd(8, values.shape[1] * values.element_size())
+    bits = as_array(values.view(torch.uint8)).view(f"u{size}")
+    return int(np.count_nonzero(bits))
+
+
+def _passed(
+    target: torch.Tensor,
+    golden: torch.Tensor,
+    standard: Standard,
+    share: float = 1.0,
+    baseline: Callable[[], torch.Tensor | None] = lambda: None,
+) -> Verdict | None:
+    """Return the verdict on a tensor that is zero but for this ``share`` of it, if it passes against golden.
+
+    ``baseline`` gives the baseline's part, where the verdict depends on it. None is left to the whole check.
+    """
+    if standard.exact_passes and bit_equal(target, golden):
+        return exact_pass(standard)
+    if not standard.wanted <= _UNCHANGED | _MEANS.keys() or not golden.isfinite().all():
+        return None
+    bounds, scale = standard.bounds(target.dtype), mean_magnitude(golden)
+
+    def of_whole(part: torch.Tensor) -> Metrics:
+        metrics = measure(part, golden, only=standard.wanted, bounds=bounds, scale=scale)
+        means = {name: metrics[name] * share**power for name, power in _MEANS.items() if name in metrics}
+        return Metrics({**metrics, **means}, metrics.dtype, round(metrics.numel / share))
+
+    metrics = of_whole(target)
+    verdict = standard.settled(metrics)
+    if (verdict is None or is_rough(verdict)) and (expected := baseline()) is not None:
+        verdict = standard.decide(metrics, standard.credible(of_whole(expected)))
+    return verdict if verdict is not None and verdict.outcome == "pass" else None
+
+
+def _screened_pass(path: str, verdict: Verdict, target: torch.Tensor, golden: torch.Tensor) -> ScreenedPass:
+    return ScreenedPass(OutputResult(path, verdict, str(target.dtype), str(golden.dtype), tuple(target.shape)), golden)
+
 
 Select = Callable[[Any], Standard]
 Linear: TypeAlias = Structure | Convolution

@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 import pytest
 
-from pytest_msprobe.results.screened import screened_of
+from pytest_msprobe.results.result import screened_of
 from pytest_msprobe.run.options import number
 
 _GIGA = 1e9

@@ -12,15 +12,14 @@ from msgspec.structs import replace
 from msprobe_standards import Verdict, judge
 from msprobe_standards.registry import standard
 from msprobe_standards.tensor_layouts import is_plain
-from pytest_msprobe.engine.replay.judging.error_maps import allowance_of
+from pytest_msprobe.engine.replay.judging.outputs import allowance_of
 from pytest_msprobe.engine.values.error_locations import error_map
 from pytest_msprobe.engine.values.tolerance import Allowance
-from pytest_msprobe.extensions.show.model import Difference, Pair
 from pytest_msprobe.extensions.show.open_named import Named
-from pytest_msprobe.extensions.show.tensor_contents import look
-from pytest_msprobe.extensions.show.tensor_differences import Differences, Tolerance, usual_tolerance
+from pytest_msprobe.extensions.show.tensor_differences import Differences, Tolerance, look, usual_tolerance
+from pytest_msprobe.extensions.show.writers import Difference, Pair
 from pytest_msprobe.modes.compare.judging.policy import ComparePolicy
-from pytest_msprobe.modes.compare.measure.statistics import measure_statistics, scaled_error
+from pytest_msprobe.modes.compare.measure.call_values import measure_statistics, scaled_error
 from pytest_msprobe.modes.compare.measure.tensor_pairs import measure_tensors
 from pytest_msprobe.modes.compare.rows import SCALED_ERROR, DataMode, Outcome, Row
 

@@ -2,17 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
-from pytest_msprobe.extensions.transformations.step import ALL_KEPT, CallTensors, Shape, StepError, axis_of
-from pytest_msprobe.extensions.transformations.step_fields import choice, fields, integer, integers
+from pytest_msprobe.errors import OptionError
+from pytest_msprobe.extensions.transformations.step import (
+    ALL_KEPT,
+    NONE_KEPT,
+    NORM_KEPT,
+    CallTensors,
+    Shape,
+    StepError,
+    axis_of,
+)
+from pytest_msprobe.extensions.transformations.step_fields import (
+    ArrayFile,
+    array_file,
+    choice,
+    fields,
+    flag,
+    integer,
+    integers,
+)
+from pytest_msprobe.extensions.transformations.transformations import Entry, ListedNames
+from pytest_msprobe.messages import unknown
 
 if TYPE_CHECKING:
     import torch
 
+    from pytest_msprobe.extensions.transformations.step import Side
     from pytest_msprobe.yaml_with_lines import Part
 
 RotaryLayout = Literal["interleaved", "half"]
@@ -165,3 +186,143 @@ class QkvOrder(_Reordering):
             heads = [places[i] for i in range(total)]
         width = size // total
         return [head * width + i for head in heads for i in range(width)]
+
+
+_KEYS = ("by", "on", "transposed")
+# A matrix stored in bfloat16 is orthogonal to some thousandths, one that is scaled by 1.01 is off by 0.02.
+_TOLERANCE = 0.01
+_DRAWS = 4
+
+
+@dataclass(frozen=True)
+class Product:
+    """The tensor, as matrices in its last two axes, times a matrix: ``x @ Q``, or ``Q @ x`` on the left.
+
+    On the right, a tensor of one axis is a row. ``is_rotation`` demands that the matrix is orthogonal.
+    """
+
+    matrix: ArrayFile
+    is_left: bool = False
+    is_transposed: bool = False
+    is_rotation: bool = False
+
+    @classmethod
+    def of_rotation(cls, part: Part) -> Product:
+        """Read ``rotate``. Raises OptionError, also where the matrix is not orthogonal."""
+        step = cls._read(part, is_rotation=True)
+        if not step._is_orthogonal:
+            raise OptionError(
+                f"{step.matrix.path}: not orthogonal: Q times its transpose is not the identity",
+                file=step.matrix.place,
+                remedy="normalise it, or write multiply in place of rotate",
+            )
+        return step
+
+    @classmethod
+    def of_any(cls, part: Part) -> Product:
+        """Read ``multiply``. Raises OptionError."""
+        return cls._read(part, is_rotation=False)
+
+    @classmethod
+    def _read(cls, part: Part, *, is_rotation: bool) -> Product:
+        found = fields(part, _KEYS, required=("by",))
+        is_left = "on" in found and choice(found["on"], ("left", "right")) == "left"
+        step = cls(array_file(found["by"]), is_left, "transposed" in found and flag(found["transposed"]), is_rotation)
+        return step.checked()
+
+    def checked(self) -> Product:
+        """Return the step. Raises OptionError where its file holds no matrix."""
+        if self.matrix.tensor.ndim != 2:
+            raise OptionError(
+                f"{self.matrix.path}: has shape {list(self.matrix.tensor.shape)}, and a matrix has two axes",
+                file=self.matrix.place,
+            )
+        return self
+
+    @property
+    def says(self) -> str:
+        """What it does to a tensor."""
+        verb = "rotated" if self.is_rotation else "multiplied"
+        transposed = " transposed" if self.is_transposed else ""
+        return f"{verb} by {self.matrix.name}{transposed}{' on the left' if self.is_left else ''}"
+
+    @property
+    def keeps(self) -> frozenset[str]:
+        """The norm, where the matrix is orthogonal."""
+        return NORM_KEPT if self._is_orthogonal else NONE_KEPT
+
+    @property
+    def files(self) -> Sequence[Path]:
+        """The matrix's file."""
+        return (self.matrix.path,)
+
+    def shape(self, shape: Shape) -> Shape:
+        """Return the shape of the product."""
+        rows, columns = self._sizes
+        if self.is_left:
+            if len(shape) < 2 or shape[-2] != columns:
+                raise StepError(f"a matrix of {rows} x {columns} does not fit {list(shape)} on the left")
+            return (*shape[:-2], rows, shape[-1])
+        if not shape or shape[-1] != rows:
+            raise StepError(f"a matrix of {rows} x {columns} does not fit {list(shape)} on the right")
+        return (*shape[:-1], columns)
+
+    def apply(self, tensor: torch.Tensor, call: CallTensors) -> torch.Tensor:
+        """Return the product, in float64."""
+        import torch
+
+        self.shape(tuple(tensor.shape))
+        dtype = torch.complex128 if tensor.is_complex() else torch.float64
+        matrix = (self.matrix.tensor.mT if self.is_transposed else self.matrix.tensor).to(dtype)
+        return matrix @ tensor.to(dtype) if self.is_left else tensor.to(dtype) @ matrix
+
+    @property
+    def _sizes(self) -> tuple[int, int]:
+        rows, columns = self.matrix.tensor.shape
+        return (columns, rows) if self.is_transposed else (rows, columns)
+
+    @cached_property
+    def _is_orthogonal(self) -> bool:
+        """Whether random vectors come back: Q' (Q v) = v."""
+        import torch
+
+        rows, columns = self.matrix.tensor.shape
+        if rows != columns:
+            return False
+        matrix = self.matrix.tensor.double()
+        draws = torch.randn(columns, _DRAWS, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+        return bool(((matrix.mT @ (matrix @ draws) - draws).abs() <= _TOLERANCE * (1 + draws.abs())).all())
+
+
+_MAPS: Final[dict[str, Side]] = {"target_tensor_map": "target", "golden_tensor_map": "golden"}
+_SECTIONS: Final = {
+    "right_matmul": {name: (side, False) for name, side in _MAPS.items()},
+    "left_matmul": {name: (side, True) for name, side in _MAPS.items()},
+    "left_right_matmul": {
+        f"{where}_{name}": (side, where == "left") for where in ("left", "right") for name, side in _MAPS.items()
+    },
+}
+
+
+def read_msprobe_matrices(document: Part) -> Iterator[Entry]:
+    """Yield the entries of a configuration in msprobe's order. Raises OptionError that names file and line."""
+    sections = {name: (key, value) for name, key, value in document.items("not a mapping")}
+    for name, (key, _) in sections.items():
+        if name not in _SECTIONS:
+            raise key.refuse(f"{unknown('section', name, _SECTIONS)}; a file of this project's own form is a list")
+    for name, maps in _SECTIONS.items():
+        if name in sections and not sections[name][1].is_empty:
+            found = fields(sections[name][1], tuple(maps))
+            for map_name, (side, is_left) in maps.items():
+                if map_name in found and not found[map_name].is_empty:
+                    yield from _entries(found[map_name], side, is_left=is_left)
+
+
+def _entries(part: Part, side: Side, *, is_left: bool) -> Iterator[Entry]:
+    for file, key, names in part.items("not a mapping of matrices to lists of names"):
+        if not names.is_list:
+            raise names.refuse("not a list of the names of tensors")
+        product = Product(ArrayFile(part.path.parent / file, "", key.place), is_left=is_left).checked()
+        listed = frozenset(member.text("the name of a tensor") for member in names.members())
+        if listed:
+            yield Entry(ListedNames(listed), side, (product,), key.place)

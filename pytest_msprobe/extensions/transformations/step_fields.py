@@ -4,13 +4,100 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pytest_msprobe.extensions.transformations.array_file import ArrayFile
+from msprobe_hooks.errors import DumpError
+from msprobe_hooks.regular_files import require_regular
+from pytest_msprobe.engine.import_torch import import_torch
+from pytest_msprobe.errors import OptionError
+from pytest_msprobe.extensions.transformations.step import NONE_KEPT, CallTensors, Shape, StepError, axis_of
 from pytest_msprobe.messages import not_one_of, unknown
 
 if TYPE_CHECKING:
+    import torch
+
     from pytest_msprobe.yaml_with_lines import Part
+
+_SUFFIXES = (".npy", ".safetensors", ".pt", ".pth")
+_REMEDY = "name a .npy file, or the tensor in a .safetensors or .pt file by its key"
+
+
+@dataclass(frozen=True)
+class ArrayFile:
+    """An array in a file; ``key`` is its name there, empty for a file of one array. ``place`` is the line that says so.
+
+    Pickled objects are not read, and neither is code.
+    """
+
+    path: Path
+    key: str
+    place: str
+
+    @property
+    def name(self) -> str:
+        """The name of the file, with that of the array where it has one."""
+        return f"{self.path.name}[{self.key}]" if self.key else self.path.name
+
+    @cached_property
+    def tensor(self) -> torch.Tensor:
+        """The array. Raises OptionError that names line, file and problem."""
+        import_torch()
+        try:
+            return self._read()
+        except OSError as error:
+            raise self._refuse(f"cannot be read: {error.strerror or error}") from None
+        except DumpError as error:
+            raise OptionError(str(error), file=self.place) from None
+        except OptionError:
+            raise
+        except Exception as error:
+            # Bytes that are no array make the readers raise almost anything.
+            first_line = (str(error).strip().splitlines() or [type(error).__name__])[0]
+            raise self._refuse(f"not a readable array: {first_line}") from None
+
+    def _read(self) -> torch.Tensor:
+        import numpy as np
+        import torch
+
+        if self.path.suffix == ".npy":
+            if self.key:
+                raise self._refuse("a .npy file holds one array; leave the key out")
+            require_regular(self.path)
+            # Copied where it is written to, which torch asks for and nothing does.
+            return torch.from_numpy(np.load(self.path, mmap_mode="c", allow_pickle=False))
+        if self.path.suffix == ".safetensors":
+            return self._of_safetensors()
+        if self.path.suffix not in _SUFFIXES:
+            raise self._refuse(f"{self.path.suffix or 'no suffix'} is not one of {', '.join(_SUFFIXES)}")
+        from msprobe_hooks.torch.torch_files import load_torch_file
+
+        loaded = load_torch_file(self.path, mapped=True)
+        if isinstance(loaded, dict):
+            loaded = loaded[self._key_among(list(map(str, loaded)))]
+        if not isinstance(loaded, torch.Tensor):
+            raise self._refuse(f"holds a {type(loaded).__name__}, not a tensor")
+        return loaded.detach()
+
+    def _of_safetensors(self) -> torch.Tensor:
+        from msprobe_hooks.dump.tensor_files.containers import tensor_names
+        from pytest_msprobe.engine.values.tensor_files import read_contained
+
+        return read_contained(self.path, self._key_among(tensor_names(self.path)), mapped=True)
+
+    def _key_among(self, names: list[str]) -> str:
+        if not self.key and len(names) == 1:
+            return names[0]
+        if not self.key:
+            raise self._refuse(f"holds {len(names)} tensors; say which by its key")
+        if self.key not in names:
+            raise self._refuse(f"its key {self.key!r} is {not_one_of(self.key, names[:20])}")
+        return self.key
+
+    def _refuse(self, problem: str) -> OptionError:
+        return OptionError(f"{self.path}: {problem}", file=self.place, remedy=_REMEDY)
 
 
 # No model has as many layers or experts.
@@ -98,3 +185,156 @@ def array_file(part: Part) -> ArrayFile:
     found_array = ArrayFile(part.path.parent / part.text("a file"), key, part.place)
     _ = found_array.tensor
     return found_array
+
+
+_KEYS = ("scale", "zero_point", "axis", "group")
+
+
+@dataclass(frozen=True)
+class CallValue:
+    """Another value of the same call and side, by its place there, such as ``input.1``."""
+
+    place: str
+
+
+#: A number, an array in a file, or a value of the same call.
+Parameter = float | ArrayFile | CallValue
+
+
+@dataclass(frozen=True)
+class Dequantisation:
+    """``(q - zero_point) * scale``, the formula of ONNX's DequantizeLinear; both are numbers or arrays.
+
+    An array of one element holds for the whole tensor, one of one axis for the channels along ``axis``, any other is
+    broadcast. With ``group`` each element of an array is for so many in a row along ``axis``.
+    """
+
+    scale: Parameter
+    zero_point: Parameter = 0.0
+    axis: int = -1
+    group: int | None = None
+
+    @classmethod
+    def read(cls, part: Part) -> Dequantisation:
+        """Read ``dequantise``. Raises OptionError."""
+        found = fields(part, _KEYS, required=("scale",))
+        return cls(
+            _parameter(found["scale"]),
+            _parameter(found["zero_point"]) if "zero_point" in found else 0.0,
+            integer(found["axis"]) if "axis" in found else -1,
+            integer(found["group"], least=1) if "group" in found else None,
+        )
+
+    @property
+    def says(self) -> str:
+        """What it does to a tensor."""
+        groups = f" in groups of {self.group}" if self.group else ""
+        return f"dequantised by {_name(self.scale)}{groups}"
+
+    @property
+    def keeps(self) -> frozenset[str]:
+        """Nothing."""
+        return NONE_KEPT
+
+    @property
+    def files(self) -> Sequence[Path]:
+        """The files of scale and zero point."""
+        return tuple(each.path for each in (self.scale, self.zero_point) if isinstance(each, ArrayFile))
+
+    def shape(self, shape: Shape) -> Shape:
+        """Return the same shape."""
+        return shape
+
+    def apply(self, tensor: torch.Tensor, call: CallTensors) -> torch.Tensor:
+        """Return the dequantised tensor, in float64."""
+        shape = tuple(tensor.shape)
+        given = (self.scale, self.zero_point)
+        scale, zero_point = (_fitted(each, shape, call, self.axis, self.group) for each in given)
+        return (tensor.double() - zero_point) * scale
+
+
+@dataclass(frozen=True)
+class Scaling:
+    """``x * factor``, or ``x / factor``: a number or an array, which is fitted as a scale of `Dequantisation` is."""
+
+    factor: Parameter
+    is_quotient: bool = False
+    axis: int = -1
+
+    @classmethod
+    def read(cls, part: Part) -> Scaling:
+        """Read ``scale``. Raises OptionError."""
+        found = fields(part, ("by", "divide_by", "axis"))
+        given = [name for name in ("by", "divide_by") if name in found]
+        if len(given) != 1:
+            raise part.refuse("scale takes either by or divide_by")
+        axis = integer(found["axis"]) if "axis" in found else -1
+        return cls(_parameter(found[given[0]]), is_quotient=given == ["divide_by"], axis=axis)
+
+    @property
+    def says(self) -> str:
+        """What it does to a tensor."""
+        return f"{'divided' if self.is_quotient else 'scaled'} by {_name(self.factor)}"
+
+    @property
+    def keeps(self) -> frozenset[str]:
+        """Nothing."""
+        return NONE_KEPT
+
+    @property
+    def files(self) -> Sequence[Path]:
+        """The factor's file."""
+        return (self.factor.path,) if isinstance(self.factor, ArrayFile) else ()
+
+    def shape(self, shape: Shape) -> Shape:
+        """Return the same shape."""
+        return shape
+
+    def apply(self, tensor: torch.Tensor, call: CallTensors) -> torch.Tensor:
+        """Return the scaled tensor, in float64."""
+        factor = _fitted(self.factor, tuple(tensor.shape), call, self.axis)
+        return tensor.double() / factor if self.is_quotient else tensor.double() * factor
+
+
+def _fitted(
+    parameter: Parameter, shape: Shape, call: CallTensors, axis: int, group: int | None = None
+) -> torch.Tensor | float:
+    """Return a number, or an array that is broadcast over a shape. Raises StepError where it does not fit."""
+    if isinstance(parameter, float):
+        return parameter
+    array = parameter.tensor if isinstance(parameter, ArrayFile) else call.tensor(parameter.place)
+    array = array.double()
+    if array.numel() == 1:
+        return float(array)
+    axis = axis_of(axis, shape)
+    fitted = array
+    if group is not None:
+        fitted = fitted.repeat_interleave(group, dim=0 if array.ndim == 1 else axis_of(axis, tuple(array.shape)))
+    if array.ndim == 1:
+        fitted = fitted.reshape([-1 if each == axis else 1 for each in range(len(shape))])
+    sizes = [1] * (len(shape) - fitted.ndim) + list(fitted.shape)
+    if len(sizes) > len(shape) or any(size not in (1, whole) for size, whole in zip(sizes, shape, strict=True)):
+        groups = f" in groups of {group}" if group else ""
+        raise StepError(f"{_name(parameter)} of shape {list(array.shape)}{groups} does not fit {list(shape)}")
+    return fitted
+
+
+def _name(parameter: Parameter) -> str:
+    if isinstance(parameter, ArrayFile):
+        return parameter.name
+    return parameter.place if isinstance(parameter, CallValue) else f"{parameter:g}"
+
+
+def _parameter(part: Part) -> Parameter:
+    """Return a number, ``{value: input.1}``, or an array's file."""
+    if part.is_mapping:
+        keys = {name for name, _, _ in part.items("")}
+        if "value" in keys:
+            return CallValue(fields(part, ("value",), required=("value",))["value"].text("the place of a value"))
+        return array_file(part)
+    text = part.text("a number, a file, or {value: PLACE}")
+    try:
+        float(text)
+    except ValueError:
+        return array_file(part)
+    return number(part)

@@ -8,12 +8,15 @@ from typing import Final, cast
 
 from pytest_msprobe.errors import OptionError
 from pytest_msprobe.extensions.transformations.axes import Permute, Reshape, Slice, Transpose
-from pytest_msprobe.extensions.transformations.block_orders import BlockOrder, QkvOrder, RotaryPairs
-from pytest_msprobe.extensions.transformations.dequantisation import Dequantisation, Scaling
-from pytest_msprobe.extensions.transformations.msprobe_matrices import read_msprobe_matrices
-from pytest_msprobe.extensions.transformations.rotation import Product
+from pytest_msprobe.extensions.transformations.block_orders import (
+    BlockOrder,
+    Product,
+    QkvOrder,
+    RotaryPairs,
+    read_msprobe_matrices,
+)
 from pytest_msprobe.extensions.transformations.step import SIDES, Side, Step
-from pytest_msprobe.extensions.transformations.step_fields import choice, fields, integer_range
+from pytest_msprobe.extensions.transformations.step_fields import Dequantisation, Scaling, choice, fields, integer_range
 from pytest_msprobe.extensions.transformations.transformations import Entry, NamePattern, Transformations
 from pytest_msprobe.messages import unknown
 from pytest_msprobe.yaml_with_lines import Part, read_document

@@ -3,15 +3,74 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Literal
+from typing import Final, Literal
 
-from pytest_msprobe.extensions.trend.series import SeriesTrend, ranks_of_series, series_trends
+from pytest_msprobe.journal.journal import Journal
 from pytest_msprobe.journal.shards import WholeRun
+from pytest_msprobe.reports.text import aligned, clipped, printable
 from pytest_msprobe.reports.worst_margins import Worst, is_worse, worst_by_api
+from pytest_msprobe.results.result import Spread, spread_of
+
+#: How many of the series that moved most are shown where none are named.
+MOST_MOVED: Final = 12
+# Of others, as of a mean near 0, relative differences mean little.
+_MAGNITUDES = ("norm", "rms")
+
+
+@dataclass(frozen=True, slots=True)
+class SeriesTrend:
+    """One series of a rank, ``item`` by the name of its item: its values in each run, None where it was not judged."""
+
+    item: str
+    rank: int
+    spreads: tuple[Spread | None, ...]
+
+    def name(self, has_several_ranks: bool) -> str:
+        """Return what the series is called, among those of several ranks or of one."""
+        return f"rank {self.rank}, {self.item}" if has_several_ranks else self.item
+
+    @property
+    def moved(self) -> float:
+        """How far the medians of the runs are apart, relative to the largest; 0 to 2."""
+        medians = [spread.median for spread in self.spreads if spread is not None]
+        largest = max(map(abs, medians), default=0.0)
+        return (max(medians) - min(medians)) / largest if largest else 0.0
+
+
+def ranks_of_series(journals: Sequence[Journal]) -> set[int]:
+    """Return the ranks that series of any run are of."""
+    results = (entry.result for journal in journals for entry in journal.entries.values())
+    return {spread.rank for result in results if (spread := spread_of(result.extras)) is not None}
+
+
+def series_trends(journals: Sequence[Journal], patterns: Sequence[str] = ()) -> list[SeriesTrend]:
+    """Return the series of runs in the order of their dates, those that moved most first.
+
+    They are those whose name fits a pattern such as ``grad_reduced/layers.0.*``, or without patterns the `MOST_MOVED`
+    magnitudes that moved at all; of several that are alike the first.
+    """
+    found: list[dict[tuple[str, int], Spread]] = []
+    for journal in journals:
+        results = (entry.result for entry in journal.entries.values())
+        spreads = ((result.record, spread_of(result.extras)) for result in results)
+        found.append({(item, spread.rank): spread for item, spread in spreads if spread is not None})
+    keys = dict.fromkeys(key for spreads_of_run in found for key in spreads_of_run)
+    trends = [SeriesTrend(*key, tuple(each.get(key) for each in found)) for key in keys]
+    trends.sort(key=lambda trend: -trend.moved)
+    if patterns:
+        return [trend for trend in trends if any(fnmatchcase(trend.item, pattern) for pattern in patterns)]
+    # Where nothing is reduced or clipped a gradient is the same before and after.
+    distinct: dict[tuple[Spread | None, ...], SeriesTrend] = {}
+    for trend in trends:
+        if trend.moved and trend.item.rpartition("/")[2] in _MAGNITUDES:
+            distinct.setdefault(trend.spreads, trend)
+    return list(distinct.values())[:MOST_MOVED]
+
 
 Change = Literal["worse", "better", "new", "gone", ""]
 
@@ -128,3 +187,88 @@ def _by_change(api: ApiTrend) -> tuple[int, int, float, str]:
     # A factor says little where the margins are small: 0.01 after 0 is not above 0.9 after 0.3.
     margin = 0.0 if last is None or math.isnan(last.margin) else last.margin
     return order.index(api.change), -(last.severity if last else 0), -margin, api.name
+
+
+_RUNS_SHOWN = 6
+_APIS_SHOWN = 30
+_NAME_LENGTH = 60
+
+_CHANGES: tuple[Change, ...] = ("worse", "better", "new", "gone")
+
+
+def trend_text(trend: Trend) -> str:
+    """Return the trend as lines of text; CSV and page have every run and API."""
+    lines = [_head(trend), *_runs(trend), *_notes(trend), "", *_table(trend), *_series(trend)]
+    return printable("\n".join(lines)) + "\n"
+
+
+def _head(trend: Trend) -> str:
+    counted = ((len(trend.changed(change)), change) for change in _CHANGES)
+    counts = ", ".join(f"{count} {change}" for count, change in counted if count)
+    size = f"{len(trend.runs)} runs, {len(trend.apis)} {trend.of}"
+    return f"msprobe trend: {size}; in the last run {counts or 'all as before'}"
+
+
+def _runs(trend: Trend) -> Iterator[str]:
+    for number, run in enumerate(trend.runs, 1):
+        device = f", {run.device}" if run.device else ""
+        yield f"  {number}  {run.began:%Y-%m-%d %H:%M}  {run.name}{device}"
+
+
+def _notes(trend: Trend) -> Iterator[str]:
+    for name, values in trend.differing_settings().items():
+        yield f"  note: {name} differs, which may change margins: {', '.join(map(_shortened, values))}"
+
+
+def _shortened(value: str) -> str:
+    return clipped(value, 24)
+
+
+def _table(trend: Trend) -> Iterator[str]:
+    changed = [api for api in trend.apis if api.change]
+    if changed:
+        first = max(0, len(trend.runs) - _RUNS_SHOWN)
+        numbers = [str(number) for number in range(first + 1, len(trend.runs) + 1)]
+        title = ["", "error / allowed, by run", *numbers, "", ""]
+        rows = [_row(api, first) for api in changed[:_APIS_SHOWN]]
+        yield from aligned([title, *rows], range(2, 2 + len(numbers)))
+    if len(changed) > _APIS_SHOWN:
+        yield f"and {len(changed) - _APIS_SHOWN} more"
+    if len(trend.apis) > len(changed):
+        yield f"{len(trend.apis) - len(changed)} as before"
+
+
+def _series(trend: Trend) -> Iterator[str]:
+    if not trend.series:
+        return
+    first = max(0, len(trend.runs) - _RUNS_SHOWN)
+    numbers = [str(number) for number in range(first + 1, len(trend.runs) + 1)]
+    has_ranks = trend.has_several_ranks
+    yield ""
+    title = ["", "median of a series, by run", *numbers]
+    rows = [
+        ["", clipped(series.name(has_ranks), _NAME_LENGTH), *map(_median, series.spreads[first:])]
+        for series in trend.series[:_APIS_SHOWN]
+    ]
+    yield from aligned([title, *rows], range(2, len(title)))
+
+
+def _median(spread: Spread | None) -> str:
+    return "-" if spread is None else f"{spread.median:.3g}"
+
+
+def _row(api: ApiTrend, first: int) -> list[str]:
+    cells = ["-" if worst is None else str(worst) for worst in api.worst[first:]]
+    return [api.change, clipped(api.name, _NAME_LENGTH), *cells, _since(api), _record(api)]
+
+
+def _since(api: ApiTrend) -> str:
+    if api.reference is None or api.last is None or api.change not in ("worse", "better"):
+        return ""
+    factor = f"x{api.factor:.3g} " if math.isfinite(api.factor) else ""
+    return f"{factor}since {api.reference + 1}"
+
+
+def _record(api: ApiTrend) -> str:
+    last = api.last
+    return "" if last is None or last.record == api.name else last.record

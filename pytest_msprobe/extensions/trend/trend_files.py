@@ -7,11 +7,9 @@ import math
 from pathlib import Path
 from typing import Any
 
-from pytest_msprobe.extensions.trend.margins import ApiTrend, Run, Trend
-from pytest_msprobe.extensions.trend.series import SeriesTrend
+from pytest_msprobe.extensions.trend.margins import ApiTrend, Run, SeriesTrend, Trend
 from pytest_msprobe.reports.csv import as_text
-from pytest_msprobe.reports.pages.page_links import PageLink, page_of_journal, relative_address
-from pytest_msprobe.reports.pages.write_page import page_number, write_page
+from pytest_msprobe.reports.pages.write_page import PageLink, page_number, page_of_journal, relative_address, write_page
 from pytest_msprobe.reports.worst_margins import AT_MOST, Worst
 
 FILE_NAME = "trend.csv"

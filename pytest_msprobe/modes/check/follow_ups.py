@@ -29,11 +29,11 @@ def follow_ups(options: Options, check: CheckOptions, fingerprint: Callable[[Dum
 
         steps.append(KeepTensors(check.save_baseline_tensors, fingerprint))
     if options.device.name.partition(":")[0] == "compiled":
-        from pytest_msprobe.modes.check.compiler_faults import add_compilation_note
+        from pytest_msprobe.modes.check.failure_context import add_compilation_note
 
         steps.append(add_compilation_note)
     else:
-        from pytest_msprobe.modes.check.fallback_check import ReportLeftToCpu
+        from pytest_msprobe.modes.check.failure_context import ReportLeftToCpu
 
         steps.append(ReportLeftToCpu())
     # What these find is a failure to be saved like any other.

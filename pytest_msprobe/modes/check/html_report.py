@@ -12,13 +12,12 @@ import pytest
 
 from msprobe_hooks.dump.paths.recording import home_of
 from pytest_msprobe.reports.check_page.html import write_verdicts_page
-from pytest_msprobe.reports.check_page.model import CheckedRecord, RunFacts
-from pytest_msprobe.reports.check_page.rows import Rows
-from pytest_msprobe.reports.dump_labels import labels_key
+from pytest_msprobe.reports.check_page.rows import CheckedRecord, Rows, RunFacts
 from pytest_msprobe.reports.history.earlier_runs import EarlierRuns, brief, read_earlier_runs
 from pytest_msprobe.reports.history.item_histories import ItemHistories
 from pytest_msprobe.reports.history.item_key import ItemKey, dump_places
 from pytest_msprobe.reports.junit_properties import card_of_properties
+from pytest_msprobe.reports.markdown import labels_key
 from pytest_msprobe.reports.page_file import PageFile
 from pytest_msprobe.reports.report_payload import checks_in, results_in
 from pytest_msprobe.results.result import DirectionResult, Start, from_plain

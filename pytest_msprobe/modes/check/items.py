@@ -2,28 +2,197 @@
 
 from __future__ import annotations
 
+import functools
 import re
-from collections.abc import Hashable, Iterator
+import time
+from collections.abc import Callable, Hashable, Iterator
+from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
+import pytest
 
 from msprobe_hooks.dump.names import api_record, parse_api_name, split_direction
+from msprobe_hooks.dump.schema import record_path, tensors_of
+from msprobe_hooks.dump.tensor_files.containers import file_of
 from msprobe_hooks.errors import RecordError
+from msprobe_standards.verdict import Verdict
+from pytest_msprobe.containment.process_state import ProcessState, state_key
+from pytest_msprobe.errors import BaselineError
 from pytest_msprobe.extensions.fast_path.preselection import preselect
-from pytest_msprobe.modes.check.checker import checker_of
-from pytest_msprobe.results.left_open import left_open_of
-from pytest_msprobe.results.result import LITTLE_JUDGED
+from pytest_msprobe.extensions.screening.screening_options import operations
+from pytest_msprobe.modes.check.baselines.baseline_file import Baseline, read_baseline
+from pytest_msprobe.modes.check.baselines.tensor_folder import file_name, tensors_folder
+from pytest_msprobe.modes.check.follow_up import FollowUp, Judged
+from pytest_msprobe.modes.check.follow_ups import follow_ups, followed_up
+from pytest_msprobe.modes.check.layout_choice import LAYOUTS, LayoutChooser
+from pytest_msprobe.modes.check.options import CheckOptions, check_key
+from pytest_msprobe.results.outcomes import Breakdown
+from pytest_msprobe.results.result import LITTLE_JUDGED, DirectionResult, failed_without_result, left_open_of
+from pytest_msprobe.results.skip_reasons import Skip, SkipReason
 from pytest_msprobe.run.item import DumpItem
-from pytest_msprobe.run.setups import setups_key
+from pytest_msprobe.run.options import Options, options_key
+from pytest_msprobe.run.setups import Setups, setups_key
+from pytest_msprobe.storage.naming import fingerprint
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     import pytest
 
     from msprobe_hooks.dump.reader import Dump
-    from pytest_msprobe.results.result import DirectionResult
+    from msprobe_standards import Standard
+    from pytest_msprobe.engine.replay.call import Call
+    from pytest_msprobe.engine.replay.check import JudgeForward, Replay
+    from pytest_msprobe.engine.replay.trials.config import ReplayConfig
+    from pytest_msprobe.modes.check.baselines.recorded_result import RecordedResult
+
+
+class Checker:
+    """Checks the records of this process, and keeps a call between its two directions."""
+
+    def __init__(self, options: Options, check: CheckOptions, setups: Setups, state: ProcessState) -> None:
+        self._options = options
+        self._check = check
+        self._setups = setups
+        self._state = state
+        self._fingerprints: dict[Path, str] = {}
+        self._last: tuple[Dump, str, Replay] | None = None
+        self._layouts = LayoutChooser(options.layout)
+        self._screened: dict[tuple[str, float | None], ReplayConfig] = {}
+        state.on_forget(self._forget)
+
+    def check(
+        self, dump: Dump, record: str, judge: JudgeForward | None = None, standard: Standard | None = None
+    ) -> DirectionResult:
+        """Check one record; its call's forward run is remembered for the backward record where that comes next.
+
+        A forward record may have another judge than the policy, and any a standard that judges all of it.
+
+        Raises DumpError where the record is malformed or a tensor file is unusable.
+        """
+        try:
+            replay = self._replay(dump, record, standard)
+            direction = parse_api_name(record).direction
+            started = time.monotonic()
+            try:
+                if judge is not None:
+                    return replay.forward(judge)
+                result = replay.judge(direction)
+                if result.skip is None and self._layouts.derives(dump, replay.call):
+                    result = result.with_extra(LAYOUTS, "derived")
+                return followed_up(Judged(dump, replay, direction, result, started), self._follow_ups)
+            finally:
+                if direction == "backward" or replay.call.backward is None:
+                    self._state.forget()
+        except Skip as skip:
+            return DirectionResult(record, Verdict("skip", "", str(skip)), skip=skip.reason)
+        except BaselineError as error:
+            return failed_without_result(record, Breakdown.BASELINE, str(error))
+
+    def tensor_files(self, dump: Dump, record: str) -> list[Path]:
+        """Return the tensor files that the check of a record reads; none of a record that is malformed."""
+        try:
+            call = _read_call(dump, parse_api_name(record).forward, record)
+        except (RecordError, Skip, ValueError, KeyError):
+            return []
+        arriving = [] if call.backward is None else call.backward.grad_outputs
+        given = [*call.forward.args, *call.forward.kwargs.values(), *arriving]
+        inputs = tensors_of(given) if self._options.real_data == "auto" else []
+        files = [call.tensor_folder / file_of(tensor.data_name) for tensor in inputs if tensor.data_name]
+        if self._baseline is not None:
+            row = self._baseline.row(self._fingerprint(dump), record)
+            files += [tensors_folder(self._baseline.path) / file_name(record, row.tensors)] if row.tensors else []
+        return files
+
+    def _forget(self) -> None:
+        self._last = None
+
+    @functools.cached_property
+    def _follow_ups(self) -> list[FollowUp]:
+        return follow_ups(self._options, self._check, self._fingerprint)
+
+    @functools.cached_property
+    def _baseline(self) -> Baseline | None:
+        path = self._check.baseline
+        return None if path is None else read_baseline(path)
+
+    def _recorded(self, dump: Dump) -> Callable[[str], RecordedResult] | None:
+        baseline = self._baseline
+        if baseline is None:
+            return None
+        from pytest_msprobe.modes.check.baselines.recorded_result import RecordedResult
+
+        digest, folder = self._fingerprint(dump), tensors_folder(baseline.path)
+        return lambda record: RecordedResult(baseline.row(digest, record), folder)
+
+    def _fingerprint(self, dump: Dump) -> str:
+        if dump.path not in self._fingerprints:
+            self._fingerprints[dump.path] = fingerprint(dump.path)
+        return self._fingerprints[dump.path]
+
+    def _replay(self, dump: Dump, record: str, standard: Standard | None) -> Replay:
+        try:
+            forward = parse_api_name(record).forward
+        except ValueError as error:
+            raise RecordError(record_path(record), str(error)) from None
+        # A forward record that comes again is to be run again.
+        if record != forward and self._last is not None and self._last[0] is dump and self._last[1] == forward:
+            return self._last[2]
+        self._state.forget()
+        if forward not in dump.records:
+            raise Skip(SkipReason.NO_FORWARD)
+        if record != forward and self._state.was_abandoned(dump.path, forward):
+            raise Skip(SkipReason.FORWARD_FAILED)
+        unscreened = self._setups.setup_for(dump.framework)
+        call = self._layouts.chosen(dump, _read_call(dump, forward, record))
+        setup = self._screening(unscreened, dump.framework, call.api)
+        if standard is not None:
+            from msprobe_standards import Policy
+
+            setup = replace(setup, policy=Policy.of(standard))
+        from pytest_msprobe.engine.replay.check import Replay
+
+        replay = Replay(call, setup, recorded=self._recorded(dump))
+        if replay.call.backward is not None:
+            self._last = (dump, forward, replay)
+        return replay
+
+    def _screening(self, setup: ReplayConfig, framework: str, api: str) -> ReplayConfig:
+        """Return a framework's setup as it is for an API: how large a call is screened, or computed in blocks."""
+        if self._check.needs_golden:
+            return replace(setup, raised_above=None)
+        if self._check.screen_above is None:
+            return setup
+        above = setup.policy.screened_above(api, self._check.screen_above)
+        kind = framework, above
+        if kind not in self._screened:
+            self._screened[kind] = replace(setup, screen_above=operations(above))
+        return self._screened[kind]
+
+
+_checker_key = pytest.StashKey[Checker]()
+
+
+def checker_of(config: pytest.Config) -> Checker:
+    """Return the checker of this process."""
+    if _checker_key not in config.stash:
+        stash = config.stash
+        stash[_checker_key] = Checker(stash[options_key], stash[check_key], stash[setups_key], stash[state_key])
+    return config.stash[_checker_key]
+
+
+def _read_call(dump: Dump, forward: str, record: str) -> Call:
+    """Read the call for one of its records; a malformed record is that record's failure alone."""
+    from pytest_msprobe.engine.replay.call import read_call
+
+    try:
+        return read_call(dump, forward)
+    except RecordError as error:
+        if error.path.startswith(record_path(record)):
+            raise
+        if record != forward:
+            raise Skip(SkipReason.FORWARD_FAILED, str(error)) from None
+        return read_call(dump, forward, with_backward=False)
 
 
 class RecordItem(DumpItem):

@@ -15,12 +15,10 @@ from msprobe_hooks.dump.paths.recording import StepRank
 from msprobe_hooks.dump.paths.static_graph import KERNEL_LEVEL
 from msprobe_hooks.dump.values import read_values
 from msprobe_hooks.extensions.merged_ranks.unshard import Unmerged
-from pytest_msprobe.extensions.across_frameworks.translation import Translation
-from pytest_msprobe.extensions.across_frameworks.value_partners import ValuePartners
+from pytest_msprobe.extensions.across_frameworks.translation import Translation, ValuePartners
 from pytest_msprobe.extensions.transformations.transformations import Transformations
 from pytest_msprobe.modes.compare.judging.call_judge import CallJudge
-from pytest_msprobe.modes.compare.judging.cancelled_gradients import arrival_around
-from pytest_msprobe.modes.compare.judging.cancelled_sums import has_cancelled
+from pytest_msprobe.modes.compare.judging.cancelled_sums import arrival_around, has_cancelled
 from pytest_msprobe.modes.compare.judging.culprits import Culprits
 from pytest_msprobe.modes.compare.judging.fed_modules import FedInputs
 from pytest_msprobe.modes.compare.judging.given_values import Given, GivenValues
@@ -28,9 +26,9 @@ from pytest_msprobe.modes.compare.judging.required_metrics import cause_of_requi
 from pytest_msprobe.modes.compare.judging.rules import outcome_of
 from pytest_msprobe.modes.compare.judging.settings import Settings
 from pytest_msprobe.modes.compare.judging.shape_changes import as_not_comparable, first_shape_change, may_be_consequence
-from pytest_msprobe.modes.compare.matching.call_signature import intact, named_calls
 from pytest_msprobe.modes.compare.matching.data_mapping import MappedValues
 from pytest_msprobe.modes.compare.matching.matching import Match, Matching, api_of, match_records
+from pytest_msprobe.modes.compare.matching.reordering import intact, named_calls
 from pytest_msprobe.modes.compare.measure.compared_sides import ComparedSides
 from pytest_msprobe.modes.compare.measure.data_mode import data_mode
 from pytest_msprobe.modes.compare.rows import ComparedCall, DataMode, Outcome, Row

@@ -13,9 +13,9 @@ from msprobe_hooks.dump.values import Value
 from msprobe_standards.verdict import Verdict
 from pytest_msprobe.extensions.fast_path.preselection import preselect
 from pytest_msprobe.modes.compare.dump_pair import DumpPair
-from pytest_msprobe.modes.compare.judging.row_notes import row_notes
 from pytest_msprobe.modes.compare.judging.settings import setting_lines
 from pytest_msprobe.modes.compare.judging.shape_changes import first_shape_change
+from pytest_msprobe.modes.compare.judging.unread_values import row_notes
 from pytest_msprobe.modes.compare.rows import SCALED_ERROR, STATISTICS, ComparedCall, Row, compared_key, encode
 from pytest_msprobe.reports.junit_properties import verdict_properties
 from pytest_msprobe.reports.text import one_line

@@ -10,8 +10,14 @@ from msprobe_hooks.dump.opening import open_dump
 from msprobe_hooks.dump.paths.recording import DUMP_FILE, StepRank, find_dumps, step_rank
 from msprobe_hooks.dump.reader import Dump
 from msprobe_hooks.errors import DumpError
-from msprobe_hooks.extensions.merged_ranks.merged_dump import Model, find_models, merge_model
-from msprobe_hooks.extensions.merged_ranks.parallel_layout import LayoutError, ParallelLayout, read_layout
+from msprobe_hooks.extensions.merged_ranks.merged_dump import (
+    LayoutError,
+    Model,
+    ParallelLayout,
+    find_models,
+    merge_model,
+    read_layout,
+)
 from msprobe_hooks.extensions.merged_ranks.unshard import Unmerged, find_part, make_whole
 from pytest_msprobe.errors import OptionError
 from pytest_msprobe.yaml_with_lines import read_document

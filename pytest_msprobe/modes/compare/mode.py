@@ -15,10 +15,10 @@ from pytest_msprobe.errors import OptionError
 from pytest_msprobe.journal.journal import DIVIDED_DUMPS
 from pytest_msprobe.modes.compare import options as compare_options
 from pytest_msprobe.modes.compare.options import compare_key
+from pytest_msprobe.run.collection import absolute
 from pytest_msprobe.run.header import empty_line
 from pytest_msprobe.run.mode import JournalFacts
 from pytest_msprobe.run.options import display_path, options_key
-from pytest_msprobe.run.paths import absolute
 
 if TYPE_CHECKING:
     from msprobe_hooks.dump.reader import Dump
@@ -238,7 +238,7 @@ def _all_targets(config: pytest.Config, dumps: Iterable[Path]) -> list[Path]:
 
 def _registered(config: pytest.Config) -> Registered:
     """Return what plugins add. Raises OptionError where something cannot be added."""
-    from pytest_msprobe.extensions.transformations.transform_registry import TransformRegistry
+    from pytest_msprobe.extensions.transformations.transformations import TransformRegistry
     from pytest_msprobe.modes.compare.measure.own_metrics import CompareMetricRegistry
     from pytest_msprobe.modes.compare.opening import Registered
 

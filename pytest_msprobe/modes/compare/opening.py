@@ -7,8 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from msprobe_hooks.dump.paths.recording import StepRank, home_of
-from msprobe_hooks.dump.paths.stages import stages_of
+from msprobe_hooks.dump.paths.recording import StepRank, home_of, stages_of
 from msprobe_hooks.dump.reader import Dump
 from msprobe_hooks.errors import DumpError
 from pytest_msprobe.errors import OptionError
@@ -22,12 +21,12 @@ from pytest_msprobe.extensions.across_frameworks.translation import (
 from pytest_msprobe.extensions.transformations.transform_file import read_transformations
 from pytest_msprobe.extensions.transformations.transformations import Transformations
 from pytest_msprobe.modes.compare.dump_pair import DumpPair
-from pytest_msprobe.modes.compare.matching.call_signature import named_calls
 from pytest_msprobe.modes.compare.matching.data_mapping import read_mapping, require_known
+from pytest_msprobe.modes.compare.matching.reordering import named_calls
 from pytest_msprobe.modes.compare.merged_ranks import open_run, place_of_run, runs_of, whole_runs
 
 if TYPE_CHECKING:
-    from msprobe_hooks.extensions.merged_ranks.parallel_layout import ParallelLayout
+    from msprobe_hooks.extensions.merged_ranks.merged_dump import ParallelLayout
     from pytest_msprobe.extensions.transformations.transformations import Entry
     from pytest_msprobe.modes.compare.judging.policy import ComparePolicy
     from pytest_msprobe.modes.compare.measure.own_metrics import Metric

@@ -20,7 +20,7 @@ from pytest_msprobe.run.shared_options import GOLDEN, golden_path, html_file, xl
 from pytest_msprobe.storage.naming import fingerprint
 
 if TYPE_CHECKING:
-    from msprobe_hooks.extensions.merged_ranks.parallel_layout import ParallelLayout
+    from msprobe_hooks.extensions.merged_ranks.merged_dump import ParallelLayout
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,15 +21,15 @@ from pytest_msprobe.modes.compare.judging.shape_changes import shapes_sentence
 from pytest_msprobe.modes.compare.reports.table_columns import Column, columns, file_columns
 from pytest_msprobe.modes.compare.rows import ComparedCall, ComparedCalls
 from pytest_msprobe.modes.compare.summary import place_words
+from pytest_msprobe.reports.page_file import cannot_be_written, end_as_incomplete
 from pytest_msprobe.reports.summary import finished_before_key
 from pytest_msprobe.reports.text import one_line
-from pytest_msprobe.reports.write_errors import cannot_be_written, end_as_incomplete
 from pytest_msprobe.storage.atomic_write import atomic_write
 
 if TYPE_CHECKING:
     from pytest_msprobe.modes.compare.dump_pair import DumpPair
     from pytest_msprobe.modes.compare.options import CompareOptions
-    from pytest_msprobe.modes.compare.reports.graph_files import PairGraph
+    from pytest_msprobe.modes.compare.reports.html import PairGraph
 
 _SETTINGS_SHOWN = 4
 
@@ -83,7 +83,7 @@ class CompareReports:
     def _table(self, path: Path, *, pair: DumpPair, calls: Iterable[ComparedCall], kind: str) -> None:
         layout = self._columns(pair)
         if kind == "csv":
-            from pytest_msprobe.modes.compare.reports.csv import write_csv
+            from pytest_msprobe.modes.compare.reports.table_columns import write_csv
 
             write_csv(path, calls, layout)
         else:
@@ -125,7 +125,7 @@ class CompareReports:
         return folder / f"step{pair.step}" if self._has_steps else folder
 
     def _page(self, path: Path) -> None:
-        from pytest_msprobe.modes.compare.reports.graph_files import read_graphs
+        from pytest_msprobe.modes.compare.reports.html import read_graphs
 
         write_page_of(path, self._pairs, self._calls, len(self._calls), self._policy, read_graphs(self._pairs))
 

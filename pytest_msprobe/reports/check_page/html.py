@@ -10,13 +10,12 @@ from typing import Any
 from pytest_msprobe.devices.registry import on_card
 from pytest_msprobe.journal.journal import Entry, Journal
 from pytest_msprobe.journal.shards import WholeRun
-from pytest_msprobe.reports.check_page.model import CheckedRecord, RunFacts
-from pytest_msprobe.reports.check_page.rows import Rows
+from pytest_msprobe.reports.check_page.rows import CheckedRecord, Rows, RunFacts
 from pytest_msprobe.reports.check_page.run_notes import notes_of
-from pytest_msprobe.reports.dump_labels import label
 from pytest_msprobe.reports.history.earlier_runs import EarlierRuns
 from pytest_msprobe.reports.history.item_histories import ItemHistories
 from pytest_msprobe.reports.history.item_key import ItemKey, dump_places
+from pytest_msprobe.reports.markdown import label
 from pytest_msprobe.reports.pages.write_page import write_page
 from pytest_msprobe.results.error_map import BINS, LEVELS, LIMIT_RANK, NOT_FINITE
 

@@ -8,11 +8,10 @@ from pathlib import Path
 from typing import Any, Final, Literal
 
 from pytest_msprobe.journal.shards import WholeRun
-from pytest_msprobe.reports.dump_labels import label
 from pytest_msprobe.reports.history.earlier_runs import EarlierRuns
 from pytest_msprobe.reports.history.item_key import ItemKey, dump_places
-from pytest_msprobe.reports.pages.page_links import page_of_journal, relative_address
-from pytest_msprobe.reports.pages.write_page import page_number
+from pytest_msprobe.reports.markdown import label
+from pytest_msprobe.reports.pages.write_page import page_number, page_of_journal, relative_address
 from pytest_msprobe.reports.worst_margins import AT_MOST, is_worse, only
 from pytest_msprobe.results.result import DirectionResult
 

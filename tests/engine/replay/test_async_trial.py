@@ -11,9 +11,8 @@ import torch.nn.functional as F
 
 from pytest_msprobe.devices.accelerator import Accelerator
 from pytest_msprobe.devices.cpu import CpuDevice
-from pytest_msprobe.engine.replay.async_trial import LaunchingTrial, trial_on
-from pytest_msprobe.engine.replay.calls.arguments import Arguments
-from pytest_msprobe.engine.replay.calls.subject import Subject, TargetError
+from pytest_msprobe.engine.replay.calls.arguments import Arguments, Subject, TargetError
+from pytest_msprobe.engine.replay.prepared_call import LaunchingTrial, trial_on
 from pytest_msprobe.engine.replay.trials.trial import Trial
 from pytest_msprobe.results.outcomes import Breakdown
 from pytest_msprobe.results.skip_reasons import Skip, SkipReason

@@ -7,8 +7,7 @@ import pytest
 
 from msprobe_hooks.extensions.fix.run_plan import Left
 from pytest_msprobe.errors import JournalError
-from pytest_msprobe.extensions.bisect.command import Candidate
-from pytest_msprobe.extensions.bisect.journal import BisectionJournal, Header, Listed, Measured
+from pytest_msprobe.extensions.bisect.command import BisectionJournal, Candidate, Header, Listed, Measured
 from pytest_msprobe.extensions.bisect.search import Fixes
 
 HEADER = Header(command="python train.py", directory="/somewhere", to="float32", metric="the exit status")

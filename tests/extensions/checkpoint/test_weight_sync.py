@@ -13,10 +13,9 @@ from torch import Tensor
 
 from msprobe_hooks import write_weights
 from pytest_msprobe.errors import CheckpointError
-from pytest_msprobe.extensions.checkpoint.earlier_steps import EarlierSteps
-from pytest_msprobe.extensions.checkpoint.formats import main_file, read_checkpoint
-from pytest_msprobe.extensions.checkpoint.items import judge_parameter
-from pytest_msprobe.extensions.checkpoint.same_model import paired
+from pytest_msprobe.extensions.checkpoint.checkpoint_page import judge_parameter
+from pytest_msprobe.extensions.checkpoint.same_model import EarlierSteps, paired
+from pytest_msprobe.extensions.checkpoint.weights_folder import main_file, read_checkpoint
 from pytest_msprobe.extensions.model_names.model_names import model_names
 from tests.support.dumps.parallel_weights import CONFIG, EXPERTS, megatron, qwen2, qwen3_moe, vllm
 

@@ -10,11 +10,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from msprobe_hooks.dump.communication.ranks import find_steps
+from msprobe_hooks.dump.communication.jsonl import find_steps
 from msprobe_hooks.dump.reader import read_dump
 from pytest_msprobe.extensions.communication.fused_check import FusedSkip
 from pytest_msprobe.extensions.communication.judging import judge_exchange
-from pytest_msprobe.extensions.communication.steps import read_step
+from pytest_msprobe.extensions.communication.messages import read_step
 from pytest_msprobe.results.result import DirectionResult
 from tests.support.cann.example_call import Call
 from tests.support.cann.examples.fused_communication import RANKS

@@ -7,11 +7,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from msprobe_hooks.dump.communication.exchanges import Exchange
+from msprobe_hooks.dump.communication.jsonl import Exchange
 from pytest_msprobe.extensions.communication import judging
 from pytest_msprobe.extensions.communication.judging import judge_exchange
+from pytest_msprobe.extensions.communication.messages import StepCommunication, read_step
 from pytest_msprobe.extensions.communication.signature_check import Finding, structural_findings
-from pytest_msprobe.extensions.communication.steps import StepCommunication, read_step
 from tests.support.dumps.communications import Judge, X, Y, all_reduce, broadcast, call, failing, outcomes
 from tests.support.dumps.dump_files import tensor_around, value
 from tests.support.ranks import group, step

@@ -7,11 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from msprobe_hooks.dump.communication.jsonl import CommunicationLines, Event, Line
-from msprobe_hooks.dump.communication.ranks import find_steps
+from msprobe_hooks.dump.communication.jsonl import CommunicationLines, Event, Line, find_steps
 from msprobe_hooks.dump.reader import read_dump
-from pytest_msprobe.extensions.communication.steps import StepCommunication, alike_in_order, read_step
-from pytest_msprobe.extensions.communication.waits import longest_wait
+from pytest_msprobe.extensions.communication.messages import StepCommunication, alike_in_order, longest_wait, read_step
 from tests.support.dumps.communications import X, all_reduce, broadcast, call
 from tests.support.dumps.dump_files import Json, tensor_around, value, write_dump
 from tests.support.ranks import step

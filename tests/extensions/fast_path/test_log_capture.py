@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from pytest_msprobe.extensions.fast_path.log_capture import CapturedLogs
+from pytest_msprobe.extensions.fast_path.fast_item import CapturedLogs
 
 Write = Callable[..., Path]
 Json = dict[str, Any]

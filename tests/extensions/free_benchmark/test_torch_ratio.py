@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 from msprobe_hooks.extensions.free_benchmark import torch_ratio
-from msprobe_hooks.extensions.free_benchmark.deviation import outputs_of, tolerance
+from msprobe_hooks.extensions.free_benchmark.argument_changes import outputs_of, tolerance
 from msprobe_hooks.extensions.free_benchmark.torch_ratio import deviations, is_like_on_cpu, largest_ratio
 
 FLOATS = st.floats(-1e3, 1e3, width=32) | st.sampled_from([math.inf, -math.inf, math.nan])

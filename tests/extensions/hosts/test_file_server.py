@@ -4,8 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_msprobe.extensions.hosts.file_server import FileServer, Outputs
-from pytest_msprobe.extensions.hosts.run_files import RunFiles
+from pytest_msprobe.extensions.hosts.run_files import FileServer, Outputs, RunFiles
 
 REFUSED = ("request from a remote host rejected: not a file of this run", None)
 

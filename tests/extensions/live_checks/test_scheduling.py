@@ -11,8 +11,7 @@ import pytest
 
 from msprobe_standards import Verdict
 from pytest_msprobe.extensions.live_checks.budget import Budget
-from pytest_msprobe.extensions.live_checks.call_sampling import Selection
-from pytest_msprobe.extensions.live_checks.scheduling import ApiTurns, Kind, Quota, Turns
+from pytest_msprobe.extensions.live_checks.scheduling import ApiTurns, Kind, Quota, Selection, Turns
 from pytest_msprobe.results.result import DirectionResult
 
 PASS = DirectionResult("", Verdict("pass", ""))

@@ -6,7 +6,7 @@ from itertools import product
 
 import pytest
 
-from msprobe_hooks.extensions.merged_ranks.parallel_layout import LayoutError, ParallelLayout, read_layout
+from msprobe_hooks.extensions.merged_ranks.merged_dump import LayoutError, ParallelLayout, read_layout
 
 
 def test_tensor_parallel_ranks_are_neighbours_and_stages_far_apart() -> None:

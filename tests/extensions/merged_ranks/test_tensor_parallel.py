@@ -9,8 +9,7 @@ import pytest
 import torch
 
 from msprobe_hooks.dump.reader import read_dump
-from msprobe_hooks.extensions.merged_ranks.merged_dump import MergedDump, find_models, merge_model
-from msprobe_hooks.extensions.merged_ranks.parallel_layout import ParallelLayout
+from msprobe_hooks.extensions.merged_ranks.merged_dump import MergedDump, ParallelLayout, find_models, merge_model
 from msprobe_hooks.extensions.merged_ranks.unshard import Unmerged, make_whole
 from tests.support.dumps.dump_files import Json, forward, write_dump
 from tests.support.dumps.recorder import element

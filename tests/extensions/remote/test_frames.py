@@ -13,14 +13,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_msprobe.extensions.remote.frames import (
+from pytest_msprobe.extensions.remote.messages import (
     LARGEST_FRAME,
     EndedError,
+    Envelope,
     Frames,
     GarbageError,
     OutOfTimeError,
 )
-from pytest_msprobe.extensions.remote.messages import Envelope
 
 
 class Wire:

@@ -9,7 +9,7 @@ import pytest
 
 from pytest_msprobe.devices.registry import DeviceRegistry, parse_device
 from pytest_msprobe.errors import DeviceError
-from pytest_msprobe.extensions.remote.spec import DEFAULT_SECONDS, MODULE, parse_spec
+from pytest_msprobe.extensions.remote.link import DEFAULT_SECONDS, MODULE, parse_spec
 
 
 def test_a_host_is_reached_by_ssh_without_compression_and_without_questions() -> None:

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from pytest_msprobe.engine.replay.calls.arguments import Arguments
-from pytest_msprobe.extensions.screening.attention import Attention, attention_of
+from pytest_msprobe.extensions.screening.attention_sketches import Attention, attention_of
 
 L, D = 256, 32
 

@@ -9,8 +9,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pytest_msprobe.extensions.screening.attention import Attention
-from pytest_msprobe.extensions.screening.attention_sketches import Came, drawn_sketches, summed
+from pytest_msprobe.extensions.screening.attention_sketches import Attention, Came, drawn_sketches, summed
 
 
 @settings(max_examples=30)

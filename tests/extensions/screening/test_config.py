@@ -10,10 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from msprobe_standards import Policy, standard
-from pytest_msprobe.extensions.screening.config import Screening, is_screenable, screening
-from pytest_msprobe.extensions.screening.product import Product
-from pytest_msprobe.extensions.screening.residuals import examine
-from pytest_msprobe.extensions.screening.tile_sums import TILE
+from pytest_msprobe.extensions.screening.config import Screening, examine, is_screenable, screening
+from pytest_msprobe.extensions.screening.tile_sums import TILE, Product
 
 DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 SHAPES = st.tuples(st.integers(129, 400), st.integers(129, 400), st.integers(129, 400))

@@ -13,10 +13,9 @@ from hypothesis import strategies as st
 from msprobe_standards import Policy
 from pytest_msprobe.engine.replay.calls.arguments import Arguments
 from pytest_msprobe.extensions.screening import convolution
-from pytest_msprobe.extensions.screening.config import screening
+from pytest_msprobe.extensions.screening.config import examine, screening
 from pytest_msprobe.extensions.screening.convolution import Convolution
-from pytest_msprobe.extensions.screening.product import Product
-from pytest_msprobe.extensions.screening.residuals import examine
+from pytest_msprobe.extensions.screening.tile_sums import Product
 
 _BY = Policy.load("default")
 SEEDS = st.integers(0, 2**32)

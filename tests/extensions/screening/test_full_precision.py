@@ -10,10 +10,9 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from pytest_msprobe.devices.math_modes import is_full_precision
-from pytest_msprobe.extensions.screening.attention import Attention
-from pytest_msprobe.extensions.screening.attention_sketches import drawn_sketches, summed
-from pytest_msprobe.extensions.screening.product import Product
-from pytest_msprobe.extensions.screening.residuals import examine
+from pytest_msprobe.extensions.screening.attention_sketches import Attention, drawn_sketches, summed
+from pytest_msprobe.extensions.screening.config import examine
+from pytest_msprobe.extensions.screening.tile_sums import Product
 
 
 class _Products(TorchDispatchMode):

@@ -6,8 +6,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pytest_msprobe.extensions.screening.product import Product
-from pytest_msprobe.extensions.screening.residuals import examine
+from pytest_msprobe.extensions.screening.config import examine
+from pytest_msprobe.extensions.screening.tile_sums import Product
 
 
 @given(st.integers(1, 300), st.integers(1, 300), st.integers(1, 300), st.booleans(), st.integers(0, 2**32))

@@ -7,10 +7,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pytest_msprobe.extensions.screening.product import Product
-from pytest_msprobe.extensions.screening.residuals import examine
+from pytest_msprobe.extensions.screening.config import examine
 from pytest_msprobe.extensions.screening.tile_sums import (
     TILE,
+    Product,
     blocks,
     drawn_weights,
     products_with,

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 from safetensors.torch import save_file
 
-from pytest_msprobe.extensions.show.tensor_contents import contents_of
+from pytest_msprobe.extensions.show.tensor_differences import contents_of
 from tests.support.dumps.dump_files import forward, tensor, write_dump
 
 Show = Callable[..., tuple[int, str]]

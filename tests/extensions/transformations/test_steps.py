@@ -11,12 +11,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pytest_msprobe.extensions.transformations.array_file import ArrayFile
 from pytest_msprobe.extensions.transformations.axes import Permute, Reshape, Slice, Transpose
-from pytest_msprobe.extensions.transformations.block_orders import BlockOrder, QkvOrder, RotaryPairs
-from pytest_msprobe.extensions.transformations.dequantisation import CallValue, Dequantisation, Scaling
-from pytest_msprobe.extensions.transformations.rotation import Product
+from pytest_msprobe.extensions.transformations.block_orders import BlockOrder, Product, QkvOrder, RotaryPairs
 from pytest_msprobe.extensions.transformations.step import ALL_KEPT, Step, StepError
+from pytest_msprobe.extensions.transformations.step_fields import ArrayFile, CallValue, Dequantisation, Scaling
 
 
 class Call:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from pytest_msprobe.commands.main import main
-from pytest_msprobe.extensions.trend.series import MOST_MOVED, series_trends
+from pytest_msprobe.extensions.trend.margins import MOST_MOVED, series_trends
 from pytest_msprobe.journal.journal import Journal, read_journal
 from tests.support.journals import entry, make_judged, with_spread, write_journal
 from tests.support.watched import norm, write_norms

@@ -13,7 +13,7 @@ import torch
 from msprobe_hooks import record
 from msprobe_hooks.recording import checksums
 from msprobe_hooks.recording.checksums import ChecksumThread
-from msprobe_hooks.recording.statistics import Statistics
+from msprobe_hooks.recording.tensor_entry import Statistics
 
 
 @pytest.fixture(autouse=True)

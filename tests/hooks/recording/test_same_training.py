@@ -16,10 +16,9 @@ from msprobe_hooks import ConfigError, PrecisionDebugger
 from msprobe_hooks.extensions.free_benchmark import config as free_benchmark
 from msprobe_hooks.extensions.monitor.grad_probe import config as grad_probe
 from msprobe_hooks.record import open_session
-from msprobe_hooks.recording.config import LEVELS, TASKS, settings
+from msprobe_hooks.recording.rejected_keys import LEVELS, TASKS, settings
 from msprobe_hooks.recording.session import Session
-from msprobe_hooks.torch.optimizer_phases import Phases
-from msprobe_hooks.torch.session import TorchSession
+from msprobe_hooks.torch.session import Phases, TorchSession
 
 #: What comes of a step: the loss, the parameters after it, and the numbers that are drawn next.
 Outcome = list[Tensor]

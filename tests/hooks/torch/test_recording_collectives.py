@@ -3,8 +3,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from msprobe_hooks.dump.communication.calls import read_calls
-from msprobe_hooks.dump.communication.jsonl import read_lines
+from msprobe_hooks.dump.communication.jsonl import read_calls, read_lines
 from msprobe_hooks.dump.reader import read_dump
 from msprobe_hooks.recording.interposition import Interposition
 from tests.support.requirements import require

@@ -7,8 +7,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from msprobe_hooks.torch.custom_ops import StatisticsCache
 from msprobe_hooks.torch.statistics import measure
-from msprobe_hooks.torch.statistics_cache import StatisticsCache
 
 
 class Counting:

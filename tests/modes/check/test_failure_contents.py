@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from pytest_msprobe.journal.journal import read_journal
-from pytest_msprobe.results.circumstances import called_at, inputs_of
+from pytest_msprobe.results.result import called_at, inputs_of
 from tests.support.dumps import dump_files as dumps
 
 _SOFTMAX = {"Functional.softmax.0.forward": dumps.forward(dumps.tensor(6, 40), dim=dumps.value(-1))}

@@ -9,7 +9,7 @@ import pytest
 
 from pytest_msprobe.journal.journal import read_journal
 from pytest_msprobe.modes.check.options import CheckOptions
-from pytest_msprobe.results.screened import screened_of
+from pytest_msprobe.results.result import screened_of
 from tests.support.dumps.dump_files import forward, tensor
 from tests.support.runs import Checked
 

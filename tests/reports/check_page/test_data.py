@@ -9,9 +9,7 @@ import pytest
 
 from msprobe_standards.verdict import Verdict
 from pytest_msprobe.commands.main import main
-from pytest_msprobe.reports.check_page.details import Details
-from pytest_msprobe.reports.check_page.model import CheckedRecord
-from pytest_msprobe.reports.check_page.rows import Rows, deciding_metric
+from pytest_msprobe.reports.check_page.rows import CheckedRecord, Details, Rows, deciding_metric
 from pytest_msprobe.results.result import LITTLE_JUDGED, DirectionResult
 from pytest_msprobe.results.skip_reasons import SkipReason
 from tests.support.browser.pages import page_data, words_of

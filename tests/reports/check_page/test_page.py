@@ -17,8 +17,7 @@ from pytest_msprobe.engine.values.tolerance import Allowance
 from pytest_msprobe.journal.journal import read_journal
 from pytest_msprobe.journal.shards import Part, whole_runs
 from pytest_msprobe.reports.check_page.html import write_page_of_journals
-from pytest_msprobe.results.circumstances import InputStatistics, with_called_at, with_inputs
-from pytest_msprobe.results.result import DirectionResult
+from pytest_msprobe.results.result import DirectionResult, InputStatistics, with_called_at, with_inputs
 from pytest_msprobe.results.skip_reasons import SkipReason
 from tests.support.browser.chromium import click, open_browser, set_width, texts, until
 from tests.support.journals import make_judged, skipped, write_journal
@@ -291,8 +290,7 @@ def test_several_runs_are_shown_next_to_each_other(driver: Any, tmp_path: Path) 
 
 def test_a_hundred_thousand_records_fit_into_twenty_mebibytes(driver: Any, tmp_path: Path) -> None:
     from pytest_msprobe.reports.check_page.html import write_verdicts_page
-    from pytest_msprobe.reports.check_page.model import CheckedRecord, RunFacts
-    from pytest_msprobe.reports.check_page.rows import Rows
+    from pytest_msprobe.reports.check_page.rows import CheckedRecord, Rows, RunFacts
 
     rows, worst = Rows(), _worst()
     for place in range(100_000):

@@ -9,8 +9,7 @@ from urllib.parse import unquote
 import pytest
 
 from pytest_msprobe.commands.main import main
-from pytest_msprobe.reports.pages.page_links import page_of_journal, relative_address
-from pytest_msprobe.reports.pages.write_page import write_page
+from pytest_msprobe.reports.pages.write_page import page_of_journal, relative_address, write_page
 from pytest_msprobe.storage.atomic_write import atomic_write
 from tests.support.browser.pages import page_data
 from tests.support.journals import make_judged, write_journal

@@ -10,8 +10,7 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_map_only
 
-from pytest_msprobe.engine.replay.ops.implementation_defined import accept_implementation_defined
-from pytest_msprobe.engine.replay.ops.op_info import op_info
+from pytest_msprobe.engine.replay.ops.op_info import accept_implementation_defined, op_info
 from pytest_msprobe.engine.replay.references import ReferenceRegistry
 from tests.support.cann.example_call import Call
 

@@ -16,10 +16,10 @@ from msprobe_standards import Policy
 from pytest_msprobe.devices.cpu import CpuDevice
 from pytest_msprobe.engine.frameworks.torch import TorchFramework
 from pytest_msprobe.engine.replay.trials.config import ReplayConfig
-from pytest_msprobe.extensions.live_checks.call_sampling import Selection
 from pytest_msprobe.extensions.live_checks.judge import Judge
 from pytest_msprobe.extensions.live_checks.results import NamedPolicy
-from pytest_msprobe.extensions.live_checks.session import LiveChecks, judged_live
+from pytest_msprobe.extensions.live_checks.scheduling import Selection
+from pytest_msprobe.extensions.live_checks.torch_recorder import LiveChecks, judged_live
 from tests.corpus.trainings import Step
 
 # By turns, so that weights neither vanish nor grow without end, and with them what is wrong.

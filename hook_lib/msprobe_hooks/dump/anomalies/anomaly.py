@@ -9,11 +9,12 @@ was given inf or nan is not where they arise, whatever gradients arrive (a loss'
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum
-from typing import Literal
+from typing import Literal, TypeAlias
 
 from msprobe_hooks.dump.names import direction_of, forward_of, is_module_name, is_parameters_grad, parse_api_name
 from msprobe_hooks.dump.reader import Dump
@@ -221,3 +222,68 @@ def _largest_norm(places: Iterable[ValuePath]) -> tuple[float, ValuePath] | None
 
 def _places(elements: Elements, path: str) -> Iterator[ValuePath]:
     return (ValuePath(place, leaf) for place, leaf in walk(elements, path))
+
+
+# Roots of numbers below 1 are larger than these, and below 1 as well.
+_ROOTS = frozenset({"sqrt"})
+# What optimizers do with second moments, which are squares of small numbers: an epsilon may be larger than these.
+_OF_MOMENTS = frozenset("sqrt rsqrt reciprocal div divide true_divide truediv rtruediv pow add".split())
+
+_IN_OPTIMIZER = re.compile(r"File [^,]*optim[^,]*,")
+
+
+def is_expected(finding: Finding, name: str, is_of_optimizer: Callable[[], bool]) -> bool:
+    """Return whether a norm that grew is explained by the API; ``is_of_optimizer`` is asked only where it matters."""
+    if finding.growth is None:
+        return False
+    api = api_of(name).rpartition(".")[2].strip("_").removeprefix("foreach_")
+    if api in _ROOTS and _are_at_most_one(finding):
+        return True
+    return api in _OF_MOMENTS and is_of_optimizer()
+
+
+def is_of_optimizer(frames: Iterable[str]) -> bool:
+    """Return whether one of a call's frames is in a file of an optimizer, by its path."""
+    return any(_IN_OPTIMIZER.match(frame.lstrip()) for frame in frames)
+
+
+def _are_at_most_one(finding: Finding) -> bool:
+    tensors = [place.leaf for place in finding.outputs if isinstance(place.leaf, TensorElement)]
+    return bool(tensors) and all(tensor.max is not None and tensor.max <= 1 for tensor in tensors)
+
+
+@dataclass(frozen=True, slots=True)
+class IgnoreRule:
+    """The places of one API's inputs and outputs to look away from: indices, as text, and names."""
+
+    inputs: frozenset[str] = frozenset()
+    outputs: frozenset[str] = frozenset()
+
+    def covers(self, place: ValuePath) -> bool:
+        """Return whether a value is at one of the places."""
+        return place.position in (self.outputs if place.side == "output" else self.inputs)
+
+
+#: Rules by the API's name in small letters.
+IgnoreRules: TypeAlias = Mapping[str, IgnoreRule]
+
+
+def is_ignored(finding: Finding, name: str, rules: IgnoreRules) -> bool:
+    """Return whether all that a record shows is at ignored places: those of its API's rule, or memory that is unread.
+
+    A rule replaces what is known of an API's memory.
+    """
+    if finding.growth is not None:
+        return False
+    rule = rules.get(api_of(name).lower())
+    if rule is None:
+        effects = effects_of_record(name)
+        outputs = [place.position for place in finding.outputs]
+        return all(effects.is_unread(place.position) for place in finding.inputs) and all(
+            map(effects.is_undefined, outputs)
+        )
+    return all(rule.covers(place) for place in (*finding.inputs, *finding.outputs))
+
+
+#: What is overwritten in part, beyond what `msprobe_hooks.dump.unread` knows of memory.
+BUILT_IN: IgnoreRules = {"tensor.masked_fill_": IgnoreRule(inputs=frozenset({"0"}))}

@@ -7,13 +7,32 @@ can be found. Readers of dumps ignore the file, and a dump is whole without it.
 
 from __future__ import annotations
 
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final, Literal
 
 import msgspec
 
-from msprobe_hooks.dump.json_lines import JsonLines
-from msprobe_hooks.errors import DumpError
+from msprobe_hooks.dump.communication.collectives import BARRIERS, FROM_ROOT, NEVER_WAITED_FOR, TO_ROOT, is_fused
+from msprobe_hooks.dump.communication.endpoints import (
+    Communication,
+    End,
+    Key,
+    Transfers,
+    ends_of,
+    in_layers,
+    is_outside,
+    match_transfers,
+)
+from msprobe_hooks.dump.names import is_communication, parse_api_name
+from msprobe_hooks.dump.paths.recording import rank_of
+from msprobe_hooks.dump.reader import Dump
+from msprobe_hooks.dump.schema import forward_record
+from msprobe_hooks.dump.writer import JsonLines
+from msprobe_hooks.errors import DumpError, RecordError
 from msprobe_hooks.json_decoding import read_json_lines
 
 FILE: Final = "communication.jsonl"
@@ -58,3 +77,280 @@ def read_lines(folder: Path) -> list[Line]:
     if problems:
         raise DumpError(f"{problems[0]}; copy the file again, or remove it to judge without hangs and waits")
     return lines
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """The dumps of one step by rank, in the order of the ranks. ``folder`` is what they have in common."""
+
+    folder: Path
+    ranks: dict[int, Dump]
+
+
+def find_steps(dumps: Iterable[Dump]) -> list[Step]:
+    """Group dumps in folders named ``rank<N>`` by the folder around them.
+
+    A rank without a number is rank 0. A dump in any other folder, such as ``proc<pid>``, does not show its rank: it is
+    a step of its own, with rank 0, as is a second dump for a rank.
+    """
+    steps: dict[Path, dict[int, Dump]] = {}
+    for dump in dumps:
+        folder = dump.path.parent
+        rank = rank_of(folder)
+        is_first = rank is not None and rank not in steps.get(folder.parent, {})
+        steps.setdefault(folder.parent if is_first else folder, {})[rank or 0] = dump
+    return [Step(folder, dict(sorted(ranks.items()))) for folder, ranks in steps.items()]
+
+
+#: How far a call came: it is over, it raised, it returned a handle that was never waited for, it did not return.
+Progress = Literal["ended", "raised", "launched", "began"]
+
+
+@dataclass(slots=True)
+class Call(Communication):
+    """A communication of one rank, the ``place``-th that it began.
+
+    ``is_recorded``: the dump has its record, and not only its lines in ``communication.jsonl``. By these lines it
+    ``began``, in seconds since 1970, and ``lasted`` so many seconds; None where they do not say it, and of a call that
+    returned a handle, in which no rank waits.
+    """
+
+    progress: Progress = "ended"
+    is_recorded: bool = True
+    place: int = 0
+    began: float | None = None
+    lasted: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RankCalls:
+    """All communication of a rank in the order in which it began; ``malformed`` are records that were left out."""
+
+    rank: int
+    calls: list[Call] = field(default_factory=list)
+    malformed: tuple[str, ...] = ()
+
+
+def read_calls(dump: Dump, rank: int, world: frozenset[int]) -> RankCalls:
+    """Read all communication of one rank; ``world`` are the ranks whose dumps there are.
+
+    A call in a group of which the rank is not a member does not count. Raises DumpError where ``communication.jsonl``
+    cannot be read.
+    """
+    lines = read_lines(dump.path.parent)
+    began = {line.record: line for line in lines if line.event == "began" and is_communication(line.record)}
+    reached: dict[str, Progress] = {line.record: line.event for line in lines}
+    times = _times(lines)
+    calls, malformed = list[Call](), list[str]()
+    for name in _in_order([name for name in dump.records if is_communication(name) or is_fused(name)], began):
+        try:
+            record = dump.forward(name) if name in dump.records else forward_record(name, began[name].body)
+            ends = ends_of(record, rank, world)
+            if not ends and is_outside(record):
+                continue
+        except (RecordError, ValueError):
+            malformed.append(name)
+            continue
+        progress = reached.get(name) or _progress(record.exception)
+        began_at, lasted = times.get(name, (None, None))
+        calls.append(Call(rank, name, ends, progress, name in dump.records, len(calls), began_at, lasted))
+    return RankCalls(rank, calls, tuple(malformed))
+
+
+def _times(lines: Sequence[Line]) -> dict[str, tuple[float, float | None]]:
+    """Return when calls began and how long they lasted, but of those that returned a handle."""
+    launched = {line.record for line in lines if line.event == "launched"}
+    found: dict[str, tuple[float, float | None]] = {}
+    for line in lines:
+        if line.event == "began" and line.record not in launched:
+            found.setdefault(line.record, (line.time, None))
+        elif line.event == "ended" and line.record in found:
+            began = found[line.record][0]
+            found[line.record] = (began, line.time - began)
+    return found
+
+
+def _progress(exception: str | None) -> Progress:
+    if exception is None:
+        return "ended"
+    return "launched" if exception == NEVER_WAITED_FOR else "raised"
+
+
+def _in_order(recorded: list[str], began: Mapping[str, Line]) -> list[str]:
+    """Return the names of records in the order in which their calls began.
+
+    A record is written when its call is over, so that asynchronous ones stand behind what they overlapped with. Without
+    lines only the calls of one function are known to have begun in the order of their numbers. Calls that compute too
+    have no lines: each goes behind the call whose record is before its own.
+    """
+    if began:
+        behind, last = defaultdict[str, list[str]](list), ""
+        for name in recorded:
+            if is_fused(name):
+                behind[last].append(name)
+            elif name in began:
+                last = name
+        lined = [each for name in ("", *began) for each in (name, *behind[name]) if each]
+        known = set(lined)
+        return [*lined, *(name for name in recorded if name not in known)]
+    by_function = defaultdict[str, list[str]](list)
+    for name in recorded:
+        by_function[_function(name)].append(name)
+    in_turn = {function: iter(sorted(names, key=_number)) for function, names in by_function.items()}
+    return [next(in_turn[_function(name)]) for name in recorded]
+
+
+def _function(name: str) -> str:
+    return name.rpartition(".")[0].rpartition(".")[0]
+
+
+def _number(name: str) -> int:
+    try:
+        return parse_api_name(name).call
+    except ValueError:
+        return 0
+
+
+@dataclass(frozen=True, slots=True)
+class Partners:
+    """The records on other ranks that a communication record exchanges values with, by rank, and in which direction."""
+
+    direction: Literal["send", "receive", "send_receive"]
+    records: Mapping[int, str]
+
+
+def find_partners(step: Step) -> dict[tuple[int, str], list[Partners]]:
+    """Return the partners of each communication record of a step, by rank and name, as `match_partners` does."""
+    world = frozenset(step.ranks)
+    return match_partners([read_calls(dump, rank, world).calls for rank, dump in step.ranks.items()])
+
+
+def match_partners(ranks: Iterable[Sequence[Call]]) -> dict[tuple[int, str], list[Partners]]:
+    """Return the partners of each communication record, by rank and name, of the calls of each rank.
+
+    A batch of sends and receives has several. A collective with a root pairs the root with all others; a record
+    without a partner among these has none.
+    """
+    found = defaultdict[tuple[int, str], list[Partners]](list)
+    for members in match_transfers(ranks).values():
+        present = [(call, end) for call, end in members if call.is_recorded]
+        for call, end in present:
+            others = {other.rank: other.name for other, theirs in present if _exchange(end, theirs, call.rank, other)}
+            if others and end.operation not in BARRIERS:
+                found[call.rank, call.name].append(Partners(_direction(end, call.rank), others))
+    return dict(found)
+
+
+def _exchange(end: End, theirs: End, rank: int, other: Call) -> bool:
+    if other.rank == rank:
+        return False
+    return end.root is None or rank == end.root or other.rank == theirs.root
+
+
+def _direction(end: End, rank: int) -> Literal["send", "receive", "send_receive"]:
+    if end.is_point_to_point:
+        return "send" if end.gives else "receive"
+    if end.operation in FROM_ROOT:
+        return "send" if rank == end.root else "receive"
+    if end.operation in TO_ROOT:
+        return "receive" if rank == end.root else "send"
+    return "send_receive"
+
+
+# By rank and whether it sends, the exchanges that it took part in, each with the place of its call.
+_Sides = dict[tuple[int, bool], list[tuple["Exchange", int]]]
+
+
+@dataclass(slots=True)
+class Exchange:
+    """One communication: a collective of a group, or a message from one rank to another.
+
+    ``members`` are the calls of the ranks that took part, in the order of the ranks, each with its end. ``order``
+    counts the step's exchanges in the order in which they can have happened; ``previous`` is the one before it in the
+    same group, or between the same ranks. ``out_of_order`` are ranks that made the call at another place in their order
+    than the others. ``behind`` gives, for ranks that lack the call, the place of their last call before this one in the
+    same group, or between the same ranks; -1 where there is none.
+    """
+
+    key: Key
+    members: list[tuple[Call, End]]
+    order: int = 0
+    previous: Exchange | None = None
+    out_of_order: set[int] = field(default_factory=set)
+    behind: dict[int, int] = field(default_factory=dict)
+
+    @property
+    def lead(self) -> Call:
+        """The call of the first rank that took part."""
+        return self.members[0][0]
+
+    @property
+    def is_point_to_point(self) -> bool:
+        """Whether it is a message from one rank to another."""
+        return self.members[0][1].is_point_to_point
+
+    @property
+    def expected(self) -> frozenset[int]:
+        """The ranks that should take part, as far as any record names them."""
+        return frozenset[int]().union(*{end.expected for _, end in self.members})
+
+    @property
+    def missing(self) -> frozenset[int]:
+        """The ranks that should take part and have no such call, or no such end of a message to themselves."""
+        if self.is_point_to_point and len(self.members) < 2:
+            return self.expected - {self.lead.rank} or self.expected
+        return self.expected - {call.rank for call, _ in self.members}
+
+
+def find_exchanges(ranks: Iterable[RankCalls]) -> list[Exchange]:
+    """Bring the calls of all ranks together, in the order in which they can have happened.
+
+    A call that does not say with whom it communicates is in none.
+    """
+    calls = [rank.calls for rank in ranks]
+    transfers = match_transfers(calls)
+    exchanges = [Exchange(key, members) for (key, _), members in transfers.items()]
+    _link(exchanges)
+    layers = _layers(calls, transfers)
+    exchanges.sort(key=lambda one: (layers[id(one.lead)], one.lead.rank, one.lead.place))
+    for order, exchange in enumerate(exchanges):
+        exchange.order = order
+    return exchanges
+
+
+def _layers(calls: list[list[Call]], transfers: Transfers[Call]) -> dict[int, int]:
+    return {id(call): layer for layer, together in enumerate(in_layers(calls, transfers)) for call in together}
+
+
+def _link(exchanges: Iterable[Exchange]) -> None:
+    """Note of each exchange what is before it, and which ranks made it at another place than the others."""
+    channels = defaultdict[Key, list[Exchange]](list)
+    for exchange in exchanges:
+        channels[exchange.key].append(exchange)
+    for channel in channels.values():
+        for before, after in pairwise(channel):
+            after.previous = before
+        sides: _Sides = defaultdict(list)
+        latest: dict[int, int] = {}
+        for exchange in channel:
+            exchange.behind = {rank: latest.get(rank, -1) for rank in exchange.missing}
+            for call, end in exchange.members:
+                latest[call.rank] = call.place
+                sides[call.rank, end.gives and exchange.is_point_to_point].append((exchange, call.place))
+        for (rank, _), own in sides.items():
+            for (exchange, _), is_out in zip(own, _not_ascending([place for _, place in own]), strict=True):
+                if is_out:
+                    exchange.out_of_order.add(rank)
+
+
+def _not_ascending(places: list[int]) -> list[bool]:
+    """Return for each number whether a greater one comes before it or a smaller one behind."""
+    found = [False] * len(places)
+    highest, lowest = -1, len(places) and max(places) + 1
+    for i, place in enumerate(places):
+        found[i] |= place < highest
+        highest = max(highest, place)
+    for i, place in reversed(list(enumerate(places))):
+        found[i] |= place > lowest
+        lowest = min(lowest, place)
+    return found

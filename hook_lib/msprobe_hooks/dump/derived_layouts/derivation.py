@@ -12,7 +12,7 @@ import msgspec
 
 from msprobe_hooks.dump.derived_layouts import view_calls as calls
 from msprobe_hooks.dump.derived_layouts.known_memory import Known, NotAViewError, fresh, strided, without_place
-from msprobe_hooks.dump.derived_layouts.recorded_calls import (
+from msprobe_hooks.dump.derived_layouts.view_calls import (
     Entry,
     UnreadableArgumentError,
     content_of,

@@ -14,9 +14,9 @@ from msprobe_hooks.extensions.environment.mindspore_random import MindSporeRando
 from msprobe_hooks.extensions.environment.random_calls import RandomCounts
 from msprobe_hooks.extensions.environment.recorder import CallReport
 from msprobe_hooks.extensions.environment.start_file import TensorFact, digest, fact
-from msprobe_hooks.extensions.environment.torch_values import values_given
+from msprobe_hooks.extensions.environment.torch_random import values_given
 from msprobe_hooks.extensions.mindspore.context import process_rank
-from msprobe_hooks.extensions.mindspore.host_values import host
+from msprobe_hooks.extensions.mindspore.recorder import host
 from msprobe_hooks.recording.array_statistics import Array, measure
 
 _SWITCHES = (

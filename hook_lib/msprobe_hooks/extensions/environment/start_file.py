@@ -12,7 +12,7 @@ import msgspec
 
 from msprobe_hooks.errors import StartError
 from msprobe_hooks.json_decoding import JsonError, decode_json
-from msprobe_hooks.recording.statistics import Number, Statistics
+from msprobe_hooks.recording.tensor_entry import Number, Statistics
 from msprobe_hooks.regular_files import read_regular
 
 _FILE = re.compile(r"rank([0-9]+)\.json")

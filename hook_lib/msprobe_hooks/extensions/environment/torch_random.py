@@ -3,17 +3,28 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
+import numpy as np
 import torch
+from torch import Tensor, nn
 
 from msprobe_hooks.extensions.environment.random_calls import RandomCounts
+from msprobe_hooks.extensions.environment.recorder import CallReport
+from msprobe_hooks.extensions.environment.start_file import TensorFact, digest, fact
+from msprobe_hooks.extensions.environment.torch_switches import torch_switches
 from msprobe_hooks.recording.interposition import Interposition
+from msprobe_hooks.recording.uncopied_hooks import uncopied
 from msprobe_hooks.torch.apis import Api, ApiTable
-from msprobe_hooks.torch.call_mode import CallMode
-from msprobe_hooks.torch.threads import ThisThread
+from msprobe_hooks.torch.arrays import as_bytes
+from msprobe_hooks.torch.call_mode import CallMode, ThisThread
+from msprobe_hooks.torch.no_dispatch import NoDispatch
+from msprobe_hooks.torch.scripting import UnscriptedHooks
+from msprobe_hooks.torch.session import process_rank
+from msprobe_hooks.torch.statistics import Deferred, fetch, is_readable, local_part, measure
 
 _FUNCTIONS = (
     *("rand", "randint", "randn", "rand_like", "randint_like", "randn_like", "randperm", "normal", "bernoulli"),
@@ -82,3 +93,142 @@ class _CountingMode(CallMode):
 
     def note_error(self, where: str, error: Exception) -> None:
         """Ignore it: there is nothing that could fail."""
+
+
+# A choice: a batch that holds itself ends here.
+_DEEPEST = 32
+
+
+def values_given(
+    args: tuple[Any, ...], kwargs: dict[str, Any], fact_of: Callable[[Any], TensorFact | None]
+) -> dict[str, TensorFact | str]:
+    """Return the values of a call by place, as ``args.0`` or ``kwargs.inputs.mask``.
+
+    ``fact_of`` describes a tensor or an array, and returns None for what is neither.
+    """
+    return dict([*_leaves("args", args, 0, fact_of), *_leaves("kwargs", kwargs, 0, fact_of)])
+
+
+def _leaves(
+    path: str, value: Any, depth: int, fact_of: Callable[[Any], TensorFact | None]
+) -> Iterator[tuple[str, TensorFact | str]]:
+    fact = fact_of(value)
+    if fact is not None:
+        yield path, fact
+    elif value is None or isinstance(value, (bool, int, float, str)):
+        yield path, f"{type(value).__name__}: {value}" if isinstance(value, str) else str(value)
+    elif depth < _DEEPEST and isinstance(value, Mapping):
+        for key, each in value.items():
+            yield from _leaves(f"{path}.{key}", each, depth + 1, fact_of)
+    elif depth < _DEEPEST and isinstance(value, (list, tuple)):
+        for place, each in enumerate(value):
+            yield from _leaves(f"{path}.{place}", each, depth + 1, fact_of)
+
+
+def weights_and_buffers(model: nn.Module) -> tuple[dict[str, TensorFact], dict[str, TensorFact]]:
+    """Return the parameters and the buffers of a model by name; of distributed ones the part of this rank."""
+    parameters = {name: tensor_fact(value) for name, value in model.named_parameters()}
+    return parameters, {name: tensor_fact(value) for name, value in model.named_buffers()}
+
+
+def batch(args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, TensorFact | str]:
+    """Return the values that a model was called with, by place, as ``args.0`` or ``kwargs.inputs.mask``."""
+    return values_given(args, kwargs, _fact_of)
+
+
+def _fact_of(value: Any) -> TensorFact | None:
+    if isinstance(value, Tensor):
+        return tensor_fact(value)
+    if isinstance(value, np.ndarray) and value.dtype.kind in "biufc":
+        return tensor_fact(torch.from_numpy(np.ascontiguousarray(value).copy()))
+    return None
+
+
+def tensor_fact(tensor: Tensor) -> TensorFact:
+    """Return digest (BLAKE2b of the bytes of the contiguous tensor), statistics, dtype and shape of a tensor."""
+    with NoDispatch():
+        own = local_part(tensor.detach())
+        dtype, shape = str(own.dtype).removeprefix("torch."), tuple(own.shape)
+        if not is_readable(own):
+            return TensorFact(dtype=dtype, shape=shape)
+        known = measure(own)
+        if isinstance(known, Deferred):
+            fetch([known])
+        return fact(known, dtype, shape, _bytes(own))
+
+
+def _bytes(tensor: Tensor) -> memoryview:
+    return as_bytes(tensor.resolve_conj().resolve_neg().contiguous().cpu()).data
+
+
+class TorchTraining:
+    """A training of torch; its models are modules."""
+
+    def counter(self, counts: RandomCounts) -> TorchRandom:
+        """Return what counts torch's random functions."""
+        return TorchRandom(counts)
+
+    def wait(self, called: Callable[[nn.Module], None]) -> Callable[[], None]:
+        """Report the first module with parameters."""
+        # A hook for all modules gets no keyword arguments, which is where a batch mostly is.
+        original = nn.Module.__call__
+
+        def call(module: nn.Module, *args: Any, **kwargs: Any) -> Any:
+            if next(module.parameters(), None) is not None:
+                called(module)
+            return original(module, *args, **kwargs)
+
+        def stop() -> None:
+            if nn.Module.__call__ is call:
+                nn.Module.__call__ = original  # type: ignore[method-assign]
+
+        nn.Module.__call__ = call  # type: ignore[method-assign]
+        return stop
+
+    def before_calls(self, model: nn.Module, report: CallReport) -> Callable[[], None]:
+        """Report each call of a module by a hook."""
+        hook = uncopied(_uncompiled(report))
+        handles: list[Any] = [model.register_forward_pre_hook(hook, with_kwargs=True), UnscriptedHooks()]
+
+        def stop() -> None:
+            for handle in handles:
+                handle.remove()
+
+        return stop
+
+    def place(self) -> tuple[int, int] | None:
+        """Return rank and size of the process group."""
+        rank = process_rank()
+        return None if rank is None else (rank, torch.distributed.get_world_size())
+
+    def switches(self) -> dict[str, str]:
+        """Return torch's switches and math modes."""
+        return torch_switches()
+
+    def generator_states(self, seeded: dict[str, str]) -> dict[str, str]:
+        """Return torch's seed, and digests of what its generators have come to."""
+        states = {
+            "torch.initial_seed": str(torch.initial_seed()),
+            "state of torch": digest(torch.get_rng_state().numpy().tobytes()),
+        }
+        for kind in ("cuda", "npu"):
+            library: Any = getattr(torch, kind, None)
+            if library is not None and library.is_initialized():
+                states[f"state of torch.{kind}"] = digest(library.get_rng_state().numpy().tobytes())
+        return states
+
+    def batch(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, TensorFact | str]:
+        """Return what a module was called with."""
+        return batch(args, kwargs)
+
+    def weights_and_buffers(self, model: nn.Module) -> tuple[dict[str, TensorFact], dict[str, TensorFact]]:
+        """Return the parameters and the buffers of a module."""
+        return weights_and_buffers(model)
+
+
+def _uncompiled(hook: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a hook that a compiler passes over; nothing of one is loaded for it."""
+    if "torch._dynamo" not in sys.modules:
+        return hook
+    disabled: Callable[..., Any] = torch.compiler.disable(hook)  # type: ignore[no-untyped-call]
+    return disabled

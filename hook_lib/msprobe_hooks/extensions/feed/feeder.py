@@ -15,8 +15,7 @@ from msprobe_hooks.errors import ConfigError, FeedError
 from msprobe_hooks.extensions.feed.arguments import Arguments
 from msprobe_hooks.extensions.feed.call_numbers import CallNumbers, Checkpoint
 from msprobe_hooks.extensions.feed.fed import Fed
-from msprobe_hooks.extensions.feed.module_names import ModuleNames, unwrapped
-from msprobe_hooks.extensions.feed.recorded_inputs import RecordedInputs, Source, number_of
+from msprobe_hooks.extensions.feed.recorded_inputs import ModuleNames, RecordedInputs, Source, number_of, unwrapped
 from msprobe_hooks.messages import listed
 from msprobe_hooks.recording.fed_inputs import FedFrom, forget, hand_over
 from msprobe_hooks.recording.modules import prefixed

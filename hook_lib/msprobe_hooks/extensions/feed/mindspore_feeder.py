@@ -20,9 +20,13 @@ from msprobe_hooks.errors import DumpError
 from msprobe_hooks.extensions.feed.call_numbers import Checkpoint
 from msprobe_hooks.extensions.feed.feeder import Feeder
 from msprobe_hooks.extensions.mindspore.context import is_pynative, process_rank, require_pynative
-from msprobe_hooks.extensions.mindspore.elements import takes_gradient
-from msprobe_hooks.extensions.mindspore.recompute import is_recomputation_of, is_recomputed, running_recomputation
-from msprobe_hooks.extensions.mindspore.recorder import MindSporeRecorder
+from msprobe_hooks.extensions.mindspore.gradients import takes_gradient
+from msprobe_hooks.extensions.mindspore.recorder import (
+    MindSporeRecorder,
+    is_recomputation_of,
+    is_recomputed,
+    running_recomputation,
+)
 from msprobe_hooks.recording.session import running_session
 from msprobe_hooks.recording.uncopied_hooks import uncopied
 

@@ -22,8 +22,8 @@ from msprobe_hooks.extensions.feed.feeder import Feeder
 from msprobe_hooks.recording.session import Model, running_session
 from msprobe_hooks.recording.uncopied_hooks import uncopied
 from msprobe_hooks.torch.call_mode import is_traced
+from msprobe_hooks.torch.gradients import is_recomputed, running_checkpoint
 from msprobe_hooks.torch.no_dispatch import NoDispatch
-from msprobe_hooks.torch.recompute import is_recomputed, running_checkpoint
 from msprobe_hooks.torch.recorded_tensors import read_recorded
 from msprobe_hooks.torch.scripting import UnscriptedHooks
 from msprobe_hooks.torch.session import process_rank

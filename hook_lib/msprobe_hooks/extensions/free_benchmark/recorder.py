@@ -13,15 +13,14 @@ from typing import Any, ClassVar
 
 from msprobe_hooks.dump.names import backward_of, split_called
 from msprobe_hooks.dump.paths.recording import step_rank
-from msprobe_hooks.extensions.free_benchmark.argument_changes import NotPerturbedError
+from msprobe_hooks.extensions.free_benchmark.argument_changes import Deviation, Judging, NotPerturbedError, outputs_of
 from msprobe_hooks.extensions.free_benchmark.config import BenchmarkSettings, Stage
-from msprobe_hooks.extensions.free_benchmark.deviation import Deviation, Judging, outputs_of
 from msprobe_hooks.extensions.free_benchmark.rerun import Again
 from msprobe_hooks.extensions.free_benchmark.table import FILE_NAME, Form, append_rows, row
 from msprobe_hooks.extensions.free_benchmark.warmup import Preheat
 from msprobe_hooks.recording.call_records import ApiCall
-from msprobe_hooks.recording.config import Settings
 from msprobe_hooks.recording.recorder import Recorder
+from msprobe_hooks.recording.rejected_keys import Settings
 from msprobe_hooks.recording.summary import Summary
 
 _log = logging.getLogger("msprobe_hooks")

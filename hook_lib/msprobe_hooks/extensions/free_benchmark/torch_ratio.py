@@ -10,7 +10,7 @@ import math
 
 import torch
 
-from msprobe_hooks.extensions.free_benchmark.deviation import Judging
+from msprobe_hooks.extensions.free_benchmark.argument_changes import Judging
 
 # msprobe's (free benchmark): what elements may differ by, and on average.
 _CPU_TOLERANCES = {torch.float16: 2**-11, torch.bfloat16: 2**-8}

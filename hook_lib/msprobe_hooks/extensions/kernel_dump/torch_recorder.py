@@ -10,7 +10,7 @@ from typing import Any
 
 from msprobe_hooks.dump.names import backward_of, forward_of
 from msprobe_hooks.extensions.free_benchmark.argument_changes import NotPerturbedError
-from msprobe_hooks.extensions.free_benchmark.torch_rerun import TorchAgain
+from msprobe_hooks.extensions.free_benchmark.torch_recorder import TorchAgain
 from msprobe_hooks.extensions.kernel_dump.library import (
     dumping,
     kernel_library,
@@ -19,9 +19,9 @@ from msprobe_hooks.extensions.kernel_dump.library import (
     write_kernel_config,
 )
 from msprobe_hooks.recording.call_records import ApiCall
-from msprobe_hooks.recording.config import Settings
+from msprobe_hooks.recording.rejected_keys import Settings
 from msprobe_hooks.recording.summary import Summary
-from msprobe_hooks.torch.recorder import TorchRecorder
+from msprobe_hooks.torch.custom_ops import TorchRecorder
 
 
 @dataclass(slots=True)

@@ -2,23 +2,184 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import math
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
+from typing import Any, Final, TypeAlias
 
 import msgspec
 
 from msprobe_hooks.dump.call_context import KnownSurroundings, Surroundings, Table, modules_around
 from msprobe_hooks.dump.json_records import encode_record
-from msprobe_hooks.dump.names import direction_of, is_distributed, is_module_name, is_parameters_grad, split_module
+from msprobe_hooks.dump.names import (
+    direction_of,
+    is_distributed,
+    is_forward,
+    is_module_name,
+    is_parameters_grad,
+    split_module,
+)
 from msprobe_hooks.dump.paths.recording import StepRank, rank_of, step_rank
 from msprobe_hooks.dump.reader import Dump, read_dump
-from msprobe_hooks.errors import DumpError
-from msprobe_hooks.extensions.merged_ranks.outside_calls import place_outside_calls
-from msprobe_hooks.extensions.merged_ranks.parallel_layout import LayoutError, ModelRanks, ParallelLayout
+from msprobe_hooks.dump.values import STATISTICS
+from msprobe_hooks.errors import DumpError, RecordError
 from msprobe_hooks.extensions.merged_ranks.pipeline_parallel import Recorded, chunk_of, micro_steps, one_process
-from msprobe_hooks.extensions.merged_ranks.placements import MARK, ranks_in
+from msprobe_hooks.extensions.merged_ranks.shard_statistics import MARK, is_tensor, number_of, ranks_in
 from msprobe_hooks.extensions.merged_ranks.tensor_parallel import merge_shared, reductions_of
+from msprobe_hooks.messages import did_you_mean
+
+#: What a recorded tensor is recognised by in another record.
+_Key: TypeAlias = tuple[Any, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Flow:
+    """The tensors that a call was given, and those that it returned."""
+
+    given: frozenset[_Key]
+    made: frozenset[_Key]
+
+
+def place_outside_calls(dump: Dump, names: Sequence[str], tops: Mapping[str, str]) -> dict[str, str]:
+    """Return a module for forward calls that were made outside of all modules; ``tops`` are the outermost of the rest.
+
+    What is computed from the output of a module, such as a loss, belongs to it. What is not, such as the slice of a
+    micro batch, belongs to the first that consumes it, directly or by way of other calls.
+    """
+    outermost = [name for name in names if is_forward(name) and _is_outermost(name, tops)]
+    outside = [name for name in outermost if name not in tops]
+    if not outside or len({top.rpartition(".")[2] for name, top in tops.items() if is_forward(name)}) < 2:
+        return {}
+    flows = {name: _flow(dump, name) for name in outermost if name in dump.records and not dump.is_recomputed(name)}
+    placed: dict[str, str] = {}
+    made: dict[_Key, str] = {}
+    order = {name: place for place, name in enumerate(names)}
+    for name, flow in flows.items():
+        top = tops.get(name) or max((made[key] for key in flow.given if key in made), key=order.__getitem__, default="")
+        if name not in tops and top:
+            placed[name] = top
+        made |= dict.fromkeys(flow.made, top) if top else {}
+    consumers: dict[_Key, str] = {}
+    for name, flow in reversed(flows.items()):
+        top = tops.get(name) or placed.get(name, "")
+        found = [consumers[key] for key in flow.made if key in consumers]
+        if not top and found:
+            top = placed[name] = min(found, key=order.__getitem__)
+        consumers |= dict.fromkeys(flow.given, top) if top else {}
+    return placed
+
+
+def _is_outermost(name: str, tops: Mapping[str, str]) -> bool:
+    return tops.get(name) == name if is_module_name(name) else name not in tops
+
+
+def _flow(dump: Dump, name: str) -> _Flow:
+    try:
+        body = dump.body(name)
+    except RecordError:
+        body = {}
+    given = [body.get(key) for key in ("input_args", "input_kwargs")] if isinstance(body, dict) else []
+    made = body.get("output") if isinstance(body, dict) else None
+    return _Flow(frozenset(_keys(given)), frozenset(_keys(made)))
+
+
+def _keys(value: Any) -> Iterator[_Key]:
+    if is_tensor(value):
+        numbers = [number_of(value, name) for name in STATISTICS]
+        checksum = value.get("md5")
+        # Zeros, ones and the like are in many places.
+        is_distinctive = value["shape"] == [] or numbers[0] != numbers[1]
+        if checksum is not None or (None not in numbers and is_distinctive):
+            yield value["dtype"], *value["shape"], checksum, *numbers
+    elif isinstance(value, dict):
+        for own in value.values():
+            yield from _keys(own)
+    elif isinstance(value, list):
+        for own in value:
+            yield from _keys(own)
+
+
+#: The ranks of one model: a list for each pipeline stage, of the ranks that share the stage's tensors.
+ModelRanks: TypeAlias = list[list[int]]
+
+#: How Megatron numbers ranks, the fastest dimension first.
+DEFAULT_ORDER: Final = "tp-cp-ep-dp-pp"
+_DIMENSIONS: Final = frozenset(DEFAULT_ORDER.split("-"))
+
+
+class LayoutError(ValueError):
+    """A layout makes no sense, or not for the ranks that were recorded; the text says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class ParallelLayout:
+    """How one model is spread over ranks.
+
+    ``tp`` ranks share each tensor, ``pp`` stages share the layers, each in ``vpp`` chunks; all other ranks are data
+    parallel. ``order`` says how ranks are numbered, the fastest dimension first. Raises LayoutError.
+    """
+
+    tp: int = 1
+    pp: int = 1
+    vpp: int = 1
+    order: str = DEFAULT_ORDER
+
+    def __post_init__(self) -> None:
+        for name in ("tp", "pp", "vpp"):
+            if getattr(self, name) < 1:
+                raise LayoutError(f"{name}={getattr(self, name)} is not a valid number of ranks; specify 1 or more")
+        if self.vpp > 1 and self.pp == 1:
+            raise LayoutError(f"vpp={self.vpp} needs pipeline stages, but pp is 1; specify pp as well")
+        words = self.order.split("-")
+        if not {"tp", "dp", "pp"} <= set(words) <= _DIMENSIONS or len(set(words)) < len(words):
+            raise LayoutError(
+                f"order={self.order} is not valid; specify tp, dp and pp once each, as in {DEFAULT_ORDER}"
+            )
+
+    def __str__(self) -> str:
+        return ",".join(f"{field.name}={getattr(self, field.name)}" for field in fields(self))
+
+    def models(self, ranks: Collection[int]) -> list[ModelRanks]:
+        """Return the ranks of each model, one for each data parallel rank, in its order.
+
+        ``ranks`` are those that were recorded. Raises LayoutError where they are not all ranks of whole models.
+        """
+        size = self.tp * self.pp
+        missing = sorted({*range(max(ranks) + 1)} - {*ranks})
+        if missing:
+            raise LayoutError(f"rank {missing[0]} of ranks 0 to {max(ranks)} is missing; copy the dumps of all ranks")
+        if len(ranks) % size:
+            raise LayoutError(
+                f"tp={self.tp} and pp={self.pp} make {size} ranks of one model, which do not divide the {len(ranks)} "
+                "recorded ranks; specify the sizes of the training, and copy all of its ranks"
+            )
+        sizes = {"tp": self.tp, "pp": self.pp, "dp": len(ranks) // size}
+        strides = _strides(self.order.split("-"), sizes)
+        return [
+            [
+                [dp * strides["dp"] + pp * strides["pp"] + tp * strides["tp"] for tp in range(self.tp)]
+                for pp in range(self.pp)
+            ]
+            for dp in range(sizes["dp"])
+        ]
+
+
+def _strides(order: list[str], sizes: Mapping[str, int]) -> dict[str, int]:
+    """Return by how much a rank's number grows with its place in each dimension."""
+    return {name: math.prod(sizes.get(faster, 1) for faster in order[:i]) for i, name in enumerate(order)}
+
+
+def read_layout(given: Mapping[str, str]) -> ParallelLayout:
+    """Return the layout that words of a user describe, as ``{"tp": "2", "pp": "4"}``. Raises LayoutError."""
+    for name, text in given.items():
+        if name not in (known := [field.name for field in fields(ParallelLayout)]):
+            hint = did_you_mean(name, known) or f"; known: {', '.join(known)}"
+            raise LayoutError(f"a layout has no {name!r}{hint}")
+        if name != "order" and not (text.isascii() and text.isdigit() and len(text) < 7):
+            raise LayoutError(f"{name}={text} is not a valid number of ranks; specify 1 or more")
+    sizes = {name: int(text) for name, text in given.items() if name != "order"}
+    return ParallelLayout(**sizes, order=given.get("order", DEFAULT_ORDER))
 
 
 @dataclass(frozen=True, slots=True)

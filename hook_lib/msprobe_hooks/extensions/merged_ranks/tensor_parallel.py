@@ -14,16 +14,18 @@ from msprobe_hooks.dump.names import is_communication
 from msprobe_hooks.dump.reader import Dump
 from msprobe_hooks.dump.schema import forward_record, record_path
 from msprobe_hooks.errors import RecordError
-from msprobe_hooks.extensions.merged_ranks.placements import is_placed, merge_placed, ranks_in
 from msprobe_hooks.extensions.merged_ranks.shard_statistics import (
     HELD,
     REDUCED,
     SHARDS,
     TensorBody,
     are_same,
+    is_placed,
     is_tensor,
+    merge_placed,
     merge_ranks,
     number_of,
+    ranks_in,
 )
 from msprobe_hooks.json_decoding import JsonError, decode_json
 

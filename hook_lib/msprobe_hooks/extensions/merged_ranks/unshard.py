@@ -17,9 +17,9 @@ from msprobe_hooks.dump.json_records import encode_record
 from msprobe_hooks.dump.names import direction_of, forward_of, is_module_name, is_parameters_grad, split_called
 from msprobe_hooks.dump.reader import Dump
 from msprobe_hooks.dump.values import STATISTICS
-from msprobe_hooks.extensions.merged_ranks.placements import MARK
 from msprobe_hooks.extensions.merged_ranks.shard_statistics import (
     HELD,
+    MARK,
     REDUCED,
     TensorBody,
     are_alike,

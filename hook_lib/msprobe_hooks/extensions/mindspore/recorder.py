@@ -1,30 +1,115 @@
-"""The recorder of MindSpore: how tensors are looked at and gradients awaited."""
+"""Calls of a cell whose ``recompute`` was set, or under ``mindspore.recompute``, made again in the backward pass."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import sys
+from collections.abc import Hashable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import Any, Final, NamedTuple
 
 import mindspore
-from mindspore import Tensor
+import numpy as np
+from mindspore import Tensor, nn
 from mindspore.common.api import _pynative_executor
 
 from msprobe_hooks.extensions.mindspore import gradients
-from msprobe_hooks.extensions.mindspore.elements import MindSporeElements, takes_gradient
-from msprobe_hooks.extensions.mindspore.gradients import MindSporeEngine
-from msprobe_hooks.extensions.mindspore.host_values import crc32, host, xor64
-from msprobe_hooks.extensions.mindspore.recompute import is_recomputed, is_stop
+from msprobe_hooks.extensions.mindspore.gradients import NO_PASS, MindSporeElements, MindSporeEngine, takes_gradient
 from msprobe_hooks.extensions.mindspore.tensor_files import MindSporeTensorFiles
+from msprobe_hooks.recording import checksums
 from msprobe_hooks.recording.array_statistics import Array, measure
 from msprobe_hooks.recording.backward import Emit, tensors_in
 from msprobe_hooks.recording.call_records import ApiCall
-from msprobe_hooks.recording.config import Settings
+from msprobe_hooks.recording.checksums import Bytes
 from msprobe_hooks.recording.elements import TensorEntry
 from msprobe_hooks.recording.recorder import Recorder
-from msprobe_hooks.recording.statistics import Statistics
+from msprobe_hooks.recording.rejected_keys import Settings
+from msprobe_hooks.recording.tensor_entry import Statistics
+
+_MODULE: Final = sys.modules[mindspore.recompute.__module__]
+# Which cells and exceptions it has depends on MindSpore's version; isinstance of none is never true.
+_STOP: Final = getattr(_MODULE, "_StopRecomputationError", ())
+_CELL: Final = getattr(_MODULE, "_RecomputeCell", ())
+# What makes the calls again: a cell's own backward function; or, where nothing is entered anew, what brings the tensors
+# that were not kept.
+_AGAIN: Final = ("bprop", "unpack")
+
+_ENGINE: Final = MindSporeEngine()
+
+
+def is_recomputed(frame: FrameType | None) -> bool:
+    """Return whether a call that is made in ``frame`` is made again, during the backward pass."""
+    if _ENGINE.running_pass() == NO_PASS:
+        return False
+    while frame is not None:
+        code = frame.f_code
+        if code.co_filename == _MODULE.__file__ and code.co_name in _AGAIN:
+            return True
+        frame = frame.f_back
+    return False
+
+
+def is_stop(error: BaseException) -> bool:
+    """Return whether an exception is how MindSpore ends a recomputation that has brought what it was made for."""
+    return isinstance(error, _STOP)
+
+
+def is_recomputation_of(cell: nn.Cell) -> bool:
+    """Return whether ``recompute`` put a cell around the program's; MindSpore never ends its hooks' calls."""
+    return isinstance(cell, _CELL)
+
+
+class Recomputation(NamedTuple):
+    """A call of a recomputed cell: the object that makes it again, how many such calls wait, which pass repeats it."""
+
+    owner: Any
+    depth: int
+    backward_pass: Hashable
+    is_again: bool
+
+
+def running_recomputation(frame: FrameType | None) -> Recomputation | None:
+    """Return the innermost recomputation that a call in ``frame`` is made in, None where there is none."""
+    while frame is not None:
+        if frame.f_code.co_filename == _MODULE.__file__:
+            held = frame.f_locals
+            owner = held.get("self")
+            name = frame.f_code.co_name
+            if isinstance(owner, _CELL) and name in ("construct", "bprop"):
+                # The calls of one cell are made again in the opposite order.
+                is_again = name == "bprop"
+                return Recomputation(owner, len(owner.args) + is_again, None, is_again)
+            if name == "recompute" and owner is not None:
+                return Recomputation(owner, 0, held.get("recompute_key"), True)
+            if name == "recompute_without_reentrant" and "handle" in held:
+                return Recomputation(held["handle"], 0, None, False)
+        frame = frame.f_back
+    return None
+
+
+def host(tensor: Tensor) -> Array:
+    """Return a tensor's values as an array; bfloat16, which numpy lacks, as float32."""
+    return np.asarray(tensor.float().asnumpy() if tensor.dtype == mindspore.bfloat16 else tensor.asnumpy())
+
+
+def same_bits(one: Tensor, other: Tensor) -> bool:
+    """Return whether two tensors of one shape and dtype hold the same bits."""
+    return bool(np.array_equal(_raw(one.asnumpy()), _raw(other.asnumpy())))
+
+
+def crc32(array: Array) -> str:
+    """Return the CRC-32 of the values' bytes."""
+    return checksums.crc32(_raw(array))
+
+
+def xor64(array: Array) -> str:
+    """Return the 64-bit XOR of the values' bytes."""
+    return checksums.xor64(_raw(array))
+
+
+def _raw(array: Array) -> Bytes:
+    return np.frombuffer(np.ascontiguousarray(array).tobytes(), np.uint8)
 
 
 class MindSporeRecorder(Recorder):

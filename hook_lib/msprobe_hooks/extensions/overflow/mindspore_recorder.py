@@ -11,12 +11,11 @@ import numpy as np
 from mindspore import Tensor
 from mindspore.common.initializer import Zero
 
-from msprobe_hooks.extensions.mindspore.elements import takes_gradient
-from msprobe_hooks.extensions.mindspore.host_values import host
-from msprobe_hooks.extensions.mindspore.recorder import MindSporeRecorder
+from msprobe_hooks.extensions.mindspore.gradients import takes_gradient
+from msprobe_hooks.extensions.mindspore.recorder import MindSporeRecorder, host
 from msprobe_hooks.extensions.overflow.recorder import OverflowRecorder
 from msprobe_hooks.recording.backward import tensors_in
-from msprobe_hooks.recording.config import Settings
+from msprobe_hooks.recording.rejected_keys import Settings
 
 
 class MindSporeOverflowRecorder(OverflowRecorder, MindSporeRecorder):

@@ -15,31 +15,32 @@ from typing import Any
 import msgspec
 
 from msprobe_hooks.dump.anomalies.anomaly import (
+    BUILT_IN,
     AnomalyKind,
     Finding,
     ValuePath,
     find_scene,
+    is_ignored,
     is_judgeable,
     read_record_io,
 )
-from msprobe_hooks.dump.anomalies.ignore_rules import BUILT_IN, is_ignored
 from msprobe_hooks.dump.call_context import outside_frameworks
 from msprobe_hooks.dump.names import forward_of, is_communication, is_in_place, split_called
 from msprobe_hooks.dump.reader import Dump
 from msprobe_hooks.dump.writer import as_json, json_number
-from msprobe_hooks.extensions.overflow.deferred_record import (
+from msprobe_hooks.extensions.overflow.detector import (
+    LookingRecorder,
     Observed,
     PostponedElements,
+    RecordBuilder,
     State,
     Stub,
     inputs_and_outputs,
 )
-from msprobe_hooks.extensions.overflow.detector import LookingRecorder
-from msprobe_hooks.extensions.overflow.record_builder import RecordBuilder
 from msprobe_hooks.messages import counted
 from msprobe_hooks.recording.backward import Emit
-from msprobe_hooks.recording.config import Settings
 from msprobe_hooks.recording.elements import TensorEntry
+from msprobe_hooks.recording.rejected_keys import Settings
 from msprobe_hooks.recording.summary import Count, Summary
 
 _log = logging.getLogger("msprobe_hooks")

@@ -11,9 +11,8 @@ from torch import Tensor
 
 from msprobe_hooks.extensions.overflow.recorder import OverflowRecorder
 from msprobe_hooks.recording.backward import tensors_in
-from msprobe_hooks.torch.recorder import TorchRecorder
+from msprobe_hooks.torch.custom_ops import TorchRecorder, version_of
 from msprobe_hooks.torch.statistics import is_readable, local_part
-from msprobe_hooks.torch.statistics_cache import version_of
 
 # Sums of these would overflow where no element does.
 _WIDER = {torch.float16: torch.float32}

@@ -14,13 +14,14 @@ import torch
 from torch import Tensor, autograd, nn
 from torch.utils._pytree import tree_leaves, tree_map_only
 
-from msprobe_hooks.extensions.repeated_steps.call_digests import (
+from msprobe_hooks.extensions.repeated_steps.digests import (
     CallDigests,
     compared_results,
     is_compared,
+    read,
     result_digests,
+    whole_words,
 )
-from msprobe_hooks.extensions.repeated_steps.digests import read, whole_words
 from msprobe_hooks.torch.call_mode import is_traced
 from msprobe_hooks.torch.generators import Generators
 from msprobe_hooks.torch.no_dispatch import NoDispatch

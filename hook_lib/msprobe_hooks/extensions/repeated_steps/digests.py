@@ -1,19 +1,21 @@
-"""Digests of tensors, computed where the tensors are: the sum of the bytes as 64-bit words, modulo 2**64.
-
-The last word is filled up with zeros. Two tensors that differ in their bits have equal digests only if the differences
-of all words cancel. A permutation of whole words is such a case; it shows in what is computed next.
-"""
+"""The digest of each operator's results in one pass, taken on the card while the pass is made."""
 
 from __future__ import annotations
 
 import hashlib
 import struct
-from collections.abc import Iterable, Sequence
-from typing import Any
+from bisect import bisect_right
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
+from typing import Any, Final
 
 import torch
 from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
 
+from msprobe_hooks.dump.unread.effects import UNDEFINED_RESULTS
+from msprobe_hooks.torch.call_mode import is_traced
+from msprobe_hooks.torch.no_dispatch import NoDispatch
 from msprobe_hooks.torch.statistics import is_readable, local_part
 
 _WORD = 8
@@ -89,3 +91,108 @@ def combined(numbers: Iterable[int]) -> int:
     """Return one digest of several, which depends on their order, as a signed number of 64 bits."""
     packed = b"".join(number.to_bytes(_WORD, "little", signed=True) for number in numbers)
     return int.from_bytes(hashlib.blake2b(packed, digest_size=_WORD).digest(), "little", signed=True)
+
+
+_COMMUNICATION: Final = ("c10d", "_c10d_functional")
+
+
+class CallDigests(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Within, collects the digests of what operators compute.
+
+    Views compute nothing and memory that nothing was written to has no values: both are left out. Communication is
+    counted, because what it brings may be another rank's fault; its tensors may not have arrived yet.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        #: The operators in their order.
+        self.operators: list[Any] = []
+        self._places: list[int] = []
+        self._values: list[Tensor] = []
+        self._communications: list[int] = []
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """Leave Dynamo alone; it is slow to import."""
+        return False
+
+    def __torch_dispatch__(
+        self, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        """Run an operator and take the digests of its results."""
+        result = func(*args, **(kwargs or {}))
+        # What is compiled in one pass is not compiled again in the next.
+        if is_traced():
+            return result
+        if is_compared(func):
+            place = len(self.operators)
+            self.operators.append(func)
+            found = result_digests(func, result, args)
+            self._values += found
+            self._places += [place] * len(found)
+        elif func.namespace in _COMMUNICATION:
+            self._communications.append(len(self.operators))
+        return result
+
+    def communications_before(self, place: int) -> int:
+        """Return how many communications began before the operator at a place."""
+        return bisect_right(self._communications, place)
+
+    def read(self) -> list[tuple[int, ...]]:
+        """Return the digests of each operator's results."""
+        found: list[list[int]] = [[] for _ in self.operators]
+        if self._values:
+            for place, number in zip(self._places, read(self._values), strict=True):
+                found[place].append(number)
+        return [tuple(each) for each in found]
+
+
+def is_compared(func: Any) -> bool:
+    """Return whether an operator computes something that is there when it returns."""
+    return _written(func) is not None
+
+
+def compared_results(func: Any, result: Any, args: Sequence[Any]) -> list[Tensor]:
+    """Return the tensors that an operator returned, and the arguments that it wrote to as well, if they can be read."""
+    written = [args[place] for place in _written(func) or () if place < len(args)]
+    values = (result, *written) if written else (result,)
+    tensors = (each for value in values for each in ((value,) if isinstance(value, Tensor) else _listed(value)))
+    return [each for each in tensors if is_readable(local_part(each))]
+
+
+def result_digests(func: Any, result: Any, args: Sequence[Any]) -> list[Tensor]:
+    """Return the digests of what an operator returned and of the arguments that it wrote to as well."""
+    with NoDispatch():
+        tensors = compared_results(func, result, args)
+        return [found for each in tensors if (found := digest(each)) is not None]
+
+
+def _listed(value: Any) -> list[Tensor]:
+    return [each for each in value if isinstance(each, Tensor)] if isinstance(value, (list, tuple)) else []
+
+
+@cache
+def _written(func: Any) -> tuple[int, ...] | None:
+    """Return the places of the arguments that an operator writes to and does not return; None where it is left out."""
+    schema = func._schema
+    if func.namespace in _COMMUNICATION and func.overloadpacket.__name__ != "wait_tensor":
+        return None
+    if func.overloadpacket.__name__ in UNDEFINED_RESULTS:
+        return None
+    if schema.returns and all(each.alias_info is not None and not each.alias_info.is_write for each in schema.returns):
+        return None
+    returned = {name for each in schema.returns if each.alias_info for name in each.alias_info.before_set}
+    return tuple(
+        place
+        for place, each in enumerate(schema.arguments)
+        if each.alias_info is not None and each.alias_info.is_write and not returned & set(each.alias_info.before_set)
+    )
+
+
+def first_other_call(one: CallDigests, other: CallDigests) -> int | None:
+    """Return the place of the first operator that only one of two passes made; None where they made the same."""
+    for place, (a, b) in enumerate(zip(one.operators, other.operators, strict=False)):
+        if a is not b:
+            return place
+    shorter = min(len(one.operators), len(other.operators))
+    return None if len(one.operators) == len(other.operators) else shorter

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from pytest_msprobe.engine.replay.calls.subject import CheckError
+from pytest_msprobe.engine.replay.calls.arguments import CheckError
 from pytest_msprobe.engine.replay.trials.trial import Trial
 from pytest_msprobe.engine.values.error_kinds import is_out_of_memory
 from pytest_msprobe.results.result import OutputResult

@@ -16,9 +16,9 @@ from pytest_msprobe.engine.replay.random_apis.attention_dropout import (
     identity_rows,
     judge_gradient_of_values,
 )
-from pytest_msprobe.engine.replay.random_apis.independence import judge_two_draws
 from pytest_msprobe.engine.replay.random_apis.probability_switch import Switch
-from pytest_msprobe.engine.replay.random_apis.properties import tensors
+from pytest_msprobe.engine.replay.random_apis.sampled_indices import tensors
+from pytest_msprobe.engine.replay.random_apis.samples import judge_two_draws
 from pytest_msprobe.engine.replay.trials.rng import run_seeded, run_twice
 from pytest_msprobe.engine.replay.trials.trial import Trial
 from pytest_msprobe.engine.values.pytree import map_tensors, tensors_with_paths

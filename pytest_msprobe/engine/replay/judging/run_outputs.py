@@ -1,23 +1,107 @@
-"""What the runs of a trial gave, as trees of CPU tensors that can be held against each other."""
+"""A note on failing records: how much the call amplifies the rounding of its inputs."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
-from typing import Any
+import math
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from msprobe_hooks.dump.names import Direction
 from msprobe_hooks.dump.unread.effects import operation_effects
-from msprobe_standards import in_parts
+from msprobe_standards import amplification, in_parts
+from pytest_msprobe.engine.replay.calls.arguments import TargetError
 from pytest_msprobe.engine.replay.calls.mutated_arguments import JudgedMemory, judged_memory
 from pytest_msprobe.engine.replay.calls.side import Run
-from pytest_msprobe.engine.replay.judging.randomness_disabled import PLACE
 from pytest_msprobe.engine.replay.linalg.canonical_factors import aligned
 from pytest_msprobe.engine.replay.ops.op_info import op_info
 from pytest_msprobe.engine.replay.ops.valid_rows import cut, defined_rows
+from pytest_msprobe.engine.replay.trials.baseline_protocol import Prepare, Recorded, RecordedOutputs
+from pytest_msprobe.engine.replay.trials.input_perturbation import input_unit_roundoff
 from pytest_msprobe.engine.replay.trials.trial import Trial, as_sequence
 from pytest_msprobe.engine.values.pytree import map_tensors, tensors_with_paths
+from pytest_msprobe.results.result import DirectionResult, OutputResult
+from pytest_msprobe.results.skip_reasons import Skip
+
+if TYPE_CHECKING:
+    import torch
+
+    from msprobe_standards import Metrics, Standard
+
+#: Under this name the second run's results are next to those of the first: ``not_random.output.0``.
+PLACE = "not_random"
+
+Judge = Callable[[Trial, "Recorded | None"], list[OutputResult]]
+
+
+def judge_without_randomness_too(
+    trial: Trial, drawn: list[OutputResult], judge: Judge, recorded: Recorded | None
+) -> list[OutputResult]:
+    """Return what came of a random call, followed by what ``judge`` says of it with its randomness switched off.
+
+    Where the second run can be judged, nothing is reported of random results that cannot; where neither can, its Skip
+    passes through. Raises TargetError where the second run fails on the device.
+    """
+    off = trial.switched_off
+    if off is None:
+        return drawn
+    judged = [result for result in drawn if result.verdict.outcome != "skip"]
+    try:
+        second = judge(off, None if recorded is None else _RecordedBelow(recorded))
+    except Skip:
+        if not judged:
+            raise
+        return judged
+    except TargetError as error:
+        raise TargetError(f"with {off.subject.changed}: {error}") from error
+    return [*judged, *(_labelled(result, off.subject.changed) for result in second)]
+
+
+def is_of_second_run(result: OutputResult) -> bool:
+    """Return whether a result is that of a call with its randomness switched off."""
+    return result.path.startswith(f"{PLACE}.")
+
+
+def _labelled(result: OutputResult, changed: str) -> OutputResult:
+    verdict = result.verdict
+    judged = replace(verdict, reason=f"with {changed}: {verdict.reason}") if verdict.reason else verdict
+    return replace(result, path=_below(result.path), verdict=judged)
+
+
+def _below(path: str) -> str:
+    return f"{PLACE}.{path}"
+
+
+def _above(path: str) -> str:
+    return path.removeprefix(f"{PLACE}.")
+
+
+@dataclass(slots=True)
+class _RecordedBelow:
+    """What a recorded baseline has of the second run: where the run's own paths are asked for, those below PLACE."""
+
+    whole: Recorded
+    problem: str = ""
+
+    def for_outputs(
+        self, targets: Mapping[str, torch.Tensor], goldens: Mapping[str, torch.Tensor], prepare: Prepare
+    ) -> RecordedOutputs:
+        outputs, right = ({_below(path): each for path, each in side.items()} for side in (targets, goldens))
+        return _OutputsBelow(self.whole.for_outputs(outputs, right, lambda path, each: prepare(_above(path), each)))
+
+
+@dataclass(frozen=True, slots=True)
+class _OutputsBelow:
+    whole: RecordedOutputs
+
+    def __call__(self, path: str, standard: Standard) -> Metrics | torch.Tensor | None:
+        return self.whole(_below(path), standard)
+
+    def without_missing(self, result: OutputResult) -> OutputResult:
+        found = self.whole.without_missing(replace(result, path=_below(result.path)))
+        return replace(found, path=result.path)
 
 
 def produced(
@@ -123,3 +207,64 @@ def detached(tensor: torch.Tensor) -> Any:
 def fetched_from(trial: Trial) -> Callable[[torch.Tensor], Any]:
     """Return what brings a tensor from the trial's device to the CPU, in plain parts."""
     return lambda tensor: in_parts(trial.device.get(tensor))
+
+
+#: Under this name a failing result holds how many times each wrong output amplifies its inputs' rounding, by path.
+AMPLIFICATION = "amplification"
+
+# Two of the digits that inputs hold are lost then: docs/standards-reference.md, "Where the constants come from".
+_ILL_CONDITIONED = 100.0
+# Below, amplification explains nothing that the standards do not allow anyway.
+_WORTH_SAYING = 10.0
+
+# An explanation may not take a slow item beyond its time limit.
+_LONGEST_EXPLAINED = 5.0
+
+
+def add_conditioning_note(result: DirectionResult, trial: Trial, direction: Direction) -> DirectionResult:
+    """Return a failing result with how much the call amplifies its inputs' rounding, for each wrong output.
+
+    It costs two golden runs, unless the verdict has asked for them already, and nothing where no input is rounded or
+    where checking the record took long. The verdict stays as it is; all does where golden cannot be moved.
+    """
+    unit = input_unit_roundoff(trial.subject.arguments)
+    wrong = {output.path for output in result.outputs if output.verdict.outcome == "fail"}
+    if not wrong or not unit or trial.randomness is not None or result.seconds > _LONGEST_EXPLAINED:
+        return result
+    factors = {path: factor for path, factor in _factors(trial, direction, unit) if path in wrong}
+    outputs = tuple(_with_note(output, factors.get(output.path), unit) for output in result.outputs)
+    return replace(result, outputs=outputs).with_extra(AMPLIFICATION, factors) if factors else result
+
+
+def _factors(trial: Trial, direction: Direction, unit: float) -> Iterator[tuple[str, float]]:
+    golden = produced(trial, direction, ("golden",)).get("golden")
+    draws = [dict(tensors_with_paths(draw)) for draw in moved_results(trial, direction)]
+    for path, tensor in tensors_with_paths(golden if draws else None):
+        moved = [draw[path] for draw in draws if path in draw]
+        if len(moved) == len(draws) and _are_comparable(tensor, moved):
+            factor = amplification(tensor, moved, unit)
+            if math.isfinite(factor):
+                yield path, factor
+
+
+def _are_comparable(golden: torch.Tensor, moved: list[torch.Tensor]) -> bool:
+    computed = golden.is_floating_point() or golden.is_complex()
+    return computed and bool(golden.numel()) and all(each.shape == golden.shape for each in moved)
+
+
+def _with_note(output: OutputResult, factor: float | None, unit: float) -> OutputResult:
+    if factor is None or factor < _WORTH_SAYING:
+        return output
+    text = (
+        f"the call amplifies its inputs' rounding {_rounded(factor)} times, so relative errors of {factor * unit:.1g} "
+        f"are to be expected{': it is ill-conditioned' if factor >= _ILL_CONDITIONED else ''}"
+    )
+    return replace(output, difference="\n".join(filter(None, [output.difference, text])))
+
+
+def _rounded(factor: float) -> str:
+    """Return two digits of a factor, whose draws scatter more than a third one would say."""
+    if factor < _ILL_CONDITIONED:
+        return f"{factor:.2g}"
+    mantissa, exponent = f"{factor:.0e}".split("e")
+    return f"{mantissa}e{int(exponent)}"

@@ -16,7 +16,7 @@ import torch
 from torch._ops import OpOverload, OpOverloadPacket
 from torch.overrides import get_overridable_functions
 
-from msprobe_hooks.dump.communication.fused import FUSED
+from msprobe_hooks.dump.communication.collectives import FUSED
 from msprobe_hooks.dump.names import ApiName
 from pytest_msprobe.engine.replay.call import NAMESPACES
 from pytest_msprobe.engine.replay.references import ReferenceRegistry

@@ -10,21 +10,28 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any
 
+import torch
+
 from msprobe_hooks.dump.unread.effects import UNDEFINED_RESULTS
 from pytest_msprobe.engine.replay.call import operation
 from pytest_msprobe.engine.replay.inputs import sparse_reads
 from pytest_msprobe.engine.replay.inputs.constraints import indices, values
 from pytest_msprobe.engine.replay.inputs.constraints.drawn import recorded_numbers
 from pytest_msprobe.engine.replay.linalg import canonical_factors, reconstruction
-from pytest_msprobe.engine.replay.linalg.nondifferentiable import (
+from pytest_msprobe.engine.replay.linalg.canonical_factors import (
     equal_eigenvalues,
     equal_singular_values,
     singular_matrix,
 )
 from pytest_msprobe.engine.replay.ops import open_elements
-from pytest_msprobe.engine.replay.ops.index_rows import INDEX_ROWS
+from pytest_msprobe.engine.replay.ops.quantized_results import (
+    Arguments,
+    accept_quantized,
+    accept_quantized_argument,
+    are_neighbours,
+)
 from pytest_msprobe.engine.replay.ops.running_results import Running
-from pytest_msprobe.engine.replay.ops.traits import OpInfo, Rows, Selection
+from pytest_msprobe.engine.replay.ops.traits import INDEX_ROWS, OpInfo, Rows, Selection
 from pytest_msprobe.engine.replay.random_apis import (
     attention_dropout,
     distributions,
@@ -34,7 +41,8 @@ from pytest_msprobe.engine.replay.random_apis import (
     sampling,
     unverifiable,
 )
-from pytest_msprobe.engine.replay.random_apis.properties import REQUIRED, RandomProperty
+from pytest_msprobe.engine.replay.random_apis.sampled_indices import REQUIRED, RandomProperty
+from pytest_msprobe.extensions.npu_operators.operator_table import FUSED_OPERATORS
 from pytest_msprobe.extensions.npu_operators.rows.attention_rows import ATTENTION_ROWS
 from pytest_msprobe.extensions.npu_operators.rows.quantized_rows import QUANTIZED_ROWS
 from pytest_msprobe.extensions.npu_operators.rows.routing_rows import ROUTING_ROWS
@@ -280,3 +288,39 @@ def random_property(api: str, args: Sequence[Any], kwargs: Mapping[str, Any]) ->
     except (ArithmeticError, AttributeError, LookupError, RuntimeError, ValueError) as error:
         # A tensor of several elements for a probability, words for a shape: the call itself could not use them.
         raise TypeError(f"the recorded arguments of {api} do not fit it: {error}") from error
+
+
+def accept_implementation_defined(
+    operation: str, arguments: Arguments, target: dict[str, Any], golden: dict[str, Any]
+) -> None:
+    """Put golden's values into the target's results, in place, where the operation leaves them open.
+
+    Both are trees of CPU tensors: the ``output``, a single one in a list, and the ``changed`` arguments by path. Golden
+    has None for a result that was not asked for. The arguments are those of the call, by position and by name.
+    """
+    traits = op_info(operation)
+    is_optional = operation in FUSED_OPERATORS
+    if not (traits.quantizes or traits.quantized or is_optional):
+        return
+    output, right = target["output"], golden["output"]
+    if len(output) == len(right):
+        pairs = zip(output, right, strict=True)
+        found = [None if is_optional and each is None else _accepted(result, each, traits) for result, each in pairs]
+        if traits.quantized is not None:
+            accept_quantized(traits.quantized, arguments, found, list(right))
+        target["output"] = type(output)(found)
+    kept = golden.get("changed", {})
+    for path, changed in target.get("changed", {}).items():
+        if path in kept:
+            found = _accepted(changed, kept[path], traits)
+            if traits.quantized is not None:
+                found = accept_quantized_argument(traits.quantized, arguments, found, kept[path])
+            target["changed"][path] = found
+
+
+def _accepted(found: Any, right: Any, traits: OpInfo) -> Any:
+    if not (isinstance(found, torch.Tensor) and isinstance(right, torch.Tensor)):
+        return found
+    if found.shape != right.shape or found.dtype != right.dtype or found.dtype not in traits.quantizes:
+        return found
+    return right if are_neighbours(found.long(), right.long()) else found

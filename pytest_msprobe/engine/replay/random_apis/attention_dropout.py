@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from pytest_msprobe.engine.replay.random_apis import tail_bound
-from pytest_msprobe.engine.replay.random_apis.independence import choice_exponent, unlike_pairs
-from pytest_msprobe.engine.replay.random_apis.properties import PassesNoGradient, tensors
+from pytest_msprobe.engine.replay.random_apis.sampled_indices import PassesNoGradient, tensors
+from pytest_msprobe.engine.replay.random_apis.samples import choice_exponent, unlike_pairs
 
 if TYPE_CHECKING:
     from torch import Tensor

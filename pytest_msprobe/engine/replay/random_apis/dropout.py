@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from pytest_msprobe.engine.replay.random_apis import distributions, tail_bound
-from pytest_msprobe.engine.replay.random_apis.independence import choice_exponent, repeats, unlike_pairs
 from pytest_msprobe.engine.replay.random_apis.mask_bits import returned_mask
-from pytest_msprobe.engine.replay.random_apis.properties import (
+from pytest_msprobe.engine.replay.random_apis.sampled_indices import (
     REQUIRED,
     Form,
     Parameters,
@@ -19,7 +18,7 @@ from pytest_msprobe.engine.replay.random_apis.properties import (
     bound,
     tensors,
 )
-from pytest_msprobe.engine.replay.random_apis.samples import against, rounding
+from pytest_msprobe.engine.replay.random_apis.samples import against, choice_exponent, repeats, rounding, unlike_pairs
 from pytest_msprobe.engine.replay.random_apis.unverifiable import UnjudgedProperty
 
 if TYPE_CHECKING:

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from pytest_msprobe.engine.replay.random_apis import distributions, tail_bound
-from pytest_msprobe.engine.replay.random_apis.independence import most_equal, repeats, sample_exponent
-from pytest_msprobe.engine.replay.random_apis.properties import (
+from pytest_msprobe.engine.replay.random_apis.sampled_indices import (
     REQUIRED,
     Form,
     Parameters,
@@ -20,7 +19,15 @@ from pytest_msprobe.engine.replay.random_apis.properties import (
     sizes,
     tensors,
 )
-from pytest_msprobe.engine.replay.random_apis.samples import against, normal_moments, rounding, uniform_moments
+from pytest_msprobe.engine.replay.random_apis.samples import (
+    against,
+    most_equal,
+    normal_moments,
+    repeats,
+    rounding,
+    sample_exponent,
+    uniform_moments,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from pytest_msprobe.engine.replay.random_apis import tail_bound
-from pytest_msprobe.engine.replay.random_apis.independence import choice_exponent, unlike_pairs
-from pytest_msprobe.engine.replay.random_apis.properties import (
+from pytest_msprobe.engine.replay.random_apis.sampled_indices import (
     REQUIRED,
     Form,
     Parameters,
@@ -19,7 +18,7 @@ from pytest_msprobe.engine.replay.random_apis.properties import (
     bound,
     tensors,
 )
-from pytest_msprobe.engine.replay.random_apis.samples import rounding
+from pytest_msprobe.engine.replay.random_apis.samples import choice_exponent, rounding, unlike_pairs
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

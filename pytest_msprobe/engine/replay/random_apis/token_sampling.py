@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from pytest_msprobe.engine.replay.random_apis import tail_bound
-from pytest_msprobe.engine.replay.random_apis.properties import (
+from pytest_msprobe.engine.replay.random_apis.sampled_indices import (
     REQUIRED,
     Form,
     Parameters,

@@ -10,9 +10,8 @@ import torch
 
 from msprobe_hooks.dump.names import Direction
 from pytest_msprobe.engine.replay.calls.side import Gradients, Run
-from pytest_msprobe.engine.replay.partition.cut import Cut, block_of
-from pytest_msprobe.engine.replay.partition.plan import Plan
-from pytest_msprobe.engine.replay.partition.table import divisor_of
+from pytest_msprobe.engine.replay.partition.plan import Plan, divisor_of
+from pytest_msprobe.engine.replay.partition.rules import Cut, block_of
 from pytest_msprobe.engine.replay.trials.trial import Trial
 
 #: Results of a block by the path under which they are judged.

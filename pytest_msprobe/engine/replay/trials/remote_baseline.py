@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from msprobe_standards import Standard
-from pytest_msprobe.engine.replay.calls.subject import TargetError
+from pytest_msprobe.engine.replay.calls.arguments import TargetError
 from pytest_msprobe.engine.replay.trials.baseline_protocol import Prepare
 from pytest_msprobe.engine.values.pytree import tensors_with_paths
 from pytest_msprobe.extensions.remote.link import LinkError

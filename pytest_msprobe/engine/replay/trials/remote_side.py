@@ -11,11 +11,10 @@ import torch
 
 from msprobe_hooks.dump.json_records import backward_body, forward_body
 from pytest_msprobe.engine.replay.calls import side
+from pytest_msprobe.engine.replay.calls.arguments import Subject, TargetError
 from pytest_msprobe.engine.replay.calls.side import Run
-from pytest_msprobe.engine.replay.calls.subject import Subject, TargetError
 from pytest_msprobe.engine.replay.trials.memory_budget import needed_bytes
-from pytest_msprobe.engine.values.result_codec import from_node
-from pytest_msprobe.engine.values.tensor_codec import FormError, digest, packed, unpacked
+from pytest_msprobe.engine.values.codec import FormError, digest, from_node, packed, unpacked
 from pytest_msprobe.errors import DeviceError
 from pytest_msprobe.extensions.remote.link import LinkError
 from pytest_msprobe.extensions.remote.messages import (

@@ -12,14 +12,14 @@ import torch
 
 from msprobe_hooks.dump.names import Direction, api_record
 from pytest_msprobe.devices.device import Device, hardware
+from pytest_msprobe.engine.replay.calls.arguments import CheckError, Subject, TargetError
 from pytest_msprobe.engine.replay.calls.golden import baseline_side, golden_side
 from pytest_msprobe.engine.replay.calls.side import Gradients, Run, Side, run_backward, run_forward
-from pytest_msprobe.engine.replay.calls.subject import CheckError, Subject, TargetError
 from pytest_msprobe.engine.replay.inputs.large_tensors import LARGE
 from pytest_msprobe.engine.replay.linalg.canonical_factors import turned
 from pytest_msprobe.engine.replay.ops.op_info import op_info, random_property
-from pytest_msprobe.engine.replay.partition.table import cuts_of
-from pytest_msprobe.engine.replay.random_apis.properties import RandomProperty
+from pytest_msprobe.engine.replay.partition.plan import cuts_of
+from pytest_msprobe.engine.replay.random_apis.sampled_indices import RandomProperty
 from pytest_msprobe.engine.replay.trials.input_perturbation import DRAWS, fits_perturbed_runs, perturbed_side
 from pytest_msprobe.engine.replay.trials.remote_side import RemoteSide
 from pytest_msprobe.engine.replay.trials.zero_copy_inputs import placement_for

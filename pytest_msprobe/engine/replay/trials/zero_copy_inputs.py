@@ -12,9 +12,9 @@ from msprobe_standards.tensor_layouts import is_plain
 from pytest_msprobe.devices.cpu import CpuDevice
 from pytest_msprobe.devices.device import Device
 from pytest_msprobe.engine.replay.call import Call
-from pytest_msprobe.engine.replay.calls.subject import Subject
+from pytest_msprobe.engine.replay.calls.arguments import Subject
 from pytest_msprobe.engine.replay.inputs.large_tensors import LARGE, is_large
-from pytest_msprobe.engine.replay.partition.table import cuts_of
+from pytest_msprobe.engine.replay.partition.plan import cuts_of
 from pytest_msprobe.engine.values.dtypes import dtype_named
 from pytest_msprobe.engine.values.pytree import tensors_with_paths
 from pytest_msprobe.engine.values.strides import memory_size

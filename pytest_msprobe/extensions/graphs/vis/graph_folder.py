@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import sqlite3
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,9 +12,90 @@ from pathlib import Path
 from typing import Literal
 
 from pytest_msprobe.errors import FolderError
-from pytest_msprobe.extensions.graphs.vis.database import Database, open_database
-from pytest_msprobe.extensions.graphs.vis.json_export import write_json_files
-from pytest_msprobe.extensions.graphs.vis.model import Manner
+from pytest_msprobe.extensions.graphs.vis.communication import Database, Manner, Place, Source, open_database
+from pytest_msprobe.storage.atomic_write import atomic_write
+
+_NODES = """
+SELECT node_name, node_type, up_node, sub_nodes, precision_index, overflow_level, micro_step_id, matched_node_link,
+    stack_info, matched_distributed, input_data, output_data
+FROM tb_nodes JOIN tb_stack ON stack_id = tb_stack.id
+WHERE step = ? AND rank = ? AND data_source = ? ORDER BY node_order
+"""
+_ROOT = "SELECT node_name, dump_data_dir FROM tb_nodes WHERE step = ? AND rank = ? AND data_source = ? AND up_node = ''"
+
+
+def write_json_files(database: Database, folder: Path, kind: str, time: str) -> list[Path]:
+    """Write a file per place into a folder and return their paths. Raises OSError where the disk refuses."""
+    paths = []
+    for place in database.places:
+        path = folder / f"{kind}{_suffix(place, database)}_{time}.vis"
+        with atomic_write(path) as part, part.open("w", encoding="utf-8") as file:
+            for piece in _pieces(database, place):
+                file.write(piece)
+        paths.append(path)
+    return paths
+
+
+def _suffix(place: Place, database: Database) -> str:
+    if len({each.step for each in database.places}) > 1:
+        return f"_step{place.step}_rank{place.rank}"
+    return f"_rank{place.rank}" if len(database.places) > 1 else ""
+
+
+def _pieces(database: Database, place: Place) -> Iterator[str]:
+    manner, connection = database.manner, database.connection
+    if manner.is_comparison:
+        yield '{"NPU": {'
+        yield from _graph(connection, place, "NPU")
+        yield '}, "Bench": {'
+        yield from _graph(connection, place, "Bench")
+        yield "}"
+    else:
+        yield "{"
+        yield from _graph(connection, place, "NPU")
+    settings = {
+        "ToolTip": manner.tool_tip(),
+        "Colors": manner.colours(),
+        "MicroSteps": database.micro_steps,
+        "task": manner.task,
+    }
+    for name, value in settings.items():
+        if value:
+            yield f", {json.dumps(name)}: {json.dumps(value)}"
+    yield f', "OverflowCheck": {json.dumps(manner.overflow)}}}'
+
+
+def _graph(connection: sqlite3.Connection, place: Place, source: Source) -> Iterator[str]:
+    root, folder = connection.execute(_ROOT, (*place, source)).fetchone()
+    yield f'"root": {json.dumps(root)}, "dump_data_dir": {json.dumps(folder)}, "node": {{'
+    separator = ""
+    for row in connection.execute(_NODES, (*place, source)):
+        yield f"{separator}\n{_node(row)}"
+        separator = ","
+    yield "}"
+
+
+def _node(row: tuple[object, ...]) -> str:
+    """Return a node with its name; what the database has as JSON goes over as it is."""
+    name, kind, parent, children, precision, level, micro_step, link, stack, distributed, inputs, outputs = row
+    data = {"precision_index": precision, "overflow_level": level}
+    node = {
+        "id": json.dumps(name),
+        "node_type": kind,
+        "output_data": outputs,
+        "input_data": inputs,
+        "upnode": json.dumps(parent or "None"),
+        "subnodes": children or "[]",
+        "matched_node_link": link,
+        "suggestions": "{}",
+        "stack_info": stack,
+        "micro_step_id": micro_step,
+        "data": json.dumps({key: value for key, value in data.items() if value is not None}),
+    }
+    if distributed != "{}":
+        node["matched_distributed"] = distributed
+    return f"{json.dumps(name)}: {{{', '.join(f'{json.dumps(key)}: {value}' for key, value in node.items())}}}"
+
 
 Form = Literal["db", "json"]
 

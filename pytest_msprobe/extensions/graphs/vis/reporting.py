@@ -9,9 +9,8 @@ from pathlib import Path
 import pytest
 
 from msprobe_hooks.errors import DumpError
-from pytest_msprobe.extensions.graphs.vis.database import Database
+from pytest_msprobe.extensions.graphs.vis.communication import Database, Manner
 from pytest_msprobe.extensions.graphs.vis.graph_folder import open_graphs
-from pytest_msprobe.extensions.graphs.vis.model import Manner
 from pytest_msprobe.extensions.graphs.vis.options import VisOptions
 
 

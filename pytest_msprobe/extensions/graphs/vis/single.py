@@ -5,16 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from msprobe_hooks.dump.anomalies.ignore_rules import BUILT_IN, IgnoreRules
+from msprobe_hooks.dump.anomalies.anomaly import BUILT_IN, IgnoreRules
 from msprobe_hooks.dump.paths.recording import step_rank
 from msprobe_hooks.dump.reader import Dump
 from pytest_msprobe.errors import OptionError
 from pytest_msprobe.extensions.graphs.building import build_graph
 from pytest_msprobe.extensions.graphs.node_levels import overflow_level
-from pytest_msprobe.extensions.graphs.vis.communication import Conversations
-from pytest_msprobe.extensions.graphs.vis.database import Database
-from pytest_msprobe.extensions.graphs.vis.model import Facts, Picture, Place
-from pytest_msprobe.extensions.graphs.vis.node_fields import recorded_items
+from pytest_msprobe.extensions.graphs.vis.communication import (
+    Conversations,
+    Database,
+    Facts,
+    Picture,
+    Place,
+    recorded_items,
+)
 
 
 def places_of(paths: Iterable[Path]) -> dict[Path, Place]:

@@ -15,12 +15,12 @@ from pytest_msprobe.devices.cpu import CpuDevice
 from pytest_msprobe.engine.frameworks.torch import TorchFramework
 from pytest_msprobe.engine.replay.trials.config import ReplayConfig
 from pytest_msprobe.extensions.live_checks.budget import Budget
-from pytest_msprobe.extensions.live_checks.call_sampling import Selection
 from pytest_msprobe.extensions.live_checks.dispatch.options import checked
 from pytest_msprobe.extensions.live_checks.dispatch.single_benchmark import judge_singly
 from pytest_msprobe.extensions.live_checks.dispatch.tables import DispatchTables
 from pytest_msprobe.extensions.live_checks.judge import Judge
 from pytest_msprobe.extensions.live_checks.options import LiveOptions
+from pytest_msprobe.extensions.live_checks.scheduling import Selection
 from pytest_msprobe.extensions.live_checks.sink import one_at_a_time
 from pytest_msprobe.extensions.live_checks.torch_recorder import TorchLiveRecorder
 

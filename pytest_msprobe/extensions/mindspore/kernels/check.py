@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Final
 
 import msgspec
+import torch
+import torch.nn.functional as F
 from torch import Tensor
 
-from msprobe_hooks.dump.kernel_dump import Kernel
+from msprobe_hooks.dump.json_records import Kernel
 from msprobe_hooks.dump.names import ApiName, parse_api_name
 from msprobe_hooks.dump.schema import Element, ForwardRecord, TensorElement, tensors_of
 from msprobe_hooks.extensions.mindspore.static_graph.ir_statement import Statement
@@ -17,19 +19,150 @@ from msprobe_hooks.extensions.mindspore.static_graph.reader import GraphDump
 from msprobe_standards.verdict import Verdict
 from pytest_msprobe.devices.device import Device, hardware
 from pytest_msprobe.engine.replay.call import Call
+from pytest_msprobe.engine.replay.calls.arguments import Subject
 from pytest_msprobe.engine.replay.calls.side import Run
-from pytest_msprobe.engine.replay.calls.subject import Subject
 from pytest_msprobe.engine.replay.check import Replay
 from pytest_msprobe.engine.replay.trials.config import ReplayConfig
 from pytest_msprobe.engine.replay.trials.trial import Trial
 from pytest_msprobe.engine.values.dtypes import torch_dtype_name
 from pytest_msprobe.engine.values.tensor_files import load_tensor
-from pytest_msprobe.extensions.mindspore.kernels.fingerprints import takes_a_view
+from pytest_msprobe.extensions.mindspore.kernels import backward, convolution, forward, optimizer, recurrent
 from pytest_msprobe.extensions.mindspore.kernels.kernel_call import KernelCall, as_list, settings_of_forward
-from pytest_msprobe.extensions.mindspore.kernels.previous_iteration import element_before
-from pytest_msprobe.extensions.mindspore.kernels.registry import Definition, definition_of
+from pytest_msprobe.extensions.mindspore.kernels.previous_iteration import element_before, takes_a_view
+from pytest_msprobe.extensions.mindspore.primitives import activation, reductions
+from pytest_msprobe.extensions.mindspore.primitives.registry import TABLE as PRIMITIVES
 from pytest_msprobe.results.result import DirectionResult
 from pytest_msprobe.results.skip_reasons import Skip, SkipReason
+
+
+@dataclass(frozen=True, slots=True)
+class Definition:
+    """A kernel in torch.
+
+    ``api`` is torch's name of it, by which policies know it. ``golden`` gives the results that are judged: the first
+    ``outputs`` of the recorded ones (None for all), and behind them the inputs at ``changes`` that it writes to, where
+    they are known from before.
+    """
+
+    api: str
+    golden: Callable[[KernelCall], Any]
+    outputs: int | None = None
+    changes: tuple[int, ...] = ()
+
+
+def _step(name: str, golden: optimizer.Step, *changes: int) -> Definition:
+    return Definition(name, golden, 0, changes)
+
+
+_OWN: Mapping[str, Definition] = {
+    # products
+    "MatMul": Definition("matmul", forward.matmul),
+    "BatchMatMul": Definition("matmul", forward.batch_matmul),
+    "BiasAdd": Definition("add", forward.bias_add),
+    "BiasAddGrad": Definition("sum", backward.bias_add),
+    # windows
+    "Conv2D": Definition("conv2d", convolution.convolution),
+    "Conv2DBackpropInput": Definition("convolution_backward", convolution.gradient_of_image),
+    "Conv2DBackpropFilter": Definition("convolution_backward", convolution.gradient_of_filters),
+    "MaxPool": Definition("max_pool2d", convolution.max_pool),
+    "MaxPoolGrad": Definition("max_pool2d_backward", convolution.max_pool_gradient),
+    "AvgPool": Definition("avg_pool2d", convolution.avg_pool),
+    "AvgPoolGrad": Definition("avg_pool2d_backward", convolution.avg_pool_gradient),
+    "Conv3D": Definition("conv3d", convolution.convolution),
+    "Conv3DBackpropInput": Definition("convolution_backward", convolution.gradient_of_volume),
+    "Conv3DBackpropFilter": Definition("convolution_backward", convolution.gradient_of_filters_3d),
+    "AvgPool3D": Definition("avg_pool3d", convolution.avg_pool_3d),
+    "AvgPool3DGrad": Definition("avg_pool3d_backward", convolution.avg_pool_3d_gradient),
+    # recurrent layers
+    "LSTM": Definition("LSTM", recurrent.lstm, 3),
+    "LSTMGrad": Definition("lstm_backward", recurrent.lstm_gradient),
+    # normalisation
+    "LayerNorm": Definition("native_layer_norm", forward.layer_norm),
+    "LayerNormGrad": Definition("native_layer_norm_backward", backward.layer_norm),
+    "BatchNorm": Definition("batch_normalisation", optimizer.batch_norm, 1, (3, 4)),
+    "BatchNormGrad": Definition("native_batch_norm_backward", backward.batch_norm),
+    "GroupNorm": Definition("native_group_norm", forward.group_norm),
+    "GroupNormGrad": Definition("native_group_norm_backward", backward.group_norm),
+    "Softmax": Definition("softmax", forward.softmax),
+    "LogSoftmax": Definition("log_softmax", forward.log_softmax),
+    "SparseSoftmaxCrossEntropyWithLogits": Definition("cross_entropy", forward.sparse_softmax_cross_entropy),
+    "LogSoftmaxGrad": Definition("log_softmax_backward", backward.log_softmax),
+    # other places, other shapes, other dtypes
+    "Reshape": Definition("reshape", forward.elements),
+    "ExpandDims": Definition("unsqueeze", forward.elements),
+    "Squeeze": Definition("squeeze", forward.elements),
+    "Flatten": Definition("flatten", forward.elements),
+    "Cast": Definition("to", forward.cast),
+    "Transpose": Definition("permute", forward.transpose),
+    "Concat": Definition("cat", forward.concat),
+    "Split": Definition("split", forward.split),
+    "Slice": Definition("narrow", forward.slice_of),
+    "StridedSlice": Definition("narrow", forward.strided_slice),
+    "StridedSliceGrad": Definition("slice_backward", backward.strided_slice),
+    "FillV2": Definition("full", forward.fill),
+    "Gather": Definition("index_select", forward.gather),
+    "GatherD": Definition("take_along_dim", forward.gather_elements),
+    "GatherDGradV2": Definition("scatter_add", backward.gather_elements),
+    "UnsortedSegmentSum": Definition("index_add", forward.segment_sum),
+    "Tile": Definition("tile", forward.tile),
+    # reductions
+    "ReduceSum": Definition("sum", forward.reduction(torch.sum)),
+    "ReduceMean": Definition("mean", forward.reduction(torch.mean)),
+    "ReduceProd": Definition("prod", forward.reduction(reductions.product)),
+    "ReduceMax": Definition("amax", forward.reduction(torch.amax)),
+    "ReduceMin": Definition("amin", forward.reduction(torch.amin)),
+    "ReduceAll": Definition("all", forward.reduction(torch.all)),
+    "ReduceAny": Definition("any", forward.reduction(torch.any)),
+    "AddN": Definition("add", forward.add_n),
+    # functions of elements
+    "GeLU": Definition("gelu", forward.on_elements(activation.gelu)),
+    "ReluGrad": Definition("threshold_backward", backward.of_result(backward.relu, 1, 0)),
+    "ReLU6Grad": Definition("hardtanh_backward", backward.of_input(F.relu6, 1, 0)),
+    "SigmoidGrad": Definition("sigmoid_backward", backward.of_result(backward.aten.sigmoid_backward, 0, 1)),
+    "TanhGrad": Definition("tanh_backward", backward.of_result(backward.aten.tanh_backward, 0, 1)),
+    "SqrtGrad": Definition("sqrt_backward", backward.of_result(backward.sqrt, 0, 1)),
+    "RsqrtGrad": Definition("rsqrt_backward", backward.of_result(backward.rsqrt, 0, 1)),
+    "ReciprocalGrad": Definition("reciprocal_backward", backward.of_result(backward.reciprocal, 0, 1)),
+    "AbsGrad": Definition("abs_backward", backward.of_input(torch.abs, 0, 1)),
+    "GeLUGrad": Definition("gelu_backward", backward.of_input(activation.gelu, 1, 0)),
+    "SiLUGrad": Definition("silu_backward", backward.of_input(F.silu, 1, 0)),
+    "HSwishGrad": Definition("hardswish_backward", backward.of_input(F.hardswish, 1, 0)),
+    "HSigmoidGrad": Definition("hardsigmoid_backward", backward.of_input(F.hardsigmoid, 1, 0)),
+    "Dropout": Definition("mul", forward.dropout),
+    "DropoutGrad": Definition("mul", backward.dropout),
+    # steps of optimizers
+    "Adam": _step("adam", optimizer.adam, 0, 1, 2),
+    "AdamWeightDecay": _step("adam_weight_decay", optimizer.adam_weight_decay, 0, 1, 2),
+    "ApplyMomentum": _step("momentum", optimizer.momentum, 0, 1),
+    "ApplyRMSProp": _step("rms_prop", optimizer.rms_prop, 0, 1, 2),
+    "ApplyAdagrad": _step("adagrad", optimizer.adagrad, 0, 1),
+    "SGD": _step("sgd", optimizer.sgd, 0, 3, 5),
+    "Assign": Definition("copy", forward.assign),
+    "AssignAdd": _step("add", optimizer.assign_add, 0),
+    "AssignSub": _step("sub", optimizer.assign_sub, 0),
+}
+
+_OF_ELEMENTS: Final = frozenset(
+    """
+    Abs ACos Acosh Add Asin Asinh Atan Atan2 Atanh Ceil Cos Cosh Div Equal Erf Erfc Exp Expm1 Floor FloorDiv
+    FloorMod Greater GreaterEqual HSigmoid HSwish Identity IsFinite IsInf IsNan Less LessEqual Log Log1p LogicalAnd
+    LogicalNot LogicalOr MaskedFill Maximum Minimum Mish Mul Neg NotEqual OnesLike Pow ReLU ReLU6 RealDiv Reciprocal
+    Round Rsqrt SeLU Select SiLU Sigmoid Sign Sin Sinh Softplus Softsign Sqrt Square Sub Tan Tanh Trunc Xlogy
+    ZerosLike
+    """.split()
+)
+_HOMES = {"Torch": torch, "Functional": F}
+
+
+def definition_of(kind: str) -> Definition:
+    """Return the definition of the kernels of a type. Raises Skip that names it where there is none."""
+    if kind in _OWN:
+        return _OWN[kind]
+    primitive = PRIMITIVES.get(kind)
+    if primitive is None or kind not in _OF_ELEMENTS:
+        raise Skip(SkipReason.NO_KERNEL_DEFINITION, kind)
+    home, _, api = primitive.counterpart.partition(".")
+    return Definition(api, forward.on_elements(getattr(_HOMES[home], api)))
 
 
 def check_kernel(dump: GraphDump, name: str, setup: ReplayConfig) -> DirectionResult:

@@ -11,9 +11,8 @@ from pytest_msprobe.engine.replay.framework import Functions
 from pytest_msprobe.engine.replay.ops.lookup import resolve
 from pytest_msprobe.engine.replay.references import ReferenceRegistry
 from pytest_msprobe.errors import DeviceError
-from pytest_msprobe.extensions.mindspore.api_names import as_recorded, works_in_place
-from pytest_msprobe.extensions.mindspore.autograd_bridge import bridged
-from pytest_msprobe.extensions.mindspore.framework import MindSporeFramework
+from pytest_msprobe.extensions.mindspore.framework import MindSporeFramework, as_recorded, works_in_place
+from pytest_msprobe.extensions.mindspore.jit_functions import bridged
 from pytest_msprobe.extensions.mindspore.mindtorch_discovery import load_mindtorch
 from pytest_msprobe.extensions.mindspore.translation import foreign_type, in_torch_terms
 from pytest_msprobe.results.skip_reasons import Skip, SkipReason

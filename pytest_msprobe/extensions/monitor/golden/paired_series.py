@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from msprobe_hooks.extensions.monitor.series.reader import Series, SeriesKey
 from msprobe_hooks.extensions.monitor.series.tables import Watched
-from pytest_msprobe.extensions.monitor.golden.differences import CONTINUOUS, Numbers, relative_difference, scale
+from pytest_msprobe.extensions.monitor.golden.series_tolerance import CONTINUOUS, Numbers, relative_difference, scale
 
 
 class Source(Protocol):

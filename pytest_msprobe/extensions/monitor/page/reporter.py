@@ -11,14 +11,13 @@ import pytest
 
 from msprobe_hooks.errors import MonitorError
 from msprobe_hooks.extensions.monitor.series.reader import Run, Series, SeriesKey
-from pytest_msprobe.extensions.monitor.alerts import Alarmed, alarmed_of
 from pytest_msprobe.extensions.monitor.golden.gradient_signs import Signs
 from pytest_msprobe.extensions.monitor.golden.judge import GoldenJudge
 from pytest_msprobe.extensions.monitor.judging import SeriesJudge
-from pytest_msprobe.extensions.monitor.page.build import build_page
+from pytest_msprobe.extensions.monitor.page.build import Finding, RankRuns, WatchedPage, build_page
 from pytest_msprobe.extensions.monitor.page.html import write_html
-from pytest_msprobe.extensions.monitor.page.model import Finding, RankRuns, WatchedPage
 from pytest_msprobe.extensions.monitor.page.options import PageOptions
+from pytest_msprobe.extensions.monitor.series_names import Alarmed, alarmed_of
 from pytest_msprobe.reports.page_file import PageFile
 
 Outcome = Literal["warn", "fail"]

@@ -10,8 +10,17 @@ from typing import Any
 
 import msgspec
 
-from pytest_msprobe.extensions.remote.frames import BrokenPipesError, Frames
-from pytest_msprobe.extensions.remote.messages import HAIL, PROTOCOL, Answer, Envelope, Failed, Greeting, Request
+from pytest_msprobe.extensions.remote.messages import (
+    HAIL,
+    PROTOCOL,
+    Answer,
+    BrokenPipesError,
+    Envelope,
+    Failed,
+    Frames,
+    Greeting,
+    Request,
+)
 from pytest_msprobe.results.outcomes import describe_error
 
 # The end that asks gives up first, and says more than a signal does.

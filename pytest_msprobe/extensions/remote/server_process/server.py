@@ -21,20 +21,18 @@ from pytest_msprobe.devices.reduced_precision import reduced_precision
 from pytest_msprobe.devices.registry import DeviceRegistry
 from pytest_msprobe.engine.frameworks.registry import framework_named
 from pytest_msprobe.engine.replay.call import Call
-from pytest_msprobe.engine.replay.calls.arguments import build_arguments
-from pytest_msprobe.engine.replay.calls.subject import Subject, TargetError
+from pytest_msprobe.engine.replay.calls.arguments import Subject, TargetError, build_arguments
 from pytest_msprobe.engine.replay.check import Replay
 from pytest_msprobe.engine.replay.framework import Framework
 from pytest_msprobe.engine.replay.references import ReferenceRegistry
 from pytest_msprobe.engine.replay.trials.config import ReplayConfig
 from pytest_msprobe.engine.replay.trials.rng import run_seeded
 from pytest_msprobe.engine.replay.trials.trial import Trial
+from pytest_msprobe.engine.values.codec import as_node, digest, packed, unpacked, without_gaps
 from pytest_msprobe.engine.values.error_kinds import is_out_of_memory
 from pytest_msprobe.engine.values.pytree import tensors_with_paths
-from pytest_msprobe.engine.values.result_codec import as_node
 from pytest_msprobe.engine.values.strides import ALIGNMENT, as_laid_out, memory_size, whole_memory
 from pytest_msprobe.engine.values.suppress_warnings import suppress_warnings
-from pytest_msprobe.engine.values.tensor_codec import digest, packed, unpacked, without_gaps
 from pytest_msprobe.errors import UserError
 from pytest_msprobe.extensions.remote.messages import (
     Activate,

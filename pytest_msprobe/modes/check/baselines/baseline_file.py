@@ -19,7 +19,7 @@ import msgspec
 from msprobe_hooks.json_decoding import JsonError, decode_json
 from msprobe_hooks.regular_files import read_regular
 from pytest_msprobe.errors import BaselineError
-from pytest_msprobe.modes.check.baselines.rows import RecordRow
+from pytest_msprobe.modes.check.baselines.tensor_folder import RecordRow
 from pytest_msprobe.results.result import Start, as_json
 from pytest_msprobe.storage.atomic_write import atomic_write
 

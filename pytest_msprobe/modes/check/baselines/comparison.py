@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from typing import cast
 
 import torch
 
 from msprobe_hooks.dump.names import ApiName, parse_api_name
-from msprobe_standards import Metrics, Policy, Standard, fitting, judge_recorded
+from msprobe_standards import Metrics, Policy, Standard, built_in_policies, fitting, judge_recorded
 from msprobe_standards.verdict import Outcome, Verdict
+from pytest_msprobe.errors import BaselineError
 from pytest_msprobe.modes.check.baselines.finished_runs import Run, paired
-from pytest_msprobe.modes.check.baselines.metrics import baseline_metrics, recorded_output, torch_dtype
-from pytest_msprobe.modes.check.baselines.rows import OutputRow, RecordRow
+from pytest_msprobe.modes.check.baselines.recorded_result import baseline_metrics, recorded_output, torch_dtype
+from pytest_msprobe.modes.check.baselines.tensor_folder import OutputRow, RecordRow
+from pytest_msprobe.reports.summary import Summary
 from pytest_msprobe.results.outcomes import Breakdown
-from pytest_msprobe.results.result import DirectionResult, OutputResult, as_missing_baseline, decided
+from pytest_msprobe.results.result import DirectionResult, OutputResult, as_missing_baseline, decided, to_plain
 from pytest_msprobe.results.skip_reasons import BaseSkipReason
+from pytest_msprobe.run.options import BY_API, Level
 
 _OUTCOMES: dict[str, Outcome] = {"pass": "pass", "warn": "warn", "fail": "fail", "skip": "skip"}
 
@@ -127,3 +132,103 @@ class ComparisonSkip(BaseSkipReason):
 
 def _skipped(record: str, reason: str) -> DirectionResult:
     return DirectionResult(record, Verdict("skip", "", reason), skip=ComparisonSkip.NOT_COMPARED)
+
+
+# A table does not name its policy; only these read nothing but what is in its columns.
+_OF_TABLES = ("msprobe-1.2", "msprobe-26")
+
+
+def policy_of(target: Run, baseline: Run) -> str:
+    """Return the name of the built-in policy that both runs were made under.
+
+    Raises BaselineError where they do not name it, or name different ones.
+    """
+    of_target, of_baseline = _policies(target), _policies(baseline)
+    both = [name for name in of_target if name in of_baseline]
+    if not both:
+        raise BaselineError(
+            f"was made under the policy {' or '.join(of_baseline)}, {target.path} under {' or '.join(of_target)}",
+            file=baseline.path,
+            remedy="pass --policy",
+        )
+    if len(both) > 1:
+        raise BaselineError(
+            f"fits both policies {' and '.join(both)}", file=target.path, remedy="pass --policy with one of them"
+        )
+    if both[0] not in built_in_policies():
+        raise BaselineError("was made under a policy of your own", file=target.path, remedy="pass its file as --policy")
+    return both[0]
+
+
+def level_of(target: Run, baseline: Run) -> Level | None:
+    """Return the policy's level that both runs were made at, None where each API had its own.
+
+    Raises BaselineError where they name different ones.
+    """
+    if target.level and baseline.level and target.level != baseline.level:
+        raise BaselineError(
+            f"was made at the level {baseline.level}, {target.path} at {target.level}",
+            file=baseline.path,
+            remedy="pass --policy, and --level for one level of all",
+        )
+    level = target.level or baseline.level
+    return None if level in ("", BY_API) else cast("Level", level)
+
+
+def _policies(run: Run) -> Collection[str]:
+    """Return what a run was made under; of a table all that find as many of their numbers in it."""
+    if not run.is_table:
+        return (run.policy,)
+    lacking = {name: _lacking(run, Policy.load(name)) for name in _OF_TABLES}
+    return [name for name, count in lacking.items() if count == min(lacking.values())]
+
+
+def _lacking(run: Run, policy: Policy) -> int:
+    """Count the outputs of which a run has numbers, but not those that the policy reads."""
+    lacking = 0
+    for row in run.rows:
+        with suppress(ValueError):  # the name of no API, which is not judged
+            name = parse_api_name(row.record)
+            for output in row.outputs:
+                recorded = recorded_output(output)
+                if recorded is not None:
+                    lacking += recorded.metrics_for(standard_for(name, row, output, policy)) is None
+    return lacking
+
+
+_WORDS = {"fail": "FAILED", "warn": "WARNED"}
+
+
+def report_lines(target: Run, baseline: Run, policy: Policy, records: Sequence[ComparedRecord]) -> list[str]:
+    """Return the lines: failing records with their outputs, warned ones, the runs and policy, the summary."""
+    lines: list[str] = []
+    for outcome in _WORDS:
+        for record in records:
+            if record.result.verdict.outcome == outcome:
+                lines += _record_lines(record, _WORDS[outcome])
+    summary = Summary(module_records=0)
+    for record in records:
+        summary.add(to_plain(record.result))
+    runs = [f"{name} {_described(run)}" for name, run in (("judged:  ", target), ("baseline:", baseline))]
+    judged_by = f"policy:   {policy.name}{f', level {policy.level}' if policy.level else ''}"
+    return [_printable(line) for line in [*lines, *runs, judged_by, *summary.lines()]]
+
+
+def _record_lines(record: ComparedRecord, word: str) -> Iterator[str]:
+    yield f"{word} {record.result.record}"
+    wrong = [output for output in record.result.outputs if output.verdict.outcome in _WORDS]
+    for output in wrong:
+        what = f"{output.path} {output.target_dtype} {output.shape}"
+        yield f"  {what}: {output.verdict.standard}: {output.verdict.reason}"
+    if not wrong:
+        yield f"  {record.result.verdict.reason}"
+
+
+def _described(run: Run) -> str:
+    inputs = ", ".join(f"{name} {value}" for name, value in run.inputs.items())
+    return ", ".join(part for part in (f"{run.path}: {len(run.rows)} records", inputs, run.made_on) if part)
+
+
+def _printable(line: str) -> str:
+    """Return a line without what steers a terminal: names and reasons come from files of others."""
+    return "".join(character if character.isprintable() else " " for character in line).rstrip()

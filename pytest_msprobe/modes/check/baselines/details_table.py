@@ -11,7 +11,7 @@ from pathlib import Path
 
 from msprobe_hooks.regular_files import read_regular
 from pytest_msprobe.errors import BaselineError
-from pytest_msprobe.modes.check.baselines.rows import OutputRow, RecordRow
+from pytest_msprobe.modes.check.baselines.tensor_folder import OutputRow, RecordRow
 from pytest_msprobe.reports.csv import METRIC_COLUMNS, STATUS
 
 _OUTCOMES = {status: outcome for outcome, status in STATUS.items()}

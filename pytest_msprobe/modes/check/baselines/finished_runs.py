@@ -11,7 +11,7 @@ from pytest_msprobe.errors import BaselineError, JournalError
 from pytest_msprobe.journal.journal import read_journal
 from pytest_msprobe.modes.check.baselines.baseline_file import Baseline, made_on, read_baseline
 from pytest_msprobe.modes.check.baselines.details_table import read_details
-from pytest_msprobe.modes.check.baselines.rows import RecordRow, record_row
+from pytest_msprobe.modes.check.baselines.tensor_folder import RecordRow, record_row
 
 
 @dataclass(frozen=True)

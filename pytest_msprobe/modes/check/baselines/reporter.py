@@ -12,11 +12,9 @@ import pytest
 from msprobe_hooks.dump.reader import Dump
 from pytest_msprobe.errors import BaselineError
 from pytest_msprobe.modes.check.baselines.baseline_file import Baseline, BaselineWriter, Header, made_on, read_baseline
-from pytest_msprobe.modes.check.baselines.rows import record_row
-from pytest_msprobe.modes.check.baselines.saved_tensors import kept_of
-from pytest_msprobe.modes.check.baselines.tensor_folder import KeptFolder, tensors_folder
+from pytest_msprobe.modes.check.baselines.tensor_folder import KeptFolder, kept_of, record_row, tensors_folder
 from pytest_msprobe.modes.check.options import check_key
-from pytest_msprobe.reports.write_errors import end_as_incomplete
+from pytest_msprobe.reports.page_file import end_as_incomplete
 from pytest_msprobe.results.result import Start, from_plain
 from pytest_msprobe.run.collection import dump_of_id, dumps_key
 from pytest_msprobe.run.options import Options, options_key

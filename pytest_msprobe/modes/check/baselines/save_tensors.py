@@ -14,8 +14,14 @@ from pytest_msprobe.engine.replay.check import Replay
 from pytest_msprobe.engine.replay.judging.run_outputs import produced
 from pytest_msprobe.engine.values.pytree import tensors_with_paths
 from pytest_msprobe.engine.values.suppress_warnings import suppress_warnings
-from pytest_msprobe.modes.check.baselines.saved_tensors import KeptTensors, with_kept
-from pytest_msprobe.modes.check.baselines.tensor_folder import METADATA, Content, digest_of, file_name
+from pytest_msprobe.modes.check.baselines.tensor_folder import (
+    METADATA,
+    Content,
+    KeptTensors,
+    digest_of,
+    file_name,
+    with_kept,
+)
 from pytest_msprobe.modes.check.follow_up import Judged
 from pytest_msprobe.results.outcomes import describe_error
 from pytest_msprobe.results.result import DirectionResult

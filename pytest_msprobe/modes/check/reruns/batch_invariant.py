@@ -5,11 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from msprobe_hooks.dump.names import Direction
-from pytest_msprobe.engine.replay.calls.subject import TargetError
+from pytest_msprobe.engine.replay.calls.arguments import TargetError
 from pytest_msprobe.engine.replay.check import Replay
-from pytest_msprobe.engine.replay.partition.cut import Cut
-from pytest_msprobe.engine.replay.reruns.batch_invariance import compares_nothing, parts_of, row_cut, variations
-from pytest_msprobe.engine.replay.reruns.determinism import target_results, unstable_outputs
+from pytest_msprobe.engine.replay.partition.rules import Cut
+from pytest_msprobe.engine.replay.reruns.determinism import (
+    compares_nothing,
+    parts_of,
+    row_cut,
+    target_results,
+    unstable_outputs,
+    variations,
+)
 from pytest_msprobe.engine.replay.trials.trial import Trial
 from pytest_msprobe.engine.values.suppress_warnings import suppress_warnings
 from pytest_msprobe.modes.check.follow_up import Judged, can_run_again

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msprobe_hooks.dump.names import Direction
 from pytest_msprobe.devices.device import hardware
-from pytest_msprobe.engine.replay.calls.subject import TargetError
+from pytest_msprobe.engine.replay.calls.arguments import TargetError
 from pytest_msprobe.engine.replay.check import Replay
 from pytest_msprobe.engine.replay.reruns.determinism import nondeterminism_reason, target_results, unstable_outputs
 from pytest_msprobe.engine.values.suppress_warnings import suppress_warnings

@@ -17,17 +17,17 @@ from pytest_msprobe.extensions.across_frameworks.value_pairing import (
     drop_unrecorded,
     without_sums,
 )
-from pytest_msprobe.modes.compare.judging.cancelled_gradients import (
+from pytest_msprobe.modes.compare.judging.cancelled_sums import (
+    Terms,
     arrival_around,
     arrival_of,
     drop_cancelled_gradients,
+    judged_by_terms,
 )
-from pytest_msprobe.modes.compare.judging.cancelled_sums import Terms, judged_by_terms
-from pytest_msprobe.modes.compare.judging.defined_rows import measure_defined_rows
 from pytest_msprobe.modes.compare.judging.gradient_scales import ARRIVED
 from pytest_msprobe.modes.compare.judging.rules import Scaled
 from pytest_msprobe.modes.compare.judging.run_dtypes import RunDtypes
-from pytest_msprobe.modes.compare.judging.unread_values import drop_unread
+from pytest_msprobe.modes.compare.judging.unread_values import drop_unread, measure_defined_rows
 from pytest_msprobe.modes.compare.matching.gradient_numbers import gradient_numbers
 from pytest_msprobe.modes.compare.measure.call_values import compare_values
 from pytest_msprobe.modes.compare.rows import DataMode, Row
@@ -35,8 +35,7 @@ from pytest_msprobe.modes.compare.rows import DataMode, Row
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from pytest_msprobe.extensions.across_frameworks.translation import Translation
-    from pytest_msprobe.extensions.across_frameworks.value_partners import ValuePartners
+    from pytest_msprobe.extensions.across_frameworks.translation import Translation, ValuePartners
     from pytest_msprobe.modes.compare.judging.policy import ComparePolicy
     from pytest_msprobe.modes.compare.measure.compared_sides import ComparedSides
 

@@ -3,17 +3,29 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from msprobe_hooks.dump.call_context import modules_around
-from msprobe_hooks.dump.names import is_forward
+from msprobe_hooks.dump.names import is_forward, split_called
 from msprobe_hooks.dump.paths.static_graph import KERNEL_LEVEL
+from msprobe_hooks.dump.values import Value
 from msprobe_hooks.errors import DumpError
-from pytest_msprobe.modes.compare.judging.cancelled_values import CancelledValues
+from pytest_msprobe.modes.compare.judging.cancelled_sums import distance, excused, is_cancelled
 from pytest_msprobe.modes.compare.judging.fed_modules import InnerCulprits
-from pytest_msprobe.modes.compare.rows import SCALED_ERROR, Cause, ComparedCall, DataMode, Row
+from pytest_msprobe.modes.compare.judging.term_scales import Given, count_of, last_word, number_at, size_of
+from pytest_msprobe.modes.compare.measure.transformed_rows import float_dtype
+from pytest_msprobe.modes.compare.rows import (
+    EXPLAINED_ERROR,
+    SCALED_ERROR,
+    TERMS_ERROR,
+    Cause,
+    ComparedCall,
+    DataMode,
+    Row,
+)
 
 if TYPE_CHECKING:
     from msprobe_hooks.dump.fed_calls import FedCall
@@ -21,6 +33,183 @@ if TYPE_CHECKING:
 
     Judge = Callable[[str, str, DataMode], list[Row]]
     IsEqual = Callable[[Match], bool]
+
+_Step: TypeAlias = Callable[[Given, float], "float | None"]
+
+
+def is_step_of_rounding(record: str, row: Row, rows: Sequence[Row], *, share: float, spread: float) -> bool | None:
+    """Return whether an output is no further apart than the steps that two runs made of rounding; None for no step.
+
+    What differs among the inputs may differ by ``share`` of itself. Where a step is known on average only, an element
+    of it may be ``spread`` times as large.
+    """
+    word = last_word(split_called(record)[0])
+    number = row.place.rpartition(".")[2] if word.startswith(("foreach", "fused")) else ""
+    step = _STEPS.get(word.removeprefix("foreach"))
+    given = {place: each for each in rows if each.group == "input" and (place := _place(each, number))}
+    differing = {place for place, each in given.items() if each.differs}
+    apart = distance(row)
+    if step is None or apart is None or row.target is None or not _is_moved(word, row, differing):
+        return None
+    sizes = [
+        step({place: value for place, value in side.items() if value is not None}, spread)
+        for side in (
+            {place: each.target for place, each in given.items()},
+            {place: each.golden for place, each in given.items()},
+        )
+    ]
+    if None in sizes:
+        return None
+    limit = sum(size for size in sizes if size is not None) * (1.0 if word == "sign" else min(share, 1.0))
+    return apart[0] <= limit and apart[1] <= limit * math.sqrt(count_of(row.target))
+
+
+def _is_moved(word: str, row: Row, differing: set[str]) -> bool:
+    """Return whether an output is what both runs move from one place, or a quotient or sign of what differs."""
+    if word.startswith("fused"):
+        # Its first list of tensors are the parameters, the next ones gradients and averages of them.
+        return row.place.startswith("output.0.") and "input.0" not in differing
+    return "input.0" not in differing or word.endswith(("truediv", "realdiv", "div", "sign"))
+
+
+def _place(row: Row, number: str) -> str:
+    """Return the place of an argument; of lists of tensors that of the tensor with a number, empty for the others."""
+    if not number or row.place.count(".") < 2:
+        return row.place
+    head, _, last = row.place.rpartition(".")
+    return head if last == number else ""
+
+
+def _of_addition(given: Given, spread: float) -> float | None:
+    size = size_of(given.get("input.1"))
+    return None if size is None else size.largest * abs(number_at(given, "input.alpha", 1.0))
+
+
+def _of_division(given: Given, spread: float) -> float | None:
+    return _ratio(given.get("input.0"), given.get("input.1"), spread)
+
+
+def _of_added_division(given: Given, spread: float) -> float | None:
+    ratio = _ratio(given.get("input.1"), given.get("input.2"), spread)
+    factor = number_at(given, "input.value", number_at(given, "input.3", 1.0))
+    return None if ratio is None else ratio * abs(factor)
+
+
+def _ratio(part: Value | None, whole: Value | None, spread: float) -> float | None:
+    sizes = size_of(part), size_of(whole)
+    if sizes[0] is None or sizes[1] is None or not sizes[1].norm:
+        return None
+    return spread * sizes[0].norm / sizes[1].norm
+
+
+def _of_sign(given: Given, spread: float) -> float | None:
+    return 1.0
+
+
+def _of_adam(given: Given, spread: float) -> float | None:
+    rate = number_at(given, "input.lr", math.nan)
+    return None if math.isnan(rate) else spread * abs(rate)
+
+
+_STEPS: Mapping[str, _Step] = {
+    **dict.fromkeys(("add", "sub", "iadd", "isub", "assignadd", "assignsub"), _of_addition),
+    **dict.fromkeys(("div", "truediv", "realdiv"), _of_division),
+    "addcdiv": _of_added_division,
+    "sign": _of_sign,
+    **dict.fromkeys(("fusedadam", "fusedadamw"), _of_adam),
+}
+
+
+# An error that is smaller than this is one of numbers that share their first digit; of others the size says more.
+_SMALL = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class _Origin:
+    """How far a sum that cancels may be apart as a fraction of itself, and the largest number among its terms."""
+
+    error: float
+    largest: float
+
+
+class CancelledValues:
+    """The values of two runs that cancel, or follow from those that do.
+
+    A value goes by its numbers on both sides. What follows is ``inherited`` times as far apart as the sum, at most, and
+    no larger than the terms of the sum where that share says nothing; or an optimizer made a step of it.
+    """
+
+    def __init__(self, inherited: float) -> None:
+        self._inherited = inherited
+        self._origins: dict[tuple[object, object], _Origin] = {}
+
+    def note(self, rows: Sequence[Row]) -> None:
+        """Remember the results of a call that are excused by its own terms."""
+        excused = [row for row in rows if row.group in ("output", "parameters_grad") and is_cancelled(row)]
+        if excused:
+            # What they are made of may come of a sum that cancels, too.
+            given = [row for row in rows if row.group in ("input", "parameters_grad")]
+            terms = [self._origins[key].largest for row in given if (key := _key(row)) in self._origins]
+            largest = max((*map(_largest, given), *terms), default=0.0)
+            for row in excused:
+                self._add(row, _Origin(max(map(row.metrics.get, (SCALED_ERROR, EXPLAINED_ERROR), (0.0, 0.0))), largest))
+
+    @property
+    def are_known(self) -> bool:
+        """Whether any value of the runs cancels."""
+        return bool(self._origins)
+
+    def excused(self, record: str, rows: list[Row], arrived: Sequence[Row] = ()) -> list[Row]:
+        """Return judged rows with those excused that follow from sums that cancel, and remember the outputs.
+
+        ``arrived`` is what the gradients of parameters were made of, which another record holds.
+        """
+        given = [row for row in (*arrived, *rows) if row.group in ("input", "parameters")]
+        made = [row for row in rows if row.group not in ("input", "parameters")]
+        known = {id(row): origin for row in (*given, *made) if (origin := self._origins.get(_key(row))) is not None}
+        if not known or any(id(row) not in known for row in given if row.differs):
+            return rows
+        entered = [known[id(row)] for row in given if id(row) in known]
+        wrong = [row for row in made if row.differs and id(row) not in known]
+        origin = max(entered or known.values(), key=lambda each: each.error)
+        if wrong and not (entered and all(self._may_follow(record, row, rows, origin) for row in wrong)):
+            return rows
+        if entered:
+            for row in made:
+                if (error := row.metrics.get(SCALED_ERROR)) and id(row) not in known:
+                    # A gradient that is usual here may be unusual in the next call; of itself it is no further apart.
+                    self._add(row, origin if row.differs else replace(origin, error=min(origin.error, error)))
+        return [excused(row) if row.differs else row for row in rows]
+
+    def _may_follow(self, record: str, row: Row, rows: Sequence[Row], origin: _Origin) -> bool:
+        if row.unmeasured:
+            return False
+        limit = self._inherited * origin.error
+        is_step = is_step_of_rounding(record, row, rows, share=limit, spread=self._inherited)
+        if is_step is not None:
+            return is_step
+        is_small = limit < _SMALL or _largest(row) <= origin.largest
+        error = row.metrics.get(SCALED_ERROR, math.inf) if is_small else math.inf
+        return error <= limit or row.metrics.get(TERMS_ERROR, math.inf) <= min(limit, _SMALL)
+
+    def _add(self, row: Row, origin: _Origin) -> None:
+        key = _key(row)
+        if None not in key:
+            known = self._origins.setdefault(key, origin)
+            if known.largest < origin.largest:
+                # The gradients of parameters name no terms, the call that made them does.
+                self._origins[key] = origin
+
+
+def _largest(row: Row) -> float:
+    """Return the largest number of a row's tensors, by their statistics; inf where it is not known."""
+    values = [value for value in (row.target, row.golden) if value is not None and value.is_tensor]
+    sizes = [size_of(value) for value in values if float_dtype(value.dtype)]
+    return max((math.inf if size is None else size.largest for size in sizes), default=0.0)
+
+
+def _key(row: Row) -> tuple[object, object]:
+    return tuple(None if value is None else value.statistics for value in (row.target, row.golden))  # type: ignore[return-value]
 
 
 class Culprits:

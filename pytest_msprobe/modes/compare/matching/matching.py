@@ -24,12 +24,20 @@ from msprobe_hooks.dump.names import (
     split_called,
     split_module,
 )
-from pytest_msprobe.modes.compare.matching.call_signature import intact, signature
 from pytest_msprobe.modes.compare.matching.gradient_numbers import gradient_numbers, renumbered
-from pytest_msprobe.modes.compare.matching.renaming import place_of, same_sequence, shape_of_module, shortest_renaming
-from pytest_msprobe.modes.compare.matching.reordering import swap_by_shape, swap_reordered
+from pytest_msprobe.modes.compare.matching.reordering import (
+    intact,
+    may_be_weighed,
+    pair_unequal,
+    place_of,
+    same_sequence,
+    shape_of_module,
+    shortest_renaming,
+    signature,
+    swap_by_shape,
+    swap_reordered,
+)
 from pytest_msprobe.modes.compare.matching.sequence_alignment import align
-from pytest_msprobe.modes.compare.matching.unequal_counts import may_be_weighed, pair_unequal
 from pytest_msprobe.modes.compare.rows import Partner
 
 if TYPE_CHECKING:

@@ -13,14 +13,169 @@ from msgspec.structs import replace
 
 from msprobe_hooks.dump.values import PlacedValue, Value, read_values, unspelled_arguments
 from pytest_msprobe.engine.import_torch import import_torch
-from pytest_msprobe.modes.compare.measure.statistics import measure_statistics, scaled_error
-from pytest_msprobe.modes.compare.measure.transformed_values import transformed_row
-from pytest_msprobe.modes.compare.rows import SCALED_ERROR, DataMode, Row, Unmeasured
+from pytest_msprobe.extensions.transformations.step import ALL_KEPT, SIDES, StepError
+from pytest_msprobe.modes.compare.measure.transformed_rows import judged_as, refused, refused_shapes
+from pytest_msprobe.modes.compare.rows import SCALED_ERROR, STATISTICS, DataMode, Row, Unmeasured
 
 if TYPE_CHECKING:
     from msprobe_hooks.dump.reader import Dump
+    from msprobe_hooks.dump.values import Number
+    from pytest_msprobe.extensions.transformations.transformations import Transformed
     from pytest_msprobe.modes.compare.measure.compared_sides import ComparedSides
     from pytest_msprobe.modes.compare.measure.own_metrics import Metric
+
+_DIFFERENCES = tuple(f"{name}_diff" for name in STATISTICS)
+_RELATIVES = tuple(f"{name}_rel_diff" for name in STATISTICS)
+_ZEROS = dict.fromkeys((*_DIFFERENCES, *_RELATIVES), 0.0)
+
+
+def measure_statistics(target: Value, golden: Value) -> dict[str, float]:
+    """Return target less golden, and that over |golden|, for max, min, mean and norm.
+
+    Equal numbers, NaN against NaN and inf against an inf of the same sign differ by 0; any other pair with a NaN or
+    inf differs by inf. Relative to a golden 0, a difference is inf. What a side lacks is absent.
+    ``nonfinite_mismatch`` is how many elements at least are NaN or inf on one side only, where both sides counted them.
+    """
+    target_statistics, golden_statistics = target.statistics, golden.statistics
+    if target_statistics is None or golden_statistics is None:
+        return {}
+    mismatch = _nonfinite_mismatch(target, golden)
+    if target_statistics == golden_statistics and None not in target_statistics and not mismatch:
+        return _ZEROS
+    metrics: dict[str, float] = {}
+    for name, a, b in zip(_DIFFERENCES, target_statistics, golden_statistics, strict=True):
+        if a is not None and b is not None:
+            metrics[name] = _difference(a, b)
+    for name, difference_name, b in zip(_RELATIVES, _DIFFERENCES, golden_statistics, strict=True):
+        if difference_name in metrics:
+            metrics[name] = _relative(metrics[difference_name], b)
+    if mismatch:
+        metrics["nonfinite_mismatch"] = float(mismatch)
+    return metrics
+
+
+def _nonfinite_mismatch(target: Value, golden: Value) -> int:
+    if target.nonfinite is golden.nonfinite or target.nonfinite == golden.nonfinite:
+        return 0
+    # A side that did not count them has none where its extrema are finite.
+    (ours, theirs) = (side.nonfinite or _none_of(side) for side in (target, golden))
+    if ours is None or theirs is None:
+        return 0
+    more = [a - b for a, b in zip(ours, theirs, strict=True)]
+    return max(sum(each for each in more if each > 0), -sum(each for each in more if each < 0))
+
+
+def _none_of(value: Value) -> tuple[int, int, int] | None:
+    extrema = (value.statistics or (None,))[:2]
+    return (0, 0, 0) if all(each is not None and math.isfinite(each) for each in extrema) else None
+
+
+def _difference(a: Number, b: Number) -> float:
+    if a == b or (a != a and b != b):
+        return 0.0
+    if not (math.isfinite(a) and math.isfinite(b)):
+        return -math.inf if a < b else math.inf
+    try:
+        return float(a - b)
+    except OverflowError:
+        return math.inf
+
+
+def _relative(difference: float, golden: Number | None) -> float:
+    if difference == 0:
+        return 0.0
+    if not golden or not math.isfinite(difference):
+        return math.inf
+    return abs(difference / golden)
+
+
+def scaled_error(target: Value, golden: Value) -> float | None:
+    """Return how far two tensors are apart by their statistics alone, as a fraction of their own scale.
+
+    Max, min and mean are measured against the largest magnitude on either side, the norm against the larger norm: a
+    mean or minimum near zero does not make a small difference large. 0.0 is equal, ``inf`` a NaN or inf on one side
+    only, None not comparable.
+    """
+    target_statistics, golden_statistics = target.statistics, golden.statistics
+    if target_statistics is None or golden_statistics is None:
+        return None
+    if _nonfinite_mismatch(target, golden):
+        return math.inf
+    if target_statistics == golden_statistics:
+        return 0.0
+    extremes = [abs(x) for x in (*target_statistics[:2], *golden_statistics[:2]) if x is not None and math.isfinite(x)]
+    scale = max(extremes, default=0.0)
+    worst: float | None = None
+    for i, (a, b) in enumerate(zip(target_statistics, golden_statistics, strict=True)):
+        if a is None or b is None:
+            continue
+        difference = abs(_difference(a, b))
+        if i == 3 and math.isfinite(a) and math.isfinite(b):
+            scale = max(abs(a), abs(b))
+        error = 0.0 if difference == 0 else math.inf if not scale or difference == math.inf else difference / scale
+        worst = error if worst is None else max(worst, error)
+    return worst
+
+
+#: How the message of a row begins that is left out, or compared by its norm alone.
+NOT_COMPARED = "not compared, as transformations change its statistics: "
+BY_NORM = "compared by the norm alone, as transformations change its other statistics: "
+
+
+def transformed_row(row: Row, sides: ComparedSides, records: tuple[str, str], mode: DataMode) -> Row | None:
+    """Return the measured row of a pair of tensors of which one is transformed, None where neither is.
+
+    ``records`` are those of the target and the golden call. Where files were recorded, these are read whatever
+    ``mode`` the caller compares by.
+    """
+    target, golden = row.target, row.golden
+    assert target is not None
+    assert golden is not None
+    found = tuple(sides.transformations.of(side, value) for side, value in zip(SIDES, (target, golden), strict=True))
+    if not any(found):
+        return None
+    row = replace(row, transformed=tuple(each.words for each in found if each is not None))
+    if sides.mode == "tensor" and target.data_name and golden.data_name:
+        import_torch()
+        from pytest_msprobe.modes.compare.measure.histogram import measure_transformed
+
+        return measure_transformed(row, sides, records, found)
+    if sides.mode == "tensor" and (target.data_name or golden.data_name):
+        message = f"{'golden' if target.data_name else 'target'} has no data file"
+        return replace(row, unmeasured="no file", messages=(message,))
+    return _by_statistics(row, found, mode)
+
+
+def _by_statistics(row: Row, found: tuple[Transformed | None, ...], mode: DataMode) -> Row:
+    kept = frozenset.intersection(ALL_KEPT, *(each.keeps for each in found if each is not None))
+    words = "; ".join(row.transformed)
+    if not kept or mode == "md5":
+        return replace(row, outcome="skip", unmeasured="left out", messages=(f"{NOT_COMPARED}{words}",))
+    values: list[Value] = []
+    for value, transformed in zip((row.target, row.golden), found, strict=True):
+        assert value is not None
+        shape = value.shape
+        for entry in transformed.entries if transformed is not None else ():
+            try:
+                for step in entry.steps:
+                    shape = step.shape(shape)
+            except StepError as error:
+                return refused(row, entry, f"{error} ({value.name})")
+        numbers = value.statistics and tuple(
+            number if name in kept else None for name, number in zip(STATISTICS, value.statistics, strict=True)
+        )
+        values.append(replace(value, shape=shape, statistics=numbers))
+    target, golden = values
+    if target.shape != golden.shape:
+        return refused_shapes(row, found, list(target.shape), list(golden.shape))
+    row = replace(row, target=target, golden=golden)
+    scaled = scaled_error(target, golden)
+    if scaled is None:
+        return replace(row, unmeasured="no value" if math.prod(target.shape) else "empty")
+    notes = () if kept == ALL_KEPT else (f"{BY_NORM}{words}",)
+    row = replace(row, metrics={**measure_statistics(target, golden), SCALED_ERROR: scaled}, messages=notes)
+    return judged_as(row, found)
+
 
 _ORDER = {"input": 0, "parameters": 1, "output": 2, "parameters_grad": 3, "saved": 4}
 # Kinds of plain values that name a place, which differs from machine to machine.
@@ -197,7 +352,7 @@ def _counterpart(rows: list[Row], place: str, own: Value | None) -> int | None:
 
 def _by_numpy(row: Row, target: Dump, golden: Dump) -> Row | None:
     """Measure files that numpy reads; None leaves them to torch. Statistics are compared without either."""
-    from pytest_msprobe.modes.compare.measure.npy_pairs import measure_npy_files
+    from pytest_msprobe.modes.compare.measure.accumulate import measure_npy_files
 
     return measure_npy_files(row, target, golden)
 

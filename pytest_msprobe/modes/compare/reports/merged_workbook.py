@@ -19,7 +19,7 @@ from msprobe_hooks.regular_files import open_regular, require_regular
 from msprobe_standards.validation import shown
 from pytest_msprobe.errors import CommandError
 from pytest_msprobe.messages import unknown
-from pytest_msprobe.run.yaml_rules import read_yaml_rules
+from pytest_msprobe.run.valid_rows_file import read_yaml_rules
 
 TENSOR_COLUMNS = (
     "Cosine",

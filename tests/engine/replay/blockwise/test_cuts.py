@@ -11,9 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pytest_msprobe.devices.cpu import CpuDevice
-from pytest_msprobe.engine.replay.calls.arguments import Arguments
-from pytest_msprobe.engine.replay.calls.subject import Subject
-from pytest_msprobe.engine.replay.partition.table import cuts_of
+from pytest_msprobe.engine.replay.calls.arguments import Arguments, Subject
+from pytest_msprobe.engine.replay.partition.plan import cuts_of
 from pytest_msprobe.engine.replay.trials.trial import Trial
 from tests.engine.replay.blockwise.whole import assert_blocks_are_the_whole, laid_side_by_side
 

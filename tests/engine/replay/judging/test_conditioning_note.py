@@ -16,7 +16,7 @@ from pytest_msprobe.engine.replay.trials import trial
 from pytest_msprobe.engine.replay.trials.config import ReplayConfig
 from pytest_msprobe.engine.replay.trials.input_perturbation import input_unit_roundoff, perturbed_side
 from pytest_msprobe.engine.values.pytree import map_tensors
-from pytest_msprobe.reports.failure_text import failure_text
+from pytest_msprobe.reports.github import failure_text
 from pytest_msprobe.results.result import DirectionResult
 from tests.support.devices import Altered
 

@@ -7,7 +7,7 @@ import torch
 
 from msprobe_standards import Verdict
 from msprobe_standards import standard as standard_named
-from pytest_msprobe.engine.replay.judging.error_maps import allowance_of, with_error_maps
+from pytest_msprobe.engine.replay.judging.outputs import allowance_of, with_error_maps
 from pytest_msprobe.engine.values.tolerance import Allowance
 from pytest_msprobe.results.result import OutputResult
 

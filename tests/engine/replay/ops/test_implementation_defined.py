@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from pytest_msprobe.engine.replay.ops.implementation_defined import accept_implementation_defined
+from pytest_msprobe.engine.replay.ops.op_info import accept_implementation_defined
 
 
 def accepted(operation: str, found: list[Any], golden: list[Any]) -> list[Any]:

@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from pytest_msprobe.results.left_open import LeftOpen, left_open_of
+from pytest_msprobe.results.result import LeftOpen, left_open_of
 from tests.support.dumps.recorded_calls import recorded_call
 
 FLOATS = torch.tensor([1.5, -3.0, 300.0, -1e10, math.inf, -math.inf, math.nan, 1e30])

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from pytest_msprobe.engine.replay.ops.implementation_defined import accept_implementation_defined
+from pytest_msprobe.engine.replay.ops.op_info import accept_implementation_defined
 from pytest_msprobe.engine.replay.ops.quantized_results import ranks
 from pytest_msprobe.extensions.npu_operators.quantization.mx_activations import npu_swiglu_mx_quant_with_dual_axis
 from pytest_msprobe.extensions.npu_operators.quantization.mx_quantization import npu_dynamic_mx_quant

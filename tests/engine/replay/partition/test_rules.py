@@ -13,10 +13,9 @@ from hypothesis import strategies as st
 from msprobe_standards import Policy
 from pytest_msprobe.devices.cpu import CpuDevice
 from pytest_msprobe.engine.frameworks.torch import TorchFramework
-from pytest_msprobe.engine.replay.calls.arguments import Arguments
-from pytest_msprobe.engine.replay.calls.subject import Subject
+from pytest_msprobe.engine.replay.calls.arguments import Arguments, Subject
 from pytest_msprobe.engine.replay.check import Replay
-from pytest_msprobe.engine.replay.partition.table import cuts_of
+from pytest_msprobe.engine.replay.partition.plan import cuts_of
 from pytest_msprobe.engine.replay.trials.config import ReplayConfig
 from pytest_msprobe.engine.replay.trials.memory_budget import needed_bytes
 from pytest_msprobe.engine.replay.trials.trial import Trial

@@ -18,7 +18,7 @@ from pytest_msprobe.devices.device import Device
 from pytest_msprobe.devices.sim import SimDevice
 from pytest_msprobe.engine.replay.call import read_call
 from pytest_msprobe.engine.replay.random_apis import distributions
-from pytest_msprobe.engine.replay.random_apis.independence import distances, most_equal
+from pytest_msprobe.engine.replay.random_apis.samples import distances, most_equal
 from tests.support.dumps.random_results import FLOATS, outcome, property_of
 
 SHAPE = (8, 6, 256)

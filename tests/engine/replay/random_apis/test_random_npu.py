@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from pytest_msprobe.engine.replay.ops.op_info import random_property
-from pytest_msprobe.engine.replay.random_apis.independence import judge_two_draws
+from pytest_msprobe.engine.replay.random_apis.samples import judge_two_draws
 from pytest_msprobe.engine.replay.references import ReferenceRegistry
 from pytest_msprobe.engine.values.pytree import map_tensors
 from tests.support.cann.examples.drawn import EXAMPLES

@@ -16,8 +16,7 @@ from msprobe_hooks.dump.names import Direction
 from msprobe_standards import Policy
 from pytest_msprobe.devices.sim import SimDevice
 from pytest_msprobe.engine.frameworks.torch import TorchFramework
-from pytest_msprobe.engine.replay.calls.arguments import Arguments
-from pytest_msprobe.engine.replay.calls.subject import Subject
+from pytest_msprobe.engine.replay.calls.arguments import Arguments, Subject
 from pytest_msprobe.engine.replay.check import Replay
 from pytest_msprobe.engine.replay.reruns.determinism import nondeterminism_reason, unequal_bits, unstable_outputs
 from pytest_msprobe.engine.replay.trials.config import ReplayConfig

@@ -12,8 +12,7 @@ import torch.nn.functional as F
 from msprobe_standards import Policy
 from pytest_msprobe.devices.sim import SimDevice
 from pytest_msprobe.engine.frameworks.torch import TorchFramework
-from pytest_msprobe.engine.replay.calls.arguments import Arguments
-from pytest_msprobe.engine.replay.calls.subject import Subject, TargetError
+from pytest_msprobe.engine.replay.calls.arguments import Arguments, Subject, TargetError
 from pytest_msprobe.engine.replay.check import Replay
 from pytest_msprobe.engine.replay.trials.config import ReplayConfig
 from pytest_msprobe.engine.replay.trials.trial import Trial

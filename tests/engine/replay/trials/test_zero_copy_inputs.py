@@ -15,8 +15,7 @@ from msprobe_hooks.dump.names import parse_api_name
 from msprobe_hooks.dump.schema import BackwardRecord, ForwardRecord, TensorElement
 from pytest_msprobe.devices.cpu import CpuDevice
 from pytest_msprobe.engine.replay.call import Call
-from pytest_msprobe.engine.replay.calls.arguments import Arguments
-from pytest_msprobe.engine.replay.calls.subject import Subject
+from pytest_msprobe.engine.replay.calls.arguments import Arguments, Subject
 from pytest_msprobe.engine.replay.trials import zero_copy_inputs
 from pytest_msprobe.engine.replay.trials.memory_budget import needed_in_blocks, recorded_bytes
 from pytest_msprobe.engine.replay.trials.trial import Trial

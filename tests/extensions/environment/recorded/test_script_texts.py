@@ -7,9 +7,12 @@ from pathlib import Path
 import pytest
 
 from msprobe_hooks.errors import ConfigError
-from msprobe_hooks.extensions.environment.environment import write_environment
+from msprobe_hooks.extensions.environment.environment import (
+    arguments_without_secrets,
+    without_secrets,
+    write_environment,
+)
 from msprobe_hooks.extensions.environment.environment_variables import allowed_variables
-from msprobe_hooks.extensions.environment.script_texts import arguments_without_secrets, without_secrets
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from msprobe_hooks.extensions.mindspore.static_graph.anf_ir import read_ir
-from msprobe_hooks.extensions.mindspore.static_graph.source_lines import SourceLines, frames
+from msprobe_hooks.extensions.mindspore.static_graph.anf_ir import SourceLines, frames, read_ir
 from tests.support.dumps.static_graphs import GRAPH_TEXT
 
 

@@ -16,7 +16,7 @@ from hypothesis.extra import numpy as arrays
 
 from msprobe_hooks.errors import MonitorError
 from msprobe_hooks.extensions.monitor.grad_probe import sign_maps
-from msprobe_hooks.extensions.monitor.grad_probe.sign_similarity import sign_similarity
+from msprobe_hooks.extensions.monitor.grad_probe.sign_maps import sign_similarity
 
 Signs = Mapping[str, Any]
 

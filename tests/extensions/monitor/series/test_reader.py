@@ -274,7 +274,7 @@ def test_parquet_holds_what_was_flushed_though_the_program_went_no_further(tmp_p
 
 def test_a_writer_of_parquet_keeps_no_more_than_so_many_rows(tmp_path, monkeypatch):
     require(find_spec("pyarrow"), "pyarrow")
-    monkeypatch.setattr("msprobe_hooks.extensions.monitor.series.parquet_files._MOST_ROWS_WAITING", 3)
+    monkeypatch.setattr("msprobe_hooks.extensions.monitor.series.writer._MOST_ROWS_WAITING", 3)
     writer = open_writer("parquet", tmp_path, ["norm"], ndigits=6, steps_per_file=1000)
     for step in range(5):
         writer.add([Row("param", 0, "w", step, None, (0.5,))])

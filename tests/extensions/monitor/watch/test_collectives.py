@@ -43,7 +43,7 @@ class Odd:
 
 
 def test_a_result_that_cannot_be_looked_at_reaches_the_program(tmp_path, caplog):
-    from msprobe_hooks.extensions.monitor.watch.collective_values import _calls
+    from msprobe_hooks.extensions.monitor.watch.optimizers import _calls
 
     odd = Odd()
     net = model()

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from msprobe_hooks.dump.communication.ranks import find_steps
+from msprobe_hooks.dump.communication.jsonl import find_steps
 from pytest_msprobe.extensions.overflow.ignore_rules import load_rules
 from pytest_msprobe.extensions.overflow.nonfinite_origins import Analysis, Phase, Source, analyse
 from tests.support.dumps.dump_files import Json, value

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from msprobe_hooks import record
-from msprobe_hooks.dump.communication.ranks import find_steps
+from msprobe_hooks.dump.communication.jsonl import find_steps
 from msprobe_hooks.dump.paths.recording import find_dumps
 from msprobe_hooks.dump.reader import read_dump
 from pytest_msprobe.extensions.overflow.ignore_rules import load_rules

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from msprobe_hooks.extensions.overflow.deferred_record import State
+from msprobe_hooks.extensions.overflow.detector import State
 
 
 def test_a_tensor_in_one_version_is_one_state() -> None:

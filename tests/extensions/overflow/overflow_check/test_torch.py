@@ -8,12 +8,11 @@ import torch.nn.functional as F
 from torch import nn
 
 from msprobe_hooks import record
-from msprobe_hooks.dump.anomalies.anomaly import AnomalyKind, find_scene, read_record_io
-from msprobe_hooks.dump.anomalies.ignore_rules import BUILT_IN, is_ignored
+from msprobe_hooks.dump.anomalies.anomaly import BUILT_IN, AnomalyKind, find_scene, is_ignored, read_record_io
 from msprobe_hooks.dump.reader import read_dump
 from msprobe_hooks.extensions.overflow import recorder as of_any_framework
 from msprobe_hooks.extensions.overflow.torch_recorder import TorchOverflowRecorder
-from msprobe_hooks.recording.config import settings
+from msprobe_hooks.recording.rejected_keys import settings
 from msprobe_hooks.torch.session import TorchSession
 
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from msprobe_hooks.dump.anomalies.anomaly import Finding, RecordIO, ValuePath, find_scene
-from msprobe_hooks.dump.anomalies.expected_growth import is_expected, is_of_optimizer
+from msprobe_hooks.dump.anomalies.anomaly import Finding, RecordIO, ValuePath, find_scene, is_expected, is_of_optimizer
 from msprobe_hooks.dump.schema import TensorElement
 
 

@@ -10,9 +10,16 @@ from typing import Any
 
 import pytest
 
-from msprobe_hooks.dump.communication.calls import Partners, find_partners, read_calls
-from msprobe_hooks.dump.communication.jsonl import FILE, CommunicationLines, Line, read_lines
-from msprobe_hooks.dump.communication.ranks import find_steps
+from msprobe_hooks.dump.communication.jsonl import (
+    FILE,
+    CommunicationLines,
+    Line,
+    Partners,
+    find_partners,
+    find_steps,
+    read_calls,
+    read_lines,
+)
 from msprobe_hooks.dump.reader import read_dump
 from msprobe_hooks.errors import DumpError
 from tests.support.dumps.dump_files import forward, tensor, value, write_dump

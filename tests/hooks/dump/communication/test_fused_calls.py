@@ -6,9 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-from msprobe_hooks.dump.communication.calls import find_partners, read_calls
-from msprobe_hooks.dump.communication.fused import FUSED, group_of, is_fused, named_arguments, size_of
-from msprobe_hooks.dump.communication.jsonl import FILE
+from msprobe_hooks.dump.communication.collectives import FUSED, group_of, is_fused, named_arguments, size_of
+from msprobe_hooks.dump.communication.jsonl import FILE, find_partners, read_calls
 from msprobe_hooks.dump.reader import read_dump
 from tests.support.dumps.dump_files import forward, tensor, value, write_dump
 from tests.support.ranks import dump, step

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from msprobe_hooks.dump.communication.ranks import find_steps
+from msprobe_hooks.dump.communication.jsonl import find_steps
 from msprobe_hooks.dump.reader import Dump
 
 

@@ -3,8 +3,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from msprobe_hooks.dump.communication.endpoints import End
-from msprobe_hooks.dump.communication.transfers import Communication, in_layers, match_transfers
+from msprobe_hooks.dump.communication.endpoints import Communication, End, in_layers, match_transfers
 
 WORLD = frozenset({0, 1, 2, 3})
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from pytest_msprobe.errors import BaselineError
 from pytest_msprobe.modes.check.baselines.baseline_file import BaselineWriter, Header, read_baseline
-from pytest_msprobe.modes.check.baselines.rows import OutputRow, RecordRow
+from pytest_msprobe.modes.check.baselines.tensor_folder import OutputRow, RecordRow
 from pytest_msprobe.results.result import Start
 
 HEADER = Header(

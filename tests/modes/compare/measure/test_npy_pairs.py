@@ -12,8 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from pytest_msprobe.modes.compare.measure.accumulate import equal_metrics
-from pytest_msprobe.modes.compare.measure.npy_pairs import measure_arrays
+from pytest_msprobe.modes.compare.measure.accumulate import equal_metrics, measure_arrays
 from pytest_msprobe.modes.compare.measure.tensor_pairs import measure_tensors
 
 FLOATS = ("float16", "float32", "float64")

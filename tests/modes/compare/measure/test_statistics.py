@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from msprobe_hooks.dump.values import Value
-from pytest_msprobe.modes.compare.measure.statistics import measure_statistics, scaled_error
+from pytest_msprobe.modes.compare.measure.call_values import measure_statistics, scaled_error
 from pytest_msprobe.modes.compare.rows import STATISTICS_METRICS
 
 INF, NAN = math.inf, math.nan

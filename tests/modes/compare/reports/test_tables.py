@@ -16,11 +16,9 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from msprobe_hooks.dump.values import Value
-from pytest_msprobe.modes.compare.reports.csv import neutral, write_csv
-from pytest_msprobe.modes.compare.reports.highlight import colours
 from pytest_msprobe.modes.compare.reports.html import write_html
-from pytest_msprobe.modes.compare.reports.table_columns import columns
-from pytest_msprobe.modes.compare.reports.xlsx import write_xlsx
+from pytest_msprobe.modes.compare.reports.table_columns import columns, neutral, write_csv
+from pytest_msprobe.modes.compare.reports.xlsx import colours, write_xlsx
 from pytest_msprobe.modes.compare.rows import ComparedCall, DataMode, Row
 
 STATISTICS_1_2 = """

@@ -17,8 +17,10 @@ from typing import NamedTuple
 
 import msgspec
 
-from msprobe_hooks.dump.kernel_dump import SIDES, Kernel, KernelDump, Side, encoded, record_name, unreadable
-from msprobe_hooks.dump.paths.converted import (
+from msprobe_hooks.dump.json_records import SIDES, Kernel, KernelDump, Side, encoded, record_name, unreadable
+from msprobe_hooks.dump.paths.static_graph import (
+    KERNEL_LEVEL,
+    MAPPING_FILE,
     NAME_IN_WORDS,
     SUFFIX,
     KernelFile,
@@ -27,7 +29,6 @@ from msprobe_hooks.dump.paths.converted import (
     parse_name,
     tree_of,
 )
-from msprobe_hooks.dump.paths.static_graph import KERNEL_LEVEL, MAPPING_FILE
 from msprobe_hooks.dump.schema import TensorElement
 from msprobe_hooks.dump.tensor_files.npy import Array, dtype_name, read_file
 from msprobe_hooks.errors import DumpError

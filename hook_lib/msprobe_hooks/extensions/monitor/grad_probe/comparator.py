@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from msprobe_hooks.errors import MonitorError
 
 if TYPE_CHECKING:
-    from msprobe_hooks.extensions.monitor.grad_probe.sign_similarity import SignSimilarity
+    from msprobe_hooks.extensions.monitor.grad_probe.sign_maps import SignSimilarity
 
 _log = logging.getLogger("msprobe_hooks")
 
@@ -37,7 +37,7 @@ class GradComparator:
         Raises:
             MonitorError: The runs cannot be compared; the text names the file and what to do.
         """
-        from msprobe_hooks.extensions.monitor.grad_probe.reader import rank_folders
+        from msprobe_hooks.extensions.monitor.grad_probe.sign_maps import rank_folders
 
         first, second = rank_folders(path1), rank_folders(path2)
         ranks = sorted(first.keys() & second.keys())
@@ -66,7 +66,7 @@ class GradComparator:
         Raises:
             MonitorError: The ranks cannot be compared; the text names the file and what to do.
         """
-        from msprobe_hooks.extensions.monitor.grad_probe.sign_similarity import sign_similarity
+        from msprobe_hooks.extensions.monitor.grad_probe.sign_maps import sign_similarity
 
         found, folder = sign_similarity(path1, path2), Path(output_dir)
         try:

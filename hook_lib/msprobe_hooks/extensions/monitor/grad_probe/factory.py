@@ -17,6 +17,6 @@ def open_probe(settings: ProbeSettings, framework: Framework) -> GradientProbe:
         from msprobe_hooks.extensions.monitor.grad_probe.mindspore_probe import MindSporeGradientProbe
 
         return MindSporeGradientProbe(settings)
-    from msprobe_hooks.extensions.monitor.grad_probe.torch_probe import TorchGradientProbe
+    from msprobe_hooks.extensions.monitor.grad_probe.torch_statistics import TorchGradientProbe
 
     return TorchGradientProbe(settings)

@@ -12,7 +12,7 @@ from mindspore import Tensor, nn
 
 from msprobe_hooks.errors import ConfigError
 from msprobe_hooks.extensions.mindspore.context import process_rank, require_pynative
-from msprobe_hooks.extensions.mindspore.host_values import host
+from msprobe_hooks.extensions.mindspore.recorder import host
 from msprobe_hooks.extensions.monitor.grad_probe.config import ProbeSettings
 from msprobe_hooks.extensions.monitor.grad_probe.probe import GradientProbe
 from msprobe_hooks.extensions.monitor.grad_probe.writer import GradientRow, interval_shares

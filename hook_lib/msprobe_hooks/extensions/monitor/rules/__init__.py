@@ -13,10 +13,19 @@ from typing import Any, Final
 import msgspec
 
 from msprobe_hooks.errors import ConfigError, unknown_name
-from msprobe_hooks.extensions.monitor.rules.rule import Detector, Rule, alarms
-from msprobe_hooks.extensions.monitor.rules.single_values import DTYPES, NotFinite, Overflow, Underflow
-from msprobe_hooks.extensions.monitor.rules.turbulence import Turbulence
-from msprobe_hooks.extensions.monitor.rules.windowed import Exploding, Stuck, Vanishing
+from msprobe_hooks.extensions.monitor.rules.rule import (
+    DTYPES,
+    Detector,
+    Exploding,
+    NotFinite,
+    Overflow,
+    Rule,
+    Stuck,
+    Turbulence,
+    Underflow,
+    Vanishing,
+    alarms,
+)
 from msprobe_hooks.messages import shown
 
 _KINDS: tuple[type[Any], ...] = (NotFinite, Turbulence, Exploding, Vanishing, Stuck, Overflow, Underflow)

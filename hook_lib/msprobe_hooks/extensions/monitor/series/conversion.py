@@ -83,9 +83,9 @@ def _convert(tasks: Sequence[str], target: Path, rank: int, folders: Sequence[Pa
     import numpy as np
 
     from msprobe_hooks.extensions.monitor.series.blocks import last_written
-    from msprobe_hooks.extensions.monitor.series.events import open_summary
     from msprobe_hooks.extensions.monitor.series.reader import open_run
     from msprobe_hooks.extensions.monitor.series.step_times import ends_of_steps
+    from msprobe_hooks.extensions.monitor.series.tables import open_summary
 
     starts = [(run, frozenset(run.keys)) for run in map(open_run, folders)]
     times = {ended.step: ended.time for folder in folders for ended in ends_of_steps(folder)}

@@ -1,14 +1,27 @@
-"""What a step brings: statistics in the order in which they were computed, until the step ends."""
+"""Activations and their gradients: what goes into the modules (cells) of a model and comes out, forward and backward.
+
+Hooks are on the modules of one model only, and nothing is put between the tensors: gradients are read off the autograd
+graph, where what a module contributes to its input's gradient leaves it, as a full backward hook would show it.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+import sys
+from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import Any, Protocol, TypeAlias
+from functools import partial
+from types import FrameType
+from typing import Any, ClassVar, Protocol, TypeAlias
 
 from msprobe_hooks.extensions.monitor.series.writer import Row
+from msprobe_hooks.extensions.monitor.watch.config import selected
 from msprobe_hooks.extensions.monitor.watch.error_log import Errors
+from msprobe_hooks.recording.backward import Emit, Inputs, Listener, tensors_in
+from msprobe_hooks.recording.backward_passes import BackwardPasses, Engine
+from msprobe_hooks.recording.uncopied_hooks import uncopied
 
 #: Task, pipeline chunk, name and micro step: what has one row in a step.
 Place: TypeAlias = "tuple[str, int, str, int | None]"
@@ -121,3 +134,214 @@ def combined(statistic: str, values: Sequence[float]) -> float:
     if statistic in ("min", "max"):
         return (min if statistic == "min" else max)(values)
     return sum(values) if statistic in ("norm", "nans") else sum(values) / len(values)
+
+
+#: What is asked of a module: some of ``input``, ``output``, ``input_grad``, ``output_grad``, each with the element that
+#: is meant (``tensor`` or ``tuple[n]:i``), or None for every tensor.
+Fields: TypeAlias = "Mapping[str, str | None]"
+Named: TypeAlias = "list[tuple[str, Any]]"
+
+
+class Modules(ABC):
+    """The hooks on the modules of a chunk of the model, given as name, module, and the fields wanted of it."""
+
+    tensor_class: ClassVar[type]
+    engine: ClassVar[Engine]
+
+    def __init__(
+        self, collection: Collection, chunk: int, model: Any, wanted: Sequence[tuple[str, Any, Fields]]
+    ) -> None:
+        self._collection = collection
+        self._chunk = chunk
+        self._micro_batches = 0
+        self._running: list[Call] = []
+        self._calls: dict[str, list[tuple[int, int]]] = {}
+        self._recomputed: Counter[str] = Counter()
+        # A call is finished when the backward pass that has reached it ends, whatever of it has come by then.
+        self._passes = BackwardPasses(self.engine)
+        self.listener = Listener(self._passes.at_end, _ignored, collection.errors.note)
+        count = collection.harmless("the model", self._begin_micro_batch)
+        self._handles: list[Any] = []
+        # A scripted module takes no hooks.
+        with collection.errors.kept_from("the model"):
+            self._handles.append(model.register_forward_pre_hook(uncopied(count)))
+        for name, module, fields in wanted:
+            with collection.errors.kept_from(f"module {name!r}"):
+                self._install(name, module, fields)
+
+    @abstractmethod
+    def takes_gradient(self, tensor: Any) -> bool:
+        """Return whether a backward pass can give a tensor a gradient."""
+
+    @abstractmethod
+    def inputs(self, tensors: Sequence[Any]) -> Inputs:
+        """Return where gradients leave a call that is given these tensors, each of which takes a gradient."""
+
+    @abstractmethod
+    def watch(self, outputs: list[Any], inputs: Any, emit: Emit, where: str) -> None:
+        """Arrange for ``emit(gradients of outputs, gradients of inputs)`` when a backward pass goes through a call.
+
+        ``where`` is what the gradients are named when they cannot be taken.
+        """
+
+    def is_recomputed(self, frame: FrameType) -> bool:
+        """Return whether a call is one that is made again during the backward pass; here there are none."""
+        return False
+
+    def remove(self) -> None:
+        """Take the hooks off."""
+        for handle in self._handles:
+            handle.remove()
+        self._handles.clear()
+
+    def end_step(self) -> None:
+        """Begin to count micro batches and calls anew."""
+        self._micro_batches = 0
+        self._running.clear()
+        self._calls.clear()
+        self._recomputed.clear()
+        self._passes.forget()
+
+    def _install(self, name: str, module: Any, fields: Fields) -> None:
+        where = f"module {name!r}"
+        begin = self._collection.harmless(where, partial(self._begin, name, fields))
+        end = self._collection.harmless(where, partial(self._end, fields))
+        self._handles += [
+            module.register_forward_pre_hook(uncopied(begin), with_kwargs=True),
+            module.register_forward_hook(uncopied(end), with_kwargs=True),
+        ]
+
+    def _begin_micro_batch(self, model: Any, _: object) -> None:
+        if model.training and not self.is_recomputed(sys._getframe()):
+            self._micro_batches += 1
+
+    def _begin(self, name: str, fields: Fields, module: Any, args: Any, kwargs: Any) -> None:
+        if not module.training:
+            return
+        is_again = self.is_recomputed(sys._getframe())
+        call = Call(module, *self._numbered(name, is_again), is_again)
+        if "input" in fields and not is_again:
+            self._measure("actv", call, self._chosen("input", args, kwargs, fields["input"]))
+        if "input_grad" in fields:
+            wanted = {id(tensor): name for name, tensor in self._chosen("input", args, kwargs, fields["input_grad"])}
+            # All of them, wanted or not: the graph of the call ends where any of its inputs comes from.
+            given: list[Any] = tensors_in((args, kwargs), self.tensor_class)
+            tensors = [tensor for tensor in given if self.takes_gradient(tensor)]
+            call.inputs = self.inputs(tensors)
+            call.input_names = [wanted.get(id(tensor)) for tensor in tensors]
+        self._running.append(call)
+
+    def _end(self, fields: Fields, module: Any, _args: Any, _kwargs: Any, output: Any) -> None:
+        # A module that is evaluated inside of one that is trained, as a frozen normalization, was not begun.
+        call = self._ended(module) if module.training else None
+        if call is None:
+            return
+        values, keywords = _arguments(output)
+        if "output" in fields and not call.is_again:
+            self._measure("actv", call, self._chosen("output", values, keywords, fields["output"]))
+        if "output_grad" in fields or call.inputs.count:
+            spec = fields.get("output_grad")
+            outputs = [one for one in self._chosen("output", values, keywords, spec) if self.takes_gradient(one[1])]
+            self._watch_backward(call, outputs, is_wanted="output_grad" in fields)
+
+    def _watch_backward(self, call: Call, outputs: Named, *, is_wanted: bool) -> None:
+        if not outputs:
+            return
+        names = [name if is_wanted else None for name, _ in outputs]
+
+        def emit(grad_outputs: list[Any], grad_inputs: list[Any]) -> None:
+            found = zip([*names, *call.input_names], [*grad_outputs, *grad_inputs], strict=True)
+            self._measure("actv_grad", call, [(name, one) for name, one in found if name and one is not None])
+
+        where = f"the gradients of module {call.name!r}"
+        harmless: Any = self._collection.harmless(where, emit)
+        self.watch([tensor for _, tensor in outputs], call.inputs, harmless, where)
+
+    def _measure(self, task: str, call: Call, named: Named) -> None:
+        names = [f"{call.name}.{name}" for name, _ in named]
+        self._collection.measure(task, self._chunk, names, [tensor for _, tensor in named], call.micro_step)
+
+    def _numbered(self, name: str, is_again: bool) -> tuple[str, int]:
+        """Return how a call is named, and its micro batch; a recomputation is the forward call that it repeats."""
+        calls = self._calls.setdefault(name, [])
+        if is_again and self._recomputed[name] < len(calls):
+            micro_step, number = calls[self._recomputed[name]]
+            self._recomputed[name] += 1
+        else:
+            # Where parts of a model are called by themselves, each call begins a micro batch of its own.
+            micro_step = self._micro_batches - 1 if self._micro_batches else len(calls)
+            number = calls[-1][1] + 1 if calls and calls[-1][0] == micro_step else 0
+            calls.append((micro_step, number))
+        return (f"{name}[{number}]" if number else name), micro_step
+
+    def _chosen(self, side: str, values: Sequence[Any], keywords: Mapping[str, Any], spec: str | None) -> Named:
+        return chosen(side, values, keywords, spec, self.tensor_class)
+
+    def _ended(self, module: Any) -> Call | None:
+        # Calls above it never returned: they raised.
+        while self._running:
+            call = self._running.pop()
+            if call.module is module:
+                return call
+        return None
+
+
+class Call:
+    """A module call that runs: its name, its micro batch, whether it is made again, and where gradients leave it."""
+
+    __slots__ = ("input_names", "inputs", "is_again", "micro_step", "module", "name")
+
+    def __init__(self, module: Any, name: str, micro_step: int, is_again: bool) -> None:
+        self.module = module
+        self.name = name
+        self.micro_step = micro_step
+        self.is_again = is_again
+        self.inputs = Inputs()
+        self.input_names: list[str | None] = []
+
+
+def chosen(
+    side: str, values: Sequence[Any], keywords: Mapping[str, Any], spec: str | None, tensor_class: type
+) -> Named:
+    """Return the tensors of a module's input or output that are wanted, with their names.
+
+    The side alone names a tensor that is chosen, or that can only be alone; else its place comes after it:
+    ``output_0``, ``input_mask``. Raises ValueError where the element that is chosen is not there.
+    """
+    if spec is not None:
+        return [(side, _element(side, values, spec, tensor_class))]
+    if len(values) == 1 and not keywords and isinstance(values[0], tensor_class):
+        return [(side, values[0])]
+    return [*_numbered(side, [*enumerate(values), *keywords.items()], tensor_class)]
+
+
+def _element(side: str, values: Sequence[Any], spec: str, tensor_class: type) -> Any:
+    place = selected(spec)
+    if place is None:
+        element = next(iter(tensors_in(values, tensor_class)), None)
+    else:
+        length, index = place
+        element = values[index] if len(values) == length else None
+    if not isinstance(element, tensor_class):
+        raise ValueError(f"its {side} has {len(values)} elements, but targets requests {spec}")
+    return element
+
+
+def _numbered(name: str, items: Sequence[tuple[Any, Any]], tensor_class: type) -> Iterator[tuple[str, Any]]:
+    for place, value in items:
+        if isinstance(value, tensor_class):
+            yield f"{name}_{place}", value
+        elif isinstance(value, (tuple, list)):
+            yield from _numbered(f"{name}_{place}", list(enumerate(value)), tensor_class)
+        elif isinstance(value, Mapping):
+            yield from _numbered(f"{name}_{place}", list(value.items()), tensor_class)
+
+
+def _arguments(output: Any) -> tuple[Sequence[Any], Mapping[str, Any]]:
+    if isinstance(output, Mapping):
+        return (), output
+    return (output if isinstance(output, (tuple, list)) else (output,)), {}
+
+
+def _ignored() -> None:
+    """Do nothing where a further backward pass goes through a call: the first is reported."""

@@ -4,32 +4,165 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Iterable, Sequence
+import weakref
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from types import FrameType
 from typing import Any
 
+import torch
 import torch.distributed as dist
 from torch import Tensor, nn
+from torch.nn.modules.module import register_module_forward_hook
+from torch.nn.parameter import is_lazy
 from torch.optim import Optimizer
 
 from msprobe_hooks.extensions.monitor.watch.batched_statistics import Meter
 from msprobe_hooks.extensions.monitor.watch.config import Plan
 from msprobe_hooks.extensions.monitor.watch.live_objects import living
-from msprobe_hooks.extensions.monitor.watch.module_hooks import Fields, Modules
 from msprobe_hooks.extensions.monitor.watch.optimizers import OptimizerState, StepHooks
-from msprobe_hooks.extensions.monitor.watch.parameter_coverage import Parameters
-from msprobe_hooks.extensions.monitor.watch.parameters import Weight
-from msprobe_hooks.extensions.monitor.watch.step_statistics import Collection
-from msprobe_hooks.extensions.monitor.watch.unreduced_gradients import UnreducedGradients
+from msprobe_hooks.extensions.monitor.watch.parameters import Parameters, Weight, measure
+from msprobe_hooks.extensions.monitor.watch.sharding import is_distributed_tensor, listen
+from msprobe_hooks.extensions.monitor.watch.step_statistics import Collection, Fields, Modules
 from msprobe_hooks.extensions.monitor.watch.watcher import Observer, Watcher
 from msprobe_hooks.recording.backward import Emit
+from msprobe_hooks.recording.safety_net import guarded
 from msprobe_hooks.torch import gradients
 from msprobe_hooks.torch.call_mode import is_traced
-from msprobe_hooks.torch.gradients import TorchEngine
+from msprobe_hooks.torch.gradients import TorchEngine, is_recomputed
 from msprobe_hooks.torch.no_dispatch import NoDispatch
-from msprobe_hooks.torch.recompute import is_recomputed
 from msprobe_hooks.torch.scripting import UnscriptedHooks
 from msprobe_hooks.torch.session import process_rank
+
+
+class UnreducedGradients:
+    """Measures gradients as backward passes leave them in this process, before ranks are averaged over.
+
+    That of the last micro batch of a step is reported; with ``each_micro_batch`` those of all. A gradient
+    is what was accumulated until then. A process of its own measures all of a backward pass together at its end; among
+    several each gradient is measured at once, for the next thing that happens to it may be the reduction.
+    """
+
+    def __init__(
+        self,
+        collection: Collection,
+        weights: Sequence[Weight],
+        micro_batches: int,
+        *,
+        each_micro_batch: bool,
+        has_main_grad: bool,
+    ) -> None:
+        self._collection = collection
+        self._micro_batches = micro_batches
+        self._has_main_grad = has_main_grad
+        self._each = each_micro_batch
+        self._arrived: Counter[Weight] = Counter()
+        self._waiting: list[Weight] = []
+        self._task: int | None = None
+        self._nodes: list[Any] = []
+        # Held here and not by the hooks: the garbage collector does not see what torch holds.
+        self._arrivals: list[Callable[..., None]] = []
+        self._is_alone = not (dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1)
+        self._uninitialized = [one for one in weights if is_lazy(one.parameter)]
+        self._handles = [self._watch(one) for one in weights if one not in self._uninitialized]
+        if self._uninitialized:
+            failed = partial(collection.errors.note, "gradients of parameters that were not initialized")
+            self._first_calls = register_module_forward_hook(guarded(self._watch_initialized, failed))
+            self._handles.append(self._first_calls)
+        self._unlisten = self._listen(weights)
+
+    def remove(self) -> None:
+        """Take the hooks off."""
+        for handle in self._handles:
+            handle.remove()
+        self._handles.clear()
+        self._nodes.clear()
+        self._arrivals.clear()
+        self._unlisten()
+
+    def end_step(self) -> None:
+        """Begin to count micro batches anew."""
+        self._arrived.clear()
+        self._waiting.clear()
+
+    def _watch(self, weight: Weight) -> Any:
+        arrive = self._collection.harmless(f"the gradient of {weight.name!r}", lambda *_: self._arrive(weight))
+        self._arrivals.append(arrive)
+        hook, parameter = partial(_call, weakref.ref(arrive)), weight.parameter
+        if self._has_main_grad and hasattr(parameter, "main_grad"):
+            # Megatron adds to main_grad in a hook behind the accumulation of ``grad``, put on before this one.
+            with torch.enable_grad():
+                node = parameter.expand_as(parameter).grad_fn.next_functions[0][0]
+            self._nodes.append(node)
+            return node.register_hook(hook)
+        return parameter.register_post_accumulate_grad_hook(hook)
+
+    def _watch_initialized(self, *_: object) -> None:
+        # A lazy module initializes its parameters in its first call, and they take no hooks before.
+        initialized = [one for one in self._uninitialized if not is_lazy(one.parameter)]
+        self._uninitialized = [one for one in self._uninitialized if one not in initialized]
+        self._handles += [self._watch(one) for one in initialized]
+        if not self._uninitialized:
+            self._first_calls.remove()
+
+    def _listen(self, weights: Sequence[Weight]) -> Callable[[], None]:
+        self._shards = {id(one.parameter): one for one in weights if is_distributed_tensor(one.parameter)}
+        self._reduced_in_shards: set[Weight] = set()
+        if not self._shards:
+            return lambda: None
+        try:
+            return listen(self._collection.harmless("gradients of sharded parameters", self._reduce))
+        except (ImportError, TypeError) as error:
+            # What accumulates in a shard may be reduced already.
+            self._reduced_in_shards.update(self._shards.values())
+            self._collection.errors.note("gradients of sharded parameters before reduction", error)
+            return lambda: None
+
+    def _reduce(self, parameters: Sequence[Any], gradients: Sequence[Tensor]) -> None:
+        for parameter, gradient in zip(parameters, gradients, strict=True):
+            weight = self._shards.get(id(parameter.sharded_param))
+            if weight is not None:
+                self._reduced_in_shards.add(weight)
+                self._arrived[weight] += 1
+                number = self._arrived[weight] - 1 if self._each else None
+                measure(self._collection, "grad_unreduced", [(weight, gradient)], number)
+
+    def _arrive(self, weight: Weight) -> None:
+        if weight in self._reduced_in_shards:
+            return
+        self._arrived[weight] += 1
+        if not self._each and self._arrived[weight] < self._micro_batches:
+            return
+        if self._is_alone:
+            task = torch._C._current_graph_task_id()
+            if task != self._task:
+                # What waits is of the pass around this one, as reentrant checkpointing has it, or of one that raised.
+                self._finish()
+                self._task = task
+                finish = self._collection.harmless("gradients", self._finish)
+                torch.autograd.Variable._execution_engine.queue_callback(finish)
+            self._waiting.append(weight)
+        else:
+            self._measure([weight])
+
+    def _finish(self) -> None:
+        waiting, self._waiting = self._waiting, []
+        self._task = None
+        self._measure(waiting)
+
+    def _measure(self, weights: Sequence[Weight]) -> None:
+        numbers = {self._arrived[weight] - 1 for weight in weights} if self._each else {None}
+        for number in numbers:
+            those = [one for one in weights if number is None or self._arrived[one] - 1 == number]
+            measure(self._collection, "grad_unreduced", [(one, one.gradient()) for one in those], number)
+
+
+def _call(arrival: weakref.ref[Callable[..., None]], *_: object) -> None:
+    arrive = arrival()
+    if arrive is not None:
+        arrive()
+
 
 _log = logging.getLogger("msprobe_hooks")
 
@@ -112,7 +245,7 @@ class TorchWatcher(Watcher):
         if not dist.is_available():
             _log.warning("collectives are not monitored: this build of torch has no torch.distributed")
             return None
-        from msprobe_hooks.extensions.monitor.watch.collective_values import Collectives
+        from msprobe_hooks.extensions.monitor.watch.optimizers import Collectives
 
         return Collectives(self.collection, plan.collectives)
 

@@ -18,8 +18,7 @@ from typing import TYPE_CHECKING, Any
 from msprobe_hooks.errors import ConfigError, MonitorError, unknown_name
 from msprobe_hooks.extensions.monitor.series.anomalies import AnomalyFile, Pipeline
 from msprobe_hooks.extensions.monitor.series.paths import tag
-from msprobe_hooks.extensions.monitor.watch.config import Plan, read_config
-from msprobe_hooks.extensions.monitor.watch.option_checks import checked_statistics, whole_number
+from msprobe_hooks.extensions.monitor.watch.config import Plan, checked_statistics, read_config, whole_number
 from msprobe_hooks.extensions.monitor.watch.replication import is_replicated_elsewhere
 from msprobe_hooks.json_decoding import JsonError, decode_json
 from msprobe_hooks.regular_files import read_regular

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pytest_msprobe.extensions.monitor.golden.differences import (
+from pytest_msprobe.extensions.monitor.golden.series_tolerance import (
     are_scaled,
     decimals,
     quantum,

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_msprobe.extensions.monitor.golden.running_median import Pool
 from pytest_msprobe.extensions.monitor.golden.series_tolerance import (
     CANCELLATION,
     GROWTH,
+    Pool,
     before,
     cancellation_floor,
     rounding_floor,

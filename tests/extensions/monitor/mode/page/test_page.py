@@ -12,9 +12,8 @@ import pytest
 
 from msprobe_hooks.extensions.monitor.series.reader import SeriesKey
 from msprobe_hooks.extensions.monitor.series.step_times import StepTime, append_step_time
-from pytest_msprobe.extensions.monitor.page.build import build_page
+from pytest_msprobe.extensions.monitor.page.build import Finding, RankRuns, build_page
 from pytest_msprobe.extensions.monitor.page.html import write_html
-from pytest_msprobe.extensions.monitor.page.model import Finding, RankRuns
 from tests.support.browser.chromium import click, open_browser, texts, until
 from tests.support.watched import norm, write_norms
 

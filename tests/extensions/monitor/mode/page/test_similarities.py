@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from pytest_msprobe.extensions.monitor.golden.opening import signs_of
+from pytest_msprobe.extensions.monitor.golden.judge import signs_of
 from pytest_msprobe.extensions.monitor.page import build
-from pytest_msprobe.extensions.monitor.page.build import build_page
-from pytest_msprobe.extensions.monitor.page.model import RankRuns
+from pytest_msprobe.extensions.monitor.page.build import RankRuns, build_page
 from tests.support.probed import write_probe
 from tests.support.watched import norm, write_norms
 
