@@ -13,6 +13,7 @@ from msprobe_hooks.dump.names import Direction
 from msprobe_hooks.dump.schema import tensors_of
 from pytest_msprobe.devices.accelerator import Accelerator, launching
 from pytest_msprobe.devices.device import Device, hardware
+from pytest_msprobe.devices.remote_calls import RemoteCallDevice
 from pytest_msprobe.engine.framework_names import PYTORCH
 from pytest_msprobe.engine.replay.blockwise.large_call import LargeCall
 from pytest_msprobe.engine.replay.call import Call
@@ -35,7 +36,6 @@ from pytest_msprobe.engine.replay.trials.config import ReplayConfig
 from pytest_msprobe.engine.replay.trials.memory_budget import require_memory
 from pytest_msprobe.engine.replay.trials.trial import Trial, on_target
 from pytest_msprobe.engine.values.error_kinds import REFUSALS
-from pytest_msprobe.extensions.remote.remote_device import RemoteDevice
 from pytest_msprobe.extensions.screening.convolution import structure_of
 from pytest_msprobe.results.result import ScreenedOutput
 from pytest_msprobe.results.skip_reasons import Skip, SkipReason
@@ -59,7 +59,7 @@ class LaunchingTrial(Trial):
     """
 
     def __init__(
-        self, subject: Subject, device: Device, baseline: RemoteDevice | None = None, *, card: Accelerator
+        self, subject: Subject, device: Device, baseline: RemoteCallDevice | None = None, *, card: Accelerator
     ) -> None:
         super().__init__(subject, device, baseline)
         self._card = card
