@@ -27,6 +27,7 @@ from pytest_msprobe.fixtures import recording, summary
 from pytest_msprobe.fixtures.hypothesis_examples import examples_of
 from pytest_msprobe.fixtures.isolated_checks import precision
 from pytest_msprobe.fixtures.recording import msprobe_dump, msprobe_dump_options
+from pytest_msprobe.modes.check.features import register_features
 from pytest_msprobe.modes.check.mode import CheckMode
 from pytest_msprobe.modes.compare.mode import CompareMode
 from pytest_msprobe.reports.report_payload import strip_results
@@ -59,6 +60,7 @@ def pytest_addoption(parser: pytest.Parser, pluginmanager: pytest.PytestPluginMa
     """Add our option groups and ini settings, and with each mode its own."""
     add_groups(parser)
     register_modes(pluginmanager, parser)
+    register_features(pluginmanager, parser)
     shared_options.add_options(parser)
     options.add_options(parser)
     switch.add_setting(parser)

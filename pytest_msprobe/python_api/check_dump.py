@@ -20,6 +20,7 @@ from pytest_msprobe.devices.registry import AUTO, DeviceRegistry, parse_device
 from pytest_msprobe.engine.framework_names import KERNELS, checked_as
 from pytest_msprobe.errors import DeviceError, OptionError
 from pytest_msprobe.messages import not_one_of
+from pytest_msprobe.modes.check.features import features_without_session
 from pytest_msprobe.modes.check.items import Checker, checked_names
 from pytest_msprobe.modes.check.kernel_items import checked_kernel_names
 from pytest_msprobe.modes.check.mode import CheckMode, require_checkable
@@ -138,7 +139,7 @@ def check_dump(
         math_mode=_allowed("math_mode", math_mode, MathMode),
         only=patterns([only] if isinstance(only, str) else only or []),
     )
-    check = CheckOptions()
+    check = CheckOptions(features=features_without_session().usual())
     require_checkable(dumps, check)
     names = [(dump, name) for dump in dumps for name in _names(dump) if is_listed(name, options)]
     if options.only and not names:

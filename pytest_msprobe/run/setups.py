@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from msprobe_standards.registry import StandardRegistry
     from pytest_msprobe.engine.replay.framework import Framework
     from pytest_msprobe.engine.replay.references import ReferenceRegistry
+    from pytest_msprobe.engine.replay.strategies import StrategyRegistry
     from pytest_msprobe.engine.replay.trials.config import ReplayConfig
     from pytest_msprobe.engine.replay.trials.memory_budget import Admit
     from pytest_msprobe.run.options import Options
@@ -148,6 +149,7 @@ class Setups:
             device=device,
             policy=policy,
             references=self._references,
+            strategies=self._strategies,
             seed=options.seed,
             real_data=options.real_data == "auto",
             admit=self._admit(),
@@ -188,6 +190,12 @@ class Setups:
 
         return ReferenceRegistry()
 
+    @functools.cached_property
+    def _strategies(self) -> StrategyRegistry:
+        from pytest_msprobe.engine.replay.strategies import StrategyRegistry
+
+        return StrategyRegistry()
+
     def _admit(self) -> Admit:
         """Return what lets a large call take memory."""
         from pytest_msprobe.engine.replay.trials.memory_budget import admit_at_once
@@ -224,6 +232,12 @@ class SessionSetups(Setups):
         references = super()._references
         self._config.hook.pytest_msprobe_register_references(registry=references)
         return references
+
+    @functools.cached_property
+    def _strategies(self) -> StrategyRegistry:
+        strategies = super()._strategies
+        self._config.hook.pytest_msprobe_register_strategies(registry=strategies)
+        return strategies
 
     def _admit(self) -> Admit:
         return self._config.stash[state_key].admit

@@ -11,7 +11,6 @@ from msprobe_hooks.extensions.kernel_dump.converted.reader import ConvertedDump
 from msprobe_hooks.extensions.mindspore.static_graph.reader import GraphDump
 from pytest_msprobe.engine.framework_names import KERNELS
 from pytest_msprobe.errors import OptionError
-from pytest_msprobe.extensions.screening.screening_options import SCREENED_ABOVE
 from pytest_msprobe.modes.check.options import CheckOptions
 from pytest_msprobe.run.item import DumpItem
 from pytest_msprobe.run.setups import setups_key
@@ -60,7 +59,7 @@ def require_kernels_as_recorded(dumps: Iterable[Dump], options: CheckOptions) ->
                 f"{dump.path}: holds statistics of kernels, which cannot be judged without tensors; dump them with "
                 '"saved_data": "tensor"'
             )
-    if graphs and replace(options, screen_above=SCREENED_ABOVE) != CheckOptions():
+    if graphs and (options.needs_golden or replace(options, features=()) != CheckOptions()):
         raise OptionError(
             f"{graphs[0].path}: kernels of a static graph are judged as recorded and not run; leave out "
             "the options on baselines, saved cases, repeating, perturbing and exploring"

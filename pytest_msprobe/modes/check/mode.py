@@ -12,13 +12,12 @@ from msprobe_hooks.errors import DumpError
 from msprobe_hooks.extensions.mindspore.static_graph.reader import GraphDump
 from pytest_msprobe.devices.math_modes import environment_modes
 from pytest_msprobe.engine.framework_names import MINDTORCH, PYTORCH, checked_as, missing_piece
-from pytest_msprobe.extensions.free_benchmark.perturb_table import FreeBenchmarkReport
 from pytest_msprobe.extensions.mindspore.mindtorch_discovery import put_pytorch_first
-from pytest_msprobe.extensions.screening.screening_options import ScreenedTally
 from pytest_msprobe.modes.check import options as check_options
 from pytest_msprobe.modes.check.baselines import reporter as baselines
 from pytest_msprobe.modes.check.baselines.tensor_folder import tensors_folder
 from pytest_msprobe.modes.check.cases.saved_case import SavedTally
+from pytest_msprobe.modes.check.features import features_of
 from pytest_msprobe.modes.check.html_report import CheckPage
 from pytest_msprobe.modes.check.items import checked_records
 from pytest_msprobe.modes.check.kernel_items import checked_kernels, require_kernels_as_recorded
@@ -27,17 +26,15 @@ from pytest_msprobe.modes.check.options import CheckOptions, check_key
 from pytest_msprobe.modes.check.tallies import (
     BatchInvarianceTally,
     CompiledTally,
-    ExploredTally,
     LeftOpenTally,
     LittleJudgedTally,
     MathModeTally,
-    PerturbedTally,
     RepeatsTally,
     UnusedTensorsTally,
 )
 from pytest_msprobe.reports.csv import CsvReport
 from pytest_msprobe.reports.per_card import CardsReport
-from pytest_msprobe.reports.summary import Summary
+from pytest_msprobe.reports.summary import Summary, Tally
 from pytest_msprobe.run.collection import dumps_key, require_calls
 from pytest_msprobe.run.header import empty_line, files_in_one_line, kinds_of
 from pytest_msprobe.run.mode import JournalFacts
@@ -96,17 +93,15 @@ class CheckMode:
         """Return the summary, msprobe's tables and what writes a baseline."""
         dumps, csv = config.stash[dumps_key], config.stash[options_key].csv
         modules = sum(dump.module_count for dump in dumps.values())
-        tallies = (
+        tallies: tuple[Tally, ...] = (
             LittleJudgedTally(),
             LeftOpenTally(),
             MathModeTally(),
             LayoutTally(config.stash[options_key].layout, dumps.values()),
-            ScreenedTally(in_detail=config.get_verbosity() > 1),
             CompiledTally(),
             RepeatsTally(),
             BatchInvarianceTally(),
-            PerturbedTally(),
-            ExploredTally(),
+            *features_of(config).tallies(in_detail=config.get_verbosity() > 1),
             UnusedTensorsTally(),
             SavedTally(),
         )
@@ -118,8 +113,8 @@ class CheckMode:
             reporters["msprobe-html"] = CheckPage(config, html, config.stash[check_key].history)
         if csv is not None:
             reporters["msprobe-csv"] = CsvReport(csv, _frameworks(config), config.rootpath, run_ut(config).precision)
-            if config.stash[check_key].perturb is not None:
-                reporters["msprobe-csv-free-benchmark"] = FreeBenchmarkReport(csv, dumps, config.rootpath)
+        for feature in config.stash[check_key].features:
+            reporters |= feature.reporters(config)
         if dumps and config.stash[check_key].save_baseline is not None and not config.option.collectonly:
             reporters["msprobe-save-baseline"] = baselines.baseline_report(config)
         return reporters

@@ -12,6 +12,7 @@ from pytest_msprobe.engine.replay.calls.laid_out_tensors import Memory
 from pytest_msprobe.engine.replay.framework import Framework
 from pytest_msprobe.engine.replay.partition.plan import RAISED_ABOVE
 from pytest_msprobe.engine.replay.references import ReferenceRegistry
+from pytest_msprobe.engine.replay.strategies import StrategyRegistry
 from pytest_msprobe.engine.replay.trials.memory_budget import Admit, admit_at_once
 
 
@@ -33,6 +34,7 @@ class ReplayConfig:
     policy: Policy
     framework: Framework
     references: ReferenceRegistry = field(default_factory=ReferenceRegistry)
+    strategies: StrategyRegistry = field(default_factory=StrategyRegistry)
     seed: int = 0
     real_data: bool = True
     admit: Admit = admit_at_once

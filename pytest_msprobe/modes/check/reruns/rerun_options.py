@@ -1,13 +1,11 @@
-"""The options that run calls again: repeated, on parts of the batch, or perturbed; nothing here imports torch."""
+"""The options that run calls again: repeated, or on parts of the batch; nothing here imports torch."""
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Literal
 
 import pytest
 
-from msprobe_hooks.extensions.free_benchmark.config import PERTURBATIONS
-from pytest_msprobe.errors import unknown_value
 from pytest_msprobe.run.options import number
 
 
@@ -33,23 +31,9 @@ def add_options(group: pytest.OptionGroup) -> None:
         help="run each call whose rows are independent on single rows and other parts of its batch too, and fail calls "
         "whose rows then have other bits (default: the whole batch only)",
     )
-    group.addoption(
-        "--msprobe-perturb",
-        metavar="NAME",
-        help="run each call once more with perturbed inputs, and warn if its result changes by more than msprobe's "
-        f"free benchmark allows: {', '.join(PERTURBATIONS)} (default: no perturbation)",
-    )
 
 
 def read_repeat(config: pytest.Config) -> int | None:
     """Return how often a call runs, None for once. Raises OptionError."""
     times = number(config, "repeat", int, "a number of runs, 2 or more", lambda times: times >= 2)
     return None if times is None else int(times)
-
-
-def read_perturb(config: pytest.Config) -> str | None:
-    """Return the perturbation's name, None where nothing is perturbed. Raises OptionError."""
-    name: Any = config.getoption("msprobe_perturb")
-    if name is not None and name not in PERTURBATIONS:
-        raise unknown_value("--msprobe-perturb", name, PERTURBATIONS)
-    return None if name is None else str(name)
