@@ -12,7 +12,7 @@ from pytest_msprobe import import_hook
 
 if TYPE_CHECKING:
     from pytest_msprobe.engine.check_call import check_call
-    from pytest_msprobe.fixtures.isolated_checks import precision_standard
+    from pytest_msprobe.fixtures.precision import precision_standard
     from pytest_msprobe.python_api.check_dump import CheckedRecord, check_dump
     from pytest_msprobe.python_api.compare_dumps import ComparedRecord, compare_dumps
     from pytest_msprobe.results.result import CallResult
@@ -24,7 +24,7 @@ _HOMES = {
     "check_call": "engine.check_call",
     "check_dump": "python_api.check_dump",
     "compare_dumps": "python_api.compare_dumps",
-    "precision_standard": "fixtures.isolated_checks",
+    "precision_standard": "fixtures.precision",
 }
 
 __all__ = [
