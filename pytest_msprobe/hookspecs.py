@@ -11,10 +11,12 @@ if TYPE_CHECKING:
 
     from msprobe_standards.registry import StandardRegistry
     from pytest_msprobe.devices.registry import DeviceRegistry
+    from pytest_msprobe.engine.frameworks.registry import FrameworkRegistry
     from pytest_msprobe.engine.replay.function_check import CheckedFunction, Given
     from pytest_msprobe.engine.replay.references import ReferenceRegistry
     from pytest_msprobe.engine.replay.strategies import StrategyRegistry
     from pytest_msprobe.extensions.transformations.transformations import TransformRegistry
+    from pytest_msprobe.modes.check.dump_checks import DumpCheckRegistry
     from pytest_msprobe.modes.check.features import CheckFeatures
     from pytest_msprobe.modes.compare.measure.own_metrics import CompareMetricRegistry
     from pytest_msprobe.run.mode import ModeRegistry
@@ -39,6 +41,27 @@ def pytest_msprobe_register_devices(registry: DeviceRegistry) -> None:
 
     Args:
         registry: The registry of devices.
+    """
+
+
+def pytest_msprobe_register_frameworks(registry: FrameworkRegistry) -> None:
+    """Add frameworks with ``registry.add(name, FrameworkEntry(open))``.
+
+    Called in every process of a check before its dumps are. ``name`` is the one that dumps give; ``open`` imports
+    the framework and returns it when a record is about to run.
+
+    Args:
+        registry: The registry of frameworks.
+    """
+
+
+def pytest_msprobe_register_dump_checks(registry: DumpCheckRegistry) -> None:
+    """Add checks of dumps whose records are no calls of a program with ``registry.add(kind, check)``.
+
+    Called in every process of a check before its dumps are. ``kind`` is that of the opened dump.
+
+    Args:
+        registry: The registry of checks.
     """
 
 

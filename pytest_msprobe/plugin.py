@@ -16,7 +16,6 @@ from pytest_msprobe.extensions.checkpoint.mode import CheckpointMode
 from pytest_msprobe.extensions.communication.mode import CommunicationMode
 from pytest_msprobe.extensions.environment.mode import EnvironmentMode
 from pytest_msprobe.extensions.fast_path import preselection, switch
-from pytest_msprobe.extensions.fast_path.fast_item import forget_hooks
 from pytest_msprobe.extensions.hosts import options as hosts
 from pytest_msprobe.extensions.hosts.remote_hosts import start_remote_workers
 from pytest_msprobe.extensions.live_checks.live_fixture import msprobe_live
@@ -46,6 +45,7 @@ from pytest_msprobe.run import (
     xdist_hooks,
 )
 from pytest_msprobe.run.collection import dumps_key
+from pytest_msprobe.run.deferred_item import forget_hooks
 from pytest_msprobe.run.item import JudgedItem
 from pytest_msprobe.run.mode import ModeRegistry, register_modes
 from pytest_msprobe.run.option_groups import DEVICES, RECORD, add_groups, option_group

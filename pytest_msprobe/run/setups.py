@@ -18,8 +18,8 @@ from pytest_msprobe.engine.framework_names import PYTORCH
 from pytest_msprobe.engine.frameworks.registry import framework_named
 from pytest_msprobe.engine.import_torch import import_torch
 from pytest_msprobe.errors import OptionError
-from pytest_msprobe.extensions.hosts.remote_worker import remote_worker_of
 from pytest_msprobe.results.result import Start
+from pytest_msprobe.run.hosts import worker_host_of
 
 if TYPE_CHECKING:
     from msprobe_standards import Policy
@@ -243,7 +243,7 @@ class SessionSetups(Setups):
         return self._config.stash[state_key].admit
 
     def _host(self) -> str:
-        here = remote_worker_of(self._config)
+        here = worker_host_of(self._config)
         return "" if here is None else here.host
 
 

@@ -20,7 +20,6 @@ from msprobe_hooks.errors import RecordError
 from msprobe_standards.verdict import Verdict
 from pytest_msprobe.containment.process_state import ProcessState, state_key
 from pytest_msprobe.errors import BaselineError
-from pytest_msprobe.extensions.fast_path.preselection import preselect
 from pytest_msprobe.modes.check.baselines.baseline_file import Baseline, read_baseline
 from pytest_msprobe.modes.check.baselines.tensor_folder import file_name, tensors_folder
 from pytest_msprobe.modes.check.follow_up import FollowUp, Judged
@@ -30,6 +29,7 @@ from pytest_msprobe.modes.check.options import CheckOptions, check_key
 from pytest_msprobe.results.outcomes import Breakdown
 from pytest_msprobe.results.result import LITTLE_JUDGED, DirectionResult, failed_without_result, left_open_of
 from pytest_msprobe.results.skip_reasons import Skip, SkipReason
+from pytest_msprobe.run.deferred_item import preselect
 from pytest_msprobe.run.item import DumpItem
 from pytest_msprobe.run.options import Options, options_key
 from pytest_msprobe.run.setups import Setups, setups_key
