@@ -27,7 +27,7 @@ class DebuggerConfig:
 
     def __init__(self, recording: Recording) -> None:
         self._recording = recording
-        self._dump_path: Path = recording.config.dump_path
+        self._dump_path: Path = recording.settings.dump_path
 
     @property
     def dump_path(self) -> str:
@@ -47,24 +47,24 @@ class DebuggerConfig:
     @property
     def level(self) -> str:
         """The level, such as ``L1``."""
-        level: str = self._recording.config.level
+        level: str = self._recording.settings.level
         return level
 
     @property
     def task(self) -> str:
         """The task, such as ``statistics``."""
-        task: str = self._recording.config.task
+        task: str = self._recording.settings.task
         return task
 
     @property
     def rank(self) -> list[int]:
         """The ranks that are recorded; none means all."""
-        return sorted(self._recording.config.rank or ())
+        return sorted(self._recording.settings.rank or ())
 
     @property
     def step(self) -> list[int]:
         """The steps that are recorded; none means all."""
-        return sorted(self._recording.config.step or ())
+        return sorted(self._recording.settings.step or ())
 
 
 class DebuggerService:
