@@ -45,7 +45,7 @@ def exports(point: str) -> dict[str, str]:
 
 
 def exported(point: str, name: str, exporter: str) -> Any:
-    """Return what a public name of the module ``exporter`` stands for. Raises AttributeError where there is none."""
+    """Return what the module ``exporter`` has under a public name. Raises AttributeError where there is none."""
     module = None if name.startswith("_") else exports(point).get(name)
     if module is None:
         raise AttributeError(f"module {exporter!r} has no attribute {name!r}, and no installed extension exports it")
