@@ -29,9 +29,9 @@ from tests.corpus.correct_devices import CORRECT_DEVICES
 from tests.corpus.fault import VariantDevice
 from tests.corpus.faults import FAULTS
 from tests.engine.replay.blockwise.calls import CALLS, x
-from tests.support.devices import Altered, Faulty
 from tests.support.dumps.dump_files import forward, tensor, value
 from tests.support.dumps.recorder import Recorder
+from tests.support.replays.devices import Altered, Faulty
 
 DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 _DEFAULT = Policy.load("default")

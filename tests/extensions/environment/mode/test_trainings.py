@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.started import CONVOLUTIONS, TRANSFORMER, start
+from tests.support.trainings.started import CONVOLUTIONS, TRANSFORMER, start
 
 Check = Callable[..., Any]
 
