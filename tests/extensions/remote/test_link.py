@@ -15,7 +15,7 @@ from pytest_msprobe.errors import DeviceError
 from pytest_msprobe.extensions.remote.messages import Backward, Gradients
 from pytest_msprobe.extensions.remote.remote_device import RemoteDevice
 from pytest_msprobe.results.outcomes import Breakdown
-from tests.support.elsewhere import process_elsewhere
+from tests.support.hosts.elsewhere import process_elsewhere
 
 
 @pytest.fixture

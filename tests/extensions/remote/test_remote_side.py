@@ -30,7 +30,7 @@ from pytest_msprobe.results.outcomes import Breakdown
 from pytest_msprobe.results.skip_reasons import SkipReason
 from tests.support.conftests import device_after_each_call
 from tests.support.dumps.dump_files import forward, tensor, value
-from tests.support.elsewhere import process_elsewhere
+from tests.support.hosts.elsewhere import process_elsewhere
 
 X, POSITIVE = tensor(4, 6, requires_grad=True), tensor(4, 6, low=0.5, high=2.0, requires_grad=True)
 HALF = tensor(4, 6, dtype="bfloat16", requires_grad=True)
