@@ -8,13 +8,9 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from pytest_msprobe.engine.replay.random_apis.mask_bits import kept_by
+
 _FILLED_TO = 128
-
-
-def kept_by(mask: Tensor, shape: torch.Size) -> Tensor:
-    """Return which elements of a shape the bits of ``mask`` (bytes, filled up to 128 bits) keep."""
-    bits = (mask.reshape(-1, 1).to(torch.int64) >> torch.arange(8)) & 1
-    return bits.flatten()[: shape.numel()].view(shape).bool()
 
 
 def npu_dropout_backward(grad_output: Tensor, mask: Tensor, p: float) -> Tensor:

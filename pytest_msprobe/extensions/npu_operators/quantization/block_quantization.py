@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 import torch
 import torch.nn.functional as F
 
-from pytest_msprobe.extensions.npu_operators.quantization.microscaling import mx_quantized, mx_scaling
-from pytest_msprobe.extensions.npu_operators.quantization.number_formats import (
+from pytest_msprobe.engine.values.number_formats import (
     E2M1,
     E4M3,
     E5M2,
@@ -21,6 +20,7 @@ from pytest_msprobe.extensions.npu_operators.quantization.number_formats import 
     format_among,
     store,
 )
+from pytest_msprobe.extensions.npu_operators.quantization.microscaling import mx_quantized, mx_scaling
 from pytest_msprobe.extensions.npu_operators.reference_arguments import at_least_float32, refuse
 
 if TYPE_CHECKING:

@@ -7,18 +7,19 @@ the blocks 2k and 2k + 1 are next to each other in a last dimension of two, and 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import torch
 import torch.nn.functional as F
 
-from pytest_msprobe.extensions.npu_operators.quantization.number_formats import (
+from pytest_msprobe.engine.values.number_formats import (
+    BLOCK,
     E1M2,
     E2M1,
     FLOAT4S,
     FLOAT8S,
     NumberFormat,
+    blocks_of_rows,
     format_among,
     store,
 )
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
-BLOCK = 32
 # Largest numbers with which scale_alg 2 compares the significand of the largest magnitude, and that significand.
 _THRESHOLDS = {(E2M1, 0.0): 1.5, (E2M1, 6.0): 1.5, (E2M1, 7.0): 1.75, (E1M2, 1.875): 1.875}
 
@@ -148,19 +148,6 @@ def mx_quantized_rows(x: Tensor, ends: Sequence[int], how: Scaling) -> tuple[Ten
     exponents = shared_exponents(amax, how)
     values = scaled(wide, exponents.gather(0, where)).masked_fill(~is_grouped.unsqueeze(-1), 0.0)
     return store(values, how.to, how.round_mode), _in_pairs(exponents.T, 0)
-
-
-def blocks_of_rows(rows: int, ends: Sequence[int], block: int = BLOCK) -> Tensor:
-    """Return the number of each row's block where blocks begin anew in each group; -1 behind the last group.
-
-    Two blocks share a pair of exponents, and the pairs of group g, which begins at row s, are counted from
-    s // (2 * block) + g on.
-    """
-    places = torch.full((rows,), -1, dtype=torch.int64)
-    for group, (start, end) in enumerate(pairwise([0, *ends])):
-        first = 2 * (start // (2 * block) + group)
-        places[start:end] = first + torch.arange(max(end - start, 0)) // block
-    return places
 
 
 def mx_numbers(values: Tensor, mxscale: Tensor, axis: int, block: int = BLOCK) -> Tensor:

@@ -11,8 +11,16 @@ from typing import TYPE_CHECKING
 import torch
 import torch.nn.functional as F
 
-from pytest_msprobe.extensions.npu_operators.quantization.microscaling import (
+from pytest_msprobe.engine.values.number_formats import (
     BLOCK,
+    E2M1,
+    FLOAT4S,
+    float_dtype,
+    format_among,
+    numbers_in,
+    store,
+)
+from pytest_msprobe.extensions.npu_operators.quantization.microscaling import (
     Scaling,
     mx_numbers,
     mx_quantized,
@@ -20,14 +28,6 @@ from pytest_msprobe.extensions.npu_operators.quantization.microscaling import (
     mx_scaling,
     scaled,
     shared_exponents,
-)
-from pytest_msprobe.extensions.npu_operators.quantization.number_formats import (
-    E2M1,
-    FLOAT4S,
-    float_dtype,
-    format_among,
-    numbers_in,
-    store,
 )
 from pytest_msprobe.extensions.npu_operators.reference_arguments import at_least_float32, refuse
 

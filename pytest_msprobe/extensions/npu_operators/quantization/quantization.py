@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from pytest_msprobe.extensions.npu_operators.experts.expert_groups import each_row
-from pytest_msprobe.extensions.npu_operators.quantization.number_formats import (
+from pytest_msprobe.engine.values.number_formats import (
     FLOAT8S,
     HIFLOAT8,
     INT4,
@@ -20,6 +19,7 @@ from pytest_msprobe.extensions.npu_operators.quantization.number_formats import 
     numbers_in,
     store,
 )
+from pytest_msprobe.extensions.npu_operators.experts.expert_groups import each_row
 from pytest_msprobe.extensions.npu_operators.reference_arguments import at_least_float32, refuse
 
 if TYPE_CHECKING:

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 import torch
 import torch.nn.functional as F
 
-from pytest_msprobe.extensions.npu_operators.experts.expert_groups import each_row
-from pytest_msprobe.extensions.npu_operators.quantization.number_formats import (
+from pytest_msprobe.engine.values.number_formats import (
     E4M3,
     E5M2,
     FLOAT4S,
@@ -19,6 +18,7 @@ from pytest_msprobe.extensions.npu_operators.quantization.number_formats import 
     format_among,
     store,
 )
+from pytest_msprobe.extensions.npu_operators.experts.expert_groups import each_row
 from pytest_msprobe.extensions.npu_operators.quantization.quantization import quantized_by_row
 from pytest_msprobe.extensions.npu_operators.reference_arguments import at_least_float32, refuse
 

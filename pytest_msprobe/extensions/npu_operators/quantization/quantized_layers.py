@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pytest_msprobe.extensions.npu_operators.layers.normalization import npu_rms_norm, npu_rms_norm_backward
-from pytest_msprobe.extensions.npu_operators.quantization.microscaling import mx_quantized, mx_scaling
-from pytest_msprobe.extensions.npu_operators.quantization.number_formats import (
+from pytest_msprobe.engine.values.number_formats import (
     FLOAT8S,
     HIFLOAT8,
     INT4,
@@ -15,6 +13,8 @@ from pytest_msprobe.extensions.npu_operators.quantization.number_formats import 
     format_among,
     store,
 )
+from pytest_msprobe.extensions.npu_operators.layers.normalization import npu_rms_norm, npu_rms_norm_backward
+from pytest_msprobe.extensions.npu_operators.quantization.microscaling import mx_quantized, mx_scaling
 from pytest_msprobe.extensions.npu_operators.quantization.quantization import quantized_by_row
 from pytest_msprobe.extensions.npu_operators.reference_arguments import at_least_float32, refuse
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from pytest_msprobe.extensions.npu_operators.quantization.number_formats import INT8, store
+from pytest_msprobe.engine.values.number_formats import INT8, store
 from pytest_msprobe.extensions.npu_operators.quantization.quantization import quantized_by_row
 from pytest_msprobe.extensions.npu_operators.reference_arguments import at_least_float32, refuse
 

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 import torch
 import torch.nn.functional as F
 
-from pytest_msprobe.extensions.npu_operators.matmul.packed_numbers import scale_and_offset
-from pytest_msprobe.extensions.npu_operators.quantization.number_formats import (
+from pytest_msprobe.engine.values.number_formats import (
     FLOAT8S,
     HIFLOAT8,
     INT4,
@@ -20,6 +19,7 @@ from pytest_msprobe.extensions.npu_operators.quantization.number_formats import 
     pack,
     store,
 )
+from pytest_msprobe.extensions.npu_operators.matmul.packed_numbers import scale_and_offset
 from pytest_msprobe.extensions.npu_operators.reference_arguments import at_least_float32, refuse
 
 if TYPE_CHECKING:

@@ -4,15 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from pytest_msprobe.engine.replay.inputs.constraints import (
-    boxes,
-    matmul_operands,
-    placed,
-    sequences,
-    token_gradients,
-    values,
-)
-from pytest_msprobe.engine.replay.inputs.constraints import moe_routing as routing
+from pytest_msprobe.engine.replay.inputs.constraints import placed, values
 from pytest_msprobe.engine.replay.ops import several_writers
 from pytest_msprobe.engine.replay.ops.traits import OpInfo, Rows, Selection
 from pytest_msprobe.engine.replay.random_apis import (
@@ -20,6 +12,8 @@ from pytest_msprobe.engine.replay.random_apis import (
     sampled_indices,
     token_sampling,
 )
+from pytest_msprobe.extensions.npu_operators.inputs import boxes, matmul_operands, sequences, token_gradients
+from pytest_msprobe.extensions.npu_operators.inputs import moe_routing as routing
 
 _EIGHT_BITS = frozenset({torch.int8, torch.uint8})
 

@@ -6,7 +6,7 @@ import torch
 
 from pytest_msprobe.engine.replay.inputs.constraints.drawn import Constraint, DrawnArguments
 from pytest_msprobe.engine.replay.inputs.constraints.indices import wrap
-from pytest_msprobe.engine.replay.inputs.constraints.moe_routing import follow_map
+from pytest_msprobe.extensions.npu_operators.inputs.moe_routing import follow_map
 
 
 def _take_turns(places: torch.Tensor | None, generator: torch.Generator) -> None:
