@@ -31,33 +31,15 @@ _STATISTIC_COPIES = 8
 
 
 def npu_fusion_attention(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    head_num: int,
-    input_layout: str,
-    pse: Tensor | None = None,
-    padding_mask: Tensor | None = None,
-    atten_mask: Tensor | None = None,
-    scale: float = 1.0,
-    keep_prob: float = 1.0,
-    pre_tockens: int = _UNLIMITED,
-    next_tockens: int = _UNLIMITED,
-    inner_precise: int = 0,
-    prefix: Sequence[int] | None = None,
-    actual_seq_qlen: Sequence[int] | None = None,
-    actual_seq_kvlen: Sequence[int] | None = None,
-    sparse_mode: int = 0,
-    gen_mask_parallel: bool = True,
-    sync: bool = False,
-    softmax_layout: str = "",
-    sink: Tensor | None = None,
-    dropout_mask: Tensor | None = None,
-    seed: int = 0,
-    offset: int = 0,
-    *,
-    attend: Attend = attend_by_definition,
-) -> tuple[Tensor, Tensor, Tensor, Tensor, int, int, int]:
+    query: Tensor, key: Tensor, value: Tensor, head_num: int, input_layout: str, pse: Tensor | None = None,
+    padding_mask: Tensor | None = None, atten_mask: Tensor | None = None, scale: float = 1.0,
+    keep_prob: float = 1.0, pre_tockens: int = _UNLIMITED, next_tockens: int = _UNLIMITED,
+    inner_precise: int = 0, prefix: Sequence[int] | None = None, actual_seq_qlen: Sequence[int] | None = None,
+    actual_seq_kvlen: Sequence[int] | None = None, sparse_mode: int = 0, gen_mask_parallel: bool = True,
+    sync: bool = False, softmax_layout: str = "", sink: Tensor | None = None,
+    dropout_mask: Tensor | None = None, seed: int = 0, offset: int = 0,
+    *, attend: Attend = attend_by_definition,
+) -> tuple[Tensor, Tensor, Tensor, Tensor, int, int, int]:  # fmt: skip
     """Return attention: dropout(softmax(mask(scale * (q k^T + pse)))) v, grouped heads where N_q > N_kv.
 
     ``input_layout`` is BSH, SBH, BSND, BNSD or TND; for TND, T holds all sequences one after the other and
@@ -130,37 +112,16 @@ def npu_fusion_attention(
 
 
 def npu_fusion_attention_grad(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    dy: Tensor,
-    head_num: int,
-    input_layout: str,
-    *,
-    pse: Tensor | None = None,
-    padding_mask: Tensor | None = None,
-    atten_mask: Tensor | None = None,
-    softmax_max: Tensor | None = None,
-    softmax_sum: Tensor | None = None,
-    softmax_in: Tensor | None = None,
-    attention_in: Tensor | None = None,
-    scale_value: float = 1.0,
-    keep_prob: float = 1.0,
-    pre_tockens: int = _UNLIMITED,
-    next_tockens: int = _UNLIMITED,
-    inner_precise: int = 0,
-    seed: int = 0,
-    offset: int = 0,
-    numels: int = 0,
-    prefix: Sequence[int] | None = None,
-    actual_seq_qlen: Sequence[int] | None = None,
-    actual_seq_kvlen: Sequence[int] | None = None,
-    sparse_mode: int = 0,
-    gen_mask_parallel: bool = True,
-    sync: bool = False,
-    softmax_layout: str = "",
+    query: Tensor, key: Tensor, value: Tensor, dy: Tensor, head_num: int, input_layout: str,
+    *, pse: Tensor | None = None, padding_mask: Tensor | None = None, atten_mask: Tensor | None = None,
+    softmax_max: Tensor | None = None, softmax_sum: Tensor | None = None, softmax_in: Tensor | None = None,
+    attention_in: Tensor | None = None, scale_value: float = 1.0, keep_prob: float = 1.0,
+    pre_tockens: int = _UNLIMITED, next_tockens: int = _UNLIMITED, inner_precise: int = 0, seed: int = 0,
+    offset: int = 0, numels: int = 0, prefix: Sequence[int] | None = None,
+    actual_seq_qlen: Sequence[int] | None = None, actual_seq_kvlen: Sequence[int] | None = None,
+    sparse_mode: int = 0, gen_mask_parallel: bool = True, sync: bool = False, softmax_layout: str = "",
     sink: Tensor | None = None,
-) -> tuple[Tensor, Tensor, Tensor, Tensor | None, Tensor | None]:
+) -> tuple[Tensor, Tensor, Tensor, Tensor | None, Tensor | None]:  # fmt: skip
     """Return the gradients of :func:`npu_fusion_attention` for query, key, value, pse and sink; None for one not given.
 
     Versions of torch_npu without ``sink`` return the first four.
@@ -198,17 +159,9 @@ def npu_fusion_attention_grad(
 
 
 def _packed(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    q_lengths: list[int],
-    kv_lengths: list[int],
-    hidden: AttentionMask,
-    scale: float,
-    keep_prob: float,
-    sink: Tensor | None,
-    attend: Attend,
-) -> tuple[Tensor, Tensor, Tensor, int]:
+    query: Tensor, key: Tensor, value: Tensor, q_lengths: list[int], kv_lengths: list[int],
+    hidden: AttentionMask, scale: float, keep_prob: float, sink: Tensor | None, attend: Attend,
+) -> tuple[Tensor, Tensor, Tensor, int]:  # fmt: skip
     """Return attention of (T, N, D) tensors, sequence by sequence; the statistics are (T, N)."""
     if len(q_lengths) != len(kv_lengths):
         raise ValueError(

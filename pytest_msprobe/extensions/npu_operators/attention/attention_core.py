@@ -15,16 +15,9 @@ class Attend(Protocol):
     """Attention of (B, N, S, D) tensors, by its definition or by a kernel."""
 
     def __call__(
-        self,
-        q: Tensor,
-        k: Tensor,
-        v: Tensor,
-        bias: Tensor | None,
-        hidden: Tensor | None,
-        scale: float,
-        keep_prob: float,
-        sink: Tensor | None = None,
-    ) -> tuple[Tensor, Tensor, Tensor]:
+        self, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, hidden: Tensor | None, scale: float,
+        keep_prob: float, sink: Tensor | None = None,
+    ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
         """Return the output (B, N, Sq, Dv), and of each row of scores maximum and sum of exp(score - maximum)."""
 
 

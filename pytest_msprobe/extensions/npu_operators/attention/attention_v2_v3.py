@@ -19,37 +19,16 @@ _UNLIMITED = 2147483647
 
 
 def npu_fusion_attention_v2(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    head_num: int,
-    input_layout: str,
-    *,
-    pse: Tensor | None = None,
-    padding_mask: Tensor | None = None,
-    atten_mask: Tensor | None = None,
-    query_rope: Tensor | None = None,
-    key_rope: Tensor | None = None,
-    scale: float = 1.0,
-    keep_prob: float = 1.0,
-    pre_tokens: int = _UNLIMITED,
-    next_tokens: int = _UNLIMITED,
-    inner_precise: int = 0,
-    prefix: Sequence[int] | None = None,
-    actual_seq_qlen: Sequence[int] | None = None,
-    actual_seq_kvlen: Sequence[int] | None = None,
-    sparse_mode: int = 0,
-    gen_mask_parallel: bool = True,
-    sync: bool = False,
-    pse_type: int = 1,
-    q_start_idx: Sequence[int] | None = None,
-    kv_start_idx: Sequence[int] | None = None,
-    softmax_layout: str = "",
-    sink: Tensor | None = None,
-    dropout_mask: Tensor | None = None,
-    seed: int = 0,
-    offset: int = 0,
-) -> tuple[Tensor, Tensor, Tensor, Tensor, int, int, int]:
+    query: Tensor, key: Tensor, value: Tensor, head_num: int, input_layout: str,
+    *, pse: Tensor | None = None, padding_mask: Tensor | None = None, atten_mask: Tensor | None = None,
+    query_rope: Tensor | None = None, key_rope: Tensor | None = None, scale: float = 1.0,
+    keep_prob: float = 1.0, pre_tokens: int = _UNLIMITED, next_tokens: int = _UNLIMITED, inner_precise: int = 0,
+    prefix: Sequence[int] | None = None, actual_seq_qlen: Sequence[int] | None = None,
+    actual_seq_kvlen: Sequence[int] | None = None, sparse_mode: int = 0, gen_mask_parallel: bool = True,
+    sync: bool = False, pse_type: int = 1, q_start_idx: Sequence[int] | None = None,
+    kv_start_idx: Sequence[int] | None = None, softmax_layout: str = "", sink: Tensor | None = None,
+    dropout_mask: Tensor | None = None, seed: int = 0, offset: int = 0,
+) -> tuple[Tensor, Tensor, Tensor, Tensor, int, int, int]:  # fmt: skip
     """Return :func:`npu_fusion_attention` of the arguments, of which a few have other names.
 
     ``query_rope`` and ``key_rope`` (T, N, D of the rotated part) add their product to q k^T. ``pse_type`` 1 scales
@@ -91,28 +70,14 @@ def npu_fusion_attention_v2(
 
 
 def npu_fusion_attention_v3(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    head_num: int,
-    input_layout: str,
-    pse: Tensor | None = None,
-    padding_mask: Tensor | None = None,
-    atten_mask: Tensor | None = None,
-    scale: float = 1.0,
-    keep_prob: float = 1.0,
-    pre_tockens: int = _UNLIMITED,
-    next_tockens: int = _UNLIMITED,
-    inner_precise: int = 0,
-    prefix: Sequence[int] | None = None,
+    query: Tensor, key: Tensor, value: Tensor, head_num: int, input_layout: str, pse: Tensor | None = None,
+    padding_mask: Tensor | None = None, atten_mask: Tensor | None = None, scale: float = 1.0,
+    keep_prob: float = 1.0, pre_tockens: int = _UNLIMITED, next_tockens: int = _UNLIMITED,
+    inner_precise: int = 0, prefix: Sequence[int] | None = None,
     actual_seq_qlen: Tensor | Sequence[int] | None = None,
-    actual_seq_kvlen: Tensor | Sequence[int] | None = None,
-    sparse_mode: int = 0,
-    gen_mask_parallel: bool = True,
-    sync: bool = False,
-    softmax_layout: str = "",
-    sink: Tensor | None = None,
-) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
+    actual_seq_kvlen: Tensor | Sequence[int] | None = None, sparse_mode: int = 0,
+    gen_mask_parallel: bool = True, sync: bool = False, softmax_layout: str = "", sink: Tensor | None = None,
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
     """Return what :func:`npu_fusion_attention` does, seed and offset as tensors and without the number of scores.
 
     The cumulative lengths may be tensors.

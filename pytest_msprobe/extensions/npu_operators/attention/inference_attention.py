@@ -19,28 +19,14 @@ if TYPE_CHECKING:
 
 
 def npu_prompt_flash_attention(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    *,
-    padding_mask: Tensor | None = None,
-    atten_mask: Tensor | None = None,
-    pse_shift: Tensor | None = None,
-    actual_seq_lengths: Sequence[int] | None = None,
-    deq_scale1: Tensor | None = None,
-    quant_scale1: Tensor | None = None,
-    deq_scale2: Tensor | None = None,
-    quant_scale2: Tensor | None = None,
-    quant_offset2: Tensor | None = None,
-    num_heads: int = 1,
-    scale_value: float = 1.0,
-    pre_tokens: int = UNLIMITED,
-    next_tokens: int = 0,
-    input_layout: str = "BSH",
-    num_key_value_heads: int = 0,
-    actual_seq_lengths_kv: Sequence[int] | None = None,
-    sparse_mode: int = 0,
-) -> Tensor:
+    query: Tensor, key: Tensor, value: Tensor,
+    *, padding_mask: Tensor | None = None, atten_mask: Tensor | None = None, pse_shift: Tensor | None = None,
+    actual_seq_lengths: Sequence[int] | None = None, deq_scale1: Tensor | None = None,
+    quant_scale1: Tensor | None = None, deq_scale2: Tensor | None = None, quant_scale2: Tensor | None = None,
+    quant_offset2: Tensor | None = None, num_heads: int = 1, scale_value: float = 1.0,
+    pre_tokens: int = UNLIMITED, next_tokens: int = 0, input_layout: str = "BSH", num_key_value_heads: int = 0,
+    actual_seq_lengths_kv: Sequence[int] | None = None, sparse_mode: int = 0,
+) -> Tensor:  # fmt: skip
     """Return softmax(mask(scale_value * q k^T + pse_shift)) v in ``input_layout``.
 
     That is BSH, BSND, BNSD, BNSD_BSND (results in BSND), NSD, or TND, whose lengths are ends. ``atten_mask`` is true
@@ -74,30 +60,16 @@ def npu_prompt_flash_attention(
 
 
 def npu_incre_flash_attention(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    *,
-    padding_mask: Tensor | None = None,
-    atten_mask: Tensor | None = None,
-    pse_shift: Tensor | None = None,
-    actual_seq_lengths: Sequence[int] | None = None,
-    antiquant_scale: Tensor | None = None,
-    antiquant_offset: Tensor | None = None,
-    block_table: Tensor | None = None,
-    dequant_scale1: Tensor | None = None,
-    quant_scale1: Tensor | None = None,
-    dequant_scale2: Tensor | None = None,
-    quant_scale2: Tensor | None = None,
-    quant_offset2: Tensor | None = None,
-    kv_padding_size: Tensor | None = None,
-    num_heads: int = 1,
-    scale_value: float = 1.0,
-    input_layout: str = "BSH",
-    num_key_value_heads: int = 0,
-    block_size: int = 0,
+    query: Tensor, key: Tensor, value: Tensor,
+    *, padding_mask: Tensor | None = None, atten_mask: Tensor | None = None, pse_shift: Tensor | None = None,
+    actual_seq_lengths: Sequence[int] | None = None, antiquant_scale: Tensor | None = None,
+    antiquant_offset: Tensor | None = None, block_table: Tensor | None = None,
+    dequant_scale1: Tensor | None = None, quant_scale1: Tensor | None = None,
+    dequant_scale2: Tensor | None = None, quant_scale2: Tensor | None = None,
+    quant_offset2: Tensor | None = None, kv_padding_size: Tensor | None = None, num_heads: int = 1,
+    scale_value: float = 1.0, input_layout: str = "BSH", num_key_value_heads: int = 0, block_size: int = 0,
     inner_precise: int = 1,
-) -> Tensor:
+) -> Tensor:  # fmt: skip
     """Return softmax(mask(scale_value * q k^T + pse_shift)) v of one query per batch entry, in BSH, BSND or BNSD.
 
     ``actual_seq_lengths`` are those of key and value. ``atten_mask`` is true where a key is hidden, (B, ..., Skv). With

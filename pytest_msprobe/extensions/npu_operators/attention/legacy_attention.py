@@ -18,19 +18,11 @@ _MERGED = BATCHED_LAYOUTS[0]
 
 
 def npu_fused_attention_score(
-    query_layer: Tensor,
-    key_layer: Tensor,
-    value_layer: Tensor,
-    attention_mask: Tensor,
-    scale: float,
-    keep_prob: float,
-    query_transpose: bool = False,
-    key_transpose: bool = False,
-    bmm_score_transpose_a: bool = False,
-    bmm_score_transpose_b: bool = False,
-    value_transpose: bool = False,
+    query_layer: Tensor, key_layer: Tensor, value_layer: Tensor, attention_mask: Tensor, scale: float,
+    keep_prob: float, query_transpose: bool = False, key_transpose: bool = False,
+    bmm_score_transpose_a: bool = False, bmm_score_transpose_b: bool = False, value_transpose: bool = False,
     dx_transpose: bool = False,
-) -> Tensor:
+) -> Tensor:  # fmt: skip
     """Return dropout(softmax(scale q k^T + mask)) v, heads merged: (B S, N D) of q, k and v (B, N, S, D).
 
     With ``keep_prob`` below 1 weights are dropped at random and the rest divided by it. The formula is that of
@@ -51,19 +43,11 @@ def npu_fused_attention_score(
 
 
 def npu_fused_attention_score_fwd(
-    query_layer: Tensor,
-    key_layer: Tensor,
-    value_layer: Tensor,
-    attention_mask: Tensor,
-    scale: float,
-    keep_prob: float,
-    query_transpose: bool = False,
-    key_transpose: bool = False,
-    bmm_score_transpose_a: bool = False,
-    bmm_score_transpose_b: bool = False,
-    value_transpose: bool = False,
+    query_layer: Tensor, key_layer: Tensor, value_layer: Tensor, attention_mask: Tensor, scale: float,
+    keep_prob: float, query_transpose: bool = False, key_transpose: bool = False,
+    bmm_score_transpose_a: bool = False, bmm_score_transpose_b: bool = False, value_transpose: bool = False,
     dx_transpose: bool = False,
-) -> Three:
+) -> Three:  # fmt: skip
     """Return (:func:`npu_fused_attention_score`, the weights before dropout (B, N, S, S), the mask).
 
     The mask has a byte for each weight, 1 where it is kept: with ``keep_prob`` 1 all are.
@@ -85,19 +69,10 @@ def npu_fused_attention_score_fwd(
 
 
 def npu_fused_attention_score_grad(
-    grad_output: Tensor,
-    softmax_output: Tensor,
-    query_layer: Tensor,
-    key_layer: Tensor,
-    value_layer: Tensor,
-    mask: Tensor,
-    scale: float,
-    keep_prob: float,
-    query_transpose: bool = False,
-    key_transpose: bool = False,
-    value_transpose: bool = False,
-    dx_transpose: bool = False,
-) -> Three:
+    grad_output: Tensor, softmax_output: Tensor, query_layer: Tensor, key_layer: Tensor, value_layer: Tensor,
+    mask: Tensor, scale: float, keep_prob: float, query_transpose: bool = False, key_transpose: bool = False,
+    value_transpose: bool = False, dx_transpose: bool = False,
+) -> Three:  # fmt: skip
     """Return the gradients of :func:`npu_fused_attention_score_fwd` for q, k and v, each (B S, N D)."""
     _refuse_transposed(
         query_transpose=query_transpose,
@@ -111,19 +86,10 @@ def npu_fused_attention_score_grad(
 
 
 def npu_fused_attention_score_backward(
-    grad_output: Tensor,
-    softmax_output: Tensor,
-    query_layer: Tensor,
-    key_layer: Tensor,
-    value_layer: Tensor,
-    mask: Tensor,
-    scale: float,
-    keep_prob: float,
-    query_transpose: bool = False,
-    key_transpose: bool = False,
-    value_transpose: bool = False,
-    dx_transpose: bool = False,
-) -> Three:
+    grad_output: Tensor, softmax_output: Tensor, query_layer: Tensor, key_layer: Tensor, value_layer: Tensor,
+    mask: Tensor, scale: float, keep_prob: float, query_transpose: bool = False, key_transpose: bool = False,
+    value_transpose: bool = False, dx_transpose: bool = False,
+) -> Three:  # fmt: skip
     """Return the gradients of :func:`npu_fused_attention_score_fwd` for q, k and v, each in its shape."""
     _refuse_transposed(
         query_transpose=query_transpose,
@@ -135,19 +101,10 @@ def npu_fused_attention_score_backward(
 
 
 def npu_fused_attention_layernorm_qkv_fwd(
-    x: Tensor,
-    kernel_query: Tensor,
-    kernel_key: Tensor,
-    kernel_value: Tensor,
-    gamma: Tensor,
-    beta: Tensor,
-    bias_query: Tensor | None = None,
-    bias_key: Tensor | None = None,
-    bias_value: Tensor | None = None,
-    seq_len: int = 128,
-    num_heads: int = 12,
-    eps: float = 1e-05,
-) -> list[Tensor]:
+    x: Tensor, kernel_query: Tensor, kernel_key: Tensor, kernel_value: Tensor, gamma: Tensor, beta: Tensor,
+    bias_query: Tensor | None = None, bias_key: Tensor | None = None, bias_value: Tensor | None = None,
+    seq_len: int = 128, num_heads: int = 12, eps: float = 1e-05,
+) -> list[Tensor]:  # fmt: skip
     """Return [norm, query, key, value, mean, variance] of a layer norm and three projections.
 
     ``x`` is (B S, H), norm too; norm times a kernel (H, H) plus its bias gives (B, N, S, H / N); mean and variance

@@ -9,26 +9,11 @@ from pytest_msprobe.extensions.npu_operators.layers.dropout_mask import npu_drop
 
 
 def npu_multi_head_attention(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    query_weight: Tensor,
-    key_weight: Tensor,
-    value_weight: Tensor,
-    attn_mask: Tensor,
-    out_proj_weight: Tensor,
-    query_bias: Tensor | None,
-    key_bias: Tensor | None,
-    value_bias: Tensor | None,
-    out_proj_bias: Tensor | None,
-    dropout_mask: Tensor | None,
-    attn_head_num: int,
-    attn_dim_per_head: int,
-    src_len: int,
-    tgt_len: int,
-    dropout_prob: float,
-    softmax_use_float: bool,
-) -> tuple[Tensor | None, ...]:
+    query: Tensor, key: Tensor, value: Tensor, query_weight: Tensor, key_weight: Tensor, value_weight: Tensor,
+    attn_mask: Tensor, out_proj_weight: Tensor, query_bias: Tensor | None, key_bias: Tensor | None,
+    value_bias: Tensor | None, out_proj_bias: Tensor | None, dropout_mask: Tensor | None, attn_head_num: int,
+    attn_dim_per_head: int, src_len: int, tgt_len: int, dropout_prob: float, softmax_use_float: bool,
+) -> tuple[Tensor | None, ...]:  # fmt: skip
     """Return (y, dropout_mask, query_res, key_res, value_res, attn_scores, attn_res, context).
 
     ``query`` is (B tgt_len, N D), ``key`` and ``value`` are (B src_len, N D), the weights torch's (N D, N D). The
@@ -57,32 +42,12 @@ def npu_multi_head_attention(
 
 
 def npu_multi_head_attention_backward(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    query_weight: Tensor,
-    key_weight: Tensor,
-    value_weight: Tensor,
-    out_proj_weight: Tensor,
-    query_bias: Tensor | None,
-    key_bias: Tensor | None,
-    value_bias: Tensor | None,
-    out_proj_bias: Tensor | None,
-    query_res: Tensor,
-    key_res: Tensor,
-    value_res: Tensor,
-    attn_scores: Tensor,
-    attn_res: Tensor,
-    context: Tensor,
-    y_grad: Tensor,
-    dropout_mask: Tensor,
-    attn_head_num: int,
-    attn_dim_per_head: int,
-    src_len: int,
-    tgt_len: int,
-    dropout_prob: float,
-    softmax_use_float: bool,
-) -> tuple[Tensor | None, ...]:
+    query: Tensor, key: Tensor, value: Tensor, query_weight: Tensor, key_weight: Tensor, value_weight: Tensor,
+    out_proj_weight: Tensor, query_bias: Tensor | None, key_bias: Tensor | None, value_bias: Tensor | None,
+    out_proj_bias: Tensor | None, query_res: Tensor, key_res: Tensor, value_res: Tensor, attn_scores: Tensor,
+    attn_res: Tensor, context: Tensor, y_grad: Tensor, dropout_mask: Tensor, attn_head_num: int,
+    attn_dim_per_head: int, src_len: int, tgt_len: int, dropout_prob: float, softmax_use_float: bool,
+) -> tuple[Tensor | None, ...]:  # fmt: skip
     """Return the gradients of :func:`npu_multi_head_attention`: four weights, query, key, value, four biases (1, N D).
 
     They follow from the forward's results. That of a bias is None where there is none.

@@ -13,17 +13,10 @@ if TYPE_CHECKING:
 
 
 def npu_ring_attention_update(
-    prev_attn_out: Tensor,
-    prev_softmax_max: Tensor,
-    prev_softmax_sum: Tensor,
-    cur_attn_out: Tensor,
-    cur_softmax_max: Tensor,
-    cur_softmax_sum: Tensor,
-    *,
-    actual_seq_qlen: Tensor | None = None,
-    input_layout: str = "SBH",
-    input_softmax_layout: str = "",
-) -> tuple[Tensor, Tensor, Tensor]:
+    prev_attn_out: Tensor, prev_softmax_max: Tensor, prev_softmax_sum: Tensor, cur_attn_out: Tensor,
+    cur_softmax_max: Tensor, cur_softmax_sum: Tensor,
+    *, actual_seq_qlen: Tensor | None = None, input_layout: str = "SBH", input_softmax_layout: str = "",
+) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
     """Return (attention, maximum, sum) over both parts of the keys, of attention, maximum and sum over each.
 
     maximum = max(m1, m2), sum = s1 e^(m1 - maximum) + s2 e^(m2 - maximum), and attention the mean of both weighted

@@ -31,7 +31,7 @@ def npu_nms_v4(
     return numbers, torch.tensor(len(kept), dtype=torch.int32)
 
 
-def npu_nms_with_mask(input: Tensor, iou_threshold: float) -> tuple[Tensor, Tensor, Tensor]:  # noqa: A002
+def npu_nms_with_mask(input: Tensor, iou_threshold: float) -> tuple[Tensor, Tensor, Tensor]:
     """Return (boxes and scores (N, 5), their numbers, int32, 1 for those that are kept and 0 for others, uint8).
 
     ``input`` (N, 8) holds corners, a score and three numbers that count for nothing, sorted by the score. A box goes

@@ -11,19 +11,10 @@ if TYPE_CHECKING:
 
 
 def npu_advance_step_flashattn(
-    input_tokens: Tensor,
-    sampled_token_ids: Tensor,
-    input_positions: Tensor,
-    seq_lens: Tensor,
-    slot_mapping: Tensor,
-    block_tables: Tensor,
-    num_seqs: int,
-    num_queries: int,
-    block_size: int,
-    *,
-    spec_token: Tensor | None = None,
-    accepted_num: Tensor | None = None,
-) -> None:
+    input_tokens: Tensor, sampled_token_ids: Tensor, input_positions: Tensor, seq_lens: Tensor,
+    slot_mapping: Tensor, block_tables: Tensor, num_seqs: int, num_queries: int, block_size: int,
+    *, spec_token: Tensor | None = None, accepted_num: Tensor | None = None,
+) -> None:  # fmt: skip
     """Move every sequence on by what was sampled, in place, as vLLM's ``advance_step_flashattn`` does.
 
     Of each of the first ``num_queries`` sequences the sampled token is the next one, its position is the length, which

@@ -12,36 +12,22 @@ from pytest_msprobe.extensions.npu_operators.caches.mla_prolog_steps import (
     write_keys,
 )
 from pytest_msprobe.extensions.npu_operators.reference_arguments import refuse
+from pytest_msprobe.extensions.npu_operators.twins import functional
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 
 def npu_mla_prolog(
-    token_x: Tensor,
-    weight_dq: Tensor,
-    weight_uq_qr: Tensor,
-    weight_uk: Tensor,
-    weight_dkv_kr: Tensor,
-    rmsnorm_gamma_cq: Tensor,
-    rmsnorm_gamma_ckv: Tensor,
-    rope_sin: Tensor,
-    rope_cos: Tensor,
-    cache_index: Tensor,
-    kv_cache: Tensor,
-    kr_cache: Tensor,
-    *,
-    dequant_scale_x: Tensor | None = None,
-    dequant_scale_w_dq: Tensor | None = None,
-    dequant_scale_w_uq_qr: Tensor | None = None,
-    dequant_scale_w_dkv_kr: Tensor | None = None,
-    quant_scale_ckv: Tensor | None = None,
-    quant_scale_ckr: Tensor | None = None,
-    smooth_scales_cq: Tensor | None = None,
-    rmsnorm_epsilon_cq: float = 1e-05,
-    rmsnorm_epsilon_ckv: float = 1e-05,
-    cache_mode: str = "PA_BSND",
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    token_x: Tensor, weight_dq: Tensor, weight_uq_qr: Tensor, weight_uk: Tensor, weight_dkv_kr: Tensor,
+    rmsnorm_gamma_cq: Tensor, rmsnorm_gamma_ckv: Tensor, rope_sin: Tensor, rope_cos: Tensor,
+    cache_index: Tensor, kv_cache: Tensor, kr_cache: Tensor,
+    *, dequant_scale_x: Tensor | None = None, dequant_scale_w_dq: Tensor | None = None,
+    dequant_scale_w_uq_qr: Tensor | None = None, dequant_scale_w_dkv_kr: Tensor | None = None,
+    quant_scale_ckv: Tensor | None = None, quant_scale_ckr: Tensor | None = None,
+    smooth_scales_cq: Tensor | None = None, rmsnorm_epsilon_cq: float = 1e-05,
+    rmsnorm_epsilon_ckv: float = 1e-05, cache_mode: str = "PA_BSND",
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
     """Return (query, query_rope, kv_cache, kr_cache), the caches written in place.
 
     With c = RMSNorm(x weight_dq), queries of each head are (c weight_uq) weight_uk and rope(c weight_qr), where
@@ -69,30 +55,15 @@ def npu_mla_prolog(
 
 
 def npu_mla_prolog_v2(
-    token_x: Tensor,
-    weight_dq: Tensor,
-    weight_uq_qr: Tensor,
-    weight_uk: Tensor,
-    weight_dkv_kr: Tensor,
-    rmsnorm_gamma_cq: Tensor,
-    rmsnorm_gamma_ckv: Tensor,
-    rope_sin: Tensor,
-    rope_cos: Tensor,
-    cache_index: Tensor,
-    kv_cache: Tensor,
-    kr_cache: Tensor,
-    *,
-    dequant_scale_x: Tensor | None = None,
-    dequant_scale_w_dq: Tensor | None = None,
-    dequant_scale_w_uq_qr: Tensor | None = None,
-    dequant_scale_w_dkv_kr: Tensor | None = None,
-    quant_scale_ckv: Tensor | None = None,
-    quant_scale_ckr: Tensor | None = None,
-    smooth_scales_cq: Tensor | None = None,
-    rmsnorm_epsilon_cq: float = 1e-05,
-    rmsnorm_epsilon_ckv: float = 1e-05,
-    cache_mode: str = "PA_BSND",
-) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor | None]:
+    token_x: Tensor, weight_dq: Tensor, weight_uq_qr: Tensor, weight_uk: Tensor, weight_dkv_kr: Tensor,
+    rmsnorm_gamma_cq: Tensor, rmsnorm_gamma_ckv: Tensor, rope_sin: Tensor, rope_cos: Tensor,
+    cache_index: Tensor, kv_cache: Tensor, kr_cache: Tensor,
+    *, dequant_scale_x: Tensor | None = None, dequant_scale_w_dq: Tensor | None = None,
+    dequant_scale_w_uq_qr: Tensor | None = None, dequant_scale_w_dkv_kr: Tensor | None = None,
+    quant_scale_ckv: Tensor | None = None, quant_scale_ckr: Tensor | None = None,
+    smooth_scales_cq: Tensor | None = None, rmsnorm_epsilon_cq: float = 1e-05,
+    rmsnorm_epsilon_ckv: float = 1e-05, cache_mode: str = "PA_BSND",
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor | None]:  # fmt: skip
     """Return :func:`npu_mla_prolog` and the scale of quantized queries, (T, N, 1).
 
     With an int8 ``token_x`` and ``quant_scale_ckv`` of one number queries are rounded to int8, each head by its
@@ -111,46 +82,21 @@ def npu_mla_prolog_v2(
 
 
 def npu_mla_prolog_v3(
-    token_x: Tensor,
-    weight_dq: Tensor,
-    weight_uq_qr: Tensor,
-    weight_uk: Tensor,
-    weight_dkv_kr: Tensor,
-    rmsnorm_gamma_cq: Tensor,
-    rmsnorm_gamma_ckv: Tensor,
-    rope_sin: Tensor,
-    rope_cos: Tensor,
-    kv_cache: Tensor,
+    token_x: Tensor, weight_dq: Tensor, weight_uq_qr: Tensor, weight_uk: Tensor, weight_dkv_kr: Tensor,
+    rmsnorm_gamma_cq: Tensor, rmsnorm_gamma_ckv: Tensor, rope_sin: Tensor, rope_cos: Tensor, kv_cache: Tensor,
     kr_cache: Tensor,
-    *,
-    cache_index: Tensor | None = None,
-    dequant_scale_x: Tensor | None = None,
-    dequant_scale_w_dq: Tensor | None = None,
-    dequant_scale_w_uq_qr: Tensor | None = None,
-    dequant_scale_w_dkv_kr: Tensor | None = None,
-    quant_scale_ckv: Tensor | None = None,
-    quant_scale_ckr: Tensor | None = None,
-    smooth_scales_cq: Tensor | None = None,
-    actual_seq_len: Tensor | None = None,
-    k_nope_clip_alpha: Tensor | None = None,
-    rmsnorm_epsilon_cq: float = 1e-05,
-    rmsnorm_epsilon_ckv: float = 1e-05,
-    cache_mode: str = "PA_BSND",
-    query_norm_flag: bool = False,
-    weight_quant_mode: int = 0,
-    kv_cache_quant_mode: int = 0,
-    query_quant_mode: int = 0,
-    ckvkr_repo_mode: int = 0,
-    quant_scale_repo_mode: int = 0,
-    tile_size: int = 128,
-    qc_qr_scale: float = 1.0,
-    kc_scale: float = 1.0,
-    token_x_dtype: int | None = None,
-    weight_dq_dtype: int | None = None,
-    weight_uq_qr_dtype: int | None = None,
-    weight_dkv_kr_dtype: int | None = None,
-    kv_cache_dtype: int | None = None,
-) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None, Tensor | None]:
+    *, cache_index: Tensor | None = None, dequant_scale_x: Tensor | None = None,
+    dequant_scale_w_dq: Tensor | None = None, dequant_scale_w_uq_qr: Tensor | None = None,
+    dequant_scale_w_dkv_kr: Tensor | None = None, quant_scale_ckv: Tensor | None = None,
+    quant_scale_ckr: Tensor | None = None, smooth_scales_cq: Tensor | None = None,
+    actual_seq_len: Tensor | None = None, k_nope_clip_alpha: Tensor | None = None,
+    rmsnorm_epsilon_cq: float = 1e-05, rmsnorm_epsilon_ckv: float = 1e-05, cache_mode: str = "PA_BSND",
+    query_norm_flag: bool = False, weight_quant_mode: int = 0, kv_cache_quant_mode: int = 0,
+    query_quant_mode: int = 0, ckvkr_repo_mode: int = 0, quant_scale_repo_mode: int = 0, tile_size: int = 128,
+    qc_qr_scale: float = 1.0, kc_scale: float = 1.0, token_x_dtype: int | None = None,
+    weight_dq_dtype: int | None = None, weight_uq_qr_dtype: int | None = None,
+    weight_dkv_kr_dtype: int | None = None, kv_cache_dtype: int | None = None,
+) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None, Tensor | None]:  # fmt: skip
     """Write the caches as :func:`npu_mla_prolog` does; return (query, query_rope, its scale, c, the scale of c).
 
     ``qc_qr_scale`` multiplies c, ``kc_scale`` what goes to ``kv_cache``. Queries are rounded where
@@ -194,61 +140,4 @@ def npu_mla_prolog_v3(
     return query, rope, queries.scale, *asked
 
 
-def npu_mla_prolog_v3_functional(
-    token_x: Tensor,
-    weight_dq: Tensor,
-    weight_uq_qr: Tensor,
-    weight_uk: Tensor,
-    weight_dkv_kr: Tensor,
-    rmsnorm_gamma_cq: Tensor,
-    rmsnorm_gamma_ckv: Tensor,
-    rope_sin: Tensor,
-    rope_cos: Tensor,
-    kv_cache: Tensor,
-    kr_cache: Tensor,
-    *,
-    cache_index: Tensor | None = None,
-    dequant_scale_x: Tensor | None = None,
-    dequant_scale_w_dq: Tensor | None = None,
-    dequant_scale_w_uq_qr: Tensor | None = None,
-    dequant_scale_w_dkv_kr: Tensor | None = None,
-    quant_scale_ckv: Tensor | None = None,
-    quant_scale_ckr: Tensor | None = None,
-    smooth_scales_cq: Tensor | None = None,
-    actual_seq_len: Tensor | None = None,
-    k_nope_clip_alpha: Tensor | None = None,
-    rmsnorm_epsilon_cq: float = 1e-05,
-    rmsnorm_epsilon_ckv: float = 1e-05,
-    cache_mode: str = "PA_BSND",
-    query_norm_flag: bool = False,
-    weight_quant_mode: int = 0,
-    kv_cache_quant_mode: int = 0,
-    query_quant_mode: int = 0,
-    ckvkr_repo_mode: int = 0,
-    quant_scale_repo_mode: int = 0,
-    tile_size: int = 128,
-    qc_qr_scale: float = 1.0,
-    kc_scale: float = 1.0,
-    token_x_dtype: int | None = None,
-    weight_dq_dtype: int | None = None,
-    weight_uq_qr_dtype: int | None = None,
-    weight_dkv_kr_dtype: int | None = None,
-    kv_cache_dtype: int | None = None,
-) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None, Tensor | None, Tensor, Tensor]:
-    """Return the results of :func:`npu_mla_prolog_v3` and both caches; the arguments stay."""
-    caches = kv_cache.clone(), kr_cache.clone()
-    results = npu_mla_prolog_v3(
-        token_x, weight_dq, weight_uq_qr, weight_uk, weight_dkv_kr, rmsnorm_gamma_cq, rmsnorm_gamma_ckv,
-        rope_sin, rope_cos, *caches,
-        cache_index=cache_index, dequant_scale_x=dequant_scale_x, dequant_scale_w_dq=dequant_scale_w_dq,
-        dequant_scale_w_uq_qr=dequant_scale_w_uq_qr, dequant_scale_w_dkv_kr=dequant_scale_w_dkv_kr,
-        quant_scale_ckv=quant_scale_ckv, quant_scale_ckr=quant_scale_ckr, smooth_scales_cq=smooth_scales_cq,
-        actual_seq_len=actual_seq_len, k_nope_clip_alpha=k_nope_clip_alpha, rmsnorm_epsilon_cq=rmsnorm_epsilon_cq,
-        rmsnorm_epsilon_ckv=rmsnorm_epsilon_ckv, cache_mode=cache_mode, query_norm_flag=query_norm_flag,
-        weight_quant_mode=weight_quant_mode, kv_cache_quant_mode=kv_cache_quant_mode,
-        query_quant_mode=query_quant_mode, ckvkr_repo_mode=ckvkr_repo_mode,
-        quant_scale_repo_mode=quant_scale_repo_mode, tile_size=tile_size, qc_qr_scale=qc_qr_scale, kc_scale=kc_scale,
-        token_x_dtype=token_x_dtype, weight_dq_dtype=weight_dq_dtype, weight_uq_qr_dtype=weight_uq_qr_dtype,
-        weight_dkv_kr_dtype=weight_dkv_kr_dtype, kv_cache_dtype=kv_cache_dtype,
-    )  # fmt: skip
-    return *results, *caches
+npu_mla_prolog_v3_functional = functional(npu_mla_prolog_v3, "kv_cache", "kr_cache")

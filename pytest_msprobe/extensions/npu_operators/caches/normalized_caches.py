@@ -15,6 +15,7 @@ from pytest_msprobe.extensions.npu_operators.caches.cache_slots import (
 )
 from pytest_msprobe.extensions.npu_operators.layers.rotary import npu_interleave_rope, npu_rotary_mul
 from pytest_msprobe.extensions.npu_operators.reference_arguments import refuse
+from pytest_msprobe.extensions.npu_operators.twins import functional
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -44,23 +45,11 @@ class _Parameters:
 
 
 def npu_kv_rmsnorm_rope_cache(
-    kv: Tensor,
-    gamma: Tensor,
-    cos: Tensor,
-    sin: Tensor,
-    index: Tensor,
-    k_cache: Tensor,
-    ckv_cache: Tensor,
-    *,
-    k_rope_scale: Tensor | None = None,
-    c_kv_scale: Tensor | None = None,
-    k_rope_offset: Tensor | None = None,
-    c_kv_offset: Tensor | None = None,
-    v: Tensor | None = None,
-    epsilon: float = 1e-5,
-    cache_mode: str = "Norm",
-    is_output_kv: bool = False,
-) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None]:
+    kv: Tensor, gamma: Tensor, cos: Tensor, sin: Tensor, index: Tensor, k_cache: Tensor, ckv_cache: Tensor,
+    *, k_rope_scale: Tensor | None = None, c_kv_scale: Tensor | None = None,
+    k_rope_offset: Tensor | None = None, c_kv_offset: Tensor | None = None, v: Tensor | None = None,
+    epsilon: float = 1e-5, cache_mode: str = "Norm", is_output_kv: bool = False,
+) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None]:  # fmt: skip
     """Write both caches in place, and return (k_cache, ckv_cache, turned keys, values), the last two if asked for.
 
     ``kv`` (B, N, S, D) is the values, as many dimensions as ``gamma`` has, and the keys behind them. Values are
@@ -85,25 +74,12 @@ def npu_kv_rmsnorm_rope_cache(
 
 
 def npu_kv_rmsnorm_rope_cache_v2(
-    kv: Tensor,
-    gamma: Tensor,
-    cos: Tensor,
-    sin: Tensor,
-    index: Tensor,
-    k_cache: Tensor,
-    ckv_cache: Tensor,
-    *,
-    k_rope_scale: Tensor | None = None,
-    c_kv_scale: Tensor | None = None,
-    k_rope_offset: Tensor | None = None,
-    c_kv_offset: Tensor | None = None,
-    v: Tensor | None = None,
-    epsilon: float = 1e-5,
-    cache_mode: str = "Norm",
-    is_output_kv: bool = False,
-    k_cache_dtype: int | None = None,
-    ckv_cache_dtype: int | None = None,
-) -> tuple[Tensor | None, Tensor | None]:
+    kv: Tensor, gamma: Tensor, cos: Tensor, sin: Tensor, index: Tensor, k_cache: Tensor, ckv_cache: Tensor,
+    *, k_rope_scale: Tensor | None = None, c_kv_scale: Tensor | None = None,
+    k_rope_offset: Tensor | None = None, c_kv_offset: Tensor | None = None, v: Tensor | None = None,
+    epsilon: float = 1e-5, cache_mode: str = "Norm", is_output_kv: bool = False,
+    k_cache_dtype: int | None = None, ckv_cache_dtype: int | None = None,
+) -> tuple[Tensor | None, Tensor | None]:  # fmt: skip
     """Return the last two results of :func:`npu_kv_rmsnorm_rope_cache`, and write the caches as it does.
 
     Raises NotImplementedError for dtypes, which say that the bytes of a cache mean something else.
@@ -115,48 +91,13 @@ def npu_kv_rmsnorm_rope_cache_v2(
     return (key, value) if is_output_kv else (None, None)
 
 
-def npu_kv_rmsnorm_rope_cache_v2_functional(
-    kv: Tensor,
-    gamma: Tensor,
-    cos: Tensor,
-    sin: Tensor,
-    index: Tensor,
-    k_cache: Tensor,
-    ckv_cache: Tensor,
-    *,
-    k_rope_scale: Tensor | None = None,
-    c_kv_scale: Tensor | None = None,
-    k_rope_offset: Tensor | None = None,
-    c_kv_offset: Tensor | None = None,
-    v: Tensor | None = None,
-    epsilon: float = 1e-5,
-    cache_mode: str = "Norm",
-    is_output_kv: bool = False,
-    k_cache_dtype: int | None = None,
-    ckv_cache_dtype: int | None = None,
-) -> tuple[Tensor | None, Tensor | None, Tensor, Tensor]:
-    """Return the results of :func:`npu_kv_rmsnorm_rope_cache_v2` and the caches; the arguments stay."""
-    caches = k_cache.clone(), ckv_cache.clone()
-    results = npu_kv_rmsnorm_rope_cache_v2(
-        kv, gamma, cos, sin, index, *caches,
-        k_rope_scale=k_rope_scale, c_kv_scale=c_kv_scale, k_rope_offset=k_rope_offset, c_kv_offset=c_kv_offset,
-        v=v, epsilon=epsilon, cache_mode=cache_mode, is_output_kv=is_output_kv,
-        k_cache_dtype=k_cache_dtype, ckv_cache_dtype=ckv_cache_dtype,
-    )  # fmt: skip
-    return *results, *caches
+npu_kv_rmsnorm_rope_cache_v2_functional = functional(npu_kv_rmsnorm_rope_cache_v2, "k_cache", "ckv_cache")
 
 
 def _write_latent(
-    api: str,
-    kv: Tensor,
-    gamma: Tensor,
-    cos: Tensor,
-    sin: Tensor,
-    index: Tensor,
-    k_cache: Tensor,
-    ckv_cache: Tensor,
-    given: _Parameters,
-) -> tuple[Tensor, Tensor]:
+    api: str, kv: Tensor, gamma: Tensor, cos: Tensor, sin: Tensor, index: Tensor, k_cache: Tensor,
+    ckv_cache: Tensor, given: _Parameters,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
     refuse(api, cache_mode=None if given.cache_mode in _CACHE_MODES else given.cache_mode)
     if given.v is None:
         value = rms_normalized(kv[..., : len(gamma)], gamma, given.epsilon)
@@ -196,26 +137,12 @@ def _write_in_mode(cache: Tensor, index: Tensor, tokens: Tensor, cache_mode: str
 
 
 def npu_qkv_rms_norm_rope_cache(
-    qkv: Tensor,
-    q_gamma: Tensor,
-    k_gamma: Tensor,
-    cos: Tensor,
-    sin: Tensor,
-    index: Tensor,
-    q_out: Tensor,
-    k_cache: Tensor,
-    v_cache: Tensor,
-    qkv_size: Sequence[int],
-    head_nums: Sequence[int],
-    *,
-    k_scale: Tensor | None = None,
-    v_scale: Tensor | None = None,
-    k_offset: Tensor | None = None,
-    v_offset: Tensor | None = None,
-    epsilon: float = 1e-6,
-    cache_mode: str = "PA_NZ",
+    qkv: Tensor, q_gamma: Tensor, k_gamma: Tensor, cos: Tensor, sin: Tensor, index: Tensor, q_out: Tensor,
+    k_cache: Tensor, v_cache: Tensor, qkv_size: Sequence[int], head_nums: Sequence[int],
+    *, k_scale: Tensor | None = None, v_scale: Tensor | None = None, k_offset: Tensor | None = None,
+    v_offset: Tensor | None = None, epsilon: float = 1e-6, cache_mode: str = "PA_NZ",
     is_output_qkv: bool = False,
-) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
+) -> tuple[Tensor | None, Tensor | None, Tensor | None]:  # fmt: skip
     """Write ``q_out``, ``k_cache`` and ``v_cache`` in place, and return queries, keys and values if asked for.
 
     ``qkv`` (B * S, (Nq + Nk + Nv) * D) is split by ``head_nums``; ``qkv_size`` is (B, S, all heads, D). Queries and
@@ -237,32 +164,4 @@ def npu_qkv_rms_norm_rope_cache(
     return (queries.flatten(1), keys.flatten(1), values.flatten(1)) if is_output_qkv else (None, None, None)
 
 
-def npu_qkv_rms_norm_rope_cache_functional(
-    qkv: Tensor,
-    q_gamma: Tensor,
-    k_gamma: Tensor,
-    cos: Tensor,
-    sin: Tensor,
-    index: Tensor,
-    q_out: Tensor,
-    k_cache: Tensor,
-    v_cache: Tensor,
-    qkv_size: Sequence[int],
-    head_nums: Sequence[int],
-    *,
-    k_scale: Tensor | None = None,
-    v_scale: Tensor | None = None,
-    k_offset: Tensor | None = None,
-    v_offset: Tensor | None = None,
-    epsilon: float = 1e-6,
-    cache_mode: str = "PA_NZ",
-    is_output_qkv: bool = False,
-) -> tuple[Tensor | None, Tensor | None, Tensor | None, Tensor, Tensor, Tensor]:
-    """Return the results of :func:`npu_qkv_rms_norm_rope_cache`, queries and caches; the arguments stay."""
-    written = q_out.clone(), k_cache.clone(), v_cache.clone()
-    results = npu_qkv_rms_norm_rope_cache(
-        qkv, q_gamma, k_gamma, cos, sin, index, *written, qkv_size, head_nums,
-        k_scale=k_scale, v_scale=v_scale, k_offset=k_offset, v_offset=v_offset,
-        epsilon=epsilon, cache_mode=cache_mode, is_output_qkv=is_output_qkv,
-    )  # fmt: skip
-    return *results, *written
+npu_qkv_rms_norm_rope_cache_functional = functional(npu_qkv_rms_norm_rope_cache, "q_out", "k_cache", "v_cache")

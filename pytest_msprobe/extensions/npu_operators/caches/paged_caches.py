@@ -9,23 +9,17 @@ import torch
 
 from pytest_msprobe.extensions.npu_operators.caches.cache_slots import write_in_chunks, write_tokens
 from pytest_msprobe.extensions.npu_operators.reference_arguments import refuse
+from pytest_msprobe.extensions.npu_operators.twins import functional
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 
 def npu_scatter_pa_kv_cache(
-    key: Tensor,
-    value: Tensor,
-    key_cache: Tensor,
-    value_cache: Tensor,
-    slot_mapping: Tensor,
-    *,
-    compress_lens: Tensor | None = None,
-    compress_seq_offsets: Tensor | None = None,
-    seq_lens: Tensor | None = None,
-    cache_mode: str | None = "PA_NZ",
-) -> None:
+    key: Tensor, value: Tensor, key_cache: Tensor, value_cache: Tensor, slot_mapping: Tensor,
+    *, compress_lens: Tensor | None = None, compress_seq_offsets: Tensor | None = None,
+    seq_lens: Tensor | None = None, cache_mode: str | None = "PA_NZ",
+) -> None:  # fmt: skip
     """Write keys and values (T, N, D) in place to the slots of their caches that ``slot_mapping`` (T) names.
 
     ``cache_mode`` "PA_NZ": caches (blocks, N * D / c, tokens, c); "Norm" or None: (blocks, tokens, N, D). Keys and
@@ -43,26 +37,7 @@ def npu_scatter_pa_kv_cache(
             write(cache, slot_mapping, tokens)
 
 
-def npu_scatter_pa_kv_cache_functional(
-    key: Tensor,
-    value: Tensor,
-    key_cache: Tensor,
-    value_cache: Tensor,
-    slot_mapping: Tensor,
-    *,
-    compress_lens: Tensor | None = None,
-    compress_seq_offsets: Tensor | None = None,
-    seq_lens: Tensor | None = None,
-    cache_mode: str | None = "PA_NZ",
-) -> tuple[Tensor, Tensor]:
-    """Return (key_cache, value_cache) as :func:`npu_scatter_pa_kv_cache` leaves them; the arguments stay."""
-    caches = key_cache.clone(), value_cache.clone()
-    npu_scatter_pa_kv_cache(
-        key, value, *caches, slot_mapping,
-        compress_lens=compress_lens, compress_seq_offsets=compress_seq_offsets, seq_lens=seq_lens,
-        cache_mode=cache_mode,
-    )  # fmt: skip
-    return caches
+npu_scatter_pa_kv_cache_functional = functional(npu_scatter_pa_kv_cache, "key_cache", "value_cache", returns=False)
 
 
 def npu_scatter_pa_cache(
@@ -156,21 +131,4 @@ def npu_gather_pa_kv_cache(
         found[: len(gathered)] = gathered
 
 
-def npu_gather_pa_kv_cache_functional(
-    key_cache: Tensor,
-    value_cache: Tensor,
-    block_tables: Tensor,
-    seq_lens: Tensor,
-    key: Tensor,
-    value: Tensor,
-    *,
-    seq_offset: Tensor | None = None,
-    is_seq_lens_cumsum: bool = False,
-) -> tuple[Tensor, Tensor]:
-    """Return (key, value) as :func:`npu_gather_pa_kv_cache` leaves them; the arguments stay."""
-    found = key.clone(), value.clone()
-    npu_gather_pa_kv_cache(
-        key_cache, value_cache, block_tables, seq_lens, *found,
-        seq_offset=seq_offset, is_seq_lens_cumsum=is_seq_lens_cumsum,
-    )  # fmt: skip
-    return found
+npu_gather_pa_kv_cache_functional = functional(npu_gather_pa_kv_cache, "key", "value", returns=False)

@@ -20,23 +20,11 @@ _Results = tuple["Tensor", "Tensor | None", "Tensor | None", "Tensor", "Tensor"]
 
 
 def npu_rope_quant_kvcache(
-    x: Tensor,
-    cos: Tensor,
-    sin: Tensor,
-    k_cache: Tensor,
-    v_cache: Tensor,
-    indices: Tensor,
-    scale_k: Tensor,
-    scale_v: Tensor,
-    size_splits: Sequence[int],
-    *,
-    offset_k: Tensor | None = None,
-    offset_v: Tensor | None = None,
-    quant_mode: int = 0,
-    input_layout: str = "BSND",
-    kv_output: bool = False,
-    cache_mode: str = "contiguous",
-) -> _Results:
+    x: Tensor, cos: Tensor, sin: Tensor, k_cache: Tensor, v_cache: Tensor, indices: Tensor, scale_k: Tensor,
+    scale_v: Tensor, size_splits: Sequence[int],
+    *, offset_k: Tensor | None = None, offset_v: Tensor | None = None, quant_mode: int = 0,
+    input_layout: str = "BSND", kv_output: bool = False, cache_mode: str = "contiguous",
+) -> _Results:  # fmt: skip
     """Write both caches in place, and return (queries, keys, values, k_cache, v_cache); keys and values if asked for.
 
     ``x`` (B, S, H) or (B, H) holds queries, keys and values, of ``size_splits`` elements. Queries and keys are turned
@@ -53,26 +41,12 @@ def npu_rope_quant_kvcache(
 
 
 def npu_dequant_rope_quant_kvcache(
-    x: Tensor,
-    cos: Tensor,
-    sin: Tensor,
-    k_cache: Tensor,
-    v_cache: Tensor,
-    indices: Tensor,
-    scale_k: Tensor,
-    scale_v: Tensor,
-    size_splits: Sequence[int],
-    *,
-    offset_k: Tensor | None = None,
-    offset_v: Tensor | None = None,
-    weight_scale: Tensor | None = None,
-    activation_scale: Tensor | None = None,
-    bias: Tensor | None = None,
-    quant_mode: int = 0,
-    input_layout: str = "BSND",
-    kv_output: bool = False,
-    cache_mode: str = "contiguous",
-) -> _Results:
+    x: Tensor, cos: Tensor, sin: Tensor, k_cache: Tensor, v_cache: Tensor, indices: Tensor, scale_k: Tensor,
+    scale_v: Tensor, size_splits: Sequence[int],
+    *, offset_k: Tensor | None = None, offset_v: Tensor | None = None, weight_scale: Tensor | None = None,
+    activation_scale: Tensor | None = None, bias: Tensor | None = None, quant_mode: int = 0,
+    input_layout: str = "BSND", kv_output: bool = False, cache_mode: str = "contiguous",
+) -> _Results:  # fmt: skip
     """Return :func:`npu_rope_quant_kvcache` of x * weight_scale * activation_scale + bias.
 
     ``x`` is int32, ``weight_scale`` (H), ``activation_scale`` one number for each token; a ``bias`` (H) of int32 is

@@ -53,21 +53,11 @@ def npu_moe_gating_top_k_softmax_v2(
 
 
 def npu_moe_gating_top_k(
-    x: Tensor,
-    k: int,
-    *,
-    bias: Tensor | None = None,
-    input_ids: Tensor | None = None,
-    tid2eid: Tensor | None = None,
-    k_group: int = 1,
-    group_count: int = 1,
-    group_select_mode: int = 0,
-    renorm: int = 0,
-    norm_type: int = 0,
-    out_flag: bool = False,
-    routed_scaling_factor: float = 1.0,
-    eps: float = 1e-20,
-) -> tuple[Tensor, Tensor, Tensor]:
+    x: Tensor, k: int,
+    *, bias: Tensor | None = None, input_ids: Tensor | None = None, tid2eid: Tensor | None = None,
+    k_group: int = 1, group_count: int = 1, group_select_mode: int = 0, renorm: int = 0, norm_type: int = 0,
+    out_flag: bool = False, routed_scaling_factor: float = 1.0, eps: float = 1e-20,
+) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
     """Return (y, expert_idx, norm) of gating logits ``x`` (rows, experts): (rows, k), (rows, k) in int32, as x.
 
     norm is softmax(x), with ``norm_type`` 1 sigmoid(x). Experts are selected by norm + bias: first the ``k_group`` best

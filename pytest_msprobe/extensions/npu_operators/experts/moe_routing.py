@@ -79,16 +79,10 @@ def npu_moe_compute_expert_tokens(sorted_expert_for_source_row: Tensor, num_expe
 
 
 def npu_moe_finalize_routing(
-    expanded_permuted_rows: Tensor,
-    skip1: Tensor | None,
-    skip2: Tensor | None,
-    bias: Tensor | None,
-    scales: Tensor | None,
-    expanded_src_to_dst_row: Tensor,
-    export_for_source_row: Tensor | None,
-    drop_pad_mode: int | None = 0,
-    k: int | None = 1,
-) -> Tensor:
+    expanded_permuted_rows: Tensor, skip1: Tensor | None, skip2: Tensor | None, bias: Tensor | None,
+    scales: Tensor | None, expanded_src_to_dst_row: Tensor, export_for_source_row: Tensor | None,
+    drop_pad_mode: int | None = 0, k: int | None = 1,
+) -> Tensor:  # fmt: skip
     """Return skip1 + skip2 + the sum over j of scales[:, j] * (row[:, j] + bias of its expert), (rows, h).
 
     ``expanded_src_to_dst_row`` says where the j-th copy of row i is among ``expanded_permuted_rows``: its entry
@@ -142,22 +136,12 @@ def npu_moe_re_routing(
 
 
 def npu_moe_init_routing_v2(
-    x: Tensor,
-    expert_idx: Tensor,
-    *,
-    scale: Tensor | None = None,
-    offset: Tensor | None = None,
-    active_num: int = -1,
-    expert_capacity: int = -1,
-    expert_num: int = -1,
-    drop_pad_mode: int = 0,
-    expert_tokens_num_type: int = 0,
-    expert_tokens_num_flag: bool = False,
-    quant_mode: int = -1,
-    active_expert_range: Sequence[int] = (),
-    row_idx_type: int = 0,
-    x_dtype: int | None = None,
-) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None]:
+    x: Tensor, expert_idx: Tensor,
+    *, scale: Tensor | None = None, offset: Tensor | None = None, active_num: int = -1,
+    expert_capacity: int = -1, expert_num: int = -1, drop_pad_mode: int = 0, expert_tokens_num_type: int = 0,
+    expert_tokens_num_flag: bool = False, quant_mode: int = -1, active_expert_range: Sequence[int] = (),
+    row_idx_type: int = 0, x_dtype: int | None = None,
+) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None]:  # fmt: skip
     """Return (expanded_x, expanded_row_idx, expert_tokens, expanded_scale) of x (rows, h) and ``expert_idx`` (rows, k).
 
     The rows * k copies are ordered by expert, equals as they stood. expanded_row_idx (int32) says where each went, with

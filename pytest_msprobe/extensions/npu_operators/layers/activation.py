@@ -70,7 +70,7 @@ def npu_swiglu_backward(grad_output: Tensor, self: Tensor, dim: int = -1) -> Ten
     return torch.cat((grad_output * b * s * (1 + a * (1 - s)), grad_output * a * s), dim)
 
 
-def npu_gelu_mul(input: Tensor, *, approximate: str = "none") -> Tensor:  # noqa: A002
+def npu_gelu_mul(input: Tensor, *, approximate: str = "none") -> Tensor:
     """Return gelu(a) * b for halves a, b of the last dimension; ``approximate``: ``"none"`` (by erf) or ``"tanh"``."""
     a, b = input.chunk(2, -1)
     return F.gelu(a, approximate=approximate) * b

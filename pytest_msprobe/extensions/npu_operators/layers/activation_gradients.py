@@ -47,7 +47,7 @@ def npu_silu_backward(grad_output: Tensor, x0: Tensor, x1: Tensor) -> Tensor:
     return grad_output * (s + x0 * s * (1 - s))
 
 
-def npu_mish_backward(grad: Tensor, input: Tensor) -> Tensor:  # noqa: A002
+def npu_mish_backward(grad: Tensor, input: Tensor) -> Tensor:
     """Return the gradient of ``npu_mish``: grad * (t + x s (1 - t^2)), t = tanh(softplus(x)), s = sigmoid(x)."""
     t = torch.tanh(F.softplus(input))
     return grad * (t + input * torch.sigmoid(input) * (1 - t.square()))

@@ -9,22 +9,10 @@ State = tuple[Tensor, Tensor, Tensor]
 
 
 def npu_bert_apply_adam(
-    lr: float,
-    beta1: float,
-    beta2: float,
-    epsilon: float,
-    grad: Tensor,
-    max_grad_norm: float,
-    global_grad_norm: float,
-    weight_decay: float,
-    step_size: float | None = None,
-    adam_mode: int = 0,
-    *,
-    out: State | None = None,
-    var: Tensor | None = None,
-    m: Tensor | None = None,
-    v: Tensor | None = None,
-) -> State:
+    lr: float, beta1: float, beta2: float, epsilon: float, grad: Tensor, max_grad_norm: float,
+    global_grad_norm: float, weight_decay: float, step_size: float | None = None, adam_mode: int = 0,
+    *, out: State | None = None, var: Tensor | None = None, m: Tensor | None = None, v: Tensor | None = None,
+) -> State:  # fmt: skip
     """Return (var, m, v) after a step, written into the given ones: ``out``, or the overload's three arguments.
 
     m = beta1 m + (1 - beta1) g, v = beta2 v + (1 - beta2) g^2, u = m / (sqrt(v) + epsilon). ``adam_mode`` 0 takes

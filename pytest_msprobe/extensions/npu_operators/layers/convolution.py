@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def npu_convolution(
-    input: Tensor,  # noqa: A002
+    input: Tensor,
     weight: Tensor,
     bias: Tensor | None,
     stride: Sequence[int],
@@ -36,7 +36,7 @@ npu_conv3d = npu_convolution
 
 
 def npu_convolution_transpose(
-    input: Tensor,  # noqa: A002
+    input: Tensor,
     weight: Tensor,
     bias: Tensor | None,
     padding: Sequence[int],

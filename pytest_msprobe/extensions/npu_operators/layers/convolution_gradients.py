@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def npu_convolution_backward(
-    input: Tensor,  # noqa: A002
+    input: Tensor,
     grad_output: Tensor,
     weight: Tensor,
     stride: Sequence[int],
@@ -37,7 +37,7 @@ npu_conv2d_backward = npu_convolution_backward
 
 
 def npu_conv3d_backward(
-    input: Tensor,  # noqa: A002
+    input: Tensor,
     grad: Tensor,
     weight: Tensor,
     stride: Sequence[int],
@@ -51,16 +51,9 @@ def npu_conv3d_backward(
 
 
 def npu_conv_transpose2d_backward(
-    input: Tensor,  # noqa: A002
-    grad_output: Tensor,
-    weight: Tensor,
-    padding: Sequence[int],
-    output_padding: Sequence[int],
-    stride: Sequence[int],
-    dilation: Sequence[int],
-    groups: int,
-    output_mask: Sequence[bool],
-) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
+    input: Tensor, grad_output: Tensor, weight: Tensor, padding: Sequence[int], output_padding: Sequence[int],
+    stride: Sequence[int], dilation: Sequence[int], groups: int, output_mask: Sequence[bool],
+) -> tuple[Tensor | None, Tensor | None, Tensor | None]:  # fmt: skip
     """Return the gradients of ``npu_conv_transpose2d``, None where ``output_mask`` is false."""
     wanted = [bool(each) for each in output_mask]
     found: Gradients = torch.ops.aten.convolution_backward(
@@ -74,16 +67,9 @@ npu_conv_transpose3d_backward = npu_conv_transpose2d_backward
 
 
 def npu_convolution_transpose_backward(
-    input: Tensor,  # noqa: A002
-    grad: Tensor,
-    weight: Tensor,
-    padding: Sequence[int],
-    output_padding: Sequence[int],
-    stride: Sequence[int],
-    dilation: Sequence[int],
-    groups: int,
-    grad_input_mask: Sequence[bool],
-) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
+    input: Tensor, grad: Tensor, weight: Tensor, padding: Sequence[int], output_padding: Sequence[int],
+    stride: Sequence[int], dilation: Sequence[int], groups: int, grad_input_mask: Sequence[bool],
+) -> tuple[Tensor | None, Tensor | None, Tensor | None]:  # fmt: skip
     """Return the gradients of ``npu_convolution_transpose``, None where ``grad_input_mask`` is false."""
     return npu_conv_transpose2d_backward(
         input, grad, weight, padding, output_padding, stride, dilation, groups, grad_input_mask

@@ -15,18 +15,10 @@ if TYPE_CHECKING:
 
 
 def npu_deformable_conv2d(
-    input: Tensor,  # noqa: A002
-    weight: Tensor,
-    offset: Tensor,
-    bias: Tensor | None,
-    kernel_size: Sequence[int],
-    stride: Sequence[int],
-    padding: Sequence[int],
-    dilation: Sequence[int] = (1, 1, 1, 1),
-    groups: int = 1,
-    deformable_groups: int = 1,
-    modulated: bool = True,
-) -> tuple[Tensor, Tensor]:
+    input: Tensor, weight: Tensor, offset: Tensor, bias: Tensor | None, kernel_size: Sequence[int],
+    stride: Sequence[int], padding: Sequence[int], dilation: Sequence[int] = (1, 1, 1, 1), groups: int = 1,
+    deformable_groups: int = 1, modulated: bool = True,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
     """Return (the convolution (N, O, H', W'), the samples (N, C, H' kh, W' kw)).
 
     ``input`` is (N, C, H, W), ``weight`` (O, C / groups, kh, kw) and ``offset`` (N, 3 G kh kw, H', W') for G
@@ -44,19 +36,10 @@ def npu_deformable_conv2d(
 
 
 def npu_deformable_conv2dbk(
-    input: Tensor,  # noqa: A002
-    grad_output: Tensor,
-    offset_out: Tensor,
-    weight: Tensor,
-    offset: Tensor,
-    kernel_size: Sequence[int],
-    stride: Sequence[int],
-    padding: Sequence[int],
-    dilation: Sequence[int] = (1, 1, 1, 1),
-    groups: int = 1,
-    deformable_groups: int = 1,
-    modulated: bool = True,
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    input: Tensor, grad_output: Tensor, offset_out: Tensor, weight: Tensor, offset: Tensor,
+    kernel_size: Sequence[int], stride: Sequence[int], padding: Sequence[int],
+    dilation: Sequence[int] = (1, 1, 1, 1), groups: int = 1, deformable_groups: int = 1, modulated: bool = True,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
     """Return the gradients of :func:`npu_deformable_conv2d` for input, weight, offset and bias.
 
     ``offset_out`` are the forward's samples, by which the weight's gradient goes.

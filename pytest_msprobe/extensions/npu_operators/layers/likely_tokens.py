@@ -26,19 +26,11 @@ def npu_top_k_top_p(logits: Tensor, p: Tensor | None = None, k: Tensor | None = 
 
 
 def npu_top_k_top_p_sample(
-    logits: Tensor,
-    top_k: Tensor,
-    top_p: Tensor,
-    q: Tensor | None = None,
-    eps: float | None = 1e-8,
-    is_need_logits: bool | None = False,
-    top_k_guess: int | None = 32,
-    min_ps: Tensor | None = None,
-    ks_max: int | None = 1024,
-    input_is_logits: bool | None = True,
-    post_sample: str | None = "qSample",
+    logits: Tensor, top_k: Tensor, top_p: Tensor, q: Tensor | None = None, eps: float | None = 1e-8,
+    is_need_logits: bool | None = False, top_k_guess: int | None = 32, min_ps: Tensor | None = None,
+    ks_max: int | None = 1024, input_is_logits: bool | None = True, post_sample: str | None = "qSample",
     generator: torch.Generator | None = None,
-) -> tuple[Tensor, Tensor]:
+) -> tuple[Tensor, Tensor]:  # fmt: skip
     """Return (a token of each row, the scores that are left if they are asked for).
 
     A row is put in order of size where one of its filters applies; ``q`` weighs the scores in that order.

@@ -12,12 +12,12 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
-def npu_linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:  # noqa: A002
+def npu_linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """Return input @ weight^T + bias."""
     return F.linear(input, weight, bias)
 
 
-def npu_linear_backward(grad: Tensor, input: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:  # noqa: A002
+def npu_linear_backward(grad: Tensor, input: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
     """Return the gradients of :func:`npu_linear` for input and weight; any number of leading dimensions."""
     return grad @ weight, grad.flatten(0, -2).mT @ input.flatten(0, -2)
 

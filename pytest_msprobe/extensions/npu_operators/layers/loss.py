@@ -13,7 +13,7 @@ def npu_softmax_cross_entropy_with_logits(self: Tensor, labels: Tensor) -> Tenso
 
 
 def npu_cross_entropy_loss(
-    input: Tensor,  # noqa: A002
+    input: Tensor,
     target: Tensor,
     weight: Tensor | None = None,
     reduction: str = "mean",

@@ -37,17 +37,10 @@ def npu_binary_cross_entropy_with_logits_backward(
 
 
 def npu_cross_entropy_loss_backward(
-    grad_loss: Tensor,
-    log_prob: Tensor,
-    target: Tensor,
-    weight: Tensor | None = None,
-    grad_zloss: Tensor | None = None,
-    lse_for_zloss: Tensor | None = None,
-    reduction: str = "mean",
-    ignore_index: int = -100,
-    label_smoothing: float = 0.0,
-    lse_square_scale_for_zloss: float = 0.0,
-) -> Tensor:
+    grad_loss: Tensor, log_prob: Tensor, target: Tensor, weight: Tensor | None = None,
+    grad_zloss: Tensor | None = None, lse_for_zloss: Tensor | None = None, reduction: str = "mean",
+    ignore_index: int = -100, label_smoothing: float = 0.0, lse_square_scale_for_zloss: float = 0.0,
+) -> Tensor:  # fmt: skip
     """Return the gradient of ``npu_cross_entropy_loss`` for its logits from its ``log_prob`` (N, C).
 
     The probabilities are exp(log_prob), as they are recorded. Of the loss -(1 - s) w[t] log_prob[t] - s / C sum_c w[c]

@@ -96,7 +96,7 @@ def npu_add_layer_norm(
 
 
 def npu_layer_norm_eval(
-    input: Tensor,  # noqa: A002
+    input: Tensor,
     normalized_shape: Sequence[int],
     weight: Tensor | None = None,
     bias: Tensor | None = None,
@@ -122,7 +122,7 @@ def npu_deep_norm(
 
 
 def npu_group_norm_silu(
-    input: Tensor,  # noqa: A002
+    input: Tensor,
     weight: Tensor | None,
     bias: Tensor | None,
     group: int,
@@ -136,7 +136,7 @@ def npu_group_norm_silu(
 
 
 def npu_group_norm_swish(
-    input: Tensor,  # noqa: A002
+    input: Tensor,
     num_groups: int,
     weight: Tensor,
     bias: Tensor,

@@ -25,7 +25,7 @@ def _like_rows(statistic: Tensor, x: Tensor, dims: int) -> Tensor:
 
 def npu_layernorm_grad(
     grad_out: Tensor,
-    input: Tensor,  # noqa: A002
+    input: Tensor,
     normalized_shape: Sequence[int],
     mean: Tensor,
     rstd: Tensor,
@@ -81,16 +81,9 @@ def npu_deep_norm_backward(
 
 
 def npu_group_norm_swish_grad(
-    grad: Tensor,
-    input: Tensor,  # noqa: A002
-    num_groups: int,
-    weight: Tensor,
-    bias: Tensor,
-    mean: Tensor,
-    rstd: Tensor,
-    grad_input_mask: Sequence[bool],
-    swish_scale: float | None = 1.0,
-) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
+    grad: Tensor, input: Tensor, num_groups: int, weight: Tensor, bias: Tensor, mean: Tensor, rstd: Tensor,
+    grad_input_mask: Sequence[bool], swish_scale: float | None = 1.0,
+) -> tuple[Tensor | None, Tensor | None, Tensor | None]:  # fmt: skip
     """Return the gradients of ``npu_group_norm_swish`` for input, weight and bias, None where the mask is false.
 
     ``input`` is (N, C, ...), ``mean`` and ``rstd`` are (N, num_groups).

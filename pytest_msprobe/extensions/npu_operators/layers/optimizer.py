@@ -28,18 +28,10 @@ def _written(state: State, new: State) -> State:
 
 
 def npu_apply_adam(
-    beta1_power: Number,
-    beta2_power: Number,
-    lr: Number,
-    beta1: Number,
-    beta2: Number,
-    epsilon: Number,
-    grad: Tensor,
-    use_locking: bool | None = False,
-    use_nesterov: bool | None = False,
-    *,
-    out: State | None = None,
-) -> tuple[Tensor, Tensor, Tensor]:
+    beta1_power: Number, beta2_power: Number, lr: Number, beta1: Number, beta2: Number, epsilon: Number,
+    grad: Tensor, use_locking: bool | None = False, use_nesterov: bool | None = False,
+    *, out: State | None = None,
+) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
     """Return one step of Adam in TensorFlow's form (``ApplyAdam``), the epsilon outside the bias correction.
 
     ``beta1_power`` and ``beta2_power`` are the betas to the power of the step number. ``use_locking`` has no
@@ -54,20 +46,11 @@ def npu_apply_adam(
 
 
 def npu_apply_adam_w(
-    beta1_power: Number,
-    beta2_power: Number,
-    lr: Number,
-    weight_decay: Number,
-    beta1: Number,
-    beta2: Number,
-    epsilon: Number,
-    grad: Tensor,
-    max_grad_norm: Tensor | None = None,
-    amsgrad: bool | None = False,
+    beta1_power: Number, beta2_power: Number, lr: Number, weight_decay: Number, beta1: Number, beta2: Number,
+    epsilon: Number, grad: Tensor, max_grad_norm: Tensor | None = None, amsgrad: bool | None = False,
     maximize: bool | None = False,
-    *,
-    out: State | None = None,
-) -> tuple[Tensor, Tensor, Tensor]:
+    *, out: State | None = None,
+) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
     """Return one step of AdamW with decoupled weight decay (Loshchilov and Hutter, 2019).
 
     ``beta1_power`` and ``beta2_power`` are the betas to the power of the *previous* step number. With

@@ -10,6 +10,7 @@ from pytest_msprobe.extensions.npu_operators.experts.expert_groups import group_
 from pytest_msprobe.extensions.npu_operators.matmul.packed_numbers import numbers
 from pytest_msprobe.extensions.npu_operators.matmul.scaled_products import scaled_product
 from pytest_msprobe.extensions.npu_operators.reference_arguments import refuse
+from pytest_msprobe.extensions.npu_operators.twins import in_place
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -45,45 +46,14 @@ def npu_grouped_matmul_add(
     return self + torch.stack([left.mT @ right for left, right in parts]).reshape(self.shape)
 
 
-def npu_grouped_matmul_add_(
-    self: Tensor,
-    x: Tensor,
-    weight: Tensor,
-    group_list: Tensor,
-    *,
-    transpose_x: bool = True,
-    transpose_weight: bool = False,
-    group_type: int = 2,
-    group_list_type: int | None = 0,
-) -> Tensor:
-    """Write the result of :func:`npu_grouped_matmul_add` to ``self``."""
-    return self.copy_(
-        npu_grouped_matmul_add(
-            self,
-            x,
-            weight,
-            group_list,
-            transpose_x=transpose_x,
-            transpose_weight=transpose_weight,
-            group_type=group_type,
-            group_list_type=group_list_type,
-        )
-    )
+npu_grouped_matmul_add_ = in_place(npu_grouped_matmul_add)
 
 
 def npu_add_quant_matmul(
-    self: Tensor,
-    x1: Tensor,
-    x2: Tensor,
-    x2_scale: Tensor,
-    *,
-    x1_scale: Tensor | None = None,
-    group_sizes: Sequence[int] | None = None,
-    x1_dtype: int | None = None,
-    x2_dtype: int | None = None,
-    x1_scale_dtype: int | None = None,
-    x2_scale_dtype: int | None = None,
-) -> Tensor:
+    self: Tensor, x1: Tensor, x2: Tensor, x2_scale: Tensor,
+    *, x1_scale: Tensor | None = None, group_sizes: Sequence[int] | None = None, x1_dtype: int | None = None,
+    x2_dtype: int | None = None, x1_scale_dtype: int | None = None, x2_scale_dtype: int | None = None,
+) -> Tensor:  # fmt: skip
     """Return self + (x1 @ x2) * x2_scale * x1_scale for floats of 8 bits, x1 (m, k) or, stored so, (k, m).
 
     Scales are one number each, or pairs of blocks of 32: ``x1_scale`` (m, k / 64, 2) or (k / 64, m, 2), as x1 is,
@@ -99,42 +69,15 @@ def npu_add_quant_matmul(
     return self + added.to(self.dtype)
 
 
-def npu_add_quant_matmul_(
-    self: Tensor,
-    x1: Tensor,
-    x2: Tensor,
-    x2_scale: Tensor,
-    *,
-    x1_scale: Tensor | None = None,
-    group_sizes: Sequence[int] | None = None,
-    x1_dtype: int | None = None,
-    x2_dtype: int | None = None,
-    x1_scale_dtype: int | None = None,
-    x2_scale_dtype: int | None = None,
-) -> Tensor:
-    """Write the result of :func:`npu_add_quant_matmul` to ``self``."""
-    dtypes = {"x1_dtype": x1_dtype, "x2_dtype": x2_dtype, "x2_scale_dtype": x2_scale_dtype}
-    dtypes["x1_scale_dtype"] = x1_scale_dtype
-    return self.copy_(
-        npu_add_quant_matmul(self, x1, x2, x2_scale, x1_scale=x1_scale, group_sizes=group_sizes, **dtypes)
-    )
+npu_add_quant_matmul_ = in_place(npu_add_quant_matmul)
 
 
 def npu_add_quant_gmm(
-    self: Tensor,
-    x1: Tensor,
-    x2: Tensor,
-    x2_scale: Tensor,
-    group_list: Tensor,
-    *,
-    x1_scale: Tensor | None = None,
-    group_list_type: int | None = 0,
-    group_sizes: Sequence[int] | None = None,
-    x1_dtype: int | None = None,
-    x2_dtype: int | None = None,
-    x1_scale_dtype: int | None = None,
-    x2_scale_dtype: int | None = None,
-) -> Tensor:
+    self: Tensor, x1: Tensor, x2: Tensor, x2_scale: Tensor, group_list: Tensor,
+    *, x1_scale: Tensor | None = None, group_list_type: int | None = 0,
+    group_sizes: Sequence[int] | None = None, x1_dtype: int | None = None, x2_dtype: int | None = None,
+    x1_scale_dtype: int | None = None, x2_scale_dtype: int | None = None,
+) -> Tensor:  # fmt: skip
     """Return ``self`` (groups, m, n), to which (x1_i @ x2_i) * x2_scale_i * x1_scale_i is added, by groups of k.
 
     x1 is (m, k) or, stored so, (k, m), x2 (k, n). ``x1_scale`` is one number per group, ``x2_scale`` one per group or
@@ -162,30 +105,11 @@ def npu_add_quant_gmm(
     return self + torch.stack(added).to(self.dtype).reshape(self.shape)
 
 
+npu_add_quant_gmm_ = in_place(npu_add_quant_gmm)
+
+
 def _of_group(scale: Tensor | None, group: int, start: int, size: int) -> Tensor | None:
     if scale is None or scale.dim() < 3:
         return None if scale is None else scale[group]
     first = start // 64 + group
     return scale[first : first + -(-size // 64)]
-
-
-def npu_add_quant_gmm_(
-    self: Tensor,
-    x1: Tensor,
-    x2: Tensor,
-    x2_scale: Tensor,
-    group_list: Tensor,
-    *,
-    x1_scale: Tensor | None = None,
-    group_list_type: int | None = 0,
-    group_sizes: Sequence[int] | None = None,
-    x1_dtype: int | None = None,
-    x2_dtype: int | None = None,
-    x1_scale_dtype: int | None = None,
-    x2_scale_dtype: int | None = None,
-) -> Tensor:
-    """Write the result of :func:`npu_add_quant_gmm` to ``self``."""
-    dtypes = {"x1_dtype": x1_dtype, "x2_dtype": x2_dtype, "x2_scale_dtype": x2_scale_dtype}
-    dtypes["x1_scale_dtype"] = x1_scale_dtype
-    options = {"x1_scale": x1_scale, "group_list_type": group_list_type, "group_sizes": group_sizes}
-    return self.copy_(npu_add_quant_gmm(self, x1, x2, x2_scale, group_list, **options, **dtypes))  # type: ignore[arg-type]

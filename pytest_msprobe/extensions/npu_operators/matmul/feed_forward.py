@@ -27,26 +27,14 @@ _BY_NAME: dict[str, Callable[[Tensor], Tensor]] = {"fastgelu": npu_fast_gelu, "r
 
 
 def npu_ffn(
-    x: Tensor,
-    weight1: Tensor,
-    weight2: Tensor,
-    activation: str,
-    *,
-    expert_tokens: Sequence[int] | None = None,
-    expert_tokens_index: Sequence[int] | None = None,
-    bias1: Tensor | None = None,
-    bias2: Tensor | None = None,
-    scale: Tensor | None = None,
-    offset: Tensor | None = None,
-    deq_scale1: Tensor | None = None,
-    deq_scale2: Tensor | None = None,
-    antiquant_scale1: Tensor | None = None,
-    antiquant_scale2: Tensor | None = None,
-    antiquant_offset1: Tensor | None = None,
-    antiquant_offset2: Tensor | None = None,
-    inner_precise: int | None = None,
-    output_dtype: torch.dtype | None = None,
-) -> Tensor:
+    x: Tensor, weight1: Tensor, weight2: Tensor, activation: str,
+    *, expert_tokens: Sequence[int] | None = None, expert_tokens_index: Sequence[int] | None = None,
+    bias1: Tensor | None = None, bias2: Tensor | None = None, scale: Tensor | None = None,
+    offset: Tensor | None = None, deq_scale1: Tensor | None = None, deq_scale2: Tensor | None = None,
+    antiquant_scale1: Tensor | None = None, antiquant_scale2: Tensor | None = None,
+    antiquant_offset1: Tensor | None = None, antiquant_offset2: Tensor | None = None,
+    inner_precise: int | None = None, output_dtype: torch.dtype | None = None,
+) -> Tensor:  # fmt: skip
     """Return activation(x @ weight1 + bias1) @ weight2 + bias2, for groups of rows where the parameters are per expert.
 
     ``expert_tokens`` are the groups' sizes, ``expert_tokens_index`` their ends. Weights of int8 count as

@@ -21,28 +21,14 @@ if TYPE_CHECKING:
 
 
 def npu_grouped_matmul_finalize_routing(
-    x: Tensor,
-    w: Tensor,
-    group_list: Tensor,
-    *,
-    scale: Tensor | None = None,
-    bias: Tensor | None = None,
-    offset: Tensor | None = None,
-    pertoken_scale: Tensor | None = None,
-    shared_input: Tensor | None = None,
-    logit: Tensor | None = None,
-    row_index: Tensor | None = None,
-    dtype: torch.dtype | None = None,
-    shared_input_weight: float | None = 1.0,
-    shared_input_offset: int | None = 0,
-    output_bs: int | None = 0,
-    group_list_type: int | None = 1,
-    tuning_config: Sequence[int] | None = None,
-    x_dtype: int | None = None,
-    w_dtype: int | None = None,
-    scale_dtype: int | None = None,
-    pertoken_scale_dtype: int | None = None,
-) -> Tensor:
+    x: Tensor, w: Tensor, group_list: Tensor,
+    *, scale: Tensor | None = None, bias: Tensor | None = None, offset: Tensor | None = None,
+    pertoken_scale: Tensor | None = None, shared_input: Tensor | None = None, logit: Tensor | None = None,
+    row_index: Tensor | None = None, dtype: torch.dtype | None = None, shared_input_weight: float | None = 1.0,
+    shared_input_offset: int | None = 0, output_bs: int | None = 0, group_list_type: int | None = 1,
+    tuning_config: Sequence[int] | None = None, x_dtype: int | None = None, w_dtype: int | None = None,
+    scale_dtype: int | None = None, pertoken_scale_dtype: int | None = None,
+) -> Tensor:  # fmt: skip
     """Return (output_bs, n): the sum of logit_t * (x_t @ w_i) * scale_i * pertoken_scale_t at row_index_t, and a share.
 
     w is (experts, k, n); ``group_list`` holds the sizes of the experts' groups of rows, with ``group_list_type`` 0
@@ -100,26 +86,13 @@ def npu_grouped_matmul_swiglu_quant(
 
 
 def npu_grouped_matmul_swiglu_quant_v2(
-    x: Tensor,
-    weight: Sequence[Tensor],
-    weight_scale: Sequence[Tensor],
-    x_scale: Tensor,
-    group_list: Tensor,
-    *,
-    smooth_scale: Tensor | None = None,
-    weight_assist_matrix: Sequence[Tensor] | None = None,
-    bias: Tensor | None = None,
-    dequant_mode: int | None = 0,
-    dequant_dtype: int | None = 6,
-    quant_mode: int | None = 0,
-    quant_dtype: int | None = 1,
-    group_list_type: int | None = 0,
-    tuning_config: Sequence[int] | None = None,
-    x_dtype: int | None = None,
-    weight_dtype: int | None = None,
-    weight_scale_dtype: int | None = None,
-    x_scale_dtype: int | None = None,
-) -> tuple[Tensor, Tensor]:
+    x: Tensor, weight: Sequence[Tensor], weight_scale: Sequence[Tensor], x_scale: Tensor, group_list: Tensor,
+    *, smooth_scale: Tensor | None = None, weight_assist_matrix: Sequence[Tensor] | None = None,
+    bias: Tensor | None = None, dequant_mode: int | None = 0, dequant_dtype: int | None = 6,
+    quant_mode: int | None = 0, quant_dtype: int | None = 1, group_list_type: int | None = 0,
+    tuning_config: Sequence[int] | None = None, x_dtype: int | None = None, weight_dtype: int | None = None,
+    weight_scale_dtype: int | None = None, x_scale_dtype: int | None = None,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
     """Return (int8, scale): silu(a) * b * smooth_scale_i, quantized by row, for halves a, b of the products of groups.
 
     Products are (x @ weight_i) * weight_scale_i * x_scale, operands of int8 or 4 bits, ``weight_scale`` by column or
@@ -168,17 +141,10 @@ def _of_groups(tensors: Sequence[Tensor], groups: int) -> list[Tensor]:
 
 
 def npu_quant_grouped_matmul_dequant(
-    x: Tensor,
-    quantized_weight: Tensor,
-    weight_scale: Tensor,
-    group_list: Tensor,
-    *,
-    bias: Tensor | None = None,
-    x_scale: Tensor | None = None,
-    x_offset: Tensor | None = None,
-    smooth_scale: Tensor | None = None,
-    quant_mode: str | None = "pertoken",
-) -> Tensor:
+    x: Tensor, quantized_weight: Tensor, weight_scale: Tensor, group_list: Tensor,
+    *, bias: Tensor | None = None, x_scale: Tensor | None = None, x_offset: Tensor | None = None,
+    smooth_scale: Tensor | None = None, quant_mode: str | None = "pertoken",
+) -> Tensor:  # fmt: skip
     """Return (q @ weight_i^T + bias_i) * weight_scale_i * s by groups of rows, with q and s of the rows of x.
 
     q = round(x * smooth_scale / s) in int8; s is ``x_scale``, of each row or of all, by default the largest number of

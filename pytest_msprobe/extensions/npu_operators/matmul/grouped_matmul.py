@@ -52,30 +52,18 @@ class Factors:
 
 
 def npu_grouped_matmul(
-    x: Sequence[Tensor],
-    weight: Sequence[Tensor],
-    *,
-    bias: Sequence[Tensor] | None = None,
-    scale: Sequence[Tensor] | None = None,
-    offset: Sequence[Tensor] | None = None,
-    antiquant_scale: Sequence[Tensor] | None = None,
-    antiquant_offset: Sequence[Tensor] | None = None,
-    per_token_scale: Sequence[Tensor] | None = None,
-    group_list: Tensor | Sequence[int] | None = None,
-    activation_input: Sequence[Tensor] | None = None,
+    x: Sequence[Tensor], weight: Sequence[Tensor],
+    *, bias: Sequence[Tensor] | None = None, scale: Sequence[Tensor] | None = None,
+    offset: Sequence[Tensor] | None = None, antiquant_scale: Sequence[Tensor] | None = None,
+    antiquant_offset: Sequence[Tensor] | None = None, per_token_scale: Sequence[Tensor] | None = None,
+    group_list: Tensor | Sequence[int] | None = None, activation_input: Sequence[Tensor] | None = None,
     activation_quant_scale: Sequence[Tensor] | None = None,
-    activation_quant_offset: Sequence[Tensor] | None = None,
-    split_item: int | None = 0,
-    group_type: int | None = None,
-    group_list_type: int | None = 0,
-    act_type: int | None = 0,
-    tuning_config: Sequence[int] | None = None,
-    output_dtype: torch.dtype | int | None = None,
-    x_dtype: int | None = None,
-    weight_dtype: int | None = None,
-    scale_dtype: int | None = None,
+    activation_quant_offset: Sequence[Tensor] | None = None, split_item: int | None = 0,
+    group_type: int | None = None, group_list_type: int | None = 0, act_type: int | None = 0,
+    tuning_config: Sequence[int] | None = None, output_dtype: torch.dtype | int | None = None,
+    x_dtype: int | None = None, weight_dtype: int | None = None, scale_dtype: int | None = None,
     per_token_scale_dtype: int | None = None,
-) -> list[Tensor]:
+) -> list[Tensor]:  # fmt: skip
     """Return [act(x_i @ weight_i + bias_i)], joined to one tensor where ``split_item`` is 2 or 3.
 
     ``weight`` is one tensor per group, or one (groups, k, n). So is ``x``, or one (rows, k) whose groups of rows

@@ -13,6 +13,7 @@ from pytest_msprobe.extensions.npu_operators.matmul.packed_numbers import number
 from pytest_msprobe.extensions.npu_operators.matmul.scaled_products import scaled_product
 from pytest_msprobe.extensions.npu_operators.quantization.quantization import rounded
 from pytest_msprobe.extensions.npu_operators.reference_arguments import at_least_float32, refuse
+from pytest_msprobe.extensions.npu_operators.twins import in_place
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def npu_transpose_batchmatmul(
-    input: Tensor,  # noqa: A002
+    input: Tensor,
     weight: Tensor,
     *,
     bias: Tensor | None = None,
@@ -55,21 +56,12 @@ def _split_batch(out: Tensor, parts: int | None) -> Tensor:
 
 
 def npu_transpose_quant_batchmatmul(
-    x1: Tensor,
-    x2: Tensor,
-    dtype: torch.dtype | int,
-    *,
-    bias: Tensor | None = None,
-    x1_scale: Tensor | None = None,
-    x2_scale: Tensor | None = None,
-    group_sizes: Sequence[int] | None = None,
-    perm_x1: Sequence[int] | None = None,
-    perm_x2: Sequence[int] | None = None,
-    perm_y: Sequence[int] | None = None,
-    batch_split_factor: int | None = 1,
-    x1_dtype: int | None = None,
-    x2_dtype: int | None = None,
-) -> Tensor:
+    x1: Tensor, x2: Tensor, dtype: torch.dtype | int,
+    *, bias: Tensor | None = None, x1_scale: Tensor | None = None, x2_scale: Tensor | None = None,
+    group_sizes: Sequence[int] | None = None, perm_x1: Sequence[int] | None = None,
+    perm_x2: Sequence[int] | None = None, perm_y: Sequence[int] | None = None,
+    batch_split_factor: int | None = 1, x1_dtype: int | None = None, x2_dtype: int | None = None,
+) -> Tensor:  # fmt: skip
     """Return ((x1 @ x2 + bias) * x2_scale * x1_scale) of floats of 8 bits, permuted as the one without quantization.
 
     ``x1_scale`` is (m,) and ``x2_scale`` (n,), or both have a last dimension of 2 for pairs of blocks of 32 behind
@@ -121,16 +113,9 @@ _FOLLOWING: dict[str, Callable[[Tensor], Tensor]] = {
 
 
 def npu_batch_gather_matmul(
-    self: Tensor,
-    x: Tensor,
-    weight_b: Tensor,
-    indices: Tensor,
-    weight_a: Tensor | None = None,
-    layer_idx: int = 0,
-    scale: float = 1e-3,
-    y_offset: int = 0,
-    y_slice_size: int = -1,
-) -> Tensor:
+    self: Tensor, x: Tensor, weight_b: Tensor, indices: Tensor, weight_a: Tensor | None = None,
+    layer_idx: int = 0, scale: float = 1e-3, y_offset: int = 0, y_slice_size: int = -1,
+) -> Tensor:  # fmt: skip
     """Return ``self`` with x @ weight_a^T @ weight_b^T * scale added to its columns from ``y_offset`` on.
 
     ``weight_a`` is (w, layers, r, h1), ``weight_b`` (w, layers, h2, r); ``indices`` choose the weights of each row, a
@@ -150,21 +135,7 @@ def npu_batch_gather_matmul(
     return self + F.pad(added, (y_offset, self.shape[1] - y_offset - columns))
 
 
-def npu_batch_gather_matmul_(
-    self: Tensor,
-    x: Tensor,
-    weight_b: Tensor,
-    indices: Tensor,
-    weight_a: Tensor | None = None,
-    layer_idx: int = 0,
-    scale: float = 1e-3,
-    y_offset: int = 0,
-    y_slice_size: int = -1,
-) -> Tensor:
-    """Write the result of :func:`npu_batch_gather_matmul` to ``self``."""
-    return self.copy_(
-        npu_batch_gather_matmul(self, x, weight_b, indices, weight_a, layer_idx, scale, y_offset, y_slice_size)
-    )
+npu_batch_gather_matmul_ = in_place(npu_batch_gather_matmul)
 
 
 def npu_bmm_v2_mat1_backward(grad: Tensor, mat1: Tensor, mat2: Tensor, size: Sequence[int]) -> Tensor:

@@ -28,21 +28,12 @@ _PACKED_FOR = (None, torch.int8, torch.float16, 1, 5)
 
 
 def npu_quant_matmul(
-    x1: Tensor,
-    x2: Tensor,
-    scale: Tensor,
-    *,
-    offset: Tensor | None = None,
-    pertoken_scale: Tensor | None = None,
-    bias: Tensor | None = None,
-    output_dtype: torch.dtype | int | None = None,
-    x1_dtype: int | None = None,
-    x2_dtype: int | None = None,
-    pertoken_scale_dtype: int | None = None,
-    scale_dtype: int | None = None,
-    group_sizes: Sequence[int] | None = None,
-    y_scale: Tensor | None = None,
-) -> Tensor:
+    x1: Tensor, x2: Tensor, scale: Tensor,
+    *, offset: Tensor | None = None, pertoken_scale: Tensor | None = None, bias: Tensor | None = None,
+    output_dtype: torch.dtype | int | None = None, x1_dtype: int | None = None, x2_dtype: int | None = None,
+    pertoken_scale_dtype: int | None = None, scale_dtype: int | None = None,
+    group_sizes: Sequence[int] | None = None, y_scale: Tensor | None = None,
+) -> Tensor:  # fmt: skip
     """Return (x1 @ x2 + bias) * scale * pertoken_scale + offset, in ``output_dtype``, int8 by default.
 
     Operands are int8, floats of 8 bits, or numbers of 4 bits as :func:`numbers` reads them; scales are by number, row
@@ -82,17 +73,10 @@ def npu_quant_matmul(
 
 
 def npu_weight_quant_batchmatmul(
-    x: Tensor,
-    weight: Tensor,
-    antiquant_scale: Tensor,
-    antiquant_offset: Tensor | None = None,
-    quant_scale: Tensor | None = None,
-    quant_offset: Tensor | None = None,
-    bias: Tensor | None = None,
-    antiquant_group_size: int = 0,
-    inner_precise: int = 0,
-    weight_dtype: int | None = None,
-) -> Tensor:
+    x: Tensor, weight: Tensor, antiquant_scale: Tensor, antiquant_offset: Tensor | None = None,
+    quant_scale: Tensor | None = None, quant_offset: Tensor | None = None, bias: Tensor | None = None,
+    antiquant_group_size: int = 0, inner_precise: int = 0, weight_dtype: int | None = None,
+) -> Tensor:  # fmt: skip
     """Return x @ ((weight + antiquant_offset) * antiquant_scale) + bias, weight (k, n) of 8 or 4 bits.
 
     Scale and offset are one number, one per column, or one per column and ``antiquant_group_size`` rows; scales may be

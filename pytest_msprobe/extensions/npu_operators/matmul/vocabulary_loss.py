@@ -15,7 +15,7 @@ _BITS = 8
 
 
 def npu_fused_linear_online_max_sum(
-    input: Tensor,  # noqa: A002
+    input: Tensor,
     weight: Tensor,
     target: Tensor,
     vocab_start_index: int,
@@ -64,7 +64,7 @@ def npu_fused_cross_entropy_loss_with_max_sum(
     predicted_logits: Tensor,
     *,
     label_smoothing: float | None = 0.0,
-    input: Tensor | None = None,  # noqa: A002
+    input: Tensor | None = None,
     weight: Tensor | None = None,
     vocab_parallel_logits: Tensor | None = None,
 ) -> tuple[Tensor, Tensor | None]:
@@ -92,16 +92,10 @@ def _softmax(logits: Tensor, highest: Tensor, total: Tensor) -> Tensor:
 
 
 def npu_fused_linear_cross_entropy_loss_with_max_sum_backward(
-    grad: Tensor,
-    input: Tensor,  # noqa: A002
-    weight: Tensor,
-    target_mask: Tensor,
-    masked_target: Tensor,
-    label_smoothing: float = 0.0,
-    logits_max: Tensor | None = None,
-    sum_exp_logits: Tensor | None = None,
+    grad: Tensor, input: Tensor, weight: Tensor, target_mask: Tensor, masked_target: Tensor,
+    label_smoothing: float = 0.0, logits_max: Tensor | None = None, sum_exp_logits: Tensor | None = None,
     softmax: Tensor | None = None,
-) -> tuple[Tensor, Tensor]:
+) -> tuple[Tensor, Tensor]:  # fmt: skip
     """Return the gradients of the loss for input (tokens, k) and weight (vocabulary, k).
 
     They are d @ weight and d^T @ input with d = (softmax - one at the target, where it is not masked) * grad.

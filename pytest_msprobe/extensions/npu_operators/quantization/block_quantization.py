@@ -70,17 +70,10 @@ def _divided(x: Tensor, scales: Tensor) -> Tensor:
 
 
 def npu_grouped_dynamic_block_quant(
-    x: Tensor,
-    group_list: Tensor,
-    *,
-    min_scale: float = 0.0,
-    round_mode: str = "rint",
-    dst_type: object = 291,
-    row_block_size: int = 1,
-    col_block_size: int = 128,
-    group_list_type: int = 0,
-    dst_type_max: float = 0.0,
-) -> tuple[Tensor, Tensor]:
+    x: Tensor, group_list: Tensor,
+    *, min_scale: float = 0.0, round_mode: str = "rint", dst_type: object = 291, row_block_size: int = 1,
+    col_block_size: int = 128, group_list_type: int = 0, dst_type_max: float = 0.0,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
     """Return (y, scales) as :func:`npu_dynamic_block_quant`, in blocks of rows that begin anew in each group.
 
     ``group_list`` holds the ends of the groups. The scales are (..., m // row_block_size + groups, ...); those of group
@@ -145,17 +138,11 @@ def npu_kronecker_quant(
 
 
 def npu_rotate_quant(
-    x: Tensor,
-    rotation: Tensor,
-    *,
-    alpha: Tensor | None = None,
-    dst_dtype: object = None,
-    axis: int | None = -1,
-    round_mode: str | None = "rint",
-    scale_alg: int | None = 0,
-    dst_type_max: float | None = 0.0,
+    x: Tensor, rotation: Tensor,
+    *, alpha: Tensor | None = None, dst_dtype: object = None, axis: int | None = -1,
+    round_mode: str | None = "rint", scale_alg: int | None = 0, dst_type_max: float | None = 0.0,
     transpose_y: bool | None = False,
-) -> tuple[Tensor, Tensor]:
+) -> tuple[Tensor, Tensor]:  # fmt: skip
     """Return (y, scales) of x (..., n), each K columns of it times ``rotation``, K x K, from the right.
 
     ``rotation`` may be (n / K, K, K), one for each. ``dst_dtype`` int8 and quint4x2 (eight numbers in an int32) have a

@@ -11,17 +11,9 @@ _NO_SCALE = 2.0**-23
 
 
 def npu_ifmr(
-    data: Tensor,
-    data_min: Tensor,
-    data_max: Tensor,
-    cumsum: Tensor,
-    min_percentile: float,
-    max_percentile: float,
-    search_start: float,
-    search_end: float,
-    search_step: float,
-    with_offset: bool,
-) -> tuple[Tensor, Tensor]:
+    data: Tensor, data_min: Tensor, data_max: Tensor, cumsum: Tensor, min_percentile: float,
+    max_percentile: float, search_start: float, search_end: float, search_step: float, with_offset: bool,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
     """Return (scale, offset), in the shape of ``data_min``: of 8 bits, with the least squared error over ``data``.
 
     ``cumsum`` counts the numbers up to each bin of a histogram from ``data_min`` to ``data_max``. The range begins

@@ -22,21 +22,11 @@ if TYPE_CHECKING:
 
 def npu_swiglu_mx_quant(
     x: Tensor,
-    *,
-    group_index: Tensor | None = None,
-    activate_dim: int = -1,
-    activate_left: bool = False,
-    swiglu_mode: int = 0,
-    clamp_limit: float = 7.0,
-    glu_alpha: float = 1.702,
-    glu_bias: float = 1.0,
-    group_mode: int = 0,
-    axis: int = -1,
-    dst_type: object = 296,
-    round_mode: str = "rint",
-    scale_alg: int = 0,
+    *, group_index: Tensor | None = None, activate_dim: int = -1, activate_left: bool = False,
+    swiglu_mode: int = 0, clamp_limit: float = 7.0, glu_alpha: float = 1.702, glu_bias: float = 1.0,
+    group_mode: int = 0, axis: int = -1, dst_type: object = 296, round_mode: str = "rint", scale_alg: int = 0,
     max_dtype_value: float = 0,
-) -> tuple[Tensor, Tensor]:
+) -> tuple[Tensor, Tensor]:  # fmt: skip
     """Return (y, shared exponents) of a :func:`swiglu_variant` of x, in blocks of 32 along ``axis``.
 
     ``group_index`` holds how many rows each group has; behind the last nothing is promised. Blocks of rows begin anew

@@ -38,7 +38,7 @@ _LEVEL0_BLOCK = 512
 
 
 def npu_dynamic_mx_quant(
-    input: Tensor,  # noqa: A002
+    input: Tensor,
     *,
     axis: int = -1,
     round_mode: str = "rint",
@@ -66,7 +66,7 @@ def npu_dynamic_mx_quant(
 
 
 def npu_dynamic_mx_quant_with_dual_axis(
-    input: Tensor,  # noqa: A002
+    input: Tensor,
     *,
     round_mode: str = "rint",
     dst_type: object = 296,
@@ -100,7 +100,7 @@ def npu_anti_mx_quant(
 
 
 def npu_dynamic_block_mx_quant(
-    input: Tensor,  # noqa: A002
+    input: Tensor,
     *,
     round_mode: str = "rint",
     dst_type: object = 296,
@@ -135,7 +135,7 @@ def _pairs(exponents: Tensor) -> Tensor:
 
 
 def npu_dynamic_dual_level_mx_quant(
-    input: Tensor,  # noqa: A002
+    input: Tensor,
     *,
     smooth_scale: Tensor | None = None,
     round_mode: str = "rint",

@@ -106,7 +106,7 @@ def npu_anti_quant(
 
 
 def npu_dynamic_quant(
-    input: Tensor,  # noqa: A002
+    input: Tensor,
     *,
     smooth_scales: Tensor | None = None,
     group_index: Tensor | None = None,
@@ -132,7 +132,7 @@ def npu_dynamic_quant(
 
 
 def npu_dynamic_quant_asymmetric(
-    input: Tensor,  # noqa: A002
+    input: Tensor,
     *,
     smooth_scales: Tensor | None = None,
     group_index: Tensor | None = None,

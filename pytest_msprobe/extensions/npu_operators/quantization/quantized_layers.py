@@ -76,17 +76,10 @@ def _quantized(
 
 
 def _npu_rms_norm_backward_quant(
-    dy: Tensor,
-    x: Tensor,
-    rstd: Tensor,
-    gamma: Tensor,
-    scale_x: Tensor,
-    *,
-    offset_x: Tensor | None = None,
-    div_mode: bool | None = True,
-    quant_mode: str = "static",
+    dy: Tensor, x: Tensor, rstd: Tensor, gamma: Tensor, scale_x: Tensor,
+    *, offset_x: Tensor | None = None, div_mode: bool | None = True, quant_mode: str = "static",
     dst_type: object = 1,
-) -> tuple[Tensor, Tensor]:
+) -> tuple[Tensor, Tensor]:  # fmt: skip
     """Return the gradients of RMS normalization: x's, / ``scale_x`` + ``offset_x`` and rounded, and gamma's.
 
     x's is multiplied with ``scale_x`` where ``div_mode`` is false, and in int8 or HiFloat8. Raises NotImplementedError
@@ -102,20 +95,10 @@ def _npu_rms_norm_backward_quant(
 
 
 def npu_add_rms_norm_quant(
-    x1: Tensor,
-    x2: Tensor,
-    gamma: Tensor,
-    scales1: Tensor,
-    zero_points1: Tensor | None,
-    beta: Tensor | None = None,
-    scales2: Tensor | None = None,
-    zero_points2: Tensor | None = None,
-    *,
-    axis: int = -1,
-    epsilon: float = 1e-6,
-    div_mode: bool = True,
-    dst_type: object = None,
-) -> tuple[Tensor, Tensor | None, Tensor]:
+    x1: Tensor, x2: Tensor, gamma: Tensor, scales1: Tensor, zero_points1: Tensor | None,
+    beta: Tensor | None = None, scales2: Tensor | None = None, zero_points2: Tensor | None = None,
+    *, axis: int = -1, epsilon: float = 1e-6, div_mode: bool = True, dst_type: object = None,
+) -> tuple[Tensor, Tensor | None, Tensor]:  # fmt: skip
     """Return (y1, y2, x): x = x1 + x2, y its RMS normalization * gamma + beta, y1 and y2 that quantized.
 
     y1 = round(y / scales1 + zero_points1), multiplied where ``div_mode`` is false; y2 alike, None (nothing is
@@ -129,17 +112,10 @@ def npu_add_rms_norm_quant(
 
 
 def npu_add_rms_norm_dynamic_quant(
-    x1: Tensor,
-    x2: Tensor,
-    gamma: Tensor,
-    *,
-    smooth_scale1: Tensor | None = None,
-    smooth_scale2: Tensor | None = None,
-    beta: Tensor | None = None,
-    epsilon: float = 1e-6,
-    output_mask: Sequence[bool] | None = None,
-    y_dtype: object = None,
-) -> tuple[Tensor | None, Tensor | None, Tensor, Tensor | None, Tensor | None]:
+    x1: Tensor, x2: Tensor, gamma: Tensor,
+    *, smooth_scale1: Tensor | None = None, smooth_scale2: Tensor | None = None, beta: Tensor | None = None,
+    epsilon: float = 1e-6, output_mask: Sequence[bool] | None = None, y_dtype: object = None,
+) -> tuple[Tensor | None, Tensor | None, Tensor, Tensor | None, Tensor | None]:  # fmt: skip
     """Return (y1, y2, x, scale1, scale2): x = x1 + x2, y its RMS normalization * gamma + beta, quantized by row.
 
     y1 and scale1 are of y * smooth_scale1, y2 and scale2 of y * smooth_scale2. ``output_mask`` says which of the two

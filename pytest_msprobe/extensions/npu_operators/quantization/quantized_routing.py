@@ -15,19 +15,11 @@ if TYPE_CHECKING:
 
 
 def npu_moe_init_routing_quant(
-    x: Tensor,
-    expert_idx: Tensor,
-    *,
-    scale: Tensor | None = None,
-    offset: Tensor | None = None,
-    active_num: int = 1024,
-    expert_capacity: int = 0,
-    expert_num: int = 256,
-    drop_pad_mode: int = 0,
-    expert_tokens_num_mode: int = 0,
-    expert_tokens_before_capacity_flag: bool = False,
-    quant_mode: int = 1,
-) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None, Tensor | None]:
+    x: Tensor, expert_idx: Tensor,
+    *, scale: Tensor | None = None, offset: Tensor | None = None, active_num: int = 1024,
+    expert_capacity: int = 0, expert_num: int = 256, drop_pad_mode: int = 0, expert_tokens_num_mode: int = 0,
+    expert_tokens_before_capacity_flag: bool = False, quant_mode: int = 1,
+) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None, Tensor | None]:  # fmt: skip
     """Return (expanded_x, expanded_row_idx, tokens by expert, those before the capacity, scales) of x (rows, h).
 
     The rows * k copies are ordered by expert, equals as they stood, and expanded_row_idx (int32) says where each went.

@@ -21,6 +21,7 @@ from pytest_msprobe.engine.values.number_formats import (
 )
 from pytest_msprobe.extensions.npu_operators.matmul.packed_numbers import scale_and_offset
 from pytest_msprobe.extensions.npu_operators.reference_arguments import at_least_float32, refuse
+from pytest_msprobe.extensions.npu_operators.twins import out_of_place
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -57,16 +58,10 @@ def npu_convert_weight_to_int4pack(weight: Tensor, inner_k_tiles: int = 0) -> Te
 
 
 def npu_weight_quant_preprocess(
-    weight: Tensor,
-    weight_scale: Tensor,
-    x_dtype: int,
-    weight_dtype: int,
-    weight_scale_dtype: int,
-    weight_offset: Tensor | None = None,
-    bias: Tensor | None = None,
-    x_scale_dtype: int | None = None,
+    weight: Tensor, weight_scale: Tensor, x_dtype: int, weight_dtype: int, weight_scale_dtype: int,
+    weight_offset: Tensor | None = None, bias: Tensor | None = None, x_scale_dtype: int | None = None,
     k_group_size: int | None = 0,
-) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None]:
+) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None]:  # fmt: skip
     """Return (weight, weight_scale, weight_offset, bias) for a quantized product: what they were, in another layout.
 
     A layout shows nowhere but in memory, as with npu_format_cast; that the scale and bias keep their numbers is
@@ -102,21 +97,11 @@ def npu_dequant_bias(
 
 
 def npu_quant_conv2d(
-    input: Tensor,  # noqa: A002
-    weight: Tensor,
-    scale: Tensor,
-    strides: Sequence[int] | int = 1,
-    pads: Sequence[int] | int = 0,
-    dilations: Sequence[int] | int = 1,
-    groups: int = 1,
-    offset_x: int = 0,
-    round_mode: str = "rint",
-    output_dtype: object = None,
-    bias: Tensor | None = None,
-    offset: Tensor | None = None,
-    input_dtype: object = None,
-    weight_dtype: object = None,
-) -> Tensor:
+    input: Tensor, weight: Tensor, scale: Tensor, strides: Sequence[int] | int = 1,
+    pads: Sequence[int] | int = 0, dilations: Sequence[int] | int = 1, groups: int = 1, offset_x: int = 0,
+    round_mode: str = "rint", output_dtype: object = None, bias: Tensor | None = None,
+    offset: Tensor | None = None, input_dtype: object = None, weight_dtype: object = None,
+) -> Tensor:  # fmt: skip
     """Return (conv2d(input, weight) + bias) * scale in ``output_dtype``, padded with ``offset_x``.
 
     The operands hold int8 or floats of 8 bits, with ``input_dtype`` and ``weight_dtype`` HiFloat8. ``scale`` has, for
@@ -145,17 +130,10 @@ def npu_quant_conv2d(
 
 
 def npu_quant_scatter_(
-    self: Tensor,
-    indices: Tensor,
-    updates: Tensor,
-    quant_scales: Tensor,
-    quant_zero_points: Tensor | None = None,
-    axis: int = -2,
-    quant_axis: int = -1,
-    reduce: str = "update",
-    dst_type: object = None,
-    round_mode: str | None = "rint",
-) -> Tensor:
+    self: Tensor, indices: Tensor, updates: Tensor, quant_scales: Tensor,
+    quant_zero_points: Tensor | None = None, axis: int = -2, quant_axis: int = -1, reduce: str = "update",
+    dst_type: object = None, round_mode: str | None = "rint",
+) -> Tensor:  # fmt: skip
     """Write round(updates / quant_scales + quant_zero_points) into self, and return it.
 
     ``indices`` (b,) says where along ``axis`` the updates of row i of dimension 0 begin; (b, 2) says in which row as
@@ -179,19 +157,4 @@ def npu_quant_scatter_(
     return self
 
 
-def npu_quant_scatter(
-    self: Tensor,
-    indices: Tensor,
-    updates: Tensor,
-    quant_scales: Tensor,
-    quant_zero_points: Tensor | None = None,
-    axis: int = -2,
-    quant_axis: int = -1,
-    reduce: str = "update",
-    dst_type: object = None,
-    round_mode: str | None = "rint",
-) -> Tensor:
-    """Return self with updates as :func:`npu_quant_scatter_` writes them."""
-    return npu_quant_scatter_(
-        self.clone(), indices, updates, quant_scales, quant_zero_points, axis, quant_axis, reduce, dst_type, round_mode
-    )
+npu_quant_scatter = out_of_place(npu_quant_scatter_)

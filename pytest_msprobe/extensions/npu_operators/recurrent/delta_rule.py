@@ -12,19 +12,11 @@ _CHUNK = 64
 
 
 def npu_recurrent_gated_delta_rule(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    state: Tensor,
-    *,
-    beta: Tensor | None = None,
-    scale: float | None = None,
-    actual_seq_lengths: Tensor | None = None,
-    ssm_state_indices: Tensor | None = None,
-    num_accepted_tokens: Tensor | None = None,
-    g: Tensor | None = None,
+    query: Tensor, key: Tensor, value: Tensor, state: Tensor,
+    *, beta: Tensor | None = None, scale: float | None = None, actual_seq_lengths: Tensor | None = None,
+    ssm_state_indices: Tensor | None = None, num_accepted_tokens: Tensor | None = None, g: Tensor | None = None,
     gk: Tensor | None = None,
-) -> Tensor:
+) -> Tensor:  # fmt: skip
     """Return the outputs (T, Nv, Dv) of the gated delta rule, and write the state after each token.
 
     ``query`` and ``key`` are (T, Nk, Dk), ``value`` is (T, Nv, Dv), T the tokens of all sequences one after the other,
@@ -57,19 +49,11 @@ def npu_recurrent_gated_delta_rule(
 
 
 def npu_recurrent_gated_delta_rule_functional(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    state: Tensor,
-    *,
-    beta: Tensor | None = None,
-    scale: float | None = None,
-    actual_seq_lengths: Tensor | None = None,
-    ssm_state_indices: Tensor | None = None,
-    num_accepted_tokens: Tensor | None = None,
-    g: Tensor | None = None,
+    query: Tensor, key: Tensor, value: Tensor, state: Tensor,
+    *, beta: Tensor | None = None, scale: float | None = None, actual_seq_lengths: Tensor | None = None,
+    ssm_state_indices: Tensor | None = None, num_accepted_tokens: Tensor | None = None, g: Tensor | None = None,
     gk: Tensor | None = None,
-) -> tuple[Tensor, Tensor]:
+) -> tuple[Tensor, Tensor]:  # fmt: skip
     """Return (outputs, states) of :func:`npu_recurrent_gated_delta_rule`; ``state`` stays as it is."""
     refuse("npu_recurrent_gated_delta_rule", gk=gk)
     if actual_seq_lengths is None or ssm_state_indices is None:

@@ -9,20 +9,10 @@ Six = tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]
 
 
 def npu_gru(
-    input: Tensor,  # noqa: A002
-    hx: Tensor,
-    weight_input: Tensor,
-    weight_hidden: Tensor,
-    bias_input: Tensor,
-    bias_hidden: Tensor,
-    seq_length: Tensor,
-    has_biases: bool,
-    num_layers: int,
-    dropout: float,
-    train: bool,
-    bidirectional: bool,
-    batch_first: bool,
-) -> Six:
+    input: Tensor, hx: Tensor, weight_input: Tensor, weight_hidden: Tensor, bias_input: Tensor,
+    bias_hidden: Tensor, seq_length: Tensor, has_biases: bool, num_layers: int, dropout: float, train: bool,
+    bidirectional: bool, batch_first: bool,
+) -> Six:  # fmt: skip
     """Return (y, h, update, reset, new, hidden_new) of one GRU layer at every step, each (T, B, H).
 
     ``input`` is (T, B, I), ``hx`` (1, B, H) or, as torch's layers pass it, (B, H), ``weight_input`` (I, 3H),
@@ -38,22 +28,10 @@ def npu_gru(
 
 
 def npu_gru_backward(
-    grady: Tensor | None,
-    gradh: Tensor | None,
-    input: Tensor,  # noqa: A002
-    weight_input: Tensor,
-    weight_hidden: Tensor,
-    bias_input: Tensor,
-    bias_hidden: Tensor,
-    seq_length: Tensor,
-    hx: Tensor,
-    y_output: Tensor,
-    h_output: Tensor,
-    output_updata: Tensor,
-    output_reset: Tensor,
-    output_new: Tensor,
-    hidden_new: Tensor,
-) -> tuple[Tensor, ...]:
+    grady: Tensor | None, gradh: Tensor | None, input: Tensor, weight_input: Tensor, weight_hidden: Tensor,
+    bias_input: Tensor, bias_hidden: Tensor, seq_length: Tensor, hx: Tensor, y_output: Tensor, h_output: Tensor,
+    output_updata: Tensor, output_reset: Tensor, output_new: Tensor, hidden_new: Tensor,
+) -> tuple[Tensor, ...]:  # fmt: skip
     """Return the gradients of :func:`npu_gru`: weight_input, weight_hidden, input, bias_input, bias_hidden and hx.
 
     Of ``gradh`` the last step is read (op-plugin). The forward's results are not: they follow from the inputs.

@@ -13,21 +13,10 @@ if TYPE_CHECKING:
 
 
 def npu_lstm(
-    input: Tensor,  # noqa: A002
-    weight: Tensor,
-    bias: Tensor,
-    seq_mask: Tensor,
-    h: Tensor,
-    c: Tensor,
-    has_biases: bool,
-    num_layers: int,
-    dropout: float,
-    train: bool,
-    bidirectional: bool,
-    batch_first: bool,
-    flag_seq: bool,
+    input: Tensor, weight: Tensor, bias: Tensor, seq_mask: Tensor, h: Tensor, c: Tensor, has_biases: bool,
+    num_layers: int, dropout: float, train: bool, bidirectional: bool, batch_first: bool, flag_seq: bool,
     direction: bool,
-) -> Results:
+) -> Results:  # fmt: skip
     """Return (y, h, c, i, j, f, o, tanh(c)) of one LSTM layer at every step, each (T, B, H).
 
     ``input`` is (T, B, I), ``weight`` (I + H, 4H) with the rows of the input first, ``bias`` (4H), the states ``h``
@@ -47,44 +36,19 @@ def npu_lstm(
 
 
 def npu_lstm_data(
-    input: Tensor,  # noqa: A002
-    batch_sizes: Tensor,
-    weight: Tensor,
-    bias: Tensor,
-    seq_mask: Tensor,
-    h: Tensor,
-    c: Tensor,
-    has_biases: bool,
-    num_layers: int,
-    dropout: float,
-    train: bool,
-    bidirectional: bool,
-    batch_first: bool,
-    flag_seq: bool,
-    direction: bool,
-) -> Results:
+    input: Tensor, batch_sizes: Tensor, weight: Tensor, bias: Tensor, seq_mask: Tensor, h: Tensor, c: Tensor,
+    has_biases: bool, num_layers: int, dropout: float, train: bool, bidirectional: bool, batch_first: bool,
+    flag_seq: bool, direction: bool,
+) -> Results:  # fmt: skip
     """Return what :func:`npu_lstm` does for padded sequences; ``batch_sizes`` is read by the gradient alone."""
     return _all_steps(input, weight, bias, seq_mask if flag_seq else None, h, c, train, direction)
 
 
 def npu_lstm_backward(
-    grady: Tensor | None,
-    gradh: Tensor | None,
-    gradc: Tensor | None,
-    input: Tensor,  # noqa: A002
-    weight: Tensor,
-    bias: Tensor,
-    hx: Tensor,
-    cx: Tensor,
-    y_output: Tensor,
-    h_output: Tensor,
-    c_output: Tensor,
-    i: Tensor,
-    j: Tensor,
-    f: Tensor,
-    o: Tensor,
-    tanhc: Tensor,
-) -> tuple[Tensor, ...]:
+    grady: Tensor | None, gradh: Tensor | None, gradc: Tensor | None, input: Tensor, weight: Tensor,
+    bias: Tensor, hx: Tensor, cx: Tensor, y_output: Tensor, h_output: Tensor, c_output: Tensor, i: Tensor,
+    j: Tensor, f: Tensor, o: Tensor, tanhc: Tensor,
+) -> tuple[Tensor, ...]:  # fmt: skip
     """Return the gradients of :func:`npu_lstm` from the first step on: input, weight, bias, h and c.
 
     Of ``gradh`` and ``gradc`` the last step is read (op-plugin). The forward's results are not: they follow from the
@@ -98,25 +62,10 @@ def npu_lstm_backward(
 
 
 def npu_lstm_data_backward(
-    grady_opt: Tensor | None,
-    gradh_opt: Tensor | None,
-    gradc_opt: Tensor | None,
-    input: Tensor,  # noqa: A002
-    batch_sizes: Tensor,
-    weight: Tensor,
-    bias: Tensor,
-    init_h: Tensor,
-    init_c: Tensor,
-    y: Tensor,
-    h: Tensor,
-    c: Tensor,
-    i: Tensor,
-    j: Tensor,
-    f: Tensor,
-    o: Tensor,
-    tanhc: Tensor,
-    flag_direction: bool,
-) -> tuple[Tensor, ...]:
+    grady_opt: Tensor | None, gradh_opt: Tensor | None, gradc_opt: Tensor | None, input: Tensor,
+    batch_sizes: Tensor, weight: Tensor, bias: Tensor, init_h: Tensor, init_c: Tensor, y: Tensor, h: Tensor,
+    c: Tensor, i: Tensor, j: Tensor, f: Tensor, o: Tensor, tanhc: Tensor, flag_direction: bool,
+) -> tuple[Tensor, ...]:  # fmt: skip
     """Return the gradients of :func:`npu_lstm_data` for input, weight, bias, h and c.
 
     ``batch_sizes`` (T) says how many sequences have each step, the longest first. Gradients as for
@@ -133,7 +82,7 @@ def npu_lstm_data_backward(
 
 
 def npu_lstm_cell(
-    input: Tensor,  # noqa: A002
+    input: Tensor,
     w_ih: Tensor,
     w_hh: Tensor,
     h: Tensor,
@@ -154,23 +103,10 @@ def npu_lstm_cell(
 
 
 def npu_lstm_cell_backward(
-    grady: Tensor | None,
-    gradh: Tensor | None,
-    gradc: Tensor | None,
-    input: Tensor,  # noqa: A002
-    w_ih: Tensor,
-    w_hh: Tensor,
-    h: Tensor,
-    c: Tensor,
-    y_output: Tensor,
-    h_output: Tensor,
-    c_output: Tensor,
-    i: Tensor,
-    j: Tensor,
-    f: Tensor,
-    o: Tensor,
-    tanhc: Tensor,
-) -> tuple[Tensor, ...]:
+    grady: Tensor | None, gradh: Tensor | None, gradc: Tensor | None, input: Tensor, w_ih: Tensor, w_hh: Tensor,
+    h: Tensor, c: Tensor, y_output: Tensor, h_output: Tensor, c_output: Tensor, i: Tensor, j: Tensor, f: Tensor,
+    o: Tensor, tanhc: Tensor,
+) -> tuple[Tensor, ...]:  # fmt: skip
     """Return the gradients of :func:`npu_lstm_cell`: input, w_ih, w_hh, twice that of the bias, h and c.
 
     They follow from the saved gates: the biases, which the gates hold, are not among the arguments.

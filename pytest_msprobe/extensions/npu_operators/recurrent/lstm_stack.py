@@ -15,18 +15,10 @@ if TYPE_CHECKING:
 
 
 def _lstm_npu(
-    input: Tensor,  # noqa: A002
-    hx: Sequence[Tensor],
-    params: Sequence[Tensor],
-    has_biases: bool,
-    num_layers: int,
-    dropout: float,
-    train: bool,
-    bidirectional: bool,
-    *,
-    batch_first: bool | None = False,
-    batch_sizes: Tensor | None = None,
-) -> tuple[Tensor, ...]:
+    input: Tensor, hx: Sequence[Tensor], params: Sequence[Tensor], has_biases: bool, num_layers: int,
+    dropout: float, train: bool, bidirectional: bool,
+    *, batch_first: bool | None = False, batch_sizes: Tensor | None = None,
+) -> tuple[Tensor, ...]:  # fmt: skip
     """Return (output, hy, cy, i, j, f, o, h, c, tanh(c)) of ``torch.lstm``, whose arguments ``hx`` and ``params`` are.
 
     ``input`` is (T, B, I), with ``batch_first`` (B, T, I); so is the output, (T, B, D H) for D directions. hy and cy
@@ -46,28 +38,11 @@ def _lstm_npu(
 
 
 def _lstm_npu_backward(
-    grad_y: Tensor,
-    grad_hy: Tensor,
-    grad_cy: Tensor,
-    input: Tensor,  # noqa: A002
-    hx: Sequence[Tensor],
-    params: Sequence[Tensor],
-    i: Tensor,
-    j: Tensor,
-    f: Tensor,
-    o: Tensor,
-    h: Tensor,
-    c: Tensor,
-    tanhc: Tensor,
-    has_biases: bool,
-    num_layers: int,
-    dropout: float,
-    train: bool,
-    bidirectional: bool,
-    *,
-    batch_first: bool | None = False,
-    batch_sizes: Tensor | None = None,
-) -> tuple[Tensor, list[Tensor], list[Tensor]]:
+    grad_y: Tensor, grad_hy: Tensor, grad_cy: Tensor, input: Tensor, hx: Sequence[Tensor],
+    params: Sequence[Tensor], i: Tensor, j: Tensor, f: Tensor, o: Tensor, h: Tensor, c: Tensor, tanhc: Tensor,
+    has_biases: bool, num_layers: int, dropout: float, train: bool, bidirectional: bool,
+    *, batch_first: bool | None = False, batch_sizes: Tensor | None = None,
+) -> tuple[Tensor, list[Tensor], list[Tensor]]:  # fmt: skip
     """Return the gradients of :func:`_lstm_npu`: of input, of the two states, and of the parameters.
 
     The forward's results are not read: they follow from the inputs.

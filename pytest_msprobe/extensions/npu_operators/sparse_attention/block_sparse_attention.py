@@ -20,21 +20,11 @@ if TYPE_CHECKING:
 
 
 def npu_block_sparse_attention(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    block_sparse_mask: Tensor,
-    block_shape: Sequence[int],
-    *,
-    q_input_layout: str = "TND",
-    kv_input_layout: str = "TND",
-    num_key_value_heads: int = 1,
-    scale_value: float = 0.0,
-    inner_precise: int = 1,
-    actual_seq_lengths: Sequence[int] | None = None,
-    actual_seq_lengths_kv: Sequence[int] | None = None,
-    softmax_lse_flag: int | None = 0,
-) -> tuple[Tensor, Tensor | None]:
+    query: Tensor, key: Tensor, value: Tensor, block_sparse_mask: Tensor, block_shape: Sequence[int],
+    *, q_input_layout: str = "TND", kv_input_layout: str = "TND", num_key_value_heads: int = 1,
+    scale_value: float = 0.0, inner_precise: int = 1, actual_seq_lengths: Sequence[int] | None = None,
+    actual_seq_lengths_kv: Sequence[int] | None = None, softmax_lse_flag: int | None = 0,
+) -> tuple[Tensor, Tensor | None]:  # fmt: skip
     """Return softmax(scale * q k^T) v between paired blocks, in the form of ``query``, and log(sum(exp(score))).
 
     ``query`` is (T1, N1, D) or (B, N1, S1, D), ``key`` and ``value`` the same of N2 heads. ``block_sparse_mask``
@@ -61,21 +51,11 @@ def npu_block_sparse_attention(
 
 
 def npu_block_sparse_attention_backward(
-    d_out: Tensor,
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    attention_out: Tensor,
-    softmax_lse: Tensor,
-    block_sparse_mask: Tensor,
-    block_shape: Sequence[int] | None,
-    actual_seq_lengths: Sequence[int] | None,
-    actual_seq_lengths_kv: Sequence[int] | None,
-    q_input_layout: str,
-    kv_input_layout: str,
-    num_key_value_heads: int,
-    scale_value: float,
-) -> tuple[Tensor, Tensor, Tensor]:
+    d_out: Tensor, query: Tensor, key: Tensor, value: Tensor, attention_out: Tensor, softmax_lse: Tensor,
+    block_sparse_mask: Tensor, block_shape: Sequence[int] | None, actual_seq_lengths: Sequence[int] | None,
+    actual_seq_lengths_kv: Sequence[int] | None, q_input_layout: str, kv_input_layout: str,
+    num_key_value_heads: int, scale_value: float,
+) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
     """Return the gradients of :func:`npu_block_sparse_attention` for query, key and value.
 
     Weights are exp(score - ``softmax_lse``), as the forward saved it. Blocks are 128 by 128 without ``block_shape``,

@@ -41,19 +41,10 @@ def npu_fused_floyd_attention(
 
 
 def npu_fused_floyd_attention_backward(
-    grad_output: Tensor,
-    query_ik: Tensor,
-    key_ij: Tensor,
-    value_ij: Tensor,
-    key_jk: Tensor,
-    value_jk: Tensor,
-    attention_out: Tensor,
-    softmax_max: Tensor,
-    softmax_sum: Tensor,
-    *,
-    atten_mask: Tensor | None = None,
-    scale_value: float = 1.0,
-) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    grad_output: Tensor, query_ik: Tensor, key_ij: Tensor, value_ij: Tensor, key_jk: Tensor, value_jk: Tensor,
+    attention_out: Tensor, softmax_max: Tensor, softmax_sum: Tensor,
+    *, atten_mask: Tensor | None = None, scale_value: float = 1.0,
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
     """Return the gradients of :func:`npu_fused_floyd_attention`, in the order of its tensors.
 
     Weights are exp(score - ``softmax_max``) / ``softmax_sum``, as the forward saved them.

@@ -26,22 +26,12 @@ _STATISTIC_COPIES = 8
 
 
 def npu_nsa_compress_attention(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    scale_value: float,
-    head_num: int,
-    compress_block_size: int,
-    compress_stride: int,
-    select_block_size: int,
-    select_block_count: int,
-    *,
-    topk_mask: Tensor | None = None,
-    atten_mask: Tensor | None = None,
-    actual_seq_qlen: Sequence[int] | None = None,
-    actual_cmp_seq_kvlen: Sequence[int] | None = None,
+    query: Tensor, key: Tensor, value: Tensor, scale_value: float, head_num: int, compress_block_size: int,
+    compress_stride: int, select_block_size: int, select_block_count: int,
+    *, topk_mask: Tensor | None = None, atten_mask: Tensor | None = None,
+    actual_seq_qlen: Sequence[int] | None = None, actual_cmp_seq_kvlen: Sequence[int] | None = None,
     actual_sel_seq_kvlen: Sequence[int] | None = None,
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
     """Return (attention to compressed keys, the blocks of keys that matter most, maximum and sum of each row's scores).
 
     ``query`` is (T1, N1, D), ``key`` (T2, N2, D), ``value`` (T2, N2, Dv); the lengths are the ends of sequences, of
@@ -71,22 +61,12 @@ def npu_nsa_compress_attention(
 
 
 def nsa_compress_importance(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    scale_value: float,
-    head_num: int,
-    compress_block_size: int,
-    compress_stride: int,
-    select_block_size: int,
-    select_block_count: int,
-    *,
-    topk_mask: Tensor | None = None,
-    atten_mask: Tensor | None = None,
-    actual_seq_qlen: Sequence[int] | None = None,
-    actual_cmp_seq_kvlen: Sequence[int] | None = None,
+    query: Tensor, key: Tensor, value: Tensor, scale_value: float, head_num: int, compress_block_size: int,
+    compress_stride: int, select_block_size: int, select_block_count: int,
+    *, topk_mask: Tensor | None = None, atten_mask: Tensor | None = None,
+    actual_seq_qlen: Sequence[int] | None = None, actual_cmp_seq_kvlen: Sequence[int] | None = None,
     actual_sel_seq_kvlen: Sequence[int] | None = None,
-) -> Tensor:
+) -> Tensor:  # fmt: skip
     """Return the importance of blocks by which :func:`npu_nsa_compress_attention` selects, (T1, N2, blocks).
 
     It is inf where ``topk_mask`` is true, and -inf for blocks that a sequence does not have.
@@ -104,26 +84,13 @@ def nsa_compress_importance(
 
 
 def npu_nsa_compress_attention_infer(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    scale_value: float,
-    head_num: int,
-    key_value_head_num: int,
-    select_block_size: int,
-    select_block_count: int,
-    page_block_size: int,
-    compress_block_size: int,
+    query: Tensor, key: Tensor, value: Tensor, scale_value: float, head_num: int, key_value_head_num: int,
+    select_block_size: int, select_block_count: int, page_block_size: int, compress_block_size: int,
     compress_stride: int,
-    *,
-    layout: str = "TND",
-    atten_mask: Tensor | None = None,
-    block_table: Tensor | None = None,
-    topk_mask: Tensor | None = None,
-    actual_seq_qlen: Sequence[int] | None = None,
-    actual_cmp_seq_kvlen: Sequence[int] | None = None,
-    actual_sel_seq_kvlen: Sequence[int] | None = None,
-) -> tuple[Tensor, Tensor]:
+    *, layout: str = "TND", atten_mask: Tensor | None = None, block_table: Tensor | None = None,
+    topk_mask: Tensor | None = None, actual_seq_qlen: Sequence[int] | None = None,
+    actual_cmp_seq_kvlen: Sequence[int] | None = None, actual_sel_seq_kvlen: Sequence[int] | None = None,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
     """Return (attention to compressed keys, the most important blocks) of one query for each sequence.
 
     ``query`` is (B, N1, D) or, in ``layout`` BSND, (B, 1, N1, D). ``key`` and ``value`` are pages of a cache,
@@ -153,23 +120,12 @@ def npu_nsa_compress_attention_infer(
 
 
 def nsa_decoding_importance(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    scale_value: float,
-    head_num: int,
-    key_value_head_num: int,
-    select_block_size: int,
-    select_block_count: int,
-    page_block_size: int,
-    compress_block_size: int,
+    query: Tensor, key: Tensor, value: Tensor, scale_value: float, head_num: int, key_value_head_num: int,
+    select_block_size: int, select_block_count: int, page_block_size: int, compress_block_size: int,
     compress_stride: int,
-    *,
-    layout: str = "TND",
-    block_table: Tensor | None = None,
-    actual_cmp_seq_kvlen: Sequence[int] | None = None,
-    **unsupported: object,
-) -> Tensor:
+    *, layout: str = "TND", block_table: Tensor | None = None,
+    actual_cmp_seq_kvlen: Sequence[int] | None = None, **unsupported: object,
+) -> Tensor:  # fmt: skip
     """Return the importance by which :func:`npu_nsa_compress_attention_infer` selects, in the positions' form."""
     return _decoded(
         query,
@@ -218,17 +174,9 @@ def _compressed(
 
 
 def _decoded(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    scale: float,
-    heads: int,
-    sizes: tuple[int, int, int],
-    layout: str,
-    table: Tensor | None,
-    lengths: Sequence[int] | None,
-    **unsupported: object,
-) -> tuple[Tensor, Tensor]:
+    query: Tensor, key: Tensor, value: Tensor, scale: float, heads: int, sizes: tuple[int, int, int],
+    layout: str, table: Tensor | None, lengths: Sequence[int] | None, **unsupported: object,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
     """Return attention and the importance of blocks, with the blocks that are always selected at inf."""
     api = "npu_nsa_compress_attention_infer"
     refuse(api, **unsupported, layout=None if layout in ("TND", "BSND") else layout)

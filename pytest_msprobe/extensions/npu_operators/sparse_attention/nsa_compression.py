@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def npu_nsa_compress(
-    input: Tensor,  # noqa: A002
+    input: Tensor,
     weight: Tensor,
     compress_block_size: int,
     compress_stride: int,
@@ -40,7 +40,7 @@ def npu_nsa_compress(
 
 def npu_nsa_compress_grad(
     grad: Tensor,
-    input: Tensor,  # noqa: A002
+    input: Tensor,
     weight: Tensor,
     compress_block_size: int,
     compress_stride: int,
@@ -59,17 +59,10 @@ def npu_nsa_compress_grad(
 
 
 def npu_nsa_compress_infer(
-    input: Tensor,  # noqa: A002
-    weight: Tensor,
-    slot_mapping: Tensor,
-    compress_block_size: int,
-    compress_stride: int,
+    input: Tensor, weight: Tensor, slot_mapping: Tensor, compress_block_size: int, compress_stride: int,
     page_block_size: int,
-    *,
-    block_table: Tensor | None = None,
-    actual_seq_len: Sequence[int] | None = None,
-    cache: Tensor,
-) -> Tensor:
+    *, block_table: Tensor | None = None, actual_seq_len: Sequence[int] | None = None, cache: Tensor,
+) -> Tensor:  # fmt: skip
     """Write to ``cache`` (slots, N, D) the last compressed block of each sequence that has just become complete.
 
     ``input`` holds pages (pages, page size, N, D), of which a row of ``block_table`` says which are a sequence's;

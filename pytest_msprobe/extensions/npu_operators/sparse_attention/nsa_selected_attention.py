@@ -23,19 +23,11 @@ _STATISTIC_COPIES = 8
 
 
 def npu_nsa_select_attention(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    topk_indices: Tensor,
-    scale_value: float,
-    head_num: int,
-    select_block_size: int,
-    select_block_count: int,
-    *,
-    atten_mask: Tensor | None = None,
-    actual_seq_qlen: Sequence[int] | None = None,
+    query: Tensor, key: Tensor, value: Tensor, topk_indices: Tensor, scale_value: float, head_num: int,
+    select_block_size: int, select_block_count: int,
+    *, atten_mask: Tensor | None = None, actual_seq_qlen: Sequence[int] | None = None,
     actual_seq_kvlen: Sequence[int] | None = None,
-) -> tuple[Tensor, Tensor, Tensor]:
+) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
     """Return (softmax(scale * q k^T) v over the keys of selected blocks, maximum and sum of each row's scores).
 
     ``query`` is (T1, N1, D), ``key`` (T2, N2, D), ``value`` (T2, N2, Dv), lengths are the ends of sequences.
@@ -59,23 +51,12 @@ def npu_nsa_select_attention(
 
 
 def npu_nsa_select_attention_grad(
-    grad: Tensor,
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    attention_out: Tensor,
-    softmax_max: Tensor,
-    softmax_sum: Tensor,
-    topk_indices: Tensor,
-    scale_value: float,
-    head_num: int,
-    select_block_size: int,
+    grad: Tensor, query: Tensor, key: Tensor, value: Tensor, attention_out: Tensor, softmax_max: Tensor,
+    softmax_sum: Tensor, topk_indices: Tensor, scale_value: float, head_num: int, select_block_size: int,
     select_block_count: int,
-    *,
-    atten_mask: Tensor | None = None,
-    actual_seq_qlen: Sequence[int] | None = None,
+    *, atten_mask: Tensor | None = None, actual_seq_qlen: Sequence[int] | None = None,
     actual_seq_kvlen: Sequence[int] | None = None,
-) -> tuple[Tensor, Tensor, Tensor]:
+) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
     """Return the gradients of :func:`npu_nsa_select_attention` for query, key and value.
 
     Weights are exp(score - ``softmax_max``) / ``softmax_sum``, as the forward saved them. Raises what the forward does.
@@ -99,23 +80,11 @@ def npu_nsa_select_attention_grad(
 
 
 def npu_nsa_select_attention_infer(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    topk_indices: Tensor,
-    scale_value: float,
-    head_num: int,
-    key_value_head_num: int,
-    select_block_size: int,
-    select_block_count: int,
-    page_block_size: int,
-    *,
-    layout: str = "BSND",
-    atten_mask: Tensor | None = None,
-    block_table: Tensor | None = None,
-    actual_seq_qlen: Sequence[int] | None = None,
-    actual_seq_kvlen: Sequence[int] | None = None,
-) -> Tensor:
+    query: Tensor, key: Tensor, value: Tensor, topk_indices: Tensor, scale_value: float, head_num: int,
+    key_value_head_num: int, select_block_size: int, select_block_count: int, page_block_size: int,
+    *, layout: str = "BSND", atten_mask: Tensor | None = None, block_table: Tensor | None = None,
+    actual_seq_qlen: Sequence[int] | None = None, actual_seq_kvlen: Sequence[int] | None = None,
+) -> Tensor:  # fmt: skip
     """Return :func:`npu_nsa_select_attention`'s attention of one query for each sequence, in the form of ``query``.
 
     ``query`` is (B, 1, N1, D), for BSH (B, 1, N1 * D), for TND (B, N1, D). ``key`` and ``value`` are pages of a cache,

@@ -148,25 +148,17 @@ def npu_sign_bits_pack(self: Tensor, size: int) -> Tensor:
     return packed.to(torch.uint8).reshape(size, -1)
 
 
-def npu_sign_bits_unpack(input: Tensor, size: int, dtype: torch.dtype) -> Tensor:  # noqa: A002
+def npu_sign_bits_unpack(input: Tensor, size: int, dtype: torch.dtype) -> Tensor:
     """Undo :func:`npu_sign_bits_pack`: 1 for a bit that is set, -1 for the others; (size, n)."""
     bits = (input.int().unsqueeze(-1) >> torch.arange(8, device=input.device)) & 1
     return (2 * bits - 1).reshape(size, -1).to(dtype)
 
 
 def npu_indexing(
-    self: Tensor,
-    begin: Sequence[int],
-    end: Sequence[int],
-    strides: Sequence[int],
-    begin_mask: int = 0,
-    end_mask: int = 0,
-    ellipsis_mask: int = 0,
-    new_axis_mask: int = 0,
-    shrink_axis_mask: int = 0,
-    *,
-    out: Tensor | None = None,
-) -> Tensor:
+    self: Tensor, begin: Sequence[int], end: Sequence[int], strides: Sequence[int], begin_mask: int = 0,
+    end_mask: int = 0, ellipsis_mask: int = 0, new_axis_mask: int = 0, shrink_axis_mask: int = 0,
+    *, out: Tensor | None = None,
+) -> Tensor:  # fmt: skip
     """Slice each dimension i from begin[i] to end[i] by strides[i].
 
     Bit i of ``begin_mask`` and ``end_mask`` says that there is no such bound, of ``shrink_axis_mask`` that begin[i]

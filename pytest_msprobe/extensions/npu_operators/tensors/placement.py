@@ -8,6 +8,7 @@ import torch
 import torch.nn.functional as F
 
 from pytest_msprobe.extensions.npu_operators.reference_arguments import refuse
+from pytest_msprobe.extensions.npu_operators.twins import out_of_place
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -35,7 +36,7 @@ def npu_masked_fill_range(self: Tensor, start: Tensor, end: Tensor, value: Tenso
     return out
 
 
-def npu_pad(input: Tensor, paddings: Sequence[int]) -> Tensor:  # noqa: A002
+def npu_pad(input: Tensor, paddings: Sequence[int]) -> Tensor:
     """Add paddings[2 i] zeros before and paddings[2 i + 1] behind dimension i; those that are not given are 0."""
     widths = [*paddings, *[0] * (2 * input.dim() - len(paddings))]
     pairs = [widths[at : at + 2] for at in range(0, len(widths), 2)]
@@ -125,9 +126,7 @@ def _npu_index_add_(self: Tensor, index: Tensor, source: Tensor, *, alpha: float
     return self.index_add_(0, index.long().reshape(-1), source.reshape(-1, *row).to(self.dtype), alpha=alpha)
 
 
-def _npu_index_add(self: Tensor, index: Tensor, source: Tensor, *, alpha: float = 1) -> Tensor:
-    """Return a copy of self after :func:`_npu_index_add_`."""
-    return _npu_index_add_(self.clone(), index, source, alpha=alpha)
+_npu_index_add = out_of_place(_npu_index_add_)
 
 
 def npu_alloc_float_status(self: Tensor) -> Tensor:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pytest_msprobe.extensions.npu_operators.reference_arguments import refuse
+from pytest_msprobe.extensions.npu_operators.twins import out_of_place
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -16,9 +17,7 @@ def npu_scatter_nd_update_(self: Tensor, indices: Tensor, updates: Tensor) -> Te
     return self
 
 
-def npu_scatter_nd_update(self: Tensor, indices: Tensor, updates: Tensor) -> Tensor:
-    """Return a copy of self after :func:`npu_scatter_nd_update_`."""
-    return npu_scatter_nd_update_(self.clone(), indices, updates)
+npu_scatter_nd_update = out_of_place(npu_scatter_nd_update_)
 
 
 def scatter_update_(self: Tensor, indices: Tensor, updates: Tensor, axis: int) -> Tensor:
@@ -33,11 +32,9 @@ def scatter_update_(self: Tensor, indices: Tensor, updates: Tensor, axis: int) -
     return self
 
 
-def scatter_update(self: Tensor, indices: Tensor, updates: Tensor, axis: int) -> Tensor:
-    """Return a copy of self after :func:`scatter_update_`."""
-    return scatter_update_(self.clone(), indices, updates, axis)
+scatter_update = out_of_place(scatter_update_)
 
 
-def npu_gather_sparse_index(input: Tensor, index: Tensor) -> Tensor:  # noqa: A002
+def npu_gather_sparse_index(input: Tensor, index: Tensor) -> Tensor:
     """Return the rows of ``input`` that ``index`` names, shaped as index and then as a row."""
     return input[index.long()]
