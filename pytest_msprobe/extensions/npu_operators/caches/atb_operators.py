@@ -9,11 +9,14 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from pytest_msprobe.extensions.npu_operators.attention.inference_keys import Keys
+from pytest_msprobe.extensions.npu_operators.arguments import refuse
+from pytest_msprobe.extensions.npu_operators.attention.inference_sequences import Keys
 from pytest_msprobe.extensions.npu_operators.attention.sequence_attention import Queries, attention_of_sequences
-from pytest_msprobe.extensions.npu_operators.caches.cache_slots import write_in_chunks, write_tokens
-from pytest_msprobe.extensions.npu_operators.caches.paged_caches import npu_gather_pa_kv_cache
-from pytest_msprobe.extensions.npu_operators.reference_arguments import refuse
+from pytest_msprobe.extensions.npu_operators.caches.paged_caches import (
+    npu_gather_pa_kv_cache,
+    write_in_chunks,
+    write_tokens,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""Matrix products with permuted operands, with what follows them, and with weights that rows choose."""
+"""Plain products, and products of transposed, gathered and fused matrices."""
 
 from __future__ import annotations
 
@@ -8,17 +8,46 @@ from typing import TYPE_CHECKING, cast
 import torch
 import torch.nn.functional as F
 
-from pytest_msprobe.extensions.npu_operators.layers.linear import matmul_backward
-from pytest_msprobe.extensions.npu_operators.matmul.packed_numbers import numbers, scale_and_offset
-from pytest_msprobe.extensions.npu_operators.matmul.scaled_products import scaled_product
+from pytest_msprobe.extensions.npu_operators.arguments import at_least_float32, in_place, refuse
+from pytest_msprobe.extensions.npu_operators.matmul.operands import numbers, scale_and_offset, scaled_product
 from pytest_msprobe.extensions.npu_operators.quantization.quantization import rounded
-from pytest_msprobe.extensions.npu_operators.reference_arguments import at_least_float32, refuse
-from pytest_msprobe.extensions.npu_operators.twins import in_place
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from torch import Tensor
+
+
+def npu_linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """Return input @ weight^T + bias."""
+    return F.linear(input, weight, bias)
+
+
+def npu_linear_backward(grad: Tensor, input: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the gradients of :func:`npu_linear` for input and weight; any number of leading dimensions."""
+    return grad @ weight, grad.flatten(0, -2).mT @ input.flatten(0, -2)
+
+
+def matmul_backward(
+    grad: Tensor, self: Tensor, other: Tensor, mask: Sequence[bool]
+) -> tuple[Tensor | None, Tensor | None]:
+    """Return the gradients of ``torch.matmul`` for self and other, None where ``mask`` is false.
+
+    Every rank that matmul takes: vectors, matrices, batches with broadcasting.
+    """
+    left = self.unsqueeze(0) if self.dim() == 1 else self
+    right = other.unsqueeze(-1) if other.dim() == 1 else other
+    rows = grad.unsqueeze(-1) if other.dim() == 1 else grad
+    rows = rows.unsqueeze(-2) if self.dim() == 1 else rows
+    grad_self = (rows @ right.mT).sum_to_size(left.shape).reshape(self.shape) if mask[0] else None
+    grad_other = (left.mT @ rows).sum_to_size(right.shape).reshape(other.shape) if mask[1] else None
+    return grad_self, grad_other
+
+
+def npu_bmmV2(self: Tensor, mat2: Tensor, output_sizes: Sequence[int]) -> Tensor:  # noqa: N802
+    """Return the product of self and mat2, batches broadcast, in the shape ``output_sizes`` unless that is empty."""
+    product = self @ mat2
+    return product.reshape(*output_sizes) if output_sizes else product
 
 
 def npu_transpose_batchmatmul(

@@ -18,9 +18,9 @@ from pytest_msprobe.engine.values.number_formats import (
     format_among,
     store,
 )
-from pytest_msprobe.extensions.npu_operators.experts.expert_groups import each_row
+from pytest_msprobe.extensions.npu_operators.arguments import at_least_float32, refuse
+from pytest_msprobe.extensions.npu_operators.experts.moe import each_row
 from pytest_msprobe.extensions.npu_operators.quantization.quantization import quantized_by_row
-from pytest_msprobe.extensions.npu_operators.reference_arguments import at_least_float32, refuse
 
 if TYPE_CHECKING:
     from torch import Tensor

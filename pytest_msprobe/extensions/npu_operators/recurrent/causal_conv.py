@@ -8,7 +8,7 @@ from itertools import pairwise
 import torch
 from torch import Tensor
 
-from pytest_msprobe.extensions.npu_operators.reference_arguments import refuse
+from pytest_msprobe.extensions.npu_operators.arguments import refuse
 
 
 def npu_fused_causal_conv1d(

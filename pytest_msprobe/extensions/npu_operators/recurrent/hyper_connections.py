@@ -8,7 +8,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from pytest_msprobe.extensions.npu_operators.reference_arguments import at_least_float32
+from pytest_msprobe.extensions.npu_operators.arguments import at_least_float32
 
 
 def npu_mhc_pre(

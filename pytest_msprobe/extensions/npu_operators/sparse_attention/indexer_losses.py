@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from pytest_msprobe.extensions.npu_operators.reference_arguments import at_least_float32, refuse
+from pytest_msprobe.extensions.npu_operators.arguments import at_least_float32, refuse
 from pytest_msprobe.extensions.npu_operators.sparse_attention.lightning_indexer import index_scores
 from pytest_msprobe.extensions.npu_operators.sparse_attention.token_layouts import (
     UNLIMITED,

@@ -8,12 +8,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from pytest_msprobe.extensions.npu_operators.reference_arguments import at_least_float32, refuse
-from pytest_msprobe.extensions.npu_operators.sparse_attention.ranking import aligned, highest
+from pytest_msprobe.extensions.npu_operators.arguments import at_least_float32, refuse
 from pytest_msprobe.extensions.npu_operators.sparse_attention.token_layouts import (
     UNLIMITED,
     Lengths,
+    aligned,
     by_rows,
+    highest,
     row_count,
     sequences,
     visible_counts,

@@ -6,14 +6,12 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from pytest_msprobe.extensions.npu_operators.reference_arguments import at_least_float32, refuse
-from pytest_msprobe.extensions.npu_operators.sparse_attention.selected_attention import (
-    attend_selected,
-    gradients_of_selected,
-)
+from pytest_msprobe.extensions.npu_operators.arguments import at_least_float32, refuse
 from pytest_msprobe.extensions.npu_operators.sparse_attention.token_layouts import (
     UNLIMITED,
     Lengths,
+    attend_selected,
+    gradients_of_selected,
     joined,
     row_count,
     sequences,

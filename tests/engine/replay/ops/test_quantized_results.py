@@ -22,8 +22,10 @@ from pytest_msprobe.engine.values.number_formats import (
     numbers_in,
     store,
 )
-from pytest_msprobe.extensions.npu_operators.quantization.mx_activations import npu_swiglu_mx_quant_with_dual_axis
-from pytest_msprobe.extensions.npu_operators.quantization.mx_quantization import npu_dynamic_mx_quant
+from pytest_msprobe.extensions.npu_operators.quantization.mx_quantization import (
+    npu_dynamic_mx_quant,
+    npu_swiglu_mx_quant_with_dual_axis,
+)
 
 
 def accepted(operation: str, target: list[Any], golden: list[Any], **kwargs: Any) -> list[bool]:

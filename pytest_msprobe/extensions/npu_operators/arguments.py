@@ -1,4 +1,4 @@
-"""Twins of operators: the same results, with arguments copied in place of written to, or written to in place."""
+"""Arguments of golden definitions: refused ones, their precision, and twins that copy or write them."""
 
 from __future__ import annotations
 
@@ -6,6 +6,24 @@ import functools
 import inspect
 from collections.abc import Callable
 from typing import Any
+
+import torch
+from torch import Tensor
+
+
+def refuse(api: str, **arguments: object) -> None:
+    """Raise NotImplementedError that names the first argument that is set; None means that it is not."""
+    for name, given in arguments.items():
+        if given is not None:
+            raise NotImplementedError(f"{api} has no golden definition with {name}")
+
+
+def at_least_float32(x: Tensor) -> Tensor:
+    """Widen narrow floats and whole numbers to float32; wider floats stay.
+
+    For what a rounding to whole numbers follows: computed in half precision it would be another whole number.
+    """
+    return x.to(torch.promote_types(x.dtype, torch.float32))
 
 
 def functional(of: Callable[..., Any], *written: str, returns: bool = True) -> Callable[..., Any]:
