@@ -79,7 +79,7 @@ def _has_own(name: ApiName, device: Device) -> bool:
 
 def _on_gpu(name: ApiName, golden: Callable[..., Any]) -> Functions:
     # Only a GPU's runs pay for loading it.
-    from pytest_msprobe.engine.replay.ops.fused_attention import FUSED_ON_GPU, FusedAttention
+    from pytest_msprobe.extensions.npu_operators.attention.gpu_kernels import FUSED_ON_GPU, FusedAttention
 
     if name.qualified_api not in FUSED_ON_GPU:
         return Functions(golden, golden)

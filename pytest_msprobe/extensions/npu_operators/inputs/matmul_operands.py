@@ -6,7 +6,7 @@ import torch
 
 from pytest_msprobe.engine.replay.inputs.constraints.drawn import Constraint, DrawnArguments, split_evenly
 from pytest_msprobe.engine.replay.inputs.constraints.indices import wrap
-from pytest_msprobe.engine.replay.inputs.constraints.moe_routing import groups_of_rows
+from pytest_msprobe.extensions.npu_operators.inputs.moe_routing import groups_of_rows
 
 _MAGNITUDE, _WORD = 0x7FFFFFFF, 0xFFFFFFFF
 

@@ -8,9 +8,8 @@ import torch
 from torch import Tensor
 
 from pytest_msprobe.engine.replay.inputs.constraints.drawn import DrawnArguments, split_evenly
-from pytest_msprobe.extensions.npu_operators.recurrent.gru import npu_gru
-from pytest_msprobe.extensions.npu_operators.recurrent.lstm_layers import lstm_steps
-from pytest_msprobe.extensions.npu_operators.recurrent.lstm_stack import _lstm_npu
+from pytest_msprobe.extensions.npu_operators.recurrent.gated_states import npu_gru
+from pytest_msprobe.extensions.npu_operators.recurrent.lstm import _lstm_npu, lstm_steps
 
 
 def lengths(drawn: DrawnArguments) -> None:

@@ -7,16 +7,19 @@ bits (op-plugin's documentation). HiFloat8, of which torch has no dtype, lies in
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
+from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
 import torch
 
-from pytest_msprobe.extensions.npu_operators.quantization.hifloat8 import decode_hifloat8, encode_hifloat8
-
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from torch import Tensor
+
+#: How many numbers share an exponent in the OCP Microscaling Formats.
+BLOCK: Final = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,3 +183,64 @@ def numbers_in(stored: Tensor, of: NumberFormat) -> Tensor:
     if of.is_whole:
         return (bits - 16 * (bits >> 3)).double()
     return _magnitudes(of).to(stored.device)[bits & 7] * (1 - 2 * (bits >> 3))
+
+
+# HiFloat8: 8 bits of which a prefix says how many are exponent and how many mantissa (Luo et al., 2024).
+# Behind the sign the prefix is 11, 10, 01, 001 or 0001, for an exponent of 4, 3, 2, 1 or 0 bits; the rest is mantissa.
+# The exponent's first bit is its sign, the others lie behind a leading one that is not stored. With the prefix 0000 the
+# last three bits are an exponent, -22 to -16, of a number without mantissa; no bit at all is zero.
+_INFINITY, _NAN = 0x6F, 0x80
+# prefix, of how many bits -> bits of the exponent
+_PREFIXES = ((0b11, 2, 4), (0b10, 2, 3), (0b01, 2, 2), (0b001, 3, 1), (0b0001, 4, 0))
+
+
+def _magnitude(bits: int) -> float:
+    """Return the number that 7 bits mean."""
+    for prefix, length, width in _PREFIXES:
+        if bits >> (7 - length) == prefix:
+            mantissa_width = 7 - length - width
+            fraction = (bits & ((1 << mantissa_width) - 1)) / (1 << mantissa_width)
+            exponent = (bits >> mantissa_width) & ((1 << width) - 1)
+            leading = (1 << width) >> 1
+            size = leading | (exponent & ~leading)
+            return float((1 + fraction) * 2.0 ** (-size if exponent & leading else size))
+    return float(2.0 ** (bits - 23)) if bits else 0.0
+
+
+@cache
+def hifloat8_table() -> tuple[Tensor, Tensor]:
+    """Return (numbers, bits): the finite numbers that are not negative in order, and the bits that mean each."""
+    ordered = sorted((_magnitude(bits), bits) for bits in range(128) if bits != _INFINITY)
+    numbers, bits = zip(*ordered, strict=True)
+    return torch.tensor(numbers, dtype=torch.float64), torch.tensor(bits, dtype=torch.uint8)
+
+
+def encode_hifloat8(values: Tensor) -> Tensor:
+    """Return the bits, in uint8, of the numbers next to values, half away from zero and at most 32768; NaN is 0x80."""
+    numbers, bits = (each.to(values.device) for each in hifloat8_table())
+    middles = (numbers[1:] + numbers[:-1]) / 2
+    places = torch.searchsorted(middles, values.double().abs().contiguous(), right=True)
+    negative = torch.signbit(values) & (places > 0)
+    return torch.where(values.isnan(), _NAN, bits[places] + negative.to(torch.uint8) * 128)
+
+
+def decode_hifloat8(stored: Tensor) -> Tensor:
+    """Return the numbers that bits mean, in float64; 0x80 is NaN."""
+    bits = stored.view(torch.uint8).long()
+    table = torch.tensor([_magnitude(each) for each in range(128)], dtype=torch.float64, device=stored.device)
+    table[_INFINITY] = torch.inf
+    numbers = table[bits & 0x7F] * (1 - 2 * (bits >> 7))
+    return numbers.masked_fill(bits == _NAN, torch.nan)
+
+
+def blocks_of_rows(rows: int, ends: Sequence[int], block: int = BLOCK) -> Tensor:
+    """Return the number of each row's block where blocks begin anew in each group; -1 behind the last group.
+
+    Two blocks share a pair of exponents, and the pairs of group g, which begins at row s, are counted from
+    s // (2 * block) + g on.
+    """
+    places = torch.full((rows,), -1, dtype=torch.int64)
+    for group, (start, end) in enumerate(pairwise([0, *ends])):
+        first = 2 * (start // (2 * block) + group)
+        places[start:end] = first + torch.arange(max(end - start, 0)) // block
+    return places

@@ -1,4 +1,4 @@
-"""Long short-term memory (Hochreiter and Schmidhuber, 1997): one layer, its gradients, and one cell."""
+"""LSTM layers, cells and stacks of layers, and their gradients."""
 
 from __future__ import annotations
 
@@ -7,27 +7,19 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from pytest_msprobe.extensions.npu_operators.arguments import refuse
+
 if TYPE_CHECKING:
     Results = tuple[Tensor | None, ...]
     Step = tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]
+    from collections.abc import Sequence
 
 
 def npu_lstm(
-    input: Tensor,  # noqa: A002
-    weight: Tensor,
-    bias: Tensor,
-    seq_mask: Tensor,
-    h: Tensor,
-    c: Tensor,
-    has_biases: bool,
-    num_layers: int,
-    dropout: float,
-    train: bool,
-    bidirectional: bool,
-    batch_first: bool,
-    flag_seq: bool,
+    input: Tensor, weight: Tensor, bias: Tensor, seq_mask: Tensor, h: Tensor, c: Tensor, has_biases: bool,
+    num_layers: int, dropout: float, train: bool, bidirectional: bool, batch_first: bool, flag_seq: bool,
     direction: bool,
-) -> Results:
+) -> Results:  # fmt: skip
     """Return (y, h, c, i, j, f, o, tanh(c)) of one LSTM layer at every step, each (T, B, H).
 
     ``input`` is (T, B, I), ``weight`` (I + H, 4H) with the rows of the input first, ``bias`` (4H), the states ``h``
@@ -47,44 +39,19 @@ def npu_lstm(
 
 
 def npu_lstm_data(
-    input: Tensor,  # noqa: A002
-    batch_sizes: Tensor,
-    weight: Tensor,
-    bias: Tensor,
-    seq_mask: Tensor,
-    h: Tensor,
-    c: Tensor,
-    has_biases: bool,
-    num_layers: int,
-    dropout: float,
-    train: bool,
-    bidirectional: bool,
-    batch_first: bool,
-    flag_seq: bool,
-    direction: bool,
-) -> Results:
+    input: Tensor, batch_sizes: Tensor, weight: Tensor, bias: Tensor, seq_mask: Tensor, h: Tensor, c: Tensor,
+    has_biases: bool, num_layers: int, dropout: float, train: bool, bidirectional: bool, batch_first: bool,
+    flag_seq: bool, direction: bool,
+) -> Results:  # fmt: skip
     """Return what :func:`npu_lstm` does for padded sequences; ``batch_sizes`` is read by the gradient alone."""
     return _all_steps(input, weight, bias, seq_mask if flag_seq else None, h, c, train, direction)
 
 
 def npu_lstm_backward(
-    grady: Tensor | None,
-    gradh: Tensor | None,
-    gradc: Tensor | None,
-    input: Tensor,  # noqa: A002
-    weight: Tensor,
-    bias: Tensor,
-    hx: Tensor,
-    cx: Tensor,
-    y_output: Tensor,
-    h_output: Tensor,
-    c_output: Tensor,
-    i: Tensor,
-    j: Tensor,
-    f: Tensor,
-    o: Tensor,
-    tanhc: Tensor,
-) -> tuple[Tensor, ...]:
+    grady: Tensor | None, gradh: Tensor | None, gradc: Tensor | None, input: Tensor, weight: Tensor,
+    bias: Tensor, hx: Tensor, cx: Tensor, y_output: Tensor, h_output: Tensor, c_output: Tensor, i: Tensor,
+    j: Tensor, f: Tensor, o: Tensor, tanhc: Tensor,
+) -> tuple[Tensor, ...]:  # fmt: skip
     """Return the gradients of :func:`npu_lstm` from the first step on: input, weight, bias, h and c.
 
     Of ``gradh`` and ``gradc`` the last step is read (op-plugin). The forward's results are not: they follow from the
@@ -98,25 +65,10 @@ def npu_lstm_backward(
 
 
 def npu_lstm_data_backward(
-    grady_opt: Tensor | None,
-    gradh_opt: Tensor | None,
-    gradc_opt: Tensor | None,
-    input: Tensor,  # noqa: A002
-    batch_sizes: Tensor,
-    weight: Tensor,
-    bias: Tensor,
-    init_h: Tensor,
-    init_c: Tensor,
-    y: Tensor,
-    h: Tensor,
-    c: Tensor,
-    i: Tensor,
-    j: Tensor,
-    f: Tensor,
-    o: Tensor,
-    tanhc: Tensor,
-    flag_direction: bool,
-) -> tuple[Tensor, ...]:
+    grady_opt: Tensor | None, gradh_opt: Tensor | None, gradc_opt: Tensor | None, input: Tensor,
+    batch_sizes: Tensor, weight: Tensor, bias: Tensor, init_h: Tensor, init_c: Tensor, y: Tensor, h: Tensor,
+    c: Tensor, i: Tensor, j: Tensor, f: Tensor, o: Tensor, tanhc: Tensor, flag_direction: bool,
+) -> tuple[Tensor, ...]:  # fmt: skip
     """Return the gradients of :func:`npu_lstm_data` for input, weight, bias, h and c.
 
     ``batch_sizes`` (T) says how many sequences have each step, the longest first. Gradients as for
@@ -133,7 +85,7 @@ def npu_lstm_data_backward(
 
 
 def npu_lstm_cell(
-    input: Tensor,  # noqa: A002
+    input: Tensor,
     w_ih: Tensor,
     w_hh: Tensor,
     h: Tensor,
@@ -154,23 +106,10 @@ def npu_lstm_cell(
 
 
 def npu_lstm_cell_backward(
-    grady: Tensor | None,
-    gradh: Tensor | None,
-    gradc: Tensor | None,
-    input: Tensor,  # noqa: A002
-    w_ih: Tensor,
-    w_hh: Tensor,
-    h: Tensor,
-    c: Tensor,
-    y_output: Tensor,
-    h_output: Tensor,
-    c_output: Tensor,
-    i: Tensor,
-    j: Tensor,
-    f: Tensor,
-    o: Tensor,
-    tanhc: Tensor,
-) -> tuple[Tensor, ...]:
+    grady: Tensor | None, gradh: Tensor | None, gradc: Tensor | None, input: Tensor, w_ih: Tensor, w_hh: Tensor,
+    h: Tensor, c: Tensor, y_output: Tensor, h_output: Tensor, c_output: Tensor, i: Tensor, j: Tensor, f: Tensor,
+    o: Tensor, tanhc: Tensor,
+) -> tuple[Tensor, ...]:  # fmt: skip
     """Return the gradients of :func:`npu_lstm_cell`: input, w_ih, w_hh, twice that of the bias, h and c.
 
     They follow from the saved gates: the biases, which the gates hold, are not among the arguments.
@@ -248,3 +187,78 @@ def _gradients(
         return tuple(torch.zeros_like(source) for source in sources)
     outputs, grads = zip(*given, strict=True)
     return torch.autograd.grad(outputs, sources, grads, materialize_grads=True)
+
+
+def _lstm_npu(
+    input: Tensor, hx: Sequence[Tensor], params: Sequence[Tensor], has_biases: bool, num_layers: int,
+    dropout: float, train: bool, bidirectional: bool,
+    *, batch_first: bool | None = False, batch_sizes: Tensor | None = None,
+) -> tuple[Tensor, ...]:  # fmt: skip
+    """Return (output, hy, cy, i, j, f, o, h, c, tanh(c)) of ``torch.lstm``, whose arguments ``hx`` and ``params`` are.
+
+    ``input`` is (T, B, I), with ``batch_first`` (B, T, I); so is the output, (T, B, D H) for D directions. hy and cy
+    are (layers D, B, H). The rest is saved for the gradient, and has none: (layers D, T, B, H), a layer's directions
+    one after the other. Without ``train`` it is empty but for h and c, which hold the last step's (layers D, B, H).
+    ``dropout`` is documented as unsupported, and has no influence. Without ``hx`` the states begin with 0.
+
+    Assumed: what a backward direction saves is at its steps' places. Raises NotImplementedError for ``batch_sizes``,
+    of whose results the documentation gives two shapes.
+    """
+    refuse("_lstm_npu", batch_sizes=batch_sizes)
+    output, h, c, saved = _stack(input, hx, params, has_biases, num_layers, bidirectional, bool(batch_first))
+    if train:
+        return output, h, c, *(each.detach() for each in saved)
+    nothing = input.new_empty(0)
+    return output, h, c, *[nothing] * 4, h.detach(), c.detach(), nothing
+
+
+def _lstm_npu_backward(
+    grad_y: Tensor, grad_hy: Tensor, grad_cy: Tensor, input: Tensor, hx: Sequence[Tensor],
+    params: Sequence[Tensor], i: Tensor, j: Tensor, f: Tensor, o: Tensor, h: Tensor, c: Tensor, tanhc: Tensor,
+    has_biases: bool, num_layers: int, dropout: float, train: bool, bidirectional: bool,
+    *, batch_first: bool | None = False, batch_sizes: Tensor | None = None,
+) -> tuple[Tensor, list[Tensor], list[Tensor]]:  # fmt: skip
+    """Return the gradients of :func:`_lstm_npu`: of input, of the two states, and of the parameters.
+
+    The forward's results are not read: they follow from the inputs.
+    """
+    refuse("_lstm_npu_backward", batch_sizes=batch_sizes)
+    with torch.enable_grad():
+        x = input.detach().requires_grad_()
+        states, weights = ([each.detach().requires_grad_() for each in given] for given in (hx, params))
+        results = _stack(x, states, weights, has_biases, num_layers, bidirectional, bool(batch_first))[:3]
+    grads = torch.autograd.grad(results, (x, *states, *weights), (grad_y, grad_hy, grad_cy))
+    return grads[0], list(grads[1 : 1 + len(states)]), list(grads[1 + len(states) :])
+
+
+def _stack(
+    x: Tensor,
+    hx: Sequence[Tensor],
+    params: Sequence[Tensor],
+    has_biases: bool,
+    layers: int,
+    bidirectional: bool,
+    batch_first: bool,
+) -> tuple[Tensor, Tensor, Tensor, list[Tensor]]:
+    """Return the output, the last states, and [i, j, f, o, h, c, tanh(c)] of all layers and directions."""
+    x = x.transpose(0, 1) if batch_first else x
+    directions, each = 1 + bidirectional, 4 if has_biases else 2
+    last_h, last_c, saved = [], [], []
+    for layer in range(layers):
+        outputs = []
+        for backwards in range(directions):
+            at = layer * directions + backwards
+            w_ih, w_hh, *biases = params[at * each : (at + 1) * each]
+            weight = torch.cat((w_ih, w_hh), 1).T
+            bias = biases[0] + biases[1] if biases else weight.new_zeros(weight.shape[1])
+            zero = x.new_zeros(x.shape[1], w_hh.shape[1])
+            first_h, first_c = (hx[0][at], hx[1][at]) if len(hx) else (zero, zero)
+            y, h, c, *gates = lstm_steps(x, weight, bias, first_h, first_c, None, bool(backwards))
+            end = 0 if backwards else -1
+            outputs.append(y)
+            last_h.append(h[end])
+            last_c.append(c[end])
+            saved.append([*gates[:4], h, c, gates[4]])
+        x = torch.cat(outputs, -1)
+    stacked = [torch.stack(results) for results in zip(*saved, strict=True)]
+    return x.transpose(0, 1) if batch_first else x, torch.stack(last_h), torch.stack(last_c), stacked
