@@ -1,4 +1,4 @@
-"""What programs written for msprobe read of a ``PrecisionDebugger``: its configuration, and where its recording is."""
+"""Attributes of ``PrecisionDebugger`` that programs written for msprobe read: its configuration and its folder."""
 
 from __future__ import annotations
 

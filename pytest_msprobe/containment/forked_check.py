@@ -1,4 +1,4 @@
-"""What a test checks, judged in a process forked from the test's own.
+"""Forked checks: a test's check, judged in a process forked from the test's own.
 
 A function of a test, and what it is given, exist in that process alone: fork has them there as they are, where nothing
 could be sent. What the check comes to crosses back as plain data.

@@ -1,4 +1,4 @@
-"""What one process is to its run: its name, its share of the memory, what is left of it when it dies."""
+"""State of one process of a run: its name, its share of the memory, what is left of it when it dies."""
 
 from __future__ import annotations
 

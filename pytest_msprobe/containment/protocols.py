@@ -1,4 +1,4 @@
-"""What containment knows of a run: items, and what the process that runs them holds for them."""
+"""Protocols between containment and a run: items, and what the process that runs them holds for them."""
 
 from __future__ import annotations
 

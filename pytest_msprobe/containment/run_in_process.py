@@ -1,4 +1,4 @@
-"""One item judged in this process, so that whatever it does is its own result."""
+"""Items judged in this process, so that whatever one does is its own result; a template process and its children."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Spreading items over xdist's workers so that a worker's death costs the item that it was running, and none else."""
+"""Scheduler of items on xdist's workers: a worker's death costs the item that it was running, and none else."""
 
 from __future__ import annotations
 

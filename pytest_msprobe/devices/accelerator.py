@@ -1,4 +1,4 @@
-"""What torch's accelerators have in common: a module ``torch.<name>`` and tensors that move."""
+"""Base class of torch's accelerators: a module ``torch.<name>`` and tensors that move."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How much of a card's memory is free, and giving back what is kept.
+"""Free memory of a card, and the release of cached memory.
 
 Functions and not methods of ``Device``: a registered device need not have them.
 """

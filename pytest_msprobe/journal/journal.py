@@ -1,4 +1,4 @@
-"""The journal: one JSON line per finished item, written when it finishes, read again to resume or to report.
+"""The journal: one JSON line per finished item, appended by one system call, read again to resume or to report.
 
 The first line is a header that says what was checked and how. The others are finished items and, before the first item
 of each process that ran any, what that process ran them on. A line is written with one system call and a run holds

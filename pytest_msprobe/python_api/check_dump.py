@@ -1,4 +1,4 @@
-"""Checking the records of a dump from a program."""
+"""Check of a dump's records from a program, one after another in this process."""
 
 from __future__ import annotations
 

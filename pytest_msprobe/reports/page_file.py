@@ -1,4 +1,4 @@
-"""The file of a run's page: it is written when the run ends, and the terminal says where it is."""
+"""The file of a run's page, written when the run ends, and errors of reports that could not be written."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Of each direction of an API the record that came closest to its limits, and when one is worse than another."""
+"""Worst margin of each direction of an API, when one is worse than another, and runs or cards side by side."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What came of running a call on parts of its batch."""
+"""Results of a call on parts of its batch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What came of a check that a test makes, with the exception that it failed by."""
+"""Outcome of a check in a test, with the exception that it failed by."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How an item can end: with a verdict, or without one."""
+"""Outcomes of an item: with a verdict, or without one."""
 
 from __future__ import annotations
 

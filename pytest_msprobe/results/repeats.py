@@ -1,4 +1,4 @@
-"""What came of running a call several times on the same inputs, as results and reports show it."""
+"""Outcome of repeated runs on the same inputs, as results and reports show it."""
 
 from __future__ import annotations
 

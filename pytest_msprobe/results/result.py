@@ -1,4 +1,4 @@
-"""What came of a check, as data that crosses processes and is read without torch."""
+"""Result of a check, with extras (ranges, inputs, call stack, screening), as data that is read without torch."""
 
 from __future__ import annotations
 

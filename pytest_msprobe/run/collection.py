@@ -1,4 +1,4 @@
-"""Dumps become collectors, their records items, and what the user does not want is left out."""
+"""Collection: dumps become collectors, their records items, deselected ones are left out; paths that a user names."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a run judges as a test item, whatever it is and whatever is made of it; mostly a record of a dump."""
+"""Test item of a run, whatever its mode makes of it; mostly a record of a dump."""
 
 from __future__ import annotations
 

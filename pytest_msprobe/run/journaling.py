@@ -1,4 +1,4 @@
-"""Writing a run's journal, and resuming from one."""
+"""Journaling of a run, and resumption from a journal."""
 
 from __future__ import annotations
 

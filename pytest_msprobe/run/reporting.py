@@ -1,4 +1,4 @@
-"""What a run shows: the header, the reporters, and what reports carry to the controller."""
+"""Reporting of a run: the header, the reporters, and what reports carry to the controller."""
 
 from __future__ import annotations
 

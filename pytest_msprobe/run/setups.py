@@ -1,4 +1,4 @@
-"""What a process runs items on: its card and policy, for each framework whose records it meets."""
+"""Setups of a process: its card and policy, for each framework whose records it meets."""
 
 from __future__ import annotations
 

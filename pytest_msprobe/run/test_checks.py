@@ -1,4 +1,4 @@
-"""What came of the checks that a test of the user's own makes, kept with the test and attached to its reports."""
+"""Checks that a user's test makes, kept with the test and attached to its reports."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which worker has which slot: slots number the workers of a run and outlive a worker that dies."""
+"""Slots of workers: they number the workers of a run and outlive a worker that dies."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""No alarm where something else than the target explains a failure, as a baseline that errs as much does."""
+"""Exemptions: failures that something else than the target explains, as a baseline that errs as much does."""
 
 from __future__ import annotations
 

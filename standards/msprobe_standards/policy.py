@@ -1,4 +1,4 @@
-"""Which standard, with which limits, judges which API and dtype: tables in YAML, read and checked here."""
+"""Precision policies: YAML tables of the standard and limits that judge each API and dtype, read and checked."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where in the program records were made: ``stack.json`` and ``construct.json`` next to a dump.
+"""Call stacks and module scopes of records: ``stack.json`` and ``construct.json`` next to a dump.
 
 A dump is whole without them. What is wrong with one is therefore a value, and what is right in it is used.
 """

@@ -1,4 +1,4 @@
-"""Records as the JSON of a file: those that were read, to pass them on, and bodies made here."""
+"""Records as JSON: encoded records, bodies made here, and a `Dump` of executed kernels."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a recorded tensor lay in memory, and how that is decoded.
+"""Memory layout of recorded tensors, and its decoding.
 
 An entry names what differs from a contiguous tensor at the start of a storage of its own: ``memory_format`` or
 ``stride``, ``storage_offset``, ``storage_size``, and by ``storage`` which tensors of a record share their memory.

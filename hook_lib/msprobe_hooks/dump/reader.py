@@ -1,4 +1,4 @@
-"""Reading ``dump.json``: the whole file is indexed at once, a record is decoded when it is asked for."""
+"""Reader of ``dump.json``: the whole file is indexed at once, records are decoded on demand, cut-off files included."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Writing a dump as it is recorded: each file is valid JSON after every append, and nothing is written twice."""
+"""Writers of a dump as it is recorded (valid JSON after every append), of JSON lines, and of a spool folder."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a Python value becomes in a record.
+"""Elements of records: the JSON that a Python value becomes.
 
 Spelled as msprobe spells it. What that spelling loses (that a list was a tuple, a namedtuple's class, a complex number,
 a positional dtype) is kept in the record's ``details``: path of the element, such as ``input.1``, to what it

@@ -1,4 +1,4 @@
-"""Which records are wanted: ``scope``, ``list``, ``exclude`` and ``data_mode``, and what each of them removed."""
+"""Filters of records: ``scope``, ``list``, ``exclude`` and ``data_mode``, and what each of them removed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What recording asks of a framework, whose recorder answers it."""
+"""Protocol of a framework that is recorded; its recorder implements it."""
 
 from __future__ import annotations
 

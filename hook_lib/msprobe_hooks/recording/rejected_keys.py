@@ -1,4 +1,4 @@
-"""Keys of msprobe's ``config.json`` that are not options of a recording here.
+"""Settings of a recording, from keyword arguments or msprobe's ``config.json``, and keys that are rejected.
 
 One that would change what is written is refused unless its value changes nothing; docs/recording.md lists them all.
 """

@@ -1,4 +1,4 @@
-"""Tensors written to files by a background thread, with a bound on the bytes that wait."""
+"""Files of a recording's steps: tensors written by a background thread, and the folder that steps go to."""
 
 from __future__ import annotations
 

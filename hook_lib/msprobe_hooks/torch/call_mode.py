@@ -1,4 +1,4 @@
-"""API calls, seen by a TorchFunctionMode: functions, methods and operators, however they were imported.
+"""API calls, seen by a TorchFunctionMode, however functions were imported and in whichever thread they run.
 
 Also the names that their callers wrote, and bodies of Python functions that run without asking for overrides again.
 """

@@ -1,4 +1,4 @@
-"""Recording functions that no table lists, because a user asked for them by name."""
+"""The recorder of PyTorch (statistics, checksums, gradients), and functions that a user registers by name."""
 
 from __future__ import annotations
 

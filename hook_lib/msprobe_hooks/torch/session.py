@@ -1,4 +1,4 @@
-"""The session of PyTorch: what observes calls, collectives, phases and operators, and the mode that sees operators."""
+"""The session of PyTorch: observers of calls, collectives, optimizer phases and operators."""
 
 from __future__ import annotations
 

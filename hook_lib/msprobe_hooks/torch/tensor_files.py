@@ -1,4 +1,4 @@
-"""Tensors written in batches, each to a ``.pt`` file of its own."""
+"""Tensors written in batches, each to a ``.pt`` file of its own as ``torch.save`` writes it, by one system call."""
 
 from __future__ import annotations
 

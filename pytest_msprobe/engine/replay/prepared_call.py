@@ -1,4 +1,4 @@
-"""A recorded call made ready to be judged: its trial, the choice of its standards, and where golden is computed."""
+"""A recorded call made ready to be judged: its trial, which overlaps card and CPU, and its standards."""
 
 from __future__ import annotations
 

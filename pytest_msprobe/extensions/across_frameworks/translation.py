@@ -1,4 +1,4 @@
-"""What two dumps need to be matched: the names that both share, pairs that a layer mapping gives, values by a file."""
+"""Translation of two dumps for matching: shared names, pairs of a layer mapping, partners of values by a file."""
 
 from __future__ import annotations
 

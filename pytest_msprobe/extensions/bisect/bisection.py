@@ -1,4 +1,4 @@
-"""A bisection: the runs that the search asks for, kept in a journal, bounded in number, with a line for each."""
+"""A bisection: the runs that the search requests, kept in a journal and bounded in number, and its result in words."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The page of two checkpoints: parameters by how far they are apart."""
+"""Items, page and JSON of two checkpoints: parameters by distance."""
 
 from __future__ import annotations
 

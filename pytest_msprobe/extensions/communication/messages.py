@@ -1,4 +1,4 @@
-"""Ranks and communications, put into words."""
+"""Communication of a step over all ranks: messages, waits, and libraries that no recorder sees."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a difference weighs, and which names are one: ``levels.yaml``."""
+"""Severity of differences by ``levels.yaml``, pairs of facts and random calls of two starts, and their verdicts."""
 
 from __future__ import annotations
 

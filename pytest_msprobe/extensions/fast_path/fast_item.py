@@ -1,4 +1,4 @@
-"""What an item is asked for on the fast path."""
+"""Items of the fast path: log capture and hooks of pytest at less cost."""
 
 from __future__ import annotations
 

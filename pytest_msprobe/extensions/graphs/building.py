@@ -1,4 +1,4 @@
-"""The graph of one dump, from its records and the files next to it."""
+"""The graph of one dump, from its records and the files next to it: micro steps and parents of calls."""
 
 from __future__ import annotations
 

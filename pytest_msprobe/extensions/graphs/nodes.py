@@ -1,4 +1,4 @@
-"""The tree of a run's modules and calls: what every picture of it is drawn from."""
+"""The tree of a run's modules and calls, which every picture of it is drawn from, and pairs of two runs' nodes."""
 
 from __future__ import annotations
 

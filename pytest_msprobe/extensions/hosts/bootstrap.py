@@ -1,4 +1,4 @@
-"""What a process on another host does before pytest starts: it reports what is installed and gets the run's files.
+"""Bootstrap of a process on another host before pytest starts: it reports its packages and gets the run's files.
 
 execnet sends this file as source, so that it also runs where the plugin is missing: it imports the standard library
 alone. The run's files lie there below one folder, each at its own path as the controller has it. So ids, labels and

@@ -1,4 +1,4 @@
-"""Starting workers on other hosts, saying why one did not start, and going on without a host that is lost."""
+"""Launch of workers on other hosts, with reports of those that did not start, without hosts that are lost."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A run of an engine and one of a trainer, opened: their tokens paired, and each value compared when its item runs."""
+"""A run of an engine and one of a trainer, opened: paired tokens, compared values, and unused evidence."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Log probabilities of tokens in both runs: estimates of their divergence, and what a clipped objective drops.
+"""Log probabilities of tokens in both runs: divergence, effects on a clipped objective, and messages.
 
 ``r`` is the ratio of a token's probabilities, the trainer's by the engine's. With tokens drawn by the engine the mean
 of ``k1 = -log r`` and of ``k3 = r - 1 - log r`` estimate KL(engine, trainer) without bias, k3 with less variance and

@@ -1,4 +1,4 @@
-"""What one run recorded of each module, under the names of the trainer's model, as rows for tokens."""
+"""Values of one run by module, under the trainer's names, in the order of the forward pass, as rows for tokens."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whose turn it is to be checked: of each kind of call, in each direction, when it was checked and how often."""
+"""Schedule of live checks: turns of each kind of call, and samples of a training's calls."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where what came of a live check goes, and that there is one check at a time."""
+"""Sink of live checks' results, which also keeps checks to one at a time."""
 
 from __future__ import annotations
 

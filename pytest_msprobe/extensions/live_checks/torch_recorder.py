@@ -1,4 +1,4 @@
-"""Live checks of PyTorch: how its calls are seen, and which of them cannot be judged."""
+"""Live checks of PyTorch as a context: a recorder of calls, and those that cannot be judged."""
 
 from __future__ import annotations
 

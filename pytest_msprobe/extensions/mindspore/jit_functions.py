@@ -1,4 +1,4 @@
-"""Functions that a program compiled (``mindspore.jit``): golden is the function itself, run call by call.
+"""Compiled functions (``mindspore.jit``), golden being the function itself, and a bridge to torch's autograd.
 
 A dump is data from others. So nothing is imported for it: a function is found in a module that is loaded, and only one
 that its module compiles.

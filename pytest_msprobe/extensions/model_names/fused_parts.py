@@ -1,4 +1,4 @@
-"""Which rows of something fused are those of each part."""
+"""Rows of a fused parameter that belong to each part, under names of Hugging Face transformers."""
 
 from __future__ import annotations
 

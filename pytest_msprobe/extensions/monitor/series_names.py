@@ -1,4 +1,4 @@
-"""How a series is called, in ids, after ``-k`` and in messages, and its place in the order of computation."""
+"""Names, kinds and order of series, and alarms of broken rules in words."""
 
 from __future__ import annotations
 

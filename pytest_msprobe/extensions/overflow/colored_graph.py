@@ -1,4 +1,4 @@
-"""The graph of a run in which inf and nan were looked for, coloured by their levels."""
+"""Results of a search for overflow: coloured graphs, replayed items, msprobe's analysis file, the report."""
 
 from __future__ import annotations
 

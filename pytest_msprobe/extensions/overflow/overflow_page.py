@@ -1,4 +1,4 @@
-"""The page of a search for overflow: ranks by calls, where inf and nan began, and how they spread."""
+"""Items and page of a search for overflow: ranks by calls, where inf and nan began, and how they spread."""
 
 from __future__ import annotations
 

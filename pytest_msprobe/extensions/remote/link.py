@@ -1,4 +1,4 @@
-"""A remote Python process, started when it is first asked something and again after it was lost."""
+"""Link to a remote Python process, spelled ``remote:SPEC``, started on demand and again after it was lost."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What attention and its gradients sum up to over a few columns each, without their being computed.
+"""Sketches of attention and its gradients: sums over a few columns, without computing them; calls that have them.
 
 For weights X of either sign over the columns of a result O = P V, P the softmax of the scores, O X = P (V X). So it is
 with the gradients that come of an arriving dO, with S the scores: dV X = Pᵀ (dO X), dQ X = dS (K X), dK X = dSᵀ (Q X),

@@ -1,4 +1,4 @@
-"""Whether evidence on products is enough to pass them without computing them again."""
+"""Configuration of screening, and Freivalds' check of matrix products: evidence that is enough to pass them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Convolutions, plain or transposed, as products of matrices of patches with weights."""
+"""Matrix products among calls: factors and layout, convolutions as products of patches with weights."""
 
 from __future__ import annotations
 

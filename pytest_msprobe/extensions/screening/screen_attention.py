@@ -1,4 +1,4 @@
-"""One direction of attention that is cleared by sums over all of its heads and by heads that are computed exactly."""
+"""One direction of attention, cleared by residuals of sums and by heads that are computed exactly."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One direction of a trial whose outputs are cleared by screening, before golden runs."""
+"""One direction of a trial whose outputs are cleared by screening before golden runs; embeddings by rows read."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Passes over a large matrix in blocks that are widened one by one, with its sums by tiles of neighbouring rows."""
+"""Sums of a large matrix by tiles of neighbouring rows, in one pass of widened blocks, and screened products."""
 
 from __future__ import annotations
 

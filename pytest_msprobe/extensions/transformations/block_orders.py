@@ -1,4 +1,4 @@
-"""Blocks along an axis in another order: halves of gate and up, heads, rotary pairs, queries with keys and values."""
+"""Orders of blocks (gate and up, heads, rotary pairs, queries with keys and values), and products with matrices."""
 
 from __future__ import annotations
 

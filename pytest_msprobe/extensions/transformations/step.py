@@ -1,4 +1,4 @@
-"""What all steps of a transformation have in common. torch is imported where a tensor is turned, and not before."""
+"""Base of a transformation's steps. torch is imported where a tensor is turned, and not before."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The fields of a step in a YAML file, as numbers, choices and arrays."""
+"""Fields of a step in a YAML file: numbers, choices, arrays of a file, and scales."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which values of which side are transformed, and how: the entries of a file and of hooks, in their order."""
+"""Transformations of values by side: the entries of a file and of the hook ``pytest_msprobe_transform``, in order."""
 
 from __future__ import annotations
 

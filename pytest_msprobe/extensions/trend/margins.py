@@ -1,4 +1,4 @@
-"""Of each API the worst margin in each of several runs, and what got worse."""
+"""Trend of the worst margins of each API, and of watched series, over several runs, as data and text."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Telling, of a record that fails, what it computed with and where it was called."""
+"""Context of failures: math modes, call site, the compiler's faults, and results that the CPU computed."""
 
 from __future__ import annotations
 

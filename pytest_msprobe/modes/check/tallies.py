@@ -1,4 +1,4 @@
-"""What the summary of a check counts over its records: weak verdicts, math modes, reruns, compilation, exploration."""
+"""Counts for the summary of a check: weak verdicts, math modes, reruns, compilation, exploration."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a comparison needs in addition to the dumps: the golden run, and how calls are matched."""
+"""Options of a comparison: the golden run, and how calls are matched."""
 
 from __future__ import annotations
 

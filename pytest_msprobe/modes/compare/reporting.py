@@ -1,4 +1,4 @@
-"""Writing the reports of a comparison when all of its calls have finished."""
+"""Reporters of a comparison, which write when all of its calls have finished."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the comparison of two calls found, as data that crosses processes: the rows of every report.
+"""Rows of compared calls, as data that crosses processes: the source of every report.
 
 A row is one recorded value (a tensor or a plain Python value) on the target's and on the golden side. Calls travel
 from the worker to the controller as bytes in ``report.msprobe_rows``; `ComparedCalls` keeps them there, encoded, and

@@ -1,4 +1,4 @@
-"""What one record shows: inf or nan that came in, went out, or both, and values that grew beyond measure.
+"""Anomalies of one record: inf or nan that came in, went out, or both, and excessive growth; rules of what is expected.
 
 Scenes and levels are those of msprobe's rule engine, the first that fits wins. Three things differ, because they are
 facts about the values: a mean that overflowed over finite extrema is not an anomaly of the tensor, an infinite number

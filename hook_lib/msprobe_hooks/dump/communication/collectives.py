@@ -1,4 +1,4 @@
-"""What is known of collectives by their names, whichever framework recorded them."""
+"""Collectives by name, whichever framework recorded them, and NPU operators that communicate while they compute."""
 
 from __future__ import annotations
 

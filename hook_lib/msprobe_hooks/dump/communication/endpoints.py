@@ -1,4 +1,4 @@
-"""What a record of communication says of its transfers: who gives values to whom, which values, in which group."""
+"""Endpoints of recorded communication (ranks, values, groups), and the matching of transfers between ranks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``communication.jsonl`` next to a dump: when each communication began and ended, written at once.
+"""``communication.jsonl`` next to a dump: times of communications, calls per rank, partners, exchanges of a step.
 
 A record is in ``dump.json`` once its call is over, and that is written in blocks; of a rank that was killed or
 hangs these lines show what it was in. A line of a call that begins is its record without values, so that its partners

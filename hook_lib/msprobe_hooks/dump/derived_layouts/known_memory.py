@@ -1,4 +1,4 @@
-"""What is known of a tensor's place in memory, and what views make of it."""
+"""Places of tensors in memory, as far as they are known, and of their views."""
 
 from __future__ import annotations
 

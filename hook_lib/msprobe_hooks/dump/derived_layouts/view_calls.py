@@ -1,4 +1,4 @@
-"""What each API makes of the memory that it is given."""
+"""Effects of APIs on memory layouts, and forward records reduced to tensors' entries and plain arguments."""
 
 from __future__ import annotations
 

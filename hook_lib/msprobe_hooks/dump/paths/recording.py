@@ -1,4 +1,4 @@
-"""Where the files of a recording lie: ``step<N>/rank<N>/dump.json`` with its neighbours, in msprobe's layout.
+"""Paths of a recording: ``step<N>/rank<N>/dump.json`` with its neighbours, in msprobe's layout, and stages of a step.
 
 A program that is not distributed writes ``rank`` without a number; msprobe, ``proc<pid>``, which does not name a rank.
 """

@@ -1,4 +1,4 @@
-"""Where MindSpore dumps a static graph: ``rank_<N>/<net>/<graph>/<iteration>/`` holds a file for each tensor.
+"""Paths of a static graph's dump: ``rank_<N>/<net>/<graph>/<iteration>/`` with a file per tensor, and converted files.
 
 Older backends write ``<time>/<device>/<net>/<graph>/<iteration>/``. An iteration is in several folders where the
 process ran several graphs; it goes by one of the files of the first.

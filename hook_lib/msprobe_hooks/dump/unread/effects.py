@@ -1,4 +1,4 @@
-"""What calls write without reading it and what they leave undefined, in one table that all kinds of run ask.
+"""Effects of calls on memory: what they write without reading it and what they leave undefined, in one table.
 
 To add an operation, add its name to a row. The names are those that frameworks share; what communication fills is
 listed by itself, since its names mean something else there.

@@ -1,4 +1,4 @@
-"""Which random functions were called, how often and from where."""
+"""Counts of random functions' calls, by function and call stack."""
 
 from __future__ import annotations
 

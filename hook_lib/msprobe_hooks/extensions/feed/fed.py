@@ -1,4 +1,4 @@
-"""What came of feeding: counts, and a sentence."""
+"""Outcome of feeding: counts, and a sentence."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Feeding the modules of a running program, whichever framework runs them."""
+"""Feeder of a running program's modules, whichever framework runs them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Feeding as a context: modules of a running program get the inputs that a dump recorded for them."""
+"""Context that gives a program's modules recorded inputs, and msprobe's key ``load`` that requests it."""
 
 from __future__ import annotations
 

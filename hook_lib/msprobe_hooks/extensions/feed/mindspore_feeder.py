@@ -1,4 +1,4 @@
-"""Feeding the cells of a program of MindSpore, in PyNative mode."""
+"""Feeder of the cells of a program of MindSpore, in PyNative mode."""
 
 from __future__ import annotations
 

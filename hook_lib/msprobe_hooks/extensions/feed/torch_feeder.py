@@ -1,4 +1,4 @@
-"""Feeding the modules of a program of PyTorch."""
+"""Feeder of the modules of a program of PyTorch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A call of PyTorch that is made a second time, unseen by the program: with its inputs, drawing the same numbers."""
+"""The free benchmark of PyTorch: a call made a second time, unseen by the program, on the same random numbers."""
 
 from __future__ import annotations
 

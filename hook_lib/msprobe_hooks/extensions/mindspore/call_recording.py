@@ -1,4 +1,4 @@
-"""API calls, seen by functions put in the place of MindSpore's."""
+"""Calls of MindSpore's functions, seen by functions in their place; compiled ones (``mindspore.jit``) as wholes."""
 
 from __future__ import annotations
 

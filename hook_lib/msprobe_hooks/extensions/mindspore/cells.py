@@ -1,4 +1,4 @@
-"""Cell calls of MindSpore."""
+"""Cell calls of MindSpore, and the files that cells of a graph wrote, as records."""
 
 from __future__ import annotations
 

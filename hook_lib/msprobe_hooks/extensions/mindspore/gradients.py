@@ -1,4 +1,4 @@
-"""The backward half of a call, read off MindSpore's autograd graph, and which backward pass it belongs to.
+"""The backward half of a call, from MindSpore's autograd graph, and the elements that its values become in a record.
 
 Inside a gradient function every tensor knows the node that made it (``_grad_node``), and nodes know those that their
 gradients go to.

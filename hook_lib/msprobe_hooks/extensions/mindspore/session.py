@@ -1,4 +1,4 @@
-"""The session of MindSpore: what observes functions, primitives, cells and compiled functions."""
+"""The session of MindSpore: observers of functions, primitives, cells and compiled functions, and cells of graphs."""
 
 from __future__ import annotations
 

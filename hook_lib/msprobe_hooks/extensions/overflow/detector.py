@@ -1,4 +1,4 @@
-"""A record that may never be written: the values that it would be made of, as references."""
+"""Detector of inf and nan in calls, and records that may never be written: their values as references."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Looking for inf and nan in PyTorch: one pass over what a call gave on a host, one reduction for many on a device."""
+"""Search for inf and nan in PyTorch: one pass over a call's results on a host, one reduction for many on a device."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the ranks of a training have in common: whether one of them has seen a difference, and their parameters."""
+"""Agreement of a training's ranks: whether one of them has seen a difference, and their parameters."""
 
 from __future__ import annotations
 

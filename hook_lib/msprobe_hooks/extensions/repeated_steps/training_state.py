@@ -1,4 +1,4 @@
-"""What a forward and backward pass changes besides its result: kept, to be put back before the pass is made again."""
+"""State that a forward and backward pass changes, kept and restored for a repetition, and the watched pass itself."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a call was written, read from the caller's bytecode.
+"""Spelling of a call, read from the caller's bytecode.
 
 PyTorch reports ``x + y`` and ``x.add(y)`` as the same method, and functions of ``torch.nn.functional`` report every
 default they filled in. The instruction that made the call still knows the operator, and which arguments were given

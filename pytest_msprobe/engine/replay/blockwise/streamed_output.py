@@ -1,4 +1,4 @@
-"""What is seen of an output while golden's blocks go by."""
+"""Statistics and errors of an output, gathered while golden's blocks go by."""
 
 from __future__ import annotations
 

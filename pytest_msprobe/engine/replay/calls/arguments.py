@@ -1,4 +1,4 @@
-"""Recorded elements become Python arguments."""
+"""Python arguments of a recorded call, and the subject of a trial: functions, arguments, arriving gradients."""
 
 from __future__ import annotations
 

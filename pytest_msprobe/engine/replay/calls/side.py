@@ -1,4 +1,4 @@
-"""Running one side of a check: arguments put in place, the call, its gradients, and what the call changed."""
+"""Side of a check: arguments put in place, the call, its gradients, and what the call changed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is special about an operation, in one table: to add an operation, start here.
+"""Table of operations with special traits, and results that they leave open: to add an operation, start here.
 
 An operation without a row has the defaults of ``OpInfo``. ``docs/operations.md`` says what each trait does, and which
 few tables are with the algorithm that reads them.

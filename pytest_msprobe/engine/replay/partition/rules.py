@@ -1,4 +1,4 @@
-"""Products of matrices, cut by rows of one factor, columns of the other, or the batch."""
+"""Rules that cut calls into blocks: matrix products, convolutions, losses, reductions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How much memory a call needs, and how much there is."""
+"""Memory budget of a trial: how much a call needs, and how much there is."""
 
 from __future__ import annotations
 

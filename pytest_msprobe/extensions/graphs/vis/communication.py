@@ -1,4 +1,4 @@
-"""Who talked to whom: the partners, on other ranks, of a graph's nodes of communication."""
+"""``.vis.db``, graphs of all steps and ranks in the SQLite schema of msprobe 26, with partners on other ranks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One rank of a run and the same rank of a golden run: where each series leaves its tolerance."""
+"""One rank of a run and of a golden run: where each series leaves its tolerance, by the evidence of the whole run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Two runs whose steps have other micro batches: what of them can be compared, and what cannot."""
+"""Comparability of two monitored runs: the same start, and steps of equal or different micro batches."""
 
 from __future__ import annotations
 

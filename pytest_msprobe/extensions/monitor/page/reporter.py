@@ -1,4 +1,4 @@
-"""Writing the page of a run over monitored training when all of its series have been judged."""
+"""Reporter that writes the page of monitored training when all of a run's series have been judged."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which scores of a fused attention are hidden, by sparse mode."""
+"""Attention masks of fused attention, by sparse mode."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Writing tokens into the slots of a cache: slot s is token s % size of block s // size; negative ones are skipped."""
+"""Slots of a cache for tokens: slot s is token s % size of block s // size; negative ones are skipped."""
 
 from __future__ import annotations
 

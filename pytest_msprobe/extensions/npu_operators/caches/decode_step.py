@@ -1,4 +1,4 @@
-"""What vLLM changes between two steps of decoding: tokens, positions, lengths and the slots of the next keys."""
+"""A step of decoding in vLLM: changes of tokens, positions, lengths and the slots of the next keys."""
 
 from __future__ import annotations
 

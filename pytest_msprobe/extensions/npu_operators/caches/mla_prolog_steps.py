@@ -1,4 +1,4 @@
-"""What precedes multi-head latent attention: products, norms and rotations, in floats or in whole numbers."""
+"""Prologue of multi-head latent attention: products, norms and rotations, in floats or in whole numbers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a baseline has of one record, read when a verdict depends on it."""
+"""Recorded results and metrics of a baseline, read when a verdict depends on them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where a difference begins: the first call that differs, and whether a wrong call made its error or was given it."""
+"""Culprits: the first call that differs, with its own error or a received one; rounding alone passed on."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which call of the target is which call of the golden run.
+"""Matching of the target's calls to those of the golden run.
 
 A pass pairs what the passes before it left over, by a key that both sides have; each pass is linear in the number of
 records. Directions belong together: a backward record goes to the partner of its forward record.

@@ -1,4 +1,4 @@
-"""MindSpore's text of a graph (``.ir``): the scope of each node, and the lines of the program that it comes from.
+"""MindSpore's text of a graph (``.ir``): scopes of nodes, lines of the program, and the flow of tensors.
 
 A node is a statement ``%3(equiv_CNode) = MatMul(%1, %2) ... cnode_primal_attrs: {unique_id: "7"}``, followed by
 comments: its scope, then the lines of the program from the outermost call in.

@@ -1,4 +1,4 @@
-"""An iteration of a static graph as a `Dump`: each execution of a kernel is a record.
+"""An iteration of a static graph as a `Dump`: a record for each execution of a kernel, and the tensors of its files.
 
 Records are named ``Kernel.{op}.{number}.{direction}`` in the order in which kernels ran. ``op`` is the kernel's scope
 with ``_`` in place of ``/``; the number counts the executions of one op; what MindSpore derived for the gradient is

@@ -1,4 +1,4 @@
-"""Numbers and signs of many gradients at once: everything is computed where they are, and fetched together.
+"""The gradient probe of PyTorch: numbers and signs of many gradients, computed where they are and fetched together.
 
 Half precision is accumulated in float32 and float64 stays float64. The caller has turned gradients and overrides off.
 """

@@ -1,4 +1,4 @@
-"""The series of a monitored run, read one after another."""
+"""The series of a monitored run, read one after another, from any of the formats."""
 
 from __future__ import annotations
 

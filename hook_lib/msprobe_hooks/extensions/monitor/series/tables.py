@@ -1,4 +1,4 @@
-"""What files of series hold, whatever their format: numbers of tensors at steps."""
+"""Tables of series, whatever the format of their files: CSV, TensorBoard events, statistics of a recording."""
 
 from __future__ import annotations
 

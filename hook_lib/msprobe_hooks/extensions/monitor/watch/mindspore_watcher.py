@@ -1,4 +1,4 @@
-"""A training of MindSpore that is watched, in PyNative mode: its optimizer, its gradients, and the hooks on its cells.
+"""A training of MindSpore that is watched in PyNative mode: its optimizer, moments, gradients and cells.
 
 Numbers are taken on the host at once, since MindSpore's hooks see tensors that the next operation may overwrite.
 """

@@ -1,4 +1,4 @@
-"""What an optimizer does: when it steps, its moments, and the update that follows from them."""
+"""Steps, moments and updates of an optimizer, and the values of collective communication."""
 
 from __future__ import annotations
 

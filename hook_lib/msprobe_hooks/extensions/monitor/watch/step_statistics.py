@@ -1,4 +1,4 @@
-"""Activations and their gradients: what goes into the modules (cells) of a model and comes out, forward and backward.
+"""Statistics of a step: activations and their gradients, in and out of a model's modules (cells).
 
 Hooks are on the modules of one model only, and nothing is put between the tensors: gradients are read off the autograd
 graph, where what a module contributes to its input's gradient leaves it, as a full backward hook would show it.

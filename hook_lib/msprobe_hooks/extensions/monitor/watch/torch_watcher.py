@@ -1,4 +1,4 @@
-"""A training of PyTorch that is watched: its optimizer, and the hooks on its modules."""
+"""A training of PyTorch that is watched: its optimizer, the hooks on its modules, gradients before they are reduced."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A monitored training: the observers of a model and an optimizer, and what is done with each step."""
+"""A monitored training: the observers of a model and an optimizer, each step's results, notes on what is left out."""
 
 from __future__ import annotations
 
