@@ -53,7 +53,7 @@ class CapturedStderr:
 
     @property
     def has_text(self) -> bool:
-        """Whether anything was written."""
+        """Return whether anything was written."""
         return os.fstat(self.fd).st_size > 0
 
 

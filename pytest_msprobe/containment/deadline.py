@@ -60,7 +60,7 @@ class EndTime:
         self.clear()
 
     def set_item(self, name: str) -> None:
-        """Say which item runs."""
+        """Set the item that runs."""
         text = name.encode(errors="backslashreplace")[: len(self._name) - 1]
         self._name[: len(text) + 1] = text + b"\0"
 
@@ -71,20 +71,20 @@ class EndTime:
 
     @property
     def at(self) -> float:
-        """When it is; infinite where no item runs."""
+        """Return when it is; infinite where no item runs."""
         return self._at[0]
 
     def set(self, at: float) -> None:
-        """Say when it is, by the monotonic clock, which processes share."""
+        """Set when it is, by the monotonic clock, which processes share."""
         self._at[0] = at
 
     def clear(self) -> None:
-        """Say that there is none."""
+        """Clear it: there is none."""
         self._at[0] = math.inf
 
     @property
     def is_over(self) -> bool:
-        """Whether it has passed."""
+        """Return whether it has passed."""
         return time.monotonic() > self._at[0]
 
 

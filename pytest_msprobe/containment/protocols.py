@@ -44,7 +44,7 @@ class Host(Protocol):
         """Take what a child of this process has started for one's own."""
 
     def release_memory(self) -> None:
-        """Give back the memory that what has started keeps for later."""
+        """Release the memory that what has started keeps for later."""
 
     def probe(self) -> str | None:
         """Return why what has started no longer works; None where it does."""

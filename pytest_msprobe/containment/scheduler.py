@@ -83,7 +83,7 @@ class Progress:
         return explain(status_of(node), words, memory_ran_out=self._kernel_kills.since_last())
 
     def forget_exit(self, nodeid: str) -> None:
-        """Give an item another try."""
+        """Allow an item another try."""
         del self._exit_causes[nodeid]
 
     def count_exit(self, workers: int) -> None:
@@ -169,7 +169,7 @@ class ContainedStealing(WorkStealingScheduling):  # type: ignore[misc,unused-ign
         super().mark_test_complete(node, item_index, duration)
 
     def check_schedule(self) -> None:
-        """Give idle workers something to do."""
+        """Send items to idle workers."""
         # A worker may die while it is written to; its items are given out again when that is noticed.
         with contextlib.suppress(OSError):
             super().check_schedule()
@@ -225,7 +225,7 @@ class _ContainedScopes(LoadScopeScheduling):  # type: ignore[misc,unused-ignore]
         return nodeid if end is End.CRASHED else None
 
     def schedule(self) -> None:
-        """Give scopes to workers that wait for some."""
+        """Send scopes to workers that wait for some."""
         super().schedule()
         self._release_last()
 

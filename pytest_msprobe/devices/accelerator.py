@@ -82,7 +82,7 @@ class Accelerator(ABC):
         return int(runtime.mem_get_info(self.index)[0]) + int(kept)
 
     def release_memory(self) -> None:
-        """Give back what torch keeps for reuse."""
+        """Release what torch keeps for reuse."""
         self.runtime().empty_cache()
 
 

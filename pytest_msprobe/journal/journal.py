@@ -53,7 +53,7 @@ class AppendedLines:
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing has been written yet."""
+        """Return whether nothing has been written yet."""
         return self.path.stat().st_size == 0
 
     def drop_cut_line(self) -> None:

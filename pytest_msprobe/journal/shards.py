@@ -22,7 +22,7 @@ class Part(NamedTuple):
 
     @property
     def began(self) -> datetime:
-        """When its run began; of a journal of a version that wrote no date, when it was last added to."""
+        """Return when its run began; of a journal of a version that wrote no date, when it was last added to."""
         try:
             began = datetime.fromisoformat(self.journal.header.began)
         except ValueError:

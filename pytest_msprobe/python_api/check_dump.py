@@ -51,7 +51,7 @@ class Judgement:
 
 @contextmanager
 def process_state(setups: Setups) -> Iterator[ProcessState]:
-    """Give the state of this process for the time that records are judged in it."""
+    """Yield the state of this process for the time that records are judged in it."""
     folder = RunFolder.make()
     state = ProcessState(setups, None, folder)
     try:

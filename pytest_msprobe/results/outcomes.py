@@ -22,12 +22,12 @@ class Breakdown(Enum):
 
     @property
     def did_not_end(self) -> bool:
-        """Whether the item never came to its end; such an item has an outcome of its own."""
+        """Return whether the item never came to its end; such an item has an outcome of its own."""
         return self in _DID_NOT_END
 
     @property
     def may_break_device(self) -> bool:
-        """Whether the device may be unusable after it."""
+        """Return whether the device may be unusable after it."""
         return self in (Breakdown.RUN, Breakdown.TIMEOUT, Breakdown.OOM, Breakdown.ERROR)
 
 

@@ -70,7 +70,7 @@ class DirectionResult:
 
     @property
     def outcome(self) -> str:
-        """How the item ended: its verdict's outcome, or in place of ``fail`` why it did not come to its end."""
+        """Return how the item ended: its verdict's outcome, or in place of ``fail`` why it did not come to its end."""
         kind = self.breakdown
         return kind.value if kind is not None and kind.did_not_end else self.verdict.outcome
 
@@ -81,7 +81,7 @@ class DirectionResult:
 
     @property
     def reason(self) -> str:
-        """Why it ended so, as one line: of a judged record with the output that decided, else with how it ended."""
+        """Return why it ended so, as one line: of a judged record with the deciding output, else with how it ended."""
         verdict = self.verdict
         line = verdict.reason.partition("\n")[0] or f"{verdict.outcome} by {verdict.standard}"
         kind = self.breakdown
@@ -351,7 +351,7 @@ class ScreenedOutput:
 
     @property
     def in_words(self) -> str:
-        """What was seen."""
+        """Return what was seen."""
         return (
             f"residuals at most {self.residual:.2g} of their limit ({self.kind}), "
             f"{self.sampled} of {self.numel} elements computed exactly"

@@ -49,7 +49,7 @@ dumps_key = pytest.StashKey[dict[Path, Any]]()
 
 
 def open_dumps(config: pytest.Config, options: Options) -> dict[Path, Any]:
-    """Put the dumps that the mode's flag names among pytest's arguments and read every dump that is an argument.
+    """Add the dumps that the mode's flag names to pytest's arguments and read every dump that is an argument.
 
     A ``.json`` among the arguments that does not begin as a dump does is left to other plugins that collect such files.
     Where the mode has files of its own, or merges ranks, it finds and reads those. Raises DumpError, or what the mode

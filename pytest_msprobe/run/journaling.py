@@ -129,7 +129,7 @@ def send_resume_state(config: pytest.Config, workerinput: dict[str, object]) -> 
 
 
 def release_in_child(config: pytest.Config) -> None:
-    """Give the journal up in a process that was forked: its lock would last as long as that process."""
+    """Release the journal in a process that was forked: its lock would last as long as that process."""
     report = config.pluginmanager.get_plugin("msprobe-journal")
     if isinstance(report, JournalReport):
         report.pytest_unconfigure()
@@ -214,7 +214,7 @@ class JournalReport:
         self._writer.close()
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
-        """Say where the journal is."""
+        """Print where the journal is."""
         terminalreporter.line(f"msprobe journal: {self._writer.path}")
         if self._other_modes:
             modes = ", ".join(f"{name} {state}" for name, state in sorted(self._other_modes.items()))

@@ -60,12 +60,12 @@ class Setups:
 
     @property
     def has_started(self) -> bool:
-        """Whether the device has been activated in this process."""
+        """Return whether the device has been activated in this process."""
         return bool(self._setups)
 
     @functools.cached_property
     def start(self) -> Start:
-        """What this process runs items on, as it was before the first of them."""
+        """Return what this process runs items on, as it was before the first of them."""
         if not self._setups:
             for framework in self.frameworks or (PYTORCH,):
                 self.setup_for(framework)
@@ -78,7 +78,7 @@ class Setups:
 
     @functools.cached_property
     def properties(self) -> list[tuple[str, str]]:
-        """What JUnit shows of each item that ran here: the device, its math modes and the seed."""
+        """Return what JUnit shows of each item that ran here: the device, its math modes and the seed."""
         return [
             ("msprobe.device", self.start.device),
             ("msprobe.math_modes", self.start.modes_in_words),
@@ -124,7 +124,7 @@ class Setups:
         self.start = start
 
     def release_memory(self) -> None:
-        """Give back the memory that the active cards' allocators keep."""
+        """Release the memory that the active cards' allocators keep."""
         for setup in self._setups.values():
             release_memory(setup.device)
 

@@ -125,7 +125,7 @@ def checks_of(item: pytest.Item) -> ChecksOfTest:
 
 
 def attach_checks(item: pytest.Item, report: Any) -> None:
-    """Put what came of a test's checks, if it made any, into a report of it, as plain data: once."""
+    """Attach the results of a test's checks, if it made any, to its report, as plain data: once."""
     checks = item.stash.get(_checks_key, None)
     # A subtest that failed has a report of its own, made while the test runs.
     if checks is None or checks.is_running:

@@ -74,7 +74,7 @@ class BlockMeasure:
 
     @property
     def is_in_range(self) -> bool:
-        """Whether the numbers stand: squares stayed within float64, for which `measure` walks a second time."""
+        """Return whether the numbers stand: squares stayed within float64, for which `measure` walks a second time."""
         return self._walk.is_squared_safely
 
     def metrics(self) -> Metrics:

@@ -32,7 +32,7 @@ class Excused(Standard):
 
     @property
     def wanted(self) -> frozenset[str]:  # type: ignore[override]
-        """What the inner standard reads, and the greatest absolute error."""
+        """Return what the inner standard reads, and the greatest absolute error."""
         return self.inner.wanted | {"max_abs_err"}
 
     @property

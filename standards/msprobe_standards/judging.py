@@ -227,7 +227,7 @@ def _layout(output: torch.Tensor | Parts) -> str:
 
 
 def _mismatch(tensor: torch.Tensor, golden: torch.Tensor, dtype: torch.dtype) -> str:
-    """Say why two tensors cannot be compared element by element; empty where they can."""
+    """Return why two tensors cannot be compared element by element; empty where they can."""
     if tensor.shape != golden.shape:
         return f"shape is {tuple(tensor.shape)}, golden has {tuple(golden.shape)}"
     kind, golden_kind = family(dtype), family(golden.dtype)

@@ -74,7 +74,7 @@ class Surroundings:
 
     @property
     def has_stacks(self) -> bool:
-        """Whether there is a ``stack.json``; it is not read for it."""
+        """Return whether there is a ``stack.json``; it is not read for it."""
         return self._stack_file.is_file()
 
     @cached_property
@@ -108,7 +108,7 @@ class KnownSurroundings(Surroundings):
 
     @property
     def has_stacks(self) -> bool:
-        """Whether there are call stacks."""
+        """Return whether there are call stacks."""
         return bool(self.stacks.entries)
 
 

@@ -95,7 +95,7 @@ class ApiName:
 
     @property
     def key(self) -> str:
-        """What the two directions of a call share: the name without its direction."""
+        """Return what the two directions of a call share: the name without its direction."""
         return f"{self.type}.{self.api}.{self.call}"
 
     @property

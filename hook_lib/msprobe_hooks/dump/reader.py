@@ -90,12 +90,12 @@ class Dump:
 
     @property
     def has_statistics(self) -> bool:
-        """Whether records hold statistics of their tensors, or only the tensors' files."""
+        """Return whether records hold statistics of their tensors, or only the tensors' files."""
         return True
 
     @property
     def keeps_shapes(self) -> bool:
-        """Whether files hold tensors in their recorded shapes, or only their elements."""
+        """Return whether files hold tensors in their recorded shapes, or only their elements."""
         return True
 
     def array_at_hand(self, data_name: str) -> Array | None:
@@ -114,7 +114,7 @@ class Dump:
 
     @property
     def module_count(self) -> int:
-        """How many records are about modules."""
+        """Return how many records are about modules."""
         return len(self.records) - len(self.api_names)
 
     def is_recomputed(self, name: str) -> bool:

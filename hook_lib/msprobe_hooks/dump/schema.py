@@ -246,7 +246,7 @@ def _details(fields: Mapping[str, Any], path: str) -> tuple[Mapping[str, Mapping
 
 
 def _restored(element: Element, place: str, details: Mapping[str, Mapping[str, Any]]) -> Element:
-    """Put back what msprobe's spelling of an element loses and this project's recorder keeps apart."""
+    """Restore what msprobe's spelling of an element loses and this project's recorder keeps apart."""
     detail = details.get(place)
     if detail is not None and "value" in detail:
         return ValueElement(detail["type"], detail["value"])

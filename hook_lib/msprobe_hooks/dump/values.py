@@ -52,7 +52,7 @@ class Value(msgspec.Struct, frozen=True, array_like=True):
 
     @property
     def is_tensor(self) -> bool:
-        """Whether the value is a tensor."""
+        """Return whether the value is a tensor."""
         return bool(self.dtype)
 
 

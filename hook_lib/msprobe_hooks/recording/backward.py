@@ -207,7 +207,7 @@ def watch_nodes(
     output_nodes: Mapping[_Node, list[tuple[int, int]]],
     input_nodes: Mapping[_Node, list[tuple[int, list[int]]]],
 ) -> None:
-    """Put hooks before the nodes that made a call's outputs and after those that pass gradients on to its inputs."""
+    """Register hooks before the nodes that made a call's outputs, after those that pass gradients on to its inputs."""
     for node, slots in output_nodes.items():
         # Some outputs may go unused; once the gradients of all inputs were seen, no more can have been on their way.
         if not input_nodes:

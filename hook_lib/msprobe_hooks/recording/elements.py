@@ -117,7 +117,7 @@ class Elements(ABC):
         return [self.element(value, path)]
 
     def number_storages(self, record: dict[str, Any]) -> None:
-        """Say in the entries which of the tensors that were taken so far lie in one storage."""
+        """Write into the entries which of the tensors that were taken so far lie in one storage."""
         storages = self._storages
         if len({*storages}) < len(storages):
             number_storages(record, storages, self._copied)

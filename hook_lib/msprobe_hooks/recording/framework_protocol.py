@@ -72,7 +72,7 @@ class Framework(ABC):
 
     @abstractmethod
     def fetch_numbers(self, waiting: Iterable[Statistics]) -> None:
-        """Bring those numbers to the host that are still on a device."""
+        """Fetch those numbers to the host that are still on a device."""
 
     @abstractmethod
     def open_files(self, folder: Path) -> TensorFiles:

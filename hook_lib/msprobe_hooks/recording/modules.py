@@ -217,7 +217,7 @@ class ParameterGradients(ABC):
         return arrived
 
     def install(self) -> list[Any]:
-        """Put the hooks on and return what takes them off."""
+        """Register the hooks and return what takes them off."""
         return [self.watch(parameter, self._hook(name)) for name, parameter in self._parameters.items()]
 
     def expect(self) -> None:

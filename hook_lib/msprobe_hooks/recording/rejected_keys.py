@@ -144,14 +144,14 @@ class Settings:
 
     @property
     def spool(self) -> SpoolSettings | None:
-        """How ``dump_path`` is a spool folder, None where it is none."""
+        """Return how ``dump_path`` is a spool folder, None where it is none."""
         if self.spool_size is None:
             return None
         return SpoolSettings(self.spool_size, self.spool_wait if self.spool_full == "wait" else 0.0)
 
     @property
     def directions(self) -> DataMode:
-        """Which directions and sides of a call are recorded."""
+        """Return which directions and sides of a call are recorded."""
         return DataMode.of(self.data_mode)
 
 

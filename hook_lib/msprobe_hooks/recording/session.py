@@ -94,7 +94,7 @@ class Session(ABC):
 
     @abstractmethod
     def hooks_on(self, model: Model) -> Hooks:
-        """Put hooks on all modules inside a model."""
+        """Register hooks on all modules inside a model."""
 
     @abstractmethod
     def custom_api(self, module: Any, api: str, qualified: str) -> Observer:
@@ -115,12 +115,12 @@ class Session(ABC):
 
     @property
     def model(self) -> Model | None:
-        """What holds the modules that are recorded, None where there is none."""
+        """Return what holds the modules that are recorded, None where there is none."""
         return self._model
 
     @property
     def settings(self) -> Settings:
-        """What is recorded, and where."""
+        """Return what is recorded, and where."""
         return self.recorder.settings
 
     def record_into(self, dump_path: Path) -> None:
@@ -132,7 +132,7 @@ class Session(ABC):
 
     @property
     def summary(self) -> Summary:
-        """What was recorded so far."""
+        """Return what was recorded so far."""
         return self.recorder.summary
 
     def start(self, model: Model | None = None, rank: int | None = None) -> None:
@@ -263,7 +263,7 @@ class Session(ABC):
 
     @property
     def _is_observing(self) -> bool:
-        """Whether the observers watch calls now."""
+        """Return whether the observers watch calls now."""
         return self._is_on
 
     def _begin_observers(self) -> None:
@@ -305,7 +305,7 @@ class Session(ABC):
         return [model] if isinstance(model, self.module_class) else model
 
     def _hook_model(self) -> None:
-        """Put hooks on the model, unless it has them: a program may give another model at each start."""
+        """Register hooks on the model, unless it has them: a program may give another model at each start."""
         if self._model is None:
             return
         parts = [*self._parts(self._model)]

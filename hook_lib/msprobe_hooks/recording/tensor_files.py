@@ -350,7 +350,7 @@ class Destination:
         return files
 
     def deliver(self, files: StepFiles, step: int, summary: Summary, *, is_last: bool) -> None:
-        """Give a step, whose files are closed, to the spool folder; one without records is nothing to check.
+        """Move a step, whose files are closed, to the spool folder; one without records is nothing to check.
 
         Without a spool folder the last step, which a loop that ends in ``step`` begins, is removed where it is empty.
         A recording of nothing keeps its only step.

@@ -231,7 +231,7 @@ class ThisThread:
         self._mode = mode
 
     def begin(self) -> None:
-        """Put the mode on top."""
+        """Push the mode on the stack."""
         _push_on_torch_function_stack(self._mode)
 
     def end(self) -> None:

@@ -96,7 +96,7 @@ class TorchSession(Session):
         return process_rank()
 
     def hooks_on(self, model: Model) -> ModuleHooks:
-        """Put hooks on all modules inside a model."""
+        """Register hooks on all modules inside a model."""
         return ModuleHooks(self.recorder, prefixed(model, "Module", lambda one: one.named_modules()))
 
     def custom_api(self, module: Any, api: str, qualified: str) -> Observer:

@@ -283,7 +283,7 @@ def _write(tensor: Waiting, path: Path) -> None:
 
 
 def _share(former: Path, path: Path) -> None:
-    """Give a file another name; where the file system has one name for each, copy it."""
+    """Link a file under another name; where the file system has one name for each, copy it."""
     try:
         os.link(former, path)
     except OSError:

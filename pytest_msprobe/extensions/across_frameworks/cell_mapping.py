@@ -134,7 +134,7 @@ class _Moved(Dump):
 
     @property
     def surroundings(self) -> Surroundings:
-        """What the files say of the others."""
+        """Return what the files say of the others."""
         return self.known
 
 

@@ -198,7 +198,7 @@ class ValuePartners:
 
     @cached_property
     def use_different_recorders(self) -> bool:
-        """Whether the recorders of the two runs differ."""
+        """Return whether the recorders of the two runs differ."""
         return recorder_differences.use_different_recorders(self._target, self._golden)
 
     def of_call(self, target: str, golden: str) -> tuple[dict[str, PlacedValue | None], frozenset[str]]:

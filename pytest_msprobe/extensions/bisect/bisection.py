@@ -39,7 +39,7 @@ class Culprit:
 
     @property
     def moves_everywhere(self) -> bool:
-        """Whether raising the call in every process that makes it moves the number beyond the bound."""
+        """Return whether raising the call in every process that makes it moves the number beyond the bound."""
         return self.everywhere is not None and distance(self.everywhere, self.found.plain) > self.found.bound
 
 

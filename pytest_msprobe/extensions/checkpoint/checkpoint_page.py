@@ -285,6 +285,6 @@ class CheckpointJson:
             end_as_incomplete(session)
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
-        """Say where the file is."""
+        """Print where the file is."""
         if not terminalreporter.config.option.collectonly:
             terminalreporter.line(self._line)

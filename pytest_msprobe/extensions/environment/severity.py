@@ -146,7 +146,7 @@ class Pair:
 
     @property
     def item_name(self) -> str:
-        """What the item is called."""
+        """Return what the item is called."""
         return f"{self.section}/{self.name}"
 
 

@@ -56,7 +56,7 @@ class DeferredItem(pytest.Item):
             yield item
 
     def release(self) -> None:
-        """Give back all that pytest's initialisation gave the item, which it gives again when that is asked for."""
+        """Release all that pytest's initialisation gave the item, which it gives again when that is asked for."""
         if not self.config.stash[fast_path_key] or not DeferredItem._given_by_pytest:
             return
         self.__dict__ = {}

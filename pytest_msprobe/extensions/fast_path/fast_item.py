@@ -49,7 +49,7 @@ class FastItem(pytest.Item):
         raise NotImplementedError
 
     def release(self) -> None:
-        """Give back what the item holds, when it has run."""
+        """Release what the item holds, when it has run."""
 
     def phase_report(
         self,

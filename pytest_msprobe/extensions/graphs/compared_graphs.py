@@ -225,7 +225,7 @@ class CompareGraphs:
             end_as_incomplete(session)
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
-        """Say where the graphs are."""
+        """Print where the graphs are."""
         before = terminalreporter.config.stash.get(finished_before_key, Counter())
         note = (
             f" (without colours for the {counted(before.total(), 'call')} finished before this run)" if before else ""

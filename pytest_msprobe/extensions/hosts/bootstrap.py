@@ -55,7 +55,7 @@ def installed(packages: Mapping[str, str]) -> dict[str, str]:
 
 
 def install_run_files(wanted: Mapping[str, Any], read: Callable[[str, int], bytes]) -> dict[str, Any]:
-    """Put the run's files where its processes find them, and have this process begin where the controller began.
+    """Write the run's files where its processes find them, and have this process begin where the controller began.
 
     ``wanted`` is the controller's plain description of the run, see `hosts.sending`; ``read`` returns a part of one of
     its files from an offset on. Returns the run's folder here, the descriptor that holds it, and the folder that holds

@@ -142,7 +142,7 @@ class Hosts:
         self._session._active_nodes.remove(node)
 
     def welcome(self, node: Any) -> None:
-        """Bring a new worker's host the run's files, and notify the worker. Raises HostError where that cannot be."""
+        """Send the run's files to a new worker's host, and notify the worker. Raises HostError where that cannot be."""
         spec = node.gateway.spec
         host = self.host_of(spec)
         if host == HERE and not spec.python:

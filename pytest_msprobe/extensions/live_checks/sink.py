@@ -22,7 +22,7 @@ class Sink(Protocol):
 
     @property
     def failure(self) -> UserError | None:
-        """What could not be written, None where all could."""
+        """Return what could not be written, None where all could."""
 
     def add(
         self, result: DirectionResult, replay: Replay, forward: bytes, backward: bytes | None, stack: Stack

@@ -51,7 +51,7 @@ class Canonical:
 
     @property
     def is_fused(self) -> bool:
-        """Whether it has more than one part."""
+        """Return whether it has more than one part."""
         return self.arrangement != "whole"
 
 

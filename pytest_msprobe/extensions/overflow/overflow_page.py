@@ -66,7 +66,7 @@ class Findings:
 
     @functools.cached_property
     def analyses(self) -> list[Analysis]:
-        """What came of each step."""
+        """Return what came of each step."""
         return [analyse(step, self._rules) for step in self.steps]
 
     @property

@@ -187,7 +187,7 @@ class Link:
 
     @property
     def is_open(self) -> bool:
-        """Whether there is a process to ask."""
+        """Return whether there is a process to ask."""
         return self._process is not None
 
     def open(self) -> None:

@@ -64,7 +64,7 @@ class Attention:
 
     @property
     def operations(self) -> int:
-        """How many multiplications and additions the two products of the result take."""
+        """Return how many multiplications and additions the two products of the result take."""
         rows, keys = self.query.shape[-2], self.key.shape[-2]
         pairs = rows * keys if not self.is_causal else sum(min(row + 1, keys) for row in range(rows))
         return 2 * math.prod(self.query.shape[:-2]) * pairs * (self.query.shape[-1] + self.value.shape[-1])
@@ -288,7 +288,7 @@ class _Gradients:
 
     @property
     def sums(self) -> Sums:
-        """What was taken in."""
+        """Return what was taken in."""
         return {"query": self._query, "key": self._key, "value": self._of_value}
 
 

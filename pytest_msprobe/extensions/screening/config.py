@@ -81,7 +81,7 @@ class Evidence:
 
     @property
     def is_finite(self) -> bool:
-        """Whether no NaN or inf was met, in factors or results."""
+        """Return whether no NaN or inf was met, in factors or results."""
         return math.isfinite(sum(each.share for each in self.residuals.values()) + self.scale)
 
 
@@ -265,7 +265,7 @@ class Screening:
 
     @property
     def is_cleared(self) -> bool:
-        """Whether the whole output passes."""
+        """Return whether the whole output passes."""
         return not self.why_not
 
 

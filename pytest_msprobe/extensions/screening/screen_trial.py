@@ -59,7 +59,7 @@ class TableRows:
 
     @property
     def share(self) -> float:
-        """How much of the table is read."""
+        """Return how much of the table is read."""
         return len(self.rows) / len(self.table)
 
 

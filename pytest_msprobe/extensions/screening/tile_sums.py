@@ -192,7 +192,7 @@ class Product:
 
     @property
     def operations(self) -> int:
-        """How many multiplications and additions it takes."""
+        """Return how many multiplications and additions it takes."""
         return 2 * self.left.shape[0] * self.left.shape[1] * self.right.shape[1]
 
     def added_to(self, rows: slice | torch.Tensor, columns: slice | torch.Tensor) -> torch.Tensor:

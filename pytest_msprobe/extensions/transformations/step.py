@@ -35,7 +35,7 @@ class Step(Protocol):
 
     @property
     def says(self) -> str:
-        """What it does to a tensor, after "target" or "golden": ``rotated by Q.npy``."""
+        """Return what it does to a tensor, after "target" or "golden": ``rotated by Q.npy``."""
 
     @property
     def keeps(self) -> frozenset[str]:

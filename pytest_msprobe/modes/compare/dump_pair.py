@@ -94,12 +94,12 @@ class DumpPair:
 
     @property
     def has_stack(self) -> bool:
-        """Whether the target's call stacks were recorded."""
+        """Return whether the target's call stacks were recorded."""
         return self.surroundings.has_stacks
 
     @cached_property
     def matching(self) -> Matching:
-        """Which record of the target is which golden one."""
+        """Return which record of the target is which golden one."""
         rules = self.translation.matching_rules(self._mapped.records, fuzzy=self.fuzzy)
         return match_records(self.target, self.golden, rules)
 
@@ -110,7 +110,7 @@ class DumpPair:
 
     @property
     def unmatched(self) -> int:
-        """How many calls of either run have no partner."""
+        """Return how many calls of either run have no partner."""
         return self.matching.unmatched
 
     @cached_property
@@ -193,7 +193,7 @@ class DumpPair:
 
     @property
     def _are_calls(self) -> bool:
-        """Whether records are calls of a program, and neither kernels of a graph nor saved variables."""
+        """Return whether records are calls of a program, and neither kernels of a graph nor saved variables."""
         return not {self.target.level, self.golden.level} & {KERNEL_LEVEL, "debug"}
 
     @property
@@ -216,7 +216,7 @@ class DumpPair:
 
     @cached_property
     def _search_mode(self) -> DataMode:
-        """What calls are looked at by that are not an item's own."""
+        """Return what calls are looked at by that are not an item's own."""
         return "statistics" if self.mode == "tensor" and self._has_statistics else self.mode
 
     @cached_property

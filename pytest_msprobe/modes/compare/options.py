@@ -65,7 +65,7 @@ class CompareOptions:
 
     @property
     def are_merged(self) -> bool:
-        """Whether either run is merged of several ranks."""
+        """Return whether either run is merged of several ranks."""
         return self.target_layout is not None or self.golden_layout is not None
 
     def words(self) -> list[str]:

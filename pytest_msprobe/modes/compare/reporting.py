@@ -66,7 +66,7 @@ class CompareReports:
             end_as_incomplete(session)
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
-        """Say where the reports are."""
+        """Print where the reports are."""
         before = terminalreporter.config.stash.get(finished_before_key, Counter())
         note = f" (without the {counted(before.total(), 'call')} finished before this run)" if before else ""
         for line in self._lines:

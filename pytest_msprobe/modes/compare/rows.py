@@ -88,7 +88,7 @@ class Row(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
 
     @property
     def differs(self) -> bool:
-        """Whether the value is wrong or warned of."""
+        """Return whether the value is wrong or warned of."""
         return self.outcome in ("warn", "fail")
 
 
@@ -121,7 +121,7 @@ class ComparedCall(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
 
     @property
     def has_settings(self) -> bool:
-        """Whether an argument was set otherwise."""
+        """Return whether an argument was set otherwise."""
         return any(row.setting for row in self.rows)
 
 

@@ -42,13 +42,13 @@ class AnomalyKind(Enum):
 
     @property
     def level(self) -> Level:
-        """How grave it is."""
+        """Return how grave it is."""
         level: Level = self.value[0]
         return level
 
     @property
     def words(self) -> str:
-        """What it is, in words."""
+        """Return what it is, in words."""
         return self.value[1]
 
 
@@ -87,7 +87,7 @@ class RecordIO:
 
     @property
     def has_statistics(self) -> bool:
-        """Whether any tensor's extrema were recorded, or there is no tensor."""
+        """Return whether any tensor's extrema were recorded, or there is no tensor."""
         tensors = [place.leaf for place in (*self.inputs, *self.outputs) if isinstance(place.leaf, TensorElement)]
         return not tensors or any(tensor.max is not None or tensor.min is not None for tensor in tensors)
 

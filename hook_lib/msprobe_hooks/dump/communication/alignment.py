@@ -20,7 +20,7 @@ Column: TypeAlias = dict[int, int]
 
 
 def align(sequences: Mapping[int, Sequence[Hashable]]) -> list[Column]:
-    """Bring the elements of sequences together, in the order of most of them.
+    """Align the elements of sequences, in the order of most of them.
 
     An element at another place of its sequence, near by, is brought together with its equals; one that replaces
     others, with these. The names of the sequences change nothing.

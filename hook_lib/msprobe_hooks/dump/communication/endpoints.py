@@ -63,7 +63,7 @@ class End:
 
     @property
     def is_point_to_point(self) -> bool:
-        """Whether it is a send or a receive."""
+        """Return whether it is a send or a receive."""
         return self.key[0] == "p2p"
 
 
@@ -257,7 +257,7 @@ Transfers: TypeAlias = Mapping[tuple[Key, int], list[tuple[C, End]]]
 
 
 def match_transfers(ranks: Iterable[Iterable[C]]) -> Transfers[C]:
-    """Bring the ends of each transfer together, from the communication records of each rank in their order.
+    """Match the ends of each transfer, from the communication records of each rank in their order.
 
     A rank that lacks a call, has one more or made it in another order loses that one and none of those behind it.
     """

@@ -286,7 +286,7 @@ class Exchange:
 
     @property
     def is_point_to_point(self) -> bool:
-        """Whether it is a message from one rank to another."""
+        """Return whether it is a message from one rank to another."""
         return self.members[0][1].is_point_to_point
 
     @property
@@ -303,7 +303,7 @@ class Exchange:
 
 
 def find_exchanges(ranks: Iterable[RankCalls]) -> list[Exchange]:
-    """Bring the calls of all ranks together, in the order in which they can have happened.
+    """Match the calls of all ranks, in the order in which they can have happened.
 
     A call that does not say with whom it communicates is in none.
     """

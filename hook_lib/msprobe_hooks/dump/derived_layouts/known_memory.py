@@ -29,7 +29,7 @@ class Known(msgspec.Struct, frozen=True):
 
     @property
     def is_contiguous(self) -> bool:
-        """Whether its elements lie one after the other in their order."""
+        """Return whether its elements lie one after the other in their order."""
         return self.has_strides(contiguous_stride(self.shape))
 
     def has_strides(self, stride: Sequence[int]) -> bool:

@@ -75,7 +75,7 @@ class Contained(NamedTuple):
 
     @property
     def element_bytes(self) -> int:
-        """How many bytes its elements take when they are not compressed."""
+        """Return how many bytes its elements take when they are not compressed."""
         return math.prod(self.shape) * _item_size(self.dtype)
 
 

@@ -90,7 +90,7 @@ class Node:
 
     @property
     def next_functions(self) -> tuple[Edge, ...]:
-        """Where the gradients of its inputs go."""
+        """Return where the gradients of its inputs go."""
         return tuple((None if one is None else Node(one), number) for one, number in self._node.next_functions)
 
     def register_hook(self, fn: Callable[..., None]) -> None:

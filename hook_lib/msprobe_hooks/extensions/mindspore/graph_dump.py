@@ -95,7 +95,7 @@ class GraphDump:
 
     @property
     def is_on(self) -> bool:
-        """Whether MindSpore is configured to dump."""
+        """Return whether MindSpore is configured to dump."""
         return self._began is not None
 
     def begin(self) -> None:

@@ -381,4 +381,4 @@ class LookingRecorder(Recorder):
 
     @abstractmethod
     def numbers(self, witnesses: Sequence[Any]) -> list[float]:
-        """Bring witnesses to the host."""
+        """Fetch witnesses to the host."""

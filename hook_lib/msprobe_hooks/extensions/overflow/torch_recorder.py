@@ -81,7 +81,7 @@ class TorchOverflowRecorder(OverflowRecorder, TorchRecorder):
         return found
 
     def numbers(self, witnesses: Sequence[float | Tensor]) -> list[float]:
-        """Bring witnesses to the host, with one transfer per device and dtype."""
+        """Fetch witnesses to the host, with one transfer per device and dtype."""
         found = [0.0 if isinstance(one, Tensor) else one for one in witnesses]
         groups: dict[tuple[torch.device, torch.dtype], list[tuple[int, Tensor]]] = {}
         for place, one in enumerate(witnesses):

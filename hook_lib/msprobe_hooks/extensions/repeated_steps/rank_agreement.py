@@ -32,7 +32,7 @@ class Ranks:
 
     @property
     def compares_replicas(self) -> bool:
-        """Whether parameters are compared over ranks."""
+        """Return whether parameters are compared over ranks."""
         return self._replicas is not None
 
     def gather(self, numbers: Sequence[int]) -> list[list[int]]:

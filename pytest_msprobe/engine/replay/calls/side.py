@@ -94,7 +94,7 @@ class Run:
 
     @property
     def results(self) -> Any:
-        """What gradients arrive for: the output, of a call that returns nothing what it changed."""
+        """Return what gradients arrive for: the output, of a call that returns nothing what it changed."""
         return self.changed if self.output is None else self.output
 
 

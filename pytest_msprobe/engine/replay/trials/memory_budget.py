@@ -61,7 +61,7 @@ def require_memory(call: Call, device: Device, admit: Admit, working: WorkingByt
 
 
 def return_freed_before(call: Call) -> None:
-    """Give the system what calls before this one have freed, where it needs much memory."""
+    """Return to the system what calls before this one have freed, where it needs much memory."""
     if needed_bytes(call) >= _FREED_ABOVE:
         return_freed_pages()
 

@@ -130,7 +130,7 @@ class Manner:
 
     @property
     def is_comparison(self) -> bool:
-        """Whether two runs stand side by side."""
+        """Return whether two runs stand side by side."""
         return self.task is not None
 
     def colours(self) -> dict[str, Any]:

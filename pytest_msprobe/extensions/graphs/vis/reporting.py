@@ -45,7 +45,7 @@ class GraphWriting:
             self._refused(error)
 
     def report(self, terminalreporter: pytest.TerminalReporter, shown: Callable[[str], str], note: str = "") -> None:
-        """Say where the files are, and what could not be written; ``note`` says what is not in them."""
+        """Print where the files are, and what could not be written; ``note`` says what is not in them."""
         for path in self._paths:
             terminalreporter.line(shown(f"msprobe report: {path}{note} (tensorboard --logdir {path.parent})"))
         for problem in self.problems:

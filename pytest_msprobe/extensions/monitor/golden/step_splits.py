@@ -92,7 +92,7 @@ class MicroBatches:
 
     @property
     def words(self) -> str:
-        """What differs, in words."""
+        """Return what differs, in words."""
         return (
             f"steps have {counted(self.target, 'micro batch', 'micro batches')}, those of the golden run {self.golden}"
         )

@@ -106,7 +106,7 @@ class MonitorPage:
             self._file.lose(session, f"{self._file.path}: not written: {error}")
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
-        """Say where the page is."""
+        """Print where the page is."""
         if self._judged:
             self._file.report(terminalreporter)
 

@@ -68,7 +68,7 @@ def baseline_metrics(
 
 
 def other_inputs(row: OutputRow, scale: Callable[[], float | None]) -> str:
-    """Say how a row's golden result shows that its inputs were others than here; empty where it does not."""
+    """Return how a row's golden result shows that its inputs were others than here; empty where it does not."""
     there, here = row.metrics.get("scale"), scale()
     if there is None or here is None or math.isclose(there, here, rel_tol=_SAME_SCALE):
         return ""

@@ -156,7 +156,7 @@ class CancelledValues:
 
     @property
     def are_known(self) -> bool:
-        """Whether any value of the runs cancels."""
+        """Return whether any value of the runs cancels."""
         return bool(self._origins)
 
     def excused(self, record: str, rows: list[Row], arrived: Sequence[Row] = ()) -> list[Row]:

@@ -184,7 +184,7 @@ class GraphDump(KernelDump):
 
     @property
     def has_statistics(self) -> bool:
-        """Whether the backend took statistics, or wrote the tensors alone."""
+        """Return whether the backend took statistics, or wrote the tensors alone."""
         return self.task == "statistics"
 
     @property

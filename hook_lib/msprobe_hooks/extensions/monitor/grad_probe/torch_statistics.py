@@ -179,7 +179,7 @@ class TorchGradientProbe(GradientProbe):
         return [name for name, parameter in named if parameter.requires_grad]
 
     def why_no_step(self) -> str:
-        """Say why not one optimizer step was counted."""
+        """Return why not one optimizer step was counted."""
         if self._model is None:
             return "monitor(model) was not called"
         others = f" ({counted(self._other_calls, 'call')} of others)" if self._other_calls else ""

@@ -320,7 +320,7 @@ class SeriesWriter(Protocol):
         """Take rows of finished steps, in the order in which they were computed."""
 
     def flush(self) -> None:
-        """Put what was added on disk. What is there after this survives a crash of the program."""
+        """Write what was added to disk. What is there after this survives a crash of the program."""
 
     def close(self) -> None:
         """Flush; nothing is added afterwards."""

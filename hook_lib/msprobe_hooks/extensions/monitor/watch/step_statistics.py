@@ -40,7 +40,7 @@ class Meter(Protocol):
         """Return the statistics of each tensor, which may still be on a device. The caller is quiet."""
 
     def fetch(self, rows: Sequence[Values]) -> Sequence[tuple[float, ...]]:
-        """Bring statistics to the host."""
+        """Fetch statistics to the host."""
 
     def distribution(self, tensor: Any) -> Any:
         """Return how many elements are in each bin of a heat map, as a tensor or an array."""

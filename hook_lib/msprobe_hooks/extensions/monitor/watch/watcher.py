@@ -230,7 +230,7 @@ class Watcher(ABC):
 
     @property
     def folder(self) -> Path | None:
-        """Where files are written, None where there are none."""
+        """Return where files are written, None where there are none."""
         return self.files.folder
 
     @property
