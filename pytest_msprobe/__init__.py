@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from pytest_msprobe.engine.check_call import check_call
     from pytest_msprobe.extensions.explore.hypothesis_tensors import tensors
     from pytest_msprobe.extensions.live_checks.dispatch.ptdbg import PtdbgDispatch
-    from pytest_msprobe.extensions.live_checks.torch_recorder import LiveChecks, live
-    from pytest_msprobe.fixtures.isolated_checks import precision_standard
+    from pytest_msprobe.extensions.live_checks.session import LiveChecks, live
+    from pytest_msprobe.fixtures.precision import precision_standard
     from pytest_msprobe.python_api.check_dump import CheckedRecord, check_dump
     from pytest_msprobe.python_api.compare_dumps import ComparedRecord, compare_dumps
     from pytest_msprobe.results.result import CallResult

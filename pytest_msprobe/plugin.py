@@ -25,7 +25,7 @@ from pytest_msprobe.extensions.monitor.monitor_fixture import msprobe_monitor, r
 from pytest_msprobe.extensions.overflow.mode import OverflowMode
 from pytest_msprobe.fixtures import recording, summary
 from pytest_msprobe.fixtures.hypothesis_examples import examples_of
-from pytest_msprobe.fixtures.isolated_checks import precision
+from pytest_msprobe.fixtures.precision import precision
 from pytest_msprobe.fixtures.recording import msprobe_dump, msprobe_dump_options
 from pytest_msprobe.modes.check.mode import CheckMode
 from pytest_msprobe.modes.compare.mode import CompareMode

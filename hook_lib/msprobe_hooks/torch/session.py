@@ -21,8 +21,8 @@ from msprobe_hooks.recording.session import Model, Observer, Session
 from msprobe_hooks.torch.apis import api_table
 from msprobe_hooks.torch.aten import AtenMode
 from msprobe_hooks.torch.call_mode import NewThreads, ThisThread
-from msprobe_hooks.torch.custom_ops import CustomApi, TorchRecorder
 from msprobe_hooks.torch.modules import ModuleHooks
+from msprobe_hooks.torch.recorder import CustomApi, TorchRecorder
 from msprobe_hooks.torch.recording_mode import RecordingMode
 
 
@@ -156,7 +156,7 @@ def _observers(recorder: TorchRecorder) -> list[Observer]:
         functional = None
         if dist.is_available():
             # torch.distributed is slow to import and absent from some builds.
-            from msprobe_hooks.torch.functional_collectives import Collectives, FunctionalCollectives
+            from msprobe_hooks.torch.collectives import Collectives, FunctionalCollectives
 
             observers.append(Collectives(recorder))
             functional = FunctionalCollectives(recorder)

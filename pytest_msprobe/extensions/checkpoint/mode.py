@@ -98,7 +98,7 @@ class CheckpointMode:
 
     def reporters(self, config: pytest.Config) -> Mapping[str, object]:
         """Return the summary and msprobe's report."""
-        from pytest_msprobe.extensions.checkpoint.checkpoint_page import CheckpointJson
+        from pytest_msprobe.extensions.checkpoint.items import CheckpointJson
         from pytest_msprobe.reports.page_report import PageReport
         from pytest_msprobe.reports.summary import Summary
 
@@ -113,7 +113,7 @@ class CheckpointMode:
 
     def _page_writer(self, config: pytest.Config) -> Callable[[Path, Results], None]:
         from msprobe_hooks.escaping import id_name, numbered
-        from pytest_msprobe.extensions.checkpoint.checkpoint_page import write_checkpoint_page
+        from pytest_msprobe.extensions.checkpoint.items import write_checkpoint_page
 
         targets, (path, golden) = config.stash[_targets_key], config.stash[_golden_key]
         names = dict.fromkeys(name for one in (*targets.values(), golden) for name in one.names)
@@ -127,7 +127,7 @@ class CheckpointMode:
 
     def items(self, file: pytest.File, dump: Checkpoint) -> Iterable[JudgedItem]:
         """Return an item for each parameter of either side."""
-        from pytest_msprobe.extensions.checkpoint.checkpoint_page import parameter_items
+        from pytest_msprobe.extensions.checkpoint.items import parameter_items
         from pytest_msprobe.extensions.checkpoint.same_model import EarlierSteps, paired
         from pytest_msprobe.extensions.model_names.model_names import model_names
 

@@ -17,7 +17,7 @@ from pytest_msprobe.run.test_checks import checks_of
 from pytest_msprobe.run.usage_errors import fail_on_user_error
 
 if TYPE_CHECKING:
-    from pytest_msprobe.extensions.live_checks.torch_recorder import LiveChecks
+    from pytest_msprobe.extensions.live_checks.session import LiveChecks
 
 _FIXTURE = "msprobe_live"
 
@@ -49,7 +49,7 @@ class TestLive:
             with fail_on_user_error(_FIXTURE):
                 setup = config.stash[setups_key].setup_for(PYTORCH)
                 from pytest_msprobe.extensions.live_checks.results import NamedPolicy
-                from pytest_msprobe.extensions.live_checks.torch_recorder import first_names, judged_live
+                from pytest_msprobe.extensions.live_checks.session import first_names, judged_live
 
                 run = config.stash[options_key]
                 policy, rerun = NamedPolicy(run.policy, run.level), rerun_test_command(item, "")

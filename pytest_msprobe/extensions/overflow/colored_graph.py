@@ -32,10 +32,10 @@ from pytest_msprobe.extensions.graphs.vis.communication import Manner
 from pytest_msprobe.extensions.graphs.vis.options import VisOptions
 from pytest_msprobe.extensions.graphs.vis.reporting import GraphWriting
 from pytest_msprobe.extensions.graphs.vis.single import draw_single, places_of
+from pytest_msprobe.extensions.overflow.items import LEVEL_PROPERTY, Findings, findings_key, warning_words
 from pytest_msprobe.extensions.overflow.messages import describe_finding, origin_lines, place_lines
 from pytest_msprobe.extensions.overflow.nonfinite_origins import Analysis, Culprit
 from pytest_msprobe.extensions.overflow.options import overflow_key
-from pytest_msprobe.extensions.overflow.overflow_page import LEVEL_PROPERTY, Findings, findings_key, warning_words
 from pytest_msprobe.modes.check.items import RecordItem, checker_of
 from pytest_msprobe.reports.page_file import cannot_be_written, end_as_incomplete
 from pytest_msprobe.reports.text import one_line, printable

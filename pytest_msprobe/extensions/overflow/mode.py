@@ -60,7 +60,7 @@ class OverflowMode:
     def open(self, config: pytest.Config, dumps: Mapping[Path, Dump]) -> None:
         """Order the dumps by steps and ranks."""
         from pytest_msprobe.extensions.graphs.building import require_modules
-        from pytest_msprobe.extensions.overflow.overflow_page import Findings, findings_key
+        from pytest_msprobe.extensions.overflow.items import Findings, findings_key
 
         require_calls(dumps.values())
         options = config.stash[overflow_key]
@@ -102,7 +102,7 @@ class OverflowMode:
             reporters["msprobe-csv"] = CsvReport(csv, dict.fromkeys(dumps, PYTORCH), config.rootpath)
         html = config.stash[_html_key]
         if html is not None:
-            from pytest_msprobe.extensions.overflow.overflow_page import write_overflow_page
+            from pytest_msprobe.extensions.overflow.items import write_overflow_page
             from pytest_msprobe.reports.page_report import PageReport
 
             reporters["msprobe-html"] = PageReport(html, partial(write_overflow_page, config=config))
@@ -125,7 +125,7 @@ class OverflowMode:
             from pytest_msprobe.extensions.overflow.colored_graph import replayed_items
 
             return replayed_items(file, dump)
-        from pytest_msprobe.extensions.overflow.overflow_page import overflow_items
+        from pytest_msprobe.extensions.overflow.items import overflow_items
 
         return overflow_items(file, dump)
 

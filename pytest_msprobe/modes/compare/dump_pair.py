@@ -134,7 +134,7 @@ class DumpPair:
         if not self.may_be_other_call(match):
             rows = self._settings.marked(order, rows)
         if self._histograms and self.mode == "tensor":
-            from pytest_msprobe.modes.compare.measure.histogram import with_histogram
+            from pytest_msprobe.modes.compare.measure.transformed_tensors import with_histogram
 
             rows = [with_histogram(row, self.target, self.golden) for row in rows]
         # Of a structure, all that can be compared is that the call has a partner.

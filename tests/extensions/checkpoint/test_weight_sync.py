@@ -13,7 +13,7 @@ from torch import Tensor
 
 from msprobe_hooks import write_weights
 from pytest_msprobe.errors import CheckpointError
-from pytest_msprobe.extensions.checkpoint.checkpoint_page import judge_parameter
+from pytest_msprobe.extensions.checkpoint.items import judge_parameter
 from pytest_msprobe.extensions.checkpoint.same_model import EarlierSteps, paired
 from pytest_msprobe.extensions.checkpoint.weights_folder import main_file, read_checkpoint
 from pytest_msprobe.extensions.model_names.model_names import model_names

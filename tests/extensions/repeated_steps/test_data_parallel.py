@@ -16,7 +16,7 @@ import os, sys
 from contextlib import nullcontext
 import torch, torch.distributed as dist, torch.nn.functional as F
 import msprobe_hooks
-from tests.support.bit_flips import FlippedBit
+from tests.support.dumps.bit_flips import FlippedBit
 
 rank, folder, world = int(sys.argv[1]), sys.argv[2], int(sys.argv[3])
 dist.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=world)

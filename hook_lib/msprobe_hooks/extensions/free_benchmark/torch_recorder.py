@@ -19,9 +19,9 @@ from msprobe_hooks.extensions.free_benchmark.table import FILE_NAME, TORCH_FORM
 from msprobe_hooks.extensions.free_benchmark.torch_perturbations import perturb
 from msprobe_hooks.extensions.free_benchmark.torch_ratio import TorchJudging
 from msprobe_hooks.torch.apis import WRITING
-from msprobe_hooks.torch.custom_ops import TorchRecorder, version_of
 from msprobe_hooks.torch.generators import Generators
 from msprobe_hooks.torch.no_dispatch import NoDispatch
+from msprobe_hooks.torch.recorder import TorchRecorder, version_of
 
 # In another dtype or on another device, other numbers are drawn from the same seed.
 _CHANGES_WHAT_IS_DRAWN = ("improve_precision", "to_cpu")

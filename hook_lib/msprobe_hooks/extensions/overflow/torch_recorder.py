@@ -11,7 +11,7 @@ from torch import Tensor
 
 from msprobe_hooks.extensions.overflow.recorder import OverflowRecorder
 from msprobe_hooks.recording.backward import tensors_in
-from msprobe_hooks.torch.custom_ops import TorchRecorder, version_of
+from msprobe_hooks.torch.recorder import TorchRecorder, version_of
 from msprobe_hooks.torch.statistics import is_readable, local_part
 
 # Sums of these would overflow where no element does.

@@ -26,9 +26,9 @@ from msprobe_hooks.recording.call_records import CallRecord
 from msprobe_hooks.recording.interposition import Around
 from msprobe_hooks.torch.call_mode import is_traced
 from msprobe_hooks.torch.collective_hooks import CollectiveHooks
-from msprobe_hooks.torch.custom_ops import TorchRecorder
 from msprobe_hooks.torch.elements import TorchElements
 from msprobe_hooks.torch.no_dispatch import NoDispatch
+from msprobe_hooks.torch.recorder import TorchRecorder
 
 # What newer versions of PyTorch call in place of the functions that msprobe records, and FSDP calls at once.
 _RENAMED = frozenset({"all_gather_single", "reduce_scatter_single"})

@@ -26,8 +26,8 @@ from msprobe_hooks.recording.backward import tensors_in
 from msprobe_hooks.recording.session import Model, Observer, observing
 from msprobe_hooks.torch.apis import api_table
 from msprobe_hooks.torch.call_mode import NewThreads, ThisThread
-from msprobe_hooks.torch.custom_ops import TorchRecorder
 from msprobe_hooks.torch.elements import TorchElements
+from msprobe_hooks.torch.recorder import TorchRecorder
 from msprobe_hooks.torch.recording_mode import RecordingMode
 from msprobe_hooks.torch.session import Operators, process_rank
 from msprobe_standards import Policy
