@@ -104,7 +104,7 @@ def _results(message: dict[str, Any]) -> list[Checked]:
         raise DeviceError(message["unusable"])
     if "exit" in message:
         pytest.exit(message["exit"], message["returncode"])
-    return [from_message(each) for each in message["results"]]
+    return [from_message(result) for result in message["results"]]
 
 
 def _run(task: Task, state: ProcessState, connection: Connection) -> None:

@@ -161,9 +161,9 @@ class Journal(msgspec.Struct, frozen=True):
         """Return the command that runs an entry's item again."""
         if entry.command:
             return entry.command
-        chosen = f"{home_of(self.dump_of(entry))}::{entry.result.record}"
+        record_id = f"{home_of(self.dump_of(entry))}::{entry.result.record}"
         words = on_card(self.header.rerun, entry.device)
-        return shlex.join(word.replace("<dump>::<record>", chosen) for word in words)
+        return shlex.join(word.replace("<dump>::<record>", record_id) for word in words)
 
 
 # Reports ask it of each item, several times.
@@ -308,20 +308,20 @@ class JournalWriter:
         self._lines.close()
 
 
-def require_same(path: Path, found: Header, wanted: Header) -> None:
+def require_same(path: Path, header: Header, expected: Header) -> None:
     """Raise JournalError, naming what differs, where a journal is about another check than the wanted one."""
     # Settings that say no more than the default are left out.
     facts = {
-        name: (found.settings.get(name, "(default)"), wanted.settings.get(name, "(default)"))
-        for name in {**found.settings, **wanted.settings}
+        name: (header.settings.get(name, "(default)"), expected.settings.get(name, "(default)"))
+        for name in {**header.settings, **expected.settings}
     }
-    facts["shard"] = (found.shard or "(all)", wanted.shard or "(all)")
+    facts["shard"] = (header.shard or "(all)", expected.shard or "(all)")
     for name, (before, now) in facts.items():
         if before != now:
             raise JournalError(
                 f"was made with {name} {before}, this run has {now}", file=path, remedy="use another journal"
             )
-    if sorted(found.dumps.values()) != sorted(wanted.dumps.values()):
+    if sorted(header.dumps.values()) != sorted(expected.dumps.values()):
         raise JournalError(
             "was made from other dumps, or they have changed since", file=path, remedy="use another journal"
         )

@@ -61,7 +61,7 @@ def _pickled(cause: BaseException | None) -> bytes:
 
 def _unpickled(cause: bytes) -> BaseException | None:
     try:
-        found = pickle.loads(cause) if cause else None
+        error = pickle.loads(cause) if cause else None
     except Exception:
         return None
-    return found if isinstance(found, BaseException) else None
+    return error if isinstance(error, BaseException) else None

@@ -101,8 +101,8 @@ def _users_part(raised: TracebackType | None) -> TracebackType | None:
 
 def _packages(raised: TracebackType | None) -> list[str]:
     """Return the package of each frame of a traceback."""
-    found = []
+    packages = []
     while raised is not None:
-        found.append(str(raised.tb_frame.f_globals.get("__name__", "")).partition(".")[0])
+        packages.append(str(raised.tb_frame.f_globals.get("__name__", "")).partition(".")[0])
         raised = raised.tb_next
-    return found
+    return packages

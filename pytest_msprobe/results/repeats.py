@@ -54,8 +54,8 @@ class Repeats(msgspec.Struct, frozen=True):
     left_out: str = ""
 
     def __str__(self) -> str:
-        known = " (known to the policy)" if self.is_known else ""
-        return "; ".join(f"{output.path}: {output.among(self.times)}" for output in self.unstable) + known
+        note = " (known to the policy)" if self.is_known else ""
+        return "; ".join(f"{output.path}: {output.among(self.times)}" for output in self.unstable) + note
 
 
 def with_repeats(result: DirectionResult, repeats: Repeats) -> DirectionResult:

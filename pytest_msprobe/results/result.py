@@ -154,9 +154,9 @@ def decided(record: str, outputs: Sequence[OutputResult], seconds: float = 0.0) 
     lacking = [output for output in outputs if output.lacks_baseline]
     if lacking and (verdict is None or verdict.outcome in ("pass", "skip")):
         why = SkipReason.NO_BASELINE
-        said = lacking[0].verdict.reason.removeprefix(f"{why.value}: ")
+        detail = lacking[0].verdict.reason.removeprefix(f"{why.value}: ")
         paths = ", ".join(output.path for output in lacking)
-        verdict = Verdict("skip", "", f"{why.value}: needed for {paths}, {said}")
+        verdict = Verdict("skip", "", f"{why.value}: needed for {paths}, {detail}")
         return DirectionResult(record, verdict, tuple(outputs), why, seconds=seconds)
     if verdict is None or verdict.outcome == "skip":
         reason = verdict.reason if verdict else SkipReason.UNSPECIFIED.value
@@ -282,9 +282,9 @@ class LeftOpen(msgspec.Struct, frozen=True):
         return f"{self.elements} of {self.of} elements differ where any value is right ({self.why})"
 
 
-def with_left_open(result: DirectionResult, found: LeftOpen) -> DirectionResult:
+def with_left_open(result: DirectionResult, left_open: LeftOpen) -> DirectionResult:
     """Return a result with what was left open of it."""
-    return result.with_extra(_LEFT_OPEN, msgspec.to_builtins(found))
+    return result.with_extra(_LEFT_OPEN, msgspec.to_builtins(left_open))
 
 
 def left_open_of(extras: Mapping[str, Any]) -> LeftOpen | None:

@@ -99,10 +99,10 @@ class Benchmark(Standard):
         base = baseline_metrics
         if not self.max_baseline or base["nonfinite_mismatch"]:
             return base
-        known = [each for each in explained if not each["nonfinite_mismatch"]]
+        comparable = [metrics for metrics in explained if not metrics["nonfinite_mismatch"]]
 
         def share(name: str) -> float:
-            one = max([_LEAST_ROUNDING, *(each[name] for each in known)])
+            one = max([_LEAST_ROUNDING, *(metrics[name] for metrics in comparable)])
             return min(1.0, self.max_baseline * one / base[name]) if base[name] else 1.0
 
         rms, greatest = share("rms_scaled_error"), share("max_scaled_error")

@@ -45,12 +45,12 @@ def shared_error_of(
     target: torch.Tensor, golden: torch.Tensor, dtype: torch.dtype, floor: float = 0.0
 ) -> tuple[float, float]:
     """Return what `shared_error` does, of the real numbers of elements that were sampled already, flat."""
-    found, cast = target.to(real_dtype(dtype)), golden.to(real_dtype(dtype))
+    result, cast = target.to(real_dtype(dtype)), golden.to(real_dtype(dtype))
     # Most results are rounded once, and this is all that they pay for.
-    if np.count_nonzero(found.ne(cast).numpy()) <= _LEAST_PRODUCTS:
+    if np.count_nonzero(result.ne(cast).numpy()) <= _LEAST_PRODUCTS:
         return 0.0, 0.0
     rounded = as_array(cast.double())
-    error = as_array(found.double()) - rounded
+    error = as_array(result.double()) - rounded
     finite = np.isfinite(error)
     error, rounded = error[finite], rounded[finite]
     size = np.abs(rounded)

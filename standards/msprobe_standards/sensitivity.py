@@ -178,5 +178,5 @@ def amplification(golden: torch.Tensor, moved: Sequence[torch.Tensor], unit: flo
         The output's movement in units; infinite where NaN or inf move.
     """
     roundoff = float_format(golden.dtype).unit_roundoff
-    draws = [measure(each, golden, only={"rms_scaled_error"}) for each in moved]
+    draws = [measure(draw, golden, only={"rms_scaled_error"}) for draw in moved]
     return _greatest(draws, "rms_scaled_error") * roundoff / unit

@@ -109,8 +109,8 @@ def _is_size(value: object) -> bool:
     return type(value) is int and 0 <= value < _TOO_MANY_ELEMENTS
 
 
-def _refuse(path: str, wanted: str, found: object) -> NoReturn:
-    raise RecordError(path, f"expected {wanted}, found {shown(found)}")
+def _refuse(path: str, expected: str, value: object) -> NoReturn:
+    raise RecordError(path, f"expected {expected}, found {shown(value)}")
 
 
 def layout_fields(layout: Layout) -> dict[str, Any]:

@@ -213,8 +213,8 @@ def direction_of(name: str) -> Literal["forward", "backward", "parameters_grad",
     if name.endswith(".backward"):
         return "backward"
     head, _, last = name.rpartition(".")
-    found = head.rpartition(".")[2] if last.isdecimal() else last
-    return found if found in _ABOUT else ""  # type: ignore[return-value]
+    word = head.rpartition(".")[2] if last.isdecimal() else last
+    return word if word in _ABOUT else ""  # type: ignore[return-value]
 
 
 def is_forward(name: str) -> bool:

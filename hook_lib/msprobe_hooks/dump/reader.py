@@ -196,10 +196,10 @@ def _decode_envelope(path: Path, text: bytes) -> _Envelope:
 def _paths_instead(text: bytes) -> str:
     """Return what to pass in place of msprobe's ``compare.json``; nothing where it is another file."""
     try:
-        given = decode_json(text, dict[str, object])
+        content = decode_json(text, dict[str, object])
     except JsonError:
         return ""
-    paths = [given.get(key) for key in ("npu_path", "bench_path")]
+    paths = [content.get(key) for key in ("npu_path", "bench_path")]
     target, golden = (shown(path) if isinstance(path, str) and path else "" for path in paths)
     if not target:
         return ""
@@ -216,8 +216,8 @@ def _escaped(records: dict[str, msgspec.Raw]) -> dict[str, msgspec.Raw]:
 
 def _known(path: Path, key: str, value: str | None, allowed: tuple[str, ...]) -> str:
     if value not in allowed:
-        found = "missing" if value is None else shown(value)
-        raise DumpError(f'{path}: "{key}" is {found}; allowed: {", ".join(allowed)}{did_you_mean(value, allowed)}')
+        spelling = "missing" if value is None else shown(value)
+        raise DumpError(f'{path}: "{key}" is {spelling}; allowed: {", ".join(allowed)}{did_you_mean(value, allowed)}')
     return value
 
 
@@ -282,7 +282,7 @@ def read_truncated_dump(path: Path) -> ReadDump:
         if data is None:
             raise
         head = dict(_HEAD.findall(text[: data.end()]))
-        task, level, framework = (head.get(key, known[0]) for key, known in _KNOWN.items())
+        task, level, framework = (head.get(key, allowed[0]) for key, allowed in _KNOWN.items())
         if task not in TASKS or level not in LEVELS or framework not in FRAMEWORKS:
             raise
         records = _whole_records(text, data.end())
@@ -311,5 +311,5 @@ def _whole_records(text: str, place: int) -> dict[str, msgspec.Raw]:
 
 
 def _behind(pattern: re.Pattern[str], text: str, place: int) -> int:
-    found = pattern.match(text, place)
-    return found.end() if found else place
+    match = pattern.match(text, place)
+    return match.end() if match else place

@@ -192,15 +192,15 @@ def walk_tensors(elements: Elements, path: str = "") -> Iterator[tuple[str, Tens
 
 def tensors_of(elements: Elements) -> list[TensorElement]:
     """Return every tensor among the elements, nested ones included, in recorded order."""
-    found: list[TensorElement] = []
+    tensors: list[TensorElement] = []
     for element in elements.values() if isinstance(elements, dict) else elements:
         if isinstance(element, TensorElement):
-            found.append(element)
+            tensors.append(element)
         elif isinstance(element, MappingElement):
-            found += tensors_of(element.items)
+            tensors += tensors_of(element.items)
         elif isinstance(element, list):
-            found += tensors_of(element)
-    return found
+            tensors += tensors_of(element)
+    return tensors
 
 
 def forward_record(name: str, body: object) -> ForwardRecord:
@@ -398,8 +398,8 @@ def _object(value: object, path: str) -> Mapping[str, Any]:
 _JSON_NAMES = {dict: "an object", list: "an array", str: "a string", bool: "a boolean", type(None): "nothing"}
 
 
-def _refuse(path: str, wanted: str, found: object) -> NoReturn:
-    raise RecordError(path, f"expected {wanted}, found {_JSON_NAMES.get(type(found), 'a number')}")
+def _refuse(path: str, expected: str, value: object) -> NoReturn:
+    raise RecordError(path, f"expected {expected}, found {_JSON_NAMES.get(type(value), 'a number')}")
 
 
 _SHAPE = re.compile(rb'"shape": ?\[([\d,\s]*)\]')

@@ -223,16 +223,18 @@ class Session(ABC):
         Raises:
             ConfigError: The numbers do not fit together.
         """
-        given = {"lengths": lengths, "starts": starts, "token_ids": token_ids, "logprobs": logprobs}
+        lists = {"lengths": lengths, "starts": starts, "token_ids": token_ids, "logprobs": logprobs}
         try:
             # Tensors and arrays give plain numbers by the same method.
-            plain = {name: list(getattr(each, "tolist", lambda each=each: each)()) for name, each in given.items()}
+            plain = {
+                name: list(getattr(values, "tolist", lambda values=values: values)()) for name, values in lists.items()
+            }
             tokens = msgspec.convert({"requests": [str(one) for one in requests], **plain}, PassTokens)
             problem = tokens.problem()
         except (TypeError, msgspec.ValidationError) as error:
             problem = str(error)
         if problem:
-            raise ConfigError("tokens", given, "lists that fit together", problem=f"tokens: {problem}")
+            raise ConfigError("tokens", lists, "lists that fit together", problem=f"tokens: {problem}")
         self.recorder.note_tokens(tokens)
 
     def register_custom_api(self, module: Any, api: str, api_prefix: str | None = None) -> None:
@@ -242,8 +244,8 @@ class Session(ABC):
         replaced.
         """
         if not callable(getattr(module, api, None)):
-            found = getattr(module, "__name__", module)
-            raise ConfigError("api", api, f"the name of a function of {found!r}", known=dir(module))
+            owner = getattr(module, "__name__", module)
+            raise ConfigError("api", api, f"the name of a function of {owner!r}", known=dir(module))
         if isinstance(module, type) and module.__flags__ & _IMMUTABLE:
             raise ConfigError("api", api, f"a function that can be replaced, unlike those of {module.__name__!r}")
         self.restore_custom_api(module, api)
@@ -287,9 +289,9 @@ class Session(ABC):
         with self.recorder.net(f"the end of {type(observer).__name__}"):
             observer.end()
 
-    def _take_model(self, given: Model | None) -> None:
+    def _take_model(self, argument: Model | None) -> None:
         """Keep the model that is given, else the one that is known. Raises ConfigError where it is none."""
-        model = given if given is not None else self._model
+        model = argument if argument is not None else self._model
         settings = self.recorder.settings
         if model is None:
             if settings.records_modules:
@@ -309,7 +311,7 @@ class Session(ABC):
         if self._model is None:
             return
         parts = [*self._parts(self._model)]
-        if any(len(known) == len(parts) and all(map(is_, known, parts)) for known in self._hooked):
+        if any(len(hooked) == len(parts) and all(map(is_, hooked, parts)) for hooked in self._hooked):
             return
         self._hooked.append(parts)
         self._hook_new_model(self._model)

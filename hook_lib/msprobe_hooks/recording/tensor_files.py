@@ -364,13 +364,13 @@ class Destination:
         if files.is_empty:
             files.remove()
             return
-        taken = self._spool.take(step)
-        if isinstance(taken, Dropped):
+        delivery = self._spool.take(step)
+        if isinstance(delivery, Dropped):
             if not summary.dropped:
-                _log.warning("step %d is dropped: %s; the summary counts further ones", taken.step, taken.reason)
-            summary.dropped[taken.reason] += 1
+                _log.warning("step %d is dropped: %s; the summary counts further ones", delivery.step, delivery.reason)
+            summary.dropped[delivery.reason] += 1
         else:
-            summary.folders.append(taken)
+            summary.folders.append(delivery)
 
     def close(self) -> None:
         """Close the spool folder, if there is one."""

@@ -166,8 +166,8 @@ def effects_of(qualified: str) -> Effects:
     is_aten = type_ == "Aten" or api.startswith("ops.aten.")
     if api.startswith("ops.") and not is_aten:
         return _NOTHING
-    found = operation_effects(api.removeprefix("ops.aten.").partition(".")[0] if is_aten else api.rpartition(".")[2])
-    return replace(found, unread=found.unread | _OUT) if type_ in _TAKING_OUT or is_aten else found
+    effects = operation_effects(api.removeprefix("ops.aten.").partition(".")[0] if is_aten else api.rpartition(".")[2])
+    return replace(effects, unread=effects.unread | _OUT) if type_ in _TAKING_OUT or is_aten else effects
 
 
 def operation_effects(operation: str) -> Effects:
