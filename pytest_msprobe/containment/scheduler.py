@@ -32,8 +32,15 @@ _EXITS_IN_A_ROW = 4
 
 
 class Progress:
-    """What the controller knows of items that have started and finished, and of workers that died.
+    """Items that have started and finished, and workers that died, as the controller knows them.
 
+    By the ids of items::
+
+        _started       {"tests/dump.json::Torch.add.0.forward", ...}      started, not done with
+        _finished      {<worker gw0>: "tests/dump.json::Torch.mul.1.forward"}   the last that each worker reported
+        _exit_causes   {"tests/dump.json::Torch.add.0.forward": ExitCause}      why the worker died that ran it
+
+    The item that a dead worker ran is in ``_started``; where its first uncompleted item is not, nothing is to blame.
     ``cause_elsewhere`` finds out why a worker on another host died; it returns None for one of this host.
     """
 
@@ -150,7 +157,16 @@ class Blame:
 
 
 class ContainedStealing(WorkStealingScheduling):  # type: ignore[misc,unused-ignore]
-    """Work stealing that blames a worker's death on the item that ran, if one did."""
+    """Work stealing that blames a worker's death on the item that ran, if one did.
+
+    xdist keeps items by their number in ``collection``::
+
+        node2pending   {<worker gw0>: [4, 5, 6], <worker gw1>: [7, 8]}   the first of each list runs
+        pending        [9, 10, ...]                                      not given to any worker
+
+    When gw0 dies, 4 is removed if it was reported, reported as a crash if it ran, and tried again otherwise; 5 and 6
+    go back to the front of ``pending``, as does 4 where nothing is to blame.
+    """
 
     def __init__(self, config: pytest.Config, log: Any, progress: Progress) -> None:
         super().__init__(config, log)
@@ -192,7 +208,14 @@ class ContainedStealing(WorkStealingScheduling):  # type: ignore[misc,unused-ign
 class _ContainedScopes(LoadScopeScheduling):  # type: ignore[misc,unused-ignore]
     """Whole scopes for each worker, of which a worker's death costs the item that ran.
 
-    xdist gives a scope out again with the item that has killed the worker, which then kills the next one.
+    xdist gives a scope out again with the item that has killed the worker, which then kills the next one. Its two
+    tables hold scopes, in each the items with whether they are done::
+
+        assigned_work   {<worker gw0>: {"a/dump.json": {"a/dump.json::Torch.add.0.forward": True, ...}}}
+        workqueue       {"b/dump.json": {"b/dump.json::Torch.mul.0.forward": False, ...}}
+
+    When gw0 dies, the first item that is not done is marked as done if it ran or was reported; what is left of the
+    scopes goes back to ``workqueue``.
     """
 
     def __init__(self, config: pytest.Config, log: Any, progress: Progress) -> None:

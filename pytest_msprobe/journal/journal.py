@@ -139,6 +139,14 @@ class LeftOut(msgspec.Struct, frozen=True, tag_field="line", tag="left_out"):
 class Journal(msgspec.Struct, frozen=True):
     """A journal that was read: the latest entry of each item, in the order in which they first finished.
 
+    The file has one JSON object a line. A line that was cut off at the end is dropped when writing goes on::
+
+        {"msprobe_journal": 2, "dumps": {"/runs/a/dump.json": "5f3a..."}, "settings": {...}, ...}       Header
+        {"line": "start", ...}                              Start: the device and its modes, once for each process
+        {"line": "item", "id": "a/dump.json::Torch.add.0.forward", "outcome": "pass", "result": {...}}   Entry
+        {"line": "item", "id": "a/dump.json::Torch.mul.0.forward", "outcome": "fail", "result": {...}}
+        {"line": "item", "id": "a/dump.json::Torch.mul.0.forward", ...}       it ran again: this one counts
+
     Its header has all dumps that the journal is about. ``left_out`` counts by reason what a live check left out; None
     where it did not come to its end, and for any other run.
     """

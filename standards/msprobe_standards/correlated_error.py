@@ -19,8 +19,11 @@ from msprobe_standards.dtypes import float_format, real_dtype
 
 # docs/standards-reference.md, "Where the constants come from", has the sources.
 _SAMPLE = 65536
+# Σp / √Σp² of n numbers is at most √n, and so exceeds 7 for no fewer than these.
 _LEAST_PRODUCTS = 50
+# A choice, by which a few elements of a tail do not decide.
 _LARGEST = 2.0
+# Twice the floor of float32, in which sums are kept.
 _NOISE = 16
 
 

@@ -65,7 +65,14 @@ class _Envelope(msgspec.Struct):
 
 @dataclass(frozen=True)
 class Dump:
-    """A recorded run.
+    """A recorded run: an index of undecoded records, of which one is decoded when it is asked for.
+
+    Its file::
+
+        {"task": "statistics", "level": "L1", "framework": "pytorch",
+         "data": {"Torch.add.0.forward":  {"input_args": [...], "input_kwargs": {}, "output": [...]},
+                  "Torch.add.0.backward": {"input": [...], "output": [...]}, ...}}
+                   name in ``records``    its bytes: ``forward(name)`` and ``backward(name)`` decode them
 
     Attributes:
         path: The file by which the dump goes.

@@ -46,6 +46,15 @@ _NO_TRANSFORMATIONS = Transformations()
 class DumpPair:
     """Two dumps to be compared; ``index`` is the pair's number, ``rank`` and ``step`` those of their folders.
 
+    From records to what is reported of them::
+
+        target.records  ┐
+                        ├ matching.matches    [Match("Torch.add.0.forward", "Torch.add.0.forward"), ...]   once
+        golden.records  ┘        │            one for each item, in execution order
+                            CallJudge         [Row("input.0", ...), Row("output.0", ...)]                  when it runs
+                                 │
+                            Culprits          ComparedCall with its rows, its outcome and its cause
+
     ``stage`` is the part of a training step that was recorded.
     ``unmerged`` is what ranks hold differently, where a run was merged of several. ``transformations`` turn values of
     one side first; ``metrics`` are the user's, measured besides the others.

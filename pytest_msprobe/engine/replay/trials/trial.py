@@ -44,7 +44,19 @@ _LET_GO_BYTES = 2**27
 
 
 class Trial:
-    """The runs of one subject. Each is made when first asked for and kept until the trial is dropped."""
+    """The runs of one subject. Each is made when first asked for and kept until the trial is dropped.
+
+    By side and direction::
+
+                    side         dtype            forward           backward
+        target      the device   the recorded     ``target``        ``target_gradients``
+        golden      the CPU      raised           ``golden``        ``golden_gradients``
+        baseline    the CPU      the recorded     ``baseline``      ``baseline_gradients``
+        moved       the CPU      raised           ``moved``         ``moved_gradients``    inputs moved by a rounding
+        remote      elsewhere    the recorded     ``remote_run``    ``remote_gradients``   shows how much error is normal
+
+    All have the same inputs; gradients arrive for ``grad_outputs``, the same on all sides.
+    """
 
     def __init__(self, subject: Subject, device: Device, baseline: RemoteDevice | None = None) -> None:
         self.subject = subject

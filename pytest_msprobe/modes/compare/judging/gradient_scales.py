@@ -26,6 +26,7 @@ from pytest_msprobe.modes.compare.judging.term_scales import (
 
 #: The place of the gradients that arrive among what a backward call is given; the rest is what the forward call was.
 ARRIVED = "gradient"
+# The default of PyTorch's norms.
 _EPS = 1e-5
 
 
