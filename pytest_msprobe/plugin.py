@@ -152,7 +152,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 
 
 def pytest_report_header(config: pytest.Config) -> list[str]:
-    """Say what is checked, how and on what."""
+    """Return what is checked, how and on what."""
     return reporting.header(config)
 
 
@@ -247,7 +247,7 @@ def pytest_xdist_setupnodes(config: pytest.Config) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_configure_node(node: Any) -> None:
-    """Give a new xdist worker its slot."""
+    """Assign a new xdist worker its slot."""
     xdist_hooks.give_slot(node)
     journaling.send_resume_state(node.config, node.workerinput)
 

@@ -1,4 +1,4 @@
-"""Checking the records of a dump from a program."""
+"""Check of a dump's records from a program, one after another in this process."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Judgement:
 
 @contextmanager
 def process_state(setups: Setups) -> Iterator[ProcessState]:
-    """Give the state of this process for the time that records are judged in it."""
+    """Yield the state of this process for the time that records are judged in it."""
     folder = RunFolder.make()
     state = ProcessState(setups, None, folder)
     try:

@@ -232,7 +232,7 @@ class CsvReport:
             self._tables.discard()
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
-        """Say where the files are, or why there are none."""
+        """Print where the files are, or why there are none."""
         if self._problem:
             terminalreporter.line(f"ERROR: {self._problem}", red=True)
         elif self._written:

@@ -1,4 +1,4 @@
-"""What JUnit's properties say of a result, in a run and in a report made of its journal."""
+"""JUnit properties of a result, in a run and in a report made of its journal."""
 
 from __future__ import annotations
 

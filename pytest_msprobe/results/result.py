@@ -1,4 +1,4 @@
-"""What came of a check, as data that crosses processes and is read without torch."""
+"""Result of a check, with extras (ranges, inputs, call stack, screening), as data that is read without torch."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class DirectionResult:
 
     @property
     def outcome(self) -> str:
-        """How the item ended: its verdict's outcome, or in place of ``fail`` why it did not come to its end."""
+        """Return how the item ended: its verdict's outcome, or in place of ``fail`` why it did not come to its end."""
         kind = self.breakdown
         return kind.value if kind is not None and kind.did_not_end else self.verdict.outcome
 
@@ -81,7 +81,7 @@ class DirectionResult:
 
     @property
     def reason(self) -> str:
-        """Why it ended so, as one line: of a judged record with the output that decided, else with how it ended."""
+        """Return why it ended so, as one line: of a judged record with the deciding output, else with how it ended."""
         verdict = self.verdict
         line = verdict.reason.partition("\n")[0] or f"{verdict.outcome} by {verdict.standard}"
         kind = self.breakdown
@@ -158,9 +158,9 @@ def decided(record: str, outputs: Sequence[OutputResult], seconds: float = 0.0) 
     lacking = [output for output in outputs if output.lacks_baseline]
     if lacking and (verdict is None or verdict.outcome in ("pass", "skip")):
         why = SkipReason.NO_BASELINE
-        said = lacking[0].verdict.reason.removeprefix(f"{why.value}: ")
+        detail = lacking[0].verdict.reason.removeprefix(f"{why.value}: ")
         paths = ", ".join(output.path for output in lacking)
-        verdict = Verdict("skip", "", f"{why.value}: needed for {paths}, {said}")
+        verdict = Verdict("skip", "", f"{why.value}: needed for {paths}, {detail}")
         return DirectionResult(record, verdict, tuple(outputs), why, seconds=seconds)
     if verdict is None or verdict.outcome == "skip":
         reason = verdict.reason if verdict else SkipReason.UNSPECIFIED.value
@@ -298,9 +298,9 @@ class LeftOpen(msgspec.Struct, frozen=True):
         return f"{self.elements} of {self.of} elements differ where any value is right ({self.why})"
 
 
-def with_left_open(result: DirectionResult, found: LeftOpen) -> DirectionResult:
+def with_left_open(result: DirectionResult, left_open: LeftOpen) -> DirectionResult:
     """Return a result with what was left open of it."""
-    return result.with_extra(_LEFT_OPEN, msgspec.to_builtins(found))
+    return result.with_extra(_LEFT_OPEN, msgspec.to_builtins(left_open))
 
 
 def left_open_of(extras: Mapping[str, Any]) -> LeftOpen | None:

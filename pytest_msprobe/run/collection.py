@@ -1,4 +1,4 @@
-"""Dumps become collectors, their records items, and what the user does not want is left out."""
+"""Collection: dumps become collectors, their records items, deselected ones are left out; paths that a user names."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ dumps_key = pytest.StashKey[dict[Path, Any]]()
 
 
 def open_dumps(config: pytest.Config, options: Options) -> dict[Path, Any]:
-    """Put the dumps that the mode's flag names among pytest's arguments and read every dump that is an argument.
+    """Add the dumps that the mode's flag names to pytest's arguments and read every dump that is an argument.
 
     A ``.json`` among the arguments that does not begin as a dump does is left to other plugins that collect such files.
     Where the mode has files of its own, or merges ranks, it finds and reads those. Raises DumpError, or what the mode

@@ -1,4 +1,4 @@
-"""What a run judges as a test item, whatever it is and whatever is made of it; mostly a record of a dump."""
+"""Test item of a run, whatever its mode makes of it; mostly a record of a dump."""
 
 from __future__ import annotations
 
@@ -107,11 +107,11 @@ class JudgedItem(FunctionAttributes, FastItem, ABC):
 
     @property
     def has_failed(self) -> bool:
-        """Whether there is a result that is a failure."""
+        """Return whether there is a result that is a failure."""
         return self.result is not None and self.result.verdict.outcome == "fail"
 
     def attach(self, report: Any) -> None:
-        """Put what came of this item into its report, as plain data."""
+        """Attach the result of this item to its report, as plain data."""
         if self.result is not None:
             report.msprobe = to_plain(self.result)
 

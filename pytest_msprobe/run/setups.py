@@ -1,4 +1,4 @@
-"""What a process runs items on: its card and policy, for each framework whose records it meets."""
+"""Setups of a process: its card and policy, for each framework whose records it meets."""
 
 from __future__ import annotations
 
@@ -61,12 +61,12 @@ class Setups:
 
     @property
     def has_started(self) -> bool:
-        """Whether the device has been activated in this process."""
+        """Return whether the device has been activated in this process."""
         return bool(self._setups)
 
     @functools.cached_property
     def start(self) -> Start:
-        """What this process runs items on, as it was before the first of them."""
+        """Return what this process runs items on, as it was before the first of them."""
         if not self._setups:
             for framework in self.frameworks or (PYTORCH,):
                 self.setup_for(framework)
@@ -79,7 +79,7 @@ class Setups:
 
     @functools.cached_property
     def properties(self) -> list[tuple[str, str]]:
-        """What JUnit shows of each item that ran here: the device, its math modes and the seed."""
+        """Return what JUnit shows of each item that ran here: the device, its math modes and the seed."""
         return [
             ("msprobe.device", self.start.device),
             ("msprobe.math_modes", self.start.modes_in_words),
@@ -125,7 +125,7 @@ class Setups:
         self.start = start
 
     def release_memory(self) -> None:
-        """Give back the memory that the active cards' allocators keep."""
+        """Release the memory that the active cards' allocators keep."""
         for setup in self._setups.values():
             release_memory(setup.device)
 

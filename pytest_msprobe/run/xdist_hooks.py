@@ -1,4 +1,4 @@
-"""Spreading a run: which worker has which card, how many workers there are, and what they send back."""
+"""Hooks of xdist: cards of workers, their number, and what they send back."""
 
 from __future__ import annotations
 

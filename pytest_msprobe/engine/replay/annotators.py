@@ -1,4 +1,4 @@
-"""What completes the result of one direction once it is judged: notes and extras, none of which changes a verdict.
+"""Annotators of a judged direction's result: they add notes and extras, and change no verdict.
 
 An annotator returns the result with its note, or the result as it is where it has nothing to say.
 """

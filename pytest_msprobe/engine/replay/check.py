@@ -1,4 +1,4 @@
-"""The whole check of one recorded call, without pytest."""
+"""The whole check of one recorded call, without pytest: strategies of judging, and a rerun on contiguous tensors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A recorded call made ready to be judged: its trial, the choice of its standards, and where golden is computed."""
+"""A recorded call made ready to be judged: its trial, which overlaps card and CPU, and its standards."""
 
 from __future__ import annotations
 
@@ -185,7 +185,7 @@ class PreparedCall:
 
     @property
     def has_layouts(self) -> bool:
-        """Whether a tensor that the device gets lies otherwise than contiguous."""
+        """Return whether a tensor that the device gets lies otherwise than contiguous."""
         forward, backward = self.call.forward, self.call.backward
         given = [*tensors_of(forward.args), *tensors_of(forward.kwargs)]
         given += [] if backward is None else tensors_of(backward.grad_outputs)
@@ -238,7 +238,7 @@ class PreparedCall:
 
     @functools.cached_property
     def may_be_screened(self) -> bool:
-        """Whether the call's tensors are large enough for a product or attention of so many operations.
+        """Return whether the call's tensors are large enough for a product or attention of so many operations.
 
         Each element of one factor meets each of another at most once; attention makes two products, of two operations.
         """
@@ -252,13 +252,13 @@ class PreparedCall:
 
     @property
     def memory(self) -> Memory:
-        """Where tensors lie on the device; only what torch drives can be given strides."""
+        """Return where tensors lie on the device; only what torch drives can be given strides."""
         memory = self.setup.memory
         return "contiguous" if memory == "recorded" and self.setup.framework.name != PYTORCH else memory
 
     @property
     def is_in_blocks(self) -> bool:
-        """Whether golden is computed block by block."""
+        """Return whether golden is computed block by block."""
         return self.large is not None and self.large.plan is not None
 
     @functools.cached_property

@@ -41,7 +41,7 @@ class NumberFormat:
 
     @property
     def is_whole(self) -> bool:
-        """Whether these are whole numbers."""
+        """Return whether these are whole numbers."""
         return self.mantissa == 0 and self is not HIFLOAT8
 
 

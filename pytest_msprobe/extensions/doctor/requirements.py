@@ -1,4 +1,4 @@
-"""What a dump needs to be checked."""
+"""Requirements of a dump, and facts about the machine, probed in processes of their own."""
 
 from __future__ import annotations
 

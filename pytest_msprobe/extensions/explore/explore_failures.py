@@ -1,4 +1,4 @@
-"""Exploring around a record that was judged, as a step after the verdict."""
+"""Exploration around a judged record, as a step after the verdict."""
 
 from __future__ import annotations
 

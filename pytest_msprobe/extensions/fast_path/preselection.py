@@ -1,4 +1,4 @@
-"""Which records of a file a run asks for by name, known before any item is made.
+"""Preselection of a file's records that a run names, before any item is made.
 
 An item costs more than reading its record, and a file may have hundreds of thousands of them.
 """

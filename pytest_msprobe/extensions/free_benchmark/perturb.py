@@ -1,4 +1,4 @@
-"""Running a call with perturbed inputs, as a step after the verdict."""
+"""Perturbed runs of a judged call, as a step after the verdict, and how far its results deviate."""
 
 from __future__ import annotations
 

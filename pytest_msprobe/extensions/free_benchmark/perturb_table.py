@@ -80,7 +80,7 @@ class FreeBenchmarkReport:
             end_as_incomplete(session)
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
-        """Say where the tables are, or why there are none."""
+        """Print where the tables are, or why there are none."""
         if self._problem:
             terminalreporter.line(f"ERROR: {self._problem}", red=True)
         for path in self._written:

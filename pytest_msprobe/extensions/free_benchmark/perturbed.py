@@ -1,4 +1,4 @@
-"""What came of running a call with perturbed inputs, as results, reports and the free benchmark's table show it."""
+"""Outcome of a run with perturbed inputs, as results, reports and the free benchmark's table show it."""
 
 from __future__ import annotations
 

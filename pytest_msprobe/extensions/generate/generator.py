@@ -1,4 +1,4 @@
-"""``pytest-msprobe generate``, step by step: choose records, write modules, run them."""
+"""``pytest-msprobe generate``, step by step: choose records, write modules, run them; its messages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What failed in a run, and the inputs of it: those of saved cases, and the smallest ones that exploring found."""
+"""Failing inputs of a run: those of saved cases, and the smallest ones that exploring found."""
 
 from __future__ import annotations
 

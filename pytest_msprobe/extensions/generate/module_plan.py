@@ -1,4 +1,4 @@
-"""Which modules are written for the chosen records of a dump, and what is left out and why."""
+"""Plan and text of generated test modules, their recorded tensors, and records that are left out with the reason."""
 
 from __future__ import annotations
 

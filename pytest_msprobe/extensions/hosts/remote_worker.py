@@ -74,7 +74,7 @@ class RemoteWorker:
                 self._fetch(folder.resolve() / name, f"{there}/{name}", *found)
 
     def send_back(self, folder: Path) -> None:
-        """Give the controller the files that were written into a folder. Raises HostError where it does not take one.
+        """Send the controller the files that were written into a folder. Raises HostError where it does not take one.
 
         They stay here only where both see the same storage. What has only begun to be written is left alone.
         """

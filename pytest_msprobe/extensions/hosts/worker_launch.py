@@ -1,4 +1,4 @@
-"""Starting workers on other hosts, saying why one did not start, and going on without a host that is lost."""
+"""Launch of workers on other hosts, with reports of those that did not start, without hosts that are lost."""
 
 from __future__ import annotations
 
@@ -143,7 +143,7 @@ class Hosts:
         self._session._active_nodes.remove(node)
 
     def welcome(self, node: Any) -> None:
-        """Bring a new worker's host the run's files, and notify the worker. Raises HostError where that cannot be."""
+        """Send the run's files to a new worker's host, and notify the worker. Raises HostError where that cannot be."""
         spec = node.gateway.spec
         host = self.host_of(spec)
         if host == HERE and not spec.python:

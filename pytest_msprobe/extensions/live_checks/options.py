@@ -1,4 +1,4 @@
-"""What a live check is asked for."""
+"""Options of a live check."""
 
 from __future__ import annotations
 

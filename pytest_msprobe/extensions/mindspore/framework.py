@@ -1,4 +1,4 @@
-"""MindSpore behind the engine's seam."""
+"""MindSpore as a framework of the engine, and the functions that records of MindSpore name."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which operators have a golden definition, and in which module; nothing here imports torch."""
+"""Table of operators with golden definitions, and their modules; nothing here imports torch."""
 
 from __future__ import annotations
 

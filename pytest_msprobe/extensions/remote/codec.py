@@ -1,4 +1,4 @@
-"""Tensors as bytes with their form, and back; what was sent is believed in nothing that can be checked."""
+"""Codec of tensors and results: bytes with their form, and back; received bytes are checked and not trusted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A remote Python process, started when it is first asked something and again after it was lost."""
+"""Link to a remote Python process, spelled ``remote:SPEC``, started on demand and again after it was lost."""
 
 from __future__ import annotations
 
@@ -180,7 +180,7 @@ class Link:
 
     @property
     def is_open(self) -> bool:
-        """Whether there is a process to ask."""
+        """Return whether there is a process to ask."""
         return self._process is not None
 
     def open(self) -> None:

@@ -88,12 +88,12 @@ class RemoteDevice(RemoteCallDevice):
 
     @property
     def draws_inputs(self) -> bool:
-        """Whether inputs that were drawn here are to be drawn there again, and not sent."""
+        """Return whether inputs that were drawn here are to be drawn there again, and not sent."""
         return self._spec is not None and self._spec.inputs == "drawn"
 
     @property
     def hardware(self) -> str:
-        """What computes there, as policies name it."""
+        """Return what computes there, as policies name it."""
         return self._active.hardware
 
     def call(self, func: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], *, record: str) -> Any:

@@ -1,4 +1,4 @@
-"""Whether evidence on products is enough to pass them without computing them again."""
+"""Configuration of screening, and Freivalds' check of matrix products: evidence that is enough to pass them."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ class Evidence:
 
     @property
     def is_finite(self) -> bool:
-        """Whether no NaN or inf was met, in factors or results."""
+        """Return whether no NaN or inf was met, in factors or results."""
         return math.isfinite(sum(each.share for each in self.residuals.values()) + self.scale)
 
 
@@ -266,7 +266,7 @@ class Screening:
 
     @property
     def is_cleared(self) -> bool:
-        """Whether the whole output passes."""
+        """Return whether the whole output passes."""
         return not self.why_not
 
 

@@ -1,4 +1,4 @@
-"""One direction of attention that is cleared by sums over all of its heads and by heads that are computed exactly."""
+"""One direction of attention, cleared by residuals of sums and by heads that are computed exactly."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def _kinds(
 
 
 def _where(at: int, shape: Sequence[int], size: tuple[int, int], first: int) -> str:
-    """Say which head, rows and columns one of (heads, tiles, rows) is of."""
+    """Return which head, rows and columns one of (heads, tiles, rows) is of."""
     head, rest = divmod(at, shape[1] * shape[2])
     places = zip(("column", "row"), divmod(rest, shape[2]), size, strict=True)
     words = [f"{name} {at}" if step == 1 else f"{name}s from {at * step}" for name, at, step in places if step]
@@ -139,7 +139,7 @@ class AttentionSample:
 
     @functools.cached_property
     def golden(self) -> Results | None:
-        """What golden gives for the sample; None where the CPU cannot compute it."""
+        """Return what golden gives for the sample; None where the CPU cannot compute it."""
         return self._computed(golden_side(self._trial.subject.operation, self._parts[0]))
 
     @property

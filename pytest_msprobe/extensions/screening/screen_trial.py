@@ -1,4 +1,4 @@
-"""One direction of a trial whose outputs are cleared by screening, before golden runs."""
+"""One direction of a trial whose outputs are cleared by screening before golden runs; embeddings by rows read."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class TableRows:
 
     @property
     def share(self) -> float:
-        """How much of the table is read."""
+        """Return how much of the table is read."""
         return len(self.rows) / len(self.table)
 
 

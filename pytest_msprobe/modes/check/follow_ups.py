@@ -1,4 +1,4 @@
-"""What happens after a verdict, by the options of a run."""
+"""Steps after a verdict, by the options of a run."""
 
 from __future__ import annotations
 

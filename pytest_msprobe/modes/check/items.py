@@ -1,4 +1,4 @@
-"""API records as items that are replayed on the device and judged."""
+"""API records as items that are replayed on the device, judged by the policy, and followed up."""
 
 from __future__ import annotations
 

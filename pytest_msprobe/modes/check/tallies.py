@@ -1,4 +1,4 @@
-"""What the summary of a check counts over its records: weak verdicts, math modes, reruns, compilation, exploration."""
+"""Counts for the summary of a check: weak verdicts, math modes, reruns, compilation, exploration."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Compiled(msgspec.Struct, frozen=True):
 
     @property
     def left_eager(self) -> str:
-        """Why a verdict says little of the compiler: it compiled nothing; empty where it did."""
+        """Return why a verdict says little of the compiler: it compiled nothing; empty where it did."""
         if self.breaks and not self.kernels:
             return f"{self.backend} compiled nothing of it: {'; '.join(self.breaks)}"
         return f"{self.backend} only calls the eager kernel" if self.kernels == 0 else ""

@@ -93,7 +93,7 @@ class ComparedItem(DumpItem):
         self.user_properties[:] = [*verdict_properties(self.result), *self.properties()]
 
     def release(self) -> None:
-        """Give back what the item holds, and have its rows packed."""
+        """Release what the item holds, and have its rows packed."""
         calls = self.config.stash.get(compared_key, None)
         # In a worker nothing is kept: rows and reports go to the controller.
         if calls is not None:
@@ -112,7 +112,7 @@ class ComparedItem(DumpItem):
         return golden + ([("msprobe.cause", self.call.cause)] if self.call.cause else [])
 
     def attach(self, report: Any) -> None:
-        """Put the rows into the report, next to the verdict."""
+        """Attach the rows to the report, next to the verdict."""
         super().attach(report)
         report.msprobe_place = self._place
         if self.call is not None and self.result is not None:

@@ -1,4 +1,4 @@
-"""The verdicts on what one direction of a trial gave, and what else shows how exact it can be."""
+"""Verdicts on the outputs of one direction of a trial: standards, error maps, credibility."""
 
 from __future__ import annotations
 

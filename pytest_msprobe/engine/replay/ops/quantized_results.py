@@ -85,7 +85,7 @@ Arguments = tuple[Sequence[Any], Mapping[str, Any]]
 
 
 def accept_quantized(quantized: QuantizedResults, arguments: Arguments, target: list[Any], golden: list[Any]) -> None:
-    """Put golden's numbers in place of the target's, and golden's exponents, where both are right."""
+    """Replace the target's numbers by golden's, and golden's exponents, where both are right."""
     shared = {each.of: each for each in quantized.exponents}
     exponents = {each.at for each in quantized.exponents}
     formats = quantized.formats(*arguments)

@@ -1,4 +1,4 @@
-"""A call run on the device again, on fresh copies of its inputs, and what of its results is not the same bit by bit."""
+"""Determinism and batch invariance: a call repeated on the device, whole or on parts of its batch, bit by bit."""
 
 from __future__ import annotations
 

@@ -42,7 +42,19 @@ _LET_GO_BYTES = 2**27
 
 
 class Trial:
-    """The runs of one subject. Each is made when first asked for and kept until the trial is dropped."""
+    """The runs of one subject. Each is made when first asked for and kept until the trial is dropped.
+
+    By side and direction::
+
+                    side         dtype            forward           backward
+        target      the device   the recorded     ``target``        ``target_gradients``
+        golden      the CPU      raised           ``golden``        ``golden_gradients``
+        baseline    the CPU      the recorded     ``baseline``      ``baseline_gradients``
+        moved       the CPU      raised           ``moved``         ``moved_gradients``    inputs moved by a rounding
+        remote      elsewhere    the recorded     ``remote_run``    ``remote_gradients``   shows the usual error
+
+    All have the same inputs; gradients arrive for ``grad_outputs``, the same on all sides.
+    """
 
     def __init__(self, subject: Subject, device: Device, baseline: RemoteCallDevice | None = None) -> None:
         self.subject = subject
@@ -66,11 +78,11 @@ class Trial:
 
     @property
     def has_released_inputs(self) -> bool:
-        """Whether an input is gone, which reads as NaN."""
+        """Return whether an input is gone, which reads as NaN."""
         return bool(self._let_go)
 
     def release_input(self, path: str) -> None:
-        """Give back the memory of a large drawn input that nothing which is left to be judged reads."""
+        """Release the memory of a large drawn input that nothing which is left to be judged reads."""
         tensor = dict(self.subject.arguments.tensors())[path]
         if self.subject.drawn_again is not None and tensor.nbytes >= _LET_GO_BYTES:
             tensor.data = tensor.new_full((), math.nan).expand(tensor.shape)
@@ -96,7 +108,7 @@ class Trial:
 
     @property
     def has_raised_golden(self) -> bool:
-        """Whether golden is computed in float64 though its arguments ask for float32."""
+        """Return whether golden is computed in float64 though its arguments ask for float32."""
         return self._lower_side is not None
 
     def lower_golden(self) -> None:
@@ -120,7 +132,7 @@ class Trial:
 
     @property
     def differentiates(self) -> bool:
-        """Whether there are gradients to compare."""
+        """Return whether there are gradients to compare."""
         return self.subject.grad_outputs is not None and bool(self.subject.arguments.differentiable)
 
     @property
@@ -136,7 +148,7 @@ class Trial:
 
     @functools.cached_property
     def randomness(self) -> RandomProperty | None:
-        """What the results must be like where they are drawn; None where they are not."""
+        """Return what the results must be like where they are drawn; None where they are not."""
         arguments = self.subject.arguments
         try:
             return random_property(self.subject.api, arguments.args, arguments.kwargs)
@@ -186,7 +198,7 @@ class Trial:
 
     @property
     def draws_anew(self) -> bool:
-        """Whether a further call on the device draws from torch's generator where the call before it ended."""
+        """Return whether a further call on the device draws from torch's generator where the call before it ended."""
         return self.subject.draws_from_generator and self._remote_target is None
 
     def run_target_again(self) -> Run:

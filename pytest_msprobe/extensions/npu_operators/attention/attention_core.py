@@ -85,7 +85,7 @@ def head_count(key: Tensor, layout: str, head_dim: int) -> int:
 
 
 def heads_first(tensor: Tensor, layout: str, heads: int) -> Tensor:
-    """Bring a tensor of ``layout`` into (B, N, S, D)."""
+    """Transpose a tensor of ``layout`` into (B, N, S, D)."""
     if layout == "BNSD":
         return tensor
     batch_first = tensor.transpose(0, 1) if layout == "SBH" else tensor
@@ -93,7 +93,7 @@ def heads_first(tensor: Tensor, layout: str, heads: int) -> Tensor:
 
 
 def in_layout(tensor: Tensor, layout: str) -> Tensor:
-    """Bring a (B, N, S, D) tensor into ``layout``."""
+    """Transpose a (B, N, S, D) tensor into ``layout``."""
     if layout == "BNSD":
         return tensor
     by_token = tensor.transpose(1, 2)

@@ -73,7 +73,7 @@ class SequenceLayout:
         return self.inputs in ("TND", "NTD")
 
     def with_entries(self, tensor: Tensor, heads: int) -> Tensor:
-        """Bring queries, keys or values into (entries, N, S, D): (B, N, S, D), or (1, N, T, D) of packed ones."""
+        """Reshape queries, keys or values into (entries, N, S, D): (B, N, S, D), or (1, N, T, D) of packed ones."""
         if self.inputs in ("NTD", "NSD"):
             return tensor.unsqueeze(0)
         if self.inputs == "TND":
@@ -81,7 +81,7 @@ class SequenceLayout:
         return heads_first(tensor, self.inputs, heads)
 
     def laid_out(self, tensor: Tensor) -> Tensor:
-        """Bring (entries, N, S, D) into the layout of the result."""
+        """Reshape (entries, N, S, D) into the layout of the result."""
         if self.result in BATCHED_LAYOUTS:
             return in_layout(tensor, self.result)
         if self.result == "NBSD":
@@ -89,7 +89,7 @@ class SequenceLayout:
         return tensor[0].transpose(0, 1) if self.result == "TND" else tensor[0]
 
     def laid_out_statistic(self, statistic: Tensor) -> Tensor:
-        """Bring one number for each row, (entries, N, S), into (B, N, S, 1), or (T, N, 1) of packed sequences."""
+        """Reshape one number for each row, (entries, N, S), into (B, N, S, 1), or (T, N, 1) of packed sequences."""
         return (statistic[0].transpose(0, 1) if self.is_packed else statistic).unsqueeze(-1)
 
 

@@ -1,4 +1,4 @@
-"""What torch_npu takes from the library ATB for decoding: attention over pages, and what fills and reads them.
+"""Operators of the library ATB for decoding: attention over pages, and what fills and reads them.
 
 Caches are (blocks, tokens, N, D) or, on cards for inference, (blocks, N * D / 16, tokens, 16).
 """

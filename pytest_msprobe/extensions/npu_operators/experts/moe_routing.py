@@ -116,7 +116,7 @@ def npu_moe_re_routing(
     idx_type: int = 0,
     tokens_dtype: int | None = None,
 ) -> tuple[Tensor, Tensor | None, Tensor, Tensor]:
-    """Bring tokens that came rank by rank, in each by expert, into the order of experts, in each by rank.
+    """Permute tokens that came rank by rank, in each by expert, into the order of experts, in each by rank.
 
     ``expert_token_num_per_rank`` is (ranks, experts). Returns (tokens, their scales, their former places in int32,
     tokens of each expert); nothing is promised of the scales, here None, without ``per_token_scales``. Raises

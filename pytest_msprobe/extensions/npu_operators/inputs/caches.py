@@ -28,7 +28,7 @@ def _take_slots(slots: torch.Tensor | None, count: int, generator: torch.Generat
 
 
 def slots_of(cache_at: int, cache: str, slots_at: int, slots: str, *, size_at: int = 1) -> Constraint:
-    """Give each token a slot of its own in a cache, whose dimension ``size_at`` is the size of a block."""
+    """Assign each token a slot of its own in a cache, whose dimension ``size_at`` is the size of a block."""
 
     def constraint(drawn: DrawnArguments) -> None:
         held = drawn.tensor(cache_at, cache)
@@ -39,7 +39,7 @@ def slots_of(cache_at: int, cache: str, slots_at: int, slots: str, *, size_at: i
 
 
 def scattered(cache_at: int, slots_at: int) -> Constraint:
-    """Give each token a slot of its own; of keys with four dimensions each head as many in a row as it writes."""
+    """Assign each token a slot of its own; of keys with four dimensions each head as many in a row as it writes."""
 
     def constraint(drawn: DrawnArguments) -> None:
         key, cache = drawn.tensor(0, "key"), drawn.tensor(cache_at, "key_cache")
@@ -57,7 +57,7 @@ def scattered(cache_at: int, slots_at: int) -> Constraint:
 
 
 def _compress(drawn: DrawnArguments, key: torch.Tensor, slots: torch.Tensor, count: int) -> None:
-    """Bring lengths into those of the sequences, and leave every head slots for what it writes."""
+    """Map lengths into those of the sequences, and leave every head slots for what it writes."""
     sizes, offsets = drawn.kwargs.get("compress_lens"), drawn.kwargs.get("compress_seq_offsets")
     lengths = drawn.kwargs.get("seq_lens")
     if not isinstance(sizes, torch.Tensor) or not isinstance(lengths, torch.Tensor):
@@ -100,7 +100,7 @@ def gathered(drawn: DrawnArguments) -> None:
 
 
 def filled(drawn: DrawnArguments) -> None:
-    """Give each token a slot of its own in a cache of tokens, or of chunks."""
+    """Assign each token a slot of its own in a cache of tokens, or of chunks."""
     key, cache = drawn.tensor(0, "key"), drawn.tensor(2, "key_cache")
     if key is not None and cache is not None:
         size = cache.shape[1 if cache.shape[2:] == key.shape[1:] else 2]
@@ -137,7 +137,7 @@ def loaded(drawn: DrawnArguments) -> None:
 
 
 def latent_index(drawn: DrawnArguments) -> None:
-    """Give each token of ``kv`` (B, N, S, D) a place of its own in the caches, or each block of tokens one."""
+    """Assign each token of ``kv`` (B, N, S, D) a place of its own in the caches, or each block of tokens one."""
     kv, cache, index = drawn.tensor(0, "kv"), drawn.tensor(5, "k_cache"), drawn.tensor(4, "index")
     if kv is None or cache is None or index is None:
         return

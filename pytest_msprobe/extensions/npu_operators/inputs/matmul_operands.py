@@ -12,7 +12,7 @@ _MAGNITUDE, _WORD = 0x7FFFFFFF, 0xFFFFFFFF
 
 
 def packed_scales(drawn: DrawnArguments) -> None:
-    """Bring scales of 64 bits into the range of their smallest and largest one; drawn bits may be no number."""
+    """Map scales of 64 bits into the range of their smallest and largest one; drawn bits may be no number."""
     for value in (*drawn.args, *drawn.kwargs.values()):
         for tensor in value if isinstance(value, (list, tuple)) else (value,):
             if isinstance(tensor, torch.Tensor) and tensor.dtype is torch.int64 and bool((tensor >> 46 & 1).any()):
@@ -84,7 +84,7 @@ def finalize_routing(drawn: DrawnArguments) -> None:
 
 
 def gathered_weights(drawn: DrawnArguments) -> None:
-    """Bring the numbers of weights into those that there are, none where they are negative."""
+    """Map the numbers of weights into those that there are, none where they are negative."""
     weights, chosen = drawn.tensor(2, "weight_b"), drawn.tensor(3, "indices")
     if weights is not None and chosen is not None:
         chosen.clamp_(min=-1)
@@ -92,7 +92,7 @@ def gathered_weights(drawn: DrawnArguments) -> None:
 
 
 def vocabulary_targets(drawn: DrawnArguments) -> None:
-    """Bring targets into a rank's part of the vocabulary."""
+    """Map targets into a rank's part of the vocabulary."""
     weight = drawn.tensor(2, "weight")
     if weight is not None:
         wrap(drawn.tensor(4, "masked_target"), weight.shape[0])

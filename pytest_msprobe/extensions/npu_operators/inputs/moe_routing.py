@@ -9,7 +9,7 @@ from pytest_msprobe.engine.replay.inputs.constraints.indices import wrap
 
 
 def token_unpermute(drawn: DrawnArguments) -> None:
-    """Give each copy of a token a place of its own."""
+    """Assign each copy of a token a place of its own."""
     places = drawn.tensor(1, "sorted_indices")
     if places is not None:
         places.copy_(torch.randperm(places.numel(), generator=drawn.generator).view_as(places))
@@ -31,7 +31,7 @@ def routing_map(drawn: DrawnArguments) -> None:
 
 
 def routed_back(drawn: DrawnArguments) -> None:
-    """Give each copy of a token a place of its own, and every token as many copies, as a map says where there is one.
+    """Assign each copy of a token a place of its own, and every token as many copies, as a map says where there is one.
 
     Where the experts are filled up, the places are tokens that exist.
     """
@@ -63,7 +63,7 @@ def init_routing(drawn: DrawnArguments) -> None:
 
 
 def finalize_routing(drawn: DrawnArguments) -> None:
-    """Bring places into the rows that there are, and experts into those that have a bias."""
+    """Map places into the rows that there are, and experts into those that have a bias."""
     rows, bias = drawn.tensor(0, "expanded_permuted_rows"), drawn.tensor(3, "bias")
     if rows is not None:
         wrap(drawn.tensor(5, "expanded_src_to_dst_row"), rows.shape[0])
@@ -79,7 +79,7 @@ def expert_tokens(drawn: DrawnArguments) -> None:
 
 
 def copies_of_experts(drawn: DrawnArguments) -> None:
-    """Give each expert one copy at least and as many at most as its row of the table has places for."""
+    """Assign each expert one copy at least and as many at most as its row of the table has places for."""
     experts, table = drawn.tensor(0, "expert_ids"), drawn.tensor(1, "eplb_table")
     if table is not None and table.dim() == 2 and table.shape[1] > 1:
         wrap(experts, table.shape[0])
@@ -157,7 +157,7 @@ def quant_scatter(drawn: DrawnArguments) -> None:
 
 
 def rows_of(position: int, name: str, index_at: int, index_name: str) -> Constraint:
-    """Bring an index into the rows of the argument at a position or under a name."""
+    """Map an index into the rows of the argument at a position or under a name."""
 
     def constraint(drawn: DrawnArguments) -> None:
         source = drawn.tensor(position, name)

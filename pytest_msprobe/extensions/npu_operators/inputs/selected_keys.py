@@ -38,7 +38,7 @@ class Selecting:
 
 
 def selected_keys(where: Selecting) -> Constraint:
-    """Bring lengths and pages into range, and select each block of keys at most once, -1 behind the last."""
+    """Map lengths and pages into range, and select each block of keys at most once, -1 behind the last."""
 
     def constraint(drawn: DrawnArguments) -> None:
         query, key = drawn.tensor(where.query, "query"), drawn.tensor(where.key, "key")
@@ -75,7 +75,7 @@ def in_turn(*constraints: Constraint) -> Constraint:
 
 
 def decoded_blocks(drawn: DrawnArguments) -> None:
-    """Bring pages into range and select each block of a sequence at most once, for one query of each sequence."""
+    """Map pages into range and select each block of a sequence at most once, for one query of each sequence."""
     pages(drawn)
     chosen, size = drawn.tensor(3, "topk_indices"), drawn.get(7, "select_block_size")
     lengths = drawn.kwargs.get("actual_seq_kvlen")
@@ -84,7 +84,7 @@ def decoded_blocks(drawn: DrawnArguments) -> None:
 
 
 def pages(drawn: DrawnArguments) -> None:
-    """Bring the pages of sequences into the cache that the key, or the input, is."""
+    """Map the pages of sequences into the cache that the key, or the input, is."""
     cache = drawn.tensor(1, "key")
     cache = drawn.tensor(0, "input") if cache is None or cache.dim() < 3 else cache
     table = drawn.kwargs.get("block_table")
@@ -93,7 +93,7 @@ def pages(drawn: DrawnArguments) -> None:
 
 
 def compressed_slots(drawn: DrawnArguments) -> None:
-    """Bring pages into the cache that the input is, and write to each slot at most once."""
+    """Map pages into the cache that the input is, and write to each slot at most once."""
     source, slots, cache = drawn.tensor(0, "input"), drawn.tensor(2, "slot_mapping"), drawn.kwargs.get("cache")
     table = drawn.kwargs.get("block_table")
     if source is not None and isinstance(table, torch.Tensor):
@@ -159,7 +159,7 @@ def _layouts(drawn: DrawnArguments, where: Selecting) -> tuple[str, str]:
 def _mended_lengths(
     drawn: DrawnArguments, where: Selecting, query: torch.Tensor, key: torch.Tensor
 ) -> tuple[list[int], list[int]]:
-    """Bring lengths and pages into range; return the length of each sequence of queries and of keys."""
+    """Map lengths and pages into range; return the length of each sequence of queries and of keys."""
     found = []
     table = drawn.kwargs.get("block_table")
     if isinstance(table, torch.Tensor):

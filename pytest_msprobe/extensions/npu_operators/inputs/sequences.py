@@ -128,7 +128,7 @@ def histogram(drawn: DrawnArguments) -> None:
 
 
 def _own(places: Tensor, count: int, generator: torch.Generator) -> None:
-    """Give each place a number below ``count`` of its own; where there are too few they repeat."""
+    """Assign each place a number below ``count`` of its own; where there are too few they repeat."""
     numbers = torch.randperm(max(count, 1), generator=generator)
     places.copy_(numbers[torch.arange(places.numel()) % len(numbers)].view(places.shape))
 

@@ -78,7 +78,7 @@ def npu_transpose_batchmatmul(
 
 
 def _split_batch(out: Tensor, parts: int | None) -> Tensor:
-    """Bring the parts of the batch of a result (m, batch, n) to the front, each (m, batch / parts * n)."""
+    """Move the parts of the batch of a result (m, batch, n) to the front, each (m, batch / parts * n)."""
     if parts in (None, 1):
         return out
     return out.reshape(out.shape[0], parts, -1).transpose(0, 1)
