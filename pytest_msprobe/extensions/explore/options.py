@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 import pytest
 
 from pytest_msprobe.errors import OptionError
-from pytest_msprobe.run.option_fields import add_fields, number, option, read_fields, setting
+from pytest_msprobe.run.option_fields import add_fields, number, option, read_fields, refuse_without, setting
 
 _DEFAULT_SECONDS = 20.0
 
@@ -71,4 +71,7 @@ def add_options(group: pytest.OptionGroup) -> None:
 def read_explore_options(config: pytest.Config) -> ExploreOptions | None:
     """Return what the user asked for, None where nothing is explored. Raises OptionError."""
     declared = read_fields(config, _Declared)
-    return None if declared.examples is None else ExploreOptions(declared.examples, declared.seconds)
+    if declared.examples is None:
+        refuse_without(config, _Declared, "--msprobe-explore N")
+        return None
+    return ExploreOptions(declared.examples, declared.seconds)

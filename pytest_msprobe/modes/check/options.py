@@ -16,8 +16,8 @@ from pytest_msprobe.modes.check.baselines import options as baselines
 from pytest_msprobe.modes.check.cases import options as cases
 from pytest_msprobe.modes.check.reruns import rerun_options
 from pytest_msprobe.modes.check.reruns.rerun_options import RerunOptions
-from pytest_msprobe.run.mode import destination, modes_of
-from pytest_msprobe.run.option_fields import read_fields
+from pytest_msprobe.run.mode import modes_of
+from pytest_msprobe.run.option_fields import is_passed, read_fields
 from pytest_msprobe.run.option_groups import HOW, RESULTS, option_group, parser_of
 from pytest_msprobe.run.shared_options import html_file
 from pytest_msprobe.storage.limits import SaveOptions
@@ -84,6 +84,7 @@ _CHECKS_ONLY = (
     "--msprobe-repeat",
     "--msprobe-perturb",
     "--msprobe-batch-invariant",
+    page_history.SETTING,
 )
 
 
@@ -104,7 +105,7 @@ def read_options(config: pytest.Config, *, is_chosen: bool) -> CheckOptions:
     """Read and check the options. Raises OptionError."""
     modes = modes_of(config)
     for flag in () if is_chosen else _CHECKS_ONLY:
-        if config.getoption(destination(flag)):
+        if is_passed(config, flag):
             modes.require_check(modes.chosen(config)[0], flag)
     reruns = read_fields(config, RerunOptions) if is_chosen else RerunOptions()
     return CheckOptions(

@@ -85,7 +85,7 @@ def test_a_policy_says_from_where_on_an_api_is_screened(
 def test_what_runs_a_record_again_or_goes_on_with_a_journal_says_how_it_was_screened() -> None:
     exact, ours, plain = CheckOptions(screen_above=None), CheckOptions(screen_above=0.5), CheckOptions()
     assert [each.words() for each in (exact, ours, plain)] == [
-        ["--msprobe-screening=off"],
+        ["--msprobe-screening", "off"],
         ["--msprobe-screening", "0.5"],
         [],
     ]

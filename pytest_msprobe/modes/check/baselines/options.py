@@ -11,7 +11,7 @@ from pytest_msprobe.devices.registry import DeviceChoice, parse_device
 from pytest_msprobe.errors import DeviceError, OptionError
 from pytest_msprobe.modes.check.baselines.tensor_folder import tensors_folder
 from pytest_msprobe.modes.check.save_limit import save_options
-from pytest_msprobe.run.option_fields import add_fields, read_field, setting
+from pytest_msprobe.run.option_fields import add_fields, read_field, refuse_without, setting
 from pytest_msprobe.run.options import devices_key
 from pytest_msprobe.storage.limits import SaveOptions
 
@@ -92,6 +92,8 @@ def save_baseline(config: pytest.Config) -> Path | None:
 def save_baseline_tensors(config: pytest.Config) -> SaveOptions | None:
     """Return where and how much of the tensors to write. Raises OptionError where they cannot be."""
     path = _path(config, "msprobe_save_baseline")
+    if path is None:
+        refuse_without(config, _Tensors, "--msprobe-save-baseline FILE")
     if path is None or not read_field(config, _Tensors, "are_saved"):
         return None
     folder = tensors_folder(path)
