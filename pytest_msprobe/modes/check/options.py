@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
-from pytest_msprobe.devices.registry import DeviceChoice
 from pytest_msprobe.extensions.explore import options as explore
 from pytest_msprobe.extensions.explore.options import ExploreOptions
 from pytest_msprobe.extensions.screening import screening_options as screening
@@ -20,8 +20,10 @@ from pytest_msprobe.run.mode import modes_of
 from pytest_msprobe.run.option_fields import is_passed, read_fields
 from pytest_msprobe.run.option_groups import HOW, RESULTS, option_group, parser_of
 from pytest_msprobe.run.shared_options import html_file
-from pytest_msprobe.storage.limits import SaveOptions
-from pytest_msprobe.storage.naming import fingerprint
+
+if TYPE_CHECKING:
+    from pytest_msprobe.devices.registry import DeviceChoice
+    from pytest_msprobe.storage.limits import SaveOptions
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +68,8 @@ class CheckOptions:
         asked = self._asked() | ({"screening": " ".join(screened)} if screened else {})
         if self.remote_baseline is not None:
             return asked | {"baseline": self.remote_baseline.name}
+        from pytest_msprobe.storage.naming import fingerprint
+
         return asked | ({"baseline": fingerprint(self.baseline)} if self.baseline is not None else {})
 
     def _asked(self) -> dict[str, str]:

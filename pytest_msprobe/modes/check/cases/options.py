@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -11,7 +11,9 @@ from pytest_msprobe.errors import OptionError
 from pytest_msprobe.modes.check.save_limit import SaveLimit, save_options
 from pytest_msprobe.run.msprobe_config import run_ut
 from pytest_msprobe.run.option_fields import is_passed, refuse_without
-from pytest_msprobe.storage.limits import SaveOptions
+
+if TYPE_CHECKING:
+    from pytest_msprobe.storage.limits import SaveOptions
 
 
 def add_options(group: pytest.OptionGroup) -> None:
