@@ -4,22 +4,24 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
-from pytest_msprobe.devices.registry import DeviceChoice
 from pytest_msprobe.modes.check import page_history, save_limit
 from pytest_msprobe.modes.check.baselines import options as baselines
 from pytest_msprobe.modes.check.cases import options as cases
 from pytest_msprobe.modes.check.features import FeatureOptions, features_of
 from pytest_msprobe.modes.check.reruns import rerun_options
 from pytest_msprobe.modes.check.reruns.rerun_options import RerunOptions
-from pytest_msprobe.run.mode import destination, modes_of
-from pytest_msprobe.run.option_fields import read_fields
+from pytest_msprobe.run.mode import modes_of
+from pytest_msprobe.run.option_fields import is_passed, read_fields
 from pytest_msprobe.run.option_groups import HOW, RESULTS, option_group, parser_of
 from pytest_msprobe.run.shared_options import html_file
-from pytest_msprobe.storage.limits import SaveOptions
-from pytest_msprobe.storage.naming import fingerprint
+
+if TYPE_CHECKING:
+    from pytest_msprobe.devices.registry import DeviceChoice
+    from pytest_msprobe.storage.limits import SaveOptions
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +68,8 @@ class CheckOptions:
         asked = self._asked() | {name: setting for name, setting in settings.items() if setting}
         if self.remote_baseline is not None:
             return asked | {"baseline": self.remote_baseline.name}
+        from pytest_msprobe.storage.naming import fingerprint
+
         return asked | ({"baseline": fingerprint(self.baseline)} if self.baseline is not None else {})
 
     def _asked(self) -> dict[str, str]:
@@ -81,6 +85,7 @@ _CHECKS_ONLY = (
     "--msprobe-save-baseline",
     "--msprobe-repeat",
     "--msprobe-batch-invariant",
+    page_history.SETTING,
 )
 
 
@@ -101,7 +106,7 @@ def read_options(config: pytest.Config, *, is_chosen: bool) -> CheckOptions:
     features = features_of(config)
     of_features = [flag for feature in features for flag in feature.checks_only()]
     for flag in () if is_chosen else (*_CHECKS_ONLY, *of_features):
-        if config.getoption(destination(flag)):
+        if is_passed(config, flag):
             modes.require_check(modes.chosen(config)[0], flag)
     reruns = read_fields(config, RerunOptions) if is_chosen else RerunOptions()
     return CheckOptions(

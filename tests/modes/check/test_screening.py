@@ -86,7 +86,7 @@ def test_a_policy_says_from_where_on_an_api_is_screened(
 def test_what_runs_a_record_again_or_goes_on_with_a_journal_says_how_it_was_screened() -> None:
     exact, ours, plain = (CheckOptions(features=(ScreeningOptions(above),)) for above in (None, 0.5, SCREENED_ABOVE))
     assert [each.words() for each in (exact, ours, plain)] == [
-        ["--msprobe-screening=off"],
+        ["--msprobe-screening", "off"],
         ["--msprobe-screening", "0.5"],
         [],
     ]
