@@ -32,7 +32,8 @@ from pytest_msprobe.run.deferred_item import DeferredItem, FastItem
 from pytest_msprobe.run.function_attributes import FunctionAttributes
 from pytest_msprobe.run.hosts import with_host, worker_host_of
 from pytest_msprobe.run.mode import ReadsFiles
-from pytest_msprobe.run.options import options_key, rerun_command
+from pytest_msprobe.run.options import options_key
+from pytest_msprobe.run.rerun_command import rerun_command
 from pytest_msprobe.run.setups import setups_key
 
 if TYPE_CHECKING:

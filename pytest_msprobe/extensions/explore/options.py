@@ -6,14 +6,15 @@ import importlib.util
 import math
 from collections.abc import Collection
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-import pytest
-
-from pytest_msprobe.errors import OptionError, no_effect
+from pytest_msprobe.errors import OptionError
 from pytest_msprobe.modes.check.features import CheckFeature, FeatureOptions
+from pytest_msprobe.run.option_fields import add_fields, number, option, read_fields, setting
 
 if TYPE_CHECKING:
+    import pytest
+
     from pytest_msprobe.modes.check.cases.save import SaveFailure
     from pytest_msprobe.modes.check.follow_up import FollowUp
     from pytest_msprobe.reports.summary import Tally
@@ -60,14 +61,37 @@ def drawn_options(options: ExploreOptions | None, usual_examples: int) -> Explor
     return options or ExploreOptions(usual_examples, _DEFAULT_SECONDS)
 
 
-def _seconds(text: str | None) -> float:
-    try:
-        seconds = _DEFAULT_SECONDS if text is None else float(text)
-    except ValueError:
-        seconds = math.nan
-    if not 0 < seconds < math.inf:
-        raise OptionError(f"--msprobe-explore-time {text!r}: expected a positive number of seconds")
-    return seconds
+def _examples(config: pytest.Config, name: str, text: str) -> int:
+    if config.getoption("msprobe_save_baseline"):
+        raise OptionError(
+            f"--msprobe-save-baseline needs the numbers of the recorded inputs, and {name} tries others",
+            remedy="remove one of them",
+        )
+    if not text.isdecimal() or int(text) == 0:
+        raise OptionError(f"{name} {text!r}: expected a positive number of inputs")
+    if importlib.util.find_spec("hypothesis") is None:
+        raise OptionError(f"{name} needs hypothesis", remedy="pip install 'pytest-msprobe[explore]'")
+    return int(text)
+
+
+@dataclass(frozen=True, slots=True)
+class _Declared:
+    """What is set of them."""
+
+    examples: int | None = option(
+        "--msprobe-explore",
+        "try N more inputs per record, within and around the recorded ranges, and shrink one that fails (default: "
+        "none)",
+        metavar="N",
+        read=_examples,
+    )
+    seconds: float = setting(
+        "msprobe_explore_time",
+        f"maximum seconds that --msprobe-explore spends on one record (default: {_DEFAULT_SECONDS:g})",
+        kind="float",
+        read=number(float, "a positive number of seconds", lambda seconds: 0 < seconds < math.inf),
+        default=_DEFAULT_SECONDS,
+    )
 
 
 class ExploreFeature(CheckFeature):
@@ -77,36 +101,12 @@ class ExploreFeature(CheckFeature):
 
     def add_options(self, group: pytest.OptionGroup) -> None:
         """Add the options to the group."""
-        group.addoption(
-            "--msprobe-explore",
-            metavar="N",
-            help="try N more inputs per record, within and around the recorded ranges, and shrink one that fails "
-            "(default: none)",
-        )
-        group.addoption(
-            "--msprobe-explore-time",
-            metavar="SECONDS",
-            help=f"maximum seconds that --msprobe-explore spends on one record (default: {_DEFAULT_SECONDS:g})",
-        )
+        add_fields(group, _Declared)
 
     def read_options(self, config: pytest.Config) -> ExploreOptions | None:
         """Return what the user asked for, None where nothing is explored. Raises OptionError."""
-        number: Any = config.getoption("msprobe_explore")
-        seconds: Any = config.getoption("msprobe_explore_time")
-        if not number:
-            if seconds:
-                raise no_effect("--msprobe-explore-time", "--msprobe-explore N")
-            return None
-        if config.getoption("msprobe_save_baseline"):
-            raise OptionError(
-                "--msprobe-save-baseline needs the numbers of the recorded inputs, and --msprobe-explore tries others",
-                remedy="remove one of them",
-            )
-        if not number.isdecimal() or int(number) == 0:
-            raise OptionError(f"--msprobe-explore {number!r}: expected a positive number of inputs")
-        if importlib.util.find_spec("hypothesis") is None:
-            raise OptionError("--msprobe-explore needs hypothesis", remedy="pip install 'pytest-msprobe[explore]'")
-        return ExploreOptions(int(number), _seconds(seconds))
+        declared = read_fields(config, _Declared)
+        return None if declared.examples is None else ExploreOptions(declared.examples, declared.seconds)
 
     def tallies(self, *, in_detail: bool) -> Collection[Tally]:
         """Return what counts the inputs."""

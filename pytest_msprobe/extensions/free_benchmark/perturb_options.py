@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from msprobe_hooks.extensions.free_benchmark.config import PERTURBATIONS
-from pytest_msprobe.errors import unknown_value
 from pytest_msprobe.modes.check.features import CheckFeature, FeatureOptions
 from pytest_msprobe.run.collection import dumps_key
+from pytest_msprobe.run.option_fields import add_fields, one_of, option, read_field
 from pytest_msprobe.run.options import options_key
 
 if TYPE_CHECKING:
@@ -21,29 +20,38 @@ if TYPE_CHECKING:
 
 _FLAG = "--msprobe-perturb"
 
+#: As msprobe_hooks.extensions.free_benchmark has them.
+PERTURBATIONS = ("improve_precision", "add_noise", "bit_noise", "change_value", "no_change", "to_cpu")
+
 
 @dataclass(frozen=True, slots=True)
 class PerturbOptions(FeatureOptions):
     """The name of the perturbation of each call's inputs."""
 
-    perturbation: str
+    perturbation: str | None = option(
+        _FLAG,
+        "run each call once more with perturbed inputs, and warn if its result changes by more than msprobe's free "
+        f"benchmark allows: {', '.join(PERTURBATIONS)} (default: no perturbation)",
+        metavar="NAME",
+        read=one_of(*PERTURBATIONS),
+    )
 
     name = "perturb"
     needs_golden = True
 
     def words(self) -> list[str]:
         """Return the option."""
-        return [_FLAG, self.perturbation]
+        return [_FLAG, str(self.perturbation)]
 
     def journal_setting(self) -> str:
         """Return the name."""
-        return self.perturbation
+        return str(self.perturbation)
 
     def follow_up(self, options: Options) -> FollowUp:
         """Return the run with perturbed inputs."""
         from pytest_msprobe.extensions.free_benchmark.perturb import Perturb
 
-        return Perturb(self.perturbation)
+        return Perturb(str(self.perturbation))
 
     def reporters(self, config: pytest.Config) -> Mapping[str, object]:
         """Return what writes ``free_benchmark.csv`` next to the other tables of ``--msprobe-csv``."""
@@ -63,19 +71,12 @@ class PerturbFeature(CheckFeature):
 
     def add_options(self, group: pytest.OptionGroup) -> None:
         """Add the option to the group."""
-        group.addoption(
-            _FLAG,
-            metavar="NAME",
-            help="run each call once more with perturbed inputs, and warn if its result changes by more than msprobe's "
-            f"free benchmark allows: {', '.join(PERTURBATIONS)} (default: no perturbation)",
-        )
+        add_fields(group, PerturbOptions)
 
     def read_options(self, config: pytest.Config) -> PerturbOptions | None:
         """Return the perturbation, None where nothing is perturbed. Raises OptionError."""
-        name: Any = config.getoption("msprobe_perturb")
-        if name is not None and name not in PERTURBATIONS:
-            raise unknown_value(_FLAG, name, PERTURBATIONS)
-        return None if name is None else PerturbOptions(str(name))
+        perturbation: str | None = read_field(config, PerturbOptions, "perturbation")
+        return None if perturbation is None else PerturbOptions(perturbation)
 
     def checks_only(self) -> Collection[str]:
         """Return the option."""

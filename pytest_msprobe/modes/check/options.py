@@ -13,7 +13,9 @@ from pytest_msprobe.modes.check.baselines import options as baselines
 from pytest_msprobe.modes.check.cases import options as cases
 from pytest_msprobe.modes.check.features import FeatureOptions, features_of
 from pytest_msprobe.modes.check.reruns import rerun_options
+from pytest_msprobe.modes.check.reruns.rerun_options import RerunOptions
 from pytest_msprobe.run.mode import destination, modes_of
+from pytest_msprobe.run.option_fields import read_fields
 from pytest_msprobe.run.option_groups import HOW, RESULTS, option_group, parser_of
 from pytest_msprobe.run.shared_options import html_file
 from pytest_msprobe.storage.limits import SaveOptions
@@ -79,7 +81,6 @@ _CHECKS_ONLY = (
     "--msprobe-save-baseline",
     "--msprobe-repeat",
     "--msprobe-batch-invariant",
-    page_history.FLAG,
 )
 
 
@@ -102,14 +103,15 @@ def read_options(config: pytest.Config, *, is_chosen: bool) -> CheckOptions:
     for flag in () if is_chosen else (*_CHECKS_ONLY, *of_features):
         if config.getoption(destination(flag)):
             modes.require_check(modes.chosen(config)[0], flag)
+    reruns = read_fields(config, RerunOptions) if is_chosen else RerunOptions()
     return CheckOptions(
         baseline=baselines.baseline(config),
         remote_baseline=baselines.remote_baseline(config),
         save_baseline=baselines.save_baseline(config),
         save_baseline_tensors=baselines.save_baseline_tensors(config),
         save=cases.read_save_options(config),
-        repeat=rerun_options.read_repeat(config) if is_chosen else None,
-        batch_invariant=is_chosen and bool(config.getoption("msprobe_batch_invariant")),
+        repeat=reruns.repeat,
+        batch_invariant=reruns.batch_invariant,
         html=html_file(config),
         history=page_history.read_history(config),
         features=features.asked(config),
