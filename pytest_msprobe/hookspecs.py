@@ -9,6 +9,7 @@ import pytest
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from msprobe_hooks.recording.session import Session
     from msprobe_standards.registry import StandardRegistry
     from pytest_msprobe.devices.registry import DeviceRegistry
     from pytest_msprobe.engine.frameworks.registry import FrameworkRegistry
@@ -122,6 +123,22 @@ def pytest_msprobe_judge_function(
         name: The name of the check.
         judge: Judges the function on arguments and keyword arguments.
         given: The arguments and keyword arguments that the test gave.
+    """
+
+
+def pytest_msprobe_recording_started(session: Session) -> None:
+    """Look at the recording of a test before its first call, such as to watch for what it records.
+
+    Args:
+        session: The session of the hook library that records.
+    """
+
+
+def pytest_msprobe_recording_ended(session: Session) -> None:
+    """Look at the recording of a test after its last call; ``pytest.fail`` fails the test.
+
+    Args:
+        session: The session of the hook library that has recorded.
     """
 
 

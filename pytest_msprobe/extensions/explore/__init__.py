@@ -1,6 +1,6 @@
 """Inputs around the recorded ones: more are tried for each record, and one that fails is shrunk with Hypothesis.
 
-``--msprobe-explore N`` asks for it in a check, and ``--msprobe-explore-time SECONDS`` bounds it; tests draw inputs of
+``--msprobe-explore N`` asks for it in a check, and the setting ``msprobe_explore_time`` bounds it; tests draw inputs of
 their own with ``precision.tensors`` and ``pytest_msprobe.tensors``. It needs hypothesis. It writes no file; with
 ``--msprobe-save-failures`` what it finds is saved like any other failure.
 

@@ -8,13 +8,13 @@ from collections.abc import Collection
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-import pytest
-
 from pytest_msprobe.errors import OptionError
 from pytest_msprobe.modes.check.features import CheckFeature, FeatureOptions
 from pytest_msprobe.run.option_fields import add_fields, number, option, read_fields, setting
 
 if TYPE_CHECKING:
+    import pytest
+
     from pytest_msprobe.modes.check.cases.save import SaveFailure
     from pytest_msprobe.modes.check.follow_up import FollowUp
     from pytest_msprobe.reports.summary import Tally
@@ -62,6 +62,11 @@ def drawn_options(options: ExploreOptions | None, usual_examples: int) -> Explor
 
 
 def _examples(config: pytest.Config, name: str, text: str) -> int:
+    if config.getoption("msprobe_save_baseline"):
+        raise OptionError(
+            f"--msprobe-save-baseline needs the numbers of the recorded inputs, and {name} tries others",
+            remedy="remove one of them",
+        )
     if not text.isdecimal() or int(text) == 0:
         raise OptionError(f"{name} {text!r}: expected a positive number of inputs")
     if importlib.util.find_spec("hypothesis") is None:
@@ -101,14 +106,7 @@ class ExploreFeature(CheckFeature):
     def read_options(self, config: pytest.Config) -> ExploreOptions | None:
         """Return what the user asked for, None where nothing is explored. Raises OptionError."""
         declared = read_fields(config, _Declared)
-        if declared.examples is None:
-            return None
-        if config.getoption("msprobe_save_baseline"):
-            raise OptionError(
-                "--msprobe-save-baseline needs the numbers of the recorded inputs, and --msprobe-explore tries others",
-                remedy="remove one of them",
-            )
-        return ExploreOptions(declared.examples, declared.seconds)
+        return None if declared.examples is None else ExploreOptions(declared.examples, declared.seconds)
 
     def tallies(self, *, in_detail: bool) -> Collection[Tally]:
         """Return what counts the inputs."""

@@ -19,13 +19,14 @@ if TYPE_CHECKING:
     from pytest_msprobe.run.options import Options
 
 _FLAG = "--msprobe-perturb"
-#: As `msprobe_hooks.extensions.free_benchmark` has them, which every start of pytest would load.
+
+#: As msprobe_hooks.extensions.free_benchmark has them.
 PERTURBATIONS = ("improve_precision", "add_noise", "bit_noise", "change_value", "no_change", "to_cpu")
 
 
 @dataclass(frozen=True, slots=True)
-class _Declared:
-    """The perturbation of each call's inputs, None where they stay as they are."""
+class PerturbOptions(FeatureOptions):
+    """The name of the perturbation of each call's inputs."""
 
     perturbation: str | None = option(
         _FLAG,
@@ -35,29 +36,22 @@ class _Declared:
         read=one_of(*PERTURBATIONS),
     )
 
-
-@dataclass(frozen=True, slots=True)
-class PerturbOptions(FeatureOptions):
-    """The name of the perturbation of each call's inputs."""
-
-    perturbation: str
-
     name = "perturb"
     needs_golden = True
 
     def words(self) -> list[str]:
         """Return the option."""
-        return [_FLAG, self.perturbation]
+        return [_FLAG, str(self.perturbation)]
 
     def journal_setting(self) -> str:
         """Return the name."""
-        return self.perturbation
+        return str(self.perturbation)
 
     def follow_up(self, options: Options) -> FollowUp:
         """Return the run with perturbed inputs."""
         from pytest_msprobe.extensions.free_benchmark.perturb import Perturb
 
-        return Perturb(self.perturbation)
+        return Perturb(str(self.perturbation))
 
     def reporters(self, config: pytest.Config) -> Mapping[str, object]:
         """Return what writes ``free_benchmark.csv`` next to the other tables of ``--msprobe-csv``."""
@@ -77,12 +71,12 @@ class PerturbFeature(CheckFeature):
 
     def add_options(self, group: pytest.OptionGroup) -> None:
         """Add the option to the group."""
-        add_fields(group, _Declared)
+        add_fields(group, PerturbOptions)
 
     def read_options(self, config: pytest.Config) -> PerturbOptions | None:
         """Return the perturbation, None where nothing is perturbed. Raises OptionError."""
-        name: str | None = read_field(config, _Declared, "perturbation")
-        return None if name is None else PerturbOptions(name)
+        perturbation: str | None = read_field(config, PerturbOptions, "perturbation")
+        return None if perturbation is None else PerturbOptions(perturbation)
 
     def checks_only(self) -> Collection[str]:
         """Return the option."""

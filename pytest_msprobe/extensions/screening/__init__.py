@@ -1,8 +1,8 @@
 """Screening: large matrix products, convolutions and attention are judged by residuals and sampled elements.
 
 What is cleared is not computed again on the CPU; all else goes on to the exact check. It is on for products of more
-than ten billion operations: ``--msprobe-screen-above GFLOP`` (or ``msprobe_screen_above``) says from where on, and
-``--msprobe-no-screening`` turns it off. It writes no file; results and JUnit hold what was seen (``screened``).
+than ten billion operations: ``--msprobe-screening GFLOP`` says from where on, and ``--msprobe-screening=off`` turns it
+off. It writes no file; results and JUnit hold what was seen (``screened``).
 
 Take it out by deleting this folder and tests/extensions/screening; every product is computed again then.
 """

@@ -1,4 +1,4 @@
-"""The option that chooses which calls are screened, and what the summary counts of them; nothing here imports torch."""
+"""The options of screening, and its lines of the summary."""
 
 from __future__ import annotations
 
@@ -6,18 +6,20 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-import pytest
-
+from pytest_msprobe.extensions.screening.screened_output import screened_of
 from pytest_msprobe.modes.check.features import CheckFeature, FeatureOptions
-from pytest_msprobe.run.option_fields import add_fields, number, option, read_field
+from pytest_msprobe.run.option_fields import add_fields, number, option, read_fields
 
 if TYPE_CHECKING:
+    import pytest
+
     from pytest_msprobe.engine.replay.trials.config import ReplayConfig
 
 _GIGA = 1e9
 
-#: Billion operations.
+#: From how many billion operations on products are screened unless something else is asked for: docs/screening.md.
 SCREENED_ABOVE = 10.0
+
 
 _OPTION, _OFF = "--msprobe-screening", "off"
 
@@ -30,8 +32,8 @@ def _above(config: pytest.Config, name: str, text: str) -> float | None:
     return above
 
 
-@dataclass(frozen=True, slots=True)
-class _Declared:
+@dataclass(slots=True)
+class ScreeningOptions(FeatureOptions):
     """Above how many billion operations a product is screened, None where none is."""
 
     above: float | None = option(
@@ -43,19 +45,12 @@ class _Declared:
         read=_above,
         default=SCREENED_ABOVE,
     )
-
-
-@dataclass(slots=True)
-class ScreeningOptions(FeatureOptions):
-    """Products of more than ``above`` billion operations are screened; None where all is checked exactly."""
-
-    above: float | None = SCREENED_ABOVE
     _configs: dict[tuple[str, float | None], ReplayConfig] = field(default_factory=dict, compare=False, repr=False)
 
     name = "screening"
 
     def words(self) -> list[str]:
-        """Return the options, none for what is so anyway."""
+        """Return the option, nothing for what is so anyway."""
         if self.above is None:
             return [_OPTION, _OFF]
         return [] if self.above == SCREENED_ABOVE else [_OPTION, f"{self.above:g}"]
@@ -83,11 +78,11 @@ class ScreeningFeature(CheckFeature):
 
     def add_options(self, group: pytest.OptionGroup) -> None:
         """Add the option to the group."""
-        add_fields(group, _Declared)
+        add_fields(group, ScreeningOptions)
 
     def read_options(self, config: pytest.Config) -> ScreeningOptions:
         """Return from how many operations on products are screened. Raises OptionError."""
-        return ScreeningOptions(read_field(config, _Declared, "above"))
+        return read_fields(config, ScreeningOptions)
 
     def tallies(self, *, in_detail: bool) -> Collection[ScreenedTally]:
         """Return what counts cleared records."""
@@ -105,8 +100,6 @@ class ScreenedTally:
 
     def add(self, extras: Mapping[str, Any]) -> None:
         """Count one record."""
-        from pytest_msprobe.extensions.screening.screened_output import screened_of
-
         outputs = screened_of(extras)
         self._count += bool(outputs)
         self._operations += sum(output.operations for output in outputs)

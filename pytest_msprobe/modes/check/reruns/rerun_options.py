@@ -11,7 +11,7 @@ from pytest_msprobe.run.option_fields import add_fields, number, option
 
 @dataclass(frozen=True, slots=True)
 class RerunOptions:
-    """How often a call runs, None for once; and whether on parts of its batch too."""
+    """How often a call runs, None for once; whether parts of its batch run."""
 
     repeat: int | None = option(
         "--msprobe-repeat",
