@@ -39,7 +39,7 @@ TORCH = [
     ("3.14", "2.15.0", []),
 ]
 MINDSPORE = [("3.10", "2.9.0"), ("3.11", "2.9.0"), ("3.11", "2.10.0")]
-# The rows of the table, a JSON object in each line, which `tests.support.environments.versions_table` writes into the page.
+# The rows of the table, a JSON object in each line; `versions_table` of the tests writes them into the page.
 ROWS = Path(".nox/versions.jsonl")
 
 # What asks the interpreter, pytest, msgspec, NumPy or PyYAML for more than their commonest functions, in seconds.

@@ -20,7 +20,7 @@ from msprobe_hooks.extensions.free_benchmark.factory import open_benchmark
 from msprobe_hooks.extensions.monitor.grad_probe import config as grad_probe
 from msprobe_hooks.extensions.monitor.grad_probe.factory import open_probe
 from msprobe_hooks.record import Framework, open_session
-from msprobe_hooks.recording.rejected_keys import SPOOL_KEYS, Settings, read_common, read_config, settings
+from msprobe_hooks.recording.config import SPOOL_KEYS, Settings, read_common, read_config, settings
 
 if TYPE_CHECKING:
     from torch import nn

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from msprobe_hooks.dump.paths.static_graph import KERNEL_LEVEL
 from msprobe_hooks.errors import ConfigError
-from msprobe_hooks.recording.rejected_keys import OVERFLOW_TASKS, Settings, settings
+from msprobe_hooks.recording.config import OVERFLOW_TASKS, Settings, settings
 
 if TYPE_CHECKING:
     from msprobe_hooks.recording.session import Model, Session

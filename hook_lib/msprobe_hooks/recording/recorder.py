@@ -21,12 +21,12 @@ from msprobe_hooks.errors import RecordingError, is_mistake
 from msprobe_hooks.recording.backward import Inputs, Listener
 from msprobe_hooks.recording.backward_passes import BackwardPasses
 from msprobe_hooks.recording.checksums import ChecksumThread
+from msprobe_hooks.recording.config import Settings
 from msprobe_hooks.recording.elements import ElementBuilder, Elements, TensorEntry
 from msprobe_hooks.recording.filters import NameFilter
 from msprobe_hooks.recording.flush_timer import FlushTimer
 from msprobe_hooks.recording.fork_guard import abandon_in_children
 from msprobe_hooks.recording.framework_protocol import Framework
-from msprobe_hooks.recording.rejected_keys import Settings
 from msprobe_hooks.recording.safety_net import SafetyNet
 from msprobe_hooks.recording.stacks import Stack, StackTable
 from msprobe_hooks.recording.summary import Count, Summary, described

@@ -11,7 +11,7 @@ from typing import Final, Literal, get_args
 from msprobe_hooks.byte_sizes import parse_size
 from msprobe_hooks.errors import ConfigError
 from msprobe_hooks.record import Framework, require_framework
-from msprobe_hooks.recording.rejected_keys import Settings, settings
+from msprobe_hooks.recording.config import Settings, settings
 from msprobe_hooks.recording.session import Model
 from msprobe_hooks.recording.validators import one_of
 from pytest_msprobe.engine.framework_names import missing_piece

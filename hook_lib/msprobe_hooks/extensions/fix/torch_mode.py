@@ -24,8 +24,8 @@ from msprobe_hooks.extensions.fix.call_filter import (
     require_computation,
 )
 from msprobe_hooks.extensions.fix.torch_upcast import Plan, Raising, returns_floats
+from msprobe_hooks.recording.config import Settings
 from msprobe_hooks.recording.fork_guard import abandon_in_children
-from msprobe_hooks.recording.rejected_keys import Settings
 from msprobe_hooks.recording.safety_net import SafetyNet
 from msprobe_hooks.recording.session import Observer
 from msprobe_hooks.torch.apis import Api, api_table

@@ -37,7 +37,7 @@ from msprobe_hooks.extensions.mindspore.recorder import MindSporeRecorder, host
 from msprobe_hooks.extensions.mindspore.side_effects import why_once
 from msprobe_hooks.recording.array_statistics import Array
 from msprobe_hooks.recording.backward import tensors_in
-from msprobe_hooks.recording.rejected_keys import Settings
+from msprobe_hooks.recording.config import Settings
 
 # Elements that are looked at at once. Which number this is changes no verdict.
 _CHUNK = 2**22
