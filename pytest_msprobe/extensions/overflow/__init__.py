@@ -1,1 +1,1 @@
-"""Where inf and nan come from: records judged by their statistics, over all ranks, and replayed."""
+"""Origins of inf and nan: records judged by their statistics, over all ranks, and replayed."""

@@ -176,6 +176,8 @@ class MindSporeSession(Session):
     def __init__(
         self, settings: Settings, model: Model | None = None, recorder: MindSporeRecorder | None = None
     ) -> None:
+        if settings.tensor_files != "pt":
+            raise ConfigError("tensor_files", settings.tensor_files, "not supported with MindSpore, which writes .npy")
         if settings.level in ("aten", "compiled"):
             raise ConfigError("level", settings.level, "L0, L1, mix, L2 or debug with MindSpore")
         require_backward_passes()

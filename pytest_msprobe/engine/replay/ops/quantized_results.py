@@ -12,14 +12,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from pytest_msprobe.extensions.npu_operators.quantization.hifloat8 import hifloat8_table
-from pytest_msprobe.extensions.npu_operators.quantization.microscaling import BLOCK, blocks_of_rows
-from pytest_msprobe.extensions.npu_operators.quantization.number_formats import (
+from pytest_msprobe.engine.values.number_formats import (
+    BLOCK,
     HIFLOAT8,
     INT4,
     INT8,
     INT32,
     NumberFormat,
+    blocks_of_rows,
+    hifloat8_table,
     number_format,
     numbers_in,
     round_to,

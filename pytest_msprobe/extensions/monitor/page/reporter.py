@@ -39,6 +39,7 @@ class MonitorPage:
         self._standard = standard
         self._found: list[tuple[Outcome, Alarmed]] = []
         self._judged = 0
+        assert options.path is not None
         self._file = PageFile(options.path)
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
