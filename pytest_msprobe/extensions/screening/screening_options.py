@@ -105,7 +105,7 @@ class ScreenedTally:
 
     def add(self, extras: Mapping[str, Any]) -> None:
         """Count one record."""
-        from pytest_msprobe.results.result import screened_of
+        from pytest_msprobe.extensions.screening.screened_output import screened_of
 
         outputs = screened_of(extras)
         self._count += bool(outputs)
