@@ -46,7 +46,7 @@ class CheckOptions:
 
     @property
     def needs_golden(self) -> bool:
-        """Whether more is asked than verdicts: numbers or tensors of golden, or further runs of each call."""
+        """Return whether more is asked than verdicts: numbers or tensors of golden, or further runs of each call."""
         given = (self.baseline, self.remote_baseline, self.save_baseline, self.repeat)
         of_features = any(feature.needs_golden for feature in self.features)
         return self.batch_invariant or of_features or any(each is not None for each in given)

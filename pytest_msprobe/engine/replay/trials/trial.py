@@ -51,7 +51,7 @@ class Trial:
         golden      the CPU      raised           ``golden``        ``golden_gradients``
         baseline    the CPU      the recorded     ``baseline``      ``baseline_gradients``
         moved       the CPU      raised           ``moved``         ``moved_gradients``    inputs moved by a rounding
-        remote      elsewhere    the recorded     ``remote_run``    ``remote_gradients``   shows the usual error
+        remote      another host the recorded     ``remote_run``    ``remote_gradients``   shows the usual error
 
     All have the same inputs; gradients arrive for ``grad_outputs``, the same on all sides.
     """

@@ -230,10 +230,10 @@ def _projected(x: Tensor, weight: Tensor, bias: Tensor | None, rows: int, heads:
 
 
 def _split(x: Tensor, rows: int, heads: int) -> Tensor:
-    """Bring (B rows, N D) into (B, N, rows, D)."""
+    """Reshape (B rows, N D) into (B, N, rows, D)."""
     return x.reshape(-1, rows, heads, x.shape[1] // heads).transpose(1, 2)
 
 
 def _merged(x: Tensor) -> Tensor:
-    """Bring (B, N, rows, D) into (B rows, N D)."""
+    """Reshape (B, N, rows, D) into (B rows, N D)."""
     return x.transpose(1, 2).flatten(2).flatten(0, 1)

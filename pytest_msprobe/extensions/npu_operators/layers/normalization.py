@@ -156,7 +156,7 @@ def _of_normalized(grad: Tensor, normalized: Tensor, rstd: Tensor, dims: Sequenc
 
 
 def _like_rows(statistic: Tensor, x: Tensor, dims: int) -> Tensor:
-    """Give a statistic of the last ``dims`` dimensions of ``x`` that many dimensions of size 1."""
+    """Add to a statistic of the last ``dims`` dimensions of ``x`` that many dimensions of size 1."""
     return statistic.reshape(*x.shape[: x.dim() - dims], *[1] * dims)
 
 
