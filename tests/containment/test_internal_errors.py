@@ -115,7 +115,7 @@ def test_all_counts_of_failures_agree_whatever_is_raised(pytester: pytest.Pytest
     interrupted = {"interrupt": "raise KeyboardInterrupt()"} if "--msprobe-isolate" in way else {}
     deeds = RAISED | contained | interrupted
     make_raising_mode(pytester, deeds)
-    run = partial(pytester.runpytest_subprocess, timeout=120) if way else pytester.runpytest_inprocess
+    run = partial(pytester.runpytest_subprocess, timeout=600) if way else pytester.runpytest_inprocess
     result = run("--raising=dump.json", JOURNAL, *way)
     result.assert_outcomes(failed=len(deeds), passed=3)
     assert failure_counts(result, pytester.path / "run.jsonl") == FailureCounts(*[len(deeds)] * 3)
@@ -191,7 +191,7 @@ def test_ctrl_c_ends_a_run_that_is_not_isolated(pytester: pytest.Pytester) -> No
 
 def test_a_child_that_is_stopped_is_killed_and_the_run_goes_on(pytester: pytest.Pytester) -> None:
     make_raising_mode(pytester, {"stopped": "import signal; os.kill(os.getpid(), signal.SIGSTOP)"})
-    run = partial(pytester.runpytest_subprocess, timeout=60)
+    run = partial(pytester.runpytest_subprocess, timeout=600)
     result = run("--raising=dump.json", JOURNAL, "--msprobe-isolate", "--msprobe-timeout=3")
     result.assert_outcomes(failed=1, passed=3)
     result.stdout.fnmatch_lines(
@@ -213,7 +213,7 @@ def test_a_process_that_cannot_be_killed_is_left_alone(monkeypatch: pytest.Monke
 
 def test_a_process_that_an_item_forks_answers_for_no_other_item(pytester: pytest.Pytester) -> None:
     make_raising_mode(pytester, {"forks": "os.fork()", "raises": "raise ValueError('mine')"})
-    run = partial(pytester.runpytest_subprocess, timeout=60)
+    run = partial(pytester.runpytest_subprocess, timeout=600)
     run("--raising=dump.json", JOURNAL, "--msprobe-isolate").assert_outcomes(failed=1, passed=4)
     for nodeid, entry in read_journal(pytester.path / "run.jsonl").entries.items():
         assert nodeid == f"dump.json::{entry.result.record}"
@@ -231,7 +231,7 @@ def test_a_process_that_an_item_leaves_neither_hides_a_crash_nor_outlives_the_ru
     make_raising_mode(pytester, {"leaves": LEAVES, "crash": "os._exit(3)"})
     # A reader of pytest's output waits as long as a process holds it.
     pytest_ = [sys.executable, "-m", "pytest", "--raising=dump.json", *way]
-    done = subprocess.run(pytest_, cwd=pytester.path, capture_output=True, text=True, check=False, timeout=60)
+    done = subprocess.run(pytest_, cwd=pytester.path, capture_output=True, text=True, check=False, timeout=600)
     assert "the process that ran it exited with status 3" in done.stdout
     assert "1 failed, 4 passed" in done.stdout
     left = Path("/proc", (pytester.path / "left").read_text(), "stat")
@@ -241,7 +241,7 @@ def test_a_process_that_an_item_leaves_neither_hides_a_crash_nor_outlives_the_ru
 @pytest.mark.slow
 def test_a_worker_that_is_stopped_is_killed_and_the_run_goes_on(pytester: pytest.Pytester) -> None:
     make_raising_mode(pytester, {"stopped": "import signal; os.kill(os.getpid(), signal.SIGSTOP)"})
-    run = partial(pytester.runpytest_subprocess, timeout=120)
+    run = partial(pytester.runpytest_subprocess, timeout=600)
     result = run("--raising=dump.json", JOURNAL, "-n1", "--msprobe-timeout=3")
     result.assert_outcomes(failed=1, passed=3)
     result.stdout.fnmatch_lines(

@@ -268,7 +268,7 @@ def test_layouts_cross_to_another_machine(inputs: str, name: str, elsewhere: Any
         (lambda: x(6, 16)[:, ::2].mul_(2.0), "mul_") if name == "around" else (lambda: torch.tanh(x(8, 6).t()), "tanh")
     )
     plugin = "" if name == "cpu" else "//plugin=misreads"
-    device = RemoteDevice(f"popen//chdir={elsewhere}//inputs={inputs}{plugin}//device={name}//timeout=60")
+    device = RemoteDevice(f"popen//chdir={elsewhere}//inputs={inputs}{plugin}//device={name}//timeout=600")
     device.count()
     device.activate(0)
     try:
