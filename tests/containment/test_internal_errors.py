@@ -172,6 +172,7 @@ def test_a_judge_that_skips_skips_its_record(pytester: pytest.Pytester) -> None:
 
 
 @pytest.mark.parametrize("way", [[], ["--msprobe-isolate"]], ids=" ".join)
+@pytest.mark.slow
 def test_an_item_that_ends_the_run_ends_it(pytester: pytest.Pytester, way: list[str]) -> None:
     make_raising_mode(pytester, {"over": "import pytest; pytest.exit('enough', 7)"})
     result = pytester.runpytest_subprocess("--raising=dump.json", *way)
@@ -183,12 +184,14 @@ def test_an_item_that_ends_the_run_ends_it(pytester: pytest.Pytester, way: list[
 PRESSED = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); os.kill(os.getpid(), signal.SIGINT)"
 
 
+@pytest.mark.slow
 def test_ctrl_c_ends_a_run_that_is_not_isolated(pytester: pytest.Pytester) -> None:
     make_raising_mode(pytester, {"pressed": PRESSED})
     result = pytester.runpytest_subprocess("--raising=dump.json")
     assert result.ret == pytest.ExitCode.INTERRUPTED
 
 
+@pytest.mark.slow
 def test_a_child_that_is_stopped_is_killed_and_the_run_goes_on(pytester: pytest.Pytester) -> None:
     make_raising_mode(pytester, {"stopped": "import signal; os.kill(os.getpid(), signal.SIGSTOP)"})
     run = partial(pytester.runpytest_subprocess, timeout=600)
@@ -211,6 +214,7 @@ def test_a_process_that_cannot_be_killed_is_left_alone(monkeypatch: pytest.Monke
     assert signals == [signal.SIGKILL]
 
 
+@pytest.mark.slow
 def test_a_process_that_an_item_forks_answers_for_no_other_item(pytester: pytest.Pytester) -> None:
     make_raising_mode(pytester, {"forks": "os.fork()", "raises": "raise ValueError('mine')"})
     run = partial(pytester.runpytest_subprocess, timeout=600)
@@ -261,6 +265,7 @@ SWALLOWS = """
 """
 
 
+@pytest.mark.slow
 def test_a_run_says_which_item_it_cannot_end(pytester: pytest.Pytester) -> None:
     make_raising_mode(pytester, {"swallows": SWALLOWS})
     command = [sys.executable, "-m", "pytest", "--raising=dump.json", "--msprobe-timeout=0.5"]
