@@ -16,11 +16,11 @@ from msprobe_hooks.recording.call_records import ApiCall
 from msprobe_hooks.torch import api_lists
 from msprobe_hooks.torch.apis import Api, ApiTable
 from msprobe_hooks.torch.call_mode import LIBRARY_OPERATORS, OWN_FILES, CallMode, is_of_compiler, is_traced, named
-from msprobe_hooks.torch.custom_ops import TorchRecorder
 from msprobe_hooks.torch.gradients import PostponedStop, is_in_backward
+from msprobe_hooks.torch.recorder import TorchRecorder
 
 if TYPE_CHECKING:
-    from msprobe_hooks.torch.functional_collectives import FunctionalCollectives
+    from msprobe_hooks.torch.collectives import FunctionalCollectives
 
 OWN_FILES |= {__file__, call_records.__file__}
 

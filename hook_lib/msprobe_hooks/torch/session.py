@@ -1,4 +1,4 @@
-"""The session of PyTorch: what observes calls, collectives, phases and operators, and the mode that sees operators."""
+"""The session of PyTorch: observers of calls, collectives, optimizer phases and operators."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from torch.optim.optimizer import register_optimizer_step_post_hook, register_op
 from torch.utils.hooks import RemovableHandle
 
 from msprobe_hooks.errors import ConfigError
+from msprobe_hooks.recording.config import Settings
 from msprobe_hooks.recording.interposition import Interposition
 from msprobe_hooks.recording.modules import prefixed
-from msprobe_hooks.recording.rejected_keys import Settings
 from msprobe_hooks.recording.session import Model, Observer, Session
 from msprobe_hooks.torch.apis import api_table
 from msprobe_hooks.torch.aten import AtenMode
 from msprobe_hooks.torch.call_mode import NewThreads, ThisThread
-from msprobe_hooks.torch.custom_ops import CustomApi, TorchRecorder
 from msprobe_hooks.torch.modules import ModuleHooks
+from msprobe_hooks.torch.recorder import CustomApi, TorchRecorder
 from msprobe_hooks.torch.recording_mode import RecordingMode
 
 
@@ -96,7 +96,7 @@ class TorchSession(Session):
         return process_rank()
 
     def hooks_on(self, model: Model) -> ModuleHooks:
-        """Put hooks on all modules inside a model."""
+        """Register hooks on all modules inside a model."""
         return ModuleHooks(self.recorder, prefixed(model, "Module", lambda one: one.named_modules()))
 
     def custom_api(self, module: Any, api: str, qualified: str) -> Observer:
@@ -156,7 +156,7 @@ def _observers(recorder: TorchRecorder) -> list[Observer]:
         functional = None
         if dist.is_available():
             # torch.distributed is slow to import and absent from some builds.
-            from msprobe_hooks.torch.functional_collectives import Collectives, FunctionalCollectives
+            from msprobe_hooks.torch.collectives import Collectives, FunctionalCollectives
 
             observers.append(Collectives(recorder))
             functional = FunctionalCollectives(recorder)

@@ -1,4 +1,4 @@
-"""What two dumps need to be matched: the names that both share, pairs that a layer mapping gives, values by a file."""
+"""Translation of two dumps for matching: shared names, pairs of a layer mapping, partners of values by a file."""
 
 from __future__ import annotations
 
@@ -121,8 +121,8 @@ def translation(
     else:
         if options.wants_apis:
             raise OptionError(
-                f"--msprobe-api-mapping needs one run of mindspore and one of pytorch: {target.path} and {golden.path} "
-                f"are of {target.framework} and {golden.framework}; leave it out"
+                f"--msprobe-mapping with api needs one run of mindspore and one of pytorch: {target.path} and "
+                f"{golden.path} are of {target.framework} and {golden.framework}; leave it out"
             )
         if mappings.cells.names:
             kinds = {split_module(name).type for name in golden.records if is_module_name(name)}
@@ -198,7 +198,7 @@ class ValuePartners:
 
     @cached_property
     def use_different_recorders(self) -> bool:
-        """Whether the recorders of the two runs differ."""
+        """Return whether the recorders of the two runs differ."""
         return recorder_differences.use_different_recorders(self._target, self._golden)
 
     def of_call(self, target: str, golden: str) -> tuple[dict[str, PlacedValue | None], frozenset[str]]:

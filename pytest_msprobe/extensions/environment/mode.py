@@ -12,7 +12,7 @@ import pytest
 from pytest_msprobe.extensions.environment.options import environment_key, read_options
 from pytest_msprobe.run.collection import make_folder
 from pytest_msprobe.run.mode import JournalFacts
-from pytest_msprobe.run.options import display_path
+from pytest_msprobe.run.rerun_command import display_path
 from pytest_msprobe.run.shared_options import GOLDEN, HTML, XLSX, html_file
 
 if TYPE_CHECKING:
@@ -66,8 +66,8 @@ class EnvironmentMode:
         return False
 
     def open(self, config: pytest.Config, dumps: Mapping[Path, dict[int, Facts]]) -> None:
-        """Bring the facts of both environments together."""
-        from pytest_msprobe.extensions.environment.environment_page import MARKS
+        """Pair the facts of both environments."""
+        from pytest_msprobe.extensions.environment.items import MARKS
         from pytest_msprobe.extensions.environment.opening import open_starts
 
         config.stash[_opened_key] = open_starts(dumps, config.stash[environment_key].golden)
@@ -82,7 +82,7 @@ class EnvironmentMode:
 
     def reporters(self, config: pytest.Config) -> Mapping[str, object]:
         """Return what names the facts that differ and writes msprobe's workbook, and the summary."""
-        from pytest_msprobe.extensions.environment.environment_page import EnvironmentReport
+        from pytest_msprobe.extensions.environment.items import EnvironmentReport
         from pytest_msprobe.reports.summary import Summary
 
         folder = config.stash[environment_key].xlsx
@@ -94,7 +94,7 @@ class EnvironmentMode:
         }
         html = config.stash[_html_key]
         if html is not None:
-            from pytest_msprobe.extensions.environment.environment_page import write_environment_page
+            from pytest_msprobe.extensions.environment.items import write_environment_page
             from pytest_msprobe.reports.page_report import PageReport
 
             golden = display_path(config, config.stash[environment_key].golden)
@@ -112,7 +112,7 @@ class EnvironmentMode:
 
     def items(self, file: pytest.File, dump: dict[int, Facts]) -> Iterable[JudgedItem]:
         """Return an item for each fact that both sides looked at."""
-        from pytest_msprobe.extensions.environment.environment_page import fact_items
+        from pytest_msprobe.extensions.environment.items import fact_items
 
         return fact_items(file, file.config.stash[_opened_key].named(file.path))
 

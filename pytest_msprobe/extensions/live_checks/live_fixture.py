@@ -11,13 +11,14 @@ import pytest
 from pytest_msprobe.engine.framework_names import PYTORCH
 from pytest_msprobe.fixtures.subtest_failures import fail_subtests
 from pytest_msprobe.reports.text import printable
-from pytest_msprobe.run.options import options_key, rerun_test_command
+from pytest_msprobe.run.options import options_key
+from pytest_msprobe.run.rerun_command import rerun_test_command
 from pytest_msprobe.run.setups import setups_key
 from pytest_msprobe.run.test_checks import checks_of
 from pytest_msprobe.run.usage_errors import fail_on_user_error
 
 if TYPE_CHECKING:
-    from pytest_msprobe.extensions.live_checks.torch_recorder import LiveChecks
+    from pytest_msprobe.extensions.live_checks.session import LiveChecks
 
 _FIXTURE = "msprobe_live"
 
@@ -49,7 +50,7 @@ class TestLive:
             with fail_on_user_error(_FIXTURE):
                 setup = config.stash[setups_key].setup_for(PYTORCH)
                 from pytest_msprobe.extensions.live_checks.results import NamedPolicy
-                from pytest_msprobe.extensions.live_checks.torch_recorder import first_names, judged_live
+                from pytest_msprobe.extensions.live_checks.session import first_names, judged_live
 
                 run = config.stash[options_key]
                 policy, rerun = NamedPolicy(run.policy, run.level), rerun_test_command(item, "")

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from msprobe_hooks.recording.checksums import ChecksumThread
 from msprobe_hooks.recording.tensor_entry import Statistics
-from msprobe_hooks.torch.custom_ops import take_crc32, xor64
+from msprobe_hooks.torch.recorder import take_crc32, xor64
 from msprobe_hooks.torch.statistics import LARGE, Deferred, _reduce, fetch, measure
 
 FLOATS = st.floats(-1e3, 1e3, width=32)

@@ -7,7 +7,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from msprobe_hooks.torch.custom_ops import StatisticsCache
+from msprobe_hooks.torch.recorder import StatisticsCache
 from msprobe_hooks.torch.statistics import measure
 
 

@@ -19,7 +19,7 @@ from pytest_msprobe.engine.replay.trials.config import ReplayConfig
 from pytest_msprobe.extensions.live_checks.judge import Judge
 from pytest_msprobe.extensions.live_checks.results import NamedPolicy
 from pytest_msprobe.extensions.live_checks.scheduling import Selection
-from pytest_msprobe.extensions.live_checks.torch_recorder import LiveChecks, judged_live
+from pytest_msprobe.extensions.live_checks.session import LiveChecks, judged_live
 from tests.corpus.trainings import Step
 
 # By turns, so that weights neither vanish nor grow without end, and with them what is wrong.

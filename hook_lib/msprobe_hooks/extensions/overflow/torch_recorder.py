@@ -1,4 +1,4 @@
-"""Looking for inf and nan in PyTorch: one pass over what a call gave on a host, one reduction for many on a device."""
+"""Search for inf and nan in PyTorch: one pass over a call's results on a host, one reduction for many on a device."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from torch import Tensor
 
 from msprobe_hooks.extensions.overflow.recorder import OverflowRecorder
 from msprobe_hooks.recording.backward import tensors_in
-from msprobe_hooks.torch.custom_ops import TorchRecorder, version_of
+from msprobe_hooks.torch.recorder import TorchRecorder, version_of
 from msprobe_hooks.torch.statistics import is_readable, local_part
 
 # Sums of these would overflow where no element does.
@@ -81,7 +81,7 @@ class TorchOverflowRecorder(OverflowRecorder, TorchRecorder):
         return found
 
     def numbers(self, witnesses: Sequence[float | Tensor]) -> list[float]:
-        """Bring witnesses to the host, with one transfer per device and dtype."""
+        """Fetch witnesses to the host, with one transfer per device and dtype."""
         found = [0.0 if isinstance(one, Tensor) else one for one in witnesses]
         groups: dict[tuple[torch.device, torch.dtype], list[tuple[int, Tensor]]] = {}
         for place, one in enumerate(witnesses):

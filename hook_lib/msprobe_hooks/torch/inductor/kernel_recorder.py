@@ -11,10 +11,10 @@ import torch
 from torch import Tensor, fx
 
 from msprobe_hooks.recording.call_records import CallRecord
-from msprobe_hooks.torch.custom_ops import TorchRecorder
 from msprobe_hooks.torch.inductor.generated_code import KernelCall, Written
 from msprobe_hooks.torch.inductor.operators import CompiledOperators, fused, source_lines
 from msprobe_hooks.torch.inductor.uncompiled import DrawsRandomNumbersError, golden_value
+from msprobe_hooks.torch.recorder import TorchRecorder
 
 _NO_WORD = re.compile(r"\W+")
 # A choice: names of tensor files may have 255 bytes, and inductor names a kernel after all that it does.

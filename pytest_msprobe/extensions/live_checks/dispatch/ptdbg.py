@@ -21,8 +21,8 @@ from pytest_msprobe.extensions.live_checks.dispatch.tables import DispatchTables
 from pytest_msprobe.extensions.live_checks.judge import Judge
 from pytest_msprobe.extensions.live_checks.options import LiveOptions
 from pytest_msprobe.extensions.live_checks.scheduling import Selection
+from pytest_msprobe.extensions.live_checks.session import TorchLiveRecorder
 from pytest_msprobe.extensions.live_checks.sink import one_at_a_time
-from pytest_msprobe.extensions.live_checks.torch_recorder import TorchLiveRecorder
 
 _log = logging.getLogger("pytest_msprobe")
 

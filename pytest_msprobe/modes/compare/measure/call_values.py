@@ -1,4 +1,4 @@
-"""The values of two matched calls side by side, measured; a policy judges the rows."""
+"""Values of two matched calls side by side: by tensors or statistics, as recorded or transformed."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ def transformed_row(row: Row, sides: ComparedSides, records: tuple[str, str], mo
     row = replace(row, transformed=tuple(each.words for each in found if each is not None))
     if sides.mode == "tensor" and target.data_name and golden.data_name:
         import_torch()
-        from pytest_msprobe.modes.compare.measure.histogram import measure_transformed
+        from pytest_msprobe.modes.compare.measure.transformed_tensors import measure_transformed
 
         return measure_transformed(row, sides, records, found)
     if sides.mode == "tensor" and (target.data_name or golden.data_name):

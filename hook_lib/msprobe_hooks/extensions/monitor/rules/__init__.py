@@ -13,7 +13,7 @@ from typing import Any, Final
 import msgspec
 
 from msprobe_hooks.errors import ConfigError, unknown_name
-from msprobe_hooks.extensions.monitor.rules.rule import (
+from msprobe_hooks.extensions.monitor.rules.detectors import (
     DTYPES,
     Detector,
     Exploding,

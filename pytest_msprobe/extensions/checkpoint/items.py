@@ -1,0 +1,290 @@
+"""Items, page and JSON of two checkpoints: parameters by distance."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from msprobe_hooks.escaping import id_name, numbered
+from msprobe_hooks.messages import counted
+from msprobe_standards.tensor_layouts import is_plain
+from msprobe_standards.verdict import Outcome, Verdict
+from pytest_msprobe.errors import CheckpointError
+from pytest_msprobe.extensions.checkpoint.distance import Distance, can_be_measured, distance, have_equal_bits
+from pytest_msprobe.extensions.checkpoint.weight_differences import Difference, Earlier, difference
+from pytest_msprobe.reports.differences_page.html import Compared, Differences, write_differences_page
+from pytest_msprobe.reports.page_file import cannot_be_written, end_as_incomplete
+from pytest_msprobe.reports.page_report import Results
+from pytest_msprobe.results.outcomes import Breakdown
+from pytest_msprobe.results.result import DirectionResult, as_json, failed_without_result
+from pytest_msprobe.run.item import JudgedItem
+from pytest_msprobe.storage.atomic_write import atomic_write
+
+if TYPE_CHECKING:
+    import pytest
+
+    from pytest_msprobe.extensions.checkpoint.checkpoint_files import Parameter
+    from pytest_msprobe.extensions.checkpoint.same_model import EarlierSteps
+
+STANDARD = "checkpoint"
+#: Under this name a result holds msprobe's numbers of a parameter.
+EXTRA = "checkpoint"
+
+
+class ParameterItem(JudgedItem):
+    """One parameter on both sides, None where a side lacks it; up to ``limit`` of golden's norm they may differ."""
+
+    announces_warnings = False
+    # Nothing here runs on a device.
+    is_isolated = False
+
+    def __init__(
+        self,
+        *,
+        target: Parameter | None,
+        golden: Parameter | None,
+        limit: float,
+        earlier: Callable[[], Iterable[Earlier]],
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self._earlier = earlier
+        self._target = target
+        self._golden = golden
+        self._limit = limit
+
+    def judge(self) -> DirectionResult:
+        """Compare shape, dtype and values."""
+        if self._target is None or self._golden is None:
+            lacking = "target" if self._target is None else "golden checkpoint"
+            known = self._target or self._golden
+            assert known is not None
+            fault = f"; {known.fault}" if known.fault else ""
+            outcome: Outcome = "warn" if known.is_buffer else "fail"
+            reason = f"{'a buffer ' if known.is_buffer else ''}missing in the {lacking}{fault}"
+            return DirectionResult(self.name, Verdict(outcome, STANDARD, reason, margin=math.inf))
+        try:
+            return judge_parameter(self.name, self._target, self._golden, self._limit, self._earlier)
+        except CheckpointError as error:
+            return failed_without_result(self.name, Breakdown.RECORD, str(error))
+
+
+def judge_parameter(
+    name: str,
+    target: Parameter,
+    golden: Parameter,
+    limit: float,
+    earlier: Callable[[], Iterable[Earlier]] = tuple,
+) -> DirectionResult:
+    """Return the verdict on a parameter that both sides have. Raises CheckpointError where it cannot be read.
+
+    ``earlier`` returns golden parameters of other steps, to which one that differs may still be equal.
+    """
+    for side, words in ((target, ""), (golden, "golden: ")):
+        if side.fault:
+            return DirectionResult(name, Verdict("fail", STANDARD, f"{words}{side.fault}", margin=math.inf))
+    if not (target.has_values and golden.has_values):
+        return judge_digests(name, target, golden, limit, earlier)
+    result = _judge_values(name, target, golden, limit)
+    if result.verdict.outcome != "fail" or max(len(target.shape), len(golden.shape)) > 2:
+        return result
+    found = difference(target, golden, earlier())
+    if found.kind in ("all", "shape", "equal", "rounded"):
+        return result
+    verdict = replace(result.verdict, reason=f"{result.verdict.reason}; {found.words}")
+    return replace(result, verdict=verdict).with_extra(EXTRA, {**result.extras[EXTRA], **_as_extra(found)})
+
+
+def judge_digests(
+    name: str,
+    target: Parameter,
+    golden: Parameter,
+    limit: float,
+    earlier: Callable[[], Iterable[Earlier]],
+) -> DirectionResult:
+    """Return the verdict by digests, where one side has no values. Raises CheckpointError."""
+    found = difference(target, golden, earlier())
+    is_equal = found.kind in ("equal", "rounded")
+    notes = [note for note in (target.note, golden.note and f"golden: {golden.note}") if note]
+    outcome: Outcome = "fail" if not is_equal else "warn" if notes or target.dtype != golden.dtype else "pass"
+    needed = [f"no values to measure for limit {limit:g}"] if limit and not is_equal else []
+    shapes = [] if target.shape == golden.shape else [_shapes(target, golden)]
+    words = [found.words if found.kind != "equal" else "equal digests"] if found.words else []
+    reason = "; ".join((*shapes, *words, *needed, *notes))
+    numbers = {
+        "l2": 0.0 if found.kind == "equal" else None,
+        "cos": 1.0 if found.kind == "equal" else None,
+        "numel": math.prod(target.shape),
+        "shape": list(target.shape) if target.shape == golden.shape else [list(target.shape), list(golden.shape)],
+        **({} if found.kind == "equal" else _as_extra(found)),
+    }
+    verdict = Verdict(outcome, STANDARD, reason, margin=0.0 if is_equal else math.inf)
+    return DirectionResult(name, verdict).with_extra(EXTRA, numbers)
+
+
+def _shapes(target: Parameter, golden: Parameter) -> str:
+    return f"shape {list(target.shape)}, golden {list(golden.shape)}"
+
+
+def _as_extra(found: Difference) -> dict[str, Any]:
+    runs = {"rows": found.rows, "columns": found.columns}
+    return {"finding": found.kind, "reason": found.words, **{key: list(map(list, each)) for key, each in runs.items()}}
+
+
+def _judge_values(name: str, target: Parameter, golden: Parameter, limit: float) -> DirectionResult:
+    if target.shape != golden.shape:
+        numel = [math.prod(target.shape), math.prod(golden.shape)]
+        fields: dict[str, Any] = {
+            "l2": None,
+            "cos": None,
+            "numel": numel[0] if numel[0] == numel[1] else numel,
+            "shape": [list(target.shape), list(golden.shape)],
+        }
+        reason = _shapes(target, golden)
+        return DirectionResult(name, Verdict("fail", STANDARD, reason, margin=math.inf)).with_extra(EXTRA, fields)
+    ours, theirs = target.load(), golden.load()
+    if not all(is_plain(each) and not each.is_meta for each in (ours, theirs)):
+        raise CheckpointError(f"{name} cannot be compared: it is sparse, quantized, nested or without elements")
+    if not (have_equal_bits(ours, theirs) or can_be_measured(ours, theirs)):
+        dtypes = " and ".join(dict.fromkeys((target.dtype, golden.dtype)))
+        raise CheckpointError(f"{name} differs, and elements of {dtypes} cannot be compared")
+    found = distance(ours, theirs)
+    fields = {"l2": found.l2, "cos": found.cosine, "numel": math.prod(target.shape), "shape": list(target.shape)}
+    return DirectionResult(name, _verdict(target, golden, found, limit)).with_extra(EXTRA, fields)
+
+
+def _verdict(target: Parameter, golden: Parameter, found: Distance, limit: float) -> Verdict:
+    metrics = {"max_abs_err": found.max_abs, "rel_err_max": found.max_relative, "relative_l2": found.relative}
+    metrics |= {} if found.cosine is None else {"cosine_sim": found.cosine}
+    outcome: Outcome = "fail" if found.max_abs and not (limit and found.relative <= limit) else "pass"
+    words = [] if target.dtype == golden.dtype else [f"dtype {target.dtype}, golden {golden.dtype}"]
+    if found.l2 or found.max_abs:
+        cosine = "none, one side is zero" if found.cosine is None else f"{found.cosine:.9g}"
+        words.append(
+            f"values differ by {found.relative:.3g} of the norm, limit {limit:g}; greatest error {found.max_abs:.3g} "
+            f"(relative {found.max_relative:.3g}), cosine {cosine}"
+        )
+    elif words:
+        words.append("values are equal")
+    words += [note for note in (target.note, golden.note and f"golden: {golden.note}") if note]
+    outcome = "warn" if outcome == "pass" and (target.dtype != golden.dtype or target.note or golden.note) else outcome
+    margin = found.relative / limit if limit else math.inf if outcome == "fail" else 0.0
+    reason = "; ".join(words) or ("equal bits" if found.is_equal else "equal values")
+    return Verdict(outcome, STANDARD, reason, metrics, {"relative_l2": limit}, margin)
+
+
+def parameter_items(
+    file: pytest.File,
+    pairs: Mapping[str, tuple[Parameter | None, Parameter | None]],
+    limit: float,
+    earlier: EarlierSteps,
+) -> Iterator[ParameterItem]:
+    """Yield an item for each parameter of either side, in the target's order."""
+    for name, shown in zip(pairs, numbered(map(id_name, pairs)), strict=True):
+        target, golden = pairs[name]
+        others = partial(earlier.of, name)
+        yield ParameterItem.from_parent(file, name=shown, target=target, golden=golden, limit=limit, earlier=others)
+
+
+_TITLES = {
+    "relative_l2": "distance / norm of golden",
+    "max_abs_err": "greatest absolute error",
+    "rel_err_max": "greatest relative error",
+    "cosine_sim": "cosine",
+}
+
+
+def write_checkpoint_page(path: Path, results: Results, *, sides: Sequence[str], order: Mapping[str, int]) -> None:
+    """Write the page of all parameters, in ``order`` by name. Raises OSError where the disk refuses."""
+    found = sorted(results.items(), key=lambda item: order.get(item[1].record, len(order)))
+    # The same parameter of each of several checkpoints is a row of its own.
+    several = len(sides) > 2
+    rows = [_compared(f"{_file_of(item)}: " if several else "", result) for item, result in found]
+    differing = sum(row.outcome in ("fail", "warn") for row in rows)
+    page = Differences(
+        title=f"{differing} of {counted(len(rows), 'parameter')} differ",
+        about=" against ".join(sides),
+        noun="parameter",
+        rows=rows,
+        number_title="Distance / norm",
+    )
+    write_differences_page(path, page, title="Checkpoint")
+
+
+def _file_of(item: str) -> str:
+    return item.partition("::")[0]
+
+
+def _compared(checkpoint: str, result: DirectionResult) -> Compared:
+    numbers: dict[str, Any] = result.extras.get(EXTRA, {})
+    metrics = result.verdict.metrics
+    # What is missing or has another shape is farther apart than any number.
+    unmeasured = math.inf if result.outcome == "fail" else 0.0 if result.outcome == "pass" else None
+    lines = [f"{title}: {metrics[name]:.9g}" for name, title in _TITLES.items() if name in metrics]
+    lines += [f"{name}: {numbers[name]}" for name in ("shape", "numel") if name in numbers]
+    parts = [("Numbers", "\n".join(lines))] if lines else []
+    runs = [f"{name} {_runs(numbers[name])}" for name in ("rows", "columns") if numbers.get(name)]
+    parts += [("What differs", "\n".join(runs))] if runs else []
+    why = "" if result.outcome == "pass" else result.verdict.reason
+    number = metrics.get("relative_l2", unmeasured)
+    return Compared(
+        f"{checkpoint}{result.record}",
+        layer_of(result.record),
+        result.outcome,
+        why,
+        number=number,
+        details=tuple(parts),
+    )
+
+
+def _runs(runs: Sequence[Sequence[int]]) -> str:
+    return ", ".join(str(first) if end == first + 1 else f"{first}-{end - 1}" for first, end in runs)
+
+
+def layer_of(name: str) -> str:
+    """Return the module of a parameter down to the first numbered one: ``model.layers.3`` of its weights."""
+    parts = name.split(".")
+    numbered = next((place for place, part in enumerate(parts) if part.isdigit()), None)
+    return ".".join(parts[: numbered + 1]) if numbered is not None else parts[0]
+
+
+class CheckpointJson:
+    """Collects the numbers as reports arrive and writes them at the end."""
+
+    #: What a resumed journal had finished belongs into the file as well.
+    hears_finished = True
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._found: dict[str, Any] = {}
+        self._line = f"msprobe checkpoint JSON: {path}"
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Keep the numbers of a parameter."""
+        plain = getattr(report, "msprobe", None)
+        if plain is not None and EXTRA in plain["extras"]:
+            self._found[plain["record"]] = plain["extras"][EXTRA]
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        """Write the file."""
+        if session.config.option.collectonly:
+            return
+        try:
+            with atomic_write(self._path) as part:
+                part.write_text(json.dumps(as_json(self._found), indent=4), encoding="utf-8")
+        except OSError as error:
+            self._line = f"ERROR: --msprobe-json: {cannot_be_written(self._path, error)}"
+            end_as_incomplete(session)
+
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        """Print where the file is."""
+        if not terminalreporter.config.option.collectonly:
+            terminalreporter.line(self._line)
