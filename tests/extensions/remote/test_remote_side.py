@@ -67,7 +67,7 @@ if "exp.11" in record:
 def elsewhere(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RemoteDevice]:
     folder = tmp_path_factory.mktemp("elsewhere")
     (folder / "planted.py").write_text(device_after_each_call(_FAULTS, name="planted"))
-    device = RemoteDevice(f"popen//chdir={folder}//plugin=planted//device=planted//timeout=20")
+    device = RemoteDevice(f"popen//chdir={folder}//plugin=planted//device=planted//timeout=120")
     device.count()
     device.activate(1)
     yield device
