@@ -101,6 +101,10 @@ class DirectionResult:
         """Return the same with what a feature adds."""
         return replace(self, extras={**self.extras, name: value})
 
+    def with_property(self, name: str, text: str) -> DirectionResult:
+        """Return the same with what JUnit shows as ``msprobe.NAME``."""
+        return self.with_extra(PROPERTIES, {**properties_of(self.extras), name: text})
+
 
 class Start(msgspec.Struct, frozen=True, tag_field="line", tag="start", omit_defaults=True):
     """What a process runs items on: its card, such as ``npu:3``, described in words, and the math modes by name.
@@ -204,6 +208,18 @@ def decode_extra(extras: Mapping[str, Any], name: str, kind: type[_Extra]) -> _E
         return msgspec.convert(extras[name], kind, strict=False) if name in extras else None
     except msgspec.ValidationError:
         return None
+
+
+#: Under this name a result has what a feature shows of it in JUnit, texts by name.
+PROPERTIES = "properties"
+
+#: Under this name a result has the outcome of its accuracy, where a feature made that a warning.
+ACCURACY = "accuracy"
+
+
+def properties_of(extras: Mapping[str, Any]) -> dict[str, str]:
+    """Return what features show of a result in JUnit, by name."""
+    return decode_extra(extras, PROPERTIES, dict[str, str]) or {}
 
 
 def as_utf8(tree: Any) -> Any:
@@ -329,43 +345,3 @@ def with_called_at(result: DirectionResult, frames: Sequence[str]) -> DirectionR
 def called_at(extras: Mapping[str, Any]) -> list[str]:
     """Return the call stack that the extras of a result hold."""
     return decode_extra(extras, _CALLED_AT, list[str]) or []
-
-
-_SCREENED = "screened"
-
-
-@dataclass(frozen=True, slots=True)
-class ScreenedOutput:
-    """An output of a ``record`` that was cleared: the worst ``residual`` as a share of its limit, and what it is of.
-
-    ``sampled`` of ``numel`` elements were computed exactly. ``operations`` is what the exact check would have computed.
-    """
-
-    record: str
-    path: str
-    residual: float
-    kind: str
-    sampled: int
-    numel: int
-    operations: int
-
-    @property
-    def in_words(self) -> str:
-        """What was seen."""
-        return (
-            f"residuals at most {self.residual:.2g} of their limit ({self.kind}), "
-            f"{self.sampled} of {self.numel} elements computed exactly"
-        )
-
-    def __str__(self) -> str:
-        return f"{self.record} {self.path}: {self.in_words}"
-
-
-def with_screened(result: DirectionResult, outputs: Sequence[ScreenedOutput]) -> DirectionResult:
-    """Return the result of a record with what was seen of its outputs."""
-    return result.with_extra(_SCREENED, msgspec.to_builtins(list(outputs)))
-
-
-def screened_of(extras: Mapping[str, Any]) -> list[ScreenedOutput]:
-    """Return what the extras of a result say of screening; nothing of a record that was checked exactly."""
-    return decode_extra(extras, _SCREENED, list[ScreenedOutput]) or []

@@ -20,9 +20,10 @@ from msprobe_hooks.errors import DumpError
 from msprobe_hooks.regular_files import open_regular
 from pytest_msprobe.engine.framework_names import PYTORCH
 from pytest_msprobe.errors import USER_ERRORS, OptionError
-from pytest_msprobe.extensions.hosts.remote_worker import to_controller_paths
 from pytest_msprobe.reports.markdown import label, labels_key
 from pytest_msprobe.reports.text import printable
+from pytest_msprobe.run.deferred_item import fast_path_key
+from pytest_msprobe.run.hosts import to_controller_paths
 from pytest_msprobe.run.item import JudgedItem
 from pytest_msprobe.run.mode import MergesRanks, OwnFiles
 from pytest_msprobe.run.options import Options, options_key
@@ -55,6 +56,7 @@ def open_dumps(config: pytest.Config, options: Options) -> dict[Path, Any]:
     Where the mode has files of its own, or merges ranks, it finds and reads those. Raises DumpError, or what the mode
     raises, for the first file that cannot be used.
     """
+    config.stash.setdefault(fast_path_key, False)
     mode = options.mode
     own = mode if isinstance(mode, OwnFiles) else None
     find = find_dumps if own is None else own.find_files

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias
 
 import msgspec
 
@@ -54,6 +54,11 @@ TASKS = (
 MAX_FILE_BYTES = 4 * 2**30
 
 
+#: What the records of a dump are: calls of a program, kernels that a static graph executed, or converted files that
+#: a card's library wrote of kernels.
+DumpKind: TypeAlias = Literal["calls", "static graph", "kernel files"]
+
+
 class _Envelope(msgspec.Struct):
     data: dict[str, msgspec.Raw]
     task: str | None = None
@@ -68,6 +73,7 @@ class Dump:
     """A recorded run.
 
     Attributes:
+        kind: What its records are.
         path: The file by which the dump goes.
         task: The task of the recording, such as ``statistics``.
         level: Its level, such as ``L1``.
@@ -75,6 +81,8 @@ class Dump:
         records: The undecoded JSON of the records by name, in recorded order.
         has_layouts: Whether entries say how tensors lay in memory where that is not contiguous.
     """
+
+    kind: ClassVar[DumpKind] = "calls"
 
     path: Path
     task: str

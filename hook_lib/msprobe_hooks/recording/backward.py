@@ -46,6 +46,22 @@ def _collect(values: Any, tensor_class: type[_Tensor], found: list[_Tensor]) -> 
 _PLAIN = frozenset({int, float, bool, str, slice, type(None)})
 
 
+def mapped(change: Callable[[Any], Any], tensor_class: type, tree: Any) -> Any:
+    """Return nested lists, tuples and dicts with other tensors in the place of theirs."""
+    if isinstance(tree, tensor_class):
+        return change(tree)
+    if isinstance(tree, dict):
+        return {key: mapped(change, tensor_class, value) for key, value in tree.items()}
+    if type(tree) in (list, tuple):
+        return like(tree, [mapped(change, tensor_class, item) for item in tree])
+    return tree
+
+
+def like(values: Any, items: list[Any]) -> Any:
+    """Return a list or tuple of the class of another one, also of a named tuple, with these items."""
+    return type(values)(*items) if hasattr(values, "_fields") else type(values)(items)
+
+
 class Node(Protocol):
     """A node of an autograd graph; two looks at one node give objects that are equal and have one hash."""
 

@@ -14,9 +14,9 @@ import msgspec
 
 from msprobe_hooks.dump.tokens import PassTokens
 from msprobe_hooks.errors import ConfigError, RecordingError, is_mistake
+from msprobe_hooks.recording.config import Settings
 from msprobe_hooks.recording.debug_saves import save
 from msprobe_hooks.recording.recorder import Recorder
-from msprobe_hooks.recording.rejected_keys import Settings
 from msprobe_hooks.recording.summary import Summary
 
 #: What holds the modules to record: a module (a cell) of the framework, or a list or tuple of them.

@@ -18,7 +18,7 @@ from msprobe_hooks.dump.names import is_parameters_grad
 from msprobe_hooks.dump.paths.recording import DEBUG_FILE, DUMP_FILE, recording_folder, step_rank
 from msprobe_hooks.dump.writer import Dropped, DumpWriter, JsonLines, former_dump, make_folder
 from msprobe_hooks.errors import DiskError
-from msprobe_hooks.recording.rejected_keys import Settings
+from msprobe_hooks.recording.config import Settings
 from msprobe_hooks.recording.spool_writer import Spool
 from msprobe_hooks.recording.stacks import Stack, StackTable
 from msprobe_hooks.recording.summary import Count, Summary, described

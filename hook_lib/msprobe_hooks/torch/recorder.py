@@ -21,10 +21,10 @@ from msprobe_hooks.recording import checksums
 from msprobe_hooks.recording.backward import Emit, tensors_in
 from msprobe_hooks.recording.call_records import ApiCall
 from msprobe_hooks.recording.checksums import Bytes, ChecksumThread
+from msprobe_hooks.recording.config import Settings
 from msprobe_hooks.recording.elements import TensorEntry
 from msprobe_hooks.recording.interposition import Interposition
 from msprobe_hooks.recording.recorder import Recorder
-from msprobe_hooks.recording.rejected_keys import Settings
 from msprobe_hooks.recording.tensor_entry import Statistics
 from msprobe_hooks.torch import gradients
 from msprobe_hooks.torch.arrays import as_bytes

@@ -14,9 +14,9 @@ from torch.optim.optimizer import register_optimizer_step_post_hook, register_op
 from torch.utils.hooks import RemovableHandle
 
 from msprobe_hooks.errors import ConfigError
+from msprobe_hooks.recording.config import Settings
 from msprobe_hooks.recording.interposition import Interposition
 from msprobe_hooks.recording.modules import prefixed
-from msprobe_hooks.recording.rejected_keys import Settings
 from msprobe_hooks.recording.session import Model, Observer, Session
 from msprobe_hooks.torch.apis import api_table
 from msprobe_hooks.torch.aten import AtenMode

@@ -11,12 +11,12 @@ from msprobe_hooks.dump.schema import FAKE_TENSOR, tensors_of
 from pytest_msprobe.devices.device import Device, hardware
 from pytest_msprobe.devices.math_modes import math_modes
 from pytest_msprobe.devices.registry import DeviceRegistry
+from pytest_msprobe.devices.remote_calls import RemoteCallDevice
 from pytest_msprobe.engine.replay.call import Call, operation
 from pytest_msprobe.engine.replay.framework import Functions
 from pytest_msprobe.engine.replay.ops.lookup import LIBRARY, resolve
 from pytest_msprobe.engine.replay.ops.operators import declared
 from pytest_msprobe.engine.replay.references import ReferenceRegistry
-from pytest_msprobe.extensions.remote.remote_device import RemoteDevice
 from pytest_msprobe.results.skip_reasons import Skip, SkipReason
 
 _MINDSPORE_TYPES = frozenset({"Mint", "MintFunctional", "Primitive", "Jit"})
@@ -65,7 +65,7 @@ class TorchFramework:
         registered = references.get(call.name.qualified_api) is not None
         name = call.name if registered or call.counterpart is None else call.counterpart
         golden = resolve(name, references, function=function)
-        if isinstance(device, RemoteDevice):
+        if isinstance(device, RemoteCallDevice):
             # What the kernel is, is found there; this only says whether golden is a definition of ours next to it.
             return Functions(device.call if _has_own(name, device) else golden, golden)
         if not _has_own(name, device):

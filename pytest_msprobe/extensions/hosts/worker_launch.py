@@ -18,9 +18,10 @@ from pytest_msprobe.containment.run_folder import RunFolder
 from pytest_msprobe.containment.scheduler import status_of
 from pytest_msprobe.errors import HostError
 from pytest_msprobe.extensions.hosts import bootstrap
-from pytest_msprobe.extensions.hosts.remote_worker import HERE, INPUT
+from pytest_msprobe.extensions.hosts.remote_worker import INPUT
 from pytest_msprobe.extensions.hosts.run_files import FileServer, remote_arguments
 from pytest_msprobe.results.outcomes import Breakdown
+from pytest_msprobe.run.hosts import HERE
 
 # What a worker needs wherever it runs: modules, and the distributions that they are of.
 _NEEDED = {"pytest": "pytest", "xdist": "pytest-xdist", "pytest_msprobe": "pytest-msprobe"}

@@ -19,6 +19,7 @@ from typing import NoReturn, TypeVar
 import msgspec
 
 from msprobe_hooks.messages import did_you_mean
+from pytest_msprobe.devices.remote_calls import LinkError
 from pytest_msprobe.errors import DeviceError
 from pytest_msprobe.extensions.remote.messages import (
     HAIL,
@@ -153,14 +154,6 @@ _DYING_SECONDS = 1.0
 _SSH_FAILED, _NOT_FOUND = 255, 127
 
 _Answer = TypeVar("_Answer", bound=Answer)
-
-
-class LinkError(Exception):
-    """The link was lost in what was asked; ``breakdown`` says how."""
-
-    def __init__(self, text: str, breakdown: Breakdown) -> None:
-        super().__init__(text)
-        self.breakdown = breakdown
 
 
 @dataclass(frozen=True)

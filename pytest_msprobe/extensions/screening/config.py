@@ -14,6 +14,7 @@ from msprobe_standards.benchmark import Benchmark
 from msprobe_standards.dtypes import float_format, roundoffs_allowed
 from msprobe_standards.exemption import Excused
 from pytest_msprobe.devices.math_modes import full_precision
+from pytest_msprobe.extensions.screening.screened_output import ScreenedOutput
 from pytest_msprobe.extensions.screening.tile_sums import (
     TILE,
     Matrix,
@@ -26,7 +27,7 @@ from pytest_msprobe.extensions.screening.tile_sums import (
     tiles_of,
     walked,
 )
-from pytest_msprobe.results.result import OutputResult, ScreenedOutput
+from pytest_msprobe.results.result import OutputResult
 
 #: How likely it is that a residual of a correct result stands out, all residuals of a call taken together.
 FALSE_STAND_OUT = 1e-6

@@ -33,8 +33,9 @@ from pytest_msprobe.extensions.screening.attention_sketches import (
     summed,
 )
 from pytest_msprobe.extensions.screening.config import Limits, Residual, ScreenedPass, benchmark_of, is_result
+from pytest_msprobe.extensions.screening.screened_output import ScreenedOutput
 from pytest_msprobe.extensions.screening.tile_sums import TILE
-from pytest_msprobe.results.result import OutputResult, ScreenedOutput
+from pytest_msprobe.results.result import OutputResult
 
 
 @dataclass(frozen=True, slots=True)

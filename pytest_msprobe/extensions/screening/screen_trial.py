@@ -32,8 +32,9 @@ from pytest_msprobe.extensions.screening.attention_sketches import Attention, at
 from pytest_msprobe.extensions.screening.config import ScreenedPass, examine, is_result, is_screenable, screening
 from pytest_msprobe.extensions.screening.convolution import Convolution, Structure, convolution_of, structure_of
 from pytest_msprobe.extensions.screening.screen_attention import cleared_attention
+from pytest_msprobe.extensions.screening.screened_output import ScreenedOutput
 from pytest_msprobe.extensions.screening.tile_sums import Product, blocks
-from pytest_msprobe.results.result import OutputResult, ScreenedOutput
+from pytest_msprobe.results.result import OutputResult
 from pytest_msprobe.results.skip_reasons import Skip
 
 _DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)

@@ -11,7 +11,6 @@ from msprobe_hooks.dump.call_context import relevant_frames
 from msprobe_hooks.dump.names import is_forward
 from msprobe_hooks.dump.values import Value
 from msprobe_standards.verdict import Verdict
-from pytest_msprobe.extensions.fast_path.preselection import preselect
 from pytest_msprobe.modes.compare.dump_pair import DumpPair
 from pytest_msprobe.modes.compare.judging.settings import setting_lines
 from pytest_msprobe.modes.compare.judging.shape_changes import first_shape_change
@@ -21,6 +20,7 @@ from pytest_msprobe.reports.junit_properties import verdict_properties
 from pytest_msprobe.reports.text import one_line
 from pytest_msprobe.results.result import DirectionResult, OutputResult
 from pytest_msprobe.results.skip_reasons import BaseSkipReason
+from pytest_msprobe.run.deferred_item import preselect
 from pytest_msprobe.run.item import DumpItem
 
 if TYPE_CHECKING:

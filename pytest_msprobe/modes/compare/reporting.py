@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 import pytest
 
 from msprobe_hooks.dump.paths.static_graph import KERNEL_LEVEL
-from msprobe_hooks.extensions.kernel_dump.converted.reader import ConvertedDump
 from msprobe_hooks.messages import counted
 from pytest_msprobe.modes.compare.judging.settings import setting_lines
 from pytest_msprobe.modes.compare.judging.shape_changes import shapes_sentence
@@ -76,7 +75,7 @@ class CompareReports:
 
     def _tables(self, folder: Path, kind: str) -> None:
         for pair, calls in self._by_pair():
-            name = "batch_compare" if isinstance(pair.target, ConvertedDump) else "compare_result"
+            name = "batch_compare" if pair.target.kind == "kernel files" else "compare_result"
             path = self._folder(folder, pair) / f"{name}{_suffix(pair)}_{_now()}.{kind}"
             self._write(path, partial(self._table, pair=pair, calls=calls, kind=kind))
 
@@ -92,7 +91,7 @@ class CompareReports:
             write_xlsx(path, calls, layout)
 
     def _columns(self, pair: DumpPair) -> list[Column]:
-        if isinstance(pair.target, ConvertedDump):
+        if pair.target.kind == "kernel files":
             return file_columns(self._policy)
         is_transformed = bool(pair.transformations)
         is_graph = pair.target.level == KERNEL_LEVEL

@@ -15,8 +15,8 @@ from msprobe_hooks.dump.communication.jsonl import read_lines
 from msprobe_hooks.dump.reader import read_dump
 from msprobe_hooks.dump.tensor_files.containers import SUFFIX
 from msprobe_hooks.record import open_session
+from msprobe_hooks.recording.config import settings
 from msprobe_hooks.recording.elements import TensorEntry
-from msprobe_hooks.recording.rejected_keys import settings
 from msprobe_hooks.recording.tensor_entry import Statistics
 from tests.support.gloo import run_ranks
 from tests.support.requirements import require

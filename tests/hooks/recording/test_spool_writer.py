@@ -12,7 +12,7 @@ import torch
 from msprobe_hooks import ConfigError, RecordingError, record
 from msprobe_hooks.dump.paths.recording import find_dumps
 from msprobe_hooks.dump.writer import Dropped, read_dropped, size_of, waiting_steps
-from msprobe_hooks.recording.rejected_keys import read_config, settings
+from msprobe_hooks.recording.config import read_config, settings
 
 
 def train(folder, steps=1, **options):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from msprobe_hooks.extensions.free_benchmark.config import BenchmarkSettings, as_for_mindspore
-from msprobe_hooks.recording.rejected_keys import Settings
+from msprobe_hooks.recording.config import Settings
 
 if TYPE_CHECKING:
     from msprobe_hooks.record import Framework

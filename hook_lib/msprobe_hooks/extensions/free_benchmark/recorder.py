@@ -19,8 +19,8 @@ from msprobe_hooks.extensions.free_benchmark.rerun import Again
 from msprobe_hooks.extensions.free_benchmark.table import FILE_NAME, Form, append_rows, row
 from msprobe_hooks.extensions.free_benchmark.warmup import Preheat
 from msprobe_hooks.recording.call_records import ApiCall
+from msprobe_hooks.recording.config import Settings
 from msprobe_hooks.recording.recorder import Recorder
-from msprobe_hooks.recording.rejected_keys import Settings
 from msprobe_hooks.recording.summary import Summary
 
 _log = logging.getLogger("msprobe_hooks")

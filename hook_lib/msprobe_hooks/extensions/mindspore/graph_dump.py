@@ -25,7 +25,7 @@ from msprobe_hooks.dump.paths.static_graph import find_iterations, graph_folders
 from msprobe_hooks.dump.writer import FILE_MODE, former_dump, make_folder, write_error
 from msprobe_hooks.errors import ConfigError, RecordingError
 from msprobe_hooks.extensions.mindspore import graph_engine
-from msprobe_hooks.recording.rejected_keys import Settings
+from msprobe_hooks.recording.config import Settings
 from msprobe_hooks.recording.summary import Summary
 
 VARIABLE: Final = "MINDSPORE_DUMP_CONFIG"

@@ -35,9 +35,9 @@ from msprobe_hooks.extensions.mindspore.context import (
 )
 from msprobe_hooks.extensions.mindspore.graph_dump import GraphDump, require_no_graph, require_settings_of_cells
 from msprobe_hooks.extensions.mindspore.recorder import MindSporeRecorder, is_recomputation_of
+from msprobe_hooks.recording.config import Settings
 from msprobe_hooks.recording.filters import DataMode
 from msprobe_hooks.recording.modules import prefixed
-from msprobe_hooks.recording.rejected_keys import Settings
 from msprobe_hooks.recording.session import Hooks, Model, Observer, Session
 from msprobe_hooks.recording.summary import Summary
 
@@ -176,6 +176,8 @@ class MindSporeSession(Session):
     def __init__(
         self, settings: Settings, model: Model | None = None, recorder: MindSporeRecorder | None = None
     ) -> None:
+        if settings.tensor_files != "pt":
+            raise ConfigError("tensor_files", settings.tensor_files, "not supported with MindSpore, which writes .npy")
         if settings.level in ("aten", "compiled"):
             raise ConfigError("level", settings.level, "L0, L1, mix, L2 or debug with MindSpore")
         require_backward_passes()

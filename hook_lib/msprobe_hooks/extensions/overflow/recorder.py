@@ -39,8 +39,8 @@ from msprobe_hooks.extensions.overflow.detector import (
 )
 from msprobe_hooks.messages import counted
 from msprobe_hooks.recording.backward import Emit
+from msprobe_hooks.recording.config import Settings
 from msprobe_hooks.recording.elements import TensorEntry
-from msprobe_hooks.recording.rejected_keys import Settings
 from msprobe_hooks.recording.summary import Count, Summary
 
 _log = logging.getLogger("msprobe_hooks")

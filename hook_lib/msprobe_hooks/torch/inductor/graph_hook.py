@@ -14,7 +14,7 @@ from typing import Any, Final
 import torch
 
 from msprobe_hooks.errors import ConfigError
-from msprobe_hooks.recording.rejected_keys import Settings
+from msprobe_hooks.recording.config import Settings
 from msprobe_hooks.recording.session import Model
 from msprobe_hooks.recording.summary import Summary
 from msprobe_hooks.torch.inductor.generated_code import HOOK, generated_code

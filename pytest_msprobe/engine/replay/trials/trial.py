@@ -12,6 +12,7 @@ import torch
 
 from msprobe_hooks.dump.names import Direction, api_record
 from pytest_msprobe.devices.device import Device, hardware
+from pytest_msprobe.devices.remote_calls import LinkError, RemoteCall, RemoteCallDevice
 from pytest_msprobe.engine.replay.calls.arguments import CheckError, Subject, TargetError
 from pytest_msprobe.engine.replay.calls.golden import baseline_side, golden_side
 from pytest_msprobe.engine.replay.calls.side import Gradients, Run, Side, run_backward, run_forward
@@ -21,13 +22,10 @@ from pytest_msprobe.engine.replay.ops.op_info import op_info, random_property
 from pytest_msprobe.engine.replay.partition.plan import cuts_of
 from pytest_msprobe.engine.replay.random_apis.sampled_indices import RandomProperty
 from pytest_msprobe.engine.replay.trials.input_perturbation import DRAWS, fits_perturbed_runs, perturbed_side
-from pytest_msprobe.engine.replay.trials.remote_side import RemoteSide
 from pytest_msprobe.engine.replay.trials.zero_copy_inputs import placement_for
 from pytest_msprobe.engine.values.error_kinds import REFUSALS, is_out_of_memory, is_unsupported
 from pytest_msprobe.engine.values.pytree import map_tensors, tensors_with_paths
 from pytest_msprobe.errors import UserError
-from pytest_msprobe.extensions.remote.link import LinkError
-from pytest_msprobe.extensions.remote.remote_device import RemoteDevice
 from pytest_msprobe.results.outcomes import describe_error
 from pytest_msprobe.results.skip_reasons import Skip, SkipReason
 
@@ -46,7 +44,7 @@ _LET_GO_BYTES = 2**27
 class Trial:
     """The runs of one subject. Each is made when first asked for and kept until the trial is dropped."""
 
-    def __init__(self, subject: Subject, device: Device, baseline: RemoteDevice | None = None) -> None:
+    def __init__(self, subject: Subject, device: Device, baseline: RemoteCallDevice | None = None) -> None:
         self.subject = subject
         self.device = device
         self._baseline = baseline
@@ -196,8 +194,8 @@ class Trial:
         return on_target(lambda: self._forward(self.subject.target, self._target_side))
 
     @functools.cached_property
-    def _remote_target(self) -> RemoteSide | None:
-        return RemoteSide(self.device) if isinstance(self.device, RemoteDevice) else None
+    def _remote_target(self) -> RemoteCall | None:
+        return self.device.remote_call() if isinstance(self.device, RemoteCallDevice) else None
 
     @functools.cached_property
     def baseline(self) -> Run | None:
@@ -257,19 +255,19 @@ class Trial:
             return None
 
     @functools.cached_property
-    def elsewhere(self) -> RemoteSide | None:
+    def elsewhere(self) -> RemoteCall | None:
         """The side of another machine that is to show how much error is normal; None where there is none."""
-        return None if self._baseline is None else RemoteSide(self._baseline)
+        return None if self._baseline is None else self._baseline.remote_call()
 
     @functools.cached_property
     def remote_run(self) -> Run:
-        """The run on another machine. Raises what `RemoteSide` does."""
+        """The run on another machine. Raises what `RemoteCall` does."""
         assert self.elsewhere is not None
         return self.elsewhere.forward(self.subject)
 
     @functools.cached_property
     def remote_gradients(self) -> Gradients:
-        """The gradients of the run on another machine. Raises what `RemoteSide` does."""
+        """The gradients of the run on another machine. Raises what `RemoteCall` does."""
         assert self.elsewhere is not None
         return self.elsewhere.backward(self.subject, self.remote_run, self._arriving(self.remote_run))
 

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from math import prod
 from pathlib import Path
+from typing import ClassVar
 
 from msprobe_hooks.dump.call_context import Surroundings
 from msprobe_hooks.dump.json_records import SIDES, Kernel, KernelDump, Side, encoded, unreadable
@@ -27,6 +28,7 @@ from msprobe_hooks.dump.paths.static_graph import (
     graph_folders,
     net_folder,
 )
+from msprobe_hooks.dump.reader import DumpKind
 from msprobe_hooks.dump.schema import TensorElement
 from msprobe_hooks.dump.tensor_files.npy import dtype_name, header_of
 from msprobe_hooks.errors import DumpError
@@ -176,6 +178,8 @@ _EXPANDED = "Expand/"
 @dataclass(frozen=True)
 class GraphDump(KernelDump):
     """One iteration of the graphs of a process."""
+
+    kind: ClassVar[DumpKind] = "static graph"
 
     @property
     def tensor_folder(self) -> Path:

@@ -22,7 +22,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from msprobe_hooks.errors import MonitorError
-from msprobe_hooks.extensions.monitor.grad_probe import sign_maps
 from msprobe_hooks.messages import counted, shown
 from msprobe_hooks.regular_files import open_regular
 
@@ -93,7 +92,7 @@ class ProbedRank:
 
     def signs(self, step: int, parameter: str) -> SignMap:
         """Return the sign map of a parameter's gradient. Raises MonitorError."""
-        return sign_maps.read(self.folder / f"step{step}" / sign_maps.file_name(parameter))
+        return read(self.folder / f"step{step}" / file_name(parameter))
 
 
 def summary_rows(path: Path) -> list[list[str]]:

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_msprobe.errors import KeywordError
-from pytest_msprobe.extensions.fast_path.keyword_expression import parse_keywords
+from pytest_msprobe.run.keyword_expression import parse_keywords
 
 NAMES = ["Functional.softmax.0.forward", "float32"]
 

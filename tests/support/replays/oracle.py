@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 
-ORACLE = Path(__file__).parents[1] / "data" / "oracle"
+ORACLE = Path(__file__).parents[2] / "data" / "oracle"
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,7 @@
-"""Keys of msprobe's ``config.json`` that are not options of a recording here.
+"""Settings of a recording, read from arguments or from msprobe's ``config.json``.
 
-One that would change what is written is refused unless its value changes nothing; docs/recording.md lists them all.
+A key of msprobe's that is no setting here is refused if it would change what is written, unless its value changes
+nothing; docs/recording.md lists them all.
 """
 
 from __future__ import annotations
@@ -14,7 +15,6 @@ from typing import Any
 
 from msprobe_hooks.dump.tensor_files import compression
 from msprobe_hooks.errors import ConfigError, unknown_name
-from msprobe_hooks.recording import rejected_keys
 from msprobe_hooks.recording import validators as checks
 from msprobe_hooks.recording.filters import DataMode
 from msprobe_hooks.recording.spool_writer import SpoolSettings
@@ -169,9 +169,9 @@ def read_common(path: str | Path) -> dict[str, Any]:
     """Read msprobe's ``config.json``: the keys that tasks share, and their sections as they are. Raises ConfigError."""
     common = checks.read_json(path)
     for key in common:
-        if key not in _COMMON_KEYS and key not in rejected_keys.COMMON_KEYS and key not in rejected_keys.SECTIONS:
-            raise unknown_name(f"{path}: unknown key", key, common[key], _COMMON_KEYS | rejected_keys.SECTIONS)
-    rejected_keys.refuse_common(common)
+        if key not in _COMMON_KEYS and key not in COMMON_KEYS and key not in SECTIONS:
+            raise unknown_name(f"{path}: unknown key", key, common[key], _COMMON_KEYS | SECTIONS)
+    refuse_common(common)
     return common
 
 
@@ -184,8 +184,8 @@ def read_config(path: str | Path, **overrides: Any) -> Settings:
     task = _task("task", given.get("task") or "statistics")
     keys = _KEYS_OF_TASKS.get(task, _SECTION_KEYS)
     # Keys that only other tasks follow may have the values that change nothing there.
-    section = checks.object_with(keys, also={*rejected_keys.SECTION_KEYS, *_SECTION_KEYS})(task, common.get(task) or {})
-    rejected_keys.refuse_section(task, section)
+    section = checks.object_with(keys, also={*SECTION_KEYS, *_SECTION_KEYS})(task, common.get(task) or {})
+    refuse_section(task, section)
     given |= {key: value for key, value in section.items() if key in keys or key in _SECTION_KEYS}
     given["task"] = task
     dump_path = given.pop("dump_path", None) or common.get("dump_path") or Settings().dump_path
@@ -263,15 +263,15 @@ def _check_scope(given: Settings) -> None:
 
 
 def _task(key: str, value: object) -> str:
-    if isinstance(value, str) and value in rejected_keys.CHECKING_TASKS:
+    if isinstance(value, str) and value in CHECKING_TASKS:
         _log.warning(
             "task %s: statistics are recorded; check them: pytest --msprobe-dump DUMP --msprobe-config config.json",
             value,
         )
-        return rejected_keys.RECORDED_FOR_CHECK
+        return RECORDED_FOR_CHECK
     if not isinstance(value, str) or value not in TASKS:
-        if isinstance(value, str) and value in rejected_keys.REPLACED_TASKS:
-            raise ConfigError(key, value, rejected_keys.REPLACED_TASKS[value])
+        if isinstance(value, str) and value in REPLACED_TASKS:
+            raise ConfigError(key, value, REPLACED_TASKS[value])
         allowed = f"{', '.join(TASKS)}; for a PrecisionDebugger also free_benchmark, grad_probe"
         raise ConfigError(key, value, allowed, known=(*TASKS, "free_benchmark", "grad_probe"))
     return value

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
@@ -10,6 +11,9 @@ import msgspec
 from pytest_msprobe.results.result import DirectionResult, decode_extra
 
 _PERTURBED = "perturbed"
+
+# How many of the APIs that changed too much are listed.
+_SHOWN = 5
 
 
 class InconsistentOutput(msgspec.Struct, frozen=True):
@@ -37,8 +41,8 @@ class InconsistentOutput(msgspec.Struct, frozen=True):
 class Perturbed(msgspec.Struct, frozen=True):
     """A call of ``api``, perturbed at a ``stage``, forward or backward: the largest ratio, and what changed too much.
 
-    ``accuracy`` is the outcome of the record's verdict where what changed too much made it a warning. ``again`` says
-    what else further runs came to, where the perturbation is not the cause. ``left_out`` is why it was not perturbed.
+    ``again`` says what else further runs came to, where the perturbation is not the cause. ``left_out`` is why it was
+    not perturbed.
     """
 
     api: str
@@ -46,7 +50,6 @@ class Perturbed(msgspec.Struct, frozen=True):
     stage: str
     ratio: float | None = None
     inconsistent: tuple[InconsistentOutput, ...] = ()
-    accuracy: str = ""
     left_out: str = ""
     again: str = ""
 
@@ -57,9 +60,43 @@ class Perturbed(msgspec.Struct, frozen=True):
 
 def with_perturbed(result: DirectionResult, perturbed: Perturbed) -> DirectionResult:
     """Return a result with what came of perturbed inputs."""
-    return result.with_extra(_PERTURBED, msgspec.to_builtins(perturbed))
+    result = result.with_extra(_PERTURBED, msgspec.to_builtins(perturbed))
+    return result.with_property(_PERTURBED, str(perturbed)) if perturbed.inconsistent else result
 
 
 def perturbed_of(extras: Mapping[str, Any]) -> Perturbed | None:
     """Return what the extras of a result say of perturbed inputs."""
     return decode_extra(extras, _PERTURBED, Perturbed)
+
+
+class PerturbedTally:
+    """Counts, for the summary, what was perturbed, which APIs changed too much, and why others were not perturbed."""
+
+    def __init__(self) -> None:
+        self._perturbation = ""
+        self._perturbed = 0
+        self._inconsistent: Counter[str] = Counter()
+        self._left_out: Counter[str] = Counter()
+
+    def add(self, extras: Mapping[str, Any]) -> None:
+        """Count one record."""
+        perturbed = perturbed_of(extras)
+        if perturbed is None:
+            return
+        self._perturbation = perturbed.perturbation
+        if perturbed.left_out:
+            self._left_out[perturbed.left_out] += 1
+            return
+        self._perturbed += 1
+        self._inconsistent.update([perturbed.api] if perturbed.inconsistent else [])
+
+    def lines(self) -> list[str]:
+        """Return the summary's lines."""
+        if not self._perturbation:
+            return []
+        changed = self._inconsistent.total()
+        lines = [f"{self._perturbed} perturbed by {self._perturbation}, {changed} of them changed too much"]
+        lines += [f"  {count} {api}" for api, count in self._inconsistent.most_common(_SHOWN)]
+        hidden = len(self._inconsistent) - _SHOWN
+        lines += [f"  and {hidden} more"] if hidden > 0 else []
+        return lines + [f"  {count} not perturbed: {reason}" for reason, count in self._left_out.most_common()]

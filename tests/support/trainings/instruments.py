@@ -27,7 +27,7 @@ from msprobe_hooks import (
     write_weights,
 )
 from msprobe_hooks.extensions.monitor.watch.trainer_mon import OUTPUT_VARIABLE
-from tests.support.probing import finish
+from tests.support.trainings.probing import finish
 
 #: Runs a forward and backward pass under the instrument.
 Run = Callable[[Callable[[], Any]], Any]

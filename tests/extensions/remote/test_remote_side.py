@@ -15,6 +15,7 @@ from msprobe_hooks.dump.schema import backward_record, forward_record
 from msprobe_standards import Policy
 from pytest_msprobe.devices.cpu import CpuDevice
 from pytest_msprobe.devices.device import Device
+from pytest_msprobe.devices.remote_calls import LinkError
 from pytest_msprobe.engine.frameworks.torch import TorchFramework
 from pytest_msprobe.engine.replay.call import Call
 from pytest_msprobe.engine.replay.check import Replay
@@ -24,13 +25,12 @@ from pytest_msprobe.engine.replay.trials.config import ReplayConfig
 from pytest_msprobe.engine.replay.trials.trial import Trial
 from pytest_msprobe.engine.values.pytree import tensors_with_paths
 from pytest_msprobe.errors import DeviceError
-from pytest_msprobe.extensions.remote.link import LinkError
 from pytest_msprobe.extensions.remote.remote_device import RemoteDevice
 from pytest_msprobe.results.outcomes import Breakdown
 from pytest_msprobe.results.skip_reasons import SkipReason
 from tests.support.conftests import device_after_each_call
 from tests.support.dumps.dump_files import forward, tensor, value
-from tests.support.elsewhere import process_elsewhere
+from tests.support.hosts.elsewhere import process_elsewhere
 
 X, POSITIVE = tensor(4, 6, requires_grad=True), tensor(4, 6, low=0.5, high=2.0, requires_grad=True)
 HALF = tensor(4, 6, dtype="bfloat16", requires_grad=True)

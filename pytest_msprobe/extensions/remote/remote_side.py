@@ -10,13 +10,13 @@ import msgspec
 import torch
 
 from msprobe_hooks.dump.json_records import backward_body, forward_body
+from pytest_msprobe.devices.remote_calls import LinkError
 from pytest_msprobe.engine.replay.calls import side
 from pytest_msprobe.engine.replay.calls.arguments import Subject, TargetError
 from pytest_msprobe.engine.replay.calls.side import Run
 from pytest_msprobe.engine.replay.trials.memory_budget import needed_bytes
-from pytest_msprobe.engine.values.codec import FormError, digest, from_node, packed, unpacked
 from pytest_msprobe.errors import DeviceError
-from pytest_msprobe.extensions.remote.link import LinkError
+from pytest_msprobe.extensions.remote.codec import FormError, digest, from_node, packed, unpacked
 from pytest_msprobe.extensions.remote.messages import (
     Answer,
     Backward,
