@@ -26,7 +26,8 @@ from pytest_msprobe.modes.check.mode import CheckMode, require_checkable
 from pytest_msprobe.modes.check.options import CheckOptions
 from pytest_msprobe.run.collection import is_listed
 from pytest_msprobe.run.item import records_of_call
-from pytest_msprobe.run.options import Level, Options, RealData, find_policy, patterns
+from pytest_msprobe.run.options import Level, Options, RealData, patterns
+from pytest_msprobe.run.policy_option import find_policy
 from pytest_msprobe.run.setups import Setups
 
 if TYPE_CHECKING:

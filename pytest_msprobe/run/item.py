@@ -33,7 +33,8 @@ from pytest_msprobe.results.result import DirectionResult, failed_without_result
 from pytest_msprobe.run import marks
 from pytest_msprobe.run.function_attributes import FunctionAttributes
 from pytest_msprobe.run.mode import ReadsFiles
-from pytest_msprobe.run.options import options_key, rerun_command
+from pytest_msprobe.run.options import options_key
+from pytest_msprobe.run.rerun_command import rerun_command
 from pytest_msprobe.run.setups import setups_key
 
 if TYPE_CHECKING:

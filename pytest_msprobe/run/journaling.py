@@ -33,7 +33,8 @@ from pytest_msprobe.reports.summary import finished_before_key
 from pytest_msprobe.results.outcomes import UNFINISHED
 from pytest_msprobe.results.result import Start, from_plain, to_plain
 from pytest_msprobe.run.collection import dump_of_id, dumps_key
-from pytest_msprobe.run.options import Options, options_key, rerun_command
+from pytest_msprobe.run.options import Options, options_key
+from pytest_msprobe.run.rerun_command import rerun_command
 from pytest_msprobe.storage.naming import fingerprint
 
 

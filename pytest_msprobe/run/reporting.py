@@ -23,8 +23,9 @@ from pytest_msprobe.run import record_hints
 from pytest_msprobe.run.collection import dump_of_id, dumps_key
 from pytest_msprobe.run.item import JudgedItem
 from pytest_msprobe.run.mode import reads_torch_files
-from pytest_msprobe.run.options import options_key, rerun_command
+from pytest_msprobe.run.options import options_key
 from pytest_msprobe.run.progress_display import register_progress
+from pytest_msprobe.run.rerun_command import rerun_command
 from pytest_msprobe.run.setups import setups_key
 from pytest_msprobe.run.test_checks import attach_checks
 

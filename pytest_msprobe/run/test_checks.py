@@ -12,7 +12,8 @@ import pytest
 from pytest_msprobe.reports.junit_properties import drop_properties, verdict_properties
 from pytest_msprobe.results.result import DirectionResult, to_plain
 from pytest_msprobe.run.item import JudgedItem
-from pytest_msprobe.run.options import options_key, rerun_test_command
+from pytest_msprobe.run.options import options_key
+from pytest_msprobe.run.rerun_command import rerun_test_command
 from pytest_msprobe.run.setups import setups_key
 
 _SEVERITY = {"skip": 0, "pass": 1, "warn": 2, "fail": 3}

@@ -18,7 +18,9 @@ TARGET, GOLDEN = RUNS / "target", RUNS / "golden"
 
 
 def test_results_are_those_of_the_run(pytester: pytest.Pytester) -> None:
-    expected = session_results(pytester, f"--msprobe-compare={TARGET}", f"--msprobe-golden={GOLDEN}", "--msprobe-fuzzy")
+    expected = session_results(
+        pytester, f"--msprobe-compare={TARGET}", f"--msprobe-golden={GOLDEN}", "-omsprobe_fuzzy=true"
+    )
     found = {each.name: each for each in compare_dumps(TARGET, GOLDEN, fuzzy=True)}
     assert [*found] == [*expected]
     assert {each.outcome for each in found.values()} >= {"pass", "fail"}

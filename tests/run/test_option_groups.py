@@ -13,11 +13,11 @@ JOBS = {
     "results and reports": "--msprobe-html",
     "journal and resume": "--msprobe-resume",
     "compare": "--msprobe-compare",
-    "overflow": "--msprobe-overflow-level",
-    "monitor": "--msprobe-monitor-dtype",
+    "overflow": "msprobe_overflow_level",
+    "monitor": "msprobe_monitor_dtype",
     "communication": "--msprobe-communication",
     "environment": "--msprobe-environment",
-    "checkpoint": "--msprobe-checkpoint-limit",
+    "checkpoint": "msprobe_checkpoint_limit",
     "record": "--msprobe-record",
 }
 

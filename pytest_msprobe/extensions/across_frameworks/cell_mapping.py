@@ -7,7 +7,6 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import pairwise
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Raw
@@ -34,7 +33,7 @@ from pytest_msprobe.extensions.across_frameworks.raw_records import (
     tensors_of_group,
 )
 from pytest_msprobe.modes.compare.matching.reordering import intact
-from pytest_msprobe.yaml_with_lines import read_document
+from pytest_msprobe.yaml_with_lines import Section, read_document
 
 if TYPE_CHECKING:
     from msprobe_hooks.dump.call_context import Surroundings, Table
@@ -78,11 +77,11 @@ class CellMapping:
         return [key for key in self.names if tuple(key.split(".")) not in found]
 
 
-def read_cells(path: Path) -> CellMapping:
+def read_cells(source: Section) -> CellMapping:
     """Read a file. Raises OptionError that names file, line and remedy."""
     names: dict[str, str] = {}
     lines: dict[str, str] = {}
-    document = read_document(path, _EXAMPLE)
+    document = read_document(source, _EXAMPLE)
     for key, part, value in document.items(f"not a cell mapping; it maps names of layers, as in  {_EXAMPLE}"):
         names[key] = value.text("a module's name and class such as fc2.Linear")
         lines[key] = part.place

@@ -121,8 +121,8 @@ def translation(
     else:
         if options.wants_apis:
             raise OptionError(
-                f"--msprobe-api-mapping needs one run of mindspore and one of pytorch: {target.path} and {golden.path} "
-                f"are of {target.framework} and {golden.framework}; leave it out"
+                f"--msprobe-mapping with api needs one run of mindspore and one of pytorch: {target.path} and "
+                f"{golden.path} are of {target.framework} and {golden.framework}; leave it out"
             )
         if mappings.cells.names:
             kinds = {split_module(name).type for name in golden.records if is_module_name(name)}

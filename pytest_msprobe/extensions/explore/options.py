@@ -5,11 +5,11 @@ from __future__ import annotations
 import importlib.util
 import math
 from dataclasses import dataclass, replace
-from typing import Any
 
 import pytest
 
-from pytest_msprobe.errors import OptionError, no_effect
+from pytest_msprobe.errors import OptionError
+from pytest_msprobe.run.option_fields import add_fields, number, option, read_fields, setting
 
 _DEFAULT_SECONDS = 20.0
 
@@ -30,46 +30,45 @@ class ExploreOptions:
         return replace(self, seconds=max(0.0, min(self.seconds, left)))
 
 
-def add_options(group: pytest.OptionGroup) -> None:
-    """Add the options to the group."""
-    group.addoption(
-        "--msprobe-explore",
-        metavar="N",
-        help="try N more inputs per record, within and around the recorded ranges, and shrink one that fails (default: "
-        "none)",
-    )
-    group.addoption(
-        "--msprobe-explore-time",
-        metavar="SECONDS",
-        help=f"maximum seconds that --msprobe-explore spends on one record (default: {_DEFAULT_SECONDS:g})",
-    )
-
-
 def drawn_options(options: ExploreOptions | None, usual_examples: int) -> ExploreOptions:
     """Return how a test's own strategies are explored: as ``--msprobe-explore`` says, else as Hypothesis would."""
     return options or ExploreOptions(usual_examples, _DEFAULT_SECONDS)
 
 
+def _examples(config: pytest.Config, name: str, text: str) -> int:
+    if not text.isdecimal() or int(text) == 0:
+        raise OptionError(f"{name} {text!r}: expected a positive number of inputs")
+    if importlib.util.find_spec("hypothesis") is None:
+        raise OptionError(f"{name} needs hypothesis", remedy="pip install 'pytest-msprobe[explore]'")
+    return int(text)
+
+
+@dataclass(frozen=True, slots=True)
+class _Declared:
+    """What is set of them."""
+
+    examples: int | None = option(
+        "--msprobe-explore",
+        "try N more inputs per record, within and around the recorded ranges, and shrink one that fails (default: "
+        "none)",
+        metavar="N",
+        read=_examples,
+    )
+    seconds: float = setting(
+        "msprobe_explore_time",
+        f"maximum seconds that --msprobe-explore spends on one record (default: {_DEFAULT_SECONDS:g})",
+        kind="float",
+        read=number(float, "a positive number of seconds", lambda seconds: 0 < seconds < math.inf),
+        default=_DEFAULT_SECONDS,
+    )
+
+
+def add_options(group: pytest.OptionGroup) -> None:
+    """Add the options to the group."""
+    add_fields(group, _Declared)
+
+
 def read_explore_options(config: pytest.Config) -> ExploreOptions | None:
     """Return what the user asked for, None where nothing is explored. Raises OptionError."""
-    number: Any = config.getoption("msprobe_explore")
-    seconds: Any = config.getoption("msprobe_explore_time")
-    if not number:
-        if seconds:
-            raise no_effect("--msprobe-explore-time", "--msprobe-explore N")
-        return None
-    if not number.isdecimal() or int(number) == 0:
-        raise OptionError(f"--msprobe-explore {number!r}: expected a positive number of inputs")
-    if importlib.util.find_spec("hypothesis") is None:
-        raise OptionError("--msprobe-explore needs hypothesis", remedy="pip install 'pytest-msprobe[explore]'")
-    return ExploreOptions(int(number), _seconds(seconds))
-
-
-def _seconds(text: str | None) -> float:
-    try:
-        seconds = _DEFAULT_SECONDS if text is None else float(text)
-    except ValueError:
-        seconds = math.nan
-    if not 0 < seconds < math.inf:
-        raise OptionError(f"--msprobe-explore-time {text!r}: expected a positive number of seconds")
-    return seconds
+    declared = read_fields(config, _Declared)
+    return None if declared.examples is None else ExploreOptions(declared.examples, declared.seconds)

@@ -150,7 +150,7 @@ class InferencePair:
         if not self.values:
             raise DumpError(
                 f"{target}: no module of it is one of {golden}; compare runs of one model, or name their modules by "
-                "--msprobe-model-names"
+                "--msprobe-mapping with model_names"
             )
         self._judge = ForwardJudge(self.values, self.target, self.golden, self.pairs, inherited=inherited)
 

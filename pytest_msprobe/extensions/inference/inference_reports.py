@@ -14,7 +14,6 @@ import pytest
 
 from msprobe_hooks.messages import counted, listed
 from pytest_msprobe.extensions.inference.inference_pair import LOG_PROBABILITIES
-from pytest_msprobe.extensions.inference.options import JSON
 from pytest_msprobe.modes.compare.reports.table_columns import columns
 from pytest_msprobe.modes.compare.rows import ComparedCall, ComparedCalls
 from pytest_msprobe.reports.page_file import cannot_be_written, end_as_incomplete
@@ -22,6 +21,7 @@ from pytest_msprobe.reports.pages.write_page import page_number
 from pytest_msprobe.reports.summary import write_section
 from pytest_msprobe.reports.text import one_line
 from pytest_msprobe.results.result import as_json
+from pytest_msprobe.run.shared_options import JSON
 from pytest_msprobe.storage.atomic_write import atomic_write
 
 if TYPE_CHECKING:

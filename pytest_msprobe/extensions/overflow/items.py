@@ -46,7 +46,7 @@ from pytest_msprobe.results.result import DirectionResult, OutputResult
 from pytest_msprobe.results.skip_reasons import SkipReason
 from pytest_msprobe.run.collection import dump_of_id
 from pytest_msprobe.run.item import DumpItem
-from pytest_msprobe.run.options import display_path
+from pytest_msprobe.run.rerun_command import display_path
 
 if TYPE_CHECKING:
     import pytest

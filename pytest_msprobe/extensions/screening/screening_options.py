@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal
+from dataclasses import dataclass
+from typing import Any
 
 import pytest
 
 from pytest_msprobe.results.result import screened_of
-from pytest_msprobe.run.options import number
+from pytest_msprobe.run.option_fields import add_fields, number, option, read_field
 
 _GIGA = 1e9
 
@@ -16,42 +17,48 @@ _GIGA = 1e9
 SCREENED_ABOVE = 10.0
 
 
+_OPTION, _OFF = "--msprobe-screening", "off"
+
+
+def _above(config: pytest.Config, name: str, text: str) -> float | None:
+    if text == _OFF:
+        return None
+    read = number(float, f"{_OFF} or a positive number of billion operations", lambda above: above > 0)
+    above: float = read(config, name, text)
+    return above
+
+
+@dataclass(frozen=True, slots=True)
+class ScreeningOptions:
+    """Above how many billion operations a product is screened, None where none is."""
+
+    above: float | None = option(
+        _OPTION,
+        "screen matrix products and attention of more than this many billion operations: those whose residuals and "
+        "sampled elements are right are not computed again; off computes every call again, also those that the policy "
+        f"would screen (default: {SCREENED_ABOVE:g})",
+        metavar="off|GFLOP",
+        read=_above,
+        default=SCREENED_ABOVE,
+    )
+
+
 def add_options(group: pytest.OptionGroup) -> None:
-    """Add the options to the group, and the setting to its parser."""
-    group.addoption(
-        "--msprobe-screen-above",
-        metavar="GFLOP",
-        help="screen matrix products and attention of more than this many billion operations: those whose residuals "
-        "and sampled elements are right are not computed again (default: 10)",
-    )
-    group.addoption(
-        "--msprobe-no-screening",
-        action="store_true",
-        help="compute every call again, also calls that msprobe_screen_above or the policy would screen (default: "
-        "large products and attention are screened)",
-    )
-    assert group.parser is not None
-    # Without a type, pytest does not read a number of pyproject.toml as one; before 8.4 it has no such type.
-    kind: Literal["float"] | None = "float" if pytest.version_tuple >= (8, 4) else None
-    group.parser.addini(
-        "msprobe_screen_above",
-        "billion operations above which products and attention are screened, see --msprobe-screen-above (default: 10)",
-        type=kind,
-        default=None,
-    )
+    """Add the option to the group."""
+    add_fields(group, ScreeningOptions)
 
 
 def read_screen_above(config: pytest.Config) -> float | None:
     """Return above how many billion operations a product is screened, None where none is. Raises OptionError."""
-    above = number(config, "screen_above", float, "a positive number of billion operations", lambda above: above > 0)
-    return None if config.getoption("msprobe_no_screening") else above or SCREENED_ABOVE
+    above: float | None = read_field(config, ScreeningOptions, "above")
+    return above
 
 
 def asked(screen_above: float | None) -> list[str]:
     """Return the command-line words that ask for it, none for what is so anyway."""
     if screen_above is None:
-        return ["--msprobe-no-screening"]
-    return [] if screen_above == SCREENED_ABOVE else ["--msprobe-screen-above", f"{screen_above:g}"]
+        return [_OPTION, _OFF]
+    return [] if screen_above == SCREENED_ABOVE else [_OPTION, f"{screen_above:g}"]
 
 
 def operations(screen_above: float | None) -> float | None:

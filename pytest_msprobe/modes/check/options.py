@@ -15,7 +15,9 @@ from pytest_msprobe.modes.check import page_history, save_limit
 from pytest_msprobe.modes.check.baselines import options as baselines
 from pytest_msprobe.modes.check.cases import options as cases
 from pytest_msprobe.modes.check.reruns import rerun_options
+from pytest_msprobe.modes.check.reruns.rerun_options import RerunOptions
 from pytest_msprobe.run.mode import destination, modes_of
+from pytest_msprobe.run.option_fields import read_fields
 from pytest_msprobe.run.option_groups import HOW, RESULTS, option_group, parser_of
 from pytest_msprobe.run.shared_options import html_file
 from pytest_msprobe.storage.limits import SaveOptions
@@ -82,7 +84,6 @@ _CHECKS_ONLY = (
     "--msprobe-repeat",
     "--msprobe-perturb",
     "--msprobe-batch-invariant",
-    page_history.FLAG,
 )
 
 
@@ -105,6 +106,7 @@ def read_options(config: pytest.Config, *, is_chosen: bool) -> CheckOptions:
     for flag in () if is_chosen else _CHECKS_ONLY:
         if config.getoption(destination(flag)):
             modes.require_check(modes.chosen(config)[0], flag)
+    reruns = read_fields(config, RerunOptions) if is_chosen else RerunOptions()
     return CheckOptions(
         baseline=baselines.baseline(config),
         remote_baseline=baselines.remote_baseline(config),
@@ -112,9 +114,9 @@ def read_options(config: pytest.Config, *, is_chosen: bool) -> CheckOptions:
         save_baseline_tensors=baselines.save_baseline_tensors(config),
         save=cases.read_save_options(config),
         explore=explore.read_explore_options(config),
-        repeat=rerun_options.read_repeat(config) if is_chosen else None,
-        batch_invariant=is_chosen and bool(config.getoption("msprobe_batch_invariant")),
-        perturb=rerun_options.read_perturb(config),
+        repeat=reruns.repeat,
+        batch_invariant=reruns.batch_invariant,
+        perturb=reruns.perturb,
         html=html_file(config),
         history=page_history.read_history(config),
         screen_above=screening.read_screen_above(config),

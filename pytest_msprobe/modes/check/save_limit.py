@@ -1,25 +1,35 @@
-"""The option that limits what a check saves: failing cases, and the tensors of a baseline."""
+"""The setting that limits what a check saves: failing cases, and the tensors of a baseline."""
 
 from __future__ import annotations
 
 import importlib.util
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from pytest_msprobe.errors import OptionError
+from pytest_msprobe.run.option_fields import add_fields, read_field, setting
 from pytest_msprobe.storage.limits import DEFAULT_LIMITS, SaveOptions, parse_limits
+
+_LIMIT = "msprobe_save_limit"
+
+
+@dataclass(frozen=True, slots=True)
+class SaveLimit:
+    """The limits as they are written."""
+
+    text: str = setting(
+        _LIMIT,
+        "maximum size of one saved case, or of one record's baseline tensors, and of the whole folder, ONE[,FOLDER], "
+        f"such as 500MiB,20GiB (default: {DEFAULT_LIMITS})",
+        default=DEFAULT_LIMITS,
+    )
 
 
 def add_options(group: pytest.OptionGroup) -> None:
-    """Add the option to the group."""
-    group.addoption(
-        "--msprobe-save-limit",
-        metavar="ONE[,FOLDER]",
-        help="maximum size of one saved case, or of one record's baseline tensors, and of the whole folder, such as "
-        f"500MiB,20GiB (default: {DEFAULT_LIMITS})",
-    )
+    """Add the setting."""
+    add_fields(group, SaveLimit)
 
 
 def save_options(config: pytest.Config, folder: Path, option: str) -> SaveOptions:
@@ -29,8 +39,7 @@ def save_options(config: pytest.Config, folder: Path, option: str) -> SaveOption
     """
     if importlib.util.find_spec("safetensors") is None:
         raise OptionError(f"{option} needs safetensors", remedy="pip install 'pytest-msprobe[cases]'")
-    text: Any = config.getoption("msprobe_save_limit")
     try:
-        return SaveOptions(folder, *parse_limits(text or DEFAULT_LIMITS))
+        return SaveOptions(folder, *parse_limits(read_field(config, SaveLimit, "text")))
     except ValueError as error:
-        raise OptionError(f"--msprobe-save-limit {error}") from None
+        raise OptionError(f"{_LIMIT} {error}") from None

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,7 +17,8 @@ from pytest_msprobe.modes.compare.options import compare_key
 from pytest_msprobe.run.collection import absolute
 from pytest_msprobe.run.header import empty_line
 from pytest_msprobe.run.mode import JournalFacts
-from pytest_msprobe.run.options import display_path, options_key
+from pytest_msprobe.run.options import options_key
+from pytest_msprobe.run.rerun_command import display_path
 
 if TYPE_CHECKING:
     from msprobe_hooks.dump.reader import Dump
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from pytest_msprobe.modes.compare.dump_pair import DumpPair
     from pytest_msprobe.modes.compare.opening import Registered
     from pytest_msprobe.run.item import DumpItem
-from pytest_msprobe.run.shared_options import GOLDEN, HTML, MODEL_CONFIG, MODEL_NAMES, VIS, XLSX
+from pytest_msprobe.run.shared_options import GOLDEN, HTML, JSON, MAPPING, MODEL_CONFIG, XLSX
 
 # What follows is loaded by runs that compare, not by every start of pytest.
 _pairs_key: pytest.StashKey[dict[Path, DumpPair]] = pytest.StashKey()
@@ -55,7 +55,7 @@ class CompareMode:
     name = "compare"
     flag = "--msprobe-compare"
     flag_help = "compare this run with --msprobe-golden: a dump.json, or a folder of steps and ranks"
-    shared_options = (GOLDEN, XLSX, HTML, MODEL_NAMES, MODEL_CONFIG, *VIS)
+    shared_options = (GOLDEN, XLSX, HTML, JSON, MAPPING, MODEL_CONFIG)
     reads_torch_files = True
     divides_dumps = True
 
@@ -97,7 +97,6 @@ class CompareMode:
 
     def open(self, config: pytest.Config, dumps: Mapping[Path, Dump]) -> None:
         """Open the golden dumps and pair both sides."""
-        from pytest_msprobe.extensions.graphs.building import require_modules
         from pytest_msprobe.extensions.inference.inference_run import is_inference, open_pair
         from pytest_msprobe.modes.compare.judging.policy import load_policy
         from pytest_msprobe.modes.compare.opening import golden_paths, open_pairs, partner_paths, require_pairs
@@ -119,8 +118,6 @@ class CompareMode:
         config.stash[_pairs_key] = pairs = open_pairs(dumps, compare, policy, registered, partners)
         config.stash[_empty_key] = empty = [path for path in dumps if path not in pairs]
         require_pairs(pairs.values(), empty)
-        if config.stash[compare_key].vis is not None:
-            require_modules([*(dumps[path] for path in pairs), *(pair.golden for pair in pairs.values())])
 
     def header(self, config: pytest.Config) -> list[str]:
         """Return the policy, and what is compared with what."""
@@ -171,13 +168,6 @@ class CompareMode:
 
             reports = CompareReports(compare, options.csv, options.policy, pairs, calls)
             reporters["msprobe-compare-reports"] = reports
-        if compare.vis is not None and not config.option.collectonly:
-            from pytest_msprobe.extensions.graphs.compared_graphs import CompareGraphs
-
-            for stage in dict.fromkeys(pair.stage for pair in pairs):
-                vis = replace(compare.vis, folder=compare.vis.folder / stage)
-                of_stage = [pair for pair in pairs if pair.stage == stage]
-                reporters[f"msprobe-compare-graphs{stage}"] = CompareGraphs(vis, of_stage, calls)
         return reporters
 
     def journal_facts(self, config: pytest.Config) -> JournalFacts:

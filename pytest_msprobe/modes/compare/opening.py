@@ -225,6 +225,6 @@ def _require_same_model(pair: DumpPair) -> None:
     if not any(match.target and match.golden for match in pair.matching.matches):
         raise DumpError(
             f"{home_of(target.path)}: none of its {len(target.records)} records matches one of {home_of(golden.path)}; "
-            "compare runs of one model, ignore call numbers by --msprobe-fuzzy, or name partners by "
-            "--msprobe-data-mapping"
+            "compare runs of one model, ignore call numbers with -o msprobe_fuzzy=true, or name partners by "
+            "--msprobe-mapping with data"
         )

@@ -223,7 +223,7 @@ def _fuzzy_hint(pair: DumpPair, calls: Sequence[ComparedCall], reshaped: Compare
         lonely = f"{counted(pair.unmatched, 'call')} {'has' if pair.unmatched == 1 else 'have'}"
         yield (
             f"{which}, such as {doubtful.record}, and {lonely} no partner: "
-            "pair calls by order and shapes with --msprobe-fuzzy"
+            "pair calls by order and shapes with -o msprobe_fuzzy=true"
         )
 
 

@@ -117,9 +117,9 @@ def test_a_layout_may_stand_in_a_file(
     compare: Compare, trained: Callable[..., Path], pytester: pytest.Pytester
 ) -> None:
     pytester.path.joinpath("target.yaml").write_text("tp: 2\npp: 2\norder: tp-cp-ep-dp-pp\n")
-    compare(trained(tp=2, pp=2), trained(), _TARGET, "target.yaml", "--msprobe-compare-quick").stdout.fnmatch_lines(
-        ["msprobe: ranks merged, target by tp=2,pp=2,vpp=1,order=tp-cp-ep-dp-pp"]
-    )
+    compare(
+        trained(tp=2, pp=2), trained(), _TARGET, "target.yaml", "-omsprobe_compare_quick=true"
+    ).stdout.fnmatch_lines(["msprobe: ranks merged, target by tp=2,pp=2,vpp=1,order=tp-cp-ep-dp-pp"])
 
 
 @pytest.mark.slow

@@ -189,9 +189,9 @@ def test_reports_say_what_was_done(compare: Compare, rotated: Any, tmp_path: Pat
 
 def test_the_quick_question_turns_values_first(compare: Compare, rotated: Any) -> None:
     target, golden, file = rotated()
-    compare(target, golden, "--msprobe-transform", str(file), "--msprobe-compare-quick").assert_outcomes(passed=1)
+    compare(target, golden, "--msprobe-transform", str(file), "-omsprobe_compare_quick=true").assert_outcomes(passed=1)
     # Equal byte for byte, and other values once one of them is turned.
-    compare(golden, golden, "--msprobe-transform", str(file), "--msprobe-compare-quick").assert_outcomes(failed=1)
+    compare(golden, golden, "--msprobe-transform", str(file), "-omsprobe_compare_quick=true").assert_outcomes(failed=1)
 
 
 def test_another_matrix_is_another_run_for_a_journal(compare: Compare, rotated: Any, tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from pytest_msprobe.errors import OptionError, no_effect
+from pytest_msprobe.errors import OptionError
 from pytest_msprobe.modes.check.save_limit import save_options
 from pytest_msprobe.run.msprobe_config import run_ut
 from pytest_msprobe.storage.limits import SaveOptions
@@ -29,8 +29,6 @@ def read_save_options(config: pytest.Config) -> SaveOptions | None:
     """
     text: Any = config.getoption("msprobe_save_failures") or run_ut(config).error_data_path
     if not text:
-        if config.getoption("msprobe_save_limit") and not config.getoption("msprobe_save_baseline_tensors"):
-            raise no_effect("--msprobe-save-limit", "--msprobe-save-failures DIR or --msprobe-save-baseline-tensors")
         return None
     folder = Path(config.invocation_params.dir / text)
     if folder.exists() and not folder.is_dir():

@@ -161,7 +161,7 @@ def _within(
     needed = sum(tensor.nbytes for tensor in inputs.values())
     if needed > room:
         raise CaseError(
-            f"its inputs take {format_size(needed)}, {format_size(max(room, 0))} are left; raise --msprobe-save-limit"
+            f"its inputs take {format_size(needed)}, {format_size(max(room, 0))} are left; raise msprobe_save_limit"
         )
     left_out = []
     for side in _DISPENSABLE:

@@ -97,11 +97,11 @@ def test_a_page_that_cannot_be_written_is_reported(pytester: pytest.Pytester, ru
     ("words", "problem"),
     [
         (
-            ["--msprobe-html-exact", "a.*"],
-            "*--msprobe-html-exact has no effect without --msprobe-monitor; pass --msprobe-monitor RUN",
+            ["-omsprobe_html_exact=a.*"],
+            "*msprobe_html_exact has no effect without --msprobe-monitor; pass --msprobe-monitor RUN",
         ),
         (
-            ["--msprobe-monitor", "runs", "--msprobe-html-exact", "a.*"],
+            ["--msprobe-monitor", "runs", "-omsprobe_html_exact=a.*"],
             "*has no effect without --msprobe-html; pass --msprobe-html FILE",
         ),
         (

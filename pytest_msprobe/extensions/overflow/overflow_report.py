@@ -1,12 +1,11 @@
-"""The graph of a run in which inf and nan were looked for, coloured by their levels."""
+"""First culprits at the end of a search for inf and nan, and the items that replay overflowing calls."""
 
 from __future__ import annotations
 
 import json
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping
-from functools import partial
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,47 +27,22 @@ from msprobe_hooks.dump.schema import TensorElement
 from msprobe_hooks.dump.values import NON_FINITE
 from msprobe_hooks.errors import DumpError
 from msprobe_hooks.messages import counted
-from pytest_msprobe.extensions.graphs.vis.communication import Manner
-from pytest_msprobe.extensions.graphs.vis.options import VisOptions
-from pytest_msprobe.extensions.graphs.vis.reporting import GraphWriting
-from pytest_msprobe.extensions.graphs.vis.single import draw_single, places_of
 from pytest_msprobe.extensions.overflow.items import LEVEL_PROPERTY, Findings, findings_key, warning_words
 from pytest_msprobe.extensions.overflow.messages import describe_finding, origin_lines, place_lines
 from pytest_msprobe.extensions.overflow.nonfinite_origins import Analysis, Culprit
 from pytest_msprobe.extensions.overflow.options import overflow_key
 from pytest_msprobe.modes.check.items import RecordItem, checker_of
 from pytest_msprobe.reports.page_file import cannot_be_written, end_as_incomplete
-from pytest_msprobe.reports.text import one_line, printable
+from pytest_msprobe.reports.text import one_line
 from pytest_msprobe.results.result import DirectionResult
 from pytest_msprobe.run.header import files_in_one_line, kinds_of
 from pytest_msprobe.run.item import DumpItem
 from pytest_msprobe.run.options import options_key
+from pytest_msprobe.run.shared_options import JSON
 from pytest_msprobe.storage.atomic_write import atomic_write
 
 if TYPE_CHECKING:
     import pytest
-
-
-class OverflowGraphs:
-    """Writes the graphs when the run ends. They are drawn from the dumps, so a selection of items leaves none out."""
-
-    def __init__(self, options: VisOptions, dumps: Mapping[Path, Dump], rules: IgnoreRules) -> None:
-        self._dumps = list(dumps.values())
-        self._places = places_of(dumps)
-        self._rules = rules
-        self._writing = GraphWriting(options, Manner(overflow=True, all_frames=options.all_frames))
-
-    @pytest.hookimpl(trylast=True)
-    def pytest_sessionfinish(self, session: pytest.Session) -> None:
-        """Write the graphs."""
-        self._writing.draw(partial(draw_single, dumps=self._dumps, places=self._places, rules=self._rules))
-        self._writing.close()
-        if self._writing.problems:
-            end_as_incomplete(session)
-
-    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
-        """Say where the graphs are."""
-        self._writing.report(terminalreporter, printable)
 
 
 _LEVELS = {"pass": "normal", "fail": "abnormal", "warn": "not reproduced", "skip": "not replayed"}
@@ -212,7 +186,7 @@ class OverflowReport:
                     if analysis.culprits
                 ]
             except OSError as error:
-                self._problem = f"--msprobe-overflow-json: {cannot_be_written(folder, error)}"
+                self._problem = f"{JSON}: {cannot_be_written(folder, error)}"
                 end_as_incomplete(session)
 
     @pytest.hookimpl(tryfirst=True)
