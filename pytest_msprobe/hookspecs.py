@@ -8,6 +8,7 @@ import pytest
 
 if TYPE_CHECKING:
     from msprobe_standards.registry import StandardRegistry
+    from pytest_msprobe.commands.registry import CommandRegistry
     from pytest_msprobe.devices.registry import DeviceRegistry
     from pytest_msprobe.engine.replay.references import ReferenceRegistry
     from pytest_msprobe.extensions.transformations.transformations import TransformRegistry
@@ -77,4 +78,14 @@ def pytest_msprobe_transform(registry: TransformRegistry) -> None:
 
     Args:
         registry: The registry of transformations.
+    """
+
+
+def pytest_msprobe_register_commands(registry: CommandRegistry) -> None:
+    """Add commands of ``pytest-msprobe`` with ``registry.add("trainings", "my-command", Command(...))``.
+
+    Called by the program ``pytest-msprobe`` alone, outside of any session of pytest, on the extensions of this package.
+
+    Args:
+        registry: The registry of commands.
     """
