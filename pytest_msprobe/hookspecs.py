@@ -27,6 +27,16 @@ def pytest_msprobe_register_modes(registry: ModeRegistry) -> None:
     """
 
 
+def pytest_msprobe_session(config: pytest.Config) -> None:
+    """Register what watches the items of a session, once in each process of a run that has something of this plugin.
+
+    Called when the options are read and the dumps are open, before pytest collects.
+
+    Args:
+        config: The configuration, with the options of the run.
+    """
+
+
 def pytest_msprobe_register_devices(registry: DeviceRegistry) -> None:
     """Add devices with ``registry.add(device)``.
 

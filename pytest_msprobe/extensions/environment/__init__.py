@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from pytest_msprobe.commands.registry import CommandRegistry
+    from pytest_msprobe.run.mode import ModeRegistry
 
 
 def pytest_msprobe_register_commands(registry: CommandRegistry) -> None:
@@ -22,3 +23,10 @@ def pytest_msprobe_register_commands(registry: CommandRegistry) -> None:
             f"{__name__}.environment_command",
         ),
     )
+
+
+def pytest_msprobe_register_modes(registry: ModeRegistry) -> None:
+    """Add the mode."""
+    from pytest_msprobe.extensions.environment.options import ENVIRONMENT
+
+    registry.add(ENVIRONMENT)

@@ -1,1 +1,25 @@
 """A run's workers on other hosts: what they find there, what they are sent and what they send back."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import pytest
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the setting."""
+    from pytest_msprobe.extensions.hosts.options import add_options
+    from pytest_msprobe.run.option_groups import DEVICES, option_group
+
+    add_options(option_group(parser, DEVICES))
+
+
+def pytest_xdist_setupnodes(config: pytest.Config) -> None:
+    """Start workers on other hosts as well."""
+    from pytest_msprobe.extensions.hosts.remote_hosts import start_remote_workers
+    from pytest_msprobe.run.usage_errors import usage_errors
+
+    with usage_errors():
+        start_remote_workers(config)

@@ -6,6 +6,9 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from pytest_msprobe.commands.registry import CommandRegistry
+    from pytest_msprobe.run.mode import ModeRegistry
+
+pytest_plugins = ["pytest_msprobe.extensions.monitor.fixture"]
 
 
 def pytest_msprobe_register_commands(registry: CommandRegistry) -> None:
@@ -30,3 +33,10 @@ def pytest_msprobe_register_commands(registry: CommandRegistry) -> None:
             f"{__name__}.series_command",
         ),
     )
+
+
+def pytest_msprobe_register_modes(registry: ModeRegistry) -> None:
+    """Add the mode."""
+    from pytest_msprobe.extensions.monitor.options import MONITOR
+
+    registry.add(MONITOR)

@@ -1,1 +1,15 @@
 """Where inf and nan come from: records judged by their statistics, over all ranks, and replayed."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pytest_msprobe.run.mode import ModeRegistry
+
+
+def pytest_msprobe_register_modes(registry: ModeRegistry) -> None:
+    """Add the mode."""
+    from pytest_msprobe.extensions.overflow.options import OVERFLOW
+
+    registry.add(OVERFLOW)

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from pytest_msprobe.results.result import screened_of
 from pytest_msprobe.run.option_fields import add_fields, number, option, read_field
 
 _GIGA = 1e9
@@ -77,6 +76,8 @@ class ScreenedTally:
 
     def add(self, extras: Mapping[str, Any]) -> None:
         """Count one record."""
+        from pytest_msprobe.results.result import screened_of
+
         outputs = screened_of(extras)
         self._count += bool(outputs)
         self._operations += sum(output.operations for output in outputs)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
-from pytest_msprobe.devices.registry import DeviceChoice
 from pytest_msprobe.extensions.explore import options as explore
 from pytest_msprobe.extensions.explore.options import ExploreOptions
 from pytest_msprobe.extensions.screening import screening_options as screening
@@ -16,12 +16,14 @@ from pytest_msprobe.modes.check.baselines import options as baselines
 from pytest_msprobe.modes.check.cases import options as cases
 from pytest_msprobe.modes.check.reruns import rerun_options
 from pytest_msprobe.modes.check.reruns.rerun_options import RerunOptions
-from pytest_msprobe.run.mode import destination, modes_of
+from pytest_msprobe.run.mode import DeclaredMode, destination, modes_of
 from pytest_msprobe.run.option_fields import read_fields
 from pytest_msprobe.run.option_groups import HOW, RESULTS, option_group, parser_of
-from pytest_msprobe.run.shared_options import html_file
-from pytest_msprobe.storage.limits import SaveOptions
-from pytest_msprobe.storage.naming import fingerprint
+from pytest_msprobe.run.shared_options import HTML, html_file
+
+if TYPE_CHECKING:
+    from pytest_msprobe.devices.registry import DeviceChoice
+    from pytest_msprobe.storage.limits import SaveOptions
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +68,11 @@ class CheckOptions:
         asked = self._asked() | ({"screening": " ".join(screened)} if screened else {})
         if self.remote_baseline is not None:
             return asked | {"baseline": self.remote_baseline.name}
-        return asked | ({"baseline": fingerprint(self.baseline)} if self.baseline is not None else {})
+        if self.baseline is None:
+            return asked
+        from pytest_msprobe.storage.naming import fingerprint
+
+        return asked | {"baseline": fingerprint(self.baseline)}
 
     def _asked(self) -> dict[str, str]:
         """Return what is asked of each record in addition to its verdict."""
@@ -121,3 +127,13 @@ def read_options(config: pytest.Config, *, is_chosen: bool) -> CheckOptions:
         history=page_history.read_history(config),
         screen_above=screening.read_screen_above(config),
     )
+
+
+CHECK = DeclaredMode(
+    name="check",
+    flag="--msprobe-dump",
+    flag_help="dump.json to check, or a folder of them (repeatable)",
+    home="pytest_msprobe.modes.check.mode:CheckMode",
+    shared_options=(HTML,),
+    add_options=add_options,
+)

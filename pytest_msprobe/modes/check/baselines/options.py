@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
-from pytest_msprobe.devices.registry import DeviceChoice, parse_device
 from pytest_msprobe.errors import DeviceError, OptionError
-from pytest_msprobe.modes.check.baselines.tensor_folder import tensors_folder
 from pytest_msprobe.modes.check.save_limit import save_options
 from pytest_msprobe.run.option_fields import add_fields, read_field, setting
 from pytest_msprobe.run.options import devices_key
-from pytest_msprobe.storage.limits import SaveOptions
+
+if TYPE_CHECKING:
+    from pytest_msprobe.devices.registry import DeviceChoice
+    from pytest_msprobe.storage.limits import SaveOptions
 
 _TENSORS = "msprobe_save_baseline_tensors"
 
@@ -58,6 +60,8 @@ def remote_baseline(config: pytest.Config) -> DeviceChoice | None:
         return None
     devices = config.stash[devices_key]
     try:
+        from pytest_msprobe.devices.registry import parse_device
+
         choice = parse_device(config.getoption("msprobe_baseline"), devices)
         devices.get(choice.name)
     except DeviceError as error:
@@ -94,6 +98,8 @@ def save_baseline_tensors(config: pytest.Config) -> SaveOptions | None:
     path = _path(config, "msprobe_save_baseline")
     if path is None or not read_field(config, _Tensors, "are_saved"):
         return None
+    from pytest_msprobe.modes.check.baselines.tensor_folder import tensors_folder
+
     folder = tensors_folder(path)
     if folder.exists() and not folder.is_dir():
         raise OptionError(f"{_TENSORS}: {folder} is not a directory")

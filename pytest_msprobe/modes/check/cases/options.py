@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from pytest_msprobe.errors import OptionError
 from pytest_msprobe.modes.check.save_limit import save_options
 from pytest_msprobe.run.msprobe_config import run_ut
-from pytest_msprobe.storage.limits import SaveOptions
+
+if TYPE_CHECKING:
+    from pytest_msprobe.storage.limits import SaveOptions
 
 
 def add_options(group: pytest.OptionGroup) -> None:

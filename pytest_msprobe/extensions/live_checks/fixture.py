@@ -1,0 +1,18 @@
+"""Fixture ``msprobe_live``, known at every start of pytest. PYTEST_DONT_REWRITE, as for the whole package."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from pytest_msprobe.extensions.live_checks.live_fixture import TestLive
+
+
+@pytest.fixture
+def msprobe_live(request: pytest.FixtureRequest) -> TestLive:
+    """Return what judges calls while they run: those inside of a ``with`` over a call of it."""
+    from pytest_msprobe.extensions.live_checks.live_fixture import TestLive
+
+    return TestLive(request)
