@@ -17,11 +17,9 @@ from pytest_msprobe.modes.compare.options import COMPARE
 from pytest_msprobe.run import options, shared_options
 from pytest_msprobe.run.mode import ModeRegistry, register_modes
 from pytest_msprobe.run.option_groups import DEVICES, RECORD, add_groups, option_group
-from pytest_msprobe.run.session_needs import needs_session, uses_session
+from pytest_msprobe.run.session_needs import has_session, needs_session, start_session, uses_session
 
 __all__ = ["msprobe_dump", "msprobe_dump_options", "precision"]
-
-_SESSION = "msprobe-session"
 
 
 def pytest_addoption(parser: pytest.Parser, pluginmanager: pytest.PytestPluginManager) -> None:
@@ -63,26 +61,18 @@ def pytest_configure(config: pytest.Config) -> None:
     """Describe the markers, and start what a run with something of this plugin needs, before any worker starts."""
     test_fixtures.register_markers(config)
     if needs_session(config):
-        _start_session(config)
+        start_session(config)
     elif config.option.markexpr:
         from pytest_msprobe.run import marks
 
         marks.register(config)
 
 
-def _start_session(config: pytest.Config) -> None:
-    if not config.pluginmanager.hasplugin(_SESSION):
-        from pytest_msprobe import session_plugin
-
-        # pytest calls its pytest_configure at once.
-        config.pluginmanager.register(session_plugin, _SESSION)
-
-
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Start it also where tests use a fixture or a marker of this plugin."""
-    if not config.pluginmanager.hasplugin(_SESSION) and uses_session(items):
-        _start_session(config)
+    if not has_session(config) and uses_session(items):
+        start_session(config)
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -10,6 +10,7 @@ from pytest_msprobe.run.mode import destination, modes_of
 
 # Every other fixture, marker, option and setting of ours, and of our extensions, begins with it.
 _OURS = "msprobe_"
+_SESSION = "msprobe-session"
 _FIXTURE, _MARKER = "precision", "precision_standard"
 
 
@@ -29,6 +30,29 @@ def needs_session(config: pytest.Config) -> bool:
         or bool(given.get("numprocesses"))
         or bool(given.get("tx"))
     )
+
+
+def has_session(config: pytest.Config) -> bool:
+    """Return whether the hooks of the session are registered."""
+    return config.pluginmanager.hasplugin(_SESSION)
+
+
+def start_session(config: pytest.Config) -> None:
+    """Register the hooks of the session; pytest calls their ``pytest_configure`` at once."""
+    if not has_session(config):
+        from pytest_msprobe import session_plugin
+
+        config.pluginmanager.register(session_plugin, _SESSION)
+
+
+def start_session_of_test(request: pytest.FixtureRequest) -> None:
+    """Start the session where a test asks for a fixture by ``getfixturevalue``, which collection cannot see."""
+    if not has_session(request.config):
+        start_session(request.config)
+        from pytest_msprobe.run.test_checks import begin
+
+        # A fixture of the session has no public name for the test that asks for it first.
+        begin(request._pyfuncitem)
 
 
 def uses_session(items: Iterable[pytest.Item]) -> bool:

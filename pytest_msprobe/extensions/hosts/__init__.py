@@ -16,10 +16,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     add_options(option_group(parser, DEVICES))
 
 
-def pytest_xdist_setupnodes(config: pytest.Config) -> None:
-    """Start workers on other hosts as well."""
-    from pytest_msprobe.extensions.hosts.remote_hosts import start_remote_workers
-    from pytest_msprobe.run.usage_errors import usage_errors
+def pytest_msprobe_session(config: pytest.Config) -> None:
+    """Register what starts workers on other hosts."""
+    from pytest_msprobe.extensions.hosts.session_hooks import HostWorkers
 
-    with usage_errors():
-        start_remote_workers(config)
+    config.pluginmanager.register(HostWorkers(), "msprobe-host-workers")

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from pytest_msprobe.run.session_needs import start_session_of_test
+
 if TYPE_CHECKING:
     from pytest_msprobe.extensions.live_checks.live_fixture import TestLive
 
@@ -13,6 +15,7 @@ if TYPE_CHECKING:
 @pytest.fixture
 def msprobe_live(request: pytest.FixtureRequest) -> TestLive:
     """Return what judges calls while they run: those inside of a ``with`` over a call of it."""
+    start_session_of_test(request)
     from pytest_msprobe.extensions.live_checks.live_fixture import TestLive
 
     return TestLive(request)

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from pytest_msprobe.run.session_needs import start_session_of_test
+
 if TYPE_CHECKING:
     from pytest_msprobe.extensions.monitor.monitor_fixture import TrainingMonitor
 
@@ -15,6 +17,7 @@ if TYPE_CHECKING:
 @pytest.fixture
 def msprobe_monitor(request: pytest.FixtureRequest, tmp_path: Path) -> TrainingMonitor:
     """Watch the trainings of this test, each in a ``with`` of its own that fails the test where one goes wrong."""
+    start_session_of_test(request)
     from pytest_msprobe.extensions.monitor.monitor_fixture import monitor_of
 
     return monitor_of(request.node, tmp_path / "msprobe_monitor")
