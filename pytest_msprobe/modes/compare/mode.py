@@ -13,7 +13,7 @@ from msprobe_hooks.messages import counted
 from pytest_msprobe.errors import OptionError
 from pytest_msprobe.journal.journal import DIVIDED_DUMPS
 from pytest_msprobe.modes.compare import options as compare_options
-from pytest_msprobe.modes.compare.options import compare_key
+from pytest_msprobe.modes.compare.options import COMPARE, compare_key
 from pytest_msprobe.run.collection import absolute
 from pytest_msprobe.run.header import empty_line
 from pytest_msprobe.run.mode import JournalFacts
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from pytest_msprobe.modes.compare.dump_pair import DumpPair
     from pytest_msprobe.modes.compare.opening import Registered
     from pytest_msprobe.run.item import DumpItem
-from pytest_msprobe.run.shared_options import GOLDEN, HTML, JSON, MAPPING, MODEL_CONFIG, XLSX
 
 # What follows is loaded by runs that compare, not by every start of pytest.
 _pairs_key: pytest.StashKey[dict[Path, DumpPair]] = pytest.StashKey()
@@ -52,10 +51,10 @@ class FrozenDumps:
 class CompareMode:
     """``--msprobe-compare PATH --msprobe-golden PATH``."""
 
-    name = "compare"
-    flag = "--msprobe-compare"
-    flag_help = "compare this run with --msprobe-golden: a dump.json, or a folder of steps and ranks"
-    shared_options = (GOLDEN, XLSX, HTML, JSON, MAPPING, MODEL_CONFIG)
+    name = COMPARE.name
+    flag = COMPARE.flag
+    flag_help = COMPARE.flag_help
+    shared_options = COMPARE.shared_options
     reads_torch_files = True
     divides_dumps = True
 

@@ -12,8 +12,19 @@ import pytest
 from pytest_msprobe.extensions.across_frameworks.options import AcrossOptions, across_options
 from pytest_msprobe.extensions.inference.options import InferenceOptions
 from pytest_msprobe.run import option_fields
+from pytest_msprobe.run.mode import DeclaredMode
 from pytest_msprobe.run.option_fields import existing, existing_file, option, read_fields, setting, shared
-from pytest_msprobe.run.shared_options import GOLDEN, MAPPING, golden_path, html_file, xlsx_folder
+from pytest_msprobe.run.shared_options import (
+    GOLDEN,
+    HTML,
+    JSON,
+    MAPPING,
+    MODEL_CONFIG,
+    XLSX,
+    golden_path,
+    html_file,
+    xlsx_folder,
+)
 
 if TYPE_CHECKING:
     from msprobe_hooks.extensions.merged_ranks.merged_dump import ParallelLayout
@@ -151,3 +162,14 @@ def refuse_without_target(config: pytest.Config) -> None:
     """Raise OptionError where an option of a comparison is passed without one."""
     for options in (CompareOptions, InferenceOptions):
         option_fields.refuse_without(config, options, "--msprobe-compare PATH")
+
+
+COMPARE = DeclaredMode(
+    name="compare",
+    flag="--msprobe-compare",
+    flag_help="compare this run with --msprobe-golden: a dump.json, or a folder of steps and ranks",
+    home="pytest_msprobe.modes.compare.mode:CompareMode",
+    shared_options=(GOLDEN, XLSX, HTML, JSON, MAPPING, MODEL_CONFIG),
+    add_options=add_options,
+    refuse=refuse_without_target,
+)
