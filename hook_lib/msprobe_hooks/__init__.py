@@ -1,4 +1,4 @@
-"""Recording a dump from any PyTorch or MindSpore code, watching a training, and the files of both as data.
+"""Recorder of dumps from any PyTorch or MindSpore code, monitor of a training, and the files of both as data.
 
 Importing this package imports no framework; recording and watching import the one that is looked at. Names that
 extensions export, such as ``watch``, are imported when they are first used.

@@ -1,4 +1,4 @@
-"""Recording as a context."""
+"""Context that records."""
 
 from __future__ import annotations
 

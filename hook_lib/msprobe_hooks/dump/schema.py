@@ -187,15 +187,15 @@ def walk_tensors(elements: Elements, path: str = "") -> Iterator[tuple[str, Tens
 
 def tensors_of(elements: Elements) -> list[TensorElement]:
     """Return every tensor among the elements, nested ones included, in recorded order."""
-    found: list[TensorElement] = []
+    tensors: list[TensorElement] = []
     for element in elements.values() if isinstance(elements, dict) else elements:
         if isinstance(element, TensorElement):
-            found.append(element)
+            tensors.append(element)
         elif isinstance(element, MappingElement):
-            found += tensors_of(element.items)
+            tensors += tensors_of(element.items)
         elif isinstance(element, list):
-            found += tensors_of(element)
-    return found
+            tensors += tensors_of(element)
+    return tensors
 
 
 def forward_record(name: str, body: object) -> ForwardRecord:
@@ -241,7 +241,7 @@ def _details(fields: Mapping[str, Any], path: str) -> tuple[Mapping[str, Mapping
 
 
 def _restored(element: Element, place: str, details: Mapping[str, Mapping[str, Any]]) -> Element:
-    """Put back what msprobe's spelling of an element loses and this project's recorder keeps apart."""
+    """Restore what msprobe's spelling of an element loses and this project's recorder keeps apart."""
     detail = details.get(place)
     if detail is not None and "value" in detail:
         return ValueElement(detail["type"], detail["value"])

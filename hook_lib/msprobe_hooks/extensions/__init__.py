@@ -1,4 +1,4 @@
-"""What is not the core of the library: each folder here is one extension, which can be taken out by deleting it.
+"""Extensions of the library, outside of its core: each folder is one, and can be taken out by deleting it.
 
 The package of an extension has the names of `msprobe_hooks.extension_points` that it needs. The core imports no
 extension; an extension imports the core and, where its first line says so, one other.

@@ -53,12 +53,12 @@ class Recorder(Lifecycle):
 
     @property
     def parent(self) -> str | None:
-        """What a record of this thread belongs to: the phase it is in, else the innermost module."""
+        """Return what a record of this thread belongs to: the phase it is in, else the innermost module."""
         places = self._places
         return places.phase or (places.modules[-1] if places.modules else None)
 
     def enter_phase(self, phase: str | None) -> None:
-        """Say that this thread is in the optimizer or clips gradients, or with None that it no longer is.
+        """Note that this thread is in the optimizer or clips gradients, or with None that it no longer is.
 
         Fused optimizers change parameters unnoticed, so all is measured anew.
         """
@@ -71,7 +71,7 @@ class Recorder(Lifecycle):
 
     @property
     def is_suspended(self) -> bool:
-        """Whether this thread is inside a call that is recorded as a whole."""
+        """Return whether this thread is inside a call that is recorded as a whole."""
         return self._places.is_suspended
 
     @is_suspended.setter
@@ -84,7 +84,7 @@ class Recorder(Lifecycle):
 
     @property
     def tensors(self) -> TensorFiles | None:
-        """What writes tensors into the step's folder; None where none are written."""
+        """Return what writes tensors into the step's folder; None where none are written."""
         files = self._files
         return None if files is None else files.tensors
 

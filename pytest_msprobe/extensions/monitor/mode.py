@@ -54,6 +54,7 @@ class MonitorMode:
             config.stash[_page_key] = page_options.read_options(config)
         else:
             refuse_without(config, MonitorOptions, "--msprobe-monitor RUN")
+            refuse_without(config, PageOptions, "--msprobe-monitor RUN")
 
     def find_files(self, folder: Path) -> list[Path]:
         """Return the file that represents each rank: the first of its folder."""

@@ -5,14 +5,18 @@ from __future__ import annotations
 import importlib.util
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from pytest_msprobe.errors import OptionError
 from pytest_msprobe.run.option_fields import add_fields, read_field, setting
-from pytest_msprobe.storage.limits import DEFAULT_LIMITS, SaveOptions, parse_limits
+
+if TYPE_CHECKING:
+    from pytest_msprobe.storage.limits import SaveOptions
 
 _LIMIT = "msprobe_save_limit"
+_DEFAULT = "1GiB,10GiB"
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,8 +26,8 @@ class SaveLimit:
     text: str = setting(
         _LIMIT,
         "maximum size of one saved case, or of one record's baseline tensors, and of the whole folder, ONE[,FOLDER], "
-        f"such as 500MiB,20GiB (default: {DEFAULT_LIMITS})",
-        default=DEFAULT_LIMITS,
+        f"such as 500MiB,20GiB (default: {_DEFAULT})",
+        default=_DEFAULT,
     )
 
 
@@ -37,6 +41,8 @@ def save_options(config: pytest.Config, folder: Path, option: str) -> SaveOption
 
     Raises OptionError where the limits are not sizes or safetensors is not installed.
     """
+    from pytest_msprobe.storage.limits import SaveOptions, parse_limits
+
     if importlib.util.find_spec("safetensors") is None:
         raise OptionError(f"{option} needs safetensors", remedy="pip install 'pytest-msprobe[cases]'")
     try:

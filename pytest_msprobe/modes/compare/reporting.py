@@ -1,4 +1,4 @@
-"""Writing the reports of a comparison when all of its calls have finished."""
+"""Reporters of a comparison, which write when all of its calls have finished."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class CompareReports:
             end_as_incomplete(session)
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
-        """Say where the reports are."""
+        """Print where the reports are."""
         before = terminalreporter.config.stash.get(finished_before_key, Counter())
         note = f" (without the {counted(before.total(), 'call')} finished before this run)" if before else ""
         for line in self._lines:

@@ -1,4 +1,4 @@
-"""Which calls are fixed, to what, and what came of it."""
+"""Selection of the calls that are fixed, the outcome, and a cache of results for calls that are alike."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Fixing calls as a context: they run in another precision, so that what this changes can be watched."""
+"""Context in which calls run in another precision, so that the effect can be watched."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Calls of MindSpore, seen, named and counted as a recording does, to be fixed or only listed."""
+"""Calls of MindSpore, named and counted as in a recording, to be listed or run in another precision."""
 
 from __future__ import annotations
 

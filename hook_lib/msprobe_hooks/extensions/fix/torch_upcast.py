@@ -1,4 +1,4 @@
-"""One call of PyTorch in another precision. The casts are part of the autograd graph, so its backward pass is too."""
+"""One call of PyTorch in another precision, differentiable casts included, and what it would return or write to."""
 
 from __future__ import annotations
 

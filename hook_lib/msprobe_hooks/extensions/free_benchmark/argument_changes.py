@@ -1,4 +1,4 @@
-"""What msprobe's free benchmark changes of a call's arguments, in any framework: which tensors, and by how much."""
+"""Changes of msprobe's free benchmark to a call's arguments, in any framework, and the deviation that they cause."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The free benchmark of MindSpore's dynamic graph mode."""
+"""The free benchmark of MindSpore's dynamic graph mode: perturbations, reruns and the ratio of results."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The session of MindSpore: what observes functions, primitives, cells and compiled functions."""
+"""The session of MindSpore: observers of functions, primitives, cells and compiled functions, and cells of graphs."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class GraphCells:
         self._compilations = Compilations((CELLS, FUNCTIONS), _explained)
 
     def remove(self) -> None:
-        """Give the cells their own ``construct`` again."""
+        """Restore the ``construct`` of the cells."""
         for cell, former in self._former:
             if former is None:
                 del cell.construct
@@ -203,7 +203,7 @@ class MindSporeSession(Session):
         return layers()
 
     def hooks_on(self, model: Model) -> Hooks:
-        """Put hooks on all cells inside a model; those of a graph write by themselves, when a step ends."""
+        """Register hooks on all cells inside a model; those of a graph write by themselves, when a step ends."""
         found = prefixed(model, self.module_type, lambda one: one.cells_and_names())
         cells = [(prefix, cell) for prefix, cell in found if not is_recomputation_of(cell)]
         if is_pynative():

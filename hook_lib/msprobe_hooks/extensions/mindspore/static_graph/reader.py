@@ -1,4 +1,4 @@
-"""An iteration of a static graph as a `Dump`: each execution of a kernel is a record.
+"""An iteration of a static graph as a `Dump`: a record for each execution of a kernel, and the tensors of its files.
 
 Records are named ``Kernel.{op}.{number}.{direction}`` in the order in which kernels ran. ``op`` is the kernel's scope
 with ``_`` in place of ``/``; the number counts the executions of one op; what MindSpore derived for the gradient is
@@ -188,7 +188,7 @@ class GraphDump(KernelDump):
 
     @property
     def has_statistics(self) -> bool:
-        """Whether the backend took statistics, or wrote the tensors alone."""
+        """Return whether the backend took statistics, or wrote the tensors alone."""
         return self.task == "statistics"
 
     @property
