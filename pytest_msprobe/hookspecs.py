@@ -10,8 +10,8 @@ if TYPE_CHECKING:
     from msprobe_standards.registry import StandardRegistry
     from pytest_msprobe.devices.registry import DeviceRegistry
     from pytest_msprobe.engine.replay.references import ReferenceRegistry
-    from pytest_msprobe.extensions.transformations.transformations import TransformRegistry
     from pytest_msprobe.modes.compare.measure.own_metrics import CompareMetricRegistry
+    from pytest_msprobe.modes.compare.registry import ComparisonRegistry
     from pytest_msprobe.run.mode import ModeRegistry
 
 
@@ -69,12 +69,13 @@ def pytest_msprobe_register_compare_metrics(registry: CompareMetricRegistry) -> 
     """
 
 
-def pytest_msprobe_transform(registry: TransformRegistry) -> None:
-    """Add transformations of a comparison with ``registry.add("Module.*.output.0", "golden", function)``.
+def pytest_msprobe_register_comparisons(registry: ComparisonRegistry) -> None:
+    """Add parts of comparisons: kinds, names that two runs share, transformations, merged runs, graphs.
 
-    Called in every process of a comparison, before dumps are opened. The function takes the recorded tensor and returns
-    the one that is compared in its place.
+    Called in every process of a comparison, before dumps are opened, and wherever two runs are compared. Options of the
+    parts of this package's extensions are added with those of the comparison; another plugin adds its own in
+    ``pytest_addoption``, and has ``registry.add_options`` read them.
 
     Args:
-        registry: The registry of transformations.
+        registry: The registry of parts.
     """

@@ -15,10 +15,10 @@ from pytest_msprobe.reports.text import printable
 
 if TYPE_CHECKING:
     from msprobe_hooks.dump.reader import Dump
-    from msprobe_hooks.extensions.merged_ranks.merged_dump import ParallelLayout
     from pytest_msprobe.modes.compare.dump_pair import DumpPair
     from pytest_msprobe.modes.compare.judging.policy import ComparePolicy
     from pytest_msprobe.modes.compare.options import CompareOptions
+    from pytest_msprobe.modes.compare.registry import Layout
     from pytest_msprobe.modes.compare.rows import ComparedCall
 
 
@@ -66,7 +66,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Write the files, print where they are, and return 0. Raises a UserError or DumpError."""
     _require_sense(arguments)
-    from pytest_msprobe.modes.compare.merged_ranks import runs_of
+    from pytest_msprobe.modes.compare.runs import runs_of
 
     paths = runs_of(arguments.dump, _layout(arguments, "layout"))
     is_alone = arguments.golden is None
@@ -109,21 +109,19 @@ def _written(path: Path) -> Iterator[None]:
         raise CommandError(f"graphs cannot be written: {error.strerror or error}", file=path) from None
 
 
-def _layout(arguments: argparse.Namespace, name: str) -> ParallelLayout | None:
-    from pytest_msprobe.modes.compare.merged_ranks import parse_layout
+def _layout(arguments: argparse.Namespace, name: str) -> Layout | None:
+    from pytest_msprobe.modes.compare.registry import ComparisonRegistry
 
     text = getattr(arguments, name)
-    return parse_layout(f"--{name.replace('_', '-')}", text, Path()) if text else None
+    return ComparisonRegistry().parse_layout(f"--{name.replace('_', '-')}", text, Path()) if text else None
 
 
 def _open(arguments: argparse.Namespace, path: Path) -> Dump:
     """Open a run that is not compared."""
-    from msprobe_hooks.extensions.merged_ranks.unshard import make_parts
-    from pytest_msprobe.modes.compare.merged_ranks import open_run
+    from pytest_msprobe.modes.compare.runs import open_run
 
     layout = _layout(arguments, "layout")
-    run = open_run(path, layout)
-    return run if layout is None else make_parts(run)
+    return open_run(path, None) if layout is None else layout.open_alone(path)
 
 
 def _single(arguments: argparse.Namespace, paths: list[Path], folder: Path) -> list[Path]:
@@ -175,7 +173,7 @@ def _comparison(arguments: argparse.Namespace) -> tuple[CompareOptions, CompareP
         mapping=None,
         quick=False,
         html=arguments.html,
-        across=AcrossOptions(layers=arguments.layer_mapping),
+        parts=(AcrossOptions(layers=arguments.layer_mapping),),
         target_layout=_layout(arguments, "layout"),
         golden_layout=_layout(arguments, "golden_layout"),
     )
@@ -193,10 +191,10 @@ def _single_page(arguments: argparse.Namespace, paths: list[Path], part: Path) -
 
 def _compared_page(arguments: argparse.Namespace, paths: list[Path], part: Path) -> None:
     from pytest_msprobe.extensions.graphs.building import require_modules
-    from pytest_msprobe.modes.compare.merged_ranks import open_run
+    from pytest_msprobe.extensions.graphs.pair_graphs import read_graphs
     from pytest_msprobe.modes.compare.opening import open_pairs, require_pairs
     from pytest_msprobe.modes.compare.reporting import write_page_of
-    from pytest_msprobe.modes.compare.reports.html import read_graphs
+    from pytest_msprobe.modes.compare.runs import open_run
     from pytest_msprobe.run.header import empty_line
 
     layout = _layout(arguments, "layout")

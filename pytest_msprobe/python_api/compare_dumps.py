@@ -18,6 +18,7 @@ from pytest_msprobe.modes.compare.measure.own_metrics import CompareMetricRegist
 from pytest_msprobe.modes.compare.mode import CompareMode
 from pytest_msprobe.modes.compare.opening import Registered, open_pairs, require_pairs
 from pytest_msprobe.modes.compare.options import CompareOptions
+from pytest_msprobe.modes.compare.registry import ComparisonRegistry
 from pytest_msprobe.python_api.check_dump import Judgement, judged, process_state
 from pytest_msprobe.run.item import records_of_call
 from pytest_msprobe.run.options import Options
@@ -95,8 +96,12 @@ def compare_dumps(
     except ValueError as error:
         raise OptionError(f"policy: {error}") from None
     dumps = {path: open_dump(path) for path in (find_dumps(target) if target.is_dir() else [target])}
-    options = CompareOptions(golden=golden, fuzzy=fuzzy, mapping=mapping, quick=False, transform=turning)
-    pairs = open_pairs(dumps, options, loaded, Registered(own)).values()
+    parts = ComparisonRegistry()
+    options = CompareOptions(
+        golden=golden, fuzzy=fuzzy, mapping=mapping, quick=False, parts=parts.part_of_file(turning)
+    )
+    transformations = None if parts.transformations is None else parts.transformations.read(options, None)
+    pairs = open_pairs(dumps, options, loaded, Registered(own, transformations, parts)).values()
     require_pairs(pairs, [*dumps])
     run = Options(CompareMode(), (str(target),), DeviceChoice(AUTO), policy=policy)
     return _compared(pairs, Setups(run, DeviceRegistry()))

@@ -27,6 +27,12 @@ class AcrossOptions:
     wants_apis: bool = False
     wants_cells: bool = False
 
+    @property
+    def of_calls(self) -> str:
+        """The first option that was passed; empty where none was."""
+        wanted = {"api": self.wants_apis, "cell": self.wants_cells, "layer": self.layers}
+        return next((f"--msprobe-{name}-mapping" for name, value in wanted.items() if value), "")
+
     def words(self) -> list[str]:
         """Return the command-line words that ask for the same."""
         words: list[str] = []

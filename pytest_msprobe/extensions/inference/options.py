@@ -38,6 +38,11 @@ class InferenceOptions:
     names: tuple[Path, ...] = ()
     config: Path | None = None
 
+    @property
+    def of_calls(self) -> str:
+        """Empty: none of the options says how calls are matched."""
+        return ""
+
     def words(self) -> list[str]:
         """Return the command-line words that ask for the same."""
         words = [MATCH, self.match] if self.match else []

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias
 
 from msprobe_hooks.dump.values import read_values
 from msprobe_hooks.errors import DumpError
+from msprobe_hooks.messages import counted
 from pytest_msprobe.extensions.transformations.step import NONE_KEPT, SIDES, CallTensors, Shape, Side, Step, StepError
 from pytest_msprobe.messages import not_one_of
 
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
 
     from msprobe_hooks.dump.reader import Dump
     from msprobe_hooks.dump.values import Value
+    from pytest_msprobe.modes.compare.measure.compared_sides import ComparedSides
+    from pytest_msprobe.modes.compare.rows import DataMode, Row
 
     TensorFunction: TypeAlias = Callable[[torch.Tensor], torch.Tensor]
 
@@ -174,6 +177,21 @@ class Transformations:
             beginning = entry.names.beginning
             found[entry.side].setdefault(len(beginning), {}).setdefault(beginning, []).append(place)
         return found
+
+    def header(self) -> str:
+        """Return what the run's header says of them; empty for nothing."""
+        return f"transformed first: {counted(len(self.entries), 'entry', 'entries')}" if self.entries else ""
+
+    def settings(self) -> Mapping[str, str]:
+        """Return the places of the entries that no file holds."""
+        places = [entry.place for entry in self.entries if any(isinstance(step, OwnFunction) for step in entry.steps)]
+        return {"transformations": ", ".join(places)}
+
+    def measured(self, row: Row, sides: ComparedSides, records: tuple[str, str], mode: DataMode) -> Row | None:
+        """Return the measured row of a pair of tensors of which one is turned, None where neither is."""
+        from pytest_msprobe.extensions.transformations.transformed_rows import transformed_row
+
+        return transformed_row(self, row, sides, records, mode)
 
     def may_concern(self, side: Side, record: str) -> bool:
         """Return whether a value of a record may be turned."""
