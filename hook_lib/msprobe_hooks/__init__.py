@@ -17,6 +17,7 @@ from msprobe_hooks.errors import (
     RecordingError,
     StartError,
 )
+from msprobe_hooks.extensions.checkpoint.weight_sync import write_weights
 from msprobe_hooks.extensions.environment.environment import write_environment
 from msprobe_hooks.extensions.feed.feeding import feed
 from msprobe_hooks.extensions.fix.fixing import fix
@@ -25,7 +26,6 @@ from msprobe_hooks.extensions.monitor.series.conversion import csv2tensorboard_b
 from msprobe_hooks.extensions.monitor.watch.trainer_mon import TrainerMon
 from msprobe_hooks.extensions.monitor.watching import watch, watch_mindspore
 from msprobe_hooks.extensions.repeated_steps.replaying import replay_step
-from msprobe_hooks.extensions.weights.weight_sync import write_weights
 from msprobe_hooks.record import record
 
 __all__ = [

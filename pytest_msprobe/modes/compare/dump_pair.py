@@ -24,7 +24,8 @@ from pytest_msprobe.modes.compare.judging.rules import outcome_of
 from pytest_msprobe.modes.compare.judging.settings import Settings
 from pytest_msprobe.modes.compare.judging.shape_changes import as_not_comparable, first_shape_change, may_be_consequence
 from pytest_msprobe.modes.compare.matching.data_mapping import MappedValues
-from pytest_msprobe.modes.compare.matching.matching import Match, Matching, api_of, match_records
+from pytest_msprobe.modes.compare.matching.matches import Match, Matching, api_of
+from pytest_msprobe.modes.compare.matching.matching import match_records
 from pytest_msprobe.modes.compare.matching.reordering import intact, named_calls
 from pytest_msprobe.modes.compare.matching.translation import Translation
 from pytest_msprobe.modes.compare.measure.compared_sides import ComparedSides

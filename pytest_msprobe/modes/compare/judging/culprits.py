@@ -29,7 +29,7 @@ from pytest_msprobe.modes.compare.rows import (
 
 if TYPE_CHECKING:
     from msprobe_hooks.dump.fed_calls import FedCall
-    from pytest_msprobe.modes.compare.matching.matching import Match, Matching
+    from pytest_msprobe.modes.compare.matching.matches import Match, Matching
 
     Judge = Callable[[str, str, DataMode], list[Row]]
     IsEqual = Callable[[Match], bool]

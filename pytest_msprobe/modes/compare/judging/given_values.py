@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from msprobe_hooks.dump.reader import Dump
     from msprobe_hooks.dump.values import Value
-    from pytest_msprobe.modes.compare.matching.matching import Match
+    from pytest_msprobe.modes.compare.matching.matches import Match
 
 _SHOWN = 4
 _PARAMETER = "Parameter"

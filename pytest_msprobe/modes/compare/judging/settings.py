@@ -26,7 +26,7 @@ from pytest_msprobe.modes.compare.rows import SCALED_ERROR, ComparedCall, Row
 
 if TYPE_CHECKING:
     from msprobe_hooks.dump.values import Number, Value
-    from pytest_msprobe.modes.compare.matching.matching import Match
+    from pytest_msprobe.modes.compare.matching.matches import Match
 
 # As many digits as a person writes: of a number that was computed, so few are left once in ten thousand million times.
 _WRITTEN_DIGITS = 6

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from msprobe_hooks.dump.values import PlacedValue, read_values
-from pytest_msprobe.modes.compare.matching.matching import MatchingRules
+from pytest_msprobe.modes.compare.matching.matches import MatchingRules
 
 if TYPE_CHECKING:
     from msprobe_hooks.dump.reader import Dump
