@@ -31,7 +31,7 @@ from pytest_msprobe.extensions.across_frameworks.value_pairing import (
 )
 from pytest_msprobe.modes.compare.matching.data_mapping import record_of
 from pytest_msprobe.modes.compare.matching.gradient_numbers import gradient_numbers
-from pytest_msprobe.modes.compare.matching.translation import Name, Partners, Translation, ValuePairing
+from pytest_msprobe.modes.compare.matching.name_translation import Name, Partners, Translation, ValuePairing
 
 if TYPE_CHECKING:
     from msprobe_hooks.dump.reader import Dump

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 def pytest_msprobe_register_comparisons(registry: ComparisonRegistry) -> None:
     """Add the options, and the kind of comparison."""
-    from pytest_msprobe.extensions.inference import comparing, options
+    from pytest_msprobe.extensions.inference import inference_kind, options
 
     registry.add_options("inference", options)
-    registry.add_kind("inference", comparing)
+    registry.add_kind("inference", inference_kind)

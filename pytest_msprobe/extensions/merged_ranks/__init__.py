@@ -18,6 +18,6 @@ if TYPE_CHECKING:
 
 def pytest_msprobe_register_comparisons(registry: ComparisonRegistry) -> None:
     """Add the layouts of both sides, and what merges ranks by them."""
-    from pytest_msprobe.extensions.merged_ranks import comparing
+    from pytest_msprobe.extensions.merged_ranks import layout_options
 
-    registry.set_merged_runs(comparing)
+    registry.set_merged_runs(layout_options)

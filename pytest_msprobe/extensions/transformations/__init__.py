@@ -20,14 +20,14 @@ if TYPE_CHECKING:
 
 def pytest_addhooks(pluginmanager: pytest.PytestPluginManager) -> None:
     """Declare the hook for transformations of users."""
-    from pytest_msprobe.extensions.transformations import hookspecs
+    from pytest_msprobe.extensions.transformations import transform_hook
 
-    pluginmanager.add_hookspecs(hookspecs)
+    pluginmanager.add_hookspecs(transform_hook)
 
 
 def pytest_msprobe_register_comparisons(registry: ComparisonRegistry) -> None:
     """Add the option, and what reads transformations."""
-    from pytest_msprobe.extensions.transformations import comparing
+    from pytest_msprobe.extensions.transformations import transform_options
 
-    registry.add_options("transformations", comparing)
-    registry.set_transformations(comparing)
+    registry.add_options("transformations", transform_options)
+    registry.set_transformations(transform_options)

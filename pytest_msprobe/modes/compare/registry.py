@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from msprobe_hooks.dump.reader import Dump
     from pytest_msprobe.modes.compare.dump_pair import DumpPair
     from pytest_msprobe.modes.compare.judging.policy import ComparePolicy
-    from pytest_msprobe.modes.compare.matching.translation import Translation
+    from pytest_msprobe.modes.compare.matching.name_translation import Translation
     from pytest_msprobe.modes.compare.measure.compared_sides import TensorTransformations
     from pytest_msprobe.modes.compare.options import CompareOptions
     from pytest_msprobe.modes.compare.rows import ComparedCall, ComparedCalls

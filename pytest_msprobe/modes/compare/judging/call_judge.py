@@ -23,7 +23,7 @@ from pytest_msprobe.modes.compare.rows import DataMode, Row
 
 if TYPE_CHECKING:
     from pytest_msprobe.modes.compare.judging.policy import ComparePolicy
-    from pytest_msprobe.modes.compare.matching.translation import ValuePairing
+    from pytest_msprobe.modes.compare.matching.name_translation import ValuePairing
     from pytest_msprobe.modes.compare.measure.compared_sides import ComparedSides
 
 
