@@ -54,7 +54,7 @@ def main() -> None:
     of_job = -(-dumps // options.shards)
     print(f"{dumps} dumps of {options.records} records and {size / 2**20:.1f} MiB on each side, {of_job} in each job")
     rows = []
-    for name, more in (("equal or not", ["--msprobe-compare-quick"]), ("call by call", [])):
+    for name, more in (("equal or not", ["-omsprobe_compare_quick=true"]), ("call by call", [])):
         one, four = job(folder, 1, dumps, *more), job(folder, 1, dumps // 4, *more)
         seconds, memory = (four.cpu - one.cpu) / 3, (four.peak - one.peak) / 3
         expected = (one.cpu + (of_job - 1) * seconds, one.peak + (of_job - 1) * memory)

@@ -3,7 +3,7 @@
     python benchmarks/decoder_layer.py [--tokens 128 --hidden 512] [--layers 1 4 16 32] [--modes screened stand-in]
 
 They have their embedding, output projection and loss, all in bfloat16, and are those of a 7B Llama by default. Large
-products are screened, but in the mode ``exact``, which is ``--msprobe-no-screening``. In the mode ``stand-in`` the
+products are screened, but in the mode ``exact``, which is ``--msprobe-screening=off``. In the mode ``stand-in`` the
 device returns what the CPU computed before and costs nothing. Time is reported per additional
 layer, from several numbers of layers.
 """
@@ -87,7 +87,7 @@ def check(dump: Path, mode: str) -> tuple[Run, dict[str, dict[str, Any]]]:
         shutil.rmtree(results)
     else:
         run, items = logged_run(
-            [*words, "--msprobe-device", "cpu", *(["--msprobe-no-screening"] if mode == "exact" else [])]
+            [*words, "--msprobe-device", "cpu", *(["--msprobe-screening=off"] if mode == "exact" else [])]
         )
     print(f"checked, {mode}: {run.cpu:.1f} CPU s", file=sys.stderr)
     return run, items

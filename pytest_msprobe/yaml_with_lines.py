@@ -15,6 +15,14 @@ from pytest_msprobe.errors import OptionError
 
 
 @dataclass(frozen=True, slots=True)
+class Section:
+    """Where names are: below a key of a file, or in the whole of it."""
+
+    path: Path
+    key: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Part:
     """A part of a YAML file: a mapping, a list, or a text (numbers are texts as well)."""
 
@@ -28,17 +36,22 @@ class Part:
 
     @property
     def is_list(self) -> bool:
-        """Whether it is a list."""
+        """Return whether it is a list."""
         return isinstance(self.node, yaml.SequenceNode)
 
     @property
     def is_mapping(self) -> bool:
-        """Whether it is a mapping."""
+        """Return whether it is a mapping."""
         return isinstance(self.node, yaml.MappingNode)
 
     @property
+    def is_text(self) -> bool:
+        """Whether it is a text."""
+        return isinstance(self.node, yaml.ScalarNode) and not self.is_empty
+
+    @property
     def is_empty(self) -> bool:
-        """Whether nothing is written there."""
+        """Return whether nothing is written there."""
         return isinstance(self.node, yaml.ScalarNode) and self.node.tag.endswith(":null")
 
     @property
@@ -95,11 +108,12 @@ def _replaced(node: yaml.Node, old: str, new: str) -> yaml.Node:
     return type(node)(node.tag, value, node.start_mark, node.end_mark)
 
 
-def read_document(path: Path, example: str) -> Part:
-    """Read a YAML file that must hold something; ``example`` shows what, in the error.
+def read_document(source: Path | Section, example: str) -> Part:
+    """Read a YAML file, or a section of one, that must hold something; ``example`` shows what, in the error.
 
     Raises OptionError that names file, line and problem.
     """
+    path = source.path if isinstance(source, Section) else source
     try:
         node = compose_yaml(read_regular(path))
     except OSError as error:
@@ -108,4 +122,10 @@ def read_document(path: Path, example: str) -> Part:
         raise OptionError(str(error), file=path, remedy=f"a line looks like  {example}") from None
     if node is None:
         raise OptionError("the file is empty", file=path, remedy=f"a line looks like  {example}")
-    return Part(path, node)
+    document = Part(path, node)
+    if not isinstance(source, Section) or source.key is None:
+        return document
+    section = next(value for name, _, value in document.items(f"expected the key {source.key}") if name == source.key)
+    if section.is_empty:
+        raise section.refuse(f"nothing below the key {source.key}; a line looks like  {example}")
+    return section

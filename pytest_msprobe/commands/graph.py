@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from pytest_msprobe.modes.compare.dump_pair import DumpPair
     from pytest_msprobe.modes.compare.judging.policy import ComparePolicy
     from pytest_msprobe.modes.compare.options import CompareOptions
-    from pytest_msprobe.modes.compare.registry import Layout
     from pytest_msprobe.modes.compare.rows import ComparedCall
+    from pytest_msprobe.modes.compare.runs import Layout
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -45,9 +45,26 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add("--complete-stack", action="store_true", help="show the whole call stack of each node (default: one line)")
     add("--overflow", action="store_true", help="also colour nodes by inf and nan")
+    add(
+        "--overflow-ignore",
+        type=Path,
+        metavar="FILE",
+        help="with --overflow, YAML file with rules for harmless inf and nan, in addition to the built-in rules",
+    )
     add("--fuzzy", action="store_true", help="match calls by API and structure, and ignore their numbers")
     add(
-        "--layer-mapping", type=Path, metavar="FILE", help="YAML file of layers that have other names in the golden run"
+        "--mapping",
+        type=Path,
+        action="append",
+        default=[],
+        metavar="FILE",
+        help="YAML file of names in the golden run, as for pytest --msprobe-mapping (repeatable)",
+    )
+    add(
+        "--transform",
+        type=Path,
+        metavar="FILE",
+        help="YAML file of transformations, as for pytest --msprobe-transform",
     )
     add(
         "--layout",
@@ -91,14 +108,19 @@ def run(arguments: argparse.Namespace) -> int:
 def _require_sense(arguments: argparse.Namespace) -> None:
     if not arguments.dump.exists():
         raise CommandError("no such file or directory", file=arguments.dump)
-    for given in ("golden", "layer_mapping"):
-        path = getattr(arguments, given)
+    named = [(name, getattr(arguments, name)) for name in ("golden", "transform", "overflow_ignore")]
+    for name, path in [*named, *(("mapping", path) for path in arguments.mapping)]:
         if path is not None and not path.exists():
-            raise CommandError(f"--{given.replace('_', '-')} {str(path)!r}: no such file or directory")
+            raise CommandError(f"--{name.replace('_', '-')} {str(path)!r}: no such file or directory")
     if arguments.golden is None:
-        for given in ("fuzzy", "layer_mapping", "golden_layout"):
-            if getattr(arguments, given):
-                raise no_effect(f"--{given.replace('_', '-')}", "--golden DUMP")
+        for name in ("fuzzy", "mapping", "transform", "golden_layout"):
+            if getattr(arguments, name):
+                raise no_effect(f"--{name.replace('_', '-')}", "--golden DUMP")
+    if arguments.overflow_ignore is not None:
+        if not arguments.overflow:
+            raise no_effect("--overflow-ignore", "--overflow")
+        if arguments.golden is not None:
+            raise CommandError("--overflow-ignore does not work with --golden; remove one of them")
 
 
 @contextmanager
@@ -138,20 +160,21 @@ def _single_stage(arguments: argparse.Namespace, paths: list[Path], folder: Path
     from pytest_msprobe.extensions.graphs.vis.communication import Manner
     from pytest_msprobe.extensions.graphs.vis.graph_folder import open_graphs, require_free
     from pytest_msprobe.extensions.graphs.vis.single import draw_single, places_of
+    from pytest_msprobe.extensions.overflow.ignore_rules import load_rules
 
     require_free(folder)
     places = places_of(paths)
+    rules = load_rules(arguments.overflow_ignore)
     manner = Manner(overflow=arguments.overflow, all_frames=arguments.complete_stack)
     with open_graphs(folder, manner, arguments.format) as (database, written):
         # One after the other, so that memory is that of one rank.
-        draw_single(database, map(partial(_open, arguments), paths), places)
+        draw_single(database, map(partial(_open, arguments), paths), places, rules)
     return written
 
 
 def _compared(arguments: argparse.Namespace, paths: list[Path], folder: Path) -> list[Path]:
     from pytest_msprobe.extensions.graphs.compared_graphs import write_graphs
-    from pytest_msprobe.extensions.graphs.vis.graph_folder import require_free
-    from pytest_msprobe.extensions.graphs.vis.options import VisOptions
+    from pytest_msprobe.extensions.graphs.vis.graph_folder import VisOptions, require_free
 
     require_free(folder)
     vis = VisOptions(folder, arguments.format, arguments.complete_stack)
@@ -159,9 +182,9 @@ def _compared(arguments: argparse.Namespace, paths: list[Path], folder: Path) ->
 
 
 def _comparison(arguments: argparse.Namespace) -> tuple[CompareOptions, ComparePolicy]:
-    from pytest_msprobe.extensions.across_frameworks.options import AcrossOptions
     from pytest_msprobe.modes.compare.judging.policy import load_policy
-    from pytest_msprobe.modes.compare.options import CompareOptions
+    from pytest_msprobe.modes.compare.options import CompareOptions, with_mappings
+    from pytest_msprobe.modes.compare.registry import ComparisonRegistry
 
     try:
         policy = load_policy(arguments.policy)
@@ -170,14 +193,14 @@ def _comparison(arguments: argparse.Namespace) -> tuple[CompareOptions, CompareP
     options = CompareOptions(
         golden=arguments.golden,
         fuzzy=arguments.fuzzy,
-        mapping=None,
-        quick=False,
         html=arguments.html,
-        parts=(AcrossOptions(layers=arguments.layer_mapping),),
-        target_layout=_layout(arguments, "layout"),
-        golden_layout=_layout(arguments, "golden_layout"),
+        parts=ComparisonRegistry().parts(
+            transform=arguments.transform,
+            target_layout=_layout(arguments, "layout"),
+            golden_layout=_layout(arguments, "golden_layout"),
+        ),
     )
-    return options, policy
+    return with_mappings(options, arguments.mapping), policy
 
 
 def _single_page(arguments: argparse.Namespace, paths: list[Path], part: Path) -> None:

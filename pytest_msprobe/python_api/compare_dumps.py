@@ -1,4 +1,4 @@
-"""Comparing two recorded runs from a program."""
+"""Comparison of two recorded runs from a program."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from pytest_msprobe.modes.compare.items import result_of
 from pytest_msprobe.modes.compare.judging.policy import load_policy
 from pytest_msprobe.modes.compare.measure.own_metrics import CompareMetricRegistry
 from pytest_msprobe.modes.compare.mode import CompareMode
-from pytest_msprobe.modes.compare.opening import Registered, open_pairs, require_pairs
-from pytest_msprobe.modes.compare.options import CompareOptions
+from pytest_msprobe.modes.compare.opening import open_pairs, require_pairs, without_session
+from pytest_msprobe.modes.compare.options import CompareOptions, with_mappings
 from pytest_msprobe.modes.compare.registry import ComparisonRegistry
 from pytest_msprobe.python_api.check_dump import Judgement, judged, process_state
 from pytest_msprobe.run.item import records_of_call
@@ -57,7 +57,7 @@ def compare_dumps(
     *,
     policy: str = "default",
     fuzzy: bool = False,
-    data_mapping: Path | str | None = None,
+    mapping: Path | str | None = None,
     transform: Path | str | None = None,
     metrics: Mapping[str, Metric] = {},
 ) -> Iterator[ComparedRecord]:
@@ -70,8 +70,8 @@ def compare_dumps(
         target: The run under test: a ``dump.json`` or a folder of steps and ranks.
         golden: The run to compare with.
         policy: As ``--msprobe-policy``, for comparisons.
-        fuzzy: As ``--msprobe-fuzzy``.
-        data_mapping: As ``--msprobe-data-mapping``.
+        fuzzy: As the setting ``msprobe_fuzzy``.
+        mapping: As ``--msprobe-mapping``.
         transform: As ``--msprobe-transform``.
         metrics: Metrics of your own by name, as ``pytest_msprobe_register_compare_metrics`` adds them.
 
@@ -83,8 +83,8 @@ def compare_dumps(
         OptionError: Another argument cannot be used.
     """
     target, golden = Path(target).absolute(), Path(golden).absolute()
-    mapping, turning = (None if path is None else Path(path).absolute() for path in (data_mapping, transform))
-    for name, path in (("golden", golden), ("data_mapping", mapping), ("transform", turning)):
+    mapped, turning = (None if path is None else Path(path).absolute() for path in (mapping, transform))
+    for name, path in (("golden", golden), ("mapping", mapped), ("transform", turning)):
         if path is not None and not path.exists():
             raise OptionError(f"{name}={str(path)!r}: no such file or folder")
     try:
@@ -96,12 +96,9 @@ def compare_dumps(
     except ValueError as error:
         raise OptionError(f"policy: {error}") from None
     dumps = {path: open_dump(path) for path in (find_dumps(target) if target.is_dir() else [target])}
-    parts = ComparisonRegistry()
-    options = CompareOptions(
-        golden=golden, fuzzy=fuzzy, mapping=mapping, quick=False, parts=parts.part_of_file(turning)
-    )
-    transformations = None if parts.transformations is None else parts.transformations.read(options, None)
-    pairs = open_pairs(dumps, options, loaded, Registered(own, transformations, parts)).values()
+    options = CompareOptions(golden=golden, fuzzy=fuzzy, parts=ComparisonRegistry().parts(transform=turning))
+    options = with_mappings(options, [] if mapped is None else [mapped])
+    pairs = open_pairs(dumps, options, loaded, without_session(options, own)).values()
     require_pairs(pairs, [*dumps])
     run = Options(CompareMode(), (str(target),), DeviceChoice(AUTO), policy=policy)
     return _compared(pairs, Setups(run, DeviceRegistry()))

@@ -1,4 +1,4 @@
-"""What a run is about, in one line of pytest's header however many ranks there are."""
+"""Header of a run: one line of pytest's header, however many ranks there are."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from msprobe_hooks.dump.paths.recording import home_of
 from msprobe_hooks.messages import counted, listed
-from pytest_msprobe.run.options import display_path
+from pytest_msprobe.run.rerun_command import display_path
 
 if TYPE_CHECKING:
     import pytest

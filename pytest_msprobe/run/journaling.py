@@ -1,4 +1,4 @@
-"""Writing a run's journal, and resuming from one."""
+"""Journaling of a run, and resumption from a journal."""
 
 from __future__ import annotations
 
@@ -33,7 +33,8 @@ from pytest_msprobe.reports.summary import finished_before_key
 from pytest_msprobe.results.outcomes import UNFINISHED
 from pytest_msprobe.results.result import Start, from_plain, to_plain
 from pytest_msprobe.run.collection import dump_of_id, dumps_key
-from pytest_msprobe.run.options import Options, options_key, rerun_command
+from pytest_msprobe.run.options import Options, options_key
+from pytest_msprobe.run.rerun_command import rerun_command
 from pytest_msprobe.storage.naming import fingerprint
 
 
@@ -129,7 +130,7 @@ def send_resume_state(config: pytest.Config, workerinput: dict[str, object]) -> 
 
 
 def release_in_child(config: pytest.Config) -> None:
-    """Give the journal up in a process that was forked: its lock would last as long as that process."""
+    """Release the journal in a process that was forked: its lock would last as long as that process."""
     report = config.pluginmanager.get_plugin("msprobe-journal")
     if isinstance(report, JournalReport):
         report.pytest_unconfigure()
@@ -214,7 +215,7 @@ class JournalReport:
         self._writer.close()
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
-        """Say where the journal is."""
+        """Print where the journal is."""
         terminalreporter.line(f"msprobe journal: {self._writer.path}")
         if self._other_modes:
             modes = ", ".join(f"{name} {state}" for name, state in sorted(self._other_modes.items()))

@@ -156,7 +156,7 @@ class ModeRegistry:
         """
         given = [(mode, tuple(config.getoption(destination(mode.flag)) or ())) for mode in self]
         if not any(dumps for _, dumps in given) and config.args_source is not pytest.Config.ArgsSource.ARGS:
-            given = [(self.default, tuple(map(str, config.getini("msprobe_dump"))))]
+            given = [(self.default, tuple(map(str, config.getini("msprobe_dumps"))))]
         return [(mode, dumps) for mode, dumps in given if dumps]
 
     def chosen(self, config: pytest.Config) -> tuple[Mode, tuple[str, ...]]:

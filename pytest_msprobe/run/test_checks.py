@@ -1,4 +1,4 @@
-"""What came of the checks that a test of the user's own makes, kept with the test and attached to its reports."""
+"""Checks that a user's test makes, kept with the test and attached to its reports."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ import pytest
 from pytest_msprobe.reports.junit_properties import drop_properties, verdict_properties
 from pytest_msprobe.results.result import DirectionResult, to_plain
 from pytest_msprobe.run.item import JudgedItem
-from pytest_msprobe.run.options import options_key, rerun_test_command
+from pytest_msprobe.run.options import options_key
+from pytest_msprobe.run.rerun_command import rerun_test_command
 from pytest_msprobe.run.setups import setups_key
 
 _SEVERITY = {"skip": 0, "pass": 1, "warn": 2, "fail": 3}
@@ -125,7 +126,7 @@ def checks_of(item: pytest.Item) -> ChecksOfTest:
 
 
 def attach_checks(item: pytest.Item, report: Any) -> None:
-    """Put what came of a test's checks, if it made any, into a report of it, as plain data: once."""
+    """Attach the results of a test's checks, if it made any, to its report, as plain data: once."""
     checks = item.stash.get(_checks_key, None)
     # A subtest that failed has a report of its own, made while the test runs.
     if checks is None or checks.is_running:

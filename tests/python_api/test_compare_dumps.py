@@ -18,7 +18,9 @@ TARGET, GOLDEN = RUNS / "target", RUNS / "golden"
 
 
 def test_results_are_those_of_the_run(pytester: pytest.Pytester) -> None:
-    expected = session_results(pytester, f"--msprobe-compare={TARGET}", f"--msprobe-golden={GOLDEN}", "--msprobe-fuzzy")
+    expected = session_results(
+        pytester, f"--msprobe-compare={TARGET}", f"--msprobe-golden={GOLDEN}", "-omsprobe_fuzzy=true"
+    )
     found = {each.name: each for each in compare_dumps(TARGET, GOLDEN, fuzzy=True)}
     assert [*found] == [*expected]
     assert {each.outcome for each in found.values()} >= {"pass", "fail"}
@@ -39,7 +41,7 @@ def test_the_first_culprit_is_found_by_its_cause() -> None:
         ({"target": "missing.json"}, DumpError, "missing.json: no such file; pass the dump.json"),
         ({"golden": "missing.json"}, OptionError, "golden='.*missing.json': no such file or folder"),
         ({"policy": "strict"}, OptionError, "policy: unknown policy 'strict'; known are default"),
-        ({"data_mapping": "missing.yaml"}, OptionError, "data_mapping='.*missing.yaml': no such file or folder"),
+        ({"mapping": "missing.yaml"}, OptionError, "mapping='.*missing.yaml': no such file or folder"),
     ],
 )
 def test_a_wrong_argument_is_an_error_before_the_first_call(

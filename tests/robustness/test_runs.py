@@ -45,7 +45,7 @@ MODES = {
     "check, limited": (*CHECK, "--msprobe-timeout=60", "--msprobe-unique"),
     "overflow": ("--msprobe-overflow=dump.json",),
     "compare": COMPARE,
-    "compare, fuzzy": (*COMPARE, "--msprobe-fuzzy"),
+    "compare, fuzzy": (*COMPARE, "-omsprobe_fuzzy=true"),
 }
 
 

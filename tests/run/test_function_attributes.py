@@ -33,7 +33,7 @@ TELLING = ("callspec", "_request", "_fixtureinfo")
         CHECK,
         ("--msprobe-overflow=dump.json",),
         ("--msprobe-compare=dump.json", "--msprobe-golden=dump.json"),
-        ("--msprobe-compare=dump.json", "--msprobe-golden=dump.json", "--msprobe-compare-quick"),
+        ("--msprobe-compare=dump.json", "--msprobe-golden=dump.json", "-omsprobe_compare_quick=true"),
         (f"--msprobe-communication={EXAMPLES / 'overflow' / 'step0'}",),
         (f"--msprobe-monitor={EXAMPLES / 'watched_training' / 'run'}", "-k", "grad"),
     ],

@@ -1,8 +1,8 @@
 """Comparison of runs of two frameworks, or of two recorders of one. Needs the extension mindspore.
 
 Calls, modules and values of MindSpore find their partners in PyTorch by tables of names, and what two frameworks need
-not share is left out; a static graph of MindSpore is read as calls. Options of ``--msprobe-compare``:
-``--msprobe-api-mapping``, ``--msprobe-cell-mapping``, ``--msprobe-layer-mapping``. With a layer mapping, it writes
+not share is left out; a static graph of MindSpore is read as calls. It reads the keys ``api``, ``cell`` and ``layer``
+of the files of ``--msprobe-mapping``, and has no option of its own. With a layer mapping, it writes
 ``data_mapping_*.yaml`` next to the tables: what was paired with what.
 
 It enters by ``pytest_msprobe_register_comparisons``. Without it, records are paired by the names that they have.
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 
 def pytest_msprobe_register_comparisons(registry: ComparisonRegistry) -> None:
     """Add the mapping files, and the names that two frameworks share."""
-    from pytest_msprobe.extensions.across_frameworks import options
+    from pytest_msprobe.extensions.across_frameworks.options import AcrossOptions
 
-    registry.add_options("across_frameworks", options)
+    registry.add_options(AcrossOptions)
     registry.set_names(_shared_names)
 
 

@@ -15,7 +15,7 @@ from msprobe_hooks.dump.names import split_called
 from msprobe_hooks.dump.values import Group
 from msprobe_standards.decoding import decode_yaml
 from pytest_msprobe.messages import unknown
-from pytest_msprobe.yaml_with_lines import Part, read_document
+from pytest_msprobe.yaml_with_lines import Part, Section, read_document
 
 _TABLE = Path(__file__).with_name("api_mapping.yaml")
 _EXAMPLE = "- {ms_api: Functional.abs, pt_api: Torch.abs, ms_args: [0], pt_args: [0]}"
@@ -90,13 +90,13 @@ def buffer_names() -> Container[str]:
     return names
 
 
-def read_apis(path: Path) -> ApiMapping:
+def read_apis(source: Path | Section) -> ApiMapping:
     """Read a user's file: one mapping, or a list of them.
 
     Raises OptionError that names file, line and remedy.
     """
     pairs: dict[str, ApiPair] = {}
-    for part in read_document(path, _EXAMPLE).members():
+    for part in read_document(source, _EXAMPLE).members():
         pair = _pair(part)
         if pair.mindspore in pairs:
             other = pairs[pair.mindspore].place

@@ -1,4 +1,4 @@
-"""Cell mapping: what MindSpore's cells are called in PyTorch, or modules of one run in the other."""
+"""Cell mapping: names of MindSpore's cells in PyTorch, and calls of MindSpore's composed to one of PyTorch's."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import pairwise
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Raw
@@ -34,9 +33,11 @@ from pytest_msprobe.extensions.across_frameworks.raw_records import (
     tensors_of_group,
 )
 from pytest_msprobe.modes.compare.matching.reordering import intact
-from pytest_msprobe.yaml_with_lines import read_document
+from pytest_msprobe.yaml_with_lines import Section, read_document
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from msprobe_hooks.dump.call_context import Surroundings, Table
 
 _EXAMPLE = "fc2.Dense: fc2.Linear"
@@ -78,11 +79,11 @@ class CellMapping:
         return [key for key in self.names if tuple(key.split(".")) not in found]
 
 
-def read_cells(path: Path) -> CellMapping:
+def read_cells(source: Path | Section) -> CellMapping:
     """Read a file. Raises OptionError that names file, line and remedy."""
     names: dict[str, str] = {}
     lines: dict[str, str] = {}
-    document = read_document(path, _EXAMPLE)
+    document = read_document(source, _EXAMPLE)
     for key, part, value in document.items(f"not a cell mapping; it maps names of layers, as in  {_EXAMPLE}"):
         names[key] = value.text("a module's name and class such as fc2.Linear")
         lines[key] = part.place
@@ -134,7 +135,7 @@ class _Moved(Dump):
 
     @property
     def surroundings(self) -> Surroundings:
-        """What the files say of the others."""
+        """Return what the files say of the others."""
         return self.known
 
 

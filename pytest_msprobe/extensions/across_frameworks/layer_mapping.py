@@ -19,7 +19,7 @@ from msprobe_hooks.errors import DumpError
 from pytest_msprobe.extensions.across_frameworks.longest_prefix import LongestFirst
 from pytest_msprobe.extensions.across_frameworks.scopes import TOP, ModelPlace, Path, Scopes, read_scopes
 from pytest_msprobe.modes.compare.matching.reordering import intact
-from pytest_msprobe.yaml_with_lines import read_document
+from pytest_msprobe.yaml_with_lines import Section, read_document
 
 if TYPE_CHECKING:
     from msprobe_hooks.dump.reader import Dump
@@ -88,10 +88,10 @@ class LayerMapping:
                     yield f"{where}: no call of the golden run has a partner below {'.'.join(child.golden)}"
 
 
-def read_layers(path: File) -> LayerMapping:
+def read_layers(source: File | Section) -> LayerMapping:
     """Read a file. Raises OptionError that names file, line and remedy."""
     children: dict[str, dict[Path, Child]] = {}
-    document = read_document(path, _EXAMPLE)
+    document = read_document(source, _EXAMPLE)
     for parent, key, section in document.items(f"not a layer mapping; it maps classes to children, as in  {_EXAMPLE}"):
         name = TOP if parent == _OLD_TOP else parent
         if name in children:
@@ -105,7 +105,7 @@ def read_layers(path: File) -> LayerMapping:
                 if not all(text.split(".")):
                     raise part.refuse(f"{text!r} is not a path; join words by single dots, as in attention.query")
             children[name][tuple(target_path.split("."))] = Child(tuple(golden_path.split(".")), place.line)
-    return LayerMapping(path, children)
+    return LayerMapping(document.path, children)
 
 
 def match_layers(
@@ -123,8 +123,8 @@ def match_layers(
     for dump in (target, golden):
         if not intact(dump.surroundings.parents).entries:
             raise DumpError(
-                f"{dump.path.parent / CONSTRUCT_FILE}: missing or empty; --msprobe-layer-mapping needs the layers of "
-                "both runs: record them at level mix or L0, or use --msprobe-data-mapping"
+                f"{dump.path.parent / CONSTRUCT_FILE}: missing or empty; --msprobe-mapping with layer needs the "
+                "layers of both runs: record them at level mix or L0, or map values with data"
             )
     scopes, others = read_scopes(target, target_names), read_scopes(golden, golden_names)
     found: dict[str, str] = {}

@@ -1,4 +1,4 @@
-"""Names that two runs share, pairs that a layer mapping gives, and values by a file."""
+"""Translation of two dumps for matching: shared names, pairs of a layer mapping, partners of values by a file."""
 
 from __future__ import annotations
 
@@ -118,8 +118,8 @@ def translation(
     else:
         if options.wants_apis:
             raise OptionError(
-                f"--msprobe-api-mapping needs one run of mindspore and one of pytorch: {target.path} and {golden.path} "
-                f"are of {target.framework} and {golden.framework}; leave it out"
+                f"--msprobe-mapping with api needs one run of mindspore and one of pytorch: {target.path} and "
+                f"{golden.path} are of {target.framework} and {golden.framework}; leave it out"
             )
         if mappings.cells.names:
             kinds = {split_module(name).type for name in golden.records if is_module_name(name)}

@@ -4,8 +4,9 @@ Reads files of torch, safetensors, DCP, Megatron and MindSpore, and digests of t
 hook library's extension of the same name writes (``write_weights``). Parameters of other frameworks and of other splits
 over ranks find each other by the names and the fused parts of a model.
 
-Mode: ``--msprobe-checkpoint PATH --msprobe-golden PATH``. Options: ``--msprobe-checkpoint-limit``,
-``--msprobe-checkpoint-earlier``, ``--msprobe-checkpoint-json``, ``--msprobe-model-names``, ``--msprobe-model-config``.
+Mode: ``--msprobe-checkpoint PATH --msprobe-golden PATH``, with the settings ``msprobe_checkpoint_limit`` and
+``msprobe_checkpoint_earlier``, ``--msprobe-json``, ``--msprobe-model-config`` and the key ``model_names`` of
+``--msprobe-mapping``.
 It writes the JSON file in msprobe's format, and a page by ``--msprobe-html``. Take it out by deleting this folder, its
 counterpart and tests/extensions/checkpoint.
 """

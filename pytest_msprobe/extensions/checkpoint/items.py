@@ -1,4 +1,4 @@
-"""The page of two checkpoints: parameters by how far they are apart."""
+"""Items, page and JSON of two checkpoints: parameters by distance."""
 
 from __future__ import annotations
 
@@ -281,10 +281,10 @@ class CheckpointJson:
             with atomic_write(self._path) as part:
                 part.write_text(json.dumps(as_json(self._found), indent=4), encoding="utf-8")
         except OSError as error:
-            self._line = f"ERROR: --msprobe-checkpoint-json: {cannot_be_written(self._path, error)}"
+            self._line = f"ERROR: --msprobe-json: {cannot_be_written(self._path, error)}"
             end_as_incomplete(session)
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
-        """Say where the file is."""
+        """Print where the file is."""
         if not terminalreporter.config.option.collectonly:
             terminalreporter.line(self._line)

@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pytest_msprobe.extensions.checkpoint import options as checkpoint_options
-from pytest_msprobe.extensions.checkpoint.options import checkpoint_key
+from pytest_msprobe.extensions.checkpoint.options import CheckpointOptions, checkpoint_key
 from pytest_msprobe.run.mode import JournalFacts
-from pytest_msprobe.run.options import display_path
-from pytest_msprobe.run.shared_options import GOLDEN, HTML, MODEL_CONFIG, MODEL_NAMES, html_file
+from pytest_msprobe.run.option_fields import refuse_without, words
+from pytest_msprobe.run.rerun_command import display_path
+from pytest_msprobe.run.shared_options import GOLDEN, HTML, JSON, MAPPING, MODEL_CONFIG, html_file
 
 if TYPE_CHECKING:
     from pytest_msprobe.extensions.checkpoint.checkpoint_files import Checkpoint
@@ -35,7 +36,7 @@ class CheckpointMode:
         "compare this checkpoint with --msprobe-golden: a torch or safetensors file, or a folder of "
         "torch.distributed.checkpoint, Megatron or write_weights"
     )
-    shared_options = (GOLDEN, HTML, MODEL_NAMES, MODEL_CONFIG)
+    shared_options = (GOLDEN, HTML, JSON, MAPPING, MODEL_CONFIG)
     reads_torch_files = True
 
     def add_options(self, group: pytest.OptionGroup) -> None:
@@ -48,7 +49,7 @@ class CheckpointMode:
             config.stash[checkpoint_key] = checkpoint_options.read_options(config)
             config.stash[_html_key] = html_file(config)
         else:
-            checkpoint_options.refuse_stray_options(config)
+            refuse_without(config, CheckpointOptions, "--msprobe-checkpoint PATH")
 
     def find_files(self, folder: Path) -> list[Path]:
         """Return the file that represents a folder."""
@@ -139,7 +140,7 @@ class CheckpointMode:
 
     def rerun_words(self, config: pytest.Config) -> list[str]:
         """Return the golden checkpoint and the limit."""
-        return config.stash[checkpoint_key].words()
+        return words(config.stash[checkpoint_key])
 
     def _golden_place(self, config: pytest.Config) -> str:
         # A digest of gigabytes would take longer than comparing them.

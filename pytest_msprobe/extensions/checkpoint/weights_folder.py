@@ -1,4 +1,4 @@
-"""Folders that ``msprobe_hooks.write_weights`` wrote, a step of all ranks."""
+"""Kinds of checkpoints by path, and folders that ``msprobe_hooks.write_weights`` wrote, a step of all ranks."""
 
 from __future__ import annotations
 

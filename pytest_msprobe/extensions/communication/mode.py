@@ -12,7 +12,8 @@ import pytest
 from pytest_msprobe.engine.framework_names import PYTORCH
 from pytest_msprobe.run.collection import dumps_key
 from pytest_msprobe.run.mode import JournalFacts
-from pytest_msprobe.run.options import display_path, options_key
+from pytest_msprobe.run.options import options_key
+from pytest_msprobe.run.rerun_command import display_path
 from pytest_msprobe.run.shared_options import HTML, html_file
 
 if TYPE_CHECKING:
@@ -62,7 +63,7 @@ class CommunicationMode:
         return False
 
     def open(self, config: pytest.Config, dumps: Mapping[Path, ReadDump]) -> None:
-        """Bring the calls of all ranks together."""
+        """Match the calls of all ranks."""
         from pytest_msprobe.extensions.communication.opening import open_steps
 
         config.stash[_opened_key] = open_steps(dumps)

@@ -12,7 +12,7 @@ import pytest
 from pytest_msprobe.extensions.environment.options import environment_key, read_options
 from pytest_msprobe.run.collection import make_folder
 from pytest_msprobe.run.mode import JournalFacts
-from pytest_msprobe.run.options import display_path
+from pytest_msprobe.run.rerun_command import display_path
 from pytest_msprobe.run.shared_options import GOLDEN, HTML, XLSX, html_file
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ class EnvironmentMode:
         return False
 
     def open(self, config: pytest.Config, dumps: Mapping[Path, dict[int, Facts]]) -> None:
-        """Bring the facts of both environments together."""
+        """Pair the facts of both environments."""
         from pytest_msprobe.extensions.environment.items import MARKS
         from pytest_msprobe.extensions.environment.opening import open_starts
 

@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import pytest
-
 from msprobe_hooks.dump.paths.recording import by_stage
 from msprobe_hooks.dump.values import PlacedValue
-from msprobe_hooks.messages import counted
 from pytest_msprobe.extensions.graphs.building import build_graph, require_modules
 from pytest_msprobe.extensions.graphs.node_levels import INDEX, overflow_level
 from pytest_msprobe.extensions.graphs.nodes import follow_micro_steps, pair_nodes
@@ -30,17 +25,12 @@ from pytest_msprobe.extensions.graphs.vis.communication import (
     recorded_items,
     split,
 )
-from pytest_msprobe.extensions.graphs.vis.graph_folder import open_graphs
-from pytest_msprobe.extensions.graphs.vis.options import VisOptions
-from pytest_msprobe.extensions.graphs.vis.reporting import GraphWriting
+from pytest_msprobe.extensions.graphs.vis.graph_folder import VisOptions, open_graphs
 from pytest_msprobe.extensions.graphs.vis.single import data_folder, places_of
 from pytest_msprobe.modes.compare.opening import golden_paths, open_pairs, partner_paths
 from pytest_msprobe.modes.compare.reports.table_columns import MEANINGS, Column, value_columns
-from pytest_msprobe.modes.compare.rows import ComparedCall, ComparedCalls, DataMode, Row
+from pytest_msprobe.modes.compare.rows import ComparedCall, DataMode, Row
 from pytest_msprobe.modes.compare.runs import open_run
-from pytest_msprobe.reports.page_file import end_as_incomplete
-from pytest_msprobe.reports.summary import finished_before_key
-from pytest_msprobe.reports.text import printable
 
 if TYPE_CHECKING:
     from pytest_msprobe.modes.compare.dump_pair import DumpPair
@@ -187,57 +177,3 @@ class _NodeDescriptions:
         level = overflow_level(self._pair.golden, name) if self._with_levels else None
         items = self._golden.pop(name, None) or recorded_items(self._pair.golden, name)
         return Facts(*items, level=level)
-
-
-class CompareGraphs:
-    """Writes the graphs of some pairs of dumps, each as soon as all of its calls have been compared."""
-
-    def __init__(self, options: VisOptions, pairs: Sequence[DumpPair], calls: ComparedCalls) -> None:
-        self._pairs = {pair.index: pair for pair in pairs}
-        self._places = places_of(pair.target.path for pair in pairs)
-        self._conversations = Conversations(list(self._places.values()))
-        self._calls = calls
-        self._finished: Counter[int] = Counter()
-        self._writing = GraphWriting(options, manner_of(pairs[0], overflow=False, all_frames=options.all_frames))
-
-    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Count a call, and draw the pair that it completes."""
-        place: tuple[int, int] | None = getattr(report, "msprobe_place", None)
-        if place is None or not hasattr(report, "msprobe_rows"):
-            return
-        pair = self._pairs.get(place[0])
-        if pair is None:
-            return
-        self._finished[pair.index] += 1
-        if self._finished[pair.index] == len(pair.matching.matches):
-            self._draw(self._pairs.pop(pair.index))
-
-    @pytest.hookimpl(trylast=True)
-    def pytest_sessionfinish(self, session: pytest.Session) -> None:
-        """Draw the pairs of which not all calls were compared, and finish the files."""
-        if not len(self._calls):
-            return
-        for pair in self._pairs.values():
-            self._draw(pair)
-        self._writing.draw(self._conversations.write)
-        self._writing.close()
-        if self._writing.problems:
-            end_as_incomplete(session)
-
-    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
-        """Say where the graphs are."""
-        before = terminalreporter.config.stash.get(finished_before_key, Counter())
-        note = (
-            f" (without colours for the {counted(before.total(), 'call')} finished before this run)" if before else ""
-        )
-        self._writing.report(terminalreporter, printable, note)
-
-    def _draw(self, pair: DumpPair) -> None:
-        def call_of(record: str) -> ComparedCall | None:
-            order = pair.orders.get(record)
-            return None if order is None else self._calls.find(pair.index, order)
-
-        place = self._places[pair.target.path]
-        self._writing.draw(
-            partial(draw_pair, conversations=self._conversations, pair=pair, place=place, call_of=call_of)
-        )

@@ -1,29 +1,44 @@
-"""The option that limits the files sent to other hosts."""
+"""The setting that limits the files sent to other hosts."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import pytest
 
-from msprobe_hooks.byte_sizes import parse_size
 from pytest_msprobe.errors import OptionError
+from pytest_msprobe.run.option_fields import add_fields, read_field, setting
 
-_DEFAULT = "20GiB"
+_DEFAULT, _BYTES = "20GiB", 20 << 30
+
+
+def _size(config: pytest.Config, name: str, text: str) -> int:
+    from msprobe_hooks.byte_sizes import parse_size
+
+    size = parse_size(text)
+    if size is None:
+        raise OptionError(f"{name} {text!r}: expected a size, such as {_DEFAULT}")
+    return size
+
+
+@dataclass(frozen=True, slots=True)
+class HostOptions:
+    """How many bytes another host may keep."""
+
+    cache: int = setting(
+        "msprobe_host_cache",
+        f"maximum size of the files that another host keeps for later runs, such as 500MiB (default: {_DEFAULT})",
+        read=_size,
+        default=_BYTES,
+    )
 
 
 def add_options(group: pytest.OptionGroup) -> None:
-    """Add the option to the group."""
-    group.addoption(
-        "--msprobe-host-cache",
-        metavar="SIZE",
-        default=_DEFAULT,
-        help=f"maximum size of the files that another host keeps for later runs, such as 500MiB (default: {_DEFAULT})",
-    )
+    """Add the setting."""
+    add_fields(group, HostOptions)
 
 
 def read_host_cache(config: pytest.Config) -> int:
     """Return the bytes that a host may keep. Raises OptionError where the text is not a size."""
-    text = config.getoption("msprobe_host_cache")
-    size = parse_size(text)
-    if size is None:
-        raise OptionError(f"--msprobe-host-cache {text!r}: expected a size, such as {_DEFAULT}")
+    size: int = read_field(config, HostOptions, "cache")
     return size

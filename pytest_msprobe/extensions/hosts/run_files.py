@@ -1,4 +1,4 @@
-"""What the controller says of a run to a host, and the files that it sends there."""
+"""Files of a run on another host: those that the controller sends, serves and takes back."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ class Outputs:
             raise ValueError(end)
         if not offset:
             if self._used(folder, besides=path) + size > self.limits[folder]:
-                return f"no space left: the limit is {format_size(self.limits[folder])}; raise --msprobe-save-limit"
+                return f"no space left: the limit is {format_size(self.limits[folder])}; raise msprobe_save_limit"
             self._announced[part] = size
             path.parent.mkdir(parents=True, exist_ok=True)
             part.write_bytes(b"")

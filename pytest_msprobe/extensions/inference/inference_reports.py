@@ -14,7 +14,7 @@ import pytest
 
 from msprobe_hooks.messages import counted, listed
 from pytest_msprobe.extensions.inference.inference_pair import LOG_PROBABILITIES
-from pytest_msprobe.extensions.inference.options import JSON, InferenceOptions
+from pytest_msprobe.extensions.inference.options import InferenceOptions
 from pytest_msprobe.modes.compare.reports.table_columns import columns
 from pytest_msprobe.modes.compare.rows import ComparedCall, ComparedCalls
 from pytest_msprobe.reports.page_file import cannot_be_written, end_as_incomplete
@@ -22,6 +22,7 @@ from pytest_msprobe.reports.pages.write_page import page_number
 from pytest_msprobe.reports.summary import write_section
 from pytest_msprobe.reports.text import one_line
 from pytest_msprobe.results.result import as_json
+from pytest_msprobe.run.shared_options import JSON
 from pytest_msprobe.storage.atomic_write import atomic_write
 
 if TYPE_CHECKING:
@@ -57,7 +58,7 @@ class InferenceJson:
             end_as_incomplete(session)
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
-        """Say where the file is."""
+        """Print where the file is."""
         if not terminalreporter.config.option.collectonly:
             terminalreporter.line(self._line)
 
@@ -300,7 +301,7 @@ class InferenceFiles:
                 self._lines.append((f"msprobe report: {path}", False))
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
-        """Say where the files are."""
+        """Print where the files are."""
         for line, is_problem in self._lines:
             terminalreporter.line(one_line(line), red=is_problem)
 

@@ -14,7 +14,7 @@ from pytest_msprobe.errors import OptionError
 from pytest_msprobe.extensions.inference.options import MATCH, InferenceOptions, has_tensors, is_engine
 from pytest_msprobe.extensions.model_names.fused_parts import ModelSizes, sizes_of_config
 from pytest_msprobe.extensions.model_names.model_names import model_names
-from pytest_msprobe.run.options import display_path
+from pytest_msprobe.run.rerun_command import display_path
 from pytest_msprobe.run.shared_options import MODEL_CONFIG
 
 # Runs that compare calls do not load what compares tokens, which needs torch.

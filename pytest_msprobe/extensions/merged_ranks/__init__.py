@@ -10,14 +10,35 @@ library and tests/extensions/merged_ranks.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from msprobe_hooks.dump.reader import Dump
     from pytest_msprobe.modes.compare.registry import ComparisonRegistry
+    from pytest_msprobe.modes.compare.runs import Layout, Runs
 
 
 def pytest_msprobe_register_comparisons(registry: ComparisonRegistry) -> None:
     """Add the layouts of both sides, and what merges ranks by them."""
-    from pytest_msprobe.extensions.merged_ranks import layout_options
+    from pytest_msprobe.extensions.merged_ranks.layout_options import LayoutOptions
 
-    registry.set_merged_runs(layout_options)
+    registry.add_options(LayoutOptions)
+    registry.set_merged_runs(_Merged())
+
+
+class _Merged:
+    """What merges ranks, loaded when it is needed."""
+
+    def parse_layout(self, flag: str, text: str, folder: Path) -> Layout:
+        """Read a layout as a user gives it to an option. Raises OptionError."""
+        from pytest_msprobe.extensions.merged_ranks.layouts import parse_layout
+
+        return parse_layout(flag, text, folder)
+
+    def whole_runs(self, target: Dump, golden: Dump, layouts: Sequence[Layout | None]) -> Runs:
+        """Return two runs with whole tensors in both. Raises RecordError where a record is malformed."""
+        from pytest_msprobe.extensions.merged_ranks.layouts import whole_runs
+
+        return whole_runs(target, golden, layouts)

@@ -1,56 +1,42 @@
-"""Options that name the parallel layouts of both runs, and what merges ranks by them when it is needed."""
+"""Options that name the parallel layouts of both runs."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pytest_msprobe.modes.compare.part_options import PartOptions
+from pytest_msprobe.run.option_fields import option
 
 if TYPE_CHECKING:
     import pytest
 
-    from msprobe_hooks.dump.reader import Dump
-    from pytest_msprobe.modes.compare.registry import Layout, Runs
+    from pytest_msprobe.modes.compare.runs import Layout
 
-_SIDES = ("target", "golden")
-
-
-def add_options(group: Any) -> None:
-    """Add the options."""
-    for side in _SIDES:
-        group.addoption(
-            f"--msprobe-{side}-layout",
-            metavar="LAYOUT",
-            help=f"parallel layout of the {side} run, whose ranks are merged into one model: "
-            "tp=2,pp=2[,vpp=2][,order=...] or a YAML file",
-        )
+_HELP = (
+    "parallel layout of the {} run, whose ranks are merged into one model: tp=2,pp=2[,vpp=2][,order=...] or a YAML file"
+)
 
 
-def passed(config: pytest.Config) -> list[str]:
-    """Return the names of the options that were passed."""
-    return [f"{side}_layout" for side in _SIDES if config.getoption(f"msprobe_{side}_layout")]
+def _layout(config: pytest.Config, name: str, text: str) -> Layout:
+    from pytest_msprobe.extensions.merged_ranks.layouts import parse_layout
+
+    return parse_layout(name, text, config.invocation_params.dir)
 
 
-def read_layouts(config: pytest.Config) -> tuple[Layout | None, Layout | None]:
-    """Return the layouts of target and golden run, None for ranks that are compared each. Raises OptionError."""
-    folder = config.invocation_params.dir
-    texts = [config.getoption(f"msprobe_{side}_layout") for side in _SIDES]
-    target, golden = (
-        parse_layout(f"--msprobe-{side}-layout", text, folder) if text else None
-        for side, text in zip(_SIDES, texts, strict=True)
+@dataclass(frozen=True, slots=True)
+class LayoutOptions(PartOptions):
+    """How ranks hold one model together and become one run, None for ranks that are compared each."""
+
+    target_layout: Layout | None = option(
+        "--msprobe-target-layout", _HELP.format("target"), metavar="LAYOUT", read=_layout
     )
-    return target, golden
+    golden_layout: Layout | None = option(
+        "--msprobe-golden-layout", _HELP.format("golden"), metavar="LAYOUT", read=_layout
+    )
 
-
-def parse_layout(flag: str, text: str, folder: Path) -> Layout:
-    """Read a layout as a user gives it to an option. Raises OptionError."""
-    from pytest_msprobe.extensions.merged_ranks import layouts
-
-    return layouts.parse_layout(flag, text, folder)
-
-
-def whole_runs(target: Dump, golden: Dump, layouts: Sequence[Layout | None]) -> Runs:
-    """Return two runs with whole tensors in both. Raises RecordError where a record is malformed."""
-    from pytest_msprobe.extensions.merged_ranks.layouts import whole_runs
-
-    return whole_runs(target, golden, layouts)
+    @property
+    def of_calls(self) -> str:
+        """Return the first option that was passed; empty where none was."""
+        layouts = {"target": self.target_layout, "golden": self.golden_layout}
+        return next((f"--msprobe-{side}-layout" for side, layout in layouts.items() if layout), "")

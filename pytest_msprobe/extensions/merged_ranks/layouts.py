@@ -19,12 +19,12 @@ from msprobe_hooks.extensions.merged_ranks.merged_dump import (
 )
 from msprobe_hooks.extensions.merged_ranks.unshard import Reason, Unmerged, find_part, make_parts, make_whole
 from pytest_msprobe.errors import OptionError
-from pytest_msprobe.modes.compare.registry import RunNote, Runs
+from pytest_msprobe.modes.compare.runs import RunNote, Runs
 from pytest_msprobe.yaml_with_lines import read_document
 
 if TYPE_CHECKING:
     from msprobe_hooks.dump.reader import Dump
-    from pytest_msprobe.modes.compare.registry import Layout
+    from pytest_msprobe.modes.compare.runs import Layout
 
 _EXAMPLE = "tp=2,pp=2"
 

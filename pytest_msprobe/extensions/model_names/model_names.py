@@ -1,4 +1,4 @@
-"""The canonical name of a module or parameter, in whichever framework's spelling it comes."""
+"""Canonical names of modules and parameters, from any framework's spelling, by files of patterns."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import get_args
 
 from pytest_msprobe.extensions.model_names.fused_parts import Arrangement, Canonical, Part, Rows
 from pytest_msprobe.yaml_with_lines import Part as YamlPart
-from pytest_msprobe.yaml_with_lines import read_document
+from pytest_msprobe.yaml_with_lines import Section, read_document
 
 _EXAMPLE = "names: with lines below it such as  layers.{layer}.mlp.down_proj: {sharded: 1}"
 _COMPONENT = re.compile(r"\w*|\{(layer|expert)\}|(weight|bias)\{(layer|expert)\}", re.ASCII)
@@ -50,9 +50,9 @@ class Patterns:
     wrappers: set[str] = field(default_factory=set)
 
 
-def read_patterns(path: Path, patterns: Patterns) -> None:
+def read_patterns(source: Path | Section, patterns: Patterns) -> None:
     """Add a file's patterns. Raises OptionError that names the line of what is wrong."""
-    for key, key_part, value in read_document(path, _EXAMPLE).items("a list in place of names, fused, prefixes"):
+    for key, key_part, value in read_document(source, _EXAMPLE).items("a list in place of names, fused, prefixes"):
         if key not in _KEYS:
             raise key_part.refuse(f"{key!r} is not one of {', '.join(sorted(_KEYS))}")
         if key in ("prefixes", "wrappers"):
@@ -189,12 +189,12 @@ class ModelNames:
 
 
 @cache
-def model_names(files: tuple[Path, ...] = ()) -> ModelNames:
+def model_names(files: tuple[Path | Section, ...] = ()) -> ModelNames:
     """Return the names of the files that ship and of the user's. Raises OptionError that names file and line."""
     return read_model_names(files)
 
 
-def read_model_names(files: Iterable[Path] = ()) -> ModelNames:
+def read_model_names(files: Iterable[Path | Section] = ()) -> ModelNames:
     """Read the files that ship and then the user's, which overrule them. Raises OptionError."""
     patterns = Patterns()
     for path in (*sorted(_ARCHITECTURES.glob("*.yaml")), *files):

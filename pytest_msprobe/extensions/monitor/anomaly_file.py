@@ -28,7 +28,7 @@ def read_anomalies(folder: Path) -> list[tuple[str, Anomaly]]:
         raise CommandError(
             f"holds no rank<n>/{FILE}",
             file=folder,
-            remedy="name the folder that --msprobe-monitor-json or TrainerMon's alert.dump wrote",
+            remedy="name the folder that --msprobe-json of a monitored run or TrainerMon's alert.dump wrote",
         )
     return [named for path in paths for named in _read(path)]
 

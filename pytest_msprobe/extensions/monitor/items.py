@@ -1,4 +1,4 @@
-"""Series as items."""
+"""Series as items, and the report on a monitored run: where it went wrong first."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ class MonitorReport:
             try:
                 self._written = write_anomalies(folder, self._ranks, self._failed)
             except OSError as error:
-                self._problem = f"--msprobe-monitor-json: {cannot_be_written(folder, error)}"
+                self._problem = f"--msprobe-json: {cannot_be_written(folder, error)}"
                 end_as_incomplete(session)
 
     @pytest.hookimpl(tryfirst=True)

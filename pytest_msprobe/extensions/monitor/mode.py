@@ -10,14 +10,16 @@ import pytest
 
 from pytest_msprobe.errors import OptionError, RulesError
 from pytest_msprobe.extensions.monitor import options as monitor_options
-from pytest_msprobe.extensions.monitor.options import monitor_key
+from pytest_msprobe.extensions.monitor.options import MonitorOptions, monitor_key
 from pytest_msprobe.extensions.monitor.page import options as page_options
 from pytest_msprobe.extensions.monitor.page.options import PageOptions
 from pytest_msprobe.run.collection import make_folder
 from pytest_msprobe.run.header import files_in_one_line
 from pytest_msprobe.run.mode import JournalFacts
-from pytest_msprobe.run.options import display_path, options_key
-from pytest_msprobe.run.shared_options import GOLDEN, HTML
+from pytest_msprobe.run.option_fields import refuse_without, words
+from pytest_msprobe.run.options import options_key
+from pytest_msprobe.run.rerun_command import display_path
+from pytest_msprobe.run.shared_options import GOLDEN, HTML, JSON
 
 if TYPE_CHECKING:
     from msprobe_hooks.extensions.monitor.series.reader import Run
@@ -37,7 +39,7 @@ class MonitorMode:
 
     name = "monitor"
     flag = "--msprobe-monitor"
-    shared_options = (GOLDEN, HTML)
+    shared_options = (GOLDEN, HTML, JSON)
     flag_help = "judge the series of this monitored run: the folder that it wrote, of one rank or of all ranks"
 
     def add_options(self, group: pytest.OptionGroup) -> None:
@@ -51,8 +53,8 @@ class MonitorMode:
             config.stash[monitor_key] = monitor_options.read_options(config)
             config.stash[_page_key] = page_options.read_options(config)
         else:
-            monitor_options.refuse_stray_options(config)
-            page_options.refuse_stray_options(config)
+            refuse_without(config, MonitorOptions, "--msprobe-monitor RUN")
+            refuse_without(config, PageOptions, "--msprobe-monitor RUN")
 
     def find_files(self, folder: Path) -> list[Path]:
         """Return the file that represents each rank: the first of its folder."""
@@ -121,7 +123,7 @@ class MonitorMode:
 
         json = config.stash[monitor_key].json
         if json is not None:
-            make_folder("--msprobe-monitor-json", json)
+            make_folder(JSON, json)
         runs, judges = config.stash[_runs_key], config.stash[_judges_key]
         notes = [f"{_rank_of(run)}{note}" for path, run in runs.items() for note in judges[path].notes]
         reporters: dict[str, object] = {
@@ -155,8 +157,8 @@ class MonitorMode:
     def rerun_words(self, config: pytest.Config) -> list[str]:
         """Return the dtype and the policy."""
         policy = config.stash[options_key].policy
-        words = ["--msprobe-policy", policy] if policy != "default" else []
-        return [*words, *config.stash[monitor_key].words()]
+        of_policy = ["--msprobe-policy", policy] if policy != "default" else []
+        return [*of_policy, *words(config.stash[monitor_key])]
 
 
 def _ranks_held_together(config: pytest.Config, runs: Mapping[Path, Run]) -> list[Path]:

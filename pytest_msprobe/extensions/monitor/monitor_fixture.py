@@ -18,7 +18,7 @@ from pytest_msprobe.reports.github import first_of_several
 from pytest_msprobe.reports.junit_properties import drop_properties, verdict_properties
 from pytest_msprobe.reports.text import printable
 from pytest_msprobe.run.item import PrecisionError, PrecisionWarning
-from pytest_msprobe.run.options import rerun_test_command
+from pytest_msprobe.run.rerun_command import rerun_test_command
 from pytest_msprobe.run.usage_errors import fail_on_user_error
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ class TrainingMonitor:
     ) -> WatchedTraining:
         """Return the context in which a training is watched; where it ends, its series are judged.
 
-        The options ``policy`` and ``dtype`` are as ``--msprobe-policy`` and ``--msprobe-monitor-dtype``, the others
+        The options ``policy`` and ``dtype`` are as ``--msprobe-policy`` and ``msprobe_monitor_dtype``, the others
         those of ``msprobe_hooks.watch``. Those of the marker hold where they are not given. Series are written into the
         test's ``tmp_path``.
         """

@@ -1,4 +1,4 @@
-"""The page of a search for overflow: ranks by calls, where inf and nan began, and how they spread."""
+"""Items and page of a search for overflow: ranks by calls, where inf and nan began, and how they spread."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ from pytest_msprobe.results.result import DirectionResult, OutputResult
 from pytest_msprobe.results.skip_reasons import SkipReason
 from pytest_msprobe.run.collection import dump_of_id
 from pytest_msprobe.run.item import DumpItem
-from pytest_msprobe.run.options import display_path
+from pytest_msprobe.run.rerun_command import display_path
 
 if TYPE_CHECKING:
     import pytest
@@ -66,7 +66,7 @@ class Findings:
 
     @functools.cached_property
     def analyses(self) -> list[Analysis]:
-        """What came of each step."""
+        """Return what came of each step."""
         return [analyse(step, self._rules) for step in self.steps]
 
     @property

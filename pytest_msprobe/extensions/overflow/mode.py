@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
-from msprobe_hooks.dump.paths.recording import by_stage, home_of
+from msprobe_hooks.dump.paths.recording import home_of
 from msprobe_hooks.dump.paths.static_graph import KERNEL_LEVEL
 from pytest_msprobe.engine.framework_names import PYTORCH
 from pytest_msprobe.errors import OptionError
-from pytest_msprobe.extensions.graphs.vis import options as vis_options
-from pytest_msprobe.extensions.graphs.vis.options import VisOptions
 from pytest_msprobe.extensions.overflow import options as overflow_options
-from pytest_msprobe.extensions.overflow.options import overflow_key
+from pytest_msprobe.extensions.overflow.options import OverflowOptions, overflow_key
 from pytest_msprobe.run.collection import dumps_key, make_folder, require_calls
 from pytest_msprobe.run.mode import JournalFacts
 from pytest_msprobe.run.options import options_key
@@ -25,10 +22,10 @@ from pytest_msprobe.run.options import options_key
 if TYPE_CHECKING:
     from msprobe_hooks.dump.reader import Dump
     from pytest_msprobe.run.item import DumpItem
-from pytest_msprobe.run.shared_options import HTML, VIS, html_file
+from pytest_msprobe.run.option_fields import refuse_without, words
+from pytest_msprobe.run.shared_options import HTML, JSON, html_file
 
 _html_key: pytest.StashKey[Path | None] = pytest.StashKey()
-_vis_key: pytest.StashKey[VisOptions | None] = pytest.StashKey()
 
 
 class OverflowMode:
@@ -36,7 +33,7 @@ class OverflowMode:
 
     name = "overflow"
     flag = "--msprobe-overflow"
-    shared_options = (HTML, *VIS)
+    shared_options = (HTML, JSON)
     reads_torch_files = True
     flag_help = "find the origin of inf and nan in this dump.json, or in a folder of them, such as a step"
 
@@ -48,10 +45,9 @@ class OverflowMode:
         """Read them, or refuse those that only the search understands."""
         if is_chosen:
             config.stash[overflow_key] = overflow_options.read_options(config)
-            config.stash[_vis_key] = vis_options.read_options(config)
             config.stash[_html_key] = html_file(config)
         else:
-            overflow_options.refuse_stray_options(config)
+            refuse_without(config, OverflowOptions, "--msprobe-overflow PATH")
 
     def needs_device(self, config: pytest.Config) -> bool:
         """Return whether anything is replayed: only that runs on the device."""
@@ -59,7 +55,6 @@ class OverflowMode:
 
     def open(self, config: pytest.Config, dumps: Mapping[Path, Dump]) -> None:
         """Order the dumps by steps and ranks."""
-        from pytest_msprobe.extensions.graphs.building import require_modules
         from pytest_msprobe.extensions.overflow.items import Findings, findings_key
 
         require_calls(dumps.values())
@@ -77,25 +72,23 @@ class OverflowMode:
                     file=path,
                     remedy="leave the option out to judge the recorded statistics",
                 )
-        if config.stash[_vis_key] is not None:
-            require_modules(dumps.values())
         config.stash[findings_key] = Findings(dumps.values(), options.rules)
 
     def header(self, config: pytest.Config) -> list[str]:
         """Return what fails, what is ignored, and the ranks' dumps."""
-        from pytest_msprobe.extensions.overflow.colored_graph import header_lines
+        from pytest_msprobe.extensions.overflow.overflow_report import header_lines
 
         return header_lines(config)
 
     def reporters(self, config: pytest.Config) -> Mapping[str, object]:
         """Return the report on first culprits, the summary and msprobe's tables."""
-        from pytest_msprobe.extensions.overflow.colored_graph import OverflowGraphs, OverflowReport
+        from pytest_msprobe.extensions.overflow.overflow_report import OverflowReport
         from pytest_msprobe.reports.csv import CsvReport
         from pytest_msprobe.reports.summary import Summary
 
         csv, json, dumps = config.stash[options_key].csv, config.stash[overflow_key].json, config.stash[dumps_key]
         if json is not None:
-            make_folder("--msprobe-overflow-json", json)
+            make_folder(JSON, json)
         reporters: dict[str, object] = {"msprobe-overflow": OverflowReport(config)}
         reporters["msprobe-summary"] = Summary(module_records=0, kind="records")
         if csv is not None:
@@ -106,13 +99,6 @@ class OverflowMode:
             from pytest_msprobe.reports.page_report import PageReport
 
             reporters["msprobe-html"] = PageReport(html, partial(write_overflow_page, config=config))
-        vis = config.stash[_vis_key]
-        if vis is not None and not config.option.collectonly:
-            for stage, paths in by_stage(dumps).items():
-                of_stage = {path: dumps[path] for path in paths}
-                reporters[f"msprobe-overflow-graphs{stage}"] = OverflowGraphs(
-                    replace(vis, folder=vis.folder / stage), of_stage, config.stash[overflow_key].rules
-                )
         return reporters
 
     def journal_facts(self, config: pytest.Config) -> JournalFacts:
@@ -122,7 +108,7 @@ class OverflowMode:
     def items(self, file: pytest.File, dump: Dump) -> Iterable[DumpItem]:
         """Return an item for each record that has inputs and outputs, or for each one to replay."""
         if file.config.stash[overflow_key].replay:
-            from pytest_msprobe.extensions.overflow.colored_graph import replayed_items
+            from pytest_msprobe.extensions.overflow.overflow_report import replayed_items
 
             return replayed_items(file, dump)
         from pytest_msprobe.extensions.overflow.items import overflow_items
@@ -132,4 +118,4 @@ class OverflowMode:
     def rerun_words(self, config: pytest.Config) -> list[str]:
         """Return what fails, and for a replay what every run on a device depends on."""
         overflow = config.stash[overflow_key]
-        return [*(config.stash[options_key].words() if overflow.replay else ()), *overflow.words()]
+        return [*(config.stash[options_key].words() if overflow.replay else ()), *words(overflow)]

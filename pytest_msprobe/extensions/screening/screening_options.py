@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Literal
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
 
-import pytest
+from pytest_msprobe.extensions.screening.screened_output import screened_of
+from pytest_msprobe.modes.check.features import CheckFeature, FeatureOptions
+from pytest_msprobe.run.option_fields import add_fields, number, option, read_fields
 
-from pytest_msprobe.results.result import screened_of
-from pytest_msprobe.run.options import number
+if TYPE_CHECKING:
+    import pytest
+
+    from pytest_msprobe.engine.replay.trials.config import ReplayConfig
 
 _GIGA = 1e9
 
@@ -16,47 +21,72 @@ _GIGA = 1e9
 SCREENED_ABOVE = 10.0
 
 
-def add_options(group: pytest.OptionGroup) -> None:
-    """Add the options to the group, and the setting to its parser."""
-    group.addoption(
-        "--msprobe-screen-above",
-        metavar="GFLOP",
-        help="screen matrix products and attention of more than this many billion operations: those whose residuals "
-        "and sampled elements are right are not computed again (default: 10)",
+_OPTION, _OFF = "--msprobe-screening", "off"
+
+
+def _above(config: pytest.Config, name: str, text: str) -> float | None:
+    if text == _OFF:
+        return None
+    read = number(float, f"{_OFF} or a positive number of billion operations", lambda above: above > 0)
+    above: float = read(config, name, text)
+    return above
+
+
+@dataclass(slots=True)
+class ScreeningOptions(FeatureOptions):
+    """Above how many billion operations a product is screened, None where none is."""
+
+    above: float | None = option(
+        _OPTION,
+        "screen matrix products and attention of more than this many billion operations: those whose residuals and "
+        "sampled elements are right are not computed again; off computes every call again, also those that the policy "
+        f"would screen (default: {SCREENED_ABOVE:g})",
+        metavar="off|GFLOP",
+        read=_above,
+        default=SCREENED_ABOVE,
     )
-    group.addoption(
-        "--msprobe-no-screening",
-        action="store_true",
-        help="compute every call again, also calls that msprobe_screen_above or the policy would screen (default: "
-        "large products and attention are screened)",
-    )
-    assert group.parser is not None
-    # Without a type, pytest does not read a number of pyproject.toml as one; before 8.4 it has no such type.
-    kind: Literal["float"] | None = "float" if pytest.version_tuple >= (8, 4) else None
-    group.parser.addini(
-        "msprobe_screen_above",
-        "billion operations above which products and attention are screened, see --msprobe-screen-above (default: 10)",
-        type=kind,
-        default=None,
-    )
+    _configs: dict[tuple[str, float | None], ReplayConfig] = field(default_factory=dict, compare=False, repr=False)
+
+    name = "screening"
+
+    def words(self) -> list[str]:
+        """Return the option, nothing for what is so anyway."""
+        if self.above is None:
+            return [_OPTION, _OFF]
+        return [] if self.above == SCREENED_ABOVE else [_OPTION, f"{self.above:g}"]
+
+    def replay_config(self, config: ReplayConfig, api: str) -> ReplayConfig:
+        """Return a framework's setup with how large a call of an API is screened, which its policy may say."""
+        # Where golden is needed whole, nothing is computed in blocks, and nothing left out.
+        if self.above is None or config.raised_above is None:
+            return config
+        above = config.policy.screened_above(api, self.above)
+        key = config.framework.name, above
+        if key not in self._configs:
+            self._configs[key] = replace(config, screen_above=None if above is None else above * _GIGA)
+        return self._configs[key]
 
 
-def read_screen_above(config: pytest.Config) -> float | None:
-    """Return above how many billion operations a product is screened, None where none is. Raises OptionError."""
-    above = number(config, "screen_above", float, "a positive number of billion operations", lambda above: above > 0)
-    return None if config.getoption("msprobe_no_screening") else above or SCREENED_ABOVE
+class ScreeningFeature(CheckFeature):
+    """Screening of large products."""
 
+    name = "screening"
 
-def asked(screen_above: float | None) -> list[str]:
-    """Return the command-line words that ask for it, none for what is so anyway."""
-    if screen_above is None:
-        return ["--msprobe-no-screening"]
-    return [] if screen_above == SCREENED_ABOVE else ["--msprobe-screen-above", f"{screen_above:g}"]
+    def usual_options(self) -> ScreeningOptions:
+        """Return that large products are screened."""
+        return ScreeningOptions()
 
+    def add_options(self, group: pytest.OptionGroup) -> None:
+        """Add the option to the group."""
+        add_fields(group, ScreeningOptions)
 
-def operations(screen_above: float | None) -> float | None:
-    """Return the same as a number of operations."""
-    return None if screen_above is None else screen_above * _GIGA
+    def read_options(self, config: pytest.Config) -> ScreeningOptions:
+        """Return from how many operations on products are screened. Raises OptionError."""
+        return read_fields(config, ScreeningOptions)
+
+    def tallies(self, *, in_detail: bool) -> Collection[ScreenedTally]:
+        """Return what counts cleared records."""
+        return (ScreenedTally(in_detail=in_detail),)
 
 
 class ScreenedTally:

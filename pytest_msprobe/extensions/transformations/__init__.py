@@ -29,5 +29,5 @@ def pytest_msprobe_register_comparisons(registry: ComparisonRegistry) -> None:
     """Add the option, and what reads transformations."""
     from pytest_msprobe.extensions.transformations import transform_options
 
-    registry.add_options("transformations", transform_options)
-    registry.set_transformations(transform_options)
+    registry.add_options(transform_options.TransformOptions)
+    registry.set_transformations(transform_options.read)

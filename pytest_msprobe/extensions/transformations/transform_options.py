@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from pytest_msprobe.errors import OptionError
+from pytest_msprobe.modes.compare.part_options import PartOptions
+from pytest_msprobe.run.option_fields import existing_file, option
 
 if TYPE_CHECKING:
     import pytest
@@ -19,54 +19,21 @@ _FLAG = "--msprobe-transform"
 
 
 @dataclass(frozen=True, slots=True)
-class TransformOptions:
+class TransformOptions(PartOptions):
     """The file of transformations, None for none."""
 
-    file: Path | None = None
+    transform: Path | None = option(
+        _FLAG,
+        "YAML file of transformations (rotate, dequantise, permute ...) that turn values of one run before they are "
+        "compared",
+        metavar="FILE",
+        read=existing_file,
+    )
 
     @property
     def of_calls(self) -> str:
-        """The option, empty where it was not passed."""
-        return _FLAG if self.file else ""
-
-    def words(self) -> list[str]:
-        """Return the command-line words that ask for the same."""
-        return [_FLAG, str(self.file)] if self.file else []
-
-    def settings(self) -> Mapping[str, str]:
-        """Return what two runs must share for one to go on with the other's journal."""
-        from pytest_msprobe.storage.naming import fingerprint
-
-        return {"transform": fingerprint(self.file) if self.file else "none"}
-
-
-def add_options(group: Any) -> None:
-    """Add the option."""
-    group.addoption(
-        _FLAG,
-        metavar="FILE",
-        help="YAML file of transformations (rotate, dequantise, permute ...) that turn values of one run before they "
-        "are compared",
-    )
-
-
-def passed(config: pytest.Config) -> list[str]:
-    """Return the names of the options that were passed."""
-    return ["transform"] if config.getoption("msprobe_transform") else []
-
-
-def read_options(config: pytest.Config) -> TransformOptions:
-    """Read and check the option. Raises OptionError where there is no such file."""
-    text = config.getoption("msprobe_transform")
-    path = config.invocation_params.dir / text if text else None
-    if path is not None and not path.is_file():
-        raise OptionError(f"{_FLAG} {text!r}: no such file")
-    return TransformOptions(path)
-
-
-def of_file(path: Path | None) -> TransformOptions:
-    """Return the options that name this file."""
-    return TransformOptions(path)
+        """Return the option, empty where it was not passed."""
+        return _FLAG if self.transform else ""
 
 
 def read(options: CompareOptions, config: pytest.Config | None) -> Transformations | None:
@@ -74,10 +41,11 @@ def read(options: CompareOptions, config: pytest.Config | None) -> Transformatio
 
     Raises OptionError that names file, line, problem and remedy.
     """
+    from pytest_msprobe.errors import OptionError
     from pytest_msprobe.extensions.transformations.transform_file import read_transformations
     from pytest_msprobe.extensions.transformations.transformations import Transformations, TransformRegistry
 
-    file, registry = options.part(TransformOptions).file, TransformRegistry()
+    file, registry = options.part(TransformOptions).transform, TransformRegistry()
     if config is not None:
         try:
             config.hook.pytest_msprobe_transform(registry=registry)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from pytest_msprobe.engine.import_torch import import_torch
-from pytest_msprobe.extensions.transformations.step import ALL_KEPT, SIDES, StepError
+from pytest_msprobe.extensions.transformations.step import ALL_KEPT, StepError
 from pytest_msprobe.modes.compare.measure.call_values import measure_statistics, scaled_error
 from pytest_msprobe.modes.compare.measure.compared_sides import BY_NORM, NOT_COMPARED
 from pytest_msprobe.modes.compare.measure.float_dtypes import float_dtype
@@ -16,14 +16,18 @@ from pytest_msprobe.modes.compare.rows import SCALED_ERROR, STATISTICS, DataMode
 
 if TYPE_CHECKING:
     from msprobe_hooks.dump.values import Value
-    from pytest_msprobe.extensions.transformations.transformations import Entry, Transformations, Transformed
+    from pytest_msprobe.extensions.transformations.entries import Entry, Transformed
     from pytest_msprobe.modes.compare.measure.compared_sides import ComparedSides
 
 
 def transformed_row(
-    transformations: Transformations, row: Row, sides: ComparedSides, records: tuple[str, str], mode: DataMode
-) -> Row | None:
-    """Return the measured row of a pair of tensors of which one is transformed, None where neither is.
+    found: tuple[Transformed | None, Transformed | None],
+    row: Row,
+    sides: ComparedSides,
+    records: tuple[str, str],
+    mode: DataMode,
+) -> Row:
+    """Return the measured row of a pair of tensors of which one is turned, as ``found`` says of target and golden.
 
     ``records`` are those of the target and the golden call. Where files were recorded, these are read whatever
     ``mode`` the caller compares by.
@@ -31,9 +35,6 @@ def transformed_row(
     target, golden = row.target, row.golden
     assert target is not None
     assert golden is not None
-    found = tuple(transformations.of(side, value) for side, value in zip(SIDES, (target, golden), strict=True))
-    if not any(found):
-        return None
     row = replace(row, transformed=tuple(each.words for each in found if each is not None))
     if sides.mode == "tensor" and target.data_name and golden.data_name:
         import_torch()

@@ -20,7 +20,7 @@ from pytest_msprobe.results.skip_reasons import Skip
 
 if TYPE_CHECKING:
     from msprobe_hooks.dump.reader import Dump
-    from pytest_msprobe.extensions.transformations.transformations import Entry, Transformed
+    from pytest_msprobe.extensions.transformations.entries import Entry, Transformed
     from pytest_msprobe.modes.compare.measure.compared_sides import ComparedSides
     from pytest_msprobe.modes.compare.rows import Row
 

@@ -22,7 +22,8 @@ from pytest_msprobe.reports.page_file import PageFile
 from pytest_msprobe.reports.report_payload import checks_in, results_in
 from pytest_msprobe.results.result import DirectionResult, Start, from_plain
 from pytest_msprobe.run.collection import dump_of_id, dumps_key
-from pytest_msprobe.run.options import display_path, options_key, rerun_command
+from pytest_msprobe.run.options import options_key
+from pytest_msprobe.run.rerun_command import display_path, rerun_command
 
 
 class CheckPage:
@@ -79,7 +80,7 @@ class CheckPage:
         write_verdicts_page(part, [self._facts()], self._rows, self._histories())
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
-        """Say where the page is, or why there is none."""
+        """Print where the page is, or why there is none."""
         self._file.report(terminalreporter, "" if len(self._rows) else " not written: nothing was judged")
         if self._earlier is not None and not self._file.problem:
             terminalreporter.line(f"msprobe history: {self._earlier}")

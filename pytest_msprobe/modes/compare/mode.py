@@ -16,7 +16,8 @@ from pytest_msprobe.modes.compare.options import compare_key
 from pytest_msprobe.run.collection import absolute
 from pytest_msprobe.run.header import empty_line
 from pytest_msprobe.run.mode import JournalFacts
-from pytest_msprobe.run.options import display_path, options_key
+from pytest_msprobe.run.options import options_key
+from pytest_msprobe.run.rerun_command import display_path
 
 if TYPE_CHECKING:
     from msprobe_hooks.dump.reader import Dump
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from pytest_msprobe.modes.compare.opening import Registered
     from pytest_msprobe.modes.compare.registry import ComparisonKind, ComparisonRegistry, OpenComparison
     from pytest_msprobe.run.item import DumpItem
-from pytest_msprobe.run.shared_options import GOLDEN, HTML, MODEL_CONFIG, MODEL_NAMES, XLSX
+from pytest_msprobe.run.shared_options import GOLDEN, HTML, JSON, MAPPING, MODEL_CONFIG, XLSX
 
 # What follows is loaded by runs that compare, not by every start of pytest.
 _pairs_key: pytest.StashKey[dict[Path, DumpPair]] = pytest.StashKey()
@@ -54,24 +55,27 @@ class CompareMode:
     name = "compare"
     flag = "--msprobe-compare"
     flag_help = "compare this run with --msprobe-golden: a dump.json, or a folder of steps and ranks"
-    shared_options = (GOLDEN, XLSX, HTML, MODEL_NAMES, MODEL_CONFIG)
+    shared_options = (GOLDEN, XLSX, HTML, JSON, MAPPING, MODEL_CONFIG)
     reads_torch_files = True
     divides_dumps = True
 
     def add_options(self, group: pytest.OptionGroup) -> None:
         """Add the options of a comparison."""
-        compare_options.add_options(group)
+        from pytest_msprobe.modes.compare.registry import ComparisonRegistry
+
+        compare_options.add_options(group, ComparisonRegistry().options)
 
     def read_options(self, config: pytest.Config, *, is_chosen: bool) -> None:
         """Read them, or refuse those that only a comparison understands."""
-        if is_chosen:
-            from pytest_msprobe.modes.compare.registry import ComparisonRegistry
+        from pytest_msprobe.modes.compare.registry import ComparisonRegistry
 
-            config.stash[_parts_key] = registry = ComparisonRegistry()
+        registry = ComparisonRegistry()
+        if is_chosen:
+            config.stash[_parts_key] = registry
             config.hook.pytest_msprobe_register_comparisons(registry=registry)
-            config.stash[compare_key] = compare_options.read_options(config, registry)
+            config.stash[compare_key] = compare_options.read_options(config, registry.options)
         else:
-            compare_options.refuse_without_target(config)
+            compare_options.refuse_without_target(config, registry.options)
 
     def needs_device(self, config: pytest.Config) -> bool:
         """Return False: nothing is computed again."""
@@ -234,8 +238,8 @@ def _registered(config: pytest.Config) -> Registered:
         config.hook.pytest_msprobe_register_compare_metrics(registry=metrics)
     except ValueError as error:
         raise OptionError(f"conftest.py or plugin: {error}") from None
-    source = parts.transformations
-    transformations = None if source is None else source.read(config.stash[compare_key], config)
+    read = parts.transformations
+    transformations = None if read is None else read(config.stash[compare_key], config)
     return Registered(metrics.metrics, transformations, parts)
 
 

@@ -15,15 +15,15 @@ from pytest_msprobe.modes.compare.dump_pair import DumpPair
 from pytest_msprobe.modes.compare.matching.data_mapping import read_mapping, require_known
 from pytest_msprobe.modes.compare.matching.name_translation import Translation
 from pytest_msprobe.modes.compare.matching.reordering import named_calls
-from pytest_msprobe.modes.compare.registry import ComparisonRegistry, Runs
-from pytest_msprobe.modes.compare.runs import open_run, place_of_run, runs_of
+from pytest_msprobe.modes.compare.registry import ComparisonRegistry
+from pytest_msprobe.modes.compare.runs import Runs, open_run, place_of_run, runs_of
 
 if TYPE_CHECKING:
     from pytest_msprobe.modes.compare.judging.policy import ComparePolicy
     from pytest_msprobe.modes.compare.measure.compared_sides import TensorTransformations
     from pytest_msprobe.modes.compare.measure.own_metrics import Metric
     from pytest_msprobe.modes.compare.options import CompareOptions
-    from pytest_msprobe.modes.compare.registry import Layout
+    from pytest_msprobe.modes.compare.runs import Layout
 
 
 _REMEDY = (
@@ -59,6 +59,13 @@ class Registered:
     parts: ComparisonRegistry = field(default_factory=ComparisonRegistry)
 
 
+def without_session(options: CompareOptions, metrics: Mapping[str, Metric] = {}) -> Registered:
+    """Return what extensions add where there is no session of pytest. Raises OptionError."""
+    parts = ComparisonRegistry()
+    transformations = None if parts.transformations is None else parts.transformations(options, None)
+    return Registered(metrics, transformations, parts)
+
+
 def open_pairs(
     dumps: Mapping[Path, Dump],
     options: CompareOptions,
@@ -72,7 +79,7 @@ def open_pairs(
     ``partners`` are what `partner_paths` gave for all dumps of the target, where ``dumps`` are some of them.
     Returns the pairs by the target's path. Raises DumpError or OptionError that names what does not fit.
     """
-    registered = registered or Registered()
+    registered = registered or without_session(options)
     paired = partner_paths(list(dumps), golden_paths(options), options) if partners is None else partners
     partners = {path: paired[path] for path in dumps if path in paired}
     opened = {path: open_run(path, options.golden_layout) for path in dict.fromkeys(partners.values())}
@@ -223,6 +230,6 @@ def _require_same_model(pair: DumpPair) -> None:
     if not any(match.target and match.golden for match in pair.matching.matches):
         raise DumpError(
             f"{home_of(target.path)}: none of its {len(target.records)} records matches one of {home_of(golden.path)}; "
-            "compare runs of one model, ignore call numbers by --msprobe-fuzzy, or name partners by "
-            "--msprobe-data-mapping"
+            "compare runs of one model, ignore call numbers with -o msprobe_fuzzy=true, or name partners by "
+            "--msprobe-mapping with data"
         )

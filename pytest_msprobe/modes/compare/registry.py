@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
@@ -13,43 +13,17 @@ from pytest_msprobe.extensions import register
 if TYPE_CHECKING:
     import pytest
 
-    from msprobe_hooks.dump.paths.recording import StepRank
     from msprobe_hooks.dump.reader import Dump
     from pytest_msprobe.modes.compare.dump_pair import DumpPair
     from pytest_msprobe.modes.compare.judging.policy import ComparePolicy
     from pytest_msprobe.modes.compare.matching.name_translation import Translation
     from pytest_msprobe.modes.compare.measure.compared_sides import TensorTransformations
     from pytest_msprobe.modes.compare.options import CompareOptions
+    from pytest_msprobe.modes.compare.part_options import PartOptions
     from pytest_msprobe.modes.compare.rows import ComparedCall, ComparedCalls
+    from pytest_msprobe.modes.compare.runs import Layout, Runs
     from pytest_msprobe.run.item import DumpItem
     from pytest_msprobe.run.options import Options
-
-
-class PartOptions(Protocol):
-    """Options of one part of a comparison, as they were read."""
-
-    @property
-    def of_calls(self) -> str:
-        """The first option that was passed and says how calls are matched; empty where none was."""
-
-    def words(self) -> list[str]:
-        """Return the command-line words that ask for the same."""
-
-    def settings(self) -> Mapping[str, str]:
-        """Return what two runs must share for one to go on with the other's journal."""
-
-
-class OptionSource(Protocol):
-    """Options of one part of a comparison; a module with these functions is one."""
-
-    def add_options(self, group: Any, /) -> None:
-        """Add the options."""
-
-    def read_options(self, config: pytest.Config, /) -> PartOptions:
-        """Read and check the options. Raises OptionError."""
-
-    def passed(self, config: pytest.Config, /) -> list[str]:
-        """Return the names of the options that were passed."""
 
 
 class OpenComparison(Protocol):
@@ -90,64 +64,8 @@ class SharedNames(Protocol):
         """Return, in words, the entries of the user's files that none of the dumps had a use for."""
 
 
-class TransformationSource(Protocol):
-    """What reads transformations of recorded tensors; a module with these functions is one."""
-
-    def of_file(self, path: Path | None, /) -> PartOptions:
-        """Return the options that name this file."""
-
-    def read(self, options: CompareOptions, config: pytest.Config | None, /) -> TensorTransformations | None:
-        """Return the transformations of a run, None where there are none. Raises OptionError."""
-
-
-class Layout(Protocol):
-    """How the ranks of a run hold one model together, so that they are compared as one run."""
-
-    def runs_of(self, dumps: Sequence[Path], /) -> list[Path]:
-        """Return the dump of the first rank of each run. Raises DumpError where ranks do not fit."""
-
-    def open_run(self, path: Path, /) -> Dump:
-        """Read a run by the dump of its first rank. Raises DumpError."""
-
-    def open_alone(self, path: Path, /) -> Dump:
-        """Read a run that is compared with none. Raises DumpError."""
-
-    def place_of(self, path: Path, /) -> StepRank:
-        """Return step and data parallel rank of a run."""
-
-    def ranks_of(self, path: Path, /) -> Sequence[Path]:
-        """Return all dumps that a run is read from."""
-
-
-@dataclass(frozen=True, slots=True, order=True)
-class RunNote:
-    """A remark on a value of a run; the summary has one line for all of the same ``words``, by their ``place``."""
-
-    place: int
-    words: str
-    value: str
-
-
-@dataclass(frozen=True, slots=True)
-class Runs:
-    """Two runs to be compared, and remarks on their values."""
-
-    target: Dump
-    golden: Dump
-    notes: Sequence[RunNote] = ()
-
-
 class MergedRuns(Protocol):
-    """What merges the ranks of a run, and the options that name layouts; a module with these functions is one."""
-
-    def add_options(self, group: Any, /) -> None:
-        """Add ``--msprobe-target-layout`` and ``--msprobe-golden-layout``."""
-
-    def passed(self, config: pytest.Config, /) -> list[str]:
-        """Return the names of the options that were passed."""
-
-    def read_layouts(self, config: pytest.Config, /) -> tuple[Layout | None, Layout | None]:
-        """Return the layouts of target and golden run, None for ranks that are compared each. Raises OptionError."""
+    """What reads the layouts of runs, and merges their ranks by them."""
 
     def parse_layout(self, flag: str, text: str, folder: Path, /) -> Layout:
         """Read a layout as a user gives it to an option. Raises OptionError."""
@@ -168,23 +86,25 @@ class PageGraphs(Protocol):
 
 Drawing: TypeAlias = "Callable[[Sequence[DumpPair]], PageGraphs]"
 OpenNames: TypeAlias = "Callable[[CompareOptions], SharedNames]"
+ReadTransformations: TypeAlias = "Callable[[CompareOptions, pytest.Config | None], TensorTransformations | None]"
 
 
 class ComparisonRegistry:
     """The parts of comparisons by name; those of this package's extensions are there from the beginning."""
 
     def __init__(self) -> None:
-        self.options: dict[str, OptionSource] = {}
+        self.options: list[type[PartOptions]] = []
         self.kinds: dict[str, ComparisonKind] = {}
         self.names: OpenNames | None = None
-        self.transformations: TransformationSource | None = None
+        self.transformations: ReadTransformations | None = None
         self.merged_runs: MergedRuns | None = None
         self.drawing: Drawing | None = None
         register("pytest_msprobe_register_comparisons", self)
 
-    def add_options(self, name: str, source: OptionSource) -> None:
-        """Add options of the extension of this name."""
-        self.options[name] = source
+    def add_options(self, options: type[PartOptions]) -> None:
+        """Add the options of a part: a frozen dataclass."""
+        if options not in self.options:
+            self.options.append(options)
 
     def add_kind(self, name: str, kind: ComparisonKind) -> None:
         """Add a kind of comparison; the first that is meant is taken."""
@@ -194,9 +114,9 @@ class ComparisonRegistry:
         """Set what opens the names that two runs share."""
         self.names = names
 
-    def set_transformations(self, source: TransformationSource) -> None:
-        """Set what reads transformations of recorded tensors."""
-        self.transformations = source
+    def set_transformations(self, read: ReadTransformations) -> None:
+        """Set what reads transformations of recorded tensors: in a session those of its hooks too."""
+        self.transformations = read
 
     def set_merged_runs(self, merged: MergedRuns) -> None:
         """Set what merges the ranks of a run."""
@@ -212,10 +132,17 @@ class ComparisonRegistry:
             raise OptionError(f"{flag} needs the extension merged_ranks", remedy="install it, or leave the option out")
         return self.merged_runs.parse_layout(flag, text, folder)
 
-    def part_of_file(self, path: Path | None) -> tuple[PartOptions, ...]:
-        """Return the options that name a file of transformations. Raises OptionError where nothing reads one."""
-        if path is None:
-            return ()
-        if self.transformations is None:
-            raise OptionError("transform needs the extension transformations", remedy="install it, or leave it out")
-        return (self.transformations.of_file(path),)
+    def parts(self, **values: object) -> tuple[PartOptions, ...]:
+        """Return the options of all parts with some of their fields set; a value of None is not set.
+
+        Raises OptionError where no part has a field of a name.
+        """
+        values = {name: value for name, value in values.items() if value is not None}
+        known = [{field.name for field in fields(part)} for part in self.options]  # type: ignore[arg-type]
+        for name in values:
+            if not any(name in names for names in known):
+                raise OptionError(f"{name}: no extension that understands it is there", remedy="leave it out")
+        return tuple(
+            part(**{name: value for name, value in values.items() if name in names})
+            for part, names in zip(self.options, known, strict=True)
+        )

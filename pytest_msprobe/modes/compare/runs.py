@@ -3,15 +3,52 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from msprobe_hooks.dump.opening import open_dump
 from msprobe_hooks.dump.paths.recording import StepRank, find_dumps, step_rank
 
 if TYPE_CHECKING:
     from msprobe_hooks.dump.reader import Dump
-    from pytest_msprobe.modes.compare.registry import Layout
+
+
+class Layout(Protocol):
+    """How the ranks of a run hold one model together, so that they are compared as one run."""
+
+    def runs_of(self, dumps: Sequence[Path]) -> list[Path]:
+        """Return the dump of the first rank of each run. Raises DumpError where ranks do not fit."""
+
+    def open_run(self, path: Path) -> Dump:
+        """Read a run by the dump of its first rank. Raises DumpError."""
+
+    def open_alone(self, path: Path) -> Dump:
+        """Read a run that is compared with none. Raises DumpError."""
+
+    def place_of(self, path: Path) -> StepRank:
+        """Return step and data parallel rank of a run."""
+
+    def ranks_of(self, path: Path) -> Sequence[Path]:
+        """Return all dumps that a run is read from."""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class RunNote:
+    """A remark on a value of a run; the summary has one line for all of the same ``words``, by their ``place``."""
+
+    place: int
+    words: str
+    value: str
+
+
+@dataclass(frozen=True, slots=True)
+class Runs:
+    """Two runs to be compared, and remarks on their values."""
+
+    target: Dump
+    golden: Dump
+    notes: Sequence[RunNote] = ()
 
 
 def runs_of(path: Path, layout: Layout | None) -> list[Path]:

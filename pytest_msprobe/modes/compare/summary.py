@@ -127,12 +127,12 @@ class CompareSummary:
         yield from (f"{where}{hint}" for hint in _fuzzy_hint(pair, calls, reshaped))
 
     def _of_values(self) -> Iterator[str]:
-        """Say which values were left out, or compared in part."""
+        """Return which values were left out, or compared in part."""
         for note, found in self._notes.items():
             yield f"{counted(len(found), 'value')} {note}: {listed(sorted(found), _SHOWN)}"
 
     def _not_required(self) -> Iterator[str]:
-        """Say what a policy requires of metrics that these dumps do not have."""
+        """Return what a policy requires of metrics that these dumps do not have."""
         for required in self._pairs[0].policy.required:
             modes = dict.fromkeys(pair.mode for pair in self._pairs if not required.is_measured(pair.mode))
             if modes:
@@ -213,7 +213,7 @@ def _fuzzy_hint(pair: DumpPair, calls: Sequence[ComparedCall], reshaped: Compare
         lonely = f"{counted(pair.unmatched, 'call')} {'has' if pair.unmatched == 1 else 'have'}"
         yield (
             f"{which}, such as {doubtful.record}, and {lonely} no partner: "
-            "pair calls by order and shapes with --msprobe-fuzzy"
+            "pair calls by order and shapes with -o msprobe_fuzzy=true"
         )
 
 

@@ -67,7 +67,7 @@ def test_each_parameter_is_an_item_whatever_wrote_the_checkpoint(write: Check, c
 def test_what_is_measured_is_what_numpy_says(write: Check, check: Check, pytester: pytest.Pytester) -> None:
     write("torch", "a.pt", weights(at=0.5))
     write("torch", "b.pt", weights())
-    limit = ["--msprobe-checkpoint-limit=0.5", "--msprobe-checkpoint-json=out.json"]
+    limit = ["-omsprobe_checkpoint_limit=0.5", "--msprobe-json=out.json"]
     checked = check(f"{FLAG}=a.pt", "--msprobe-golden=b.pt", *limit)
     assert checked.exit_code == 0
     a, b = (made["a.weight"].numpy().astype(np.float64).ravel() for made in (weights(0.5), weights()))
@@ -82,7 +82,7 @@ def test_what_is_measured_is_what_numpy_says(write: Check, check: Check, pyteste
 def test_shape_dtype_and_what_a_side_lacks_are_reported(check: Check, pytester: pytest.Pytester) -> None:
     torch.save({"x": torch.ones(2, 3), "y": torch.ones(3), "z": torch.zeros(2), "only": torch.ones(1)}, "a.pt")
     torch.save({"x": torch.zeros(3, 2), "y": torch.ones(3).half(), "z": torch.tensor([0.0, torch.nan])}, "b.pt")
-    checked = check(f"{FLAG}=a.pt", "--msprobe-golden=b.pt", "--msprobe-checkpoint-json=out.json")
+    checked = check(f"{FLAG}=a.pt", "--msprobe-golden=b.pt", "--msprobe-json=out.json")
     texts = {name: case.text.partition("\n")[0] for name, case in checked.cases.items() if case.outcome == "failed"}
     assert texts["x"] == "shape [2, 3], golden [3, 2]"
     assert texts["only"] == "missing in the golden checkpoint"
@@ -215,10 +215,10 @@ def test_what_torch_would_have_a_user_run_is_refused_without_its_advice(check: C
         ([f"{FLAG}=cut.safetensors", "--msprobe-golden=b.pt"], "not a readable safetensors file"),
         ([f"{FLAG}=empty", "--msprobe-golden=b.pt"], "empty: no checkpoint in this folder"),
         ([f"{FLAG}=numbers.pt", "--msprobe-golden=b.pt"], "numbers.pt: holds no tensors"),
-        ([f"{FLAG}=b.pt", "--msprobe-golden=b.pt", "--msprobe-checkpoint-limit=x"], "expected a number of at least 0"),
+        ([f"{FLAG}=b.pt", "--msprobe-golden=b.pt", "-omsprobe_checkpoint_limit=x"], "expected a number of at least 0"),
         (
-            ["--msprobe-checkpoint-limit=1"],
-            "--msprobe-checkpoint-limit has no effect without --msprobe-checkpoint; pass --msprobe-checkpoint PATH",
+            ["-omsprobe_checkpoint_limit=1"],
+            "msprobe_checkpoint_limit has no effect without --msprobe-checkpoint; pass --msprobe-checkpoint PATH",
         ),
     ],
 )

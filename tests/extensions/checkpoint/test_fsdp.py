@@ -50,7 +50,7 @@ def train(folder: Path, ranks: int, rate: float = 0.01) -> Path:
 def test_what_two_ranks_share_is_one_checkpoint(tmp_path: Path, check: Callable[..., Any]) -> None:
     two, one, faster = train(tmp_path / "two", 2), train(tmp_path / "one", 1), train(tmp_path / "faster", 2, 0.02)
     assert len([*two.glob("*.distcp")]) == 2
-    equal = check(f"--msprobe-checkpoint={two}", f"--msprobe-golden={one}", "--msprobe-checkpoint-limit=1e-5")
+    equal = check(f"--msprobe-checkpoint={two}", f"--msprobe-golden={one}", "-omsprobe_checkpoint_limit=1e-5")
     assert set(equal.outcomes.values()) == {"passed"}
     assert {"model.0.weight", "model.3.bias"} < set(equal.outcomes)
     moved = check(f"--msprobe-checkpoint={two}", f"--msprobe-golden={faster}")

@@ -245,7 +245,7 @@ def test_a_run_writes_what_it_found_as_json(pytester: pytest.Pytester) -> None:
     engine = write_vllm(qwen2(), Path("engine"), stale)
     golden = trainer(qwen2(), Path("trainer"))
     run = pytester.runpytest(
-        f"--msprobe-checkpoint={engine}", f"--msprobe-golden={golden}", "--msprobe-checkpoint-json=found.json"
+        f"--msprobe-checkpoint={engine}", f"--msprobe-golden={golden}", "--msprobe-json=found.json"
     )
     run.assert_outcomes(passed=50, failed=1)
     found = json.loads(Path("found.json").read_text())["layers.1.self_attn.o_proj.weight"]

@@ -103,11 +103,11 @@ def test_workers_explore(exploring: Any) -> None:
         (["--msprobe-explore=0"], "expected a positive number of inputs"),
         (["--msprobe-explore=many"], "expected a positive number of inputs"),
         (
-            ["--msprobe-explore-time=3"],
-            "--msprobe-explore-time has no effect without --msprobe-explore; pass --msprobe-explore N",
+            ["-omsprobe_explore_time=3"],
+            "msprobe_explore_time has no effect without --msprobe-explore; pass --msprobe-explore N",
         ),
-        (["--msprobe-explore=3", "--msprobe-explore-time=-1"], "expected a positive number of seconds"),
-        (["--msprobe-explore=3", "--msprobe-explore-time=nan"], "expected a positive number of seconds"),
+        (["--msprobe-explore=3", "-omsprobe_explore_time=-1"], "expected a positive number of seconds"),
+        (["--msprobe-explore=3", "-omsprobe_explore_time=nan"], "expected a positive number of seconds"),
     ],
 )
 def test_a_wrong_option_is_one_usage_error(

@@ -102,4 +102,4 @@ def test_a_folder_takes_no_more_than_its_limit(desk: FileServer, tmp_path: Path)
     # What takes the place of a file needs no room next to it.
     assert desk.answer(["write", f"{tmp_path}/cases/a", 0, 95, bytes(95)], "gw0") == ("", None)
     problem, _ = desk.answer(["write", f"{tmp_path}/cases/b", 0, 6, bytes(6)], "gw0")
-    assert problem == "no space left: the limit is 100 B; raise --msprobe-save-limit"
+    assert problem == "no space left: the limit is 100 B; raise msprobe_save_limit"

@@ -116,7 +116,7 @@ def test_a_baseline_with_tensors_is_written_and_read_elsewhere(
 ) -> None:
     first, second = make_host("first"), make_host("second")
     options = ["--msprobe-dump", dump, "--msprobe-device", "sim"]
-    write = ["--msprobe-save-baseline=base.jsonl", "--msprobe-save-baseline-tensors"]
+    write = ["--msprobe-save-baseline=base.jsonl", "-omsprobe_save_baseline_tensors=true"]
     written = check(*options, *write, *on(first), apart=True)
     assert written.exit_code == 0
     count = len(list(Path("base.jsonl.tensors").glob("*.safetensors")))

@@ -29,7 +29,7 @@ def found(compare, tmp_path, trained):
 
     def run(serving, *arguments):
         path = tmp_path / "found.json"
-        result = compare(serving, trained, "--msprobe-inference-json", path, *arguments)
+        result = compare(serving, trained, "--msprobe-json", path, *arguments)
         return json.loads(path.read_text()), result
 
     return run
@@ -178,11 +178,11 @@ def test_tables_and_page_have_every_value(compare, tmp_path, served, trained):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("--msprobe-clip", "2"), "*--msprobe-clip 2: not between 0 and 1; pass a share such as 0.2"),
+        (("-omsprobe_clip=2",), "*msprobe_clip '2': expected a share between 0 and 1, such as 0.2"),
         (("--msprobe-model-config", "no.json"), "*--msprobe-model-config 'no.json': no such file"),
         (
-            ("--msprobe-match", "inference", "--msprobe-fuzzy"),
-            "*--msprobe-fuzzy does not work with --msprobe-match inference; remove one of them",
+            ("--msprobe-match", "inference", "-omsprobe_fuzzy=true"),
+            "*msprobe_fuzzy does not work with --msprobe-match inference; remove one of them",
         ),
     ],
 )
@@ -295,7 +295,7 @@ def test_a_page_of_unreadable_logits_says_why_it_has_no_tokens(compare, tmp_path
     copy = tmp_path / "damaged"
     shutil.copytree(trained, copy)
     (copy / "step0/rank/dump_tensor_data/Module.lm_head.Linear.forward.0.output.0.pt").write_bytes(b"garbage")
-    result = compare(served, copy, "--msprobe-html", "page.html", "--msprobe-inference-json", "found.json")
+    result = compare(served, copy, "--msprobe-html", "page.html", "--msprobe-json", "found.json")
     result.stdout.fnmatch_lines(["log probabilities not compared: *lm_head.Linear.forward.0.output.0*"])
     tokens = page_data(tmp_path / "page.html")["tokens"]
     assert tokens["lines"][0].startswith("no log probabilities of tokens: ")

@@ -28,7 +28,7 @@ def found(compare, tmp_path, recorded):
 
     def run(served):
         path = tmp_path / "found.json"
-        result = compare(recorded / served, recorded / "train", "--msprobe-inference-json", path)
+        result = compare(recorded / served, recorded / "train", "--msprobe-json", path)
         return result.ret, json.loads(path.read_text())
 
     return run

@@ -11,18 +11,18 @@ import pytest
 import torch
 from torch import Tensor
 
-from pytest_msprobe.extensions.npu_operators.matmul.accumulated_products import (
-    npu_add_quant_gmm,
-    npu_grouped_matmul_add,
-)
-from pytest_msprobe.extensions.npu_operators.matmul.grouped_layers import (
+from pytest_msprobe.extensions.npu_operators.matmul.fused_layers import (
     npu_grouped_matmul_finalize_routing,
     npu_grouped_matmul_swiglu_quant,
     npu_grouped_matmul_swiglu_quant_v2,
     npu_quant_grouped_matmul_dequant,
 )
-from pytest_msprobe.extensions.npu_operators.matmul.grouped_matmul import npu_grouped_matmul
-from pytest_msprobe.extensions.npu_operators.matmul.scaled_products import by_halves
+from pytest_msprobe.extensions.npu_operators.matmul.grouped_matmul import (
+    npu_add_quant_gmm,
+    npu_grouped_matmul,
+    npu_grouped_matmul_add,
+)
+from pytest_msprobe.extensions.npu_operators.matmul.operands import by_halves
 
 ACTIVATIONS = {
     "relu": lambda x: max(x, 0.0),

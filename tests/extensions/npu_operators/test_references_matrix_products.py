@@ -11,20 +11,20 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from pytest_msprobe.extensions.npu_operators.layers.linear import npu_bmmV2
-from pytest_msprobe.extensions.npu_operators.matmul.feed_forward import npu_ffn
-from pytest_msprobe.extensions.npu_operators.matmul.permuted_matmul import (
-    npu_batch_gather_matmul,
-    npu_bmm_v2_mat1_backward,
-    npu_bmm_v2_mat2_backward,
-    npu_fused_matmul,
-    npu_transpose_batchmatmul,
-)
-from pytest_msprobe.extensions.npu_operators.matmul.vocabulary_loss import (
+from pytest_msprobe.extensions.npu_operators.matmul.fused_layers import (
     npu_fused_cross_entropy_loss_with_max_sum,
     npu_fused_linear_cross_entropy_loss_with_max_sum_backward,
     npu_fused_linear_online_max_sum,
 )
+from pytest_msprobe.extensions.npu_operators.matmul.permuted_matmul import (
+    npu_batch_gather_matmul,
+    npu_bmm_v2_mat1_backward,
+    npu_bmm_v2_mat2_backward,
+    npu_bmmV2,
+    npu_fused_matmul,
+    npu_transpose_batchmatmul,
+)
+from pytest_msprobe.extensions.npu_operators.matmul.quantized_matmul import npu_ffn
 from tests.support.cann.examples import matrix_products, vocabulary_loss
 from tests.support.cann.operators import matrix_products as independent_products
 from tests.support.cann.operators import vocabulary_loss as independent_loss

@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
+from pytest_msprobe.devices.remote_calls import LinkError
 from pytest_msprobe.errors import DeviceError
-from pytest_msprobe.extensions.remote.link import LinkError
 from pytest_msprobe.extensions.remote.messages import Backward, Gradients
 from pytest_msprobe.extensions.remote.remote_device import RemoteDevice
 from pytest_msprobe.results.outcomes import Breakdown
-from tests.support.elsewhere import process_elsewhere
+from tests.support.hosts.elsewhere import process_elsewhere
 
 
 @pytest.fixture

@@ -75,7 +75,7 @@ def test_a_page_shows_what_the_runs_before_made_of_each_record(
     check(*options, "--msprobe-journal=runs/first.jsonl", "-k", "softmax.1")
 
     found = check(
-        *options, "--msprobe-journal=runs/second.jsonl", "--msprobe-html=runs/second.html", "--msprobe-history=runs"
+        *options, "--msprobe-journal=runs/second.jsonl", "--msprobe-html=runs/second.html", "-omsprobe_history=runs"
     )
 
     assert f"msprobe history: 1 earlier run in {pytester.path / 'runs'}" in found.output
@@ -87,7 +87,7 @@ def test_a_folder_without_journals_is_said_and_no_error(pytester: pytest.Pyteste
     path = dumps.write_dump(pytester.path, {name: body for name, body in _RECORDS.items() if ".0." in name})
     options = (f"--msprobe-dump={path}", "--msprobe-device=cpu", "--msprobe-html=page.html")
 
-    result = pytester.runpytest_inprocess(*options, f"--msprobe-history={pytester.mkdir('runs')}")
+    result = pytester.runpytest_inprocess(*options, f"-omsprobe_history={pytester.mkdir('runs')}")
 
     result.stdout.fnmatch_lines([f"msprobe history: no earlier runs in {pytester.path / 'runs'}"])
     assert result.ret == 0
@@ -96,12 +96,12 @@ def test_a_folder_without_journals_is_said_and_no_error(pytester: pytest.Pyteste
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (["--msprobe-history=."], "--msprobe-history has no effect without --msprobe-html; pass --msprobe-html FILE"),
-        (["--msprobe-history=none", "--msprobe-html=a.html"], "--msprobe-history 'none': no such directory"),
-        (["--msprobe-history=dump.json", "--msprobe-html=a.html"], "--msprobe-history 'dump.json': not a directory"),
+        (["-omsprobe_history=."], "msprobe_history has no effect without --msprobe-html; pass --msprobe-html FILE"),
+        (["-omsprobe_history=none", "--msprobe-html=a.html"], "msprobe_history 'none': no such directory"),
+        (["-omsprobe_history=dump.json", "--msprobe-html=a.html"], "msprobe_history 'dump.json': not a directory"),
         (
-            ["--msprobe-compare=dump.json", "--msprobe-history=."],
-            "--msprobe-history does not work with --msprobe-compare; remove --msprobe-history",
+            ["--msprobe-compare=dump.json", "-omsprobe_history=."],
+            "msprobe_history does not work with --msprobe-compare; remove msprobe_history",
         ),
     ],
 )

@@ -1,4 +1,4 @@
-"""``--msprobe-screen-above`` through pytest."""
+"""``--msprobe-screening`` through pytest."""
 
 from __future__ import annotations
 
@@ -7,15 +7,16 @@ from typing import Any
 
 import pytest
 
+from pytest_msprobe.extensions.screening.screened_output import screened_of
+from pytest_msprobe.extensions.screening.screening_options import SCREENED_ABOVE, ScreeningOptions
 from pytest_msprobe.journal.journal import read_journal
 from pytest_msprobe.modes.check.options import CheckOptions
-from pytest_msprobe.results.result import screened_of
 from tests.support.dumps.dump_files import forward, tensor
 from tests.support.runs import Checked
 
 MM, GRADIENT = "Torch.mm.0.forward", "Torch.mm.0.backward"
 OPTIONS = ("--msprobe-device=cpu", "--msprobe-dump=dump.json")
-ABOVE = "--msprobe-screen-above=0.01"
+ABOVE = "--msprobe-screening=0.01"
 CLEARED = "2 cleared by screening: 0.201 billion operations were not computed again"
 
 
@@ -58,7 +59,7 @@ def test_nothing_small_is_screened_unasked_nor_where_exactness_is_asked_for(
     assert "cleared by" not in checked().output
     pytester.makeini("[pytest]\nmsprobe_screen_above = 0.01\n")
     assert CLEARED in checked().output
-    assert "cleared by" not in checked("--msprobe-no-screening").output
+    assert "cleared by" not in checked("--msprobe-screening=off").output
 
 
 def test_products_of_ten_billion_operations_are_screened_unasked(
@@ -68,7 +69,7 @@ def test_products_of_ten_billion_operations_are_screened_unasked(
     factors = [tensor(1300, 2048), tensor(2048, 1920)]
     write_dump({MM: forward(*factors, output=[tensor(1300, 1920, low=-90.0, high=90.0)])})
     assert "1 cleared by screening: 10.2 billion operations" in check(*OPTIONS).output
-    assert "cleared by" not in check(*OPTIONS, "--msprobe-no-screening").output
+    assert "cleared by" not in check(*OPTIONS, "--msprobe-screening=off").output
 
 
 @pytest.mark.parametrize(("above", "is_cleared"), [("never", False), ("0.01", True), ("5", False)])
@@ -77,16 +78,16 @@ def test_a_policy_says_from_where_on_an_api_is_screened(
 ) -> None:
     rules = f"rules: [{{standard: benchmark}}]\nscreening: [{{apis: [mm], above: {above}}}]\n"
     (pytester.path / "mine.yaml").write_text(rules)
-    output = checked("--msprobe-policy=mine.yaml", "--msprobe-screen-above=0.02").output
+    output = checked("--msprobe-policy=mine.yaml", "--msprobe-screening=0.02").output
     assert ("cleared by" in output) is is_cleared
-    assert "cleared by" not in checked("--msprobe-policy=mine.yaml", "--msprobe-no-screening").output
+    assert "cleared by" not in checked("--msprobe-policy=mine.yaml", "--msprobe-screening=off").output
 
 
 def test_what_runs_a_record_again_or_goes_on_with_a_journal_says_how_it_was_screened() -> None:
-    exact, ours, plain = CheckOptions(screen_above=None), CheckOptions(screen_above=0.5), CheckOptions()
+    exact, ours, plain = (CheckOptions(features=(ScreeningOptions(above),)) for above in (None, 0.5, SCREENED_ABOVE))
     assert [each.words() for each in (exact, ours, plain)] == [
-        ["--msprobe-no-screening"],
-        ["--msprobe-screen-above", "0.5"],
+        ["--msprobe-screening", "off"],
+        ["--msprobe-screening", "0.5"],
         [],
     ]
     assert exact.settings() != ours.settings() != plain.settings() == {}
@@ -108,5 +109,5 @@ def test_what_needs_golden_results_is_exact(checked: Any, option: str) -> None:
 
 
 def test_a_number_that_is_none_is_refused(checked: Any) -> None:
-    run = checked("--msprobe-screen-above=much")
+    run = checked("--msprobe-screening=much")
     assert run.exit_code == pytest.ExitCode.USAGE_ERROR

@@ -129,8 +129,8 @@ def test_nothing_heavy_is_loaded_for_statistics(pytester: pytest.Pytester, three
 
 
 def test_the_quick_question_has_one_answer(compare: Compare, three: tuple[Path, Path]) -> None:
-    compare(three[1], three[1], "--msprobe-compare-quick").assert_outcomes(passed=1)
-    result = compare(*three, "--msprobe-compare-quick")
+    compare(three[1], three[1], "-omsprobe_compare_quick=true").assert_outcomes(passed=1)
+    result = compare(*three, "-omsprobe_compare_quick=true")
     result.assert_outcomes(failed=1)
     result.stdout.fnmatch_lines(["2 of 3 records differ, first Torch.mm.0.forward", "output.0: scaled error 3.33e-01*"])
 

@@ -117,25 +117,9 @@ def test_a_layout_may_stand_in_a_file(
     compare: Compare, trained: Callable[..., Path], pytester: pytest.Pytester
 ) -> None:
     pytester.path.joinpath("target.yaml").write_text("tp: 2\npp: 2\norder: tp-cp-ep-dp-pp\n")
-    compare(trained(tp=2, pp=2), trained(), _TARGET, "target.yaml", "--msprobe-compare-quick").stdout.fnmatch_lines(
-        ["msprobe: ranks merged, target by tp=2,pp=2,vpp=1,order=tp-cp-ep-dp-pp"]
-    )
-
-
-@pytest.mark.slow
-def test_the_graphs_of_merged_runs_are_written(
-    compare: Compare, trained: Callable[..., Path], pytester: pytest.Pytester
-) -> None:
     compare(
-        trained(tp=2, pp=2), trained(), _TARGET, "tp=2,pp=2", "--msprobe-vis", "graphs", "--msprobe-html", "page.html"
-    )
-    (database,) = pytester.path.joinpath("graphs").glob("*.vis.db")
-    nodes = sqlite3.connect(database).execute(
-        "select data_source, count(*) from tb_nodes where node_name like 'Module.layers.3.%' group by data_source"
-    )
-    counts = dict(nodes.fetchall())
-    assert counts["NPU"] == counts["Bench"] > 0
-    assert "Module.layers.3.mlp.Mlp.forward.1" in pytester.path.joinpath("page.html").read_text()
+        trained(tp=2, pp=2), trained(), _TARGET, "target.yaml", "-omsprobe_compare_quick=true"
+    ).stdout.fnmatch_lines(["msprobe: ranks merged, target by tp=2,pp=2,vpp=1,order=tp-cp-ep-dp-pp"])
 
 
 @pytest.mark.parametrize(("arguments", "shape"), [((), "[2]"), (("--golden", "theirs"), "[4]")])

@@ -33,7 +33,7 @@ def test_a_setting_is_listed_before_weights_that_drift(compare: Compare, runs: A
 
 def test_the_quick_answer_names_a_setting(compare: Compare, runs: Any, call: Any, tensor: Any) -> None:
     paths = runs.both(layers(call, tensor, 1e-3, value(0.01)), layers(call, tensor, 0.0, value(1e-5)))
-    result = compare(*paths, "--msprobe-compare-quick")
+    result = compare(*paths, "-omsprobe_compare_quick=true")
     result.stdout.fnmatch_lines(["settings that differ: *eps 0.01, golden 1e-05", "2 of 2 records differ, first *"])
 
 

@@ -189,9 +189,9 @@ def test_reports_say_what_was_done(compare: Compare, rotated: Any, tmp_path: Pat
 
 def test_the_quick_question_turns_values_first(compare: Compare, rotated: Any) -> None:
     target, golden, file = rotated()
-    compare(target, golden, "--msprobe-transform", str(file), "--msprobe-compare-quick").assert_outcomes(passed=1)
+    compare(target, golden, "--msprobe-transform", str(file), "-omsprobe_compare_quick=true").assert_outcomes(passed=1)
     # Equal byte for byte, and other values once one of them is turned.
-    compare(golden, golden, "--msprobe-transform", str(file), "--msprobe-compare-quick").assert_outcomes(failed=1)
+    compare(golden, golden, "--msprobe-transform", str(file), "-omsprobe_compare_quick=true").assert_outcomes(failed=1)
 
 
 def test_another_matrix_is_another_run_for_a_journal(compare: Compare, rotated: Any, tmp_path: Path) -> None:
@@ -255,9 +255,9 @@ def test_values_of_another_framework_are_turned(tmp_path: Path) -> None:
     golden = recorded(tmp_path / "golden", [X], X, record="Module.q.Linear.forward.0")
     wrong = recorded(tmp_path / "wrong", [X], 2 * X.T, record=record, framework="mindspore")
     mapping = tmp_path / "cells.yaml"
-    mapping.write_text(f"{record}.output.0: Module.q.Linear.forward.0.output.0\n")
+    mapping.write_text(f"data:\n  {record}.output.0: Module.q.Linear.forward.0.output.0\n")
     outcomes = [
-        [each.outcome for each in compare_dumps(side, golden, data_mapping=mapping, transform=file)]
+        [each.outcome for each in compare_dumps(side, golden, mapping=mapping, transform=file)]
         for side in (target, wrong)
     ]
     assert outcomes == [["pass"], ["fail"]]

@@ -1,4 +1,4 @@
-"""A folder of graph files, as TensorBoard is pointed at it."""
+"""A folder of graph files for TensorBoard, and graphs as JSON (``.vis``) as msprobe 1.2 writes them."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import sqlite3
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Literal
@@ -98,6 +99,15 @@ def _node(row: tuple[object, ...]) -> str:
 
 
 Form = Literal["db", "json"]
+
+
+@dataclass(frozen=True, slots=True)
+class VisOptions:
+    """Where graph files go, in which form, and whether nodes show their whole call stack."""
+
+    folder: Path
+    form: Form = "db"
+    all_frames: bool = False
 
 
 def require_free(folder: Path) -> None:

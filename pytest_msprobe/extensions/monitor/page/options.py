@@ -7,43 +7,32 @@ from pathlib import Path
 
 import pytest
 
-from pytest_msprobe.errors import no_effect
-from pytest_msprobe.run.shared_options import HTML, html_file
-
-_EXACT = "--msprobe-html-exact"
+from pytest_msprobe.run.option_fields import add_fields, output_file, read_fields, refuse_without, setting, shared
+from pytest_msprobe.run.shared_options import HTML
 
 
 @dataclass(frozen=True, slots=True)
 class PageOptions:
     """The page's file, and shell patterns of the tensors and modules whose series it keeps step by step."""
 
-    path: Path
-    exact: tuple[str, ...]
+    path: Path | None = shared(HTML, read=output_file)
+    exact: tuple[str, ...] = setting(
+        "msprobe_html_exact",
+        "series that the page of a long monitored run keeps step by step, such as 'layers.0.*' (default: the minimum "
+        "and maximum of several steps)",
+        kind="args",
+    )
 
 
 def add_options(group: pytest.OptionGroup) -> None:
     """Add what only this page has."""
-    group.addoption(
-        _EXACT,
-        metavar="PATTERN",
-        action="append",
-        default=[],
-        help="with --msprobe-html, series that the page of a long run keeps step by step, such as 'layers.0.*' "
-        "(repeatable; default: the minimum and maximum of several steps)",
-    )
+    add_fields(group, PageOptions)
 
 
 def read_options(config: pytest.Config) -> PageOptions | None:
     """Return what was asked for, None where no page was. Raises OptionError."""
-    path, exact = html_file(config), tuple(config.getoption("msprobe_html_exact"))
-    if path is None:
-        if exact:
-            raise no_effect(_EXACT, f"{HTML} FILE")
+    options = read_fields(config, PageOptions)
+    if options.path is None:
+        refuse_without(config, PageOptions, f"{HTML} FILE")
         return None
-    return PageOptions(path, exact)
-
-
-def refuse_stray_options(config: pytest.Config) -> None:
-    """Raise OptionError where an option of the page is passed without a monitored run."""
-    if config.getoption("msprobe_html_exact"):
-        raise no_effect(_EXACT, "--msprobe-monitor RUN")
+    return options

@@ -2,16 +2,34 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
-from pytest_msprobe.devices.registry import DeviceChoice, parse_device
-from pytest_msprobe.errors import DeviceError, OptionError, no_effect
-from pytest_msprobe.modes.check.baselines.tensor_folder import tensors_folder
+from pytest_msprobe.errors import DeviceError, OptionError
 from pytest_msprobe.modes.check.save_limit import save_options
+from pytest_msprobe.run.option_fields import add_fields, read_field, refuse_without, setting
 from pytest_msprobe.run.options import devices_key
-from pytest_msprobe.storage.limits import SaveOptions
+
+if TYPE_CHECKING:
+    from pytest_msprobe.devices.registry import DeviceChoice
+    from pytest_msprobe.storage.limits import SaveOptions
+
+_TENSORS = "msprobe_save_baseline_tensors"
+
+
+@dataclass(frozen=True, slots=True)
+class _Tensors:
+    """Whether tensors are written as well."""
+
+    are_saved: bool = setting(
+        _TENSORS,
+        "whether --msprobe-save-baseline FILE also writes the device's results, to the folder FILE.tensors: "
+        "--msprobe-baseline then judges element by element, under any policy (default: false)",
+        kind="bool",
+    )
 
 
 def add_options(how: pytest.OptionGroup, results: pytest.OptionGroup) -> None:
@@ -28,12 +46,7 @@ def add_options(how: pytest.OptionGroup, results: pytest.OptionGroup) -> None:
         metavar="FILE",
         help="write the measured errors to this file, for --msprobe-baseline of another run",
     )
-    results.addoption(
-        "--msprobe-save-baseline-tensors",
-        action="store_true",
-        help="with --msprobe-save-baseline FILE, also write the device's results to the folder FILE.tensors: "
-        "--msprobe-baseline then judges element by element, under any policy",
-    )
+    add_fields(results, _Tensors)
 
 
 def baseline(config: pytest.Config) -> Path | None:
@@ -45,6 +58,8 @@ def remote_baseline(config: pytest.Config) -> DeviceChoice | None:
     """Return the remote device to judge by. Raises OptionError where the name is not one."""
     if not _names_card(config):
         return None
+    from pytest_msprobe.devices.registry import parse_device
+
     devices = config.stash[devices_key]
     try:
         choice = parse_device(config.getoption("msprobe_baseline"), devices)
@@ -68,11 +83,6 @@ def save_baseline(config: pytest.Config) -> Path | None:
             "--msprobe-save-baseline needs the numbers of every record, and a resumed run measures only the rest",
             remedy="remove --msprobe-resume",
         )
-    if config.getoption("msprobe_explore"):
-        raise OptionError(
-            "--msprobe-save-baseline needs the numbers of the recorded inputs, and --msprobe-explore tries others",
-            remedy="remove one of them",
-        )
     if path.is_dir():
         raise OptionError(f"--msprobe-save-baseline {str(path)!r}: a directory", remedy="pass the name of a file")
     return path
@@ -80,15 +90,17 @@ def save_baseline(config: pytest.Config) -> Path | None:
 
 def save_baseline_tensors(config: pytest.Config) -> SaveOptions | None:
     """Return where and how much of the tensors to write. Raises OptionError where they cannot be."""
-    if not config.getoption("msprobe_save_baseline_tensors"):
-        return None
     path = _path(config, "msprobe_save_baseline")
     if path is None:
-        raise no_effect("--msprobe-save-baseline-tensors", "--msprobe-save-baseline FILE")
+        refuse_without(config, _Tensors, "--msprobe-save-baseline FILE")
+    if path is None or not read_field(config, _Tensors, "are_saved"):
+        return None
+    from pytest_msprobe.modes.check.baselines.tensor_folder import tensors_folder
+
     folder = tensors_folder(path)
     if folder.exists() and not folder.is_dir():
-        raise OptionError(f"--msprobe-save-baseline-tensors: {folder} is not a directory")
-    return save_options(config, folder, "--msprobe-save-baseline-tensors")
+        raise OptionError(f"{_TENSORS}: {folder} is not a directory")
+    return save_options(config, folder, _TENSORS)
 
 
 def _path(config: pytest.Config, name: str) -> Path | None:

@@ -1,4 +1,4 @@
-"""Writing a baseline's tensors, in the process that ran the record."""
+"""Saved tensors of a baseline, written in the process that ran the record."""
 
 from __future__ import annotations
 
@@ -104,4 +104,4 @@ def _take(options: SaveOptions, size: int) -> None:
 
 
 def _no_room(what: str, limit: int) -> _NoRoomError:
-    return _NoRoomError(f"no space left: the limit for {what} is {format_size(limit)}; raise --msprobe-save-limit")
+    return _NoRoomError(f"no space left: the limit for {what} is {format_size(limit)}; raise msprobe_save_limit")

@@ -1,4 +1,4 @@
-"""Saving a failing case: whole or not at all, within the limits, under a name of its own."""
+"""Saved failing cases: whole or not at all, within the limits, each under a name of its own."""
 
 from __future__ import annotations
 
@@ -161,7 +161,7 @@ def _within(
     needed = sum(tensor.nbytes for tensor in inputs.values())
     if needed > room:
         raise CaseError(
-            f"its inputs take {format_size(needed)}, {format_size(max(room, 0))} are left; raise --msprobe-save-limit"
+            f"its inputs take {format_size(needed)}, {format_size(max(room, 0))} are left; raise msprobe_save_limit"
         )
     left_out = []
     for side in _DISPENSABLE:

@@ -1,55 +1,31 @@
-"""The options that run calls again: repeated, on parts of the batch, or perturbed; nothing here imports torch."""
+"""The options that run calls again: repeated, or on parts of the batch; nothing here imports torch."""
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from dataclasses import dataclass
 
 import pytest
 
-from msprobe_hooks.extensions.free_benchmark.config import PERTURBATIONS
-from pytest_msprobe.errors import unknown_value
-from pytest_msprobe.run.options import number
+from pytest_msprobe.run.option_fields import add_fields, number, option
+
+
+@dataclass(frozen=True, slots=True)
+class RerunOptions:
+    """How often a call runs, None for once; whether parts of its batch run."""
+
+    repeat: int | None = option(
+        "--msprobe-repeat",
+        "run each call N times on the device, 2 or more, and fail calls whose results differ (default: once)",
+        metavar="N",
+        read=number(int, "a number of runs, 2 or more", lambda times: times >= 2),
+    )
+    batch_invariant: bool = option(
+        "--msprobe-batch-invariant",
+        "run each call whose rows are independent on single rows and other parts of its batch too, and fail calls "
+        "whose rows then have other bits (default: the whole batch only)",
+    )
 
 
 def add_options(group: pytest.OptionGroup) -> None:
-    """Add the options to the group, and the setting of ``--msprobe-repeat`` to its parser."""
-    group.addoption(
-        "--msprobe-repeat",
-        metavar="N",
-        help="run each call N times on the device, 2 or more, and fail calls whose results differ (default: once)",
-    )
-    assert group.parser is not None
-    # Without a type, pytest does not read a number of pyproject.toml as one; before 8.4 it has no such type.
-    kind: Literal["int"] | None = "int" if pytest.version_tuple >= (8, 4) else None
-    group.parser.addini(
-        "msprobe_repeat",
-        "number of runs of each call on the device, see --msprobe-repeat (default: once)",
-        type=kind,
-        default=None,
-    )
-    group.addoption(
-        "--msprobe-batch-invariant",
-        action="store_true",
-        help="run each call whose rows are independent on single rows and other parts of its batch too, and fail calls "
-        "whose rows then have other bits (default: the whole batch only)",
-    )
-    group.addoption(
-        "--msprobe-perturb",
-        metavar="NAME",
-        help="run each call once more with perturbed inputs, and warn if its result changes by more than msprobe's "
-        f"free benchmark allows: {', '.join(PERTURBATIONS)} (default: no perturbation)",
-    )
-
-
-def read_repeat(config: pytest.Config) -> int | None:
-    """Return how often a call runs, None for once. Raises OptionError."""
-    times = number(config, "repeat", int, "a number of runs, 2 or more", lambda times: times >= 2)
-    return None if times is None else int(times)
-
-
-def read_perturb(config: pytest.Config) -> str | None:
-    """Return the perturbation's name, None where nothing is perturbed. Raises OptionError."""
-    name: Any = config.getoption("msprobe_perturb")
-    if name is not None and name not in PERTURBATIONS:
-        raise unknown_value("--msprobe-perturb", name, PERTURBATIONS)
-    return None if name is None else str(name)
+    """Add the options to the group."""
+    add_fields(group, RerunOptions)

@@ -11,11 +11,9 @@ from msprobe_hooks.dump.values import PlacedValue, read_values
 from msprobe_hooks.errors import RecordError
 from msprobe_hooks.messages import did_you_mean
 from pytest_msprobe.errors import OptionError
-from pytest_msprobe.yaml_with_lines import read_document
+from pytest_msprobe.yaml_with_lines import Section, read_document
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from msprobe_hooks.dump.reader import Dump
 
 _EXAMPLE = "Mint.add.0.forward.input.0: Torch.add.0.forward.input.0"
@@ -23,12 +21,12 @@ _EXAMPLE = "Mint.add.0.forward.input.0: Torch.add.0.forward.input.0"
 NOTHING = "N/A"
 
 
-def read_mapping(path: Path) -> dict[str, str]:
+def read_mapping(source: Section) -> dict[str, str]:
     """Read a YAML mapping of full value names, the target's to the golden run's or ``N/A``.
 
     Raises OptionError that names file, line and remedy.
     """
-    entries = read_document(path, _EXAMPLE).items(f"not a data mapping; it maps names of values, as in  {_EXAMPLE}")
+    entries = read_document(source, _EXAMPLE).items(f"not a data mapping; it maps names of values, as in  {_EXAMPLE}")
     return {name: value.text("the name of a golden value, or N/A") for name, _, value in entries}
 
 
@@ -41,7 +39,7 @@ def record_of(name: str, dump: Dump) -> str | None:
     return None
 
 
-def require_known(path: Path, mapping: Mapping[str, str], targets: list[Dump], goldens: list[Dump]) -> None:
+def require_known(source: Section, mapping: Mapping[str, str], targets: list[Dump], goldens: list[Dump]) -> None:
     """Raise OptionError where a name belongs to no record of any dump of its side."""
     for side, names, dumps in (
         ("target", mapping, targets),
@@ -53,7 +51,7 @@ def require_known(path: Path, mapping: Mapping[str, str], targets: list[Dump], g
             meant = did_you_mean(unknown[0], {record for dump in dumps for record in dump.records})
             raise OptionError(
                 f"no record of the {side} run has the value {unknown[0]!r}{more}{meant}",
-                file=path,
+                file=source.path,
                 remedy="correct or delete it",
             )
 

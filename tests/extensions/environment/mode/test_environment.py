@@ -64,8 +64,8 @@ def test_what_only_one_side_reports_is_said_and_not_compared(write: Callable[...
         ([f"{FLAG}=other", "--msprobe-golden=b"], "not the file of a training environment"),
         ([f"{FLAG}=newer", "--msprobe-golden=b"], "has format 2, but this version reads format 1"),
         (
-            [f"{FLAG}=b", "--msprobe-golden=a", "--msprobe-fuzzy"],
-            "--msprobe-fuzzy has no effect without --msprobe-compare",
+            [f"{FLAG}=b", "--msprobe-golden=a", "-omsprobe_fuzzy=true"],
+            "msprobe_fuzzy has no effect without --msprobe-compare",
         ),
         ([f"{FLAG}=b", "--msprobe-golden=a", "--msprobe-xlsx=a/rank0.json"], "not a directory"),
     ],

@@ -11,8 +11,8 @@ import pytest
 from msprobe_hooks.errors import MonitorError
 from msprobe_hooks.extensions.monitor.series.reader import Run
 from msprobe_hooks.extensions.monitor.series.writer import Row, open_writer
+from tests.support.dumps.watched import norm, write_norms
 from tests.support.runs import check
-from tests.support.watched import norm, write_norms
 
 RANKS = ["Dec03_21-34-40-rank0-1d6d9d83", "Dec03_21-34-40-rank1-2d6d9d83"]
 STEPS = 40
@@ -163,7 +163,7 @@ def test_virtual_stages_and_micro_steps_are_distinguished(pytester):
 
 
 def test_alarms_are_written_as_msprobe_writes_them(pytester, run):
-    check(pytester, "--msprobe-monitor", run, "--msprobe-monitor-json=anomalies")
+    check(pytester, "--msprobe-monitor", run, "--msprobe-json=anomalies")
     quiet, loud = (json.loads((pytester.path / f"anomalies/rank{rank}/anomaly.json").read_text()) for rank in (0, 1))
     assert len(quiet) == 5
     assert len(loud) == 6
@@ -182,9 +182,9 @@ def test_alarms_are_written_as_msprobe_writes_them(pytester, run):
 
 def test_a_run_without_alarms_replaces_the_alarms_of_an_earlier_one(pytester):
     write_norms(pytester.path / RANKS[0], {norm("a.weight"): [1.0, math.nan]})
-    check(pytester, "--msprobe-monitor", RANKS[0], "--msprobe-monitor-json=anomalies")
+    check(pytester, "--msprobe-monitor", RANKS[0], "--msprobe-json=anomalies")
     write_norms(pytester.path / "later" / RANKS[0], {norm("a.weight"): [1.0, 1.0]})
-    check(pytester, "--msprobe-monitor=later", "--msprobe-monitor-json=anomalies")
+    check(pytester, "--msprobe-monitor=later", "--msprobe-json=anomalies")
     assert json.loads((pytester.path / "anomalies/rank0/anomaly.json").read_text()) == {}
 
 
@@ -192,13 +192,13 @@ def test_a_run_without_alarms_replaces_the_alarms_of_an_earlier_one(pytester):
     ("arguments", "reported"),
     [
         (["--msprobe-monitor=nothing"], "*nothing: no such folder; pass the folder that a monitored run wrote*"),
-        (["--msprobe-monitor=runs", "--msprobe-monitor-dtype=f16"], "*'f16': not one of float64, float32, *"),
-        (["--msprobe-monitor-dtype=float16"], "*has no effect without --msprobe-monitor; pass --msprobe-monitor RUN"),
+        (["--msprobe-monitor=runs", "-omsprobe_monitor_dtype=f16"], "*'f16': not one of float64, float32, *"),
+        (["-omsprobe_monitor_dtype=float16"], "*has no effect without --msprobe-monitor; pass --msprobe-monitor RUN"),
         (
             ["--msprobe-monitor=runs", "--msprobe-policy=mindspore-1.2"],
             "*unknown policy 'mindspore-1.2'; did you mean 'msprobe-1.2'[?] known are default, *",
         ),
-        (["--msprobe-monitor=runs", "--msprobe-monitor-json=runs/file"], "*--msprobe-monitor-json *"),
+        (["--msprobe-monitor=runs", "--msprobe-json=runs/file"], "*--msprobe-json *"),
     ],
 )
 def test_what_cannot_be_used_is_one_error(pytester, run, arguments, reported):

@@ -15,7 +15,7 @@ from msprobe_hooks.dump.communication.jsonl import find_steps
 from pytest_msprobe.extensions.overflow.ignore_rules import load_rules
 from pytest_msprobe.extensions.overflow.nonfinite_origins import Analysis, Phase, Source, analyse
 from tests.support.dumps.dump_files import Json, value
-from tests.support.ranks import call, dump, first_culprits, group, step, tensor
+from tests.support.dumps.ranks import call, dump, first_culprits, group, step, tensor
 
 Search = Callable[..., Analysis]
 

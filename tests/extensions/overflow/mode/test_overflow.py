@@ -71,7 +71,7 @@ def test_a_test_of_the_users_own_is_rerun_as_a_check(
     write_dump(overflowing)
     body = "precision.check(torch.exp, torch.ones(2), golden=torch.tanh)"
     test = pytester.makepyfile(test_own=f"import torch\ndef test_it(precision):\n    {body}")
-    words = ("--msprobe-overflow=dump.json", "--msprobe-overflow-level=high", "--msprobe-device=cpu")
+    words = ("--msprobe-overflow=dump.json", "-omsprobe_overflow_level=high", "--msprobe-device=cpu")
     result = pytester.runpytest_subprocess("test_own.py", *words)
     assert f"Run this item alone: pytest {test}::test_it --msprobe-device cpu\n" in result.stdout.str()
 
@@ -81,7 +81,7 @@ def test_a_level_and_what_is_graver_fails(
     write_dump: Check, overflowing: Json, check: Check, level: str, failing: int
 ) -> None:
     write_dump(overflowing)
-    assert len(check("--msprobe-overflow=dump.json", f"--msprobe-overflow-level={level}").wrong) == failing
+    assert len(check("--msprobe-overflow=dump.json", f"-omsprobe_overflow_level={level}").wrong) == failing
 
 
 def test_a_warning_that_is_to_be_an_error_is_reported_in_one_line(
@@ -143,14 +143,14 @@ def test_the_rerun_command_repeats_the_options_and_the_failure(
     write_dump(overflowing)
     (pytester.path / "mine.yaml").write_text("ignore_nan_inf: []")
     checked = check(
-        "--msprobe-overflow=dump.json", "--msprobe-overflow-level=high", "--msprobe-overflow-ignore=mine.yaml"
+        "--msprobe-overflow=dump.json", "-omsprobe_overflow_level=high", "-omsprobe_overflow_ignore=mine.yaml"
     )
     command = checked.cases["Torch.relu.0.forward"].text.rpartition("Run this item alone: ")[2].split()
     assert command[2:] == [
-        "--msprobe-overflow-level",
-        "high",
-        "--msprobe-overflow-ignore",
-        str(pytester.path / "mine.yaml"),
+        "-o",
+        "msprobe_overflow_level=high",
+        "-o",
+        f"msprobe_overflow_ignore={pytester.path / 'mine.yaml'}",
     ]
     assert check(*command[1:]).wrong == {"Torch.relu.0.forward"}
 
@@ -179,7 +179,7 @@ def test_what_a_missing_rank_may_have_given_is_reported(check: Check, pytester: 
 
 
 def test_communication_that_received_from_another_rank_does_not_fail(check: Check) -> None:
-    checked = check(f"--msprobe-overflow={EXAMPLE}", "--msprobe-overflow-level=high")
+    checked = check(f"--msprobe-overflow={EXAMPLE}", "-omsprobe_overflow_level=high")
     assert "high: inf or nan received from another rank: rank 2, Distributed.send.0.forward" in checked.output
 
 
@@ -237,7 +237,7 @@ def test_only_and_skip_choose_records(write_dump: Check, overflowing: Json, chec
 
 
 def test_the_file_of_msprobe_holds_the_first_culprits(check: Check, pytester: Any) -> None:
-    check(f"--msprobe-overflow={EXAMPLE}", "--msprobe-overflow-json=found")
+    check(f"--msprobe-overflow={EXAMPLE}", "--msprobe-json=found")
     (path,) = (pytester.path / "found").iterdir()
     assert path.match("anomaly_analyze_*.json")
     content = json.loads(path.read_text())
@@ -260,12 +260,12 @@ def test_several_steps_name_the_first_and_count_on(check: Check, pytester: Any) 
     ("arguments", "said"),
     [
         (
-            ["--msprobe-overflow-level=hihg"],
-            "--msprobe-overflow-level 'hihg': not one of critical, high, medium; did you mean 'high'?",
+            ["-omsprobe_overflow_level=hihg"],
+            "msprobe_overflow_level 'hihg': not one of critical, high, medium; did you mean 'high'?",
         ),
-        (["--msprobe-overflow-ignore=gone.yaml"], "gone.yaml: cannot be read"),
-        (["--msprobe-overflow-ignore=dump.json"], "dump.json: not a file of rules; expected one key, ignore_nan_inf"),
-        (["--msprobe-overflow-json=dump.json"], "dump.json': File exists"),
+        (["-omsprobe_overflow_ignore=gone.yaml"], "gone.yaml: cannot be read"),
+        (["-omsprobe_overflow_ignore=dump.json"], "dump.json: not a file of rules; expected one key, ignore_nan_inf"),
+        (["--msprobe-json=dump.json"], "dump.json': File exists"),
         (["--msprobe-dump=dump.json"], "--msprobe-dump and --msprobe-overflow cannot be combined; pass one of them"),
     ],
 )
@@ -279,7 +279,7 @@ def test_a_wrong_option_is_one_usage_error(
 
 
 def test_an_option_without_a_dump_to_search_is_a_usage_error(pytester: Any) -> None:
-    result = pytester.runpytest_inprocess("--msprobe-overflow-level=high")
+    result = pytester.runpytest_inprocess("-omsprobe_overflow_level=high")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     assert "has no effect without --msprobe-overflow; pass --msprobe-overflow PATH" in "\n".join(result.errlines)
 
@@ -304,7 +304,7 @@ def test_a_journal_is_resumed_only_at_the_same_level(write_dump: Check, overflow
     check("--msprobe-overflow=dump.json", "--msprobe-journal=run.jsonl")
     again = check("--msprobe-overflow=dump.json", "--msprobe-resume=run.jsonl")
     assert "0 records: nothing left" in again.output
-    other = check("--msprobe-overflow=dump.json", "--msprobe-resume=run.jsonl", "--msprobe-overflow-level=high")
+    other = check("--msprobe-overflow=dump.json", "--msprobe-resume=run.jsonl", "-omsprobe_overflow_level=high")
     assert "was made with overflow_level critical, this run has high" in other.errors
 
 
@@ -312,10 +312,8 @@ def test_a_file_of_culprits_that_cannot_be_written_is_reported(pytester: pytest.
     pytester.makeconftest(
         "from pathlib import Path\n\ndef pytest_collection_finish():\n    Path('out').rmdir()\n    Path('out').touch()"
     )
-    checked = check(
-        f"--msprobe-overflow={EXAMPLE}", "--msprobe-overflow-json=out", "-k", "not forward and not backward"
-    )
-    assert "ERROR: --msprobe-overflow-json: " in checked.output
+    checked = check(f"--msprobe-overflow={EXAMPLE}", "--msprobe-json=out", "-k", "not forward and not backward")
+    assert "ERROR: --msprobe-json: " in checked.output
     assert "out: cannot be written: Not a directory" in checked.output
     assert checked.exit_code == pytest.ExitCode.INTERNAL_ERROR
 

@@ -27,7 +27,7 @@ if record.startswith("Functional.linear") and record.endswith("forward"):
 
 LINEAR, BACKWARD = "Functional.linear.0.forward", "Functional.linear.0.backward"
 SOFTMAX = "Functional.softmax.0.forward"
-SAVE = ("--msprobe-save-baseline=gpu.json", "--msprobe-save-baseline-tensors")
+SAVE = ("--msprobe-save-baseline=gpu.json", "-omsprobe_save_baseline_tensors=true")
 JUDGE = "--msprobe-baseline=gpu.json"
 
 
@@ -303,13 +303,13 @@ def test_a_run_that_did_not_end_leaves_the_old_tensors(run: Callable[..., Any], 
 
 
 def test_what_finds_no_room_is_left_out_and_said(run: Callable[..., Any], folder: Path) -> None:
-    small = run(200.0, *SAVE, "--msprobe-save-limit=6KiB")
+    small = run(200.0, *SAVE, "-omsprobe_save_limit=6KiB")
     assert small.exit_code == pytest.ExitCode.TESTS_FAILED
     assert (
-        "2 left out (numbers only): no space left: the limit for one record is 6.0 KiB; raise --msprobe-save-limit"
+        "2 left out (numbers only): no space left: the limit for one record is 6.0 KiB; raise msprobe_save_limit"
         in small.output
     )
-    all_of_them = run(200.0, *SAVE, "--msprobe-save-limit=1GiB,6KiB")
+    all_of_them = run(200.0, *SAVE, "-omsprobe_save_limit=1GiB,6KiB")
     assert "2 left out (numbers only): no space left: the limit for all is 6.0 KiB" in all_of_them.output
     judged = run(200.0, JUDGE)
     assert "tensors of 1 records in" in judged.output
@@ -343,12 +343,12 @@ def test_options_that_cannot_be_used_are_refused(run: Callable[..., Any], folder
         (
             SAVE[1:],
             (
-                "--msprobe-save-baseline-tensors has no effect without --msprobe-save-baseline; "
+                "msprobe_save_baseline_tensors has no effect without --msprobe-save-baseline; "
                 "pass --msprobe-save-baseline FILE"
             ),
         ),
         (SAVE, "gpu.json.tensors is not a directory"),
-        (("--msprobe-save-limit=1GiB",), "pass --msprobe-save-failures DIR or --msprobe-save-baseline-tensors"),
+        (("-omsprobe_save_limit=1GiB",), "pass --msprobe-save-failures DIR"),
     ):
         done = run(0.0, *arguments)
         assert done.exit_code == pytest.ExitCode.USAGE_ERROR

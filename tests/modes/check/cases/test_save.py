@@ -196,7 +196,7 @@ def test_what_a_limit_leaves_out_is_the_results_before_the_inputs(save: Any, lim
     assert read_case(folder).left_out == left_out[1]
     refused = save(records, record, replace(limits, case_limit=size))
     assert refused.folder == ""
-    assert "--msprobe-save-limit" in refused.problem
+    assert "msprobe_save_limit" in refused.problem
 
 
 def test_the_folder_takes_no_more_than_its_limit_however_many_cases_fail(save: Any, limits: SaveOptions) -> None:

@@ -54,7 +54,7 @@ def test_workers_share_the_folder(saving: Any, pytester: pytest.Pytester) -> Non
 
 
 def test_what_finds_no_room_is_said(saving: Any, pytester: pytest.Pytester) -> None:
-    checked = saving("--msprobe-save-limit=1B")
+    checked = saving("-omsprobe_save_limit=1B")
     assert cases(pytester) == []
     assert "The failing case was not saved: its inputs take" in checked.cases["Functional.softmax.0.forward"].text
     assert "1 not saved: its inputs take" in checked.output
@@ -80,12 +80,12 @@ def test_a_call_that_raises_is_saved_with_its_inputs(saving: Any, pytester: pyte
     ("arguments", "reported"),
     [
         (
-            ["--msprobe-save-limit=1GiB"],
-            "--msprobe-save-limit has no effect without --msprobe-save-failures; pass --msprobe-save-failures DIR",
+            ["-omsprobe_save_limit=1GiB"],
+            "msprobe_save_limit has no effect without --msprobe-save-failures; pass --msprobe-save-failures DIR",
         ),
-        (["--msprobe-save-failures=x", "--msprobe-save-limit=much"], "expected a size"),
-        (["--msprobe-save-failures=x", "--msprobe-save-limit=1GB"], "expected a size"),
-        (["--msprobe-save-failures=x", "--msprobe-save-limit=1,2,3"], "expected a size"),
+        (["--msprobe-save-failures=x", "-omsprobe_save_limit=much"], "expected a size"),
+        (["--msprobe-save-failures=x", "-omsprobe_save_limit=1GB"], "expected a size"),
+        (["--msprobe-save-failures=x", "-omsprobe_save_limit=1,2,3"], "expected a size"),
         (["--msprobe-save-failures=dump.json"], "not a directory"),
     ],
 )

@@ -67,7 +67,7 @@ def epsilon(model: nn.Sequential) -> None:
 
 
 @pytest.mark.parametrize("is_target_fused", [True, False])
-@pytest.mark.parametrize("options", [[], ["--msprobe-fuzzy"]], ids=["plain", "fuzzy"])
+@pytest.mark.parametrize("options", [[], ["-omsprobe_fuzzy=true"]], ids=["plain", "fuzzy"])
 def test_fused_and_unfused_attention_agree(
     compare: Compare, tmp_path: Path, is_target_fused: bool, options: list[str]
 ) -> None:
@@ -93,8 +93,8 @@ def test_a_fault_is_named_first_where_one_run_is_fused(
 
 def test_without_modules_the_summary_names_the_option_that_pairs_them(compare: Compare, tmp_path: Path) -> None:
     sides = [recorded(tmp_path / name, name == "fused", None, "L1") for name in ("fused", "plain")]
-    compare(*sides).stdout.fnmatch_lines(["calls were paired by their numbers, *--msprobe-fuzzy"])
-    compare(*sides, "--msprobe-fuzzy").stdout.fnmatch_lines(["no compared call differs"])
+    compare(*sides).stdout.fnmatch_lines(["calls were paired by their numbers, *-o msprobe_fuzzy=true"])
+    compare(*sides, "-omsprobe_fuzzy=true").stdout.fnmatch_lines(["no compared call differs"])
 
 
 def in_module(runs: Runs, side: str, highs: list[float], *shape: int) -> None:

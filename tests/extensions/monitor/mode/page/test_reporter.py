@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.support.watched import norm, write_norms
+from tests.support.dumps.watched import norm, write_norms
 
 RANKS = ["Dec03_21-34-40-rank0-1d6d9d83", "Dec03_21-34-40-rank1-2d6d9d83"]
 
@@ -97,11 +97,11 @@ def test_a_page_that_cannot_be_written_is_reported(pytester: pytest.Pytester, ru
     ("words", "problem"),
     [
         (
-            ["--msprobe-html-exact", "a.*"],
-            "*--msprobe-html-exact has no effect without --msprobe-monitor; pass --msprobe-monitor RUN",
+            ["-omsprobe_html_exact=a.*"],
+            "*msprobe_html_exact has no effect without --msprobe-monitor; pass --msprobe-monitor RUN",
         ),
         (
-            ["--msprobe-monitor", "runs", "--msprobe-html-exact", "a.*"],
+            ["--msprobe-monitor", "runs", "-omsprobe_html_exact=a.*"],
             "*has no effect without --msprobe-html; pass --msprobe-html FILE",
         ),
         (
