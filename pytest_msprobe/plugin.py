@@ -14,7 +14,7 @@ from pytest_msprobe.fixtures import test_fixtures
 from pytest_msprobe.fixtures.test_fixtures import msprobe_dump, msprobe_dump_options, precision
 from pytest_msprobe.modes.check.features import register_features
 from pytest_msprobe.modes.check.options import CHECK
-from pytest_msprobe.modes.compare.options import COMPARE
+from pytest_msprobe.modes.compare.declaration import COMPARE
 from pytest_msprobe.run import options, shared_options
 from pytest_msprobe.run.mode import ModeRegistry, register_modes
 from pytest_msprobe.run.option_groups import DEVICES, RECORD, add_groups, option_group

@@ -16,7 +16,7 @@ import msgspec
 import numpy as np
 
 from msprobe_hooks.errors import DumpError, RecordingError
-from msprobe_hooks.extensions.weights.digest import Digest, Numbers
+from msprobe_hooks.extensions.checkpoint.digest import Digest, Numbers
 from msprobe_hooks.json_decoding import JsonError, decode_json
 from msprobe_hooks.regular_files import open_regular, read_regular
 

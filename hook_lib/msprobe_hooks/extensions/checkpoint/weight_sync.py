@@ -13,8 +13,8 @@ from msprobe_hooks.errors import ConfigError
 from msprobe_hooks.record import Framework, require_framework
 
 if TYPE_CHECKING:
-    from msprobe_hooks.extensions.weights.mindspore_weights import MindSporeWeight
-    from msprobe_hooks.extensions.weights.torch_weights import TorchWeight
+    from msprobe_hooks.extensions.checkpoint.mindspore_weights import MindSporeWeight
+    from msprobe_hooks.extensions.checkpoint.torch_weights import TorchWeight
 
 #: Tensor, pipeline, expert, expert tensor, and data parallelism.
 KINDS = ("tp", "pp", "ep", "etp", "dp")
@@ -169,7 +169,7 @@ def write_weights(
     for key, value in (("step", step), ("rank", rank if rank is not None else 0)):
         if isinstance(value, bool) or not isinstance(value, int) or value < 0:
             raise ConfigError(key, value, "an integer >= 0")
-    from msprobe_hooks.extensions.weights.weights_file import FORMAT, VERSION, RankWeights, WeightsWriter
+    from msprobe_hooks.extensions.checkpoint.weights_file import FORMAT, VERSION, RankWeights, WeightsWriter
 
     ranks, firsts = checked_layout(layout or {})
     first = weights[0] if isinstance(weights, (list, tuple)) and weights else weights
@@ -204,10 +204,10 @@ def write_weights(
 
 def _weights(weights: Any, framework: Framework) -> Iterator[TorchWeight | MindSporeWeight | str]:
     if framework == "mindspore":
-        from msprobe_hooks.extensions.weights.mindspore_weights import mindspore_weights
+        from msprobe_hooks.extensions.checkpoint.mindspore_weights import mindspore_weights
 
         return mindspore_weights(weights)
-    from msprobe_hooks.extensions.weights.torch_weights import torch_weights
+    from msprobe_hooks.extensions.checkpoint.torch_weights import torch_weights
 
     return torch_weights(weights)
 

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from msprobe_hooks.errors import ConfigError
-from msprobe_hooks.extensions.weights.digest import Digest, digest
-from msprobe_hooks.extensions.weights.weights_file import WrittenParameter, is_stack
+from msprobe_hooks.extensions.checkpoint.digest import Digest, digest
+from msprobe_hooks.extensions.checkpoint.weights_file import WrittenParameter, is_stack
 from msprobe_hooks.torch.arrays import as_bytes
 from msprobe_hooks.torch.statistics import Deferred, fetch, measure
 
