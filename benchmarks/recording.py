@@ -25,7 +25,7 @@ from torch import nn
 from msprobe_hooks import record
 from msprobe_hooks.extensions.overflow.recorder import OverflowSummary
 from msprobe_hooks.record import open_session
-from msprobe_hooks.recording.rejected_keys import settings
+from msprobe_hooks.recording.config import settings
 from msprobe_hooks.torch.statistics import measure
 
 HIDDEN, HEADS, LAYERS, SEQUENCE, BATCH, VOCABULARY = 256, 4, 4, 128, 2, 512

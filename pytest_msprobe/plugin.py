@@ -16,7 +16,6 @@ from pytest_msprobe.extensions.checkpoint.mode import CheckpointMode
 from pytest_msprobe.extensions.communication.mode import CommunicationMode
 from pytest_msprobe.extensions.environment.mode import EnvironmentMode
 from pytest_msprobe.extensions.fast_path import preselection, switch
-from pytest_msprobe.extensions.fast_path.fast_item import forget_hooks
 from pytest_msprobe.extensions.hosts import options as hosts
 from pytest_msprobe.extensions.hosts.remote_hosts import start_remote_workers
 from pytest_msprobe.extensions.live_checks.live_fixture import msprobe_live
@@ -27,6 +26,7 @@ from pytest_msprobe.fixtures import recording, summary
 from pytest_msprobe.fixtures.hypothesis_examples import examples_of
 from pytest_msprobe.fixtures.precision import precision
 from pytest_msprobe.fixtures.recording import msprobe_dump, msprobe_dump_options
+from pytest_msprobe.modes.check.features import register_features
 from pytest_msprobe.modes.check.mode import CheckMode
 from pytest_msprobe.modes.compare.mode import CompareMode
 from pytest_msprobe.reports.report_payload import strip_results
@@ -45,6 +45,7 @@ from pytest_msprobe.run import (
     xdist_hooks,
 )
 from pytest_msprobe.run.collection import dumps_key
+from pytest_msprobe.run.deferred_item import forget_hooks
 from pytest_msprobe.run.item import JudgedItem
 from pytest_msprobe.run.mode import ModeRegistry, register_modes
 from pytest_msprobe.run.option_groups import DEVICES, RECORD, add_groups, option_group
@@ -59,6 +60,7 @@ def pytest_addoption(parser: pytest.Parser, pluginmanager: pytest.PytestPluginMa
     """Add our option groups and ini settings, and with each mode its own."""
     add_groups(parser)
     register_modes(pluginmanager, parser)
+    register_features(pluginmanager, parser)
     shared_options.add_options(parser)
     options.add_options(parser)
     switch.add_setting(parser)
@@ -150,7 +152,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 
 
 def pytest_report_header(config: pytest.Config) -> list[str]:
-    """Say what is checked, how and on what."""
+    """Return what is checked, how and on what."""
     return reporting.header(config)
 
 
@@ -245,7 +247,7 @@ def pytest_xdist_setupnodes(config: pytest.Config) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_configure_node(node: Any) -> None:
-    """Give a new xdist worker its slot."""
+    """Assign a new xdist worker its slot."""
     xdist_hooks.give_slot(node)
     journaling.send_resume_state(node.config, node.workerinput)
 

@@ -1,4 +1,4 @@
-"""Comparing two recorded runs from a program."""
+"""Comparison of two recorded runs from a program."""
 
 from __future__ import annotations
 

@@ -48,12 +48,12 @@ class Declared:
 
     @property
     def is_setting(self) -> bool:
-        """Whether the ini file has it, and not the command line."""
+        """Return whether the ini file has it, and not the command line."""
         return not self.name.startswith("--")
 
     @property
     def is_shared(self) -> bool:
-        """Whether it is an option of several modes, which none of them adds."""
+        """Return whether it is an option of several modes, which none of them adds."""
         return not self.help
 
     @property

@@ -17,7 +17,7 @@ from msprobe_hooks.extensions.mindspore.graph_engine import (  # noqa: E402
     name_to_library,
     runs_graphs,
 )
-from msprobe_hooks.recording.rejected_keys import settings  # noqa: E402
+from msprobe_hooks.recording.config import settings  # noqa: E402
 
 # What msprobe 1.2.2 was seen to write for task tensor, steps 1 and 2, rank 3 and data_mode ["input"].
 WRITTEN = """{

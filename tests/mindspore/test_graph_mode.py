@@ -20,7 +20,7 @@ from msprobe_hooks.dump.opening import open_dump  # noqa: E402
 from msprobe_hooks.dump.paths.recording import find_dumps, step_rank  # noqa: E402
 from msprobe_hooks.extensions.mindspore.graph_dump import VARIABLE, dump_config  # noqa: E402
 from msprobe_hooks.extensions.mindspore.static_graph.reader import GraphDump  # noqa: E402
-from msprobe_hooks.recording.rejected_keys import settings  # noqa: E402
+from msprobe_hooks.recording.config import settings  # noqa: E402
 from tests.support.runs import run_pytest  # noqa: E402
 
 ROOT = Path(__file__).parents[2]

@@ -20,7 +20,7 @@ from mindspore import Tensor, nn, ops  # noqa: E402
 from msprobe_hooks import ConfigError  # noqa: E402
 from msprobe_hooks.dump.reader import read_dump  # noqa: E402
 from msprobe_hooks.record import open_session  # noqa: E402
-from msprobe_hooks.recording.rejected_keys import LEVELS, TASKS, settings  # noqa: E402
+from msprobe_hooks.recording.config import LEVELS, TASKS, settings  # noqa: E402
 from msprobe_hooks.recording.session import Session  # noqa: E402
 
 pytestmark = pytest.mark.usefixtures("pynative")

@@ -25,7 +25,7 @@ from msprobe_hooks.extensions.monitor.grad_probe import sign_maps
 from msprobe_hooks.extensions.monitor.grad_probe.config import probe_settings
 from msprobe_hooks.extensions.monitor.grad_probe.sign_maps import ProbedRank
 from msprobe_hooks.extensions.monitor.watch import config as watch_config
-from msprobe_hooks.recording.rejected_keys import read_common, read_config
+from msprobe_hooks.recording.config import read_common, read_config
 from msprobe_standards import Policy
 from pytest_msprobe.commands.main import main
 from pytest_msprobe.engine.values.tensor_files import load_tensor

@@ -21,7 +21,7 @@ from msprobe_hooks.extensions.mindspore.static_graph.reader import table_rows
 from msprobe_hooks.extensions.monitor.grad_probe import sign_maps
 from msprobe_hooks.extensions.monitor.grad_probe.sign_maps import summary_rows
 from msprobe_hooks.extensions.monitor.series.csv_files import CsvPart
-from msprobe_hooks.recording.rejected_keys import read_config
+from msprobe_hooks.recording.config import read_config
 from msprobe_hooks.regular_files import read_regular
 from msprobe_standards import Policy
 from pytest_msprobe.commands.main import main

@@ -1,4 +1,4 @@
-"""Which APIs are recorded: every name that some version of msprobe lists, and those that it forgot.
+"""Lists of the APIs that are recorded: every name that some version of msprobe lists, and those that it forgot.
 
 A name counts where the running torch has it. ``risk_level`` chooses among them: CORE keeps the compute-heavy ones,
 FOCUS leaves out those that only move, cast or create data, ALL (the default here) keeps everything.

@@ -1,4 +1,4 @@
-"""From the function that PyTorch reports to the name under which its call is recorded."""
+"""Names under which calls are recorded, by the function that PyTorch reports."""
 
 from __future__ import annotations
 

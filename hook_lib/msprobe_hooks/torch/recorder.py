@@ -1,4 +1,4 @@
-"""Recording functions that no table lists, because a user asked for them by name."""
+"""The recorder of PyTorch (statistics, checksums, gradients), and functions that a user registers by name."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from msprobe_hooks.recording import checksums
 from msprobe_hooks.recording.backward import Emit, tensors_in
 from msprobe_hooks.recording.call_records import ApiCall
 from msprobe_hooks.recording.checksums import Bytes, ChecksumThread
+from msprobe_hooks.recording.config import Settings
 from msprobe_hooks.recording.elements import TensorEntry
 from msprobe_hooks.recording.interposition import Interposition
 from msprobe_hooks.recording.recorder import Recorder
-from msprobe_hooks.recording.rejected_keys import Settings
 from msprobe_hooks.recording.tensor_entry import Statistics
 from msprobe_hooks.torch import gradients
 from msprobe_hooks.torch.arrays import as_bytes
@@ -272,7 +272,7 @@ class TorchRecorder(Recorder):
         return type(value) in _PLAIN and self.measured.is_stale(value)
 
     def fetch_numbers(self, waiting: Iterable[Statistics]) -> None:
-        """Bring the numbers that wait on devices to the host, with few transfers."""
+        """Fetch the numbers that wait on devices to the host, with few transfers."""
         fetch([statistics for statistics in waiting if isinstance(statistics, Deferred)])
 
     def open_files(self, folder: Path) -> TorchTensorFiles:

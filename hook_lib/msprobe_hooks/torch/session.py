@@ -1,4 +1,4 @@
-"""The session of PyTorch: what observes calls, collectives, phases and operators, and the mode that sees operators."""
+"""The session of PyTorch: observers of calls, collectives, optimizer phases and operators."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from torch.optim.optimizer import register_optimizer_step_post_hook, register_op
 from torch.utils.hooks import RemovableHandle
 
 from msprobe_hooks.errors import ConfigError
+from msprobe_hooks.recording.config import Settings
 from msprobe_hooks.recording.interposition import Interposition
 from msprobe_hooks.recording.modules import prefixed
-from msprobe_hooks.recording.rejected_keys import Settings
 from msprobe_hooks.recording.session import Model, Observer, Session
 from msprobe_hooks.torch.apis import api_table
 from msprobe_hooks.torch.aten import AtenMode
@@ -96,7 +96,7 @@ class TorchSession(Session):
         return process_rank()
 
     def hooks_on(self, model: Model) -> ModuleHooks:
-        """Put hooks on all modules inside a model."""
+        """Register hooks on all modules inside a model."""
         return ModuleHooks(self.recorder, prefixed(model, "Module", lambda one: one.named_modules()))
 
     def custom_api(self, module: Any, api: str, qualified: str) -> Observer:

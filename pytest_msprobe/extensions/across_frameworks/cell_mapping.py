@@ -1,4 +1,4 @@
-"""Cell mapping: what MindSpore's cells are called in PyTorch, or modules of one run in the other."""
+"""Cell mapping: names of MindSpore's cells in PyTorch, and calls of MindSpore's composed to one of PyTorch's."""
 
 from __future__ import annotations
 
@@ -135,7 +135,7 @@ class _Moved(Dump):
 
     @property
     def surroundings(self) -> Surroundings:
-        """What the files say of the others."""
+        """Return what the files say of the others."""
         return self.known
 
 

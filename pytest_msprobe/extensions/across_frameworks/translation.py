@@ -1,4 +1,4 @@
-"""What two dumps need to be matched: the names that both share, pairs that a layer mapping gives, values by a file."""
+"""Translation of two dumps for matching: shared names, pairs of a layer mapping, partners of values by a file."""
 
 from __future__ import annotations
 
@@ -198,7 +198,7 @@ class ValuePartners:
 
     @cached_property
     def use_different_recorders(self) -> bool:
-        """Whether the recorders of the two runs differ."""
+        """Return whether the recorders of the two runs differ."""
         return recorder_differences.use_different_recorders(self._target, self._golden)
 
     def of_call(self, target: str, golden: str) -> tuple[dict[str, PlacedValue | None], frozenset[str]]:

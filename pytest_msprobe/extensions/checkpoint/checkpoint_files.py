@@ -1,4 +1,4 @@
-"""Files of tensors: what torch saved, weights only, and safetensors."""
+"""Checkpoints as parameters by name: files of torch and safetensors, and parameters joined from shards."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Two checkpoints of one model under the same names, whatever the frameworks and the ranks that wrote them."""
+"""Two checkpoints of one model under the same names, whatever wrote them, and golden checkpoints of other steps."""
 
 from __future__ import annotations
 

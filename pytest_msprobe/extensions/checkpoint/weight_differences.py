@@ -1,4 +1,4 @@
-"""Which way two parameters differ, found by the digests of their rows and columns."""
+"""Kinds of differences between two parameters, by the digests of their rows and columns."""
 
 from __future__ import annotations
 

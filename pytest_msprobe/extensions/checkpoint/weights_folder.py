@@ -1,4 +1,4 @@
-"""Folders that ``msprobe_hooks.write_weights`` wrote, a step of all ranks."""
+"""Kinds of checkpoints by path, and folders that ``msprobe_hooks.write_weights`` wrote, a step of all ranks."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from msprobe_hooks.json_decoding import JsonError, decode_json
 from msprobe_hooks.messages import counted
 from msprobe_hooks.regular_files import read_regular
 from pytest_msprobe.errors import CheckpointError
-from pytest_msprobe.extensions.checkpoint import checkpoint_files, dcp, megatron, weights_folder
+from pytest_msprobe.extensions.checkpoint import checkpoint_files, dcp, megatron
 from pytest_msprobe.extensions.checkpoint.checkpoint_files import (
     Checkpoint,
     MatrixDigest,
@@ -158,7 +158,7 @@ def main_file(folder: Path) -> Path:
     """Return the file that represents a folder's checkpoint. Raises CheckpointError where there is none."""
     if (folder / megatron.LATEST).is_file():
         folder = megatron.newest(folder)
-    index = weights_folder.weights_index(folder)
+    index = weights_index(folder)
     if index is not None:
         return index
     if (folder / dcp.METADATA).is_file():
@@ -181,8 +181,8 @@ def read_checkpoint(path: Path) -> Checkpoint:
     """Read the checkpoint that a file represents. Raises CheckpointError."""
     if not path.is_file():
         raise CheckpointError("no such file", file=path)
-    if path.name == weights_folder.INDEX:
-        checkpoint = weights_folder.read_weights(path)
+    if path.name == INDEX:
+        checkpoint = read_weights(path)
     elif path.name == dcp.METADATA:
         checkpoint = dcp.read_dcp(path)
     elif path.name == megatron.FILE and path.parent.name.startswith("mp_rank_"):

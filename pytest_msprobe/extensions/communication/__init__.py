@@ -1,1 +1,1 @@
-"""What ranks said to each other: communications judged over all ranks."""
+"""Communication between ranks, judged over the dumps of all ranks."""

@@ -1,4 +1,4 @@
-"""Ranks and communications, put into words."""
+"""Communication of a step over all ranks: messages, waits, and libraries that no recorder sees."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ class StepCommunication:
 def read_step(
     step: Step, known: frozenset[int] = frozenset(), problems: Mapping[int, str] | None = None
 ) -> StepCommunication:
-    """Bring the communication of a step together; ``known`` are ranks that there are besides those with a dump."""
+    """Collect the communication of a step; ``known`` are ranks that there are besides those with a dump."""
     present = frozenset(step.ranks)
     # Ranks are counted from zero, so that a gap is one that is missing; what a folder is called may be any number.
     world = present | known | frozenset(range(min(max(present, default=0), _MOST_RANKS)))

@@ -9,9 +9,7 @@ import pytest
 
 from pytest_msprobe.errors import OptionError
 from pytest_msprobe.extensions.fast_path.private_names import PRIVATE_NAMES, missing_names
-
-#: Whether the fast path is on, in every process of a run.
-fast_path_key = pytest.StashKey[bool]()
+from pytest_msprobe.run.deferred_item import fast_path_key, preselect_key
 
 
 def add_setting(parser: pytest.Parser) -> None:
@@ -44,8 +42,10 @@ def register(config: pytest.Config, attach_start: Callable[[pytest.Item, Any], N
     """Register the plugins of the fast path, where it is on; ``attach_start`` completes the first report."""
     if config.stash[fast_path_key]:
         # Modules that import private names of pytest, which are there.
-        from pytest_msprobe.extensions.fast_path.fast_item import register_log_capture
         from pytest_msprobe.extensions.fast_path.fast_protocol import FastProtocol
+        from pytest_msprobe.extensions.fast_path.left_out_hooks import register_log_capture
+        from pytest_msprobe.extensions.fast_path.preselection import preselect
 
+        config.stash[preselect_key] = preselect
         register_log_capture(config)
         config.pluginmanager.register(FastProtocol(config, attach_start), "msprobe-fast-protocol")

@@ -57,7 +57,7 @@ class InferenceJson:
             end_as_incomplete(session)
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
-        """Say where the file is."""
+        """Print where the file is."""
         if not terminalreporter.config.option.collectonly:
             terminalreporter.line(self._line)
 
@@ -299,7 +299,7 @@ class InferenceFiles:
                 self._lines.append((f"msprobe report: {path}", False))
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
-        """Say where the files are."""
+        """Print where the files are."""
         for line, is_problem in self._lines:
             terminalreporter.line(one_line(line), red=is_problem)
 

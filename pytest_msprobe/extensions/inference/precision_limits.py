@@ -1,4 +1,4 @@
-"""How far two runs may be apart by the precision that they compute in, and whether a module adds more."""
+"""Precision limits of two runs: how far they may be apart, and whether a module adds more."""
 
 from __future__ import annotations
 

@@ -16,9 +16,9 @@ from msprobe_hooks.dump.names import backward_of
 from msprobe_hooks.dump.writer import as_json
 from msprobe_hooks.recording.backward import Inputs, tensors_in
 from msprobe_hooks.recording.call_records import ApiCall
+from msprobe_hooks.recording.config import Settings
 from msprobe_hooks.recording.elements import Elements, TensorEntry
 from msprobe_hooks.recording.recorder import Recorder
-from msprobe_hooks.recording.rejected_keys import Settings
 from msprobe_hooks.recording.session import Model, Observer
 from msprobe_hooks.recording.stacks import code_and_lines
 from pytest_msprobe.engine.replay.call import Call

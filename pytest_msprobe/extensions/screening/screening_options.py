@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
 
-import pytest
+from pytest_msprobe.extensions.screening.screened_output import screened_of
+from pytest_msprobe.modes.check.features import CheckFeature, FeatureOptions
+from pytest_msprobe.run.option_fields import add_fields, number, option, read_fields
 
-from pytest_msprobe.run.option_fields import add_fields, number, option, read_field
+if TYPE_CHECKING:
+    import pytest
+
+    from pytest_msprobe.engine.replay.trials.config import ReplayConfig
 
 _GIGA = 1e9
 
@@ -27,8 +32,8 @@ def _above(config: pytest.Config, name: str, text: str) -> float | None:
     return above
 
 
-@dataclass(frozen=True, slots=True)
-class ScreeningOptions:
+@dataclass(slots=True)
+class ScreeningOptions(FeatureOptions):
     """Above how many billion operations a product is screened, None where none is."""
 
     above: float | None = option(
@@ -40,29 +45,48 @@ class ScreeningOptions:
         read=_above,
         default=SCREENED_ABOVE,
     )
+    _configs: dict[tuple[str, float | None], ReplayConfig] = field(default_factory=dict, compare=False, repr=False)
+
+    name = "screening"
+
+    def words(self) -> list[str]:
+        """Return the option, nothing for what is so anyway."""
+        if self.above is None:
+            return [_OPTION, _OFF]
+        return [] if self.above == SCREENED_ABOVE else [_OPTION, f"{self.above:g}"]
+
+    def replay_config(self, config: ReplayConfig, api: str) -> ReplayConfig:
+        """Return a framework's setup with how large a call of an API is screened, which its policy may say."""
+        # Where golden is needed whole, nothing is computed in blocks, and nothing left out.
+        if self.above is None or config.raised_above is None:
+            return config
+        above = config.policy.screened_above(api, self.above)
+        key = config.framework.name, above
+        if key not in self._configs:
+            self._configs[key] = replace(config, screen_above=None if above is None else above * _GIGA)
+        return self._configs[key]
 
 
-def add_options(group: pytest.OptionGroup) -> None:
-    """Add the option to the group."""
-    add_fields(group, ScreeningOptions)
+class ScreeningFeature(CheckFeature):
+    """Screening of large products."""
 
+    name = "screening"
 
-def read_screen_above(config: pytest.Config) -> float | None:
-    """Return above how many billion operations a product is screened, None where none is. Raises OptionError."""
-    above: float | None = read_field(config, ScreeningOptions, "above")
-    return above
+    def usual_options(self) -> ScreeningOptions:
+        """Return that large products are screened."""
+        return ScreeningOptions()
 
+    def add_options(self, group: pytest.OptionGroup) -> None:
+        """Add the option to the group."""
+        add_fields(group, ScreeningOptions)
 
-def asked(screen_above: float | None) -> list[str]:
-    """Return the command-line words that ask for it, none for what is so anyway."""
-    if screen_above is None:
-        return [_OPTION, _OFF]
-    return [] if screen_above == SCREENED_ABOVE else [_OPTION, f"{screen_above:g}"]
+    def read_options(self, config: pytest.Config) -> ScreeningOptions:
+        """Return from how many operations on products are screened. Raises OptionError."""
+        return read_fields(config, ScreeningOptions)
 
-
-def operations(screen_above: float | None) -> float | None:
-    """Return the same as a number of operations."""
-    return None if screen_above is None else screen_above * _GIGA
+    def tallies(self, *, in_detail: bool) -> Collection[ScreenedTally]:
+        """Return what counts cleared records."""
+        return (ScreenedTally(in_detail=in_detail),)
 
 
 class ScreenedTally:
@@ -76,8 +100,6 @@ class ScreenedTally:
 
     def add(self, extras: Mapping[str, Any]) -> None:
         """Count one record."""
-        from pytest_msprobe.results.result import screened_of
-
         outputs = screened_of(extras)
         self._count += bool(outputs)
         self._operations += sum(output.operations for output in outputs)

@@ -1,4 +1,4 @@
-"""Which values of which side are transformed, and how: the entries of a file and of hooks, in their order."""
+"""Transformations of values by side: the entries of a file and of the hook ``pytest_msprobe_transform``, in order."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Names(Protocol):
 
     @property
     def beginning(self) -> str:
-        """What all of the names begin with; empty where that is not known."""
+        """Return what all of the names begin with; empty where that is not known."""
 
     def has(self, value: Value) -> bool:
         """Return whether a value is one of them."""
@@ -60,7 +60,7 @@ class NamePattern:
 
     @cached_property
     def beginning(self) -> str:
-        """What is in front of the first wild character."""
+        """Return what is in front of the first wild character."""
         return re.split(r"[*?]", self.text, maxsplit=1)[0]
 
     @cached_property
@@ -215,7 +215,7 @@ class OwnFunction:
 
     @property
     def keeps(self) -> frozenset[str]:
-        """Nothing."""
+        """No statistics."""
         return NONE_KEPT
 
     @property

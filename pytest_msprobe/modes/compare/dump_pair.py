@@ -46,6 +46,15 @@ _NO_TRANSFORMATIONS = Transformations()
 class DumpPair:
     """Two dumps to be compared; ``index`` is the pair's number, ``rank`` and ``step`` those of their folders.
 
+    From records to what is reported of them::
+
+        target.records  ┐
+                        ├ matching.matches    [Match("Torch.add.0.forward", "Torch.add.0.forward"), ...]   once
+        golden.records  ┘        │            one for each item, in execution order
+                            CallJudge         [Row("input.0", ...), Row("output.0", ...)]                  when it runs
+                                 │
+                            Culprits          ComparedCall with its rows, its outcome and its cause
+
     ``stage`` is the part of a training step that was recorded.
     ``unmerged`` is what ranks hold differently, where a run was merged of several. ``transformations`` turn values of
     one side first; ``metrics`` are the user's, measured besides the others.
@@ -94,12 +103,12 @@ class DumpPair:
 
     @property
     def has_stack(self) -> bool:
-        """Whether the target's call stacks were recorded."""
+        """Return whether the target's call stacks were recorded."""
         return self.surroundings.has_stacks
 
     @cached_property
     def matching(self) -> Matching:
-        """Which record of the target is which golden one."""
+        """Return which record of the target is which golden one."""
         rules = self.translation.matching_rules(self._mapped.records, fuzzy=self.fuzzy)
         return match_records(self.target, self.golden, rules)
 
@@ -110,7 +119,7 @@ class DumpPair:
 
     @property
     def unmatched(self) -> int:
-        """How many calls of either run have no partner."""
+        """Return how many calls of either run have no partner."""
         return self.matching.unmatched
 
     @cached_property
@@ -193,7 +202,7 @@ class DumpPair:
 
     @property
     def _are_calls(self) -> bool:
-        """Whether records are calls of a program, and neither kernels of a graph nor saved variables."""
+        """Return whether records are calls of a program, and neither kernels of a graph nor saved variables."""
         return not {self.target.level, self.golden.level} & {KERNEL_LEVEL, "debug"}
 
     @property
@@ -216,7 +225,7 @@ class DumpPair:
 
     @cached_property
     def _search_mode(self) -> DataMode:
-        """What calls are looked at by that are not an item's own."""
+        """Return what calls are looked at by that are not an item's own."""
         return "statistics" if self.mode == "tensor" and self._has_statistics else self.mode
 
     @cached_property

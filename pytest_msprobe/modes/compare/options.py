@@ -1,4 +1,4 @@
-"""What a comparison needs in addition to the dumps: the golden run, and how calls are matched."""
+"""Options of a comparison: the golden run, and how calls are matched."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ class CompareOptions:
 
     @property
     def are_merged(self) -> bool:
-        """Whether either run is merged of several ranks."""
+        """Return whether either run is merged of several ranks."""
         return self.target_layout is not None or self.golden_layout is not None
 
     def words(self) -> list[str]:

@@ -1,4 +1,4 @@
-"""Writing the reports of a comparison when all of its calls have finished."""
+"""Reporters of a comparison, which write when all of its calls have finished."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 import pytest
 
 from msprobe_hooks.dump.paths.static_graph import KERNEL_LEVEL
-from msprobe_hooks.extensions.kernel_dump.converted.reader import ConvertedDump
 from msprobe_hooks.messages import counted
 from pytest_msprobe.modes.compare.judging.settings import setting_lines
 from pytest_msprobe.modes.compare.judging.shape_changes import shapes_sentence
@@ -66,7 +65,7 @@ class CompareReports:
             end_as_incomplete(session)
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
-        """Say where the reports are."""
+        """Print where the reports are."""
         before = terminalreporter.config.stash.get(finished_before_key, Counter())
         note = f" (without the {counted(before.total(), 'call')} finished before this run)" if before else ""
         for line in self._lines:
@@ -76,7 +75,7 @@ class CompareReports:
 
     def _tables(self, folder: Path, kind: str) -> None:
         for pair, calls in self._by_pair():
-            name = "batch_compare" if isinstance(pair.target, ConvertedDump) else "compare_result"
+            name = "batch_compare" if pair.target.kind == "kernel files" else "compare_result"
             path = self._folder(folder, pair) / f"{name}{_suffix(pair)}_{_now()}.{kind}"
             self._write(path, partial(self._table, pair=pair, calls=calls, kind=kind))
 
@@ -92,7 +91,7 @@ class CompareReports:
             write_xlsx(path, calls, layout)
 
     def _columns(self, pair: DumpPair) -> list[Column]:
-        if isinstance(pair.target, ConvertedDump):
+        if pair.target.kind == "kernel files":
             return file_columns(self._policy)
         is_transformed = bool(pair.transformations)
         is_graph = pair.target.level == KERNEL_LEVEL

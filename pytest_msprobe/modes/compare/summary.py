@@ -140,12 +140,12 @@ class CompareSummary:
         yield from (f"{where}{hint}" for hint in _fuzzy_hint(pair, calls, reshaped))
 
     def _of_values(self) -> Iterator[str]:
-        """Say which values were left out, or compared in part."""
+        """Return which values were left out, or compared in part."""
         for note, found in self._notes.items():
             yield f"{counted(len(found), 'value')} {note}: {listed(sorted(found), _SHOWN)}"
 
     def _not_required(self) -> Iterator[str]:
-        """Say what a policy requires of metrics that these dumps do not have."""
+        """Return what a policy requires of metrics that these dumps do not have."""
         for required in self._pairs[0].policy.required:
             modes = dict.fromkeys(pair.mode for pair in self._pairs if not required.is_measured(pair.mode))
             if modes:
@@ -161,7 +161,7 @@ class CompareSummary:
             yield f"layers matched by their structure: {target} is {golden} in the golden run"
 
     def _unmerged(self) -> Iterator[str]:
-        """Say of values that ranks hold differently, and that are no parts of a whole, which and why."""
+        """Return, of values that ranks hold differently and that are no parts of a whole, which and why."""
         for reason, words in _UNMERGED.items():
             values = [value for pair in self._pairs for value in pair.unmerged if value.reason == reason]
             found = list(dict.fromkeys(f"{value.record} {value.place}".rstrip() for value in values))

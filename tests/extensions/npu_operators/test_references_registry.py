@@ -65,7 +65,7 @@ def test_a_name_added_twice_is_refused_with_both_origins() -> None:
 
 
 def test_a_built_in_name_is_refused_with_its_module() -> None:
-    with pytest.raises(ValueError, match=r"references\.layers\.activation\.npu_mish and builtins\.abs"):
+    with pytest.raises(ValueError, match=r"npu_operators\.layers\.activation\.npu_mish and builtins\.abs"):
         ReferenceRegistry().add("NPU.npu_mish", abs)
 
 

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from msprobe_hooks import ConfigError
-from msprobe_hooks.recording.rejected_keys import read_config, settings
+from msprobe_hooks.recording.config import read_config, settings
 
 
 @pytest.mark.parametrize(

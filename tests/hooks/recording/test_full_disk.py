@@ -23,7 +23,7 @@ from msprobe_hooks.dump.paths.recording import recording_folder
 from msprobe_hooks.dump.reader import read_dump
 from msprobe_hooks.dump.writer import DumpWriter
 from msprobe_hooks.record import open_session
-from msprobe_hooks.recording.rejected_keys import settings
+from msprobe_hooks.recording.config import settings
 from msprobe_hooks.recording.session import Session
 
 _STEPS = 3

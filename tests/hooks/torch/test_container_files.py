@@ -17,7 +17,7 @@ from msprobe_hooks.dump.reader import read_dump
 from msprobe_hooks.dump.schema import TensorElement, tensors_of
 from msprobe_hooks.dump.tensor_files.containers import find_tensor
 from msprobe_hooks.recording import tensor_files as recorded_files
-from msprobe_hooks.recording.rejected_keys import read_config
+from msprobe_hooks.recording.config import read_config
 from msprobe_hooks.torch import tensor_files
 from msprobe_hooks.torch.container_files import ContainerFiles
 from msprobe_hooks.torch.write_batches import BATCH_BYTES, Buffers

@@ -1,4 +1,4 @@
-"""What calls write without reading it and what they leave undefined, in one table that all kinds of run ask.
+"""Effects of calls on memory: what they write without reading it and what they leave undefined, in one table.
 
 To add an operation, add its name to a row. The names are those that frameworks share; what communication fills is
 listed by itself, since its names mean something else there.
@@ -166,8 +166,8 @@ def effects_of(qualified: str) -> Effects:
     is_aten = type_ == "Aten" or api.startswith("ops.aten.")
     if api.startswith("ops.") and not is_aten:
         return _NOTHING
-    found = operation_effects(api.removeprefix("ops.aten.").partition(".")[0] if is_aten else api.rpartition(".")[2])
-    return replace(found, unread=found.unread | _OUT) if type_ in _TAKING_OUT or is_aten else found
+    effects = operation_effects(api.removeprefix("ops.aten.").partition(".")[0] if is_aten else api.rpartition(".")[2])
+    return replace(effects, unread=effects.unread | _OUT) if type_ in _TAKING_OUT or is_aten else effects
 
 
 def operation_effects(operation: str) -> Effects:

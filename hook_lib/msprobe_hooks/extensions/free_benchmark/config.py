@@ -1,4 +1,4 @@
-"""What the free benchmark does: the section ``free_benchmark`` of msprobe's ``config.json``."""
+"""Configuration of the free benchmark: the section ``free_benchmark`` of msprobe's ``config.json``."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, Final, Literal, get_args
 
 from msprobe_hooks.errors import ConfigError
 from msprobe_hooks.recording import validators as checks
-from msprobe_hooks.recording.rejected_keys import Settings, settings
+from msprobe_hooks.recording.config import Settings, settings
 
 PERTURBATIONS: Final = ("improve_precision", "add_noise", "bit_noise", "change_value", "no_change", "to_cpu")
 

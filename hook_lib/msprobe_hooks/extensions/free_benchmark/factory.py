@@ -1,11 +1,11 @@
-"""Opens the free benchmark of a framework, which is imported only then."""
+"""Factory of a framework's free benchmark, which is imported on demand."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from msprobe_hooks.extensions.free_benchmark.config import BenchmarkSettings, as_for_mindspore
-from msprobe_hooks.recording.rejected_keys import Settings
+from msprobe_hooks.recording.config import Settings
 
 if TYPE_CHECKING:
     from msprobe_hooks.record import Framework

@@ -19,8 +19,8 @@ from msprobe_hooks.extensions.free_benchmark.rerun import Again
 from msprobe_hooks.extensions.free_benchmark.table import FILE_NAME, Form, append_rows, row
 from msprobe_hooks.extensions.free_benchmark.warmup import Preheat
 from msprobe_hooks.recording.call_records import ApiCall
+from msprobe_hooks.recording.config import Settings
 from msprobe_hooks.recording.recorder import Recorder
-from msprobe_hooks.recording.rejected_keys import Settings
 from msprobe_hooks.recording.summary import Summary
 
 _log = logging.getLogger("msprobe_hooks")
@@ -39,7 +39,7 @@ class BenchmarkSummary(Summary):
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing was perturbed."""
+        """Return whether nothing was perturbed."""
         return self.perturbed == 0
 
     def __str__(self) -> str:
@@ -90,7 +90,7 @@ class BenchmarkRecorder(Recorder):
 
     @property
     def steps(self) -> int:
-        """How many steps there were before this one."""
+        """Return how many steps there were before this one."""
         if self._begun_at is None:
             self._begun_at = self.step
         return self.step - self._begun_at

@@ -13,7 +13,7 @@ from typing import Any, Protocol, cast
 from msprobe_hooks.dump.names import backward_of
 from msprobe_hooks.dump.writer import FILE_MODE, write_error
 from msprobe_hooks.errors import ConfigError
-from msprobe_hooks.recording.rejected_keys import API_NAME, OVERFLOW_TASKS, Settings
+from msprobe_hooks.recording.config import API_NAME, OVERFLOW_TASKS, Settings
 
 
 class KernelLibrary(Protocol):
@@ -26,7 +26,7 @@ class KernelLibrary(Protocol):
         """Begin to dump."""
 
     def set_dump(self, config: str) -> None:
-        """Say what to dump, and where."""
+        """Set what to dump, and where."""
 
     def finalize_dump(self) -> None:
         """Dump no more."""

@@ -19,7 +19,7 @@ from msprobe_hooks.extensions.kernel_dump.library import (
     write_kernel_config,
 )
 from msprobe_hooks.recording.call_records import ApiCall
-from msprobe_hooks.recording.rejected_keys import Settings
+from msprobe_hooks.recording.config import Settings
 from msprobe_hooks.recording.summary import Summary
 from msprobe_hooks.torch.recorder import TorchRecorder
 

@@ -1,4 +1,4 @@
-"""What runs as a compiled graph, dumped by MindSpore itself, as no call of it can be seen.
+"""Dumps of compiled graphs by MindSpore itself, as no call of such a graph can be seen.
 
 MindSpore reads ``MINDSPORE_DUMP_CONFIG`` when the process compiles its first graph, and never again: what is set later
 is without effect, and what is dumped is dumped until the process ends. The file's keys are documented under "Using Dump
@@ -25,7 +25,7 @@ from msprobe_hooks.dump.paths.static_graph import find_iterations, graph_folders
 from msprobe_hooks.dump.writer import FILE_MODE, former_dump, make_folder, write_error
 from msprobe_hooks.errors import ConfigError, RecordingError
 from msprobe_hooks.extensions.mindspore import graph_engine
-from msprobe_hooks.recording.rejected_keys import Settings
+from msprobe_hooks.recording.config import Settings
 from msprobe_hooks.recording.summary import Summary
 
 VARIABLE: Final = "MINDSPORE_DUMP_CONFIG"
@@ -95,7 +95,7 @@ class GraphDump:
 
     @property
     def is_on(self) -> bool:
-        """Whether MindSpore is configured to dump."""
+        """Return whether MindSpore is configured to dump."""
         return self._began is not None
 
     def begin(self) -> None:

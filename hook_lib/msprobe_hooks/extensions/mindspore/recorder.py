@@ -1,4 +1,4 @@
-"""Calls of a cell whose ``recompute`` was set, or under ``mindspore.recompute``, made again in the backward pass."""
+"""The recorder of MindSpore, values on the host, and calls that ``recompute`` makes again in the backward pass."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from msprobe_hooks.recording.array_statistics import Array, measure
 from msprobe_hooks.recording.backward import Emit, tensors_in
 from msprobe_hooks.recording.call_records import ApiCall
 from msprobe_hooks.recording.checksums import Bytes
+from msprobe_hooks.recording.config import Settings
 from msprobe_hooks.recording.elements import TensorEntry
 from msprobe_hooks.recording.recorder import Recorder
-from msprobe_hooks.recording.rejected_keys import Settings
 from msprobe_hooks.recording.tensor_entry import Statistics
 
 _MODULE: Final = sys.modules[mindspore.recompute.__module__]

@@ -1,4 +1,4 @@
-"""Looking for inf and nan in MindSpore's dynamic graph mode, on the host."""
+"""Search for inf and nan in MindSpore's dynamic graph mode, on the host."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from msprobe_hooks.extensions.mindspore.gradients import takes_gradient
 from msprobe_hooks.extensions.mindspore.recorder import MindSporeRecorder, host
 from msprobe_hooks.extensions.overflow.recorder import OverflowRecorder
 from msprobe_hooks.recording.backward import tensors_in
-from msprobe_hooks.recording.rejected_keys import Settings
+from msprobe_hooks.recording.config import Settings
 
 
 class MindSporeOverflowRecorder(OverflowRecorder, MindSporeRecorder):

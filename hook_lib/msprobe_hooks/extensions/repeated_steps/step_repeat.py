@@ -1,4 +1,4 @@
-"""The forward and backward pass of chosen steps, computed twice and compared bit by bit."""
+"""The forward and backward pass of chosen steps, computed twice and compared bit by bit; causes of a difference."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from msprobe_hooks.extensions.repeated_steps.training_state import (
     watched_pass,
 )
 from msprobe_hooks.messages import listed
-from msprobe_hooks.recording.rejected_keys import settings
+from msprobe_hooks.recording.config import settings
 from msprobe_hooks.torch.session import TorchSession, process_rank
 
 #: So many communications come before a difference that is nowhere.

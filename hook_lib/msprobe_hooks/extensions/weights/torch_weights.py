@@ -1,4 +1,4 @@
-"""The weights of torch modules, state dicts and streams of tensors, one at a time."""
+"""The weights of torch modules, state dicts and streams of tensors, one at a time, with digests made on the device."""
 
 from __future__ import annotations
 

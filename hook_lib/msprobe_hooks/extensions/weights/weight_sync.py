@@ -1,4 +1,4 @@
-"""The weights of a running model, written to be compared with those of another."""
+"""The weights of a running model, written to be compared with those of another, and a rank's share of it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Looks into each graph that inductor compiles while it is on.
+"""Hook on the graphs that inductor compiles, and the session that records their calls.
 
 Graphs are compiled anew. Inductor's caches of whole graphs are off, as code comes from them without its operators; CUDA
 graphs and the C++ wrapper are off, as they run kernels past Python. Compiled kernels are cached as ever.
@@ -14,7 +14,7 @@ from typing import Any, Final
 import torch
 
 from msprobe_hooks.errors import ConfigError
-from msprobe_hooks.recording.rejected_keys import Settings
+from msprobe_hooks.recording.config import Settings
 from msprobe_hooks.recording.session import Model
 from msprobe_hooks.recording.summary import Summary
 from msprobe_hooks.torch.inductor.generated_code import HOOK, generated_code

@@ -1,4 +1,4 @@
-"""From a record's name to the function that it names.
+"""Lookup of the function that a record names.
 
 Only operations on tensors are resolved: a dump is data from others and must not reach ``torch.load`` and its like.
 """

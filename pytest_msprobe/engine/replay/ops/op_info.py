@@ -1,4 +1,4 @@
-"""What is special about an operation, in one table: to add an operation, start here.
+"""Table of operations with special traits, and results that they leave open: to add an operation, start here.
 
 An operation without a row has the defaults of ``OpInfo``. ``docs/operations.md`` says what each trait does, and which
 few tables are with the algorithm that reads them.
@@ -293,7 +293,7 @@ def random_property(api: str, args: Sequence[Any], kwargs: Mapping[str, Any]) ->
 def accept_implementation_defined(
     operation: str, arguments: Arguments, target: dict[str, Any], golden: dict[str, Any]
 ) -> None:
-    """Put golden's values into the target's results, in place, where the operation leaves them open.
+    """Write golden's values into the target's results, in place, where the operation leaves them open.
 
     Both are trees of CPU tensors: the ``output``, a single one in a list, and the ``changed`` arguments by path. Golden
     has None for a result that was not asked for. The arguments are those of the call, by position and by name.

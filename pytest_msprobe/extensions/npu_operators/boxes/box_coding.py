@@ -17,17 +17,9 @@ _LEAST = 1e-6
 
 
 def npu_bounding_box_encode(
-    anchor_box: Tensor,
-    ground_truth_box: Tensor,
-    means0: float,
-    means1: float,
-    means2: float,
-    means3: float,
-    stds0: float,
-    stds1: float,
-    stds2: float,
-    stds3: float,
-) -> Tensor:
+    anchor_box: Tensor, ground_truth_box: Tensor, means0: float, means1: float, means2: float, means3: float,
+    stds0: float, stds1: float, stds2: float, stds3: float,
+) -> Tensor:  # fmt: skip
     """Return the differences (N, 4) by which the anchors become the true boxes, both (N, 4) in x0, y0, x1, y1.
 
     Those of the centre in widths and heights and the logarithm of the ratio of the sizes, less the means and divided
@@ -43,19 +35,9 @@ def npu_bounding_box_encode(
 
 
 def npu_bounding_box_decode(
-    rois: Tensor,
-    deltas: Tensor,
-    means0: float,
-    means1: float,
-    means2: float,
-    means3: float,
-    stds0: float,
-    stds1: float,
-    stds2: float,
-    stds3: float,
-    max_shape: Sequence[int],
-    wh_ratio_clip: float,
-) -> Tensor:
+    rois: Tensor, deltas: Tensor, means0: float, means1: float, means2: float, means3: float, stds0: float,
+    stds1: float, stds2: float, stds3: float, max_shape: Sequence[int], wh_ratio_clip: float,
+) -> Tensor:  # fmt: skip
     """Undo :func:`npu_bounding_box_encode` for ``rois`` (N, 4) and their differences (N, 4), within an image.
 
     The logarithms of the ratios are cut at those of ``wh_ratio_clip``, coordinates at the last pixel of ``max_shape``
@@ -132,18 +114,10 @@ def npu_anchor_response_flags(
 
 
 def npu_grid_assign_positive(
-    self: Tensor,
-    overlaps: Tensor,
-    box_responsible_flags: Tensor,
-    max_overlaps: Tensor,
-    argmax_overlaps: Tensor,
-    gt_max_overlaps: Tensor,
-    gt_argmax_overlaps: Tensor,
-    num_gts: int,
-    pos_iou_thr: float,
-    min_pos_iou: float,
-    gt_max_assign_all: bool,
-) -> Tensor:
+    self: Tensor, overlaps: Tensor, box_responsible_flags: Tensor, max_overlaps: Tensor,
+    argmax_overlaps: Tensor, gt_max_overlaps: Tensor, gt_argmax_overlaps: Tensor, num_gts: int,
+    pos_iou_thr: float, min_pos_iou: float, gt_max_assign_all: bool,
+) -> Tensor:  # fmt: skip
     """Return self (n) with the numbers, from 1 on, of the true boxes that anchors are assigned to.
 
     First an anchor that is responsible and overlaps a box by more than ``pos_iou_thr``; then for each box, in their

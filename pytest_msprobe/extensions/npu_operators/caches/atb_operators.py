@@ -1,4 +1,4 @@
-"""What torch_npu takes from the library ATB for decoding: attention over pages, and what fills and reads them.
+"""Operators of the library ATB for decoding: attention over pages, and what fills and reads them.
 
 Caches are (blocks, tokens, N, D) or, on cards for inference, (blocks, N * D / 16, tokens, 16).
 """
@@ -9,11 +9,14 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from pytest_msprobe.extensions.npu_operators.attention.inference_keys import Keys
+from pytest_msprobe.extensions.npu_operators.arguments import refuse
+from pytest_msprobe.extensions.npu_operators.attention.inference_sequences import Keys
 from pytest_msprobe.extensions.npu_operators.attention.sequence_attention import Queries, attention_of_sequences
-from pytest_msprobe.extensions.npu_operators.caches.cache_slots import write_in_chunks, write_tokens
-from pytest_msprobe.extensions.npu_operators.caches.paged_caches import npu_gather_pa_kv_cache
-from pytest_msprobe.extensions.npu_operators.reference_arguments import refuse
+from pytest_msprobe.extensions.npu_operators.caches.paged_caches import (
+    npu_gather_pa_kv_cache,
+    write_in_chunks,
+    write_tokens,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -31,17 +34,9 @@ def _npu_reshape_and_cache(
 
 
 def _npu_paged_attention(
-    query: Tensor,
-    key_cache: Tensor,
-    value_cache: Tensor,
-    num_kv_heads: int,
-    num_heads: int,
-    scale_value: float,
-    block_table: Tensor,
-    context_lens: Tensor,
-    out: Tensor,
-    workspace: Tensor | None = None,
-) -> None:
+    query: Tensor, key_cache: Tensor, value_cache: Tensor, num_kv_heads: int, num_heads: int,
+    scale_value: float, block_table: Tensor, context_lens: Tensor, out: Tensor, workspace: Tensor | None = None,
+) -> None:  # fmt: skip
     """Write to ``out`` (T, N, D), in place, the attention of each token to the first keys of its row of the table.
 
     ``context_lens`` says to how many. Raises NotImplementedError for queries or caches in whole numbers.
@@ -52,19 +47,10 @@ def _npu_paged_attention(
 
 
 def _npu_paged_attention_v2(
-    query: Tensor,
-    key_cache: Tensor,
-    block_table: Tensor,
-    context_lens: Sequence[int],
-    *,
-    value_cache: Tensor | None = None,
-    mask: Tensor | None = None,
-    num_kv_heads: int = 0,
-    num_heads: int = 0,
-    scale_value: float = 1.0,
-    mask_type: int = 0,
-    out: Tensor,
-) -> Tensor:
+    query: Tensor, key_cache: Tensor, block_table: Tensor, context_lens: Sequence[int],
+    *, value_cache: Tensor | None = None, mask: Tensor | None = None, num_kv_heads: int = 0, num_heads: int = 0,
+    scale_value: float = 1.0, mask_type: int = 0, out: Tensor,
+) -> Tensor:  # fmt: skip
     """Return ``out``, written as :func:`_npu_paged_attention` does.
 
     Raises NotImplementedError as that one, for masks, and for values that are part of the keys.

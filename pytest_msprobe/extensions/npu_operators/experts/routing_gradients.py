@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from pytest_msprobe.extensions.npu_operators.reference_arguments import refuse
+from pytest_msprobe.extensions.npu_operators.arguments import refuse
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

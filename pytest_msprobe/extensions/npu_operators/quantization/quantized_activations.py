@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 import torch
 import torch.nn.functional as F
 
-from pytest_msprobe.extensions.npu_operators.experts.expert_groups import each_row
-from pytest_msprobe.extensions.npu_operators.quantization.number_formats import (
+from pytest_msprobe.engine.values.number_formats import (
     E4M3,
     E5M2,
     FLOAT4S,
@@ -19,8 +18,9 @@ from pytest_msprobe.extensions.npu_operators.quantization.number_formats import 
     format_among,
     store,
 )
+from pytest_msprobe.extensions.npu_operators.arguments import at_least_float32, refuse
+from pytest_msprobe.extensions.npu_operators.experts.moe import each_row
 from pytest_msprobe.extensions.npu_operators.quantization.quantization import quantized_by_row
-from pytest_msprobe.extensions.npu_operators.reference_arguments import at_least_float32, refuse
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -100,23 +100,12 @@ def swiglu_variant(
 
 def npu_dequant_swiglu_quant(
     x: Tensor,
-    *,
-    weight_scale: Tensor | None = None,
-    activation_scale: Tensor | None = None,
-    bias: Tensor | None = None,
-    quant_scale: Tensor | None = None,
-    quant_offset: Tensor | None = None,
-    group_index: Tensor | None = None,
-    activate_left: bool = False,
-    quant_mode: int = 0,
-    dst_type: object = None,
-    round_mode: int | None = None,
-    activate_dim: int | None = None,
-    swiglu_mode: int = 0,
-    clamp_limit: float = 7.0,
-    glu_alpha: float = 1.702,
+    *, weight_scale: Tensor | None = None, activation_scale: Tensor | None = None, bias: Tensor | None = None,
+    quant_scale: Tensor | None = None, quant_offset: Tensor | None = None, group_index: Tensor | None = None,
+    activate_left: bool = False, quant_mode: int = 0, dst_type: object = None, round_mode: int | None = None,
+    activate_dim: int | None = None, swiglu_mode: int = 0, clamp_limit: float = 7.0, glu_alpha: float = 1.702,
     glu_bias: float = 1.0,
-) -> tuple[Tensor, Tensor | None]:
+) -> tuple[Tensor, Tensor | None]:  # fmt: skip
     """Return (numbers, scale) of y, :func:`swiglu_variant` of x * weight_scale * activation_scale.
 
     A ``bias`` of int32 is added to x before, a float one behind the scales. ``quant_mode`` 1 gives y * quant_scale by
@@ -186,18 +175,10 @@ def npu_gelu_quant(
 
 def npu_swiglu_group_quant(
     x: Tensor,
-    *,
-    weight: Tensor | None = None,
-    group_index: Tensor | None = None,
-    scale: Tensor | None = None,
-    dst_type: object = 291,
-    quant_mode: int = 0,
-    block_size: int = 0,
-    round_scale: bool = False,
-    clamp_limit: float = -1.0,
-    dst_type_max: float = 15.0,
-    output_origin: bool = False,
-) -> tuple[Tensor, Tensor | None, Tensor | None]:
+    *, weight: Tensor | None = None, group_index: Tensor | None = None, scale: Tensor | None = None,
+    dst_type: object = 291, quant_mode: int = 0, block_size: int = 0, round_scale: bool = False,
+    clamp_limit: float = -1.0, dst_type_max: float = 15.0, output_origin: bool = False,
+) -> tuple[Tensor, Tensor | None, Tensor | None]:  # fmt: skip
     """Return (numbers, scales, origin): origin = silu(a) * b of the halves of x, the numbers of origin * weight.
 
     A ``clamp_limit`` above 0 keeps a below it and b within it. ``quant_mode`` 0 has a scale in float32 for each 128

@@ -8,21 +8,14 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from pytest_msprobe.extensions.npu_operators.reference_arguments import at_least_float32
+from pytest_msprobe.extensions.npu_operators.arguments import at_least_float32
 
 
 def npu_mhc_pre(
-    x: Tensor,
-    phi: Tensor,
-    alpha: Tensor,
-    bias: Tensor,
-    *,
-    gamma: Tensor | None = None,
-    norm_eps: float = 1e-6,
-    hc_eps: float = 1e-6,
-    out_flag: int = 0,
+    x: Tensor, phi: Tensor, alpha: Tensor, bias: Tensor,
+    *, gamma: Tensor | None = None, norm_eps: float = 1e-6, hc_eps: float = 1e-6, out_flag: int = 0,
     inner_precise: int = 0,
-) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None, Tensor | None, Tensor | None]:
+) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None, Tensor | None, Tensor | None]:  # fmt: skip
     """Return (h_in, h_post, h_res, inv_rms, h_mix, h_pre), the input of a layer and the weights of its streams.
 
     With the streams flat, (..., nD): h_mix = (x gamma) phi^T, (..., n^2 + 2n), inv_rms = 1 / sqrt(mean(x^2) +
@@ -47,21 +40,10 @@ def npu_mhc_pre(
 
 
 def npu_mhc_pre_backward(
-    x: Tensor,
-    phi: Tensor,
-    alpha: Tensor,
-    grad_h_in: Tensor,
-    grad_h_post: Tensor,
-    grad_h_res: Tensor,
-    inv_rms: Tensor,
-    h_mix: Tensor,
-    h_pre: Tensor,
-    h_post: Tensor,
-    gamma: Tensor | None = None,
-    hc_eps: float = 1e-6,
-    grad_x_post: Tensor | None = None,
-    inner_precise: int = 0,
-) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor | None]:
+    x: Tensor, phi: Tensor, alpha: Tensor, grad_h_in: Tensor, grad_h_post: Tensor, grad_h_res: Tensor,
+    inv_rms: Tensor, h_mix: Tensor, h_pre: Tensor, h_post: Tensor, gamma: Tensor | None = None,
+    hc_eps: float = 1e-6, grad_x_post: Tensor | None = None, inner_precise: int = 0,
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor | None]:  # fmt: skip
     """Return the gradients of :func:`npu_mhc_pre` for x, phi, alpha, bias and gamma (None without it).
 
     They follow from the forward's results, for the bias is not among the arguments. ``grad_x_post``, the gradient of

@@ -1,1 +1,1 @@
-"""What is special about the operators of torch_npu, a table for each kind."""
+"""Traits of torch_npu's operators, a table for each kind."""

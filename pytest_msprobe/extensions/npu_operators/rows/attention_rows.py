@@ -4,13 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from pytest_msprobe.engine.replay.inputs.constraints import (
-    caches,
-    indices,
-    selected_keys,
-    values,
-)
-from pytest_msprobe.engine.replay.inputs.constraints import moe_routing as routing
+from pytest_msprobe.engine.replay.inputs.constraints import indices, values
 from pytest_msprobe.engine.replay.ops.ranked_positions import RankedPositions
 from pytest_msprobe.engine.replay.ops.traits import OpInfo, Rows
 from pytest_msprobe.engine.replay.random_apis import (
@@ -19,6 +13,8 @@ from pytest_msprobe.engine.replay.random_apis import (
     probability_switch,
     unverifiable,
 )
+from pytest_msprobe.extensions.npu_operators.inputs import caches, selected_keys
+from pytest_msprobe.extensions.npu_operators.inputs import moe_routing as routing
 from pytest_msprobe.extensions.npu_operators.sparse_attention import lightning_indexer, nsa_compressed_attention
 
 _EIGHT_BITS = frozenset({torch.int8, torch.uint8})

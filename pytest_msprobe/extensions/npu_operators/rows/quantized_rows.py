@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import torch
 
-from pytest_msprobe.engine.replay.inputs.constraints import (
-    matmul_operands,
-)
-from pytest_msprobe.engine.replay.inputs.constraints import moe_routing as routing
 from pytest_msprobe.engine.replay.ops.quantized_results import QuantizedResults, SharedExponents
 from pytest_msprobe.engine.replay.ops.traits import OpInfo, Rows
-from pytest_msprobe.extensions.npu_operators.quantization import number_formats as formats
+from pytest_msprobe.engine.values import number_formats as formats
+from pytest_msprobe.extensions.npu_operators.inputs import matmul_operands
+from pytest_msprobe.extensions.npu_operators.inputs import moe_routing as routing
 
 _EIGHT_BITS = frozenset({torch.int8, torch.uint8})
 

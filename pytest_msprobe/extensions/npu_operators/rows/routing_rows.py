@@ -4,15 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from pytest_msprobe.engine.replay.inputs.constraints import (
-    boxes,
-    matmul_operands,
-    placed,
-    sequences,
-    token_gradients,
-    values,
-)
-from pytest_msprobe.engine.replay.inputs.constraints import moe_routing as routing
+from pytest_msprobe.engine.replay.inputs.constraints import placed, values
 from pytest_msprobe.engine.replay.ops import several_writers
 from pytest_msprobe.engine.replay.ops.traits import OpInfo, Rows, Selection
 from pytest_msprobe.engine.replay.random_apis import (
@@ -20,6 +12,8 @@ from pytest_msprobe.engine.replay.random_apis import (
     sampled_indices,
     token_sampling,
 )
+from pytest_msprobe.extensions.npu_operators.inputs import boxes, matmul_operands, sequences
+from pytest_msprobe.extensions.npu_operators.inputs import moe_routing as routing
 
 _EIGHT_BITS = frozenset({torch.int8, torch.uint8})
 
@@ -61,22 +55,22 @@ ROUTING_ROWS: Rows = (
     ("npu_rotated_iou npu_rotated_overlaps", OpInfo(constraint=boxes.turned((0, "self"), (1, "query_boxes")))),
     ("npu_nms_rotated", OpInfo(constraint=boxes.turned((0, "self")))),
     ("npu_moe_gating_top_k_softmax npu_moe_gating_top_k_softmax_v2", OpInfo(constraint=values.moe_gating)),
-    ("npu_moe_gating_top_k_backward", OpInfo(constraint=token_gradients.gating)),
+    ("npu_moe_gating_top_k_backward", OpInfo(constraint=routing.gating)),
     ("npu_moe_update_expert", OpInfo(constraint=routing.copies_of_experts)),
     ("npu_moe_token_unpermute", OpInfo(constraint=routing.token_unpermute)),
     ("_npu_moe_token_unpermute", OpInfo(constraint=routing.token_unpermute)),
     ("_npu_moe_token_unpermute_with_routing_map", OpInfo(constraint=routing.routed_back)),
-    ("npu_moe_token_permute_grad", OpInfo(constraint=token_gradients.places_at(3))),
-    ("npu_moe_token_permute_grad_v2", OpInfo(constraint=token_gradients.places_at(1))),
-    ("npu_moe_token_unpermute_grad", OpInfo(constraint=token_gradients.places_at(2))),
-    ("npu_moe_token_unpermute_grad_v2", OpInfo(constraint=token_gradients.places_at(1))),
+    ("npu_moe_token_permute_grad", OpInfo(constraint=routing.places_at(3))),
+    ("npu_moe_token_permute_grad_v2", OpInfo(constraint=routing.places_at(1))),
+    ("npu_moe_token_unpermute_grad", OpInfo(constraint=routing.places_at(2))),
+    ("npu_moe_token_unpermute_grad_v2", OpInfo(constraint=routing.places_at(1))),
     (
         "npu_moe_token_permute_with_routing_map_grad",
-        OpInfo(constraint=token_gradients.permuted_by_map),
+        OpInfo(constraint=routing.permuted_by_map),
     ),
     (
         "npu_moe_token_unpermute_with_routing_map_grad",
-        OpInfo(constraint=token_gradients.unpermuted_by_map),
+        OpInfo(constraint=routing.unpermuted_by_map),
     ),
     ("npu_moe_token_permute_with_routing_map", OpInfo(constraint=routing.routing_map)),
     ("npu_moe_token_unpermute_with_routing_map", OpInfo(constraint=routing.routed_back)),

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from pytest_msprobe.extensions.npu_operators.reference_arguments import at_least_float32, refuse
+from pytest_msprobe.extensions.npu_operators.arguments import at_least_float32, refuse
 from pytest_msprobe.extensions.npu_operators.sparse_attention.lightning_indexer import index_scores
 from pytest_msprobe.extensions.npu_operators.sparse_attention.token_layouts import (
     UNLIMITED,
@@ -27,17 +27,10 @@ _LEAST_PROBABILITY = 1e-8
 
 
 def npu_dense_lightning_indexer_softmax_lse(
-    query_index: Tensor,
-    key_index: Tensor,
-    weights: Tensor,
-    *,
-    actual_seq_qlen: Lengths = None,
-    actual_seq_klen: Lengths = None,
-    layout: str | None = "BSND",
-    sparse_mode: int | None = 3,
-    pre_tokens: int | None = UNLIMITED,
-    next_tokens: int | None = UNLIMITED,
-) -> tuple[Tensor, Tensor]:
+    query_index: Tensor, key_index: Tensor, weights: Tensor,
+    *, actual_seq_qlen: Lengths = None, actual_seq_klen: Lengths = None, layout: str | None = "BSND",
+    sparse_mode: int | None = 3, pre_tokens: int | None = UNLIMITED, next_tokens: int | None = UNLIMITED,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
     """Return of an indexer's scores each query's maximum and the sum of exp(score - maximum).
 
     They are (B, N2, S1) or, for TND, (N2, T1). The scores are those of ``npu_lightning_indexer``, of the keys that
@@ -61,26 +54,12 @@ def npu_dense_lightning_indexer_softmax_lse(
 
 
 def npu_dense_lightning_indexer_grad_kl_loss(
-    query: Tensor,
-    key: Tensor,
-    query_index: Tensor,
-    key_index: Tensor,
-    weights: Tensor,
-    softmax_max: Tensor,
-    softmax_sum: Tensor,
-    softmax_max_index: Tensor,
-    softmax_sum_index: Tensor,
-    scale_value: float,
-    *,
-    query_rope: Tensor | None = None,
-    key_rope: Tensor | None = None,
-    actual_seq_qlen: Lengths = None,
-    actual_seq_klen: Lengths = None,
-    layout: str | None = "BSND",
-    sparse_mode: int | None = 3,
-    pre_tokens: int | None = UNLIMITED,
-    next_tokens: int | None = UNLIMITED,
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    query: Tensor, key: Tensor, query_index: Tensor, key_index: Tensor, weights: Tensor, softmax_max: Tensor,
+    softmax_sum: Tensor, softmax_max_index: Tensor, softmax_sum_index: Tensor, scale_value: float,
+    *, query_rope: Tensor | None = None, key_rope: Tensor | None = None, actual_seq_qlen: Lengths = None,
+    actual_seq_klen: Lengths = None, layout: str | None = "BSND", sparse_mode: int | None = 3,
+    pre_tokens: int | None = UNLIMITED, next_tokens: int | None = UNLIMITED,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
     """Return the gradients for query_index, key_index and weights, and the loss (1): KL(p || q), summed over queries.
 
     p is the mean over heads of the attention's weights, exp(scale * q k - ``softmax_max``) / ``softmax_sum``, of
@@ -105,26 +84,12 @@ def npu_dense_lightning_indexer_grad_kl_loss(
 
 
 def npu_sparse_lightning_indexer_grad_kl_loss(
-    query: Tensor,
-    key: Tensor,
-    query_index: Tensor,
-    key_index: Tensor,
-    weights: Tensor,
-    sparse_indices: Tensor,
-    softmax_max: Tensor,
-    softmax_sum: Tensor,
-    scale_value: float,
-    *,
-    query_rope: Tensor | None = None,
-    key_rope: Tensor | None = None,
-    actual_seq_qlen: Lengths = None,
-    actual_seq_klen: Lengths = None,
-    layout: str | None = "BSND",
-    sparse_mode: int | None = 3,
-    pre_tokens: int | None = UNLIMITED,
-    next_tokens: int | None = UNLIMITED,
-    sinks: Tensor | None = None,
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    query: Tensor, key: Tensor, query_index: Tensor, key_index: Tensor, weights: Tensor, sparse_indices: Tensor,
+    softmax_max: Tensor, softmax_sum: Tensor, scale_value: float,
+    *, query_rope: Tensor | None = None, key_rope: Tensor | None = None, actual_seq_qlen: Lengths = None,
+    actual_seq_klen: Lengths = None, layout: str | None = "BSND", sparse_mode: int | None = 3,
+    pre_tokens: int | None = UNLIMITED, next_tokens: int | None = UNLIMITED, sinks: Tensor | None = None,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
     """Return what the dense operator does, where both distributions are over the keys that ``sparse_indices`` select.
 
     The indices are (..., N2, count) or (..., count), -1 behind the last. q is the softmax of the indexer's scores of

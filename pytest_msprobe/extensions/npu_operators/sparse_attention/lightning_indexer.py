@@ -8,12 +8,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from pytest_msprobe.extensions.npu_operators.reference_arguments import at_least_float32, refuse
-from pytest_msprobe.extensions.npu_operators.sparse_attention.ranking import aligned, highest
+from pytest_msprobe.extensions.npu_operators.arguments import at_least_float32, refuse
 from pytest_msprobe.extensions.npu_operators.sparse_attention.token_layouts import (
     UNLIMITED,
     Lengths,
+    aligned,
     by_rows,
+    highest,
     row_count,
     sequences,
     visible_counts,
@@ -22,21 +23,12 @@ from pytest_msprobe.extensions.npu_operators.sparse_attention.token_layouts impo
 
 
 def npu_lightning_indexer(
-    query: Tensor,
-    key: Tensor,
-    weights: Tensor,
-    *,
-    actual_seq_lengths_query: Lengths = None,
-    actual_seq_lengths_key: Lengths = None,
-    block_table: Tensor | None = None,
-    layout_query: str = "BSND",
-    layout_key: str = "BSND",
-    sparse_count: int = 2048,
-    sparse_mode: int = 3,
-    pre_tokens: int = UNLIMITED,
-    next_tokens: int = UNLIMITED,
+    query: Tensor, key: Tensor, weights: Tensor,
+    *, actual_seq_lengths_query: Lengths = None, actual_seq_lengths_key: Lengths = None,
+    block_table: Tensor | None = None, layout_query: str = "BSND", layout_key: str = "BSND",
+    sparse_count: int = 2048, sparse_mode: int = 3, pre_tokens: int = UNLIMITED, next_tokens: int = UNLIMITED,
     return_value: bool = False,
-) -> tuple[Tensor, Tensor]:
+) -> tuple[Tensor, Tensor]:  # fmt: skip
     """Return (positions, scores) of the ``sparse_count`` keys with the highest scores, highest first.
 
     The score of a key is the sum over heads h of weights[h] * relu(query[h] . key). ``query`` is (B, S1, N1, D) or, for
@@ -65,26 +57,13 @@ def npu_lightning_indexer(
 
 
 def npu_quant_lightning_indexer(
-    query: Tensor,
-    key: Tensor,
-    weights: Tensor,
-    query_dequant_scale: Tensor,
-    key_dequant_scale: Tensor,
-    query_quant_mode: int,
-    key_quant_mode: int,
-    *,
-    actual_seq_lengths_query: Lengths = None,
-    actual_seq_lengths_key: Lengths = None,
-    block_table: Tensor | None = None,
-    layout_query: str = "BSND",
-    layout_key: str = "BSND",
-    sparse_count: int = 2048,
-    sparse_mode: int = 3,
-    pre_tokens: int = UNLIMITED,
-    next_tokens: int = UNLIMITED,
-    query_dtype: int | None = None,
-    key_dtype: int | None = None,
-) -> Tensor:
+    query: Tensor, key: Tensor, weights: Tensor, query_dequant_scale: Tensor, key_dequant_scale: Tensor,
+    query_quant_mode: int, key_quant_mode: int,
+    *, actual_seq_lengths_query: Lengths = None, actual_seq_lengths_key: Lengths = None,
+    block_table: Tensor | None = None, layout_query: str = "BSND", layout_key: str = "BSND",
+    sparse_count: int = 2048, sparse_mode: int = 3, pre_tokens: int = UNLIMITED, next_tokens: int = UNLIMITED,
+    query_dtype: int | None = None, key_dtype: int | None = None,
+) -> Tensor:  # fmt: skip
     """Return the positions that :func:`npu_lightning_indexer` does, of ``query`` and ``key`` times their scales.
 
     Each token of each head has a scale: ``query_dequant_scale`` is of the shape of ``weights``, ``key_dequant_scale``
@@ -107,18 +86,11 @@ def npu_quant_lightning_indexer(
 
 
 def npu_lightning_indexer_grad(
-    query: Tensor,
-    key: Tensor,
-    dy: Tensor,
-    sparse_indices: Tensor,
-    weights: Tensor,
-    actual_seq_lengths_query: Lengths = None,
-    actual_seq_lengths_key: Lengths = None,
-    layout: str | None = "BSND",
-    sparse_mode: int | None = 3,
-    pre_tokens: int | None = UNLIMITED,
+    query: Tensor, key: Tensor, dy: Tensor, sparse_indices: Tensor, weights: Tensor,
+    actual_seq_lengths_query: Lengths = None, actual_seq_lengths_key: Lengths = None,
+    layout: str | None = "BSND", sparse_mode: int | None = 3, pre_tokens: int | None = UNLIMITED,
     next_tokens: int | None = UNLIMITED,
-) -> tuple[Tensor, Tensor, Tensor]:
+) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
     """Return the gradients of :func:`npu_lightning_indexer`'s scores for query, key and weights.
 
     ``dy`` and ``sparse_indices`` are (..., count) or (..., N2, count); what is not selected has no gradient. The mode

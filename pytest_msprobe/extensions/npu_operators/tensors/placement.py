@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import torch
 import torch.nn.functional as F
 
-from pytest_msprobe.extensions.npu_operators.reference_arguments import refuse
+from pytest_msprobe.extensions.npu_operators.arguments import out_of_place, refuse
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -35,7 +35,7 @@ def npu_masked_fill_range(self: Tensor, start: Tensor, end: Tensor, value: Tenso
     return out
 
 
-def npu_pad(input: Tensor, paddings: Sequence[int]) -> Tensor:  # noqa: A002
+def npu_pad(input: Tensor, paddings: Sequence[int]) -> Tensor:
     """Add paddings[2 i] zeros before and paddings[2 i + 1] behind dimension i; those that are not given are 0."""
     widths = [*paddings, *[0] * (2 * input.dim() - len(paddings))]
     pairs = [widths[at : at + 2] for at in range(0, len(widths), 2)]
@@ -125,11 +125,38 @@ def _npu_index_add_(self: Tensor, index: Tensor, source: Tensor, *, alpha: float
     return self.index_add_(0, index.long().reshape(-1), source.reshape(-1, *row).to(self.dtype), alpha=alpha)
 
 
-def _npu_index_add(self: Tensor, index: Tensor, source: Tensor, *, alpha: float = 1) -> Tensor:
-    """Return a copy of self after :func:`_npu_index_add_`."""
-    return _npu_index_add_(self.clone(), index, source, alpha=alpha)
+_npu_index_add = out_of_place(_npu_index_add_)
 
 
 def npu_alloc_float_status(self: Tensor) -> Tensor:
     """Return 8 zeros in float32, in which a card's overflow bits have room; ``self`` only says on which card."""
     return torch.zeros(8, dtype=torch.float32, device=self.device)
+
+
+def npu_scatter_nd_update_(self: Tensor, indices: Tensor, updates: Tensor) -> Tensor:
+    """Write ``updates`` (..., rest) to the places of self whose first coordinates are the rows of ``indices``."""
+    self[tuple(indices.long().unbind(-1))] = updates
+    return self
+
+
+npu_scatter_nd_update = out_of_place(npu_scatter_nd_update_)
+
+
+def scatter_update_(self: Tensor, indices: Tensor, updates: Tensor, axis: int) -> Tensor:
+    """Write updates[b] into self[b] from indices[b] on along ``axis``, as a cache of keys is filled.
+
+    Raises NotImplementedError for two-dimensional ``indices``, which name other entries than b.
+    """
+    refuse("scatter_update", indices_of_two_dimensions=indices if indices.dim() > 1 else None)
+    along = axis % self.dim() - 1
+    for entry, start in enumerate(indices.reshape(-1).tolist()):
+        self[entry].narrow(along, start, updates.shape[axis]).copy_(updates[entry])
+    return self
+
+
+scatter_update = out_of_place(scatter_update_)
+
+
+def npu_gather_sparse_index(input: Tensor, index: Tensor) -> Tensor:
+    """Return the rows of ``input`` that ``index`` names, shaped as index and then as a row."""
+    return input[index.long()]

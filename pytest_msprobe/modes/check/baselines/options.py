@@ -83,11 +83,6 @@ def save_baseline(config: pytest.Config) -> Path | None:
             "--msprobe-save-baseline needs the numbers of every record, and a resumed run measures only the rest",
             remedy="remove --msprobe-resume",
         )
-    if config.getoption("msprobe_explore"):
-        raise OptionError(
-            "--msprobe-save-baseline needs the numbers of the recorded inputs, and --msprobe-explore tries others",
-            remedy="remove one of them",
-        )
     if path.is_dir():
         raise OptionError(f"--msprobe-save-baseline {str(path)!r}: a directory", remedy="pass the name of a file")
     return path

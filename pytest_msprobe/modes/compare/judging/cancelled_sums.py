@@ -1,4 +1,4 @@
-"""Sums that cancel: a result that is small against its terms is judged by the scale of the terms.
+"""Sums and gradients that cancel: results small against their terms, judged by the scale of the terms.
 
 Two runs whose terms differ by what their dtype makes likely may have results that share no digit. How far these may be
 apart follows from the terms, where they are recorded: a kernel of a graph records them, a forward call, and a backward

@@ -1,4 +1,4 @@
-"""Where a difference begins: the first call that differs, and whether a wrong call made its error or was given it."""
+"""Culprits: the first call that differs, with its own error or a received one; rounding alone passed on."""
 
 from __future__ import annotations
 
@@ -156,7 +156,7 @@ class CancelledValues:
 
     @property
     def are_known(self) -> bool:
-        """Whether any value of the runs cancels."""
+        """Return whether any value of the runs cancels."""
         return bool(self._origins)
 
     def excused(self, record: str, rows: list[Row], arrived: Sequence[Row] = ()) -> list[Row]:

@@ -1,4 +1,4 @@
-"""What the call where two runs part was given and no call before made: weights that differ, and data from outside."""
+"""Unexplained inputs of the call where two runs part: weights that differ, and data from outside."""
 
 from __future__ import annotations
 

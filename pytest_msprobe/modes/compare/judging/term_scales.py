@@ -1,4 +1,4 @@
-"""How large the terms are that a forward call or a kernel of a graph adds up, by the statistics that were recorded."""
+"""Scales of the terms that a forward call or a graph's kernel adds up, by the recorded statistics."""
 
 from __future__ import annotations
 

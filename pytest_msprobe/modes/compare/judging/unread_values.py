@@ -1,4 +1,4 @@
-"""Values that say nothing of a run: memory that a call overwrites, and memory that it leaves as it was found."""
+"""Values that say nothing of a run (overwritten or undefined memory, undefined rows), and notes on them."""
 
 from __future__ import annotations
 

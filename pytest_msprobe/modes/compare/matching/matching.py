@@ -1,4 +1,4 @@
-"""Which call of the target is which call of the golden run.
+"""Matching of the target's calls to those of the golden run.
 
 A pass pairs what the passes before it left over, by a key that both sides have; each pass is linear in the number of
 records. Directions belong together: a backward record goes to the partner of its forward record.
@@ -75,7 +75,7 @@ class Matching:
 
     @cached_property
     def unmatched(self) -> int:
-        """How many calls of either run have no partner."""
+        """Return how many calls of either run have no partner."""
         return sum(match.target is None or match.golden is None for match in self.matches)
 
     @cached_property
@@ -477,7 +477,7 @@ def _direction(name: str) -> tuple[str, str]:
 
 
 def _numbers(dump: Dump, names: Iterable[str], translate: Callable[[str], str], counted: bool) -> dict[str, Hashable]:
-    """Give each forward call its number; ``counted``, not as recorded.
+    """Assign each forward call its number; ``counted``, not as recorded.
 
     Recomputed calls shift the numbers of the others, so they count apart; several APIs may share a translated name.
     """

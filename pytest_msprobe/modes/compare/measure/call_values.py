@@ -1,4 +1,4 @@
-"""The values of two matched calls side by side, measured; a policy judges the rows."""
+"""Values of two matched calls side by side: by tensors or statistics, as recorded or transformed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rows of transformed values: refused where an entry does not fit, and judged by the dtype that an entry names."""
+"""Rows of transformed values: refused where an entry does not fit, judged by dtype; float dtypes by precision."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How the errors of a tensor are spread, for the page: elements counted by decades of relative error."""
+"""Histogram of a tensor's errors by decades, for the page, and measured tensors that are transformed first."""
 
 from __future__ import annotations
 

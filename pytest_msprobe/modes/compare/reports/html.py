@@ -1,4 +1,4 @@
-"""The comparison as one page that needs nothing else: a table to search and sort, the error over time, the graph."""
+"""The comparison as one self-contained page: a table to search and sort, the error over time, coloured graphs."""
 
 from __future__ import annotations
 

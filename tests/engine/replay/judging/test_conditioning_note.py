@@ -11,14 +11,14 @@ from pytest_msprobe.engine.frameworks.torch import TorchFramework
 from pytest_msprobe.engine.replay.calls.arguments import Arguments
 from pytest_msprobe.engine.replay.calls.golden import golden_side
 from pytest_msprobe.engine.replay.function_check import check_function
-from pytest_msprobe.engine.replay.judging import conditioning_note
+from pytest_msprobe.engine.replay.judging import run_outputs
 from pytest_msprobe.engine.replay.trials import trial
 from pytest_msprobe.engine.replay.trials.config import ReplayConfig
 from pytest_msprobe.engine.replay.trials.input_perturbation import input_unit_roundoff, perturbed_side
 from pytest_msprobe.engine.values.pytree import map_tensors
 from pytest_msprobe.reports.github import failure_text
 from pytest_msprobe.results.result import DirectionResult
-from tests.support.devices import Altered
+from tests.support.replays.devices import Altered
 
 
 def arguments(*args: Any) -> Arguments:
@@ -98,7 +98,7 @@ def test_a_failure_says_that_its_call_is_ill_conditioned_and_what_errors_to_expe
     (result,) = judged(torch.matmul, differences, torch.tensor([[1.0], [1.0]]))
     assert result.verdict.outcome == "fail"
     # The condition number of each is (|a| + |b|) / |a + b| = 2 ** 13; a draw of signs shows a part of it.
-    (factor,) = result.extras[conditioning_note.AMPLIFICATION].values()
+    (factor,) = result.extras[run_outputs.AMPLIFICATION].values()
     assert 100 < factor < 4 * 2**13
     errors = f"{factor * 2**-24:.1g}"
     expected = f" times, so relative errors of {errors} are to be expected: it is ill-conditioned\n"
@@ -108,7 +108,7 @@ def test_a_failure_says_that_its_call_is_ill_conditioned_and_what_errors_to_expe
 def test_a_factor_that_explains_nothing_is_not_in_the_text(judged: Any) -> None:
     (result,) = judged(torch.exp, torch.linspace(-1, 1, 50))
     # The relative condition of exp is |x|.
-    (factor,) = result.extras[conditioning_note.AMPLIFICATION].values()
+    (factor,) = result.extras[run_outputs.AMPLIFICATION].values()
     assert 0.2 < factor < 1
     assert "amplifies" not in failure_text(result, "pytest")
 
@@ -116,7 +116,7 @@ def test_a_factor_that_explains_nothing_is_not_in_the_text(judged: Any) -> None:
 def test_a_wrong_gradient_has_a_factor_too(judged: Any) -> None:
     _, result = judged(torch.sin, torch.linspace(0.5, 1, 50).requires_grad_(), backward=True)
     assert result.verdict.outcome == "fail"
-    assert 0 < result.extras[conditioning_note.AMPLIFICATION]["grad.args.0"] < 3
+    assert 0 < result.extras[run_outputs.AMPLIFICATION]["grad.args.0"] < 3
 
 
 def test_a_pass_costs_no_run_of_moved_inputs(default_policy: Policy, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -153,6 +153,6 @@ def test_nothing_is_run_again_where_memory_is_short(judged: Any, monkeypatch: py
 
 
 def test_nothing_is_run_again_for_a_record_that_took_long(judged: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(conditioning_note, "_LONGEST_EXPLAINED", 0.0)
+    monkeypatch.setattr(run_outputs, "_LONGEST_EXPLAINED", 0.0)
     (result,) = judged(torch.exp, torch.linspace(-1, 1, 50))
     assert result.extras == {}

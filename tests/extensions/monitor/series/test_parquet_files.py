@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from msprobe_hooks.errors import MonitorError
-from msprobe_hooks.extensions.monitor.series import blocks, parquet_files
+from msprobe_hooks.extensions.monitor.series import blocks, writer
 from msprobe_hooks.extensions.monitor.series.reader import open_run
 from msprobe_hooks.extensions.monitor.series.writer import Row, open_writer
 from tests.support.requirements import require
@@ -146,7 +146,7 @@ def test_however_often_and_in_whatever_order_steps_are_written_the_last_holds(
 
 
 def test_series_are_the_same_however_many_are_read_at_once(write, monkeypatch):
-    monkeypatch.setattr(parquet_files, "_ROWS_PER_GROUP", 7)
+    monkeypatch.setattr(writer, "_ROWS_PER_GROUP", 7)
     drawn = np.random.default_rng(0).normal(size=(20, 5, 2))
     folder = write(
         *(row(step, *drawn[step, i].tolist(), name=f"layer{i}") for step in range(20) for i in range(5)),

@@ -12,7 +12,7 @@ from msprobe_hooks.dump.anomalies.anomaly import BUILT_IN, AnomalyKind, find_sce
 from msprobe_hooks.dump.reader import read_dump
 from msprobe_hooks.extensions.overflow import recorder as of_any_framework
 from msprobe_hooks.extensions.overflow.torch_recorder import TorchOverflowRecorder
-from msprobe_hooks.recording.rejected_keys import settings
+from msprobe_hooks.recording.config import settings
 from msprobe_hooks.torch.session import TorchSession
 
 

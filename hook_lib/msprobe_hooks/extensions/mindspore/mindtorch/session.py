@@ -9,7 +9,7 @@ from typing import Any
 from msprobe_hooks.extensions.mindspore.mindtorch.apis import functions
 from msprobe_hooks.extensions.mindspore.recorder import MindSporeRecorder
 from msprobe_hooks.extensions.mindspore.session import MindSporeSession
-from msprobe_hooks.recording.rejected_keys import Settings
+from msprobe_hooks.recording.config import Settings
 from msprobe_hooks.recording.session import Model
 
 

@@ -1,4 +1,4 @@
-"""The sign map of a gradient in a file: which elements are greater than zero.
+"""Sign maps of gradients: which elements are above zero, files of a probed rank, and the similarity of two runs.
 
 msprobe writes them as an array of bool, one byte an element. A packed map takes an eighth of that: one record with the
 fields ``shape`` (int64) and ``bits`` (uint8, what ``numpy.packbits`` makes of the map). Both are plain ``.npy`` files:
@@ -22,7 +22,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from msprobe_hooks.errors import MonitorError
-from msprobe_hooks.extensions.monitor.grad_probe import sign_maps
 from msprobe_hooks.messages import counted, shown
 from msprobe_hooks.regular_files import open_regular
 
@@ -93,7 +92,7 @@ class ProbedRank:
 
     def signs(self, step: int, parameter: str) -> SignMap:
         """Return the sign map of a parameter's gradient. Raises MonitorError."""
-        return sign_maps.read(self.folder / f"step{step}" / sign_maps.file_name(parameter))
+        return read(self.folder / f"step{step}" / file_name(parameter))
 
 
 def summary_rows(path: Path) -> list[list[str]]:

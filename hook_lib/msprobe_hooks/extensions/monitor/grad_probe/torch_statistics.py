@@ -1,4 +1,4 @@
-"""Numbers and signs of many gradients at once: everything is computed where they are, and fetched together.
+"""The gradient probe of PyTorch: numbers and signs of many gradients, computed where they are and fetched together.
 
 Half precision is accumulated in float32 and float64 stays float64. The caller has turned gradients and overrides off.
 """
@@ -17,7 +17,6 @@ from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook, 
 from torch.utils.hooks import RemovableHandle
 
 from msprobe_hooks.errors import ConfigError
-from msprobe_hooks.extensions.monitor.grad_probe import torch_statistics as statistics
 from msprobe_hooks.extensions.monitor.grad_probe.config import ProbeSettings
 from msprobe_hooks.extensions.monitor.grad_probe.probe import GradientProbe
 from msprobe_hooks.extensions.monitor.grad_probe.sign_maps import SignMap
@@ -179,7 +178,7 @@ class TorchGradientProbe(GradientProbe):
         return [name for name, parameter in named if parameter.requires_grad]
 
     def why_no_step(self) -> str:
-        """Say why not one optimizer step was counted."""
+        """Return why not one optimizer step was counted."""
         if self._model is None:
             return "monitor(model) was not called"
         others = f" ({counted(self._other_calls, 'call')} of others)" if self._other_calls else ""
@@ -224,7 +223,7 @@ class TorchGradientProbe(GradientProbe):
             # What runs here would become part of the graph that is captured.
             self.warn_once("an optimizer step is left out: it is captured into a CUDA graph")
             return
-        signs = zip(gradients, statistics.positive(gradients.values()), strict=True)
+        signs = zip(gradients, positive(gradients.values()), strict=True)
         self.write(step, self._rows(gradients), signs)
 
     def _gradients(self, held: dict[str, nn.Parameter]) -> dict[str, Tensor]:
@@ -235,7 +234,7 @@ class TorchGradientProbe(GradientProbe):
             gradient = parameter.grad if gradient is None else gradient
             if gradient is None or not self.is_listed(name):
                 continue
-            values = statistics.dense(gradient)
+            values = dense(gradient)
             if values is None:
                 self.warn_once(f"the gradient of {name} is left out: {gradient.layout} of {gradient.dtype}")
             else:
@@ -244,7 +243,7 @@ class TorchGradientProbe(GradientProbe):
 
     def _rows(self, gradients: dict[str, Tensor]) -> list[GradientRow]:
         bounds = self.settings.bounds if self.settings.counts_intervals else None
-        numbers = statistics.measure([*gradients.values()], bounds)
+        numbers = measure([*gradients.values()], bounds)
         return [
             GradientRow(
                 name,
@@ -253,7 +252,7 @@ class TorchGradientProbe(GradientProbe):
                 of_one.min,
                 of_one.norm,
                 of_one.shares,
-                statistics.checksum(gradient) if self.settings.keeps_checksums else None,
+                checksum(gradient) if self.settings.keeps_checksums else None,
             )
             for (name, gradient), of_one in zip(gradients.items(), numbers, strict=True)
         ]
