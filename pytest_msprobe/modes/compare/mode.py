@@ -117,6 +117,11 @@ class CompareMode:
         if kind is not None:
             config.stash[_other_key] = kind.open_comparison([*dumps], config.stash[compare_key], policy)
             return
+        if config.stash[compare_key].inference.json is not None:
+            raise OptionError(
+                f"{JSON} has what a comparison with an inference engine finds, and neither run is of one",
+                remedy="pass --msprobe-csv DIR for tables",
+            )
         compare, partners = config.stash[compare_key], None
         if config.stash[options_key].shard is not None:
             partners = partner_paths(_all_targets(config, dumps), golden_paths(compare), compare)

@@ -57,7 +57,7 @@ def test_nothing_small_is_screened_unasked_nor_where_exactness_is_asked_for(
     checked: Any, pytester: pytest.Pytester
 ) -> None:
     assert "cleared by" not in checked().output
-    pytester.makeini("[pytest]\nmsprobe_screen_above = 0.01\n")
+    pytester.makeini("[pytest]\naddopts = --msprobe-screening=0.01\n")
     assert CLEARED in checked().output
     assert "cleared by" not in checked("--msprobe-screening=off").output
 
