@@ -17,8 +17,10 @@ from pytest_msprobe.modes.compare.options import compare_key
 from pytest_msprobe.run.collection import absolute
 from pytest_msprobe.run.header import empty_line
 from pytest_msprobe.run.mode import JournalFacts
+from pytest_msprobe.run.option_fields import is_passed
 from pytest_msprobe.run.options import options_key
 from pytest_msprobe.run.rerun_command import display_path
+from pytest_msprobe.run.shared_options import JSON
 
 if TYPE_CHECKING:
     from msprobe_hooks.dump.reader import Dump
@@ -117,7 +119,7 @@ class CompareMode:
         if kind is not None:
             config.stash[_other_key] = kind.open_comparison([*dumps], config.stash[compare_key], policy)
             return
-        if config.stash[compare_key].inference.json is not None:
+        if is_passed(config, JSON):
             raise OptionError(
                 f"{JSON} has what a comparison with an inference engine finds, and neither run is of one",
                 remedy="pass --msprobe-csv DIR for tables",
