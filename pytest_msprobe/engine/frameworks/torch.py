@@ -11,8 +11,8 @@ from msprobe_hooks.dump.schema import FAKE_TENSOR, tensors_of
 from pytest_msprobe.devices.device import Device, hardware
 from pytest_msprobe.devices.math_modes import math_modes
 from pytest_msprobe.devices.registry import DeviceRegistry
-from pytest_msprobe.devices.remote_calls import RemoteCallDevice
 from pytest_msprobe.engine.replay.call import Call, operation
+from pytest_msprobe.engine.replay.calls.remote_calls import RemoteCallDevice
 from pytest_msprobe.engine.replay.framework import Functions
 from pytest_msprobe.engine.replay.ops.lookup import LIBRARY, resolve
 from pytest_msprobe.engine.replay.ops.operators import declared
