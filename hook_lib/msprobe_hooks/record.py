@@ -38,16 +38,12 @@ def open_session(settings: Settings, model: Model | None, framework: Framework) 
     session: Session | None = first("open_session", settings, model, framework)
     if session is not None:
         return session
-    if settings.level == KERNEL_LEVEL:
+    if settings.level in (KERNEL_LEVEL, "compiled"):
         raise ConfigError("level", settings.level, "not supported by any installed extension")
     if settings.task in OVERFLOW_TASKS:
         raise ConfigError("task", settings.task, "not supported by any installed extension")
     from msprobe_hooks.torch.session import TorchSession
 
-    if settings.level == "compiled":
-        from msprobe_hooks.torch.inductor.graph_hook import CompiledSession
-
-        return CompiledSession(settings, model)
     return TorchSession(settings, model)
 
 

@@ -107,21 +107,3 @@ def _add_own(registry: CommandRegistry) -> None:
             "pytest_msprobe.commands.replay",
         ),
     )
-    registry.add_of_msprobe(
-        "precision-compare",
-        Command(
-            "judge a finished run by another, such as NPU by GPU",
-            "npu.msprobe gpu.msprobe",
-            "baselines.md",
-            "pytest_msprobe.commands.precision_compare",
-        ),
-    )
-    registry.add_of_msprobe(
-        "merge-results",
-        Command(
-            "merge the comparison tables of many ranks into one workbook",
-            "-i tables -o merged -config merge.yaml",
-            "comparing.md",
-            "pytest_msprobe.commands.merge_results",
-        ),
-    )

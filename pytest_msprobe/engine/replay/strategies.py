@@ -11,7 +11,8 @@ if TYPE_CHECKING:
     from pytest_msprobe.engine.replay.calls.arguments import Arguments
     from pytest_msprobe.results.result import OutputResult
 
-#: Returns the verdicts on the outputs of a `prepared_call.DirectionCheck`, one direction of a call; None where another strategy is to judge it.
+#: Returns the verdicts on the outputs of a `prepared_call.DirectionCheck`, one direction of a call; None where another
+#: strategy is to judge it.
 Strategy: TypeAlias = "Callable[[Any], list[OutputResult] | None]"
 
 #: Returns whether an operation on arguments is one that no CPU rejects.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import math
 from collections.abc import Collection
@@ -43,9 +44,9 @@ class ExploreOptions(FeatureOptions):
 
     def last_step(self, options: Options, save: SaveFailure | None) -> FollowUp:
         """Return the search around each record."""
-        from pytest_msprobe.extensions.explore.explore_failures import Explore
-
-        return Explore(self, options.timeout, save)
+        failures = importlib.import_module("pytest_msprobe.extensions.explore.explore_failures")
+        step: FollowUp = failures.Explore(self, options.timeout, save)
+        return step
 
     def within(self, timeout: float | None, passed: float) -> ExploreOptions:
         """Return the same for an item that has a time limit, of which some seconds have passed.

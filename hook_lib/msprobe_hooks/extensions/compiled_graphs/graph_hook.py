@@ -14,12 +14,12 @@ from typing import Any, Final
 import torch
 
 from msprobe_hooks.errors import ConfigError
+from msprobe_hooks.extensions.compiled_graphs.generated_code import HOOK, generated_code
+from msprobe_hooks.extensions.compiled_graphs.kernel_recorder import GraphCalls, Recorders
+from msprobe_hooks.extensions.compiled_graphs.operators import compiled_operators
 from msprobe_hooks.recording.config import Settings
 from msprobe_hooks.recording.session import Model
 from msprobe_hooks.recording.summary import Summary
-from msprobe_hooks.torch.inductor.generated_code import HOOK, generated_code
-from msprobe_hooks.torch.inductor.kernel_recorder import GraphCalls, Recorders
-from msprobe_hooks.torch.inductor.operators import compiled_operators
 from msprobe_hooks.torch.recorder import TorchRecorder
 from msprobe_hooks.torch.session import TorchSession
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from msprobe_hooks.dump.names import split_direction
 from msprobe_standards.msprobe_benchmark import ratio_floor
 from pytest_msprobe.errors import BaselineError
-from pytest_msprobe.modes.check.baselines.comparison import ComparedOutput, ComparedRecord
+from pytest_msprobe.extensions.msprobe_commands.comparison import ComparedOutput, ComparedRecord
 from pytest_msprobe.modes.check.baselines.recorded_result import torch_dtype
 from pytest_msprobe.reports.csv import BLANK, STATUS, as_text
 from pytest_msprobe.storage.atomic_write import atomic_write

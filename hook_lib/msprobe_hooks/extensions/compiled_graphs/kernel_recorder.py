@@ -10,10 +10,10 @@ from typing import Any
 import torch
 from torch import Tensor, fx
 
+from msprobe_hooks.extensions.compiled_graphs.generated_code import KernelCall, Written
+from msprobe_hooks.extensions.compiled_graphs.operators import CompiledOperators, fused, source_lines
+from msprobe_hooks.extensions.compiled_graphs.uncompiled import DrawsRandomNumbersError, golden_value
 from msprobe_hooks.recording.call_records import CallRecord
-from msprobe_hooks.torch.inductor.generated_code import KernelCall, Written
-from msprobe_hooks.torch.inductor.operators import CompiledOperators, fused, source_lines
-from msprobe_hooks.torch.inductor.uncompiled import DrawsRandomNumbersError, golden_value
 from msprobe_hooks.torch.recorder import TorchRecorder
 
 _NO_WORD = re.compile(r"\W+")

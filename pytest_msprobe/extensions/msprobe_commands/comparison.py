@@ -13,7 +13,7 @@ from msprobe_hooks.dump.names import ApiName, parse_api_name
 from msprobe_standards import Metrics, Policy, Standard, built_in_policies, fitting, judge_recorded
 from msprobe_standards.verdict import Outcome, Verdict
 from pytest_msprobe.errors import BaselineError
-from pytest_msprobe.modes.check.baselines.finished_runs import Run, paired
+from pytest_msprobe.extensions.msprobe_commands.finished_runs import Run, paired
 from pytest_msprobe.modes.check.baselines.recorded_result import baseline_metrics, recorded_output, torch_dtype
 from pytest_msprobe.modes.check.baselines.tensor_folder import OutputRow, RecordRow
 from pytest_msprobe.reports.summary import Summary

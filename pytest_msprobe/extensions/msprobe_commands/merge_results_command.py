@@ -7,7 +7,12 @@ from datetime import datetime
 from pathlib import Path
 
 from pytest_msprobe.errors import CommandError
-from pytest_msprobe.modes.compare.reports.merged_workbook import find_tables, merge, read_configuration, write_merged
+from pytest_msprobe.extensions.msprobe_commands.merged_workbook import (
+    find_tables,
+    merge,
+    read_configuration,
+    write_merged,
+)
 from pytest_msprobe.reports.text import one_line
 from pytest_msprobe.storage.atomic_write import atomic_write
 

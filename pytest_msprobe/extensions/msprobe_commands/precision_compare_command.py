@@ -32,14 +32,19 @@ def run(arguments: argparse.Namespace) -> int:
 
     Raises CommandError if nothing was judged, which is not a success.
     """
-    from pytest_msprobe.modes.check.baselines.finished_runs import read_run, require_comparable
+    from pytest_msprobe.extensions.msprobe_commands.finished_runs import read_run, require_comparable
 
     try:
         target, baseline = read_run(arguments.target), read_run(arguments.baseline)
         require_comparable(target, baseline)
 
         from msprobe_standards import Policy
-        from pytest_msprobe.modes.check.baselines.comparison import compare_runs, level_of, policy_of, report_lines
+        from pytest_msprobe.extensions.msprobe_commands.comparison import (
+            compare_runs,
+            level_of,
+            policy_of,
+            report_lines,
+        )
 
         name, level = arguments.policy, arguments.level
         if name is None:
@@ -48,7 +53,7 @@ def run(arguments: argparse.Namespace) -> int:
         records = list(compare_runs(target, baseline, policy))
         lines = report_lines(target, baseline, policy, records)
         if arguments.csv is not None:
-            from pytest_msprobe.modes.check.baselines.comparison_tables import write_tables
+            from pytest_msprobe.extensions.msprobe_commands.comparison_tables import write_tables
 
             result, details = write_tables(arguments.csv, records)
             lines.append(f"msprobe tables: {result} and {details.name}")

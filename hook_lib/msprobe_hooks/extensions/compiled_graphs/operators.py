@@ -13,7 +13,7 @@ from typing import Any
 
 from torch import fx
 
-from msprobe_hooks.torch.inductor.generated_code import GeneratedCode
+from msprobe_hooks.extensions.compiled_graphs.generated_code import GeneratedCode
 
 _FRAME = re.compile(r'File "(?P<file>.+)", line (?P<line>\d+), in (?P<function>\S+)\n\s*(?P<code>[^\n]*)')
 

@@ -15,7 +15,7 @@ from pytest_msprobe.modes.check.baselines.tensor_folder import OutputRow, Record
 from pytest_msprobe.reports.csv import METRIC_COLUMNS
 from pytest_msprobe.results.result import DirectionResult, OutputResult, Start
 
-TABLES = Path(__file__).parents[1] / "data" / "precision_compare"
+TABLES = Path(__file__).parents[2] / "data" / "precision_compare"
 VERSIONS = [("1.2.2", "msprobe-1.2"), ("26.2.0", "msprobe-26")]
 
 CARD = Start("cuda:0", "a card, torch 2.13.0", {"TF32 matmul": "on"})

@@ -1,1 +1,0 @@
-"""Level compiled: the kernels that inductor's graphs call."""

@@ -1,0 +1,40 @@
+"""Commands of msprobe on finished runs: judging one by another, and merging the tables of many ranks.
+
+``pytest-msprobe msprobe precision-compare A B`` judges a finished run by another, such as NPU by GPU, from the folders
+that ``--msprobe-save-baseline`` and ``--msprobe-csv`` wrote, and writes msprobe's tables.
+``pytest-msprobe msprobe merge-results`` merges the comparison tables of many ranks into one workbook, which needs
+XlsxWriter and openpyxl.
+
+Neither adds an option to pytest. Take it out by deleting this folder and tests/extensions/msprobe_commands.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pytest_msprobe.commands.registry import CommandRegistry
+
+
+def pytest_msprobe_register_commands(registry: CommandRegistry) -> None:
+    """Add ``precision-compare`` and ``merge-results``."""
+    from pytest_msprobe.commands.registry import Command
+
+    registry.add_of_msprobe(
+        "precision-compare",
+        Command(
+            "judge a finished run by another, such as NPU by GPU",
+            "npu.msprobe gpu.msprobe",
+            "baselines.md",
+            f"{__name__}.precision_compare_command",
+        ),
+    )
+    registry.add_of_msprobe(
+        "merge-results",
+        Command(
+            "merge the comparison tables of many ranks into one workbook",
+            "-i tables -o merged -config merge.yaml",
+            "comparing.md",
+            f"{__name__}.merge_results_command",
+        ),
+    )

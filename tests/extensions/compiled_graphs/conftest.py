@@ -1,0 +1,5 @@
+from __future__ import annotations
+
+from tests.support.fixtures.recordings import records
+
+__all__ = ["records"]
