@@ -11,15 +11,16 @@ if TYPE_CHECKING:
 
     from msprobe_hooks.recording.session import Session
     from msprobe_standards.registry import StandardRegistry
+    from pytest_msprobe.commands.registry import CommandRegistry
     from pytest_msprobe.devices.registry import DeviceRegistry
     from pytest_msprobe.engine.frameworks.registry import FrameworkRegistry
     from pytest_msprobe.engine.replay.function_check import CheckedFunction, Given
     from pytest_msprobe.engine.replay.references import ReferenceRegistry
     from pytest_msprobe.engine.replay.strategies import StrategyRegistry
-    from pytest_msprobe.extensions.transformations.transformations import TransformRegistry
     from pytest_msprobe.modes.check.dump_checks import DumpCheckRegistry
     from pytest_msprobe.modes.check.features import CheckFeatures
     from pytest_msprobe.modes.compare.measure.own_metrics import CompareMetricRegistry
+    from pytest_msprobe.modes.compare.registry import ComparisonRegistry
     from pytest_msprobe.run.mode import ModeRegistry
 
 
@@ -31,6 +32,16 @@ def pytest_msprobe_register_modes(registry: ModeRegistry) -> None:
 
     Args:
         registry: The registry of modes.
+    """
+
+
+def pytest_msprobe_session(config: pytest.Config) -> None:
+    """Register what watches the items of a session, once in each process of a run that has something of this plugin.
+
+    Called when the options are read and the dumps are open, before pytest collects.
+
+    Args:
+        config: The configuration, with the options of the run.
     """
 
 
@@ -153,12 +164,23 @@ def pytest_msprobe_register_compare_metrics(registry: CompareMetricRegistry) -> 
     """
 
 
-def pytest_msprobe_transform(registry: TransformRegistry) -> None:
-    """Add transformations of a comparison with ``registry.add("Module.*.output.0", "golden", function)``.
+def pytest_msprobe_register_comparisons(registry: ComparisonRegistry) -> None:
+    """Add parts of comparisons: kinds, names that two runs share, transformations, merged runs, graphs.
 
-    Called in every process of a comparison, before dumps are opened. The function takes the recorded tensor and returns
-    the one that is compared in its place.
+    Called in every process of a comparison, before dumps are opened, and wherever two runs are compared. Options of the
+    parts of this package's extensions are added with those of the comparison; another plugin adds its own in
+    ``pytest_addoption``, and has ``registry.add_options`` read them.
 
     Args:
-        registry: The registry of transformations.
+        registry: The registry of parts.
+    """
+
+
+def pytest_msprobe_register_commands(registry: CommandRegistry) -> None:
+    """Add commands of ``pytest-msprobe`` with ``registry.add("trainings", "my-command", Command(...))``.
+
+    Called by the program ``pytest-msprobe`` alone, outside of any session of pytest, on the extensions of this package.
+
+    Args:
+        registry: The registry of commands.
     """

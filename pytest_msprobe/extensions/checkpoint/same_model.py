@@ -11,7 +11,7 @@ from pathlib import Path
 
 from torch import Tensor
 
-from msprobe_hooks.extensions.weights.weights_file import is_stack
+from msprobe_hooks.extensions.checkpoint.weights_file import is_stack
 from pytest_msprobe.errors import CheckpointError
 from pytest_msprobe.extensions.checkpoint.checkpoint_files import (
     Checkpoint,

@@ -13,7 +13,9 @@ from typing import NamedTuple
 from msprobe_hooks.dump.communication.collectives import BARRIERS, FROM_ROOT, TO_ROOT
 from msprobe_hooks.dump.communication.jsonl import Call, Exchange, RankCalls, Step, find_exchanges, read_calls
 from msprobe_hooks.dump.reader import Dump
-from msprobe_hooks.extensions.merged_ranks.shard_statistics import MARK
+
+# The text by which a record that holds a DTensor is known.
+_PLACEMENTS = b'"placements"'
 
 
 def ranks_in_words(ranks: Iterable[int]) -> str:
@@ -177,7 +179,7 @@ def _names(steps: Sequence[StepCommunication]) -> Iterator[str]:
 
 def _has_distributed_tensors(steps: Sequence[StepCommunication]) -> bool:
     first = next((dump for step in steps for dump in step.step.ranks.values()), None)
-    return first is not None and any(MARK in bytes(raw) for raw in first.records.values())
+    return first is not None and any(_PLACEMENTS in bytes(raw) for raw in first.records.values())
 
 
 # A choice: in seconds, what a busy machine does to healthy ranks.

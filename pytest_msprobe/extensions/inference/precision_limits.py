@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Final
 
-from pytest_msprobe.modes.compare.measure.transformed_rows import FLOAT_DTYPES, coarser, finer
+from pytest_msprobe.modes.compare.measure.float_dtypes import FLOAT_DTYPES, coarser, finer
 
 #: Half the distance of 1 to the next number.
 UNIT_ROUNDOFF: Final = {

@@ -15,7 +15,7 @@ from pytest_msprobe.extensions.inference.passes import ForwardPass
 from pytest_msprobe.extensions.inference.precision_limits import UNIT_ROUNDOFF
 from pytest_msprobe.extensions.inference.recorded_rows import read_tensor
 from pytest_msprobe.extensions.model_names.fused_parts import ModelSizes, UnknownSizesError, part_rows
-from pytest_msprobe.modes.compare.measure.transformed_rows import coarser, float_dtype
+from pytest_msprobe.modes.compare.measure.float_dtypes import coarser, float_dtype
 
 if TYPE_CHECKING:
     from msprobe_hooks.dump.reader import Dump

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal
 
 from pytest_msprobe.errors import OptionError
+from pytest_msprobe.extensions.transformations.entries import Entry, ListedNames
 from pytest_msprobe.extensions.transformations.step import (
     ALL_KEPT,
     NONE_KEPT,
@@ -27,7 +28,6 @@ from pytest_msprobe.extensions.transformations.step_fields import (
     integer,
     integers,
 )
-from pytest_msprobe.extensions.transformations.transformations import Entry, ListedNames
 from pytest_msprobe.messages import unknown
 
 if TYPE_CHECKING:

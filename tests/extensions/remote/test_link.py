@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from pytest_msprobe.devices.remote_calls import LinkError
+from pytest_msprobe.engine.replay.calls.remote_calls import LinkError
 from pytest_msprobe.errors import DeviceError
 from pytest_msprobe.extensions.remote.messages import Backward, Gradients
 from pytest_msprobe.extensions.remote.remote_device import RemoteDevice

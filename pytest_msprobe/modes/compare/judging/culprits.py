@@ -16,7 +16,7 @@ from msprobe_hooks.errors import DumpError
 from pytest_msprobe.modes.compare.judging.cancelled_sums import distance, excused, is_cancelled
 from pytest_msprobe.modes.compare.judging.fed_modules import InnerCulprits
 from pytest_msprobe.modes.compare.judging.term_scales import Given, count_of, last_word, number_at, size_of
-from pytest_msprobe.modes.compare.measure.transformed_rows import float_dtype
+from pytest_msprobe.modes.compare.measure.float_dtypes import float_dtype
 from pytest_msprobe.modes.compare.rows import (
     EXPLAINED_ERROR,
     SCALED_ERROR,
@@ -29,7 +29,7 @@ from pytest_msprobe.modes.compare.rows import (
 
 if TYPE_CHECKING:
     from msprobe_hooks.dump.fed_calls import FedCall
-    from pytest_msprobe.modes.compare.matching.matching import Match, Matching
+    from pytest_msprobe.modes.compare.matching.matches import Match, Matching
 
     Judge = Callable[[str, str, DataMode], list[Row]]
     IsEqual = Callable[[Match], bool]

@@ -13,7 +13,7 @@ from msprobe_hooks.dump.paths.recording import step_rank
 from msprobe_hooks.dump.unread.effects import UNDEFINED, Effects, ValidRows, effects_of_record, valid_rows_of
 from msprobe_hooks.errors import DumpError
 from pytest_msprobe.engine.import_torch import import_torch
-from pytest_msprobe.modes.compare.measure.call_values import BY_NORM, NOT_COMPARED
+from pytest_msprobe.modes.compare.measure.compared_sides import BY_NORM, NOT_COMPARED
 from pytest_msprobe.modes.compare.measure.own_metrics import PROBLEM
 from pytest_msprobe.modes.compare.rows import SCALED_ERROR, Row
 from pytest_msprobe.results.skip_reasons import Skip
