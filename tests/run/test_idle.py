@@ -12,7 +12,8 @@ COUNT = """
 import sys
 
 def pytest_sessionfinish():
-    names = [name for name in sys.modules if name.split(".")[0] in ("pytest_msprobe", "msprobe_hooks", "msprobe_standards")]
+    ours = ("pytest_msprobe", "msprobe_hooks", "msprobe_standards")
+    names = [name for name in sys.modules if name.split(".")[0] in ours]
     print("loaded:", *names)
 """
 
