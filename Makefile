@@ -1,5 +1,5 @@
 # Needs Python 3.11 and make. Everything is installed into .venv; MindSpore, which needs an older numpy, next to it,
-# as are msprobe's viewer of graphs and torch_npu, for `make test-all`.
+# as are msprobe's viewer of graphs and torch_npu, for `make test-slow`.
 PYTHON ?= python3.11
 VENV := .venv
 BIN := $(VENV)/bin
@@ -16,22 +16,29 @@ ARM_EVERY ?= 20
 # This checkout comes before what was installed with the environment, which may be older.
 ARM_PATH = $(CURDIR)/standards:$(CURDIR)/hook_lib:$(CURDIR):$(CURDIR)/benchmarks:$(CURDIR)/$(ARM)/site
 ARM_PYTHON = PYTHONPATH=$(ARM_PATH) OMP_NUM_THREADS=1 $(CURDIR)/$(ARM)/python
+EVERYTHING := $(VENV)/installed $(MINDSPORE_VENV)/installed $(NEIGHBOURS)/installed $(VIEWER_VENV)/installed $(NPU)/installed
 DEMO_REPORT := demo-report
 
 # The numeric tests, and what has torch's libraries compute as on a processor without AVX and FMA: with other kernels,
 # whose sums are rounded in another order.
-NUMERIC := tests/engine tests/extensions/live_checks tests/standards tests/extensions/generate/test_generated_tests.py \
-    tests/hooks/test_peer_dumps.py tests/hooks/test_round_trip.py
+NUMERIC := tests/engine tests/extensions/npu_operators tests/extensions/live_checks tests/standards \
+    tests/extensions/generate/test_generated_tests.py tests/hooks/test_peer_dumps.py tests/hooks/test_round_trip.py
 PLAIN_CPU := ATEN_CPU_CAPABILITY=default ONEDNN_MAX_CPU_ISA=SSE41 MKL_CBWR=COMPATIBLE
 
 # What runs items in every way, for a run in which they take pytest's own path; tests/extensions/fast_path tests the other.
-FAST_PATH_OFF := tests/run tests/modes/compare --ignore=tests/extensions/fast_path
+FAST_PATH_OFF := tests/run tests/modes/compare
+
+# What is run on the lowest versions: see noxfile.py; empty for all of it.
+LOWEST :=
+
+# Of these three, what `.ci/run` tries as well: the tests of a kind that tests/nightly_sample.txt names.
+sample = $(shell awk '$$1 == "$(1)" { print $$2 }' tests/nightly_sample.txt)
 
 # How long `make fuzz` searches, in rounds of some thousands of inputs, and where it starts: the same seed tries the same.
 ROUNDS ?= 10
 SEED := $(or $(SEED),$(shell date +%s))
 
-.PHONY: compiled demo test test-all test-plain-cpu test-arm test-lowest test-matrix constraints fuzz lint bench instructions keep-instructions site command-line operators pictures page-pictures generated_tests clean
+.PHONY: compiled demo test test-slow test-sample nightly test-fast-path-off test-plain-cpu test-arm test-lowest test-matrix constraints fuzz lint bench instructions keep-instructions site command-line operators pictures page-pictures generated_tests clean
 
 # A process that may not write bytecode, as in many containers, compiles each module that it imports at each start.
 # What is compiled here is as old as its source, or else not used.
@@ -53,10 +60,25 @@ test: compiled $(VENV)/installed $(MINDSPORE_VENV)/installed $(NEIGHBOURS)/insta
 	$(MINDSPORE_BIN)/python -c "import mindspore"
 	$(MINDSPORE_BIN)/pytest -n 2 tests/mindspore -m "not slow"
 
-test-all: test $(VIEWER_VENV)/installed $(NPU)/installed
-	$(BIN)/pytest -n 2 -m slow
+# What takes many seconds or needs a browser, sshd, a simulated NPU, msprobe's viewer.
+test-slow: compiled $(EVERYTHING)
+	$(BIN)/pytest -n 2 -m "slow and not nightly"
+	$(MINDSPORE_BIN)/pytest -n 2 tests/mindspore tests/docs/test_commands.py -k mindspore -m "slow and not nightly"
+
+# A tenth of what `make nightly` runs under other conditions.
+test-sample: compiled $(VENV)/installed
+	$(MAKE) test-plain-cpu NUMERIC="$(call sample,plain-cpu)"
+	$(MAKE) test-fast-path-off FAST_PATH_OFF="$(call sample,fast-path-off)"
+	$(MAKE) test-lowest LOWEST="$(call sample,lowest)"
+
+# What a change seldom breaks alone: slow tests that are like those of `make test-slow`, each variant and each neighbour,
+# and fast ones again on another processor, by pytest's own path and with the lowest versions. It takes about an hour.
+nightly: compiled $(EVERYTHING)
+	$(BIN)/pytest -n 2 -m nightly
+	$(MAKE) test-plain-cpu test-fast-path-off test-lowest
+
+test-fast-path-off: $(VENV)/installed $(NEIGHBOURS)/installed
 	$(BIN)/pytest -n 2 -o msprobe_fast_path=false $(FAST_PATH_OFF) -m "not slow"
-	$(MINDSPORE_BIN)/pytest -n 2 tests/mindspore tests/docs/test_commands.py -k mindspore -m slow
 
 test-plain-cpu: $(VENV)/installed
 	$(PLAIN_CPU) $(BIN)/pytest -n 2 $(NUMERIC) -m "not slow"
@@ -77,7 +99,7 @@ test-arm: $(ARM)/installed
 	$(ARM_PYTHON) -m pytest -q -n 2 -p no:cacheprovider -p tests.support.every_nth --every=$(ARM_EVERY) $(NUMERIC) -m "not slow"
 
 test-lowest: $(VENV)/installed
-	$(BIN)/nox -s lowest-3.11
+	$(BIN)/nox -s lowest-3.11 -- $(LOWEST)
 
 # Every version that is promised, in environments of its own; writes the table of docs/versions.md. Downloads CUDA builds
 # of torch, 20 GB in all, and takes about an hour. Where Debian's newest Python cannot be had, its rows are left out.

@@ -39,7 +39,7 @@ TORCH = [
     ("3.14", "2.15.0", []),
 ]
 MINDSPORE = [("3.10", "2.9.0"), ("3.11", "2.9.0"), ("3.11", "2.10.0")]
-# The rows of the table, a JSON object in each line; `versions_table` of the tests writes them into the page.
+# The rows of the table, a JSON object a line, for `python -m tests.support.environments.versions_table`.
 ROWS = Path(".nox/versions.jsonl")
 
 # What asks the interpreter, pytest, msgspec, NumPy or PyYAML for more than their commonest functions, in seconds.
@@ -62,7 +62,7 @@ TESTS = [
 TOOLS = ["mpmath", "pytest-rerunfailures"]
 
 # The oldest torch_npu for a torch that pyproject.toml allows, and the newest: with that torch, and a Python that both
-# are built for. What `make test-all` has is between them.
+# are built for. What `make test-slow` has is between them.
 NPU = [("2.3.1.post6", "2.3.1", "3.10"), ("2.14.0", "2.14.0", "3.11")]
 DEMO = ["-c", "examples/pytest.ini", "--msprobe-dump=examples/check_a_dump/dump.json"]
 
@@ -174,13 +174,13 @@ print(json.dumps({"python": platform.python_version()} | found))
 
 @nox.session(python=["3.10", "3.11"])
 def lowest(session: nox.Session) -> None:
-    """Test with the lowest version of everything that pyproject.toml asks for, but for torch."""
+    """Run short tests, or those that are given, with the lowest versions that pyproject.toml allows, but for torch."""
     # The file is for Python 3.11; an older one takes the newest that it can have of what nothing here asks for.
     pins = ["--constraint=constraints-lowest.txt"] if session.python == "3.11" else kept_versions(["torch"])
     session.install(*pins, "--upgrade", "pip")
     session.install(*pins, *ENVIRONMENTS["constraints-lowest.txt"])
     session.install("--no-deps", "--build-constraint=constraints.txt", "--editable=.")
-    run_tests(session, SHORT)
+    run_tests(session, session.posargs or SHORT)
 
 
 @nox.session

@@ -228,7 +228,7 @@ def write_run(path: Path, series: int) -> None:
     """Write the page of a monitored run, with a finding."""
     from pytest_msprobe.extensions.monitor.page.build import Finding, RankRuns, build_page
     from pytest_msprobe.extensions.monitor.page.html import write_html
-    from tests.support.watched import norm, write_norms
+    from tests.support.dumps.watched import norm, write_norms
 
     values = [2 + math.sin(step / 50) + math.sin(step * step) for step in range(_STEPS + series)]
     keys = [norm(f"layers.{place}.weight") for place in range(series)]

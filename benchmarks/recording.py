@@ -19,13 +19,13 @@ from pathlib import Path
 import torch
 import torch.nn.functional as F
 from measure import quote
-from msprobe_hooks.recording.rejected_keys import settings
 from recording_vs_peer import WANTED
 from torch import nn
 
 from msprobe_hooks import record
 from msprobe_hooks.extensions.overflow.recorder import OverflowSummary
 from msprobe_hooks.record import open_session
+from msprobe_hooks.recording.config import settings
 from msprobe_hooks.torch.statistics import measure
 
 HIDDEN, HEADS, LAYERS, SEQUENCE, BATCH, VOCABULARY = 256, 4, 4, 128, 2, 512

@@ -12,9 +12,6 @@ from pytest_msprobe import import_hook
 
 if TYPE_CHECKING:
     from pytest_msprobe.engine.check_call import check_call
-    from pytest_msprobe.extensions.explore.hypothesis_tensors import tensors
-    from pytest_msprobe.extensions.live_checks.dispatch.ptdbg import PtdbgDispatch
-    from pytest_msprobe.extensions.live_checks.session import LiveChecks, live
     from pytest_msprobe.fixtures.precision import precision_standard
     from pytest_msprobe.python_api.check_dump import CheckedRecord, check_dump
     from pytest_msprobe.python_api.compare_dumps import ComparedRecord, compare_dumps
@@ -22,30 +19,22 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "CallResult": "results.result",
-    "PtdbgDispatch": "extensions.live_checks.dispatch.ptdbg",
     "ComparedRecord": "python_api.compare_dumps",
     "CheckedRecord": "python_api.check_dump",
     "check_call": "engine.check_call",
     "check_dump": "python_api.check_dump",
     "compare_dumps": "python_api.compare_dumps",
-    "LiveChecks": "extensions.live_checks.session",
-    "live": "extensions.live_checks.session",
     "precision_standard": "fixtures.precision",
-    "tensors": "extensions.explore.hypothesis_tensors",
 }
 
 __all__ = [
     "CallResult",
     "CheckedRecord",
     "ComparedRecord",
-    "LiveChecks",
-    "PtdbgDispatch",
     "check_call",
     "check_dump",
     "compare_dumps",
-    "live",
     "precision_standard",
-    "tensors",
 ]
 
 
@@ -54,6 +43,12 @@ import_hook.begin()
 
 def __getattr__(name: str) -> Any:
     # The engine needs torch; pytest imports this package at every start and must not pay for that.
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+    if name in _HOMES:
+        return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+    if not name.startswith("_"):
+        from pytest_msprobe.extensions import extensions
+
+        for extension in extensions().values():
+            if name in getattr(extension, "PUBLIC_NAMES", ()):
+                return getattr(import_module(f"{extension.__name__}.{extension.PUBLIC_NAMES[name]}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,4 +1,4 @@
-"""What a user can have given wrong.
+"""Errors that a user can correct: unusable options, devices, files and commands.
 
 UserError            what was given cannot be used
 ├── OptionError      an option, a setting or a marker

@@ -12,8 +12,9 @@ from pytest_msprobe.containment import options as containment
 from pytest_msprobe.extensions import extensions_at_start
 from pytest_msprobe.fixtures import test_fixtures
 from pytest_msprobe.fixtures.test_fixtures import msprobe_dump, msprobe_dump_options, precision
+from pytest_msprobe.modes.check.features import register_features
 from pytest_msprobe.modes.check.options import CHECK
-from pytest_msprobe.modes.compare.options import COMPARE
+from pytest_msprobe.modes.compare.declaration import COMPARE
 from pytest_msprobe.run import options, shared_options
 from pytest_msprobe.run.mode import ModeRegistry, register_modes
 from pytest_msprobe.run.option_groups import DEVICES, RECORD, add_groups, option_group
@@ -26,6 +27,7 @@ def pytest_addoption(parser: pytest.Parser, pluginmanager: pytest.PytestPluginMa
     """Add our option groups and ini settings, and with each mode its own."""
     add_groups(parser)
     register_modes(pluginmanager, parser)
+    register_features(pluginmanager, parser)
     shared_options.add_options(parser)
     options.add_options(parser)
     containment.add_options(option_group(parser, DEVICES))

@@ -66,7 +66,7 @@ class Tensor:
 
     @property
     def layout(self) -> Layout | None:
-        """How it lay in memory."""
+        """Return how it lay in memory."""
         if self.stride is None:
             return None
         return Layout(self.stride, self.storage_offset, self.storage_size, self.storage)

@@ -36,22 +36,22 @@ class Part:
 
     @property
     def is_list(self) -> bool:
-        """Whether it is a list."""
+        """Return whether it is a list."""
         return isinstance(self.node, yaml.SequenceNode)
 
     @property
     def is_mapping(self) -> bool:
-        """Whether it is a mapping."""
+        """Return whether it is a mapping."""
         return isinstance(self.node, yaml.MappingNode)
 
     @property
     def is_text(self) -> bool:
-        """Whether it is a text."""
+        """Return whether it is a text."""
         return isinstance(self.node, yaml.ScalarNode) and not self.is_empty
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing is written there."""
+        """Return whether nothing is written there."""
         return isinstance(self.node, yaml.ScalarNode) and self.node.tag.endswith(":null")
 
     @property

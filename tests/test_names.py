@@ -15,7 +15,7 @@ PACKAGES = ("standards/msprobe_standards", "hook_lib/msprobe_hooks", "pytest_msp
 
 # Parts that several folders of one package have in the same sense: the folder says whose.
 ROLES = frozenset(
-    "__init__ config csv errors factory html items journal judge judging messages mindspore_recorder mode model "
+    "__init__ config csv errors factory fixture html items journal judge judging messages mindspore_recorder mode model "
     "opening options policy reader recorder registry report reporter reporting rows rules session summary text "
     "torch_recorder writer writers".split()
 )
@@ -28,7 +28,6 @@ MOST_MODULES = 20
 # One module per operator family, framework part, standard, or hook of pytest.
 LARGE_FOLDERS = {
     "hook_lib/msprobe_hooks/extensions/monitor/watch",
-    "hook_lib/msprobe_hooks/extensions/mindspore",
     "hook_lib/msprobe_hooks/recording",
     "hook_lib/msprobe_hooks/torch",
     "pytest_msprobe/run",
@@ -36,15 +35,16 @@ LARGE_FOLDERS = {
 }
 VERBS = frozenset(
     """
-    Abandon Accept Activate Add Admit Adopt Align Allocate Allow Append Arrange Ask Attach Begin Bring Broadcast Build
-    Call Cast Change Check Choose Close Collect Colour Compare Complete Compute Copy Count Create Cut Declare Decode
-    Delete Describe Deselect Detach Distinguish Do Draw Drop Dump Emit Encode End Enter Explore Fail Fetch Fill Find
-    Finish Fit Flush Follow Forget Fork Free Gather Give Go Group Hand Hold Ignore Import Index Judge Keep Kill Launch
-    Leave Lift Link Load Lock Log Look Lower Make Map Mark Match Measure Merge Move Multiply Name Normalise Note Notify
-    Observe Open Order Pack Pair Pass Pause Permute Perturb Place Plan Post Prepare Print Put Quantize Queue Raise Read
-    Rebuild Record Refuse Register Release Remember Remove Repeat Replace Replay Report Request Reserve Reshape Restart
-    Restore Return Round Run Save Say Schedule Search Seed Send Serve Set Share Show Shut Skip Slice Sort Spell Split
-    Spread Start Stop Subtract Take Try Turn Undo Unpack Wait Walk Watch Weigh Widen Write Yield
+    Abandon Accept Activate Add Admit Adopt Align Allocate Allow Append Arrange Ask Assemble Assign Attach Begin
+    Broadcast Build Call Cast Change Check Choose Clear Close Collect Colour Compare Complete Compute Copy Count Create
+    Cut Declare Decode Delete Describe Deselect Detach Distinguish Do Draw Drop Dump Emit Encode End Enter Explore Fail
+    Feed Fetch Fill Find Finish Fit Flush Follow Forget Fork Free Gather Go Group Hand Hold Ignore Import Index Join
+    Judge Keep Kill Launch Leave Lift Link Load Lock Log Look Lower Make Map Mark Match Measure Merge Move Multiply
+    Name Normalise Note Notify Observe Open Order Pack Pair Pass Pause Permute Perturb Place Plan Post Prepare Print
+    Push Quantize Queue Raise Read Rebuild Record Refuse Register Release Remember Remove Repeat Replace Replay Report
+    Request Reserve Reshape Restart Restore Return Round Run Save Schedule Search Seed Send Serve Set Share Show Shut
+    Skip Slice Sort Spell Split Spread Start Stop Subtract Take Transpose Try Turn Undo Unpack Wait Walk Watch Weigh
+    Widen Write Yield
     """.split()
 )
 # Openings that say what shall hold, not what the function does.

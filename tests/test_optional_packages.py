@@ -15,6 +15,7 @@ import tomllib
 from tests.support.dumps.communications import all_reduce
 from tests.support.dumps.dump_files import write_dump
 from tests.support.forked import Forked
+from tests.support.nightly import nightly_but
 
 REPOSITORY = Path(__file__).parents[1]
 EXAMPLES = REPOSITORY / "examples"
@@ -208,7 +209,8 @@ def test_without_optional_packages_a_job_works_or_names_what_to_install(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("package", PACKAGES)
+# What workers need, and what reports need.
+@pytest.mark.parametrize("package", nightly_but(PACKAGES, "xdist", "xlsxwriter"))
 def test_without_one_optional_package_jobs_work_or_name_what_to_install(
     forked: Forked, inputs: Path, tmp_path: Path, package: str
 ) -> None:

@@ -23,7 +23,7 @@ ENVIRONMENTS = [
         ["mindspore-tests"],
         id="mindspore",
     ),
-    # `make test-all` alone installs the viewer.
+    # `make test-slow` installs the viewer.
     pytest.param(".venv-viewer", "constraints-viewer.txt", [], ["viewer"], id="viewer", marks=pytest.mark.slow),
 ]
 

@@ -48,7 +48,9 @@ _SETTINGS = """\
 ## Settings
 
 For `pytest.ini`, or `[tool.pytest.ini_options]` in `pyproject.toml`.
-An option on the command line takes precedence over its setting.
+`-o SETTING=VALUE` sets one for a single run; paths are then relative to the folder in which pytest starts, not to that
+of the ini file.
+Options have no settings: `addopts` holds those of every run.
 """
 _COMPLETION = """\
 ## Shell completion
@@ -79,7 +81,7 @@ def page() -> str:
     """Return the page."""
     parser = _pytest_parser()
     settings = parser._inidict
-    options = (_group(group, settings) for group in parser._groups if group.options)
+    options = (_group(group) for group in parser._groups if group.options)
     return "\n".join([_START, *options, _settings(settings), *_commands(), _COMPLETION])
 
 
@@ -93,13 +95,13 @@ def _pytest_parser() -> Any:
     return parser
 
 
-def _group(group: Any, settings: Mapping[str, Any]) -> str:
+def _group(group: Any) -> str:
     # A group's title is that of its section in --help.
     job = group._arggroup.title.removeprefix("msprobe: ")
-    rows = [_option_row(option.attrs(), settings) for option in group.options]
+    rows = [_option_row(option.attrs()) for option in group.options]
     # The option that chooses a kind of run comes first.
     rows.sort(key=lambda row: "`--msprobe-dump" not in row[0] and "`--msprobe-compare PATH" not in row[0])
-    table = _table(("option", "setting", "meaning"), rows)
+    table = _table(("option", "meaning"), rows)
     return f"## {job.capitalize()}\n\n{_more(_PAGES[job])}\n\n{table}"
 
 
@@ -107,10 +109,8 @@ def _more(page: str) -> str:
     return f"More: [{page.removesuffix('.md').replace('-', ' ')}]({page})."
 
 
-def _option_row(option: Mapping[str, Any], settings: Mapping[str, Any]) -> tuple[str, str, str]:
-    name = option["option_strings"][0]
-    setting = name.removeprefix("--").replace("-", "_")
-    return _usage(option), f"`{setting}`" if setting in settings else "", _prose(option["help"])
+def _option_row(option: Mapping[str, Any]) -> tuple[str, str]:
+    return _usage(option), _prose(option["help"])
 
 
 def _usage(option: Mapping[str, Any]) -> str:

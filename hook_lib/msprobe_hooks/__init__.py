@@ -1,10 +1,13 @@
-"""Recording a dump from any PyTorch or MindSpore code, watching a training, and the files of both as data.
+"""Recorder of dumps from any PyTorch or MindSpore code, monitor of a training, and the files of both as data.
 
-Importing this package imports no framework; recording and watching import the one that is looked at.
+Importing this package imports no framework; recording and watching import the one that is looked at. Names that
+extensions export, such as ``watch``, are imported when they are first used.
 PYTEST_DONT_REWRITE: no test reads an assertion of this package.
 """
 
 from __future__ import annotations
+
+from typing import Any
 
 from msprobe_hooks.debugger import PrecisionDebugger, module_dump, module_dump_end, seed_all
 from msprobe_hooks.errors import (
@@ -17,15 +20,7 @@ from msprobe_hooks.errors import (
     RecordingError,
     StartError,
 )
-from msprobe_hooks.extensions.environment.environment import write_environment
-from msprobe_hooks.extensions.feed.feeding import feed
-from msprobe_hooks.extensions.fix.fixing import fix
-from msprobe_hooks.extensions.monitor.grad_probe.comparator import GradComparator
-from msprobe_hooks.extensions.monitor.series.conversion import csv2tensorboard_by_step
-from msprobe_hooks.extensions.monitor.watch.trainer_mon import TrainerMon
-from msprobe_hooks.extensions.monitor.watching import watch, watch_mindspore
-from msprobe_hooks.extensions.repeated_steps.replaying import replay_step
-from msprobe_hooks.extensions.weights.weight_sync import write_weights
+from msprobe_hooks.extensions import exported, exports
 from msprobe_hooks.record import record
 
 __all__ = [
@@ -33,23 +28,23 @@ __all__ = [
     "DifferingStepError",
     "DumpError",
     "FeedError",
-    "GradComparator",
     "MonitorError",
     "PrecisionDebugger",
     "RecordError",
     "RecordingError",
     "StartError",
-    "TrainerMon",
-    "csv2tensorboard_by_step",
-    "feed",
-    "fix",
     "module_dump",
     "module_dump_end",
     "record",
-    "replay_step",
     "seed_all",
-    "watch",
-    "watch_mindspore",
-    "write_environment",
-    "write_weights",
 ]
+__all__ += [*exports("EXPORTS")]
+
+
+def __getattr__(name: str) -> Any:
+    value = globals()[name] = exported("EXPORTS", name, __name__)
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -8,24 +8,21 @@ from __future__ import annotations
 import atexit
 import logging
 import sys
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from msprobe_hooks.debugger_config import DebuggerConfig, DebuggerService
 from msprobe_hooks.errors import ConfigError, RecordingError
-from msprobe_hooks.extensions.feed.feeding import FedSteps, read_load
-from msprobe_hooks.extensions.free_benchmark import config as free_benchmark
-from msprobe_hooks.extensions.free_benchmark.factory import open_benchmark
-from msprobe_hooks.extensions.monitor.grad_probe import config as grad_probe
-from msprobe_hooks.extensions.monitor.grad_probe.factory import open_probe
+from msprobe_hooks.extensions import first, implementations
 from msprobe_hooks.record import Framework, open_session
 from msprobe_hooks.recording.config import SPOOL_KEYS, Settings, read_common, read_config, settings
 
 if TYPE_CHECKING:
     from torch import nn
 
-    from msprobe_hooks.extensions.monitor.grad_probe.probe import GradientProbe
+    from msprobe_hooks.extension_points import Feeding, Probe
     from msprobe_hooks.recording.session import Model, Session
 
 _log = logging.getLogger("msprobe_hooks")
@@ -65,8 +62,8 @@ class PrecisionDebugger:
     _framework: ClassVar[Framework] = "pytorch"
     _instance: ClassVar[PrecisionDebugger | None] = None
     _session: Session | None = None
-    _probe: GradientProbe | None = None
-    _load: FedSteps | None = None
+    _probe: Probe | None = None
+    _load: Feeding | None = None
     _warned: set[str]
     #: What is recorded and where, under msprobe's names.
     config: DebuggerConfig
@@ -92,25 +89,21 @@ class PrecisionDebugger:
             instance = super().__new__(cls)
             common = {} if config_path is None else read_common(config_path)
             wanted = task or common.get("task")
-            spool = {"spool_size": spool_size, "spool_full": spool_full, "spool_wait": spool_wait}
-            if wanted in (grad_probe.TASK, free_benchmark.TASK):
-                _refuse_spool(wanted, common | {key: value for key, value in spool.items() if value is not None})
-                _refuse_load(wanted, common)
-            if wanted == grad_probe.TASK:
-                instance._probe = open_probe(
-                    grad_probe.probe_settings(common, dump_path=dump_path, step=step), cls._framework
-                )
-            elif wanted == free_benchmark.TASK:
-                chosen = {"dump_path": dump_path, "level": level, "step": step, "exclude": exclude}
-                instance._session = open_benchmark(
-                    *free_benchmark.benchmark_settings(common, **chosen), model, cls._framework
-                )
+            arguments: dict[str, Any] = {
+                "dump_path": dump_path,
+                "task": task,
+                "level": level,
+                "step": step,
+                "exclude": exclude,
+            }
+            arguments |= {"spool_size": spool_size, "spool_full": spool_full, "spool_wait": spool_wait}
+            if any(wanted in tasks for tasks in implementations("TASKS")):
+                _refuse_keys_of_recordings(wanted, common, arguments)
+                instance._probe = first("open_probe", wanted, common, arguments, cls._framework)
+                instance._session = first("open_task", wanted, common, arguments, model, cls._framework)
             else:
-                given = {"task": task, "level": level, "step": step, "exclude": exclude, **spool}
-                instance._session = open_session(_settings(config_path, dump_path, given), model, cls._framework)
-                load = read_load(common.get("load"))
-                if load is not None:
-                    instance._load = FedSteps(load, instance._session, cls._framework)
+                instance._session = open_session(_settings(config_path, arguments), model, cls._framework)
+                instance._load = _feeding(common.get("load"), instance._session, cls._framework)
             instance._warned = set()
             recording = instance._probe or instance._session
             assert recording is not None
@@ -305,22 +298,29 @@ class PrecisionDebugger:
         return f"{self._load.close()}; {summary}" if self._load.is_recorded else self._load.close()
 
 
-def _settings(config_path: str | Path | None, dump_path: str | Path | None, given: dict[str, Any]) -> Settings:
+def _settings(config_path: str | Path | None, arguments: Mapping[str, Any]) -> Settings:
     if config_path is not None:
-        return read_config(config_path, dump_path=dump_path, **given)
-    named = {key: value for key, value in given.items() if value is not None}
-    return settings(Settings().dump_path if dump_path is None else dump_path, **named)
+        return read_config(config_path, **arguments)
+    named = {key: value for key, value in arguments.items() if value is not None}
+    return settings(named.pop("dump_path", Settings().dump_path), **named)
 
 
-def _refuse_spool(task: str, given: dict[str, Any]) -> None:
+def _refuse_keys_of_recordings(task: str | None, common: Mapping[str, Any], arguments: Mapping[str, Any]) -> None:
+    given = {**common, **{key: value for key, value in arguments.items() if value is not None}}
     for key in SPOOL_KEYS:
         if given.get(key) is not None:
             raise ConfigError(key, given[key], f"not supported with task {task}")
-
-
-def _refuse_load(task: str, given: dict[str, Any]) -> None:
     if given.get("load"):
         raise ConfigError("load", given["load"], f"not supported with task {task}")
+
+
+def _feeding(load: Any, session: Session, framework: Framework) -> Feeding | None:
+    if not load:
+        return None
+    feeding: Feeding | None = first("open_feeding", load, session, framework)
+    if feeding is None:
+        raise ConfigError("load", load, "not supported by any installed extension")
+    return feeding
 
 
 def _check_number(key: str, value: object) -> None:

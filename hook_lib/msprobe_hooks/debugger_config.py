@@ -1,4 +1,4 @@
-"""What programs written for msprobe read of a ``PrecisionDebugger``: its configuration, and where its recording is."""
+"""Attributes of ``PrecisionDebugger`` that programs written for msprobe read: its configuration and its folder."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Recording(Protocol):
 
     @property
     def settings(self) -> Any:
-        """What it collects."""
+        """Return what it collects."""
 
     def record_into(self, dump_path: Path) -> None:
         """Write into another folder from the next start on. Raises ConfigError where that is not possible."""

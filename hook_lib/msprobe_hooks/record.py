@@ -1,4 +1,4 @@
-"""Recording as a context."""
+"""Context that records."""
 
 from __future__ import annotations
 
@@ -6,10 +6,11 @@ import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal
 
 from msprobe_hooks.dump.paths.static_graph import KERNEL_LEVEL
 from msprobe_hooks.errors import ConfigError
+from msprobe_hooks.extensions import first, implementations
 from msprobe_hooks.recording.config import OVERFLOW_TASKS, Settings, settings
 
 if TYPE_CHECKING:
@@ -22,8 +23,8 @@ Framework = Literal["pytorch", "mindspore"]
 
 
 def require_framework(framework: object) -> None:
-    """Raise ConfigError for an unknown framework."""
-    known = get_args(Framework)
+    """Raise ConfigError for a framework that is not recorded here."""
+    known = ("pytorch", *(name for names in implementations("FRAMEWORKS") for name in names))
     if framework not in known:
         raise ConfigError("framework", framework, ", ".join(known), known=known)
 
@@ -31,41 +32,22 @@ def require_framework(framework: object) -> None:
 def open_session(settings: Settings, model: Model | None, framework: Framework) -> Session:
     """Return a recording of a framework that has not been started; the framework is imported here.
 
-    MindTorch is recorded where the program has imported a torch whose tensors are MindSpore's.
-
-    Raises ConfigError for an unknown framework.
+    Raises ConfigError for an unknown framework, and for a task or level that no installed extension records.
     """
     require_framework(framework)
-    if framework == "mindspore":
-        if settings.tensor_files != "pt":
-            raise ConfigError("tensor_files", settings.tensor_files, "not supported with MindSpore, which writes .npy")
-        from msprobe_hooks.extensions.mindspore.mindtorch.apis import mindtorch
-        from msprobe_hooks.extensions.mindspore.mindtorch.session import MindTorchSession
-        from msprobe_hooks.extensions.mindspore.session import MindSporeSession
-
-        if settings.task in OVERFLOW_TASKS:
-            from msprobe_hooks.extensions.overflow.mindspore_recorder import MindSporeOverflowRecorder
-
-            return MindSporeSession(settings, model, MindSporeOverflowRecorder(settings))
-        torch = mindtorch()
-        if torch is not None:
-            return MindTorchSession(settings, torch, model)
-        return MindSporeSession(settings, model)
+    session: Session | None = first("open_session", settings, model, framework)
+    if session is not None:
+        return session
+    if settings.level == KERNEL_LEVEL:
+        raise ConfigError("level", settings.level, "not supported by any installed extension")
+    if settings.task in OVERFLOW_TASKS:
+        raise ConfigError("task", settings.task, "not supported by any installed extension")
     from msprobe_hooks.torch.session import TorchSession
 
-    if settings.level == KERNEL_LEVEL:
-        from msprobe_hooks.extensions.kernel_dump.torch_recorder import KernelRecorder
-
-        recorder = KernelRecorder(settings)
-        return TorchSession(recorder.settings, model, recorder)
     if settings.level == "compiled":
         from msprobe_hooks.torch.inductor.graph_hook import CompiledSession
 
         return CompiledSession(settings, model)
-    if settings.task in OVERFLOW_TASKS:
-        from msprobe_hooks.extensions.overflow.torch_recorder import TorchOverflowRecorder
-
-        return TorchSession(settings, model, TorchOverflowRecorder(settings))
     return TorchSession(settings, model)
 
 

@@ -1,4 +1,4 @@
-"""What an item writes to stderr, kept in a file that outlives the process that wrote it."""
+"""Captured stderr of items, in a file that outlives the process that wrote it, and the cause of a process's death."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class CapturedStderr:
 
     @property
     def has_text(self) -> bool:
-        """Whether anything was written."""
+        """Return whether anything was written."""
         return os.fstat(self.fd).st_size > 0
 
 

@@ -21,7 +21,8 @@ _GRACE_SECONDS = 5.0
 # What a process takes that the watchdog ends.
 _DYING_SECONDS = 1.0
 
-# So many elements double the limit: a tenth of the slowest rate that was measured, see docs/containment.md.
+# So many elements double the limit. On one slow, shared core they took 3.4 s (`add`), 9 s (`sort`) and 11 s (`conv2d`,
+# forward and backward), golden included: see docs/containment.md.
 _ELEMENTS = 10_000_000
 
 # Alarms and watchdogs take no more than some centuries, and a record may claim any size.
@@ -60,7 +61,7 @@ class EndTime:
         self.clear()
 
     def set_item(self, name: str) -> None:
-        """Say which item runs."""
+        """Set the item that runs."""
         text = name.encode(errors="backslashreplace")[: len(self._name) - 1]
         self._name[: len(text) + 1] = text + b"\0"
 
@@ -71,20 +72,20 @@ class EndTime:
 
     @property
     def at(self) -> float:
-        """When it is; infinite where no item runs."""
+        """Return when it is; infinite where no item runs."""
         return self._at[0]
 
     def set(self, at: float) -> None:
-        """Say when it is, by the monotonic clock, which processes share."""
+        """Set when it is, by the monotonic clock, which processes share."""
         self._at[0] = at
 
     def clear(self) -> None:
-        """Say that there is none."""
+        """Clear it: there is none."""
         self._at[0] = math.inf
 
     @property
     def is_over(self) -> bool:
-        """Whether it has passed."""
+        """Return whether it has passed."""
         return time.monotonic() > self._at[0]
 
 

@@ -1,4 +1,4 @@
-"""What a test checks, judged in a process forked from the test's own.
+"""Forked checks: a test's check, judged in a process forked from the test's own.
 
 A function of a test, and what it is given, exist in that process alone: fork has them there as they are, where nothing
 could be sent. What the check comes to crosses back as plain data.
@@ -104,7 +104,7 @@ def _results(message: dict[str, Any]) -> list[Checked]:
         raise DeviceError(message["unusable"])
     if "exit" in message:
         pytest.exit(message["exit"], message["returncode"])
-    return [from_message(each) for each in message["results"]]
+    return [from_message(result) for result in message["results"]]
 
 
 def _run(task: Task, state: ProcessState, connection: Connection) -> None:

@@ -1,4 +1,4 @@
-"""Items run in a child of the pytest process, which is replaced when it dies.
+"""Isolation of items in a child process, which is replaced when it dies, and the guard that watches it from outside.
 
 Children are forked by a template: a process that has loaded torch and run nothing, so that a replacement takes
 milliseconds and inherits no lock of a running thread. The pytest process itself touches no device.

@@ -49,7 +49,7 @@ class MemoryReservation:
             raise refusal(needed, free() - self._reserved_by_others())
 
     def release(self) -> None:
-        """Give the reservation up."""
+        """Release the reservation."""
         fcntl.flock(self._reservation, fcntl.LOCK_UN)
 
     def _wait(self, fits: Callable[[], bool]) -> bool:

@@ -87,11 +87,11 @@ def adopt_orphans() -> None:
 
 def end_orphans() -> None:
     """Kill all children of this process, and their children, which it adopts as their parents die."""
-    seen: set[int] = set()
-    while new := _children() - seen:
+    orphans: set[int] = set()
+    while new := _children() - orphans:
         for pid in new:
             wait_for(pid, 0)
-        seen |= new
+        orphans |= new
 
 
 def _children() -> set[int]:
@@ -170,8 +170,8 @@ def end_session(process: subprocess.Popen[bytes]) -> None:
 def _status(pid: int, seconds: float) -> int | None:
     give_up = time.monotonic() + seconds
     while time.monotonic() < give_up:
-        found, status = os.waitpid(pid, os.WNOHANG)
-        if found:
+        child, status = os.waitpid(pid, os.WNOHANG)
+        if child:
             return os.waitstatus_to_exitcode(status)
         # No alarm: code under test may block it, and waitpid itself has no limit of time.
         time.sleep(0.002)

@@ -1,4 +1,4 @@
-"""What one process is to its run: its name, its share of the memory, what is left of it when it dies."""
+"""State of one process of a run: its name, its share of the memory, what is left of it when it dies."""
 
 from __future__ import annotations
 
@@ -56,18 +56,18 @@ class ProcessState:
         self.release()
 
     def release(self) -> None:
-        """Give up the memory that is reserved for the running call."""
+        """Release the memory that is reserved for the running call."""
         if "_reservation" in vars(self) and self._reservation is not None:
             self._reservation.release()
 
     def make_space(self) -> None:
-        """Give back all memory that is kept for later, on the CPU and on the card."""
+        """Release all memory that is kept for later, on the CPU and on the card."""
         self.forget()
         gc.collect()
         self.host.release_memory()
 
     def abandon(self, dump: Path, record: str) -> None:
-        """Give up a record that did not end; after a forward one, its backward record is not tried."""
+        """Abandon a record that did not end; after a forward one, its backward record is not tried."""
         self.forget()
         if self.folder is not None:
             self.folder.post("abandoned", dump, record)
@@ -103,18 +103,18 @@ class ProcessState:
 
     @functools.cached_property
     def stderr(self) -> CapturedStderr | None:
-        """Where the stderr of an item is kept; None in a run without dumps."""
+        """Return where the stderr of an item is kept; None in a run without dumps."""
         return None if self.folder is None else CapturedStderr(self.folder.stderr_file(self.name))
 
     @functools.cached_property
     def lock(self) -> ReadersWriterLock:
-        """What lets the run's items run together, or one alone."""
+        """Return what lets the run's items run together, or one alone."""
         assert self.folder is not None
         return ReadersWriterLock(self.folder.path, self.make_space)
 
     @property
     def admit(self) -> Admit:
-        """What lets a call in by the memory that is free."""
+        """Return what lets a call in by the memory that is free."""
         from pytest_msprobe.engine.replay.trials.memory_budget import admit_at_once
 
         return admit_at_once if self._reservation is None else self._reservation.admit

@@ -1,4 +1,4 @@
-"""What containment knows of a run: items, and what the process that runs them holds for them."""
+"""Protocols between containment and a run: items, and what the process that runs them holds for them."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Host(Protocol):
         """Take what a child of this process has started for one's own."""
 
     def release_memory(self) -> None:
-        """Give back the memory that what has started keeps for later."""
+        """Release the memory that what has started keeps for later."""
 
     def probe(self) -> str | None:
         """Return why what has started no longer works; None where it does."""

@@ -1,4 +1,4 @@
-"""Running an item alone: no other worker of the run runs one meanwhile."""
+"""Lock under which an item runs alone: no other worker of the run runs one meanwhile."""
 
 from __future__ import annotations
 

@@ -85,8 +85,8 @@ def _home(dump: Path | str) -> Path:
 def clear_orphans() -> None:
     """Delete this user's folders of runs that were killed; one without an owner may be a run that starts just now."""
     with os.scandir(tempfile.gettempdir()) as entries:
-        found = [entry.path for entry in entries if entry.name.startswith(_PREFIX)]
-    for path in found:
+        folders = [entry.path for entry in entries if entry.name.startswith(_PREFIX)]
+    for path in folders:
         with contextlib.suppress(OSError):
             _clear_orphan(path)
 

@@ -1,4 +1,4 @@
-"""One item judged in this process, so that whatever it does is its own result."""
+"""Items judged in this process, so that whatever one does is its own result; a template process and its children."""
 
 from __future__ import annotations
 
@@ -91,8 +91,8 @@ def judge_in_process(item: Contained, state: ProcessState) -> DirectionResult:
         _probe(state)
         if state.broken_device is not None:
             result = _with_reason(result, f"{result.verdict.reason}\nAfterwards, {state.broken_device}")
-        said = captured_stderr.quoted(captured_stderr.read(folder.stderr_file(state.name)))
-        result = _with_reason(result, f"{result.verdict.reason}{said}")
+        stderr = captured_stderr.quoted(captured_stderr.read(folder.stderr_file(state.name)))
+        result = _with_reason(result, f"{result.verdict.reason}{stderr}")
     return result
 
 

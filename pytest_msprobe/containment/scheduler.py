@@ -1,4 +1,4 @@
-"""Spreading items over xdist's workers so that a worker's death costs the item that it was running, and none else."""
+"""Scheduler of items on xdist's workers: a worker's death costs the item that it was running, and none else."""
 
 from __future__ import annotations
 
@@ -32,8 +32,15 @@ _EXITS_IN_A_ROW = 4
 
 
 class Progress:
-    """What the controller knows of items that have started and finished, and of workers that died.
+    """Items that have started and finished, and workers that died, as the controller knows them.
 
+    By the ids of items::
+
+        _started       {"tests/dump.json::Torch.add.0.forward", ...}      started, not done with
+        _finished      {<worker gw0>: "tests/dump.json::Torch.mul.1.forward"}   the last that each worker reported
+        _exit_causes   {"tests/dump.json::Torch.add.0.forward": ExitCause}      why the worker died that ran it
+
+    The item that a dead worker ran is in ``_started``; where its first uncompleted item is not, nothing is to blame.
     ``cause_elsewhere`` finds out why a worker on another host died; it returns None for one of this host.
     """
 
@@ -83,7 +90,7 @@ class Progress:
         return explain(status_of(node), words, memory_ran_out=self._kernel_kills.since_last())
 
     def forget_exit(self, nodeid: str) -> None:
-        """Give an item another try."""
+        """Allow an item another try."""
         del self._exit_causes[nodeid]
 
     def count_exit(self, workers: int) -> None:
@@ -150,7 +157,16 @@ class Blame:
 
 
 class ContainedStealing(WorkStealingScheduling):  # type: ignore[misc,unused-ignore]
-    """Work stealing that blames a worker's death on the item that ran, if one did."""
+    """Work stealing that blames a worker's death on the item that ran, if one did.
+
+    xdist keeps items by their number in ``collection``::
+
+        node2pending   {<worker gw0>: [4, 5, 6], <worker gw1>: [7, 8]}   the first of each list runs
+        pending        [9, 10, ...]                                      not given to any worker
+
+    When gw0 dies, 4 is removed if it was reported, reported as a crash if it ran, and tried again otherwise; 5 and 6
+    go back to the front of ``pending``, as does 4 where nothing is to blame.
+    """
 
     def __init__(self, config: pytest.Config, log: Any, progress: Progress) -> None:
         super().__init__(config, log)
@@ -169,7 +185,7 @@ class ContainedStealing(WorkStealingScheduling):  # type: ignore[misc,unused-ign
         super().mark_test_complete(node, item_index, duration)
 
     def check_schedule(self) -> None:
-        """Give idle workers something to do."""
+        """Send items to idle workers."""
         # A worker may die while it is written to; its items are given out again when that is noticed.
         with contextlib.suppress(OSError):
             super().check_schedule()
@@ -192,7 +208,14 @@ class ContainedStealing(WorkStealingScheduling):  # type: ignore[misc,unused-ign
 class _ContainedScopes(LoadScopeScheduling):  # type: ignore[misc,unused-ignore]
     """Whole scopes for each worker, of which a worker's death costs the item that ran.
 
-    xdist gives a scope out again with the item that has killed the worker, which then kills the next one.
+    xdist gives a scope out again with the item that has killed the worker, which then kills the next one. Its two
+    tables hold scopes, in each the items with whether they are done::
+
+        assigned_work   {<worker gw0>: {"a/dump.json": {"a/dump.json::Torch.add.0.forward": True, ...}}}
+        workqueue       {"b/dump.json": {"b/dump.json::Torch.mul.0.forward": False, ...}}
+
+    When gw0 dies, the first item that is not done is marked as done if it ran or was reported; what is left of the
+    scopes goes back to ``workqueue``.
     """
 
     def __init__(self, config: pytest.Config, log: Any, progress: Progress) -> None:
@@ -225,7 +248,7 @@ class _ContainedScopes(LoadScopeScheduling):  # type: ignore[misc,unused-ignore]
         return nodeid if end is End.CRASHED else None
 
     def schedule(self) -> None:
-        """Give scopes to workers that wait for some."""
+        """Send scopes to workers that wait for some."""
         super().schedule()
         self._release_last()
 

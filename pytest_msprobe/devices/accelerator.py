@@ -1,4 +1,4 @@
-"""What torch's accelerators have in common: a module ``torch.<name>`` and tensors that move."""
+"""Base class of torch's accelerators: a module ``torch.<name>`` and tensors that move."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ class Accelerator(ABC):
         return int(runtime.mem_get_info(self.index)[0]) + int(kept)
 
     def release_memory(self) -> None:
-        """Give back what torch keeps for reuse."""
+        """Release what torch keeps for reuse."""
         self.runtime().empty_cache()
 
 

@@ -1,4 +1,4 @@
-"""What the engine asks of a target."""
+"""Protocol of a device."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether the active card of a device computes at all."""
+"""Health of the active card: whether it computes at all."""
 
 from __future__ import annotations
 

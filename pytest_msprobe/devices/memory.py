@@ -1,4 +1,4 @@
-"""How much of a card's memory is free, and giving back what is kept.
+"""Free memory of a card, and the release of cached memory.
 
 Functions and not methods of ``Device``: a registered device need not have them.
 """
@@ -22,7 +22,7 @@ def free_on_card(device: Device) -> float:
 
 
 def release_memory(device: Device) -> None:
-    """Give back memory that the card's allocator keeps for later, by the device's method ``release_memory()``."""
+    """Release memory that the card's allocator keeps for later, by the device's method ``release_memory()``."""
     release = getattr(device, "release_memory", None)
     if release is not None:
         release()

@@ -1,4 +1,4 @@
-"""What a device computes with fewer bits than its dtypes have, as the device itself says it."""
+"""Reduced precision of a device, as the device itself reports it: fewer bits than its dtypes have."""
 
 from __future__ import annotations
 

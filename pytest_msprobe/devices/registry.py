@@ -13,7 +13,7 @@ from pytest_msprobe.devices.device import Device, TakesText
 from pytest_msprobe.devices.npu import NpuDevice
 from pytest_msprobe.devices.sim import SimDevice
 from pytest_msprobe.errors import DeviceError
-from pytest_msprobe.extensions.remote.remote_device import RemoteDevice
+from pytest_msprobe.extensions import register
 
 AUTO = "auto"
 
@@ -22,13 +22,14 @@ _MEANT = {"gpu": "a GPU: cuda", "ascend": "Ascend: npu", "rocm": "a GPU: cuda"}
 
 
 class DeviceRegistry:
-    """Devices by name; plugins add theirs in ``pytest_msprobe_register_devices``."""
+    """Devices by name; extensions and plugins add theirs in ``pytest_msprobe_register_devices``."""
 
     def __init__(self) -> None:
         self._devices: dict[str, Device] = {}
         compiled = CompiledDevice(best=lambda: self.get(AUTO))
-        for device in (NpuDevice(), CudaDevice(), CpuDevice(), SimDevice(), compiled, RemoteDevice()):
+        for device in (NpuDevice(), CudaDevice(), CpuDevice(), SimDevice(), compiled):
             self.add(device)
+        register("pytest_msprobe_register_devices", self)
 
     def add(self, device: Device) -> None:
         """Make a device known under its name, in place of a former one of that name."""

@@ -1,4 +1,4 @@
-"""Importing torch, which takes a second and half of the memory of a small check."""
+"""Import of torch, which takes a second and half of the memory of a small check."""
 
 from __future__ import annotations
 

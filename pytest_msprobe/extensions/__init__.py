@@ -1,4 +1,4 @@
-"""What is not the core: each folder here is one extension, which can be taken out by deleting it.
+"""Extensions of the plugin, outside of its core: each folder is one, and can be taken out by deleting it.
 
 An extension enters by the hooks of `pytest_msprobe.hookspecs`, as a plugin of another distribution does: its package
 has functions of their names, which import what they need when they are called. In a pytest session the package is a

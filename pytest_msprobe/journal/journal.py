@@ -1,4 +1,4 @@
-"""The journal: one JSON line per finished item, written when it finishes, read again to resume or to report.
+"""The journal: one JSON line per finished item, appended by one system call, read again to resume or to report.
 
 The first line is a header that says what was checked and how. The others are finished items and, before the first item
 of each process that ran any, what that process ran them on. A line is written with one system call and a run holds
@@ -53,7 +53,7 @@ class AppendedLines:
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing has been written yet."""
+        """Return whether nothing has been written yet."""
         return self.path.stat().st_size == 0
 
     def drop_cut_line(self) -> None:
@@ -139,6 +139,14 @@ class LeftOut(msgspec.Struct, frozen=True, tag_field="line", tag="left_out"):
 class Journal(msgspec.Struct, frozen=True):
     """A journal that was read: the latest entry of each item, in the order in which they first finished.
 
+    The file has one JSON object a line. A line that was cut off at the end is dropped when writing goes on::
+
+        {"msprobe_journal": 2, "dumps": {"/runs/a/dump.json": "5f3a..."}, "settings": {...}, ...}       Header
+        {"line": "start", ...}                              Start: the device and its modes, once for each process
+        {"line": "item", "id": "a/dump.json::Torch.add.0.forward", "outcome": "pass", "result": {...}}   Entry
+        {"line": "item", "id": "a/dump.json::Torch.mul.0.forward", "outcome": "fail", "result": {...}}
+        {"line": "item", "id": "a/dump.json::Torch.mul.0.forward", ...}       it ran again: this one counts
+
     Its header has all dumps that the journal is about. ``left_out`` counts by reason what a live check left out; None
     where it did not come to its end, and for any other run.
     """
@@ -161,9 +169,9 @@ class Journal(msgspec.Struct, frozen=True):
         """Return the command that runs an entry's item again."""
         if entry.command:
             return entry.command
-        chosen = f"{home_of(self.dump_of(entry))}::{entry.result.record}"
+        record_id = f"{home_of(self.dump_of(entry))}::{entry.result.record}"
         words = on_card(self.header.rerun, entry.device)
-        return shlex.join(word.replace("<dump>::<record>", chosen) for word in words)
+        return shlex.join(word.replace("<dump>::<record>", record_id) for word in words)
 
 
 # Reports ask it of each item, several times.
@@ -308,20 +316,20 @@ class JournalWriter:
         self._lines.close()
 
 
-def require_same(path: Path, found: Header, wanted: Header) -> None:
+def require_same(path: Path, header: Header, expected: Header) -> None:
     """Raise JournalError, naming what differs, where a journal is about another check than the wanted one."""
     # Settings that say no more than the default are left out.
     facts = {
-        name: (found.settings.get(name, "(default)"), wanted.settings.get(name, "(default)"))
-        for name in {**found.settings, **wanted.settings}
+        name: (header.settings.get(name, "(default)"), expected.settings.get(name, "(default)"))
+        for name in {**header.settings, **expected.settings}
     }
-    facts["shard"] = (found.shard or "(all)", wanted.shard or "(all)")
+    facts["shard"] = (header.shard or "(all)", expected.shard or "(all)")
     for name, (before, now) in facts.items():
         if before != now:
             raise JournalError(
                 f"was made with {name} {before}, this run has {now}", file=path, remedy="use another journal"
             )
-    if sorted(found.dumps.values()) != sorted(wanted.dumps.values()):
+    if sorted(header.dumps.values()) != sorted(expected.dumps.values()):
         raise JournalError(
             "was made from other dumps, or they have changed since", file=path, remedy="use another journal"
         )

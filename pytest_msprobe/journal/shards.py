@@ -22,7 +22,7 @@ class Part(NamedTuple):
 
     @property
     def began(self) -> datetime:
-        """When its run began; of a journal of a version that wrote no date, when it was last added to."""
+        """Return when its run began; of a journal of a version that wrote no date, when it was last added to."""
         try:
             began = datetime.fromisoformat(self.journal.header.began)
         except ValueError:
@@ -102,6 +102,6 @@ def _whole(parts: Sequence[Part], shards: Iterable[str]) -> WholeRun:
         first.began,
         whole,
         tuple(shard for shard in shards if shard not in paths),
-        {shard: found for shard, found in paths.items() if len(found) > 1},
+        {shard: files for shard, files in paths.items() if len(files) > 1},
         tuple(part.path for part in by_date),
     )

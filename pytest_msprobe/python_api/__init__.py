@@ -1,1 +1,1 @@
-"""What a run of pytest does with dumps, as functions for notebooks and programs."""
+"""Python API for notebooks and programs: what a run of pytest does with dumps, as functions."""

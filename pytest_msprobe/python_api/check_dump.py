@@ -1,4 +1,4 @@
-"""Checking the records of a dump from a program."""
+"""Check of a dump's records from a program, one after another in this process."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from typing import TYPE_CHECKING, Any, cast, get_args
 
 from msprobe_hooks.dump.opening import open_dump
 from msprobe_hooks.dump.paths.recording import find_dumps, home_of
-from msprobe_hooks.extensions.mindspore.static_graph.reader import GraphDump
 from pytest_msprobe.containment.process_state import ProcessState
 from pytest_msprobe.containment.run_folder import RunFolder
 from pytest_msprobe.containment.run_in_process import judge_in_process
 from pytest_msprobe.devices.reduced_precision import MathMode
 from pytest_msprobe.devices.registry import AUTO, DeviceRegistry, parse_device
-from pytest_msprobe.engine.framework_names import KERNELS, checked_as
+from pytest_msprobe.engine.framework_names import checked_as
 from pytest_msprobe.errors import DeviceError, OptionError
 from pytest_msprobe.messages import not_one_of
+from pytest_msprobe.modes.check.dump_checks import dump_checks
+from pytest_msprobe.modes.check.features import features_without_session
 from pytest_msprobe.modes.check.items import Checker, checked_names
-from pytest_msprobe.modes.check.kernel_items import checked_kernel_names
 from pytest_msprobe.modes.check.mode import CheckMode, require_checkable
 from pytest_msprobe.modes.check.options import CheckOptions
 from pytest_msprobe.run.collection import is_listed
@@ -52,7 +52,7 @@ class Judgement:
 
 @contextmanager
 def process_state(setups: Setups) -> Iterator[ProcessState]:
-    """Give the state of this process for the time that records are judged in it."""
+    """Yield the state of this process for the time that records are judged in it."""
     folder = RunFolder.make()
     state = ProcessState(setups, None, folder)
     try:
@@ -139,7 +139,7 @@ def check_dump(
         math_mode=_allowed("math_mode", math_mode, MathMode),
         only=patterns([only] if isinstance(only, str) else only or []),
     )
-    check = CheckOptions()
+    check = CheckOptions(features=features_without_session().usual())
     require_checkable(dumps, check)
     names = [(dump, name) for dump in dumps for name in _names(dump) if is_listed(name, options)]
     if options.only and not names:
@@ -155,7 +155,8 @@ def check_dump(
 
 
 def _names(dump: Dump) -> Iterator[str]:
-    return checked_kernel_names(dump) if isinstance(dump, GraphDump) else checked_names(dump)
+    check = dump_checks().of(dump)
+    return checked_names(dump) if check is None else check.names(dump)
 
 
 def _checked(
@@ -171,11 +172,8 @@ def _checked(
 
 
 def _judge(checker: Checker, setups: Setups, dump: Dump, name: str) -> DirectionResult:
-    if not isinstance(dump, GraphDump):
-        return checker.check(dump, name)
-    from pytest_msprobe.extensions.mindspore.kernels.check import check_kernel
-
-    return check_kernel(dump, name, setups.setup_for(KERNELS))
+    check = dump_checks().of(dump)
+    return checker.check(dump, name) if check is None else check.judge(dump, name, setups.setup_for(checked_as(dump)))
 
 
 def _allowed(name: str, value: Any, kind: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Comparing two recorded runs from a program."""
+"""Comparison of two recorded runs from a program."""
 
 from __future__ import annotations
 
@@ -16,8 +16,9 @@ from pytest_msprobe.modes.compare.items import result_of
 from pytest_msprobe.modes.compare.judging.policy import load_policy
 from pytest_msprobe.modes.compare.measure.own_metrics import CompareMetricRegistry
 from pytest_msprobe.modes.compare.mode import CompareMode
-from pytest_msprobe.modes.compare.opening import Registered, open_pairs, require_pairs
+from pytest_msprobe.modes.compare.opening import open_pairs, require_pairs, without_session
 from pytest_msprobe.modes.compare.options import CompareOptions, with_mappings
+from pytest_msprobe.modes.compare.registry import ComparisonRegistry
 from pytest_msprobe.python_api.check_dump import Judgement, judged, process_state
 from pytest_msprobe.run.item import records_of_call
 from pytest_msprobe.run.options import Options
@@ -95,9 +96,9 @@ def compare_dumps(
     except ValueError as error:
         raise OptionError(f"policy: {error}") from None
     dumps = {path: open_dump(path) for path in (find_dumps(target) if target.is_dir() else [target])}
-    options = CompareOptions(golden=golden, fuzzy=fuzzy, transform=turning)
+    options = CompareOptions(golden=golden, fuzzy=fuzzy, parts=ComparisonRegistry().parts(transform=turning))
     options = with_mappings(options, [] if mapped is None else [mapped])
-    pairs = open_pairs(dumps, options, loaded, Registered(own)).values()
+    pairs = open_pairs(dumps, options, loaded, without_session(options, own)).values()
     require_pairs(pairs, [*dumps])
     run = Options(CompareMode(), (str(target),), DeviceChoice(AUTO), policy=policy)
     return _compared(pairs, Setups(run, DeviceRegistry()))

@@ -23,8 +23,7 @@ from msprobe_hooks.dump.paths.recording import DUMP_FILE, dump_at, home_of
 from msprobe_hooks.dump.tensor_files.dtypes import mindspore_dtype_name
 from pytest_msprobe.reports.page_file import cannot_be_written, end_as_incomplete
 from pytest_msprobe.reports.report_payload import checks_in, results_in
-from pytest_msprobe.results.perturbed import perturbed_of
-from pytest_msprobe.results.result import DirectionResult, OutputResult, from_plain
+from pytest_msprobe.results.result import ACCURACY, DirectionResult, OutputResult, from_plain
 from pytest_msprobe.storage.atomic_write import atomic_write
 
 # The header's words are msprobe's own; next to each is the metric that fills it.
@@ -233,7 +232,7 @@ class CsvReport:
             self._tables.discard()
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
-        """Say where the files are, or why there are none."""
+        """Print where the files are, or why there are none."""
         if self._problem:
             terminalreporter.line(f"ERROR: {self._problem}", red=True)
         elif self._written:
@@ -268,9 +267,8 @@ def _status(result: DirectionResult | None) -> str:
 
 
 def _accuracy(result: DirectionResult) -> str:
-    """Return the outcome of the accuracy alone where perturbed inputs made it a warning; else nothing."""
-    perturbed = perturbed_of(result.extras)
-    return perturbed.accuracy if perturbed is not None else ""
+    """Return the outcome of the accuracy alone where a feature made it a warning; else nothing."""
+    return str(result.extras.get(ACCURACY, ""))
 
 
 def _details_rows(result: DirectionResult, spelling: str, form: Form) -> list[list[Any]]:

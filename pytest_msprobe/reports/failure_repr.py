@@ -66,6 +66,6 @@ class ShowsFailures:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_logreport(self, report: Any) -> None:
-        """Put what is shown in place of the text."""
+        """Replace the text by what is shown."""
         if report.outcome == "failed" and isinstance(report.longrepr, str) and hasattr(report, "msprobe"):
             report.longrepr = ShownFailure(report.nodeid, report.longrepr, is_line=self._is_line)

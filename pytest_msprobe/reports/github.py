@@ -1,4 +1,4 @@
-"""Journals for GitHub Actions: annotations, of which GitHub shows ten a step, so that each is about one API.
+"""Text of a failing item with its error map, and annotations for GitHub Actions, each about one API.
 
 Their form is that of GitHub's workflow commands,
 https://docs.github.com/en/actions/reference/workflows-and-actions/workflow-commands.

@@ -1,4 +1,4 @@
-"""What JUnit's properties say of a result, in a run and in a report made of its journal."""
+"""JUnit properties of a result, in a run and in a report made of its journal."""
 
 from __future__ import annotations
 
@@ -7,9 +7,8 @@ from typing import Any
 
 from pytest_msprobe.journal.journal import Entry, Journal
 from pytest_msprobe.results.batch_variations import batch_invariance_of
-from pytest_msprobe.results.perturbed import perturbed_of
 from pytest_msprobe.results.repeats import repeats_of
-from pytest_msprobe.results.result import MATH_MODE, DirectionResult, card_of_host, screened_of
+from pytest_msprobe.results.result import MATH_MODE, DirectionResult, card_of_host, properties_of
 
 _OURS = "msprobe."
 
@@ -29,14 +28,11 @@ def verdict_properties(result: DirectionResult) -> list[tuple[str, str]]:
 
 
 def _followed_up(result: DirectionResult) -> list[tuple[str, str]]:
-    repeats, perturbed = repeats_of(result.extras), perturbed_of(result.extras)
-    parts = batch_invariance_of(result.extras)
-    screened = "; ".join(map(str, screened_of(result.extras)))
+    repeats, parts = repeats_of(result.extras), batch_invariance_of(result.extras)
     return [
-        *([("msprobe.screened", screened)] if screened else []),
+        *((f"{_OURS}{name}", text) for name, text in properties_of(result.extras).items()),
         *([("msprobe.nondeterministic", str(repeats))] if repeats is not None and repeats.unstable else []),
         *([("msprobe.batch_dependent", str(parts))] if parts is not None and parts.variations else []),
-        *([("msprobe.perturbed", str(perturbed))] if perturbed is not None and perturbed.inconsistent else []),
     ]
 
 

@@ -1,4 +1,4 @@
-"""Journals as Markdown, short enough to be pasted into an issue."""
+"""Journals as Markdown, short enough to be pasted into an issue, and short labels of dumps."""
 
 from __future__ import annotations
 

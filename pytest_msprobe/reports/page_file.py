@@ -1,4 +1,4 @@
-"""The file of a run's page: it is written when the run ends, and the terminal says where it is."""
+"""The file of a run's page, written when the run ends, and errors of reports that could not be written."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class PageFile:
         end_as_incomplete(session)
 
     def report(self, terminalreporter: pytest.TerminalReporter, left_out: str = "") -> None:
-        """Say where the page is, or why there is none; ``left_out`` says why it was not to be written."""
+        """Print where the page is, or why there is none; ``left_out`` says why it was not to be written."""
         if self.problem:
             terminalreporter.line(one_line(f"ERROR: msprobe report: {self.problem}"), red=True)
         else:

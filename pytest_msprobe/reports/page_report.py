@@ -37,5 +37,5 @@ class PageReport:
             self._file.write(session, lambda part: self._write(part, self._results))
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
-        """Say where the page is, or why there is none."""
+        """Print where the page is, or why there is none."""
         self._file.report(terminalreporter, "" if self._results else " not written: nothing was judged")

@@ -1,4 +1,4 @@
-"""How far a run has come, in words: the share that is done, the rate, the time left, what takes long."""
+"""Progress of a run in words: the share that is done, the rate, the time left, what takes long."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Of each direction of an API the record that came closest to its limits, and when one is worse than another."""
+"""Worst margin of each direction of an API, when one is worse than another, and runs or cards side by side."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ class Row:
 
     @property
     def is_alike(self) -> bool:
-        """Whether it came to the same in all columns, but for noise."""
+        """Return whether it came to the same in all columns, but for noise."""
         return _are_alike(self.worst)
 
     @property
@@ -116,7 +116,7 @@ class Row:
 
     @property
     def rank(self) -> tuple[bool, int, float]:
-        """What rows are ordered by: those that are not alike, then those that failed, then by margin."""
+        """Return what rows are ordered by: those that are not alike, then those that failed, then by margin."""
         known = [worst for worst in self.worst if worst is not None]
         severity, margin = max(((worst.severity, worst.margin) for worst in known), default=(0, 0.0))
         return self.is_alike, -severity, -margin

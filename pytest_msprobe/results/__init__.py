@@ -1,1 +1,1 @@
-"""What came of a record, as data."""
+"""Results of records, as data."""

@@ -1,4 +1,4 @@
-"""What came of running a call on parts of its batch."""
+"""Results of a call on parts of its batch."""
 
 from __future__ import annotations
 
@@ -50,12 +50,12 @@ class BatchInvariance(msgspec.Struct, frozen=True):
     left_out: str = ""
 
     def __str__(self) -> str:
-        return "; ".join(f"{each.path}: {each.among(self.parts)}" for each in self.variations)
+        return "; ".join(f"{variation.path}: {variation.among(self.parts)}" for variation in self.variations)
 
 
-def with_batch_invariance(result: DirectionResult, found: BatchInvariance) -> DirectionResult:
+def with_batch_invariance(result: DirectionResult, invariance: BatchInvariance) -> DirectionResult:
     """Return a result with what came of running its call on parts of the batch."""
-    return result.with_extra(_BATCH_INVARIANCE, msgspec.to_builtins(found))
+    return result.with_extra(_BATCH_INVARIANCE, msgspec.to_builtins(invariance))
 
 
 def batch_invariance_of(extras: Mapping[str, Any]) -> BatchInvariance | None:

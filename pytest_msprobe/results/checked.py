@@ -1,4 +1,4 @@
-"""What came of a check that a test makes, with the exception that it failed by."""
+"""Outcome of a check in a test, with the exception that it failed by."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def _pickled(cause: BaseException | None) -> bytes:
 
 def _unpickled(cause: bytes) -> BaseException | None:
     try:
-        found = pickle.loads(cause) if cause else None
+        error = pickle.loads(cause) if cause else None
     except Exception:
         return None
-    return found if isinstance(found, BaseException) else None
+    return error if isinstance(error, BaseException) else None

@@ -1,4 +1,4 @@
-"""Where in a tensor the error sits, as data: a small grid of levels, a histogram and the worst elements.
+"""Error map of a tensor, as data: a small grid of levels, a histogram and the worst elements.
 
 A level is one character, so that a map is a few short lines of a journal: how much of what an element may err the worst
 of its block uses up, in quarters of a decade.

@@ -1,4 +1,4 @@
-"""How an item can end: with a verdict, or without one."""
+"""Outcomes of an item: with a verdict, or without one."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ class Breakdown(Enum):
 
     @property
     def did_not_end(self) -> bool:
-        """Whether the item never came to its end; such an item has an outcome of its own."""
+        """Return whether the item never came to its end; such an item has an outcome of its own."""
         return self in _DID_NOT_END
 
     @property
     def may_break_device(self) -> bool:
-        """Whether the device may be unusable after it."""
+        """Return whether the device may be unusable after it."""
         return self in (Breakdown.RUN, Breakdown.TIMEOUT, Breakdown.OOM, Breakdown.ERROR)
 
 
@@ -101,8 +101,8 @@ def _users_part(raised: TracebackType | None) -> TracebackType | None:
 
 def _packages(raised: TracebackType | None) -> list[str]:
     """Return the package of each frame of a traceback."""
-    found = []
+    packages = []
     while raised is not None:
-        found.append(str(raised.tb_frame.f_globals.get("__name__", "")).partition(".")[0])
+        packages.append(str(raised.tb_frame.f_globals.get("__name__", "")).partition(".")[0])
         raised = raised.tb_next
-    return found
+    return packages

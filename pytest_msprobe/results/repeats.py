@@ -1,4 +1,4 @@
-"""What came of running a call several times on the same inputs, as results and reports show it."""
+"""Outcome of repeated runs on the same inputs, as results and reports show it."""
 
 from __future__ import annotations
 
@@ -54,8 +54,8 @@ class Repeats(msgspec.Struct, frozen=True):
     left_out: str = ""
 
     def __str__(self) -> str:
-        known = " (known to the policy)" if self.is_known else ""
-        return "; ".join(f"{output.path}: {output.among(self.times)}" for output in self.unstable) + known
+        note = " (known to the policy)" if self.is_known else ""
+        return "; ".join(f"{output.path}: {output.among(self.times)}" for output in self.unstable) + note
 
 
 def with_repeats(result: DirectionResult, repeats: Repeats) -> DirectionResult:

@@ -1,4 +1,4 @@
-"""What came of a check, as data that crosses processes and is read without torch."""
+"""Result of a check, with extras (ranges, inputs, call stack, screening), as data that is read without torch."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class DirectionResult:
 
     @property
     def outcome(self) -> str:
-        """How the item ended: its verdict's outcome, or in place of ``fail`` why it did not come to its end."""
+        """Return how the item ended: its verdict's outcome, or in place of ``fail`` why it did not come to its end."""
         kind = self.breakdown
         return kind.value if kind is not None and kind.did_not_end else self.verdict.outcome
 
@@ -81,7 +81,7 @@ class DirectionResult:
 
     @property
     def reason(self) -> str:
-        """Why it ended so, as one line: of a judged record with the output that decided, else with how it ended."""
+        """Return why it ended so, as one line: of a judged record with the deciding output, else with how it ended."""
         verdict = self.verdict
         line = verdict.reason.partition("\n")[0] or f"{verdict.outcome} by {verdict.standard}"
         kind = self.breakdown
@@ -100,6 +100,10 @@ class DirectionResult:
     def with_extra(self, name: str, value: Any) -> DirectionResult:
         """Return the same with what a feature adds."""
         return replace(self, extras={**self.extras, name: value})
+
+    def with_property(self, name: str, text: str) -> DirectionResult:
+        """Return the same with what JUnit shows as ``msprobe.NAME``."""
+        return self.with_extra(PROPERTIES, {**properties_of(self.extras), name: text})
 
 
 class Start(msgspec.Struct, frozen=True, tag_field="line", tag="start", omit_defaults=True):
@@ -154,9 +158,9 @@ def decided(record: str, outputs: Sequence[OutputResult], seconds: float = 0.0) 
     lacking = [output for output in outputs if output.lacks_baseline]
     if lacking and (verdict is None or verdict.outcome in ("pass", "skip")):
         why = SkipReason.NO_BASELINE
-        said = lacking[0].verdict.reason.removeprefix(f"{why.value}: ")
+        detail = lacking[0].verdict.reason.removeprefix(f"{why.value}: ")
         paths = ", ".join(output.path for output in lacking)
-        verdict = Verdict("skip", "", f"{why.value}: needed for {paths}, {said}")
+        verdict = Verdict("skip", "", f"{why.value}: needed for {paths}, {detail}")
         return DirectionResult(record, verdict, tuple(outputs), why, seconds=seconds)
     if verdict is None or verdict.outcome == "skip":
         reason = verdict.reason if verdict else SkipReason.UNSPECIFIED.value
@@ -204,6 +208,18 @@ def decode_extra(extras: Mapping[str, Any], name: str, kind: type[_Extra]) -> _E
         return msgspec.convert(extras[name], kind, strict=False) if name in extras else None
     except msgspec.ValidationError:
         return None
+
+
+#: Under this name a result has what a feature shows of it in JUnit, texts by name.
+PROPERTIES = "properties"
+
+#: Under this name a result has the outcome of its accuracy, where a feature made that a warning.
+ACCURACY = "accuracy"
+
+
+def properties_of(extras: Mapping[str, Any]) -> dict[str, str]:
+    """Return what features show of a result in JUnit, by name."""
+    return decode_extra(extras, PROPERTIES, dict[str, str]) or {}
 
 
 def as_utf8(tree: Any) -> Any:
@@ -282,9 +298,9 @@ class LeftOpen(msgspec.Struct, frozen=True):
         return f"{self.elements} of {self.of} elements differ where any value is right ({self.why})"
 
 
-def with_left_open(result: DirectionResult, found: LeftOpen) -> DirectionResult:
+def with_left_open(result: DirectionResult, left_open: LeftOpen) -> DirectionResult:
     """Return a result with what was left open of it."""
-    return result.with_extra(_LEFT_OPEN, msgspec.to_builtins(found))
+    return result.with_extra(_LEFT_OPEN, msgspec.to_builtins(left_open))
 
 
 def left_open_of(extras: Mapping[str, Any]) -> LeftOpen | None:
@@ -329,43 +345,3 @@ def with_called_at(result: DirectionResult, frames: Sequence[str]) -> DirectionR
 def called_at(extras: Mapping[str, Any]) -> list[str]:
     """Return the call stack that the extras of a result hold."""
     return decode_extra(extras, _CALLED_AT, list[str]) or []
-
-
-_SCREENED = "screened"
-
-
-@dataclass(frozen=True, slots=True)
-class ScreenedOutput:
-    """An output of a ``record`` that was cleared: the worst ``residual`` as a share of its limit, and what it is of.
-
-    ``sampled`` of ``numel`` elements were computed exactly. ``operations`` is what the exact check would have computed.
-    """
-
-    record: str
-    path: str
-    residual: float
-    kind: str
-    sampled: int
-    numel: int
-    operations: int
-
-    @property
-    def in_words(self) -> str:
-        """What was seen."""
-        return (
-            f"residuals at most {self.residual:.2g} of their limit ({self.kind}), "
-            f"{self.sampled} of {self.numel} elements computed exactly"
-        )
-
-    def __str__(self) -> str:
-        return f"{self.record} {self.path}: {self.in_words}"
-
-
-def with_screened(result: DirectionResult, outputs: Sequence[ScreenedOutput]) -> DirectionResult:
-    """Return the result of a record with what was seen of its outputs."""
-    return result.with_extra(_SCREENED, msgspec.to_builtins(list(outputs)))
-
-
-def screened_of(extras: Mapping[str, Any]) -> list[ScreenedOutput]:
-    """Return what the extras of a result say of screening; nothing of a record that was checked exactly."""
-    return decode_extra(extras, _SCREENED, list[ScreenedOutput]) or []

@@ -1,4 +1,4 @@
-"""Why an item gets no verdict: named reasons, which a run's summary counts."""
+"""Reasons of items without a verdict, named, which a run's summary counts."""
 
 from __future__ import annotations
 

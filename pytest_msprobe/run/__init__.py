@@ -1,1 +1,1 @@
-"""What every run has, whatever is made of its dumps."""
+"""Run: collection, options, processes and reports that every mode shares."""

@@ -1,4 +1,4 @@
-"""Dumps become collectors, their records items, and what the user does not want is left out."""
+"""Collection: dumps become collectors, their records items, deselected ones are left out; paths that a user names."""
 
 from __future__ import annotations
 
@@ -20,9 +20,10 @@ from msprobe_hooks.errors import DumpError
 from msprobe_hooks.regular_files import open_regular
 from pytest_msprobe.engine.framework_names import PYTORCH
 from pytest_msprobe.errors import USER_ERRORS, OptionError
-from pytest_msprobe.extensions.hosts.remote_worker import to_controller_paths
 from pytest_msprobe.reports.markdown import label, labels_key
 from pytest_msprobe.reports.text import printable
+from pytest_msprobe.run.deferred_item import fast_path_key
+from pytest_msprobe.run.hosts import to_controller_paths
 from pytest_msprobe.run.item import JudgedItem
 from pytest_msprobe.run.mode import MergesRanks, OwnFiles
 from pytest_msprobe.run.options import Options, options_key
@@ -49,12 +50,13 @@ dumps_key = pytest.StashKey[dict[Path, Any]]()
 
 
 def open_dumps(config: pytest.Config, options: Options) -> dict[Path, Any]:
-    """Put the dumps that the mode's flag names among pytest's arguments and read every dump that is an argument.
+    """Add the dumps that the mode's flag names to pytest's arguments and read every dump that is an argument.
 
     A ``.json`` among the arguments that does not begin as a dump does is left to other plugins that collect such files.
     Where the mode has files of its own, or merges ranks, it finds and reads those. Raises DumpError, or what the mode
     raises, for the first file that cannot be used.
     """
+    config.stash.setdefault(fast_path_key, False)
     mode = options.mode
     own = mode if isinstance(mode, OwnFiles) else None
     find = find_dumps if own is None else own.find_files

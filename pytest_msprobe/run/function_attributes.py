@@ -1,4 +1,4 @@
-"""What ``conftest.py`` files and plugins ask of every item, though only pytest's items of functions have it.
+"""Attributes that ``conftest.py`` files and plugins read of every item, though only pytest's functions have them.
 
 As with pytest's own items of docstrings, the answer is None or empty. Left out is what plugins look for in order to
 learn what an item is: ``callspec`` (it is parametrized), ``_request`` and ``_fixtureinfo`` (it has fixtures).

@@ -1,4 +1,4 @@
-"""What a run is about, in one line of pytest's header however many ranks there are."""
+"""Header of a run: one line of pytest's header, however many ranks there are."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a run judges as a test item, whatever it is and whatever is made of it; mostly a record of a dump."""
+"""Test item of a run, whatever its mode makes of it; mostly a record of a dump."""
 
 from __future__ import annotations
 
@@ -21,9 +21,6 @@ from pytest_msprobe.containment.process_state import state_key
 from pytest_msprobe.containment.protocols import judge_elsewhere_key
 from pytest_msprobe.containment.run_in_process import judge_guarded, judge_in_process
 from pytest_msprobe.errors import UserError
-from pytest_msprobe.extensions.fast_path.deferred_item import DeferredItem
-from pytest_msprobe.extensions.fast_path.fast_item import FastItem
-from pytest_msprobe.extensions.hosts.remote_worker import remote_worker_of, with_host
 from pytest_msprobe.reports.github import failure_text, place_in_words
 from pytest_msprobe.reports.junit_properties import drop_properties, verdict_properties
 from pytest_msprobe.reports.markdown import labelled, labels_key
@@ -31,7 +28,9 @@ from pytest_msprobe.reports.text import one_line, printable
 from pytest_msprobe.results.outcomes import Breakdown
 from pytest_msprobe.results.result import DirectionResult, failed_without_result, to_plain
 from pytest_msprobe.run import marks
+from pytest_msprobe.run.deferred_item import DeferredItem, FastItem
 from pytest_msprobe.run.function_attributes import FunctionAttributes
+from pytest_msprobe.run.hosts import with_host, worker_host_of
 from pytest_msprobe.run.mode import ReadsFiles
 from pytest_msprobe.run.options import options_key
 from pytest_msprobe.run.rerun_command import rerun_command
@@ -108,11 +107,11 @@ class JudgedItem(FunctionAttributes, FastItem, ABC):
 
     @property
     def has_failed(self) -> bool:
-        """Whether there is a result that is a failure."""
+        """Return whether there is a result that is a failure."""
         return self.result is not None and self.result.verdict.outcome == "fail"
 
     def attach(self, report: Any) -> None:
-        """Put what came of this item into its report, as plain data."""
+        """Attach the result of this item to its report, as plain data."""
         if self.result is not None:
             report.msprobe = to_plain(self.result)
 
@@ -121,7 +120,7 @@ class JudgedItem(FunctionAttributes, FastItem, ABC):
         self.result = self.judge_isolated()
         drop_properties(self.user_properties)
         self.user_properties += [*verdict_properties(self.result), *self.properties()]
-        here = remote_worker_of(self.config)
+        here = worker_host_of(self.config)
         self.user_properties += [] if here is None else [("msprobe.host", here.host)]
         return self.result
 
@@ -222,7 +221,7 @@ class DumpItem(DeferredItem, JudgedItem):
 
     def judge_isolated(self) -> DirectionResult:
         """Judge, on another host once the tensor files that it reads have been brought."""
-        here = remote_worker_of(self.config)
+        here = worker_host_of(self.config)
         if here is None:
             return super().judge_isolated()
         try:

@@ -1,4 +1,4 @@
-"""Writing a run's journal, and resuming from one."""
+"""Journaling of a run, and resumption from a journal."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ def send_resume_state(config: pytest.Config, workerinput: dict[str, object]) -> 
 
 
 def release_in_child(config: pytest.Config) -> None:
-    """Give the journal up in a process that was forked: its lock would last as long as that process."""
+    """Release the journal in a process that was forked: its lock would last as long as that process."""
     report = config.pluginmanager.get_plugin("msprobe-journal")
     if isinstance(report, JournalReport):
         report.pytest_unconfigure()
@@ -215,7 +215,7 @@ class JournalReport:
         self._writer.close()
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
-        """Say where the journal is."""
+        """Print where the journal is."""
         terminalreporter.line(f"msprobe journal: {self._writer.path}")
         if self._other_modes:
             modes = ", ".join(f"{name} {state}" for name, state in sorted(self._other_modes.items()))

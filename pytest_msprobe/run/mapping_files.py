@@ -26,7 +26,7 @@ _SHIPPED = (API, CELL)
 
 
 def sections_in(files: Iterable[Path]) -> Mapping[str, list[Section | None]]:
-    """Return where the names of each kind are, in the order of the files; None stands for the built-in table.
+    """Return where the names of each kind are, in the order of the files; None means the built-in table.
 
     Raises OptionError that names file, line and problem.
     """
@@ -49,7 +49,7 @@ def _sections_of(path: Path) -> list[tuple[str, Section | None]]:
     sections: list[tuple[str, Section | None]] = []
     for kind, key, part in read_document(path, "data: names.yaml").items(f"expected keys such as {', '.join(KINDS)}"):
         if kind not in KINDS:
-            raise key.refuse(f"{kind!r}: {not_one_of(kind, KINDS)}")
+            raise key.refuse(f"{kind!r} is {not_one_of(kind, KINDS)}: names stand below the key of their kind")
         if not part.is_text:
             sections.append((kind, Section(path, kind)))
         elif part.text("a file") == BUILT_IN and kind in _SHIPPED:

@@ -48,12 +48,12 @@ class Declared:
 
     @property
     def is_setting(self) -> bool:
-        """Whether the ini file has it, and not the command line."""
+        """Return whether the ini file has it, and not the command line."""
         return not self.name.startswith("--")
 
     @property
     def is_shared(self) -> bool:
-        """Whether it is an option of several modes, which none of them adds."""
+        """Return whether it is an option of several modes, which none of them adds."""
         return not self.help
 
     @property
@@ -172,7 +172,7 @@ def _ini(config: pytest.Config, declared: Declared) -> Any:
         return config.getini(declared.name)
     except (TypeError, ValueError, pytest.UsageError) as error:
         # Whichever way pytest failed to read the value, its text ends with it.
-        value = str(error).rpartition(": ")[2]
+        value = str(error).rpartition(": ")[2].removeprefix("invalid truth value ")
         expected = {"bool": "true or false", "int": "a whole number", "float": "a number"}.get(declared.kind, "a text")
         if declared.kind in ("int", "float"):
             # The reader says what it expects.
@@ -181,17 +181,19 @@ def _ini(config: pytest.Config, declared: Declared) -> Any:
 
 
 def is_passed(config: pytest.Config, name: str) -> bool:
-    """Return whether the command line has an option."""
+    """Return whether the command line has an option, or a key of the ini file after ``-o``."""
+    if not name.startswith("--"):
+        return any(text.startswith(f"{name}=") for text in config.option.override_ini or ())
     return config.getoption(name.removeprefix("--").replace("-", "_")) not in (None, False, [], "")
 
 
 def refuse_without(config: pytest.Config, options: type[Any], needed: str) -> None:
     """Raise OptionError where an option of a class is passed without the one that it belongs to.
 
-    Shared ones may belong to others. A key of the ini file waits for a run that it applies to.
+    Shared ones may belong to others. What the ini file itself says waits for a run that it applies to.
     """
     for _, declared in declared_fields(options):
-        if not declared.is_setting and not declared.is_shared and is_passed(config, declared.name):
+        if not declared.is_shared and is_passed(config, declared.name):
             raise no_effect(declared.name, needed)
 
 
@@ -243,8 +245,7 @@ def _text(value: object) -> str:
 
 def base_folder(config: pytest.Config, name: str) -> Path:
     """Return the folder that a path is relative to: the ini file's for its keys, else the command line's."""
-    is_overridden = any(text.startswith(f"{name}=") for text in config.option.override_ini or ())
-    if name.startswith("--") or is_overridden or config.inipath is None:
+    if name.startswith("--") or is_passed(config, name) or config.inipath is None:
         return config.invocation_params.dir
     return config.inipath.parent
 

@@ -211,7 +211,7 @@ class Options:
 
     @property
     def resume(self) -> bool:
-        """Whether the run goes on with a journal."""
+        """Return whether the run goes on with a journal."""
         return self.resumed is not None
 
     def words(self, *, with_device: bool = True) -> list[str]:

@@ -1,4 +1,4 @@
-"""How far a long run has come: on a terminal below pytest's own lines, otherwise as a line each minute."""
+"""Display of a long run's progress: on a terminal below pytest's own lines, otherwise as a line each minute."""
 
 from __future__ import annotations
 

@@ -12,8 +12,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from pytest_msprobe.extensions.hosts.remote_worker import to_controller_paths
 from pytest_msprobe.results.result import as_utf8
+from pytest_msprobe.run.hosts import to_controller_paths
 
 # What came of a record is plain data of ours, of which no one asks for a tuple.
 _OURS = "msprobe"

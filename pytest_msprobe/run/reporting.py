@@ -1,4 +1,4 @@
-"""What a run shows: the header, the reporters, and what reports carry to the controller."""
+"""Reporting of a run: the header, the reporters, and what reports carry to the controller."""
 
 from __future__ import annotations
 
@@ -94,14 +94,14 @@ class StartLine:
 
 
 def attach_start(item: pytest.Item, report: Any) -> None:
-    """Put what this process runs items on into the first report after it is known, as plain data."""
+    """Attach what this process runs items on to the first report after it is known, as plain data."""
     start = item.config.stash[setups_key].introduce()
     if start is not None:
         report.msprobe_start = msgspec.to_builtins(start)
 
 
 def attach_result(item: pytest.Item, call: pytest.CallInfo[None], report: Any) -> None:
-    """Put what came of a record, or of a test's checks, into its report, as plain data.
+    """Attach the result of a record, or of a test's checks, to its report, as plain data.
 
     An item that fails without a failing result, as by what another plugin's hook raised, is a failed record as well.
     """

@@ -1,4 +1,4 @@
-"""What a process runs items on: its card and policy, for each framework whose records it meets."""
+"""Setups of a process: its card and policy, for each framework whose records it meets."""
 
 from __future__ import annotations
 
@@ -18,14 +18,15 @@ from pytest_msprobe.engine.framework_names import PYTORCH
 from pytest_msprobe.engine.frameworks.registry import framework_named
 from pytest_msprobe.engine.import_torch import import_torch
 from pytest_msprobe.errors import OptionError
-from pytest_msprobe.extensions.hosts.remote_worker import remote_worker_of
 from pytest_msprobe.results.result import Start
+from pytest_msprobe.run.hosts import worker_host_of
 
 if TYPE_CHECKING:
     from msprobe_standards import Policy
     from msprobe_standards.registry import StandardRegistry
     from pytest_msprobe.engine.replay.framework import Framework
     from pytest_msprobe.engine.replay.references import ReferenceRegistry
+    from pytest_msprobe.engine.replay.strategies import StrategyRegistry
     from pytest_msprobe.engine.replay.trials.config import ReplayConfig
     from pytest_msprobe.engine.replay.trials.memory_budget import Admit
     from pytest_msprobe.run.options import Options
@@ -60,12 +61,12 @@ class Setups:
 
     @property
     def has_started(self) -> bool:
-        """Whether the device has been activated in this process."""
+        """Return whether the device has been activated in this process."""
         return bool(self._setups)
 
     @functools.cached_property
     def start(self) -> Start:
-        """What this process runs items on, as it was before the first of them."""
+        """Return what this process runs items on, as it was before the first of them."""
         if not self._setups:
             for framework in self.frameworks or (PYTORCH,):
                 self.setup_for(framework)
@@ -78,7 +79,7 @@ class Setups:
 
     @functools.cached_property
     def properties(self) -> list[tuple[str, str]]:
-        """What JUnit shows of each item that ran here: the device, its math modes and the seed."""
+        """Return what JUnit shows of each item that ran here: the device, its math modes and the seed."""
         return [
             ("msprobe.device", self.start.device),
             ("msprobe.math_modes", self.start.modes_in_words),
@@ -124,7 +125,7 @@ class Setups:
         self.start = start
 
     def release_memory(self) -> None:
-        """Give back the memory that the active cards' allocators keep."""
+        """Release the memory that the active cards' allocators keep."""
         for setup in self._setups.values():
             release_memory(setup.device)
 
@@ -148,6 +149,7 @@ class Setups:
             device=device,
             policy=policy,
             references=self._references,
+            strategies=self._strategies,
             seed=options.seed,
             real_data=options.real_data == "auto",
             admit=self._admit(),
@@ -188,6 +190,12 @@ class Setups:
 
         return ReferenceRegistry()
 
+    @functools.cached_property
+    def _strategies(self) -> StrategyRegistry:
+        from pytest_msprobe.engine.replay.strategies import StrategyRegistry
+
+        return StrategyRegistry()
+
     def _admit(self) -> Admit:
         """Return what lets a large call take memory."""
         from pytest_msprobe.engine.replay.trials.memory_budget import admit_at_once
@@ -225,11 +233,17 @@ class SessionSetups(Setups):
         self._config.hook.pytest_msprobe_register_references(registry=references)
         return references
 
+    @functools.cached_property
+    def _strategies(self) -> StrategyRegistry:
+        strategies = super()._strategies
+        self._config.hook.pytest_msprobe_register_strategies(registry=strategies)
+        return strategies
+
     def _admit(self) -> Admit:
         return self._config.stash[state_key].admit
 
     def _host(self) -> str:
-        here = remote_worker_of(self._config)
+        here = worker_host_of(self._config)
         return "" if here is None else here.host
 
 

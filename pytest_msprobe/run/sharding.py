@@ -1,4 +1,4 @@
-"""Which shard checks which call."""
+"""Sharding: the shard that checks each call."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What came of the checks that a test of the user's own makes, kept with the test and attached to its reports."""
+"""Checks that a user's test makes, kept with the test and attached to its reports."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ def checks_of(item: pytest.Item) -> ChecksOfTest:
 
 
 def attach_checks(item: pytest.Item, report: Any) -> None:
-    """Put what came of a test's checks, if it made any, into a report of it, as plain data: once."""
+    """Attach the results of a test's checks, if it made any, to its report, as plain data: once."""
     checks = item.stash.get(_checks_key, None)
     # A subtest that failed has a report of its own, made while the test runs.
     if checks is None or checks.is_running:

@@ -1,4 +1,4 @@
-"""Operations of the user's that define some rows of their results alone, from a YAML file of ours or of msprobe 26."""
+"""Operations of the user's with undefined rows, from a YAML file of ours or of msprobe 26; readers of such files."""
 
 from __future__ import annotations
 

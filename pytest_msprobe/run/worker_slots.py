@@ -1,4 +1,4 @@
-"""Which worker has which slot: slots number the workers of a run and outlive a worker that dies."""
+"""Slots of workers: they number the workers of a run and outlive a worker that dies."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ class Slots:
         self._owners: dict[int, str] = {}
 
     def take(self, worker: str) -> int:
-        """Give a worker the lowest free slot."""
+        """Assign a worker the lowest free slot."""
         slot = next(number for number in range(len(self._owners) + 1) if number not in self._owners)
         self._owners[slot] = worker
         return slot

@@ -1,4 +1,4 @@
-"""Spreading a run: which worker has which card, how many workers there are, and what they send back."""
+"""Hooks of xdist: cards of workers, their number, and what they send back."""
 
 from __future__ import annotations
 
@@ -19,9 +19,8 @@ from pytest_msprobe.containment.run_folder import run_folder_key
 from pytest_msprobe.devices.registry import AUTO
 from pytest_msprobe.engine.framework_names import checked_as
 from pytest_msprobe.errors import DeviceError, UserError
-from pytest_msprobe.extensions.hosts.remote_hosts import hosts_key, receive_abandoned
-from pytest_msprobe.extensions.hosts.remote_worker import HERE, to_controller_paths
 from pytest_msprobe.run.collection import dumps_key, first_framework
+from pytest_msprobe.run.hosts import HERE, remote_workers_key, to_controller_paths, worker_host_of
 from pytest_msprobe.run.item import DumpItem, JudgedItem
 from pytest_msprobe.run.journaling import release_in_child
 from pytest_msprobe.run.options import devices_key, has_dump_arguments, options_key, read_options
@@ -132,14 +131,14 @@ def make_scheduler(config: pytest.Config, log: Any) -> Any:
 
 
 def _cause_elsewhere(config: pytest.Config, node: Any) -> ExitCause | None:
-    hosts = config.stash.get(hosts_key, None)
+    hosts = config.stash.get(remote_workers_key, None)
     return None if hosts is None else hosts.exit_cause(node)
 
 
 def give_slot(node: Any) -> None:
     """Send a new worker the lowest free slot of its host, and the run's folder there. Raises HostError."""
     config = node.config
-    hosts = config.stash.get(hosts_key, None)
+    hosts = config.stash.get(remote_workers_key, None)
     host = HERE if hosts is None else hosts.host_of(node.gateway.spec)
     slots = config.stash.setdefault(_slots_key, {}).setdefault(host, Slots())
     node.workerinput["msprobe_slot"] = slots.take(node.gateway.id)
@@ -160,7 +159,10 @@ def start_worker(config: pytest.Config) -> None:
             die_with(os.getppid())
             _guard_worker(config)
         config.stash[state_key].prepare_to_exit()
-        receive_abandoned(config)
+        here = worker_host_of(config)
+        if here is not None:
+            folder = config.stash[run_folder_key]
+            here.subscribe_abandoned(lambda dump, record: folder.post("abandoned", dump, record))
 
 
 def _guard_worker(config: pytest.Config) -> None:
@@ -205,8 +207,8 @@ def take_back(node: Any, error: object) -> None:
     config = node.config
     for slots in config.stash.setdefault(_slots_key, {}).values():
         slots.free(node.gateway.id)
-    if hosts_key in config.stash:
-        config.stash[hosts_key].leave(node, error)
+    if remote_workers_key in config.stash:
+        config.stash[remote_workers_key].leave(node, error)
     workeroutput = getattr(node, "workeroutput", {})
     if "msprobe_unusable" in workeroutput:
         raise DeviceError(workeroutput["msprobe_unusable"])

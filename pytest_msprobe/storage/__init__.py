@@ -1,1 +1,1 @@
-"""What is kept on disk of tensors: safetensors files, their names, and how much they may take."""
+"""Storage of tensors: safetensors files, their names, and how much they may take."""

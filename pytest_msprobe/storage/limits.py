@@ -1,4 +1,4 @@
-"""What is kept: its limits, and the description of a kept tensor; nothing here imports torch."""
+"""Limits of storage, and the description of a kept tensor; nothing here imports torch."""
 
 from __future__ import annotations
 

@@ -74,19 +74,19 @@ def read_tensor(path: Path, name: str, stored: StoredTensor) -> torch.Tensor:
         require_regular(path)
         with _opened(path) as file:
             # The tensor lies in the mapped file, which may be gone once it is closed.
-            found: torch.Tensor = file.get_tensor(name).clone()
+            tensor: torch.Tensor = file.get_tensor(name).clone()
     except OSError as error:
         raise TensorFileError(f"{path}: tensor {name!r} cannot be read: {error}") from None
     except TensorFileError as error:
         raise TensorFileError(f"{path}: tensor {name!r} cannot be read: {error}", remedy=error.remedy) from None
     as_bytes = dtype not in _STORED_AS_THEY_ARE
     try:
-        values = found.view(dtype).view(stored.shape) if as_bytes else found
+        values = tensor.view(dtype).view(stored.shape) if as_bytes else tensor
     except RuntimeError:
-        values = found
+        values = tensor
     if values.dtype is not dtype or tuple(values.shape) != stored.shape:
         raise TensorFileError(
-            f"{path}: tensor {name!r} is {found.dtype} {tuple(found.shape)}, but was saved as {stored.dtype} "
+            f"{path}: tensor {name!r} is {tensor.dtype} {tuple(tensor.shape)}, but was saved as {stored.dtype} "
             f"{stored.shape}"
         )
     return _laid_out(path, name, values, stored)

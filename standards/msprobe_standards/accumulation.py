@@ -107,12 +107,12 @@ class Walk:
 
     @property
     def needs_scale(self) -> bool:
-        """Whether what is wanted depends on the scale of the whole output."""
+        """Return whether what is wanted depends on the scale of the whole output."""
         return "scaled" in self.groups or self.bounds.ulp_floor > 0
 
     @property
     def is_squared_safely(self) -> bool:
-        """Whether the squares of what was walked over stay within float64."""
+        """Return whether the squares of what was walked over stay within float64."""
         peak = self.max_golden + self.max_abs_err
         return not peak or _SQUARED_TWICE_SAFELY[0] < peak < _SQUARED_TWICE_SAFELY[1]
 

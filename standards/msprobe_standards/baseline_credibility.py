@@ -1,4 +1,4 @@
-"""How far the CPU's own result in 16 bits counts: as far as a correct device could err."""
+"""Credibility of a 16-bit CPU baseline: it counts as far as a correct device could err."""
 
 from __future__ import annotations
 

@@ -20,15 +20,22 @@ if TYPE_CHECKING:
 
 # docs/standards-reference.md, "Benchmark", has the formulas that these stand in, "Where the constants come from" their
 # sources.
+# The ratio of two root mean squares of n normal errors scatters by 1/√n: 8 of its standard deviations.
 _SMALL_SAMPLE = 8.0
+# 0.8 % of normal values with an error of one floor of the scale are in the tail by chance: about four times that.
 _TAIL_NOISE = 0.03
+# A choice, as the two below it.
 _TAIL_RATIO = 4.0
-_NONE_SEEN = 3.0
-_STANDARD_ERRORS = 7.0
-_DRIFT_RATIO = 2.0
-_CORRECT_ROUNDING = 1.0
 _UNAIDED_FLOORS = 4.0
 _SHARED_FLOOR = 0.25
+# The upper limit, at 95 %, of how many there are of which none was seen.
+_NONE_SEEN = 3.0
+# Of a count; further away than chance ever is.
+_STANDARD_ERRORS = 7.0
+# A choice: that of `Benchmark.max_rms_ratio`.
+_DRIFT_RATIO = 2.0
+# Correct rounding errs by up to one unit roundoff, which is therefore the least error that a baseline is taken to have.
+_CORRECT_ROUNDING = 1.0
 _LEAST_ROUNDING = 1.0
 _SCALED = frozenset({"scale", "max_scaled_error", "rms_scaled_error", "gain_error", "gain_z", "tail_share"})
 
@@ -99,10 +106,10 @@ class Benchmark(Standard):
         base = baseline_metrics
         if not self.max_baseline or base["nonfinite_mismatch"]:
             return base
-        known = [each for each in explained if not each["nonfinite_mismatch"]]
+        comparable = [metrics for metrics in explained if not metrics["nonfinite_mismatch"]]
 
         def share(name: str) -> float:
-            one = max([_LEAST_ROUNDING, *(each[name] for each in known)])
+            one = max([_LEAST_ROUNDING, *(metrics[name] for metrics in comparable)])
             return min(1.0, self.max_baseline * one / base[name]) if base[name] else 1.0
 
         rms, greatest = share("rms_scaled_error"), share("max_scaled_error")

@@ -74,7 +74,7 @@ class BlockMeasure:
 
     @property
     def is_in_range(self) -> bool:
-        """Whether the numbers stand: squares stayed within float64, for which `measure` walks a second time."""
+        """Return whether the numbers stand: squares stayed within float64, for which `measure` walks a second time."""
         return self._walk.is_squared_safely
 
     def metrics(self) -> Metrics:
@@ -82,7 +82,7 @@ class BlockMeasure:
         walk = self._walk
         numbers = numbers_of(walk)
         if self._sample:
-            order, target, golden = (torch.cat(each) for each in zip(*self._sampled, strict=True))
+            order, target, golden = (torch.cat(parts) for parts in zip(*self._sampled, strict=True))
             by_index, floor = order.argsort(), walk.bounds.shared_floor
             numbers["shared_error"], numbers["shared_z"] = shared_error_of(
                 target[by_index], golden[by_index], self._dtype, floor

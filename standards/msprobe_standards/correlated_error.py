@@ -19,8 +19,11 @@ from msprobe_standards.dtypes import float_format, real_dtype
 
 # docs/standards-reference.md, "Where the constants come from", has the sources.
 _SAMPLE = 65536
+# Σp / √Σp² of n numbers is at most √n, and so exceeds 7 for no fewer than these.
 _LEAST_PRODUCTS = 50
+# A choice, by which a few elements of a tail do not decide.
 _LARGEST = 2.0
+# Twice the floor of float32, in which sums are kept.
 _NOISE = 16
 
 
@@ -45,12 +48,12 @@ def shared_error_of(
     target: torch.Tensor, golden: torch.Tensor, dtype: torch.dtype, floor: float = 0.0
 ) -> tuple[float, float]:
     """Return what `shared_error` does, of the real numbers of elements that were sampled already, flat."""
-    found, cast = target.to(real_dtype(dtype)), golden.to(real_dtype(dtype))
+    result, cast = target.to(real_dtype(dtype)), golden.to(real_dtype(dtype))
     # Most results are rounded once, and this is all that they pay for.
-    if np.count_nonzero(found.ne(cast).numpy()) <= _LEAST_PRODUCTS:
+    if np.count_nonzero(result.ne(cast).numpy()) <= _LEAST_PRODUCTS:
         return 0.0, 0.0
     rounded = as_array(cast.double())
-    error = as_array(found.double()) - rounded
+    error = as_array(result.double()) - rounded
     finite = np.isfinite(error)
     error, rounded = error[finite], rounded[finite]
     size = np.abs(rounded)

@@ -1,4 +1,4 @@
-"""What a dtype can hold: unit roundoff, range, family, and the limits that the standards' tables tie to it."""
+"""Properties of dtypes: unit roundoff, range, family, and the limits that the standards' tables tie to them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""No alarm where something else than the target explains a failure, as a baseline that errs as much does."""
+"""Exemptions: failures that something else than the target explains, as a baseline that errs as much does."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Excused(Standard):
 
     @property
     def wanted(self) -> frozenset[str]:  # type: ignore[override]
-        """What the inner standard reads, and the greatest absolute error."""
+        """Return what the inner standard reads, and the greatest absolute error."""
         return self.inner.wanted | {"max_abs_err"}
 
     @property

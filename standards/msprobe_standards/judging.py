@@ -133,15 +133,15 @@ def _judge_tensor(
         return credibly_decided(standard, metrics, numbers, lambda: movement(1.0))
 
     is_open = settled is None or is_rough(settled)
-    found = recorded(standard) if recorded and is_open else None
-    is_of_cpu = found is None
-    if settled is not None and not (is_open and (found is not None or not recorded)):
+    record = recorded(standard) if recorded and is_open else None
+    is_of_cpu = record is None
+    if settled is not None and not (is_open and (record is not None or not recorded)):
         verdict = settled
     else:
-        if isinstance(found, torch.Tensor):
-            baseline = found
+        if isinstance(record, torch.Tensor):
+            baseline = record
         else:
-            numbers = found
+            numbers = record
         adopts = standard.adopts_baseline and metrics["nonfinite_mismatch"] > 0
         reference = _comparable(baseline, golden, dtype) if numbers is None or adopts else None
         if reference is not None and adopts:
@@ -227,7 +227,7 @@ def _layout(output: torch.Tensor | Parts) -> str:
 
 
 def _mismatch(tensor: torch.Tensor, golden: torch.Tensor, dtype: torch.dtype) -> str:
-    """Say why two tensors cannot be compared element by element; empty where they can."""
+    """Return why two tensors cannot be compared element by element; empty where they can."""
     if tensor.shape != golden.shape:
         return f"shape is {tuple(tensor.shape)}, golden has {tuple(golden.shape)}"
     kind, golden_kind = family(dtype), family(golden.dtype)
@@ -260,9 +260,9 @@ def _comparable(baseline: Baseline, golden: torch.Tensor, dtype: torch.dtype) ->
 
 def _draws(moved: Moved, golden: torch.Tensor, dtype: torch.dtype) -> Sequence[torch.Tensor]:
     """Return the moved golden results if all of them can be compared, else none."""
-    found = [_comparable(each, golden, dtype) for each in (moved() if callable(moved) else moved)]
-    present = [each for each in found if each is not None]
-    return present if len(present) == len(found) else []
+    draws = [_comparable(draw, golden, dtype) for draw in (moved() if callable(moved) else moved)]
+    present = [draw for draw in draws if draw is not None]
+    return present if len(present) == len(draws) else []
 
 
 def _obtained(baseline: Baseline) -> object:
@@ -271,9 +271,9 @@ def _obtained(baseline: Baseline) -> object:
 
 def _adopted(target: torch.Tensor, golden: torch.Tensor, baseline: torch.Tensor) -> torch.Tensor:
     """Return golden with the NaN and inf results that target and baseline share."""
-    found, reference = target.to(golden.dtype), baseline.to(golden.dtype)
-    same = (found == reference) | (found.isnan() & reference.isnan())
-    return torch.where(same & ~(found.isfinite() & golden.isfinite()), found, golden)
+    result, reference = target.to(golden.dtype), baseline.to(golden.dtype)
+    same = (result == reference) | (result.isnan() & reference.isnan())
+    return torch.where(same & ~(result.isfinite() & golden.isfinite()), result, golden)
 
 
 def _judge_value(target: object, golden: object, standard: Standard, baseline: Baseline) -> Verdict:

@@ -175,8 +175,8 @@ def measure(
 @cache
 def groups_of(only: frozenset[str] | None) -> frozenset[str]:
     """Return the groups of metrics that a walk accumulates for these names; None for all."""
-    wanted = _ALL_METRICS if only is None else only
-    return frozenset(group for group, names in _GROUPS.items() if group == "base" or names & wanted)
+    metrics = _ALL_METRICS if only is None else only
+    return frozenset(group for group, names in _GROUPS.items() if group == "base" or names & metrics)
 
 
 def numbers_of(walk: Walk) -> dict[str, float]:

@@ -1,4 +1,4 @@
-"""No judgement: what a policy leaves out on purpose, said aloud."""
+"""Rule ``not_compared``: values that a policy leaves out on purpose, and reports as such."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which standard, with which limits, judges which API and dtype: tables in YAML, read and checked here."""
+"""Precision policies: YAML tables of the standard and limits that judge each API and dtype, read and checked."""
 
 from __future__ import annotations
 
@@ -190,11 +190,11 @@ class Policy:
         """Return whether the results of this API may differ from run to run; the arguments are those of `select`."""
         names = _loose(api) if self.loose_names else {api}
         return any(
-            not names.isdisjoint(known.apis)
-            and known.backward in (None, backward)
-            and known.framework in (None, _computing(framework))
-            and known.device in (None, device)
-            for known in self.nondeterministic
+            not names.isdisjoint(entry.apis)
+            and entry.backward in (None, backward)
+            and entry.framework in (None, _computing(framework))
+            and entry.device in (None, device)
+            for entry in self.nondeterministic
         )
 
     def screened_above(self, api: str, default: float) -> float | None:
@@ -289,10 +289,10 @@ def _read(source: str | Path) -> tuple[object, Path]:
     """Return what a policy's file holds, with the file. Raises ValueError and FileNotFoundError."""
     path = Path(source)
     if path.suffix not in (".yaml", ".yml"):
-        known = built_in_policies()
-        if str(source) not in known:
+        policies = built_in_policies()
+        if str(source) not in policies:
             raise ValueError(
-                f"unknown policy {str(source)!r}{hint(str(source), [*known, 'or the path of a .yaml file'])}"
+                f"unknown policy {str(source)!r}{hint(str(source), [*policies, 'or the path of a .yaml file'])}"
             )
         path = policy_file(str(source))
     if path.exists() and not (path.is_file() or path.is_dir()):
@@ -416,10 +416,10 @@ def _nondeterministic(row: Mapping[str, Any], where: str) -> Nondeterministic:
     )
 
 
-def _check_keys(table: Mapping[Any, Any], known: Sequence[str], where: str) -> None:
+def _check_keys(table: Mapping[Any, Any], keys: Sequence[str], where: str) -> None:
     for key, value in table.items():
-        if key not in known:
-            raise ValueError(f"{where}: unknown key {shown(key)} with value {shown(value)}{hint(key, known)}")
+        if key not in keys:
+            raise ValueError(f"{where}: unknown key {shown(key)} with value {shown(value)}{hint(key, keys)}")
 
 
 def _one_of(value: Any, allowed: Sequence[object], where: str) -> Any:

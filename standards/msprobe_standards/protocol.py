@@ -1,4 +1,4 @@
-"""What a standard is, and how measured numbers are compared with its limits."""
+"""Protocol of a standard, and the comparison of measured numbers with its limits."""
 
 from __future__ import annotations
 

@@ -67,8 +67,8 @@ def at_worst(metrics: Metrics) -> str:
 
 def with_values(reason: str, index: tuple[int, ...], target: complex, golden: complex) -> str:
     """Return a reason with the values at the place that it names, as ``at [0, 2] 0.25, golden 0.5``."""
-    found, wanted = distinct_digits(target, golden)
-    return reason.replace(f"at {list(index)}", f"at {list(index)} {found}, golden {wanted}", 1)
+    result, expected = distinct_digits(target, golden)
+    return reason.replace(f"at {list(index)}", f"at {list(index)} {result}, golden {expected}", 1)
 
 
 def distinct_digits(one: complex, other: complex) -> tuple[str, str]:

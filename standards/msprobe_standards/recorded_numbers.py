@@ -68,8 +68,8 @@ def judge_recorded(
     settled = standard.settled(metrics)
     if settled is not None and not is_rough(settled):
         return settled
-    found = recorded(standard) if recorded else None
-    if settled is not None and found is None:
+    baseline = recorded(standard) if recorded else None
+    if settled is not None and baseline is None:
         return settled
-    verdict = standard.decide(metrics, found)
+    verdict = standard.decide(metrics, baseline)
     return verdict if settled is None else replace(verdict, reason=settled.reason)

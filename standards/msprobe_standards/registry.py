@@ -70,11 +70,11 @@ class StandardRegistry:
         factory = self._factories.get(name) or self._factories.get(_OTHER_NAMES.get(name, ""))
         if factory is None:
             raise ValueError(f"unknown standard {shown(name)}{hint(name, self.names())}")
-        known = inspect.signature(factory).parameters
+        parameters = inspect.signature(factory).parameters
         for key, value in limits.items():
-            if key not in known:
-                raise ValueError(f"standard {name!r} has no limit {shown(key)}{hint(key, known)}")
-            _check_limit(name, key, value, known[key].default)
+            if key not in parameters:
+                raise ValueError(f"standard {name!r} has no limit {shown(key)}{hint(key, parameters)}")
+            _check_limit(name, key, value, parameters[key].default)
         return factory(**limits)
 
     def names(self) -> tuple[str, ...]:

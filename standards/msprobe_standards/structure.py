@@ -114,20 +114,20 @@ def _leaves(
             batch=references.batch,
         )
         return [(path, verdict)]
-    found, expected = _children(target), _children(golden)
-    if not found and not expected:
+    children, expected = _children(target), _children(golden)
+    if not children and not expected:
         return [(_joined(keys), Verdict("pass", "structure"))]
     judged: list[tuple[str, Verdict]] = []
-    for key in dict.fromkeys((*expected, *found)):
+    for key in dict.fromkeys((*expected, *children)):
         below = (*keys, key)
-        if key not in found:
-            reason = f"output {key!r} is missing; the target has {_listed(found)}"
+        if key not in children:
+            reason = f"output {key!r} is missing; the target has {_listed(children)}"
             judged.append((_joined(below), failure("structure", reason)))
         elif key not in expected:
             reason = f"output {key!r} is not in golden, which has {_listed(expected)}"
             judged.append((_joined(below), failure("structure", reason)))
         else:
-            judged += _leaves(found[key], expected[key], references, select, below)
+            judged += _leaves(children[key], expected[key], references, select, below)
     return judged
 
 

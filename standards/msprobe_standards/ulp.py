@@ -52,12 +52,12 @@ class Ulp(Standard):
     @property
     def wanted(self) -> frozenset[str]:  # type: ignore[override]
         """The ULP metrics, and those of the bias and of what neighbours share where it is judged."""
-        wanted = {"max_ulp_error", "ulp_error_proportion"}
+        metrics = {"max_ulp_error", "ulp_error_proportion"}
         if self.max_bias:
-            wanted |= {"gain_error", "gain_z"}
+            metrics |= {"gain_error", "gain_z"}
         if self.max_shared:
-            wanted |= {"shared_error", "shared_z"}
-        return frozenset(wanted)
+            metrics |= {"shared_error", "shared_z"}
+        return frozenset(metrics)
 
     def bounds(self, dtype: torch.dtype) -> Bounds:
         """Count the elements above ``max_ulp``."""

@@ -17,16 +17,16 @@ def is_limit(value: object) -> bool:
         return False
 
 
-def hint(name: object, known: Iterable[str]) -> str:
+def hint(name: object, allowed: Iterable[str]) -> str:
     """Return ``; did you mean 'ulp'?`` for a known name close to this one, or ``; known: ...`` with all, if few."""
-    known = list(known)
-    names = {each.casefold(): each for each in known} if isinstance(name, str) and len(name) <= _LONGEST else {}
+    allowed = list(allowed)
+    names = {word.casefold(): word for word in allowed} if isinstance(name, str) and len(name) <= _LONGEST else {}
     if len(names) > _FEW:
         from difflib import get_close_matches
 
-        if found := get_close_matches(str(name).casefold(), names, n=1):
-            return f"; did you mean {names[found[0]]!r}?"
-    return f"; known: {', '.join(known) or 'none'}"
+        if matches := get_close_matches(str(name).casefold(), names, n=1):
+            return f"; did you mean {names[matches[0]]!r}?"
+    return f"; known: {', '.join(allowed) or 'none'}"
 
 
 def shown(value: object) -> str:

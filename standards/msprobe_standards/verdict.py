@@ -10,7 +10,8 @@ Outcome = Literal["pass", "warn", "fail", "skip"]
 
 _SEVERITY: dict[Outcome, int] = {"skip": 0, "pass": 1, "warn": 2, "fail": 3}
 
-# docs/standards-reference.md, "Where the constants come from".
+# A choice: a product that is rounded once uses 0.65 of its floor. See docs/standards-reference.md, "Where the constants
+# come from".
 _MOST_GUESSED = 0.75
 
 

@@ -15,7 +15,7 @@ from mindspore import Tensor, nn
 from numpy.typing import NDArray
 
 from msprobe_hooks import record
-from msprobe_hooks.extensions.mindspore import MsprobeStep, PrecisionDebugger
+from msprobe_hooks.mindspore import MsprobeStep, PrecisionDebugger
 
 STEPS = 2
 CHANGED = (1, 2)

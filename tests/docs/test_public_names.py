@@ -10,8 +10,17 @@ from pathlib import Path
 
 import pytest
 
+from pytest_msprobe.extensions import extensions
+
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("pytest_msprobe", "msprobe_hooks", "msprobe_hooks.dump", "msprobe_standards")
+
+
+def _public(package: str) -> list[str]:
+    names = list(import_module(package).__all__)
+    if package == "pytest_msprobe":
+        names += [name for each in extensions().values() for name in getattr(each, "PUBLIC_NAMES", ())]
+    return names
 
 
 def _listed(package: str) -> list[str]:
@@ -22,13 +31,13 @@ def _listed(package: str) -> list[str]:
 
 @pytest.mark.parametrize("package", PACKAGES)
 def test_the_page_lists_the_public_names_of_a_package(package: str) -> None:
-    assert sorted(_listed(package)) == sorted(import_module(package).__all__)
+    assert sorted(_listed(package)) == sorted(_public(package))
 
 
 @pytest.mark.parametrize("package", PACKAGES)
 def test_each_public_name_can_be_imported(package: str) -> None:
     module = import_module(package)
-    assert [name for name in module.__all__ if getattr(module, name, None) is None] == []
+    assert [name for name in _public(package) if getattr(module, name, None) is None] == []
 
 
 def test_importing_the_packages_loads_neither_torch_nor_a_reader_of_dumps() -> None:

@@ -18,7 +18,7 @@ pytestmark = pytest.mark.usefixtures("pynative")
 
 
 def test_the_debugger_writes_a_folder_for_each_step(tmp_path: Path) -> None:
-    from msprobe_hooks.extensions.mindspore import PrecisionDebugger
+    from msprobe_hooks.mindspore import PrecisionDebugger
 
     debugger = PrecisionDebugger(dump_path=tmp_path, level="L1")
     try:
@@ -39,7 +39,7 @@ def test_the_callback_records_each_step_of_a_training(tmp_path: Path) -> None:
     from mindspore.dataset import NumpySlicesDataset
     from mindspore.train import Model
 
-    from msprobe_hooks.extensions.mindspore import MsprobeStep, PrecisionDebugger
+    from msprobe_hooks.mindspore import MsprobeStep, PrecisionDebugger
 
     net = nn.Dense(3, 1)
     model = Model(net, nn.MSELoss(), nn.SGD(net.trainable_params(), 0.01))

@@ -10,7 +10,7 @@ import mindspore
 import pytest
 
 from msprobe_hooks.extensions.environment.start_file import Started, TensorFact, read_started
-from tests.support.started import start
+from tests.support.trainings.started import start
 
 Check = Callable[..., Any]
 

@@ -18,7 +18,7 @@ from mindspore import Tensor, mint, nn, ops  # noqa: E402
 from msprobe_hooks import ConfigError  # noqa: E402
 from msprobe_hooks.extensions.free_benchmark.argument_changes import NotPerturbedError  # noqa: E402
 from msprobe_hooks.extensions.free_benchmark.mindspore_recorder import MindSporeJudging, perturb  # noqa: E402
-from msprobe_hooks.extensions.mindspore import PrecisionDebugger  # noqa: E402
+from msprobe_hooks.mindspore import PrecisionDebugger  # noqa: E402
 
 pytestmark = pytest.mark.usefixtures("pynative")
 

@@ -17,7 +17,7 @@ ms = pytest.importorskip("mindspore")
 from mindspore import Parameter, Tensor, nn  # noqa: E402
 
 from msprobe_hooks import ConfigError  # noqa: E402
-from msprobe_hooks.extensions.mindspore import PrecisionDebugger  # noqa: E402
+from msprobe_hooks.mindspore import PrecisionDebugger  # noqa: E402
 
 Monitor = Callable[..., Path]
 

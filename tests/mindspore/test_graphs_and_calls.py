@@ -82,9 +82,9 @@ def test_an_equal_network_is_clean_and_a_changed_weight_named(
     )
 
 
-@pytest.mark.parametrize("option", ["cell-mapping=cells.yaml", "layer-mapping=layers.yaml"])
+@pytest.mark.parametrize("mapping", ["cell: {down.Dense: w2.Linear}", "layer: {TopLayer: {down: w2}}"])
 def test_steps_meet_and_a_mapping_file_names_a_layer(
-    pytester: pytest.Pytester, graph: Dumped, calls: Dumped, tmp_path: Path, option: str
+    pytester: pytest.Pytester, graph: Dumped, calls: Dumped, tmp_path: Path, mapping: str
 ) -> None:
     renamed = tmp_path / "renamed"
     shutil.copytree(calls("mlp", "pytorch", 2), renamed)
@@ -92,9 +92,9 @@ def test_steps_meet_and_a_mapping_file_names_a_layer(
         file.write_text(file.read_text().replace("Module.down", "Module.w2"))
     for file in renamed.glob("step*/rank/dump_tensor_data/Module.down*"):
         file.rename(file.with_name(file.name.replace("Module.down", "Module.w2")))
-    pytester.makefile(".yaml", cells="down.Dense: w2.Linear", layers="TopLayer: {down: w2}")
+    pytester.makefile(".yaml", names=mapping)
     words = ("--msprobe-compare", graph("mlp", "", 2), "--msprobe-golden", renamed)
     assert run_pytest(pytester, *words).parseoutcomes()["passed"] < 2 * PARTNERS["mlp"][0]
-    mapped = run_pytest(pytester, *words, f"--msprobe-{option}")
+    mapped = run_pytest(pytester, *words, "--msprobe-mapping=names.yaml")
     mapped.stdout.fnmatch_lines(["no compared call differs"])
     assert mapped.parseoutcomes()["passed"] == 2 * PARTNERS["mlp"][0]

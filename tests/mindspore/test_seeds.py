@@ -12,7 +12,7 @@ import pytest
 pytest.importorskip("mindspore")
 
 from msprobe_hooks import ConfigError
-from msprobe_hooks.extensions.mindspore import seed_all
+from msprobe_hooks.mindspore import seed_all
 
 ROOT = Path(__file__).parents[2]
 
@@ -21,7 +21,7 @@ import sys
 import numpy as np
 import mindspore as ms
 from mindspore import Tensor, mint, nn, ops
-from msprobe_hooks.extensions.mindspore import seed_all
+from msprobe_hooks.mindspore import seed_all
 
 before = nn.SequentialCell(nn.Dropout(p=0.5), nn.Dropout2d(0.5)).set_train()
 seed_all(7, rm_dropout=sys.argv[1] == "removed")

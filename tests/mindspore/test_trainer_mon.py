@@ -16,8 +16,8 @@ ms = pytest.importorskip("mindspore")
 from mindspore import Tensor, nn  # noqa: E402
 
 from msprobe_hooks import ConfigError  # noqa: E402
-from msprobe_hooks.extensions.mindspore import TrainerMon  # noqa: E402
 from msprobe_hooks.extensions.monitor.series import step_times  # noqa: E402
+from msprobe_hooks.mindspore import TrainerMon  # noqa: E402
 
 pytestmark = pytest.mark.usefixtures("pynative")
 

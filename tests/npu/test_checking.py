@@ -52,6 +52,7 @@ def test_what_a_card_does_wrong_is_reported_call_by_call(
         assert text in case.text
 
 
+@pytest.mark.nightly
 def test_the_smallest_input_that_fails_is_a_program_that_fails_on_the_card(
     check_on_npu: Check, write_dump: Write, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -112,6 +113,7 @@ CONVOLUTION = {
 }
 
 
+@pytest.mark.nightly
 def test_a_convolution_in_hf32_passes_as_such_and_fails_by_its_dtype(check_on_npu: Check, write_dump: Write) -> None:
     dump = write_dump(CONVOLUTION)
     by_mode = check_on_npu(f"--msprobe-dump={dump}")

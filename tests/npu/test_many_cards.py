@@ -23,6 +23,7 @@ def check(pytester: pytest.Pytester, *arguments: str | Path) -> Checked:
     return runs.check(pytester, *arguments, apart=True)
 
 
+@pytest.mark.nightly
 def test_eight_cards_check_the_example_with_a_worker_each(
     pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -72,6 +73,7 @@ def test_a_run_that_lost_its_card_is_resumed_on_another(
     assert "Torch.exp.0.forward" not in resumed.wrong
 
 
+@pytest.mark.nightly
 def test_a_card_is_judged_by_the_cpu_of_another_process(pytester: pytest.Pytester, write_dump: Write) -> None:
     x = tensor(4, 8, low=0.1, high=1.0)
     dump = write_dump({f"Torch.{name}.0.forward": forward(x) for name in ("exp", "tanh")})
@@ -85,6 +87,7 @@ def test_a_card_is_judged_by_the_cpu_of_another_process(pytester: pytest.Pyteste
     assert "baseline remote:popen//device=cpu" in checked.output
 
 
+@pytest.mark.nightly
 def test_a_card_of_another_process_is_checked_from_here(pytester: pytest.Pytester, write_dump: Write) -> None:
     x = tensor(4, 8, low=0.1, high=1.0)
     dump = write_dump({f"Torch.{name}.0.forward": forward(x) for name in ("exp", "tanh")})

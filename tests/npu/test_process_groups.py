@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.gloo import run_ranks
+from tests.support.nightly import nightly_but
 from tests.support.runs import check
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("cards")]
@@ -28,7 +29,7 @@ def _of(differences: dict[str, str]) -> dict[str, str]:
     return {check: difference for check, difference in differences.items() if difference}
 
 
-@pytest.mark.parametrize("count", [2, 4])
+@pytest.mark.parametrize("count", nightly_but([2, 4], 2))
 def test_each_collective_gives_every_rank_what_follows_from_the_inputs_of_all(
     count: int, pytester: pytest.Pytester
 ) -> None:
@@ -37,7 +38,7 @@ def test_each_collective_gives_every_rank_what_follows_from_the_inputs_of_all(
         assert not _of(differences)
 
 
-@pytest.mark.parametrize("count", [2, 4])
+@pytest.mark.parametrize("count", nightly_but([2, 4], 2))
 def test_a_model_split_over_ranks_learns_what_the_whole_model_learns(count: int, pytester: pytest.Pytester) -> None:
     """By data parallel, tensor parallel, fully sharded and pipelined training."""
     for differences in _differences("parallel_training", count, pytester.path):
@@ -54,7 +55,7 @@ def _record(folder: Path, name: str, device: str = "npu", **more: str) -> Path:
     return folder / name
 
 
-@pytest.mark.parametrize(("task", "level"), [("statistics", "L1"), ("tensor", "mix")])
+@pytest.mark.parametrize(("task", "level"), nightly_but([("statistics", "L1"), ("tensor", "mix")], ("tensor", "mix")))
 def test_ranks_on_cards_record_what_ranks_on_the_host_record(task: str, level: str, pytester: pytest.Pytester) -> None:
     on_cards = _record(pytester.path, "cards", TASK=task, LEVEL=level)
     on_host = _record(pytester.path, "host", "cpu", TASK=task, LEVEL=level)

@@ -9,6 +9,7 @@ import pytest
 
 from msprobe_hooks.dump.reader import read_dump
 from tests.support import runs
+from tests.support.nightly import nightly_but
 from tests.support.npu.process import run_command, run_script
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("cards")]
@@ -40,7 +41,8 @@ def bits():
 """
 
 
-@pytest.mark.parametrize("level", ["L0", "L1", "mix", "aten"])
+# By `mix` modules and calls are recorded.
+@pytest.mark.parametrize("level", nightly_but(["L0", "L1", "mix", "aten"], "mix"))
 def test_a_recording_changes_no_bit_and_passes_on_the_card(pytester: pytest.Pytester, level: str) -> None:
     recording = f"""
 start = [parameter.detach().clone() for parameter in model.parameters()]
@@ -100,6 +102,7 @@ step()
     assert "torch_npu" in written.read_text() or "torch-npu" in written.read_text()
 
 
+@pytest.mark.nightly
 def test_the_doctor_finds_the_cards() -> None:
     done = run_command("doctor")
     assert "npu" in done.stdout
@@ -134,6 +137,7 @@ print(x.device)
     assert "Torch.tanh.0.backward" in data
 
 
+@pytest.mark.nightly
 def test_the_one_call_that_a_card_gets_wrong_is_found_by_bisection(
     pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
 ) -> None:

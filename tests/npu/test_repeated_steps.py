@@ -29,7 +29,13 @@ for _ in range(12):
 """
 
 
-@pytest.mark.parametrize(("faults", "expected"), [("", []), ("tanh@1=wrong-once:8", [("wrong", 4, 2, "npu:1")])])
+@pytest.mark.parametrize(
+    ("faults", "expected"),
+    [
+        pytest.param("", [], marks=pytest.mark.nightly),
+        ("tanh@1=wrong-once:8", [("wrong", 4, 2, "npu:1")]),
+    ],
+)
 def test_the_card_the_step_and_the_pass_are_named(
     faults: str, expected: list[tuple[str, int, int, str]], pytester: pytest.Pytester
 ) -> None:

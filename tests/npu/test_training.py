@@ -40,6 +40,7 @@ def step():
 """
 
 
+@pytest.mark.nightly
 def test_a_recorded_step_passes_on_another_card_and_as_generated_tests(
     check_on_npu: Check, pytester: pytest.Pytester
 ) -> None:
@@ -146,6 +147,7 @@ def test_collectives_of_hccl_are_recorded_with_what_the_cards_received(pytester:
         assert {"Distributed.all_gather.0.forward", "Distributed.broadcast.0.forward"} <= {*records}
 
 
+@pytest.mark.nightly
 def test_recurrent_layers_are_recorded_and_pass_on_a_card(check_on_npu: Check, pytester: pytest.Pytester) -> None:
     run_script(
         """

@@ -41,7 +41,7 @@ def test_the_first_culprit_is_found_by_its_cause() -> None:
         ({"target": "missing.json"}, DumpError, "missing.json: no such file; pass the dump.json"),
         ({"golden": "missing.json"}, OptionError, "golden='.*missing.json': no such file or folder"),
         ({"policy": "strict"}, OptionError, "policy: unknown policy 'strict'; known are default"),
-        ({"data_mapping": "missing.yaml"}, OptionError, "data_mapping='.*missing.yaml': no such file or folder"),
+        ({"mapping": "missing.yaml"}, OptionError, "mapping='.*missing.yaml': no such file or folder"),
     ],
 )
 def test_a_wrong_argument_is_an_error_before_the_first_call(

@@ -24,9 +24,9 @@ from msprobe_hooks.extensions.monitor.series.writer import Row, open_writer
 from tests.support.dumps.communications import all_reduce, broadcast
 from tests.support.dumps.converted import write_kernel
 from tests.support.dumps.dump_files import forward, tensor_around, value, write_dump
+from tests.support.dumps.probed import write_probe
+from tests.support.dumps.ranks import group
 from tests.support.dumps.static_graphs import TITLES, GraphFolder, dense_step, write_graph_text
-from tests.support.probed import write_probe
-from tests.support.ranks import group
 
 #: Writes a folder, and returns the arguments of pytest that read it, or a command of ``pytest-msprobe`` with its own.
 Builder: TypeAlias = Callable[[Path], list[str]]

@@ -128,6 +128,7 @@ def test_a_folder_with_a_damaged_file_is_read_or_refused(
 
 
 @pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize("kind", KINDS)
 @budget(25)
 @given(pick=random_picks())

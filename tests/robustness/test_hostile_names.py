@@ -20,9 +20,9 @@ from pytest_msprobe.commands.main import main
 from tests.support.dumps.communications import all_reduce
 from tests.support.dumps.converted import write_kernel
 from tests.support.dumps.dump_files import Json, forward, tensor, value
+from tests.support.dumps.probed import write_probe
 from tests.support.dumps.static_graphs import TITLES, GraphFolder
-from tests.support.probed import write_probe
-from tests.support.watched import norm, write_norms
+from tests.support.dumps.watched import norm, write_norms
 
 #: Terminal escapes, a bell, a bidi control, line breaks of all kinds, and commands of a GitHub log.
 HOSTILE = "a\x1b]0;pwn\x07\x1b[31m\u202eb\u2028c\r\n::error::injected\n  ::add-mask::x"

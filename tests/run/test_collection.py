@@ -36,7 +36,7 @@ def test_dumps_of_the_ini_file_are_checked_from_any_folder(
     pytester: pytest.Pytester, write_dump: Write, records: Json, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write_dump(records)
-    pytester.makeini("[pytest]\nmsprobe_dump = dump.json")
+    pytester.makeini("[pytest]\nmsprobe_dumps = dump.json")
     pytester.mkdir("below")
     monkeypatch.chdir(pytester.path / "below")
     assert "dump.json::Torch.index_select.0.forward" in collected(pytester)
@@ -47,7 +47,7 @@ def test_dumps_of_the_ini_file_give_way_to_what_a_command_names(
 ) -> None:
     write_dump(records)
     other = write_dump(records, "other")
-    pytester.makeini("[pytest]\nmsprobe_dump = dump.json")
+    pytester.makeini("[pytest]\nmsprobe_dumps = dump.json")
     pytester.makepyfile("def test_one(): pass")
     [named] = collected(pytester, "test_dumps_of_the_ini_file_give_way_to_what_a_command_names.py")
     assert named.endswith("::test_one")
@@ -303,6 +303,7 @@ def test_what_runs_no_item_loads_neither_torch_nor_schedulers_of_xdist(
         assert "loaded: []" in result.stdout.str()
 
 
+@pytest.mark.slow
 def test_a_worker_loads_neither_torch_nor_numpy_before_its_first_record(
     pytester: pytest.Pytester, write_dump: Write, records: Json
 ) -> None:

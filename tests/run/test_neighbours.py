@@ -16,6 +16,7 @@ import pytest
 from pytest_msprobe.journal.journal import read_journal
 from tests.support.dumps.dump_files import Json
 from tests.support.hosts.lost_workers import assert_one_is_lost, losing_one_of_two
+from tests.support.nightly import nightly_but
 from tests.support.requirements import require
 from tests.support.runs import Case, Checked
 
@@ -89,7 +90,8 @@ def assert_same(together: Checked, alone: Checked) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("neighbour", LOADING)
+# The others run in `ALL`.
+@pytest.mark.parametrize("neighbour", nightly_but(LOADING, "sugar"))
 def test_ids_outcomes_and_numbers_stay(run: Run, neighbour: str) -> None:
     assert_same(run(*LOADING[neighbour]), run())
 
@@ -125,7 +127,8 @@ def test_next_to_all_of_them_at_once_a_record_that_kills_its_worker_costs_itself
 
 @pytest.mark.slow
 # The workers of pytest-retry start by -n alone.
-@pytest.mark.parametrize("neighbour", [name for name in LOADING if name != "retry"])
+# One that changes the order of items, and one that changes what is shown of them.
+@pytest.mark.parametrize("neighbour", nightly_but([name for name in LOADING if name != "retry"], "randomly", "sugar"))
 def test_a_run_goes_on_without_a_lost_worker(
     run: Run, pytester: pytest.Pytester, records: Json, neighbour: str
 ) -> None:
@@ -162,7 +165,10 @@ if record == {WRONG!r}:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("dist", ["load", "loadscope", "loadfile", "loadgroup", "worksteal"])
+# The default of our own, and one of those that keep items together.
+@pytest.mark.parametrize(
+    "dist", nightly_but(["load", "loadscope", "loadfile", "loadgroup", "worksteal"], "worksteal", "loadfile")
+)
 def test_the_same_holds_for_each_way_to_spread_items_over_workers(run: Run, dist: str) -> None:
     alone = run()
     spread = run("-p", "xdist.plugin", "-n2", f"--dist={dist}")

@@ -13,11 +13,11 @@ JOBS = {
     "results and reports": "--msprobe-html",
     "journal and resume": "--msprobe-resume",
     "compare": "--msprobe-compare",
-    "overflow": "msprobe_overflow_level",
-    "monitor": "msprobe_monitor_dtype",
+    "overflow": "--msprobe-overflow-replay",
+    "monitor": "--msprobe-golden-rerun",
     "communication": "--msprobe-communication",
     "environment": "--msprobe-environment",
-    "checkpoint": "msprobe_checkpoint_limit",
+    "checkpoint": "--msprobe-checkpoint",
     "record": "--msprobe-record",
 }
 
@@ -29,3 +29,12 @@ def test_the_help_groups_options_by_job_in_the_order_of_the_work(pytester: pytes
     assert [job for job, option in JOBS.items() if f"  {option}" not in groups[job]] == []
     options = re.compile(r"^  --msprobe-[\w-]+", re.MULTILINE)
     assert options.findall("".join(groups.values())) == options.findall(text)
+
+
+def test_the_surface_is_small_and_no_setting_is_both_an_option_and_a_key(pytester: pytest.Pytester) -> None:
+    text = pytester.runpytest_inprocess("--help").stdout.str()
+    options = set(re.findall(r"^  --(msprobe-[\w-]+)", text, re.MULTILINE))
+    keys = set(re.findall(r"^  (msprobe_\w+) \(", text, re.MULTILINE))
+    assert len(options) <= 48
+    assert len(keys) > 10
+    assert keys.isdisjoint(option.replace("-", "_") for option in options)

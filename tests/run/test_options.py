@@ -26,34 +26,31 @@ def header(pytester: pytest.Pytester, *arguments: str) -> str:
         ("seed", "17", "seed 17"),
     ],
 )
-def test_the_command_line_and_the_ini_file_say_the_same(
+def test_addopts_of_the_ini_file_say_the_same_as_the_command_line(
     pytester: pytest.Pytester, write_dump: Write, records: Json, option: str, value: str, shown: str
 ) -> None:
     write_dump(records)
     assert shown not in header(pytester)
     assert shown in header(pytester, f"--msprobe-{option}={value}")
-    pytester.makeini(f"[pytest]\nmsprobe_{option} = {value}")
+    pytester.makeini(f"[pytest]\naddopts = --msprobe-{option}={value}")
     assert shown in header(pytester)
 
 
 def test_the_command_line_wins_over_the_ini_file(pytester: pytest.Pytester, write_dump: Write, records: Json) -> None:
     write_dump(records)
-    pytester.makeini("[pytest]\nmsprobe_seed = 4\nmsprobe_device = npu")
+    pytester.makeini("[pytest]\naddopts = --msprobe-seed=4 --msprobe-device=npu")
     shown = header(pytester, "--msprobe-seed=5", "--msprobe-device=sim")
     assert "seed 5" in shown
     assert "device sim" in shown
 
 
-def test_the_level_of_a_policy_is_shown_and_has_an_ini_twin(
-    pytester: pytest.Pytester, write_dump: Write, records: Json
-) -> None:
+def test_the_level_of_a_policy_is_shown(pytester: pytest.Pytester, write_dump: Write, records: Json) -> None:
     write_dump(records)
-    pytester.makeini("[pytest]\nmsprobe_policy = msprobe-26\nmsprobe_level = L2")
+    pytester.makeini("[pytest]\naddopts = --msprobe-policy=msprobe-26 --msprobe-level=L2")
     assert "policy msprobe-26 level L2" in header(pytester)
     assert "policy msprobe-26 level L0" in header(pytester, "--msprobe-level=L0")
 
 
-@pytest.mark.parametrize("twin", [False, True], ids=["option", "ini"])
 @pytest.mark.parametrize(
     ("option", "value", "said"),
     [
@@ -76,13 +73,10 @@ def test_the_level_of_a_policy_is_shown_and_has_an_ini_twin(
     ],
 )
 def test_an_unknown_value_is_one_usage_error_that_says_what_is_allowed(
-    pytester: pytest.Pytester, write_dump: Write, records: Json, option: str, value: str, said: str, twin: bool
+    pytester: pytest.Pytester, write_dump: Write, records: Json, option: str, value: str, said: str
 ) -> None:
     write_dump(records)
-    if twin:
-        pytester.makeini(f"[pytest]\nmsprobe_{option.replace('-', '_')} = {value}")
-    arguments = [] if twin else [f"--msprobe-{option}={value}"]
-    result = pytester.runpytest_inprocess("--msprobe-dump=dump.json", *arguments)
+    result = pytester.runpytest_inprocess("--msprobe-dump=dump.json", f"--msprobe-{option}={value}")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     assert len([line for line in result.errlines if line]) == 1
     assert f"--msprobe-{option}" in result.stderr.str()
@@ -222,11 +216,12 @@ with open("inputs.txt", "a") as file:
     assert inputs("--msprobe-seed=1") != first
 
 
-def test_ini_settings_reach_xdist_workers(
+@pytest.mark.slow
+def test_addopts_of_the_ini_file_reach_xdist_workers(
     pytester: pytest.Pytester, write_dump: Write, records: Json, check: Any
 ) -> None:
     write_dump(records)
-    pytester.makeini("[pytest]\nmsprobe_seed = 9\nmsprobe_device = sim:3\nmsprobe_policy = msprobe-26")
+    pytester.makeini("[pytest]\naddopts = --msprobe-seed=9 --msprobe-device=sim:3 --msprobe-policy=msprobe-26")
     checked = check("--msprobe-dump=dump.json", "-n1", apart=True)
     properties = checked.cases["Functional.softmax.0.forward"].properties
     assert (properties["msprobe.seed"], properties["msprobe.device"]) == ("9", "sim:3")
@@ -247,9 +242,10 @@ def test_isolation_without_fork_is_a_usage_error_that_names_another_way(
 @pytest.mark.skipif(pytest.version_tuple < (9,), reason="this pytest reads no settings in TOML's own types")
 def test_numbers_of_pyproject_are_numbers(pytester: pytest.Pytester, write_dump: Write, records: Json) -> None:
     write_dump(records)
-    pytester.makepyprojecttoml("[tool.pytest]\nmsprobe_seed = 7\nmsprobe_timeout = 90")
-    result = pytester.runpytest_inprocess("--collect-only", "--msprobe-dump=dump.json")
-    result.stdout.fnmatch_lines(["msprobe: policy default, device auto, seed 7"])
-    pytester.makepyprojecttoml("[tool.pytest]\nmsprobe_seed = 1.5")
-    result = pytester.runpytest_inprocess("--collect-only", "--msprobe-dump=dump.json")
-    assert [line for line in result.errlines if line] == ["ERROR: --msprobe-seed 1.5: expected a whole number"]
+    pytester.makepyprojecttoml("[tool.pytest]\nmsprobe_explore_time = 2")
+    words = ("--collect-only", "--msprobe-dump=dump.json", "--msprobe-explore=3")
+    assert pytester.runpytest_inprocess(*words).ret == 0
+    pytester.makepyprojecttoml("[tool.pytest]\nmsprobe_explore_time = -2")
+    result = pytester.runpytest_inprocess(*words)
+    expected = "msprobe_explore_time '-2': expected a positive number of seconds"
+    assert [line for line in result.errlines if line] == [f"ERROR: {expected}"]

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.support.oracle import OracleCase, oracle_cases
+from tests.support.replays.oracle import OracleCase, oracle_cases
 
 
 @pytest.fixture(scope="session")

@@ -13,7 +13,7 @@ import msprobe_standards
 from msprobe_standards import Policy, judge, measure
 
 if TYPE_CHECKING:
-    from tests.support.oracle import OracleCase
+    from tests.support.replays.oracle import OracleCase
 
     Oracle = Callable[[str], list[OracleCase]]
 

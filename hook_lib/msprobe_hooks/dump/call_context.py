@@ -1,4 +1,4 @@
-"""Where in the program records were made: ``stack.json`` and ``construct.json`` next to a dump.
+"""Call stacks and module scopes of records: ``stack.json`` and ``construct.json`` next to a dump.
 
 A dump is whole without them. What is wrong with one is therefore a value, and what is right in it is used.
 """
@@ -53,8 +53,8 @@ class Table(Generic[T]):
 
     def of_call(self, record: str) -> T | None:
         """Return what is said of a record, or else of the forward record of its call; None where nothing is."""
-        found = self.entries.get(record)
-        return found if found is not None else self.entries.get(forward_of(record))
+        entry = self.entries.get(record)
+        return entry if entry is not None else self.entries.get(forward_of(record))
 
     def undamaged(self, remedy: str) -> Table[T]:
         """Return this one, whose file may be missing or empty. Raises DumpError, with the remedy, for a damaged one."""
@@ -74,7 +74,7 @@ class Surroundings:
 
     @property
     def has_stacks(self) -> bool:
-        """Whether there is a ``stack.json``; it is not read for it."""
+        """Return whether there is a ``stack.json``; it is not read for it."""
         return self._stack_file.is_file()
 
     @cached_property
@@ -108,7 +108,7 @@ class KnownSurroundings(Surroundings):
 
     @property
     def has_stacks(self) -> bool:
-        """Whether there are call stacks."""
+        """Return whether there are call stacks."""
         return bool(self.stacks.entries)
 
 
@@ -117,12 +117,12 @@ def modules_around(record: str, parent_of: Callable[[str], str | None]) -> list[
 
     They end where ``parent_of`` knows no parent, or one that is among them already.
     """
-    found = dict[str, None]()
+    modules = dict[str, None]()
     parent = parent_of(record)
-    while parent and parent not in found and len(found) < _MAX_DEPTH:
-        found[parent] = None
+    while parent and parent not in modules and len(modules) < _MAX_DEPTH:
+        modules[parent] = None
         parent = parent_of(parent)
-    return list(found)
+    return list(modules)
 
 
 def _stacks(content: dict[str, Any]) -> tuple[dict[str, tuple[str, ...]], bool]:
@@ -149,8 +149,8 @@ def _parents(content: dict[str, Any]) -> tuple[dict[str, str | None], bool]:
         for name, value in content.items()
         if name != _MICRO_STEP_COUNT
     }
-    known = {name: _escaped(parent) for name, parent in parents.items() if type(parent) in _TEXT_OR_NONE}
-    return known, len(known) == len(parents)
+    texts = {name: _escaped(parent) for name, parent in parents.items() if type(parent) in _TEXT_OR_NONE}
+    return texts, len(texts) == len(parents)
 
 
 def _escaped(parent: Any) -> str | None:

@@ -45,14 +45,14 @@ def fed_calls(dump: Dump) -> Mapping[str, FedCall]:
 
     Raises RecordError where a record says it in another form.
     """
-    found = {}
+    calls = {}
     for name, raw in dump.records.items():
         # Only these few are decoded.
         if is_module_name(name) and direction_of(name) == "forward" and _MARK in bytes(raw):
             fed = _fed(name, raw)
             if fed is not None:
-                found[name] = fed
-    return found
+                calls[name] = fed
+    return calls
 
 
 def _fed(name: str, raw: msgspec.Raw) -> FedCall | None:

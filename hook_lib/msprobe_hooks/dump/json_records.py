@@ -1,4 +1,4 @@
-"""Records as the JSON of a file: those that were read, to pass them on, and bodies made here."""
+"""Records as JSON: encoded records, bodies made here, and a `Dump` of executed kernels."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ class Kernel:
 
     @property
     def is_parameter(self) -> bool:
-        """Whether this is not a kernel but a parameter of the graph, as it was when the graph had run."""
+        """Return whether this is not a kernel but a parameter of the graph, as it was when the graph had run."""
         return self.type == _PARAMETER
 
     @property
@@ -110,7 +110,7 @@ class Kernel:
 
     @property
     def is_mislabelled(self) -> bool:
-        """Whether floats of two widths meet in the kernel, for which a CPU has none.
+        """Return whether floats of two widths meet in the kernel, for which a CPU has none.
 
         MindSpore then runs the wider kernel there, and writes of its result as many bytes as the narrow type has, as if
         they were of that type. A cast that changes nothing is one of such a result.
@@ -123,7 +123,7 @@ class Kernel:
 
     @property
     def is_gradient(self) -> bool:
-        """Whether MindSpore derived the kernel for the gradient."""
+        """Return whether MindSpore derived the kernel for the gradient."""
         return _is_gradient(self.op)
 
 
@@ -177,5 +177,5 @@ def leaf(element: TensorElement) -> dict[str, Any]:
 
 
 def unreadable(file: Path | str, error: Exception) -> str:
-    """Say that a tensor's file cannot be read, and why that may be."""
+    """Return the message on a tensor's file that cannot be read, with the possible reason."""
     return f"{file}: incomplete, {error}; the run ended while it was written, or it was copied only in part"

@@ -1,4 +1,4 @@
-"""How a recorded tensor lay in memory, and how that is decoded.
+"""Memory layout of recorded tensors, and its decoding.
 
 An entry names what differs from a contiguous tensor at the start of a storage of its own: ``memory_format`` or
 ``stride``, ``storage_offset``, ``storage_size``, and by ``storage`` which tensors of a record share their memory.
@@ -109,8 +109,8 @@ def _is_size(value: object) -> bool:
     return type(value) is int and 0 <= value < _TOO_MANY_ELEMENTS
 
 
-def _refuse(path: str, wanted: str, found: object) -> NoReturn:
-    raise RecordError(path, f"expected {wanted}, found {shown(found)}")
+def _refuse(path: str, expected: str, value: object) -> NoReturn:
+    raise RecordError(path, f"expected {expected}, found {shown(value)}")
 
 
 def layout_fields(layout: Layout) -> dict[str, Any]:

@@ -95,7 +95,7 @@ class ApiName:
 
     @property
     def key(self) -> str:
-        """What the two directions of a call share: the name without its direction."""
+        """Return what the two directions of a call share: the name without its direction."""
         return f"{self.type}.{self.api}.{self.call}"
 
     @property
@@ -213,8 +213,8 @@ def direction_of(name: str) -> Literal["forward", "backward", "parameters_grad",
     if name.endswith(".backward"):
         return "backward"
     head, _, last = name.rpartition(".")
-    found = head.rpartition(".")[2] if last.isdecimal() else last
-    return found if found in _ABOUT else ""  # type: ignore[return-value]
+    word = head.rpartition(".")[2] if last.isdecimal() else last
+    return word if word in _ABOUT else ""  # type: ignore[return-value]
 
 
 def is_forward(name: str) -> bool:

@@ -6,12 +6,12 @@ from pathlib import Path
 
 from msprobe_hooks.dump.paths.static_graph import is_converted_file, is_iteration_file
 from msprobe_hooks.dump.reader import Dump, read_dump
-from msprobe_hooks.extensions.kernel_dump.converted.reader import read_tree
-from msprobe_hooks.extensions.mindspore.static_graph.reader import read_iteration
+from msprobe_hooks.errors import DumpError
+from msprobe_hooks.extensions import first
 
 
 def open_dump(path: Path) -> Dump:
-    """Read a ``dump.json``, what MindSpore dumped of an iteration of a static graph, or converted kernel files.
+    """Read a ``dump.json``, or a dump of another form that an extension reads.
 
     Args:
         path: The file by which the dump goes, as `find_dumps` returns it.
@@ -22,6 +22,9 @@ def open_dump(path: Path) -> Dump:
     Raises:
         DumpError: The file cannot be used; the text names it, the problem and the remedy.
     """
-    if is_converted_file(path):
-        return read_tree(path)
-    return read_iteration(path) if is_iteration_file(path) else read_dump(path)
+    dump: Dump | None = first("open_dump", path)
+    if dump is not None:
+        return dump
+    if is_converted_file(path) or is_iteration_file(path):
+        raise DumpError(f"{path}: a kernel's file, which no installed extension reads; pass the folder of a dump.json")
+    return read_dump(path)

@@ -1,4 +1,4 @@
-"""Reading ``dump.json``: the whole file is indexed at once, a record is decoded when it is asked for."""
+"""Reader of ``dump.json``: the whole file is indexed at once, records are decoded on demand, cut-off files included."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias
 
 import msgspec
 
@@ -54,6 +54,11 @@ TASKS = (
 MAX_FILE_BYTES = 4 * 2**30
 
 
+#: What the records of a dump are: calls of a program, kernels that a static graph executed, or converted files that
+#: a card's library wrote of kernels.
+DumpKind: TypeAlias = Literal["calls", "static graph", "kernel files"]
+
+
 class _Envelope(msgspec.Struct):
     data: dict[str, msgspec.Raw]
     task: str | None = None
@@ -65,9 +70,17 @@ class _Envelope(msgspec.Struct):
 
 @dataclass(frozen=True)
 class Dump:
-    """A recorded run.
+    """A recorded run: an index of undecoded records, of which one is decoded when it is asked for.
+
+    Its file::
+
+        {"task": "statistics", "level": "L1", "framework": "pytorch",
+         "data": {"Torch.add.0.forward":  {"input_args": [...], "input_kwargs": {}, "output": [...]},
+                  "Torch.add.0.backward": {"input": [...], "output": [...]}, ...}}
+                   name in ``records``    its bytes: ``forward(name)`` and ``backward(name)`` decode them
 
     Attributes:
+        kind: What its records are.
         path: The file by which the dump goes.
         task: The task of the recording, such as ``statistics``.
         level: Its level, such as ``L1``.
@@ -75,6 +88,8 @@ class Dump:
         records: The undecoded JSON of the records by name, in recorded order.
         has_layouts: Whether entries say how tensors lay in memory where that is not contiguous.
     """
+
+    kind: ClassVar[DumpKind] = "calls"
 
     path: Path
     task: str
@@ -90,12 +105,12 @@ class Dump:
 
     @property
     def has_statistics(self) -> bool:
-        """Whether records hold statistics of their tensors, or only the tensors' files."""
+        """Return whether records hold statistics of their tensors, or only the tensors' files."""
         return True
 
     @property
     def keeps_shapes(self) -> bool:
-        """Whether files hold tensors in their recorded shapes, or only their elements."""
+        """Return whether files hold tensors in their recorded shapes, or only their elements."""
         return True
 
     def array_at_hand(self, data_name: str) -> Array | None:
@@ -114,7 +129,7 @@ class Dump:
 
     @property
     def module_count(self) -> int:
-        """How many records are about modules."""
+        """Return how many records are about modules."""
         return len(self.records) - len(self.api_names)
 
     def is_recomputed(self, name: str) -> bool:
@@ -196,10 +211,10 @@ def _decode_envelope(path: Path, text: bytes) -> _Envelope:
 def _paths_instead(text: bytes) -> str:
     """Return what to pass in place of msprobe's ``compare.json``; nothing where it is another file."""
     try:
-        given = decode_json(text, dict[str, object])
+        content = decode_json(text, dict[str, object])
     except JsonError:
         return ""
-    paths = [given.get(key) for key in ("npu_path", "bench_path")]
+    paths = [content.get(key) for key in ("npu_path", "bench_path")]
     target, golden = (shown(path) if isinstance(path, str) and path else "" for path in paths)
     if not target:
         return ""
@@ -216,8 +231,8 @@ def _escaped(records: dict[str, msgspec.Raw]) -> dict[str, msgspec.Raw]:
 
 def _known(path: Path, key: str, value: str | None, allowed: tuple[str, ...]) -> str:
     if value not in allowed:
-        found = "missing" if value is None else shown(value)
-        raise DumpError(f'{path}: "{key}" is {found}; allowed: {", ".join(allowed)}{did_you_mean(value, allowed)}')
+        spelling = "missing" if value is None else shown(value)
+        raise DumpError(f'{path}: "{key}" is {spelling}; allowed: {", ".join(allowed)}{did_you_mean(value, allowed)}')
     return value
 
 
@@ -282,7 +297,7 @@ def read_truncated_dump(path: Path) -> ReadDump:
         if data is None:
             raise
         head = dict(_HEAD.findall(text[: data.end()]))
-        task, level, framework = (head.get(key, known[0]) for key, known in _KNOWN.items())
+        task, level, framework = (head.get(key, allowed[0]) for key, allowed in _KNOWN.items())
         if task not in TASKS or level not in LEVELS or framework not in FRAMEWORKS:
             raise
         records = _whole_records(text, data.end())
@@ -311,5 +326,5 @@ def _whole_records(text: str, place: int) -> dict[str, msgspec.Raw]:
 
 
 def _behind(pattern: re.Pattern[str], text: str, place: int) -> int:
-    found = pattern.match(text, place)
-    return found.end() if found else place
+    match = pattern.match(text, place)
+    return match.end() if match else place

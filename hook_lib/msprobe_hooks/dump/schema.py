@@ -8,19 +8,18 @@ from __future__ import annotations
 
 import math
 import re
-import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from typing import Annotated, Any, NoReturn, TypeAlias
+from typing import Annotated, Any, TypeAlias
 
 import msgspec
 from msgspec import Meta
 
+from msprobe_hooks.dump.json_fields import Number as Number
+from msprobe_hooks.dump.json_fields import as_object, count, non_finite, refuse, require_possible, statistic
 from msprobe_hooks.dump.memory_layouts import LAYOUT_KEYS, layout_of
 from msprobe_hooks.dump.memory_layouts import Layout as Layout
 from msprobe_hooks.errors import RecordError
-
-Number: TypeAlias = float | int | bool
 
 #: The type of tensors without values, with which torch traces and compiles.
 FAKE_TENSOR = "torch._subclasses.fake_tensor.FakeTensor"
@@ -44,10 +43,6 @@ TENSOR_TYPES = frozenset(
 
 #: How deep the elements of a record may be nested, as deep as they are recorded. What is done with them recurses.
 MAX_DEPTH = 100
-
-# So many elements no tensor has.
-_TOO_MANY_ELEMENTS = 2**63
-_USUAL_DIMENSIONS = 16
 
 
 _Size: TypeAlias = Annotated[int, Meta(ge=0)]
@@ -192,15 +187,15 @@ def walk_tensors(elements: Elements, path: str = "") -> Iterator[tuple[str, Tens
 
 def tensors_of(elements: Elements) -> list[TensorElement]:
     """Return every tensor among the elements, nested ones included, in recorded order."""
-    found: list[TensorElement] = []
+    tensors: list[TensorElement] = []
     for element in elements.values() if isinstance(elements, dict) else elements:
         if isinstance(element, TensorElement):
-            found.append(element)
+            tensors.append(element)
         elif isinstance(element, MappingElement):
-            found += tensors_of(element.items)
+            tensors += tensors_of(element.items)
         elif isinstance(element, list):
-            found += tensors_of(element)
-    return found
+            tensors += tensors_of(element)
+    return tensors
 
 
 def forward_record(name: str, body: object) -> ForwardRecord:
@@ -209,7 +204,7 @@ def forward_record(name: str, body: object) -> ForwardRecord:
     Raises RecordError with the JSON path of whatever does not fit.
     """
     path = record_path(name)
-    fields = _object(body, path)
+    fields = as_object(body, path)
     details, settings = _details(fields, f"{path}.details")
     exception = fields.get("exception")
     args = _array_field(fields, "input_args", path)
@@ -233,20 +228,20 @@ def _details(fields: Mapping[str, Any], path: str) -> tuple[Mapping[str, Mapping
 
     What the called object had been made with comes second, None where that is not said.
     """
-    details = dict(_object(fields.get("details") or {}, path))
+    details = dict(as_object(fields.get("details") or {}, path))
     settings = details.pop("settings", None)
     if settings is not None:
-        settings = dict(_object(settings, f"{path}.settings"))
+        settings = dict(as_object(settings, f"{path}.settings"))
     for place, detail in details.items():
-        words = {"type"} if "value" in _object(detail, f"{path}.{place}") else set()
+        words = {"type"} if "value" in as_object(detail, f"{path}.{place}") else set()
         for key in words | ({"container"} & detail.keys()):
             if not isinstance(detail.get(key), str):
-                _refuse(f"{path}.{place}.{key}", "a type's name", detail.get(key))
+                refuse(f"{path}.{place}.{key}", "a type's name", detail.get(key))
     return details, settings
 
 
 def _restored(element: Element, place: str, details: Mapping[str, Mapping[str, Any]]) -> Element:
-    """Put back what msprobe's spelling of an element loses and this project's recorder keeps apart."""
+    """Restore what msprobe's spelling of an element loses and this project's recorder keeps apart."""
     detail = details.get(place)
     if detail is not None and "value" in detail:
         return ValueElement(detail["type"], detail["value"])
@@ -263,7 +258,7 @@ def backward_record(name: str, body: object) -> BackwardRecord:
     Raises RecordError with the JSON path of whatever does not fit.
     """
     path = record_path(name)
-    fields = _object(body, path)
+    fields = as_object(body, path)
     return BackwardRecord(
         name=name,
         grad_outputs=_array_field(fields, "input", path),
@@ -281,7 +276,7 @@ def _array_field(fields: Mapping[str, object], key: str, path: str) -> list[Elem
     if value is None:
         return []
     if not isinstance(value, list):
-        _refuse(f"{path}.{key}", "an array", value)
+        refuse(f"{path}.{key}", "an array", value)
     return [_element(item, f"{path}.{key}[{i}]", 1) for i, item in enumerate(value)]
 
 
@@ -289,7 +284,7 @@ def _object_field(fields: Mapping[str, object], key: str, path: str) -> dict[str
     value = fields.get(key)
     if value is None:
         return {}
-    return {name: _element(item, f"{path}.{key}.{name}", 1) for name, item in _object(value, f"{path}.{key}").items()}
+    return {name: _element(item, f"{path}.{key}.{name}", 1) for name, item in as_object(value, f"{path}.{key}").items()}
 
 
 def _element(value: object, path: str, depth: int) -> Element:
@@ -303,7 +298,7 @@ def _element(value: object, path: str, depth: int) -> Element:
         raise RecordError(path, f"nested deeper than {MAX_DEPTH} levels")
     if isinstance(value, list):
         return [_element(item, f"{path}[{i}]", depth + 1) for i, item in enumerate(value)]
-    members = _object(value, path)
+    members = as_object(value, path)
     return MappingElement({key: _member(item, f"{path}.{key}", depth) for key, item in members.items()})
 
 
@@ -317,8 +312,8 @@ def _member(value: object, path: str, depth: int) -> Element:
 def _value(kind: str, fields: Mapping[str, object], path: str) -> object:
     value = fields.get("format") if kind == "torch.memory_format" else fields.get("value")
     if kind == "float" and isinstance(value, str):
-        number = _non_finite(value)
-        return _refuse(f"{path}.value", "a number", value) if number is None else number
+        number = non_finite(value)
+        return refuse(f"{path}.value", "a number", value) if number is None else number
     return value if "value" in fields or value is not None else dict(fields)
 
 
@@ -327,24 +322,24 @@ def _tensor(kind: str, fields: Mapping[str, object], path: str) -> TensorElement
         # Nearly all are spelled as the fields say, which msgspec sees in one step.
         with suppress(msgspec.ValidationError):
             tensor = msgspec.convert(fields, TensorElement)
-            _require_possible(tensor.shape, f"{path}.shape")
+            require_possible(tensor.shape, f"{path}.shape")
             if fields.keys().isdisjoint(LAYOUT_KEYS):
                 return tensor
             return msgspec.structs.replace(tensor, layout=layout_of(fields, tensor.shape, path))
     dtype, shape = fields.get("dtype"), fields.get("shape")
     if not isinstance(dtype, str):
-        _refuse(f"{path}.dtype", "a dtype's name", dtype)
+        refuse(f"{path}.dtype", "a dtype's name", dtype)
     if not isinstance(shape, list) or not set(map(type, shape)) <= {int} or min(shape, default=0) < 0:
-        _refuse(f"{path}.shape", "an array of sizes", shape)
-    _require_possible(shape, f"{path}.shape")
+        refuse(f"{path}.shape", "an array of sizes", shape)
+    require_possible(shape, f"{path}.shape")
     data_name = fields.get("datapath", fields.get("data_name"))
     checksum = fields.get("md5")
-    nans, positive, negative = (_count(fields, key, path) for key in NONFINITE_COUNTS)
+    nans, positive, negative = (count(fields, key, path) for key in NONFINITE_COUNTS)
     return TensorElement(
         type=kind,
         dtype=dtype,
         shape=tuple(shape),
-        **{field: _statistic(fields, key, path) for field, key in STATISTICS.items()},
+        **{field: statistic(fields, key, path) for field, key in STATISTICS.items()},
         nan_count=nans,
         posinf_count=positive,
         neginf_count=negative,
@@ -353,53 +348,6 @@ def _tensor(kind: str, fields: Mapping[str, object], path: str) -> TensorElement
         data_name=data_name if isinstance(data_name, str) else None,
         layout=layout_of(fields, shape, path),
     )
-
-
-def _require_possible(shape: Sequence[int], path: str) -> None:
-    if len(shape) <= _USUAL_DIMENSIONS and 0 not in shape and math.prod(shape) < _TOO_MANY_ELEMENTS:
-        return
-    elements = 1
-    for size in shape:
-        elements *= size or 1
-        if elements >= _TOO_MANY_ELEMENTS:
-            raise RecordError(path, "expected the shape of a tensor, found one of 2**63 elements or more")
-
-
-def _non_finite(text: str) -> float | None:
-    """Return the number that a text such as ``Infinity``, ``-inf`` or ``nan`` is; None for any other text."""
-    return _NON_FINITE.get(text.strip().lower().replace("infinity", "inf"))
-
-
-_NON_FINITE = {text: float(text) for text in ("nan", "inf", "-inf")}
-
-
-def _statistic(fields: Mapping[str, object], key: str, path: str) -> Number | None:
-    value = fields.get(key)
-    # JSON allows integers of more than 300 digits, which no tensor holds.
-    if value is None or isinstance(value, float) or (isinstance(value, int) and abs(value) <= sys.float_info.max):
-        return value
-    number = _non_finite(value) if isinstance(value, str) else None
-    return _refuse(f"{path}.{key}", "a number", value) if number is None else number
-
-
-def _count(fields: Mapping[str, object], key: str, path: str) -> int | None:
-    value = fields.get(key)
-    if value is None or (type(value) is int and 0 <= value < _TOO_MANY_ELEMENTS):
-        return value
-    return _refuse(f"{path}.{key}", "a number of elements", value)
-
-
-def _object(value: object, path: str) -> Mapping[str, Any]:
-    if not isinstance(value, dict):
-        _refuse(path, "an object", value)
-    return value
-
-
-_JSON_NAMES = {dict: "an object", list: "an array", str: "a string", bool: "a boolean", type(None): "nothing"}
-
-
-def _refuse(path: str, wanted: str, found: object) -> NoReturn:
-    raise RecordError(path, f"expected {wanted}, found {_JSON_NAMES.get(type(found), 'a number')}")
 
 
 _SHAPE = re.compile(rb'"shape": ?\[([\d,\s]*)\]')

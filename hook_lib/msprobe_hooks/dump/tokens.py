@@ -48,9 +48,9 @@ class PassTokens(msgspec.Struct, frozen=True, omit_defaults=True):
         if not all(0 <= start < _MOST_TOKENS for start in self.starts):
             return "a start that is no position"
         total = sum(self.lengths)
-        for name, found in (("token_ids", self.token_ids), ("logprobs", self.logprobs)):
-            if found and len(found) != total:
-                return f"{len(found)} {name} for {total} tokens"
+        for name, values in (("token_ids", self.token_ids), ("logprobs", self.logprobs)):
+            if values and len(values) != total:
+                return f"{len(values)} {name} for {total} tokens"
         return ""
 
 
@@ -73,7 +73,7 @@ def read_tokens(folder: Path) -> list[PassTokens]:
         return []
     except OSError as error:
         raise DumpError(f"{path}: cannot be read: {error.strerror}") from None
-    found = []
+    passes = []
     for number, line in enumerate(lines, 1):
         try:
             tokens = decode_json(line, PassTokens)
@@ -82,5 +82,5 @@ def read_tokens(folder: Path) -> list[PassTokens]:
             problem = str(error)
         if problem:
             raise DumpError(f"{path}, line {number}: {problem}; delete the file, or record again")
-        found.append(tokens)
-    return found
+        passes.append(tokens)
+    return passes

@@ -52,7 +52,7 @@ class Value(msgspec.Struct, frozen=True, array_like=True):
 
     @property
     def is_tensor(self) -> bool:
-        """Whether the value is a tensor."""
+        """Return whether the value is a tensor."""
         return bool(self.dtype)
 
 
@@ -143,7 +143,7 @@ def unspelled_arguments(dump: Dump, record: str) -> dict[str, Value]:
         return {}
     body = dump.body(record)
     details = body.get("details") if isinstance(body, dict) else None
-    found: dict[str, Value] = {}
+    arguments: dict[str, Value] = {}
     for key, detail in details.items() if isinstance(details, dict) else ():
         prefix, _, rest = key.partition(".")
         if prefix in _PREFIXES and rest and isinstance(detail, dict) and "value" in detail:
@@ -151,8 +151,8 @@ def unspelled_arguments(dump: Dump, record: str) -> dict[str, Value]:
             if not isinstance(kind, str):
                 _refuse(record, f".details.{escaped_name(key)}.type", "a type's name")
             place = f"input.{escaped_name(rest)}"
-            found[place] = _plain(f"{record}.{place}", kind, detail["value"])
-    return found
+            arguments[place] = _plain(f"{record}.{place}", kind, detail["value"])
+    return arguments
 
 
 def _saved(record: str, body: Any) -> list[PlacedValue]:
@@ -274,5 +274,5 @@ def _as_float(record: str, place: str, key: str, value: int) -> float:
         return _refuse(record, f".{place}.{key}", "a number that a tensor can hold")
 
 
-def _refuse(record: str, place: str, wanted: str) -> NoReturn:
-    raise RecordError(f"{record_path(record)}{place}", f"expected {wanted}")
+def _refuse(record: str, place: str, expected: str) -> NoReturn:
+    raise RecordError(f"{record_path(record)}{place}", f"expected {expected}")

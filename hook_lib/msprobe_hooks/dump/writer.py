@@ -1,4 +1,4 @@
-"""Writing a dump as it is recorded: each file is valid JSON after every append, and nothing is written twice."""
+"""Writers of a dump as it is recorded (valid JSON after every append), of JSON lines, and of a spool folder."""
 
 from __future__ import annotations
 
@@ -145,7 +145,7 @@ class JsonStream:
         self._end += len(text)
 
     def _restore(self) -> None:
-        """Bring the file back to what it was, as far as the disk lets."""
+        """Restore the file, as far as the disk lets."""
         if self._end == 0:
             return
         # Most disks have kept the room of the old tail, and those that have not may still cut the file.

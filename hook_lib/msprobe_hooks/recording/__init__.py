@@ -1,1 +1,1 @@
-"""Recording, as far as it is the same for every framework."""
+"""Recorder, as far as it is the same for every framework."""

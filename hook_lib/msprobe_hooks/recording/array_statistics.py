@@ -63,12 +63,12 @@ def _with_nonfinite(array: Array, result: Statistics) -> Statistics:
     if array.dtype.kind == "f" and not (_is_finite(result.max) and _is_finite(result.min)):
         result.nan_count = int(np.isnan(array).sum())
         result.posinf_count, result.neginf_count = int(np.isposinf(array).sum()), int(np.isneginf(array).sum())
-        kept = array[np.isfinite(array)]
-        kept = kept if kept.size else array[~np.isnan(array)]
+        numbers = array[np.isfinite(array)]
+        numbers = numbers if numbers.size else array[~np.isnan(array)]
         if not _is_finite(result.max):
-            result.finite_max = kept.max().item() if kept.size else math.nan
+            result.finite_max = numbers.max().item() if numbers.size else math.nan
         if not _is_finite(result.min):
-            result.finite_min = kept.min().item() if kept.size else math.nan
+            result.finite_min = numbers.min().item() if numbers.size else math.nan
     return result
 
 

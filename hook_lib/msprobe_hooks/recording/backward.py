@@ -26,24 +26,40 @@ def tensors_in(values: Any, tensor_class: type[_Tensor]) -> list[_Tensor]:
     """Return the tensors of nested lists, tuples and mappings, depth first."""
     if isinstance(values, tensor_class):
         return [values]
-    found: list[_Tensor] = []
-    _collect(values, tensor_class, found)
-    return found
+    tensors: list[_Tensor] = []
+    _collect(values, tensor_class, tensors)
+    return tensors
 
 
-def _collect(values: Any, tensor_class: type[_Tensor], found: list[_Tensor]) -> None:
+def _collect(values: Any, tensor_class: type[_Tensor], tensors: list[_Tensor]) -> None:
     if isinstance(values, (tuple, list)):
         for value in values:
             # Most values are tensors or plain ones, for which nothing is called.
             if isinstance(value, tensor_class):
-                found.append(value)
+                tensors.append(value)
             elif type(value) not in _PLAIN:
-                _collect(value, tensor_class, found)
+                _collect(value, tensor_class, tensors)
     elif type(values) is dict or isinstance(values, Mapping):
-        _collect(list(values.values()), tensor_class, found)
+        _collect(list(values.values()), tensor_class, tensors)
 
 
 _PLAIN = frozenset({int, float, bool, str, slice, type(None)})
+
+
+def mapped(change: Callable[[Any], Any], tensor_class: type, tree: Any) -> Any:
+    """Return nested lists, tuples and dicts with other tensors in the place of theirs."""
+    if isinstance(tree, tensor_class):
+        return change(tree)
+    if isinstance(tree, dict):
+        return {key: mapped(change, tensor_class, value) for key, value in tree.items()}
+    if type(tree) in (list, tuple):
+        return like(tree, [mapped(change, tensor_class, item) for item in tree])
+    return tree
+
+
+def like(values: Any, items: list[Any]) -> Any:
+    """Return a list or tuple of the class of another one, also of a named tuple, with these items."""
+    return type(values)(*items) if hasattr(values, "_fields") else type(values)(items)
 
 
 class Node(Protocol):
@@ -150,8 +166,8 @@ class Backward:
         self.listener.note(self._where, error)
 
     def _add(self, slot: int, gradient: Any) -> None:
-        known = self._grad_inputs[slot]
-        self._grad_inputs[slot] = gradient if known is None else self._sum(known, gradient)
+        total = self._grad_inputs[slot]
+        self._grad_inputs[slot] = gradient if total is None else self._sum(total, gradient)
 
     def _note_one(self) -> None:
         self._expected -= 1
@@ -185,21 +201,21 @@ def boundary(start: Iterable[_Node], inputs: Inputs) -> dict[_Node, list[tuple[i
 
     ``start`` are the nodes that made the outputs.
     """
-    found: dict[_Node, list[tuple[int, list[int]]]] = {}
-    seen = set(start)
-    waiting = list(seen)
-    while waiting and len(seen) < _MAX_NODES:
+    slots_by_node: dict[_Node, list[tuple[int, list[int]]]] = {}
+    visited = set(start)
+    waiting = list(visited)
+    while waiting and len(visited) < _MAX_NODES:
         node = waiting.pop()
         for place, (following, number) in enumerate(node.next_functions):
             if following is None:
                 continue
             slots = inputs.slots(following, number)
             if slots is not None:
-                found.setdefault(node, []).append((place, slots))
-            elif following not in seen:
-                seen.add(following)
+                slots_by_node.setdefault(node, []).append((place, slots))
+            elif following not in visited:
+                visited.add(following)
                 waiting.append(following)
-    return found
+    return slots_by_node
 
 
 def watch_nodes(
@@ -207,7 +223,7 @@ def watch_nodes(
     output_nodes: Mapping[_Node, list[tuple[int, int]]],
     input_nodes: Mapping[_Node, list[tuple[int, list[int]]]],
 ) -> None:
-    """Put hooks before the nodes that made a call's outputs and after those that pass gradients on to its inputs."""
+    """Register hooks before the nodes that made a call's outputs, after those that pass gradients on to its inputs."""
     for node, slots in output_nodes.items():
         # Some outputs may go unused; once the gradients of all inputs were seen, no more can have been on their way.
         if not input_nodes:

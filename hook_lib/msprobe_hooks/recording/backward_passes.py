@@ -1,4 +1,4 @@
-"""What is put together during a backward pass, and finished when that pass ends, complete or not."""
+"""Work collected during a backward pass, and finished when that pass ends, complete or not."""
 
 from __future__ import annotations
 

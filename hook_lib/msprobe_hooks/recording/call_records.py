@@ -142,16 +142,16 @@ class ApiCall(CallRecord):
         recorded.
         """
         recorder = self._recorder
-        wanted = recorder.directions
+        directions = recorder.directions
         self._changed = changed
         self._written = written
         self._given = args, kwargs
         try:
-            has_grad = has_backward and wanted.backward and recorder.is_grad_enabled()
+            has_grad = has_backward and directions.backward and recorder.is_grad_enabled()
             with recorder.quiet():
                 if has_grad:
                     self._inputs = recorder.inputs((args, kwargs) if kwargs else args)
-                if wanted.forward and recorder.filter.admits(self.name):
+                if directions.forward and recorder.filter.admits(self.name):
                     self._take_inputs(args, kwargs)
                     if settings is not None:
                         self._elements.details["settings"] = settings
@@ -165,10 +165,13 @@ class ApiCall(CallRecord):
         record, recorder = self._record, self._recorder
         if not recorder.has_met_non_finite() or record is None:
             return
-        for side, path, given in (("input_args", "input", dict(enumerate(args))), ("input_kwargs", "kwargs", kwargs)):
+        for side, path, arguments in (
+            ("input_args", "input", dict(enumerate(args))),
+            ("input_kwargs", "kwargs", kwargs),
+        ):
             elements: Any = record.get(side)
             # Those that wait to be built are measured when they are.
-            for place, value in given.items() if type(elements) in (list, dict) else ():
+            for place, value in arguments.items() if type(elements) in (list, dict) else ():
                 if recorder.is_stale(value) and isinstance(elements[place], TensorEntry):
                     elements[place] = entry = copy(elements[place])
                     recorder.summarise(value, entry)

@@ -64,20 +64,20 @@ COMMON_KEYS = _COMMON_WITHOUT_EFFECT | _COMMON.keys()
 SECTION_KEYS = _SECTION_WITHOUT_EFFECT | _SECTION.keys()
 
 
-def refuse_common(given: Mapping[str, object]) -> None:
+def refuse_common(section: Mapping[str, object]) -> None:
     """Raise ConfigError for a common key that would change what msprobe writes and has no such effect here."""
-    _refuse(given, _COMMON, "")
+    _refuse(section, _COMMON, "")
 
 
-def refuse_section(task: str, given: Mapping[str, object]) -> None:
+def refuse_section(task: str, section: Mapping[str, object]) -> None:
     """Raise ConfigError as ``refuse_common`` does, for the keys of a task's section."""
-    _refuse(given, _SECTION, f"{task}.")
+    _refuse(section, _SECTION, f"{task}.")
 
 
-def _refuse(given: Mapping[str, object], keys: Mapping[str, tuple[Sequence[object], str]], prefix: str) -> None:
+def _refuse(section: Mapping[str, object], keys: Mapping[str, tuple[Sequence[object], str]], prefix: str) -> None:
     for key, (harmless, allowed) in keys.items():
-        if given.get(key) not in harmless:
-            raise ConfigError(f"{prefix}{key}", given[key], allowed)
+        if section.get(key) not in harmless:
+            raise ConfigError(f"{prefix}{key}", section[key], allowed)
 
 
 LEVELS = ("L0", "L1", "L2", "mix", "debug", "aten", "compiled")
@@ -144,23 +144,23 @@ class Settings:
 
     @property
     def spool(self) -> SpoolSettings | None:
-        """How ``dump_path`` is a spool folder, None where it is none."""
+        """Return how ``dump_path`` is a spool folder, None where it is none."""
         if self.spool_size is None:
             return None
         return SpoolSettings(self.spool_size, self.spool_wait if self.spool_full == "wait" else 0.0)
 
     @property
     def directions(self) -> DataMode:
-        """Which directions and sides of a call are recorded."""
+        """Return which directions and sides of a call are recorded."""
         return DataMode.of(self.data_mode)
 
 
 def settings(dump_path: str | Path, **options: Any) -> Settings:
     """Check the keyword options of ``record``, named as the keys of ``config.json``. Raises ConfigError."""
-    known = {field.name for field in fields(Settings)} - {"dump_path"}
+    names = {field.name for field in fields(Settings)} - {"dump_path"}
     for key in options:
-        if key not in known:
-            raise unknown_name("record() has no option", key, options[key], known | {"model", "framework"})
+        if key not in names:
+            raise unknown_name("record() has no option", key, options[key], names | {"model", "framework"})
     checked = {key: _CHECKS[key](key, value) for key, value in options.items()}
     return _consistent(Settings(dump_path=checks.path("dump_path", dump_path), **checked))
 
@@ -178,88 +178,88 @@ def read_common(path: str | Path) -> dict[str, Any]:
 def read_config(path: str | Path, **overrides: Any) -> Settings:
     """Read msprobe's ``config.json``; ``overrides`` that are not None win over the file. Raises ConfigError."""
     common = read_common(path)
-    given = {key: value for key, value in common.items() if key in _CHECKS} | {
+    values = {key: value for key, value in common.items() if key in _CHECKS} | {
         key: value for key, value in overrides.items() if value is not None
     }
-    task = _task("task", given.get("task") or "statistics")
+    task = _task("task", values.get("task") or "statistics")
     keys = _KEYS_OF_TASKS.get(task, _SECTION_KEYS)
     # Keys that only other tasks follow may have the values that change nothing there.
     section = checks.object_with(keys, also={*SECTION_KEYS, *_SECTION_KEYS})(task, common.get(task) or {})
     refuse_section(task, section)
-    given |= {key: value for key, value in section.items() if key in keys or key in _SECTION_KEYS}
-    given["task"] = task
-    dump_path = given.pop("dump_path", None) or common.get("dump_path") or Settings().dump_path
-    return settings(dump_path, **{key: value for key, value in given.items() if value not in (None, "")})
+    values |= {key: value for key, value in section.items() if key in keys or key in _SECTION_KEYS}
+    values["task"] = task
+    dump_path = values.pop("dump_path", None) or common.get("dump_path") or Settings().dump_path
+    return settings(dump_path, **{key: value for key, value in values.items() if value not in (None, "")})
 
 
-def _consistent(given: Settings) -> Settings:
-    _check_spool(given)
-    _check_compression(given)
-    _check_golden(given)
-    if given.task == "structure" and not given.records_modules:
-        return replace(given, level="mix")
-    if given.async_dump and given.summary_mode != "statistics":
-        raise ConfigError("summary_mode", given.summary_mode, "statistics with async_dump")
-    if given.level == "debug" and given.task == "structure":
-        raise ConfigError("task", given.task, "statistics or tensor at level debug")
-    if given.task in OVERFLOW_TASKS:
-        given = _looking_for_overflow(given)
-    _check_scope(given)
-    return given
+def _consistent(options: Settings) -> Settings:
+    _check_spool(options)
+    _check_compression(options)
+    _check_golden(options)
+    if options.task == "structure" and not options.records_modules:
+        return replace(options, level="mix")
+    if options.async_dump and options.summary_mode != "statistics":
+        raise ConfigError("summary_mode", options.summary_mode, "statistics with async_dump")
+    if options.level == "debug" and options.task == "structure":
+        raise ConfigError("task", options.task, "statistics or tensor at level debug")
+    if options.task in OVERFLOW_TASKS:
+        options = _looking_for_overflow(options)
+    _check_scope(options)
+    return options
 
 
-def _looking_for_overflow(given: Settings) -> Settings:
-    if given.level not in ("L0", "L1", "mix"):
-        raise ConfigError("level", given.level, f"L0, L1 or mix with task {given.task}")
+def _looking_for_overflow(options: Settings) -> Settings:
+    if options.level not in ("L0", "L1", "mix"):
+        raise ConfigError("level", options.level, f"L0, L1 or mix with task {options.task}")
     for field in fields(Settings):
-        value = getattr(given, field.name)
+        value = getattr(options, field.name)
         if field.name in ("data_mode", "summary_mode", "tensor_list") and value != field.default:
             shown = list(value) if isinstance(value, tuple) else value
-            raise ConfigError(field.name, shown, f"not supported with task {given.task}")
-    return replace(given, overflow_nums=-1) if given.task == "nan_check" else given
+            raise ConfigError(field.name, shown, f"not supported with task {options.task}")
+    return replace(options, overflow_nums=-1) if options.task == "nan_check" else options
 
 
-def _check_spool(given: Settings) -> None:
+def _check_spool(options: Settings) -> None:
     """Refuse a spool folder of records that pytest --msprobe-dump cannot check."""
-    if given.spool_size is None:
+    if options.spool_size is None:
         for field in fields(Settings):
-            if field.name in ("spool_full", "spool_wait") and getattr(given, field.name) != field.default:
-                raise ConfigError(field.name, getattr(given, field.name), "not supported without spool_size")
+            if field.name in ("spool_full", "spool_wait") and getattr(options, field.name) != field.default:
+                raise ConfigError(field.name, getattr(options, field.name), "not supported without spool_size")
         return
-    if given.task not in ("statistics", "tensor"):
-        raise ConfigError("task", given.task, "statistics or tensor with spool_size")
-    if given.level not in ("L1", "mix", "aten"):
-        raise ConfigError("level", given.level, "L1, mix or aten with spool_size")
+    if options.task not in ("statistics", "tensor"):
+        raise ConfigError("task", options.task, "statistics or tensor with spool_size")
+    if options.level not in ("L1", "mix", "aten"):
+        raise ConfigError("level", options.level, "L1, mix or aten with spool_size")
 
 
-def _check_golden(given: Settings) -> None:
-    if given.golden_path is None:
+def _check_golden(options: Settings) -> None:
+    if options.golden_path is None:
         return
-    if given.level != "compiled":
-        raise ConfigError("golden_path", given.golden_path, "level compiled with golden_path")
-    if given.golden_path.absolute() == given.dump_path.absolute():
-        raise ConfigError("golden_path", given.golden_path, "another folder than that of the recording")
+    if options.level != "compiled":
+        raise ConfigError("golden_path", options.golden_path, "level compiled with golden_path")
+    if options.golden_path.absolute() == options.dump_path.absolute():
+        raise ConfigError("golden_path", options.golden_path, "another folder than that of the recording")
 
 
-def _check_compression(given: Settings) -> None:
-    if given.compression == "none":
+def _check_compression(options: Settings) -> None:
+    if options.compression == "none":
         return
-    if given.tensor_files != "safetensors":
-        raise ConfigError("compression", given.compression, "none, or zstd with tensor_files safetensors")
+    if options.tensor_files != "safetensors":
+        raise ConfigError("compression", options.compression, "none, or zstd with tensor_files safetensors")
     if not compression.is_available():
-        raise ConfigError("compression", given.compression, f"none, or zstd with zstandard: {compression.REMEDY}")
+        raise ConfigError("compression", options.compression, f"none, or zstd with zstandard: {compression.REMEDY}")
 
 
-def _check_scope(given: Settings) -> None:
-    if not given.scope:
+def _check_scope(options: Settings) -> None:
+    if not options.scope:
         return
-    if len(given.scope) != 2:
-        raise ConfigError("scope", list(given.scope), "two record names, the first and the last of a range")
-    patterns = {"L0": (_MODULE_NAME,), "mix": (_MODULE_NAME, API_NAME)}.get(given.level, (API_NAME,))
-    wanted = {"L0": "Module.path.Class.forward.0", "mix": "Module.path.Class.forward.0 or Type.api.0.forward"}
-    for name in given.scope:
+    if len(options.scope) != 2:
+        raise ConfigError("scope", list(options.scope), "two record names, the first and the last of a range")
+    patterns = {"L0": (_MODULE_NAME,), "mix": (_MODULE_NAME, API_NAME)}.get(options.level, (API_NAME,))
+    form = {"L0": "Module.path.Class.forward.0", "mix": "Module.path.Class.forward.0 or Type.api.0.forward"}
+    for name in options.scope:
         if not any(pattern.fullmatch(name) for pattern in patterns):
-            raise ConfigError("scope", name, f"a name such as {wanted.get(given.level, 'Type.api.0.forward')}")
+            raise ConfigError("scope", name, f"a name such as {form.get(options.level, 'Type.api.0.forward')}")
 
 
 def _task(key: str, value: object) -> str:

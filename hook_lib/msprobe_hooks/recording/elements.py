@@ -1,4 +1,4 @@
-"""What a Python value becomes in a record.
+"""Elements of records: the JSON that a Python value becomes.
 
 Spelled as msprobe spells it. What that spelling loses (that a list was a tuple, a namedtuple's class, a complex number,
 a positional dtype) is kept in the record's ``details``: path of the element, such as ``input.1``, to what it
@@ -117,7 +117,7 @@ class Elements(ABC):
         return [self.element(value, path)]
 
     def number_storages(self, record: dict[str, Any]) -> None:
-        """Say in the entries which of the tensors that were taken so far lie in one storage."""
+        """Write into the entries which of the tensors that were taken so far lie in one storage."""
         storages = self._storages
         if len({*storages}) < len(storages):
             number_storages(record, storages, self._copied)

@@ -1,4 +1,4 @@
-"""What a module's call was fed, handed over from what feeds it to what records it."""
+"""Inputs fed to a module's call, handed over from what feeds it to what records it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which records are wanted: ``scope``, ``list``, ``exclude`` and ``data_mode``, and what each of them removed."""
+"""Filters of records: ``scope``, ``list``, ``exclude`` and ``data_mode``, and what each of them removed."""
 
 from __future__ import annotations
 
@@ -87,9 +87,9 @@ class NameFilter:
 
     def unmatched(self) -> list[str]:
         """Return a line for each entry of ``list`` that no name contained, where any name was looked at."""
-        known = {spelling for called in self._called for spelling in _spellings(called)}
-        entries = self._unmatched if known else ()
-        return [f"list: no record's name contains {entry!r}{did_you_mean(entry, known)}" for entry in entries]
+        spellings = {spelling for called in self._called for spelling in _spellings(called)}
+        entries = self._unmatched if spellings else ()
+        return [f"list: no record's name contains {entry!r}{did_you_mean(entry, spellings)}" for entry in entries]
 
     def _matches(self, name: str) -> bool:
         if self._unmatched:
@@ -100,12 +100,12 @@ class NameFilter:
 
     def _is_excluded(self, name: str) -> bool:
         called = split_called(name)[0]
-        known = self._excluded.get(called)
-        if known is None:
-            known = self._excluded[called] = any(
+        is_excluded = self._excluded.get(called)
+        if is_excluded is None:
+            is_excluded = self._excluded[called] = any(
                 fnmatchcase(spelling, entry) for spelling in _spellings(called) for entry in self._exclude
             )
-        return known
+        return is_excluded
 
     def _count(self, inside: bool, name: str) -> bool:
         if not inside:

@@ -1,4 +1,4 @@
-"""What recording asks of a framework, whose recorder answers it."""
+"""Protocol of a framework that is recorded; its recorder implements it."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class Framework(ABC):
 
     @abstractmethod
     def fetch_numbers(self, waiting: Iterable[Statistics]) -> None:
-        """Bring those numbers to the host that are still on a device."""
+        """Fetch those numbers to the host that are still on a device."""
 
     @abstractmethod
     def open_files(self, folder: Path) -> TensorFiles:

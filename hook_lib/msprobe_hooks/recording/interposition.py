@@ -1,4 +1,4 @@
-"""Running something around a Python function without replacing it.
+"""Interposition around Python functions, which are not replaced.
 
 The function object stays the one that everybody imported; only what it runs changes. A decorated function gets another
 function in the cell that its decorator closes over, a plain one gets other code.

@@ -143,16 +143,16 @@ class ModuleCall(CallRecord):
     def begin(self, args: Any, kwargs: Any, names: Sequence[str], hooks: ModuleHooks) -> None:
         """Take inputs and parameters as they are before the module runs; ``names`` are those of positional ones."""
         recorder = self._recorder
-        wanted = recorder.directions
+        directions = recorder.directions
         fed = take(self.module)
         try:
-            has_grad = wanted.backward and recorder.is_grad_enabled()
+            has_grad = directions.backward and recorder.is_grad_enabled()
             with recorder.quiet():
                 is_admitted = recorder.filter.enter_module(self.name)
                 if has_grad:
                     # Awaiting the parameters' gradients puts a module's record after those of what ran inside it.
                     self._inputs = recorder.inputs((args, kwargs), hooks.parameters(self.module))
-                if is_admitted and wanted.forward:
+                if is_admitted and directions.forward:
                     self._take_inputs(args, kwargs, lambda: hooks.own_parameters(self.module))
                     # A single one is what the module works on, whatever it is called.
                     if len(args) > 1 and names:
@@ -209,15 +209,15 @@ class ParameterGradients(ABC):
         """Register a function to call when a backward pass gives a parameter its gradient; return what undoes it."""
 
     @abstractmethod
-    def gradient(self, given: Any) -> Any:
-        """Return the gradient that a hook was called for, None where there is none; ``given`` is its argument."""
+    def gradient(self, argument: Any) -> Any:
+        """Return the gradient that a hook was called for, None where there is none; ``argument`` is its argument."""
 
     def in_order(self, arrived: dict[str, Any]) -> dict[str, Any]:
         """Return the gradients in the order in which the record lists them: as they arrived."""
         return arrived
 
     def install(self) -> list[Any]:
-        """Put the hooks on and return what takes them off."""
+        """Register the hooks and return what takes them off."""
         return [self.watch(parameter, self._hook(name)) for name, parameter in self._parameters.items()]
 
     def expect(self) -> None:
@@ -255,10 +255,10 @@ class ParameterGradients(ABC):
         self._recorder.note_error(f"{self._prefix}.parameters_grad", error)
 
     def _hook(self, name: str) -> Callable[[Any], None]:
-        def arrive(given: Any) -> None:
+        def arrive(argument: Any) -> None:
             if not self._is_wanted:
                 return
-            gradient = self.gradient(given)
+            gradient = self.gradient(argument)
             if gradient is not None:
                 self._arrived[name] = gradient
             self._recorder.passes.at_end(self)

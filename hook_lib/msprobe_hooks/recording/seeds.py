@@ -1,4 +1,4 @@
-"""Making a run repeatable, as far as it is Python's and numpy's business."""
+"""Seeds of Python and numpy, which make a run repeatable."""
 
 from __future__ import annotations
 

@@ -94,7 +94,7 @@ class Session(ABC):
 
     @abstractmethod
     def hooks_on(self, model: Model) -> Hooks:
-        """Put hooks on all modules inside a model."""
+        """Register hooks on all modules inside a model."""
 
     @abstractmethod
     def custom_api(self, module: Any, api: str, qualified: str) -> Observer:
@@ -115,12 +115,12 @@ class Session(ABC):
 
     @property
     def model(self) -> Model | None:
-        """What holds the modules that are recorded, None where there is none."""
+        """Return what holds the modules that are recorded, None where there is none."""
         return self._model
 
     @property
     def settings(self) -> Settings:
-        """What is recorded, and where."""
+        """Return what is recorded, and where."""
         return self.recorder.settings
 
     def record_into(self, dump_path: Path) -> None:
@@ -132,7 +132,7 @@ class Session(ABC):
 
     @property
     def summary(self) -> Summary:
-        """What was recorded so far."""
+        """Return what was recorded so far."""
         return self.recorder.summary
 
     def start(self, model: Model | None = None, rank: int | None = None) -> None:
@@ -223,16 +223,18 @@ class Session(ABC):
         Raises:
             ConfigError: The numbers do not fit together.
         """
-        given = {"lengths": lengths, "starts": starts, "token_ids": token_ids, "logprobs": logprobs}
+        lists = {"lengths": lengths, "starts": starts, "token_ids": token_ids, "logprobs": logprobs}
         try:
             # Tensors and arrays give plain numbers by the same method.
-            plain = {name: list(getattr(each, "tolist", lambda each=each: each)()) for name, each in given.items()}
+            plain = {
+                name: list(getattr(values, "tolist", lambda values=values: values)()) for name, values in lists.items()
+            }
             tokens = msgspec.convert({"requests": [str(one) for one in requests], **plain}, PassTokens)
             problem = tokens.problem()
         except (TypeError, msgspec.ValidationError) as error:
             problem = str(error)
         if problem:
-            raise ConfigError("tokens", given, "lists that fit together", problem=f"tokens: {problem}")
+            raise ConfigError("tokens", lists, "lists that fit together", problem=f"tokens: {problem}")
         self.recorder.note_tokens(tokens)
 
     def register_custom_api(self, module: Any, api: str, api_prefix: str | None = None) -> None:
@@ -242,8 +244,8 @@ class Session(ABC):
         replaced.
         """
         if not callable(getattr(module, api, None)):
-            found = getattr(module, "__name__", module)
-            raise ConfigError("api", api, f"the name of a function of {found!r}", known=dir(module))
+            owner = getattr(module, "__name__", module)
+            raise ConfigError("api", api, f"the name of a function of {owner!r}", known=dir(module))
         if isinstance(module, type) and module.__flags__ & _IMMUTABLE:
             raise ConfigError("api", api, f"a function that can be replaced, unlike those of {module.__name__!r}")
         self.restore_custom_api(module, api)
@@ -263,7 +265,7 @@ class Session(ABC):
 
     @property
     def _is_observing(self) -> bool:
-        """Whether the observers watch calls now."""
+        """Return whether the observers watch calls now."""
         return self._is_on
 
     def _begin_observers(self) -> None:
@@ -287,9 +289,9 @@ class Session(ABC):
         with self.recorder.net(f"the end of {type(observer).__name__}"):
             observer.end()
 
-    def _take_model(self, given: Model | None) -> None:
+    def _take_model(self, argument: Model | None) -> None:
         """Keep the model that is given, else the one that is known. Raises ConfigError where it is none."""
-        model = given if given is not None else self._model
+        model = argument if argument is not None else self._model
         settings = self.recorder.settings
         if model is None:
             if settings.records_modules:
@@ -305,11 +307,11 @@ class Session(ABC):
         return [model] if isinstance(model, self.module_class) else model
 
     def _hook_model(self) -> None:
-        """Put hooks on the model, unless it has them: a program may give another model at each start."""
+        """Register hooks on the model, unless it has them: a program may give another model at each start."""
         if self._model is None:
             return
         parts = [*self._parts(self._model)]
-        if any(len(known) == len(parts) and all(map(is_, known, parts)) for known in self._hooked):
+        if any(len(hooked) == len(parts) and all(map(is_, hooked, parts)) for hooked in self._hooked):
             return
         self._hooked.append(parts)
         self._hook_new_model(self._model)

@@ -58,7 +58,7 @@ class Summary:
 
     @property
     def records(self) -> int:
-        """How many records were written."""
+        """Return how many records were written."""
         return self.calls + self.backwards + self.modules + self.saves
 
     def add(self, count: Count) -> None:
@@ -97,7 +97,7 @@ class Summary:
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing was recorded."""
+        """Return whether nothing was recorded."""
         return self.records == self.iterations == 0
 
     def stopped(self) -> list[str]:

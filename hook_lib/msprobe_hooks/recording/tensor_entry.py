@@ -1,4 +1,4 @@
-"""The entry of a tensor, as it is written."""
+"""The entry of a tensor as it is written: statistics, and storages that tensors of a record share."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tensors written to files by a background thread, with a bound on the bytes that wait."""
+"""Files of a recording's steps: tensors written by a background thread, and the folder that steps go to."""
 
 from __future__ import annotations
 
@@ -350,7 +350,7 @@ class Destination:
         return files
 
     def deliver(self, files: StepFiles, step: int, summary: Summary, *, is_last: bool) -> None:
-        """Give a step, whose files are closed, to the spool folder; one without records is nothing to check.
+        """Move a step, whose files are closed, to the spool folder; one without records is nothing to check.
 
         Without a spool folder the last step, which a loop that ends in ``step`` begins, is removed where it is empty.
         A recording of nothing keeps its only step.
@@ -364,13 +364,13 @@ class Destination:
         if files.is_empty:
             files.remove()
             return
-        taken = self._spool.take(step)
-        if isinstance(taken, Dropped):
+        delivery = self._spool.take(step)
+        if isinstance(delivery, Dropped):
             if not summary.dropped:
-                _log.warning("step %d is dropped: %s; the summary counts further ones", taken.step, taken.reason)
-            summary.dropped[taken.reason] += 1
+                _log.warning("step %d is dropped: %s; the summary counts further ones", delivery.step, delivery.reason)
+            summary.dropped[delivery.reason] += 1
         else:
-            summary.folders.append(taken)
+            summary.folders.append(delivery)
 
     def close(self) -> None:
         """Close the spool folder, if there is one."""

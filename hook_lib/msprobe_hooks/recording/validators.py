@@ -25,7 +25,7 @@ def read_json(path: str | Path) -> dict[str, Any]:
     if not isinstance(path, (str, Path)) or not str(path).endswith(".json"):
         raise ConfigError("config_path", path, "the path of a .json file")
     try:
-        found = decode_json(read_regular(path))
+        content = decode_json(read_regular(path))
     except FileNotFoundError:
         raise _unusable(path, "does not exist") from None
     except OSError as error:
@@ -33,9 +33,9 @@ def read_json(path: str | Path) -> dict[str, Any]:
     except JsonError as error:
         problem = str(error).replace("the JSON ends", "not valid JSON: it ends")
         raise _unusable(path, f"is {problem}") from None
-    if not isinstance(found, dict):
+    if not isinstance(content, dict):
         raise _unusable(path, "is not a JSON object, as in {...}")
-    return found
+    return content
 
 
 def _unusable(path: str | Path, problem: str) -> ConfigError:
@@ -78,10 +78,10 @@ def flag(key: str, value: object) -> bool:
 
 def size(key: str, value: object) -> int:
     """Take bytes, as a number or as ``10GiB``."""
-    found = parse_size(str(value)) if isinstance(value, (int, str)) and not isinstance(value, bool) else None
-    if not found:
+    number = parse_size(str(value)) if isinstance(value, (int, str)) and not isinstance(value, bool) else None
+    if not number:
         raise ConfigError(key, value, "a size above 0, such as 10GiB")
-    return found
+    return number
 
 
 def seconds(key: str, value: object) -> float:

@@ -1,1 +1,1 @@
-"""Recording PyTorch: calls, modules, gradients, collectives. Importing this package imports torch."""
+"""Recorder of PyTorch: calls, modules, gradients, collectives. Importing this package imports torch."""

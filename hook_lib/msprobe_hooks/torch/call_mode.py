@@ -1,4 +1,4 @@
-"""API calls, seen by a TorchFunctionMode: functions, methods and operators, however they were imported.
+"""API calls, seen by a TorchFunctionMode, however functions were imported and in whichever thread they run.
 
 Also the names that their callers wrote, and bodies of Python functions that run without asking for overrides again.
 """
@@ -231,7 +231,7 @@ class ThisThread:
         self._mode = mode
 
     def begin(self) -> None:
-        """Put the mode on top."""
+        """Push the mode on the stack."""
         _push_on_torch_function_stack(self._mode)
 
     def end(self) -> None:

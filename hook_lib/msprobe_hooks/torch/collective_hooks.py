@@ -1,4 +1,4 @@
-"""Something around the collectives of `torch.distributed`; an asynchronous one is done when it has been waited for."""
+"""Hooks on collectives of `torch.distributed`; an asynchronous one is done when it has been waited for."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Functional collectives, by which DTensors communicate: recorded as the collectives of ``torch.distributed``.
+"""Collective communication of ``torch.distributed`` and functional collectives, recorded when it is over.
 
 They are operators that return their result at once, and it is complete after ``wait_tensor``. A recorded one is waited
 for at once, so that what it returned can be measured. What a DTensor communicates inside of another operator, where

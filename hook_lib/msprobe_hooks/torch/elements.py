@@ -1,4 +1,4 @@
-"""What PyTorch's values become in a record."""
+"""Elements of PyTorch's values in a record."""
 
 from __future__ import annotations
 

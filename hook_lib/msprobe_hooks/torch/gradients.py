@@ -1,4 +1,4 @@
-"""The backward half of a call, read off PyTorch's autograd graph, and which backward pass a thread is in."""
+"""The backward half of a call, from PyTorch's autograd graph, and calls that activation checkpointing repeats."""
 
 from __future__ import annotations
 

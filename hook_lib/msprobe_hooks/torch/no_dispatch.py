@@ -1,4 +1,4 @@
-"""Looking at tensors without being seen: no gradients, no overrides, no dispatch modes of the user."""
+"""Access to tensors without being seen: no gradients, no overrides, no dispatch modes of the user."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Recording functions that no table lists, because a user asked for them by name."""
+"""The recorder of PyTorch (statistics, checksums, gradients), and functions that a user registers by name."""
 
 from __future__ import annotations
 
@@ -272,7 +272,7 @@ class TorchRecorder(Recorder):
         return type(value) in _PLAIN and self.measured.is_stale(value)
 
     def fetch_numbers(self, waiting: Iterable[Statistics]) -> None:
-        """Bring the numbers that wait on devices to the host, with few transfers."""
+        """Fetch the numbers that wait on devices to the host, with few transfers."""
         fetch([statistics for statistics in waiting if isinstance(statistics, Deferred)])
 
     def open_files(self, folder: Path) -> TorchTensorFiles:

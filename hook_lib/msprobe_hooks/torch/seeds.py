@@ -1,4 +1,4 @@
-"""Making a run repeatable."""
+"""Seeds of PyTorch, which make a run repeatable."""
 
 from __future__ import annotations
 

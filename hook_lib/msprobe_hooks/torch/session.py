@@ -1,4 +1,4 @@
-"""The session of PyTorch: what observes calls, collectives, phases and operators, and the mode that sees operators."""
+"""The session of PyTorch: observers of calls, collectives, optimizer phases and operators."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ class TorchSession(Session):
         return process_rank()
 
     def hooks_on(self, model: Model) -> ModuleHooks:
-        """Put hooks on all modules inside a model."""
+        """Register hooks on all modules inside a model."""
         return ModuleHooks(self.recorder, prefixed(model, "Module", lambda one: one.named_modules()))
 
     def custom_api(self, module: Any, api: str, qualified: str) -> Observer:

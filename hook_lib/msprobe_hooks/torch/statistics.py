@@ -135,7 +135,7 @@ def _measure_expanded(tensor: Tensor, count: int) -> Statistics:
 
 
 def fetch(waiting: list[Deferred]) -> None:
-    """Bring the numbers of many tensors to the host, with one transfer per device and dtype."""
+    """Fetch the numbers of many tensors to the host, with one transfer per device and dtype."""
     groups: dict[tuple[torch.device, torch.dtype], list[tuple[list[Number | None], int, Tensor]]] = {}
     numbers: list[list[Number | None]] = []
     for one in waiting:

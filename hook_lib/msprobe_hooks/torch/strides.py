@@ -1,4 +1,4 @@
-"""How a tensor's elements lie in memory."""
+"""Strides of a tensor: the layout of its elements in memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tensors written in batches, each to a ``.pt`` file of its own."""
+"""Tensors written in batches, each to a ``.pt`` file of its own as ``torch.save`` writes it, by one system call."""
 
 from __future__ import annotations
 
@@ -283,7 +283,7 @@ def _write(tensor: Waiting, path: Path) -> None:
 
 
 def _share(former: Path, path: Path) -> None:
-    """Give a file another name; where the file system has one name for each, copy it."""
+    """Link a file under another name; where the file system has one name for each, copy it."""
     try:
         os.link(former, path)
     except OSError:

@@ -3,63 +3,80 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
 from typing import TYPE_CHECKING
 
 from msprobe_hooks.messages import did_you_mean
-from pytest_msprobe.engine.framework_names import KERNELS, MINDSPORE, MINDTORCH, PYTORCH, missing_piece
+from pytest_msprobe.engine.framework_names import KERNELS, PYTORCH
 from pytest_msprobe.errors import DeviceError
+from pytest_msprobe.extensions import register
 
 if TYPE_CHECKING:
     from pytest_msprobe.engine.replay.framework import Framework
+
+
+def _nothing() -> None:
+    """Return None: nothing is missing, and nothing to be done."""
+
+
+@dataclass(frozen=True, slots=True)
+class FrameworkEntry:
+    """How a framework comes into a process.
+
+    ``open`` imports and starts it, and raises DeviceError where that fails. ``missing`` returns what keeps this
+    installation from running its calls and what to do; None for nothing. ``prepare`` is called before torch is imported
+    in a process that is going to run its calls.
+    """
+
+    open: Callable[[], Framework]
+    missing: Callable[[], str | None] = _nothing
+    prepare: Callable[[], None] = _nothing
+
+
+class FrameworkRegistry:
+    """Frameworks by name; extensions and plugins add theirs in ``pytest_msprobe_register_frameworks``."""
+
+    def __init__(self) -> None:
+        self._entries = {PYTORCH: FrameworkEntry(_open_torch)}
+        register("pytest_msprobe_register_frameworks", self)
+
+    def add(self, name: str, entry: FrameworkEntry) -> None:
+        """Make a framework known under the name that dumps give it, in place of a former one of that name."""
+        self._entries[name] = entry
+
+    def get(self, name: str) -> FrameworkEntry:
+        """Return the framework of that name. Raises DeviceError that lists the known names where there is none."""
+        if name not in self._entries:
+            known = [each for each in self._entries if each != KERNELS]
+            raise DeviceError(f"unknown framework {name!r}; known are {', '.join(known)}{did_you_mean(name, known)}")
+        return self._entries[name]
+
+
+@cache
+def frameworks() -> FrameworkRegistry:
+    """Return the frameworks of this process."""
+    return FrameworkRegistry()
+
+
+def missing_piece(name: str) -> str | None:
+    """Return what keeps this installation from running a framework's calls and what to do; None for nothing."""
+    try:
+        return frameworks().get(name).missing()
+    except DeviceError as error:
+        return str(error)
+
+
+def framework_named(name: str) -> Framework:
+    """Return the framework that dumps call ``name``; imports and starts it. Raises DeviceError where that fails."""
+    entry = frameworks().get(name)
+    missing = entry.missing()
+    if missing is not None:
+        raise DeviceError(missing)
+    return entry.open()
 
 
 def _open_torch() -> Framework:
     from pytest_msprobe.engine.frameworks.torch import TorchFramework
 
     return TorchFramework()
-
-
-def _open_mindspore() -> Framework:
-    from pytest_msprobe.extensions.mindspore.runtime import start
-
-    start()
-    from pytest_msprobe.extensions.mindspore.framework import MindSporeFramework
-
-    return MindSporeFramework()
-
-
-def _open_mindtorch() -> Framework:
-    from pytest_msprobe.extensions.mindspore.mindtorch_discovery import put_pytorch_first
-    from pytest_msprobe.extensions.mindspore.runtime import start
-
-    put_pytorch_first()
-    start()
-    from pytest_msprobe.extensions.mindspore.mindtorch.framework import MindTorchFramework
-
-    return MindTorchFramework()
-
-
-def _open_kernels() -> Framework:
-    from pytest_msprobe.extensions.mindspore.kernels.framework import RecordedKernels
-
-    return RecordedKernels()
-
-
-#: What imports and starts each framework, by the name that dumps give it; recorded kernels need none.
-OPENERS: dict[str, Callable[[], Framework]] = {
-    PYTORCH: _open_torch,
-    MINDSPORE: _open_mindspore,
-    MINDTORCH: _open_mindtorch,
-    KERNELS: _open_kernels,
-}
-
-
-def framework_named(name: str) -> Framework:
-    """Return the framework that dumps call ``name``; imports and starts it. Raises DeviceError where that fails."""
-    missing = missing_piece(name)
-    if missing is not None:
-        raise DeviceError(missing)
-    if name not in OPENERS:
-        known = [each for each in OPENERS if each != KERNELS]
-        raise DeviceError(f"unknown framework {name!r}; known are {', '.join(known)}{did_you_mean(name, known)}")
-    return OPENERS[name]()

@@ -11,11 +11,12 @@ from msprobe_hooks.dump.schema import FAKE_TENSOR, tensors_of
 from pytest_msprobe.devices.device import Device, hardware
 from pytest_msprobe.devices.math_modes import math_modes
 from pytest_msprobe.devices.registry import DeviceRegistry
-from pytest_msprobe.engine.replay.call import Call
+from pytest_msprobe.engine.replay.call import Call, operation
+from pytest_msprobe.engine.replay.calls.remote_calls import RemoteCallDevice
 from pytest_msprobe.engine.replay.framework import Functions
 from pytest_msprobe.engine.replay.ops.lookup import LIBRARY, resolve
+from pytest_msprobe.engine.replay.ops.operators import declared
 from pytest_msprobe.engine.replay.references import ReferenceRegistry
-from pytest_msprobe.extensions.remote.remote_device import RemoteDevice
 from pytest_msprobe.results.skip_reasons import Skip, SkipReason
 
 _MINDSPORE_TYPES = frozenset({"Mint", "MintFunctional", "Primitive", "Jit"})
@@ -64,7 +65,7 @@ class TorchFramework:
         registered = references.get(call.name.qualified_api) is not None
         name = call.name if registered or call.counterpart is None else call.counterpart
         golden = resolve(name, references, function=function)
-        if isinstance(device, RemoteDevice):
+        if isinstance(device, RemoteCallDevice):
             # What the kernel is, is found there; this only says whether golden is a definition of ours next to it.
             return Functions(device.call if _has_own(name, device) else golden, golden)
         if not _has_own(name, device):
@@ -78,10 +79,8 @@ def _has_own(name: ApiName, device: Device) -> bool:
 
 
 def _on_gpu(name: ApiName, golden: Callable[..., Any]) -> Functions:
-    # Only a GPU's runs pay for loading it.
-    from pytest_msprobe.engine.replay.ops.fused_attention import FUSED_ON_GPU, FusedAttention
-
-    if name.qualified_api not in FUSED_ON_GPU:
+    known = declared(operation(name.api))
+    if known is None or known.on_gpu is None or known.name != name.qualified_api:
         return Functions(golden, golden)
-    kernel = FusedAttention(golden)
+    kernel = known.on_gpu(golden)
     return Functions(kernel, golden, lambda: kernel.stand_in)

@@ -1,1 +1,1 @@
-"""From a record to a verdict: rebuild the call, run it on the device and on the CPU, judge the difference."""
+"""Replay of a record: rebuild the call, run it on the device and on the CPU, judge the difference."""

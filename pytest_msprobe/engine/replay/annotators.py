@@ -1,4 +1,4 @@
-"""What completes the result of one direction once it is judged: notes and extras, none of which changes a verdict.
+"""Annotators of a judged direction's result: they add notes and extras, and change no verdict.
 
 An annotator returns the result with its note, or the result as it is where it has nothing to say.
 """
@@ -17,7 +17,7 @@ from pytest_msprobe.engine.replay.prepared_call import DirectionCheck
 from pytest_msprobe.engine.replay.random_apis.unverifiable import JUDGES_LITTLE
 from pytest_msprobe.engine.replay.trials.baseline_protocol import INPUT_DTYPES, SCALARS, TENSORS_UNUSED
 from pytest_msprobe.engine.replay.trials.trial import Trial
-from pytest_msprobe.results.result import LITTLE_JUDGED, DirectionResult, LeftOpen, with_left_open, with_screened
+from pytest_msprobe.results.result import LITTLE_JUDGED, DirectionResult, LeftOpen, with_left_open
 
 _CPU_ERRS = "the CPU's own kernel in 16 bits gives the same result, which no rounding explains"
 _ALL_OPEN = "all elements of a result are left open: any value is right"
@@ -25,9 +25,13 @@ _ALL_OPEN = "all elements of a result are left open: any value is right"
 Annotator: TypeAlias = Callable[[DirectionResult, DirectionCheck], DirectionResult]
 
 
-def add_screening(result: DirectionResult, check: DirectionCheck) -> DirectionResult:
-    """Add what screening saw of the outputs that it cleared."""
-    return with_screened(result, check.screened) if check.screened else result
+def add_extras_of_strategy(result: DirectionResult, check: DirectionCheck) -> DirectionResult:
+    """Add what the strategy that judged has to say."""
+    for name, value in check.extras.items():
+        result = result.with_extra(name, value)
+    for name, text in check.properties.items():
+        result = result.with_property(name, text)
+    return result
 
 
 def add_stand_in_note(result: DirectionResult, check: DirectionCheck) -> DirectionResult:
@@ -109,7 +113,7 @@ def _with_first_note(result: DirectionResult, note: str) -> DirectionResult:
 
 #: In the order in which they are applied: of two that put their note first, the later one's is read first.
 ANNOTATORS: tuple[Annotator, ...] = (
-    add_screening,
+    add_extras_of_strategy,
     add_stand_in_note,
     add_weak_evidence,
     add_left_open,

@@ -1,4 +1,4 @@
-"""The whole check of one recorded call, without pytest."""
+"""The whole check of one recorded call, without pytest: strategies of judging, and a rerun on contiguous tensors."""
 
 from __future__ import annotations
 
@@ -23,31 +23,17 @@ from pytest_msprobe.engine.replay.judging.directions import judge_backward, judg
 from pytest_msprobe.engine.replay.judging.float64_golden import judged_in_float64
 from pytest_msprobe.engine.replay.judging.outputs import result_of
 from pytest_msprobe.engine.replay.prepared_call import DirectionCheck, PreparedCall, TrialOf
+from pytest_msprobe.engine.replay.strategies import Strategy
 from pytest_msprobe.engine.replay.trials.baseline_protocol import Recorded
 from pytest_msprobe.engine.replay.trials.config import ReplayConfig
 from pytest_msprobe.engine.replay.trials.memory_budget import return_freed_before
 from pytest_msprobe.engine.replay.trials.trial import Trial
 from pytest_msprobe.engine.values.suppress_warnings import suppress_warnings
-from pytest_msprobe.extensions.screening.screen_trial import cleared
 from pytest_msprobe.results.outcomes import Breakdown
 from pytest_msprobe.results.repeats import PASSED_AGAIN
 from pytest_msprobe.results.result import DirectionResult, OutputResult
 
-Strategy: TypeAlias = Callable[[DirectionCheck], "list[OutputResult] | None"]
 JudgeForward: TypeAlias = Callable[[Trial], list[OutputResult]]
-
-
-def judge_by_screening(check: DirectionCheck) -> list[OutputResult] | None:
-    """Return the verdicts on a product that screening clears, whose inputs show what the recorded ones did."""
-    prepared, direction = check.prepared, check.direction
-    if check.recorded is not None or not prepared.may_be_screened:
-        return None
-    passed = cleared(prepared.trial, direction, partial(prepared.selection.select, direction), prepared.setup)
-    if passed and prepared.has_informative_inputs(direction):
-        check.screened.extend(each.seen for each in passed if each.seen is not None)
-        return [each.result for each in passed]
-    prepared.trial.redraw_inputs()
-    return None
 
 
 def judge_in_blocks(check: DirectionCheck) -> list[OutputResult] | None:
@@ -88,10 +74,6 @@ def judge_by(judge: JudgeForward) -> Strategy:
         return judge(trial)
 
     return judge_whole
-
-
-#: How a policy judges: the cheapest way first.
-BY_POLICY: tuple[Strategy, ...] = (judge_by_screening, judge_in_blocks, judge_exactly)
 
 
 def judge_by_first(strategies: Sequence[Strategy], check: DirectionCheck) -> list[OutputResult]:
@@ -250,11 +232,16 @@ class Replay:
 
     def forward(self, judge: JudgeForward | None = None) -> DirectionResult:
         """Check the forward record, by the policy or by another judge of its trial."""
-        return self._check("forward", BY_POLICY if judge is None else (judge_by(judge),))
+        return self._check("forward", self._by_policy if judge is None else (judge_by(judge),))
 
     def backward(self) -> DirectionResult:
         """Check the backward record, running the forward call first where that has not been done."""
-        return self._check("backward", BY_POLICY)
+        return self._check("backward", self._by_policy)
+
+    @property
+    def _by_policy(self) -> tuple[Strategy, ...]:
+        """Return how a policy judges: the cheapest way first."""
+        return (*self.setup.strategies.strategies, judge_in_blocks, judge_exactly)
 
     def input_tensors(self, direction: Direction) -> dict[str, torch.Tensor]:
         """Return the CPU tensors that one direction computes with, by path: ``args.0``, ``kwargs.weight``, ``grad.0``.

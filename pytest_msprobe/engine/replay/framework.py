@@ -1,4 +1,4 @@
-"""What the engine asks of the framework that a dump was recorded with."""
+"""Protocol of the framework that a dump was recorded with, as the engine uses it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A recorded call made ready to be judged: its trial, the choice of its standards, and where golden is computed."""
+"""A recorded call made ready to be judged: its trial, which overlaps card and CPU, and its standards."""
 
 from __future__ import annotations
 
@@ -26,18 +26,17 @@ from pytest_msprobe.engine.replay.calls.arguments import (
 from pytest_msprobe.engine.replay.calls.autocast import recorded_autocast
 from pytest_msprobe.engine.replay.calls.grad_outputs import grad_outputs
 from pytest_msprobe.engine.replay.calls.laid_out_tensors import Memory
+from pytest_msprobe.engine.replay.calls.remote_calls import RemoteCallDevice
 from pytest_msprobe.engine.replay.calls.side import Gradients, Run
 from pytest_msprobe.engine.replay.inputs.random_tensors import stream_seed
 from pytest_msprobe.engine.replay.judging.informative_inputs import InformativeInputs
 from pytest_msprobe.engine.replay.judging.outputs import StandardSelection
+from pytest_msprobe.engine.replay.strategies import IsAccepted, StrategyRegistry
 from pytest_msprobe.engine.replay.trials.baseline_protocol import Recorded
 from pytest_msprobe.engine.replay.trials.config import ReplayConfig
 from pytest_msprobe.engine.replay.trials.memory_budget import require_memory
 from pytest_msprobe.engine.replay.trials.trial import Trial, on_target
 from pytest_msprobe.engine.values.error_kinds import REFUSALS
-from pytest_msprobe.extensions.remote.remote_device import RemoteDevice
-from pytest_msprobe.extensions.screening.convolution import structure_of
-from pytest_msprobe.results.result import ScreenedOutput
 from pytest_msprobe.results.skip_reasons import Skip, SkipReason
 
 _Result = TypeVar("_Result")
@@ -45,24 +44,33 @@ _Result = TypeVar("_Result")
 _TARGETS = {"forward": "target", "backward": "target_gradients"}
 
 
-def trial_on(device: Device) -> Callable[..., Trial]:
+def trial_on(device: Device, strategies: StrategyRegistry) -> Callable[..., Trial]:
     """Return what makes a trial for a device: one that launches its target where the device's calls can be."""
     card = launching(device)
-    return Trial if card is None else functools.partial(LaunchingTrial, card=card)
+    if card is None:
+        return Trial
+    return functools.partial(LaunchingTrial, card=card, is_accepted=strategies.is_accepted)
 
 
 class LaunchingTrial(Trial):
     """A trial on a ``card`` that computes while the CPU does.
 
     Golden comes first so that no device is given what the CPU rejects. Hence the forward runs that are launched are
-    those of products, which no CPU rejects whose shapes and dtypes fit; gradients follow golden's forward run.
+    those that are ``is_accepted`` by any CPU, such as products; gradients follow golden's forward run.
     """
 
     def __init__(
-        self, subject: Subject, device: Device, baseline: RemoteDevice | None = None, *, card: Accelerator
+        self,
+        subject: Subject,
+        device: Device,
+        baseline: RemoteCallDevice | None = None,
+        *,
+        card: Accelerator,
+        is_accepted: IsAccepted,
     ) -> None:
         super().__init__(subject, device, baseline)
         self._card = card
+        self._is_accepted = is_accepted
         self._launching_side = replace(self._target_side, invoke=card.launch)
         self._launched: dict[Direction, Callable[[], Any]] = {}
 
@@ -70,7 +78,7 @@ class LaunchingTrial(Trial):
     def golden(self) -> Run:
         """The run in raised precision, while the target's product runs. Raises Skip where the CPU cannot make it."""
         subject = self.subject
-        if structure_of(subject.operation, subject.arguments) is None:
+        if not self._is_accepted(subject.operation, subject.arguments):
             return super().golden
         with self._beside("forward", lambda: self._forward(subject.target, self._launching_side)):
             return super().golden
@@ -164,7 +172,9 @@ class PreparedCall:
         self._function = function
         self._is_given = is_given
         self._recorded = recorded
-        self._trial_of = trial_of or functools.partial(trial_on(setup.device), baseline=setup.baseline)
+        self._trial_of = trial_of or functools.partial(
+            trial_on(setup.device, setup.strategies), baseline=setup.baseline
+        )
         self.runs_target = trial_of is None
         self._is_whole = trial_of is not None or recorded is not None
 
@@ -175,7 +185,7 @@ class PreparedCall:
 
     @property
     def has_layouts(self) -> bool:
-        """Whether a tensor that the device gets lies otherwise than contiguous."""
+        """Return whether a tensor that the device gets lies otherwise than contiguous."""
         forward, backward = self.call.forward, self.call.backward
         given = [*tensors_of(forward.args), *tensors_of(forward.kwargs)]
         given += [] if backward is None else tensors_of(backward.grad_outputs)
@@ -228,7 +238,7 @@ class PreparedCall:
 
     @functools.cached_property
     def may_be_screened(self) -> bool:
-        """Whether the call's tensors are large enough for a product or attention of so many operations.
+        """Return whether the call's tensors are large enough for a product or attention of so many operations.
 
         Each element of one factor meets each of another at most once; attention makes two products, of two operations.
         """
@@ -242,13 +252,13 @@ class PreparedCall:
 
     @property
     def memory(self) -> Memory:
-        """Where tensors lie on the device; only what torch drives can be given strides."""
+        """Return where tensors lie on the device; only what torch drives can be given strides."""
         memory = self.setup.memory
         return "contiguous" if memory == "recorded" and self.setup.framework.name != PYTORCH else memory
 
     @property
     def is_in_blocks(self) -> bool:
-        """Whether golden is computed block by block."""
+        """Return whether golden is computed block by block."""
         return self.large is not None and self.large.plan is not None
 
     @functools.cached_property
@@ -328,11 +338,12 @@ class PreparedCall:
 class DirectionCheck:
     """One direction of a prepared call, while strategies judge it and annotators complete its result.
 
-    ``recorded`` is what a recorded baseline has of this record. Screening adds to ``screened`` what it saw of the
-    outputs that it cleared.
+    ``recorded`` is what a recorded baseline has of this record. A strategy adds to ``extras`` and ``properties`` what
+    the result is to hold, as plain data by name.
     """
 
     prepared: PreparedCall
     direction: Direction
     recorded: Recorded | None
-    screened: list[ScreenedOutput] = field(default_factory=list)
+    extras: dict[str, Any] = field(default_factory=dict)
+    properties: dict[str, str] = field(default_factory=dict)

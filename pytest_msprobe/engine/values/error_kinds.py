@@ -1,4 +1,4 @@
-"""What an exception from an API means for its verdict."""
+"""Kinds of exceptions from an API, and their meaning for its verdict."""
 
 from __future__ import annotations
 

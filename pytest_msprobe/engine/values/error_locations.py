@@ -1,4 +1,4 @@
-"""Where in a tensor the error sits: numbers in, a small map out."""
+"""Locations of errors in a tensor: numbers in, a small map out."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What nested dicts, lists and tuples of a file hold, under dotted names.
+"""Leaves of nested dicts, lists and tuples of a file, under dotted names.
 
 A file of 2 KB may hold a container in two places of another, forty levels deep: it has more leaves than anything can
 walk. So places are bounded by what is written in the file.

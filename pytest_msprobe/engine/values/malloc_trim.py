@@ -7,7 +7,7 @@ import sys
 
 
 def return_freed_pages() -> None:
-    """Give the system what the allocator keeps of what was freed, which nothing else could take."""
+    """Return to the system what the allocator keeps of what was freed, which nothing else could take."""
     # Other C libraries than glibc have no such function.
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if sys.platform == "linux" else None
     if trim is not None:

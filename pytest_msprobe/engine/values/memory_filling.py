@@ -1,4 +1,4 @@
-"""What lies in memory where no element of a tensor does: numbers that show where they are read, or written over."""
+"""Filling of memory where no element of a tensor lies: numbers that show where they are read, or written over."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where the elements of a tensor lie in memory."""
+"""Strides of a tensor: places of its elements in memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Computing without warnings, in one thread of a process whose own warnings go on."""
+"""Suppression of warnings in one thread of a process, in which others still warn."""
 
 from __future__ import annotations
 

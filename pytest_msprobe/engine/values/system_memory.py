@@ -1,4 +1,4 @@
-"""How much memory the system has for this process, and whether what a file holds fits into it."""
+"""Available memory of this process, and whether what a file holds fits into it."""
 
 from __future__ import annotations
 

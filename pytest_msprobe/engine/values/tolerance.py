@@ -1,4 +1,4 @@
-"""How much an element may err, and how much it does."""
+"""Tolerances of elements, and errors relative to them."""
 
 from __future__ import annotations
 

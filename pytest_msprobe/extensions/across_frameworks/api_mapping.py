@@ -90,7 +90,7 @@ def buffer_names() -> Container[str]:
     return names
 
 
-def read_apis(source: Section) -> ApiMapping:
+def read_apis(source: Path | Section) -> ApiMapping:
     """Read a user's file: one mapping, or a list of them.
 
     Raises OptionError that names file, line and remedy.

@@ -1,4 +1,4 @@
-"""Cell mapping: what MindSpore's cells are called in PyTorch, or modules of one run in the other."""
+"""Cell mapping: names of MindSpore's cells in PyTorch, and calls of MindSpore's composed to one of PyTorch's."""
 
 from __future__ import annotations
 
@@ -36,6 +36,8 @@ from pytest_msprobe.modes.compare.matching.reordering import intact
 from pytest_msprobe.yaml_with_lines import Section, read_document
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from msprobe_hooks.dump.call_context import Surroundings, Table
 
 _EXAMPLE = "fc2.Dense: fc2.Linear"
@@ -77,7 +79,7 @@ class CellMapping:
         return [key for key in self.names if tuple(key.split(".")) not in found]
 
 
-def read_cells(source: Section) -> CellMapping:
+def read_cells(source: Path | Section) -> CellMapping:
     """Read a file. Raises OptionError that names file, line and remedy."""
     names: dict[str, str] = {}
     lines: dict[str, str] = {}
@@ -133,7 +135,7 @@ class _Moved(Dump):
 
     @property
     def surroundings(self) -> Surroundings:
-        """What the files say of the others."""
+        """Return what the files say of the others."""
         return self.known
 
 

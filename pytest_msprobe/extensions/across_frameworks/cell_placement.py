@@ -1,4 +1,4 @@
-"""In which cells the kernels are of which the text of a graph does not say so.
+"""Placement of kernels in cells, where the text of a graph does not say it.
 
 The compiler makes one function of each operator (``x + y``) and of some others, and all of its uses have the scope of
 the first. The other run says in which module each call is made: where it makes as many of a kind as the graph has, the

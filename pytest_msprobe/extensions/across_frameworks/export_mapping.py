@@ -1,4 +1,4 @@
-"""Writing what a mapping led to as a data mapping, to be read, corrected and given to another run."""
+"""Export of a mapping's effect as a data mapping, to be read, corrected and given to another run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which calls of MindSpore's are together one call of PyTorch's, by the table ``compositions.yaml``."""
+"""Table ``compositions.yaml`` of MindSpore calls that together are one call of PyTorch's, and the LSTM."""
 
 from __future__ import annotations
 

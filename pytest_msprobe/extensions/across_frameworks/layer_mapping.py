@@ -88,7 +88,7 @@ class LayerMapping:
                     yield f"{where}: no call of the golden run has a partner below {'.'.join(child.golden)}"
 
 
-def read_layers(source: Section) -> LayerMapping:
+def read_layers(source: File | Section) -> LayerMapping:
     """Read a file. Raises OptionError that names file, line and remedy."""
     children: dict[str, dict[Path, Child]] = {}
     document = read_document(source, _EXAMPLE)

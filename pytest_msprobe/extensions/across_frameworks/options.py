@@ -6,12 +6,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from pytest_msprobe.modes.compare.part_options import PartOptions
+from pytest_msprobe.run.shared_options import MAPPING
+
 if TYPE_CHECKING:
     from pytest_msprobe.yaml_with_lines import Section
 
 
 @dataclass(frozen=True, slots=True)
-class AcrossOptions:
+class AcrossOptions(PartOptions):
     """Where the names are; ``wants_apis`` and ``wants_cells``: whether there are any, of the user's or built in."""
 
     apis: Section | None = None
@@ -20,6 +23,12 @@ class AcrossOptions:
     wants_apis: bool = False
     wants_cells: bool = False
 
+    @property
+    def of_calls(self) -> str:
+        """Return the first kind of names that was passed; empty where none was."""
+        wanted = {"api": self.wants_apis, "cell": self.wants_cells, "layer": self.layers}
+        return next((f"{MAPPING} with {kind}" for kind, value in wanted.items() if value), "")
+
     def settings(self) -> Mapping[str, str]:
         """Return what two runs must share for one to go on with the other's journal."""
         from pytest_msprobe.storage.naming import fingerprint
@@ -27,8 +36,7 @@ class AcrossOptions:
         sections = {"api_mapping": self.apis, "cell_mapping": self.cells, "layer_mapping": self.layers}
         return {name: fingerprint(section.path) for name, section in sections.items() if section}
 
-
-def across_options(sections: Mapping[str, list[Section | None]]) -> AcrossOptions:
-    """Return what the sections of mapping files map."""
-    (apis,), (cells,), (layers,) = (sections.get(kind, [None]) for kind in ("api", "cell", "layer"))
-    return AcrossOptions(apis, cells, layers, wants_apis="api" in sections, wants_cells="cell" in sections)
+    def with_mappings(self, sections: Mapping[str, list[Section | None]]) -> AcrossOptions:
+        """Return what the sections of mapping files map."""
+        (apis,), (cells,), (layers,) = (sections.get(kind, [None]) for kind in ("api", "cell", "layer"))
+        return AcrossOptions(apis, cells, layers, wants_apis="api" in sections, wants_cells="cell" in sections)

@@ -1,4 +1,4 @@
-"""What records say, as JSON has it: calls are put together by the entries of their tensors."""
+"""Raw records as JSON: calls are composed by the entries of their tensors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where each record of a run is in its model: a path of layers from ``construct.json`` and ``stack.json``."""
+"""Scopes of records: their paths of layers in a model, from ``construct.json`` and ``stack.json``."""
 
 from __future__ import annotations
 

@@ -58,7 +58,7 @@ class CallsOfGraph(Dump):
 
     @property
     def has_statistics(self) -> bool:
-        """Whether the backend took statistics, or wrote the tensors alone."""
+        """Return whether the backend took statistics, or wrote the tensors alone."""
         return self.graph.has_statistics
 
     @property
@@ -68,7 +68,7 @@ class CallsOfGraph(Dump):
 
     @property
     def surroundings(self) -> Surroundings:
-        """What the text of the graph says."""
+        """Return what the text of the graph says."""
         return self.known
 
 

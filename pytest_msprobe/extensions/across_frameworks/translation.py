@@ -1,4 +1,4 @@
-"""What two dumps need to be matched: the names that both share, pairs that a layer mapping gives, values by a file."""
+"""Translation of two dumps for matching: shared names, pairs of a layer mapping, partners of values by a file."""
 
 from __future__ import annotations
 
@@ -7,26 +7,39 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
+
 from msprobe_hooks.dump.names import is_forward, is_module_name, split_called, split_module
-from msprobe_hooks.dump.values import PlacedValue, read_values
+from msprobe_hooks.dump.values import read_values
 from msprobe_hooks.messages import did_you_mean
 from pytest_msprobe.errors import OptionError
 from pytest_msprobe.extensions.across_frameworks import recorder_differences
 from pytest_msprobe.extensions.across_frameworks.api_mapping import ApiMapping, ApiPair, read_apis
 from pytest_msprobe.extensions.across_frameworks.cell_mapping import CellMapping, compose, read_cells
+from pytest_msprobe.extensions.across_frameworks.export_mapping import write_data_mapping
 from pytest_msprobe.extensions.across_frameworks.layer_mapping import LayerMapping, match_layers, read_layers
-from pytest_msprobe.extensions.across_frameworks.static_graph import CallsOfGraph, shared_call
-from pytest_msprobe.extensions.across_frameworks.value_pairing import named_values, paired_gradients, renamed_parameters
+from pytest_msprobe.extensions.across_frameworks.static_graph import CallsOfGraph, graph_as_calls, shared_call
+from pytest_msprobe.extensions.across_frameworks.value_pairing import (
+    across_frameworks,
+    at_precision,
+    coarsest_so_far,
+    drop_unrecorded,
+    named_values,
+    paired_gradients,
+    renamed_parameters,
+    without_sums,
+)
 from pytest_msprobe.modes.compare.matching.data_mapping import record_of
-from pytest_msprobe.modes.compare.matching.matching import MatchingRules
+from pytest_msprobe.modes.compare.matching.gradient_numbers import gradient_numbers
+from pytest_msprobe.modes.compare.matching.name_translation import Name, Partners, Translation, ValuePairing
 
 if TYPE_CHECKING:
     from msprobe_hooks.dump.reader import Dump
     from msprobe_hooks.extensions.mindspore.static_graph.reader import GraphDump
     from pytest_msprobe.extensions.across_frameworks.options import AcrossOptions
     from pytest_msprobe.modes.compare.matching.data_mapping import MappedValues
+    from pytest_msprobe.modes.compare.rows import Row
 
-Name = Callable[[str], str]
 # A search among all names for each unknown one; more than this are not shown.
 _MOST_SUGGESTIONS = 4
 # MindTorch is PyTorch on MindSpore: its names are PyTorch's.
@@ -43,19 +56,10 @@ class Mappings:
 
 
 @dataclass(frozen=True)
-class Translation:
-    """How the names of two dumps meet. ``target`` and ``golden`` turn a record's name into the shared one.
+class FrameworkTranslation(Translation):
+    """How names of two frameworks meet, and by ``apis`` their values; ``reversed``: PyTorch is the target."""
 
-    ``of_graph``: the calls of one run are kernels of a static graph.
-    """
-
-    target: Name = str
-    golden: Name = str
-    across: bool = False
     reversed: bool = False
-    forced: Mapping[str, str] = field(default_factory=dict)
-    layered: bool = False
-    of_graph: bool = False
     apis: Mapping[str, ApiPair] = field(default_factory=dict)
 
     def pair_of(self, target: str, golden: str) -> ApiPair | None:
@@ -66,16 +70,9 @@ class Translation:
         pair = self.apis.get(split_called(name)[0])
         return pair if pair is not None and pair.pytorch == split_called(other)[0] else None
 
-    def matching_rules(self, forced: Mapping[str, str], *, fuzzy: bool) -> MatchingRules:
-        """Return how calls of the two dumps find each other; ``forced`` are the records that a data mapping names."""
-        return MatchingRules(
-            fuzzy=fuzzy,
-            forced={**forced, **{target: golden for target, golden in self.forced.items() if target not in forced}},
-            translate=self.target,
-            translate_golden=self.golden,
-            across=self.across,
-            of_graph=self.of_graph,
-        )
+    def values(self, target: Dump, golden: Dump, mapped: MappedValues) -> ValuePairing:
+        """Return how values of two matched calls find each other."""
+        return FrameworkValues(target, golden, mapped, self)
 
 
 def read_mappings(options: AcrossOptions) -> Mappings:
@@ -107,7 +104,7 @@ def composed_runs(
 
 def translation(
     target: Dump, golden: Dump, mappings: Mappings, options: AcrossOptions, names_of_composed: Mapping[str, str] = {}
-) -> Translation:
+) -> FrameworkTranslation:
     """Return how two dumps meet; ``names_of_composed`` are those that `composed_runs` gave.
 
     Raises OptionError where a mapping was asked for that these two cannot use, DumpError where a file next to a
@@ -134,13 +131,13 @@ def translation(
     forced: Mapping[str, str] = {}
     if mappings.layers is not None:
         forced = match_layers(target, golden, mappings.layers, *names)
-    return Translation(
+    return FrameworkTranslation(
         *names,
         across=across or any(graphs),
         of_graph=any(graphs),
         reversed=target_form == "pytorch" and golden_form == "mindspore",
         forced=forced,
-        layered=mappings.layers is not None,
+        export=write_data_mapping if mappings.layers is not None else None,
         apis=mappings.apis.pairs if target_form != golden_form else {},
     )
 
@@ -188,40 +185,52 @@ def without_effect(mappings: Mappings, dumps: Iterable[Dump]) -> list[str]:
     return found + [f"{cells.lines[key]}: no layer is named {key}" for key in cells.without_effect(records)]
 
 
-class ValuePartners:
-    """Finds the golden values that have another place in their call than the target's."""
+class FrameworkNames:
+    """Names of two runs of other frameworks, by the files that a user gave."""
 
-    def __init__(self, target: Dump, golden: Dump, mapped: MappedValues, translation: Translation) -> None:
-        self._target, self._golden = target, golden
-        self._mapped = mapped
+    def __init__(self, options: AcrossOptions) -> None:
+        self._options = options
+        self._mappings = read_mappings(options)
+
+    def meet(self, target: Dump, golden: Dump, values: Iterable[str]) -> tuple[Dump, Dump, Translation]:
+        """Return two dumps as they are compared, and how their names meet; ``values`` are in a data mapping."""
+        ours, theirs = graph_as_calls(target, golden)
+        one, other, names = composed_runs(ours, theirs, self._mappings, values)
+        return one, other, translation(ours, theirs, self._mappings, self._options, names)
+
+    def unused(self, dumps: Iterable[Dump]) -> list[str]:
+        """Return, in words, the entries of the files that none of the dumps had a use for."""
+        return without_effect(self._mappings, dumps)
+
+
+class FrameworkValues(ValuePairing):
+    """Golden values of runs of two frameworks, or of two recorders of one."""
+
+    def __init__(self, target: Dump, golden: Dump, mapped: MappedValues, translation: FrameworkTranslation) -> None:
+        super().__init__(target, golden, mapped)
         self._translation = translation
 
     @cached_property
-    def use_different_recorders(self) -> bool:
-        """Whether the recorders of the two runs differ."""
-        return recorder_differences.use_different_recorders(self._target, self._golden)
+    def _use_different_recorders(self) -> bool:
+        return recorder_differences.use_different_recorders(self.target, self.golden)
 
-    def of_call(self, target: str, golden: str) -> tuple[dict[str, PlacedValue | None], frozenset[str]]:
-        """Return the golden value of each value that has another place there, and golden values left out.
-
-        Values by full name; None has no golden value. Raises RecordError where a record is malformed or lacks a value
-        that the data mapping names.
-        """
+    def of_call(self, target: str, golden: str) -> Partners:
+        """Return the golden value of each value that has another place there, and golden values left out."""
         pair = self._translation.pair_of(target, golden)
-        is_reordered = self.use_different_recorders and not is_forward(target)
-        if pair is None and not self._translation.across and target not in self._mapped and not is_reordered:
-            return {}, frozenset()
+        is_reordered = self._use_different_recorders and not is_forward(target)
+        if pair is None and not self._translation.across and not is_reordered:
+            return super().of_call(target, golden)
         target_values, golden_values = (
-            read_values(self._target, target, as_passed=True),
-            read_values(self._golden, golden),
+            read_values(self.target, target, as_passed=True),
+            read_values(self.golden, golden),
         )
-        named, dropped = self._mapped.of_record(target, target_values, golden_values)
+        named, dropped = self.mapped.of_record(target, target_values, golden_values)
         if is_reordered and not named:
             return recorder_differences.paired_gradients(target, target_values, golden_values)
         if not self._translation.across:
             return named, dropped
         found = renamed_parameters(target_values, golden_values) if is_module_name(target) else {}
-        more: tuple[dict[str, PlacedValue | None], frozenset[str]] = {}, frozenset()
+        more: Partners = {}, frozenset()
         if pair is not None:
             more = named_values(
                 pair,
@@ -233,3 +242,30 @@ class ValuePartners:
         elif not is_forward(target) and not named:
             more = paired_gradients(target_values, golden_values)
         return found | more[0] | named, dropped | more[1]
+
+    def judged(self, target: str, golden: str, rows: list[Row], judge: Callable[[list[Row]], list[Row]]) -> list[Row]:
+        """Return the rows of a call without what two frameworks need not share."""
+        if not self._translation.across:
+            if self._use_different_recorders:
+                rows = [recorder_differences.with_rounded_integers(row) for row in rows]
+            return judge(rows)
+        shared = [across_frameworks(row, is_forward=is_forward(target)) for row in rows]
+        if self._translation.of_graph:
+            shared = [drop_unrecorded(row) for row in shared]
+        judged = judge(shared)
+        if any(row.differs for row in judged):
+            coarsest = [so_far[record] for so_far, record in zip(self._precisions, (target, golden), strict=True)]
+            judged = judge([at_precision(row, *coarsest) for row in shared])
+        judged = without_sums(judged, is_further_pass=self._gradients.get(target, 0) > 0)
+        return [
+            replace(row, target=recorded.target, golden=recorded.golden)
+            for row, recorded in zip(judged, rows, strict=True)
+        ]
+
+    @cached_property
+    def _gradients(self) -> Mapping[str, int]:
+        return gradient_numbers(self.target)
+
+    @cached_property
+    def _precisions(self) -> tuple[dict[str, str], dict[str, str]]:
+        return coarsest_so_far(self.target), coarsest_so_far(self.golden)

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from msprobe_hooks.dump.tensor_files.dtypes import plain_dtype
 from msprobe_hooks.dump.values import Group, Value
 from pytest_msprobe.extensions.across_frameworks.api_mapping import buffer_names, parameter_names
-from pytest_msprobe.modes.compare.measure.transformed_rows import coarser, float_dtype
+from pytest_msprobe.modes.compare.measure.float_dtypes import coarser, float_dtype
 from pytest_msprobe.modes.compare.rows import SCALED_ERROR, Row
 
 if TYPE_CHECKING:

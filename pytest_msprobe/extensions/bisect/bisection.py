@@ -1,4 +1,4 @@
-"""A bisection: the runs that the search asks for, kept in a journal, bounded in number, with a line for each."""
+"""A bisection: the runs that the search requests, kept in a journal and bounded in number, and its result in words."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Culprit:
 
     @property
     def moves_everywhere(self) -> bool:
-        """Whether raising the call in every process that makes it moves the number beyond the bound."""
+        """Return whether raising the call in every process that makes it moves the number beyond the bound."""
         return self.everywhere is not None and distance(self.everywhere, self.found.plain) > self.found.bound
 
 

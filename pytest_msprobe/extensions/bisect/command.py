@@ -1,4 +1,4 @@
-"""Runs of the command, each with a plan of which calls are raised."""
+"""Runs of the command, each with a plan of raised calls, and the journal of finished ones."""
 
 from __future__ import annotations
 

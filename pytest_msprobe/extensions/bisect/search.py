@@ -78,12 +78,12 @@ class Found:
 
     @property
     def moves_alone(self) -> bool:
-        """Whether raising this call alone moves the number beyond the bound."""
+        """Return whether raising this call alone moves the number beyond the bound."""
         return distance(self.alone, self.plain) > self.bound
 
     @property
     def has_others(self) -> bool:
-        """Whether raising all other calls moves the number beyond the bound as well."""
+        """Return whether raising all other calls moves the number beyond the bound as well."""
         return distance(self.without, self.plain) > self.bound
 
 

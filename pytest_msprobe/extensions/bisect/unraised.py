@@ -1,4 +1,4 @@
-"""What a search did not raise, so that nothing was found in it, and what to do about that."""
+"""Calls that a search did not raise, so that nothing was found in them, and remedies."""
 
 from __future__ import annotations
 

@@ -1,4 +1,15 @@
-"""Two checkpoints compared: each parameter is an item."""
+"""Two checkpoints compared: each parameter is an item. Needs the extension model_names.
+
+Reads files of torch, safetensors, DCP, Megatron and MindSpore, and digests of the weights of a running model, which the
+hook library's extension of the same name writes (``write_weights``). Parameters of other frameworks and of other splits
+over ranks find each other by the names and the fused parts of a model.
+
+Mode: ``--msprobe-checkpoint PATH --msprobe-golden PATH``, with the settings ``msprobe_checkpoint_limit`` and
+``msprobe_checkpoint_earlier``, ``--msprobe-json``, ``--msprobe-model-config`` and the key ``model_names`` of
+``--msprobe-mapping``.
+It writes the JSON file in msprobe's format, and a page by ``--msprobe-html``. Take it out by deleting this folder, its
+counterpart and tests/extensions/checkpoint.
+"""
 
 from __future__ import annotations
 

@@ -124,7 +124,7 @@ def _dtype(known: Any) -> torch.dtype:
 
 
 def _load(path: Path, name: str, known: Any, places: Mapping[tuple[int, ...], Any]) -> torch.Tensor:
-    """Put a tensor together of its parts, which must fill it."""
+    """Assemble a tensor of its parts, which must fill it."""
     try:
         chunks = {_sizes(chunk.offsets): _sizes(chunk.sizes) for chunk in known.chunks}
         size = _sizes(known.size)

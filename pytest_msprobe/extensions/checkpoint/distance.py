@@ -1,4 +1,4 @@
-"""How far two tensors of one shape are apart, part by part in float64."""
+"""Distance of two tensors of one shape, part by part in float64."""
 
 from __future__ import annotations
 

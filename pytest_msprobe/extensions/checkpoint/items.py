@@ -1,4 +1,4 @@
-"""The page of two checkpoints: parameters by how far they are apart."""
+"""Items, page and JSON of two checkpoints: parameters by distance."""
 
 from __future__ import annotations
 
@@ -285,6 +285,6 @@ class CheckpointJson:
             end_as_incomplete(session)
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
-        """Say where the file is."""
+        """Print where the file is."""
         if not terminalreporter.config.option.collectonly:
             terminalreporter.line(self._line)

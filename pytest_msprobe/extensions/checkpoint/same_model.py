@@ -1,4 +1,4 @@
-"""Two checkpoints of one model under the same names, whatever the frameworks and the ranks that wrote them."""
+"""Two checkpoints of one model under the same names, whatever wrote them, and golden checkpoints of other steps."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 
 from torch import Tensor
 
-from msprobe_hooks.extensions.weights.weights_file import is_stack
+from msprobe_hooks.extensions.checkpoint.weights_file import is_stack
 from pytest_msprobe.errors import CheckpointError
 from pytest_msprobe.extensions.checkpoint.checkpoint_files import (
     Checkpoint,

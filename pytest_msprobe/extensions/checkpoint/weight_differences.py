@@ -1,4 +1,4 @@
-"""Which way two parameters differ, found by the digests of their rows and columns."""
+"""Kinds of differences between two parameters, by the digests of their rows and columns."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from msprobe_hooks.extensions.weights.digest import Digest, Numbers
+from msprobe_hooks.extensions.checkpoint.digest import Digest, Numbers
 from pytest_msprobe.errors import CheckpointError
 from pytest_msprobe.extensions.checkpoint.checkpoint_files import MatrixDigest, Parameter, Piece
 

@@ -1,4 +1,4 @@
-"""Folders that ``msprobe_hooks.write_weights`` wrote, a step of all ranks."""
+"""Kinds of checkpoints by path, and folders that ``msprobe_hooks.write_weights`` wrote, a step of all ranks."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ import torch
 from torch import Tensor
 
 from msprobe_hooks.errors import DumpError
-from msprobe_hooks.extensions.weights import weights_file
-from msprobe_hooks.extensions.weights.digest import Digest, Numbers
-from msprobe_hooks.extensions.weights.weights_file import (
+from msprobe_hooks.extensions.checkpoint import weights_file
+from msprobe_hooks.extensions.checkpoint.digest import Digest, Numbers
+from msprobe_hooks.extensions.checkpoint.weights_file import (
     RankWeights,
     WrittenParameter,
     digests_of,

@@ -1,4 +1,13 @@
-"""What ranks said to each other: communications judged over all ranks."""
+"""Communication between ranks, judged over the dumps of all ranks. Needs the extension npu_operators.
+
+Items fail where ranks disagree on a collective's order, shape, dtype or group, where a call has no partner, and where
+the values received are not those sent. Operators that compute and communicate at once (``npu_mm_all_reduce_base`` and
+its kin) are computed again over all ranks by their golden definitions, which is what npu_operators is needed for.
+
+Mode: ``--msprobe-communication PATH``, the folder of a step or of all steps; with ``--msprobe-html`` it writes a page
+of lanes, one a rank. It has no other option and writes no other file.
+Take it out by deleting this folder and tests/extensions/communication.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether calls that compute and communicate gave each rank what the inputs of all ranks give.
+"""Check of fused calls: what each rank got against what the inputs of all ranks give.
 
 Products are computed again in float64 from the recorded tensors of all ranks; what is only moved must have the same
 bits. Without tensors, what all ranks hold alike is compared as of other communication.

@@ -1,4 +1,4 @@
-"""Communications as items: each is one of the first rank that took part."""
+"""Communications as items, each of the first rank that took part, and their page with a lane for each rank."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The verdict on a communication over all ranks."""
+"""The verdict on a communication over all ranks, and the report on a run."""
 
 from __future__ import annotations
 

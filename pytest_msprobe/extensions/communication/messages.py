@@ -1,4 +1,4 @@
-"""Ranks and communications, put into words."""
+"""Communication of a step over all ranks: messages, waits, and libraries that no recorder sees."""
 
 from __future__ import annotations
 
@@ -13,7 +13,9 @@ from typing import NamedTuple
 from msprobe_hooks.dump.communication.collectives import BARRIERS, FROM_ROOT, TO_ROOT
 from msprobe_hooks.dump.communication.jsonl import Call, Exchange, RankCalls, Step, find_exchanges, read_calls
 from msprobe_hooks.dump.reader import Dump
-from msprobe_hooks.extensions.merged_ranks.shard_statistics import MARK
+
+# The text by which a record that holds a DTensor is known.
+_PLACEMENTS = b'"placements"'
 
 
 def ranks_in_words(ranks: Iterable[int]) -> str:
@@ -79,7 +81,7 @@ class StepCommunication:
 def read_step(
     step: Step, known: frozenset[int] = frozenset(), problems: Mapping[int, str] | None = None
 ) -> StepCommunication:
-    """Bring the communication of a step together; ``known`` are ranks that there are besides those with a dump."""
+    """Collect the communication of a step; ``known`` are ranks that there are besides those with a dump."""
     present = frozenset(step.ranks)
     # Ranks are counted from zero, so that a gap is one that is missing; what a folder is called may be any number.
     world = present | known | frozenset(range(min(max(present, default=0), _MOST_RANKS)))
@@ -177,7 +179,7 @@ def _names(steps: Sequence[StepCommunication]) -> Iterator[str]:
 
 def _has_distributed_tensors(steps: Sequence[StepCommunication]) -> bool:
     first = next((dump for step in steps for dump in step.step.ranks.values()), None)
-    return first is not None and any(MARK in bytes(raw) for raw in first.records.values())
+    return first is not None and any(_PLACEMENTS in bytes(raw) for raw in first.records.values())
 
 
 # A choice: in seconds, what a busy machine does to healthy ranks.

@@ -64,7 +64,7 @@ class CommunicationMode:
         return False
 
     def open(self, config: pytest.Config, dumps: Mapping[Path, ReadDump]) -> None:
-        """Bring the calls of all ranks together."""
+        """Match the calls of all ranks."""
         from pytest_msprobe.extensions.communication.opening import open_steps
 
         config.stash[_opened_key] = open_steps(dumps)

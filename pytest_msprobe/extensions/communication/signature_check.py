@@ -1,4 +1,4 @@
-"""Whether the ranks of a communication made the same call, in time, with tensors of equal kinds and splits that fit."""
+"""Check of a communication's signatures: the same call on all ranks, in time, with tensors and splits that fit."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether values arrived as they were given, by their bits where they were recorded: equal outputs, what ranks sent."""
+"""Check of communicated values, by their bits where they were recorded: equal outputs, what ranks sent."""
 
 from __future__ import annotations
 

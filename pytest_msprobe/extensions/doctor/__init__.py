@@ -1,4 +1,4 @@
-"""What a machine has for a check: the first thing that a report of a bug asks for."""
+"""Facts about a machine that a check needs: the first thing that a report of a bug asks for."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a dump needs to be checked."""
+"""Requirements of a dump, and facts about the machine, probed in processes of their own."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ from msprobe_hooks.dump.reader import Dump
 from msprobe_hooks.dump.tensor_files.containers import file_of
 from msprobe_hooks.json_decoding import decode_json
 from msprobe_hooks.messages import listed
-from pytest_msprobe.engine.framework_names import checked_as, missing_piece
+from pytest_msprobe.engine.framework_names import checked_as
+from pytest_msprobe.engine.frameworks.registry import missing_piece
 
 #: ``absent`` is what need not be there; ``broken`` is there and cannot be used, or is asked for and missing.
 State = Literal["ok", "absent", "broken"]

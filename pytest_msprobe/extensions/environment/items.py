@@ -1,4 +1,4 @@
-"""The page of two environments: facts that differ, errors first, with both values."""
+"""Items, page and report of two environments: facts that differ, errors first, with both values."""
 
 from __future__ import annotations
 

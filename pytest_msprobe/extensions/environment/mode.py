@@ -63,7 +63,7 @@ class EnvironmentMode:
         return False
 
     def open(self, config: pytest.Config, dumps: Mapping[Path, dict[int, Facts]]) -> None:
-        """Bring the facts of both environments together."""
+        """Pair the facts of both environments."""
         from pytest_msprobe.extensions.environment.items import MARKS
         from pytest_msprobe.extensions.environment.opening import open_starts
 

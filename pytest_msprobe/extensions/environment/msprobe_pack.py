@@ -1,4 +1,4 @@
-"""msprobe's ``config_check_pack.zip``, read in place: nothing of an archive is ever written to a disk."""
+"""msprobe's ``config_check_pack.zip``, read in place, and the facts of a rank's start in either format."""
 
 from __future__ import annotations
 

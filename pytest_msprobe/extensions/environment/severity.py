@@ -1,4 +1,4 @@
-"""What a difference weighs, and which names are one: ``levels.yaml``."""
+"""Severity of differences by ``levels.yaml``, pairs of facts and random calls of two starts, and their verdicts."""
 
 from __future__ import annotations
 
@@ -146,7 +146,7 @@ class Pair:
 
     @property
     def item_name(self) -> str:
-        """What the item is called."""
+        """Return what the item is called."""
         return f"{self.section}/{self.name}"
 
 

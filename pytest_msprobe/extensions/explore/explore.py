@@ -120,7 +120,7 @@ class _Search:
 
     @property
     def is_random(self) -> bool:
-        """Whether the API draws its result: then inputs are not what it is judged by."""
+        """Return whether the API draws its result: then inputs are not what it is judged by."""
         arguments = self.replay.trial.subject.arguments
         try:
             return random_property(self.replay.call.name.api, arguments.args, arguments.kwargs) is not None

@@ -1,4 +1,4 @@
-"""Exploring around a record that was judged, as a step after the verdict."""
+"""Exploration around a judged record, as a step after the verdict."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import time
 from dataclasses import replace
 
 from pytest_msprobe.extensions.explore.explore import explore
+from pytest_msprobe.extensions.explore.explored_tally import EXPLORED
 from pytest_msprobe.extensions.explore.minimal_example import smallest_input
 from pytest_msprobe.extensions.explore.options import ExploreOptions
 from pytest_msprobe.extensions.explore.reproducer import explored_text
 from pytest_msprobe.modes.check.cases.save import SaveFailure
 from pytest_msprobe.modes.check.cases.saved_case import with_saved
 from pytest_msprobe.modes.check.follow_up import Judged
-from pytest_msprobe.modes.check.tallies import EXPLORED
 from pytest_msprobe.results.result import DirectionResult
 
 

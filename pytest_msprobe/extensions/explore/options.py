@@ -4,22 +4,48 @@ from __future__ import annotations
 
 import importlib.util
 import math
+from collections.abc import Collection
 from dataclasses import dataclass, replace
-
-import pytest
+from typing import TYPE_CHECKING
 
 from pytest_msprobe.errors import OptionError
+from pytest_msprobe.modes.check.features import CheckFeature, FeatureOptions
 from pytest_msprobe.run.option_fields import add_fields, number, option, read_fields, setting
+
+if TYPE_CHECKING:
+    import pytest
+
+    from pytest_msprobe.modes.check.cases.save import SaveFailure
+    from pytest_msprobe.modes.check.follow_up import FollowUp
+    from pytest_msprobe.reports.summary import Tally
+    from pytest_msprobe.run.options import Options
 
 _DEFAULT_SECONDS = 20.0
 
 
 @dataclass(frozen=True, slots=True)
-class ExploreOptions:
+class ExploreOptions(FeatureOptions):
     """How many inputs are tried per item, and for how many seconds at most."""
 
     examples: int
     seconds: float
+
+    name = "explore"
+    needs_golden = True
+
+    def words(self) -> list[str]:
+        """Return the option."""
+        return ["--msprobe-explore", str(self.examples)]
+
+    def journal_setting(self) -> str:
+        """Return the number of inputs."""
+        return str(self.examples)
+
+    def last_step(self, options: Options, save: SaveFailure | None) -> FollowUp:
+        """Return the search around each record."""
+        from pytest_msprobe.extensions.explore.explore_failures import Explore
+
+        return Explore(self, options.timeout, save)
 
     def within(self, timeout: float | None, passed: float) -> ExploreOptions:
         """Return the same for an item that has a time limit, of which some seconds have passed.
@@ -36,6 +62,11 @@ def drawn_options(options: ExploreOptions | None, usual_examples: int) -> Explor
 
 
 def _examples(config: pytest.Config, name: str, text: str) -> int:
+    if config.getoption("msprobe_save_baseline"):
+        raise OptionError(
+            f"--msprobe-save-baseline needs the numbers of the recorded inputs, and {name} tries others",
+            remedy="remove one of them",
+        )
     if not text.isdecimal() or int(text) == 0:
         raise OptionError(f"{name} {text!r}: expected a positive number of inputs")
     if importlib.util.find_spec("hypothesis") is None:
@@ -63,12 +94,22 @@ class _Declared:
     )
 
 
-def add_options(group: pytest.OptionGroup) -> None:
-    """Add the options to the group."""
-    add_fields(group, _Declared)
+class ExploreFeature(CheckFeature):
+    """Inputs around the recorded ones."""
 
+    name = "explore"
 
-def read_explore_options(config: pytest.Config) -> ExploreOptions | None:
-    """Return what the user asked for, None where nothing is explored. Raises OptionError."""
-    declared = read_fields(config, _Declared)
-    return None if declared.examples is None else ExploreOptions(declared.examples, declared.seconds)
+    def add_options(self, group: pytest.OptionGroup) -> None:
+        """Add the options to the group."""
+        add_fields(group, _Declared)
+
+    def read_options(self, config: pytest.Config) -> ExploreOptions | None:
+        """Return what the user asked for, None where nothing is explored. Raises OptionError."""
+        declared = read_fields(config, _Declared)
+        return None if declared.examples is None else ExploreOptions(declared.examples, declared.seconds)
+
+    def tallies(self, *, in_detail: bool) -> Collection[Tally]:
+        """Return what counts the inputs."""
+        from pytest_msprobe.extensions.explore.explored_tally import ExploredTally
+
+        return (ExploredTally(),)

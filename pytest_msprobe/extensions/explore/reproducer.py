@@ -21,7 +21,7 @@ from pytest_msprobe.engine.replay.judging.run_outputs import produced
 from pytest_msprobe.engine.replay.ops.lookup import HOMES
 from pytest_msprobe.engine.replay.trials.trial import Trial
 from pytest_msprobe.engine.values.pytree import tensors_with_paths
-from pytest_msprobe.extensions.explore.tensor_repr import (
+from pytest_msprobe.engine.values.tensor_repr import (
     MOST_NUMBERS,
     element_text,
     nested_text,

@@ -1,4 +1,4 @@
-"""What Hypothesis draws for a tensor: values of the recorded range, around it and special ones, and where they lie.
+"""Strategies of Hypothesis for tensors: special values, the recorded range and around it, and plans of a call.
 
 A drawing does not depend on the tensor's shape, so that shapes and values shrink independently of each other.
 """

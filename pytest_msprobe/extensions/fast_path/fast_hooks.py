@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pytest_msprobe.extensions.fast_path.switch import fast_path_key
+from pytest_msprobe.run.deferred_item import fast_path_key, preselect_key
 
 
 class SessionHooks:
@@ -18,7 +18,7 @@ class SessionHooks:
 
     def pytest_collection_finish(self, session: pytest.Session) -> None:
         """Forget hooks that were looked up early: no further ``conftest.py`` will come."""
-        from pytest_msprobe.extensions.fast_path.fast_item import forget_hooks
+        from pytest_msprobe.run.deferred_item import forget_hooks
 
         forget_hooks(session.config)
 
@@ -27,9 +27,11 @@ def register(config: pytest.Config) -> None:
     """Register the plugins of the fast path, where it is on."""
     if config.stash[fast_path_key]:
         # Modules that import private names of pytest, which are there.
-        from pytest_msprobe.extensions.fast_path.fast_item import register_log_capture
         from pytest_msprobe.extensions.fast_path.fast_protocol import FastProtocol
+        from pytest_msprobe.extensions.fast_path.left_out_hooks import register_log_capture
+        from pytest_msprobe.extensions.fast_path.preselection import preselect
         from pytest_msprobe.run.reporting import attach_start
 
+        config.stash[preselect_key] = preselect
         register_log_capture(config)
         config.pluginmanager.register(FastProtocol(config, attach_start), "msprobe-fast-protocol")

@@ -18,8 +18,9 @@ from typing import Any
 import pytest
 from _pytest.runner import call_and_report
 
-from pytest_msprobe.extensions.fast_path.fast_item import FastItem, HookSubset, has_external_impls
+from pytest_msprobe.extensions.fast_path.left_out_hooks import HookSubset, has_external_impls
 from pytest_msprobe.extensions.fast_path.packed_reports import pack_reports
+from pytest_msprobe.run.deferred_item import FastItem
 
 # The hooks that are not called for each phase; of the protocol, those that would run an item in our place.
 _PHASES = (

@@ -20,7 +20,7 @@ class MakesReportsAgain(Protocol):
         """Return the report of a phase as it was."""
 
     def release(self) -> None:
-        """Give back what the item holds."""
+        """Release what the item holds."""
 
 
 class PackedReport(pytest.TestReport):

@@ -1,4 +1,4 @@
-"""Which records of a file a run asks for by name, known before any item is made.
+"""Preselection of a file's records that a run names, before any item is made.
 
 An item costs more than reading its record, and a file may have hundreds of thousands of them.
 """
@@ -11,11 +11,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pytest_msprobe.errors import KeywordError
-from pytest_msprobe.extensions.fast_path.fast_item import has_external_impls
-from pytest_msprobe.extensions.fast_path.keyword_expression import lowered, parse_keywords
-from pytest_msprobe.extensions.fast_path.switch import fast_path_key
+from pytest_msprobe.extensions.fast_path.left_out_hooks import has_external_impls
 from pytest_msprobe.run import marks
 from pytest_msprobe.run.collection import absolute
+from pytest_msprobe.run.keyword_expression import lowered, parse_keywords
 from pytest_msprobe.run.options import options_key
 
 if TYPE_CHECKING:
@@ -37,11 +36,9 @@ _deselected_key = pytest.StashKey[int]()
 def preselect(file: pytest.File, dump: Dump, names: Iterable[str]) -> Iterator[str]:
     """Yield, of the names of a file's items, those that can run: by ``FILE::NAME``, by ``--lf`` and by ``-k``.
 
-    Any can where the file is asked for as a whole, or the fast path is off. pytest leaves out items that it can leave
-    out as well; `report_preselection` counts those that ``-k`` leaves out here.
+    Any can where the file is asked for as a whole. pytest leaves out items that it can leave out as well;
+    `report_preselection` counts those that ``-k`` leaves out here.
     """
-    if not file.config.stash[fast_path_key]:
-        return iter(names)
     given, failed = _given(file), _failed(file)
     if given is not None:
         # As pytest reads it, a name without brackets is also of all that differ in brackets alone.

@@ -6,9 +6,7 @@ import pytest
 
 from pytest_msprobe.errors import OptionError
 from pytest_msprobe.extensions.fast_path.private_names import PRIVATE_NAMES, missing_names
-
-#: Whether the fast path is on, in every process of a run.
-fast_path_key = pytest.StashKey[bool]()
+from pytest_msprobe.run.deferred_item import fast_path_key
 
 
 def read_setting(config: pytest.Config) -> None:

@@ -62,7 +62,7 @@ class SpoolFolder:
 
     @property
     def is_closed_to_steps(self) -> bool:
-        """Whether there is the stop file, so that no more steps come."""
+        """Return whether there is the stop file, so that no more steps come."""
         return (self._path / STOP_FILE).exists()
 
     def waiting(self) -> list[Path]:
@@ -129,7 +129,7 @@ class SpoolFolder:
 
     @property
     def _removed(self) -> Path:
-        """Where a folder goes at once before its files go one by one, so that no half of a step is ever seen."""
+        """Return where a folder goes at once before its files go one by one, so that no half of a step is ever seen."""
         return self.own / "removed"
 
 

@@ -1,4 +1,4 @@
-"""Following a spool folder: each complete step is checked by a run of pytest, until the stop file or a limit."""
+"""Follower of a spool folder: a run of pytest checks each complete step, until the stop file or a limit."""
 
 from __future__ import annotations
 

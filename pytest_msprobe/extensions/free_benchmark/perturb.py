@@ -1,11 +1,9 @@
-"""Running a call with perturbed inputs, as a step after the verdict."""
+"""Perturbed runs of a judged call, as a step after the verdict, and how far its results deviate."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
-
-import msgspec
 
 from msprobe_hooks.dump.names import Direction
 from msprobe_hooks.extensions.free_benchmark.argument_changes import Deviation, NotPerturbedError, Output, outputs_of
@@ -18,10 +16,10 @@ from pytest_msprobe.engine.replay.trials.rng import draws_undeclared_randomness,
 from pytest_msprobe.engine.replay.trials.trial import Trial
 from pytest_msprobe.engine.values.pytree import map_tensors
 from pytest_msprobe.engine.values.suppress_warnings import suppress_warnings
+from pytest_msprobe.extensions.free_benchmark.perturbed import InconsistentOutput, Perturbed, with_perturbed
 from pytest_msprobe.modes.check.follow_up import Judged, can_run_again
-from pytest_msprobe.results.perturbed import InconsistentOutput, Perturbed, with_perturbed
 from pytest_msprobe.results.repeats import PASSED_AGAIN
-from pytest_msprobe.results.result import DirectionResult
+from pytest_msprobe.results.result import ACCURACY, DirectionResult
 from pytest_msprobe.results.skip_reasons import Skip, SkipReason
 
 # From the same seed, other numbers are drawn in another dtype or elsewhere.
@@ -152,7 +150,7 @@ def _reported(result: DirectionResult, perturbed: Perturbed) -> DirectionResult:
     if outcome == "fail":
         reported = with_perturbed(result, perturbed)
         return replace(reported, notes=(*reported.notes, f"It is sensitive as well: {perturbed}"))
-    reported = with_perturbed(result, msgspec.structs.replace(perturbed, accuracy=outcome))
+    reported = with_perturbed(result, perturbed).with_extra(ACCURACY, outcome)
     # Standard, metrics and margin stay those of the accuracy.
     reason = "; ".join(filter(None, (result.verdict.reason, str(perturbed))))
     return replace(reported, verdict=replace(result.verdict, outcome="warn", reason=reason), skip=None)

@@ -11,10 +11,10 @@ import pytest
 
 from msprobe_hooks.dump.paths.recording import dump_at, step_rank
 from msprobe_hooks.extensions.free_benchmark.table import FILE_NAME, HEADER, row
+from pytest_msprobe.extensions.free_benchmark.perturbed import InconsistentOutput, Perturbed, perturbed_of
 from pytest_msprobe.journal.journal import Journal
 from pytest_msprobe.reports.csv import as_text, places
 from pytest_msprobe.reports.page_file import cannot_be_written, end_as_incomplete
-from pytest_msprobe.results.perturbed import InconsistentOutput, Perturbed, perturbed_of
 from pytest_msprobe.storage.atomic_write import atomic_write
 
 _ESCAPED = "backslashreplace"
@@ -90,7 +90,7 @@ class FreeBenchmarkReport:
             end_as_incomplete(session)
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
-        """Say where the tables are, or why there are none."""
+        """Print where the tables are, or why there are none."""
         if self._problem:
             terminalreporter.line(f"ERROR: {self._problem}", red=True)
         for path in self._written:

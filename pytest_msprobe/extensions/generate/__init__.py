@@ -1,7 +1,11 @@
-"""Records of a dump become stand-alone tests that a person can read, change and pass on.
+"""Stand-alone tests of a dump's records, which a person can read, change and pass on. Needs the extension mindspore.
 
-``command`` takes these steps: which records (``failures``), what is written for them (``plan``,
-``module``, ``spelling``, ``functions``, ``layout``), where (``folder``), and whether they fail (``fresh_run``).
+``pytest-msprobe generate DUMP FOLDER`` takes these steps: which records (``generator``), what is written for them
+(``module_plan``, ``inputs``, ``language``), where (``output_folder``), and whether they fail (``subprocess_run``). It
+writes modules ``test_*.py`` and what they share into the folder, with the recorded tensors where that is asked for.
+Records of PyTorch need no other extension.
+
+Take it out by deleting this folder and tests/extensions/generate.
 """
 
 from __future__ import annotations

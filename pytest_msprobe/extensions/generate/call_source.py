@@ -1,4 +1,4 @@
-"""How recorded elements are written in Python, in the words of ``pytest_msprobe.recorded``."""
+"""Python source of recorded elements, in the words of ``pytest_msprobe.recorded``."""
 
 from __future__ import annotations
 

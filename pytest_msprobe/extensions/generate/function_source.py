@@ -1,4 +1,4 @@
-"""How the function that a record names is written in Python."""
+"""Python source of the function that a record names."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``pytest-msprobe generate``, step by step: choose records, write modules, run them."""
+"""``pytest-msprobe generate``, step by step: choose records, write modules, run them; its messages."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from msprobe_hooks.dump.paths.recording import find_dumps
 from msprobe_hooks.dump.reader import Dump, read_dump
 from msprobe_hooks.messages import counted, listed
 from msprobe_standards import built_in_policies
-from pytest_msprobe.engine.framework_names import MINDTORCH, missing_piece
+from pytest_msprobe.engine.framework_names import MINDTORCH
+from pytest_msprobe.engine.frameworks.registry import missing_piece
 from pytest_msprobe.errors import CommandError, KeywordError
-from pytest_msprobe.extensions.fast_path.keyword_expression import Keywords, parse_keywords
 from pytest_msprobe.extensions.generate.inputs import (
     Failures,
     SeenInput,
@@ -36,6 +36,7 @@ from pytest_msprobe.extensions.generate.output_folder import Content, write_file
 from pytest_msprobe.extensions.generate.subprocess_run import run_module
 from pytest_msprobe.reports.text import echo, printable
 from pytest_msprobe.run import marks
+from pytest_msprobe.run.keyword_expression import Keywords, parse_keywords
 from pytest_msprobe.run.options import BY_API
 
 _SHOWN = 5

@@ -1,4 +1,4 @@
-"""What failed in a run, and the inputs of it: those of saved cases, and the smallest ones that exploring found."""
+"""Failing inputs of a run: those of saved cases, and the smallest ones that exploring found."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from msprobe_hooks.dump.schema import forward_record
 from msprobe_hooks.errors import RecordError
 from msprobe_hooks.json_decoding import JsonError, decode_json
 from pytest_msprobe.engine.replay.call import Call, read_call
+from pytest_msprobe.engine.values.plain_tensors import SmallestInput, smallest_input_of, tensor_of
 from pytest_msprobe.errors import CaseError, JournalError
-from pytest_msprobe.extensions.explore.minimal_example import SmallestInput, format_minimal_example, tensor_of
 from pytest_msprobe.journal.journal import read_journal
 from pytest_msprobe.modes.check.cases.case import TENSORS_NAME, Case, find_cases, read_call_case
 from pytest_msprobe.results.skip_reasons import Skip
@@ -130,7 +130,7 @@ def read_failures(journal: Path, dump: Path) -> Failures:
         and not entry.command
         and _dump_of(entry.id.partition("::")[0], read.header.dumps) in same
     }
-    found = {record: format_minimal_example(result.extras) for record, result in failed.items()}
+    found = {record: smallest_input_of(result.extras) for record, result in failed.items()}
     smallest = {record: given for record, given in found.items() if given is not None}
     return Failures(frozenset(failed), read.header.settings, smallest)
 

@@ -1,4 +1,4 @@
-"""How functions, dtypes and constants of a framework are written in Python."""
+"""Python spelling of functions, dtypes and constants of a framework."""
 
 from __future__ import annotations
 

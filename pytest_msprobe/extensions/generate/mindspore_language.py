@@ -1,4 +1,4 @@
-"""How MindSpore's functions and dtypes are written in Python."""
+"""Python spelling of MindSpore's functions and dtypes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which modules are written for the chosen records of a dump, and what is left out and why."""
+"""Plan and text of generated test modules, their recorded tensors, and records that are left out with the reason."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from msprobe_hooks.errors import DumpError, RecordError
 from pytest_msprobe.engine.replay.call import Call, read_call
 from pytest_msprobe.engine.replay.references import ReferenceRegistry
 from pytest_msprobe.engine.values.tensor_files import load_tensor
-from pytest_msprobe.extensions.explore.tensor_repr import MOST_NUMBERS, tensor_text
+from pytest_msprobe.engine.values.tensor_repr import MOST_NUMBERS, tensor_text
 from pytest_msprobe.extensions.generate.call_source import spell_call
 from pytest_msprobe.extensions.generate.function_source import SpelledFunction
 from pytest_msprobe.extensions.generate.inputs import SeenInput

@@ -1,4 +1,4 @@
-"""Running a generated module in a process of its own, as its reader will, and hearing what becomes of each record."""
+"""Run of a generated module in a process of its own, as its reader will, with the outcome of each record."""
 
 from __future__ import annotations
 

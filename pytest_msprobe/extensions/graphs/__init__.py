@@ -1,11 +1,33 @@
-"""A recorded run as a graph: its modules and calls as a tree, the partners of a second run, and how precise each is."""
+"""Graphs of recorded runs: modules, calls and the values between them, alone or as two runs that were compared.
+
+Command: ``pytest-msprobe graph DUMP [--golden DUMP]``. It writes one HTML page, or the files of msprobe's TensorBoard
+viewer (``.vis.db``, ``.vis``). The page of a comparison (``--msprobe-html``) and that of a search for overflow get
+their graph from here. It is built from the records and the files next to them (``construct.json``, ``stack.json``).
+
+It enters by ``pytest_msprobe_register_comparisons``, as what draws the graphs of a page; without it, pages have none.
+Take it out by deleting this folder and tests/extensions/graphs, and with it the extension overflow, which needs it.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from pytest_msprobe.commands.registry import CommandRegistry
+    from pytest_msprobe.modes.compare.dump_pair import DumpPair
+    from pytest_msprobe.modes.compare.registry import ComparisonRegistry, PageGraphs
+
+
+def pytest_msprobe_register_comparisons(registry: ComparisonRegistry) -> None:
+    """Add what draws the graphs of the page of a comparison."""
+    registry.set_drawing(_page_graphs)
+
+
+def _page_graphs(pairs: Sequence[DumpPair]) -> PageGraphs:
+    from pytest_msprobe.extensions.graphs.pair_graphs import read_graphs
+
+    return read_graphs(pairs)
 
 
 def pytest_msprobe_register_commands(registry: CommandRegistry) -> None:

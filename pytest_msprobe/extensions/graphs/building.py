@@ -1,4 +1,4 @@
-"""The graph of one dump, from its records and the files next to it."""
+"""The graph of one dump, from its records and the files next to it: micro steps and parents of calls."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from pytest_msprobe.extensions.graphs.nodes import Graph, Kind, Node
 
 
 def number_micro_steps(graph: Graph, recorded: Mapping[str, int]) -> None:
-    """Give every node its micro step: as recorded, or else that of what it lies in.
+    """Assign every node its micro step: as recorded, or else that of what it lies in.
 
     At the top, where nothing is recorded, a module's forward call after a backward one begins the next micro step.
     """

@@ -27,10 +27,10 @@ from pytest_msprobe.extensions.graphs.vis.communication import (
 )
 from pytest_msprobe.extensions.graphs.vis.graph_folder import VisOptions, open_graphs
 from pytest_msprobe.extensions.graphs.vis.single import data_folder, places_of
-from pytest_msprobe.modes.compare.merged_ranks import open_run
 from pytest_msprobe.modes.compare.opening import golden_paths, open_pairs, partner_paths
 from pytest_msprobe.modes.compare.reports.table_columns import MEANINGS, Column, value_columns
 from pytest_msprobe.modes.compare.rows import ComparedCall, DataMode, Row
+from pytest_msprobe.modes.compare.runs import open_run
 
 if TYPE_CHECKING:
     from pytest_msprobe.modes.compare.dump_pair import DumpPair
@@ -48,7 +48,7 @@ def manner_of(pair: DumpPair, *, overflow: bool, all_frames: bool) -> Manner:
 
 
 def _columns_of(pair: DumpPair) -> list[Column]:
-    is_transformed = bool(pair.transformations)
+    is_transformed = pair.transformations is not None
     return value_columns(pair.mode, pair.policy.name, metrics=pair.metrics, is_transformed=is_transformed)
 
 

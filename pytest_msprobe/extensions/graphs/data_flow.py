@@ -1,4 +1,4 @@
-"""The data flow of a recorded run: which call's output is whose input.
+"""The data flow of a recorded run: outputs that are inputs of other calls, found by their content.
 
 A dump does not say it. What it says of tensors, checksums or statistics, shows which are the same: the nearest earlier
 call that returned a tensor gave it. In backward the gradients that a call passes on are what arrives at others. The

@@ -15,11 +15,11 @@ from pytest_msprobe.reports.text import printable
 
 if TYPE_CHECKING:
     from msprobe_hooks.dump.reader import Dump
-    from msprobe_hooks.extensions.merged_ranks.merged_dump import ParallelLayout
     from pytest_msprobe.modes.compare.dump_pair import DumpPair
     from pytest_msprobe.modes.compare.judging.policy import ComparePolicy
     from pytest_msprobe.modes.compare.options import CompareOptions
     from pytest_msprobe.modes.compare.rows import ComparedCall
+    from pytest_msprobe.modes.compare.runs import Layout
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -83,7 +83,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Write the files, print where they are, and return 0. Raises a UserError or DumpError."""
     _require_sense(arguments)
-    from pytest_msprobe.modes.compare.merged_ranks import runs_of
+    from pytest_msprobe.modes.compare.runs import runs_of
 
     paths = runs_of(arguments.dump, _layout(arguments, "layout"))
     is_alone = arguments.golden is None
@@ -131,21 +131,19 @@ def _written(path: Path) -> Iterator[None]:
         raise CommandError(f"graphs cannot be written: {error.strerror or error}", file=path) from None
 
 
-def _layout(arguments: argparse.Namespace, name: str) -> ParallelLayout | None:
-    from pytest_msprobe.modes.compare.merged_ranks import parse_layout
+def _layout(arguments: argparse.Namespace, name: str) -> Layout | None:
+    from pytest_msprobe.modes.compare.registry import ComparisonRegistry
 
     text = getattr(arguments, name)
-    return parse_layout(f"--{name.replace('_', '-')}", text, Path()) if text else None
+    return ComparisonRegistry().parse_layout(f"--{name.replace('_', '-')}", text, Path()) if text else None
 
 
 def _open(arguments: argparse.Namespace, path: Path) -> Dump:
     """Open a run that is not compared."""
-    from msprobe_hooks.extensions.merged_ranks.unshard import make_parts
-    from pytest_msprobe.modes.compare.merged_ranks import open_run
+    from pytest_msprobe.modes.compare.runs import open_run
 
     layout = _layout(arguments, "layout")
-    run = open_run(path, layout)
-    return run if layout is None else make_parts(run)
+    return open_run(path, None) if layout is None else layout.open_alone(path)
 
 
 def _single(arguments: argparse.Namespace, paths: list[Path], folder: Path) -> list[Path]:
@@ -186,6 +184,7 @@ def _compared(arguments: argparse.Namespace, paths: list[Path], folder: Path) ->
 def _comparison(arguments: argparse.Namespace) -> tuple[CompareOptions, ComparePolicy]:
     from pytest_msprobe.modes.compare.judging.policy import load_policy
     from pytest_msprobe.modes.compare.options import CompareOptions, with_mappings
+    from pytest_msprobe.modes.compare.registry import ComparisonRegistry
 
     try:
         policy = load_policy(arguments.policy)
@@ -195,9 +194,11 @@ def _comparison(arguments: argparse.Namespace) -> tuple[CompareOptions, CompareP
         golden=arguments.golden,
         fuzzy=arguments.fuzzy,
         html=arguments.html,
-        transform=arguments.transform,
-        target_layout=_layout(arguments, "layout"),
-        golden_layout=_layout(arguments, "golden_layout"),
+        parts=ComparisonRegistry().parts(
+            transform=arguments.transform,
+            target_layout=_layout(arguments, "layout"),
+            golden_layout=_layout(arguments, "golden_layout"),
+        ),
     )
     return with_mappings(options, arguments.mapping), policy
 
@@ -213,10 +214,10 @@ def _single_page(arguments: argparse.Namespace, paths: list[Path], part: Path) -
 
 def _compared_page(arguments: argparse.Namespace, paths: list[Path], part: Path) -> None:
     from pytest_msprobe.extensions.graphs.building import require_modules
-    from pytest_msprobe.modes.compare.merged_ranks import open_run
+    from pytest_msprobe.extensions.graphs.pair_graphs import read_graphs
     from pytest_msprobe.modes.compare.opening import open_pairs, require_pairs
     from pytest_msprobe.modes.compare.reporting import write_page_of
-    from pytest_msprobe.modes.compare.reports.html import read_graphs
+    from pytest_msprobe.modes.compare.runs import open_run
     from pytest_msprobe.run.header import empty_line
 
     layout = _layout(arguments, "layout")

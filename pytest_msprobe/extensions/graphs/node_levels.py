@@ -1,4 +1,4 @@
-"""How precise a node is, as the number and the colour of msprobe 26, and what level of anomaly it shows."""
+"""Levels of nodes: precision as the number and the colour of msprobe 26, and anomalies."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The tree of a run's modules and calls: what every picture of it is drawn from."""
+"""The tree of a run's modules and calls, which every picture of it is drawn from, and pairs of two runs' nodes."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Graph:
 
     @property
     def micro_steps(self) -> int:
-        """How many micro steps there are."""
+        """Return how many micro steps there are."""
         return max(node.micro_step for node in self.nodes.values()) + 1
 
     def path(self, name: str) -> list[str]:
@@ -89,6 +89,6 @@ def _around(golden: Graph, partners: Mapping[str, str], children: Iterable[str])
 
 
 def follow_micro_steps(target: Graph, golden: Graph, partners: Mapping[str, str]) -> None:
-    """Give golden nodes the micro steps of their partners, so that both are seen together."""
+    """Set on golden nodes the micro steps of their partners, so that both are seen together."""
     for name, other in partners.items():
         golden.nodes[other].micro_step = target.nodes[name].micro_step

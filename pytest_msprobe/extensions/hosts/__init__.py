@@ -1,4 +1,11 @@
-"""A run's workers on other hosts: what they find there, what they are sent and what they send back."""
+"""Workers of a run on other hosts, which xdist's ``--tx ssh=HOST`` names.
+
+Each gets the files that it needs: dumps when it starts, tensors before the items that read them; what items write
+comes back. Its cards are counted apart, and the run goes on without a host that is lost. The option
+``--msprobe-host-cache SIZE`` limits what a host keeps of received files, in a folder of its user's cache.
+
+Take it out by deleting this folder and tests/extensions/hosts; workers then run on this host alone.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +13,16 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     import pytest
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Note in a worker on another host what the controller says of it, before anything is read."""
+    workerinput = getattr(config, "workerinput", {})
+    if "msprobe_elsewhere" in workerinput:
+        from pytest_msprobe.extensions.hosts.remote_worker import INPUT, RemoteWorker
+        from pytest_msprobe.run.hosts import worker_host_key
+
+        config.stash[worker_host_key] = RemoteWorker(workerinput[INPUT])
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

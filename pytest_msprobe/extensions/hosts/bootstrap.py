@@ -1,4 +1,4 @@
-"""What a process on another host does before pytest starts: it reports what is installed and gets the run's files.
+"""Bootstrap of a process on another host before pytest starts: it reports its packages and gets the run's files.
 
 execnet sends this file as source, so that it also runs where the plugin is missing: it imports the standard library
 alone. The run's files lie there below one folder, each at its own path as the controller has it. So ids, labels and
@@ -55,7 +55,7 @@ def installed(packages: Mapping[str, str]) -> dict[str, str]:
 
 
 def install_run_files(wanted: Mapping[str, Any], read: Callable[[str, int], bytes]) -> dict[str, Any]:
-    """Put the run's files where its processes find them, and have this process begin where the controller began.
+    """Write the run's files where its processes find them, and have this process begin where the controller began.
 
     ``wanted`` is the controller's plain description of the run, see `hosts.sending`; ``read`` returns a part of one of
     its files from an offset on. Returns the run's folder here, the descriptor that holds it, and the folder that holds

@@ -13,18 +13,16 @@ from msprobe_hooks.dump.paths.recording import TENSOR_FOLDER
 from pytest_msprobe.containment.run_folder import run_folder_key
 from pytest_msprobe.engine.framework_names import PYTORCH
 from pytest_msprobe.extensions.hosts.options import read_host_cache
-from pytest_msprobe.extensions.hosts.remote_worker import remote_worker_of
 from pytest_msprobe.extensions.hosts.run_files import FileServer, Outputs, RunFiles, files_read_at_start
 from pytest_msprobe.results.result import from_plain
 from pytest_msprobe.run.collection import dump_of_id, dumps_key
+from pytest_msprobe.run.hosts import remote_workers_key
 from pytest_msprobe.run.mode import ReadsFiles
 from pytest_msprobe.run.msprobe_config import run_ut
 from pytest_msprobe.run.options import options_key
 
 if TYPE_CHECKING:
     from pytest_msprobe.extensions.hosts.worker_launch import Hosts
-
-hosts_key = pytest.StashKey["Hosts"]()
 
 
 def start_remote_workers(config: pytest.Config) -> None:
@@ -47,7 +45,7 @@ def start_remote_workers(config: pytest.Config) -> None:
     )
     desk = FileServer(baggage, Outputs(outputs))
     session: Any = config.pluginmanager.get_plugin("dsession")
-    config.stash[hosts_key] = hosts = Hosts(config, session, desk, _packages(config))
+    config.stash[remote_workers_key] = hosts = Hosts(config, session, desk, _packages(config))
     config.pluginmanager.register(Abandoned(config, hosts), "msprobe-abandoned-on-hosts")
 
 
@@ -68,14 +66,6 @@ class Abandoned:
             dump = dump_of_id(self._config, report.nodeid)
             self._config.stash[run_folder_key].post("abandoned", dump, result.record)
             self._hosts.report_abandoned(str(dump), result.record)
-
-
-def receive_abandoned(config: pytest.Config) -> None:
-    """Note in this process, on another host, which records did not end by the controller's messages."""
-    here = remote_worker_of(config)
-    if here is not None:
-        folder = config.stash[run_folder_key]
-        here.subscribe_abandoned(lambda dump, record: folder.post("abandoned", dump, record))
 
 
 def _plain(path: Path) -> Path:

@@ -7,15 +7,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from pytest_msprobe.errors import HostError
 from pytest_msprobe.extensions.hosts.bootstrap import CHUNK, ArrivalError, evict, pin_file, store
-from pytest_msprobe.results.result import card_of_host, map_leaves
+from pytest_msprobe.results.result import map_leaves
 from pytest_msprobe.storage.naming import fingerprint, locked
-
-#: The name of this machine among hosts.
-HERE = ""
 
 #: The key of ``workerinput`` by which a worker on another host learns of it.
 INPUT = "msprobe_elsewhere"
@@ -79,7 +74,7 @@ class RemoteWorker:
                 self._fetch(folder.resolve() / name, f"{there}/{name}", *found)
 
     def send_back(self, folder: Path) -> None:
-        """Give the controller the files that were written into a folder. Raises HostError where it does not take one.
+        """Send the controller the files that were written into a folder. Raises HostError where it does not take one.
 
         They stay here only where both see the same storage. What has only begun to be written is left alone.
         """
@@ -143,26 +138,3 @@ def _is_current(path: Path, size: int, changed: int) -> bool:
     except FileNotFoundError:
         return False
     return (found.st_size, found.st_mtime_ns) == (size, changed)
-
-
-elsewhere_key = pytest.StashKey[RemoteWorker | None]()
-
-
-def remote_worker_of(config: pytest.Config) -> RemoteWorker | None:
-    """Return what is known of the host of this process; None on the controller's."""
-    if elsewhere_key not in config.stash:
-        facts = getattr(config, "workerinput", {}).get(INPUT)
-        config.stash[elsewhere_key] = None if facts is None else RemoteWorker(facts)
-    return config.stash[elsewhere_key]
-
-
-def with_host(config: pytest.Config, card: str) -> str:
-    """Return the name of a card with that of its host, where it is not the controller's."""
-    here = remote_worker_of(config)
-    return card if here is None else card_of_host(card, here.host)
-
-
-def to_controller_paths(config: pytest.Config, tree: Any) -> Any:
-    """Return plain data, or a text, with paths as the controller of this process has them."""
-    here = remote_worker_of(config)
-    return tree if here is None else here.as_there(tree)

@@ -1,4 +1,4 @@
-"""What the controller says of a run to a host, and the files that it sends there."""
+"""Files of a run on another host: those that the controller sends, serves and takes back."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Starting workers on other hosts, saying why one did not start, and going on without a host that is lost."""
+"""Launch of workers on other hosts, with reports of those that did not start, without hosts that are lost."""
 
 from __future__ import annotations
 
@@ -18,9 +18,10 @@ from pytest_msprobe.containment.run_folder import RunFolder
 from pytest_msprobe.containment.scheduler import status_of
 from pytest_msprobe.errors import HostError
 from pytest_msprobe.extensions.hosts import bootstrap
-from pytest_msprobe.extensions.hosts.remote_worker import HERE, INPUT
+from pytest_msprobe.extensions.hosts.remote_worker import INPUT
 from pytest_msprobe.extensions.hosts.run_files import FileServer, remote_arguments
 from pytest_msprobe.results.outcomes import Breakdown
+from pytest_msprobe.run.hosts import HERE
 
 # What a worker needs wherever it runs: modules, and the distributions that they are of.
 _NEEDED = {"pytest": "pytest", "xdist": "pytest-xdist", "pytest_msprobe": "pytest-msprobe"}
@@ -142,7 +143,7 @@ class Hosts:
         self._session._active_nodes.remove(node)
 
     def welcome(self, node: Any) -> None:
-        """Bring a new worker's host the run's files, and notify the worker. Raises HostError where that cannot be."""
+        """Send the run's files to a new worker's host, and notify the worker. Raises HostError where that cannot be."""
         spec = node.gateway.spec
         host = self.host_of(spec)
         if host == HERE and not spec.python:

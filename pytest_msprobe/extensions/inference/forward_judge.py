@@ -1,4 +1,4 @@
-"""Where the two runs part: each value judged by what precision explains, and by what those before it explain."""
+"""Divergence of two forward passes: each value judged by precision, by earlier values, and by experts' choices."""
 
 from __future__ import annotations
 

@@ -61,7 +61,7 @@ class InferenceItem(DumpItem):
         return [("msprobe.cause", self.call.cause)] if self.call and self.call.cause else []
 
     def attach(self, report: Any) -> None:
-        """Put the rows into the report, next to the verdict."""
+        """Attach the rows to the report, next to the verdict."""
         super().attach(report)
         if self.call is not None and self.result is not None:
             report.msprobe_place = (self.pair.index, self.call.order)

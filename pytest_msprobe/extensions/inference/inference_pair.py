@@ -1,4 +1,4 @@
-"""A run of an engine and one of a trainer, opened: their tokens paired, and each value compared when its item runs."""
+"""A run of an engine and one of a trainer, opened: paired tokens, compared values, and unused evidence."""
 
 from __future__ import annotations
 
@@ -200,7 +200,7 @@ class InferencePair:
 
     @cached_property
     def lost_tokens(self) -> str:
-        """What is wrong where many tokens of the target have no partner, as one line; empty where nothing is."""
+        """Return what is wrong where many tokens of the target have no partner, as one line; empty where nothing is."""
         lost, whole = self.pairs.target_only, self.pairs.target_only + len(self.pairs)
         if lost * _LOST_TOKENS <= whole:
             return ""
@@ -243,7 +243,7 @@ class InferencePair:
 
     @property
     def log_probabilities_problem(self) -> str:
-        """Why log probabilities cannot be compared, empty where they can or where neither run has any."""
+        """Return why log probabilities cannot be compared, empty where they can or where neither run has any."""
         error = self._log_probabilities_or_error[1]
         return "" if error is None else str(error)
 

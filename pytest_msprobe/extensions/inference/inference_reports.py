@@ -14,6 +14,7 @@ import pytest
 
 from msprobe_hooks.messages import counted, listed
 from pytest_msprobe.extensions.inference.inference_pair import LOG_PROBABILITIES
+from pytest_msprobe.extensions.inference.options import InferenceOptions
 from pytest_msprobe.modes.compare.reports.table_columns import columns
 from pytest_msprobe.modes.compare.rows import ComparedCall, ComparedCalls
 from pytest_msprobe.reports.page_file import cannot_be_written, end_as_incomplete
@@ -57,7 +58,7 @@ class InferenceJson:
             end_as_incomplete(session)
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
-        """Say where the file is."""
+        """Print where the file is."""
         if not terminalreporter.config.option.collectonly:
             terminalreporter.line(self._line)
 
@@ -260,8 +261,9 @@ def inference_reporters(
     """Return the plugins that hear of every item, by name."""
     summary = InferenceSummary(pair, calls)
     reporters: dict[str, object] = {"msprobe-compared-calls": calls, "msprobe-compare-summary": summary}
-    if compare.inference.json is not None:
-        reporters["msprobe-inference-json"] = InferenceJson(compare.inference.json, pair, calls)
+    json_file = compare.part(InferenceOptions).json
+    if json_file is not None:
+        reporters["msprobe-inference-json"] = InferenceJson(json_file, pair, calls)
     if options.csv or compare.xlsx or compare.html:
         files = {}
         name = f"compare_result_{datetime.now():%Y%m%d%H%M%S}"
@@ -299,7 +301,7 @@ class InferenceFiles:
                 self._lines.append((f"msprobe report: {path}", False))
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
-        """Say where the files are."""
+        """Print where the files are."""
         for line, is_problem in self._lines:
             terminalreporter.line(one_line(line), red=is_problem)
 

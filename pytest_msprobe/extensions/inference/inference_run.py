@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,15 +11,22 @@ from msprobe_hooks.json_decoding import JsonError, decode_json
 from msprobe_hooks.messages import counted
 from msprobe_hooks.regular_files import read_regular
 from pytest_msprobe.errors import OptionError
-from pytest_msprobe.extensions.inference.options import MATCH, has_tensors, is_engine
+from pytest_msprobe.extensions.inference.options import MATCH, InferenceOptions, has_tensors, is_engine
 from pytest_msprobe.extensions.model_names.fused_parts import ModelSizes, sizes_of_config
 from pytest_msprobe.extensions.model_names.model_names import model_names
+from pytest_msprobe.run.rerun_command import display_path
 from pytest_msprobe.run.shared_options import MODEL_CONFIG
 
 # Runs that compare calls do not load what compares tokens, which needs torch.
 if TYPE_CHECKING:
+    import pytest
+
+    from msprobe_hooks.dump.reader import Dump
     from pytest_msprobe.extensions.inference.inference_pair import InferencePair
     from pytest_msprobe.modes.compare.options import CompareOptions
+    from pytest_msprobe.modes.compare.rows import ComparedCalls
+    from pytest_msprobe.run.item import DumpItem
+    from pytest_msprobe.run.options import Options
 
 
 def recording_of(path: Path) -> Path:
@@ -38,7 +45,7 @@ def is_inference(options: CompareOptions, target: Path) -> bool:
 
     Raises OptionError for an option that only a comparison of calls understands.
     """
-    wanted = options.inference.match
+    wanted = options.part(InferenceOptions).match
     if wanted == "calls" or (wanted is None and options.of_calls):
         return False
     if wanted is None:
@@ -62,7 +69,7 @@ def open_pair(targets: Sequence[Path], options: CompareOptions, inherited: float
             f"{MATCH} inference compares one recording, not {len(folders)}", remedy="pass one --msprobe-compare"
         )
     (target,) = folders
-    inference = options.inference
+    inference = options.part(InferenceOptions)
     return InferencePair(
         target,
         recording_of(options.golden),
@@ -84,16 +91,39 @@ def read_sizes(path: Path) -> ModelSizes:
     return sizes_of_config(config)
 
 
-def header(pair: InferencePair, target: str, golden: str) -> list[str]:
-    """Return what is compared with what."""
-    passes = [counted(len(run.passes), "forward pass").replace("passs", "passes") for run in (pair.target, pair.golden)]
-    return [
-        f"msprobe: comparing {target} ({passes[0]}) with {golden} ({passes[1]}) token by token, as engine and trainer",
-        f"msprobe: {counted(len(pair.pairs), 'token')} of {counted(len(pair.pairs.requests), 'request')} in both runs",
-    ]
+class InferenceComparison:
+    """A comparison of a training with an engine, opened."""
 
+    def __init__(self, pair: InferencePair) -> None:
+        self._pair = pair
 
-def other_files(pair: InferencePair) -> Mapping[str, Path]:
-    """Return all dumps that are read besides the one that the run goes by."""
-    target, golden = find_dumps(pair.target_path), find_dumps(pair.golden_path)
-    return {f"target {path}": path for path in target[1:]} | {f"golden {path}": path for path in golden}
+    def header(self, config: pytest.Config) -> list[str]:
+        """Return what is compared with what."""
+        pair = self._pair
+        target, golden = (display_path(config, path) for path in (pair.target_path, pair.golden_path))
+        passes = [
+            counted(len(run.passes), "forward pass").replace("passs", "passes") for run in (pair.target, pair.golden)
+        ]
+        return [
+            f"msprobe: comparing {target} ({passes[0]}) with {golden} ({passes[1]}) token by token, as engine and "
+            "trainer",
+            f"msprobe: {counted(len(pair.pairs), 'token')} of {counted(len(pair.pairs.requests), 'request')} in both "
+            "runs",
+        ]
+
+    def reporters(self, calls: ComparedCalls, compare: CompareOptions, options: Options) -> Mapping[str, object]:
+        """Return the plugins that report, by name."""
+        from pytest_msprobe.extensions.inference.inference_reports import inference_reporters
+
+        return inference_reporters(self._pair, calls, compare, options)
+
+    def other_files(self) -> Mapping[str, Path]:
+        """Return all dumps that are read besides the one that the run goes by."""
+        target, golden = find_dumps(self._pair.target_path), find_dumps(self._pair.golden_path)
+        return {f"target {path}": path for path in target[1:]} | {f"golden {path}": path for path in golden}
+
+    def items(self, file: pytest.File, dump: Dump) -> Iterator[DumpItem]:
+        """Yield the items in the order of the forward pass."""
+        from pytest_msprobe.extensions.inference.inference_items import inference_items
+
+        return inference_items(file, dump, self._pair)

@@ -1,4 +1,4 @@
-"""Log probabilities of tokens in both runs: estimates of their divergence, and what a clipped objective drops.
+"""Log probabilities of tokens in both runs: divergence, effects on a clipped objective, and messages.
 
 ``r`` is the ratio of a token's probabilities, the trainer's by the engine's. With tokens drawn by the engine the mean
 of ``k1 = -log r`` and of ``k3 = r - 1 - log r`` estimate KL(engine, trainer) without bias, k3 with less variance and
@@ -181,7 +181,7 @@ def _dtypes(judged: JudgedValue) -> Iterator[str]:
 
 
 def _experts(judged: JudgedValue) -> Iterator[str]:
-    """Say for how many wrong tokens the runs may have chosen other experts."""
+    """Return for how many wrong tokens the runs may have chosen other experts."""
     if judged.reordered:
         yield (
             f"for {judged.reordered} of the wrong tokens the routers, which agree within the precision, order the "
@@ -190,7 +190,7 @@ def _experts(judged: JudgedValue) -> Iterator[str]:
 
 
 def _tokens(judged: JudgedValue, pairs: TokenPairs) -> Iterator[str]:
-    """Say which tokens are wrong, where that says something."""
+    """Return which tokens are wrong, where that says something."""
     assert judged.measured is not None
     measured = judged.measured.pairs
     wrong = np.asarray(judged.wrong, dtype=np.int64)
@@ -213,7 +213,7 @@ def _tokens(judged: JudgedValue, pairs: TokenPairs) -> Iterator[str]:
 
 
 def _factors(judged: JudgedValue) -> Iterator[str]:
-    """Say where the target is the golden run times a factor."""
+    """Return where the target is the golden run times a factor."""
     measured = judged.measured
     assert measured is not None
     if measured.factor_unexplained < _LEFT:

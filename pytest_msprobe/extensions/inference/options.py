@@ -5,10 +5,11 @@ from __future__ import annotations
 import mmap
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+from pytest_msprobe.modes.compare.part_options import PartOptions
 from pytest_msprobe.run.option_fields import existing_file, number, one_of, option, output_file, setting, shared
 from pytest_msprobe.run.shared_options import JSON, MODEL_CONFIG
 
@@ -27,7 +28,7 @@ _TENSORS = re.compile(rb'"task": ?"tensor"')
 
 
 @dataclass(frozen=True, slots=True)
-class InferenceOptions:
+class InferenceOptions(PartOptions):
     """How a training is compared with an engine; ``match`` is None where the runs decide whether it is."""
 
     match: Match | None = option(
@@ -54,6 +55,10 @@ class InferenceOptions:
 
         files = [*(section.path for section in self.names), *([self.config] if self.config else [])]
         return {"match": str(self.match), "clip": f"{self.clip:g}", "names": " ".join(map(fingerprint, files))}
+
+    def with_mappings(self, sections: Mapping[str, list[Section | None]]) -> InferenceOptions:
+        """Return the options with the names of models in mapping files."""
+        return replace(self, names=tuple(filter(None, sections.get("model_names", ()))))
 
 
 def is_engine(path: Path) -> bool:

@@ -1,11 +1,11 @@
-"""How far two runs may be apart by the precision that they compute in, and whether a module adds more."""
+"""Precision limits of two runs: how far they may be apart, and whether a module adds more."""
 
 from __future__ import annotations
 
 import math
 from typing import Final
 
-from pytest_msprobe.modes.compare.measure.transformed_rows import FLOAT_DTYPES, coarser, finer
+from pytest_msprobe.modes.compare.measure.float_dtypes import FLOAT_DTYPES, coarser, finer
 
 #: Half the distance of 1 to the next number.
 UNIT_ROUNDOFF: Final = {

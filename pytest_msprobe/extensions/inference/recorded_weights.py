@@ -15,7 +15,7 @@ from pytest_msprobe.extensions.inference.passes import ForwardPass
 from pytest_msprobe.extensions.inference.precision_limits import UNIT_ROUNDOFF
 from pytest_msprobe.extensions.inference.recorded_rows import read_tensor
 from pytest_msprobe.extensions.model_names.fused_parts import ModelSizes, UnknownSizesError, part_rows
-from pytest_msprobe.modes.compare.measure.transformed_rows import coarser, float_dtype
+from pytest_msprobe.modes.compare.measure.float_dtypes import coarser, float_dtype
 
 if TYPE_CHECKING:
     from msprobe_hooks.dump.reader import Dump
@@ -48,7 +48,7 @@ class RecordedParameter:
 
     @property
     def is_stacked(self) -> bool:
-        """Whether it holds all experts along a first axis."""
+        """Return whether it holds all experts along a first axis."""
         return self.canonical.arrangement == "experts"
 
 
@@ -67,7 +67,7 @@ class WeightError:
 
     @property
     def differs(self) -> bool:
-        """Whether the weights are not the same."""
+        """Return whether the weights are not the same."""
         return not self.problem and not self.error <= self.limit
 
 
@@ -107,7 +107,7 @@ class RecordedWeights:
 
     @cached_property
     def rows(self) -> dict[str, int]:
-        """How many rows each unfused parameter has, as a whole."""
+        """Return how many rows each unfused parameter has, as a whole."""
         return {
             name: one.values[0][0].shape[0] * (len(one.values) if one.canonical.sharded == 0 else 1)
             for name, one in self.parameters.items()

@@ -1,4 +1,4 @@
-"""What one run recorded of each module, under the names of the trainer's model, as rows for tokens."""
+"""Values of one run by module, under the trainer's names, in the order of the forward pass, as rows for tokens."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import torch
 from pytest_msprobe.extensions.inference.passes import EMBEDDING, ROTARY, ForwardPass, ModuleCall
 from pytest_msprobe.extensions.inference.recorded_rows import UnalignedError, by_row, joined, read_tensor
 from pytest_msprobe.extensions.model_names.fused_parts import ModelSizes, UnknownSizesError, part_rows
-from pytest_msprobe.modes.compare.measure.transformed_rows import float_dtype
+from pytest_msprobe.modes.compare.measure.float_dtypes import float_dtype
 
 if TYPE_CHECKING:
     from msprobe_hooks.dump.values import Value
@@ -61,13 +61,13 @@ class RunValues:
 
     @cached_property
     def modules(self) -> dict[str, Canonical]:
-        """What the module of each path is, in the order in which they ended."""
+        """Return what the module of each path is, in the order in which they ended."""
         paths = dict.fromkeys(path for each in self.passes for path in each.modules)
         return {path: self._names.canonical(path) for path in paths}
 
     @cached_property
     def sources(self) -> dict[str, Source]:
-        """Where each value is, in the order of the forward pass."""
+        """Return where each value is, in the order of the forward pass."""
         return dict(self._sources())
 
     @cached_property
@@ -79,7 +79,7 @@ class RunValues:
 
     @cached_property
     def own_widths(self) -> dict[str, int]:
-        """How many columns each value of an unfused module has, as a whole."""
+        """Return how many columns each value of an unfused module has, as a whole."""
         widths: dict[str, int] = {}
         for name, source in self.sources.items():
             values = self._values(name)

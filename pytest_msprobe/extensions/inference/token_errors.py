@@ -1,4 +1,4 @@
-"""How far a module's rows are apart in both runs, token by token."""
+"""Errors of a module's rows in both runs, token by token."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which request and position each row of a forward pass belongs to, packed or padded."""
+"""Token layout of a forward pass, packed or padded: the request and position of each row."""
 
 from __future__ import annotations
 

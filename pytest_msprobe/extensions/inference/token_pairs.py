@@ -149,7 +149,7 @@ def _logprob(sequence: RequestTokens, place: int) -> float:
 
 
 def _sequences(layouts: Sequence[TokenLayout], known: Sequence[RequestTokens]) -> list[RequestTokens]:
-    """Put the segments of all passes together, by name, else by position and by what the known sequences say."""
+    """Join the segments of all passes, by name, else by position and by what the known sequences say."""
     found: list[RequestTokens] = []
     named: dict[str, RequestTokens] = {}
     for number, layout in enumerate(layouts):

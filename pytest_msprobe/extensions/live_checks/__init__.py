@@ -1,5 +1,16 @@
-"""A training's own calls judged while it runs, with nothing dumped in between."""
+"""Checks of a program's calls while it runs: each is judged at once, with its real inputs.
+
+Programs use ``pytest_msprobe.live``, tests the fixture ``msprobe_live``; ``PtdbgDispatch`` compares every operator with
+the CPU as msprobe's ``PtdbgDispatch`` does. The options of a check, such as ``--msprobe-policy``, hold for the fixture.
+With ``journal=FILE`` a program writes a journal, ``PtdbgDispatch`` writes msprobe's tables.
+
+Take it out by deleting this folder and tests/extensions/live_checks.
+"""
 
 from __future__ import annotations
+
+#: The module of each name that ``pytest_msprobe`` has from here.
+PUBLIC_NAMES = {"LiveChecks": "session", "PtdbgDispatch": "dispatch.ptdbg", "live": "session"}
+
 
 pytest_plugins = ["pytest_msprobe.extensions.live_checks.fixture"]

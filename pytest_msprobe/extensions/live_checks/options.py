@@ -1,4 +1,4 @@
-"""What a live check is asked for."""
+"""Options of a live check."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from msprobe_hooks.record import Framework, require_framework
 from msprobe_hooks.recording.config import Settings, settings
 from msprobe_hooks.recording.session import Model
 from msprobe_hooks.recording.validators import one_of
-from pytest_msprobe.engine.framework_names import missing_piece
+from pytest_msprobe.engine.frameworks.registry import missing_piece
 from pytest_msprobe.storage.limits import DEFAULT_LIMITS, SaveOptions, parse_limits
 
 # A choice: calls that are alike mostly fail alike; more of them cost more of the training's time.

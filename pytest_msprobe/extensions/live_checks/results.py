@@ -1,4 +1,4 @@
-"""What came of the checks: counts, failures with where they were called, the journal's rows and saved cases."""
+"""Results of live checks (counts, failures, journal, saved cases), and computing without side effects."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whose turn it is to be checked: of each kind of call, in each direction, when it was checked and how often."""
+"""Schedule of live checks: turns of each kind of call, and samples of a training's calls."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class Turns:
 
     @property
     def lost(self) -> int:
-        """How many turns brought no result: the call raised, or its gradient never came."""
+        """Return how many turns brought no result: the call raised, or its gradient never came."""
         return max(0, self.taken - self.rows - self.waiting)
 
 
@@ -226,7 +226,7 @@ class NeverJudged:
 
     @property
     def some_of_all(self) -> str:
-        """How many kinds these are, where other kinds were judged."""
+        """Return how many kinds these are, where other kinds were judged."""
         return f"{self.kinds} of {self.seen} kinds" if self.kinds < self.seen else ""
 
     def __str__(self) -> str:

@@ -1,4 +1,4 @@
-"""Live checks of PyTorch: how its calls are seen, and which of them cannot be judged."""
+"""Live checks of PyTorch as a context: a recorder of calls, and those that cannot be judged."""
 
 from __future__ import annotations
 
@@ -232,22 +232,22 @@ class LiveChecks:
 
     @property
     def counts(self) -> Counter[str]:
-        """How many records ended how: ``pass``, ``warn``, ``fail``, ``skip``."""
+        """Return how many records ended how: ``pass``, ``warn``, ``fail``, ``skip``."""
         return self._findings.counts
 
     @property
     def failed(self) -> list[DirectionResult]:
-        """What is wrong, in the order in which it was found."""
+        """Return what is wrong, in the order in which it was found."""
         return self._findings.failed
 
     @property
     def skips(self) -> Counter[str]:
-        """How many checked records got no verdict, by reason."""
+        """Return how many checked records got no verdict, by reason."""
         return self._findings.skips
 
     @property
     def left_out(self) -> Counter[str]:
-        """How many calls, and gradients of calls, were not checked, by reason."""
+        """Return how many calls, and gradients of calls, were not checked, by reason."""
         waiting = self._recorder.awaited - self._recorder.arrived
         filtered = self._recorder.summary.removed + self._recorder.filter.removed
         removed = {f"not asked for ({_OPTIONS[name]})": count for name, count in filtered.items()}

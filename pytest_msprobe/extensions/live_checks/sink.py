@@ -1,4 +1,4 @@
-"""Where what came of a live check goes, and that there is one check at a time."""
+"""Sink of live checks' results, which also keeps checks to one at a time."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Sink(Protocol):
 
     @property
     def failure(self) -> UserError | None:
-        """What could not be written, None where all could."""
+        """Return what could not be written, None where all could."""
 
     def add(
         self, result: DirectionResult, replay: Replay, forward: bytes, backward: bytes | None, stack: Stack

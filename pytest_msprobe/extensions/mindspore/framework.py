@@ -1,4 +1,4 @@
-"""MindSpore behind the engine's seam."""
+"""MindSpore as a framework of the engine, and the functions that records of MindSpore name."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ from pytest_msprobe.devices.math_modes import environment_modes
 from pytest_msprobe.devices.reduced_precision import reduced_precision
 from pytest_msprobe.devices.registry import AUTO, DeviceRegistry
 from pytest_msprobe.engine.replay.call import Call
+from pytest_msprobe.engine.replay.calls.remote_calls import RemoteCallDevice
 from pytest_msprobe.engine.replay.framework import Functions
 from pytest_msprobe.engine.replay.ops.lookup import resolve
 from pytest_msprobe.engine.replay.references import ReferenceRegistry
@@ -34,7 +35,6 @@ from pytest_msprobe.extensions.mindspore.primitives import calls as primitives
 from pytest_msprobe.extensions.mindspore.runtime import use
 from pytest_msprobe.extensions.mindspore.translation import foreign_type
 from pytest_msprobe.extensions.mindspore.translation import in_torch_terms as translated
-from pytest_msprobe.extensions.remote.remote_device import RemoteDevice
 from pytest_msprobe.results.skip_reasons import Skip, SkipReason
 
 # Where torch keeps what a type of MindSpore record names, the likeliest place first.
@@ -241,7 +241,7 @@ class MindSporeFramework:
         device = devices.get("cpu" if name == AUTO else name)
         if isinstance(device, CompiledDevice):
             raise DeviceError(f"device {name!r} compiles PyTorch's functions; MindSpore's run on npu, cpu or sim")
-        if isinstance(device, RemoteDevice):
+        if isinstance(device, RemoteCallDevice):
             return device.of(self.name)
         if device.location().type != "cpu":
             raise DeviceError(
@@ -252,7 +252,7 @@ class MindSporeFramework:
 
     def describe(self, device: Device) -> str:
         """Return the versions of MindSpore and what computes."""
-        if isinstance(device, RemoteDevice):
+        if isinstance(device, RemoteCallDevice):
             # The version is the one there, which is reported with the card.
             return device.describe()
         return f"mindspore {mindspore.__version__} on {device.describe()}"

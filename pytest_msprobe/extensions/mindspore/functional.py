@@ -6,14 +6,15 @@ Each has MindSpore's signature; the names of arguments are MindSpore's too. ``mi
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import cache
 from typing import Any, TypeAlias
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from pytest_msprobe.engine.replay.references import ReferenceRegistry
 from pytest_msprobe.extensions.mindspore.tensor_methods import METHODS
-from pytest_msprobe.extensions.npu_operators.attention.attention import npu_fusion_attention
 
 Shape: TypeAlias = "int | Sequence[int] | Tensor"
 
@@ -229,6 +230,14 @@ def rms_norm(x: Tensor, gamma: Tensor, epsilon: float = 1e-6) -> tuple[Tensor, T
     return x * scale * gamma, scale
 
 
+@cache
+def _fusion_attention() -> Callable[..., Any]:
+    definition = ReferenceRegistry().get("NPU.npu_fusion_attention")
+    if definition is None:
+        raise NotImplementedError("npu_fusion_attention has no golden definition here")
+    return definition
+
+
 def flash_attention_score(
     query: Tensor,
     key: Tensor,
@@ -252,7 +261,7 @@ def flash_attention_score(
     """Return fused attention; see ``npu_fusion_attention``, whose first output it is."""
     if drop_mask is not None:
         raise NotImplementedError("flash_attention_score with drop_mask has no golden definition")
-    return npu_fusion_attention(
+    attention: Tensor = _fusion_attention()(
         query,
         key,
         value,
@@ -271,6 +280,7 @@ def flash_attention_score(
         actual_seq_kvlen=actual_seq_kvlen,
         sparse_mode=sparse_mode,
     )[0]
+    return attention
 
 
 def tensor_transpose(self: Tensor, *axes: Any) -> Tensor:

@@ -1,4 +1,4 @@
-"""Functions that a program compiled (``mindspore.jit``): golden is the function itself, run call by call.
+"""Compiled functions (``mindspore.jit``), golden being the function itself, and a bridge to torch's autograd.
 
 A dump is data from others. So nothing is imported for it: a function is found in a module that is loaded, and only one
 that its module compiles.
@@ -69,7 +69,7 @@ class _BridgedCall:
         self.output: Any = None
 
     def take_apart(self, args: Sequence[Any], kwargs: dict[str, Any]) -> list[torch.Tensor]:
-        """Put the tensors aside and return them."""
+        """Collect the tensors and return them."""
         tensors: list[torch.Tensor] = []
 
         def place(leaf: Any) -> Any:
@@ -272,7 +272,7 @@ class _Eagerly:
             return map_tensors(lambda tensor: tensor.to(precision) if tensor.is_floating_point() else tensor, found)
 
     def precision(self) -> str:
-        """Say in which precision golden ran where that was not a raised one."""
+        """Return in which precision golden ran where that was not a raised one."""
         if not self._is_narrow:
             return ""
         dtypes = dict.fromkeys(str(dtype) for dtype in self._recorded if dtype.is_floating_point)

@@ -1,4 +1,4 @@
-"""Where MindTorch is: a package of its own, or one that is called ``torch`` as PyTorch is and comes before it.
+"""Discovery of MindTorch: a package of its own, or one that is called ``torch`` as PyTorch is and comes first.
 
 PyTorch is needed as well: it computes the golden results. Nothing is imported to find either.
 """

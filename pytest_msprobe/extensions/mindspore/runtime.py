@@ -1,4 +1,4 @@
-"""Starting MindSpore in this process."""
+"""Start of MindSpore in this process."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which rows of something fused are those of each part."""
+"""Rows of a fused parameter that belong to each part, under names of Hugging Face transformers."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Canonical:
 
     @property
     def is_fused(self) -> bool:
-        """Whether it has more than one part."""
+        """Return whether it has more than one part."""
         return self.arrangement != "whole"
 
 

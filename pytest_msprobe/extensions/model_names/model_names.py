@@ -1,4 +1,4 @@
-"""The canonical name of a module or parameter, in whichever framework's spelling it comes."""
+"""Canonical names of modules and parameters, from any framework's spelling, by files of patterns."""
 
 from __future__ import annotations
 

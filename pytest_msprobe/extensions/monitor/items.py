@@ -1,4 +1,4 @@
-"""Series as items."""
+"""Series as items, and the report on a monitored run: where it went wrong first."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ class SeriesJudge(Protocol):
 
     @property
     def notes(self) -> Sequence[str]:
-        """What is odd about the files that are judged by, each in a sentence."""
+        """Return what is odd about the files that are judged by, each in a sentence."""
 
     def judge(self, key: SeriesKey) -> DirectionResult:
         """Return what comes of a series. Raises MonitorError where a file is unusable."""
@@ -60,7 +60,7 @@ class RuleJudge:
 
     @property
     def notes(self) -> Sequence[str]:
-        """Those of the run."""
+        """The notes of the run."""
         return self._run.notes
 
     @cached_property

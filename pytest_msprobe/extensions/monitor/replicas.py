@@ -51,7 +51,7 @@ class Parted:
 
     @property
     def reason(self) -> str:
-        """What is wrong, in words that follow the statistic."""
+        """Return what is wrong, in words that follow the statistic."""
         with_whom = f"rank {self.others[0]}" if len(self.others) == 1 else f"ranks {listed(map(str, self.others))}"
         known = "" if len(self.others) > 1 else "; which of the two is wrong is not known"
         since = (
@@ -101,7 +101,7 @@ class Replicas:
 
     @cached_property
     def _beginnings(self) -> Mapping[int, Mapping[tuple[int, str], Beginning]]:
-        """What each rank's parameters begin with, by chunk and name."""
+        """Return what each rank's parameters begin with, by chunk and name."""
         return {rank: _beginnings(Statistics(open_run(folder))) for rank, folder in self._folders.items()}
 
     @cached_property

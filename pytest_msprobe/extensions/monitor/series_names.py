@@ -1,4 +1,4 @@
-"""How a series is called, in ids, after ``-k`` and in messages, and its place in the order of computation."""
+"""Names, kinds and order of series, and alarms of broken rules in words."""
 
 from __future__ import annotations
 
@@ -168,7 +168,7 @@ class Alarmed(msgspec.Struct, frozen=True):
 
     @property
     def first(self) -> tuple[int, Place, int]:
-        """What sorts series by their first alarm: the step, the order computed, the rank."""
+        """Return what sorts series by their first alarm: the step, the order computed, the rank."""
         return self.alarms[0].step, self.place, self.rank
 
 

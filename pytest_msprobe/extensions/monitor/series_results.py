@@ -1,4 +1,4 @@
-"""What came of a series, as a result, and the files that the series of a run are read from."""
+"""Results of series, and the files that the series of a run are read from."""
 
 from __future__ import annotations
 

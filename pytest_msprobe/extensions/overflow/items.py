@@ -1,4 +1,4 @@
-"""The page of a search for overflow: ranks by calls, where inf and nan began, and how they spread."""
+"""Items and page of a search for overflow: ranks by calls, where inf and nan began, and how they spread."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class Findings:
 
     @functools.cached_property
     def analyses(self) -> list[Analysis]:
-        """What came of each step."""
+        """Return what came of each step."""
         return [analyse(step, self._rules) for step in self.steps]
 
     @property

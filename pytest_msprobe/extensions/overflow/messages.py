@@ -1,4 +1,4 @@
-"""What was found, put into words."""
+"""Messages on overflow, with the call site of a record."""
 
 from __future__ import annotations
 

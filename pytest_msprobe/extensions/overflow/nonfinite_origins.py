@@ -1,4 +1,4 @@
-"""Where inf or nan first arose, over all ranks of a step.
+"""Origins of inf or nan, over all ranks of a step.
 
 The order of msprobe's offline analysis: before any communication, between communications in the order in which they
 let values through, after the last. Every record is looked at once.

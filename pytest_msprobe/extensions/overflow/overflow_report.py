@@ -120,7 +120,7 @@ def _entry(step: Step, culprit: Culprit, findings: Findings) -> dict[str, Any]:
 
 
 def _as_numbers(tree: Any) -> Any:
-    """Put back the numbers that the reader turned into the strings that JSON allows."""
+    """Restore the numbers that the reader turned into the strings that JSON allows."""
     if isinstance(tree, dict):
         return {key: _as_numbers(value) for key, value in tree.items()}
     if isinstance(tree, list):

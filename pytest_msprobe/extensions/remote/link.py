@@ -1,4 +1,4 @@
-"""A remote Python process, started when it is first asked something and again after it was lost."""
+"""Link to a remote Python process, spelled ``remote:SPEC``, started on demand and again after it was lost."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from typing import NoReturn, TypeVar
 import msgspec
 
 from msprobe_hooks.messages import did_you_mean
+from pytest_msprobe.engine.replay.calls.remote_calls import LinkError
 from pytest_msprobe.errors import DeviceError
 from pytest_msprobe.extensions.remote.messages import (
     HAIL,
@@ -155,14 +156,6 @@ _SSH_FAILED, _NOT_FOUND = 255, 127
 _Answer = TypeVar("_Answer", bound=Answer)
 
 
-class LinkError(Exception):
-    """The link was lost in what was asked; ``breakdown`` says how."""
-
-    def __init__(self, text: str, breakdown: Breakdown) -> None:
-        super().__init__(text)
-        self.breakdown = breakdown
-
-
 @dataclass(frozen=True)
 class _Process:
     frames: Frames
@@ -187,7 +180,7 @@ class Link:
 
     @property
     def is_open(self) -> bool:
-        """Whether there is a process to ask."""
+        """Return whether there is a process to ask."""
         return self._process is not None
 
     def open(self) -> None:

@@ -1,4 +1,4 @@
-"""What the two ends of a link send each other: data without tensors, which follow as bytes; nothing is unpickled."""
+"""Messages between the ends of a link, and their frames: data without tensors, then bytes; nothing is unpickled."""
 
 from __future__ import annotations
 

@@ -7,10 +7,10 @@ from collections.abc import Callable, Mapping, Sequence
 from importlib.metadata import version
 from typing import Any, TypeVar
 
-from pytest_msprobe.devices.cpu import CpuDevice
 from pytest_msprobe.devices.reduced_precision import ReducedPrecision
+from pytest_msprobe.engine.replay.calls.remote_calls import LinkError, RemoteCall, RemoteCallDevice
 from pytest_msprobe.errors import DeviceError
-from pytest_msprobe.extensions.remote.link import START_SECONDS, Link, LinkError, Spec, parse_spec
+from pytest_msprobe.extensions.remote.link import START_SECONDS, Link, Spec, parse_spec
 from pytest_msprobe.extensions.remote.messages import (
     Activate,
     Answer,
@@ -27,7 +27,7 @@ from pytest_msprobe.extensions.remote.messages import (
 _Answer = TypeVar("_Answer", bound=Answer)
 
 
-class RemoteDevice(CpuDevice):
+class RemoteDevice(RemoteCallDevice):
     """The cards of a device on another machine, or in another environment of this one.
 
     What goes there and comes back are CPU tensors, which is why it is one. ``framework`` is the one whose calls run
@@ -88,17 +88,24 @@ class RemoteDevice(CpuDevice):
 
     @property
     def draws_inputs(self) -> bool:
-        """Whether inputs that were drawn here are to be drawn there again, and not sent."""
+        """Return whether inputs that were drawn here are to be drawn there again, and not sent."""
         return self._spec is not None and self._spec.inputs == "drawn"
 
     @property
     def hardware(self) -> str:
-        """What computes there, as policies name it."""
+        """Return what computes there, as policies name it."""
         return self._active.hardware
 
     def call(self, func: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], *, record: str) -> Any:
         """Raise DeviceError: a function of this process cannot travel."""
         raise DeviceError(f"device {self.name!r}: runs recorded calls only; a function of this process cannot be sent")
+
+    def remote_call(self) -> RemoteCall:
+        """Return the side of a check that is computed there."""
+        # It loads torch, which a process that only parses options never does.
+        from pytest_msprobe.extensions.remote.remote_side import RemoteSide
+
+        return RemoteSide(self)
 
     def probe(self) -> None:
         """Compute something small there, in a new process where the last one was lost. Raises what goes wrong."""

@@ -1,4 +1,4 @@
-"""What attention and its gradients sum up to over a few columns each, without their being computed.
+"""Sketches of attention and its gradients: sums over a few columns, without computing them; calls that have them.
 
 For weights X of either sign over the columns of a result O = P V, P the softmax of the scores, O X = P (V X). So it is
 with the gradients that come of an arriving dO, with S the scores: dV X = Pᵀ (dO X), dQ X = dS (K X), dK X = dSᵀ (Q X),
@@ -64,7 +64,7 @@ class Attention:
 
     @property
     def operations(self) -> int:
-        """How many multiplications and additions the two products of the result take."""
+        """Return how many multiplications and additions the two products of the result take."""
         rows, keys = self.query.shape[-2], self.key.shape[-2]
         pairs = rows * keys if not self.is_causal else sum(min(row + 1, keys) for row in range(rows))
         return 2 * math.prod(self.query.shape[:-2]) * pairs * (self.query.shape[-1] + self.value.shape[-1])
@@ -288,7 +288,7 @@ class _Gradients:
 
     @property
     def sums(self) -> Sums:
-        """What was taken in."""
+        """Return what was taken in."""
         return {"query": self._query, "key": self._key, "value": self._of_value}
 
 

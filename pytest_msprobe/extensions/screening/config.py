@@ -1,4 +1,4 @@
-"""Whether evidence on products is enough to pass them without computing them again."""
+"""Configuration of screening, and Freivalds' check of matrix products: evidence that is enough to pass them."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from msprobe_standards.benchmark import Benchmark
 from msprobe_standards.dtypes import float_format, roundoffs_allowed
 from msprobe_standards.exemption import Excused
 from pytest_msprobe.devices.math_modes import full_precision
+from pytest_msprobe.extensions.screening.screened_output import ScreenedOutput
 from pytest_msprobe.extensions.screening.tile_sums import (
     TILE,
     Matrix,
@@ -26,7 +27,7 @@ from pytest_msprobe.extensions.screening.tile_sums import (
     tiles_of,
     walked,
 )
-from pytest_msprobe.results.result import OutputResult, ScreenedOutput
+from pytest_msprobe.results.result import OutputResult
 
 #: How likely it is that a residual of a correct result stands out, all residuals of a call taken together.
 FALSE_STAND_OUT = 1e-6
@@ -81,7 +82,7 @@ class Evidence:
 
     @property
     def is_finite(self) -> bool:
-        """Whether no NaN or inf was met, in factors or results."""
+        """Return whether no NaN or inf was met, in factors or results."""
         return math.isfinite(sum(each.share for each in self.residuals.values()) + self.scale)
 
 
@@ -265,7 +266,7 @@ class Screening:
 
     @property
     def is_cleared(self) -> bool:
-        """Whether the whole output passes."""
+        """Return whether the whole output passes."""
         return not self.why_not
 
 

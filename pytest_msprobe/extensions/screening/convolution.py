@@ -1,4 +1,4 @@
-"""Convolutions, plain or transposed, as products of matrices of patches with weights."""
+"""Matrix products among calls: factors and layout, convolutions as products of patches with weights."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class _Form:
 
     @property
     def is_scaled(self) -> bool:
-        """Whether it takes ``alpha`` and ``beta``."""
+        """Return whether it takes ``alpha`` and ``beta``."""
         return bool(self.added and self.dimensions)
 
 
@@ -86,7 +86,7 @@ class Structure:
 
     @property
     def operations(self) -> int:
-        """How many multiplications and additions the result takes."""
+        """Return how many multiplications and additions the result takes."""
         return 2 * math.prod(self.shape) * self.left.layout.columns
 
     @property
@@ -260,7 +260,7 @@ class Convolution:
 
     @property
     def operations(self) -> int:
-        """How many multiplications and additions the result takes."""
+        """Return how many multiplications and additions the result takes."""
         windows = math.prod(axis.features for axis in self.axes)
         return 2 * self.shape[0] * windows * self.operands["weight"][1].numel()
 

@@ -1,4 +1,4 @@
-"""Matrices of patches, one for each window of a convolution, which are made block by block and never as a whole."""
+"""Matrices of patches, one for each window of a convolution, made block by block; tensors as batches of matrices."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One direction of attention that is cleared by sums over all of its heads and by heads that are computed exactly."""
+"""One direction of attention, cleared by residuals of sums and by heads that are computed exactly."""
 
 from __future__ import annotations
 
@@ -33,8 +33,9 @@ from pytest_msprobe.extensions.screening.attention_sketches import (
     summed,
 )
 from pytest_msprobe.extensions.screening.config import Limits, Residual, ScreenedPass, benchmark_of, is_result
+from pytest_msprobe.extensions.screening.screened_output import ScreenedOutput
 from pytest_msprobe.extensions.screening.tile_sums import TILE
-from pytest_msprobe.results.result import OutputResult, ScreenedOutput
+from pytest_msprobe.results.result import OutputResult
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +103,7 @@ def _kinds(
 
 
 def _where(at: int, shape: Sequence[int], size: tuple[int, int], first: int) -> str:
-    """Say which head, rows and columns one of (heads, tiles, rows) is of."""
+    """Return which head, rows and columns one of (heads, tiles, rows) is of."""
     head, rest = divmod(at, shape[1] * shape[2])
     places = zip(("column", "row"), divmod(rest, shape[2]), size, strict=True)
     words = [f"{name} {at}" if step == 1 else f"{name}s from {at * step}" for name, at, step in places if step]
@@ -138,7 +139,7 @@ class AttentionSample:
 
     @functools.cached_property
     def golden(self) -> Results | None:
-        """What golden gives for the sample; None where the CPU cannot compute it."""
+        """Return what golden gives for the sample; None where the CPU cannot compute it."""
         return self._computed(golden_side(self._trial.subject.operation, self._parts[0]))
 
     @property

@@ -1,4 +1,4 @@
-"""One direction of a trial whose outputs are cleared by screening, before golden runs."""
+"""One direction of a trial whose outputs are cleared by screening before golden runs; embeddings by rows read."""
 
 from __future__ import annotations
 
@@ -32,8 +32,9 @@ from pytest_msprobe.extensions.screening.attention_sketches import Attention, at
 from pytest_msprobe.extensions.screening.config import ScreenedPass, examine, is_result, is_screenable, screening
 from pytest_msprobe.extensions.screening.convolution import Convolution, Structure, convolution_of, structure_of
 from pytest_msprobe.extensions.screening.screen_attention import cleared_attention
+from pytest_msprobe.extensions.screening.screened_output import ScreenedOutput
 from pytest_msprobe.extensions.screening.tile_sums import Product, blocks
-from pytest_msprobe.results.result import OutputResult, ScreenedOutput
+from pytest_msprobe.results.result import OutputResult
 from pytest_msprobe.results.skip_reasons import Skip
 
 _DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
@@ -59,7 +60,7 @@ class TableRows:
 
     @property
     def share(self) -> float:
-        """How much of the table is read."""
+        """Return how much of the table is read."""
         return len(self.rows) / len(self.table)
 
 

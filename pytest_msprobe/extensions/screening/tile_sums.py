@@ -1,4 +1,4 @@
-"""Passes over a large matrix in blocks that are widened one by one, with its sums by tiles of neighbouring rows."""
+"""Sums of a large matrix by tiles of neighbouring rows, in one pass of widened blocks, and screened products."""
 
 from __future__ import annotations
 
@@ -192,7 +192,7 @@ class Product:
 
     @property
     def operations(self) -> int:
-        """How many multiplications and additions it takes."""
+        """Return how many multiplications and additions it takes."""
         return 2 * self.left.shape[0] * self.left.shape[1] * self.right.shape[1]
 
     def added_to(self, rows: slice | torch.Tensor, columns: slice | torch.Tensor) -> torch.Tensor:

@@ -1,4 +1,4 @@
-"""What a word of the command line names: the tensors of a file, of a dump's record, or of a saved case.
+"""Tensors named on the command line: those of a file, of a dump's record, or of a saved case.
 
 A file's first bytes decide what it is, not its name. Nothing is unpickled but tensors: torch's files are read with
 ``weights_only``, numpy's without pickle. Large files stay where they are, mapped.

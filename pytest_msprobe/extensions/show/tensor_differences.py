@@ -1,4 +1,4 @@
-"""Two tensors held against each other, part by part."""
+"""Contents of a tensor and differences of two, part by part: memory does not grow with the tensor."""
 
 from __future__ import annotations
 

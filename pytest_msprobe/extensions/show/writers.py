@@ -1,4 +1,4 @@
-"""What was found, as text for a terminal and as a page."""
+"""Shown tensors and differences as data, as text for a terminal and as a page."""
 
 from __future__ import annotations
 

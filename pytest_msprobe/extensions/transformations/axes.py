@@ -33,7 +33,7 @@ class Transpose:
 
     @property
     def says(self) -> str:
-        """What it does to a tensor."""
+        """Return what it does to a tensor."""
         return f"transposed in axes {self.axes[0]} and {self.axes[1]}"
 
     @property
@@ -75,7 +75,7 @@ class Permute:
 
     @property
     def says(self) -> str:
-        """What it does to a tensor."""
+        """Return what it does to a tensor."""
         return f"permuted to axes {list(self.order)}"
 
     @property
@@ -116,7 +116,7 @@ class Reshape:
 
     @property
     def says(self) -> str:
-        """What it does to a tensor."""
+        """Return what it does to a tensor."""
         return f"reshaped to {list(self.sizes)}"
 
     @property
@@ -165,14 +165,14 @@ class Slice:
 
     @property
     def says(self) -> str:
-        """What it does to a tensor."""
+        """Return what it does to a tensor."""
         start, stop = ("" if each is None else each for each in (self.start, self.stop))
         every = f":{self.step}" if self.step > 1 else ""
         return f"sliced [{start}:{stop}{every}] along axis {self.axis}"
 
     @property
     def keeps(self) -> frozenset[str]:
-        """Nothing."""
+        """No statistics."""
         return NONE_KEPT
 
     @property

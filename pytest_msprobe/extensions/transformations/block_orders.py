@@ -1,4 +1,4 @@
-"""Blocks along an axis in another order: halves of gate and up, heads, rotary pairs, queries with keys and values."""
+"""Orders of blocks (gate and up, heads, rotary pairs, queries with keys and values), and products with matrices."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal
 
 from pytest_msprobe.errors import OptionError
+from pytest_msprobe.extensions.transformations.entries import Entry, ListedNames
 from pytest_msprobe.extensions.transformations.step import (
     ALL_KEPT,
     NONE_KEPT,
@@ -27,7 +28,6 @@ from pytest_msprobe.extensions.transformations.step_fields import (
     integer,
     integers,
 )
-from pytest_msprobe.extensions.transformations.transformations import Entry, ListedNames
 from pytest_msprobe.messages import unknown
 
 if TYPE_CHECKING:
@@ -90,7 +90,7 @@ class BlockOrder(_Reordering):
 
     @property
     def says(self) -> str:
-        """What it does to a tensor."""
+        """Return what it does to a tensor."""
         return f"reordered to blocks {list(self.places)} of axis {self.axis}"
 
     def order(self, size: int) -> list[int]:
@@ -126,7 +126,7 @@ class RotaryPairs(_Reordering):
 
     @property
     def says(self) -> str:
-        """What it does to a tensor."""
+        """Return what it does to a tensor."""
         before, after = ("interleaved", "halves") if self.to == "half" else ("halves", "interleaved")
         return f"reordered in heads of {self.head_dim} from rotary {before} to {after}"
 
@@ -169,7 +169,7 @@ class QkvOrder(_Reordering):
 
     @property
     def says(self) -> str:
-        """What it does to a tensor."""
+        """Return what it does to a tensor."""
         before, after = ("grouped", "blocks") if self.to == "blocks" else ("blocks", "grouped")
         return f"reordered from q, k, v {before} to {after}"
 
@@ -241,7 +241,7 @@ class Product:
 
     @property
     def says(self) -> str:
-        """What it does to a tensor."""
+        """Return what it does to a tensor."""
         verb = "rotated" if self.is_rotation else "multiplied"
         transposed = " transposed" if self.is_transposed else ""
         return f"{verb} by {self.matrix.name}{transposed}{' on the left' if self.is_left else ''}"
@@ -283,7 +283,7 @@ class Product:
 
     @cached_property
     def _is_orthogonal(self) -> bool:
-        """Whether random vectors come back: Q' (Q v) = v."""
+        """Return whether random vectors come back: Q' (Q v) = v."""
         import torch
 
         rows, columns = self.matrix.tensor.shape

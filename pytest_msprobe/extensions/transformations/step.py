@@ -1,4 +1,4 @@
-"""What all steps of a transformation have in common. torch is imported where a tensor is turned, and not before."""
+"""Base of a transformation's steps. torch is imported where a tensor is turned, and not before."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Step(Protocol):
 
     @property
     def says(self) -> str:
-        """What it does to a tensor, after "target" or "golden": ``rotated by Q.npy``."""
+        """Return what it does to a tensor, after "target" or "golden": ``rotated by Q.npy``."""
 
     @property
     def keeps(self) -> frozenset[str]:

@@ -1,4 +1,4 @@
-"""The fields of a step in a YAML file, as numbers, choices and arrays."""
+"""Fields of a step in a YAML file: numbers, choices, arrays of a file, and scales."""
 
 from __future__ import annotations
 
@@ -227,13 +227,13 @@ class Dequantisation:
 
     @property
     def says(self) -> str:
-        """What it does to a tensor."""
+        """Return what it does to a tensor."""
         groups = f" in groups of {self.group}" if self.group else ""
         return f"dequantised by {_name(self.scale)}{groups}"
 
     @property
     def keeps(self) -> frozenset[str]:
-        """Nothing."""
+        """No statistics."""
         return NONE_KEPT
 
     @property
@@ -273,12 +273,12 @@ class Scaling:
 
     @property
     def says(self) -> str:
-        """What it does to a tensor."""
+        """Return what it does to a tensor."""
         return f"{'divided' if self.is_quotient else 'scaled'} by {_name(self.factor)}"
 
     @property
     def keeps(self) -> frozenset[str]:
-        """Nothing."""
+        """No statistics."""
         return NONE_KEPT
 
     @property

@@ -15,9 +15,10 @@ from pytest_msprobe.extensions.transformations.block_orders import (
     RotaryPairs,
     read_msprobe_matrices,
 )
+from pytest_msprobe.extensions.transformations.entries import Entry, NamePattern
 from pytest_msprobe.extensions.transformations.step import SIDES, Side, Step
 from pytest_msprobe.extensions.transformations.step_fields import Dequantisation, Scaling, choice, fields, integer_range
-from pytest_msprobe.extensions.transformations.transformations import Entry, NamePattern, Transformations
+from pytest_msprobe.extensions.transformations.transformations import Transformations
 from pytest_msprobe.messages import unknown
 from pytest_msprobe.yaml_with_lines import Part, read_document
 

@@ -1,17 +1,18 @@
-"""Which values of which side are transformed, and how: the entries of a file and of hooks, in their order."""
+"""Transformations of values by side: the entries of a file and of the hook ``pytest_msprobe_transform``, in order."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from msprobe_hooks.dump.values import read_values
 from msprobe_hooks.errors import DumpError
-from pytest_msprobe.extensions.transformations.step import NONE_KEPT, SIDES, CallTensors, Shape, Side, Step, StepError
+from msprobe_hooks.messages import counted
+from pytest_msprobe.extensions.transformations.entries import Entry, NamePattern, Names, Transformed
+from pytest_msprobe.extensions.transformations.step import NONE_KEPT, SIDES, CallTensors, Shape, Side, StepError
 from pytest_msprobe.messages import not_one_of
 
 if TYPE_CHECKING:
@@ -19,124 +20,10 @@ if TYPE_CHECKING:
 
     from msprobe_hooks.dump.reader import Dump
     from msprobe_hooks.dump.values import Value
+    from pytest_msprobe.modes.compare.measure.compared_sides import ComparedSides
+    from pytest_msprobe.modes.compare.rows import DataMode, Row
 
     TensorFunction: TypeAlias = Callable[[torch.Tensor], torch.Tensor]
-
-# What recorders put behind the name of a value to name its file.
-_SUFFIXES = (".pt", ".npy")
-
-
-class Names(Protocol):
-    """Names of recorded values."""
-
-    @property
-    def text(self) -> str:
-        """The names in words."""
-
-    @property
-    def beginning(self) -> str:
-        """What all of the names begin with; empty where that is not known."""
-
-    def has(self, value: Value) -> bool:
-        """Return whether a value is one of them."""
-
-    def may_be_of(self, record: str) -> bool:
-        """Return whether a value of a record may be one of them, quickly."""
-
-
-@dataclass(frozen=True)
-class NamePattern:
-    """Full names of values in which ``*`` is any text, dots included, and ``?`` one character."""
-
-    text: str
-
-    def has(self, value: Value) -> bool:
-        """Return whether a value's full name is as the pattern says."""
-        return self._whole.fullmatch(value.name) is not None
-
-    def may_be_of(self, record: str) -> bool:
-        """Return whether the beginning of the pattern fits a record."""
-        return record.startswith(self.beginning) or self.beginning.startswith(f"{record}.")
-
-    @cached_property
-    def beginning(self) -> str:
-        """What is in front of the first wild character."""
-        return re.split(r"[*?]", self.text, maxsplit=1)[0]
-
-    @cached_property
-    def _whole(self) -> re.Pattern[str]:
-        wild = {"*": ".*", "?": "."}
-        return re.compile("".join(wild.get(each) or re.escape(each) for each in self.text), re.DOTALL)
-
-
-@dataclass(frozen=True)
-class ListedNames:
-    """Names of values or of their files, one by one."""
-
-    names: frozenset[str]
-    beginning = ""
-
-    @property
-    def text(self) -> str:
-        """The first name, and how many there are."""
-        first = min(self.names, default="")
-        return f"{first} and {len(self.names) - 1} more" if len(self.names) > 1 else first
-
-    def has(self, value: Value) -> bool:
-        """Return whether a value or its file has one of the names."""
-        return value.data_name in self.names or value.name in self._of_values
-
-    def may_be_of(self, record: str) -> bool:
-        """Return whether one of the names begins with that of a record."""
-        return record in self._beginnings
-
-    @cached_property
-    def _of_values(self) -> frozenset[str]:
-        return frozenset(_without_suffix(name) for name in self.names)
-
-    @cached_property
-    def _beginnings(self) -> frozenset[str]:
-        found: set[str] = set()
-        for name in self._of_values:
-            words = name.split(".")
-            found |= {".".join(words[:count]) for count in range(1, len(words))}
-        return frozenset(found)
-
-
-def _without_suffix(name: str) -> str:
-    return next((name.removesuffix(suffix) for suffix in _SUFFIXES if name.endswith(suffix)), name)
-
-
-@dataclass(frozen=True)
-class Entry:
-    """Some values of one side, and the steps by which each of them is turned.
-
-    ``place`` is the file and line, or the hook, that says so. ``precision`` is the floating-point dtype whose limits
-    judge the value, None for the dtypes that were recorded.
-    """
-
-    names: Names
-    side: Side
-    steps: tuple[Step, ...]
-    place: str
-    precision: str | None = None
-
-
-class Transformed(NamedTuple):
-    """A value's entries, and in words what they do: ``golden rotated by Q.npy``."""
-
-    entries: tuple[Entry, ...]
-    words: str
-
-    @property
-    def keeps(self) -> frozenset[str]:
-        """The statistics that no step changes."""
-        return frozenset.intersection(*(step.keeps for entry in self.entries for step in entry.steps))
-
-    @property
-    def precision(self) -> str | None:
-        """The dtype by whose limits the value is judged, that of the last entry that names one."""
-        return next((entry.precision for entry in reversed(self.entries) if entry.precision), None)
 
 
 @dataclass(frozen=True)
@@ -174,6 +61,26 @@ class Transformations:
             beginning = entry.names.beginning
             found[entry.side].setdefault(len(beginning), {}).setdefault(beginning, []).append(place)
         return found
+
+    def header(self) -> str:
+        """Return what the run's header says of them; empty for nothing."""
+        return f"transformed first: {counted(len(self.entries), 'entry', 'entries')}" if self.entries else ""
+
+    def settings(self) -> Mapping[str, str]:
+        """Return the places of the entries that no file holds."""
+        places = [entry.place for entry in self.entries if any(isinstance(step, OwnFunction) for step in entry.steps)]
+        return {"transformations": ", ".join(places)}
+
+    def measured(self, row: Row, sides: ComparedSides, records: tuple[str, str], mode: DataMode) -> Row | None:
+        """Return the measured row of a pair of tensors of which one is turned, None where neither is."""
+        assert row.target is not None
+        assert row.golden is not None
+        found = (self.of("target", row.target), self.of("golden", row.golden))
+        if not any(found):
+            return None
+        from pytest_msprobe.extensions.transformations.transformed_rows import transformed_row
+
+        return transformed_row(found, row, sides, records, mode)
 
     def may_concern(self, side: Side, record: str) -> bool:
         """Return whether a value of a record may be turned."""
@@ -215,7 +122,7 @@ class OwnFunction:
 
     @property
     def keeps(self) -> frozenset[str]:
-        """Nothing."""
+        """No statistics."""
         return NONE_KEPT
 
     @property

@@ -1,4 +1,4 @@
-"""How the margins of runs move over time, from their journals: as text, table and page."""
+"""Trend of the margins of runs over time, from their journals: as text, table and page."""
 
 from __future__ import annotations
 

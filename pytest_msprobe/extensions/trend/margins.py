@@ -1,4 +1,4 @@
-"""Of each API the worst margin in each of several runs, and what got worse."""
+"""Trend of the worst margins of each API, and of watched series, over several runs, as data and text."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class SeriesTrend:
 
     @property
     def moved(self) -> float:
-        """How far the medians of the runs are apart, relative to the largest; 0 to 2."""
+        """Return how far the medians of the runs are apart, relative to the largest; 0 to 2."""
         medians = [spread.median for spread in self.spreads if spread is not None]
         largest = max(map(abs, medians), default=0.0)
         return (max(medians) - min(medians)) / largest if largest else 0.0
@@ -98,7 +98,7 @@ class ApiTrend:
 
     @property
     def last(self) -> Worst | None:
-        """What it is in the last run."""
+        """Return what it is in the last run."""
         return self.worst[-1]
 
     @property
@@ -114,12 +114,12 @@ class ApiTrend:
 
     @property
     def change(self) -> Change:
-        """What became of it in the last run; empty where it is as before."""
+        """Return what became of it in the last run; empty where it is as before."""
         return "new" if self.reference is None else self._change_since(self.reference)
 
     @property
     def factor(self) -> float:
-        """How many times its margin is that of the run that it is compared with; NaN where there is none."""
+        """Return how many times its margin is that of the run that it is compared with; NaN where there is none."""
         before = None if self.reference is None else self.worst[self.reference]
         if before is None or self.last is None:
             return math.nan
@@ -151,7 +151,7 @@ class Trend:
 
     @property
     def of(self) -> str:
-        """What the journals are of, in a word: those of monitored training and of modules have no APIs."""
+        """Return what the journals are of, in a word: those of monitored training and of modules have no APIs."""
         return "APIs" if any(" " in api.name for api in self.apis) else "items"
 
     def changed(self, change: Change) -> list[ApiTrend]:

@@ -1,1 +1,1 @@
-"""Each record is replayed on the device and judged."""
+"""Check mode: each record is replayed on the device and judged."""

@@ -1,4 +1,4 @@
-"""Telling, of a record that fails, what it computed with and where it was called."""
+"""Context of failures: math modes, call site, the compiler's faults, and results that the CPU computed."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def _statistics(path: str, tensor: torch.Tensor) -> InputStatistics:
 
 
 def add_compilation_note(judged: Judged) -> DirectionResult:
-    """Say what was compiled, and of a failure whether the same call passes where it is not."""
+    """Add what was compiled, and of a failure whether the same call passes where it is not."""
     device, result = judged.replay.setup.device, judged.result
     assert isinstance(device, CompiledDevice)
     compilation = device.take_compilation(result.record)

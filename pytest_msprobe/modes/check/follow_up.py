@@ -1,4 +1,4 @@
-"""What a step after a verdict is given: a follow-up may add to what came of the record."""
+"""Protocol of a step after a verdict, which may add to a record's result."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What happens after a verdict, by the options of a run."""
+"""Steps after a verdict, by the options of a run."""
 
 from __future__ import annotations
 
@@ -45,19 +45,13 @@ def follow_ups(options: Options, check: CheckOptions, fingerprint: Callable[[Dum
         from pytest_msprobe.modes.check.reruns.batch_invariant import BatchInvariant
 
         steps.append(BatchInvariant())
-    if check.perturb is not None:
-        from pytest_msprobe.extensions.free_benchmark.perturb import Perturb
-
-        steps.append(Perturb(check.perturb))
+    steps += filter(None, (feature.follow_up(options) for feature in check.features))
     if check.save is not None:
         from pytest_msprobe.modes.check.cases.save import SaveFailure
 
         save = SaveFailure(check.save, options.policy, options.level)
         steps.append(save)
-    if check.explore is not None:
-        from pytest_msprobe.extensions.explore.explore_failures import Explore
-
-        steps.append(Explore(check.explore, options.timeout, save))
+    steps += filter(None, (feature.last_step(options, save) for feature in check.features))
     return steps
 
 

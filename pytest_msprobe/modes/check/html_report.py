@@ -80,7 +80,7 @@ class CheckPage:
         write_verdicts_page(part, [self._facts()], self._rows, self._histories())
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
-        """Say where the page is, or why there is none."""
+        """Print where the page is, or why there is none."""
         self._file.report(terminalreporter, "" if len(self._rows) else " not written: nothing was judged")
         if self._earlier is not None and not self._file.problem:
             terminalreporter.line(f"msprobe history: {self._earlier}")

@@ -1,4 +1,4 @@
-"""API records as items that are replayed on the device and judged."""
+"""API records as items that are replayed on the device, judged by the policy, and followed up."""
 
 from __future__ import annotations
 
@@ -20,8 +20,6 @@ from msprobe_hooks.errors import RecordError
 from msprobe_standards.verdict import Verdict
 from pytest_msprobe.containment.process_state import ProcessState, state_key
 from pytest_msprobe.errors import BaselineError
-from pytest_msprobe.extensions.fast_path.preselection import preselect
-from pytest_msprobe.extensions.screening.screening_options import operations
 from pytest_msprobe.modes.check.baselines.baseline_file import Baseline, read_baseline
 from pytest_msprobe.modes.check.baselines.tensor_folder import file_name, tensors_folder
 from pytest_msprobe.modes.check.follow_up import FollowUp, Judged
@@ -31,6 +29,7 @@ from pytest_msprobe.modes.check.options import CheckOptions, check_key
 from pytest_msprobe.results.outcomes import Breakdown
 from pytest_msprobe.results.result import LITTLE_JUDGED, DirectionResult, failed_without_result, left_open_of
 from pytest_msprobe.results.skip_reasons import Skip, SkipReason
+from pytest_msprobe.run.deferred_item import preselect
 from pytest_msprobe.run.item import DumpItem
 from pytest_msprobe.run.options import Options, options_key
 from pytest_msprobe.run.setups import Setups, setups_key
@@ -43,7 +42,6 @@ if TYPE_CHECKING:
     from msprobe_standards import Standard
     from pytest_msprobe.engine.replay.call import Call
     from pytest_msprobe.engine.replay.check import JudgeForward, Replay
-    from pytest_msprobe.engine.replay.trials.config import ReplayConfig
     from pytest_msprobe.modes.check.baselines.recorded_result import RecordedResult
 
 
@@ -58,7 +56,6 @@ class Checker:
         self._fingerprints: dict[Path, str] = {}
         self._last: tuple[Dump, str, Replay] | None = None
         self._layouts = LayoutChooser(options.layout)
-        self._screened: dict[tuple[str, float | None], ReplayConfig] = {}
         state.on_forget(self._forget)
 
     def check(
@@ -143,9 +140,12 @@ class Checker:
             raise Skip(SkipReason.NO_FORWARD)
         if record != forward and self._state.was_abandoned(dump.path, forward):
             raise Skip(SkipReason.FORWARD_FAILED)
-        unscreened = self._setups.setup_for(dump.framework)
+        setup = self._setups.setup_for(dump.framework)
         call = self._layouts.chosen(dump, _read_call(dump, forward, record))
-        setup = self._screening(unscreened, dump.framework, call.api)
+        if self._check.needs_golden:
+            setup = replace(setup, raised_above=None)
+        for feature in self._check.features:
+            setup = feature.replay_config(setup, call.api)
         if standard is not None:
             from msprobe_standards import Policy
 
@@ -156,18 +156,6 @@ class Checker:
         if replay.call.backward is not None:
             self._last = (dump, forward, replay)
         return replay
-
-    def _screening(self, setup: ReplayConfig, framework: str, api: str) -> ReplayConfig:
-        """Return a framework's setup as it is for an API: how large a call is screened, or computed in blocks."""
-        if self._check.needs_golden:
-            return replace(setup, raised_above=None)
-        if self._check.screen_above is None:
-            return setup
-        above = setup.policy.screened_above(api, self._check.screen_above)
-        kind = framework, above
-        if kind not in self._screened:
-            self._screened[kind] = replace(setup, screen_above=operations(above))
-        return self._screened[kind]
 
 
 _checker_key = pytest.StashKey[Checker]()

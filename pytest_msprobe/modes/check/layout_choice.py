@@ -1,4 +1,4 @@
-"""How the tensors of a checked call lie in memory: as recorded, as the calls before it show, or contiguous."""
+"""Choice of memory layouts of a checked call's tensors: as recorded, as derived from earlier calls, or contiguous."""
 
 from __future__ import annotations
 

@@ -9,35 +9,31 @@ from typing import TYPE_CHECKING
 import pytest
 
 from msprobe_hooks.errors import DumpError
-from msprobe_hooks.extensions.mindspore.static_graph.reader import GraphDump
 from pytest_msprobe.devices.math_modes import environment_modes
-from pytest_msprobe.engine.framework_names import MINDTORCH, PYTORCH, checked_as, missing_piece
-from pytest_msprobe.extensions.free_benchmark.perturb_table import FreeBenchmarkReport
-from pytest_msprobe.extensions.mindspore.mindtorch_discovery import put_pytorch_first
-from pytest_msprobe.extensions.screening.screening_options import ScreenedTally
+from pytest_msprobe.engine.framework_names import PYTORCH, checked_as
+from pytest_msprobe.engine.frameworks.registry import frameworks, missing_piece
 from pytest_msprobe.modes.check import options as check_options
 from pytest_msprobe.modes.check.baselines import reporter as baselines
 from pytest_msprobe.modes.check.baselines.tensor_folder import tensors_folder
 from pytest_msprobe.modes.check.cases.saved_case import SavedTally
+from pytest_msprobe.modes.check.dump_checks import dump_checks
+from pytest_msprobe.modes.check.features import features_of
 from pytest_msprobe.modes.check.html_report import CheckPage
 from pytest_msprobe.modes.check.items import checked_records
-from pytest_msprobe.modes.check.kernel_items import checked_kernels, require_kernels_as_recorded
 from pytest_msprobe.modes.check.layout_choice import LayoutTally
 from pytest_msprobe.modes.check.options import CHECK, CheckOptions, check_key
 from pytest_msprobe.modes.check.tallies import (
     BatchInvarianceTally,
     CompiledTally,
-    ExploredTally,
     LeftOpenTally,
     LittleJudgedTally,
     MathModeTally,
-    PerturbedTally,
     RepeatsTally,
     UnusedTensorsTally,
 )
 from pytest_msprobe.reports.csv import CsvReport
 from pytest_msprobe.reports.per_card import CardsReport
-from pytest_msprobe.reports.summary import Summary
+from pytest_msprobe.reports.summary import Summary, Tally
 from pytest_msprobe.run.collection import dumps_key, require_calls
 from pytest_msprobe.run.header import empty_line, files_in_one_line, kinds_of
 from pytest_msprobe.run.mode import JournalFacts
@@ -47,8 +43,7 @@ from pytest_msprobe.run.setups import setups_key
 
 if TYPE_CHECKING:
     from msprobe_hooks.dump.reader import Dump
-    from pytest_msprobe.modes.check.items import RecordItem
-    from pytest_msprobe.modes.check.kernel_items import KernelItem
+    from pytest_msprobe.run.item import DumpItem
 
 
 class CheckMode:
@@ -74,6 +69,8 @@ class CheckMode:
 
     def open(self, config: pytest.Config, dumps: Mapping[Path, Dump]) -> None:
         """Check that the dumps can be replayed, and that the baseline belongs to them."""
+        config.hook.pytest_msprobe_register_dump_checks(registry=dump_checks())
+        config.hook.pytest_msprobe_register_frameworks(registry=frameworks())
         require_checkable(dumps.values(), config.stash[check_key])
         if config.stash[check_key].save_baseline is not None:
             config.stash[setups_key].measure_all()
@@ -95,17 +92,15 @@ class CheckMode:
         """Return the summary, msprobe's tables and what writes a baseline."""
         dumps, csv = config.stash[dumps_key], config.stash[options_key].csv
         modules = sum(dump.module_count for dump in dumps.values())
-        tallies = (
+        tallies: tuple[Tally, ...] = (
             LittleJudgedTally(),
             LeftOpenTally(),
             MathModeTally(),
             LayoutTally(config.stash[options_key].layout, dumps.values()),
-            ScreenedTally(in_detail=config.get_verbosity() > 1),
             CompiledTally(),
             RepeatsTally(),
             BatchInvarianceTally(),
-            PerturbedTally(),
-            ExploredTally(),
+            *features_of(config).tallies(in_detail=config.get_verbosity() > 1),
             UnusedTensorsTally(),
             SavedTally(),
         )
@@ -117,8 +112,8 @@ class CheckMode:
             reporters["msprobe-html"] = CheckPage(config, html, config.stash[check_key].history)
         if csv is not None:
             reporters["msprobe-csv"] = CsvReport(csv, _frameworks(config), config.rootpath, run_ut(config).precision)
-            if config.stash[check_key].perturb is not None:
-                reporters["msprobe-csv-free-benchmark"] = FreeBenchmarkReport(csv, dumps, config.rootpath)
+        for feature in config.stash[check_key].features:
+            reporters |= feature.reporters(config)
         if dumps and config.stash[check_key].save_baseline is not None and not config.option.collectonly:
             reporters["msprobe-save-baseline"] = baselines.baseline_report(config)
         return reporters
@@ -141,9 +136,10 @@ class CheckMode:
         check = config.stash[check_key]
         return {saved.folder: saved.folder_limit for saved in (check.save, check.save_baseline_tensors) if saved}
 
-    def items(self, file: pytest.File, dump: Dump) -> Iterable[RecordItem | KernelItem]:
-        """Return an item for each API record, or for each kernel of a static graph."""
-        return checked_kernels(file, dump) if isinstance(dump, GraphDump) else checked_records(file, dump)
+    def items(self, file: pytest.File, dump: Dump) -> Iterable[DumpItem]:
+        """Return an item for each API record, or for what else the dump holds."""
+        check = dump_checks().of(dump)
+        return checked_records(file, dump) if check is None else check.items(file, dump)
 
     def rerun_words(self, config: pytest.Config) -> list[str]:
         """Return the options that decide a verdict."""
@@ -153,13 +149,18 @@ class CheckMode:
 def require_checkable(dumps: Collection[Dump], options: CheckOptions) -> None:
     """Raise DumpError, or OptionError for an option, where a dump's records cannot be checked here."""
     require_calls(dumps)
-    require_kernels_as_recorded(dumps, options)
+    by_kind: dict[str, list[Dump]] = {}
+    for dump in dumps:
+        by_kind.setdefault(dump.kind, []).append(dump)
+    for same in by_kind.values():
+        check = dump_checks().of(same[0])
+        if check is not None:
+            check.require_checkable(same, options)
     for dump in dumps:
         missing = missing_piece(checked_as(dump))
         if missing is not None:
             raise DumpError(f"{dump.path}: recorded with {dump.framework}, but {missing}")
-        if dump.framework == MINDTORCH:
-            put_pytorch_first()
+        frameworks().get(checked_as(dump)).prepare()
 
 
 def _dumps_in_words(config: pytest.Config) -> str:

@@ -8,16 +8,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pytest_msprobe.extensions.explore import options as explore
-from pytest_msprobe.extensions.explore.options import ExploreOptions
-from pytest_msprobe.extensions.screening import screening_options as screening
 from pytest_msprobe.modes.check import page_history, save_limit
 from pytest_msprobe.modes.check.baselines import options as baselines
 from pytest_msprobe.modes.check.cases import options as cases
+from pytest_msprobe.modes.check.features import FeatureOptions, features_of
 from pytest_msprobe.modes.check.reruns import rerun_options
 from pytest_msprobe.modes.check.reruns.rerun_options import RerunOptions
-from pytest_msprobe.run.mode import DeclaredMode, destination, modes_of
-from pytest_msprobe.run.option_fields import read_fields
+from pytest_msprobe.run.mode import DeclaredMode, modes_of
+from pytest_msprobe.run.option_fields import is_passed, read_fields
 from pytest_msprobe.run.option_groups import HOW, RESULTS, option_group, parser_of
 from pytest_msprobe.run.shared_options import HTML, html_file
 
@@ -28,12 +26,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class CheckOptions:
-    """The baseline to judge by and the one to write, where failing cases are saved, how inputs are explored.
+    """The baseline to judge by and the one to write, where failing cases are saved, and what is asked of features.
 
     ``remote_baseline`` is a remote device that judges in place of a ``baseline`` file. ``repeat`` is how often a call
-    runs on the device, ``batch_invariant`` says that it runs on parts of its batch too, ``perturb`` is the name of the
-    perturbation of its inputs, ``html`` the page to write, with what the journals of a folder ``history`` hold.
-    Products of more than ``screen_above`` billion operations are screened; None where all is checked exactly.
+    runs on the device, ``batch_invariant`` says that it runs on parts of its batch too, ``html`` is the page to write,
+    with what the journals of a folder ``history`` hold.
     """
 
     baseline: Path | None = None
@@ -41,45 +38,44 @@ class CheckOptions:
     save_baseline: Path | None = None
     save_baseline_tensors: SaveOptions | None = None
     save: SaveOptions | None = None
-    explore: ExploreOptions | None = None
     repeat: int | None = None
     batch_invariant: bool = False
-    perturb: str | None = None
     html: Path | None = None
     history: Path | None = None
-    screen_above: float | None = screening.SCREENED_ABOVE
+    features: tuple[FeatureOptions, ...] = ()
 
     @property
     def needs_golden(self) -> bool:
-        """Whether more is asked than verdicts: numbers or tensors of golden, or further runs of each call."""
-        given = (self.baseline, self.remote_baseline, self.save_baseline, self.explore, self.repeat, self.perturb)
-        return self.batch_invariant or any(each is not None for each in given)
+        """Return whether more is asked than verdicts: numbers or tensors of golden, or further runs of each call."""
+        given = (self.baseline, self.remote_baseline, self.save_baseline, self.repeat)
+        of_features = any(feature.needs_golden for feature in self.features)
+        return self.batch_invariant or of_features or any(each is not None for each in given)
+
+    def feature(self, name: str) -> FeatureOptions | None:
+        """Return what is asked of a feature; None for nothing."""
+        return next((feature for feature in self.features if feature.name == name), None)
 
     def words(self) -> list[str]:
         """Return the command-line words that ask for the same verdict."""
         given = self.baseline or self.remote_baseline
         words = ["--msprobe-baseline", str(given)] if given is not None else []
         words += [word for name, value in self._asked().items() for word in (f"--msprobe-{name}", value) if word]
-        return words + screening.asked(self.screen_above)
+        return words + [word for feature in self.features for word in feature.words()]
 
     def settings(self) -> dict[str, str]:
         """Return what two runs must share for one to go on with the other's journal."""
-        screened = screening.asked(self.screen_above)
-        asked = self._asked() | ({"screening": " ".join(screened)} if screened else {})
+        settings = {feature.name: feature.journal_setting() for feature in self.features}
+        asked = self._asked() | {name: setting for name, setting in settings.items() if setting}
         if self.remote_baseline is not None:
             return asked | {"baseline": self.remote_baseline.name}
-        if self.baseline is None:
-            return asked
         from pytest_msprobe.storage.naming import fingerprint
 
-        return asked | {"baseline": fingerprint(self.baseline)}
+        return asked | ({"baseline": fingerprint(self.baseline)} if self.baseline is not None else {})
 
     def _asked(self) -> dict[str, str]:
         """Return what is asked of each record in addition to its verdict."""
-        examples = None if self.explore is None else self.explore.examples
-        asked = {"explore": examples, "repeat": self.repeat, "perturb": self.perturb}
         rows = {"batch-invariant": ""} if self.batch_invariant else {}
-        return rows | {name: str(value) for name, value in asked.items() if value is not None}
+        return rows | ({"repeat": str(self.repeat)} if self.repeat is not None else {})
 
 
 check_key = pytest.StashKey[CheckOptions]()
@@ -88,8 +84,8 @@ _CHECKS_ONLY = (
     "--msprobe-baseline",
     "--msprobe-save-baseline",
     "--msprobe-repeat",
-    "--msprobe-perturb",
     "--msprobe-batch-invariant",
+    page_history.SETTING,
 )
 
 
@@ -100,17 +96,17 @@ def add_options(group: pytest.OptionGroup) -> None:
     baselines.add_options(how, results)
     cases.add_options(results)
     save_limit.add_options(results)
-    explore.add_options(how)
     rerun_options.add_options(how)
-    screening.add_options(how)
     page_history.add_options(results)
 
 
 def read_options(config: pytest.Config, *, is_chosen: bool) -> CheckOptions:
     """Read and check the options. Raises OptionError."""
     modes = modes_of(config)
-    for flag in () if is_chosen else _CHECKS_ONLY:
-        if config.getoption(destination(flag)):
+    features = features_of(config)
+    of_features = [flag for feature in features for flag in feature.checks_only()]
+    for flag in () if is_chosen else (*_CHECKS_ONLY, *of_features):
+        if is_passed(config, flag):
             modes.require_check(modes.chosen(config)[0], flag)
     reruns = read_fields(config, RerunOptions) if is_chosen else RerunOptions()
     return CheckOptions(
@@ -119,13 +115,11 @@ def read_options(config: pytest.Config, *, is_chosen: bool) -> CheckOptions:
         save_baseline=baselines.save_baseline(config),
         save_baseline_tensors=baselines.save_baseline_tensors(config),
         save=cases.read_save_options(config),
-        explore=explore.read_explore_options(config),
         repeat=reruns.repeat,
         batch_invariant=reruns.batch_invariant,
-        perturb=reruns.perturb,
         html=html_file(config),
         history=page_history.read_history(config),
-        screen_above=screening.read_screen_above(config),
+        features=features.asked(config),
     )
 
 

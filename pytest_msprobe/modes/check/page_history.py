@@ -8,8 +8,10 @@ from pathlib import Path
 import pytest
 
 from pytest_msprobe.errors import OptionError
-from pytest_msprobe.run.option_fields import add_fields, as_path, read_field, setting
-from pytest_msprobe.run.shared_options import html_file
+from pytest_msprobe.run.option_fields import add_fields, as_path, read_field, refuse_without, setting
+from pytest_msprobe.run.shared_options import HTML, html_file
+
+SETTING = "msprobe_history"
 
 
 def _folder(config: pytest.Config, name: str, text: str) -> Path:
@@ -24,7 +26,7 @@ class HistoryOptions:
     """The folder of journals."""
 
     folder: Path | None = setting(
-        "msprobe_history",
+        SETTING,
         "folder of journals, *.jsonl: the page of a check shows what they hold of each record",
         read=_folder,
     )
@@ -38,6 +40,7 @@ def add_options(group: pytest.OptionGroup) -> None:
 def read_history(config: pytest.Config) -> Path | None:
     """Return the folder of journals, None where there is no page or none is set. Raises OptionError."""
     if html_file(config) is None:
+        refuse_without(config, HistoryOptions, f"{HTML} FILE")
         return None
     folder: Path | None = read_field(config, HistoryOptions, "folder")
     return folder

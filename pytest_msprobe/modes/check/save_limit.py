@@ -15,10 +15,8 @@ from pytest_msprobe.run.option_fields import add_fields, read_field, setting
 if TYPE_CHECKING:
     from pytest_msprobe.storage.limits import SaveOptions
 
-# As storage.limits has it, which not every start of pytest should load.
-_DEFAULT_LIMITS = "1GiB,10GiB"
-
 _LIMIT = "msprobe_save_limit"
+_DEFAULT = "1GiB,10GiB"
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,8 +26,8 @@ class SaveLimit:
     text: str = setting(
         _LIMIT,
         "maximum size of one saved case, or of one record's baseline tensors, and of the whole folder, ONE[,FOLDER], "
-        f"such as 500MiB,20GiB (default: {_DEFAULT_LIMITS})",
-        default=_DEFAULT_LIMITS,
+        f"such as 500MiB,20GiB (default: {_DEFAULT})",
+        default=_DEFAULT,
     )
 
 

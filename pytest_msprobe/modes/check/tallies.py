@@ -1,4 +1,4 @@
-"""What the summary of a check counts over its records: weak verdicts, math modes, reruns, compilation, exploration."""
+"""Counts for the summary of a check: weak verdicts, math modes, reruns, compilation, exploration."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ import msgspec
 
 from pytest_msprobe.engine.replay.trials.baseline_protocol import TENSORS_UNUSED
 from pytest_msprobe.results.batch_variations import BatchInvariance, batch_invariance_of
-from pytest_msprobe.results.perturbed import perturbed_of
 from pytest_msprobe.results.repeats import Repeats, repeats_of
 from pytest_msprobe.results.result import LITTLE_JUDGED, MATH_MODE, DirectionResult, decode_extra, left_open_of
 
@@ -28,7 +27,7 @@ class Compiled(msgspec.Struct, frozen=True):
 
     @property
     def left_eager(self) -> str:
-        """Why a verdict says little of the compiler: it compiled nothing; empty where it did."""
+        """Return why a verdict says little of the compiler: it compiled nothing; empty where it did."""
         if self.breaks and not self.kernels:
             return f"{self.backend} compiled nothing of it: {'; '.join(self.breaks)}"
         return f"{self.backend} only calls the eager kernel" if self.kernels == 0 else ""
@@ -42,15 +41,6 @@ def with_compiled(result: DirectionResult, compiled: Compiled) -> DirectionResul
 def compiled_of(extras: Mapping[str, Any]) -> Compiled | None:
     """Return what the extras of a result say of compiling."""
     return decode_extra(extras, _COMPILED, Compiled)
-
-
-EXPLORED = "explored"
-
-#: Under this name a result has on how many drawn inputs golden raised, or gave nothing to compare.
-UNJUDGED = "unjudged_inputs"
-
-# How many of the APIs that changed too much are listed.
-_SHOWN = 5
 
 
 class ExtraTally:
@@ -123,31 +113,6 @@ class UnusedTensorsTally(ExtraTally):
         return [f"{count} judged by the baseline's numbers, not its tensors: {first}{others}"]
 
 
-class ExploredTally(ExtraTally):
-    """Counts the records around which inputs were explored, by how many."""
-
-    extra = EXPLORED
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._unjudged = 0
-
-    def add(self, extras: Mapping[str, Any]) -> None:
-        """Count the inputs of one record."""
-        super().add(extras)
-        self._unjudged += extras.get(UNJUDGED, 0)
-
-    def lines(self) -> list[str]:
-        """Return the summary's line."""
-        if not self._counts:
-            return []
-        inputs, records, none = sum(self._counts.elements()), self._counts.total(), self._counts[0]
-        without = f"; {none} had none that could be judged" if none else ""
-        without += f"; on {self._unjudged} more golden raised or gave nothing to compare" if self._unjudged else ""
-        around = f"{records} record{'s' * (records != 1)}"
-        return [f"{inputs} input{'s' * (inputs != 1)} explored around {around}{without}"]
-
-
 class CompiledTally:
     """Counts, for the summary, what was compiled and how long that took, and where Python ran in between."""
 
@@ -172,39 +137,6 @@ class CompiledTally:
             return []
         whole = f"{self._compiled} compiled by {self._backend} in {self._seconds:.1f} s; equal shapes share the code"
         return [whole, *(f"  {count} with a graph break: {reason}" for reason, count in self._breaks.most_common())]
-
-
-class PerturbedTally:
-    """Counts, for the summary, what was perturbed, which APIs changed too much, and why others were not perturbed."""
-
-    def __init__(self) -> None:
-        self._perturbation = ""
-        self._perturbed = 0
-        self._inconsistent: Counter[str] = Counter()
-        self._left_out: Counter[str] = Counter()
-
-    def add(self, extras: Mapping[str, Any]) -> None:
-        """Count one record."""
-        perturbed = perturbed_of(extras)
-        if perturbed is None:
-            return
-        self._perturbation = perturbed.perturbation
-        if perturbed.left_out:
-            self._left_out[perturbed.left_out] += 1
-            return
-        self._perturbed += 1
-        self._inconsistent.update([perturbed.api] if perturbed.inconsistent else [])
-
-    def lines(self) -> list[str]:
-        """Return the summary's lines."""
-        if not self._perturbation:
-            return []
-        changed = self._inconsistent.total()
-        lines = [f"{self._perturbed} perturbed by {self._perturbation}, {changed} of them changed too much"]
-        lines += [f"  {count} {api}" for api, count in self._inconsistent.most_common(_SHOWN)]
-        hidden = len(self._inconsistent) - _SHOWN
-        lines += [f"  and {hidden} more"] if hidden > 0 else []
-        return lines + [f"  {count} not perturbed: {reason}" for reason, count in self._left_out.most_common()]
 
 
 class RepeatsTally:

@@ -14,9 +14,6 @@ from msprobe_hooks.dump.names import is_forward, is_parameters_grad
 from msprobe_hooks.dump.paths.recording import StepRank
 from msprobe_hooks.dump.paths.static_graph import KERNEL_LEVEL
 from msprobe_hooks.dump.values import read_values
-from msprobe_hooks.extensions.merged_ranks.unshard import Unmerged
-from pytest_msprobe.extensions.across_frameworks.translation import Translation, ValuePartners
-from pytest_msprobe.extensions.transformations.transformations import Transformations
 from pytest_msprobe.modes.compare.judging.call_judge import CallJudge
 from pytest_msprobe.modes.compare.judging.cancelled_sums import arrival_around, has_cancelled
 from pytest_msprobe.modes.compare.judging.culprits import Culprits
@@ -27,7 +24,9 @@ from pytest_msprobe.modes.compare.judging.rules import outcome_of
 from pytest_msprobe.modes.compare.judging.settings import Settings
 from pytest_msprobe.modes.compare.judging.shape_changes import as_not_comparable, first_shape_change, may_be_consequence
 from pytest_msprobe.modes.compare.matching.data_mapping import MappedValues
-from pytest_msprobe.modes.compare.matching.matching import Match, Matching, api_of, match_records
+from pytest_msprobe.modes.compare.matching.matches import Match, Matching, api_of
+from pytest_msprobe.modes.compare.matching.matching import match_records
+from pytest_msprobe.modes.compare.matching.name_translation import Translation
 from pytest_msprobe.modes.compare.matching.reordering import intact, named_calls
 from pytest_msprobe.modes.compare.measure.compared_sides import ComparedSides
 from pytest_msprobe.modes.compare.measure.data_mode import data_mode
@@ -35,20 +34,29 @@ from pytest_msprobe.modes.compare.rows import ComparedCall, DataMode, Outcome, R
 
 if TYPE_CHECKING:
     from msprobe_hooks.dump.reader import Dump
-    from pytest_msprobe.extensions.transformations.step import Side
     from pytest_msprobe.modes.compare.judging.policy import ComparePolicy
+    from pytest_msprobe.modes.compare.measure.compared_sides import Side, TensorTransformations
     from pytest_msprobe.modes.compare.measure.own_metrics import Metric
+    from pytest_msprobe.modes.compare.runs import RunNote
 
 _NO_PLACE = StepRank()
-_NO_TRANSFORMATIONS = Transformations()
 
 
 class DumpPair:
     """Two dumps to be compared; ``index`` is the pair's number, ``rank`` and ``step`` those of their folders.
 
+    From records to what is reported of them::
+
+        target.records  ┐
+                        ├ matching.matches    [Match("Torch.add.0.forward", "Torch.add.0.forward"), ...]   once
+        golden.records  ┘        │            one for each item, in execution order
+                            CallJudge         [Row("input.0", ...), Row("output.0", ...)]                  when it runs
+                                 │
+                            Culprits          ComparedCall with its rows, its outcome and its cause
+
     ``stage`` is the part of a training step that was recorded.
-    ``unmerged`` is what ranks hold differently, where a run was merged of several. ``transformations`` turn values of
-    one side first; ``metrics`` are the user's, measured besides the others.
+    ``notes`` are remarks on values, such as those that ranks hold differently where a run was merged of several.
+    ``transformations`` turn values of one side first; ``metrics`` are the user's, measured besides the others.
     """
 
     def __init__(
@@ -64,8 +72,8 @@ class DumpPair:
         translation: Translation | None = None,
         place: StepRank = _NO_PLACE,
         stage: str = "",
-        unmerged: Sequence[Unmerged] = (),
-        transformations: Transformations = _NO_TRANSFORMATIONS,
+        notes: Sequence[RunNote] = (),
+        transformations: TensorTransformations | None = None,
         metrics: Mapping[str, Metric] = {},
     ) -> None:
         self.index = index
@@ -80,7 +88,7 @@ class DumpPair:
         self._has_mapping = bool(mapping)
         self.translation = translation or Translation()
         self.unused_mappings: list[str] = []
-        self.unmerged = unmerged
+        self.notes = notes
         self.surroundings = target.surroundings
         self.transformations = transformations
         self.metrics = metrics
@@ -88,18 +96,17 @@ class DumpPair:
         self._call_judge = CallJudge(
             ComparedSides(self.target, self.golden, self.mode, transformations, metrics, histograms),
             policy=policy,
-            translation=self.translation,
-            partners=ValuePartners(self.target, self.golden, self._mapped, self.translation),
+            pairing=self.translation.values(self.target, self.golden, self._mapped),
         )
 
     @property
     def has_stack(self) -> bool:
-        """Whether the target's call stacks were recorded."""
+        """Return whether the target's call stacks were recorded."""
         return self.surroundings.has_stacks
 
     @cached_property
     def matching(self) -> Matching:
-        """Which record of the target is which golden one."""
+        """Return which record of the target is which golden one."""
         rules = self.translation.matching_rules(self._mapped.records, fuzzy=self.fuzzy)
         return match_records(self.target, self.golden, rules)
 
@@ -110,7 +117,7 @@ class DumpPair:
 
     @property
     def unmatched(self) -> int:
-        """How many calls of either run have no partner."""
+        """Return how many calls of either run have no partner."""
         return self.matching.unmatched
 
     @cached_property
@@ -134,7 +141,7 @@ class DumpPair:
         if not self.may_be_other_call(match):
             rows = self._settings.marked(order, rows)
         if self._histograms and self.mode == "tensor":
-            from pytest_msprobe.modes.compare.measure.transformed_tensors import with_histogram
+            from pytest_msprobe.modes.compare.measure.histogram import with_histogram
 
             rows = [with_histogram(row, self.target, self.golden) for row in rows]
         # Of a structure, all that can be compared is that the call has a partner.
@@ -193,7 +200,7 @@ class DumpPair:
 
     @property
     def _are_calls(self) -> bool:
-        """Whether records are calls of a program, and neither kernels of a graph nor saved variables."""
+        """Return whether records are calls of a program, and neither kernels of a graph nor saved variables."""
         return not {self.target.level, self.golden.level} & {KERNEL_LEVEL, "debug"}
 
     @property
@@ -206,7 +213,8 @@ class DumpPair:
         if match.target is None or match.golden is None or self._has_mapping or not self._has_statistics:
             return False
         records: dict[Side, str] = {"target": match.target, "golden": match.golden}
-        if any(self.transformations.may_concern(side, record) for side, record in records.items()):
+        turned = self.transformations
+        if turned is not None and any(turned.may_concern(side, record) for side, record in records.items()):
             return False
         return bytes(self.target.records[match.target]) == bytes(self.golden.records[match.golden])
 
@@ -216,7 +224,7 @@ class DumpPair:
 
     @cached_property
     def _search_mode(self) -> DataMode:
-        """What calls are looked at by that are not an item's own."""
+        """Return what calls are looked at by that are not an item's own."""
         return "statistics" if self.mode == "tensor" and self._has_statistics else self.mode
 
     @cached_property

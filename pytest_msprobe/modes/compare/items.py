@@ -11,7 +11,6 @@ from msprobe_hooks.dump.call_context import relevant_frames
 from msprobe_hooks.dump.names import is_forward
 from msprobe_hooks.dump.values import Value
 from msprobe_standards.verdict import Verdict
-from pytest_msprobe.extensions.fast_path.preselection import preselect
 from pytest_msprobe.modes.compare.dump_pair import DumpPair
 from pytest_msprobe.modes.compare.judging.settings import setting_lines
 from pytest_msprobe.modes.compare.judging.shape_changes import first_shape_change
@@ -21,6 +20,7 @@ from pytest_msprobe.reports.junit_properties import verdict_properties
 from pytest_msprobe.reports.text import one_line
 from pytest_msprobe.results.result import DirectionResult, OutputResult
 from pytest_msprobe.results.skip_reasons import BaseSkipReason
+from pytest_msprobe.run.deferred_item import preselect
 from pytest_msprobe.run.item import DumpItem
 
 if TYPE_CHECKING:
@@ -93,7 +93,7 @@ class ComparedItem(DumpItem):
         self.user_properties[:] = [*verdict_properties(self.result), *self.properties()]
 
     def release(self) -> None:
-        """Give back what the item holds, and have its rows packed."""
+        """Release what the item holds, and have its rows packed."""
         calls = self.config.stash.get(compared_key, None)
         # In a worker nothing is kept: rows and reports go to the controller.
         if calls is not None:
@@ -112,7 +112,7 @@ class ComparedItem(DumpItem):
         return golden + ([("msprobe.cause", self.call.cause)] if self.call.cause else [])
 
     def attach(self, report: Any) -> None:
-        """Put the rows into the report, next to the verdict."""
+        """Attach the rows to the report, next to the verdict."""
         super().attach(report)
         report.msprobe_place = self._place
         if self.call is not None and self.result is not None:

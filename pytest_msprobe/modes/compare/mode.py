@@ -9,28 +9,31 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from msprobe_hooks.messages import counted
 from pytest_msprobe.errors import OptionError
 from pytest_msprobe.journal.journal import DIVIDED_DUMPS
 from pytest_msprobe.modes.compare import options as compare_options
-from pytest_msprobe.modes.compare.options import COMPARE, compare_key
+from pytest_msprobe.modes.compare.declaration import COMPARE
+from pytest_msprobe.modes.compare.options import compare_key
 from pytest_msprobe.run.collection import absolute
 from pytest_msprobe.run.header import empty_line
 from pytest_msprobe.run.mode import JournalFacts
+from pytest_msprobe.run.option_fields import is_passed
 from pytest_msprobe.run.options import options_key
 from pytest_msprobe.run.rerun_command import display_path
+from pytest_msprobe.run.shared_options import JSON
 
 if TYPE_CHECKING:
     from msprobe_hooks.dump.reader import Dump
-    from pytest_msprobe.extensions.inference.inference_pair import InferencePair
     from pytest_msprobe.modes.compare.dump_pair import DumpPair
     from pytest_msprobe.modes.compare.opening import Registered
+    from pytest_msprobe.modes.compare.registry import ComparisonKind, ComparisonRegistry, OpenComparison
     from pytest_msprobe.run.item import DumpItem
 
 # What follows is loaded by runs that compare, not by every start of pytest.
 _pairs_key: pytest.StashKey[dict[Path, DumpPair]] = pytest.StashKey()
-# In the place of pairs where a training is compared with an engine.
-_inference_key: pytest.StashKey[InferencePair] = pytest.StashKey()
+# In the place of pairs where a comparison is of a kind of its own.
+_other_key: pytest.StashKey[OpenComparison] = pytest.StashKey()
+_parts_key: pytest.StashKey[ComparisonRegistry] = pytest.StashKey()
 # The target's dumps that have no pair, as they hold no records.
 _empty_key: pytest.StashKey[list[Path]] = pytest.StashKey()
 _registered_key: pytest.StashKey[Registered] = pytest.StashKey()
@@ -60,27 +63,33 @@ class CompareMode:
 
     def add_options(self, group: pytest.OptionGroup) -> None:
         """Add the options of a comparison."""
-        compare_options.add_options(group)
+        from pytest_msprobe.modes.compare.registry import ComparisonRegistry
+
+        compare_options.add_options(group, ComparisonRegistry().options)
 
     def read_options(self, config: pytest.Config, *, is_chosen: bool) -> None:
         """Read them, or refuse those that only a comparison understands."""
+        from pytest_msprobe.modes.compare.registry import ComparisonRegistry
+
+        registry = ComparisonRegistry()
         if is_chosen:
-            config.stash[compare_key] = compare_options.read_options(config)
+            config.stash[_parts_key] = registry
+            config.hook.pytest_msprobe_register_comparisons(registry=registry)
+            config.stash[compare_key] = compare_options.read_options(config, registry.options)
         else:
-            compare_options.refuse_without_target(config)
+            compare_options.refuse_without_target(config, registry.options)
 
     def needs_device(self, config: pytest.Config) -> bool:
         """Return False: nothing is computed again."""
         return False
 
     def runs_of(self, config: pytest.Config, folder: Path) -> list[Path]:
-        """Return the dumps of the shard below a folder, of merged ranks only the first, as of a run of an engine."""
-        from pytest_msprobe.extensions.inference.inference_run import is_inference
-        from pytest_msprobe.modes.compare.merged_ranks import runs_of
+        """Return the dumps of the shard below a folder, of merged ranks only the first, as of a kind of its own."""
         from pytest_msprobe.modes.compare.run_shards import dumps_of_shard
+        from pytest_msprobe.modes.compare.runs import runs_of
 
         found = runs_of(folder, config.stash[compare_key].target_layout)
-        if is_inference(config.stash[compare_key], folder):
+        if _kind_of(config, folder) is not None:
             found = found[:1]
         shard = config.stash[options_key].shard
         if shard is None:
@@ -90,13 +99,12 @@ class CompareMode:
 
     def open_run(self, config: pytest.Config, path: Path) -> Dump:
         """Read a dump with the ranks that are merged with it."""
-        from pytest_msprobe.modes.compare.merged_ranks import open_run
+        from pytest_msprobe.modes.compare.runs import open_run
 
         return open_run(path, config.stash[compare_key].target_layout)
 
     def open(self, config: pytest.Config, dumps: Mapping[Path, Dump]) -> None:
         """Open the golden dumps and pair both sides."""
-        from pytest_msprobe.extensions.inference.inference_run import is_inference, open_pair
         from pytest_msprobe.modes.compare.judging.policy import load_policy
         from pytest_msprobe.modes.compare.opening import golden_paths, open_pairs, partner_paths, require_pairs
 
@@ -107,9 +115,15 @@ class CompareMode:
         except ValueError as error:
             raise OptionError(f"--msprobe-policy: {error}") from None
         first = next(iter(dumps), None)
-        if first is not None and is_inference(config.stash[compare_key], first):
-            config.stash[_inference_key] = open_pair([*dumps], config.stash[compare_key], policy.inherited)
+        kind = None if first is None else _kind_of(config, first)
+        if kind is not None:
+            config.stash[_other_key] = kind.open_comparison([*dumps], config.stash[compare_key], policy)
             return
+        if is_passed(config, JSON):
+            raise OptionError(
+                f"{JSON} has what a comparison with an inference engine finds, and neither run is of one",
+                remedy="pass --msprobe-csv DIR for tables",
+            )
         compare, partners = config.stash[compare_key], None
         if config.stash[options_key].shard is not None:
             partners = partner_paths(_all_targets(config, dumps), golden_paths(compare), compare)
@@ -120,11 +134,8 @@ class CompareMode:
 
     def header(self, config: pytest.Config) -> list[str]:
         """Return the policy, and what is compared with what."""
-        if _inference_key in config.stash:
-            from pytest_msprobe.extensions.inference.inference_run import header
-
-            pair = config.stash[_inference_key]
-            return header(pair, *(display_path(config, path) for path in (pair.target_path, pair.golden_path)))
+        if _other_key in config.stash:
+            return config.stash[_other_key].header(config)
         pairs = list(config.stash[_pairs_key].values())
         first = pairs[0]
         left_out: list[Path] = config.stash[_empty_key]
@@ -133,14 +144,14 @@ class CompareMode:
         several = f"{len(pairs)} pairs of dumps, the first " if len(pairs) > 1 else ""
         compare = config.stash[compare_key]
         layouts = {"target": compare.target_layout, "golden run": compare.golden_layout}
-        entries = len(first.transformations.entries)
+        transformed = first.transformations.header() if first.transformations is not None else ""
         merged = ", ".join(f"{side} by {layout}" for side, layout in layouts.items() if layout)
         return [
             f"msprobe: comparing by policy {config.stash[options_key].policy}",
             f"msprobe: {several}{target} with {golden} ({first.mode})",
             *([f"msprobe: shard {config.stash[options_key].shard}"] if config.stash[options_key].shard else []),
             *([f"msprobe: ranks merged, {merged}"] if merged else []),
-            *([f"msprobe: transformed first: {counted(entries, 'entry', 'entries')}"] if entries else []),
+            *([f"msprobe: {transformed}"] if transformed else []),
             *([f"msprobe: {empty}"] if empty else []),
             *_about_feeding(pairs),
         ]
@@ -151,11 +162,9 @@ class CompareMode:
         from pytest_msprobe.modes.compare.summary import CompareSummary
 
         options, compare = config.stash[options_key], config.stash[compare_key]
-        if _inference_key in config.stash:
-            from pytest_msprobe.extensions.inference.inference_reports import inference_reporters
-
+        if _other_key in config.stash:
             config.stash[compared_key] = calls = ComparedCalls()
-            return inference_reporters(config.stash[_inference_key], calls, compare, options)
+            return config.stash[_other_key].reporters(calls, compare, options)
         pairs = list(config.stash[_pairs_key].values())
         config.stash[compared_key] = calls = ComparedCalls()
         reporters: dict[str, object] = {
@@ -165,31 +174,28 @@ class CompareMode:
         if options.csv or compare.xlsx or compare.html:
             from pytest_msprobe.modes.compare.reporting import CompareReports
 
-            reports = CompareReports(compare, options.csv, options.policy, pairs, calls)
+            drawing = config.stash[_parts_key].drawing
+            reports = CompareReports(compare, options.csv, options.policy, pairs, calls, drawing)
             reporters["msprobe-compare-reports"] = reports
         return reporters
 
     def journal_facts(self, config: pytest.Config) -> JournalFacts:
         """Return how calls find each other, and the golden dumps."""
-        from pytest_msprobe.modes.compare.merged_ranks import ranks_of
+        from pytest_msprobe.modes.compare.runs import ranks_of
 
         compare = config.stash[compare_key]
-        if _inference_key in config.stash:
-            from pytest_msprobe.extensions.inference.inference_run import other_files
-
-            return JournalFacts(compare.settings(), other_files(config.stash[_inference_key]))
+        if _other_key in config.stash:
+            return JournalFacts(compare.settings(), config.stash[_other_key].other_files())
         files: dict[str, Path] = {}
         for pair in config.stash[_pairs_key].values():
             files |= {f"golden {path}": path for path in ranks_of(pair.golden.path, compare.golden_layout)}
             # That by which the target goes is among the run's own.
             files |= {f"target {path}": path for path in ranks_of(pair.target.path, compare.target_layout)[1:]}
-        pair = next(iter(config.stash[_pairs_key].values()))
-        files |= {f"transformation {path}": path for path in pair.transformations.files}
         registered = config.stash[_registered_key]
-        settings = {
-            "metrics": ", ".join(registered.metrics),
-            "transformations": ", ".join(entry.place for entry in registered.transformations),
-        }
+        settings = {"metrics": ", ".join(registered.metrics)}
+        if registered.transformations is not None:
+            files |= {f"transformation {path}": path for path in registered.transformations.files}
+            settings |= registered.transformations.settings()
         if config.stash[options_key].shard is not None:
             from pytest_msprobe.modes.compare.run_shards import digest_of_runs
 
@@ -201,10 +207,8 @@ class CompareMode:
         """Return an item for each call of the target and the golden run."""
         from pytest_msprobe.modes.compare.items import compared_items
 
-        if _inference_key in file.config.stash:
-            from pytest_msprobe.extensions.inference.inference_items import inference_items
-
-            return inference_items(file, dump, file.config.stash[_inference_key])
+        if _other_key in file.config.stash:
+            return file.config.stash[_other_key].items(file, dump)
         pair = file.config.stash[_pairs_key].get(file.path)
         return () if pair is None else compared_items(file, pair, quick=file.config.stash[compare_key].quick)
 
@@ -225,19 +229,25 @@ def _all_targets(config: pytest.Config, dumps: Iterable[Path]) -> list[Path]:
     return [*dict.fromkeys([*config.stash[_targets_key], *dumps])]
 
 
+def _kind_of(config: pytest.Config, target: Path) -> ComparisonKind | None:
+    """Return the kind of comparison that is meant, None for that of calls."""
+    kinds = config.stash[_parts_key].kinds.values()
+    return next((kind for kind in kinds if kind.is_meant(config.stash[compare_key], target)), None)
+
+
 def _registered(config: pytest.Config) -> Registered:
-    """Return what plugins add. Raises OptionError where something cannot be added."""
-    from pytest_msprobe.extensions.transformations.transformations import TransformRegistry
+    """Return what extensions and plugins add. Raises OptionError where something cannot be added."""
     from pytest_msprobe.modes.compare.measure.own_metrics import CompareMetricRegistry
     from pytest_msprobe.modes.compare.opening import Registered
 
-    metrics, transformations = CompareMetricRegistry(), TransformRegistry()
+    metrics, parts = CompareMetricRegistry(), config.stash[_parts_key]
     try:
         config.hook.pytest_msprobe_register_compare_metrics(registry=metrics)
-        config.hook.pytest_msprobe_transform(registry=transformations)
     except ValueError as error:
         raise OptionError(f"conftest.py or plugin: {error}") from None
-    return Registered(metrics.metrics, tuple(transformations.entries))
+    read = parts.transformations
+    transformations = None if read is None else read(config.stash[compare_key], config)
+    return Registered(metrics.metrics, transformations, parts)
 
 
 def _about_feeding(pairs: Sequence[DumpPair]) -> Iterator[str]:

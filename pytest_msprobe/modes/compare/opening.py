@@ -11,26 +11,19 @@ from msprobe_hooks.dump.paths.recording import StepRank, home_of, stages_of
 from msprobe_hooks.dump.reader import Dump
 from msprobe_hooks.errors import DumpError
 from pytest_msprobe.errors import OptionError
-from pytest_msprobe.extensions.across_frameworks.static_graph import graph_as_calls
-from pytest_msprobe.extensions.across_frameworks.translation import (
-    composed_runs,
-    read_mappings,
-    translation,
-    without_effect,
-)
-from pytest_msprobe.extensions.transformations.transform_file import read_transformations
-from pytest_msprobe.extensions.transformations.transformations import Transformations
 from pytest_msprobe.modes.compare.dump_pair import DumpPair
 from pytest_msprobe.modes.compare.matching.data_mapping import read_mapping, require_known
+from pytest_msprobe.modes.compare.matching.name_translation import Translation
 from pytest_msprobe.modes.compare.matching.reordering import named_calls
-from pytest_msprobe.modes.compare.merged_ranks import open_run, place_of_run, runs_of, whole_runs
+from pytest_msprobe.modes.compare.registry import ComparisonRegistry
+from pytest_msprobe.modes.compare.runs import Runs, open_run, place_of_run, runs_of
 
 if TYPE_CHECKING:
-    from msprobe_hooks.extensions.merged_ranks.merged_dump import ParallelLayout
-    from pytest_msprobe.extensions.transformations.transformations import Entry
     from pytest_msprobe.modes.compare.judging.policy import ComparePolicy
+    from pytest_msprobe.modes.compare.measure.compared_sides import TensorTransformations
     from pytest_msprobe.modes.compare.measure.own_metrics import Metric
     from pytest_msprobe.modes.compare.options import CompareOptions
+    from pytest_msprobe.modes.compare.runs import Layout
 
 
 _REMEDY = (
@@ -56,20 +49,28 @@ class _Place(NamedTuple):
 
 @dataclass(frozen=True)
 class Registered:
-    """What plugins and ``conftest.py`` files add to a comparison: metrics by name, and transformations."""
+    """What extensions, plugins and ``conftest.py`` files add to a comparison.
+
+    ``transformations`` are those that were read for this run, None for none.
+    """
 
     metrics: Mapping[str, Metric] = field(default_factory=dict)
-    transformations: Sequence[Entry] = ()
+    transformations: TensorTransformations | None = None
+    parts: ComparisonRegistry = field(default_factory=ComparisonRegistry)
 
 
-_NOTHING = Registered()
+def without_session(options: CompareOptions, metrics: Mapping[str, Metric] = {}) -> Registered:
+    """Return what extensions add where there is no session of pytest. Raises OptionError."""
+    parts = ComparisonRegistry()
+    transformations = None if parts.transformations is None else parts.transformations(options, None)
+    return Registered(metrics, transformations, parts)
 
 
 def open_pairs(
     dumps: Mapping[Path, Dump],
     options: CompareOptions,
     policy: ComparePolicy,
-    registered: Registered = _NOTHING,
+    registered: Registered | None = None,
     partners: Mapping[Path, Path] | None = None,
 ) -> dict[Path, DumpPair]:
     """Pair the target's dumps with the golden ones, by stage, step and rank where there are several.
@@ -78,26 +79,30 @@ def open_pairs(
     ``partners`` are what `partner_paths` gave for all dumps of the target, where ``dumps`` are some of them.
     Returns the pairs by the target's path. Raises DumpError or OptionError that names what does not fit.
     """
+    registered = registered or without_session(options)
     paired = partner_paths(list(dumps), golden_paths(options), options) if partners is None else partners
     partners = {path: paired[path] for path in dumps if path in paired}
     opened = {path: open_run(path, options.golden_layout) for path in dict.fromkeys(partners.values())}
     layouts = (options.target_layout, options.golden_layout)
     dumps = {path: dump for path, dump in dumps.items() if path in partners}
     dumps = {path: dump for path, dump in dumps.items() if _has_calls(dump) or _has_calls(opened[partners[path]])}
-    runs = {path: whole_runs(dump, opened[partners[path]], layouts) for path, dump in dumps.items()}
+    merged = registered.parts.merged_runs
+    both = {path: (dump, opened[partners[path]]) for path, dump in dumps.items()}
+    runs = {
+        path: Runs(*sides) if merged is None else merged.whole_runs(*sides, layouts) for path, sides in both.items()
+    }
     mapping: dict[str, str] = {}
-    mappings = read_mappings(options.across)
+    names = None if registered.parts.names is None else registered.parts.names(options)
     if options.mapping is not None:
         mapping = read_mapping(options.mapping)
         require_known(options.mapping, mapping, list(dumps.values()), list(opened.values()))
-    of_file = read_transformations(options.transform).entries if options.transform is not None else ()
-    transformations = Transformations((*of_file, *registered.transformations))
     pairs: dict[Path, DumpPair] = {}
     stages = stages_of(dumps)
     for index, path in enumerate(dumps):
         run = runs[path]
-        ours, theirs = graph_as_calls(run.target, run.golden)
-        target, golden, names = composed_runs(ours, theirs, mappings, [*mapping, *mapping.values()])
+        target, golden, translation = run.target, run.golden, Translation()
+        if names is not None:
+            target, golden, translation = names.meet(target, golden, [*mapping, *mapping.values()])
         pairs[path] = DumpPair(
             index,
             target,
@@ -106,16 +111,16 @@ def open_pairs(
             fuzzy=options.fuzzy,
             histograms=options.html is not None,
             mapping=mapping,
-            translation=translation(ours, theirs, mappings, options.across, names),
+            translation=translation,
             place=place_of_run(path, options.target_layout),
             stage=stages[path],
-            unmerged=run.unmerged,
-            transformations=transformations,
+            notes=run.notes,
+            transformations=registered.transformations,
             metrics=registered.metrics,
         )
     for pair in pairs.values():
         _require_same_model(pair)
-    unused = without_effect(mappings, [*dumps.values(), *opened.values()])
+    unused = [] if names is None else names.unused([*dumps.values(), *opened.values()])
     for pair in pairs.values():
         pair.unused_mappings = unused
     return pairs
@@ -163,7 +168,7 @@ def partner_paths(targets: Sequence[Path], golden: Sequence[Path], options: Comp
     return {path: golden_places[place] for place, path in target_places.items() if place in golden_places}
 
 
-def is_empty(path: Path, layout: ParallelLayout | None) -> bool:
+def is_empty(path: Path, layout: Layout | None) -> bool:
     """Return whether a dump holds no records, as that of a step that was begun and in which nothing ran."""
     try:
         return not _has_calls(open_run(path, layout))
@@ -183,7 +188,7 @@ def require_pairs(pairs: Collection[DumpPair], empty: Collection[Path]) -> None:
         raise DumpError(f"{home_of(next(iter(empty)))}: holds no records; the recording stopped before its first call")
 
 
-def _by_place(paths: Sequence[Path], side: str, layout: ParallelLayout | None) -> dict[_Place, Path]:
+def _by_place(paths: Sequence[Path], side: str, layout: Layout | None) -> dict[_Place, Path]:
     places: dict[_Place, Path] = {}
     stages = stages_of(paths)
     for path in paths:

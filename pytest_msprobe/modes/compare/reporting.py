@@ -1,4 +1,4 @@
-"""Writing the reports of a comparison when all of its calls have finished."""
+"""Reporters of a comparison, which write when all of its calls have finished."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 import pytest
 
 from msprobe_hooks.dump.paths.static_graph import KERNEL_LEVEL
-from msprobe_hooks.extensions.kernel_dump.converted.reader import ConvertedDump
 from msprobe_hooks.messages import counted
 from pytest_msprobe.modes.compare.judging.settings import setting_lines
 from pytest_msprobe.modes.compare.judging.shape_changes import shapes_sentence
@@ -29,7 +28,7 @@ from pytest_msprobe.storage.atomic_write import atomic_write
 if TYPE_CHECKING:
     from pytest_msprobe.modes.compare.dump_pair import DumpPair
     from pytest_msprobe.modes.compare.options import CompareOptions
-    from pytest_msprobe.modes.compare.reports.html import PairGraph
+    from pytest_msprobe.modes.compare.registry import Drawing, PageGraphs
 
 _SETTINGS_SHOWN = 4
 
@@ -38,13 +37,20 @@ class CompareReports:
     """Writes what was asked for: a table per pair of dumps as CSV or workbook, one page for all of them."""
 
     def __init__(
-        self, options: CompareOptions, csv: Path | None, policy: str, pairs: Sequence[DumpPair], calls: ComparedCalls
+        self,
+        options: CompareOptions,
+        csv: Path | None,
+        policy: str,
+        pairs: Sequence[DumpPair],
+        calls: ComparedCalls,
+        drawing: Drawing | None = None,
     ) -> None:
         self._options = options
         self._csv = csv
         self._policy = policy
         self._pairs = pairs
         self._calls = calls
+        self._drawing = drawing
         self._lines: list[str] = []
         self._problems: list[str] = []
 
@@ -66,7 +72,7 @@ class CompareReports:
             end_as_incomplete(session)
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
-        """Say where the reports are."""
+        """Print where the reports are."""
         before = terminalreporter.config.stash.get(finished_before_key, Counter())
         note = f" (without the {counted(before.total(), 'call')} finished before this run)" if before else ""
         for line in self._lines:
@@ -76,7 +82,7 @@ class CompareReports:
 
     def _tables(self, folder: Path, kind: str) -> None:
         for pair, calls in self._by_pair():
-            name = "batch_compare" if isinstance(pair.target, ConvertedDump) else "compare_result"
+            name = "batch_compare" if pair.target.kind == "kernel files" else "compare_result"
             path = self._folder(folder, pair) / f"{name}{_suffix(pair)}_{_now()}.{kind}"
             self._write(path, partial(self._table, pair=pair, calls=calls, kind=kind))
 
@@ -92,9 +98,9 @@ class CompareReports:
             write_xlsx(path, calls, layout)
 
     def _columns(self, pair: DumpPair) -> list[Column]:
-        if isinstance(pair.target, ConvertedDump):
+        if pair.target.kind == "kernel files":
             return file_columns(self._policy)
-        is_transformed = bool(pair.transformations)
+        is_transformed = pair.transformations is not None
         is_graph = pair.target.level == KERNEL_LEVEL
         files = (str(pair.target.path), str(pair.golden.path)) if is_graph else None
         return columns(
@@ -108,12 +114,11 @@ class CompareReports:
 
     def _mappings(self, folder: Path) -> None:
         """Write what a layer mapping led to; it is read, corrected and given to the next run as a data mapping."""
-        from pytest_msprobe.extensions.across_frameworks.export_mapping import write_data_mapping
-
         for pair, calls in self._by_pair():
-            if pair.translation.layered:
+            export = pair.translation.export
+            if export is not None:
                 path = self._folder(folder, pair) / f"data_mapping{_suffix(pair)}_{_now()}.yaml"
-                self._write(path, partial(write_data_mapping, calls=calls))
+                self._write(path, partial(_exported, export=export, calls=calls))
 
     def _by_pair(self) -> Iterator[tuple[DumpPair, Iterable[ComparedCall]]]:
         pairs = {pair.index: pair for pair in self._pairs}
@@ -125,9 +130,8 @@ class CompareReports:
         return folder / f"step{pair.step}" if self._has_steps else folder
 
     def _page(self, path: Path) -> None:
-        from pytest_msprobe.modes.compare.reports.html import read_graphs
-
-        write_page_of(path, self._pairs, self._calls, len(self._calls), self._policy, read_graphs(self._pairs))
+        graphs = None if self._drawing is None else self._drawing(self._pairs)
+        write_page_of(path, self._pairs, self._calls, len(self._calls), self._policy, graphs)
 
     def _write(self, path: Path, write: Callable[[Path], None]) -> None:
         try:
@@ -150,7 +154,7 @@ def write_page_of(
     calls: Iterable[ComparedCall],
     count: int,
     policy: str,
-    graphs: Sequence[PairGraph],
+    graphs: PageGraphs | None,
 ) -> None:
     """Write the page of compared dumps; ``count`` is the number of calls. Raises OSError where the disk refuses."""
     from pytest_msprobe.modes.compare.reports.html import write_html
@@ -192,6 +196,12 @@ def _setting_notes(pairs: Sequence[DumpPair], found: Sequence[ComparedCall]) -> 
         where = f"{place_words(pair)}: " if len(pairs) > 1 else ""
         own = [call for call in found if call.pair == pair.index]
         yield from (f"{where}{line}" for line in setting_lines(own, _SETTINGS_SHOWN))
+
+
+def _exported(
+    path: Path, *, export: Callable[[Path, Iterable[ComparedCall]], None], calls: Iterable[ComparedCall]
+) -> None:
+    export(path, calls)
 
 
 def _now() -> str:

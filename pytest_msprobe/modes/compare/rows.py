@@ -1,4 +1,4 @@
-"""What the comparison of two calls found, as data that crosses processes: the rows of every report.
+"""Rows of compared calls, as data that crosses processes: the source of every report.
 
 A row is one recorded value (a tensor or a plain Python value) on the target's and on the golden side. Calls travel
 from the worker to the controller as bytes in ``report.msprobe_rows``; `ComparedCalls` keeps them there, encoded, and
@@ -88,7 +88,7 @@ class Row(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
 
     @property
     def differs(self) -> bool:
-        """Whether the value is wrong or warned of."""
+        """Return whether the value is wrong or warned of."""
         return self.outcome in ("warn", "fail")
 
 
@@ -121,7 +121,7 @@ class ComparedCall(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
 
     @property
     def has_settings(self) -> bool:
-        """Whether an argument was set otherwise."""
+        """Return whether an argument was set otherwise."""
         return any(row.setting for row in self.rows)
 
 

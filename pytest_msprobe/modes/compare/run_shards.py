@@ -1,4 +1,4 @@
-"""Which dumps a shard of a comparison has: whole ones, by step and rank, so that no job reads those of another."""
+"""Dumps of a shard of a comparison: whole ones, by step and rank, so that no job reads those of another."""
 
 from __future__ import annotations
 

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from msprobe_hooks.dump.call_context import relevant_frames
 from msprobe_hooks.dump.names import is_forward
-from msprobe_hooks.extensions.merged_ranks.unshard import Reason
 from msprobe_hooks.messages import counted, listed
 from pytest_msprobe.modes.compare.judging.settings import setting_lines
 from pytest_msprobe.modes.compare.judging.shape_changes import has_other_shapes, shapes_sentence
@@ -33,18 +32,6 @@ _KINDS = {
     _FORWARD: "forward calls after it that add to the error",
     _BACKWARD: "backward calls after it that add to the error",
     _SAVED: "saved values after it that differ",
-}
-
-
-# Why values of ranks make no whole, and what became of them.
-_UNMERGED: Mapping[Reason, str] = {
-    "gradient": "gradients of which ranks hold parts, and which no recorded call reduces; check that the training does",
-    "partial": "not compared, because ranks hold parts of a sum that is reduced later",
-    "unreduced": "not compared, because ranks hold parts of a sum, and no recorded call reduces it",
-    "missing": "not compared, because a part of a DTensor was not recorded",
-    "averaged": "not compared, because one run has gradients after their reduction over data parallel ranks",
-    "part": "parts of DTensors were compared as tensors; specify the layout of their run, such as tp=1 for FSDP",
-    "unequal": "copies of the ranks differ; compared the one furthest from the golden run's",
 }
 
 
@@ -110,7 +97,7 @@ class CompareSummary:
         lines += self._of_values()
         lines += self._not_required()
         lines += self._renamed()
-        lines += self._unmerged()
+        lines += self._remarks()
         lines += self._unused()
         return [*lines, *(self._overview() if len(self._pairs) > 1 else ())]
 
@@ -140,12 +127,12 @@ class CompareSummary:
         yield from (f"{where}{hint}" for hint in _fuzzy_hint(pair, calls, reshaped))
 
     def _of_values(self) -> Iterator[str]:
-        """Say which values were left out, or compared in part."""
+        """Return which values were left out, or compared in part."""
         for note, found in self._notes.items():
             yield f"{counted(len(found), 'value')} {note}: {listed(sorted(found), _SHOWN)}"
 
     def _not_required(self) -> Iterator[str]:
-        """Say what a policy requires of metrics that these dumps do not have."""
+        """Return what a policy requires of metrics that these dumps do not have."""
         for required in self._pairs[0].policy.required:
             modes = dict.fromkeys(pair.mode for pair in self._pairs if not required.is_measured(pair.mode))
             if modes:
@@ -160,21 +147,24 @@ class CompareSummary:
         for target, golden in renamed.items():
             yield f"layers matched by their structure: {target} is {golden} in the golden run"
 
-    def _unmerged(self) -> Iterator[str]:
-        """Say of values that ranks hold differently, and that are no parts of a whole, which and why."""
-        for reason, words in _UNMERGED.items():
-            values = [value for pair in self._pairs for value in pair.unmerged if value.reason == reason]
-            found = list(dict.fromkeys(f"{value.record} {value.place}".rstrip() for value in values))
-            if found:
-                yield f"{words}: {listed(found, _SHOWN)}"
+    def _remarks(self) -> Iterator[str]:
+        """Yield a line for all values of which the same is to be said, as of those that ranks hold differently."""
+        values: dict[tuple[int, str], list[str]] = defaultdict(list)
+        for note in (note for pair in self._pairs for note in pair.notes):
+            values[note.place, note.words].append(note.value)
+        for (_, words), found in sorted(values.items()):
+            yield f"{words}: {listed(list(dict.fromkeys(found)), _SHOWN)}"
 
     def _unused(self) -> Iterator[str]:
         unused = list(dict.fromkeys(note for pair in self._pairs for note in pair.unused_mappings))
         yield from (f"mapping without effect: {note}" for note in unused[:_SHOWN])
         if len(unused) > _SHOWN:
             yield f"mapping without effect: {len(unused) - _SHOWN} more"
+        transformations = self._pairs[0].transformations
+        if transformations is None:
+            return
         dumps = [(pair.target, pair.golden) for pair in self._pairs]
-        without = self._pairs[0].transformations.without_effect(*zip(*dumps, strict=True))
+        without = transformations.without_effect(*zip(*dumps, strict=True))
         yield from (f"transformation without effect: {note}" for note in without)
 
     def _overview(self) -> Iterator[str]:

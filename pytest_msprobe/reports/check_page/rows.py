@@ -1,4 +1,4 @@
-"""The records of a page, a column for each thing that all of them have: names are written once."""
+"""Rows of a check's page: a column for each common field, details of failures, and what the page is made of."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the head of a page says of a run that judged something else than the records of a dump."""
+"""Notes in the head of a page, on a run that judged something else than the records of a dump."""
 
 from __future__ import annotations
 

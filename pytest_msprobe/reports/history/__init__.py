@@ -1,1 +1,1 @@
-"""What earlier runs made of the items of a run, from their journals."""
+"""History of a run's items, from the journals of earlier runs."""

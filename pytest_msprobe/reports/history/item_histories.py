@@ -1,4 +1,4 @@
-"""What earlier runs made of each record of a page, as data of the page."""
+"""Histories of a page's records in earlier runs, as data of the page."""
 
 from __future__ import annotations
 

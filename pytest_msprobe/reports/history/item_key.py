@@ -1,4 +1,4 @@
-"""What an item has in common with itself in another run."""
+"""Key of an item, the same in every run."""
 
 from __future__ import annotations
 

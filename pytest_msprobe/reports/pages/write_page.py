@@ -1,4 +1,4 @@
-"""A page is one file: its markup within that of all pages, style and script with shared ones, its data as JSON."""
+"""Pages as single files (markup, style, script, data as JSON), and relative links between them."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from contextlib import nullcontext, suppress
 from importlib.metadata import version
 from pathlib import Path
 
-from tests.support.monitor_configurations import CONFIGURATIONS, FORGOTTEN, train, write, written
+from tests.support.trainings.monitor_configurations import CONFIGURATIONS, FORGOTTEN, train, write, written
 
 
 def run(name: str, folder: Path) -> None:

@@ -64,7 +64,9 @@ def record(tmp_path: Path) -> Any:
 def test_an_added_framework_is_judged_like_any_other(
     record: Any, monkeypatch: pytest.MonkeyPatch, scale: float, outcome: str
 ) -> None:
-    monkeypatch.setitem(registry.OPENERS, "numpy", NumpyFramework)
+    known = registry.FrameworkRegistry()
+    known.add("numpy", registry.FrameworkEntry(NumpyFramework))
+    monkeypatch.setattr(registry, "frameworks", lambda: known)
     framework: Any = registry.framework_named("numpy")
     framework.scale = scale
     result = check_call(record, device=CpuDevice(), framework=framework)

@@ -13,6 +13,7 @@ from pytest_msprobe.devices.accelerator import Accelerator
 from pytest_msprobe.devices.cpu import CpuDevice
 from pytest_msprobe.engine.replay.calls.arguments import Arguments, Subject, TargetError
 from pytest_msprobe.engine.replay.prepared_call import LaunchingTrial, trial_on
+from pytest_msprobe.engine.replay.strategies import StrategyRegistry
 from pytest_msprobe.engine.replay.trials.trial import Trial
 from pytest_msprobe.results.outcomes import Breakdown
 from pytest_msprobe.results.skip_reasons import Skip, SkipReason
@@ -73,7 +74,7 @@ def product_on(card: Card, golden: Callable[..., Any] = torch.mm) -> Trial:
 
     arguments = Arguments((x(256, 128).detach(), x(128, 256).detach()), {}, frozenset({"args.0", "args.1"}))
     subject = Subject("k", "mm", torch.mm, noting, arguments, lambda output: {"": torch.ones(output.shape)})
-    return trial_on(card)(subject, card)
+    return trial_on(card, StrategyRegistry())(subject, card)
 
 
 def test_a_card_computes_a_product_and_its_gradients_while_the_cpu_computes_golden() -> None:
@@ -109,7 +110,7 @@ def test_what_the_cpu_may_reject_by_its_values_is_launched_after_golden(recorder
     assert check(call, device=card).forward.verdict.outcome == "pass"
     beyond = Arguments((torch.tensor([300]), table.detach()), {}, frozenset())
     card.diary.clear()
-    trial = trial_on(card)(Subject("k", "embedding", F.embedding, F.embedding, beyond), card)
+    trial = trial_on(card, StrategyRegistry())(Subject("k", "embedding", F.embedding, F.embedding, beyond), card)
     with pytest.raises(Skip):
         _ = trial.golden
     assert card.diary == []

@@ -12,7 +12,7 @@ from pytest_msprobe.engine.frameworks.torch import TorchFramework
 from pytest_msprobe.engine.replay.function_check import check_function
 from pytest_msprobe.engine.replay.trials.config import ReplayConfig
 from pytest_msprobe.results.result import DirectionResult
-from tests.support.devices import Altered
+from tests.support.replays.devices import Altered
 
 linalg = torch.linalg
 

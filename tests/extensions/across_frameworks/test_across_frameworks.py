@@ -78,9 +78,9 @@ def test_a_layer_mapping_leads_to_renamed_layers_and_is_written_as_a_data_mappin
         )
         file.write_text(text)
     layers = tmp_path / "layers.yaml"
-    layers.write_text("TopLayer:\n  block: layer\nBlock:\n  down: w2\n")
+    layers.write_text("layer:\n  TopLayer:\n    block: layer\n  Block:\n    down: w2\n")
     out, golden = tmp_path / "out", tmp_path / "golden" / "dump.json"
-    words = ("--msprobe-layer-mapping", str(layers), "--msprobe-csv", str(out))
+    words = ("--msprobe-mapping", str(layers), "--msprobe-csv", str(out))
     compare(pytester, CHANGED, golden, *words).stdout.fnmatch_lines(
         [
             "first forward culprit: weight *; first read by Primitive.dense.Dense.0.forward",
@@ -91,12 +91,14 @@ def test_a_layer_mapping_leads_to_renamed_layers_and_is_written_as_a_data_mappin
     assert (
         "Cell.block.down.Dense.forward.0.output.0: Module.layer.w2.Linear.forward.0.output.0\n" in written.read_text()
     )
-    result = compare(pytester, MINDSPORE, golden, "--msprobe-data-mapping", str(written))
+    values = tmp_path / "values.yaml"
+    values.write_text(f"data: {written}\n")
+    result = compare(pytester, MINDSPORE, golden, "--msprobe-mapping", str(values))
     result.assert_outcomes(passed=35, skipped=1)
 
 
 def test_a_failure_says_how_to_run_it_again_with_the_same_mappings(pytester: pytest.Pytester, tmp_path: Path) -> None:
     apis = tmp_path / "apis.yaml"
-    apis.write_text("- {ms_api: Mint.matmul, pt_api: Torch.matmul}\n")
-    result = compare(pytester, CHANGED, PYTORCH, f"--msprobe-api-mapping={apis}", "--msprobe-cell-mapping")
-    result.stdout.fnmatch_lines([f"Run this item alone: *--msprobe-api-mapping={apis} --msprobe-cell-mapping"])
+    apis.write_text("api: [{ms_api: Mint.matmul, pt_api: Torch.matmul}]\ncell: built-in\n")
+    result = compare(pytester, CHANGED, PYTORCH, f"--msprobe-mapping={apis}")
+    result.stdout.fnmatch_lines([f"Run this item alone: *--msprobe-mapping {apis}"])

@@ -62,27 +62,55 @@ def test_an_error_is_named_with_its_line(read: Callable[[Path], Any], text: str,
     assert str(path) in str(raised.value)
 
 
+def mapping(folder: Path, **kinds: str) -> tuple[str, str]:
+    """Return the words that pass a mapping file of these keys."""
+    path = folder / "mapping.yaml"
+    path.write_text("".join(f"{kind}: {text}\n" for kind, text in kinds.items()))
+    return "--msprobe-mapping", str(path)
+
+
 def compare(pytester: pytest.Pytester, golden: str, *arguments: str) -> pytest.RunResult:
     sides = ("--msprobe-compare", str(DATA / "mindspore"), "--msprobe-golden", str(DATA / golden))
     return pytester.runpytest_inprocess(*sides, *arguments)
 
 
-@pytest.mark.parametrize("name", ["api", "cell", "layer"])
-def test_a_file_that_is_not_there_is_named(pytester: pytest.Pytester, name: str) -> None:
-    result = compare(pytester, "pytorch", f"--msprobe-{name}-mapping=none.yaml")
-    result.stderr.fnmatch_lines([f"ERROR: --msprobe-{name}-mapping 'none.yaml': no such file"])
+def test_a_file_that_is_not_there_is_named(pytester: pytest.Pytester) -> None:
+    result = compare(pytester, "pytorch", "--msprobe-mapping=none.yaml")
+    result.stderr.fnmatch_lines(["ERROR: --msprobe-mapping 'none.yaml': no such file"])
 
 
-@pytest.mark.parametrize("name", ["api", "cell", "layer"])
-def test_a_mapping_without_a_comparison_is_refused(pytester: pytest.Pytester, name: str) -> None:
-    result = pytester.runpytest_inprocess(f"--msprobe-{name}-mapping=none.yaml")
-    result.stderr.fnmatch_lines([f"ERROR: --msprobe-{name}-mapping has no effect without --msprobe-compare*"])
+@pytest.mark.parametrize("name", ["api", "cell", "layer", "data", "model_names"])
+def test_a_file_that_a_mapping_file_names_and_that_is_not_there_is_named(pytester: pytest.Pytester, name: str) -> None:
+    words = mapping(pytester.path, **{name: "none.yaml"})
+    result = compare(pytester, "pytorch", *words)
+    result.stderr.fnmatch_lines([f"ERROR: *mapping.yaml, line 1: {name}: no such file: *none.yaml"])
+
+
+def test_a_key_of_no_kind_is_refused_with_those_that_there_are(pytester: pytest.Pytester) -> None:
+    result = compare(pytester, "pytorch", *mapping(pytester.path, apis="x.yaml"))
+    result.stderr.fnmatch_lines(["ERROR: *mapping.yaml, line 1: 'apis' is not one of api, *; did you mean 'api'?*"])
+
+
+def test_names_of_one_kind_in_two_files_are_refused(pytester: pytest.Pytester) -> None:
+    words = mapping(pytester.path, cell="built-in")
+    result = compare(pytester, "pytorch", *words, *words)
+    result.stderr.fnmatch_lines(["ERROR: *mapping.yaml: --msprobe-mapping has the key cell twice; merge *"])
+
+
+def test_names_may_stand_below_the_key_of_their_kind(pytester: pytest.Pytester) -> None:
+    words = mapping(pytester.path, data="{Mint.mean.0.forward.output.0: N/A}")
+    compare(pytester, "pytorch", *words).assert_outcomes(passed=35, skipped=1)
+
+
+def test_a_mapping_without_a_comparison_is_refused(pytester: pytest.Pytester) -> None:
+    result = pytester.runpytest_inprocess("--msprobe-mapping=none.yaml")
+    result.stderr.fnmatch_lines(["ERROR: --msprobe-mapping does not work with --msprobe-dump; use it with *"])
 
 
 def test_runs_of_one_framework_need_no_api_mapping(pytester: pytest.Pytester) -> None:
-    result = compare(pytester, "mindspore-changed", "--msprobe-api-mapping")
+    result = compare(pytester, "mindspore-changed", *mapping(pytester.path, api="built-in"))
     result.stderr.fnmatch_lines(
-        ["ERROR: --msprobe-api-mapping needs one run of mindspore and one of pytorch: *leave it out"]
+        ["ERROR: --msprobe-mapping with api needs one run of mindspore and one of pytorch: *leave it out"]
     )
 
 
@@ -92,10 +120,9 @@ def test_entries_that_no_call_has_a_use_for_are_reported(pytester: pytest.Pytest
         "cell": "block.down: block.down\nnothing.Dense: x.Linear",
         "layer": "TopLayer:\n  block: block\n  blok: layer",
     }
-    words = []
     for name, text in texts.items():
         (tmp_path / f"{name}.yaml").write_text(text)
-        words.append(f"--msprobe-{name}-mapping={tmp_path / name}.yaml")
+    words = mapping(tmp_path, **{name: f"{name}.yaml" for name in texts})
     compare(pytester, "pytorch", *words).stdout.fnmatch_lines(
         [
             "mapping without effect: *layer.yaml, line 3: no TopLayer of the target has blok",
@@ -108,7 +135,7 @@ def test_entries_that_no_call_has_a_use_for_are_reported(pytester: pytest.Pytest
 def test_a_data_mapping_of_a_value_that_is_not_there_fails_its_call(pytester: pytest.Pytester, tmp_path: Path) -> None:
     path = tmp_path / "data.yaml"
     path.write_text("Mint.mean.0.forward.output.0: Torch.mean.0.forward.output.3\n")
-    result = compare(pytester, "pytorch", "--msprobe-data-mapping", str(path))
+    result = compare(pytester, "pytorch", *mapping(tmp_path, data="data.yaml"))
     result.assert_outcomes(passed=34, failed=1, skipped=1)
     result.stdout.fnmatch_lines(
         ["*Torch.mean.0.forward*has no value Torch.mean.0.forward.output.3; correct that line*"]
@@ -118,17 +145,17 @@ def test_a_data_mapping_of_a_value_that_is_not_there_fails_its_call(pytester: py
 def test_a_value_that_a_data_mapping_leaves_out_is_not_judged(pytester: pytest.Pytester, tmp_path: Path) -> None:
     path = tmp_path / "data.yaml"
     path.write_text("Mint.mean.0.forward.output.0: N/A\n")
-    compare(pytester, "pytorch", "--msprobe-data-mapping", str(path)).assert_outcomes(passed=35, skipped=1)
+    compare(pytester, "pytorch", *mapping(tmp_path, data="data.yaml")).assert_outcomes(passed=35, skipped=1)
 
 
 def test_a_journal_of_another_mapping_is_refused(pytester: pytest.Pytester, tmp_path: Path) -> None:
     path, journal = tmp_path / "cells.yaml", str(tmp_path / "journal")
     path.write_text("down.Dense: down.Linear\n")
-    option = f"--msprobe-cell-mapping={path}"
-    compare(pytester, "pytorch", option, "--msprobe-journal", journal).assert_outcomes(passed=35, skipped=1)
-    assert compare(pytester, "pytorch", option, "--msprobe-resume", journal).ret in (0, 5)
+    words = mapping(tmp_path, cell="cells.yaml")
+    compare(pytester, "pytorch", *words, "--msprobe-journal", journal).assert_outcomes(passed=35, skipped=1)
+    assert compare(pytester, "pytorch", *words, "--msprobe-resume", journal).ret in (0, 5)
     path.write_text("down.Dense: up.Linear\n")
-    result = compare(pytester, "pytorch", option, "--msprobe-resume", journal)
+    result = compare(pytester, "pytorch", *words, "--msprobe-resume", journal)
     result.stderr.fnmatch_lines(["ERROR: *cell_mapping*"])
 
 

@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 
 from msprobe_hooks.dump.reader import read_dump
+from pytest_msprobe.extensions.across_frameworks.options import AcrossOptions
+from pytest_msprobe.extensions.across_frameworks.translation import read_mappings, translation
 from pytest_msprobe.modes.compare.dump_pair import DumpPair
 from pytest_msprobe.modes.compare.judging.policy import load_policy
 from tests.support.dumps.dump_files import Json, tensor_around, write_dump
@@ -31,7 +33,9 @@ def pair_of(tmp_path: Path, ours: Json, theirs: Json) -> DumpPair:
         read_dump(write_dump(tmp_path / side, content, framework="mindspore"))
         for side, content in (("target", ours), ("golden", theirs))
     )
-    return DumpPair(0, target, golden, policy=load_policy("default"))
+    options = AcrossOptions()
+    names = translation(target, golden, read_mappings(options), options)
+    return DumpPair(0, target, golden, policy=load_policy("default"), translation=names)
 
 
 def test_gradients_of_a_primitive_are_those_of_the_inputs_from_the_last_on(tmp_path: Path) -> None:

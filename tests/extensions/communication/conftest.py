@@ -9,7 +9,7 @@ from msprobe_hooks.dump.communication.jsonl import Exchange
 from pytest_msprobe.extensions.communication.judging import judge_exchange
 from pytest_msprobe.extensions.communication.messages import between, read_step, short_name
 from pytest_msprobe.results.result import DirectionResult
-from tests.support.ranks import step
+from tests.support.dumps.ranks import step
 
 
 @pytest.fixture(scope="session")

@@ -6,7 +6,7 @@ import pytest
 
 from tests.support.dumps.communications import Judge, X, Y, all_reduce, broadcast, call, failing, outcomes
 from tests.support.dumps.dump_files import Json, tensor_around, value
-from tests.support.ranks import group
+from tests.support.dumps.ranks import group
 
 
 def test_ranks_that_agree_pass(judge: Judge) -> None:

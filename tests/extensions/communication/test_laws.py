@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from tests.support.dumps.communications import Judge, call, outcomes
 from tests.support.dumps.dump_files import Json, tensor_around, value
-from tests.support.ranks import group
+from tests.support.dumps.ranks import group
 
 kinds = st.sampled_from(["all_reduce", "broadcast", "message", "pair"])
 

@@ -14,7 +14,7 @@ from pytest_msprobe.extensions.communication.messages import StepCommunication, 
 from pytest_msprobe.extensions.communication.signature_check import Finding, structural_findings
 from tests.support.dumps.communications import Judge, X, Y, all_reduce, broadcast, call, failing, outcomes
 from tests.support.dumps.dump_files import tensor_around, value
-from tests.support.ranks import group, step
+from tests.support.dumps.ranks import group, step
 
 
 def test_a_rank_that_skips_a_call_is_the_only_failure(judge: Judge) -> None:

@@ -12,7 +12,7 @@ from msprobe_hooks.dump.reader import read_dump
 from pytest_msprobe.extensions.communication.messages import StepCommunication, alike_in_order, longest_wait, read_step
 from tests.support.dumps.communications import X, all_reduce, broadcast, call
 from tests.support.dumps.dump_files import Json, tensor_around, value, write_dump
-from tests.support.ranks import step
+from tests.support.dumps.ranks import step
 
 # When a call of a rank began, and when it ended or returned a handle.
 Times = Mapping[str, tuple[float, float]]

@@ -22,10 +22,10 @@ from pytest_msprobe.extensions.explore.simplify_values import shorten
 from pytest_msprobe.extensions.explore.sizes import resized, smallest_sizes
 from pytest_msprobe.extensions.explore.value_strategies import Drawing, special_values
 from tests.corpus.trials import read_calls
-from tests.support.devices import Faulty
 from tests.support.dumps.dump_files import forward
 from tests.support.dumps.dump_files import tensor as element
-from tests.support.exploring import explored
+from tests.support.replays.devices import Faulty
+from tests.support.replays.exploring import explored
 
 DUMPS = Path(__file__).parents[2] / "data" / "dumps"
 

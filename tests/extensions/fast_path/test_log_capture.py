@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from pytest_msprobe.extensions.fast_path.fast_item import CapturedLogs
+from pytest_msprobe.extensions.fast_path.left_out_hooks import CapturedLogs
 
 Write = Callable[..., Path]
 Json = dict[str, Any]

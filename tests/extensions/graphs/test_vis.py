@@ -205,8 +205,8 @@ class TestTwoRuns:
             body = records()[LINEAR]
             run(tmp_path / side, dict.fromkeys(names(layer), body), {model: None, inner: model, call: inner})
         mapping = tmp_path / "layers.yaml"
-        mapping.write_text("Net:\n  fc: dense\n")
-        file = draw(tmp_path, tmp_path / "target", "--golden", tmp_path / "golden", "--layer-mapping", mapping)
+        mapping.write_text("layer:\n  Net:\n    fc: dense\n")
+        file = draw(tmp_path, tmp_path / "target", "--golden", tmp_path / "golden", "--mapping", mapping)
         assert json.loads(nodes(file, "matched_node_link")[LINEAR]) == ["DefaultModel", *names("dense")]
 
     def test_a_run_of_mindspore_stands_next_to_one_of_pytorch(self, tmp_path: Path) -> None:

@@ -4,8 +4,8 @@ import pytest
 from execnet import XSpec
 
 from pytest_msprobe.extensions.hosts.bootstrap import prefix_path
-from pytest_msprobe.extensions.hosts.remote_worker import HERE
 from pytest_msprobe.extensions.hosts.worker_launch import host_of
+from pytest_msprobe.run.hosts import HERE
 
 PROXIES = {"front": XSpec("ssh=cluster//id=front")}
 

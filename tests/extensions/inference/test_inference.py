@@ -178,7 +178,7 @@ def test_tables_and_page_have_every_value(compare, tmp_path, served, trained):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("-omsprobe_clip=2"), "*msprobe_clip 2: not between 0 and 1; pass a share such as 0.2"),
+        (("-omsprobe_clip=2",), "*msprobe_clip '2': expected a share between 0 and 1, such as 0.2"),
         (("--msprobe-model-config", "no.json"), "*--msprobe-model-config 'no.json': no such file"),
         (
             ("--msprobe-match", "inference", "-omsprobe_fuzzy=true"),

@@ -10,7 +10,7 @@ import pytest
 from msprobe_hooks.errors import DumpError
 from msprobe_hooks.extensions.merged_ranks.merged_dump import MergedDump, ParallelLayout, find_models, merge_model
 from tests.support.dumps.dump_files import Json, forward, tensor_around, write_dump
-from tests.support.ranks import group
+from tests.support.dumps.ranks import group
 
 _TOP = "Module.module.Wrapper"
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msprobe_hooks.extensions.merged_ranks.merged_dump import place_outside_calls
 from tests.support.dumps.dump_files import Json, forward, tensor
-from tests.support.ranks import dump
+from tests.support.dumps.ranks import dump
 
 _MODULES = [f"Module.fc.Linear.forward.{i}" for i in range(2)]
 

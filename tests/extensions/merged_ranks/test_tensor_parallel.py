@@ -12,8 +12,8 @@ from msprobe_hooks.dump.reader import read_dump
 from msprobe_hooks.extensions.merged_ranks.merged_dump import MergedDump, ParallelLayout, find_models, merge_model
 from msprobe_hooks.extensions.merged_ranks.unshard import Unmerged, make_whole
 from tests.support.dumps.dump_files import Json, forward, write_dump
+from tests.support.dumps.ranks import group
 from tests.support.dumps.recorder import element
-from tests.support.ranks import group
 
 _LINEAR = "Functional.linear.0.forward"
 _GRADIENT = "Module.norm.RMSNorm.parameters_grad."

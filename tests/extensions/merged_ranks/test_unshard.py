@@ -12,8 +12,8 @@ from msprobe_hooks.dump.reader import Dump
 from msprobe_hooks.extensions.merged_ranks.tensor_parallel import merge_shared
 from msprobe_hooks.extensions.merged_ranks.unshard import Unmerged, make_whole
 from tests.support.dumps.dump_files import Json, forward, value
+from tests.support.dumps.ranks import dump
 from tests.support.dumps.recorder import element
-from tests.support.ranks import dump
 
 _NAME = "Torch.mul.0.forward"
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from pytest_msprobe.extensions.npu_operators.quantization.hifloat8 import decode_hifloat8, encode_hifloat8
-from pytest_msprobe.extensions.npu_operators.quantization.number_formats import (
+from pytest_msprobe.engine.values.number_formats import (
     E1M2,
     E2M1,
     E4M3,
@@ -17,6 +16,8 @@ from pytest_msprobe.extensions.npu_operators.quantization.number_formats import 
     INT32,
     UINT8,
     NumberFormat,
+    decode_hifloat8,
+    encode_hifloat8,
     float_dtype,
     number_format,
     numbers_in,

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from pytest_msprobe.extensions.npu_operators.attention.attention import npu_fusion_attention, npu_fusion_attention_grad
-from pytest_msprobe.extensions.npu_operators.attention.attention_v2_v3 import npu_fusion_attention_v2
+from pytest_msprobe.extensions.npu_operators.attention.attention_variants import npu_fusion_attention_v2
 
 TRIANGLE = torch.ones(2048, 2048, dtype=torch.bool).triu(1)
 FAR = 2147483647

@@ -9,17 +9,19 @@ import numpy as np
 import pytest
 import torch
 
-from pytest_msprobe.extensions.npu_operators.matmul.packed_numbers import scale_and_offset
-from pytest_msprobe.extensions.npu_operators.quantization.block_quantization import (
+from pytest_msprobe.extensions.npu_operators.matmul.operands import scale_and_offset
+from pytest_msprobe.extensions.npu_operators.quantization.microscaling import (
     npu_dynamic_block_quant,
     npu_grouped_dynamic_block_quant,
     npu_kronecker_quant,
     npu_quant_max,
     npu_rotate_quant,
 )
-from pytest_msprobe.extensions.npu_operators.quantization.quantization import npu_dynamic_quant
-from pytest_msprobe.extensions.npu_operators.quantization.quantized_routing import npu_moe_init_routing_quant
-from pytest_msprobe.extensions.npu_operators.quantization.quantized_weights import (
+from pytest_msprobe.extensions.npu_operators.quantization.quantization import (
+    npu_dynamic_quant,
+    npu_moe_init_routing_quant,
+)
+from pytest_msprobe.extensions.npu_operators.quantization.quantized_layers import (
     npu_convert_weight_to_int4pack,
     npu_dequant_bias,
     npu_quant_conv2d,

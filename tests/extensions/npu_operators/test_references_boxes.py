@@ -12,9 +12,14 @@ from pytest_msprobe.extensions.npu_operators.boxes.box_coding import (
     npu_rotated_box_decode,
     npu_rotated_box_encode,
 )
-from pytest_msprobe.extensions.npu_operators.boxes.box_overlap import npu_ciou, npu_diou, npu_giou, npu_iou
-from pytest_msprobe.extensions.npu_operators.boxes.region_pooling import npu_roi_align
-from pytest_msprobe.extensions.npu_operators.boxes.rotated_overlap import npu_rotated_iou
+from pytest_msprobe.extensions.npu_operators.boxes.box_overlap import (
+    npu_ciou,
+    npu_diou,
+    npu_giou,
+    npu_iou,
+    npu_rotated_iou,
+)
+from pytest_msprobe.extensions.npu_operators.boxes.box_selection import npu_roi_align
 from tests.support.cann.agreement import assert_agrees
 from tests.support.cann.example_call import Call
 from tests.support.cann.examples.boxes import EXAMPLES

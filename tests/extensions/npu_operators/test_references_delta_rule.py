@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from pytest_msprobe.extensions.npu_operators.recurrent.delta_rule import (
+from pytest_msprobe.extensions.npu_operators.recurrent.gated_states import (
     npu_chunk_gated_delta_rule,
     npu_recurrent_gated_delta_rule,
 )

@@ -6,22 +6,20 @@ import pytest
 import torch
 from torch import Tensor
 
-from pytest_msprobe.extensions.npu_operators.experts.expert_balance import npu_moe_update_expert
 from pytest_msprobe.extensions.npu_operators.experts.moe import (
     npu_moe_gating_top_k,
     npu_moe_gating_top_k_backward,
     npu_moe_gating_top_k_softmax_v2,
+    npu_moe_update_expert,
 )
 from pytest_msprobe.extensions.npu_operators.experts.moe_routing import (
+    _npu_moe_token_unpermute,
+    _npu_moe_token_unpermute_with_routing_map,
     npu_moe_finalize_routing,
     npu_moe_token_permute,
     npu_moe_token_permute_with_routing_map,
     npu_moe_token_unpermute,
     npu_moe_token_unpermute_with_routing_map,
-)
-from pytest_msprobe.extensions.npu_operators.experts.routing_for_gradients import (
-    _npu_moe_token_unpermute,
-    _npu_moe_token_unpermute_with_routing_map,
 )
 from pytest_msprobe.extensions.npu_operators.experts.routing_gradients import (
     npu_moe_token_permute_grad,

@@ -10,16 +10,14 @@ import torch
 from torch import Tensor
 
 from pytest_msprobe.extensions.npu_operators.attention.attention import npu_fusion_attention
-from pytest_msprobe.extensions.npu_operators.attention.attention_v2_v3 import (
+from pytest_msprobe.extensions.npu_operators.attention.attention_variants import (
     npu_attention_update,
     npu_fusion_attention_v2,
     npu_fusion_attention_v3,
 )
-from pytest_msprobe.extensions.npu_operators.attention.fused_infer_attention import (
+from pytest_msprobe.extensions.npu_operators.attention.inference_attention import (
     npu_fused_infer_attention_score,
     npu_fused_infer_attention_score_v2,
-)
-from pytest_msprobe.extensions.npu_operators.attention.inference_attention import (
     npu_incre_flash_attention,
     npu_prompt_flash_attention,
 )

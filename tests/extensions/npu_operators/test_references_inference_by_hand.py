@@ -9,11 +9,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from pytest_msprobe.extensions.npu_operators.attention.fused_infer_attention import (
+from pytest_msprobe.extensions.npu_operators.attention.inference_attention import (
     npu_fused_infer_attention_score,
     npu_fused_infer_attention_score_v2,
-)
-from pytest_msprobe.extensions.npu_operators.attention.inference_attention import (
     npu_incre_flash_attention,
     npu_prompt_flash_attention,
 )

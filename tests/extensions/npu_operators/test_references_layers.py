@@ -11,28 +11,27 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from pytest_msprobe.extensions.npu_operators.layers import activation, activation_gradients, normalization
-from pytest_msprobe.extensions.npu_operators.layers.convolution import npu_convolution, npu_convolution_transpose
-from pytest_msprobe.extensions.npu_operators.layers.convolution_gradients import (
+from pytest_msprobe.extensions.npu_operators.layers import activation, normalization
+from pytest_msprobe.extensions.npu_operators.layers.convolution import (
     npu_conv3d_backward,
+    npu_convolution,
     npu_convolution_backward,
+    npu_convolution_transpose,
     npu_convolution_transpose_backward,
 )
-from pytest_msprobe.extensions.npu_operators.layers.loss import (
-    npu_cross_entropy_loss,
-    npu_softmax_cross_entropy_with_logits,
-)
-from pytest_msprobe.extensions.npu_operators.layers.loss_gradients import (
-    npu_binary_cross_entropy_with_logits_backward,
-    npu_cross_entropy_loss_backward,
-    npu_softmax_cross_entropy_with_logits_backward,
-)
-from pytest_msprobe.extensions.npu_operators.layers.normalization_gradients import (
+from pytest_msprobe.extensions.npu_operators.layers.normalization import (
     npu_add_layer_norm_backward,
     npu_deep_norm_backward,
     npu_group_norm_swish_grad,
     npu_layernorm_grad,
     npu_renorm_backward,
+)
+from pytest_msprobe.extensions.npu_operators.layers.training import (
+    npu_binary_cross_entropy_with_logits_backward,
+    npu_cross_entropy_loss,
+    npu_cross_entropy_loss_backward,
+    npu_softmax_cross_entropy_with_logits,
+    npu_softmax_cross_entropy_with_logits_backward,
 )
 
 
@@ -54,7 +53,7 @@ def gradients(out: Tensor, inputs: Sequence[Tensor]) -> tuple[Tensor, tuple[Tens
 def test_the_gradient_of_gelu_is_that_of_its_forward(approximate: str) -> None:
     (x,) = leaves((3, 4))
     grad, (wanted,) = gradients(activation.npu_gelu(x, approximate=approximate), [x])
-    torch.testing.assert_close(activation_gradients.npu_gelu_backward(grad, x, approximate=approximate), wanted)
+    torch.testing.assert_close(activation.npu_gelu_backward(grad, x, approximate=approximate), wanted)
 
 
 @pytest.mark.parametrize("left", [False, True])
@@ -62,15 +61,15 @@ def test_the_gradient_of_geglu_is_that_of_its_forward(left: bool) -> None:
     (x,) = leaves((3, 4))
     out, gelu = activation.npu_geglu(x, -1, 0, left)
     grad, (wanted,) = gradients(out, [x])
-    torch.testing.assert_close(activation_gradients.npu_geglu_grad(grad, x, gelu, -1, 0, left), wanted)
+    torch.testing.assert_close(activation.npu_geglu_grad(grad, x, gelu, -1, 0, left), wanted)
 
 
 def test_gradients_of_silu_and_mish_are_those_of_their_forwards() -> None:
     (x,) = leaves((3, 4))
     grad, (wanted,) = gradients(F.silu(x), [x])
-    torch.testing.assert_close(activation_gradients.npu_silu_backward(grad, x, F.silu(x)), wanted)
+    torch.testing.assert_close(activation.npu_silu_backward(grad, x, F.silu(x)), wanted)
     grad, (wanted,) = gradients(F.mish(x), [x])
-    torch.testing.assert_close(activation_gradients.npu_mish_backward(grad, x), wanted)
+    torch.testing.assert_close(activation.npu_mish_backward(grad, x), wanted)
 
 
 def test_gemma_s_norm_multiplies_by_one_more() -> None:

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from pytest_msprobe.extensions.npu_operators.attention.fused_softmax import (
+from pytest_msprobe.extensions.npu_operators.attention.attention_variants import (
     npu_attn_softmax_,
     npu_attn_softmax_backward_,
     npu_dropout_with_add_softmax,
@@ -16,8 +16,8 @@ from pytest_msprobe.extensions.npu_operators.attention.legacy_attention import (
     npu_fused_attention_score,
     npu_fused_attention_score_backward,
     npu_fused_attention_score_fwd,
+    npu_multi_head_attention,
 )
-from pytest_msprobe.extensions.npu_operators.attention.multi_head_attention import npu_multi_head_attention
 
 
 def draw(*shape: int, seed: int = 0) -> Tensor:

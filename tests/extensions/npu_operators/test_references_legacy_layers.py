@@ -6,11 +6,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from pytest_msprobe.extensions.npu_operators.layers.bert_adam import npu_bert_apply_adam
-from pytest_msprobe.extensions.npu_operators.layers.deformable_convolution import npu_deformable_conv2d
-from pytest_msprobe.extensions.npu_operators.layers.dropout_mask import npu_dropout_backward, npu_dropout_do_mask
-from pytest_msprobe.extensions.npu_operators.layers.sequence_normalization import npu_normalize_batch
-from pytest_msprobe.extensions.npu_operators.quantization.calibration import npu_ifmr
+from pytest_msprobe.extensions.npu_operators.layers.convolution import npu_deformable_conv2d
+from pytest_msprobe.extensions.npu_operators.layers.drawn_results import npu_dropout_backward, npu_dropout_do_mask
+from pytest_msprobe.extensions.npu_operators.layers.normalization import npu_normalize_batch
+from pytest_msprobe.extensions.npu_operators.layers.training import npu_bert_apply_adam
+from pytest_msprobe.extensions.npu_operators.quantization.quantization import npu_ifmr
 
 
 def test_the_documented_bits_keep_the_documented_elements() -> None:

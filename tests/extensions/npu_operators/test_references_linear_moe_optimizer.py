@@ -9,8 +9,12 @@ from torch import Tensor
 
 from pytest_msprobe.extensions.npu_operators.experts.moe import npu_moe_gating_top_k_softmax
 from pytest_msprobe.extensions.npu_operators.layers.convolution import npu_conv2d, npu_conv3d, npu_conv_transpose2d
-from pytest_msprobe.extensions.npu_operators.layers.linear import matmul_backward, npu_linear, npu_linear_backward
-from pytest_msprobe.extensions.npu_operators.layers.optimizer import npu_apply_adam, npu_apply_adam_w
+from pytest_msprobe.extensions.npu_operators.layers.training import npu_apply_adam, npu_apply_adam_w
+from pytest_msprobe.extensions.npu_operators.matmul.permuted_matmul import (
+    matmul_backward,
+    npu_linear,
+    npu_linear_backward,
+)
 
 
 def draw(*shape: int, seed: int = 0) -> Tensor:

@@ -6,17 +6,15 @@ import pytest
 import torch
 from torch import Tensor
 
-from pytest_msprobe.extensions.npu_operators.sparse_attention.nsa_compressed_attention import (
-    npu_nsa_compress_attention,
-    npu_nsa_compress_attention_infer,
-)
-from pytest_msprobe.extensions.npu_operators.sparse_attention.nsa_compression import (
-    npu_nsa_compress,
-    npu_nsa_compress_infer,
-)
-from pytest_msprobe.extensions.npu_operators.sparse_attention.nsa_selected_attention import (
+from pytest_msprobe.extensions.npu_operators.sparse_attention.block_sparse_attention import (
     npu_nsa_select_attention,
     npu_nsa_select_attention_infer,
+)
+from pytest_msprobe.extensions.npu_operators.sparse_attention.nsa_compressed_attention import (
+    npu_nsa_compress,
+    npu_nsa_compress_attention,
+    npu_nsa_compress_attention_infer,
+    npu_nsa_compress_infer,
 )
 from tests.support.cann.examples.native_sparse_attention import EXAMPLES
 

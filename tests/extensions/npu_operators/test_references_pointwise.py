@@ -22,10 +22,6 @@ from pytest_msprobe.extensions.npu_operators.layers.activation import (
     npu_swiglu,
     npu_swiglu_backward,
 )
-from pytest_msprobe.extensions.npu_operators.layers.loss import (
-    npu_cross_entropy_loss,
-    npu_softmax_cross_entropy_with_logits,
-)
 from pytest_msprobe.extensions.npu_operators.layers.normalization import (
     npu_add_rms_norm,
     npu_deep_norm,
@@ -35,6 +31,10 @@ from pytest_msprobe.extensions.npu_operators.layers.normalization import (
     npu_rms_norm_backward,
 )
 from pytest_msprobe.extensions.npu_operators.layers.rotary import npu_rotary_mul, npu_rotary_mul_backward
+from pytest_msprobe.extensions.npu_operators.layers.training import (
+    npu_cross_entropy_loss,
+    npu_softmax_cross_entropy_with_logits,
+)
 from pytest_msprobe.extensions.npu_operators.tensors.layout import (
     npu_broadcast,
     npu_confusion_transpose,

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from pytest_msprobe.extensions.npu_operators.quantization.mx_activations import (
+from pytest_msprobe.extensions.npu_operators.quantization.mx_quantization import (
     _npu_swiglu_backward_mx_quant_with_dual_axis,
     npu_swiglu_mx_quant,
 )

@@ -11,8 +11,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from pytest_msprobe.extensions.npu_operators.matmul.accumulated_products import npu_add_quant_matmul
-from pytest_msprobe.extensions.npu_operators.matmul.packed_numbers import (
+from pytest_msprobe.extensions.npu_operators.matmul.grouped_matmul import npu_add_quant_matmul
+from pytest_msprobe.extensions.npu_operators.matmul.operands import (
     FLOAT4_E1M2,
     FLOAT4_E2M1,
     FLOAT8_E8M0,

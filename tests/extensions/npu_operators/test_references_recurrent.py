@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from pytest_msprobe.extensions.npu_operators.recurrent.gru import npu_gru, npu_gru_backward
-from pytest_msprobe.extensions.npu_operators.recurrent.lstm_layers import (
+from pytest_msprobe.extensions.npu_operators.recurrent.gated_states import npu_gru, npu_gru_backward
+from pytest_msprobe.extensions.npu_operators.recurrent.lstm import (
     npu_lstm,
     npu_lstm_cell,
     npu_lstm_cell_backward,

@@ -26,7 +26,7 @@ from pytest_msprobe.extensions.npu_operators.tensors.layout import (
     npu_sign_bits_pack,
     npu_sign_bits_unpack,
 )
-from pytest_msprobe.extensions.npu_operators.tensors.scatter import (
+from pytest_msprobe.extensions.npu_operators.tensors.placement import (
     npu_gather_sparse_index,
     npu_scatter_nd_update,
     npu_scatter_nd_update_,

@@ -9,16 +9,16 @@ import pytest
 import torch
 from torch import Tensor
 
-from pytest_msprobe.extensions.npu_operators.attention.attention import npu_fusion_attention
-from pytest_msprobe.extensions.npu_operators.attention.attention_gradients import (
+from pytest_msprobe.extensions.npu_operators.attention.attention import (
+    npu_fusion_attention,
     npu_fusion_attention_grad_v2,
     npu_fusion_attention_grad_v3,
 )
-from pytest_msprobe.extensions.npu_operators.attention.ring_attention import npu_ring_attention_update
+from pytest_msprobe.extensions.npu_operators.attention.attention_variants import npu_ring_attention_update
 from pytest_msprobe.extensions.npu_operators.sparse_attention.block_sparse_attention import (
     npu_block_sparse_attention,
+    npu_fused_floyd_attention,
 )
-from pytest_msprobe.extensions.npu_operators.sparse_attention.floyd_attention import npu_fused_floyd_attention
 from pytest_msprobe.extensions.npu_operators.sparse_attention.sparse_flash_attention import (
     npu_kv_quant_sparse_flash_attention,
     npu_sparse_flash_attention,

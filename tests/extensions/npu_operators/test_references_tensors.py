@@ -8,10 +8,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from pytest_msprobe.extensions.npu_operators.tensors import layout, picked_gradients
+from pytest_msprobe.extensions.npu_operators.tensors import layout
 from pytest_msprobe.extensions.npu_operators.tensors.layout import npu_max
 from pytest_msprobe.extensions.npu_operators.tensors.placement import (
     npu_alloc_float_status,
+    npu_gather_sparse_index,
     npu_masked_fill_range,
     npu_pad,
     npu_scatter,
@@ -19,7 +20,6 @@ from pytest_msprobe.extensions.npu_operators.tensors.placement import (
     npu_stride_add,
     npu_stride_copy,
 )
-from pytest_msprobe.extensions.npu_operators.tensors.scatter import npu_gather_sparse_index
 
 
 def draw(*shape: int, seed: int = 0) -> Tensor:
@@ -89,11 +89,11 @@ def test_gradients_of_picked_elements_are_those_of_their_forwards() -> None:
     index = torch.tensor([[0, 3, 3], [1, 1, 2], [2, 0, 0]])
     grad = draw(3, 3, seed=1)
     (wanted,) = torch.autograd.grad(x.gather(1, index), x, grad)
-    torch.testing.assert_close(picked_gradients.npu_gather_backward(grad, [3, 4], 1, index, False), wanted)
+    torch.testing.assert_close(layout.npu_gather_backward(grad, [3, 4], 1, index, False), wanted)
     rows = torch.tensor([[0, 2], [2, 1]])
     grad = draw(2, 2, 4, seed=2)
     (wanted,) = torch.autograd.grad(npu_gather_sparse_index(x, rows), x, grad)
-    torch.testing.assert_close(picked_gradients.npu_gather_sparse_index_backward(grad, [3, 4], rows), wanted)
+    torch.testing.assert_close(layout.npu_gather_sparse_index_backward(grad, [3, 4], rows), wanted)
 
 
 @pytest.mark.parametrize("keepdim", [False, True])
@@ -102,12 +102,12 @@ def test_the_gradient_of_a_maximum_is_that_of_its_forward(keepdim: bool) -> None
     values, indices = npu_max(x, 1, keepdim)
     grad = draw(*values.shape, seed=1)
     (wanted,) = torch.autograd.grad(values, x, grad)
-    torch.testing.assert_close(picked_gradients.npu_max_backward(grad, 1, indices, [3, 4], keepdim), wanted)
+    torch.testing.assert_close(layout.npu_max_backward(grad, 1, indices, [3, 4], keepdim), wanted)
 
 
 def test_gradients_of_casts_have_the_dtype_of_what_was_cast() -> None:
     grad = torch.tensor([1.0, 2.5], dtype=torch.float16)
-    for cast in (picked_gradients.npu_dtype_cast_backward, picked_gradients._npu_dtype_cast_backward):
+    for cast in (layout.npu_dtype_cast_backward, layout._npu_dtype_cast_backward):
         assert cast(grad, torch.float32).dtype is torch.float32
-    assert picked_gradients._npu_dtype_cast(grad, torch.int32).tolist() == [1, 2]
-    assert picked_gradients._npu_format_cast(grad, 29).equal(grad)
+    assert layout._npu_dtype_cast(grad, torch.int32).tolist() == [1, 2]
+    assert layout._npu_format_cast(grad, 29).equal(grad)

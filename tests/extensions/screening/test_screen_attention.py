@@ -17,10 +17,10 @@ from pytest_msprobe.engine.frameworks.torch import TorchFramework
 from pytest_msprobe.engine.replay.check import Replay
 from pytest_msprobe.engine.replay.trials import trial, zero_copy_inputs
 from pytest_msprobe.engine.replay.trials.config import ReplayConfig
-from pytest_msprobe.results.result import screened_of
-from tests.support.devices import Altered, Faulty
+from pytest_msprobe.extensions.screening.screened_output import screened_of
 from tests.support.dumps.recorder import Recorder
-from tests.support.screening import directions_cleared
+from tests.support.replays.devices import Altered, Faulty
+from tests.support.replays.screening import directions_cleared
 
 L, D = 256, 32
 

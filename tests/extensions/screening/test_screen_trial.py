@@ -21,10 +21,10 @@ from pytest_msprobe.engine.replay.trials import trial
 from pytest_msprobe.engine.replay.trials.config import ReplayConfig
 from pytest_msprobe.extensions.screening import screen_trial
 from pytest_msprobe.extensions.screening.config import SCREENED_DTYPES
-from pytest_msprobe.results.result import screened_of
-from tests.support.devices import Altered, Faulty
+from pytest_msprobe.extensions.screening.screened_output import screened_of
 from tests.support.dumps.recorder import Recorder
-from tests.support.screening import directions_cleared
+from tests.support.replays.devices import Altered, Faulty
+from tests.support.replays.screening import directions_cleared
 
 M, K, N = 272, 144, 260
 

@@ -14,8 +14,8 @@ from pytest_msprobe.engine.frameworks.torch import TorchFramework
 from pytest_msprobe.engine.replay.check import Replay
 from pytest_msprobe.engine.replay.trials.config import ReplayConfig
 from pytest_msprobe.engine.values.pytree import map_tensors
-from pytest_msprobe.results.result import screened_of
-from tests.support.devices import Faulty
+from pytest_msprobe.extensions.screening.screened_output import screened_of
+from tests.support.replays.devices import Faulty
 
 
 def x(*shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:

@@ -14,7 +14,7 @@ import torch
 from torch import nn
 
 from msprobe_hooks import record, watch
-from tests.support.instruments import INSTRUMENTS
+from tests.support.trainings.instruments import INSTRUMENTS
 
 X = torch.ones(2, 4)
 

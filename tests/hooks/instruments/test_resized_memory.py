@@ -10,7 +10,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from tests.support.instruments import INSTRUMENTS
+from tests.support.trainings.instruments import INSTRUMENTS
 
 X = torch.ones(2, 4)
 

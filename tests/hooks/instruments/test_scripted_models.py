@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from msprobe_hooks import feed, record
-from tests.support.instruments import INSTRUMENTS
+from tests.support.trainings.instruments import INSTRUMENTS
 
 # Torch warns of it from some version on.
 pytestmark = pytest.mark.filterwarnings("ignore:.*torch.jit.*:DeprecationWarning")

@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
+from pytest_msprobe.extensions.screening.options import SCREENED_ABOVE, ScreeningOptions
+from pytest_msprobe.extensions.screening.screened_output import screened_of
 from pytest_msprobe.journal.journal import read_journal
 from pytest_msprobe.modes.check.options import CheckOptions
-from pytest_msprobe.results.result import screened_of
 from tests.support.dumps.dump_files import forward, tensor
 from tests.support.runs import Checked
 
@@ -56,7 +57,7 @@ def test_nothing_small_is_screened_unasked_nor_where_exactness_is_asked_for(
     checked: Any, pytester: pytest.Pytester
 ) -> None:
     assert "cleared by" not in checked().output
-    pytester.makeini("[pytest]\nmsprobe_screen_above = 0.01\n")
+    pytester.makeini("[pytest]\naddopts = --msprobe-screening=0.01\n")
     assert CLEARED in checked().output
     assert "cleared by" not in checked("--msprobe-screening=off").output
 
@@ -83,9 +84,9 @@ def test_a_policy_says_from_where_on_an_api_is_screened(
 
 
 def test_what_runs_a_record_again_or_goes_on_with_a_journal_says_how_it_was_screened() -> None:
-    exact, ours, plain = CheckOptions(screen_above=None), CheckOptions(screen_above=0.5), CheckOptions()
+    exact, ours, plain = (CheckOptions(features=(ScreeningOptions(above),)) for above in (None, 0.5, SCREENED_ABOVE))
     assert [each.words() for each in (exact, ours, plain)] == [
-        ["--msprobe-screening=off"],
+        ["--msprobe-screening", "off"],
         ["--msprobe-screening", "0.5"],
         [],
     ]

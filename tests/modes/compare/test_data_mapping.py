@@ -1,4 +1,4 @@
-"""``--msprobe-data-mapping``: values of other names are pairs."""
+"""``--msprobe-mapping`` with ``data``: values of other names are pairs."""
 
 from __future__ import annotations
 
@@ -18,11 +18,12 @@ def test_a_mapping_pairs_values_of_other_names(
     golden = {"Torch.theirs.0.forward": call(tensor(3), tensor(2))}
     mapping = tmp_path / "map.yaml"
     mapping.write_text(
-        "Torch.mine.0.forward.input.0: Torch.theirs.0.forward.input.1\n"
-        "Torch.mine.0.forward.input.1: Torch.theirs.0.forward.input.0\n"
-        "Torch.mine.0.forward.output.0: Torch.theirs.0.forward.input.1\n"
+        "data:\n"
+        "  Torch.mine.0.forward.input.0: Torch.theirs.0.forward.input.1\n"
+        "  Torch.mine.0.forward.input.1: Torch.theirs.0.forward.input.0\n"
+        "  Torch.mine.0.forward.output.0: Torch.theirs.0.forward.input.1\n"
     )
-    result = compare(*runs.both(target, golden), "--msprobe-data-mapping", str(mapping))
+    result = compare(*runs.both(target, golden), "--msprobe-mapping", str(mapping))
     # The golden output alone is left over.
     result.assert_outcomes(failed=1)
     result.stdout.fnmatch_lines(["*only the golden run has this value*", "*matched by mapping*"])
@@ -44,13 +45,13 @@ def test_a_mapping_pairs_values_of_other_names(
             "*has the value 'Torch.tnah.0.forward.input.0'; did you mean 'Torch.tanh.0.forward'*",
         ),
         ("[1, 2]", "*not a data mapping*"),
-        ("a: [", "*not valid YAML at line 2*"),
+        ("a: [", "*not valid YAML at line *"),
     ],
 )
 def test_a_wrong_mapping_is_one_error(
     compare: Compare, three: tuple[Path, Path], tmp_path: Path, text: str, problem: str
 ) -> None:
     mapping = tmp_path / "map.yaml"
-    mapping.write_text(text)
-    result = compare(*three, "--msprobe-data-mapping", str(mapping))
+    mapping.write_text(f"data: {{{text}}}" if text.startswith("Torch") else f"data: {text}")
+    result = compare(*three, "--msprobe-mapping", str(mapping))
     result.stderr.fnmatch_lines([problem])

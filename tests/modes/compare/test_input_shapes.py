@@ -109,7 +109,7 @@ def test_shapes_that_do_not_fit_suggest_fuzzy_matching(compare: Compare, runs: A
     paths = runs.both(target, golden)
     hint = (
         "calls of different shapes were compared, such as Torch.mm.0.forward, and 1 call has no partner: "
-        "pair calls by order and shapes with msprobe_fuzzy"
+        "pair calls by order and shapes with -o msprobe_fuzzy=true"
     )
     compare(*paths).stdout.fnmatch_lines(["first forward culprit: Torch.mm.0.forward *", hint])
     compare(*paths, "-omsprobe_fuzzy=true").stdout.no_fnmatch_line("*pair calls by order*")

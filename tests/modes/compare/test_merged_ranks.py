@@ -122,22 +122,6 @@ def test_a_layout_may_stand_in_a_file(
     ).stdout.fnmatch_lines(["msprobe: ranks merged, target by tp=2,pp=2,vpp=1,order=tp-cp-ep-dp-pp"])
 
 
-@pytest.mark.slow
-def test_the_graphs_of_merged_runs_are_written(
-    compare: Compare, trained: Callable[..., Path], pytester: pytest.Pytester
-) -> None:
-    compare(
-        trained(tp=2, pp=2), trained(), _TARGET, "tp=2,pp=2", "--msprobe-vis", "graphs", "--msprobe-html", "page.html"
-    )
-    (database,) = pytester.path.joinpath("graphs").glob("*.vis.db")
-    nodes = sqlite3.connect(database).execute(
-        "select data_source, count(*) from tb_nodes where node_name like 'Module.layers.3.%' group by data_source"
-    )
-    counts = dict(nodes.fetchall())
-    assert counts["NPU"] == counts["Bench"] > 0
-    assert "Module.layers.3.mlp.Mlp.forward.1" in pytester.path.joinpath("page.html").read_text()
-
-
 @pytest.mark.parametrize(("arguments", "shape"), [((), "[2]"), (("--golden", "theirs"), "[4]")])
 def test_the_command_draws_merged_ranks(tmp_path: Path, arguments: tuple[str, ...], shape: str) -> None:
     name = "Module.layers.0.Layer.forward.0"

@@ -255,9 +255,9 @@ def test_values_of_another_framework_are_turned(tmp_path: Path) -> None:
     golden = recorded(tmp_path / "golden", [X], X, record="Module.q.Linear.forward.0")
     wrong = recorded(tmp_path / "wrong", [X], 2 * X.T, record=record, framework="mindspore")
     mapping = tmp_path / "cells.yaml"
-    mapping.write_text(f"{record}.output.0: Module.q.Linear.forward.0.output.0\n")
+    mapping.write_text(f"data:\n  {record}.output.0: Module.q.Linear.forward.0.output.0\n")
     outcomes = [
-        [each.outcome for each in compare_dumps(side, golden, data_mapping=mapping, transform=file)]
+        [each.outcome for each in compare_dumps(side, golden, mapping=mapping, transform=file)]
         for side in (target, wrong)
     ]
     assert outcomes == [["pass"], ["fail"]]

@@ -11,7 +11,7 @@ import pytest
 from PIL import Image
 
 from tests.support.browser.chromium import open_browser
-from tests.support.browser.every_page import PAGES, EveryPage
+from tests.support.browser.every_page import PAGES, VIEWS, EveryPage
 from tests.support.browser.page_checks import serious_violations, wider_than_the_window
 from tests.support.browser.pictures import prepare
 
@@ -19,6 +19,7 @@ pytestmark = pytest.mark.slow
 
 # Axe reads the whole page: the narrowest and a usual screen say what it can say.
 READ_BY_AXE = {360, 1400}
+FEW_VIEWS = ((360, "dark"), (1400, "light"))
 THEME = "return document.documentElement.dataset.theme"
 
 
@@ -35,11 +36,17 @@ def work(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.parametrize(
+    "views",
+    [pytest.param(FEW_VIEWS, id="a phone and a screen"), pytest.param(VIEWS, id="all", marks=pytest.mark.nightly)],
+)
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_a_page_can_be_read_at_every_width_in_both_themes(browser: Any, work: Path, page: EveryPage) -> None:
-    address = page.write(work).as_uri()
+def test_a_page_can_be_read_at_every_width_in_both_themes(
+    browser: Any, work: Path, page: EveryPage, views: tuple[tuple[int, str], ...]
+) -> None:
+    address = written(page, work).as_uri()
     faults = []
-    for width, theme in page.views(browser, address):
+    for width, theme in page.views(browser, address, views):
         wide = wider_than_the_window(browser)
         violations = serious_violations(browser) if width in READ_BY_AXE else []
         errors = [entry["message"] for entry in browser.get_log("browser") if entry["level"] == "SEVERE"]
@@ -51,10 +58,15 @@ def test_a_page_can_be_read_at_every_width_in_both_themes(browser: Any, work: Pa
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_a_page_asks_for_nothing_but_itself(browser: Any, work: Path, page: EveryPage) -> None:
-    path = work / f"{page.name}.html"
-    browser.get((path if path.exists() else page.write(work)).as_uri())
+    browser.get(written(page, work).as_uri())
     assert browser.execute_script("return performance.getEntriesByType('resource').map((one) => one.name)") == []
     assert browser.execute_script("return [...document.querySelectorAll('main, header')].length") == 2
+
+
+def written(page: EveryPage, work: Path) -> Path:
+    """Return the page, which the first test that looks at it writes."""
+    path = work / f"{page.name}.html"
+    return path if path.exists() else page.write(work)
 
 
 def colours(picture: bytes) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -12,8 +12,7 @@ from typing import Any
 from tests.support.browser.chromium import open_browser, set_system_theme, set_width, settle
 from tests.support.browser.pictures import COMPARE, FAULTY, MONITOR, prepare, run, trend_commands
 
-WIDTHS = (360, 768, 1400, 2560)
-THEMES = ("light", "dark")
+VIEWS = tuple((width, theme) for width in (360, 768, 1400, 2560) for theme in ("light", "dark"))
 
 OVERFLOW = "pytest -q --msprobe-overflow=examples/overflow/step0"
 COMMUNICATION = "pytest -q --msprobe-communication=examples/overflow/step0"
@@ -40,16 +39,15 @@ class EveryPage:
             run(command, work)
         return (work / "page.html").rename(work / f"{self.name}.html")
 
-    def views(self, browser: Any, address: str) -> Iterator[tuple[int, str]]:
-        """Open the page at each width in each theme, and yield both while it is shown so."""
-        for width in WIDTHS:
-            for theme in THEMES:
-                set_width(browser, width)
-                set_system_theme(browser, theme)
-                browser.get(address)
-                browser.execute_script(self.script)
-                settle(browser)
-                yield width, theme
+    def views(self, browser: Any, address: str, views: Iterable[tuple[int, str]] = VIEWS) -> Iterator[tuple[int, str]]:
+        """Open the page at each of these widths and themes, and yield both while it is shown so."""
+        for width, theme in views:
+            set_width(browser, width)
+            set_system_theme(browser, theme)
+            browser.get(address)
+            browser.execute_script(self.script)
+            settle(browser)
+            yield width, theme
 
 
 PAGES = (

@@ -98,7 +98,7 @@ class Opened:
 @contextmanager
 def open_viewer(folder: Path) -> Iterator[Viewer]:
     """Start TensorBoard on a folder, as a user that is not root, and end it."""
-    require(_PROGRAM.exists(), f"msprobe's viewer in {_PROGRAM.parent.parent.name} (make test-all installs it)")
+    require(_PROGRAM.exists(), f"msprobe's viewer in {_PROGRAM.parent.parent.name} (make test-slow installs it)")
     words: list[str | Path] = []
     if os.getuid() == 0:
         require(shutil.which("setpriv"), "setpriv, to start the viewer as another user than root")

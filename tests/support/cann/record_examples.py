@@ -1,4 +1,4 @@
-"""Record the example calls of every operator on a card; the arguments are a folder and a task."""
+"""Record the example calls of operators on a card; the arguments are a folder, a task and names of operators."""
 
 from __future__ import annotations
 
@@ -64,9 +64,13 @@ def _on_card(call: Call, names: list[str], without_gradient: set[str]) -> tuple[
         return args, {name: put(argument, name) for name, argument in call.kwargs.items()}
 
 
-def main(folder: str, task: str) -> None:
-    """Record in one dump the examples of all operators that this torch_npu has."""
-    calls = [(operator, make(torch.Generator().manual_seed(0))) for operator, _, make in all_examples()]
+def main(folder: str, task: str, *operators: str) -> None:
+    """Record in one dump the examples of these operators, of all where none is named, that this torch_npu has."""
+    calls = [
+        (operator, make(torch.Generator().manual_seed(0)))
+        for operator, _, make in all_examples()
+        if not operators or operator in operators
+    ]
     examples_of_all = [(operator, call) for operator, call in calls if hasattr(torch.ops.npu, operator)]
     with msprobe_hooks.record(folder, task=task):
         for operator, call in examples_of_all:

@@ -7,9 +7,10 @@ from typing import Any
 
 from msprobe_hooks.dump.reader import read_dump
 from pytest_msprobe.extensions.across_frameworks.options import AcrossOptions
-from pytest_msprobe.extensions.across_frameworks.translation import Translation, read_mappings, translation
+from pytest_msprobe.extensions.across_frameworks.translation import FrameworkTranslation, read_mappings, translation
 from pytest_msprobe.modes.compare.dump_pair import DumpPair
 from pytest_msprobe.modes.compare.judging.policy import load_policy
+from pytest_msprobe.yaml_with_lines import Section
 from tests.support.dumps.dump_files import Json, forward, tensor_around, write_dump
 
 
@@ -39,12 +40,12 @@ def pair_of(tmp_path: Path, ours: Json, theirs: Json, frameworks: str = "mindspo
     first, second = frameworks.split()
     target = read_dump(write(tmp_path / "target", first, ours))
     golden = read_dump(write(tmp_path / "golden", second, theirs))
-    paths = {}
+    sections = {}
     for name, text in files.items():
-        paths[name] = tmp_path / f"{name}.yaml"
-        paths[name].write_text(text)
-    options = AcrossOptions(**paths, wants_apis="apis" in paths)  # type: ignore[arg-type]
-    names: Translation = translation(target, golden, read_mappings(options), options)
+        sections[name] = Section(tmp_path / f"{name}.yaml")
+        sections[name].path.write_text(text)
+    options = AcrossOptions(**sections, wants_apis="apis" in sections)  # type: ignore[arg-type]
+    names: FrameworkTranslation = translation(target, golden, read_mappings(options), options)
     return DumpPair(0, target, golden, policy=load_policy("default"), translation=names)
 
 

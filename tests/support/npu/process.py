@@ -16,7 +16,7 @@ from tests.support.requirements import require
 _REPOSITORY = Path(__file__).parents[3]
 #: Where ``make`` installs torch_npu, or another version is.
 PACKAGE = Path(os.environ.get("SIMULATED_CANN_TORCH_NPU", _REPOSITORY / ".venv-npu"))
-_START = Path(__file__).parent / "cann" / "start"
+_START = Path(__file__).parents[1] / "cann" / "start"
 
 
 def variables() -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""What one record shows: inf or nan that came in, went out, or both, and values that grew beyond measure.
+"""Anomalies of one record: inf or nan that came in, went out, or both, and excessive growth; rules of what is expected.
 
 Scenes and levels are those of msprobe's rule engine, the first that fits wins. Three things differ, because they are
 facts about the values: a mean that overflowed over finite extrema is not an anomaly of the tensor, an infinite number
@@ -42,13 +42,13 @@ class AnomalyKind(Enum):
 
     @property
     def level(self) -> Level:
-        """How grave it is."""
+        """Return how grave it is."""
         level: Level = self.value[0]
         return level
 
     @property
     def words(self) -> str:
-        """What it is, in words."""
+        """Return what it is, in words."""
         return self.value[1]
 
 
@@ -87,7 +87,7 @@ class RecordIO:
 
     @property
     def has_statistics(self) -> bool:
-        """Whether any tensor's extrema were recorded, or there is no tensor."""
+        """Return whether any tensor's extrema were recorded, or there is no tensor."""
         tensors = [place.leaf for place in (*self.inputs, *self.outputs) if isinstance(place.leaf, TensorElement)]
         return not tensors or any(tensor.max is not None or tensor.min is not None for tensor in tensors)
 

@@ -20,22 +20,22 @@ Column: TypeAlias = dict[int, int]
 
 
 def align(sequences: Mapping[int, Sequence[Hashable]]) -> list[Column]:
-    """Bring the elements of sequences together, in the order of most of them.
+    """Align the elements of sequences, in the order of most of them.
 
     An element at another place of its sequence, near by, is brought together with its equals; one that replaces
     others, with these. The names of the sequences change nothing.
     """
-    kept = {name: tuple(sequence) for name, sequence in sequences.items() if sequence}
-    if not kept:
+    rows = {name: tuple(sequence) for name, sequence in sequences.items() if sequence}
+    if not rows:
         return []
-    if len(set(kept.values())) == 1:
-        length = len(next(iter(kept.values())))
-        return [dict.fromkeys(kept, place) for place in range(length)]
-    common = _common(list(kept.values()))
+    if len(set(rows.values())) == 1:
+        length = len(next(iter(rows.values())))
+        return [dict.fromkeys(rows, place) for place in range(length)]
+    common = _common(list(rows.values()))
     columns: list[Column] = [{} for _ in common]
     extra = defaultdict[int, dict[int, list[int]]](lambda: defaultdict(list))
     pairs: dict[tuple[Hashable, ...], list[tuple[int | None, int]]] = {}
-    for name, sequence in kept.items():
+    for name, sequence in rows.items():
         if sequence not in pairs:
             pairs[sequence] = list(_pairs(common, sequence))
         behind = 0
@@ -45,7 +45,7 @@ def align(sequences: Mapping[int, Sequence[Hashable]]) -> list[Column]:
             else:
                 columns[place][name] = own
                 behind = max(behind, place + 1)
-    return [column for place in range(len(common) + 1) for column in _inserted(columns, extra, place, kept)]
+    return [column for place in range(len(common) + 1) for column in _inserted(columns, extra, place, rows)]
 
 
 def _inserted(
@@ -77,13 +77,13 @@ def _common(sequences: list[tuple[Hashable, ...]]) -> tuple[Hashable, ...]:
             continue
         length = {element: _longest(followers, place, element) for element in votes}
         # Equal votes go to who has more to say, then to the content, so that no rank's number decides.
-        chosen = max(votes, key=lambda element: (votes[element], length[element], repr(element)))
-        common.append(chosen)
-        followers = [each for each in followers if len(each) <= place or each[place] == chosen]
+        winner = max(votes, key=lambda element: (votes[element], length[element], repr(element)))
+        common.append(winner)
+        followers = [follower for follower in followers if len(follower) <= place or follower[place] == winner]
 
 
 def _longest(sequences: list[tuple[Hashable, ...]], place: int, element: Hashable) -> int:
-    return max(len(each) for each in sequences if len(each) > place and each[place] == element)
+    return max(len(sequence) for sequence in sequences if len(sequence) > place and sequence[place] == element)
 
 
 def _pairs(common: Sequence[Hashable], own: Sequence[Hashable]) -> Iterator[tuple[int | None, int]]:
@@ -126,14 +126,14 @@ def _block(
 ) -> Iterator[tuple[int | None, int]]:
     """Yield pairs where sequences differ: equal elements first, whatever their order; then what replaces another."""
     free = list(places)
-    found: dict[int, int | None] = {}
+    partners: dict[int, int | None] = {}
     for position in positions:
         equal = next((place for place in free if common[place] == own[position]), None)
         if equal is not None:
             free.remove(equal)
-            found[position] = equal
-    rest = [position for position in positions if position not in found]
+            partners[position] = equal
+    rest = [position for position in positions if position not in partners]
     if len(rest) == len(free):
-        found |= zip(rest, free, strict=True)
+        partners |= zip(rest, free, strict=True)
     for position in positions:
-        yield found.get(position), position
+        yield partners.get(position), position

@@ -1,4 +1,4 @@
-"""What is known of collectives by their names, whichever framework recorded them."""
+"""Collectives by name, whichever framework recorded them, and NPU operators that communicate while they compute."""
 
 from __future__ import annotations
 
@@ -72,14 +72,14 @@ def named_arguments(api: str, record: ForwardRecord) -> dict[str, Element]:
 
 def group_of(arguments: Mapping[str, Element]) -> str:
     """Return the name of the group in which a fused call communicates, empty where it is not recorded."""
-    found = (arguments.get(name) for name in _GROUPS)
-    return next((text for each in found if isinstance(text := _plain(each), str)), "")
+    elements = (arguments.get(name) for name in _GROUPS)
+    return next((text for element in elements if isinstance(text := _plain(element), str)), "")
 
 
 def size_of(arguments: Mapping[str, Element]) -> int:
     """Return how many ranks a fused call says that its group has, 0 where it does not say."""
-    found = (arguments.get(name) for name in _SIZES)
-    return next((size for each in found if type(size := _plain(each)) is int), 0)
+    elements = (arguments.get(name) for name in _SIZES)
+    return next((size for element in elements if type(size := _plain(element)) is int), 0)
 
 
 def _plain(element: Element) -> object:
@@ -198,8 +198,8 @@ class Communicated:
     @property
     def either(self) -> Mapping[str, Element]:
         """The arguments after the call, or before it where only that is recorded."""
-        known = {name: element for name, element in self.after.items() if element is not None}
-        return {**self.before, **known}
+        results = {name: element for name, element in self.after.items() if element is not None}
+        return {**self.before, **results}
 
 
 def read_communicated(record: ForwardRecord) -> Communicated:
@@ -218,10 +218,10 @@ def read_communicated(record: ForwardRecord) -> Communicated:
     return Communicated(name.api, operation, _named(names, record.args, record), after)
 
 
-def _positional(known: tuple[str, ...], record: ForwardRecord) -> tuple[str, ...]:
+def _positional(names: tuple[str, ...], record: ForwardRecord) -> tuple[str, ...]:
     """Return the names of a call's positional arguments, numbers for those that have none here."""
-    given = len(record.args)
-    return known[:given] if given <= len(known) else known + tuple(map(str, range(len(known), given)))
+    count = len(record.args)
+    return names[:count] if count <= len(names) else names + tuple(map(str, range(len(names), count)))
 
 
 def _named(names: tuple[str, ...], values: list[Element], record: ForwardRecord) -> dict[str, Element]:

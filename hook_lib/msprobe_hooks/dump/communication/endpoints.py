@@ -1,4 +1,4 @@
-"""What a record of communication says of its transfers: who gives values to whom, which values, in which group."""
+"""Endpoints of recorded communication (ranks, values, groups), and the matching of transfers between ranks."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class End:
 
     @property
     def is_point_to_point(self) -> bool:
-        """Whether it is a send or a receive."""
+        """Return whether it is a send or a receive."""
         return self.key[0] == "p2p"
 
 
@@ -72,25 +72,25 @@ def ends_of(record: ForwardRecord, rank: int, world: frozenset[int]) -> tuple[En
 
     ``world`` are the ranks whose dumps there are. Raises ValueError where its name follows no grammar.
     """
-    said = read_communicated(record)
-    api, operation = said.api, said.operation
+    call = read_communicated(record)
+    api, operation = call.api, call.operation
     if api in FUSED:
-        return (_fused_end(said, world),)
+        return (_fused_end(call, world),)
     if api == BATCH:
-        return tuple(_batch_ends(list(said.before.values()), list(said.after.values()), rank))
-    if _is_outside(said):
+        return tuple(_batch_ends(list(call.before.values()), list(call.after.values()), rank))
+    if _is_outside(call):
         return ()
-    group = group_ranks(said.before.get("group"))
+    group = group_ranks(call.before.get("group"))
     if api in SENDS or api in RECEIVES:
         sends = api in SENDS
-        peer = _root(said, "dst" if sends else "src", group)
-        tag = _integer(said.before.get("tag")) or 0
-        tensor = said.before.get("tensor") if sends else said.after.get("tensor") or said.returned
-        return () if peer is None else (_transfer(rank, peer, tag, tensor, said.either.get("tensor"), sends=sends),)
-    name = _group_name(said.before.get("group"))
+        peer = _root(call, "dst" if sends else "src", group)
+        tag = _integer(call.before.get("tag")) or 0
+        tensor = call.before.get("tensor") if sends else call.after.get("tensor") or call.returned
+        return () if peer is None else (_transfer(rank, peer, tag, tensor, call.either.get("tensor"), sends=sends),)
+    name = _group_name(call.before.get("group"))
     # One rank may name the group of all ranks where another leaves it to the default.
     is_world = world.issubset(group) if group else not name
-    root = _root(said, "src" if api in FROM_ROOT else "dst", group) if api in FROM_ROOT or api in TO_ROOT else None
+    root = _root(call, "src" if api in FROM_ROOT else "dst", group) if api in FROM_ROOT or api in TO_ROOT else None
     return (
         End(
             _WORLD if is_world else ("group", group or name),
@@ -99,23 +99,23 @@ def ends_of(record: ForwardRecord, rank: int, world: frozenset[int]) -> tuple[En
             expected=_members(group) if group else world if is_world else frozenset(),
             operation=operation,
             root=root,
-            reduction=reduction_of(said),
-            tensors=_kinds(said.either.get(SHARED.get(operation, "")) or said.returned),
-            values=_digest(said.after.get(EQUAL[operation]) or said.returned) if operation in EQUAL else None,
+            reduction=reduction_of(call),
+            tensors=_kinds(call.either.get(SHARED.get(operation, "")) or call.returned),
+            values=_digest(call.after.get(EQUAL[operation]) or call.returned) if operation in EQUAL else None,
         ),
     )
 
 
-def _fused_end(said: Communicated, world: frozenset[int]) -> End:
+def _fused_end(call: Communicated, world: frozenset[int]) -> End:
     """Return the end of a call that computes too; its record has the group's name, and often how many ranks it has."""
-    is_of_all = size_of(said.before) == len(world)
-    is_barrier = said.api == BARRIER
+    is_of_all = size_of(call.before) == len(world)
+    is_barrier = call.api == BARRIER
     return End(
-        ("group", group_of(said.before)),
+        ("group", group_of(call.before)),
         gives=not is_barrier,
         takes=not is_barrier,
         expected=world if is_of_all else frozenset(),
-        operation=said.operation,
+        operation=call.operation,
     )
 
 
@@ -180,11 +180,11 @@ def _digest(element: Element) -> int | None:
     return hash(tuple((t.checksum, t.max, t.min, t.mean, t.norm) for t in tensors))
 
 
-def reduction_of(said: Communicated) -> str | None:
+def reduction_of(call: Communicated) -> str | None:
     """Return how values are reduced, as ``SUM``; None where they are not, or the record does not say how."""
-    if said.operation not in REDUCING:
+    if call.operation not in REDUCING:
         return None
-    element = said.before.get("op")
+    element = call.before.get("op")
     name = _text(element)
     if name is None:
         return "SUM" if element is None else None
@@ -192,16 +192,16 @@ def reduction_of(said: Communicated) -> str | None:
     return None if " at 0x" in name else name.rpartition(".")[2].upper()
 
 
-def _root(said: Communicated, role: str, group: Sequence[int]) -> int | None:
+def _root(call: Communicated, role: str, group: Sequence[int]) -> int | None:
     """Return the rank, counted over all groups, that ``src`` or ``dst`` names; None where a receive takes from any."""
-    within = _integer(said.before.get(f"group_{role}"))
+    within = _integer(call.before.get(f"group_{role}"))
     if within is not None:
         return group[within] if 0 <= within < len(group) else within if not group else None
-    named = _integer(said.before.get(role))
+    named = _integer(call.before.get(role))
     if named is not None:
         return named
     # MindSpore's receives have a default, PyTorch's take from any rank.
-    return None if said.api in RECEIVES and said.returned is None else 0
+    return None if call.api in RECEIVES and call.returned is None else 0
 
 
 def _integer(element: Element) -> int | None:
@@ -229,8 +229,8 @@ def is_outside(record: ForwardRecord) -> bool:
     return _is_outside(read_communicated(record))
 
 
-def _is_outside(said: Communicated) -> bool:
-    return _integer(said.before.get("group")) == _NON_GROUP_MEMBER
+def _is_outside(call: Communicated) -> bool:
+    return _integer(call.before.get("group")) == _NON_GROUP_MEMBER
 
 
 def _group_name(element: Element) -> str:
@@ -257,7 +257,7 @@ Transfers: TypeAlias = Mapping[tuple[Key, int], list[tuple[C, End]]]
 
 
 def match_transfers(ranks: Iterable[Iterable[C]]) -> Transfers[C]:
-    """Bring the ends of each transfer together, from the communication records of each rank in their order.
+    """Match the ends of each transfer, from the communication records of each rank in their order.
 
     A rank that lacks a call, has one more or made it in another order loses that one and none of those behind it.
     """

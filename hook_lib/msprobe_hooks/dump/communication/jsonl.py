@@ -1,4 +1,4 @@
-"""``communication.jsonl`` next to a dump: when each communication began and ended, written at once.
+"""``communication.jsonl`` next to a dump: times of communications, calls per rank, partners, exchanges of a step.
 
 A record is in ``dump.json`` once its call is over, and that is written in blocks; of a rank that was killed or
 hangs these lines show what it was in. A line of a call that begins is its record without values, so that its partners
@@ -160,14 +160,14 @@ def read_calls(dump: Dump, rank: int, world: frozenset[int]) -> RankCalls:
 def _times(lines: Sequence[Line]) -> dict[str, tuple[float, float | None]]:
     """Return when calls began and how long they lasted, but of those that returned a handle."""
     launched = {line.record for line in lines if line.event == "launched"}
-    found: dict[str, tuple[float, float | None]] = {}
+    times: dict[str, tuple[float, float | None]] = {}
     for line in lines:
         if line.event == "began" and line.record not in launched:
-            found.setdefault(line.record, (line.time, None))
-        elif line.event == "ended" and line.record in found:
-            began = found[line.record][0]
-            found[line.record] = (began, line.time - began)
-    return found
+            times.setdefault(line.record, (line.time, None))
+        elif line.event == "ended" and line.record in times:
+            began = times[line.record][0]
+            times[line.record] = (began, line.time - began)
+    return times
 
 
 def _progress(exception: str | None) -> Progress:
@@ -190,9 +190,9 @@ def _in_order(recorded: list[str], began: Mapping[str, Line]) -> list[str]:
                 behind[last].append(name)
             elif name in began:
                 last = name
-        lined = [each for name in ("", *began) for each in (name, *behind[name]) if each]
-        known = set(lined)
-        return [*lined, *(name for name in recorded if name not in known)]
+        lined = [record for name in ("", *began) for record in (name, *behind[name]) if record]
+        listed = set(lined)
+        return [*lined, *(name for name in recorded if name not in listed)]
     by_function = defaultdict[str, list[str]](list)
     for name in recorded:
         by_function[_function(name)].append(name)
@@ -231,14 +231,14 @@ def match_partners(ranks: Iterable[Sequence[Call]]) -> dict[tuple[int, str], lis
     A batch of sends and receives has several. A collective with a root pairs the root with all others; a record
     without a partner among these has none.
     """
-    found = defaultdict[tuple[int, str], list[Partners]](list)
+    partners = defaultdict[tuple[int, str], list[Partners]](list)
     for members in match_transfers(ranks).values():
         present = [(call, end) for call, end in members if call.is_recorded]
         for call, end in present:
             others = {other.rank: other.name for other, theirs in present if _exchange(end, theirs, call.rank, other)}
             if others and end.operation not in BARRIERS:
-                found[call.rank, call.name].append(Partners(_direction(end, call.rank), others))
-    return dict(found)
+                partners[call.rank, call.name].append(Partners(_direction(end, call.rank), others))
+    return dict(partners)
 
 
 def _exchange(end: End, theirs: End, rank: int, other: Call) -> bool:
@@ -286,7 +286,7 @@ class Exchange:
 
     @property
     def is_point_to_point(self) -> bool:
-        """Whether it is a message from one rank to another."""
+        """Return whether it is a message from one rank to another."""
         return self.members[0][1].is_point_to_point
 
     @property
@@ -303,7 +303,7 @@ class Exchange:
 
 
 def find_exchanges(ranks: Iterable[RankCalls]) -> list[Exchange]:
-    """Bring the calls of all ranks together, in the order in which they can have happened.
+    """Match the calls of all ranks, in the order in which they can have happened.
 
     A call that does not say with whom it communicates is in none.
     """
@@ -345,12 +345,12 @@ def _link(exchanges: Iterable[Exchange]) -> None:
 
 def _not_ascending(places: list[int]) -> list[bool]:
     """Return for each number whether a greater one comes before it or a smaller one behind."""
-    found = [False] * len(places)
+    moved = [False] * len(places)
     highest, lowest = -1, len(places) and max(places) + 1
     for i, place in enumerate(places):
-        found[i] |= place < highest
+        moved[i] |= place < highest
         highest = max(highest, place)
     for i, place in reversed(list(enumerate(places))):
-        found[i] |= place > lowest
+        moved[i] |= place > lowest
         lowest = min(lowest, place)
-    return found
+    return moved

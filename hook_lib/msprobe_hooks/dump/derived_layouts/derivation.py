@@ -47,7 +47,7 @@ class DerivedLayouts:
         self._found: dict[str, dict[str, Layout]] = {}
         self._passed: set[str] = set()
         # What is known of tensors by their content, None where that is nothing or several things.
-        self._known: dict[int, Known | None] = {}
+        self._places: dict[int, Known | None] = {}
         self._families: dict[int, bool] = {}
         self._numbers = itertools.count(1)
 
@@ -76,11 +76,11 @@ class DerivedLayouts:
         outputs = body.get("output") or []
         if not (isinstance(args, list) and isinstance(kwargs, dict) and isinstance(outputs, list)):
             return
-        given = [*entries(args, "input"), *entries(kwargs, "kwargs")]
-        known = {path: x for path, entry in given if (x := self._seen(entry)) is not None}
-        if known:
-            self._found[name] = _layouts(known)
-        call = _Call(api, args, kwargs, given, known, self._numbers)
+        inputs = [*entries(args, "input"), *entries(kwargs, "kwargs")]
+        places = {path: x for path, entry in inputs if (x := self._seen(entry)) is not None}
+        if places:
+            self._found[name] = _layouts(places)
+        call = _Call(api, args, kwargs, inputs, places, self._numbers)
         for entry, x in call.results(outputs):
             self._note(entry, x)
 
@@ -90,9 +90,9 @@ class DerivedLayouts:
         if content is None:
             return None
         exact, family = content
-        if exact in self._known:
-            return None if self._families[family] else self._known[exact]
-        self._known[exact] = None
+        if exact in self._places:
+            return None if self._families[family] else self._places[exact]
+        self._places[exact] = None
         # One of the same elements in other dimensions comes from a call that is not recorded.
         self._families[family] = family in self._families
         return None
@@ -103,11 +103,11 @@ class DerivedLayouts:
             return
         exact, family = content
         self._families.setdefault(family, False)
-        before = self._known.get(exact, x)
+        before = self._places.get(exact, x)
         if before is None or x is None or not before.lies_as(x):
-            self._known[exact] = None
+            self._places[exact] = None
         else:
-            self._known[exact] = x if before.storage == x.storage else msgspec.structs.replace(x, storage=0)
+            self._places[exact] = x if before.storage == x.storage else msgspec.structs.replace(x, storage=0)
 
 
 class _Call:
@@ -118,28 +118,28 @@ class _Call:
         api: str,
         args: Sequence[Any],
         kwargs: Mapping[str, Any],
-        given: Sequence[tuple[str, Entry]],
-        known: Mapping[str, Known],
+        inputs: Sequence[tuple[str, Entry]],
+        places: Mapping[str, Known],
         numbers: Iterator[int],
     ) -> None:
         self._api = api
         self._args = args
         self._kwargs = kwargs
-        self._given = given
-        self._known = known
+        self._inputs = inputs
+        self._places = places
         self._numbers = numbers
-        self._first = known.get("input.0") if args and is_entry(args[0]) else None
+        self._first = places.get("input.0") if args and is_entry(args[0]) else None
 
     def results(self, outputs: Sequence[Any]) -> Iterator[tuple[Entry, Known | None]]:
         """Yield the entries of the results with what is known of them."""
-        found = list(entries(list(outputs), "output"))
-        made: Sequence[Known | None] = [None] * len(found)
-        if found and "out" not in self._kwargs:
+        tensors = list(entries(list(outputs), "output"))
+        places: Sequence[Known | None] = [None] * len(tensors)
+        if tensors and "out" not in self._kwargs:
             with suppress(NotAViewError, UnreadableArgumentError, TypeError, ValueError):
-                made = self._made([entry for _, entry in found])
-        if len(made) != len(found):
-            made = [None] * len(found)
-        for (_, entry), x in zip(found, made, strict=True):
+                places = self._made([entry for _, entry in tensors])
+        if len(places) != len(tensors):
+            places = [None] * len(tensors)
+        for (_, entry), x in zip(tensors, places, strict=True):
             yield entry, x if x is not None and x.shape == shape_of(entry) else None
 
     def _made(self, outputs: Sequence[Entry]) -> Sequence[Known | None]:
@@ -154,7 +154,7 @@ class _Call:
 
     def _single(self, api: str, x: Known | None, shape: tuple[int, ...], output: Entry) -> Known | None:
         if api in calls.SHAPED:
-            other = shape_of(self._given[1][1]) if len(self._given) > 1 else None
+            other = shape_of(self._inputs[1][1]) if len(self._inputs) > 1 else None
             return None if x is None or other is None else calls.SHAPED[api](x, other)
         if api in calls.RESHAPES:
             view = None if x is None else calls.RESHAPES[api](x, self._plain())
@@ -180,9 +180,9 @@ class _Call:
         entry = self._args[0] if self._args and is_entry(self._args[0]) else None
         if entry is None or shape_of(entry) != shape:
             return None
-        asked = self._memory_format() or ("contiguous_format" if api == "contiguous" else "preserve_format")
-        if api in calls.TAKE_FORMATS and asked != "preserve_format":
-            stride = format_stride(asked, shape)
+        memory_format = self._memory_format() or ("contiguous_format" if api == "contiguous" else "preserve_format")
+        if api in calls.TAKE_FORMATS and memory_format != "preserve_format":
+            stride = format_stride(memory_format, shape)
             if stride is None:
                 return None
             return x if api == "contiguous" and x is not None and x.has_strides(stride) else strided(shape, stride)
@@ -195,21 +195,21 @@ class _Call:
 
     def _memory_format(self) -> str | None:
         named = self._kwargs.get("memory_format")
-        given = [each for each in (named, *self._args[1:]) if isinstance(each, dict) and "format" in each]
-        return plain(given[0]) if given else None
+        formats = [arg for arg in (named, *self._args[1:]) if isinstance(arg, dict) and "format" in arg]
+        return plain(formats[0]) if formats else None
 
     def _plain(self) -> calls.Given:
-        args = [plain(each) for each in self._args[1:]]
-        return calls.Given(args, {key: plain(each) for key, each in self._kwargs.items()})
+        args = [plain(argument) for argument in self._args[1:]]
+        return calls.Given(args, {key: plain(argument) for key, argument in self._kwargs.items()})
 
     def _fresh(self, shape: tuple[int, ...]) -> Known:
         return fresh(shape, next(self._numbers))
 
 
-def _layouts(known: Mapping[str, Known]) -> dict[str, Layout]:
-    counts = Counter(x.storage for x in known.values() if x.storage)
+def _layouts(places: Mapping[str, Known]) -> dict[str, Layout]:
+    counts = Counter(x.storage for x in places.values() if x.storage)
     shared = {storage: number for number, storage in enumerate(one for one in counts if counts[one] > 1)}
-    return {path: _layout(x, shared.get(x.storage)) for path, x in known.items()}
+    return {path: _layout(x, shared.get(x.storage)) for path, x in places.items()}
 
 
 def _layout(x: Known, storage: int | None) -> Layout:

@@ -1,4 +1,4 @@
-"""What is known of a tensor's place in memory, and what views make of it."""
+"""Places of tensors in memory, as far as they are known, and of their views."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Known(msgspec.Struct, frozen=True):
 
     @property
     def is_contiguous(self) -> bool:
-        """Whether its elements lie one after the other in their order."""
+        """Return whether its elements lie one after the other in their order."""
         return self.has_strides(contiguous_stride(self.shape))
 
     def has_strides(self, stride: Sequence[int]) -> bool:
@@ -94,12 +94,12 @@ def transposed(x: Known, first: object, second: object) -> Known:
 def with_moved_dims(x: Known, source: Sequence[object], destination: Sequence[object]) -> Known:
     """Return it with dimensions moved to other places, as ``movedim`` does."""
     dims = len(x.shape)
-    taken = [place_of(dim, dims) for dim in source]
+    sources = [place_of(dim, dims) for dim in source]
     targets = [place_of(dim, dims) for dim in destination]
-    if len(taken) != len(targets) or len({*taken}) != len(taken) or len({*targets}) != len(targets):
+    if len(sources) != len(targets) or len({*sources}) != len(sources) or len({*targets}) != len(targets):
         raise NotAViewError
-    order = dict(zip(targets, taken, strict=True))
-    others = iter([dim for dim in range(dims) if dim not in taken])
+    order = dict(zip(targets, sources, strict=True))
+    others = iter([dim for dim in range(dims) if dim not in sources])
     return permuted(x, [order[place] if place in order else next(others) for place in range(dims)])
 
 
@@ -152,8 +152,8 @@ def unsqueezed(x: Known, dim: object) -> Known:
 def squeezed(x: Known, dims: Sequence[object] | None) -> Known:
     """Return it without dimensions of one element, of these or of all."""
     places = range(len(x.shape)) if dims is None else [place_of(dim, len(x.shape)) for dim in dims]
-    kept = [place for place in range(len(x.shape)) if place not in places or x.shape[place] != 1]
-    return _moved(x, [x.shape[place] for place in kept], [x.stride[place] for place in kept])
+    dims_left = [place for place in range(len(x.shape)) if place not in places or x.shape[place] != 1]
+    return _moved(x, [x.shape[place] for place in dims_left], [x.stride[place] for place in dims_left])
 
 
 def viewed(x: Known, sizes: Sequence[object]) -> Known | None:
@@ -168,10 +168,10 @@ def _resolved(sizes: Sequence[object], count: int) -> tuple[int, ...]:
     whole = [size for size in sizes if type(size) is int]
     if len(whole) != len(sizes) or whole.count(-1) > 1 or count == 0 or 0 in whole or min(whole, default=1) < -1:
         raise NotAViewError
-    known = math.prod(size for size in whole if size != -1)
-    if count % known or (-1 not in whole and known != count):
+    product = math.prod(size for size in whole if size != -1)
+    if count % product or (-1 not in whole and product != count):
         raise NotAViewError
-    return tuple(count // known if size == -1 else size for size in whole)
+    return tuple(count // product if size == -1 else size for size in whole)
 
 
 def _viewed_stride(x: Known, shape: tuple[int, ...]) -> tuple[int, ...] | None:
@@ -198,15 +198,15 @@ def _viewed_stride(x: Known, shape: tuple[int, ...]) -> tuple[int, ...] | None:
 
 def indexed(x: Known, index: Sequence[object]) -> Known:
     """Return what whole numbers, slices, None and one ellipsis take of it."""
-    taken = sum(type(item) in (int, slice) for item in index)
-    if sum(item is ... for item in index) > 1 or taken > len(x.shape):
+    consumed = sum(type(item) in (int, slice) for item in index)
+    if sum(item is ... for item in index) > 1 or consumed > len(x.shape):
         raise NotAViewError
     dim = 0
     for place, item in enumerate(index):
         if item is None:
             x, dim = unsqueezed(x, dim), dim + 1
         elif item is ...:
-            dim = len(x.shape) - taken + sum(type(each) in (int, slice) for each in index[:place])
+            dim = len(x.shape) - consumed + sum(type(part) in (int, slice) for part in index[:place])
         elif type(item) is int:
             x = selected(x, dim, item)
         elif type(item) is slice:

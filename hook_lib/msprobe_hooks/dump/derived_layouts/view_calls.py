@@ -1,4 +1,4 @@
-"""What each API makes of the memory that it is given."""
+"""Effects of APIs on memory layouts, and forward records reduced to tensors' entries and plain arguments."""
 
 from __future__ import annotations
 
@@ -118,9 +118,9 @@ def _are_whole(values: object, also: type = int) -> bool:
     return isinstance(values, (list, tuple)) and all(type(item) in (int, also) for item in values)
 
 
-def wide_arguments(given: Sequence[Any]) -> Sequence[Any]:
+def wide_arguments(arguments: Sequence[Any]) -> Sequence[Any]:
     """Return sizes or dimensions that were passed one by one or as one list."""
-    return given[0] if len(given) == 1 and isinstance(given[0], list) else given
+    return arguments[0] if len(arguments) == 1 and isinstance(arguments[0], list) else arguments
 
 
 _MISSING = object()
@@ -159,46 +159,46 @@ def _as_list(value: Any) -> Sequence[Any]:
     return value if isinstance(value, list) else [value]
 
 
-def _matrix(x: Known, given: Given) -> Known:
+def _matrix(x: Known, arguments: Given) -> Known:
     if len(x.shape) > 2:
         raise NotAViewError
     return memory.permuted(x, list(range(len(x.shape)))[::-1])
 
 
-def _transpose(x: Known, given: Given) -> Known:
-    first = given.one(0, "dim0", given.kwargs.get("axis0", _MISSING))
-    return memory.transposed(x, first, given.one(1, "dim1", given.kwargs.get("axis1", _MISSING)))
+def _transpose(x: Known, arguments: Given) -> Known:
+    first = arguments.one(0, "dim0", arguments.kwargs.get("axis0", _MISSING))
+    return memory.transposed(x, first, arguments.one(1, "dim1", arguments.kwargs.get("axis1", _MISSING)))
 
 
-def _move(x: Known, given: Given) -> Known:
-    source, destination = given.one(0, "source"), given.one(1, "destination")
+def _move(x: Known, arguments: Given) -> Known:
+    source, destination = arguments.one(0, "source"), arguments.one(1, "destination")
     return memory.with_moved_dims(x, _as_list(source), _as_list(destination))
 
 
-def _squeeze(x: Known, given: Given) -> Known:
-    dim = given.one(0, "dim", None)
+def _squeeze(x: Known, arguments: Given) -> Known:
+    dim = arguments.one(0, "dim", None)
     return memory.squeezed(x, None if dim is None else _as_list(dim))
 
 
-def _flatten(x: Known, given: Given) -> Known | None:
+def _flatten(x: Known, arguments: Given) -> Known | None:
     dims = max(len(x.shape), 1)
-    first = memory.place_of(given.one(0, "start_dim", 0), dims)
-    last = memory.place_of(given.one(1, "end_dim", -1), dims)
+    first = memory.place_of(arguments.one(0, "start_dim", 0), dims)
+    last = memory.place_of(arguments.one(1, "end_dim", -1), dims)
     if first >= last:
         return x if x.shape else None
     sizes = (*x.shape[:first], math.prod(x.shape[first : last + 1]), *x.shape[last + 1 :])
     return memory.viewed(x, sizes)
 
 
-def _unflatten(x: Known, given: Given) -> Known | None:
-    dim = memory.place_of(given.one(0, "dim"), len(x.shape))
-    sizes = _as_list(given.one(1, "sizes"))
+def _unflatten(x: Known, arguments: Given) -> Known | None:
+    dim = memory.place_of(arguments.one(0, "dim"), len(x.shape))
+    sizes = _as_list(arguments.one(1, "sizes"))
     return memory.viewed(x, (*x.shape[:dim], *sizes, *x.shape[dim + 1 :]))
 
 
-def _split(x: Known, given: Given) -> list[Known]:
-    dim = memory.place_of(given.one(1, "dim", 0), len(x.shape))
-    size, whole = given.one(0, "split_size_or_sections", given.kwargs.get("split_size", _MISSING)), x.shape[dim]
+def _split(x: Known, arguments: Given) -> list[Known]:
+    dim = memory.place_of(arguments.one(1, "dim", 0), len(x.shape))
+    size, whole = arguments.one(0, "split_size_or_sections", arguments.kwargs.get("split_size", _MISSING)), x.shape[dim]
     if isinstance(size, list):
         return _parts(x, dim, size)
     if type(size) is not int or size < 1:
@@ -206,9 +206,9 @@ def _split(x: Known, given: Given) -> list[Known]:
     return _parts(x, dim, [min(size, whole - start) for start in range(0, max(whole, 1), size)])
 
 
-def _chunk(x: Known, given: Given) -> list[Known]:
-    dim = memory.place_of(given.one(1, "dim", 0), len(x.shape))
-    chunks = given.one(0, "chunks")
+def _chunk(x: Known, arguments: Given) -> list[Known]:
+    dim = memory.place_of(arguments.one(1, "dim", 0), len(x.shape))
+    chunks = arguments.one(0, "chunks")
     if type(chunks) is not int or chunks < 1 or not x.shape[dim]:
         raise NotAViewError
     size = -(-x.shape[dim] // chunks)
@@ -223,17 +223,17 @@ def _parts(x: Known, dim: int, sizes: Sequence[Any]) -> list[Known]:
     return parts
 
 
-def _unbind(x: Known, given: Given) -> list[Known]:
-    dim = memory.place_of(given.one(0, "dim", 0), len(x.shape))
+def _unbind(x: Known, arguments: Given) -> list[Known]:
+    dim = memory.place_of(arguments.one(0, "dim", 0), len(x.shape))
     return [memory.selected(x, dim, place) for place in range(x.shape[dim])]
 
 
-def _index(x: Known, given: Given) -> Known:
-    return memory.indexed(x, _as_list(given.one(0, "index")))
+def _index(x: Known, arguments: Given) -> Known:
+    return memory.indexed(x, _as_list(arguments.one(0, "index")))
 
 
-def _narrow(x: Known, given: Given) -> Known:
-    return memory.narrowed(x, given.one(0, "dim"), given.one(1, "start"), given.one(2, "length"))
+def _narrow(x: Known, arguments: Given) -> Known:
+    return memory.narrowed(x, arguments.one(0, "dim"), arguments.one(1, "start"), arguments.one(2, "length"))
 
 
 #: Calls whose result is a view of their first tensor, whatever its strides are.

@@ -1,1 +1,1 @@
-"""Where the files of a recording, a converted dump and a static graph lie."""
+"""Paths of the files of a recording, a converted dump and a static graph."""

@@ -1,4 +1,4 @@
-"""Where the files of a recording lie: ``step<N>/rank<N>/dump.json`` with its neighbours, in msprobe's layout.
+"""Paths of a recording: ``step<N>/rank<N>/dump.json`` with its neighbours, in msprobe's layout, and stages of a step.
 
 A program that is not distributed writes ``rank`` without a number; msprobe, ``proc<pid>``, which does not name a rank.
 """
@@ -84,12 +84,12 @@ def dumps_by_rank(folder: Path) -> dict[int, dict[int, list[Path]]]:
 
     A rank has several of one step where several processes wrote into the recording without a rank.
     """
-    found: dict[int, dict[int, list[Path]]] = {}
+    dumps: dict[int, dict[int, list[Path]]] = {}
     for path in sorted(folder.glob(f"step*/*/{DUMP_FILE}"), key=_numbers_by_value):
         step, rank = _STEP.fullmatch(path.parent.parent.name), rank_in_recording(path.parent)
         if step is not None and rank is not None and path.is_file():
-            found.setdefault(rank, {}).setdefault(int(step[1]), []).append(path)
-    return dict(sorted(found.items()))
+            dumps.setdefault(rank, {}).setdefault(int(step[1]), []).append(path)
+    return dict(sorted(dumps.items()))
 
 
 def find_dumps(folder: Path) -> list[Path]:
@@ -109,14 +109,14 @@ def find_dumps(folder: Path) -> list[Path]:
     """
     # A tree has as many folders as kernels: it is gone through once.
     folders = [*os.walk(folder)]
-    found = _named(DUMP_FILE, folders) or _named(DEBUG_FILE, folders) or find_trees(folders) or find_iterations(folders)
-    if not found and has_graphs(folder):
+    dumps = _named(DUMP_FILE, folders) or _named(DEBUG_FILE, folders) or find_trees(folders) or find_iterations(folders)
+    if not dumps and has_graphs(folder):
         raise DumpError(
             f"{folder}: no kernel's tensor in the graphs of MindSpore; the run ended before the first; dump it again"
         )
-    if not found:
+    if not dumps:
         raise DumpError(f"{folder}: no dump.json in this folder or below it; pass the folder that a recording wrote")
-    return found
+    return dumps
 
 
 def _named(name: str, folders: Iterable[tuple[str, list[str], list[str]]]) -> list[Path]:
@@ -159,10 +159,10 @@ def stages_of(paths: Collection[Path]) -> dict[Path, str]:
 
 def by_stage(paths: Collection[Path]) -> dict[str, list[Path]]:
     """Return the dumps of each stage, in their order."""
-    found: dict[str, list[Path]] = {}
+    stages: dict[str, list[Path]] = {}
     for path, stage in stages_of(paths).items():
-        found.setdefault(stage, []).append(path)
-    return found
+        stages.setdefault(stage, []).append(path)
+    return stages
 
 
 def folder_of_run(folder: Path) -> Path:

@@ -1,4 +1,4 @@
-"""Where MindSpore dumps a static graph: ``rank_<N>/<net>/<graph>/<iteration>/`` holds a file for each tensor.
+"""Paths of a static graph's dump: ``rank_<N>/<net>/<graph>/<iteration>/`` with a file per tensor, and converted files.
 
 Older backends write ``<time>/<device>/<net>/<graph>/<iteration>/``. An iteration is in several folders where the
 process ran several graphs; it goes by one of the files of the first.
@@ -42,10 +42,10 @@ class KernelFile(NamedTuple):
 
 def parse_name(name: str) -> KernelFile | None:
     """Return the parts of the name of a converted file, None for any other name."""
-    found = _NAME.fullmatch(name)
-    if found is None:
+    match = _NAME.fullmatch(name)
+    if match is None:
         return None
-    kind, op, task, stream, time, numbers, side, slot = found.groups()
+    kind, op, task, stream, time, numbers, side, slot = match.groups()
     slice_ = tuple(map(int, numbers[1:].split("."))) if numbers else ()
     return KernelFile(kind, id_name(op), int(task), int(stream or 0), int(time), slice_, side, int(slot))
 
@@ -139,8 +139,8 @@ def find_iterations(folders: Iterable[tuple[str, list[str], list[str]]]) -> list
         own = [name for name in names if _is_kernels_file(name)] if _is_number(home.name) else []
         if own:
             iterations[home.parent.parent, home.name].append(home / _first(own))
-    found = (min(files, key=lambda file: _graph_order(file.parent)) for files in iterations.values())
-    return sorted(found, key=lambda file: (rank_of_file(file) or 0, iteration_of(file), file))
+    dumps = (min(files, key=lambda file: _graph_order(file.parent)) for files in iterations.values())
+    return sorted(dumps, key=lambda file: (rank_of_file(file) or 0, iteration_of(file), file))
 
 
 def has_graphs(folder: Path) -> bool:

@@ -75,7 +75,7 @@ class Contained(NamedTuple):
 
     @property
     def element_bytes(self) -> int:
-        """How many bytes its elements take when they are not compressed."""
+        """Return how many bytes its elements take when they are not compressed."""
         return math.prod(self.shape) * _item_size(self.dtype)
 
 
@@ -112,8 +112,8 @@ def name_in(file: str, tensor: str) -> str:
 
 def split_name(data_name: str) -> tuple[str, str] | None:
     """Return a container's file and the tensor's name in it, None where a record names a file of its own."""
-    found = _NAME.fullmatch(data_name)
-    return (found[1], found[2]) if found else None
+    match = _NAME.fullmatch(data_name)
+    return (match[1], match[2]) if match else None
 
 
 def file_of(data_name: str) -> str:
@@ -129,14 +129,14 @@ def beginning(tensors: Iterable[Described]) -> bytes:
     end = 0
     for name, dtype, shape, item_size, frame in tensors:
         start, end = end, end + (math.prod(shape) * item_size if frame is None else frame)
-        known = FORMAT_DTYPES.get(dtype)
+        stored_as = FORMAT_DTYPES.get(dtype)
         if frame is not None:
             metadata[name] = msgspec.json.encode(_Compressed(dtype, shape, compression.CODEC)).decode()
-            known, shape = _BYTES, (frame,)
-        elif known is None:
+            stored_as, shape = _BYTES, (frame,)
+        elif stored_as is None:
             metadata[name] = dtype
-            known, shape = _BYTES, (*shape, item_size)
-        header[name] = _Entry(known, shape, (start, end))
+            stored_as, shape = _BYTES, (*shape, item_size)
+        header[name] = _Entry(stored_as, shape, (start, end))
     text = msgspec.json.encode(header)
     text += b" " * (-(_LENGTH_BYTES + len(text)) % _ALIGNMENT)
     return len(text).to_bytes(_LENGTH_BYTES, "little") + text
@@ -153,10 +153,10 @@ def find_tensor(path: Path, name: str) -> Contained:
     Raises DumpError, which names the file, where it holds none of this name or is not a container; OSError where it
     cannot be read.
     """
-    found = _tensors_of(path).get(name)
-    if found is None:
+    tensor = _tensors_of(path).get(name)
+    if tensor is None:
         raise DumpError(f"{path}: holds no tensor {clipped(name)!r}; the file belongs to another dump, {_REMEDY}")
-    return found
+    return tensor
 
 
 def tensor_names(path: Path) -> list[str]:
@@ -219,14 +219,14 @@ def _tensors(path: Path, size: int, changed: int) -> Mapping[str, Contained]:
         entries = {name: decode_json(raw, _Entry) for name, raw in fields.items()}
     except JsonError as error:
         raise _refused(path, f"its header cannot be read: {error}") from None
-    found = {
+    tensors = {
         name: _placed(path, name, entry, metadata.get(name), begin, size - begin) for name, entry in entries.items()
     }
-    _require_apart(path, found)
-    return found
+    _require_apart(path, tensors)
+    return tensors
 
 
-def _placed(path: Path, name: str, entry: _Entry, stored_as: str | None, begin: int, held: int) -> Contained:
+def _placed(path: Path, name: str, entry: _Entry, stored_as: str | None, begin: int, total: int) -> Contained:
     """Return where an entry's elements lie in a file with so many bytes from ``begin`` on. Raises DumpError."""
     dtype, shape, (start, end) = _TORCH_DTYPES.get(entry.dtype), entry.shape, entry.data_offsets
     if dtype is None:
@@ -236,8 +236,8 @@ def _placed(path: Path, name: str, entry: _Entry, stored_as: str | None, begin: 
         raise _refused(
             path, f"tensor {clipped(name)!r} of shape {clipped(str(shape))} cannot take bytes {start} to {end}"
         )
-    if not 0 <= start <= end <= held:
-        raise _refused(path, f"tensor {clipped(name)!r} takes bytes {start} to {end} of {held}; the file is cut off")
+    if not 0 <= start <= end <= total:
+        raise _refused(path, f"tensor {clipped(name)!r} takes bytes {start} to {end} of {total}; the file is cut off")
     codec = None
     if stored_as is not None and stored_as.startswith("{"):
         dtype, shape, codec = _compressed(path, name, entry, stored_as)

@@ -1,4 +1,4 @@
-"""How dtypes are spelled in dumps: one name for what PyTorch, MindSpore and numpy call by several."""
+"""Spelling of dtypes in dumps: one name for what PyTorch, MindSpore and numpy call by several."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where the file of a recorded tensor lies: below the folder of its dump, whatever its name says."""
+"""Location of a recorded tensor's file: below the folder of its dump, whatever its name says."""
 
 from __future__ import annotations
 

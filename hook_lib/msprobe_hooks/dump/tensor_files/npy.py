@@ -57,9 +57,9 @@ def _sound(header: NpyHeader, size: int) -> NpyHeader:
         raise ValueError("it holds pickled objects, which are not read")
     if not all(type(length) is int and 0 <= length <= sys.maxsize for length in header.shape):
         raise ValueError(f"its header declares the invalid shape {header.shape}")
-    held, wanted = size - header.offset, math.prod(header.shape) * header.dtype.itemsize
-    if held < wanted:
-        raise ValueError(f"it holds {held} of {wanted} bytes")
+    data_bytes, expected = size - header.offset, math.prod(header.shape) * header.dtype.itemsize
+    if data_bytes < expected:
+        raise ValueError(f"it holds {data_bytes} of {expected} bytes")
     return header
 
 
@@ -120,15 +120,15 @@ def read_array(file: Path) -> Array:
 
 
 def _plain(beginning: bytes) -> NpyHeader | None:
-    found = _PLAIN.match(beginning)
-    if found is None or found.end() != _PREFIX_BYTES + int.from_bytes(found[1], "little"):
+    match = _PLAIN.match(beginning)
+    if match is None or match.end() != _PREFIX_BYTES + int.from_bytes(match[1], "little"):
         return None
     try:
-        dtype = _dtype(found[2].decode())
+        dtype = _dtype(match[2].decode())
     except TypeError:
         # There are no floats of three bytes.
         return None
-    return NpyHeader(_sizes(found[4]), dtype, found[3] == b"True", found.end())
+    return NpyHeader(_sizes(match[4]), dtype, match[3] == b"True", match.end())
 
 
 @lru_cache(maxsize=256)

@@ -1,4 +1,4 @@
-"""The training environment, written by one line at the top of a training script."""
+"""The training environment, written by one line at the top of a training script; scripts, without secrets."""
 
 from __future__ import annotations
 

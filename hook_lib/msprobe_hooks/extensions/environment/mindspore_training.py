@@ -1,4 +1,4 @@
-"""What only MindSpore knows of a training, in PyNative mode as in graphs."""
+"""Facts that only MindSpore knows of a training, in PyNative mode as in graphs."""
 
 from __future__ import annotations
 

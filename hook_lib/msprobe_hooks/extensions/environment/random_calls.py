@@ -1,4 +1,4 @@
-"""Which random functions were called, how often and from where."""
+"""Counts of random functions' calls, by function and call stack."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ class ReplacedFunctions:
         return [*(f"random.{name}" for name in _PYTHON), *(f"np.random.{name}" for name in _NUMPY)]
 
     def begin(self) -> None:
-        """Put a counting function in the place of each."""
+        """Replace each by a counting function."""
         for module, prefix, names in ((random, "random", _PYTHON), (np.random, "np.random", _NUMPY)):
             for name in names:
                 original = getattr(module, name)
@@ -85,7 +85,7 @@ class ReplacedFunctions:
                 setattr(module, name, self._counting(f"{prefix}.{name}", original))
 
     def end(self) -> None:
-        """Put back what still is in its place; what somebody else has put there since stays."""
+        """Restore what still is in its place; what somebody else has put there since stays."""
         for module, name, original in self._originals:
             if getattr(getattr(module, name), "__wrapped__", None) is original:
                 setattr(module, name, original)

@@ -31,7 +31,7 @@ class Counter(Protocol):
 
     @property
     def names(self) -> Sequence[str]:
-        """What is counted."""
+        """Return what is counted."""
 
     def begin(self) -> None:
         """Begin counting."""

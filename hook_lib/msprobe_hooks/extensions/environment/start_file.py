@@ -1,4 +1,4 @@
-"""What a training was started with, as data: one file per rank, ``rank<n>.json``, with the digests in it."""
+"""File of a training's start: one per rank, ``rank<n>.json``, with the digests in it."""
 
 from __future__ import annotations
 

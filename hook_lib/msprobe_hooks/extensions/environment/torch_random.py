@@ -1,4 +1,4 @@
-"""Random functions of torch, counted without being replaced."""
+"""Facts of a PyTorch training: random functions counted without being replaced, and digests of data and weights."""
 
 from __future__ import annotations
 

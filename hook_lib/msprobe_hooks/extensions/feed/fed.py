@@ -1,4 +1,4 @@
-"""What came of feeding: counts, and a sentence."""
+"""Outcome of feeding: counts, and a sentence."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Fed:
 
     @property
     def is_partial(self) -> bool:
-        """Whether something was not fed."""
+        """Return whether something was not fed."""
         return bool(self.kept or self.unmet or not self.calls)
 
     def __str__(self) -> str:

@@ -1,4 +1,4 @@
-"""Feeding the modules of a running program, whichever framework runs them."""
+"""Feeder of a running program's modules, whichever framework runs them."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ class Feeder(ABC):
     # life
 
     def begin(self) -> None:
-        """Put hooks on the modules of the model. Raises ConfigError where it is none."""
+        """Register hooks on the modules of the model. Raises ConfigError where it is none."""
         if self.model is None:
             self.find_model()
         else:
@@ -138,7 +138,7 @@ class Feeder(ABC):
         self.fed.unmet = self._unmet()
 
     def hook_model(self, model: Model) -> None:
-        """Put hooks on the named modules inside a model. Raises ConfigError where it is none."""
+        """Register hooks on the named modules inside a model. Raises ConfigError where it is none."""
         models = [model] if isinstance(model, self.module_class) else model
         if not isinstance(models, (list, tuple)) or not all(isinstance(one, self.module_class) for one in models):
             raise ConfigError("model", model, f"a {self.module_name} or a list or tuple of them")

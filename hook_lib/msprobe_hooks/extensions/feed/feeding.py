@@ -1,4 +1,4 @@
-"""Feeding as a context: modules of a running program get the inputs that a dump recorded for them."""
+"""Context that gives a program's modules recorded inputs, and msprobe's key ``load`` that requests it."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def feed(
     step: int | None = None,
     rank: int | None = None,
 ) -> Iterator[Fed]:
-    """Give modules of the program inside the inputs that a dump recorded for them.
+    """Feed modules of the program inside the inputs that a dump recorded for them.
 
     What such a module returns is then its own work: no error that arose before it reaches it. The n-th call of a module
     in a step gets the inputs of its n-th recorded call, a call that activation checkpointing makes again those of the

@@ -1,4 +1,4 @@
-"""Feeding the cells of a program of MindSpore, in PyNative mode."""
+"""Feeder of the cells of a program of MindSpore, in PyNative mode."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class MindSporeFeeder(Feeder):
     rank = staticmethod(process_rank)
 
     def begin(self) -> None:
-        """Put hooks on the cells of the model. Raises ConfigError where it is none, or a graph would run."""
+        """Register hooks on the cells of the model. Raises ConfigError where it is none, or a graph would run."""
         require_pynative()
         super().begin()
 

@@ -1,4 +1,4 @@
-"""The dumps that inputs come from: which one for a step and rank, and the recorded calls of each module."""
+"""Recorded inputs for feeding: the dump for a step and rank, the calls of each module, and modules' names."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Feeding the modules of a program of PyTorch."""
+"""Feeder of the modules of a program of PyTorch."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class TorchFeeder(Feeder):
     is_hidden = staticmethod(is_traced)
 
     def find_model(self) -> None:
-        """Put hooks on the modules of each outermost module when it runs."""
+        """Register hooks on the modules of each outermost module when it runs."""
         known: WeakSet[nn.Module] = WeakSet()
 
         def meet(module: nn.Module, _: object) -> None:
@@ -61,7 +61,7 @@ class TorchFeeder(Feeder):
         self.keep(register_module_forward_pre_hook(meet))
 
     def hook_model(self, model: Model) -> None:
-        """Put hooks on the named modules inside a model, which can be scripted meanwhile."""
+        """Register hooks on the named modules inside a model, which can be scripted meanwhile."""
         super().hook_model(model)
         self.keep(UnscriptedHooks())
 

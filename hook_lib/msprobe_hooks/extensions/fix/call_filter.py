@@ -1,4 +1,4 @@
-"""Which calls are fixed, to what, and what came of it."""
+"""Selection of the calls that are fixed, the outcome, and a cache of results for calls that are alike."""
 
 from __future__ import annotations
 
@@ -6,24 +6,14 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
-from typing import Any, Final, Generic, Literal, TypeAlias, TypeVar, get_args
+from typing import Any, Final
 
 from msprobe_hooks.dump.names import split_direction
 from msprobe_hooks.errors import ConfigError
 from msprobe_hooks.messages import did_you_mean, listed
-
-#: What calls are raised to. ``cpu`` is float32 at least, on the CPU.
-Precision: TypeAlias = Literal["float32", "float64", "cpu"]
-PRECISIONS: Final = get_args(Precision)
-
-
-class UnraisedError(Exception):
-    """A call cannot run in another precision, or would be none the better for it; the text says why."""
-
-
-class NothingToRaiseError(UnraisedError):
-    """Another precision would change nothing of a call."""
-
+from msprobe_hooks.recording.upcasts import PRECISIONS as PRECISIONS
+from msprobe_hooks.recording.upcasts import NothingToRaiseError, UnraisedError
+from msprobe_hooks.recording.upcasts import Precision as Precision
 
 #: Why a call is left as it is that would draw other numbers in another dtype or on another device.
 DRAWS: Final = "it draws random numbers"
@@ -144,33 +134,3 @@ _SHOWN = 10
 
 def _counted(calls: Counter[str]) -> str:
     return listed((f"{name} ({count})" for name, count in calls.most_common()), _SHOWN)
-
-
-T = TypeVar("T")
-
-
-class CallCache(Generic[T]):
-    """What was found of calls, or why nothing was, by a key that calls share that are alike."""
-
-    def __init__(self) -> None:
-        self._known: dict[Any, T | UnraisedError] = {}
-
-    def of(self, key: object, find: Callable[[], T]) -> T:
-        """Return what ``find`` returns, called once per key; for a key that has no hash each time.
-
-        Raises UnraisedError as ``find`` does.
-        """
-        try:
-            known = self._known.get(key)
-        except TypeError:
-            return find()
-        if known is None:
-            try:
-                known = find()
-            except UnraisedError as error:
-                known = type(error)(str(error))
-            self._known[key] = known
-        if isinstance(known, UnraisedError):
-            # Never the one that is kept: once raised it would keep the tensors of its frames.
-            raise type(known)(str(known))
-        return known

@@ -1,4 +1,4 @@
-"""Fixing calls as a context: they run in another precision, so that what this changes can be watched."""
+"""Context in which calls run in another precision, so that the effect can be watched."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from msprobe_hooks.errors import ConfigError
-from msprobe_hooks.extensions.fix.call_filter import PRECISIONS, Fixed, Names, Precision
+from msprobe_hooks.extensions.fix.call_filter import Fixed, Names
 from msprobe_hooks.record import Framework, require_framework
 from msprobe_hooks.recording import validators
+from msprobe_hooks.recording.upcasts import PRECISIONS, Precision
 
 if TYPE_CHECKING:
     from msprobe_hooks.recording.session import Model, Observer

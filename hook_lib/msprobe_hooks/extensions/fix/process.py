@@ -10,10 +10,11 @@ from types import FrameType
 
 import msgspec
 
-from msprobe_hooks.extensions.fix.call_filter import Fixed, NothingToRaiseError, UnraisedError
+from msprobe_hooks.extensions.fix.call_filter import Fixed
 from msprobe_hooks.extensions.fix.run_plan import Left, Plan, RunReport, claim, leave, read_plan
 from msprobe_hooks.recording.session import Observer
 from msprobe_hooks.recording.stacks import stack_of
+from msprobe_hooks.recording.upcasts import NothingToRaiseError, UnraisedError
 
 _log = logging.getLogger("msprobe_hooks")
 

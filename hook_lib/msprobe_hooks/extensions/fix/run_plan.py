@@ -16,8 +16,8 @@ from typing import IO, Final
 
 import msgspec
 
-from msprobe_hooks.extensions.fix.call_filter import Precision
 from msprobe_hooks.json_decoding import decode_json
+from msprobe_hooks.recording.upcasts import Precision
 
 #: The environment variable that holds the folder of the run.
 VARIABLE: Final = "MSPROBE_FIX_RUN"

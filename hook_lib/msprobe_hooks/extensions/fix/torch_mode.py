@@ -16,9 +16,6 @@ from msprobe_hooks.extensions.fix.call_filter import (
     DRAWS,
     UNNAMED_LIBRARY,
     Fixed,
-    NothingToRaiseError,
-    Precision,
-    UnraisedError,
     library_of,
     not_looked_at,
     require_computation,
@@ -28,6 +25,7 @@ from msprobe_hooks.recording.config import Settings
 from msprobe_hooks.recording.fork_guard import abandon_in_children
 from msprobe_hooks.recording.safety_net import SafetyNet
 from msprobe_hooks.recording.session import Observer
+from msprobe_hooks.recording.upcasts import NothingToRaiseError, Precision, UnraisedError
 from msprobe_hooks.torch.apis import Api, api_table
 from msprobe_hooks.torch.call_mode import OWN_FILES, CallMode, NewThreads, ThisThread, named
 from msprobe_hooks.torch.generators import Generators

@@ -1,4 +1,4 @@
-"""One call of PyTorch in another precision. The casts are part of the autograd graph, so its backward pass is too."""
+"""One call of PyTorch in another precision, differentiable casts included, and what it would return or write to."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from torch import Tensor
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import _disable_current_modes
 
-from msprobe_hooks.extensions.fix.call_filter import DRAWS, CallCache, NothingToRaiseError, Precision, UnraisedError
+from msprobe_hooks.extensions.fix.call_filter import DRAWS
+from msprobe_hooks.recording.upcasts import CallCache, NothingToRaiseError, Precision, UnraisedError
 from msprobe_hooks.torch.call_mode import LIBRARY_OPERATORS, OWN_FILES
 from msprobe_hooks.torch.generators import Generators
 from msprobe_hooks.torch.gradients import is_stop

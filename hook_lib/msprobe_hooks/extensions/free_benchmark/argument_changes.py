@@ -1,4 +1,4 @@
-"""What msprobe's free benchmark changes of a call's arguments, in any framework: which tensors, and by how much."""
+"""Changes of msprobe's free benchmark to a call's arguments, in any framework, and the deviation that they cause."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, TypeAlias
 
 from msprobe_hooks.dump.unread.effects import effects_of
+from msprobe_hooks.recording.backward import like, mapped
 
 Arguments: TypeAlias = tuple[tuple[Any, ...], dict[str, Any]]
 
@@ -106,7 +107,7 @@ def on_first_tensor(change: Callable[[Any], Any], is_float: Callable[[Any], bool
         for i, item in enumerate(items):
             items[i], found = with_first_changed(item)
             if found:
-                return _like(tree, items), True
+                return like(tree, items), True
         return tree, False
 
     return perturbed
@@ -130,21 +131,6 @@ def on_all_tensors(change: Callable[[Any], Any], tensor_class: type, missing: st
         return arguments
 
     return perturbed
-
-
-def mapped(change: Callable[[Any], Any], tensor_class: type, tree: Any) -> Any:
-    """Return nested lists, tuples and dicts with other tensors in the place of theirs."""
-    if isinstance(tree, tensor_class):
-        return change(tree)
-    if isinstance(tree, dict):
-        return {key: mapped(change, tensor_class, value) for key, value in tree.items()}
-    if type(tree) in (list, tuple):
-        return _like(tree, [mapped(change, tensor_class, item) for item in tree])
-    return tree
-
-
-def _like(tree: Any, items: list[Any]) -> Any:
-    return type(tree)(*items) if hasattr(tree, "_fields") else type(tree)(items)
 
 
 # msprobe's (free benchmark): a tolerance is the root of the noise of the dtype, of others than listed as for float32,

@@ -1,4 +1,4 @@
-"""What the free benchmark does: the section ``free_benchmark`` of msprobe's ``config.json``."""
+"""Configuration of the free benchmark: the section ``free_benchmark`` of msprobe's ``config.json``."""
 
 from __future__ import annotations
 

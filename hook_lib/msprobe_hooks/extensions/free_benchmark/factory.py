@@ -1,4 +1,4 @@
-"""Opens the free benchmark of a framework, which is imported only then."""
+"""Factory of a framework's free benchmark, which is imported on demand."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The free benchmark of MindSpore's dynamic graph mode."""
+"""The free benchmark of MindSpore's dynamic graph mode: perturbations, reruns and the ratio of results."""
 
 from __future__ import annotations
 
@@ -12,15 +12,12 @@ import numpy as np
 from mindspore import Tensor, ops
 
 from msprobe_hooks.dump.names import is_in_place, split_called
-from msprobe_hooks.extensions.fix.call_filter import UnraisedError
-from msprobe_hooks.extensions.fix.mindspore_functions import MindSporeRaising
 from msprobe_hooks.extensions.free_benchmark.argument_changes import (
     NOTHING_NARROW,
     Arguments,
     Judging,
     NotPerturbedError,
     dtype_name,
-    mapped,
     noise_for,
     on_all_tensors,
     on_first_tensor,
@@ -35,9 +32,11 @@ from msprobe_hooks.extensions.mindspore.call_recording import Finishing
 from msprobe_hooks.extensions.mindspore.gradients import is_awaited
 from msprobe_hooks.extensions.mindspore.recorder import MindSporeRecorder, host
 from msprobe_hooks.extensions.mindspore.side_effects import why_once
+from msprobe_hooks.extensions.mindspore.upcast import MindSporeRaising
 from msprobe_hooks.recording.array_statistics import Array
-from msprobe_hooks.recording.backward import tensors_in
+from msprobe_hooks.recording.backward import mapped, tensors_in
 from msprobe_hooks.recording.config import Settings
+from msprobe_hooks.recording.upcasts import UnraisedError
 
 # Elements that are looked at at once. Which number this is changes no verdict.
 _CHUNK = 2**22

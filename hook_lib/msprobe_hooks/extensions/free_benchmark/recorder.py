@@ -39,7 +39,7 @@ class BenchmarkSummary(Summary):
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing was perturbed."""
+        """Return whether nothing was perturbed."""
         return self.perturbed == 0
 
     def __str__(self) -> str:
@@ -90,7 +90,7 @@ class BenchmarkRecorder(Recorder):
 
     @property
     def steps(self) -> int:
-        """How many steps there were before this one."""
+        """Return how many steps there were before this one."""
         if self._begun_at is None:
             self._begun_at = self.step
         return self.step - self._begun_at

@@ -1,4 +1,4 @@
-"""A call of PyTorch that is made a second time, unseen by the program: with its inputs, drawing the same numbers."""
+"""The free benchmark of PyTorch: a call made a second time, unseen by the program, on the same random numbers."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ class TorchAgain:
             return summed(found, self._differentiated)
 
     def replace(self, result: Any, perturbed: Any) -> None:
-        """Put values into results: those of the other run, in the dtype and on the device of the program's."""
+        """Write values into results: those of the other run, in the dtype and on the device of the program's."""
         with NoDispatch():
             for (_, one), (_, other) in zip(outputs_of(result), outputs_of(perturbed), strict=True):
                 if isinstance(one, Tensor) and isinstance(other, Tensor) and one.is_floating_point():
@@ -183,7 +183,7 @@ class FixedCall(BenchmarkedCall):
     __slots__ = ()
 
     def make_again(self, again: Again, result: Any) -> None:
-        """Put the values of the other result into the program's."""
+        """Write the values of the other result into the program's."""
         assert isinstance(again, TorchAgain)
         again.replace(result, again.results(self._recorder.benchmark.pert_mode))
         self._recorder.note_fixed()

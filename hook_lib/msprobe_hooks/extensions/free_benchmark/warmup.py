@@ -1,4 +1,4 @@
-"""Preheating: thresholds learned from a training's first steps, by what the CPU says of the same calls."""
+"""Warm-up: thresholds learned from a training's first steps, by the CPU's results of the same calls."""
 
 from __future__ import annotations
 

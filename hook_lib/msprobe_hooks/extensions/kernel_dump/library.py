@@ -26,7 +26,7 @@ class KernelLibrary(Protocol):
         """Begin to dump."""
 
     def set_dump(self, config: str) -> None:
-        """Say what to dump, and where."""
+        """Set what to dump, and where."""
 
     def finalize_dump(self) -> None:
         """Dump no more."""

@@ -1,4 +1,4 @@
-"""A run that many ranks recorded, read as one of a single process."""
+"""A run of many ranks, read as one of a single process: its parallel layout and its calls outside of modules."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Elements of recorded tensors: one for all from those of the parts, as far as statistics show it.
+"""Statistics of whole tensors from those of shards, by rank or by a DTensor's placements.
 
 An element is the JSON object of the file. What one for several ranks cannot say yet, because only another run shows
 whether they hold parts of a tensor or copies of it, it keeps as ``shards``: the elements of the ranks.

@@ -1,32 +1,51 @@
-"""Recording a dump from MindSpore code and watching a training, with msprobe's names and arguments.
+"""MindSpore and MindTorch: recordings of their calls, cells and static graphs.
 
-A script moves over by ``from msprobe_hooks.extensions.mindspore import ...``.
-Importing one of the names imports MindSpore.
+With framework ``mindspore`` the recordings of the core see MindSpore's functions, primitives and cells, MindTorch's
+where the program has imported it, and have MindSpore dump the kernels of static graphs, which are read as a dump.
+Public names, of `msprobe_hooks.mindspore`: ``PrecisionDebugger``, ``MsprobeStep``, ``seed_all``.
+Files: those of any recording; MindSpore's own for a static graph. It adds no key to ``config.json``.
+Command: ``code-mapping`` of `pytest_msprobe` names the lines of a static graph's kernels.
+Without it framework ``mindspore`` is refused, also by the extensions that need this one, and so are static graphs.
+Take it out by deleting this folder, pytest_msprobe/extensions/mindspore, tests/extensions/mindspore and
+tests/mindspore, and the extensions that need it or the parts of them that do.
 """
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from msprobe_hooks.extensions.mindspore.debugger import MsprobeStep, PrecisionDebugger
-    from msprobe_hooks.extensions.mindspore.seeds import seed_all
-    from msprobe_hooks.extensions.monitor.watch.mindspore_trainer_mon import TrainerMon
+    from pathlib import Path
 
-_HOMES = {
-    "MsprobeStep": "mindspore.debugger",
-    "PrecisionDebugger": "mindspore.debugger",
-    "TrainerMon": "monitor.watch.mindspore_trainer_mon",
-    "seed_all": "mindspore.seeds",
-}
+    from msprobe_hooks.dump.reader import Dump
+    from msprobe_hooks.record import Framework
+    from msprobe_hooks.recording.config import Settings
+    from msprobe_hooks.recording.session import Model, Session
 
-__all__ = ["MsprobeStep", "PrecisionDebugger", "TrainerMon", "seed_all"]
+FRAMEWORKS = ("mindspore",)
+MINDSPORE_EXPORTS = {"MsprobeStep": "debugger", "PrecisionDebugger": "debugger", "seed_all": "seeds"}
 
 
-def __getattr__(name: str) -> object:
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(import_module(f"msprobe_hooks.extensions.{_HOMES[name]}"), name)
-    globals()[name] = value
-    return value
+def open_session(settings: Settings, model: Model | None, framework: Framework) -> Session | None:
+    """Return a recording of MindSpore, or of MindTorch where the program has imported it, of a task of the core."""
+    from msprobe_hooks.recording.config import OVERFLOW_TASKS
+
+    if framework != "mindspore" or settings.task in OVERFLOW_TASKS:
+        return None
+    from msprobe_hooks.extensions.mindspore.mindtorch.apis import mindtorch
+    from msprobe_hooks.extensions.mindspore.mindtorch.session import MindTorchSession
+    from msprobe_hooks.extensions.mindspore.session import MindSporeSession
+
+    torch = mindtorch()
+    return MindSporeSession(settings, model) if torch is None else MindTorchSession(settings, torch, model)
+
+
+def open_dump(path: Path) -> Dump | None:
+    """Return what MindSpore dumped of an iteration of a static graph."""
+    from msprobe_hooks.dump.paths.static_graph import is_iteration_file
+
+    if not is_iteration_file(path):
+        return None
+    from msprobe_hooks.extensions.mindspore.static_graph.reader import read_iteration
+
+    return read_iteration(path)

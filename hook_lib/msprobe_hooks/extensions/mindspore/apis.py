@@ -1,4 +1,4 @@
-"""Where the functions that are recorded live, and the names that their calls get."""
+"""Locations of the MindSpore functions that are recorded, and the names of their calls."""
 
 from __future__ import annotations
 

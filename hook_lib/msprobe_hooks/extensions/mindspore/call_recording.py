@@ -1,4 +1,4 @@
-"""API calls, seen by functions put in the place of MindSpore's."""
+"""Calls of MindSpore's functions, seen by functions in their place; compiled ones (``mindspore.jit``) as wholes."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Calls:
             setattr(owner, attribute, self._wrap(getattr(owner, attribute), qualified))
 
     def end(self) -> None:
-        """Put everything back."""
+        """Restore everything."""
         while self._replaced:
             owner, attribute, own = self._replaced.pop()
             if own is None:
@@ -71,7 +71,7 @@ class Primitives:
                 self._replaced.append((cell, attribute, primitive))
 
     def end(self) -> None:
-        """Put everything back."""
+        """Restore everything."""
         while self._replaced:
             cell, attribute, primitive = self._replaced.pop()
             object.__setattr__(cell, attribute, primitive)

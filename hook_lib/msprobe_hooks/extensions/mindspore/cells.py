@@ -1,4 +1,4 @@
-"""Cell calls of MindSpore."""
+"""Cell calls of MindSpore, and the files that cells of a graph wrote, as records."""
 
 from __future__ import annotations
 
@@ -125,11 +125,11 @@ class DumpedCall:
 
     @property
     def is_forward(self) -> bool:
-        """Whether it is the call itself, and not its gradients."""
+        """Return whether it is the call itself, and not its gradients."""
         return ".forward." in self.name
 
     def emit(self, recorder: MindSporeRecorder) -> None:
-        """Give the recorder the record, which has tensors alone: other arguments are constants of the graph."""
+        """Send the recorder the record, which has tensors alone: other arguments are constants of the graph."""
         if not recorder.filter.admits(self.name):
             return
         try:

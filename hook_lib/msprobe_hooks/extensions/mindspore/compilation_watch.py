@@ -1,4 +1,4 @@
-"""What MindSpore compiles: graphs of cells, and functions."""
+"""Compilations of MindSpore: graphs of cells, and functions."""
 
 from __future__ import annotations
 

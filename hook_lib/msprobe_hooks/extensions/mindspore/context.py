@@ -1,4 +1,4 @@
-"""What MindSpore was set to in this process."""
+"""Settings of MindSpore in this process."""
 
 from __future__ import annotations
 

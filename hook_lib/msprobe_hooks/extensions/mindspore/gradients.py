@@ -1,4 +1,4 @@
-"""The backward half of a call, read off MindSpore's autograd graph, and which backward pass it belongs to.
+"""The backward half of a call, from MindSpore's autograd graph, and the elements that its values become in a record.
 
 Inside a gradient function every tensor knows the node that made it (``_grad_node``), and nodes know those that their
 gradients go to.
@@ -90,7 +90,7 @@ class Node:
 
     @property
     def next_functions(self) -> tuple[Edge, ...]:
-        """Where the gradients of its inputs go."""
+        """Return where the gradients of its inputs go."""
         return tuple((None if one is None else Node(one), number) for one, number in self._node.next_functions)
 
     def register_hook(self, fn: Callable[..., None]) -> None:

@@ -1,4 +1,4 @@
-"""What runs as a compiled graph, dumped by MindSpore itself, as no call of it can be seen.
+"""Dumps of compiled graphs by MindSpore itself, as no call of such a graph can be seen.
 
 MindSpore reads ``MINDSPORE_DUMP_CONFIG`` when the process compiles its first graph, and never again: what is set later
 is without effect, and what is dumped is dumped until the process ends. The file's keys are documented under "Using Dump
@@ -95,7 +95,7 @@ class GraphDump:
 
     @property
     def is_on(self) -> bool:
-        """Whether MindSpore is configured to dump."""
+        """Return whether MindSpore is configured to dump."""
         return self._began is not None
 
     def begin(self) -> None:

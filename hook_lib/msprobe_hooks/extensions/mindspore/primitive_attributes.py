@@ -1,4 +1,4 @@
-"""What a primitive was made with, which says what it computes: how a product transposes, how far a window strides."""
+"""Attributes of a primitive, which say what it computes: how a product transposes, how far a window strides."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where a function of the program is, so that it can be found again."""
+"""Qualified names of a program's functions, by which they can be found again."""
 
 from __future__ import annotations
 

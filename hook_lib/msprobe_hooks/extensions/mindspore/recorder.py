@@ -1,4 +1,4 @@
-"""Calls of a cell whose ``recompute`` was set, or under ``mindspore.recompute``, made again in the backward pass."""
+"""The recorder of MindSpore, values on the host, and calls that ``recompute`` makes again in the backward pass."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Making a run repeatable."""
+"""Seeds of MindSpore, which make a run repeatable."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The session of MindSpore: what observes functions, primitives, cells and compiled functions."""
+"""The session of MindSpore: observers of functions, primitives, cells and compiled functions, and cells of graphs."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class GraphCells:
         self._compilations = Compilations((CELLS, FUNCTIONS), _explained)
 
     def remove(self) -> None:
-        """Give the cells their own ``construct`` again."""
+        """Restore the ``construct`` of the cells."""
         for cell, former in self._former:
             if former is None:
                 del cell.construct
@@ -176,6 +176,8 @@ class MindSporeSession(Session):
     def __init__(
         self, settings: Settings, model: Model | None = None, recorder: MindSporeRecorder | None = None
     ) -> None:
+        if settings.tensor_files != "pt":
+            raise ConfigError("tensor_files", settings.tensor_files, "not supported with MindSpore, which writes .npy")
         if settings.level in ("aten", "compiled"):
             raise ConfigError("level", settings.level, "L0, L1, mix, L2 or debug with MindSpore")
         require_backward_passes()
@@ -201,7 +203,7 @@ class MindSporeSession(Session):
         return layers()
 
     def hooks_on(self, model: Model) -> Hooks:
-        """Put hooks on all cells inside a model; those of a graph write by themselves, when a step ends."""
+        """Register hooks on all cells inside a model; those of a graph write by themselves, when a step ends."""
         found = prefixed(model, self.module_type, lambda one: one.cells_and_names())
         cells = [(prefix, cell) for prefix, cell in found if not is_recomputation_of(cell)]
         if is_pynative():

@@ -1,4 +1,4 @@
-"""Monitoring a training as a context."""
+"""Context that monitors a training."""
 
 from __future__ import annotations
 

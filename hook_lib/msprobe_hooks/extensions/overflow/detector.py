@@ -1,4 +1,4 @@
-"""A record that may never be written: the values that it would be made of, as references."""
+"""Detector of inf and nan in calls, and records that may never be written: their values as references."""
 
 from __future__ import annotations
 
@@ -381,4 +381,4 @@ class LookingRecorder(Recorder):
 
     @abstractmethod
     def numbers(self, witnesses: Sequence[Any]) -> list[float]:
-        """Bring witnesses to the host."""
+        """Fetch witnesses to the host."""

@@ -1,4 +1,4 @@
-"""Looking for inf and nan in MindSpore's dynamic graph mode, on the host."""
+"""Search for inf and nan in MindSpore's dynamic graph mode, on the host."""
 
 from __future__ import annotations
 

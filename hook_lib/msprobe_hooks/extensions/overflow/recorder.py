@@ -71,7 +71,7 @@ class OverflowSummary(Summary):
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing was recorded, nor looked at."""
+        """Return whether nothing was recorded, nor looked at."""
         return self.records == 0 and self.looked_at == 0
 
     def __str__(self) -> str:
@@ -182,7 +182,7 @@ class OverflowRecorder(LookingRecorder):
 
     @property
     def has_found_all(self) -> bool:
-        """Whether as many overflows were found as are wanted."""
+        """Return whether as many overflows were found as are wanted."""
         return 0 < self.settings.overflow_nums <= len(self.overflows)
 
     def start(self, rank: int | None) -> bool:

@@ -1,4 +1,4 @@
-"""Looking for inf and nan in PyTorch: one pass over what a call gave on a host, one reduction for many on a device."""
+"""Search for inf and nan in PyTorch: one pass over a call's results on a host, one reduction for many on a device."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ class TorchOverflowRecorder(OverflowRecorder, TorchRecorder):
         return found
 
     def numbers(self, witnesses: Sequence[float | Tensor]) -> list[float]:
-        """Bring witnesses to the host, with one transfer per device and dtype."""
+        """Fetch witnesses to the host, with one transfer per device and dtype."""
         found = [0.0 if isinstance(one, Tensor) else one for one in witnesses]
         groups: dict[tuple[torch.device, torch.dtype], list[tuple[int, Tensor]]] = {}
         for place, one in enumerate(witnesses):

@@ -1,4 +1,4 @@
-"""What repeated steps have found, as text and as JSON."""
+"""Differences between repeated steps, as text and as JSON."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The digest of each operator's results in one pass, taken on the card while the pass is made."""
+"""Digests of each operator's results in one pass, taken on the card while the pass is made."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the ranks of a training have in common: whether one of them has seen a difference, and their parameters."""
+"""Agreement of a training's ranks: whether one of them has seen a difference, and their parameters."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Ranks:
 
     @property
     def compares_replicas(self) -> bool:
-        """Whether parameters are compared over ranks."""
+        """Return whether parameters are compared over ranks."""
         return self._replicas is not None
 
     def gather(self, numbers: Sequence[int]) -> list[list[int]]:

@@ -1,4 +1,4 @@
-"""Which micro batches are computed twice: the same on all ranks, because only numbers and a seed decide."""
+"""Schedule of the micro batches that are computed twice: the same on all ranks, from numbers and a seed alone."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The forward and backward pass of chosen steps, computed twice and compared bit by bit."""
+"""The forward and backward pass of chosen steps, computed twice and compared bit by bit; causes of a difference."""
 
 from __future__ import annotations
 

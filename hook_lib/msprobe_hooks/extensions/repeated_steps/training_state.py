@@ -1,4 +1,4 @@
-"""What a forward and backward pass changes besides its result: kept, to be put back before the pass is made again."""
+"""State that a forward and backward pass changes, kept and restored for a repetition, and the watched pass itself."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class TrainingState:
         self._loaders = [_loader(each) for each in stateful if not isinstance(each, torch.Generator)]
 
     def restore(self) -> None:
-        """Put everything back, into the same tensors."""
+        """Restore everything, into the same tensors."""
         with NoDispatch():
             for parameter, gradient, values in self._gradients:
                 if gradient is not None and values is not None:

@@ -1,4 +1,4 @@
-"""Looks into each graph that inductor compiles while it is on.
+"""Hook on the graphs that inductor compiles, and the session that records their calls.
 
 Graphs are compiled anew. Inductor's caches of whole graphs are off, as code comes from them without its operators; CUDA
 graphs and the C++ wrapper are off, as they run kernels past Python. Compiled kernels are cached as ever.

@@ -1,4 +1,4 @@
-"""What operators of a compiled graph compute without the compiler, in float64, from values that are known."""
+"""Uncompiled results of a compiled graph's operators, in float64, from values that are known."""
 
 from __future__ import annotations
 

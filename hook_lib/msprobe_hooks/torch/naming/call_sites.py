@@ -1,4 +1,4 @@
-"""How a call was written, read from the caller's bytecode.
+"""Spelling of a call, read from the caller's bytecode.
 
 PyTorch reports ``x + y`` and ``x.add(y)`` as the same method, and functions of ``torch.nn.functional`` report every
 default they filled in. The instruction that made the call still knows the operator, and which arguments were given
@@ -92,7 +92,7 @@ _WRAPPERS = frozenset({"fn", "wrapped", "wrapper", "inner"})
 def as_written(
     func: Callable[..., Any], frame: FrameType, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Give a Python function's arguments back the form in which its caller wrote them.
+    """Restore the form in which a Python function's caller wrote its arguments.
 
     ``frame`` is that of ``handle_torch_function``; its caller is the function's body. Where the caller unpacked
     containers (``f(*args)``) the arguments stay as reported.

@@ -1,4 +1,4 @@
-"""Whether ``number + tensor`` was written or ``tensor + number``.
+"""Order of operands: ``number + tensor`` or ``tensor + number``.
 
 PyTorch reports both as the same call with the tensor first, while msprobe names the first one ``__radd__``. The two
 operands are found in the caller's source, at the place that the executing instruction was compiled from, and looked up

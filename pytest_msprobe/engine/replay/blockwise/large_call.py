@@ -1,4 +1,4 @@
-"""What is let into memory of a large call: blocks first, the whole where blocks do not give the last word."""
+"""Judging of large calls in blocks, and as a whole where blocks do not decide, with memory granted for it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is seen of an output while golden's blocks go by."""
+"""Statistics and errors of an output, gathered while golden's blocks go by."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class StreamedOutput:
 
     @cached_property
     def measured(self) -> BlockMeasure:
-        """What measures the output; its scale is computed once there is something to measure."""
+        """Return what measures the output; its scale is computed once there is something to measure."""
         return self.part.measure(self.scale)
 
     def add(self, golden: torch.Tensor, start: int, *, is_equal: bool) -> bool:

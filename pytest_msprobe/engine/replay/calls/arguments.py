@@ -1,4 +1,4 @@
-"""Recorded elements become Python arguments."""
+"""Python arguments of a recorded call, and the subject of a trial: functions, arguments, arriving gradients."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ class Arguments:
 
     @property
     def has_rounded_scalars(self) -> bool:
-        """Whether a number is passed that a device may round before it computes: any but a power of two."""
+        """Return whether a number is passed that a device may round before it computes: any but a power of two."""
         return any(map(_is_rounded, (*self.args, *self.kwargs.values())))
 
     def laid_out(self, layouts: Mapping[str, Layout], operation: str, *, in_memory: bool) -> Arguments:

@@ -1,4 +1,4 @@
-"""Telling from the dtypes of a record whether it was made under autocast."""
+"""Autocast, detected by the dtypes of a record."""
 
 from __future__ import annotations
 

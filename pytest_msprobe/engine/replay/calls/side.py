@@ -1,4 +1,4 @@
-"""Running one side of a check: arguments put in place, the call, its gradients, and what the call changed."""
+"""Side of a check: arguments put in place, the call, its gradients, and what the call changed."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ class Run:
 
     @property
     def results(self) -> Any:
-        """What gradients arrive for: the output, of a call that returns nothing what it changed."""
+        """Return what gradients arrive for: the output, of a call that returns nothing what it changed."""
         return self.changed if self.output is None else self.output
 
 

@@ -280,7 +280,7 @@ def _in_bits(placed: Sequence[tuple[range, float]], working: torch.dtype, dtype:
 
 
 def _place(values: npt.NDArray[Any], placed: Placed, start: int) -> None:
-    """Put what belongs to certain places of a tensor into its values from ``start`` on."""
+    """Write what belongs to certain places of a tensor into its values from ``start`` on."""
     for places, value in placed:
         first = max(places.start, start)
         first += (places.start - first) % places.step

@@ -1,4 +1,4 @@
-"""What the recorded statistics of a tensor say of its values: the range, whether they are peaked, what is infinite."""
+"""Recorded statistics of a tensor: its range, whether its values are peaked, what is infinite."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which elements of a large operand a call reads, where its other arguments say so.
+"""Sparse reads: the elements of a large operand that a call reads, where its other arguments say so.
 
 The rest of the operand is left out when it is drawn: no result depends on it, and gradients do not either.
 """

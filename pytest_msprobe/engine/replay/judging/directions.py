@@ -1,4 +1,4 @@
-"""From the runs of a trial to the verdicts on what came out of them."""
+"""Verdicts on the forward and backward direction of a trial, and failures that rounding of each step explains."""
 
 from __future__ import annotations
 

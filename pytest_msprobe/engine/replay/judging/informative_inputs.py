@@ -53,7 +53,7 @@ class _Variety(IntEnum):
 
 
 def missing_variation(trial: Trial, call: Call, direction: Direction) -> str:
-    """Say what the golden results of drawn inputs lack that the recorded ones show; empty where nothing is lost.
+    """Return what the golden results of drawn inputs lack that the recorded ones show; empty where nothing is lost.
 
     Raises Skip as the trial's golden runs do.
     """
@@ -65,7 +65,7 @@ def missing_variation(trial: Trial, call: Call, direction: Direction) -> str:
 
 
 def lost_results(output: Any, call: Call) -> str:
-    """Say what the results of drawn inputs lack that the recorded ones show; empty where nothing is lost."""
+    """Return what the results of drawn inputs lack that the recorded ones show; empty where nothing is lost."""
     recorded = [(element, _recorded_variety(element)) for element in tensors_of(call.forward.output)]
     if all(variety is _Variety.ONE for _, variety in recorded):
         return ""
@@ -79,7 +79,7 @@ def lost_results(output: Any, call: Call) -> str:
 
 
 def lost_gradients(found: Gradients, call: Call) -> str:
-    """Say what the gradients of drawn inputs lack that the recorded ones show; empty where nothing is lost."""
+    """Return what the gradients of drawn inputs lack that the recorded ones show; empty where nothing is lost."""
     recorded = tensors_of(call.backward.grad_inputs) if call.backward is not None else []
     bounds = [abs(float(bound)) for element in recorded for bound in (element.max, element.min) if bound is not None]
     least = _VANISHED * max(filter(math.isfinite, bounds), default=0.0)
@@ -197,7 +197,7 @@ class InformativeInputs:
         return trial
 
     def lost(self, direction: Direction) -> str:
-        """Say what golden's results lack that the recorded ones show; empty where nothing is known to be lost."""
+        """Return what golden's results lack that the recorded ones show; empty where nothing is known to be lost."""
         return self._lost.get(direction, "")
 
     def note_results(self, fetch: Callable[[torch.Tensor], torch.Tensor], output: Any) -> None:

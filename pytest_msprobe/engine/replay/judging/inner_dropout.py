@@ -1,4 +1,4 @@
-"""Judging the dropout mask inside attention by a call of the same form whose results show it."""
+"""Dropout mask inside attention, judged by a call of the same form whose results show it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What fails by a contiguous baseline, judged again by the CPU's result for the layouts that the device had.
+"""Failures judged again by a baseline in the device's memory layouts, and messages in ``torch.testing``'s words.
 
 Sums in another order round differently, and a result that nearly cancels shows it. That counts only as far as a correct
 CPU errs: a few times what the result moves by where each input moves by one rounding unit.

@@ -1,4 +1,4 @@
-"""What fails by its dtype alone, judged again as what it is in the modes that the device says are on."""
+"""Failures by dtype alone, judged again by the math modes that the device says are on."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The verdicts on what one direction of a trial gave, and what else shows how exact it can be."""
+"""Verdicts on the outputs of one direction of a trial: standards, error maps, credibility."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from msprobe_standards.dtypes import family, float_format
 from msprobe_standards.reasons import elements_in_words
 from msprobe_standards.tensor_layouts import is_plain
 from pytest_msprobe.engine.replay.calls.arguments import CheckError, TargetError
+from pytest_msprobe.engine.replay.calls.remote_calls import LinkError
 from pytest_msprobe.engine.replay.judging.laid_out_baseline import describe_difference, judge_by_layouts
 from pytest_msprobe.engine.replay.judging.math_mode import ModeJudge
 from pytest_msprobe.engine.replay.linalg.reconstruction import in_precision_of, relative_to_whole
@@ -28,7 +29,6 @@ from pytest_msprobe.engine.values.error_kinds import is_out_of_memory
 from pytest_msprobe.engine.values.error_locations import error_map
 from pytest_msprobe.engine.values.pytree import first_leaf, map_tensors, tensors_with_paths
 from pytest_msprobe.engine.values.tolerance import Allowance, mean_magnitude
-from pytest_msprobe.extensions.remote.link import LinkError
 from pytest_msprobe.results.error_map import ErrorMap
 from pytest_msprobe.results.outcomes import Breakdown, describe_error
 from pytest_msprobe.results.result import DirectionResult, OutputResult, decided, failed_without_result

@@ -1,4 +1,4 @@
-"""A note on failing records: how much the call amplifies the rounding of its inputs."""
+"""Outputs of a trial's runs, with randomness disabled where a call allows it, and a note on conditioning."""
 
 from __future__ import annotations
 

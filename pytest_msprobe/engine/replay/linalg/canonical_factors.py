@@ -1,4 +1,4 @@
-"""Factors of matrices that are right in more than one form, brought into golden's before they are compared.
+"""Factors of matrices that are right in more than one form, in golden's form; gradients that are undefined.
 
 Mathematics leaves open the sign (the phase, of complex numbers) of eigen- and singular vectors and of the columns of
 Q, which vectors span the space of equal values, how a basis is completed, and in which order general eigenvalues come.

@@ -1,4 +1,4 @@
-"""What factors of a matrix multiply to: however ill-conditioned they are themselves, that is not.
+"""Reconstruction of a matrix from its factors, which is well-conditioned even where the factors are not.
 
 A backward stable factorization may give vectors far from golden's, but they are orthonormal and give the matrix back,
 to a few roundings (Higham, Accuracy and Stability of Numerical Algorithms, 2002, chapters 10, 18 and 19).

@@ -1,1 +1,1 @@
-"""What the replay knows of single APIs: how to find, draw, align and compare them."""
+"""Traits of single APIs that the replay uses to find, draw, align and compare them."""

@@ -1,4 +1,4 @@
-"""What convolution a call is: its tensors, its dimensions, its groups and the shape of its result."""
+"""Geometry of a convolution call: its tensors, its dimensions, its groups and the shape of its result."""
 
 from __future__ import annotations
 

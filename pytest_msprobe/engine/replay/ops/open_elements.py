@@ -41,7 +41,7 @@ def accept_open_elements(
     target: dict[str, Any],
     golden: Mapping[str, Any],
 ) -> dict[str, int]:
-    """Put golden's values into the target's results where these are open, and return how many differed, by path.
+    """Write golden's values into the target's results where these are open, and return how many differed, by path.
 
     ``arguments`` are those before the call, in the recorded dtypes; the results are trees of CPU tensors, changed in
     place.

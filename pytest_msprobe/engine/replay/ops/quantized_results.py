@@ -12,20 +12,24 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from pytest_msprobe.extensions.npu_operators.quantization.hifloat8 import hifloat8_table
-from pytest_msprobe.extensions.npu_operators.quantization.microscaling import BLOCK, blocks_of_rows
-from pytest_msprobe.extensions.npu_operators.quantization.number_formats import (
+from pytest_msprobe.engine.values.number_formats import (
+    BLOCK,
     HIFLOAT8,
     INT4,
     INT8,
     INT32,
     NumberFormat,
+    blocks_of_rows,
+    hifloat8_table,
     number_format,
     numbers_in,
     round_to,
     store,
     unpack,
 )
+
+#: Dtypes whose numbers are rounded to whole ones of eight bits.
+EIGHT_BITS = frozenset({torch.int8, torch.uint8})
 
 # docs/standards-reference.md, "Quantized results"
 _NEIGHBOURS = 1 / 8
@@ -84,7 +88,7 @@ Arguments = tuple[Sequence[Any], Mapping[str, Any]]
 
 
 def accept_quantized(quantized: QuantizedResults, arguments: Arguments, target: list[Any], golden: list[Any]) -> None:
-    """Put golden's numbers in place of the target's, and golden's exponents, where both are right."""
+    """Replace the target's numbers by golden's, and golden's exponents, where both are right."""
     shared = {each.of: each for each in quantized.exponents}
     exponents = {each.at for each in quantized.exponents}
     formats = quantized.formats(*arguments)

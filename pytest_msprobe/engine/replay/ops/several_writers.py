@@ -45,7 +45,7 @@ class Writers:
 
     @property
     def paths(self) -> frozenset[str]:
-        """Where the argument with the values is."""
+        """Return where the argument with the values is."""
         return frozenset({f"args.{self.values_at}", *(f"kwargs.{name}" for name in self.values_named)})
 
 
@@ -55,7 +55,7 @@ def accept_any_writer(
     target: dict[str, Any],
     golden: Mapping[str, Any],
 ) -> None:
-    """Put golden's value into the target's results wherever the target has that of another writer to the same place.
+    """Write golden's value into the target's results wherever the target has that of another writer to the same place.
 
     ``arguments`` are those before the call, in the recorded dtypes; the results are trees of CPU tensors, changed in
     place.
@@ -89,7 +89,7 @@ def accept_gradient_of_winner(
     target: dict[str, Tensor],
     golden: Mapping[str, Tensor],
 ) -> None:
-    """Put golden's gradient of the values into the target's, by path, wherever one of several writers alone has it."""
+    """Write golden's gradient of the values into the target's, by path, where one of several writers alone has it."""
     if writers is None:
         return
     args, kwargs = arguments

@@ -1,4 +1,4 @@
-"""What can be special about an operation."""
+"""Traits of operations, and operations whose arguments index memory."""
 
 from __future__ import annotations
 

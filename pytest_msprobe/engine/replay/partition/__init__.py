@@ -1,1 +1,1 @@
-"""How large calls are cut into blocks that are computed one by one."""
+"""Partition of large calls into blocks that are computed one by one."""

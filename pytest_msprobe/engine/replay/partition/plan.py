@@ -1,4 +1,4 @@
-"""Whether a call is computed in blocks, and how large they are."""
+"""Plan of a call's blocks: whether it is computed in blocks, how large they are, and which operations can be cut."""
 
 from __future__ import annotations
 

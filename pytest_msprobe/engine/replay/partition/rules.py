@@ -1,4 +1,4 @@
-"""Products of matrices, cut by rows of one factor, columns of the other, or the batch."""
+"""Rules that cut calls into blocks: matrix products, convolutions, losses, reductions."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Cut:
 
     @property
     def length(self) -> int:
-        """How many slices there are, of which a block has at least one."""
+        """Return how many slices there are, of which a block has at least one."""
         return self.shape[self.dim]
 
     def ranges(self, size: int) -> Iterator[tuple[int, int]]:

@@ -1,4 +1,4 @@
-"""Judging APIs whose results are random by properties that random results must have.
+"""Random APIs, judged by properties that random results must have.
 
 Two runs of such an API differ, so there is no golden result. What can be judged is certain (a kept element is
 the input scaled, an index is in range) or a matter of probability (how many elements were dropped). The latter

@@ -128,7 +128,7 @@ class MaskProperty:
         return kept.reshape(values, -1).any(-1), dropped.reshape(values, -1).any(-1)
 
     def _spread_out(self, by_mask_value: Tensor) -> Tensor:
-        """Give each element what holds for its mask value."""
+        """Assign each element what holds for its mask value."""
         if self.mask_dims is None:
             return by_mask_value.reshape(self.x.shape)
         leading = self.x.shape[: self.mask_dims]

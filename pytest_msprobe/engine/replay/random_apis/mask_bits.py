@@ -19,7 +19,6 @@ from pytest_msprobe.engine.replay.random_apis.sampled_indices import (
     tensors,
 )
 from pytest_msprobe.engine.replay.random_apis.samples import choice_exponent, rounding, unlike_pairs
-from pytest_msprobe.extensions.npu_operators.layers.dropout_mask import kept_by
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -34,6 +33,12 @@ _FILLED = 128
 _SLACK = rounding(torch.float16)
 # a quotient, a product and the softmax's own last places (docs/standards-reference.md, "Random results")
 _ROUNDINGS = 4
+
+
+def kept_by(mask: Tensor, shape: torch.Size) -> Tensor:
+    """Return which elements of a shape the bits of ``mask`` (bytes, filled up to 128 bits) keep."""
+    bits = (mask.reshape(-1, 1).to(torch.int64) >> torch.arange(8)) & 1
+    return bits.flatten()[: shape.numel()].view(shape).bool()
 
 
 def returned_mask(mask: Tensor, shape: torch.Size) -> Tensor | None:

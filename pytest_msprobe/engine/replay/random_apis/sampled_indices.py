@@ -1,4 +1,4 @@
-"""Operators of an NPU that choose among places at random: of true elements, and of boxes to train on."""
+"""Random choices of places (of true elements, of boxes to train on), and the base of all random properties."""
 
 from __future__ import annotations
 

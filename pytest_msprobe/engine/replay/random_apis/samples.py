@@ -1,4 +1,4 @@
-"""Judging that random numbers do not repeat: at a distance, anywhere in a result, and from call to call.
+"""Samples of random numbers, and independence: they do not repeat at a distance, in a result, or between calls.
 
 Pairs at a distance are disjoint (blocks of that length are compared with the ones behind them), so that what happens
 to one pair is independent of all others, and the bounds of :mod:`tail_bound` hold.

@@ -172,7 +172,7 @@ class PermutationProperty:
         return math.lgamma(self.n + 1)
 
     def check_backward(self, output: Any, grad_outputs: Any, grad_inputs: Any) -> Verdict | None:
-        """Say nothing: there is no input to differentiate."""
+        """Return nothing: there is no input to differentiate."""
         return None
 
 

@@ -33,7 +33,7 @@ _ROUNDED_OPERANDS = 2.0**-10
 
 @dataclass(frozen=True, slots=True)
 class UnjudgedProperty:
-    """Nothing sound can be said; ``reason`` is why."""
+    """A result of which nothing sound can be said; ``reason`` is why."""
 
     reason: str
 
@@ -57,7 +57,7 @@ class UndefinedProperty:
         return self.form.check(output) or tail_bound.held("no values promised; shape and dtype are right")
 
     def check_backward(self, output: Any, grad_outputs: Any, grad_inputs: Any) -> Verdict | None:
-        """Say nothing."""
+        """Return nothing."""
         return None
 
 

@@ -1,4 +1,4 @@
-"""A call run on the device again, on fresh copies of its inputs, and what of its results is not the same bit by bit."""
+"""Determinism and batch invariance: a call repeated on the device, whole or on parts of its batch, bit by bit."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import torch
 
 from msprobe_hooks.dump.names import Direction
 from pytest_msprobe.engine.framework_names import PYTORCH
+from pytest_msprobe.engine.replay.calls.remote_calls import RemoteCallDevice
 from pytest_msprobe.engine.replay.judging.run_outputs import of_target
 from pytest_msprobe.engine.replay.partition.plan import cuts_of
 from pytest_msprobe.engine.replay.partition.rules import Cut, block_of
@@ -18,7 +19,6 @@ from pytest_msprobe.engine.replay.trials.block_trial import BlockTrial
 from pytest_msprobe.engine.replay.trials.rng import draws_undeclared_randomness, run_seeded
 from pytest_msprobe.engine.replay.trials.trial import Trial
 from pytest_msprobe.engine.values.pytree import tensors_with_paths
-from pytest_msprobe.extensions.remote.remote_device import RemoteDevice
 from pytest_msprobe.results.batch_variations import Variation
 from pytest_msprobe.results.repeats import UnstableOutput
 
@@ -149,7 +149,7 @@ def cut_of_arguments(trial: Trial, batched: Sequence[int | str]) -> Cut | str:
 def _unfit(trial: Trial) -> str:
     if trial.randomness is not None:
         return "it draws random numbers"
-    return "it runs on a remote device" if isinstance(trial.device, RemoteDevice) else ""
+    return "it runs on a remote device" if isinstance(trial.device, RemoteCallDevice) else ""
 
 
 def parts_of(length: int) -> list[tuple[int, int]]:

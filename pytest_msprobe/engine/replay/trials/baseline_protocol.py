@@ -1,4 +1,4 @@
-"""What judging asks of a recorded baseline."""
+"""Protocol of a recorded baseline, as judging uses it."""
 
 from __future__ import annotations
 

@@ -8,11 +8,12 @@ from msprobe_standards import Policy
 from pytest_msprobe.devices.device import Device
 from pytest_msprobe.devices.reduced_precision import MathMode
 from pytest_msprobe.engine.replay.calls.laid_out_tensors import Memory
+from pytest_msprobe.engine.replay.calls.remote_calls import RemoteCallDevice
 from pytest_msprobe.engine.replay.framework import Framework
 from pytest_msprobe.engine.replay.partition.plan import RAISED_ABOVE
 from pytest_msprobe.engine.replay.references import ReferenceRegistry
+from pytest_msprobe.engine.replay.strategies import StrategyRegistry
 from pytest_msprobe.engine.replay.trials.memory_budget import Admit, admit_at_once
-from pytest_msprobe.extensions.remote.remote_device import RemoteDevice
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,12 +34,13 @@ class ReplayConfig:
     policy: Policy
     framework: Framework
     references: ReferenceRegistry = field(default_factory=ReferenceRegistry)
+    strategies: StrategyRegistry = field(default_factory=StrategyRegistry)
     seed: int = 0
     real_data: bool = True
     admit: Admit = admit_at_once
     measure_all: bool = False
     math_mode: MathMode = "auto"
-    baseline: RemoteDevice | None = None
+    baseline: RemoteCallDevice | None = None
     screen_above: float | None = None
     raised_above: float | None = RAISED_ABOVE
     memory: Memory = "recorded"

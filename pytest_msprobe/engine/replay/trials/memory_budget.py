@@ -1,4 +1,4 @@
-"""How much memory a call needs, and how much there is."""
+"""Memory budget of a trial: how much a call needs, and how much there is."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def require_memory(call: Call, device: Device, admit: Admit, working: WorkingByt
 
 
 def return_freed_before(call: Call) -> None:
-    """Give the system what calls before this one have freed, where it needs much memory."""
+    """Return to the system what calls before this one have freed, where it needs much memory."""
     if needed_bytes(call) >= _FREED_ABOVE:
         return_freed_pages()
 

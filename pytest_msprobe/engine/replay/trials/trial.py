@@ -14,6 +14,7 @@ from msprobe_hooks.dump.names import Direction, api_record
 from pytest_msprobe.devices.device import Device, hardware
 from pytest_msprobe.engine.replay.calls.arguments import CheckError, Subject, TargetError
 from pytest_msprobe.engine.replay.calls.golden import baseline_side, golden_side
+from pytest_msprobe.engine.replay.calls.remote_calls import LinkError, RemoteCall, RemoteCallDevice
 from pytest_msprobe.engine.replay.calls.side import Gradients, Run, Side, run_backward, run_forward
 from pytest_msprobe.engine.replay.inputs.large_tensors import LARGE
 from pytest_msprobe.engine.replay.linalg.canonical_factors import turned
@@ -21,13 +22,10 @@ from pytest_msprobe.engine.replay.ops.op_info import op_info, random_property
 from pytest_msprobe.engine.replay.partition.plan import cuts_of
 from pytest_msprobe.engine.replay.random_apis.sampled_indices import RandomProperty
 from pytest_msprobe.engine.replay.trials.input_perturbation import DRAWS, fits_perturbed_runs, perturbed_side
-from pytest_msprobe.engine.replay.trials.remote_side import RemoteSide
 from pytest_msprobe.engine.replay.trials.zero_copy_inputs import placement_for
 from pytest_msprobe.engine.values.error_kinds import REFUSALS, is_out_of_memory, is_unsupported
 from pytest_msprobe.engine.values.pytree import map_tensors, tensors_with_paths
 from pytest_msprobe.errors import UserError
-from pytest_msprobe.extensions.remote.link import LinkError
-from pytest_msprobe.extensions.remote.remote_device import RemoteDevice
 from pytest_msprobe.results.outcomes import describe_error
 from pytest_msprobe.results.skip_reasons import Skip, SkipReason
 
@@ -44,9 +42,21 @@ _LET_GO_BYTES = 2**27
 
 
 class Trial:
-    """The runs of one subject. Each is made when first asked for and kept until the trial is dropped."""
+    """The runs of one subject. Each is made when first asked for and kept until the trial is dropped.
 
-    def __init__(self, subject: Subject, device: Device, baseline: RemoteDevice | None = None) -> None:
+    By side and direction::
+
+                    side         dtype            forward           backward
+        target      the device   the recorded     ``target``        ``target_gradients``
+        golden      the CPU      raised           ``golden``        ``golden_gradients``
+        baseline    the CPU      the recorded     ``baseline``      ``baseline_gradients``
+        moved       the CPU      raised           ``moved``         ``moved_gradients``    inputs moved by a rounding
+        remote      another host the recorded     ``remote_run``    ``remote_gradients``   shows the usual error
+
+    All have the same inputs; gradients arrive for ``grad_outputs``, the same on all sides.
+    """
+
+    def __init__(self, subject: Subject, device: Device, baseline: RemoteCallDevice | None = None) -> None:
         self.subject = subject
         self.device = device
         self._baseline = baseline
@@ -68,11 +78,11 @@ class Trial:
 
     @property
     def has_released_inputs(self) -> bool:
-        """Whether an input is gone, which reads as NaN."""
+        """Return whether an input is gone, which reads as NaN."""
         return bool(self._let_go)
 
     def release_input(self, path: str) -> None:
-        """Give back the memory of a large drawn input that nothing which is left to be judged reads."""
+        """Release the memory of a large drawn input that nothing which is left to be judged reads."""
         tensor = dict(self.subject.arguments.tensors())[path]
         if self.subject.drawn_again is not None and tensor.nbytes >= _LET_GO_BYTES:
             tensor.data = tensor.new_full((), math.nan).expand(tensor.shape)
@@ -98,7 +108,7 @@ class Trial:
 
     @property
     def has_raised_golden(self) -> bool:
-        """Whether golden is computed in float64 though its arguments ask for float32."""
+        """Return whether golden is computed in float64 though its arguments ask for float32."""
         return self._lower_side is not None
 
     def lower_golden(self) -> None:
@@ -122,7 +132,7 @@ class Trial:
 
     @property
     def differentiates(self) -> bool:
-        """Whether there are gradients to compare."""
+        """Return whether there are gradients to compare."""
         return self.subject.grad_outputs is not None and bool(self.subject.arguments.differentiable)
 
     @property
@@ -138,7 +148,7 @@ class Trial:
 
     @functools.cached_property
     def randomness(self) -> RandomProperty | None:
-        """What the results must be like where they are drawn; None where they are not."""
+        """Return what the results must be like where they are drawn; None where they are not."""
         arguments = self.subject.arguments
         try:
             return random_property(self.subject.api, arguments.args, arguments.kwargs)
@@ -188,7 +198,7 @@ class Trial:
 
     @property
     def draws_anew(self) -> bool:
-        """Whether a further call on the device draws from torch's generator where the call before it ended."""
+        """Return whether a further call on the device draws from torch's generator where the call before it ended."""
         return self.subject.draws_from_generator and self._remote_target is None
 
     def run_target_again(self) -> Run:
@@ -196,8 +206,8 @@ class Trial:
         return on_target(lambda: self._forward(self.subject.target, self._target_side))
 
     @functools.cached_property
-    def _remote_target(self) -> RemoteSide | None:
-        return RemoteSide(self.device) if isinstance(self.device, RemoteDevice) else None
+    def _remote_target(self) -> RemoteCall | None:
+        return self.device.remote_call() if isinstance(self.device, RemoteCallDevice) else None
 
     @functools.cached_property
     def baseline(self) -> Run | None:
@@ -257,19 +267,19 @@ class Trial:
             return None
 
     @functools.cached_property
-    def elsewhere(self) -> RemoteSide | None:
+    def elsewhere(self) -> RemoteCall | None:
         """The side of another machine that is to show how much error is normal; None where there is none."""
-        return None if self._baseline is None else RemoteSide(self._baseline)
+        return None if self._baseline is None else self._baseline.remote_call()
 
     @functools.cached_property
     def remote_run(self) -> Run:
-        """The run on another machine. Raises what `RemoteSide` does."""
+        """The run on another machine. Raises what `RemoteCall` does."""
         assert self.elsewhere is not None
         return self.elsewhere.forward(self.subject)
 
     @functools.cached_property
     def remote_gradients(self) -> Gradients:
-        """The gradients of the run on another machine. Raises what `RemoteSide` does."""
+        """The gradients of the run on another machine. Raises what `RemoteCall` does."""
         assert self.elsewhere is not None
         return self.elsewhere.backward(self.subject, self.remote_run, self._arriving(self.remote_run))
 

@@ -1,4 +1,4 @@
-"""A run's graph as the data that the scripts of ``reports/pages/graph`` draw."""
+"""A run's graph as the data of a page, the page of recorded runs alone, and links between ranks' calls."""
 
 from __future__ import annotations
 

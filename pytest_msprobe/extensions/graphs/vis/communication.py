@@ -1,4 +1,4 @@
-"""Who talked to whom: the partners, on other ranks, of a graph's nodes of communication."""
+"""``.vis.db``, graphs of all steps and ranks in the SQLite schema of msprobe 26, with partners on other ranks."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ class Manner:
 
     @property
     def is_comparison(self) -> bool:
-        """Whether two runs stand side by side."""
+        """Return whether two runs stand side by side."""
         return self.task is not None
 
     def colours(self) -> dict[str, Any]:

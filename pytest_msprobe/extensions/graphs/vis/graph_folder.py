@@ -1,4 +1,4 @@
-"""A folder of graph files, as TensorBoard is pointed at it."""
+"""A folder of graph files for TensorBoard, and graphs as JSON (``.vis``) as msprobe 1.2 writes them."""
 
 from __future__ import annotations
 

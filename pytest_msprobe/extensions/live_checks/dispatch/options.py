@@ -1,4 +1,4 @@
-"""What a dispatch is asked for, checked as msprobe documents it."""
+"""Options of a dispatch, checked as msprobe documents them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a dispatch writes: a row per operator, a row per output, and tensors as ``.npy``."""
+"""Tables of a dispatch: a row per operator, a row per output, and tensors as ``.npy``."""
 
 from __future__ import annotations
 

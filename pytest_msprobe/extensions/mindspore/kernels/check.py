@@ -1,4 +1,4 @@
-"""The check of one kernel of a static graph: nothing runs but the definition, and what was recorded is the target."""
+"""The check of one kernel of a static graph, whose recorded results are the target, and kernels' definitions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a kernel was given and gave, as its files hold it.
+"""Arguments, settings and results of a kernel, as its files hold them.
 
 Files hold elements in their order, but not always the shapes that a kernel saw: a reshape is no kernel that moves
 anything, so what follows it has the shape from before it. What a kernel gave has its own shape. Of settings there

@@ -1,4 +1,4 @@
-"""What a kernel was given where it writes to its own inputs: their files hold what stood there when it had run.
+"""Former values of inputs that a kernel overwrites, found by digests in the previous iteration.
 
 That is so of the steps of optimizers, which move parameters in place. MindSpore writes all parameters once more at the
 end of an iteration: whichever holds the very values that a step left is the one that it moved, and at the end of the

@@ -1,4 +1,4 @@
-"""Recorded calls of primitives: their settings as keyword arguments, and what runs them."""
+"""Recorded calls of primitives: their settings as keyword arguments, casts of mixed precision, and what runs them."""
 
 from __future__ import annotations
 

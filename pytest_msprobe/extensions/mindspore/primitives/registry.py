@@ -1,4 +1,4 @@
-"""Which primitives have a golden definition, and torch's name of what each does."""
+"""Registry of primitives with golden definitions, and torch's name of each."""
 
 from __future__ import annotations
 

@@ -140,7 +140,7 @@ class Signs:
 
     @cached_property
     def _level(self) -> Numbers:
-        """How many signs of most gradients differed before each of the pair's steps."""
+        """Return how many signs of most gradients differed before each of the pair's steps."""
         pool = Pool(len(self._pair.steps))
         for flips in self._flips.values():
             pool.add(self._places(flips.steps), so_far(flips.shares))

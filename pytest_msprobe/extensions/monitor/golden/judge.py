@@ -1,4 +1,4 @@
-"""A series judged by that of a golden run."""
+"""A series judged by that of a golden run, opened with its reruns rank by rank."""
 
 from __future__ import annotations
 

@@ -75,7 +75,7 @@ class Twins:
 
 
 def twins(target: Mapping[str, Series], golden: Mapping[str, Series]) -> Twins:
-    """Bring the statistics that two runs have of a tensor to the steps that all of them have."""
+    """Align the statistics that two runs have of a tensor on the steps that all of them have."""
     names = [name for name in golden if name in target]
     every = [series.steps for name in names for series in (target[name], golden[name])]
     steps = reduce(_common, every) if every else np.empty(0, np.int64)

@@ -1,4 +1,4 @@
-"""One rank of a run and the same rank of a golden run: where each series leaves its tolerance."""
+"""One rank of a run and of a golden run: where each series leaves its tolerance, by the evidence of the whole run."""
 
 from __future__ import annotations
 
@@ -123,12 +123,12 @@ class Evidence:
 
     @property
     def quantum(self) -> float:
-        """What the files of the run that is rounded more rounded values to."""
+        """Return what the files of the run that is rounded more rounded values to."""
         return max(map(quantum, self._decimals))
 
     @property
     def is_smooth(self) -> bool:
-        """Whether forward tensors are watched and none is cut off at zero, as by a ReLU."""
+        """Return whether forward tensors are watched and none is cut off at zero, as by a ReLU."""
         return self._minima == {False}
 
     def level(self, group: Group) -> Numbers:
@@ -250,7 +250,7 @@ class Pair:
 
     @cached_property
     def starts_together(self) -> bool:
-        """Whether the first step is the first of both runs, so that nothing can have drifted before it."""
+        """Return whether the first step is the first of both runs, so that nothing can have drifted before it."""
         first = next((tensor for tensor in self.tensors if self.read(tensor).steps.size), None)
         if first is None:
             return True
@@ -263,7 +263,7 @@ class Pair:
 
     @cached_property
     def evidence(self) -> Evidence:
-        """What the pair shows as a whole."""
+        """Return what the pair shows as a whole."""
         evidence = Evidence(self.steps, self._kinds)
         for tensor in self.tensors:
             both = self.read(tensor)
@@ -360,7 +360,7 @@ class Pair:
 
     @cached_property
     def _wandered(self) -> Numbers:
-        """How far apart parameters that only rounding drives have been at each step, at most."""
+        """Return how far apart parameters that only rounding drives have been at each step, at most."""
         wandered = np.zeros(len(self.evidence.steps))
         driven = {*self.evidence.driven_by_noise(self.unit_roundoff)}
         for tensor in self.tensors:

@@ -1,4 +1,4 @@
-"""How far apart the statistics of two correct runs may be at a step, by the dtype that they were computed in.
+"""Tolerance of series: how far statistics of two correct runs may differ at a step, by dtype and by the median so far.
 
 The constants are derived in docs/monitor.md, "Two runs".
 """

@@ -1,4 +1,4 @@
-"""Two runs whose steps have other micro batches: what of them can be compared, and what cannot."""
+"""Comparability of two monitored runs: the same start, and steps of equal or different micro batches."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ class MicroBatches:
 
     @property
     def words(self) -> str:
-        """What differs, in words."""
+        """Return what differs, in words."""
         return (
             f"steps have {counted(self.target, 'micro batch', 'micro batches')}, those of the golden run {self.golden}"
         )

@@ -1,4 +1,4 @@
-"""Monitored runs as a page: each series read once, at the resolution of a screen, and how far two runs differ."""
+"""The page of monitored runs: each series read once, at the resolution of a screen, and the gap of two runs."""
 
 from __future__ import annotations
 

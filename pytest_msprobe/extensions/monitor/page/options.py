@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_msprobe.run.option_fields import add_fields, output_file, read_fields, setting, shared
+from pytest_msprobe.run.option_fields import add_fields, output_file, read_fields, refuse_without, setting, shared
 from pytest_msprobe.run.shared_options import HTML
 
 
@@ -15,7 +15,7 @@ from pytest_msprobe.run.shared_options import HTML
 class PageOptions:
     """The page's file, and shell patterns of the tensors and modules whose series it keeps step by step."""
 
-    path: Path = shared(HTML, read=output_file)
+    path: Path | None = shared(HTML, read=output_file)
     exact: tuple[str, ...] = setting(
         "msprobe_html_exact",
         "series that the page of a long monitored run keeps step by step, such as 'layers.0.*' (default: the minimum "
@@ -32,4 +32,7 @@ def add_options(group: pytest.OptionGroup) -> None:
 def read_options(config: pytest.Config) -> PageOptions | None:
     """Return what was asked for, None where no page was. Raises OptionError."""
     options = read_fields(config, PageOptions)
-    return options if options.path else None
+    if options.path is None:
+        refuse_without(config, PageOptions, f"{HTML} FILE")
+        return None
+    return options

@@ -1,4 +1,4 @@
-"""Writing the page of a run over monitored training when all of its series have been judged."""
+"""Reporter that writes the page of monitored training when all of a run's series have been judged."""
 
 from __future__ import annotations
 
@@ -39,6 +39,7 @@ class MonitorPage:
         self._standard = standard
         self._found: list[tuple[Outcome, Alarmed]] = []
         self._judged = 0
+        assert options.path is not None
         self._file = PageFile(options.path)
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
@@ -106,7 +107,7 @@ class MonitorPage:
             self._file.lose(session, f"{self._file.path}: not written: {error}")
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
-        """Say where the page is."""
+        """Print where the page is."""
         if self._judged:
             self._file.report(terminalreporter)
 

@@ -3,26 +3,39 @@
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 
+from msprobe_hooks.dump.unread.effects import Effects
+from pytest_msprobe.engine.replay.inputs.constraints import values
+from pytest_msprobe.engine.replay.ops.operators import Kernel, golden
+from pytest_msprobe.engine.replay.ops.traits import OpInfo
+from pytest_msprobe.engine.replay.random_apis import attention_dropout, probability_switch, unverifiable
+from pytest_msprobe.extensions.npu_operators.arguments import refuse
 from pytest_msprobe.extensions.npu_operators.attention.attention_core import (
     BATCHED_LAYOUTS,
+    AttentionMask,
     head_count,
     heads_first,
     in_layout,
 )
 from pytest_msprobe.extensions.npu_operators.attention.attention_core import attend as attend_by_definition
-from pytest_msprobe.extensions.npu_operators.attention.attention_mask import AttentionMask
-from pytest_msprobe.extensions.npu_operators.reference_arguments import refuse
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from torch import Tensor
 
     from pytest_msprobe.extensions.npu_operators.attention.attention_core import Attend
+    from pytest_msprobe.extensions.npu_operators.sparse_attention.token_layouts import Lengths
+
+FUSED_ATTENTION = OpInfo(
+    constraint=values.packed_attention(),
+    random=unverifiable.fused_attention,
+    switch=probability_switch.probability("keep_prob", 9, 1.0),
+    readable=attention_dropout.readable_by_layout,
+)
 
 # CANN's default, the greatest int32: every earlier or later token is attended to.
 _UNLIMITED = 2147483647
@@ -30,34 +43,24 @@ _UNLIMITED = 2147483647
 _STATISTIC_COPIES = 8
 
 
+def kernel_on_gpu(definition: Callable[..., Any]) -> Kernel:
+    """Return what computes fused attention by the kernels that a GPU has, whose module only its runs load."""
+    from pytest_msprobe.extensions.npu_operators.attention.gpu_kernels import FusedAttention
+
+    return FusedAttention(definition)
+
+
+@golden("NPU.npu_fusion_attention", FUSED_ATTENTION, Effects(defined=3), on_gpu=kernel_on_gpu)
 def npu_fusion_attention(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    head_num: int,
-    input_layout: str,
-    pse: Tensor | None = None,
-    padding_mask: Tensor | None = None,
-    atten_mask: Tensor | None = None,
-    scale: float = 1.0,
-    keep_prob: float = 1.0,
-    pre_tockens: int = _UNLIMITED,
-    next_tockens: int = _UNLIMITED,
-    inner_precise: int = 0,
-    prefix: Sequence[int] | None = None,
-    actual_seq_qlen: Sequence[int] | None = None,
-    actual_seq_kvlen: Sequence[int] | None = None,
-    sparse_mode: int = 0,
-    gen_mask_parallel: bool = True,
-    sync: bool = False,
-    softmax_layout: str = "",
-    sink: Tensor | None = None,
-    dropout_mask: Tensor | None = None,
-    seed: int = 0,
-    offset: int = 0,
-    *,
-    attend: Attend = attend_by_definition,
-) -> tuple[Tensor, Tensor, Tensor, Tensor, int, int, int]:
+    query: Tensor, key: Tensor, value: Tensor, head_num: int, input_layout: str, pse: Tensor | None = None,
+    padding_mask: Tensor | None = None, atten_mask: Tensor | None = None, scale: float = 1.0,
+    keep_prob: float = 1.0, pre_tockens: int = _UNLIMITED, next_tockens: int = _UNLIMITED,
+    inner_precise: int = 0, prefix: Sequence[int] | None = None, actual_seq_qlen: Sequence[int] | None = None,
+    actual_seq_kvlen: Sequence[int] | None = None, sparse_mode: int = 0, gen_mask_parallel: bool = True,
+    sync: bool = False, softmax_layout: str = "", sink: Tensor | None = None,
+    dropout_mask: Tensor | None = None, seed: int = 0, offset: int = 0,
+    *, attend: Attend = attend_by_definition,
+) -> tuple[Tensor, Tensor, Tensor, Tensor, int, int, int]:  # fmt: skip
     """Return attention: dropout(softmax(mask(scale * (q k^T + pse)))) v, grouped heads where N_q > N_kv.
 
     ``input_layout`` is BSH, SBH, BSND, BNSD or TND; for TND, T holds all sequences one after the other and
@@ -129,38 +132,18 @@ def npu_fusion_attention(
     return out, statistics[0], statistics[1], query.new_empty(0), 0, 0, count
 
 
+@golden("Aten.npu_fusion_attention_grad", OpInfo(constraint=values.packed_attention()))
 def npu_fusion_attention_grad(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    dy: Tensor,
-    head_num: int,
-    input_layout: str,
-    *,
-    pse: Tensor | None = None,
-    padding_mask: Tensor | None = None,
-    atten_mask: Tensor | None = None,
-    softmax_max: Tensor | None = None,
-    softmax_sum: Tensor | None = None,
-    softmax_in: Tensor | None = None,
-    attention_in: Tensor | None = None,
-    scale_value: float = 1.0,
-    keep_prob: float = 1.0,
-    pre_tockens: int = _UNLIMITED,
-    next_tockens: int = _UNLIMITED,
-    inner_precise: int = 0,
-    seed: int = 0,
-    offset: int = 0,
-    numels: int = 0,
-    prefix: Sequence[int] | None = None,
-    actual_seq_qlen: Sequence[int] | None = None,
-    actual_seq_kvlen: Sequence[int] | None = None,
-    sparse_mode: int = 0,
-    gen_mask_parallel: bool = True,
-    sync: bool = False,
-    softmax_layout: str = "",
+    query: Tensor, key: Tensor, value: Tensor, dy: Tensor, head_num: int, input_layout: str,
+    *, pse: Tensor | None = None, padding_mask: Tensor | None = None, atten_mask: Tensor | None = None,
+    softmax_max: Tensor | None = None, softmax_sum: Tensor | None = None, softmax_in: Tensor | None = None,
+    attention_in: Tensor | None = None, scale_value: float = 1.0, keep_prob: float = 1.0,
+    pre_tockens: int = _UNLIMITED, next_tockens: int = _UNLIMITED, inner_precise: int = 0, seed: int = 0,
+    offset: int = 0, numels: int = 0, prefix: Sequence[int] | None = None,
+    actual_seq_qlen: Sequence[int] | None = None, actual_seq_kvlen: Sequence[int] | None = None,
+    sparse_mode: int = 0, gen_mask_parallel: bool = True, sync: bool = False, softmax_layout: str = "",
     sink: Tensor | None = None,
-) -> tuple[Tensor, Tensor, Tensor, Tensor | None, Tensor | None]:
+) -> tuple[Tensor, Tensor, Tensor, Tensor | None, Tensor | None]:  # fmt: skip
     """Return the gradients of :func:`npu_fusion_attention` for query, key, value, pse and sink; None for one not given.
 
     Versions of torch_npu without ``sink`` return the first four.
@@ -198,17 +181,9 @@ def npu_fusion_attention_grad(
 
 
 def _packed(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    q_lengths: list[int],
-    kv_lengths: list[int],
-    hidden: AttentionMask,
-    scale: float,
-    keep_prob: float,
-    sink: Tensor | None,
-    attend: Attend,
-) -> tuple[Tensor, Tensor, Tensor, int]:
+    query: Tensor, key: Tensor, value: Tensor, q_lengths: list[int], kv_lengths: list[int],
+    hidden: AttentionMask, scale: float, keep_prob: float, sink: Tensor | None, attend: Attend,
+) -> tuple[Tensor, Tensor, Tensor, int]:  # fmt: skip
     """Return attention of (T, N, D) tensors, sequence by sequence; the statistics are (T, N)."""
     if len(q_lengths) != len(kv_lengths):
         raise ValueError(
@@ -246,3 +221,118 @@ def _lengths(cumulative: Sequence[int] | None) -> list[int]:
         raise ValueError("input_layout TND of npu_fusion_attention needs actual_seq_qlen and actual_seq_kvlen")
     ends = [0, *(int(end) for end in cumulative)]
     return [max(0, end - start) for start, end in pairwise(ends)]
+
+
+# CANN's default, the greatest int32: every earlier or later token is attended to.
+
+
+@golden("Aten.npu_fusion_attention_grad_v2", OpInfo(constraint=values.packed_attention()))
+def npu_fusion_attention_grad_v2(
+    query: Tensor, key: Tensor, value: Tensor, dy: Tensor, head_num: int, input_layout: str,
+    *, pse: Tensor | None = None, padding_mask: Tensor | None = None, atten_mask: Tensor | None = None,
+    softmax_max: Tensor | None = None, softmax_sum: Tensor | None = None, softmax_in: Tensor | None = None,
+    attention_in: Tensor | None = None, query_rope: Tensor | None = None, key_rope: Tensor | None = None,
+    scale_value: float = 1.0, keep_prob: float = 1.0, pre_tokens: int = _UNLIMITED,
+    next_tokens: int = _UNLIMITED, inner_precise: int = 0, seed: int = 0, offset: int = 0, numels: int = 0,
+    prefix: Sequence[int] | None = None, actual_seq_qlen: Sequence[int] | None = None,
+    actual_seq_kvlen: Sequence[int] | None = None, sparse_mode: int = 0, gen_mask_parallel: bool = True,
+    sync: bool = False, pse_type: int = 1, q_start_idx: Sequence[int] | None = None,
+    kv_start_idx: Sequence[int] | None = None, softmax_layout: str = "", sink: Tensor | None = None,
+) -> tuple[Tensor, Tensor, Tensor, Tensor | None, Tensor | None, Tensor | None, Tensor | None]:  # fmt: skip
+    """Return the gradients of npu_fusion_attention_v2: query, key, value, pse, both ropes and sink.
+
+    Those of what was not given are None. Ropes (TND) are further dimensions of queries and keys; ``pse_type`` 0 adds
+    pse to the scaled product. The forward's saved statistics and output are not read: everything follows from the
+    inputs. Raises what the forward does, and NotImplementedError for ``keep_prob`` below 1, whose mask only the device
+    can rebuild, for ropes in another layout and for the types that make pse themselves (2 and 3).
+    """
+    api = "npu_fusion_attention_grad_v2"
+    roped = query_rope is not None and key_rope is not None
+    refuse(
+        api,
+        keep_prob=keep_prob if keep_prob < 1 else None,
+        query_rope=query_rope if roped and input_layout.upper() != "TND" else None,
+        pse_type=None if pse_type in (0, 1) else pse_type,
+        q_start_idx=q_start_idx or None,
+        kv_start_idx=kv_start_idx or None,
+    )
+    given = (query, key, value, pse, query_rope if roped else None, key_rope if roped else None, sink)
+
+    def attention(leaves: list[Tensor | None]) -> Tensor:
+        q, k, v, bias, q_rope, k_rope, more = leaves
+        assert q is not None
+        assert k is not None
+        assert v is not None
+        if q_rope is not None and k_rope is not None:
+            q, k = torch.cat([q, q_rope], -1), torch.cat([k, k_rope], -1)
+        return npu_fusion_attention(
+            q,
+            k,
+            v,
+            head_num,
+            input_layout,
+            pse=bias / scale_value if bias is not None and pse_type == 0 else bias,
+            padding_mask=padding_mask,
+            atten_mask=atten_mask,
+            scale=scale_value,
+            pre_tockens=pre_tokens,
+            next_tockens=next_tokens,
+            prefix=prefix,
+            actual_seq_qlen=actual_seq_qlen,
+            actual_seq_kvlen=actual_seq_kvlen,
+            sparse_mode=sparse_mode,
+            sink=more,
+        )[0]
+
+    of_query, of_key, of_value, of_pse, of_q_rope, of_k_rope, of_sink = _gradients(attention, given, dy)
+    assert of_query is not None
+    assert of_key is not None
+    assert of_value is not None
+    return of_query, of_key, of_value, of_pse, of_q_rope, of_k_rope, of_sink
+
+
+@golden("Aten.npu_fusion_attention_grad_v3", OpInfo(constraint=values.packed_attention()))
+def npu_fusion_attention_grad_v3(
+    query: Tensor, key: Tensor, value: Tensor, dy: Tensor, head_num: int, input_layout: str,
+    *, pse: Tensor | None = None, padding_mask: Tensor | None = None, atten_mask: Tensor | None = None,
+    softmax_max: Tensor | None = None, softmax_sum: Tensor | None = None, softmax_in: Tensor | None = None,
+    attention_in: Tensor | None = None, scale_value: float = 1.0, keep_prob: float = 1.0,
+    pre_tockens: int = _UNLIMITED, next_tockens: int = _UNLIMITED, inner_precise: int = 0,
+    seed: Tensor | None = None, offset: Tensor | None = None, prefix: Sequence[int] | None = None,
+    actual_seq_qlen: Lengths = None, actual_seq_kvlen: Lengths = None, sparse_mode: int = 0,
+    gen_mask_parallel: bool = True, sync: bool = False, softmax_layout: str = "", sink: Tensor | None = None,
+) -> tuple[Tensor, Tensor, Tensor, Tensor | None, Tensor | None]:  # fmt: skip
+    """Return the gradients of npu_fusion_attention_v3 for query, key, value, pse and sink, as version 2 does."""
+    lengths = [None if each is None else [int(end) for end in each] for each in (actual_seq_qlen, actual_seq_kvlen)]
+    of_query, of_key, of_value, of_pse, _, _, of_sink = npu_fusion_attention_grad_v2(
+        query,
+        key,
+        value,
+        dy,
+        head_num,
+        input_layout,
+        pse=pse,
+        padding_mask=padding_mask,
+        atten_mask=atten_mask,
+        scale_value=scale_value,
+        keep_prob=keep_prob,
+        pre_tokens=pre_tockens,
+        next_tokens=next_tockens,
+        prefix=prefix,
+        actual_seq_qlen=lengths[0],
+        actual_seq_kvlen=lengths[1],
+        sparse_mode=sparse_mode,
+        sink=sink,
+    )
+    return of_query, of_key, of_value, of_pse, of_sink
+
+
+def _gradients(
+    function: Callable[[list[Tensor | None]], Tensor], given: Sequence[Tensor | None], arriving: Tensor
+) -> list[Tensor | None]:
+    """Return the gradients of a function for each of the tensors given, None for None."""
+    with torch.enable_grad():
+        leaves = [None if each is None else each.detach().requires_grad_() for each in given]
+        wanted = [each for each in leaves if each is not None]
+        found = iter(torch.autograd.grad(function(leaves), wanted, arriving))
+    return [None if each is None else next(found) for each in leaves]

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from pytest_msprobe.extensions.npu_operators.attention.attention_core import attend
-from pytest_msprobe.extensions.npu_operators.attention.attention_mask import AttentionMask
+from pytest_msprobe.extensions.npu_operators.arguments import at_least_float32, refuse
+from pytest_msprobe.extensions.npu_operators.attention.attention_core import AttentionMask, attend
 from pytest_msprobe.extensions.npu_operators.attention.inference_sequences import (
     SequenceLayout,
     Span,
@@ -16,14 +16,13 @@ from pytest_msprobe.extensions.npu_operators.attention.inference_sequences impor
     spans_of,
 )
 from pytest_msprobe.extensions.npu_operators.quantization.quantization import rounded
-from pytest_msprobe.extensions.npu_operators.reference_arguments import at_least_float32, refuse
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from torch import Tensor
 
-    from pytest_msprobe.extensions.npu_operators.attention.inference_keys import Keys, SequenceKeys
+    from pytest_msprobe.extensions.npu_operators.attention.inference_sequences import Keys, SequenceKeys
 
 #: CANN's default, the greatest int32: every earlier or later token is attended to.
 UNLIMITED = 2147483647

@@ -1,4 +1,4 @@
-"""What torch_npu takes from the library ATB for decoding: attention over pages, and what fills and reads them.
+"""Operators of the library ATB for decoding: attention over pages, and what fills and reads them.
 
 Caches are (blocks, tokens, N, D) or, on cards for inference, (blocks, N * D / 16, tokens, 16).
 """
@@ -9,11 +9,18 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from pytest_msprobe.extensions.npu_operators.attention.inference_keys import Keys
+from pytest_msprobe.engine.replay.ops.operators import golden
+from pytest_msprobe.engine.replay.ops.traits import OpInfo
+from pytest_msprobe.extensions.npu_operators.arguments import refuse
+from pytest_msprobe.extensions.npu_operators.attention.inference_sequences import Keys
 from pytest_msprobe.extensions.npu_operators.attention.sequence_attention import Queries, attention_of_sequences
-from pytest_msprobe.extensions.npu_operators.caches.cache_slots import write_in_chunks, write_tokens
-from pytest_msprobe.extensions.npu_operators.caches.paged_caches import npu_gather_pa_kv_cache
-from pytest_msprobe.extensions.npu_operators.reference_arguments import refuse
+from pytest_msprobe.extensions.npu_operators.caches.paged_caches import (
+    npu_gather_pa_kv_cache,
+    write_in_chunks,
+    write_tokens,
+)
+from pytest_msprobe.extensions.npu_operators.inputs import caches
+from pytest_msprobe.extensions.npu_operators.inputs import moe_routing as routing
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -21,6 +28,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
+@golden("NPU._npu_reshape_and_cache", OpInfo(constraint=caches.filled, in_place=True))
 def _npu_reshape_and_cache(
     key: Tensor, value: Tensor, key_cache: Tensor, value_cache: Tensor, slot_indices: Tensor
 ) -> None:
@@ -30,18 +38,11 @@ def _npu_reshape_and_cache(
         write(cache, slot_indices, tokens)
 
 
+@golden("NPU._npu_paged_attention", OpInfo(constraint=caches.attended_pages(6), in_place=True))
 def _npu_paged_attention(
-    query: Tensor,
-    key_cache: Tensor,
-    value_cache: Tensor,
-    num_kv_heads: int,
-    num_heads: int,
-    scale_value: float,
-    block_table: Tensor,
-    context_lens: Tensor,
-    out: Tensor,
-    workspace: Tensor | None = None,
-) -> None:
+    query: Tensor, key_cache: Tensor, value_cache: Tensor, num_kv_heads: int, num_heads: int,
+    scale_value: float, block_table: Tensor, context_lens: Tensor, out: Tensor, workspace: Tensor | None = None,
+) -> None:  # fmt: skip
     """Write to ``out`` (T, N, D), in place, the attention of each token to the first keys of its row of the table.
 
     ``context_lens`` says to how many. Raises NotImplementedError for queries or caches in whole numbers.
@@ -51,20 +52,12 @@ def _npu_paged_attention(
     _attend("_npu_paged_attention", query, caches, (num_heads, num_kv_heads), scale_value, block_table, lengths, out)
 
 
+@golden("NPU.atb._npu_paged_attention_v2", OpInfo(constraint=caches.attended_pages(2), in_place=True))
 def _npu_paged_attention_v2(
-    query: Tensor,
-    key_cache: Tensor,
-    block_table: Tensor,
-    context_lens: Sequence[int],
-    *,
-    value_cache: Tensor | None = None,
-    mask: Tensor | None = None,
-    num_kv_heads: int = 0,
-    num_heads: int = 0,
-    scale_value: float = 1.0,
-    mask_type: int = 0,
-    out: Tensor,
-) -> Tensor:
+    query: Tensor, key_cache: Tensor, block_table: Tensor, context_lens: Sequence[int],
+    *, value_cache: Tensor | None = None, mask: Tensor | None = None, num_kv_heads: int = 0, num_heads: int = 0,
+    scale_value: float = 1.0, mask_type: int = 0, out: Tensor,
+) -> Tensor:  # fmt: skip
     """Return ``out``, written as :func:`_npu_paged_attention` does.
 
     Raises NotImplementedError as that one, for masks, and for values that are part of the keys.
@@ -102,6 +95,7 @@ def _attend(
     out[:count] = found.squeeze(2).view(out[:count].shape)
 
 
+@golden("NPU.atb.npu_paged_cache_load", OpInfo(constraint=caches.loaded, in_place=True))
 def npu_paged_cache_load(
     key_cache: Tensor,
     value_cache: Tensor,
@@ -128,6 +122,9 @@ def npu_paged_cache_load(
     return found[0], found[1]
 
 
+@golden(
+    "NPU._npu_rotary_embedding", OpInfo(constraint=routing.rows_of(4, "cos_sin_cache", 0, "positions"), in_place=True)
+)
 def _npu_rotary_embedding(
     positions: Tensor, query: Tensor, key: Tensor, head_size: int, cos_sin_cache: Tensor, is_neox_style: bool
 ) -> None:

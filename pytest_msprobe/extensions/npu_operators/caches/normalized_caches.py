@@ -1,4 +1,4 @@
-"""Keys and values that are normalized, turned by their positions, perhaps quantized, and written to caches."""
+"""Caches whose keys are normalized, turned and quantized on their way."""
 
 from __future__ import annotations
 
@@ -7,14 +7,18 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from pytest_msprobe.extensions.npu_operators.caches.cache_slots import (
+from pytest_msprobe.engine.replay.ops.operators import golden
+from pytest_msprobe.engine.replay.ops.quantized_results import EIGHT_BITS
+from pytest_msprobe.engine.replay.ops.traits import OpInfo
+from pytest_msprobe.extensions.npu_operators.arguments import at_least_float32, functional, refuse
+from pytest_msprobe.extensions.npu_operators.caches.paged_caches import (
     as_chunks,
     quantized_tokens,
     write_in_chunks,
     write_tokens,
 )
+from pytest_msprobe.extensions.npu_operators.inputs import caches
 from pytest_msprobe.extensions.npu_operators.layers.rotary import npu_interleave_rope, npu_rotary_mul
-from pytest_msprobe.extensions.npu_operators.reference_arguments import refuse
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -43,24 +47,13 @@ class _Parameters:
     cache_mode: str
 
 
+@golden("NPU.npu_kv_rmsnorm_rope_cache", OpInfo(constraint=caches.latent_index, in_place=True, quantizes=EIGHT_BITS))
 def npu_kv_rmsnorm_rope_cache(
-    kv: Tensor,
-    gamma: Tensor,
-    cos: Tensor,
-    sin: Tensor,
-    index: Tensor,
-    k_cache: Tensor,
-    ckv_cache: Tensor,
-    *,
-    k_rope_scale: Tensor | None = None,
-    c_kv_scale: Tensor | None = None,
-    k_rope_offset: Tensor | None = None,
-    c_kv_offset: Tensor | None = None,
-    v: Tensor | None = None,
-    epsilon: float = 1e-5,
-    cache_mode: str = "Norm",
-    is_output_kv: bool = False,
-) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None]:
+    kv: Tensor, gamma: Tensor, cos: Tensor, sin: Tensor, index: Tensor, k_cache: Tensor, ckv_cache: Tensor,
+    *, k_rope_scale: Tensor | None = None, c_kv_scale: Tensor | None = None,
+    k_rope_offset: Tensor | None = None, c_kv_offset: Tensor | None = None, v: Tensor | None = None,
+    epsilon: float = 1e-5, cache_mode: str = "Norm", is_output_kv: bool = False,
+) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None]:  # fmt: skip
     """Write both caches in place, and return (k_cache, ckv_cache, turned keys, values), the last two if asked for.
 
     ``kv`` (B, N, S, D) is the values, as many dimensions as ``gamma`` has, and the keys behind them. Values are
@@ -84,26 +77,14 @@ def npu_kv_rmsnorm_rope_cache(
     return k_cache, ckv_cache, *((key, value) if is_output_kv else (None, None))
 
 
+@golden("NPU.npu_kv_rmsnorm_rope_cache_v2", OpInfo(constraint=caches.latent_index, in_place=True, quantizes=EIGHT_BITS))
 def npu_kv_rmsnorm_rope_cache_v2(
-    kv: Tensor,
-    gamma: Tensor,
-    cos: Tensor,
-    sin: Tensor,
-    index: Tensor,
-    k_cache: Tensor,
-    ckv_cache: Tensor,
-    *,
-    k_rope_scale: Tensor | None = None,
-    c_kv_scale: Tensor | None = None,
-    k_rope_offset: Tensor | None = None,
-    c_kv_offset: Tensor | None = None,
-    v: Tensor | None = None,
-    epsilon: float = 1e-5,
-    cache_mode: str = "Norm",
-    is_output_kv: bool = False,
-    k_cache_dtype: int | None = None,
-    ckv_cache_dtype: int | None = None,
-) -> tuple[Tensor | None, Tensor | None]:
+    kv: Tensor, gamma: Tensor, cos: Tensor, sin: Tensor, index: Tensor, k_cache: Tensor, ckv_cache: Tensor,
+    *, k_rope_scale: Tensor | None = None, c_kv_scale: Tensor | None = None,
+    k_rope_offset: Tensor | None = None, c_kv_offset: Tensor | None = None, v: Tensor | None = None,
+    epsilon: float = 1e-5, cache_mode: str = "Norm", is_output_kv: bool = False,
+    k_cache_dtype: int | None = None, ckv_cache_dtype: int | None = None,
+) -> tuple[Tensor | None, Tensor | None]:  # fmt: skip
     """Return the last two results of :func:`npu_kv_rmsnorm_rope_cache`, and write the caches as it does.
 
     Raises NotImplementedError for dtypes, which say that the bytes of a cache mean something else.
@@ -115,48 +96,15 @@ def npu_kv_rmsnorm_rope_cache_v2(
     return (key, value) if is_output_kv else (None, None)
 
 
-def npu_kv_rmsnorm_rope_cache_v2_functional(
-    kv: Tensor,
-    gamma: Tensor,
-    cos: Tensor,
-    sin: Tensor,
-    index: Tensor,
-    k_cache: Tensor,
-    ckv_cache: Tensor,
-    *,
-    k_rope_scale: Tensor | None = None,
-    c_kv_scale: Tensor | None = None,
-    k_rope_offset: Tensor | None = None,
-    c_kv_offset: Tensor | None = None,
-    v: Tensor | None = None,
-    epsilon: float = 1e-5,
-    cache_mode: str = "Norm",
-    is_output_kv: bool = False,
-    k_cache_dtype: int | None = None,
-    ckv_cache_dtype: int | None = None,
-) -> tuple[Tensor | None, Tensor | None, Tensor, Tensor]:
-    """Return the results of :func:`npu_kv_rmsnorm_rope_cache_v2` and the caches; the arguments stay."""
-    caches = k_cache.clone(), ckv_cache.clone()
-    results = npu_kv_rmsnorm_rope_cache_v2(
-        kv, gamma, cos, sin, index, *caches,
-        k_rope_scale=k_rope_scale, c_kv_scale=c_kv_scale, k_rope_offset=k_rope_offset, c_kv_offset=c_kv_offset,
-        v=v, epsilon=epsilon, cache_mode=cache_mode, is_output_kv=is_output_kv,
-        k_cache_dtype=k_cache_dtype, ckv_cache_dtype=ckv_cache_dtype,
-    )  # fmt: skip
-    return *results, *caches
+npu_kv_rmsnorm_rope_cache_v2_functional = golden(
+    "NPU.npu_kv_rmsnorm_rope_cache_v2_functional", OpInfo(constraint=caches.latent_index, quantizes=EIGHT_BITS)
+)(functional(npu_kv_rmsnorm_rope_cache_v2, "k_cache", "ckv_cache"))
 
 
 def _write_latent(
-    api: str,
-    kv: Tensor,
-    gamma: Tensor,
-    cos: Tensor,
-    sin: Tensor,
-    index: Tensor,
-    k_cache: Tensor,
-    ckv_cache: Tensor,
-    given: _Parameters,
-) -> tuple[Tensor, Tensor]:
+    api: str, kv: Tensor, gamma: Tensor, cos: Tensor, sin: Tensor, index: Tensor, k_cache: Tensor,
+    ckv_cache: Tensor, given: _Parameters,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
     refuse(api, cache_mode=None if given.cache_mode in _CACHE_MODES else given.cache_mode)
     if given.v is None:
         value = rms_normalized(kv[..., : len(gamma)], gamma, given.epsilon)
@@ -195,27 +143,17 @@ def _write_in_mode(cache: Tensor, index: Tensor, tokens: Tensor, cache_mode: str
         write_tokens(cache, slots, tokens.flatten(0, 1))
 
 
+@golden(
+    "NPU.npu_qkv_rms_norm_rope_cache",
+    OpInfo(constraint=caches.slots_of(7, "k_cache", 5, "index", size_at=2), in_place=True, quantizes=EIGHT_BITS),
+)
 def npu_qkv_rms_norm_rope_cache(
-    qkv: Tensor,
-    q_gamma: Tensor,
-    k_gamma: Tensor,
-    cos: Tensor,
-    sin: Tensor,
-    index: Tensor,
-    q_out: Tensor,
-    k_cache: Tensor,
-    v_cache: Tensor,
-    qkv_size: Sequence[int],
-    head_nums: Sequence[int],
-    *,
-    k_scale: Tensor | None = None,
-    v_scale: Tensor | None = None,
-    k_offset: Tensor | None = None,
-    v_offset: Tensor | None = None,
-    epsilon: float = 1e-6,
-    cache_mode: str = "PA_NZ",
+    qkv: Tensor, q_gamma: Tensor, k_gamma: Tensor, cos: Tensor, sin: Tensor, index: Tensor, q_out: Tensor,
+    k_cache: Tensor, v_cache: Tensor, qkv_size: Sequence[int], head_nums: Sequence[int],
+    *, k_scale: Tensor | None = None, v_scale: Tensor | None = None, k_offset: Tensor | None = None,
+    v_offset: Tensor | None = None, epsilon: float = 1e-6, cache_mode: str = "PA_NZ",
     is_output_qkv: bool = False,
-) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
+) -> tuple[Tensor | None, Tensor | None, Tensor | None]:  # fmt: skip
     """Write ``q_out``, ``k_cache`` and ``v_cache`` in place, and return queries, keys and values if asked for.
 
     ``qkv`` (B * S, (Nq + Nk + Nv) * D) is split by ``head_nums``; ``qkv_size`` is (B, S, all heads, D). Queries and
@@ -237,32 +175,116 @@ def npu_qkv_rms_norm_rope_cache(
     return (queries.flatten(1), keys.flatten(1), values.flatten(1)) if is_output_qkv else (None, None, None)
 
 
-def npu_qkv_rms_norm_rope_cache_functional(
-    qkv: Tensor,
-    q_gamma: Tensor,
-    k_gamma: Tensor,
-    cos: Tensor,
-    sin: Tensor,
-    index: Tensor,
-    q_out: Tensor,
-    k_cache: Tensor,
-    v_cache: Tensor,
-    qkv_size: Sequence[int],
-    head_nums: Sequence[int],
-    *,
-    k_scale: Tensor | None = None,
-    v_scale: Tensor | None = None,
-    k_offset: Tensor | None = None,
-    v_offset: Tensor | None = None,
-    epsilon: float = 1e-6,
-    cache_mode: str = "PA_NZ",
-    is_output_qkv: bool = False,
-) -> tuple[Tensor | None, Tensor | None, Tensor | None, Tensor, Tensor, Tensor]:
-    """Return the results of :func:`npu_qkv_rms_norm_rope_cache`, queries and caches; the arguments stay."""
-    written = q_out.clone(), k_cache.clone(), v_cache.clone()
-    results = npu_qkv_rms_norm_rope_cache(
-        qkv, q_gamma, k_gamma, cos, sin, index, *written, qkv_size, head_nums,
-        k_scale=k_scale, v_scale=v_scale, k_offset=k_offset, v_offset=v_offset,
-        epsilon=epsilon, cache_mode=cache_mode, is_output_qkv=is_output_qkv,
-    )  # fmt: skip
-    return *results, *written
+npu_qkv_rms_norm_rope_cache_functional = golden(
+    "NPU.npu_qkv_rms_norm_rope_cache_functional",
+    OpInfo(constraint=caches.slots_of(7, "k_cache", 5, "index", size_at=2), quantizes=EIGHT_BITS),
+)(functional(npu_qkv_rms_norm_rope_cache, "q_out", "k_cache", "v_cache"))
+
+
+_Results = tuple["Tensor", "Tensor | None", "Tensor | None", "Tensor", "Tensor"]
+
+
+@golden("NPU.npu_rope_quant_kvcache", OpInfo(constraint=caches.quantized_rows, in_place=True, quantizes=EIGHT_BITS))
+def npu_rope_quant_kvcache(
+    x: Tensor, cos: Tensor, sin: Tensor, k_cache: Tensor, v_cache: Tensor, indices: Tensor, scale_k: Tensor,
+    scale_v: Tensor, size_splits: Sequence[int],
+    *, offset_k: Tensor | None = None, offset_v: Tensor | None = None, quant_mode: int = 0,
+    input_layout: str = "BSND", kv_output: bool = False, cache_mode: str = "contiguous",
+) -> _Results:  # fmt: skip
+    """Write both caches in place, and return (queries, keys, values, k_cache, v_cache); keys and values if asked for.
+
+    ``x`` (B, S, H) or (B, H) holds queries, keys and values, of ``size_splits`` elements. Queries and keys are turned
+    as ``npu_rotary_mul`` does by cos and sin, (B, S, 1, D) or (B, D). Caches (C, length, N, D) are int8: keys and
+    values are written as round(x / scale + offset), parameters (N, D) or (D), as CANN's kernel divides.
+    ``cache_mode`` "contiguous": from token ``indices[b]`` of row b on; "page": to the slot of ``indices``, one for each
+    token, of which negative ones are skipped. Results are (B, S, N, D) or (B, N, D).
+
+    Raises NotImplementedError for another ``quant_mode`` than 0 (static), ``input_layout`` or ``cache_mode``.
+    """
+    given = _Cached(k_cache, v_cache, indices, scale_k, scale_v, offset_k, offset_v, cache_mode)
+    given.refuse("npu_rope_quant_kvcache", quant_mode, input_layout)
+    return _written(x, cos, sin, size_splits, kv_output, given)
+
+
+@golden(
+    "NPU.npu_dequant_rope_quant_kvcache", OpInfo(constraint=caches.quantized_rows, in_place=True, quantizes=EIGHT_BITS)
+)
+def npu_dequant_rope_quant_kvcache(
+    x: Tensor, cos: Tensor, sin: Tensor, k_cache: Tensor, v_cache: Tensor, indices: Tensor, scale_k: Tensor,
+    scale_v: Tensor, size_splits: Sequence[int],
+    *, offset_k: Tensor | None = None, offset_v: Tensor | None = None, weight_scale: Tensor | None = None,
+    activation_scale: Tensor | None = None, bias: Tensor | None = None, quant_mode: int = 0,
+    input_layout: str = "BSND", kv_output: bool = False, cache_mode: str = "contiguous",
+) -> _Results:  # fmt: skip
+    """Return :func:`npu_rope_quant_kvcache` of x * weight_scale * activation_scale + bias.
+
+    ``x`` is int32, ``weight_scale`` (H), ``activation_scale`` one number for each token; a ``bias`` (H) of int32 is
+    added to x before. Without whole numbers in x these arguments count for nothing (CANN's
+    ``aclnnDequantRopeQuantKvcache``). Raises ValueError for int32 without ``weight_scale``.
+    """
+    given = _Cached(k_cache, v_cache, indices, scale_k, scale_v, offset_k, offset_v, cache_mode)
+    given.refuse("npu_dequant_rope_quant_kvcache", quant_mode, input_layout)
+    if not x.is_floating_point():
+        if weight_scale is None:
+            raise ValueError("npu_dequant_rope_quant_kvcache of int32 needs weight_scale")
+        x = _dequantized(x, at_least_float32(weight_scale), activation_scale, bias).to(cos.dtype)
+    return _written(x, cos, sin, size_splits, kv_output, given)
+
+
+def _dequantized(x: Tensor, weight_scale: Tensor, activation_scale: Tensor | None, bias: Tensor | None) -> Tensor:
+    whole_bias = bias if bias is not None and not bias.is_floating_point() else None
+    scaled = (x if whole_bias is None else x + whole_bias) * weight_scale
+    if activation_scale is not None:
+        scaled = scaled * activation_scale.reshape(*x.shape[:-1], 1)
+    return scaled if bias is None or whole_bias is not None else scaled + bias
+
+
+@dataclass(frozen=True, slots=True)
+class _Cached:
+    """The caches, and how keys and values get into them."""
+
+    k_cache: Tensor
+    v_cache: Tensor
+    indices: Tensor
+    scale_k: Tensor
+    scale_v: Tensor
+    offset_k: Tensor | None
+    offset_v: Tensor | None
+    cache_mode: str
+
+    def refuse(self, api: str, quant_mode: int, input_layout: str) -> None:
+        """Raise NotImplementedError for a mode or a layout that is not documented."""
+        refuse(
+            api,
+            quant_mode=quant_mode or None,
+            input_layout=None if input_layout == "BSND" else input_layout,
+            cache_mode=None if self.cache_mode in ("contiguous", "page") else self.cache_mode,
+        )
+
+    def write(self, keys: Tensor, values: Tensor) -> None:
+        """Write keys and values (B, S, N, D), quantized, to the caches."""
+        batch, length = keys.shape[:2]
+        slots = self.indices.reshape(-1)
+        if self.cache_mode == "contiguous":
+            rows = torch.arange(batch, device=slots.device).unsqueeze(1) * self.k_cache.shape[1]
+            slots = (rows + slots.unsqueeze(1) + torch.arange(length, device=slots.device)).flatten()
+        for cache, tokens, scale, offset in (
+            (self.k_cache, keys, self.scale_k, self.offset_k),
+            (self.v_cache, values, self.scale_v, self.offset_v),
+        ):
+            write_tokens(cache, slots, quantized_tokens(tokens, scale, offset, divide=True).flatten(0, 1))
+
+
+def _written(
+    x: Tensor, cos: Tensor, sin: Tensor, size_splits: Sequence[int], kv_output: bool, given: _Cached
+) -> _Results:
+    width = cos.shape[-1]
+    parts = (torch.unflatten(each, -1, (-1, width)) for each in torch.split(x, list(size_splits), -1))
+    queries, keys, values = (each if x.dim() == 3 else each.unsqueeze(1) for each in parts)
+    by_token = (*queries.shape[:2], 1, width)
+    cos, sin = cos.reshape(by_token), sin.reshape(by_token)
+    queries, keys = npu_rotary_mul(queries, cos, sin), npu_rotary_mul(keys, cos, sin)
+    given.write(keys, values)
+    found = [queries, keys, values] if x.dim() == 3 else [each.squeeze(1) for each in (queries, keys, values)]
+    key, value = found[1:] if kv_output else (None, None)
+    return found[0], key, value, given.k_cache, given.v_cache

@@ -7,25 +7,56 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from pytest_msprobe.extensions.npu_operators.caches.cache_slots import write_in_chunks, write_tokens
-from pytest_msprobe.extensions.npu_operators.reference_arguments import refuse
+from pytest_msprobe.engine.replay.ops.operators import golden
+from pytest_msprobe.engine.replay.ops.traits import OpInfo
+from pytest_msprobe.extensions.npu_operators.arguments import at_least_float32, functional, refuse
+from pytest_msprobe.extensions.npu_operators.inputs import caches
+from pytest_msprobe.extensions.npu_operators.quantization.quantization import rounded
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 
+def write_tokens(cache: Tensor, slots: Tensor, tokens: Tensor) -> None:
+    """Write tokens (T, ...) into a cache (blocks, size, ...) in place."""
+    kept = slots >= 0
+    places = slots[kept].long()
+    size = cache.shape[1]
+    cache[places // size, places % size] = tokens[kept].to(cache.dtype)
+
+
+def write_in_chunks(cache: Tensor, slots: Tensor, tokens: Tensor) -> None:
+    """Write tokens (T, W) into a cache (blocks, W / c, size, c) in place: what the device calls FRACTAL_NZ."""
+    kept = slots >= 0
+    places = slots[kept].long()
+    size, chunk = cache.shape[2], cache.shape[3]
+    cache[places // size, :, places % size] = tokens[kept].reshape(len(places), -1, chunk).to(cache.dtype)
+
+
+def as_chunks(cache: Tensor) -> Tensor:
+    """Return a cache of heads, (blocks, size, N, D), as its memory is laid out in chunks: (blocks, N * D / c, size, c).
+
+    A chunk has 32 bytes: 32 elements of int8, 16 of the floats that caches hold.
+    """
+    blocks, size = cache.shape[:2]
+    return cache.view(blocks, -1, size, 16 if cache.is_floating_point() else 32)
+
+
+def quantized_tokens(tokens: Tensor, scale: Tensor | None, offset: Tensor | None, *, divide: bool) -> Tensor:
+    """Return round(tokens * scale + offset) in int8, or of a quotient; without a scale the tokens as they are."""
+    if scale is None:
+        return tokens
+    wide, factor = at_least_float32(tokens), at_least_float32(scale)
+    scaled = wide / factor if divide else wide * factor
+    return rounded(scaled if offset is None else scaled + at_least_float32(offset))
+
+
+@golden("NPU.npu_scatter_pa_kv_cache", OpInfo(constraint=caches.scattered(2, 4), in_place=True))
 def npu_scatter_pa_kv_cache(
-    key: Tensor,
-    value: Tensor,
-    key_cache: Tensor,
-    value_cache: Tensor,
-    slot_mapping: Tensor,
-    *,
-    compress_lens: Tensor | None = None,
-    compress_seq_offsets: Tensor | None = None,
-    seq_lens: Tensor | None = None,
-    cache_mode: str | None = "PA_NZ",
-) -> None:
+    key: Tensor, value: Tensor, key_cache: Tensor, value_cache: Tensor, slot_mapping: Tensor,
+    *, compress_lens: Tensor | None = None, compress_seq_offsets: Tensor | None = None,
+    seq_lens: Tensor | None = None, cache_mode: str | None = "PA_NZ",
+) -> None:  # fmt: skip
     """Write keys and values (T, N, D) in place to the slots of their caches that ``slot_mapping`` (T) names.
 
     ``cache_mode`` "PA_NZ": caches (blocks, N * D / c, tokens, c); "Norm" or None: (blocks, tokens, N, D). Keys and
@@ -43,28 +74,12 @@ def npu_scatter_pa_kv_cache(
             write(cache, slot_mapping, tokens)
 
 
-def npu_scatter_pa_kv_cache_functional(
-    key: Tensor,
-    value: Tensor,
-    key_cache: Tensor,
-    value_cache: Tensor,
-    slot_mapping: Tensor,
-    *,
-    compress_lens: Tensor | None = None,
-    compress_seq_offsets: Tensor | None = None,
-    seq_lens: Tensor | None = None,
-    cache_mode: str | None = "PA_NZ",
-) -> tuple[Tensor, Tensor]:
-    """Return (key_cache, value_cache) as :func:`npu_scatter_pa_kv_cache` leaves them; the arguments stay."""
-    caches = key_cache.clone(), value_cache.clone()
-    npu_scatter_pa_kv_cache(
-        key, value, *caches, slot_mapping,
-        compress_lens=compress_lens, compress_seq_offsets=compress_seq_offsets, seq_lens=seq_lens,
-        cache_mode=cache_mode,
-    )  # fmt: skip
-    return caches
+npu_scatter_pa_kv_cache_functional = golden(
+    "NPU.npu_scatter_pa_kv_cache_functional", OpInfo(constraint=caches.scattered(2, 4))
+)(functional(npu_scatter_pa_kv_cache, "key_cache", "value_cache", returns=False))
 
 
+@golden("NPU.npu_scatter_pa_cache", OpInfo(constraint=caches.scattered(5, 1), in_place=True))
 def npu_scatter_pa_cache(
     key: Tensor,
     slot_mapping: Tensor,
@@ -119,6 +134,7 @@ def _write_by_head(
         write_tokens(cache, places if start >= 0 else places.fill_(-1), written.unsqueeze(1))
 
 
+@golden("NPU.npu_gather_pa_kv_cache", OpInfo(constraint=caches.gathered, in_place=True))
 def npu_gather_pa_kv_cache(
     key_cache: Tensor,
     value_cache: Tensor,
@@ -156,21 +172,56 @@ def npu_gather_pa_kv_cache(
         found[: len(gathered)] = gathered
 
 
-def npu_gather_pa_kv_cache_functional(
-    key_cache: Tensor,
-    value_cache: Tensor,
-    block_tables: Tensor,
-    seq_lens: Tensor,
-    key: Tensor,
-    value: Tensor,
-    *,
-    seq_offset: Tensor | None = None,
-    is_seq_lens_cumsum: bool = False,
-) -> tuple[Tensor, Tensor]:
-    """Return (key, value) as :func:`npu_gather_pa_kv_cache` leaves them; the arguments stay."""
-    found = key.clone(), value.clone()
-    npu_gather_pa_kv_cache(
-        key_cache, value_cache, block_tables, seq_lens, *found,
-        seq_offset=seq_offset, is_seq_lens_cumsum=is_seq_lens_cumsum,
-    )  # fmt: skip
-    return found
+npu_gather_pa_kv_cache_functional = golden("NPU.npu_gather_pa_kv_cache_functional", OpInfo(constraint=caches.gathered))(
+    functional(npu_gather_pa_kv_cache, "key", "value", returns=False)
+)
+
+
+@golden("NPU.npu_advance_step_flashattn", OpInfo(constraint=caches.decoded, in_place=True))
+def npu_advance_step_flashattn(
+    input_tokens: Tensor, sampled_token_ids: Tensor, input_positions: Tensor, seq_lens: Tensor,
+    slot_mapping: Tensor, block_tables: Tensor, num_seqs: int, num_queries: int, block_size: int,
+    *, spec_token: Tensor | None = None, accepted_num: Tensor | None = None,
+) -> None:  # fmt: skip
+    """Move every sequence on by what was sampled, in place, as vLLM's ``advance_step_flashattn`` does.
+
+    Of each of the first ``num_queries`` sequences the sampled token is the next one, its position is the length, which
+    grows by one, and its slot is that of the position in the block that its row of ``block_tables`` names. Of the
+    others token and position become 0 and the slot -1.
+
+    With ``spec_token`` (num_seqs, n) all but the block tables hold 1 + n numbers for each sequence: the last sampled
+    token that is not -1, then ``spec_token``; positions move on by 1 + ``accepted_num``, lengths are one more, and
+    slots are those of the positions (op-plugin's documentation). Raises NotImplementedError for one of both arguments
+    alone.
+    """
+    api = "npu_advance_step_flashattn"
+    if spec_token is None:
+        refuse(api, **{"accepted_num alone": accepted_num})
+        count = num_queries
+        input_tokens[:count] = sampled_token_ids.reshape(-1)[:count]
+        input_positions.reshape(-1)[:count] = seq_lens[:count]
+        seq_lens[:count] += 1
+        slot_mapping[:count] = _slots(input_positions.reshape(-1)[:count].unsqueeze(1), block_tables, block_size)[:, 0]
+        input_tokens[count:num_seqs] = 0
+        input_positions.reshape(-1)[count:num_seqs] = 0
+        slot_mapping[count:num_seqs] = -1
+        return
+    if accepted_num is None:
+        raise NotImplementedError(f"{api} has no golden definition with spec_token alone")
+    by_sequence = (num_seqs, 1 + spec_token.shape[1])
+    sampled = sampled_token_ids.reshape(by_sequence)
+    # how many tokens are before the first -1
+    valid = (sampled >= 0).long().cumprod(1).sum(1)
+    tokens = input_tokens.view(by_sequence)
+    tokens[:, 0] = sampled.gather(1, (valid - 1).clamp(min=0).unsqueeze(1))[:, 0]
+    tokens[:, 1:] = spec_token
+    positions = input_positions.view(by_sequence)
+    positions += 1 + accepted_num.unsqueeze(1)
+    seq_lens.view(by_sequence).copy_(positions + 1)
+    slot_mapping.view(by_sequence).copy_(_slots(positions, block_tables, block_size))
+
+
+def _slots(positions: Tensor, block_tables: Tensor, block_size: int) -> Tensor:
+    """Return the slots of positions (sequences, n)."""
+    blocks = block_tables[: len(positions)].gather(1, (positions // block_size).to(block_tables.dtype).long())
+    return blocks * block_size + positions % block_size

@@ -6,8 +6,12 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from pytest_msprobe.engine.replay.ops.operators import golden
+from pytest_msprobe.engine.replay.ops.quantized_results import EIGHT_BITS
+from pytest_msprobe.engine.replay.ops.traits import OpInfo
+from pytest_msprobe.extensions.npu_operators.arguments import at_least_float32, refuse
+from pytest_msprobe.extensions.npu_operators.inputs import moe_routing as routing
 from pytest_msprobe.extensions.npu_operators.quantization.quantization import quantized_by_row
-from pytest_msprobe.extensions.npu_operators.reference_arguments import at_least_float32, refuse
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -15,6 +19,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
+@golden("NPU.npu_moe_token_permute")
 def npu_moe_token_permute(
     tokens: Tensor, indices: Tensor, num_out_tokens: int | None = None, padded_mode: bool = False
 ) -> tuple[Tensor, Tensor]:
@@ -33,6 +38,7 @@ def npu_moe_token_permute(
     return tokens[order[:kept] // choices], order.argsort().int()
 
 
+@golden("NPU.npu_moe_token_unpermute", OpInfo(constraint=routing.token_unpermute))
 def npu_moe_token_unpermute(
     permuted_tokens: Tensor,
     sorted_indices: Tensor,
@@ -54,6 +60,7 @@ def npu_moe_token_unpermute(
     return (copies.reshape(*probs.shape, -1) * probs.unsqueeze(-1)).sum(1)
 
 
+@golden("NPU.npu_moe_init_routing", OpInfo(constraint=routing.init_routing))
 def npu_moe_init_routing(
     x: Tensor, row_idx: Tensor, expert_idx: Tensor, active_num: int
 ) -> tuple[Tensor, Tensor, Tensor]:
@@ -71,6 +78,7 @@ def npu_moe_init_routing(
     return x[copies[: min(active_num, rows) * k] % rows], went, experts
 
 
+@golden("NPU.npu_moe_compute_expert_tokens", OpInfo(constraint=routing.expert_tokens))
 def npu_moe_compute_expert_tokens(sorted_expert_for_source_row: Tensor, num_expert: int) -> Tensor:
     """Return how many rows belong to the experts 0 to e, for each of ``num_expert`` experts e."""
     experts = torch.arange(num_expert, device=sorted_expert_for_source_row.device)
@@ -78,17 +86,12 @@ def npu_moe_compute_expert_tokens(sorted_expert_for_source_row: Tensor, num_expe
     return ends.to(sorted_expert_for_source_row.dtype)
 
 
+@golden("NPU.npu_moe_finalize_routing", OpInfo(constraint=routing.finalize_routing))
 def npu_moe_finalize_routing(
-    expanded_permuted_rows: Tensor,
-    skip1: Tensor | None,
-    skip2: Tensor | None,
-    bias: Tensor | None,
-    scales: Tensor | None,
-    expanded_src_to_dst_row: Tensor,
-    export_for_source_row: Tensor | None,
-    drop_pad_mode: int | None = 0,
-    k: int | None = 1,
-) -> Tensor:
+    expanded_permuted_rows: Tensor, skip1: Tensor | None, skip2: Tensor | None, bias: Tensor | None,
+    scales: Tensor | None, expanded_src_to_dst_row: Tensor, export_for_source_row: Tensor | None,
+    drop_pad_mode: int | None = 0, k: int | None = 1,
+) -> Tensor:  # fmt: skip
     """Return skip1 + skip2 + the sum over j of scales[:, j] * (row[:, j] + bias of its expert), (rows, h).
 
     ``expanded_src_to_dst_row`` says where the j-th copy of row i is among ``expanded_permuted_rows``: its entry
@@ -113,6 +116,7 @@ def npu_moe_finalize_routing(
     return out
 
 
+@golden("NPU.npu_moe_re_routing", OpInfo(constraint=routing.re_routing))
 def npu_moe_re_routing(
     tokens: Tensor,
     expert_token_num_per_rank: Tensor,
@@ -122,7 +126,7 @@ def npu_moe_re_routing(
     idx_type: int = 0,
     tokens_dtype: int | None = None,
 ) -> tuple[Tensor, Tensor | None, Tensor, Tensor]:
-    """Bring tokens that came rank by rank, in each by expert, into the order of experts, in each by rank.
+    """Permute tokens that came rank by rank, in each by expert, into the order of experts, in each by rank.
 
     ``expert_token_num_per_rank`` is (ranks, experts). Returns (tokens, their scales, their former places in int32,
     tokens of each expert); nothing is promised of the scales, here None, without ``per_token_scales``. Raises
@@ -141,23 +145,14 @@ def npu_moe_re_routing(
     return tokens[order], scales, order.int(), counts.sum(0).to(expert_token_num_per_rank.dtype)
 
 
+@golden("NPU.npu_moe_init_routing_v2", OpInfo(quantizes=EIGHT_BITS))
 def npu_moe_init_routing_v2(
-    x: Tensor,
-    expert_idx: Tensor,
-    *,
-    scale: Tensor | None = None,
-    offset: Tensor | None = None,
-    active_num: int = -1,
-    expert_capacity: int = -1,
-    expert_num: int = -1,
-    drop_pad_mode: int = 0,
-    expert_tokens_num_type: int = 0,
-    expert_tokens_num_flag: bool = False,
-    quant_mode: int = -1,
-    active_expert_range: Sequence[int] = (),
-    row_idx_type: int = 0,
-    x_dtype: int | None = None,
-) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None]:
+    x: Tensor, expert_idx: Tensor,
+    *, scale: Tensor | None = None, offset: Tensor | None = None, active_num: int = -1,
+    expert_capacity: int = -1, expert_num: int = -1, drop_pad_mode: int = 0, expert_tokens_num_type: int = 0,
+    expert_tokens_num_flag: bool = False, quant_mode: int = -1, active_expert_range: Sequence[int] = (),
+    row_idx_type: int = 0, x_dtype: int | None = None,
+) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None]:  # fmt: skip
     """Return (expanded_x, expanded_row_idx, expert_tokens, expanded_scale) of x (rows, h) and ``expert_idx`` (rows, k).
 
     The rows * k copies are ordered by expert, equals as they stood. expanded_row_idx (int32) says where each went, with
@@ -201,6 +196,7 @@ def _entry_of(scale: Tensor, experts: Tensor) -> Tensor:
     return experts.long() if len(scale) > 1 else torch.zeros_like(experts).long()
 
 
+@golden("NPU.npu_moe_token_permute_with_routing_map", OpInfo(constraint=routing.routing_map))
 def npu_moe_token_permute_with_routing_map(
     tokens: Tensor,
     routing_map: Tensor,
@@ -230,6 +226,7 @@ def npu_moe_token_permute_with_routing_map(
     return tokens[senders], chosen, senders.argsort(stable=True).int()
 
 
+@golden("NPU.npu_moe_token_unpermute_with_routing_map", OpInfo(constraint=routing.routed_back))
 def npu_moe_token_unpermute_with_routing_map(
     permuted_tokens: Tensor,
     sorted_indices: Tensor,
@@ -260,3 +257,47 @@ def weights_of_rows(places: Tensor, probs: Tensor, routing_map: Tensor | None, d
     if routing_map is None:
         raise ValueError("npu_moe_token_unpermute_with_routing_map needs routing_map with probs")
     return probs.T.masked_select(routing_map.bool().T)
+
+
+@golden("NPU._npu_moe_token_unpermute", OpInfo(constraint=routing.token_unpermute), recorded=False)
+def _npu_moe_token_unpermute(
+    permuted_tokens: Tensor,
+    sorted_indices: Tensor,
+    probs: Tensor | None = None,
+    padded_mode: bool = False,
+    restore_shape: Sequence[int] | None = None,
+) -> tuple[Tensor, Tensor | None]:
+    """Return (``npu_moe_token_unpermute``, its ``permuted_tokens``); nothing is promised of the latter without probs.
+
+    Older versions of CANN keep the tokens in any case.
+    """
+    out = npu_moe_token_unpermute(permuted_tokens, sorted_indices, probs, padded_mode, restore_shape)
+    return out, None if probs is None else permuted_tokens.detach()
+
+
+@golden("NPU._npu_moe_token_unpermute_with_routing_map", OpInfo(constraint=routing.routed_back), recorded=False)
+def _npu_moe_token_unpermute_with_routing_map(
+    permuted_tokens: Tensor,
+    sorted_indices: Tensor,
+    restore_shape: Sequence[int],
+    *,
+    probs: Tensor | None = None,
+    routing_map: Tensor | None = None,
+    drop_and_pad: bool = False,
+) -> tuple[Tensor, Tensor | None, Tensor | None, Tensor | None]:
+    """Return (``npu_moe_token_unpermute_with_routing_map``, out_index, permuted_token_id, permute_probs).
+
+    permute_probs are the probabilities of the permuted tokens, None without ``probs``. With ``drop_and_pad`` the two
+    indices (int32) are the rows by their tokens, and these tokens; rows of one token are assumed to keep their order.
+    Otherwise nothing is promised of them, here None: CANN's documentation defines them for that mode alone.
+    """
+    out = npu_moe_token_unpermute_with_routing_map(
+        permuted_tokens, sorted_indices, restore_shape, probs=probs, routing_map=routing_map, drop_and_pad=drop_and_pad
+    )
+    of_rows = None
+    if probs is not None:
+        of_rows = weights_of_rows(sorted_indices.long(), probs, routing_map, drop_and_pad).detach()
+    if not drop_and_pad:
+        return out, None, None, of_rows
+    owners, rows = sorted_indices.sort(stable=True)
+    return out, rows.to(torch.int32), owners.to(torch.int32), of_rows

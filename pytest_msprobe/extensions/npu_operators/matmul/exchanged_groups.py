@@ -9,10 +9,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from pytest_msprobe.extensions.npu_operators.matmul.between_ranks import Arguments, Result
-from pytest_msprobe.extensions.npu_operators.matmul.bounded_products import Bounded, joined, product
-from pytest_msprobe.extensions.npu_operators.matmul.packed_numbers import numbers
-from pytest_msprobe.extensions.npu_operators.reference_arguments import refuse
+from pytest_msprobe.extensions.npu_operators.arguments import refuse
+from pytest_msprobe.extensions.npu_operators.matmul.between_ranks import Arguments, Bounded, Result, joined, product
+from pytest_msprobe.extensions.npu_operators.matmul.operands import numbers
 
 
 def npu_alltoallv_gmm(calls: Sequence[Arguments], unit: float) -> list[tuple[Result, ...]]:

@@ -1,4 +1,4 @@
-"""Matrix products with permuted operands, with what follows them, and with weights that rows choose."""
+"""Plain products, and products of transposed, gathered and fused matrices."""
 
 from __future__ import annotations
 
@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING, cast
 import torch
 import torch.nn.functional as F
 
-from pytest_msprobe.extensions.npu_operators.layers.linear import matmul_backward
-from pytest_msprobe.extensions.npu_operators.matmul.packed_numbers import numbers, scale_and_offset
-from pytest_msprobe.extensions.npu_operators.matmul.scaled_products import scaled_product
+from pytest_msprobe.engine.replay.ops.operators import golden
+from pytest_msprobe.engine.replay.ops.quantized_results import EIGHT_BITS
+from pytest_msprobe.engine.replay.ops.traits import OpInfo
+from pytest_msprobe.extensions.npu_operators.arguments import at_least_float32, in_place, refuse
+from pytest_msprobe.extensions.npu_operators.inputs import matmul_operands
+from pytest_msprobe.extensions.npu_operators.matmul.operands import numbers, scale_and_offset, scaled_product
 from pytest_msprobe.extensions.npu_operators.quantization.quantization import rounded
-from pytest_msprobe.extensions.npu_operators.reference_arguments import at_least_float32, refuse
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -20,8 +22,45 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
+@golden("NPU.npu_linear")
+def npu_linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """Return input @ weight^T + bias."""
+    return F.linear(input, weight, bias)
+
+
+@golden("Aten.npu_linear_backward")
+def npu_linear_backward(grad: Tensor, input: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the gradients of :func:`npu_linear` for input and weight; any number of leading dimensions."""
+    return grad @ weight, grad.flatten(0, -2).mT @ input.flatten(0, -2)
+
+
+@golden("Aten.matmul_backward")
+def matmul_backward(
+    grad: Tensor, self: Tensor, other: Tensor, mask: Sequence[bool]
+) -> tuple[Tensor | None, Tensor | None]:
+    """Return the gradients of ``torch.matmul`` for self and other, None where ``mask`` is false.
+
+    Every rank that matmul takes: vectors, matrices, batches with broadcasting.
+    """
+    left = self.unsqueeze(0) if self.dim() == 1 else self
+    right = other.unsqueeze(-1) if other.dim() == 1 else other
+    rows = grad.unsqueeze(-1) if other.dim() == 1 else grad
+    rows = rows.unsqueeze(-2) if self.dim() == 1 else rows
+    grad_self = (rows @ right.mT).sum_to_size(left.shape).reshape(self.shape) if mask[0] else None
+    grad_other = (left.mT @ rows).sum_to_size(right.shape).reshape(other.shape) if mask[1] else None
+    return grad_self, grad_other
+
+
+@golden("NPU.npu_bmmV2")
+def npu_bmmV2(self: Tensor, mat2: Tensor, output_sizes: Sequence[int]) -> Tensor:  # noqa: N802
+    """Return the product of self and mat2, batches broadcast, in the shape ``output_sizes`` unless that is empty."""
+    product = self @ mat2
+    return product.reshape(*output_sizes) if output_sizes else product
+
+
+@golden("NPU.npu_transpose_batchmatmul", OpInfo(constraint=matmul_operands.packed_scales, quantizes=EIGHT_BITS))
 def npu_transpose_batchmatmul(
-    input: Tensor,  # noqa: A002
+    input: Tensor,
     weight: Tensor,
     *,
     bias: Tensor | None = None,
@@ -48,28 +87,20 @@ def npu_transpose_batchmatmul(
 
 
 def _split_batch(out: Tensor, parts: int | None) -> Tensor:
-    """Bring the parts of the batch of a result (m, batch, n) to the front, each (m, batch / parts * n)."""
+    """Move the parts of the batch of a result (m, batch, n) to the front, each (m, batch / parts * n)."""
     if parts in (None, 1):
         return out
     return out.reshape(out.shape[0], parts, -1).transpose(0, 1)
 
 
+@golden("NPU.npu_transpose_quant_batchmatmul")
 def npu_transpose_quant_batchmatmul(
-    x1: Tensor,
-    x2: Tensor,
-    dtype: torch.dtype | int,
-    *,
-    bias: Tensor | None = None,
-    x1_scale: Tensor | None = None,
-    x2_scale: Tensor | None = None,
-    group_sizes: Sequence[int] | None = None,
-    perm_x1: Sequence[int] | None = None,
-    perm_x2: Sequence[int] | None = None,
-    perm_y: Sequence[int] | None = None,
-    batch_split_factor: int | None = 1,
-    x1_dtype: int | None = None,
-    x2_dtype: int | None = None,
-) -> Tensor:
+    x1: Tensor, x2: Tensor, dtype: torch.dtype | int,
+    *, bias: Tensor | None = None, x1_scale: Tensor | None = None, x2_scale: Tensor | None = None,
+    group_sizes: Sequence[int] | None = None, perm_x1: Sequence[int] | None = None,
+    perm_x2: Sequence[int] | None = None, perm_y: Sequence[int] | None = None,
+    batch_split_factor: int | None = 1, x1_dtype: int | None = None, x2_dtype: int | None = None,
+) -> Tensor:  # fmt: skip
     """Return ((x1 @ x2 + bias) * x2_scale * x1_scale) of floats of 8 bits, permuted as the one without quantization.
 
     ``x1_scale`` is (m,) and ``x2_scale`` (n,), or both have a last dimension of 2 for pairs of blocks of 32 behind
@@ -89,6 +120,7 @@ def _permuted(x: Tensor, scale: Tensor | None, order: Sequence[int] | None) -> t
     return x.permute(*places), scale.permute(*places, 3) if scale is not None and has_blocks else scale
 
 
+@golden("NPU.npu_fused_matmul")
 def npu_fused_matmul(
     x1: Tensor, x2: Tensor, *, bias: Tensor | None = None, x3: Tensor | None = None, fused_op_type: str = ""
 ) -> Tensor:
@@ -120,17 +152,11 @@ _FOLLOWING: dict[str, Callable[[Tensor], Tensor]] = {
 }
 
 
+@golden("NPU.npu_batch_gather_matmul", OpInfo(constraint=matmul_operands.gathered_weights))
 def npu_batch_gather_matmul(
-    self: Tensor,
-    x: Tensor,
-    weight_b: Tensor,
-    indices: Tensor,
-    weight_a: Tensor | None = None,
-    layer_idx: int = 0,
-    scale: float = 1e-3,
-    y_offset: int = 0,
-    y_slice_size: int = -1,
-) -> Tensor:
+    self: Tensor, x: Tensor, weight_b: Tensor, indices: Tensor, weight_a: Tensor | None = None,
+    layer_idx: int = 0, scale: float = 1e-3, y_offset: int = 0, y_slice_size: int = -1,
+) -> Tensor:  # fmt: skip
     """Return ``self`` with x @ weight_a^T @ weight_b^T * scale added to its columns from ``y_offset`` on.
 
     ``weight_a`` is (w, layers, r, h1), ``weight_b`` (w, layers, h2, r); ``indices`` choose the weights of each row, a
@@ -150,29 +176,19 @@ def npu_batch_gather_matmul(
     return self + F.pad(added, (y_offset, self.shape[1] - y_offset - columns))
 
 
-def npu_batch_gather_matmul_(
-    self: Tensor,
-    x: Tensor,
-    weight_b: Tensor,
-    indices: Tensor,
-    weight_a: Tensor | None = None,
-    layer_idx: int = 0,
-    scale: float = 1e-3,
-    y_offset: int = 0,
-    y_slice_size: int = -1,
-) -> Tensor:
-    """Write the result of :func:`npu_batch_gather_matmul` to ``self``."""
-    return self.copy_(
-        npu_batch_gather_matmul(self, x, weight_b, indices, weight_a, layer_idx, scale, y_offset, y_slice_size)
-    )
+npu_batch_gather_matmul_ = golden("NPU.npu_batch_gather_matmul_", OpInfo(constraint=matmul_operands.gathered_weights))(
+    in_place(npu_batch_gather_matmul)
+)
 
 
+@golden("Aten.npu_bmm_v2_mat1_backward")
 def npu_bmm_v2_mat1_backward(grad: Tensor, mat1: Tensor, mat2: Tensor, size: Sequence[int]) -> Tensor:
     """Return the gradient of ``npu_bmmV2`` for its first operand, in the shape ``size``."""
     found, _ = matmul_backward(_of_product(grad, mat1, mat2), mat1, mat2, (True, False))
     return cast("Tensor", found).reshape(*size)
 
 
+@golden("Aten.npu_bmm_v2_mat2_backward")
 def npu_bmm_v2_mat2_backward(grad: Tensor, mat1: Tensor, mat2: Tensor, size: Sequence[int]) -> Tensor:
     """Return the gradient of ``npu_bmmV2`` for its second operand, in the shape ``size``."""
     _, found = matmul_backward(_of_product(grad, mat1, mat2), mat1, mat2, (False, True))

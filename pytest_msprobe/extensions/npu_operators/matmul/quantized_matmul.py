@@ -1,4 +1,4 @@
-"""Matrix products of quantized operands, and of floats with a quantized weight."""
+"""Products of quantized matrices, and the feed-forward layer made of them."""
 
 from __future__ import annotations
 
@@ -7,19 +7,27 @@ from typing import TYPE_CHECKING
 import torch
 import torch.nn.functional as F
 
-from pytest_msprobe.extensions.npu_operators.matmul.packed_numbers import (
+from pytest_msprobe.engine.replay.ops.operators import golden
+from pytest_msprobe.engine.replay.ops.quantized_results import EIGHT_BITS
+from pytest_msprobe.engine.replay.ops.traits import OpInfo
+from pytest_msprobe.extensions.npu_operators.arguments import at_least_float32, refuse
+from pytest_msprobe.extensions.npu_operators.experts.moe import group_sizes
+from pytest_msprobe.extensions.npu_operators.inputs import matmul_operands
+from pytest_msprobe.extensions.npu_operators.layers.activation import npu_fast_gelu
+from pytest_msprobe.extensions.npu_operators.matmul.operands import (
     as_packed,
     as_result,
+    by_halves,
+    exact_product,
     is_whole,
     numbers,
     scale_and_offset,
+    scaled_product,
 )
-from pytest_msprobe.extensions.npu_operators.matmul.scaled_products import by_halves, exact_product, scaled_product
 from pytest_msprobe.extensions.npu_operators.quantization.quantization import quantized_by_row, rounded
-from pytest_msprobe.extensions.npu_operators.reference_arguments import at_least_float32, refuse
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from torch import Tensor
 
@@ -27,22 +35,14 @@ if TYPE_CHECKING:
 _PACKED_FOR = (None, torch.int8, torch.float16, 1, 5)
 
 
+@golden("NPU.npu_quant_matmul", OpInfo(constraint=matmul_operands.packed_scales, quantizes=EIGHT_BITS))
 def npu_quant_matmul(
-    x1: Tensor,
-    x2: Tensor,
-    scale: Tensor,
-    *,
-    offset: Tensor | None = None,
-    pertoken_scale: Tensor | None = None,
-    bias: Tensor | None = None,
-    output_dtype: torch.dtype | int | None = None,
-    x1_dtype: int | None = None,
-    x2_dtype: int | None = None,
-    pertoken_scale_dtype: int | None = None,
-    scale_dtype: int | None = None,
-    group_sizes: Sequence[int] | None = None,
-    y_scale: Tensor | None = None,
-) -> Tensor:
+    x1: Tensor, x2: Tensor, scale: Tensor,
+    *, offset: Tensor | None = None, pertoken_scale: Tensor | None = None, bias: Tensor | None = None,
+    output_dtype: torch.dtype | int | None = None, x1_dtype: int | None = None, x2_dtype: int | None = None,
+    pertoken_scale_dtype: int | None = None, scale_dtype: int | None = None,
+    group_sizes: Sequence[int] | None = None, y_scale: Tensor | None = None,
+) -> Tensor:  # fmt: skip
     """Return (x1 @ x2 + bias) * scale * pertoken_scale + offset, in ``output_dtype``, int8 by default.
 
     Operands are int8, floats of 8 bits, or numbers of 4 bits as :func:`numbers` reads them; scales are by number, row
@@ -81,18 +81,12 @@ def npu_quant_matmul(
     return as_result(out if offset is None else out + offset.double(), output_dtype)
 
 
+@golden("NPU.npu_weight_quant_batchmatmul", OpInfo(constraint=matmul_operands.packed_scales, quantizes=EIGHT_BITS))
 def npu_weight_quant_batchmatmul(
-    x: Tensor,
-    weight: Tensor,
-    antiquant_scale: Tensor,
-    antiquant_offset: Tensor | None = None,
-    quant_scale: Tensor | None = None,
-    quant_offset: Tensor | None = None,
-    bias: Tensor | None = None,
-    antiquant_group_size: int = 0,
-    inner_precise: int = 0,
-    weight_dtype: int | None = None,
-) -> Tensor:
+    x: Tensor, weight: Tensor, antiquant_scale: Tensor, antiquant_offset: Tensor | None = None,
+    quant_scale: Tensor | None = None, quant_offset: Tensor | None = None, bias: Tensor | None = None,
+    antiquant_group_size: int = 0, inner_precise: int = 0, weight_dtype: int | None = None,
+) -> Tensor:  # fmt: skip
     """Return x @ ((weight + antiquant_offset) * antiquant_scale) + bias, weight (k, n) of 8 or 4 bits.
 
     Scale and offset are one number, one per column, or one per column and ``antiquant_group_size`` rows; scales may be
@@ -128,6 +122,7 @@ def _by_row(parameter: Tensor, group_size: int, rows: int) -> Tensor:
     return parameter.repeat_interleave(group_size or rows // parameter.shape[-2], -2)[..., :rows, :]
 
 
+@golden("NPU.npu_quant_matmul_gelu")
 def npu_quant_matmul_gelu(
     x1: Tensor,
     x2: Tensor,
@@ -153,6 +148,7 @@ def npu_quant_matmul_gelu(
 _GELU_KINDS: dict[str | None, str] = {"gelu_erf": "none", None: "none", "gelu_tanh": "tanh"}
 
 
+@golden("NPU.npu_quant_matmul_reduce_sum")
 def npu_quant_matmul_reduce_sum(
     x1: Tensor, x2: Tensor, *, x1_scale: Tensor | None = None, x2_scale: Tensor | None = None
 ) -> Tensor:
@@ -167,6 +163,7 @@ def npu_quant_matmul_reduce_sum(
     return total if x2_scale is None else (total * x2_scale.double()).to(x2_scale.dtype)
 
 
+@golden("NPU.npu_quant_matmul_dequant", OpInfo(constraint=matmul_operands.packed_scales))
 def npu_quant_matmul_dequant(
     x: Tensor,
     quantized_weight: Tensor,
@@ -200,3 +197,79 @@ def quantized_rows(x: Tensor, smooth_scale: Tensor | None, x_scale: Tensor | Non
         return quantized_by_row(values)
     scale = at_least_float32(x_scale)
     return rounded(values / (scale.unsqueeze(-1) if scale.numel() > 1 else scale)), scale
+
+
+_Layer = list["Tensor | None"]
+
+
+_BY_NAME: dict[str, Callable[[Tensor], Tensor]] = {"fastgelu": npu_fast_gelu, "relu": F.relu, "silu": F.silu}
+
+
+@golden("NPU.npu_ffn", OpInfo(constraint=matmul_operands.packed_scales))
+def npu_ffn(
+    x: Tensor, weight1: Tensor, weight2: Tensor, activation: str,
+    *, expert_tokens: Sequence[int] | None = None, expert_tokens_index: Sequence[int] | None = None,
+    bias1: Tensor | None = None, bias2: Tensor | None = None, scale: Tensor | None = None,
+    offset: Tensor | None = None, deq_scale1: Tensor | None = None, deq_scale2: Tensor | None = None,
+    antiquant_scale1: Tensor | None = None, antiquant_scale2: Tensor | None = None,
+    antiquant_offset1: Tensor | None = None, antiquant_offset2: Tensor | None = None,
+    inner_precise: int | None = None, output_dtype: torch.dtype | None = None,
+) -> Tensor:  # fmt: skip
+    """Return activation(x @ weight1 + bias1) @ weight2 + bias2, for groups of rows where the parameters are per expert.
+
+    ``expert_tokens`` are the groups' sizes, ``expert_tokens_index`` their ends. Weights of int8 count as
+    (weight + antiquant_offset) * antiquant_scale. ``activation`` is fastgelu, relu or silu. Products of int8 are
+    multiplied by ``deq_scale1``, activated, rounded to int8 as y * scale + offset, and multiplied by ``deq_scale2``;
+    they are float16 where no ``output_dtype`` says otherwise, here in the precision in which they are computed.
+    ``inner_precise`` chooses between ways to the same numbers.
+
+    Raises NotImplementedError for another activation, whose formula the documentation leaves open.
+    """
+    refuse("npu_ffn", **{f"activation {activation}": None if activation in _BY_NAME else activation})
+    between = (scale, offset)
+    first: _Layer = [weight1, bias1, antiquant_scale1, antiquant_offset1, deq_scale1]
+    second: _Layer = [weight2, bias2, antiquant_scale2, antiquant_offset2, deq_scale2]
+    groups = expert_tokens if expert_tokens is not None else expert_tokens_index
+    if groups is None:
+        out = _layers(x, _BY_NAME[activation], first, second, *between)
+    else:
+        sizes = group_sizes("npu_ffn", groups, len(x), cumulative=expert_tokens is None)
+        outs = []
+        for expert, part in enumerate(torch.split(x, sizes)):
+            one, two, (factor, shift) = (
+                [None if each is None else each[expert] for each in layer] for layer in (first, second, between)
+            )
+            outs.append(_layers(part, _BY_NAME[activation], one, two, factor, shift))
+        out = torch.cat(outs)
+    return out if x.is_floating_point() or output_dtype is None else out.to(output_dtype)
+
+
+def _layers(
+    x: Tensor,
+    activate: Callable[[Tensor], Tensor],
+    first: _Layer,
+    second: _Layer,
+    scale: Tensor | None,
+    offset: Tensor | None,
+) -> Tensor:
+    hidden = activate(_layer(x, *first))
+    if scale is not None:
+        scaled = hidden * scale.double()
+        hidden = rounded(scaled if offset is None else scaled + offset.double())
+    return _layer(hidden, *second)
+
+
+def _layer(
+    x: Tensor,
+    weight: Tensor | None,
+    bias: Tensor | None,
+    factor: Tensor | None,
+    shift: Tensor | None,
+    scale: Tensor | None,
+) -> Tensor:
+    """Return x @ weight + bias, with a quantized weight, or with both operands quantized and a scale behind."""
+    matrix = torch.empty(0) if weight is None else weight
+    if scale is not None:
+        return scaled_product(x, matrix, scale_and_offset(scale)[0], bias=bias)
+    product = x @ (matrix if factor is None else dequantized(matrix, factor, shift)).to(x.dtype)
+    return product if bias is None else product + bias.to(x.dtype)

@@ -11,8 +11,24 @@ from typing import TYPE_CHECKING
 import torch
 import torch.nn.functional as F
 
-from pytest_msprobe.extensions.npu_operators.quantization.microscaling import (
+from msprobe_hooks.dump.unread.effects import GROUP_SIZES, Effects, ValidRows
+from pytest_msprobe.engine.replay.ops.operators import golden
+from pytest_msprobe.engine.replay.ops.quantized_results import QuantizedResults, SharedExponents
+from pytest_msprobe.engine.replay.ops.traits import OpInfo
+from pytest_msprobe.engine.values import number_formats as formats
+from pytest_msprobe.engine.values.number_formats import (
     BLOCK,
+    E2M1,
+    FLOAT4S,
+    float_dtype,
+    format_among,
+    numbers_in,
+    store,
+)
+from pytest_msprobe.extensions.npu_operators.arguments import at_least_float32, refuse
+from pytest_msprobe.extensions.npu_operators.inputs import moe_routing as routing
+from pytest_msprobe.extensions.npu_operators.layers.activation import npu_swiglu_backward
+from pytest_msprobe.extensions.npu_operators.quantization.microscaling import (
     Scaling,
     mx_numbers,
     mx_quantized,
@@ -21,24 +37,33 @@ from pytest_msprobe.extensions.npu_operators.quantization.microscaling import (
     scaled,
     shared_exponents,
 )
-from pytest_msprobe.extensions.npu_operators.quantization.number_formats import (
-    E2M1,
-    FLOAT4S,
-    float_dtype,
-    format_among,
-    numbers_in,
-    store,
-)
-from pytest_msprobe.extensions.npu_operators.reference_arguments import at_least_float32, refuse
+from pytest_msprobe.extensions.npu_operators.quantization.quantized_activations import swiglu_variant
 
 if TYPE_CHECKING:
     from torch import Tensor
 
+_BLOCKS_ALONG_BOTH_AXES = OpInfo(
+    quantized=QuantizedResults(
+        default=formats.E4M3,
+        algorithm=1,
+        exponents=(SharedExponents(at=1), SharedExponents(at=3, of=2, axis=-2, groups="group_index")),
+    ),
+    constraint=routing.groups_of_rows("group_index"),
+)
+
 _LEVEL0_BLOCK = 512
 
 
+@golden(
+    "NPU.npu_dynamic_mx_quant",
+    OpInfo(
+        quantized=QuantizedResults(
+            default=formats.E2M1, exact=True, exponents=(SharedExponents(at=1, axis="axis", block="block_size"),)
+        )
+    ),
+)
 def npu_dynamic_mx_quant(
-    input: Tensor,  # noqa: A002
+    input: Tensor,
     *,
     axis: int = -1,
     round_mode: str = "rint",
@@ -65,8 +90,16 @@ def npu_dynamic_mx_quant(
     return mx_quantized(input, axis, how)
 
 
+@golden(
+    "NPU.npu_dynamic_mx_quant_with_dual_axis",
+    OpInfo(
+        quantized=QuantizedResults(
+            default=formats.E2M1, exact=True, exponents=(SharedExponents(at=1), SharedExponents(at=3, of=2, axis=-2))
+        )
+    ),
+)
 def npu_dynamic_mx_quant_with_dual_axis(
-    input: Tensor,  # noqa: A002
+    input: Tensor,
     *,
     round_mode: str = "rint",
     dst_type: object = 296,
@@ -84,6 +117,7 @@ def npu_dynamic_mx_quant_with_dual_axis(
     return *mx_quantized(input, -1, how), *mx_quantized(input, -2, how)
 
 
+@golden("NPU.npu_anti_mx_quant")
 def npu_anti_mx_quant(
     x: Tensor, mxscale: Tensor, *, axis: int | None = -1, dst_type: object = 15, src_type: object = 292
 ) -> Tensor:
@@ -99,8 +133,16 @@ def npu_anti_mx_quant(
     return wide.to(float_dtype(dst_type, torch.bfloat16))
 
 
+@golden(
+    "NPU.npu_dynamic_block_mx_quant",
+    OpInfo(
+        quantized=QuantizedResults(
+            default=formats.E2M1, exact=True, exponents=(SharedExponents(at=2, axis=-2), SharedExponents(at=1))
+        )
+    ),
+)
 def npu_dynamic_block_mx_quant(
-    input: Tensor,  # noqa: A002
+    input: Tensor,
     *,
     round_mode: str = "rint",
     dst_type: object = 296,
@@ -134,8 +176,12 @@ def _pairs(exponents: Tensor) -> Tensor:
     return torch.unflatten(F.pad(exponents, (0, exponents.shape[-1] % 2)), -1, (-1, 2))
 
 
+@golden(
+    "NPU.npu_dynamic_dual_level_mx_quant",
+    OpInfo(quantized=QuantizedResults(dtype="", default=formats.E2M1, exponents=(SharedExponents(at=2),))),
+)
 def npu_dynamic_dual_level_mx_quant(
-    input: Tensor,  # noqa: A002
+    input: Tensor,
     *,
     smooth_scale: Tensor | None = None,
     round_mode: str = "rint",
@@ -155,6 +201,7 @@ def npu_dynamic_dual_level_mx_quant(
     return y, scales, exponents
 
 
+@golden("NPU.npu_dual_level_quant_matmul")
 def npu_dual_level_quant_matmul(
     x1: Tensor,
     x2: Tensor,
@@ -185,6 +232,17 @@ def _for_each_512(scales: Tensor, count: int) -> Tensor:
     return scales.double().repeat_interleave(_LEVEL0_BLOCK, -1)[..., :count]
 
 
+@golden(
+    "NPU.npu_grouped_dynamic_mx_quant",
+    OpInfo(
+        quantized=QuantizedResults(
+            default=formats.E5M2,
+            exact=True,
+            exponents=(SharedExponents(at=1, axis=-2, groups="group_index", groups_at=1),),
+        ),
+        constraint=routing.groups_of_rows("group_index", at=1),
+    ),
+)
 def npu_grouped_dynamic_mx_quant(
     x: Tensor,
     group_index: Tensor,
@@ -210,3 +268,105 @@ def npu_grouped_dynamic_mx_quant(
         round_mode=round_mode,
     )
     return mx_quantized_rows(x, group_index.tolist(), how)
+
+
+@golden(
+    "NPU.npu_swiglu_mx_quant",
+    OpInfo(
+        quantized=QuantizedResults(
+            default=formats.E2M1, exponents=(SharedExponents(at=1, axis="axis", groups="group_index", are_sizes=True),)
+        ),
+        constraint=routing.groups_of_rows("group_index", are_sizes=True),
+    ),
+    Effects(valid_rows=ValidRows("group_index", holds=GROUP_SIZES)),
+)
+def npu_swiglu_mx_quant(
+    x: Tensor,
+    *, group_index: Tensor | None = None, activate_dim: int = -1, activate_left: bool = False,
+    swiglu_mode: int = 0, clamp_limit: float = 7.0, glu_alpha: float = 1.702, glu_bias: float = 1.0,
+    group_mode: int = 0, axis: int = -1, dst_type: object = 296, round_mode: str = "rint", scale_alg: int = 0,
+    max_dtype_value: float = 0,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
+    """Return (y, shared exponents) of a :func:`swiglu_variant` of x, in blocks of 32 along ``axis``.
+
+    ``group_index`` holds how many rows each group has; behind the last nothing is promised. Blocks of rows begin anew
+    in each group. ``max_dtype_value`` is reserved. Raises NotImplementedError for ``group_mode`` 1, which CANN does not
+    have yet.
+    """
+    api = "npu_swiglu_mx_quant"
+    refuse(api, group_mode=group_mode or None, max_dtype_value=max_dtype_value or None)
+    how = mx_scaling(api, dst_type, scale_alg=scale_alg, round_mode=round_mode)
+    y = swiglu_variant(
+        at_least_float32(x),
+        swiglu_mode=swiglu_mode,
+        activate_left=activate_left,
+        clamp_limit=clamp_limit,
+        glu_alpha=glu_alpha,
+        glu_bias=glu_bias,
+        dim=activate_dim,
+    )
+    if group_index is not None and axis in (-2, x.dim() - 2):
+        return mx_quantized_rows(y, group_index.cumsum(0).tolist(), how)
+    return mx_quantized(y, axis, how)
+
+
+@golden("NPU.npu_swiglu_mx_quant_with_dual_axis", _BLOCKS_ALONG_BOTH_AXES)
+def npu_swiglu_mx_quant_with_dual_axis(
+    x: Tensor,
+    *,
+    group_index: Tensor | None = None,
+    activate_left: bool = True,
+    round_mode: str = "rint",
+    scale_alg: int = 1,
+    dst_type: object = 24,
+    dst_type_max: float = 0,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Return (y, exponents) of silu(a) * b by blocks of 32 of each row, and (y, exponents) by those of each column.
+
+    a and b are the halves of the last dimension, swapped where ``activate_left`` is false. Blocks of rows begin anew in
+    each group of rows; ``group_index`` holds the groups' ends. Raises NotImplementedError for ``dst_type_max``, which
+    is reserved.
+    """
+    api = "npu_swiglu_mx_quant_with_dual_axis"
+    refuse(api, dst_type_max=dst_type_max or None)
+    how = mx_scaling(api, dst_type, scale_alg=scale_alg, round_mode=round_mode)
+    y = swiglu_variant(
+        at_least_float32(x),
+        swiglu_mode=0,
+        activate_left=activate_left,
+        clamp_limit=0.0,
+        glu_alpha=1.0,
+        glu_bias=0.0,
+    )
+    return _by_rows_and_columns(y, group_index, how)
+
+
+def _by_rows_and_columns(y: Tensor, group_index: Tensor | None, how: Scaling) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    columns = mx_quantized(y, -2, how) if group_index is None else mx_quantized_rows(y, group_index.tolist(), how)
+    return *mx_quantized(y, -1, how), *columns
+
+
+@golden("NPU._npu_swiglu_backward_mx_quant_with_dual_axis", _BLOCKS_ALONG_BOTH_AXES, recorded=False)
+def _npu_swiglu_backward_mx_quant_with_dual_axis(
+    x: Tensor,
+    y_grad: Tensor,
+    *,
+    group_index: Tensor | None = None,
+    activate_left: bool = True,
+    round_mode: str = "rint",
+    scale_alg: int = 1,
+    dst_type: object = 24,
+    dst_type_max: float = 0,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Return the gradient for x, quantized as :func:`npu_swiglu_mx_quant_with_dual_axis` quantizes.
+
+    The gradients of a and b lie where these do in x.
+    """
+    api = "_npu_swiglu_backward_mx_quant_with_dual_axis"
+    refuse(api, dst_type_max=dst_type_max or None)
+    how = mx_scaling(api, dst_type, scale_alg=scale_alg, round_mode=round_mode)
+    wide = at_least_float32(x)
+    halves = wide if activate_left else torch.cat(wide.chunk(2, -1)[::-1], -1)
+    grad = npu_swiglu_backward(at_least_float32(y_grad), halves)
+    grad = grad if activate_left else torch.cat(grad.chunk(2, -1)[::-1], -1)
+    return _by_rows_and_columns(grad, group_index, how)

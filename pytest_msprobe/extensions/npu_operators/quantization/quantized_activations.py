@@ -7,8 +7,12 @@ from typing import TYPE_CHECKING
 import torch
 import torch.nn.functional as F
 
-from pytest_msprobe.extensions.npu_operators.experts.expert_groups import each_row
-from pytest_msprobe.extensions.npu_operators.quantization.number_formats import (
+from msprobe_hooks.dump.unread.effects import GROUP_SIZES, Effects, ValidRows
+from pytest_msprobe.engine.replay.ops.operators import golden
+from pytest_msprobe.engine.replay.ops.quantized_results import QuantizedResults, SharedExponents
+from pytest_msprobe.engine.replay.ops.traits import OpInfo
+from pytest_msprobe.engine.values import number_formats as formats
+from pytest_msprobe.engine.values.number_formats import (
     E4M3,
     E5M2,
     FLOAT4S,
@@ -19,8 +23,10 @@ from pytest_msprobe.extensions.npu_operators.quantization.number_formats import 
     format_among,
     store,
 )
+from pytest_msprobe.extensions.npu_operators.arguments import at_least_float32, refuse
+from pytest_msprobe.extensions.npu_operators.experts.moe import each_row
+from pytest_msprobe.extensions.npu_operators.inputs import moe_routing as routing
 from pytest_msprobe.extensions.npu_operators.quantization.quantization import quantized_by_row
-from pytest_msprobe.extensions.npu_operators.reference_arguments import at_least_float32, refuse
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -29,6 +35,10 @@ if TYPE_CHECKING:
 _LEAST = 1e-4
 
 
+@golden(
+    "NPU.npu_swiglu_quant",
+    OpInfo(quantized=QuantizedResults(), constraint=routing.groups_of_rows("group_index", "group_list_type")),
+)
 def npu_swiglu_quant(
     x: Tensor,
     *,
@@ -98,25 +108,19 @@ def swiglu_variant(
     return a * torch.sigmoid(glu_alpha * a) * (b + glu_bias)
 
 
+@golden(
+    "NPU.npu_dequant_swiglu_quant",
+    OpInfo(quantized=QuantizedResults(), constraint=routing.groups_of_rows("group_index", are_sizes=True)),
+    Effects(valid_rows=ValidRows("group_index", holds=GROUP_SIZES)),
+)
 def npu_dequant_swiglu_quant(
     x: Tensor,
-    *,
-    weight_scale: Tensor | None = None,
-    activation_scale: Tensor | None = None,
-    bias: Tensor | None = None,
-    quant_scale: Tensor | None = None,
-    quant_offset: Tensor | None = None,
-    group_index: Tensor | None = None,
-    activate_left: bool = False,
-    quant_mode: int = 0,
-    dst_type: object = None,
-    round_mode: int | None = None,
-    activate_dim: int | None = None,
-    swiglu_mode: int = 0,
-    clamp_limit: float = 7.0,
-    glu_alpha: float = 1.702,
+    *, weight_scale: Tensor | None = None, activation_scale: Tensor | None = None, bias: Tensor | None = None,
+    quant_scale: Tensor | None = None, quant_offset: Tensor | None = None, group_index: Tensor | None = None,
+    activate_left: bool = False, quant_mode: int = 0, dst_type: object = None, round_mode: int | None = None,
+    activate_dim: int | None = None, swiglu_mode: int = 0, clamp_limit: float = 7.0, glu_alpha: float = 1.702,
     glu_bias: float = 1.0,
-) -> tuple[Tensor, Tensor | None]:
+) -> tuple[Tensor, Tensor | None]:  # fmt: skip
     """Return (numbers, scale) of y, :func:`swiglu_variant` of x * weight_scale * activation_scale.
 
     A ``bias`` of int32 is added to x before, a float one behind the scales. ``quant_mode`` 1 gives y * quant_scale by
@@ -159,6 +163,7 @@ def npu_dequant_swiglu_quant(
     return quantized_by_row(y if quant_scale is None else y * of_rows(quant_scale), to)
 
 
+@golden("NPU.npu_gelu_quant", OpInfo(quantized=QuantizedResults()))
 def npu_gelu_quant(
     self: Tensor,
     *,
@@ -184,20 +189,22 @@ def npu_gelu_quant(
     return store((y / scale).masked_fill(scale == 0, 0.0), to, round_mode), scale.squeeze(-1)
 
 
+@golden(
+    "NPU.npu_swiglu_group_quant",
+    OpInfo(
+        quantized=QuantizedResults(
+            default=formats.E5M2, also=(formats.HIFLOAT8,), exponents=(SharedExponents(at=1),), algorithm=1
+        ),
+        constraint=routing.groups_of_rows("group_index", are_sizes=True),
+    ),
+    Effects(valid_rows=ValidRows("group_index", holds=GROUP_SIZES)),
+)
 def npu_swiglu_group_quant(
     x: Tensor,
-    *,
-    weight: Tensor | None = None,
-    group_index: Tensor | None = None,
-    scale: Tensor | None = None,
-    dst_type: object = 291,
-    quant_mode: int = 0,
-    block_size: int = 0,
-    round_scale: bool = False,
-    clamp_limit: float = -1.0,
-    dst_type_max: float = 15.0,
-    output_origin: bool = False,
-) -> tuple[Tensor, Tensor | None, Tensor | None]:
+    *, weight: Tensor | None = None, group_index: Tensor | None = None, scale: Tensor | None = None,
+    dst_type: object = 291, quant_mode: int = 0, block_size: int = 0, round_scale: bool = False,
+    clamp_limit: float = -1.0, dst_type_max: float = 15.0, output_origin: bool = False,
+) -> tuple[Tensor, Tensor | None, Tensor | None]:  # fmt: skip
     """Return (numbers, scales, origin): origin = silu(a) * b of the halves of x, the numbers of origin * weight.
 
     A ``clamp_limit`` above 0 keeps a below it and b within it. ``quant_mode`` 0 has a scale in float32 for each 128
@@ -260,6 +267,11 @@ def _hifloat8_by_group(
     return store(torch.cat([*divided, rest]).reshape(y.shape), HIFLOAT8), scales
 
 
+@golden(
+    "NPU.npu_swiglu_group_quant_backward",
+    OpInfo(constraint=routing.groups_of_rows("group_index", are_sizes=True)),
+    recorded=False,
+)
 def npu_swiglu_group_quant_backward(
     grad_y: Tensor,
     x: Tensor,

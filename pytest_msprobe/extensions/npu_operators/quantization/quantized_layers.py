@@ -1,22 +1,35 @@
-"""Normalizations whose result, or whose gradient, is quantized."""
+"""Layers whose results are quantized, and weights that are packed and scaled."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pytest_msprobe.extensions.npu_operators.layers.normalization import npu_rms_norm, npu_rms_norm_backward
-from pytest_msprobe.extensions.npu_operators.quantization.microscaling import mx_quantized, mx_scaling
-from pytest_msprobe.extensions.npu_operators.quantization.number_formats import (
+import torch
+import torch.nn.functional as F
+
+from pytest_msprobe.engine.replay.ops.operators import golden
+from pytest_msprobe.engine.replay.ops.quantized_results import QuantizedResults, SharedExponents
+from pytest_msprobe.engine.replay.ops.traits import OpInfo
+from pytest_msprobe.engine.values import number_formats as formats
+from pytest_msprobe.engine.values.number_formats import (
     FLOAT8S,
     HIFLOAT8,
     INT4,
     INT8,
     NumberFormat,
+    float_dtype,
     format_among,
+    number_format,
+    numbers_in,
+    pack,
     store,
 )
+from pytest_msprobe.extensions.npu_operators.arguments import at_least_float32, out_of_place, refuse
+from pytest_msprobe.extensions.npu_operators.inputs import moe_routing as routing
+from pytest_msprobe.extensions.npu_operators.layers.normalization import npu_rms_norm, npu_rms_norm_backward
+from pytest_msprobe.extensions.npu_operators.matmul.operands import scale_and_offset
+from pytest_msprobe.extensions.npu_operators.quantization.microscaling import mx_quantized, mx_scaling
 from pytest_msprobe.extensions.npu_operators.quantization.quantization import quantized_by_row
-from pytest_msprobe.extensions.npu_operators.reference_arguments import at_least_float32, refuse
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -26,6 +39,7 @@ if TYPE_CHECKING:
 _FORMATS = (INT8, INT4, *FLOAT8S, HIFLOAT8)
 
 
+@golden("NPU.npu_rms_norm_quant", OpInfo(quantized=QuantizedResults(dtype="dst_dtype")))
 def npu_rms_norm_quant(
     x: Tensor,
     gamma: Tensor,
@@ -45,6 +59,7 @@ def npu_rms_norm_quant(
     return store(normalized * at_least_float32(scale) + at_least_float32(offset), to)
 
 
+@golden("NPU.npu_rms_norm_quant_v2", OpInfo(quantized=QuantizedResults(dtype="dst_dtype")))
 def npu_rms_norm_quant_v2(
     x: Tensor,
     gamma: Tensor,
@@ -75,18 +90,12 @@ def _quantized(
     return store((values * factor if div_mode is False else values / factor) + shift, to)
 
 
+@golden("NPU._npu_rms_norm_backward_quant", OpInfo(quantized=QuantizedResults()), recorded=False)
 def _npu_rms_norm_backward_quant(
-    dy: Tensor,
-    x: Tensor,
-    rstd: Tensor,
-    gamma: Tensor,
-    scale_x: Tensor,
-    *,
-    offset_x: Tensor | None = None,
-    div_mode: bool | None = True,
-    quant_mode: str = "static",
+    dy: Tensor, x: Tensor, rstd: Tensor, gamma: Tensor, scale_x: Tensor,
+    *, offset_x: Tensor | None = None, div_mode: bool | None = True, quant_mode: str = "static",
     dst_type: object = 1,
-) -> tuple[Tensor, Tensor]:
+) -> tuple[Tensor, Tensor]:  # fmt: skip
     """Return the gradients of RMS normalization: x's, / ``scale_x`` + ``offset_x`` and rounded, and gamma's.
 
     x's is multiplied with ``scale_x`` where ``div_mode`` is false, and in int8 or HiFloat8. Raises NotImplementedError
@@ -101,21 +110,12 @@ def _npu_rms_norm_backward_quant(
     return _quantized(dx, scale_x, offset_x, to, div_mode=div_mode), dgamma
 
 
+@golden("NPU.npu_add_rms_norm_quant", OpInfo(quantized=QuantizedResults()))
 def npu_add_rms_norm_quant(
-    x1: Tensor,
-    x2: Tensor,
-    gamma: Tensor,
-    scales1: Tensor,
-    zero_points1: Tensor | None,
-    beta: Tensor | None = None,
-    scales2: Tensor | None = None,
-    zero_points2: Tensor | None = None,
-    *,
-    axis: int = -1,
-    epsilon: float = 1e-6,
-    div_mode: bool = True,
-    dst_type: object = None,
-) -> tuple[Tensor, Tensor | None, Tensor]:
+    x1: Tensor, x2: Tensor, gamma: Tensor, scales1: Tensor, zero_points1: Tensor | None,
+    beta: Tensor | None = None, scales2: Tensor | None = None, zero_points2: Tensor | None = None,
+    *, axis: int = -1, epsilon: float = 1e-6, div_mode: bool = True, dst_type: object = None,
+) -> tuple[Tensor, Tensor | None, Tensor]:  # fmt: skip
     """Return (y1, y2, x): x = x1 + x2, y its RMS normalization * gamma + beta, y1 and y2 that quantized.
 
     y1 = round(y / scales1 + zero_points1), multiplied where ``div_mode`` is false; y2 alike, None (nothing is
@@ -128,18 +128,12 @@ def npu_add_rms_norm_quant(
     return _quantized(y, scales1, zero_points1, to, div_mode=div_mode), y2, x1 + x2
 
 
+@golden("NPU.npu_add_rms_norm_dynamic_quant", OpInfo(quantized=QuantizedResults(dtype="y_dtype")))
 def npu_add_rms_norm_dynamic_quant(
-    x1: Tensor,
-    x2: Tensor,
-    gamma: Tensor,
-    *,
-    smooth_scale1: Tensor | None = None,
-    smooth_scale2: Tensor | None = None,
-    beta: Tensor | None = None,
-    epsilon: float = 1e-6,
-    output_mask: Sequence[bool] | None = None,
-    y_dtype: object = None,
-) -> tuple[Tensor | None, Tensor | None, Tensor, Tensor | None, Tensor | None]:
+    x1: Tensor, x2: Tensor, gamma: Tensor,
+    *, smooth_scale1: Tensor | None = None, smooth_scale2: Tensor | None = None, beta: Tensor | None = None,
+    epsilon: float = 1e-6, output_mask: Sequence[bool] | None = None, y_dtype: object = None,
+) -> tuple[Tensor | None, Tensor | None, Tensor, Tensor | None, Tensor | None]:  # fmt: skip
     """Return (y1, y2, x, scale1, scale2): x = x1 + x2, y its RMS normalization * gamma + beta, quantized by row.
 
     y1 and scale1 are of y * smooth_scale1, y2 and scale2 of y * smooth_scale2. ``output_mask`` says which of the two
@@ -157,6 +151,10 @@ def npu_add_rms_norm_dynamic_quant(
     return y1, y2, x1 + x2, scale1, scale2
 
 
+@golden(
+    "NPU.npu_rms_norm_dynamic_mx_quant",
+    OpInfo(quantized=QuantizedResults(default=formats.E2M1, exponents=(SharedExponents(at=1),))),
+)
 def npu_rms_norm_dynamic_mx_quant(
     x: Tensor,
     gamma: Tensor,
@@ -177,6 +175,10 @@ def npu_rms_norm_dynamic_mx_quant(
     return *mx_quantized(y, -1, how), rstd if x.requires_grad else None
 
 
+@golden(
+    "NPU.npu_add_rms_norm_dynamic_mx_quant",
+    OpInfo(quantized=QuantizedResults(default=formats.E2M1, exponents=(SharedExponents(at=2),))),
+)
 def npu_add_rms_norm_dynamic_mx_quant(
     x1: Tensor,
     x2: Tensor,
@@ -198,3 +200,143 @@ def npu_add_rms_norm_dynamic_mx_quant(
 def _rms_norm(x: Tensor, gamma: Tensor, beta: Tensor | None, epsilon: float) -> tuple[Tensor, Tensor]:
     normalized, rstd = npu_rms_norm(x, at_least_float32(gamma), epsilon)
     return normalized if beta is None else normalized + at_least_float32(beta), rstd
+
+
+# Of a float32 the hardware takes the upper 19 bits; the bits behind say where an offset is, and that there is a scale.
+_LOW_BITS = 13
+_SCALE = 1 << 46
+_OFFSET_AT, _OFFSET_BITS = 37, 0x1FF
+_WITHOUT_OFFSET = 0x4000_FFFF_FFFF
+
+
+@golden("NPU.npu_trans_quant_param")
+def npu_trans_quant_param(scale: Tensor, offset: Tensor | None = None, round_mode: int | None = 0) -> Tensor:
+    """Return scales as quantized products take them: int64 with the upper 19 bits of the float32, and bit 46 set.
+
+    ``round_mode`` 1 rounds to these bits, assumed half to even, 0 cuts the others off. ``offset``, rounded and within
+    [-256, 255], lies in the bits 37 to 45. One of the two may have one element for all.
+    """
+    bits = scale.float().view(torch.int32).long() & 0xFFFF_FFFF
+    if round_mode:
+        half = (1 << (_LOW_BITS - 1)) - 1
+        bits = bits + half + ((bits >> _LOW_BITS) & 1)
+    packed = (bits >> _LOW_BITS << _LOW_BITS) & 0xFFFF_FFFF | _SCALE
+    if offset is None:
+        return packed
+    shift = offset.double().round().clamp(-256, 255).long() & _OFFSET_BITS
+    return packed & _WITHOUT_OFFSET | shift << _OFFSET_AT
+
+
+@golden("NPU.npu_convert_weight_to_int4pack")
+def npu_convert_weight_to_int4pack(weight: Tensor, inner_k_tiles: int = 0) -> Tensor:
+    """Return whole numbers of 4 bits, eight of the last dimension in an int32; ``inner_k_tiles`` is reserved."""
+    return pack(weight.long() & 0xF, INT4)
+
+
+@golden("NPU.npu_weight_quant_preprocess")
+def npu_weight_quant_preprocess(
+    weight: Tensor, weight_scale: Tensor, x_dtype: int, weight_dtype: int, weight_scale_dtype: int,
+    weight_offset: Tensor | None = None, bias: Tensor | None = None, x_scale_dtype: int | None = None,
+    k_group_size: int | None = 0,
+) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None]:  # fmt: skip
+    """Return (weight, weight_scale, weight_offset, bias) for a quantized product: what they were, in another layout.
+
+    A layout shows nowhere but in memory, as with npu_format_cast; that the scale and bias keep their numbers is
+    assumed. Nothing is promised of an offset or a bias that is not given. The dtypes and the size of groups choose the
+    layout.
+    """
+    return weight.clone(), weight_scale.clone(), _copied(weight_offset), _copied(bias)
+
+
+def _copied(parameter: Tensor | None) -> Tensor | None:
+    return None if parameter is None else parameter.clone()
+
+
+@golden("NPU.npu_dequant_bias")
+def npu_dequant_bias(
+    x: Tensor,
+    weight_scale: Tensor,
+    activation_scale: Tensor | None,
+    bias: Tensor | None,
+    *,
+    output_dtype: object = None,
+) -> Tensor:
+    """Return x * weight_scale * activation_scale for x (m, n) of int32, scales of columns (n) and rows (m).
+
+    A ``bias`` of int32 is added to x, a float one to the result. ``output_dtype`` is float16 (the default) or bfloat16.
+    """
+    is_whole = bias is not None and not bias.is_floating_point()
+    wide = (x + bias if bias is not None and is_whole else x).to(torch.promote_types(weight_scale.dtype, torch.float32))
+    y = wide * at_least_float32(weight_scale)
+    if activation_scale is not None:
+        y = y * at_least_float32(activation_scale).reshape(-1, 1)
+    y = y if bias is None or is_whole else y + at_least_float32(bias)
+    return y.to(float_dtype(output_dtype, torch.float16))
+
+
+@golden("NPU.npu_quant_conv2d", OpInfo(quantized=QuantizedResults(dtype="output_dtype", at=9)))
+def npu_quant_conv2d(
+    input: Tensor, weight: Tensor, scale: Tensor, strides: Sequence[int] | int = 1,
+    pads: Sequence[int] | int = 0, dilations: Sequence[int] | int = 1, groups: int = 1, offset_x: int = 0,
+    round_mode: str = "rint", output_dtype: object = None, bias: Tensor | None = None,
+    offset: Tensor | None = None, input_dtype: object = None, weight_dtype: object = None,
+) -> Tensor:  # fmt: skip
+    """Return (conv2d(input, weight) + bias) * scale in ``output_dtype``, padded with ``offset_x``.
+
+    The operands hold int8 or floats of 8 bits, with ``input_dtype`` and ``weight_dtype`` HiFloat8. ``scale`` has, for
+    each channel, a float32 or its bits in an int64. Raises NotImplementedError for ``offset``, which CANN does not
+    take.
+    """
+    refuse("npu_quant_conv2d", offset=offset)
+    operands = [
+        numbers_in(each, HIFLOAT8) if number_format(dtype) is HIFLOAT8 else each.double()
+        for each, dtype in ((input, input_dtype), (weight, weight_dtype))
+    ]
+    high, wide = (pads, pads) if isinstance(pads, int) else (pads[0], pads[-1])
+    padded = F.pad(operands[0], (wide, wide, high, high), value=float(offset_x))
+    found = F.conv2d(
+        padded,
+        operands[1],
+        stride=strides if isinstance(strides, int) else list(strides),
+        dilation=dilations if isinstance(dilations, int) else list(dilations),
+        groups=groups,
+    )
+    factor = scale_and_offset(scale)[0].double().reshape(-1, 1, 1)
+    y = (found if bias is None else found + bias.double().reshape(-1, 1, 1)) * factor
+    if number_format(output_dtype) is HIFLOAT8:
+        return store(y, HIFLOAT8, round_mode)
+    return y.to(float_dtype(output_dtype, torch.float16))
+
+
+@golden("NPU.npu_quant_scatter_", OpInfo(quantized=QuantizedResults(), constraint=routing.quant_scatter))
+def npu_quant_scatter_(
+    self: Tensor, indices: Tensor, updates: Tensor, quant_scales: Tensor,
+    quant_zero_points: Tensor | None = None, axis: int = -2, quant_axis: int = -1, reduce: str = "update",
+    dst_type: object = None, round_mode: str | None = "rint",
+) -> Tensor:  # fmt: skip
+    """Write round(updates / quant_scales + quant_zero_points) into self, and return it.
+
+    ``indices`` (b,) says where along ``axis`` the updates of row i of dimension 0 begin; (b, 2) says in which row as
+    well. Scales and zero points run along ``quant_axis``. ``dst_type`` is int8 or a float of 8 bits. Raises
+    NotImplementedError for another ``reduce``.
+    """
+    api = "npu_quant_scatter_"
+    refuse(api, reduce=None if reduce == "update" else reduce)
+    to = format_among(api, "dst_type", dst_type, (INT8, *FLOAT8S, HIFLOAT8))
+    shape = [1] * updates.dim()
+    shape[quant_axis] = -1
+    numbers = at_least_float32(updates) / at_least_float32(quant_scales).reshape(shape)
+    if quant_zero_points is not None:
+        numbers = numbers + at_least_float32(quant_zero_points).reshape(shape)
+    stored = store(numbers, to, round_mode or "rint")
+    stored = stored if self.is_floating_point() else stored.view(self.dtype)
+    places = indices.tolist() if indices.dim() == 2 else list(enumerate(indices.tolist()))
+    along = axis % self.dim() - 1
+    for (row, start), values in zip(places, stored, strict=True):
+        self[row].narrow(along, start, values.shape[along]).copy_(values)
+    return self
+
+
+npu_quant_scatter = golden(
+    "NPU.npu_quant_scatter", OpInfo(quantized=QuantizedResults(), constraint=routing.quant_scatter)
+)(out_of_place(npu_quant_scatter_))

@@ -8,32 +8,23 @@ from itertools import pairwise
 import torch
 from torch import Tensor
 
-from pytest_msprobe.extensions.npu_operators.reference_arguments import refuse
+from pytest_msprobe.engine.replay.ops.operators import golden
+from pytest_msprobe.engine.replay.ops.traits import OpInfo
+from pytest_msprobe.extensions.npu_operators.arguments import refuse
+from pytest_msprobe.extensions.npu_operators.inputs import sequences
 
 
+@golden("NPU.npu_fused_causal_conv1d", OpInfo(constraint=sequences.cached, in_place=True))
 def npu_fused_causal_conv1d(
-    x: Tensor,
-    weight: Tensor,
-    conv_states: Tensor,
-    *,
-    query_start_loc: Tensor | None = None,
-    cache_indices: Tensor | None = None,
-    initial_state_mode: Tensor | None = None,
-    bias: Tensor | None = None,
-    num_accepted_tokens: Tensor | None = None,
-    activation: str | None = "None",
-    pad_slot_id: int | None = -1,
-    run_mode: int | None = 0,
-    residual_connection: int | None = 0,
-    max_query_len: int | None = -1,
-    num_computed_tokens: Tensor | None = None,
-    block_idx_first_scheduled_token: Tensor | None = None,
-    block_idx_last_scheduled_token: Tensor | None = None,
-    initial_state_idx: Tensor | None = None,
-    block_size: int | None = 128,
-    conv_mode: str | None = "default",
-    activation_mode: str | None = "None",
-) -> Tensor:
+    x: Tensor, weight: Tensor, conv_states: Tensor,
+    *, query_start_loc: Tensor | None = None, cache_indices: Tensor | None = None,
+    initial_state_mode: Tensor | None = None, bias: Tensor | None = None,
+    num_accepted_tokens: Tensor | None = None, activation: str | None = "None", pad_slot_id: int | None = -1,
+    run_mode: int | None = 0, residual_connection: int | None = 0, max_query_len: int | None = -1,
+    num_computed_tokens: Tensor | None = None, block_idx_first_scheduled_token: Tensor | None = None,
+    block_idx_last_scheduled_token: Tensor | None = None, initial_state_idx: Tensor | None = None,
+    block_size: int | None = 128, conv_mode: str | None = "default", activation_mode: str | None = "None",
+) -> Tensor:  # fmt: skip
     """Return the causal convolution of each sequence, in the shape of ``x``, and write ``conv_states``.
 
     ``x`` is (tokens, D) with the sequences' starts and the end in ``query_start_loc``, or (B, L, D). ``weight`` (K, D)
@@ -75,28 +66,17 @@ def npu_fused_causal_conv1d(
     return _convolved(x, weight, query_start_loc, cache, pad_slot_id, conv_mode == "pangu", residual_connection == 1)
 
 
+@golden("NPU.npu_fused_causal_conv1d_v2", OpInfo(constraint=sequences.cached, in_place=True))
 def npu_fused_causal_conv1d_v2(
-    x: Tensor,
-    weight: Tensor,
-    conv_states: Tensor,
-    *,
-    query_start_loc: Tensor | None = None,
-    cache_indices: Tensor | None = None,
-    initial_state_mode: Tensor | None = None,
-    bias: Tensor | None = None,
-    num_accepted_tokens: Tensor | None = None,
-    activation: str | None = "None",
-    pad_slot_id: int | None = -1,
-    run_mode: int | None = 0,
-    residual_connection: int | None = 0,
-    max_query_len: int | None = -1,
-    num_computed_tokens: Tensor | None = None,
-    block_idx_first_scheduled_token: Tensor | None = None,
-    block_idx_last_scheduled_token: Tensor | None = None,
-    initial_state_idx: Tensor | None = None,
-    block_size: int | None = 128,
-    conv_mode: str | None = "default",
-) -> None:
+    x: Tensor, weight: Tensor, conv_states: Tensor,
+    *, query_start_loc: Tensor | None = None, cache_indices: Tensor | None = None,
+    initial_state_mode: Tensor | None = None, bias: Tensor | None = None,
+    num_accepted_tokens: Tensor | None = None, activation: str | None = "None", pad_slot_id: int | None = -1,
+    run_mode: int | None = 0, residual_connection: int | None = 0, max_query_len: int | None = -1,
+    num_computed_tokens: Tensor | None = None, block_idx_first_scheduled_token: Tensor | None = None,
+    block_idx_last_scheduled_token: Tensor | None = None, initial_state_idx: Tensor | None = None,
+    block_size: int | None = 128, conv_mode: str | None = "default",
+) -> None:  # fmt: skip
     """Write :func:`npu_fused_causal_conv1d` into ``x``; assumed: a sequence in ``pad_slot_id`` stays as it is."""
     refuse(
         "npu_fused_causal_conv1d_v2",
@@ -118,7 +98,8 @@ def npu_fused_causal_conv1d_v2(
     x.copy_(_convolved(x, weight, query_start_loc, cache, pad_slot_id, pangu, residual))
 
 
-def npu_masked_causal_conv1d(input: Tensor, weight: Tensor, *, mask: Tensor | None = None) -> Tensor:  # noqa: A002
+@golden("NPU.npu_masked_causal_conv1d")
+def npu_masked_causal_conv1d(input: Tensor, weight: Tensor, *, mask: Tensor | None = None) -> Tensor:
     """Return y[s] = sum_k weight[k] input[s - W + 1 + k] of each channel, 0 where ``mask`` is False.
 
     ``input`` is (S, B, H) and 0 before its start, ``weight`` (W, H), ``mask`` (B, S). Assumed, as undocumented: the
@@ -130,9 +111,10 @@ def npu_masked_causal_conv1d(input: Tensor, weight: Tensor, *, mask: Tensor | No
     return y if mask is None else y * mask.T.unsqueeze(-1)
 
 
+@golden("Aten.npu_masked_causal_conv1d_backward")
 def npu_masked_causal_conv1d_backward(
     grad_output: Tensor,
-    input: Tensor,  # noqa: A002
+    input: Tensor,
     weight: Tensor,
     *,
     mask: Tensor | None = None,

@@ -8,21 +8,16 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from pytest_msprobe.extensions.npu_operators.reference_arguments import at_least_float32
+from pytest_msprobe.engine.replay.ops.operators import golden
+from pytest_msprobe.extensions.npu_operators.arguments import at_least_float32
 
 
+@golden("NPU.npu_mhc_pre")
 def npu_mhc_pre(
-    x: Tensor,
-    phi: Tensor,
-    alpha: Tensor,
-    bias: Tensor,
-    *,
-    gamma: Tensor | None = None,
-    norm_eps: float = 1e-6,
-    hc_eps: float = 1e-6,
-    out_flag: int = 0,
+    x: Tensor, phi: Tensor, alpha: Tensor, bias: Tensor,
+    *, gamma: Tensor | None = None, norm_eps: float = 1e-6, hc_eps: float = 1e-6, out_flag: int = 0,
     inner_precise: int = 0,
-) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None, Tensor | None, Tensor | None]:
+) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None, Tensor | None, Tensor | None]:  # fmt: skip
     """Return (h_in, h_post, h_res, inv_rms, h_mix, h_pre), the input of a layer and the weights of its streams.
 
     With the streams flat, (..., nD): h_mix = (x gamma) phi^T, (..., n^2 + 2n), inv_rms = 1 / sqrt(mean(x^2) +
@@ -46,22 +41,12 @@ def npu_mhc_pre(
     return h_in, 2 * torch.sigmoid(post), h_res, *saved
 
 
+@golden("Aten.npu_mhc_pre_backward")
 def npu_mhc_pre_backward(
-    x: Tensor,
-    phi: Tensor,
-    alpha: Tensor,
-    grad_h_in: Tensor,
-    grad_h_post: Tensor,
-    grad_h_res: Tensor,
-    inv_rms: Tensor,
-    h_mix: Tensor,
-    h_pre: Tensor,
-    h_post: Tensor,
-    gamma: Tensor | None = None,
-    hc_eps: float = 1e-6,
-    grad_x_post: Tensor | None = None,
-    inner_precise: int = 0,
-) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor | None]:
+    x: Tensor, phi: Tensor, alpha: Tensor, grad_h_in: Tensor, grad_h_post: Tensor, grad_h_res: Tensor,
+    inv_rms: Tensor, h_mix: Tensor, h_pre: Tensor, h_post: Tensor, gamma: Tensor | None = None,
+    hc_eps: float = 1e-6, grad_x_post: Tensor | None = None, inner_precise: int = 0,
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor | None]:  # fmt: skip
     """Return the gradients of :func:`npu_mhc_pre` for x, phi, alpha, bias and gamma (None without it).
 
     They follow from the forward's results, for the bias is not among the arguments. ``grad_x_post``, the gradient of
@@ -90,6 +75,7 @@ def npu_mhc_pre_backward(
     return grad_x.to(x.dtype), grad_phi, grad_alpha, grad_bias, grad_gamma
 
 
+@golden("NPU.npu_mhc_post")
 def npu_mhc_post(x: Tensor, h_res: Tensor | None, h_out: Tensor, h_post: Tensor) -> Tensor:
     """Return the streams behind a layer: y_j = sum_i h_res[i, j] x_i + h_post[j] h_out.
 
@@ -100,6 +86,7 @@ def npu_mhc_post(x: Tensor, h_res: Tensor | None, h_out: Tensor, h_post: Tensor)
     return (streams + h_post.unsqueeze(-1) * h_out.unsqueeze(-2)).to(x.dtype)
 
 
+@golden("Aten.npu_mhc_post_backward")
 def npu_mhc_post_backward(
     grad_y: Tensor, x: Tensor, h_res: Tensor | None, h_out: Tensor, h_post: Tensor
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
@@ -113,6 +100,7 @@ def npu_mhc_post_backward(
     )
 
 
+@golden("NPU.npu_mhc_sinkhorn")
 def npu_mhc_sinkhorn(
     x: Tensor, *, eps: float = 1e-6, num_iters: int = 20, out_flag: int = 0
 ) -> tuple[Tensor, None, None]:

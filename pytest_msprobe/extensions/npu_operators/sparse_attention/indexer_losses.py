@@ -7,7 +7,10 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from pytest_msprobe.extensions.npu_operators.reference_arguments import at_least_float32, refuse
+from pytest_msprobe.engine.replay.ops.operators import golden
+from pytest_msprobe.engine.replay.ops.traits import OpInfo
+from pytest_msprobe.extensions.npu_operators.arguments import at_least_float32, refuse
+from pytest_msprobe.extensions.npu_operators.inputs import selected_keys
 from pytest_msprobe.extensions.npu_operators.sparse_attention.lightning_indexer import index_scores
 from pytest_msprobe.extensions.npu_operators.sparse_attention.token_layouts import (
     UNLIMITED,
@@ -26,18 +29,12 @@ if TYPE_CHECKING:
 _LEAST_PROBABILITY = 1e-8
 
 
+@golden("NPU.npu_dense_lightning_indexer_softmax_lse")
 def npu_dense_lightning_indexer_softmax_lse(
-    query_index: Tensor,
-    key_index: Tensor,
-    weights: Tensor,
-    *,
-    actual_seq_qlen: Lengths = None,
-    actual_seq_klen: Lengths = None,
-    layout: str | None = "BSND",
-    sparse_mode: int | None = 3,
-    pre_tokens: int | None = UNLIMITED,
-    next_tokens: int | None = UNLIMITED,
-) -> tuple[Tensor, Tensor]:
+    query_index: Tensor, key_index: Tensor, weights: Tensor,
+    *, actual_seq_qlen: Lengths = None, actual_seq_klen: Lengths = None, layout: str | None = "BSND",
+    sparse_mode: int | None = 3, pre_tokens: int | None = UNLIMITED, next_tokens: int | None = UNLIMITED,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
     """Return of an indexer's scores each query's maximum and the sum of exp(score - maximum).
 
     They are (B, N2, S1) or, for TND, (N2, T1). The scores are those of ``npu_lightning_indexer``, of the keys that
@@ -60,27 +57,14 @@ def npu_dense_lightning_indexer_softmax_lse(
     return at_least_float32(maximum.detach()), at_least_float32(total.detach())
 
 
+@golden("NPU.npu_dense_lightning_indexer_grad_kl_loss")
 def npu_dense_lightning_indexer_grad_kl_loss(
-    query: Tensor,
-    key: Tensor,
-    query_index: Tensor,
-    key_index: Tensor,
-    weights: Tensor,
-    softmax_max: Tensor,
-    softmax_sum: Tensor,
-    softmax_max_index: Tensor,
-    softmax_sum_index: Tensor,
-    scale_value: float,
-    *,
-    query_rope: Tensor | None = None,
-    key_rope: Tensor | None = None,
-    actual_seq_qlen: Lengths = None,
-    actual_seq_klen: Lengths = None,
-    layout: str | None = "BSND",
-    sparse_mode: int | None = 3,
-    pre_tokens: int | None = UNLIMITED,
-    next_tokens: int | None = UNLIMITED,
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    query: Tensor, key: Tensor, query_index: Tensor, key_index: Tensor, weights: Tensor, softmax_max: Tensor,
+    softmax_sum: Tensor, softmax_max_index: Tensor, softmax_sum_index: Tensor, scale_value: float,
+    *, query_rope: Tensor | None = None, key_rope: Tensor | None = None, actual_seq_qlen: Lengths = None,
+    actual_seq_klen: Lengths = None, layout: str | None = "BSND", sparse_mode: int | None = 3,
+    pre_tokens: int | None = UNLIMITED, next_tokens: int | None = UNLIMITED,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
     """Return the gradients for query_index, key_index and weights, and the loss (1): KL(p || q), summed over queries.
 
     p is the mean over heads of the attention's weights, exp(scale * q k - ``softmax_max``) / ``softmax_sum``, of
@@ -104,27 +88,14 @@ def npu_dense_lightning_indexer_grad_kl_loss(
     return _gathered(results, (query_index, key_index, weights), layout)
 
 
+@golden("NPU.npu_sparse_lightning_indexer_grad_kl_loss", OpInfo(constraint=selected_keys.indexer_loss))
 def npu_sparse_lightning_indexer_grad_kl_loss(
-    query: Tensor,
-    key: Tensor,
-    query_index: Tensor,
-    key_index: Tensor,
-    weights: Tensor,
-    sparse_indices: Tensor,
-    softmax_max: Tensor,
-    softmax_sum: Tensor,
-    scale_value: float,
-    *,
-    query_rope: Tensor | None = None,
-    key_rope: Tensor | None = None,
-    actual_seq_qlen: Lengths = None,
-    actual_seq_klen: Lengths = None,
-    layout: str | None = "BSND",
-    sparse_mode: int | None = 3,
-    pre_tokens: int | None = UNLIMITED,
-    next_tokens: int | None = UNLIMITED,
-    sinks: Tensor | None = None,
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    query: Tensor, key: Tensor, query_index: Tensor, key_index: Tensor, weights: Tensor, sparse_indices: Tensor,
+    softmax_max: Tensor, softmax_sum: Tensor, scale_value: float,
+    *, query_rope: Tensor | None = None, key_rope: Tensor | None = None, actual_seq_qlen: Lengths = None,
+    actual_seq_klen: Lengths = None, layout: str | None = "BSND", sparse_mode: int | None = 3,
+    pre_tokens: int | None = UNLIMITED, next_tokens: int | None = UNLIMITED, sinks: Tensor | None = None,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
     """Return what the dense operator does, where both distributions are over the keys that ``sparse_indices`` select.
 
     The indices are (..., N2, count) or (..., count), -1 behind the last. q is the softmax of the indexer's scores of

@@ -8,12 +8,17 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from pytest_msprobe.extensions.npu_operators.reference_arguments import at_least_float32, refuse
-from pytest_msprobe.extensions.npu_operators.sparse_attention.ranking import aligned, highest
+from pytest_msprobe.engine.replay.ops.operators import golden
+from pytest_msprobe.engine.replay.ops.ranked_positions import RankedPositions
+from pytest_msprobe.engine.replay.ops.traits import OpInfo
+from pytest_msprobe.extensions.npu_operators.arguments import at_least_float32, refuse
+from pytest_msprobe.extensions.npu_operators.inputs import selected_keys
 from pytest_msprobe.extensions.npu_operators.sparse_attention.token_layouts import (
     UNLIMITED,
     Lengths,
+    aligned,
     by_rows,
+    highest,
     row_count,
     sequences,
     visible_counts,
@@ -21,22 +26,42 @@ from pytest_msprobe.extensions.npu_operators.sparse_attention.token_layouts impo
 )
 
 
-def npu_lightning_indexer(
+def lightning_indexer_scores(query: Tensor, key: Tensor, weights: Tensor, **options: Any) -> Tensor:
+    """Return what :func:`npu_lightning_indexer` takes the highest of, (B, S1, N2, S2) or (T1, N2, S2).
+
+    It takes that operator's arguments. Keys that a query does not see have -inf.
+    """
+    return _scores("npu_lightning_indexer", query, weights, key, _given(options))
+
+
+def quant_lightning_indexer_scores(
     query: Tensor,
     key: Tensor,
     weights: Tensor,
-    *,
-    actual_seq_lengths_query: Lengths = None,
-    actual_seq_lengths_key: Lengths = None,
-    block_table: Tensor | None = None,
-    layout_query: str = "BSND",
-    layout_key: str = "BSND",
-    sparse_count: int = 2048,
-    sparse_mode: int = 3,
-    pre_tokens: int = UNLIMITED,
-    next_tokens: int = UNLIMITED,
+    query_dequant_scale: Tensor,
+    key_dequant_scale: Tensor,
+    query_quant_mode: int,
+    key_quant_mode: int,
+    **options: Any,
+) -> Tensor:
+    """Return what :func:`npu_quant_lightning_indexer` takes the highest of, as :func:`lightning_indexer_scores`."""
+    quantized = (query, key, weights, query_dequant_scale, key_dequant_scale, query_quant_mode, key_quant_mode)
+    return _quantized_scores(*quantized, _given(options))
+
+
+@golden(
+    "NPU.npu_lightning_indexer",
+    OpInfo(
+        constraint=selected_keys.indexer, selection=RankedPositions(lightning_indexer_scores, outputs=2, values_at=1)
+    ),
+)
+def npu_lightning_indexer(
+    query: Tensor, key: Tensor, weights: Tensor,
+    *, actual_seq_lengths_query: Lengths = None, actual_seq_lengths_key: Lengths = None,
+    block_table: Tensor | None = None, layout_query: str = "BSND", layout_key: str = "BSND",
+    sparse_count: int = 2048, sparse_mode: int = 3, pre_tokens: int = UNLIMITED, next_tokens: int = UNLIMITED,
     return_value: bool = False,
-) -> tuple[Tensor, Tensor]:
+) -> tuple[Tensor, Tensor]:  # fmt: skip
     """Return (positions, scores) of the ``sparse_count`` keys with the highest scores, highest first.
 
     The score of a key is the sum over heads h of weights[h] * relu(query[h] . key). ``query`` is (B, S1, N1, D) or, for
@@ -64,27 +89,18 @@ def npu_lightning_indexer(
     return positions, values if return_value else query.new_empty(0)
 
 
+@golden(
+    "NPU.npu_quant_lightning_indexer",
+    OpInfo(constraint=selected_keys.indexer, selection=RankedPositions(quant_lightning_indexer_scores, outputs=1)),
+)
 def npu_quant_lightning_indexer(
-    query: Tensor,
-    key: Tensor,
-    weights: Tensor,
-    query_dequant_scale: Tensor,
-    key_dequant_scale: Tensor,
-    query_quant_mode: int,
-    key_quant_mode: int,
-    *,
-    actual_seq_lengths_query: Lengths = None,
-    actual_seq_lengths_key: Lengths = None,
-    block_table: Tensor | None = None,
-    layout_query: str = "BSND",
-    layout_key: str = "BSND",
-    sparse_count: int = 2048,
-    sparse_mode: int = 3,
-    pre_tokens: int = UNLIMITED,
-    next_tokens: int = UNLIMITED,
-    query_dtype: int | None = None,
-    key_dtype: int | None = None,
-) -> Tensor:
+    query: Tensor, key: Tensor, weights: Tensor, query_dequant_scale: Tensor, key_dequant_scale: Tensor,
+    query_quant_mode: int, key_quant_mode: int,
+    *, actual_seq_lengths_query: Lengths = None, actual_seq_lengths_key: Lengths = None,
+    block_table: Tensor | None = None, layout_query: str = "BSND", layout_key: str = "BSND",
+    sparse_count: int = 2048, sparse_mode: int = 3, pre_tokens: int = UNLIMITED, next_tokens: int = UNLIMITED,
+    query_dtype: int | None = None, key_dtype: int | None = None,
+) -> Tensor:  # fmt: skip
     """Return the positions that :func:`npu_lightning_indexer` does, of ``query`` and ``key`` times their scales.
 
     Each token of each head has a scale: ``query_dequant_scale`` is of the shape of ``weights``, ``key_dequant_scale``
@@ -106,19 +122,13 @@ def npu_quant_lightning_indexer(
     return highest(_quantized_scores(*quantized, where), sparse_count)[0]
 
 
+@golden("Aten.npu_lightning_indexer_grad", OpInfo(constraint=selected_keys.indexer_gradient))
 def npu_lightning_indexer_grad(
-    query: Tensor,
-    key: Tensor,
-    dy: Tensor,
-    sparse_indices: Tensor,
-    weights: Tensor,
-    actual_seq_lengths_query: Lengths = None,
-    actual_seq_lengths_key: Lengths = None,
-    layout: str | None = "BSND",
-    sparse_mode: int | None = 3,
-    pre_tokens: int | None = UNLIMITED,
+    query: Tensor, key: Tensor, dy: Tensor, sparse_indices: Tensor, weights: Tensor,
+    actual_seq_lengths_query: Lengths = None, actual_seq_lengths_key: Lengths = None,
+    layout: str | None = "BSND", sparse_mode: int | None = 3, pre_tokens: int | None = UNLIMITED,
     next_tokens: int | None = UNLIMITED,
-) -> tuple[Tensor, Tensor, Tensor]:
+) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
     """Return the gradients of :func:`npu_lightning_indexer`'s scores for query, key and weights.
 
     ``dy`` and ``sparse_indices`` are (..., count) or (..., N2, count); what is not selected has no gradient. The mode
@@ -166,29 +176,6 @@ class _Where:
     sparse_mode: int = 3
     pre_tokens: int = UNLIMITED
     next_tokens: int = UNLIMITED
-
-
-def lightning_indexer_scores(query: Tensor, key: Tensor, weights: Tensor, **options: Any) -> Tensor:
-    """Return what :func:`npu_lightning_indexer` takes the highest of, (B, S1, N2, S2) or (T1, N2, S2).
-
-    It takes that operator's arguments. Keys that a query does not see have -inf.
-    """
-    return _scores("npu_lightning_indexer", query, weights, key, _given(options))
-
-
-def quant_lightning_indexer_scores(
-    query: Tensor,
-    key: Tensor,
-    weights: Tensor,
-    query_dequant_scale: Tensor,
-    key_dequant_scale: Tensor,
-    query_quant_mode: int,
-    key_quant_mode: int,
-    **options: Any,
-) -> Tensor:
-    """Return what :func:`npu_quant_lightning_indexer` takes the highest of, as :func:`lightning_indexer_scores`."""
-    quantized = (query, key, weights, query_dequant_scale, key_dequant_scale, query_quant_mode, key_quant_mode)
-    return _quantized_scores(*quantized, _given(options))
 
 
 def _given(options: dict[str, Any]) -> _Where:

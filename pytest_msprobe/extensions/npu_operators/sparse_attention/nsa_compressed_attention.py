@@ -6,12 +6,18 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from pytest_msprobe.extensions.npu_operators.reference_arguments import refuse
-from pytest_msprobe.extensions.npu_operators.sparse_attention.ranking import aligned, highest
-from pytest_msprobe.extensions.npu_operators.sparse_attention.selected_attention import attend_selected
+from pytest_msprobe.engine.replay.ops.operators import golden
+from pytest_msprobe.engine.replay.ops.ranked_positions import RankedPositions
+from pytest_msprobe.engine.replay.ops.traits import OpInfo
+from pytest_msprobe.extensions.npu_operators.arguments import refuse
+from pytest_msprobe.extensions.npu_operators.inputs import selected_keys
 from pytest_msprobe.extensions.npu_operators.sparse_attention.token_layouts import (
     Lengths,
+    aligned,
+    attend_selected,
+    highest,
     joined,
+    numbers,
     sequences,
     split_packed,
 )
@@ -21,27 +27,115 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
+
+@golden("NPU.npu_nsa_compress")
+def npu_nsa_compress(
+    input: Tensor,
+    weight: Tensor,
+    compress_block_size: int,
+    compress_stride: int,
+    *,
+    actual_seq_len: Sequence[int] | None = None,
+) -> Tensor:
+    """Return of each block of tokens the sum weighted with ``weight`` (block size, N), (blocks, N, D).
+
+    ``input`` is (T, N, D), ``actual_seq_len`` where each sequence ends. A block starts every ``compress_stride`` tokens
+    of a sequence; one that would reach beyond its end is left out. Raises ValueError without the ends.
+    """
+    sums, start = [input.new_zeros(0, *input.shape[1:])], 0
+    for length in split_packed("npu_nsa_compress", actual_seq_len):
+        tokens = input[start : start + length]
+        start += length
+        if length >= compress_block_size:
+            # (blocks, N, D, block size)
+            blocks = tokens.unfold(0, compress_block_size, compress_stride)
+            sums.append(torch.einsum("cndi,in->cnd", blocks, weight))
+    return torch.cat(sums)
+
+
+@golden("Aten.npu_nsa_compress_grad")
+def npu_nsa_compress_grad(
+    grad: Tensor,
+    input: Tensor,
+    weight: Tensor,
+    compress_block_size: int,
+    compress_stride: int,
+    *,
+    actual_seq_len: Sequence[int] | None = None,
+) -> tuple[Tensor, Tensor]:
+    """Return the gradients of :func:`npu_nsa_compress` for input and weight."""
+    with torch.enable_grad():
+        tokens, factors = (each.detach().requires_grad_() for each in (input, weight))
+        out = npu_nsa_compress(tokens, factors, compress_block_size, compress_stride, actual_seq_len=actual_seq_len)
+        of_input, of_weight = torch.autograd.grad(out, (tokens, factors), grad, allow_unused=True)
+    return (
+        torch.zeros_like(input) if of_input is None else of_input,
+        torch.zeros_like(weight) if of_weight is None else of_weight,
+    )
+
+
+@golden("NPU.npu_nsa_compress_infer", OpInfo(constraint=selected_keys.compressed_slots, in_place=True))
+def npu_nsa_compress_infer(
+    input: Tensor, weight: Tensor, slot_mapping: Tensor, compress_block_size: int, compress_stride: int,
+    page_block_size: int,
+    *, block_table: Tensor | None = None, actual_seq_len: Sequence[int] | None = None, cache: Tensor,
+) -> Tensor:  # fmt: skip
+    """Write to ``cache`` (slots, N, D) the last compressed block of each sequence that has just become complete.
+
+    ``input`` holds pages (pages, page size, N, D), of which a row of ``block_table`` says which are a sequence's;
+    ``actual_seq_len`` are lengths. A block is complete where a length is the block size or a multiple of the stride
+    more; its weighted sum of the last block size tokens goes to the sequence's slot. Returns ``cache``. Raises
+    ValueError without table or lengths. The meaning is that of op-plugin's own test.
+    """
+    if block_table is None or actual_seq_len is None:
+        raise ValueError("npu_nsa_compress_infer needs block_table and actual_seq_len")
+    for length, slot, pages in zip(numbers(actual_seq_len), slot_mapping.tolist(), block_table.long(), strict=True):
+        if length < compress_block_size or (length - compress_block_size) % compress_stride:
+            continue
+        last = torch.arange(length - compress_block_size, length)
+        tokens = input[pages[last // page_block_size], last % page_block_size]
+        cache[slot] = torch.einsum("ind,in->nd", tokens, weight)
+    return cache
+
+
 # the device repeats each row's maximum and sum to fill a 32-byte block of float32
 _STATISTIC_COPIES = 8
 
 
-def npu_nsa_compress_attention(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    scale_value: float,
-    head_num: int,
-    compress_block_size: int,
-    compress_stride: int,
-    select_block_size: int,
-    select_block_count: int,
-    *,
-    topk_mask: Tensor | None = None,
-    atten_mask: Tensor | None = None,
-    actual_seq_qlen: Sequence[int] | None = None,
-    actual_cmp_seq_kvlen: Sequence[int] | None = None,
+def nsa_compress_importance(
+    query: Tensor, key: Tensor, value: Tensor, scale_value: float, head_num: int, compress_block_size: int,
+    compress_stride: int, select_block_size: int, select_block_count: int,
+    *, topk_mask: Tensor | None = None, atten_mask: Tensor | None = None,
+    actual_seq_qlen: Sequence[int] | None = None, actual_cmp_seq_kvlen: Sequence[int] | None = None,
     actual_sel_seq_kvlen: Sequence[int] | None = None,
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+) -> Tensor:  # fmt: skip
+    """Return the importance of blocks by which :func:`npu_nsa_compress_attention` selects, (T1, N2, blocks).
+
+    It is inf where ``topk_mask`` is true, and -inf for blocks that a sequence does not have.
+    """
+    return _compressed(
+        query,
+        key,
+        value,
+        scale_value,
+        (compress_block_size, compress_stride, select_block_size),
+        topk_mask,
+        atten_mask,
+        (actual_seq_qlen, actual_cmp_seq_kvlen, actual_sel_seq_kvlen),
+    )[3]
+
+
+@golden(
+    "NPU.npu_nsa_compress_attention",
+    OpInfo(selection=RankedPositions(nsa_compress_importance, outputs=4, positions_at=1)),
+)
+def npu_nsa_compress_attention(
+    query: Tensor, key: Tensor, value: Tensor, scale_value: float, head_num: int, compress_block_size: int,
+    compress_stride: int, select_block_size: int, select_block_count: int,
+    *, topk_mask: Tensor | None = None, atten_mask: Tensor | None = None,
+    actual_seq_qlen: Sequence[int] | None = None, actual_cmp_seq_kvlen: Sequence[int] | None = None,
+    actual_sel_seq_kvlen: Sequence[int] | None = None,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
     """Return (attention to compressed keys, the blocks of keys that matter most, maximum and sum of each row's scores).
 
     ``query`` is (T1, N1, D), ``key`` (T2, N2, D), ``value`` (T2, N2, Dv); the lengths are the ends of sequences, of
@@ -70,60 +164,42 @@ def npu_nsa_compress_attention(
     return out, highest(importance, select_block_count)[0], _copies(maximum), _copies(total)
 
 
-def nsa_compress_importance(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    scale_value: float,
-    head_num: int,
-    compress_block_size: int,
+def nsa_decoding_importance(
+    query: Tensor, key: Tensor, value: Tensor, scale_value: float, head_num: int, key_value_head_num: int,
+    select_block_size: int, select_block_count: int, page_block_size: int, compress_block_size: int,
     compress_stride: int,
-    select_block_size: int,
-    select_block_count: int,
-    *,
-    topk_mask: Tensor | None = None,
-    atten_mask: Tensor | None = None,
-    actual_seq_qlen: Sequence[int] | None = None,
-    actual_cmp_seq_kvlen: Sequence[int] | None = None,
-    actual_sel_seq_kvlen: Sequence[int] | None = None,
-) -> Tensor:
-    """Return the importance of blocks by which :func:`npu_nsa_compress_attention` selects, (T1, N2, blocks).
-
-    It is inf where ``topk_mask`` is true, and -inf for blocks that a sequence does not have.
-    """
-    return _compressed(
+    *, layout: str = "TND", block_table: Tensor | None = None,
+    actual_cmp_seq_kvlen: Sequence[int] | None = None, **unsupported: object,
+) -> Tensor:  # fmt: skip
+    """Return the importance by which :func:`npu_nsa_compress_attention_infer` selects, in the positions' form."""
+    return _decoded(
         query,
         key,
         value,
         scale_value,
+        key_value_head_num,
         (compress_block_size, compress_stride, select_block_size),
-        topk_mask,
-        atten_mask,
-        (actual_seq_qlen, actual_cmp_seq_kvlen, actual_sel_seq_kvlen),
-    )[3]
+        layout,
+        block_table,
+        actual_cmp_seq_kvlen,
+        **unsupported,
+    )[1]
 
 
+@golden(
+    "NPU.npu_nsa_compress_attention_infer",
+    OpInfo(
+        constraint=selected_keys.pages, selection=RankedPositions(nsa_decoding_importance, outputs=2, positions_at=1)
+    ),
+)
 def npu_nsa_compress_attention_infer(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    scale_value: float,
-    head_num: int,
-    key_value_head_num: int,
-    select_block_size: int,
-    select_block_count: int,
-    page_block_size: int,
-    compress_block_size: int,
+    query: Tensor, key: Tensor, value: Tensor, scale_value: float, head_num: int, key_value_head_num: int,
+    select_block_size: int, select_block_count: int, page_block_size: int, compress_block_size: int,
     compress_stride: int,
-    *,
-    layout: str = "TND",
-    atten_mask: Tensor | None = None,
-    block_table: Tensor | None = None,
-    topk_mask: Tensor | None = None,
-    actual_seq_qlen: Sequence[int] | None = None,
-    actual_cmp_seq_kvlen: Sequence[int] | None = None,
-    actual_sel_seq_kvlen: Sequence[int] | None = None,
-) -> tuple[Tensor, Tensor]:
+    *, layout: str = "TND", atten_mask: Tensor | None = None, block_table: Tensor | None = None,
+    topk_mask: Tensor | None = None, actual_seq_qlen: Sequence[int] | None = None,
+    actual_cmp_seq_kvlen: Sequence[int] | None = None, actual_sel_seq_kvlen: Sequence[int] | None = None,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
     """Return (attention to compressed keys, the most important blocks) of one query for each sequence.
 
     ``query`` is (B, N1, D) or, in ``layout`` BSND, (B, 1, N1, D). ``key`` and ``value`` are pages of a cache,
@@ -150,39 +226,6 @@ def npu_nsa_compress_attention_infer(
         actual_sel_seq_kvlen=actual_sel_seq_kvlen,
     )
     return out, highest(importance, select_block_count)[0]
-
-
-def nsa_decoding_importance(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    scale_value: float,
-    head_num: int,
-    key_value_head_num: int,
-    select_block_size: int,
-    select_block_count: int,
-    page_block_size: int,
-    compress_block_size: int,
-    compress_stride: int,
-    *,
-    layout: str = "TND",
-    block_table: Tensor | None = None,
-    actual_cmp_seq_kvlen: Sequence[int] | None = None,
-    **unsupported: object,
-) -> Tensor:
-    """Return the importance by which :func:`npu_nsa_compress_attention_infer` selects, in the positions' form."""
-    return _decoded(
-        query,
-        key,
-        value,
-        scale_value,
-        key_value_head_num,
-        (compress_block_size, compress_stride, select_block_size),
-        layout,
-        block_table,
-        actual_cmp_seq_kvlen,
-        **unsupported,
-    )[1]
 
 
 def _compressed(
@@ -218,17 +261,9 @@ def _compressed(
 
 
 def _decoded(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    scale: float,
-    heads: int,
-    sizes: tuple[int, int, int],
-    layout: str,
-    table: Tensor | None,
-    lengths: Sequence[int] | None,
-    **unsupported: object,
-) -> tuple[Tensor, Tensor]:
+    query: Tensor, key: Tensor, value: Tensor, scale: float, heads: int, sizes: tuple[int, int, int],
+    layout: str, table: Tensor | None, lengths: Sequence[int] | None, **unsupported: object,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
     """Return attention and the importance of blocks, with the blocks that are always selected at inf."""
     api = "npu_nsa_compress_attention_infer"
     refuse(api, **unsupported, layout=None if layout in ("TND", "BSND") else layout)

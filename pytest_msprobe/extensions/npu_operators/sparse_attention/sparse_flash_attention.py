@@ -6,14 +6,15 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from pytest_msprobe.extensions.npu_operators.reference_arguments import at_least_float32, refuse
-from pytest_msprobe.extensions.npu_operators.sparse_attention.selected_attention import (
-    attend_selected,
-    gradients_of_selected,
-)
+from pytest_msprobe.engine.replay.ops.operators import golden
+from pytest_msprobe.engine.replay.ops.traits import OpInfo
+from pytest_msprobe.extensions.npu_operators.arguments import at_least_float32, refuse
+from pytest_msprobe.extensions.npu_operators.inputs import selected_keys
 from pytest_msprobe.extensions.npu_operators.sparse_attention.token_layouts import (
     UNLIMITED,
     Lengths,
+    attend_selected,
+    gradients_of_selected,
     joined,
     row_count,
     sequences,
@@ -32,28 +33,15 @@ _MODES = (0, 2)
 _PER_TILE, _COMBINED = 2, 1
 
 
+@golden("NPU.npu_sparse_flash_attention", OpInfo(constraint=selected_keys.sparse_attention))
 def npu_sparse_flash_attention(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor | None,
-    sparse_indices: Tensor,
-    scale_value: float,
-    *,
-    block_table: Tensor | None = None,
-    actual_seq_lengths_query: Lengths = None,
-    actual_seq_lengths_kv: Lengths = None,
-    query_rope: Tensor | None = None,
-    key_rope: Tensor | None = None,
-    sparse_block_size: int = 1,
-    layout_query: str = "BSND",
-    layout_kv: str = "BSND",
-    sparse_mode: int = 3,
-    pre_tokens: int = UNLIMITED,
-    next_tokens: int = UNLIMITED,
-    attention_mode: int = 0,
-    return_softmax_lse: bool = False,
-    sinks: Tensor | None = None,
-) -> tuple[Tensor, Tensor, Tensor]:
+    query: Tensor, key: Tensor, value: Tensor | None, sparse_indices: Tensor, scale_value: float,
+    *, block_table: Tensor | None = None, actual_seq_lengths_query: Lengths = None,
+    actual_seq_lengths_kv: Lengths = None, query_rope: Tensor | None = None, key_rope: Tensor | None = None,
+    sparse_block_size: int = 1, layout_query: str = "BSND", layout_kv: str = "BSND", sparse_mode: int = 3,
+    pre_tokens: int = UNLIMITED, next_tokens: int = UNLIMITED, attention_mode: int = 0,
+    return_softmax_lse: bool = False, sinks: Tensor | None = None,
+) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
     """Return softmax(scale * q k^T) v over selected keys, in the form of ``query``, and each row's maximum and sum.
 
     ``query`` is (B, S1, N1, D) or, for TND, (T1, N1, D); ``key`` and ``value`` (B, S2, N2, D), (T2, N2, D) or pages of
@@ -91,27 +79,14 @@ def npu_sparse_flash_attention(
     return out, _by_key_head(maximum, shared), _by_key_head(total, shared)
 
 
+@golden("Aten.npu_sparse_flash_attention_grad", OpInfo(constraint=selected_keys.sparse_attention_gradient))
 def npu_sparse_flash_attention_grad(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor | None,
-    sparse_indices: Tensor,
-    d_out: Tensor,
-    out: Tensor,
-    softmax_max: Tensor,
-    softmax_sum: Tensor,
-    scale_value: float,
-    sparse_block_size: int,
-    query_rope: Tensor | None = None,
-    key_rope: Tensor | None = None,
-    actual_seq_qlen: Lengths = None,
-    actual_seq_kvlen: Lengths = None,
-    layout: str | None = "BSND",
-    sparse_mode: int | None = 3,
-    pre_tokens: int | None = UNLIMITED,
-    next_tokens: int | None = UNLIMITED,
-    attention_mode: int | None = 0,
-) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    query: Tensor, key: Tensor, value: Tensor | None, sparse_indices: Tensor, d_out: Tensor, out: Tensor,
+    softmax_max: Tensor, softmax_sum: Tensor, scale_value: float, sparse_block_size: int,
+    query_rope: Tensor | None = None, key_rope: Tensor | None = None, actual_seq_qlen: Lengths = None,
+    actual_seq_kvlen: Lengths = None, layout: str | None = "BSND", sparse_mode: int | None = 3,
+    pre_tokens: int | None = UNLIMITED, next_tokens: int | None = UNLIMITED, attention_mode: int | None = 0,
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
     """Return the gradients of :func:`npu_sparse_flash_attention` for query, key, value and both ropes.
 
     Weights are exp(score - ``softmax_max``) / ``softmax_sum``, as the forward saved them. Keys and values have
@@ -141,33 +116,17 @@ def npu_sparse_flash_attention_grad(
     return of_q[..., :own_q], of_key, of_value, _of_rope(of_q, own_q, query_rope), _of_rope(of_k, own_k, key_rope)
 
 
+@golden("NPU.npu_kv_quant_sparse_flash_attention", OpInfo(constraint=selected_keys.quantized_attention))
 def npu_kv_quant_sparse_flash_attention(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    sparse_indices: Tensor,
-    scale_value: float,
-    key_quant_mode: int,
+    query: Tensor, key: Tensor, value: Tensor, sparse_indices: Tensor, scale_value: float, key_quant_mode: int,
     value_quant_mode: int,
-    *,
-    key_dequant_scale: Tensor | None = None,
-    value_dequant_scale: Tensor | None = None,
-    block_table: Tensor | None = None,
-    actual_seq_lengths_query: Lengths = None,
-    actual_seq_lengths_kv: Lengths = None,
-    sparse_block_size: int = 1,
-    layout_query: str = "BSND",
-    layout_kv: str = "BSND",
-    sparse_mode: int = 3,
-    pre_tokens: int = UNLIMITED,
-    next_tokens: int = UNLIMITED,
-    attention_mode: int = 0,
-    quant_scale_repo_mode: int = 1,
-    tile_size: int = 128,
-    rope_head_dim: int = 64,
-    key_dtype: int | None = None,
-    value_dtype: int | None = None,
-) -> Tensor:
+    *, key_dequant_scale: Tensor | None = None, value_dequant_scale: Tensor | None = None,
+    block_table: Tensor | None = None, actual_seq_lengths_query: Lengths = None,
+    actual_seq_lengths_kv: Lengths = None, sparse_block_size: int = 1, layout_query: str = "BSND",
+    layout_kv: str = "BSND", sparse_mode: int = 3, pre_tokens: int = UNLIMITED, next_tokens: int = UNLIMITED,
+    attention_mode: int = 0, quant_scale_repo_mode: int = 1, tile_size: int = 128, rope_head_dim: int = 64,
+    key_dtype: int | None = None, value_dtype: int | None = None,
+) -> Tensor:  # fmt: skip
     """Return :func:`npu_sparse_flash_attention`'s output of quantized keys, which are the values too.
 
     A token of ``key`` (int8) holds one after the other the D numbers without rope, its rope in the bytes of the query's

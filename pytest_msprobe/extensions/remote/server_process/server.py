@@ -28,12 +28,12 @@ from pytest_msprobe.engine.replay.references import ReferenceRegistry
 from pytest_msprobe.engine.replay.trials.config import ReplayConfig
 from pytest_msprobe.engine.replay.trials.rng import run_seeded
 from pytest_msprobe.engine.replay.trials.trial import Trial
-from pytest_msprobe.engine.values.codec import as_node, digest, packed, unpacked, without_gaps
 from pytest_msprobe.engine.values.error_kinds import is_out_of_memory
 from pytest_msprobe.engine.values.pytree import tensors_with_paths
 from pytest_msprobe.engine.values.strides import ALIGNMENT, as_laid_out, memory_size, whole_memory
 from pytest_msprobe.engine.values.suppress_warnings import suppress_warnings
 from pytest_msprobe.errors import UserError
+from pytest_msprobe.extensions.remote.codec import as_node, digest, packed, unpacked, without_gaps
 from pytest_msprobe.extensions.remote.messages import (
     Activate,
     Answer,

@@ -184,7 +184,7 @@ class BaselineWriter:
         self.count += 1
 
     def finish(self, header: Header) -> None:
-        """Put the file in place."""
+        """Move the file into place."""
         try:
             with atomic_write(self.path) as part, part.open("wb") as file:
                 file.write(msgspec.json.encode(as_json(msgspec.to_builtins(header))) + b"\n")
@@ -199,7 +199,7 @@ class BaselineWriter:
             self.close()
 
     def close(self) -> None:
-        """Give up what was not put in place."""
+        """Delete what was not put in place."""
         # What is still buffered for a full disk is lost on purpose.
         with contextlib.suppress(OSError):
             self._rows.close()

@@ -1,4 +1,4 @@
-"""One run judged by another: verdicts from the numbers that both wrote down."""
+"""One run judged by another: policy and verdicts from the numbers that both wrote down, and the report."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ class Run:
 
     @property
     def is_table(self) -> bool:
-        """Whether this is a table of msprobe, in which dumps have no fingerprint."""
+        """Return whether this is a table of msprobe, in which dumps have no fingerprint."""
         return any(row.of_table for row in self.rows)
 
 

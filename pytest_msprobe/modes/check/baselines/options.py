@@ -10,7 +10,7 @@ import pytest
 
 from pytest_msprobe.errors import DeviceError, OptionError
 from pytest_msprobe.modes.check.save_limit import save_options
-from pytest_msprobe.run.option_fields import add_fields, read_field, setting
+from pytest_msprobe.run.option_fields import add_fields, read_field, refuse_without, setting
 from pytest_msprobe.run.options import devices_key
 
 if TYPE_CHECKING:
@@ -58,6 +58,8 @@ def remote_baseline(config: pytest.Config) -> DeviceChoice | None:
     """Return the remote device to judge by. Raises OptionError where the name is not one."""
     if not _names_card(config):
         return None
+    from pytest_msprobe.devices.registry import parse_device
+
     devices = config.stash[devices_key]
     try:
         from pytest_msprobe.devices.registry import parse_device
@@ -83,11 +85,6 @@ def save_baseline(config: pytest.Config) -> Path | None:
             "--msprobe-save-baseline needs the numbers of every record, and a resumed run measures only the rest",
             remedy="remove --msprobe-resume",
         )
-    if config.getoption("msprobe_explore"):
-        raise OptionError(
-            "--msprobe-save-baseline needs the numbers of the recorded inputs, and --msprobe-explore tries others",
-            remedy="remove one of them",
-        )
     if path.is_dir():
         raise OptionError(f"--msprobe-save-baseline {str(path)!r}: a directory", remedy="pass the name of a file")
     return path
@@ -96,6 +93,8 @@ def save_baseline(config: pytest.Config) -> Path | None:
 def save_baseline_tensors(config: pytest.Config) -> SaveOptions | None:
     """Return where and how much of the tensors to write. Raises OptionError where they cannot be."""
     path = _path(config, "msprobe_save_baseline")
+    if path is None:
+        refuse_without(config, _Tensors, "--msprobe-save-baseline FILE")
     if path is None or not read_field(config, _Tensors, "are_saved"):
         return None
     from pytest_msprobe.modes.check.baselines.tensor_folder import tensors_folder

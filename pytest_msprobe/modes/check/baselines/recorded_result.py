@@ -1,4 +1,4 @@
-"""What a baseline has of one record, read when a verdict depends on it."""
+"""Recorded results and metrics of a baseline, read when a verdict depends on them."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def baseline_metrics(
 
 
 def other_inputs(row: OutputRow, scale: Callable[[], float | None]) -> str:
-    """Say how a row's golden result shows that its inputs were others than here; empty where it does not."""
+    """Return how a row's golden result shows that its inputs were others than here; empty where it does not."""
     there, here = row.metrics.get("scale"), scale()
     if there is None or here is None or math.isclose(there, here, rel_tol=_SAME_SCALE):
         return ""

@@ -136,7 +136,7 @@ class BaselineReport:
 
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> None:
-        """Put the file in place, if the run came to its end."""
+        """Move the file into place, if the run came to its end."""
         ended = exitstatus in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED) and not session.shouldstop
         if not self._problem and not (ended and not session.shouldfail and self._writer.count):
             self._problem = f"{self._writer.path}: the baseline was not written: the run did not finish"
@@ -152,7 +152,7 @@ class BaselineReport:
             end_as_incomplete(session)
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
-        """Say where the baseline is, or why there is none."""
+        """Print where the baseline is, or why there is none."""
         if self._problem:
             terminalreporter.line(f"ERROR: {self._problem}", red=True)
         else:

@@ -1,4 +1,4 @@
-"""Writing a baseline's tensors, in the process that ran the record."""
+"""Saved tensors of a baseline, written in the process that ran the record."""
 
 from __future__ import annotations
 

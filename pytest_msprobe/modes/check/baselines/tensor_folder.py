@@ -1,4 +1,4 @@
-"""The folder of a baseline's tensors: one safetensors file for each record, next to the baseline.
+"""Rows of a baseline, and the folder of its tensors: one safetensors file for each record.
 
 A row holds the digest of its record's file, and the file's name is made of record and digest. So no name leads out of
 the folder, a later run leaves the files of an earlier baseline alone, and a file of another run is not taken for one

@@ -61,7 +61,7 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def direction(self) -> Direction:
-        """Which of the call's two records failed."""
+        """Return which of the call's two records failed."""
         return split_direction(self.record)[1] or "forward"
 
     def call(self) -> Call:

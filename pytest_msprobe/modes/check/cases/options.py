@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pytest_msprobe.errors import OptionError
-from pytest_msprobe.modes.check.save_limit import save_options
+from pytest_msprobe.modes.check.save_limit import SaveLimit, save_options
 from pytest_msprobe.run.msprobe_config import run_ut
+from pytest_msprobe.run.option_fields import is_passed, refuse_without
 
 if TYPE_CHECKING:
     from pytest_msprobe.storage.limits import SaveOptions
@@ -31,6 +32,8 @@ def read_save_options(config: pytest.Config) -> SaveOptions | None:
     """
     text: Any = config.getoption("msprobe_save_failures") or run_ut(config).error_data_path
     if not text:
+        if not is_passed(config, "--msprobe-save-baseline"):
+            refuse_without(config, SaveLimit, "--msprobe-save-failures DIR")
         return None
     folder = Path(config.invocation_params.dir / text)
     if folder.exists() and not folder.is_dir():

@@ -16,8 +16,7 @@ from msprobe_standards.validation import shown
 from pytest_msprobe.devices.device import Device
 from pytest_msprobe.devices.reduced_precision import MathMode
 from pytest_msprobe.devices.registry import DeviceRegistry, activate, parse_device
-from pytest_msprobe.engine.framework_names import missing_piece
-from pytest_msprobe.engine.frameworks.registry import framework_named
+from pytest_msprobe.engine.frameworks.registry import framework_named, missing_piece
 from pytest_msprobe.engine.replay.check import Replay
 from pytest_msprobe.engine.replay.framework import Framework
 from pytest_msprobe.engine.replay.references import ReferenceRegistry

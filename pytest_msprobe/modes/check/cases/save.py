@@ -1,4 +1,4 @@
-"""Saving a failing case: whole or not at all, within the limits, under a name of its own."""
+"""Saved failing cases: whole or not at all, within the limits, each under a name of its own."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether a failing case was saved: in results, failure texts and the summary."""
+"""State of a failing case (saved or not) in results, failure texts and the summary."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Running a call on parts of its batch, as a step after the verdict."""
+"""Run of a call on parts of its batch, as a step after the verdict."""
 
 from __future__ import annotations
 

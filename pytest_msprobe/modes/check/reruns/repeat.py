@@ -1,4 +1,4 @@
-"""Running a call again on the device, as a step after the verdict."""
+"""Repetition of a call on the device, as a step after the verdict."""
 
 from __future__ import annotations
 

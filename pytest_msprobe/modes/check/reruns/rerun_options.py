@@ -1,4 +1,4 @@
-"""The options that run calls again: repeated, on parts of the batch, or perturbed; nothing here imports torch."""
+"""The options that run calls again: repeated, or on parts of the batch; nothing here imports torch."""
 
 from __future__ import annotations
 
@@ -6,15 +6,12 @@ from dataclasses import dataclass
 
 import pytest
 
-from pytest_msprobe.run.option_fields import add_fields, number, one_of, option
-
-#: As msprobe_hooks.extensions.free_benchmark has them.
-PERTURBATIONS = ("improve_precision", "add_noise", "bit_noise", "change_value", "no_change", "to_cpu")
+from pytest_msprobe.run.option_fields import add_fields, number, option
 
 
 @dataclass(frozen=True, slots=True)
 class RerunOptions:
-    """How often a call runs, None for once; whether parts of its batch run; the perturbation of its inputs."""
+    """How often a call runs, None for once; whether parts of its batch run."""
 
     repeat: int | None = option(
         "--msprobe-repeat",
@@ -26,13 +23,6 @@ class RerunOptions:
         "--msprobe-batch-invariant",
         "run each call whose rows are independent on single rows and other parts of its batch too, and fail calls "
         "whose rows then have other bits (default: the whole batch only)",
-    )
-    perturb: str | None = option(
-        "--msprobe-perturb",
-        "run each call once more with perturbed inputs, and warn if its result changes by more than msprobe's free "
-        f"benchmark allows: {', '.join(PERTURBATIONS)} (default: no perturbation)",
-        metavar="NAME",
-        read=one_of(*PERTURBATIONS),
     )
 
 

@@ -1,4 +1,4 @@
-"""What further runs of a judged call make of its result, where they show that it is wrong."""
+"""Verdicts of further runs of a judged call, where they show that its result is wrong."""
 
 from __future__ import annotations
 

@@ -2,21 +2,11 @@
 
 from __future__ import annotations
 
-from functools import cached_property
+from functools import partial
 from typing import TYPE_CHECKING
-
-from msgspec.structs import replace
 
 from msprobe_hooks.dump.names import forward_of, is_forward, split_called
 from msprobe_hooks.dump.paths.static_graph import KERNEL_LEVEL
-from pytest_msprobe.extensions.across_frameworks.recorder_differences import with_rounded_integers
-from pytest_msprobe.extensions.across_frameworks.value_pairing import (
-    across_frameworks,
-    at_precision,
-    coarsest_so_far,
-    drop_unrecorded,
-    without_sums,
-)
 from pytest_msprobe.modes.compare.judging.cancelled_sums import (
     Terms,
     arrival_around,
@@ -28,29 +18,23 @@ from pytest_msprobe.modes.compare.judging.gradient_scales import ARRIVED
 from pytest_msprobe.modes.compare.judging.rules import Scaled
 from pytest_msprobe.modes.compare.judging.run_dtypes import RunDtypes
 from pytest_msprobe.modes.compare.judging.unread_values import drop_unread, measure_defined_rows
-from pytest_msprobe.modes.compare.matching.gradient_numbers import gradient_numbers
 from pytest_msprobe.modes.compare.measure.call_values import compare_values
 from pytest_msprobe.modes.compare.rows import DataMode, Row
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from pytest_msprobe.extensions.across_frameworks.translation import Translation, ValuePartners
     from pytest_msprobe.modes.compare.judging.policy import ComparePolicy
+    from pytest_msprobe.modes.compare.matching.name_translation import ValuePairing
     from pytest_msprobe.modes.compare.measure.compared_sides import ComparedSides
 
 
 class CallJudge:
     """Judges matched calls of two dumps by a policy."""
 
-    def __init__(
-        self, sides: ComparedSides, *, policy: ComparePolicy, translation: Translation, partners: ValuePartners
-    ) -> None:
+    def __init__(self, sides: ComparedSides, *, policy: ComparePolicy, pairing: ValuePairing) -> None:
         self._sides = sides
         self._target, self._golden = sides.target, sides.golden
         self._policy = policy
-        self._translation = translation
-        self._partners = partners
+        self._pairing = pairing
         self._run_dtypes = RunDtypes(self._target, self._golden)
 
     def judge(self, target: str, golden: str, mode: DataMode) -> list[Row]:
@@ -87,7 +71,7 @@ class CallJudge:
         return self._measured(target, golden, mode) if are_recorded else []
 
     def _measured(self, target: str, golden: str, mode: DataMode) -> list[Row]:
-        named, dropped = self._partners.of_call(target, golden)
+        named, dropped = self._pairing.of_call(target, golden)
         return compare_values(self._sides, target, golden, mode, named, dropped)
 
     def _judge(self, target: str, golden: str, mode: DataMode) -> list[Row]:
@@ -96,30 +80,7 @@ class CallJudge:
         rows = drop_unread(rows, (self._target, target), (self._golden, golden))
         rows = self._run_dtypes.judged(rows)
         api = split_called(target)[0].rpartition(".")[2]
-        if not self._translation.across:
-            if self._partners.use_different_recorders:
-                rows = [with_rounded_integers(row) for row in rows]
-            return self._by_policy(api, mode, rows)
-        shared = [across_frameworks(row, is_forward=is_forward(target)) for row in rows]
-        if self._translation.of_graph:
-            shared = [drop_unrecorded(row) for row in shared]
-        judged = self._by_policy(api, mode, shared)
-        if any(row.differs for row in judged):
-            coarsest = [so_far[record] for so_far, record in zip(self._precisions, (target, golden), strict=True)]
-            judged = self._by_policy(api, mode, [at_precision(row, *coarsest) for row in shared])
-        judged = without_sums(judged, is_further_pass=self._gradients.get(target, 0) > 0)
-        return [
-            replace(row, target=recorded.target, golden=recorded.golden)
-            for row, recorded in zip(judged, rows, strict=True)
-        ]
-
-    @cached_property
-    def _gradients(self) -> Mapping[str, int]:
-        return gradient_numbers(self._target)
-
-    @cached_property
-    def _precisions(self) -> tuple[dict[str, str], dict[str, str]]:
-        return coarsest_so_far(self._target), coarsest_so_far(self._golden)
+        return self._pairing.judged(target, golden, rows, partial(self._by_policy, api, mode))
 
     def _by_policy(self, api: str, mode: DataMode, rows: list[Row]) -> list[Row]:
         counted = [row for row in rows if row.unmeasured != "left out"]

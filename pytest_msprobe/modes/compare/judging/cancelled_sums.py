@@ -1,4 +1,4 @@
-"""Sums that cancel: a result that is small against its terms is judged by the scale of the terms.
+"""Sums and gradients that cancel: results small against their terms, judged by the scale of the terms.
 
 Two runs whose terms differ by what their dtype makes likely may have results that share no digit. How far these may be
 apart follows from the terms, where they are recorded: a kernel of a graph records them, a forward call, and a backward
@@ -25,7 +25,7 @@ from msprobe_hooks.dump.names import (
 from msprobe_hooks.dump.values import Value, read_values
 from pytest_msprobe.modes.compare.judging.gradient_scales import gradient_scale
 from pytest_msprobe.modes.compare.judging.term_scales import UNIT_ROUNDOFF, Given, ScaleOf, forward_scale, size_of
-from pytest_msprobe.modes.compare.measure.transformed_rows import coarser, float_dtype
+from pytest_msprobe.modes.compare.measure.float_dtypes import coarser, float_dtype
 from pytest_msprobe.modes.compare.rows import EXPLAINED_ERROR, SCALED_ERROR, TERMS_ERROR, Row
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""Where a difference begins: the first call that differs, and whether a wrong call made its error or was given it."""
+"""Culprits: the first call that differs, with its own error or a received one; rounding alone passed on."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from msprobe_hooks.errors import DumpError
 from pytest_msprobe.modes.compare.judging.cancelled_sums import distance, excused, is_cancelled
 from pytest_msprobe.modes.compare.judging.fed_modules import InnerCulprits
 from pytest_msprobe.modes.compare.judging.term_scales import Given, count_of, last_word, number_at, size_of
-from pytest_msprobe.modes.compare.measure.transformed_rows import float_dtype
+from pytest_msprobe.modes.compare.measure.float_dtypes import float_dtype
 from pytest_msprobe.modes.compare.rows import (
     EXPLAINED_ERROR,
     SCALED_ERROR,
@@ -29,7 +29,7 @@ from pytest_msprobe.modes.compare.rows import (
 
 if TYPE_CHECKING:
     from msprobe_hooks.dump.fed_calls import FedCall
-    from pytest_msprobe.modes.compare.matching.matching import Match, Matching
+    from pytest_msprobe.modes.compare.matching.matches import Match, Matching
 
     Judge = Callable[[str, str, DataMode], list[Row]]
     IsEqual = Callable[[Match], bool]
@@ -156,7 +156,7 @@ class CancelledValues:
 
     @property
     def are_known(self) -> bool:
-        """Whether any value of the runs cancels."""
+        """Return whether any value of the runs cancels."""
         return bool(self._origins)
 
     def excused(self, record: str, rows: list[Row], arrived: Sequence[Row] = ()) -> list[Row]:

@@ -18,7 +18,7 @@ from pytest_msprobe.modes.compare.rows import SCALED_ERROR
 
 if TYPE_CHECKING:
     from msprobe_hooks.dump.fed_calls import FedCall
-    from pytest_msprobe.modes.compare.matching.matching import Match
+    from pytest_msprobe.modes.compare.matching.matches import Match
     from pytest_msprobe.modes.compare.rows import Row
 
 

@@ -1,4 +1,4 @@
-"""What the call where two runs part was given and no call before made: weights that differ, and data from outside."""
+"""Unexplained inputs of the call where two runs part: weights that differ, and data from outside."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from msprobe_hooks.dump.names import is_forward, is_module_name, split_module
 from msprobe_hooks.dump.values import read_values
 from msprobe_hooks.errors import DumpError
 from msprobe_hooks.messages import listed
-from pytest_msprobe.modes.compare.measure.transformed_rows import float_dtype
+from pytest_msprobe.modes.compare.measure.float_dtypes import float_dtype
 from pytest_msprobe.modes.compare.rows import SCALED_ERROR, ComparedCall, Row
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from msprobe_hooks.dump.reader import Dump
     from msprobe_hooks.dump.values import Value
-    from pytest_msprobe.modes.compare.matching.matching import Match
+    from pytest_msprobe.modes.compare.matching.matches import Match
 
 _SHOWN = 4
 _PARAMETER = "Parameter"

@@ -1,4 +1,4 @@
-"""How large the terms of a gradient are that a backward call makes of what arrives, by what its forward call recorded.
+"""Scales of the terms of a backward call's gradients, by what its forward call recorded.
 
 A gradient of a normalisation, a softmax or a cosine is what arrives less its projection. Where the result of the
 forward call moves the loss by its length or sum alone, nothing but rounding is left: of the terms, not of the result.
@@ -26,6 +26,7 @@ from pytest_msprobe.modes.compare.judging.term_scales import (
 
 #: The place of the gradients that arrive among what a backward call is given; the rest is what the forward call was.
 ARRIVED = "gradient"
+# The default of PyTorch's norms.
 _EPS = 1e-5
 
 

@@ -1,4 +1,4 @@
-"""What a policy requires of single metrics: ``own_metric <= 0.1``, whatever its rule says of the value."""
+"""Required metrics of a policy: ``own_metric <= 0.1``, whatever its rule says of the value."""
 
 from __future__ import annotations
 

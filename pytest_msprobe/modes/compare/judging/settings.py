@@ -21,12 +21,12 @@ from msprobe_hooks.errors import DumpError
 from msprobe_hooks.json_decoding import JsonError, decode_json
 from msprobe_hooks.messages import counted, listed
 from pytest_msprobe.modes.compare.judging.argument_names import argument_name
-from pytest_msprobe.modes.compare.measure.transformed_rows import float_dtype
+from pytest_msprobe.modes.compare.measure.float_dtypes import float_dtype
 from pytest_msprobe.modes.compare.rows import SCALED_ERROR, ComparedCall, Row
 
 if TYPE_CHECKING:
     from msprobe_hooks.dump.values import Number, Value
-    from pytest_msprobe.modes.compare.matching.matching import Match
+    from pytest_msprobe.modes.compare.matching.matches import Match
 
 # As many digits as a person writes: of a number that was computed, so few are left once in ten thousand million times.
 _WRITTEN_DIGITS = 6

@@ -1,4 +1,4 @@
-"""How large the terms are that a forward call or a kernel of a graph adds up, by the statistics that were recorded."""
+"""Scales of the terms that a forward call or a graph's kernel adds up, by the recorded statistics."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
 from msprobe_hooks.dump.names import split_called
-from pytest_msprobe.modes.compare.measure.transformed_rows import float_dtype
+from pytest_msprobe.modes.compare.measure.float_dtypes import float_dtype
 
 if TYPE_CHECKING:
     from msprobe_hooks.dump.values import Value

@@ -1,4 +1,4 @@
-"""Values that say nothing of a run: memory that a call overwrites, and memory that it leaves as it was found."""
+"""Values that say nothing of a run (overwritten or undefined memory, undefined rows), and notes on them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from msprobe_hooks.dump.paths.recording import step_rank
 from msprobe_hooks.dump.unread.effects import UNDEFINED, Effects, ValidRows, effects_of_record, valid_rows_of
 from msprobe_hooks.errors import DumpError
 from pytest_msprobe.engine.import_torch import import_torch
-from pytest_msprobe.modes.compare.measure.call_values import BY_NORM, NOT_COMPARED
+from pytest_msprobe.modes.compare.measure.compared_sides import BY_NORM, NOT_COMPARED
 from pytest_msprobe.modes.compare.measure.own_metrics import PROBLEM
 from pytest_msprobe.modes.compare.rows import SCALED_ERROR, Row
 from pytest_msprobe.results.skip_reasons import Skip

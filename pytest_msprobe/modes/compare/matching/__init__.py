@@ -1,1 +1,1 @@
-"""Which calls of two dumps are the same call."""
+"""Matching of calls between two dumps."""

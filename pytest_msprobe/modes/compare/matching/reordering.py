@@ -1,4 +1,4 @@
-"""Calls of one API that were made in another order: the same number names another call on each side.
+"""Calls of one API in another order, number or module: partners by shapes, names and recorded numbers.
 
 Where they differ in shape, the shapes show the order; else nothing but the values can. Weights and data come from the
 same files on both sides, so a maximum and a minimum (or a checksum) that occurs once on each side marks its call, on

@@ -1,1 +1,1 @@
-"""What is measured of the tensors of a compared pair."""
+"""Measurements of the tensors of a compared pair."""

@@ -1,4 +1,4 @@
-"""Sums, counts and maxima over two blocks of numbers, part by part: numpy alone, so that arrays need no torch.
+"""Metrics over blocks of numbers and over ``.npy`` files: numpy alone, so that no torch is loaded.
 
 Sums are those of float64; greatest errors and counts are `chunk`'s.
 """

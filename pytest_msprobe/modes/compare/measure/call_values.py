@@ -1,4 +1,4 @@
-"""The values of two matched calls side by side, measured; a policy judges the rows."""
+"""Values of two matched calls side by side: by tensors or statistics, as recorded or transformed."""
 
 from __future__ import annotations
 
@@ -13,14 +13,11 @@ from msgspec.structs import replace
 
 from msprobe_hooks.dump.values import PlacedValue, Value, read_values, unspelled_arguments
 from pytest_msprobe.engine.import_torch import import_torch
-from pytest_msprobe.extensions.transformations.step import ALL_KEPT, SIDES, StepError
-from pytest_msprobe.modes.compare.measure.transformed_rows import judged_as, refused, refused_shapes
 from pytest_msprobe.modes.compare.rows import SCALED_ERROR, STATISTICS, DataMode, Row, Unmeasured
 
 if TYPE_CHECKING:
     from msprobe_hooks.dump.reader import Dump
     from msprobe_hooks.dump.values import Number
-    from pytest_msprobe.extensions.transformations.transformations import Transformed
     from pytest_msprobe.modes.compare.measure.compared_sides import ComparedSides
     from pytest_msprobe.modes.compare.measure.own_metrics import Metric
 
@@ -117,66 +114,6 @@ def scaled_error(target: Value, golden: Value) -> float | None:
     return worst
 
 
-#: How the message of a row begins that is left out, or compared by its norm alone.
-NOT_COMPARED = "not compared, as transformations change its statistics: "
-BY_NORM = "compared by the norm alone, as transformations change its other statistics: "
-
-
-def transformed_row(row: Row, sides: ComparedSides, records: tuple[str, str], mode: DataMode) -> Row | None:
-    """Return the measured row of a pair of tensors of which one is transformed, None where neither is.
-
-    ``records`` are those of the target and the golden call. Where files were recorded, these are read whatever
-    ``mode`` the caller compares by.
-    """
-    target, golden = row.target, row.golden
-    assert target is not None
-    assert golden is not None
-    found = tuple(sides.transformations.of(side, value) for side, value in zip(SIDES, (target, golden), strict=True))
-    if not any(found):
-        return None
-    row = replace(row, transformed=tuple(each.words for each in found if each is not None))
-    if sides.mode == "tensor" and target.data_name and golden.data_name:
-        import_torch()
-        from pytest_msprobe.modes.compare.measure.transformed_tensors import measure_transformed
-
-        return measure_transformed(row, sides, records, found)
-    if sides.mode == "tensor" and (target.data_name or golden.data_name):
-        message = f"{'golden' if target.data_name else 'target'} has no data file"
-        return replace(row, unmeasured="no file", messages=(message,))
-    return _by_statistics(row, found, mode)
-
-
-def _by_statistics(row: Row, found: tuple[Transformed | None, ...], mode: DataMode) -> Row:
-    kept = frozenset.intersection(ALL_KEPT, *(each.keeps for each in found if each is not None))
-    words = "; ".join(row.transformed)
-    if not kept or mode == "md5":
-        return replace(row, outcome="skip", unmeasured="left out", messages=(f"{NOT_COMPARED}{words}",))
-    values: list[Value] = []
-    for value, transformed in zip((row.target, row.golden), found, strict=True):
-        assert value is not None
-        shape = value.shape
-        for entry in transformed.entries if transformed is not None else ():
-            try:
-                for step in entry.steps:
-                    shape = step.shape(shape)
-            except StepError as error:
-                return refused(row, entry, f"{error} ({value.name})")
-        numbers = value.statistics and tuple(
-            number if name in kept else None for name, number in zip(STATISTICS, value.statistics, strict=True)
-        )
-        values.append(replace(value, shape=shape, statistics=numbers))
-    target, golden = values
-    if target.shape != golden.shape:
-        return refused_shapes(row, found, list(target.shape), list(golden.shape))
-    row = replace(row, target=target, golden=golden)
-    scaled = scaled_error(target, golden)
-    if scaled is None:
-        return replace(row, unmeasured="no value" if math.prod(target.shape) else "empty")
-    notes = () if kept == ALL_KEPT else (f"{BY_NORM}{words}",)
-    row = replace(row, metrics={**measure_statistics(target, golden), SCALED_ERROR: scaled}, messages=notes)
-    return judged_as(row, found)
-
-
 _ORDER = {"input": 0, "parameters": 1, "output": 2, "parameters_grad": 3, "saved": 4}
 # Kinds of plain values that name a place, which differs from machine to machine.
 _PLACES = frozenset({"torch.device", "torch.ProcessGroup", "torch.Generator", "torch.distributed.ProcessGroup"})
@@ -259,8 +196,8 @@ class _Call:
         target, golden = row.target, row.golden
         if target is None or golden is None:
             return replace(row, outcome="skip", unmeasured="unmatched")
-        if sides.transformations and target.is_tensor and golden.is_tensor:
-            transformed = transformed_row(row, sides, self.records, self.mode)
+        if sides.transformations is not None and target.is_tensor and golden.is_tensor:
+            transformed = sides.transformations.measured(row, sides, self.records, self.mode)
             if transformed is not None:
                 return transformed
         if math.prod(target.shape) == math.prod(golden.shape) and target.shape != golden.shape:

@@ -1,4 +1,4 @@
-"""What two dumps can be compared by: files of values, statistics, checksums, or the calls alone."""
+"""Data mode of a comparison: files of values, statistics, checksums, or the calls alone."""
 
 from __future__ import annotations
 

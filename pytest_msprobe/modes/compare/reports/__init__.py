@@ -1,1 +1,1 @@
-"""What a comparison leaves behind: tables in msprobe's columns, and a page to look at."""
+"""Reports of a comparison: tables in msprobe's columns, and a page to look at."""

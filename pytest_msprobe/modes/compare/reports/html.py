@@ -1,71 +1,21 @@
-"""The comparison as one page that needs nothing else: a table to search and sort, the error over time, the graph."""
+"""The comparison as one self-contained page: a table to search and sort, the error over time, coloured graphs."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from msprobe_hooks.dump.call_context import outside_frameworks
 from msprobe_hooks.dump.values import Value
-from msprobe_hooks.errors import DumpError
-from pytest_msprobe.extensions.graphs.nodes import pair_nodes
-from pytest_msprobe.extensions.graphs.page.payload import Drawing, Link, Mark, Run, communication_links, drawn, read_run
-from pytest_msprobe.modes.compare.measure.transformed_rows import coarser, float_dtype
+from pytest_msprobe.modes.compare.measure.float_dtypes import coarser, float_dtype
 from pytest_msprobe.modes.compare.rows import SCALED_ERROR, ComparedCall, DataMode, Row
 from pytest_msprobe.reports.pages.write_page import page_number, write_page
 
 if TYPE_CHECKING:
-    from pytest_msprobe.modes.compare.dump_pair import DumpPair
-
-
-class PairGraph:
-    """The graphs of a pair of dumps, by the pair's number; compared calls are added as they are read."""
-
-    def __init__(self, pair: int, target: Run, golden: Run, links: Sequence[Link] = ()) -> None:
-        self.pair = pair
-        self._target, self._golden, self._links = target, golden, links
-        self._marks: dict[str, Mark] = {}
-        self._golden_marks: dict[str, Mark] = {}
-        self._partners: dict[str, str] = {}
-
-    def add(self, place: int, call: ComparedCall) -> None:
-        """Colour what a call was compared as; ``place`` is its place among all calls of the page."""
-        mark = Mark(call.outcome, call.cause, place)
-        if call.target is not None:
-            self._marks[call.target] = mark
-        if call.golden is not None:
-            self._golden_marks[call.golden] = mark
-        if call.target is not None and call.golden is not None:
-            self._partners[call.target] = call.golden
-
-    def drawing(self, place: str) -> Drawing:
-        """Return what is drawn, under the name of the pair."""
-        partners = pair_nodes(self._target.graph, self._golden.graph, self._partners)
-        return Drawing(place, self._target, self._marks, self._golden, self._golden_marks, partners, links=self._links)
-
-
-def read_graphs(pairs: Sequence[DumpPair], *, are_required: bool = False) -> list[PairGraph]:
-    """Return the graphs of those pairs whose dumps say in which modules calls were made.
-
-    Raises DumpError where one does not and the graphs are required.
-    """
-    found: list[tuple[DumpPair, Run, Run]] = []
-    for pair in pairs:
-        try:
-            found.append((pair, read_run(pair.target), read_run(pair.golden)))
-        except DumpError:
-            if are_required:
-                raise
-            # The table needs no graph, and a damaged file next to a dump is no verdict on it.
-            continue
-    links = communication_links([pair.target for pair, _, _ in found])
-    return [
-        PairGraph(pair.index, target, golden, linked)
-        for (pair, target, golden), linked in zip(found, links, strict=True)
-    ]
+    from pytest_msprobe.modes.compare.registry import PageGraphs
 
 
 _METRICS: dict[DataMode, tuple[str, ...]] = {
@@ -90,7 +40,7 @@ def write_html(
     pairs: list[str],
     notes: Iterable[str] = (),
     limits: Mapping[str, float] = MappingProxyType({}),
-    graphs: Sequence[PairGraph] = (),
+    graphs: PageGraphs | None = None,
     metrics: tuple[str, ...] = (),
     tokens: Mapping[str, Any] | None = None,
 ) -> None:
@@ -116,10 +66,9 @@ def _data(
     calls: Iterable[ComparedCall],
     pairs: list[str],
     limits: Mapping[str, float],
-    graphs: Sequence[PairGraph],
+    graphs: PageGraphs | None,
     own_metrics: tuple[str, ...],
 ) -> dict[str, Any]:
-    graph_of = {graph.pair: graph for graph in graphs}
     stacks: dict[tuple[str, ...], int] = {}
     lines: list[Any] = []
     rows: list[Any] = []
@@ -136,8 +85,8 @@ def _data(
         )  # fmt: skip
         dtypes |= {_judged_as(row) for row in call.rows}
         rows += [_row(place, call, row, metrics) for row in call.rows]
-        if call.pair in graph_of:
-            graph_of[call.pair].add(place, call)
+        if graphs is not None:
+            graphs.add(place, call)
     return {
         "pairs": pairs,
         "limits": [[dtype, limit] for dtype, limit in limits.items() if dtype in dtypes],
@@ -146,7 +95,7 @@ def _data(
         "calls": lines,
         "rows": rows,
         "stacks": ["\n".join(outside_frameworks(stack)) for stack in stacks],
-        "graphs": drawn([graph.drawing(pairs[graph.pair]) for graph in graphs]),
+        "graphs": [] if graphs is None else graphs.data(pairs),
     }
 
 

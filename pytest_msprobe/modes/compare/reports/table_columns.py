@@ -1,4 +1,4 @@
-"""The columns of msprobe's comparison tables, and what each cell holds.
+"""The columns and cells of msprobe's comparison tables, and CSV files of them.
 
 Titles and their order are msprobe's, of version 26 or of 1.2; columns of our own follow them.
 """

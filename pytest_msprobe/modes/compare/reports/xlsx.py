@@ -1,4 +1,4 @@
-"""Comparison tables as workbooks: coloured, written row by row in constant memory, split where a sheet is full.
+"""Comparison tables as workbooks: coloured by rules, written row by row, split where a sheet is full.
 
 XlsxWriter makes the workbook: styles, titles, widths. The rows are put into its sheets here, as the millions of cells
 hold nothing but text and numbers: that takes a third of the time.

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from tests.support.small_blocks import small_blocks
+from tests.support.replays.small_blocks import small_blocks
 
 __all__ = ["small_blocks"]

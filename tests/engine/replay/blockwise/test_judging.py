@@ -29,9 +29,10 @@ from tests.corpus.correct_devices import CORRECT_DEVICES
 from tests.corpus.fault import VariantDevice
 from tests.corpus.faults import FAULTS
 from tests.engine.replay.blockwise.calls import CALLS, x
-from tests.support.devices import Altered, Faulty
 from tests.support.dumps.dump_files import forward, tensor, value
 from tests.support.dumps.recorder import Recorder
+from tests.support.nightly import nightly_but
+from tests.support.replays.devices import Altered, Faulty
 
 DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 _DEFAULT = Policy.load("default")
@@ -85,6 +86,14 @@ def only_blocks() -> Callable[[int, Callable[[], float]], None]:
     return admit
 
 
+VARIANTS = (*FAULTS, *CORRECT_DEVICES)
+# The first of each kind, as the modules of the corpus divide them.
+ONE_OF_EACH_KIND = {variant.kernel.__module__: variant for variant in reversed(VARIANTS)}.values()
+EACH_VARIANT = pytest.mark.parametrize(
+    "variant", nightly_but(VARIANTS, *ONE_OF_EACH_KIND), ids=lambda variant: variant.name
+)
+
+
 @pytest.fixture(scope="module")
 def recorded() -> list[Any]:
     with torch.random.fork_rng():
@@ -93,7 +102,7 @@ def recorded() -> list[Any]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("variant", [*FAULTS, *CORRECT_DEVICES], ids=lambda variant: variant.name)
+@EACH_VARIANT
 def test_faults_and_correct_devices_get_the_verdicts_of_the_whole(
     default_policy: Policy, recorded: list[Any], variant: Any
 ) -> None:
@@ -106,7 +115,7 @@ def test_faults_and_correct_devices_get_the_verdicts_of_the_whole(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("variant", [*FAULTS, *CORRECT_DEVICES], ids=lambda variant: variant.name)
+@EACH_VARIANT
 def test_blocks_alone_give_the_verdicts_of_the_whole_or_none(
     default_policy: Policy, recorded: list[Any], variant: Any
 ) -> None:

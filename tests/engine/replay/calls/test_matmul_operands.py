@@ -10,7 +10,7 @@ from torch import Tensor
 
 from pytest_msprobe.engine.replay.calls.arguments import constrain
 from pytest_msprobe.engine.replay.ops.valid_rows import defined_rows
-from pytest_msprobe.extensions.npu_operators.matmul.packed_numbers import scale_and_offset
+from pytest_msprobe.extensions.npu_operators.matmul.operands import scale_and_offset
 from tests.support.cann.packed import pack_scale
 
 

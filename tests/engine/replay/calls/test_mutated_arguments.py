@@ -21,7 +21,7 @@ from pytest_msprobe.engine.values.pytree import map_tensors
 from pytest_msprobe.engine.values.strides import around, overlaps
 from pytest_msprobe.results.outcomes import Breakdown
 from pytest_msprobe.results.result import DirectionResult
-from tests.support.devices import Altered
+from tests.support.replays.devices import Altered
 
 Alter = Callable[[Any, Any, Any], Any]
 

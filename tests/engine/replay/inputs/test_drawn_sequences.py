@@ -7,8 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from pytest_msprobe.engine.replay.inputs.constraints import sequences
 from pytest_msprobe.engine.replay.inputs.constraints.drawn import DrawnArguments
+from pytest_msprobe.extensions.npu_operators.inputs import sequences
 from tests.support.cann.examples.recurrent import EXAMPLES
 
 

@@ -18,7 +18,7 @@ from pytest_msprobe.engine.replay.trials.input_perturbation import input_unit_ro
 from pytest_msprobe.engine.values.pytree import map_tensors
 from pytest_msprobe.reports.github import failure_text
 from pytest_msprobe.results.result import DirectionResult
-from tests.support.devices import Altered
+from tests.support.replays.devices import Altered
 
 
 def arguments(*args: Any) -> Arguments:

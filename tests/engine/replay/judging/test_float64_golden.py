@@ -16,7 +16,7 @@ from pytest_msprobe.engine.replay.check import Replay
 from pytest_msprobe.engine.replay.function_check import check_function
 from pytest_msprobe.engine.replay.trials.config import ReplayConfig
 from pytest_msprobe.results.result import DirectionResult
-from tests.support.devices import Altered
+from tests.support.replays.devices import Altered
 
 BF16 = torch.bfloat16
 # In float32 the exponential of what is below -88.7 overflows: golden is -0 there, where bfloat16 has normal numbers.

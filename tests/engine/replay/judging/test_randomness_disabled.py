@@ -19,7 +19,7 @@ from pytest_msprobe.engine.replay.trials.baseline_protocol import Prepare
 from pytest_msprobe.engine.replay.trials.config import ReplayConfig
 from pytest_msprobe.engine.values.pytree import map_tensors
 from pytest_msprobe.results.result import LITTLE_JUDGED, DirectionResult, OutputResult
-from tests.support.devices import Altered
+from tests.support.replays.devices import Altered
 
 SDPA = F.scaled_dot_product_attention
 

@@ -11,8 +11,8 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from pytest_msprobe.devices.sim import SimDevice
-from pytest_msprobe.engine.replay.ops.fused_attention import FusedAttention
 from pytest_msprobe.extensions.npu_operators.attention.attention import npu_fusion_attention
+from pytest_msprobe.extensions.npu_operators.attention.gpu_kernels import FusedAttention
 from pytest_msprobe.results.result import LITTLE_JUDGED
 from tests.support.dumps.recorder import Recorder
 

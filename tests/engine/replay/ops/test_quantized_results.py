@@ -11,9 +11,7 @@ from torch import Tensor
 
 from pytest_msprobe.engine.replay.ops.op_info import accept_implementation_defined
 from pytest_msprobe.engine.replay.ops.quantized_results import ranks
-from pytest_msprobe.extensions.npu_operators.quantization.mx_activations import npu_swiglu_mx_quant_with_dual_axis
-from pytest_msprobe.extensions.npu_operators.quantization.mx_quantization import npu_dynamic_mx_quant
-from pytest_msprobe.extensions.npu_operators.quantization.number_formats import (
+from pytest_msprobe.engine.values.number_formats import (
     E1M2,
     E2M1,
     E4M3,
@@ -23,6 +21,10 @@ from pytest_msprobe.extensions.npu_operators.quantization.number_formats import 
     NumberFormat,
     numbers_in,
     store,
+)
+from pytest_msprobe.extensions.npu_operators.quantization.mx_quantization import (
+    npu_dynamic_mx_quant,
+    npu_swiglu_mx_quant_with_dual_axis,
 )
 
 

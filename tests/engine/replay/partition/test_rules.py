@@ -20,8 +20,8 @@ from pytest_msprobe.engine.replay.trials.config import ReplayConfig
 from pytest_msprobe.engine.replay.trials.memory_budget import needed_bytes
 from pytest_msprobe.engine.replay.trials.trial import Trial
 from tests.engine.replay.blockwise.whole import assert_blocks_are_the_whole
-from tests.support.devices import Faulty
 from tests.support.dumps.recorder import Recorder
+from tests.support.replays.devices import Faulty
 
 
 def trial_of(operation: str, tensors: list[torch.Tensor], options: dict[str, Any]) -> Trial:

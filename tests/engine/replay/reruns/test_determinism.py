@@ -22,7 +22,7 @@ from pytest_msprobe.engine.replay.reruns.determinism import nondeterminism_reaso
 from pytest_msprobe.engine.replay.trials.config import ReplayConfig
 from pytest_msprobe.engine.replay.trials.trial import Trial
 from pytest_msprobe.results.repeats import UnstableOutput
-from tests.support.devices import Altered
+from tests.support.replays.devices import Altered
 
 
 class Counting(SimDevice):

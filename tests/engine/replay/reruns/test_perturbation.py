@@ -16,7 +16,7 @@ from pytest_msprobe.engine.replay.check import Replay
 from pytest_msprobe.engine.replay.trials.config import ReplayConfig
 from pytest_msprobe.engine.replay.trials.trial import Trial
 from pytest_msprobe.extensions.free_benchmark.perturb import perturbed_call
-from pytest_msprobe.results.perturbed import Perturbed
+from pytest_msprobe.extensions.free_benchmark.perturbed import Perturbed
 
 
 @pytest.fixture

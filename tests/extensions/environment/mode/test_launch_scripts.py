@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_msprobe.extensions.environment.launch_scripts import of_command_line, of_script, of_text
-from tests.support.started import CONFIG_YAML, RUN_SH
+from tests.support.trainings.started import CONFIG_YAML, RUN_SH
 
 
 def test_a_launch_line_is_read_with_variables_blocks_and_arrays_put_in() -> None:

@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from tests.support.started import CONVOLUTIONS, TRANSFORMER, start
+from tests.support.nightly import nightly_but
+from tests.support.trainings.started import CONVOLUTIONS, TRANSFORMER, start
 
 Check = Callable[..., Any]
 
@@ -56,14 +57,20 @@ def compare(check: Check, tmp_path: Path, golden: Callable[[str], Path]) -> Chec
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("script", _SCRIPTS)
+@pytest.mark.parametrize("script", nightly_but(_SCRIPTS, "transformer"))
 def test_equal_starts_are_equal(compare: Check, tmp_path: Path, golden: Callable[[str], Path], script: str) -> None:
     assert "the two environments are equal" in compare(script).output
     assert (tmp_path / "target/loss").read_text() == (golden(script).parent / "loss").read_text()
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("script", "change"), [(script, each) for script in _CHANGED for each in _CHANGED[script]])
+@pytest.mark.parametrize(
+    ("script", "change"),
+    nightly_but(
+        [(script, each) for script in _CHANGED for each in _CHANGED[script]],
+        *(("transformer", each) for each in _CHANGED["transformer"]),
+    ),
+)
 def test_what_was_changed_is_named(compare: Check, script: str, change: str) -> None:
     arguments, named = _CHANGED[script][change]
     wrong = compare(script, *arguments).wrong

@@ -11,7 +11,7 @@ import pytest
 
 from msprobe_hooks import PrecisionDebugger
 from tests.support.fixtures.recordings import records
-from tests.support.probing import Monitor, finish
+from tests.support.trainings.probing import Monitor, finish
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from msprobe_hooks import ConfigError, PrecisionDebugger
-from tests.support.probing import Monitor, finish, model_of, names, parameter, sgd, table
+from tests.support.trainings.probing import Monitor, finish, model_of, names, parameter, sgd, table
 
 
 def test_a_folder_that_cannot_be_written_is_reported_once_and_the_training_goes_on(

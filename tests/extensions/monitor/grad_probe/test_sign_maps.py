@@ -11,7 +11,7 @@ from torch import nn
 from msprobe_hooks import GradComparator
 from msprobe_hooks.extensions.monitor.grad_probe import sign_maps
 from msprobe_hooks.extensions.monitor.grad_probe import torch_statistics as statistics
-from tests.support.probing import Monitor, finish, model_of, parameter, sgd
+from tests.support.trainings.probing import Monitor, finish, model_of, parameter, sgd
 
 
 def test_a_sign_map_shows_what_is_greater_than_zero(monitor: Monitor) -> None:

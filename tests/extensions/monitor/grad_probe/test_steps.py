@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from msprobe_hooks import PrecisionDebugger
-from tests.support.probing import Monitor, model_of, names, parameter, sgd, table
+from tests.support.trainings.probing import Monitor, model_of, names, parameter, sgd, table
 
 
 def test_steps_are_calls_of_the_optimizer(monitor: Monitor) -> None:

@@ -12,7 +12,7 @@ import pytest
 import torch
 from torch import nn
 
-from tests.support.probing import Monitor, model_of, names, parameter, sgd, table
+from tests.support.trainings.probing import Monitor, model_of, names, parameter, sgd, table
 
 
 def test_maximum_minimum_norm_and_shape_are_those_of_each_gradient(monitor: Monitor) -> None:

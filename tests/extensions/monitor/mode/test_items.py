@@ -11,8 +11,8 @@ import pytest
 from msprobe_hooks.errors import MonitorError
 from msprobe_hooks.extensions.monitor.series.reader import Run
 from msprobe_hooks.extensions.monitor.series.writer import Row, open_writer
+from tests.support.dumps.watched import norm, write_norms
 from tests.support.runs import check
-from tests.support.watched import norm, write_norms
 
 RANKS = ["Dec03_21-34-40-rank0-1d6d9d83", "Dec03_21-34-40-rank1-2d6d9d83"]
 STEPS = 40

@@ -13,7 +13,7 @@ from msprobe_hooks.extensions.monitor.series.writer import Row, open_writer
 from pytest_msprobe.extensions.monitor.judging import RuleJudge, judge_run, resolution
 from pytest_msprobe.extensions.monitor.policy import load_policy
 from pytest_msprobe.extensions.monitor.series_results import MonitorSkip
-from tests.support.watched import norm, write_norms
+from tests.support.dumps.watched import norm, write_norms
 
 FROZEN = np.full(30, 2.5)
 GRADIENT = 1 + 0.1 * np.sin(np.arange(30))

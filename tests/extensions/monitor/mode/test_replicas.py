@@ -8,8 +8,8 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
+from tests.support.dumps.watched import norm, write_norms
 from tests.support.runs import check
-from tests.support.watched import norm, write_norms
 
 STEPS = 20
 LEARNING = 2.3456 + 0.01 * np.arange(STEPS)

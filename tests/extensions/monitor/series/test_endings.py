@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from tests.support.watched import norm, write_norms
+from tests.support.dumps.watched import norm, write_norms
 
 
 def notes(folder, lengths):

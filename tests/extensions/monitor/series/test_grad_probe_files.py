@@ -8,7 +8,7 @@ import pytest
 
 from msprobe_hooks.errors import MonitorError
 from msprobe_hooks.extensions.monitor.series.reader import Series, open_run, rank_folders
-from tests.support.probed import write_probe
+from tests.support.dumps.probed import write_probe
 
 
 def test_a_probe_has_three_numbers_of_each_gradient_in_the_order_of_a_backward_pass(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from msprobe_hooks.errors import MonitorError
 from msprobe_hooks.extensions.monitor.series.reader import Run, SeriesKey, open_run
 from msprobe_hooks.extensions.monitor.series.trend_database import read_database, write_database
 from tests.support.dumps.dump_files import forward, tensor_around, write_dump
-from tests.support.watched import norm, write_norms
+from tests.support.dumps.watched import norm, write_norms
 
 # The tables that msprobe 26.2 makes, with a row as its data2db writes them of a call of an API and of a module.
 OF_MSPROBE = """

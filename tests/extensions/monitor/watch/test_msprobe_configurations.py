@@ -10,7 +10,7 @@ import torch
 
 from msprobe_hooks import TrainerMon
 from msprobe_hooks.extensions.monitor.series import step_times
-from tests.support.monitor_configurations import CONFIGURATIONS, FORGOTTEN, train, write, written
+from tests.support.trainings.monitor_configurations import CONFIGURATIONS, FORGOTTEN, train, write, written
 
 DATA = Path(__file__).parents[3] / "data" / "monitor_configurations"
 

@@ -6,7 +6,7 @@ import pytest
 
 from pytest_msprobe.extensions.overflow.ignore_rules import load_rules
 from pytest_msprobe.extensions.overflow.nonfinite_origins import Analysis, analyse
-from tests.support.ranks import step
+from tests.support.dumps.ranks import step
 
 
 @pytest.fixture(scope="session")

@@ -8,7 +8,7 @@ from msprobe_hooks.dump.anomalies.anomaly import find_scene, is_ignored, read_re
 from pytest_msprobe.errors import RulesError
 from pytest_msprobe.extensions.overflow.ignore_rules import load_rules
 from tests.support.dumps.dump_files import Json
-from tests.support.ranks import call, dump, tensor
+from tests.support.dumps.ranks import call, dump, tensor
 
 
 def ignored(name: str, body: Json, file: Path | None = None) -> bool:

@@ -15,7 +15,7 @@ from msprobe_hooks.dump.communication.jsonl import find_steps
 from pytest_msprobe.extensions.overflow.ignore_rules import load_rules
 from pytest_msprobe.extensions.overflow.nonfinite_origins import Analysis, Phase, Source, analyse
 from tests.support.dumps.dump_files import Json, value
-from tests.support.ranks import call, dump, first_culprits, group, step, tensor
+from tests.support.dumps.ranks import call, dump, first_culprits, group, step, tensor
 
 Search = Callable[..., Analysis]
 
@@ -278,6 +278,7 @@ _NAMES = st.sampled_from(
 
 @settings(max_examples=200, deadline=None)
 @given(ranks=st.lists(st.dictionaries(_NAMES, _JSON, max_size=4), min_size=1, max_size=3))
+@pytest.mark.slow
 def test_whatever_records_hold_the_search_ends(ranks: list[Json]) -> None:
     poisoned = [{name: {"input_args": [BAD], "output": [BAD, body]} for name, body in rank.items()} for rank in ranks]
     for records in (ranks, poisoned):

@@ -147,10 +147,10 @@ def test_the_rerun_command_repeats_the_options_and_the_failure(
     )
     command = checked.cases["Torch.relu.0.forward"].text.rpartition("Run this item alone: ")[2].split()
     assert command[2:] == [
-        "msprobe_overflow_level",
-        "high",
-        "msprobe_overflow_ignore",
-        str(pytester.path / "mine.yaml"),
+        "-o",
+        "msprobe_overflow_level=high",
+        "-o",
+        f"msprobe_overflow_ignore={pytester.path / 'mine.yaml'}",
     ]
     assert check(*command[1:]).wrong == {"Torch.relu.0.forward"}
 

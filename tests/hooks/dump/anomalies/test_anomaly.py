@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from msprobe_hooks.dump.anomalies.anomaly import AnomalyKind, Finding, find_scene, may_hold_non_finite, read_record_io
 from msprobe_hooks.errors import RecordError
 from tests.support.dumps.dump_files import Json, value
-from tests.support.ranks import call, dump, tensor
+from tests.support.dumps.ranks import call, dump, tensor
 
 
 def scene(body: Json, name: str = "Torch.mul.0.forward") -> Finding | None:

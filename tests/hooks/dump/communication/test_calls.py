@@ -23,7 +23,7 @@ from msprobe_hooks.dump.communication.jsonl import (
 from msprobe_hooks.dump.reader import read_dump
 from msprobe_hooks.errors import DumpError
 from tests.support.dumps.dump_files import forward, tensor, value, write_dump
-from tests.support.ranks import group, step
+from tests.support.dumps.ranks import group, step
 
 Json = dict[str, Any]
 X = tensor(2)

@@ -10,7 +10,7 @@ from msprobe_hooks.dump.communication.endpoints import ends_of
 from msprobe_hooks.dump.schema import ForwardRecord, forward_record
 from msprobe_hooks.dump.unread.effects import effects_of_record
 from tests.support.dumps.dump_files import forward, tensor, value
-from tests.support.ranks import group
+from tests.support.dumps.ranks import group
 
 WORLD = frozenset({0, 1, 2, 3})
 TENSOR = tensor(2)

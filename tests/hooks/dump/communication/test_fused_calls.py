@@ -10,7 +10,7 @@ from msprobe_hooks.dump.communication.collectives import FUSED, group_of, is_fus
 from msprobe_hooks.dump.communication.jsonl import FILE, find_partners, read_calls
 from msprobe_hooks.dump.reader import read_dump
 from tests.support.dumps.dump_files import forward, tensor, value, write_dump
-from tests.support.ranks import dump, step
+from tests.support.dumps.ranks import dump, step
 
 Json = dict[str, Any]
 X = tensor(2, 2)

@@ -17,8 +17,8 @@ from pytest_msprobe.engine.replay.trials.config import ReplayConfig
 from pytest_msprobe.modes.check.cases.save import origin_of, save_case
 from pytest_msprobe.modes.check.cases.saved_case import SavedCase
 from pytest_msprobe.storage.limits import SaveOptions
-from tests.support.devices import OneOff
 from tests.support.dumps.dump_files import Json, write_dump
+from tests.support.replays.devices import OneOff
 
 
 @pytest.fixture

@@ -43,7 +43,7 @@ def plugin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     """A module with the device that the saved cases failed on."""
     (tmp_path / "one_off_device.py").write_text(
         textwrap.dedent("""
-        from tests.support.devices import OneOff
+        from tests.support.replays.devices import OneOff
 
         def pytest_msprobe_register_devices(registry):
             registry.add(OneOff())

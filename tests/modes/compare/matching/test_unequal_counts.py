@@ -13,7 +13,8 @@ from torch import nn
 
 from msprobe_hooks import record
 from msprobe_hooks.dump.reader import read_dump
-from pytest_msprobe.modes.compare.matching.matching import MatchingRules, match_records
+from pytest_msprobe.modes.compare.matching.matches import MatchingRules
+from pytest_msprobe.modes.compare.matching.matching import match_records
 from tests.support.dumps.compared import Runs
 from tests.support.dumps.dump_files import Json, forward, tensor_around
 
@@ -92,7 +93,7 @@ def test_a_fault_is_named_first_where_one_run_is_fused(
 
 def test_without_modules_the_summary_names_the_option_that_pairs_them(compare: Compare, tmp_path: Path) -> None:
     sides = [recorded(tmp_path / name, name == "fused", None, "L1") for name in ("fused", "plain")]
-    compare(*sides).stdout.fnmatch_lines(["calls were paired by their numbers, *msprobe_fuzzy"])
+    compare(*sides).stdout.fnmatch_lines(["calls were paired by their numbers, *-o msprobe_fuzzy=true"])
     compare(*sides, "-omsprobe_fuzzy=true").stdout.fnmatch_lines(["no compared call differs"])
 
 

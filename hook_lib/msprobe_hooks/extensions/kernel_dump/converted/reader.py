@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import msgspec
 
@@ -29,6 +29,7 @@ from msprobe_hooks.dump.paths.static_graph import (
     parse_name,
     tree_of,
 )
+from msprobe_hooks.dump.reader import DumpKind
 from msprobe_hooks.dump.schema import TensorElement
 from msprobe_hooks.dump.tensor_files.npy import Array, dtype_name, read_file
 from msprobe_hooks.errors import DumpError
@@ -125,6 +126,8 @@ class _Records(Mapping[str, msgspec.Raw]):
 @dataclass(frozen=True)
 class ConvertedDump(KernelDump):
     """A tree of converted files; ``home`` is its folder."""
+
+    kind: ClassVar[DumpKind] = "kernel files"
 
     kernels: KernelsOnDemand
     home: Path

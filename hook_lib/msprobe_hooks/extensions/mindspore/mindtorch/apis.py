@@ -1,4 +1,4 @@
-"""Where MindTorch's functions live, and the names that their calls get: torch's."""
+"""Locations of MindTorch's functions, and the names of their calls: torch's."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What MindSpore itself dumps of a static graph: the tensors of each kernel, a folder per iteration, as a `Dump`."""
+"""Dumps of static graphs by MindSpore itself: the tensors of each kernel, a folder per iteration, as a `Dump`."""

@@ -1,4 +1,4 @@
-"""MindSpore's text of a graph (``.ir``): the scope of each node, and the lines of the program that it comes from.
+"""MindSpore's text of a graph (``.ir``): scopes of nodes, lines of the program, and the flow of tensors.
 
 A node is a statement ``%3(equiv_CNode) = MatMul(%1, %2) ... cnode_primal_attrs: {unique_id: "7"}``, followed by
 comments: its scope, then the lines of the program from the outermost call in.
@@ -43,7 +43,7 @@ class IrNode:
 
     @property
     def statement(self) -> Statement:
-        """What the node computes of what, read anew for each that asks."""
+        """Return what the node computes of what, read anew for each that asks."""
         return parse_statement(self.text)
 
 
@@ -169,7 +169,7 @@ class GraphSurroundings(Surroundings):
 
     @property
     def has_stacks(self) -> bool:
-        """Whether there is the text of a graph."""
+        """Return whether there is the text of a graph."""
         return bool(self._texts)
 
     @cached_property
@@ -231,7 +231,7 @@ class Origin:
 
     @property
     def is_weight(self) -> bool:
-        """Whether it is a parameter of a cell, whose path precedes its name; inputs have none."""
+        """Return whether it is a parameter of a cell, whose path precedes its name; inputs have none."""
         return self.is_given and "." in self.name
 
 

@@ -1,4 +1,4 @@
-"""An iteration of a static graph as a `Dump`: each execution of a kernel is a record.
+"""An iteration of a static graph as a `Dump`: a record for each execution of a kernel, and the tensors of its files.
 
 Records are named ``Kernel.{op}.{number}.{direction}`` in the order in which kernels ran. ``op`` is the kernel's scope
 with ``_`` in place of ``/``; the number counts the executions of one op; what MindSpore derived for the gradient is
@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from math import prod
 from pathlib import Path
+from typing import ClassVar
 
 from msprobe_hooks.dump.call_context import Surroundings
 from msprobe_hooks.dump.json_records import SIDES, Kernel, KernelDump, Side, encoded, unreadable
@@ -27,6 +28,7 @@ from msprobe_hooks.dump.paths.static_graph import (
     graph_folders,
     net_folder,
 )
+from msprobe_hooks.dump.reader import DumpKind
 from msprobe_hooks.dump.schema import TensorElement
 from msprobe_hooks.dump.tensor_files.npy import dtype_name, header_of
 from msprobe_hooks.errors import DumpError
@@ -177,6 +179,8 @@ _EXPANDED = "Expand/"
 class GraphDump(KernelDump):
     """One iteration of the graphs of a process."""
 
+    kind: ClassVar[DumpKind] = "static graph"
+
     @property
     def tensor_folder(self) -> Path:
         """The folder that holds all graphs, from which files are named."""
@@ -184,7 +188,7 @@ class GraphDump(KernelDump):
 
     @property
     def has_statistics(self) -> bool:
-        """Whether the backend took statistics, or wrote the tensors alone."""
+        """Return whether the backend took statistics, or wrote the tensors alone."""
         return self.task == "statistics"
 
     @property

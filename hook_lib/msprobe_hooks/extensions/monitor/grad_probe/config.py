@@ -1,4 +1,4 @@
-"""What a gradient probe writes: the section ``grad_probe`` of msprobe's ``config.json``, and our ``sign_format``."""
+"""Configuration of a gradient probe: ``grad_probe`` of msprobe's ``config.json``, and our ``sign_format``."""
 
 from __future__ import annotations
 

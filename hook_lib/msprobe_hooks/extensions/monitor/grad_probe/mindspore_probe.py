@@ -56,7 +56,7 @@ class MindSporeGradientProbe(GradientProbe):
         return []
 
     def why_no_step(self) -> str:
-        """Say why not one optimizer step was counted."""
+        """Return why not one optimizer step was counted."""
         return "no optimizer passed to monitor(optimizer) was called"
 
     def _observe(self, names: Sequence[str], gradients: Sequence[Any]) -> None:

@@ -61,7 +61,7 @@ class GradientProbe(ABC):
         """Return why no optimizer step was counted."""
 
     def begin_at(self, step: int) -> None:
-        """Give the next step of each optimizer this number."""
+        """Set the number of the next step of each optimizer."""
         self._first_step = step
         self._next_step = dict.fromkeys(self._next_step, step)
 

@@ -1,4 +1,4 @@
-"""The sign map of a gradient in a file: which elements are greater than zero.
+"""Sign maps of gradients: which elements are above zero, files of a probed rank, and the similarity of two runs.
 
 msprobe writes them as an array of bool, one byte an element. A packed map takes an eighth of that: one record with the
 fields ``shape`` (int64) and ``bits`` (uint8, what ``numpy.packbits`` makes of the map). Both are plain ``.npy`` files:

@@ -1,4 +1,4 @@
-"""Numbers and signs of many gradients at once: everything is computed where they are, and fetched together.
+"""The gradient probe of PyTorch: numbers and signs of many gradients, computed where they are and fetched together.
 
 Half precision is accumulated in float32 and float64 stays float64. The caller has turned gradients and overrides off.
 """
@@ -178,7 +178,7 @@ class TorchGradientProbe(GradientProbe):
         return [name for name, parameter in named if parameter.requires_grad]
 
     def why_no_step(self) -> str:
-        """Say why not one optimizer step was counted."""
+        """Return why not one optimizer step was counted."""
         if self._model is None:
             return "monitor(model) was not called"
         others = f" ({counted(self._other_calls, 'call')} of others)" if self._other_calls else ""

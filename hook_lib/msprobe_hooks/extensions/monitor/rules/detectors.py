@@ -1,4 +1,4 @@
-"""What a rule is, for a training process that has one value after the other and for a whole series."""
+"""Rules on series, for a training process and for whole series: turbulence, single values, windows of steps."""
 
 from __future__ import annotations
 

@@ -57,7 +57,7 @@ class Anomaly:
 
     @property
     def order(self) -> tuple[int, ...]:
-        """What msprobe sorts by: forward runs from the first pipeline stage to the last, all else from the last."""
+        """Return msprobe's sort key: forward runs from the first pipeline stage to the last, all else from the last."""
         stage = _STAGES.get(self.tag_name.rpartition("/")[2], _UNKNOWN)
         way = 1 if stage == _FORWARD else -1
         return self.step, self.micro_step, stage, way * self.vpp_stage, way * self.pp_stage, self.call_id

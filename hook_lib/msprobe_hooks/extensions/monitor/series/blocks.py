@@ -1,4 +1,4 @@
-"""Neighbouring tensors read at once, so that series come one after another in bounded memory."""
+"""Blocks of neighbouring tensors read at once, the contents of a run's files, and series that end early."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How the elements of a tensor are distributed from step to step, as the picture that msprobe makes of it."""
+"""Heat maps of a tensor's elements from step to step, in msprobe's format."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where the series of a monitored run lie: a folder per rank and start, in it files named by task and steps.
+"""Paths of a monitored run's series: a folder per rank and start, in it files named by task and steps.
 
 Names are msprobe's: ``Dec03_21-34-40-rank0-1d6d9d83/actv_0-9.csv``, the time being that of Shanghai. Monitor V2 of 26.x
 writes ``rank_0/module_step0-9.csv``, the gradient probe ``rank0/grad_summary_9.csv``.

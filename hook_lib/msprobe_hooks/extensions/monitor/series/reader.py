@@ -1,4 +1,4 @@
-"""The series of a monitored run, read one after another."""
+"""The series of a monitored run, read one after another, from any of the formats."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ class SeriesKey:
 
     @property
     def watched(self) -> Watched:
-        """What the series is a statistic of."""
+        """Return what the series is a statistic of."""
         return Watched(self.task, self.vpp_stage, self.name, self.micro_step)
 
 

@@ -1,4 +1,4 @@
-"""What files of series hold, whatever their format: numbers of tensors at steps."""
+"""Tables of series, whatever the format of their files: CSV, TensorBoard events, statistics of a recording."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Row(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def watched(self) -> Watched:
-        """What the statistics are of."""
+        """Return what the statistics are of."""
         return Watched(self.task, self.vpp_stage, self.name, self.micro_step)
 
 
@@ -90,15 +90,15 @@ class Part(Protocol):
 
     @property
     def written(self) -> int:
-        """When it was written, in nanoseconds since the epoch."""
+        """Return when it was written, in nanoseconds since the epoch."""
 
     @property
     def statistics(self) -> Sequence[str]:
-        """What the rows of a table's values are."""
+        """Return what the rows of a table's values are."""
 
     @property
     def notes(self) -> Sequence[str]:
-        """What of the file was left out, in sentences, once it was read."""
+        """Return what of the file was left out, in sentences, once it was read."""
 
     def index(self) -> Table:
         """Return all rows without their values."""
@@ -148,7 +148,7 @@ class EventWriter:
                 self._changed[name] = row.step
 
     def flush(self) -> None:
-        """Put what was added on disk."""
+        """Write what was added to disk."""
         changed, self._changed = self._changed, {}
         for name, step in changed.items():
             self._summary.add_image(name, self._maps[name].image(), step, dataformats="HWC")

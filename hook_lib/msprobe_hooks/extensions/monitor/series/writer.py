@@ -1,4 +1,4 @@
-"""Series as Parquet files, for long runs: a finished part per flush, float64 as it was computed.
+"""Writers of series: CSV, and Parquet files for long runs (a finished part per flush, float64 as computed).
 
 The columns are ``vpp_stage, name, step, micro_step`` and the statistics; rows are sorted by tensor. So a statistic's
 neighbours have nearly the same exponent: split into streams of bytes, signs and exponents compress to almost nothing,
@@ -320,7 +320,7 @@ class SeriesWriter(Protocol):
         """Take rows of finished steps, in the order in which they were computed."""
 
     def flush(self) -> None:
-        """Put what was added on disk. What is there after this survives a crash of the program."""
+        """Write what was added to disk. What is there after this survives a crash of the program."""
 
     def close(self) -> None:
         """Flush; nothing is added afterwards."""

@@ -1,4 +1,4 @@
-"""What is monitored, from keyword arguments or from msprobe's configuration of its TrainerMon.
+"""Configuration of a monitor, from keyword arguments or msprobe's configuration of its TrainerMon, checked.
 
 Every mistake is a ConfigError that names the key, the value and what is allowed.
 """

@@ -1,4 +1,4 @@
-"""What was asked for and has not come when the first steps are over."""
+"""Selection of the modules and parameters that are watched, and reports of what the first steps lacked."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A training of MindSpore that is watched, in PyNative mode: its optimizer, its gradients, and the hooks on its cells.
+"""A training of MindSpore that is watched in PyNative mode: its optimizer, moments, gradients and cells.
 
 Numbers are taken on the host at once, since MindSpore's hooks see tensors that the next operation may overwrite.
 """
@@ -197,7 +197,7 @@ class MindSporeWatcher(Watcher):
         return Collection(HostMeter(plan.statistics, plan.eps, _on_host), mindspore._no_grad)
 
     def hooks_on_steps(self) -> CallHooks:
-        """Put hooks on the calls of the optimizer. Raises ConfigError for what is none."""
+        """Register hooks on the calls of the optimizer. Raises ConfigError for what is none."""
         if not isinstance(self.optimizer, nn.Cell) or not hasattr(self.optimizer, "parameters"):
             raise ConfigError("optimizer", self.optimizer, "an optimizer of MindSpore")
 
@@ -235,11 +235,11 @@ class MindSporeWatcher(Watcher):
         return named
 
     def hooks_on_modules(self, chunk: int, wanted: Sequence[tuple[str, Any, Fields]]) -> Cells:
-        """Put hooks on cells."""
+        """Register hooks on cells."""
         return Cells(self.collection, chunk, self.models[chunk], wanted)
 
     def hooks_on_gradients(self, weights: Sequence[Weight], *, each_micro_batch: bool) -> UnreducedGradients:
-        """Put hooks on the gradients of parameters."""
+        """Register hooks on the gradients of parameters."""
         return UnreducedGradients(self.collection, weights, self.micro_batches, each_micro_batch=each_micro_batch)
 
     def hooks_on_collectives(self, plan: Plan) -> Observer | None:

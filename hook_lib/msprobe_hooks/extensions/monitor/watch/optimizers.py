@@ -1,4 +1,4 @@
-"""What an optimizer does: when it steps, its moments, and the update that follows from them."""
+"""Steps, moments and updates of an optimizer, and the values of collective communication."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class StepHooks:
     """Has functions called before and after each step of one optimizer, whatever other optimizers of its class do."""
 
     def __init__(self, optimizer: Any, before: Callable[[], None], after: Callable[[], None]) -> None:
-        """Put the hooks on. Raises ConfigError for what is not an optimizer, and for one that calls no hooks."""
+        """Register the hooks. Raises ConfigError for what is not an optimizer, and for one that calls no hooks."""
         if not callable(getattr(optimizer, "step", None)):
             raise ConfigError("optimizer", type(optimizer).__name__, "an optimizer, with a method step")
         self._handles: list[Any] = []
@@ -83,7 +83,7 @@ class _Stepping:
         return partial, (self._former,)
 
     def remove(self) -> None:
-        """Put back what was there before; with another around it, only call that from now on."""
+        """Restore what was there before; with another around it, only call that from now on."""
         self._around = None
         if vars(self._optimizer).get("step") is not self:
             return

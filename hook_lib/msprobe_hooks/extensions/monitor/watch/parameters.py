@@ -1,4 +1,4 @@
-"""What is measured just before a step of the optimizer, and just after it."""
+"""Measurements of parameters just before a step of the optimizer, and just after it."""
 
 from __future__ import annotations
 

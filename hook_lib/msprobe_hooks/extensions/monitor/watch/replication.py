@@ -1,4 +1,4 @@
-"""Which parameters another rank of a process group reports."""
+"""Replicated parameters, which another rank of a process group reports."""
 
 from __future__ import annotations
 

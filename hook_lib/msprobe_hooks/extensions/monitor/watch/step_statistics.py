@@ -1,4 +1,4 @@
-"""Activations and their gradients: what goes into the modules (cells) of a model and comes out, forward and backward.
+"""Statistics of a step: activations and their gradients, in and out of a model's modules (cells).
 
 Hooks are on the modules of one model only, and nothing is put between the tensors: gradients are read off the autograd
 graph, where what a module contributes to its input's gradient leaves it, as a full backward hook would show it.
@@ -40,7 +40,7 @@ class Meter(Protocol):
         """Return the statistics of each tensor, which may still be on a device. The caller is quiet."""
 
     def fetch(self, rows: Sequence[Values]) -> Sequence[tuple[float, ...]]:
-        """Bring statistics to the host."""
+        """Fetch statistics to the host."""
 
     def distribution(self, tensor: Any) -> Any:
         """Return how many elements are in each bin of a heat map, as a tensor or an array."""

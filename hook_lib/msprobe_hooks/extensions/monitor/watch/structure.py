@@ -1,4 +1,4 @@
-"""The structure of a model as it runs: what goes into each module and comes out, and the stack that calls it."""
+"""The structure of a model as it runs (inputs, outputs, stacks), and alarms of rules while a training runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A training of PyTorch that is watched: its optimizer, and the hooks on its modules."""
+"""A training of PyTorch that is watched: its optimizer, the hooks on its modules, gradients before they are reduced."""
 
 from __future__ import annotations
 
@@ -206,7 +206,7 @@ class TorchWatcher(Watcher):
         return Collection(Meter(plan.statistics, plan.eps), NoDispatch, is_traced)
 
     def hooks_on_steps(self) -> StepHooks:
-        """Put hooks on the steps of this optimizer."""
+        """Register hooks on the steps of this optimizer."""
         return StepHooks(self.optimizer, self.begin_end_of_step, self.end_step)
 
     def state(self) -> OptimizerState:
@@ -227,11 +227,11 @@ class TorchWatcher(Watcher):
         return model.named_parameters()
 
     def hooks_on_modules(self, chunk: int, wanted: Sequence[tuple[str, Any, Fields]]) -> TorchModules:
-        """Put hooks on modules."""
+        """Register hooks on modules."""
         return TorchModules(self.collection, chunk, self.models[chunk], wanted)
 
     def hooks_on_gradients(self, weights: Sequence[Weight], *, each_micro_batch: bool) -> UnreducedGradients:
-        """Put hooks on the accumulation of gradients."""
+        """Register hooks on the accumulation of gradients."""
         return UnreducedGradients(
             self.collection,
             weights,
@@ -241,7 +241,7 @@ class TorchWatcher(Watcher):
         )
 
     def hooks_on_collectives(self, plan: Plan) -> Observer | None:
-        """Put hooks on the functions of ``torch.distributed``, which some builds of torch lack."""
+        """Register hooks on the functions of ``torch.distributed``, which some builds of torch lack."""
         if not dist.is_available():
             _log.warning("collectives are not monitored: this build of torch has no torch.distributed")
             return None

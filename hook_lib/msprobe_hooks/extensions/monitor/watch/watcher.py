@@ -1,4 +1,4 @@
-"""A monitored training: the observers of a model and an optimizer, and what is done with each step."""
+"""A monitored training: the observers of a model and an optimizer, each step's results, notes on what is left out."""
 
 from __future__ import annotations
 
@@ -230,7 +230,7 @@ class Watcher(ABC):
 
     @property
     def folder(self) -> Path | None:
-        """Where files are written, None where there are none."""
+        """Return where files are written, None where there are none."""
         return self.files.folder
 
     @property

@@ -1,1 +1,1 @@
-"""What drawn arguments must satisfy beyond their recorded ranges."""
+"""Constraints on drawn arguments, beyond their recorded ranges."""

@@ -25,7 +25,7 @@ class DrawnArguments:
 
     @cached_property
     def generator(self) -> torch.Generator:
-        """What a constraint draws from."""
+        """Return what a constraint draws from."""
         return torch.Generator().manual_seed(self._seed)
 
     def get(self, position: int, *names: str) -> Any:

@@ -11,7 +11,7 @@ from pytest_msprobe.engine.replay.inputs.constraints.drawn import Constraint, Dr
 
 
 def wrap(index: torch.Tensor | None, size: int, *, negative: bool = False) -> None:
-    """Bring integer indices into [0, size), or into [-size, size) where negative ones count from the end."""
+    """Map integer indices into [0, size), or into [-size, size) where negative ones count from the end."""
     if index is None or index.dtype is torch.bool or index.is_floating_point() or size <= 0:
         return
     outside = (index < (-size if negative else 0)) | (index >= size)
@@ -20,7 +20,7 @@ def wrap(index: torch.Tensor | None, size: int, *, negative: bool = False) -> No
 
 
 def embedding(drawn: DrawnArguments) -> None:
-    """Bring the indices of an embedding into its table; torch.nn.functional and ATen order the two differently."""
+    """Map the indices of an embedding into its table; torch.nn.functional and ATen order the two differently."""
     index, weight = drawn.tensor(0, "input", "indices"), drawn.tensor(1, "weight")
     if index is not None and index.is_floating_point():
         index, weight = drawn.tensor(1, "indices"), index
@@ -43,21 +43,21 @@ def embedding_bag(drawn: DrawnArguments) -> None:
 
 
 def of_embedding_gradient(drawn: DrawnArguments) -> None:
-    """Bring the indices of ``(grad, indices, num_weights)`` into the rows of the table."""
+    """Map the indices of ``(grad, indices, num_weights)`` into the rows of the table."""
     rows = drawn.get(2, "num_weights")
     if isinstance(rows, int):
         wrap(drawn.tensor(1, "indices"), rows)
 
 
 def of_rows(drawn: DrawnArguments) -> None:
-    """Bring the indices of ``(self, indices)`` into the rows of the first argument."""
+    """Map the indices of ``(self, indices)`` into the rows of the first argument."""
     table = drawn.tensor(0, "self")
     if table is not None and table.dim():
         wrap(drawn.tensor(1, "indices"), table.shape[0])
 
 
 def along_dim_of(source_at: int, dim_at: int, index_at: int) -> Constraint:
-    """Bring indices into a dimension of what they index; the arguments are positions."""
+    """Map indices into a dimension of what they index; the arguments are positions."""
 
     def constraint(drawn: DrawnArguments) -> None:
         source, dim = drawn.tensor(source_at, "input"), drawn.get(dim_at, "dim")
@@ -72,7 +72,7 @@ along_dim = along_dim_of(0, 1, 2)
 
 
 def of_pooling_gradient(spatial: int, indices_at: int) -> Constraint:
-    """Bring indices into the planes, of that many dimensions, that were pooled: the second argument."""
+    """Map indices into the planes, of that many dimensions, that were pooled: the second argument."""
 
     def constraint(drawn: DrawnArguments) -> None:
         source = drawn.tensor(1, "self")
@@ -83,14 +83,14 @@ def of_pooling_gradient(spatial: int, indices_at: int) -> Constraint:
 
 
 def slices(drawn: DrawnArguments) -> None:
-    """Bring the indices of MindSpore's ``Gather(params, indices, axis)`` into that dimension."""
+    """Map the indices of MindSpore's ``Gather(params, indices, axis)`` into that dimension."""
     source, index, axis = drawn.tensor(0, "params"), drawn.tensor(1, "indices"), drawn.get(2, "axis")
     if source is not None and isinstance(axis, int):
         wrap(index, source.shape[axis])
 
 
 def take_along_dim(drawn: DrawnArguments) -> None:
-    """Bring the indices of ``(input, indices, dim)`` into that dimension, or into the flattened input."""
+    """Map the indices of ``(input, indices, dim)`` into that dimension, or into the flattened input."""
     source, index, dim = drawn.tensor(0, "input"), drawn.tensor(1, "indices"), drawn.get(2, "dim")
     if source is not None:
         wrap(index, source.shape[dim] if isinstance(dim, int) else source.numel())
@@ -111,14 +111,14 @@ def written_along_dim(drawn: DrawnArguments) -> None:
 
 
 def take(drawn: DrawnArguments) -> None:
-    """Bring indices into the flattened input."""
+    """Map indices into the flattened input."""
     source, index = drawn.tensor(0, "input"), drawn.tensor(1, "index")
     if source is not None:
         wrap(index, source.numel(), negative=True)
 
 
 def put(drawn: DrawnArguments) -> None:
-    """Bring indices into the flattened input, each at most once unless what is put there is added up."""
+    """Map indices into the flattened input, each at most once unless what is put there is added up."""
     take(drawn)
     target, index = drawn.tensor(0, "input"), drawn.tensor(1, "index")
     if target is not None and index is not None and not drawn.get(3, "accumulate"):
@@ -126,7 +126,7 @@ def put(drawn: DrawnArguments) -> None:
 
 
 def indexing(drawn: DrawnArguments) -> None:
-    """Bring each index tensor into the range of the dimension that it indexes, and masks to the count that fits."""
+    """Map each index tensor into the range of the dimension that it indexes, and masks to the count that fits."""
     source = drawn.tensor(0, "input")
     if source is not None:
         tensors, sizes, masks = _index_tensors(source, drawn.get(1, "indices"))
@@ -200,7 +200,7 @@ def _make_distinct(indices: list[torch.Tensor], sizes: list[int], generator: tor
 
 
 def class_target_of(scores_at: int, ignored_at: int | None = 4) -> Constraint:
-    """Bring class indices, behind the scores, into the number of classes.
+    """Map class indices, behind the scores, into the number of classes.
 
     What is to be ignored stays, everywhere if it was recorded so.
     """
@@ -222,7 +222,7 @@ class_target = class_target_of(0)
 
 
 def several_class_targets(scores_at: int) -> Constraint:
-    """Bring lists of class indices, behind the scores, into the number of classes; -1 ends a list."""
+    """Map lists of class indices, behind the scores, into the number of classes; -1 ends a list."""
 
     def constraint(drawn: DrawnArguments) -> None:
         scores, target = drawn.tensor(scores_at, "input", "self"), drawn.tensor(scores_at + 1, "target")
@@ -234,14 +234,14 @@ def several_class_targets(scores_at: int) -> Constraint:
 
 
 def target_of_log_probabilities(drawn: DrawnArguments) -> None:
-    """Bring class indices into the number of classes of the logarithms before them."""
+    """Map class indices into the number of classes of the logarithms before them."""
     scores = drawn.tensor(1, "log_prob")
     if scores is not None and scores.dim() == 2:
         wrap(drawn.tensor(2, "target"), scores.shape[1])
 
 
 def one_hot(drawn: DrawnArguments) -> None:
-    """Bring class numbers into [0, classes)."""
+    """Map class numbers into [0, classes)."""
     index, classes = drawn.tensor(0, "tensor", "input"), drawn.get(1, "num_classes")
     if index is not None:
         index.abs_()

@@ -11,7 +11,7 @@ from pytest_msprobe.engine.replay.inputs.constraints.indices import wrap
 
 
 def ranges(drawn: DrawnArguments) -> None:
-    """Bring the ends of ranges into the dimension, the lower one first."""
+    """Map the ends of ranges into the dimension, the lower one first."""
     filled, start, end = drawn.tensor(0, "self"), drawn.tensor(1, "start"), drawn.tensor(2, "end")
     axis = drawn.get(4, "axis")
     if filled is None or start is None or end is None or not filled.dim():
@@ -24,7 +24,7 @@ def ranges(drawn: DrawnArguments) -> None:
 
 
 def placed_along_dim(drawn: DrawnArguments) -> None:
-    """Bring the indices of ``(self, indices, updates, dim)`` into that dimension."""
+    """Map the indices of ``(self, indices, updates, dim)`` into that dimension."""
     target, dim = drawn.tensor(0, "self"), drawn.get(3, "dim")
     if target is not None and isinstance(dim, int):
         wrap(drawn.tensor(1, "indices"), target.shape[dim])
@@ -41,14 +41,14 @@ def listed(drawn: DrawnArguments) -> None:
 
 
 def rows_to_add(drawn: DrawnArguments) -> None:
-    """Bring an index into the rows that are added to."""
+    """Map an index into the rows that are added to."""
     target = drawn.tensor(0, "self")
     if target is not None:
         wrap(drawn.tensor(1, "index"), target.shape[0])
 
 
 def within(index_at: int, index: str, sizes_at: int, sizes: str, dim_at: int | None = None) -> Constraint:
-    """Bring an index into the dimension ``dim``, by its position, of sizes that are given; the first one without."""
+    """Map an index into the dimension ``dim``, by its position, of sizes that are given; the first one without."""
 
     def constraint(drawn: DrawnArguments) -> None:
         shape, dim = drawn.get(sizes_at, sizes), 0 if dim_at is None else drawn.get(dim_at, "dim")

@@ -158,7 +158,7 @@ def compressed_sparse(pointers_at: int, places_at: int) -> Constraint:
 
 
 def coordinates(indices_at: int, size_at: int) -> Constraint:
-    """Bring the coordinates of a sparse tensor into its size."""
+    """Map the coordinates of a sparse tensor into its size."""
 
     def constraint(drawn: DrawnArguments) -> None:
         places, sizes = drawn.tensor(indices_at, "indices"), drawn.get(size_at, "size")

@@ -66,7 +66,7 @@ def probabilities(drawn: DrawnArguments) -> None:
 
 
 def unit_interval(drawn: DrawnArguments) -> None:
-    """Bring probabilities into [0, 1]."""
+    """Map probabilities into [0, 1]."""
     probability = drawn.tensor(0, "input")
     if probability is not None and probability.is_floating_point():
         probability.clamp_(0.0, 1.0)
@@ -145,7 +145,7 @@ def packed(drawn: DrawnArguments) -> None:
 
 
 def unpool(spatial: int) -> Constraint:
-    """Give each pooled value a place of its own within its plane of that many dimensions."""
+    """Assign each pooled value a place of its own within its plane of that many dimensions."""
 
     def constraint(drawn: DrawnArguments) -> None:
         places = drawn.tensor(1, "indices")
@@ -165,7 +165,7 @@ def repeats(drawn: DrawnArguments) -> None:
 
 
 def moe_gating(drawn: DrawnArguments) -> None:
-    """Bring the flags of finished rows, recorded as whole numbers, to 0 and 1."""
+    """Map the flags of finished rows, recorded as whole numbers, to 0 and 1."""
     finished = drawn.tensor(1, "finished_optional", "finished")
     if finished is not None and finished.dtype is not torch.bool:
         finished.clamp_(0, 1)

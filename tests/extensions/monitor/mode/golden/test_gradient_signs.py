@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 
 from pytest_msprobe.extensions.monitor.policy import load_policy
 from pytest_msprobe.extensions.monitor.series_results import MonitorSkip
-from tests.support.probed import write_probe
+from tests.support.dumps.probed import write_probe
+from tests.support.dumps.watched import norm, write_norms
 from tests.support.runs import check
-from tests.support.watched import norm, write_norms
 
 Gradient = NDArray[np.float32]
 

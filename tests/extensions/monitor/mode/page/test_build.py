@@ -12,7 +12,7 @@ from msprobe_hooks.extensions.monitor.series.reader import Run
 from msprobe_hooks.extensions.monitor.series.step_times import StepTime, append_step_time
 from pytest_msprobe.extensions.monitor.golden.rank_pair import Compared
 from pytest_msprobe.extensions.monitor.page.build import Curves, Finding, RankRuns, WatchedPage, build_page
-from tests.support.watched import norm, write_norms
+from tests.support.dumps.watched import norm, write_norms
 
 WORDS = {"title": "a", "about": "b", "verdict": "c"}
 

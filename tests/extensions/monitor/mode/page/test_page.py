@@ -15,7 +15,7 @@ from msprobe_hooks.extensions.monitor.series.step_times import StepTime, append_
 from pytest_msprobe.extensions.monitor.page.build import Finding, RankRuns, build_page
 from pytest_msprobe.extensions.monitor.page.html import write_html
 from tests.support.browser.chromium import click, open_browser, texts, until
-from tests.support.watched import norm, write_norms
+from tests.support.dumps.watched import norm, write_norms
 
 LAYERS = 5
 FINDING = Finding(0, norm("layers.2.weight"), 7, "fail", "drift", "apart by 0.1")

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.support.watched import norm, write_norms
+from tests.support.dumps.watched import norm, write_norms
 
 RANKS = ["Dec03_21-34-40-rank0-1d6d9d83", "Dec03_21-34-40-rank1-2d6d9d83"]
 

@@ -7,8 +7,8 @@ from pathlib import Path
 from pytest_msprobe.extensions.monitor.golden.judge import signs_of
 from pytest_msprobe.extensions.monitor.page import build
 from pytest_msprobe.extensions.monitor.page.build import RankRuns, build_page
-from tests.support.probed import write_probe
-from tests.support.watched import norm, write_norms
+from tests.support.dumps.probed import write_probe
+from tests.support.dumps.watched import norm, write_norms
 
 
 def test_a_pair_that_was_probed_too_shows_how_many_signs_agree(tmp_path: Path) -> None:

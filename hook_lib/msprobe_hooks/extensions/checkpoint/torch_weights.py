@@ -1,0 +1,186 @@
+"""The weights of torch modules, state dicts and streams of tensors, one at a time, with digests made on the device."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from msprobe_hooks.errors import ConfigError
+from msprobe_hooks.extensions.checkpoint.digest import Digest, digest
+from msprobe_hooks.extensions.checkpoint.weights_file import WrittenParameter, is_stack
+from msprobe_hooks.torch.arrays import as_bytes
+from msprobe_hooks.torch.statistics import Deferred, fetch, measure
+
+# 2 MiB of float64, which a core's cache holds; devices take longer to begin than to multiply.
+_BLOCK, _DEVICE_BLOCK = 1 << 18, 1 << 25
+
+
+class TorchElements:
+    """The elements of a matrix [rows, columns]."""
+
+    def __init__(self, matrix: Tensor) -> None:
+        self._matrix = matrix
+        self._digit = torch.int16 if matrix.element_size() > 1 else torch.int8
+        self.rows, self.columns = matrix.shape
+        self.digits = max(matrix.element_size() // 2, 1)
+        self.block = _BLOCK if matrix.is_cpu else _DEVICE_BLOCK
+
+    def read(self, start: int, stop: int) -> Tensor:
+        """Return the digits of some rows in float64."""
+        return self._matrix[start:stop].contiguous().view(self._digit).double()
+
+    def place(self, numbers: NDArray[np.float64]) -> Tensor:
+        """Return numbers where the matrix is."""
+        return torch.from_numpy(numbers).to(self._matrix.device)
+
+    def fetch(self, arrays: Sequence[Tensor]) -> NDArray[np.int64]:
+        """Return numbers on the host."""
+        found: NDArray[np.int64] = torch.cat(list(arrays)).long().cpu().numpy()
+        return found
+
+
+class RoundedElements(TorchElements):
+    """The elements of a matrix after they are rounded to bfloat16."""
+
+    def __init__(self, matrix: Tensor) -> None:
+        super().__init__(matrix)
+        self._digit, self.digits = torch.int16, 1
+
+    def read(self, start: int, stop: int) -> Tensor:
+        """Return the digits of some rows in float64."""
+        return self._matrix[start:stop].to(torch.bfloat16).contiguous().view(torch.int16).double()
+
+
+def matrices(tensor: Tensor) -> Iterator[Tensor]:
+    """Yield the matrices of a tensor: three axes are several, fewer a column, more are flattened behind the first."""
+    if is_stack(tensor.shape):
+        yield from tensor
+    elif tensor.dim() < 2:
+        yield tensor.reshape(-1, 1)
+    else:
+        yield tensor.flatten(1)
+
+
+@torch.no_grad()
+def tensor_digests(tensor: Tensor) -> list[Digest]:
+    """Compute the digests of each matrix of a plain tensor, on its device where that has float64."""
+    return [digest(TorchElements(each)) for each in matrices(_readable(tensor))]
+
+
+@torch.no_grad()
+def rounded_digests(tensor: Tensor) -> list[Digest]:
+    """Compute the digests that the tensor has when it is rounded to bfloat16."""
+    return [digest(RoundedElements(each)) for each in matrices(_readable(tensor))]
+
+
+def _readable(tensor: Tensor) -> Tensor:
+    tensor = tensor.detach().resolve_conj().resolve_neg()
+    # These multiply in float64; NPUs do not.
+    return tensor if tensor.device.type in ("cpu", "cuda", "xpu") else tensor.cpu()
+
+
+# Those of which a trainer keeps a copy that the other side has in bfloat16.
+_WIDER = frozenset({torch.float32, torch.float64})
+_SHARDED = {0: "rows", 1: "columns"}
+_WANTED = "a module, a list of modules, a state dict, or pairs of names and tensors"
+
+
+class TorchWeight:
+    """One tensor with its name; ``written`` says all of it that needs no values."""
+
+    def __init__(self, name: str, tensor: Tensor, chunk: int, *, is_buffer: bool) -> None:
+        placed = _placed(name, tensor)
+        self._local = placed.pop("local")
+        if self._local.is_meta or self._local.layout is not torch.strided or self._local.is_quantized:
+            raise ConfigError("weights", name, "a dense tensor that has values")
+        self.written = WrittenParameter(
+            name,
+            tuple(self._local.shape),
+            str(self._local.dtype).removeprefix("torch."),
+            sharded=_sharded(tensor),
+            chunk=chunk,
+            is_buffer=is_buffer,
+            **placed,
+        )
+
+    def digests(self) -> list[Digest]:
+        """Compute the digests of its matrices."""
+        return tensor_digests(self._local)
+
+    def rounded(self) -> list[Digest]:
+        """Compute the digests that it has in bfloat16, none where it is no wider."""
+        return rounded_digests(self._local) if self._local.dtype in _WIDER else []
+
+    def statistics(self) -> dict[str, float | None]:
+        """Measure max, min, mean and norm, of what of it this rank holds."""
+        with torch.no_grad():
+            found = measure(self._local.detach())
+            if isinstance(found, Deferred):
+                fetch([found])
+        numbers = {name: getattr(found, name) for name in ("max", "min", "mean", "norm")}
+        return {name: None if value is None else float(value) for name, value in numbers.items()}
+
+    def bits(self) -> np.ndarray[Any, Any]:
+        """Return its elements on the host, as unsigned integers of their bits."""
+        return as_bytes(self._local.resolve_conj().resolve_neg().cpu().contiguous())
+
+
+def torch_weights(weights: Any) -> Iterator[TorchWeight | str]:
+    """Yield each parameter and persistent buffer, or the name of what is no tensor. Raises ConfigError."""
+    chunks = weights if isinstance(weights, (list, tuple, nn.ModuleList)) else ()
+    if chunks and all(isinstance(each, nn.Module) for each in chunks):
+        for number, chunk in enumerate(chunks):
+            yield from _of_module(chunk, number)
+    elif isinstance(weights, nn.Module):
+        yield from _of_module(weights, 0)
+    elif isinstance(weights, (Mapping, Iterable)):
+        for pair in weights.items() if isinstance(weights, Mapping) else weights:
+            if not isinstance(pair, (tuple, list)) or len(pair) != 2 or not isinstance(pair[0], str):
+                raise ConfigError("weights", pair, _WANTED)
+            name, value = pair
+            if isinstance(value, Mapping):
+                raise ConfigError("weights", name, f"a tensor; it holds a mapping: pass that, as weights[{name!r}]")
+            yield TorchWeight(name, value, 0, is_buffer=False) if isinstance(value, Tensor) else name
+    else:
+        raise ConfigError("weights", weights, _WANTED)
+
+
+def _of_module(module: nn.Module, chunk: int) -> Iterator[TorchWeight]:
+    if any(hasattr(each, "_flat_param") for each in module.modules()):
+        raise ConfigError("weights", type(module).__name__, "a state dict, since FSDP1 keeps one flat tensor")
+    for name, parameter in module.named_parameters(remove_duplicate=False):
+        yield TorchWeight(name, parameter, chunk, is_buffer=False)
+    for prefix, owner in module.named_modules():
+        for name, buffer in owner.named_buffers(recurse=False):
+            if name not in owner._non_persistent_buffers_set:
+                yield TorchWeight(f"{prefix}.{name}".lstrip("."), buffer, chunk, is_buffer=True)
+
+
+def _placed(name: str, tensor: Tensor) -> dict[str, Any]:
+    """Return what of a tensor this rank holds, and where it lies in the whole, if the tensor knows."""
+    if not hasattr(tensor, "placements"):
+        return {"local": tensor}
+    from torch.distributed.tensor import DTensor
+    from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
+
+    assert isinstance(tensor, DTensor)
+    if any(each.is_partial() for each in tensor.placements):
+        raise ConfigError("weights", name, "a DTensor that is sharded or replicated, not partial")
+    shape, offset = compute_local_shape_and_global_offset(tensor.shape, tensor.device_mesh, tensor.placements)
+    local = tensor.to_local()
+    if hasattr(local, "wait"):
+        local = local.wait()
+    return {"local": local.reshape(shape), "whole_shape": tuple(tensor.shape), "offset": tuple(offset)}
+
+
+def _sharded(tensor: Tensor) -> str:
+    """Return how Megatron says that tensor parallel ranks share a parameter."""
+    is_shared = getattr(tensor, "tensor_model_parallel", None)
+    if not isinstance(is_shared, bool):
+        return ""
+    return _SHARDED.get(getattr(tensor, "partition_dim", -1), "") if is_shared else "none"

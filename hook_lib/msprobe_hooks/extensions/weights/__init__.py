@@ -1,1 +1,0 @@
-"""Weights of a running model, written as digests from which those of shards, parts and wholes follow."""

@@ -1,0 +1,176 @@
+"""The hooks of pytest that items on the fast path do without, and its log capture for them."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import filterfalse
+from operator import attrgetter
+from typing import Any
+
+import pytest
+
+from pytest_msprobe.run.deferred_item import FastItem
+
+
+class HookSubset:
+    """pytest's hooks, each of those in ``left_out`` without these plugins."""
+
+    def __init__(self, manager: pytest.PytestPluginManager, left_out: Mapping[str, Sequence[object]]) -> None:
+        self._manager = manager
+        self._left_out = left_out
+        self._known: dict[object, _Hooks] = {}
+        self._by_hooks: dict[object, _Hooks] = {}
+
+    def instead_of(self, hooks: Any) -> Any:
+        """Return what takes the place of an item's hooks, which lack those of every conftest.py of other folders."""
+        if hooks not in self._by_hooks:
+            self._by_hooks[hooks] = self._subset(hooks)
+        return self._by_hooks[hooks]
+
+    def _subset(self, hooks: Any) -> _Hooks:
+        lacking = frozenset[object](getattr(hooks, "remove_mods", ()))
+        already: Mapping[str, Sequence[object]] = getattr(hooks, "left_out", {})
+        known = lacking, hooks if already else None
+        if known not in self._known:
+            left_out = {name: [*already.get(name, ()), *each] for name, each in self._left_out.items()}
+            own = {name: self._manager.subset_hook_caller(name, [*lacking, *each]) for name, each in left_out.items()}
+            self._known[known] = _Hooks(hooks, {**already, **left_out}, own)
+        return self._known[known]
+
+
+class _Hooks:
+    """An item's hooks but for its ``own``; ``left_out`` says what these lack."""
+
+    def __init__(self, hooks: Any, left_out: Mapping[str, Sequence[object]], own: Mapping[str, Any]) -> None:
+        self._hooks = hooks
+        self.left_out = left_out
+        vars(self).update(own)
+
+    def __getattr__(self, name: str) -> Any:
+        found = vars(self)[name] = getattr(self._hooks, name)
+        return found
+
+
+# xdist only passes on what it hears.
+_KNOWN = frozenset({"_pytest", "xdist", "pytest_msprobe"})
+
+
+def has_external_impls(config: pytest.Config, hooks: Iterable[str]) -> bool:
+    """Return whether another plugin or a ``conftest.py`` that is loaded by now implements one of the hooks."""
+    return any(
+        implementation.function.__module__.partition(".")[0] not in _KNOWN
+        for name in hooks
+        for implementation in getattr(config.hook, name).get_hookimpls()
+    )
+
+
+_PROPAGATES, _HANDLERS = attrgetter("propagate"), attrgetter("handlers")
+_PHASES = ("pytest_runtest_setup", "pytest_runtest_call", "pytest_runtest_teardown")
+
+
+def register_log_capture(config: pytest.Config) -> None:
+    """Take pytest's place at items that are judged, unless the user asks more of its log capture than their reports."""
+    pytests = config.pluginmanager.get_plugin("logging-plugin")
+    formatter = getattr(pytests, "formatter", None)
+    if formatter is None or any(_is_set(config, name) for name in ("log_level", "log_cli", "log_cli_level")):
+        return
+    hooks = HookSubset(config.pluginmanager, dict.fromkeys(_PHASES, (pytests,)))
+    config.pluginmanager.register(CapturedLogs(formatter, hooks), "msprobe-captured-logs")
+
+
+def _is_set(config: pytest.Config, name: str) -> bool:
+    return config.getoption(name, None) is not None or bool(config.getini(name))
+
+
+class CapturedLogs(logging.Handler):
+    """A handler that keeps what is logged in a phase of an item, for the section of its report that pytest has too."""
+
+    def __init__(self, formatter: logging.Formatter, hooks: HookSubset) -> None:
+        super().__init__()
+        self.setFormatter(formatter)
+        self._hooks = hooks
+        self._lines: list[str] = []
+        self._is_in_phase = False
+        self._attached: list[logging.Logger] = []
+        self._registered: list[logging.Logger | logging.PlaceHolder] = []
+        self._loggers: list[logging.Logger] = []
+        self._handlers: list[list[logging.Handler]] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Keep a message."""
+        if self._is_in_phase:
+            self._lines.append(self.format(record))
+
+    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802
+        """Fail the item where a message cannot be formatted, as pytest does."""
+        raise
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_runtest_protocol(self, item: pytest.Item, nextitem: pytest.Item | None) -> Iterator[None]:
+        """Attach the handler to every logger while items are judged."""
+        if not isinstance(item, FastItem):
+            return (yield)
+        self._attach()
+        item.running_hooks = self._hooks.instead_of(item.ihook)
+        try:
+            return (yield)
+        finally:
+            item.running_hooks = None
+            if not isinstance(nextitem, FastItem):
+                self._detach()
+
+    def pytest_sessionfinish(self) -> None:
+        """Detach from every logger: a run may end before its last item."""
+        self._detach()
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_setup(self, item: pytest.Item) -> Iterator[None]:
+        """Keep what is logged while an item is set up."""
+        return (yield from self._keeping(item, "setup"))
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_call(self, item: pytest.Item) -> Iterator[None]:
+        """Keep what is logged while an item is judged."""
+        return (yield from self._keeping(item, "call"))
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_teardown(self, item: pytest.Item) -> Iterator[None]:
+        """Keep what is logged while an item is torn down."""
+        return (yield from self._keeping(item, "teardown"))
+
+    def _keeping(self, item: pytest.Item, when: str) -> Iterator[None]:
+        if not isinstance(item, FastItem):
+            return (yield)
+        self._is_in_phase = True
+        try:
+            return (yield)
+        finally:
+            self._is_in_phase = False
+            if self._lines:
+                item.add_report_section(when, "log", "\n".join(self._lines).strip())
+                self._lines.clear()
+
+    def _attach(self) -> None:
+        """Attach to the root and to every logger whose messages do not reach it, where that is not done yet."""
+        root = logging.getLogger()
+        registered = [*root.manager.loggerDict.values()]
+        if registered != self._registered:
+            self._registered = registered
+            self._loggers = [each for each in registered if isinstance(each, logging.Logger)]
+        # Hundreds of loggers are looked at for each item, without a step of Python for any.
+        loggers = [root, *filterfalse(_PROPAGATES, self._loggers)]
+        handlers = [*map(_HANDLERS, loggers)]
+        if handlers == self._handlers:
+            return
+        for logger in loggers:
+            if self not in logger.handlers:
+                logger.addHandler(self)
+                self._attached.append(logger)
+        self._handlers = [*map(list, handlers)]
+
+    def _detach(self) -> None:
+        for logger in self._attached:
+            logger.removeHandler(self)
+        self._attached.clear()
+        self._handlers.clear()

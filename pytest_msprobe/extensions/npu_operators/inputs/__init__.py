@@ -1,0 +1,1 @@
+"""Constraints on the drawn inputs of NPU operators."""

@@ -1,0 +1,181 @@
+"""Results that are drawn: masks of dropout, choices of places, likely tokens."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from msprobe_hooks.dump.unread.effects import Effects
+from pytest_msprobe.engine.replay.ops.operators import golden
+from pytest_msprobe.engine.replay.ops.traits import OpInfo
+from pytest_msprobe.engine.replay.random_apis import (
+    distributions,
+    dropout,
+    factories,
+    mask_bits,
+    probability_switch,
+    sampled_indices,
+    token_sampling,
+)
+from pytest_msprobe.engine.replay.random_apis.mask_bits import kept_by
+
+_FILLED_TO = 128
+
+
+@golden("Aten.npu_dropout_backward")
+def npu_dropout_backward(grad_output: Tensor, mask: Tensor, p: float) -> Tensor:
+    """Return the gradient of a dropout with probability ``p``: grad / (1 - p) where ``mask`` keeps, otherwise 0."""
+    if p == 1:
+        return torch.zeros_like(grad_output)
+    return torch.where(kept_by(mask, grad_output.shape), grad_output / (1 - p), 0.0)
+
+
+@golden("NPU.npu_dropout_do_mask")
+def npu_dropout_do_mask(self: Tensor, mask: Tensor, p: float) -> tuple[Tensor, Tensor]:
+    """Return (self / (1 - p) where ``mask`` keeps and 0 where it does not, mask)."""
+    return npu_dropout_backward(self, mask, p), mask
+
+
+@golden("NPU.npu_dropout_gen_mask", OpInfo(random=mask_bits.generated_mask))
+def npu_dropout_gen_mask(
+    size: Sequence[int],
+    p: float,
+    *,
+    dtype: torch.dtype | None = None,
+    layout: torch.layout | None = None,
+    device: torch.device | None = None,
+    pin_memory: bool | None = None,
+) -> Tensor:
+    """Return bits that each keep an element of ``size`` with probability 1 - ``p``; ``dtype`` is that of the input."""
+    return _bits(math.prod(size), p, None)
+
+
+@golden("NPU._npu_dropout_gen_mask", OpInfo(random=mask_bits.seeded_mask), recorded=False)
+def _npu_dropout_gen_mask(
+    self: Tensor,
+    size: Sequence[int],
+    p: float,
+    seed: int,
+    offset: int,
+    *,
+    parallel: bool | None = True,
+    sync: bool | None = None,
+) -> Tensor:
+    """Return such bits, the same for the same ``seed`` and ``offset``; ``self`` has no part."""
+    generator = torch.Generator().manual_seed((seed ^ (offset << 20)) % 2**63)
+    return _bits(math.prod(size), p, generator)
+
+
+@golden("NPU._npu_dropout", OpInfo(random=dropout.unconditional_dropout, switch=probability_switch.probability("p", 1)))
+def _npu_dropout(self: Tensor, p: float) -> tuple[Tensor, Tensor]:
+    """Return (self / (1 - p) where a drawn mask keeps and 0 where it does not, mask)."""
+    return npu_dropout_do_mask(self, _bits(self.numel(), p, None), p)
+
+
+def _bits(count: int, p: float, generator: torch.Generator | None) -> Tensor:
+    kept = torch.zeros(math.ceil(count / _FILLED_TO) * _FILLED_TO, dtype=torch.int64)
+    kept[:count] = torch.rand(count, generator=generator) >= p
+    return (kept.view(-1, 8) << torch.arange(8)).sum(1).to(torch.uint8)
+
+
+_IGNORED = -1
+# a product of whole numbers and a fraction that rounding left below a whole number
+_ROUNDED = 1e-6
+
+
+@golden(
+    "NPU.npu_sim_exponential_",
+    OpInfo(random=factories.one_parameter(distributions.exponential, 1.0)),
+    Effects(frozenset({"0", "self", "input"})),
+)
+def npu_sim_exponential_(self: Tensor, lambd: float = 1, *, generator: torch.Generator | None = None) -> Tensor:
+    """Fill ``self`` with exponential numbers of rate ``lambd``."""
+    return self.exponential_(lambd)
+
+
+@golden("NPU.npu_random_choice_with_mask", OpInfo(random=sampled_indices.random_choice))
+def npu_random_choice_with_mask(x: Tensor, count: int = 256, seed: int = 0, seed2: int = 0) -> tuple[Tensor, Tensor]:
+    """Return (``count`` places of true elements of ``x``, filled up with 0, which of them are such); 0 is all."""
+    places = x.nonzero()
+    chosen = places[torch.randperm(len(places))][: count or len(places)]
+    missing = (count or len(places)) - len(chosen)
+    mask = torch.arange(len(chosen) + missing) < len(chosen)
+    return torch.cat([chosen, chosen.new_zeros(missing, x.dim())]).to(torch.int32), mask
+
+
+@golden("NPU.npu_sub_sample", OpInfo(random=sampled_indices.subsample))
+def npu_sub_sample(self: Tensor, per_images: int, positive_fraction: float) -> Tensor:
+    """Return labels of which at most ``per_images`` are left, the positive ones of them at most that fraction."""
+    positive, negative = ((self == label).nonzero().flatten() for label in (1, 0))
+    positive = positive[torch.randperm(len(positive))][: int(per_images * positive_fraction + _ROUNDED)]
+    negative = negative[torch.randperm(len(negative))][: per_images - len(positive)]
+    return torch.full_like(self, _IGNORED).index_fill(0, positive, 1).index_fill(0, negative, 0)
+
+
+# the largest k that the sampling operator knows, and what it rounds the limit up to
+_MOST_KEPT, _STEP_OF_LIMIT = 1024, 8
+
+
+@golden("NPU.npu_top_k_top_p", OpInfo(random=token_sampling.top_k_top_p))
+def npu_top_k_top_p(logits: Tensor, p: Tensor | None = None, k: Tensor | None = None) -> Tensor:
+    """Return ``logits`` with -inf in place of what is below the k-th largest, then outside of the share ``p``.
+
+    From the smallest up, those are outside whose sum of probabilities is at most 1 - p; the largest never is.
+    """
+    ordered, order = logits.sort(dim=-1, stable=True)
+    if k is not None:
+        threshold = ordered.gather(1, (logits.shape[1] - k.long()).clamp(0, logits.shape[1] - 1)[:, None])
+        ordered = ordered.masked_fill(ordered < threshold, -torch.inf)
+    if p is not None:
+        outside = ordered.softmax(-1).cumsum(-1) <= 1 - p[:, None]
+        outside[:, -1] = False
+        ordered = ordered.masked_fill(outside, -torch.inf)
+    return ordered.gather(1, order.argsort(-1))
+
+
+@golden("NPU.npu_top_k_top_p_sample", OpInfo(random=token_sampling.top_k_top_p_sample))
+def npu_top_k_top_p_sample(
+    logits: Tensor, top_k: Tensor, top_p: Tensor, q: Tensor | None = None, eps: float | None = 1e-8,
+    is_need_logits: bool | None = False, top_k_guess: int | None = 32, min_ps: Tensor | None = None,
+    ks_max: int | None = 1024, input_is_logits: bool | None = True, post_sample: str | None = "qSample",
+    generator: torch.Generator | None = None,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
+    """Return (a token of each row, the scores that are left if they are asked for).
+
+    A row is put in order of size where one of its filters applies; ``q`` weighs the scores in that order.
+    """
+    size = logits.shape[1]
+    limit = -(-min(_MOST_KEPT if ks_max is None else ks_max, _MOST_KEPT) // _STEP_OF_LIMIT) * _STEP_OF_LIMIT
+    gone = -torch.inf if input_is_logits else 0.0
+    tokens, selected = [], torch.full(logits.shape, gone, dtype=torch.float32)
+    for number, row in enumerate(logits):
+        k, share = int(top_k[number]), float(top_p[number])
+        by_number, by_share = 1 <= k <= min(size, limit), share < 1
+        is_ordered = by_number or by_share
+        order = row.argsort(descending=True, stable=True) if is_ordered else torch.arange(size)
+        order = order[:k] if by_number else order
+        shares = _shares(row[order], input_is_logits)
+        left = torch.ones(len(order), dtype=torch.bool)
+        if by_share:
+            left = shares.cumsum(0) - shares <= share if share > 0 else ~left
+            left[0] = True
+        if min_ps is not None and float(min_ps[number]) > 0:
+            left &= shares >= shares.max() * min(float(min_ps[number]), 1.0)
+        order = order[left]
+        weights = _shares(row[order], input_is_logits)
+        if str(post_sample).lower() == "multinomial":
+            best = int(weights.multinomial(1))
+        elif q is None or post_sample == "None":
+            best = int(weights.argmax())
+        else:
+            best = int((weights / (q[number, : len(order)].abs() + (eps or 0.0))).argmax())
+        tokens.append(int(order[best]))
+        selected[number, order] = row[order].float()
+    return torch.tensor(tokens, dtype=torch.int64), selected if is_need_logits else selected.new_empty(0)
+
+
+def _shares(scores: Tensor, are_logits: bool | None) -> Tensor:
+    return scores.softmax(-1) if are_logits else scores

@@ -1,0 +1,129 @@
+"""Entries of transformations: the values of one side that each names, and the steps by which they are turned."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+from pytest_msprobe.extensions.transformations.step import Side, Step
+
+if TYPE_CHECKING:
+    from msprobe_hooks.dump.values import Value
+
+# What recorders put behind the name of a value to name its file.
+_SUFFIXES = (".pt", ".npy")
+
+
+class Names(Protocol):
+    """Names of recorded values."""
+
+    @property
+    def text(self) -> str:
+        """The names in words."""
+
+    @property
+    def beginning(self) -> str:
+        """Return what all of the names begin with; empty where that is not known."""
+
+    def has(self, value: Value) -> bool:
+        """Return whether a value is one of them."""
+
+    def may_be_of(self, record: str) -> bool:
+        """Return whether a value of a record may be one of them, quickly."""
+
+
+@dataclass(frozen=True)
+class NamePattern:
+    """Full names of values in which ``*`` is any text, dots included, and ``?`` one character."""
+
+    text: str
+
+    def has(self, value: Value) -> bool:
+        """Return whether a value's full name is as the pattern says."""
+        return self._whole.fullmatch(value.name) is not None
+
+    def may_be_of(self, record: str) -> bool:
+        """Return whether the beginning of the pattern fits a record."""
+        return record.startswith(self.beginning) or self.beginning.startswith(f"{record}.")
+
+    @cached_property
+    def beginning(self) -> str:
+        """Return what is in front of the first wild character."""
+        return re.split(r"[*?]", self.text, maxsplit=1)[0]
+
+    @cached_property
+    def _whole(self) -> re.Pattern[str]:
+        wild = {"*": ".*", "?": "."}
+        return re.compile("".join(wild.get(each) or re.escape(each) for each in self.text), re.DOTALL)
+
+
+@dataclass(frozen=True)
+class ListedNames:
+    """Names of values or of their files, one by one."""
+
+    names: frozenset[str]
+    beginning = ""
+
+    @property
+    def text(self) -> str:
+        """The first name, and how many there are."""
+        first = min(self.names, default="")
+        return f"{first} and {len(self.names) - 1} more" if len(self.names) > 1 else first
+
+    def has(self, value: Value) -> bool:
+        """Return whether a value or its file has one of the names."""
+        return value.data_name in self.names or value.name in self._of_values
+
+    def may_be_of(self, record: str) -> bool:
+        """Return whether one of the names begins with that of a record."""
+        return record in self._beginnings
+
+    @cached_property
+    def _of_values(self) -> frozenset[str]:
+        return frozenset(_without_suffix(name) for name in self.names)
+
+    @cached_property
+    def _beginnings(self) -> frozenset[str]:
+        found: set[str] = set()
+        for name in self._of_values:
+            words = name.split(".")
+            found |= {".".join(words[:count]) for count in range(1, len(words))}
+        return frozenset(found)
+
+
+def _without_suffix(name: str) -> str:
+    return next((name.removesuffix(suffix) for suffix in _SUFFIXES if name.endswith(suffix)), name)
+
+
+@dataclass(frozen=True)
+class Entry:
+    """Some values of one side, and the steps by which each of them is turned.
+
+    ``place`` is the file and line, or the hook, that says so. ``precision`` is the floating-point dtype whose limits
+    judge the value, None for the dtypes that were recorded.
+    """
+
+    names: Names
+    side: Side
+    steps: tuple[Step, ...]
+    place: str
+    precision: str | None = None
+
+
+class Transformed(NamedTuple):
+    """A value's entries, and in words what they do: ``golden rotated by Q.npy``."""
+
+    entries: tuple[Entry, ...]
+    words: str
+
+    @property
+    def keeps(self) -> frozenset[str]:
+        """The statistics that no step changes."""
+        return frozenset.intersection(*(step.keeps for entry in self.entries for step in entry.steps))
+
+    @property
+    def precision(self) -> str | None:
+        """The dtype by whose limits the value is judged, that of the last entry that names one."""
+        return next((entry.precision for entry in reversed(self.entries) if entry.precision), None)
