@@ -15,7 +15,7 @@ PACKAGES = ("standards/msprobe_standards", "hook_lib/msprobe_hooks", "pytest_msp
 
 # Parts that several folders of one package have in the same sense: the folder says whose.
 ROLES = frozenset(
-    "__init__ config csv errors factory html items journal judge judging messages mindspore_recorder mode model "
+    "__init__ config csv errors factory fixture html items journal judge judging messages mindspore_recorder mode model "
     "opening options policy reader recorder registry report reporter reporting rows rules session summary text "
     "torch_recorder writer writers".split()
 )

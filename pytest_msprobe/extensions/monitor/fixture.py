@@ -34,7 +34,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(wrapper=True, trylast=True)
 def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
-    """See that a training that was to be watched was."""
+    """Fail a test whose training was to be watched and was not."""
     done = yield
     if item.get_closest_marker("msprobe_monitor") or "msprobe_monitor" in getattr(item, "fixturenames", ()):
         from pytest_msprobe.extensions.monitor.monitor_fixture import require_training
