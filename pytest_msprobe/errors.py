@@ -25,9 +25,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
-from msprobe_hooks.errors import ConfigError, DumpError, MonitorError, RecordingError, StartError
-from msprobe_hooks.escaping import escaped_name
+#: All that a face translates, once, into its own kind of message; `__getattr__` makes it.
+USER_ERRORS: tuple[type[Exception], ...]
 
 
 class UserError(Exception):
@@ -39,6 +40,8 @@ class UserError(Exception):
     def __init__(self, problem: str, *, file: Path | str | None = None, remedy: str = "") -> None:
         where = "" if file is None else f"{file}: "
         text = f"{where}{problem}{'; ' if remedy else ''}{remedy}"
+        from msprobe_hooks.escaping import escaped_name
+
         super().__init__(escaped_name(text) if self.is_one_line else text)
         self.problem = problem
         self.file = file
@@ -121,5 +124,10 @@ class ProgramError(CommandError):
     is_one_line = False
 
 
-#: All that a face translates, once, into its own kind of message.
-USER_ERRORS = (UserError, DumpError, RecordingError, MonitorError, StartError, ConfigError)
+def __getattr__(name: str) -> Any:
+    # Every start of pytest loads this module, and should not load the hook library.
+    if name != "USER_ERRORS":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from msprobe_hooks.errors import ConfigError, DumpError, MonitorError, RecordingError, StartError
+
+    return UserError, DumpError, RecordingError, MonitorError, StartError, ConfigError

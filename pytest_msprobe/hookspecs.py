@@ -11,6 +11,7 @@ if TYPE_CHECKING:
 
     from msprobe_hooks.recording.session import Session
     from msprobe_standards.registry import StandardRegistry
+    from pytest_msprobe.commands.registry import CommandRegistry
     from pytest_msprobe.devices.registry import DeviceRegistry
     from pytest_msprobe.engine.frameworks.registry import FrameworkRegistry
     from pytest_msprobe.engine.replay.function_check import CheckedFunction, Given
@@ -31,6 +32,16 @@ def pytest_msprobe_register_modes(registry: ModeRegistry) -> None:
 
     Args:
         registry: The registry of modes.
+    """
+
+
+def pytest_msprobe_session(config: pytest.Config) -> None:
+    """Register what watches the items of a session, once in each process of a run that has something of this plugin.
+
+    Called when the options are read and the dumps are open, before pytest collects.
+
+    Args:
+        config: The configuration, with the options of the run.
     """
 
 
@@ -162,4 +173,14 @@ def pytest_msprobe_register_comparisons(registry: ComparisonRegistry) -> None:
 
     Args:
         registry: The registry of parts.
+    """
+
+
+def pytest_msprobe_register_commands(registry: CommandRegistry) -> None:
+    """Add commands of ``pytest-msprobe`` with ``registry.add("trainings", "my-command", Command(...))``.
+
+    Called by the program ``pytest-msprobe`` alone, outside of any session of pytest, on the extensions of this package.
+
+    Args:
+        registry: The registry of commands.
     """

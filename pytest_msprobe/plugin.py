@@ -1,59 +1,26 @@
-"""pytest's hooks; each calls the function that does the work. PYTEST_DONT_REWRITE, as for the whole package."""
+"""pytest's hooks of every start: options, fixtures and markers are declared, and nothing else is loaded.
+
+A run that has something of this plugin registers `pytest_msprobe.session_plugin` as it is configured, or, where tests
+use a fixture or a marker, when they are collected. PYTEST_DONT_REWRITE, as for the whole package.
+"""
 
 from __future__ import annotations
-
-from collections.abc import Generator, Iterator
-from pathlib import Path
-from typing import Any
 
 import pytest
 
 from pytest_msprobe.containment import options as containment
-from pytest_msprobe.containment.process_state import ProcessState, state_key
-from pytest_msprobe.containment.run_folder import open_run_folder, run_folder_key
-from pytest_msprobe.extensions import extensions
-from pytest_msprobe.extensions.checkpoint.mode import CheckpointMode
-from pytest_msprobe.extensions.communication.mode import CommunicationMode
-from pytest_msprobe.extensions.environment.mode import EnvironmentMode
-from pytest_msprobe.extensions.fast_path import preselection, switch
-from pytest_msprobe.extensions.hosts import options as hosts
-from pytest_msprobe.extensions.hosts.remote_hosts import start_remote_workers
-from pytest_msprobe.extensions.live_checks.live_fixture import msprobe_live
-from pytest_msprobe.extensions.monitor.mode import MonitorMode
-from pytest_msprobe.extensions.monitor.monitor_fixture import msprobe_monitor, require_training
-from pytest_msprobe.extensions.overflow.mode import OverflowMode
-from pytest_msprobe.fixtures import recording, summary
-from pytest_msprobe.fixtures.hypothesis_examples import examples_of
-from pytest_msprobe.fixtures.precision import precision
-from pytest_msprobe.fixtures.recording import msprobe_dump, msprobe_dump_options
+from pytest_msprobe.extensions import extensions_at_start
+from pytest_msprobe.fixtures import test_fixtures
+from pytest_msprobe.fixtures.test_fixtures import msprobe_dump, msprobe_dump_options, precision
 from pytest_msprobe.modes.check.features import register_features
-from pytest_msprobe.modes.check.mode import CheckMode
-from pytest_msprobe.modes.compare.mode import CompareMode
-from pytest_msprobe.reports.report_payload import strip_results
-from pytest_msprobe.run import (
-    collection,
-    journaling,
-    marks,
-    options,
-    record_hints,
-    report_serialization,
-    reporting,
-    sharding,
-    shared_options,
-    standard_marker,
-    test_checks,
-    xdist_hooks,
-)
-from pytest_msprobe.run.collection import dumps_key
-from pytest_msprobe.run.deferred_item import forget_hooks
-from pytest_msprobe.run.item import JudgedItem
+from pytest_msprobe.modes.check.options import CHECK
+from pytest_msprobe.modes.compare.declaration import COMPARE
+from pytest_msprobe.run import options, shared_options
 from pytest_msprobe.run.mode import ModeRegistry, register_modes
 from pytest_msprobe.run.option_groups import DEVICES, RECORD, add_groups, option_group
-from pytest_msprobe.run.options import devices_key, options_key
-from pytest_msprobe.run.setups import SessionSetups, setups_key
-from pytest_msprobe.run.usage_errors import usage_errors
+from pytest_msprobe.run.session_needs import has_session, needs_session, start_session, uses_session
 
-__all__ = ["msprobe_dump", "msprobe_dump_options", "msprobe_live", "msprobe_monitor", "precision"]
+__all__ = ["msprobe_dump", "msprobe_dump_options", "precision"]
 
 
 def pytest_addoption(parser: pytest.Parser, pluginmanager: pytest.PytestPluginManager) -> None:
@@ -63,211 +30,60 @@ def pytest_addoption(parser: pytest.Parser, pluginmanager: pytest.PytestPluginMa
     register_features(pluginmanager, parser)
     shared_options.add_options(parser)
     options.add_options(parser)
-    switch.add_setting(parser)
-    hosts.add_options(option_group(parser, DEVICES))
     containment.add_options(option_group(parser, DEVICES))
-    recording.add_options(option_group(parser, RECORD), parser)
+    test_fixtures.add_options(option_group(parser, RECORD), parser)
+    for name, extension in extensions_at_start().items():
+        pluginmanager.register(extension, f"msprobe.{name}")
 
 
 def pytest_msprobe_register_modes(registry: ModeRegistry) -> None:
     """Register our own modes as any plugin does."""
-    registry.add(CheckMode(), is_default=True)
-    registry.add(OverflowMode())
-    registry.add(CompareMode())
-    registry.add(MonitorMode())
-    registry.add(CommunicationMode())
-    registry.add(EnvironmentMode())
-    registry.add(CheckpointMode())
+    registry.add(CHECK, is_default=True)
+    registry.add(COMPARE)
 
 
 def pytest_addhooks(pluginmanager: pytest.PytestPluginManager) -> None:
-    """Declare our own hooks, and make each extension a plugin that implements them."""
+    """Declare our own hooks."""
     from pytest_msprobe import hookspecs
 
     pluginmanager.add_hookspecs(hookspecs)
-    for name, extension in extensions().items():
-        pluginmanager.register(extension, f"msprobe.{name}")
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_cmdline_main(config: pytest.Config) -> None:
     """Allow workers to be replaced as often as records kill them."""
-    xdist_hooks.allow_replacements(config)
+    if needs_session(config):
+        from pytest_msprobe.run.xdist_hooks import allow_replacements
+
+        allow_replacements(config)
 
 
 @pytest.hookimpl(trylast=True)
 def pytest_configure(config: pytest.Config) -> None:
-    """Check the options and read the dumps, before any worker starts."""
-    with usage_errors():
-        read = options.read_options(config)
-        switch.read_setting(config)
-        config.stash[dumps_key] = dumps = collection.open_dumps(config, read)
-        record_hints.check_patterns(config, read, dumps.values())
-        marks.register(config, of_records=bool(dumps or config.option.markexpr))
-        if dumps or read.isolate:
-            open_run_folder(config)
-        config.stash[setups_key] = setups = SessionSetups(config, read, config.stash[devices_key])
-        folder, worker = config.stash.get(run_folder_key, None), getattr(config, "workerinput", {}).get("workerid")
-        config.stash[state_key] = ProcessState(setups, read.timeout, folder, worker)
-        xdist_hooks.start_worker(config)
-        read.mode.open(config, dumps)
-        switch.register(config, reporting.attach_start)
-        summary.register(config)
-        reporting.register(config)
-        sharding.start(config)
-        # Last, so that it leaves out what has finished of what everything else leaves.
-        journaling.start(config)
+    """Describe the markers, and start what a run with something of this plugin needs, before any worker starts."""
+    test_fixtures.register_markers(config)
+    if needs_session(config):
+        start_session(config)
+    elif config.option.markexpr:
+        from pytest_msprobe.run import marks
+
+        marks.register(config)
 
 
-def pytest_collect_directory(path: Path, parent: pytest.Collector) -> collection.KernelsFolder | None:
-    """Look for a dump of kernels at its place alone."""
-    return collection.collect_directory(path, parent)
-
-
-def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> collection.DumpFile | None:
-    """Collect the dumps that were named."""
-    return collection.collect_file(file_path, parent)
-
-
-@pytest.hookimpl(wrapper=True)
-def pytest_collection(session: pytest.Session) -> Generator[None, Any, Any]:
-    """Name records of the dump where it has none of a name that was asked for."""
-    try:
-        return (yield)
-    except pytest.UsageError as error:
-        named = record_hints.with_record_names(error, session.config.stash[dumps_key])
-        xdist_hooks.report_unusable(session.config, named)
-        raise named from None
-
-
-def pytest_collection_modifyitems(session: pytest.Session, config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out what the user does not want checked."""
-    preselection.report_preselection(session)
-    collection.select_items(config, config.stash[options_key], items)
-
-
-def pytest_collection_finish(session: pytest.Session) -> None:
-    """Forget hooks that were looked up early: no further ``conftest.py`` will come."""
-    forget_hooks(session.config)
-
-
-def pytest_report_header(config: pytest.Config) -> list[str]:
-    """Return what is checked, how and on what."""
-    return reporting.header(config)
-
-
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    """Repeat what a header that is not shown says of names that match nothing."""
-    for line in record_hints.summary_lines(config):
-        terminalreporter.line(line)
-
-
-@pytest.hookimpl(tryfirst=True)
-def pytest_runtestloop(session: pytest.Session) -> bool | None:
-    """Start the device before the first item, so that an unusable one is one error and not one per item."""
-    with usage_errors():
-        return xdist_hooks.start_device(session)
-
-
-@pytest.hookimpl(wrapper=True, tryfirst=True)
-def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
-    """Run nothing more in a process whose device an item has broken."""
-    done = yield
-    xdist_hooks.leave_broken_device(item)
-    return done
-
-
-@pytest.hookimpl(tryfirst=True)
-def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Begin to keep what the checks of a test come to."""
-    test_checks.begin(item)
-
-
-@pytest.hookimpl(wrapper=True)
-def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
-    """Record a test that asks for it, and see that what is to be watched was."""
-    if isinstance(item, JudgedItem):
-        return (yield)
-    standard_marker.require_known(item)
-    with test_checks.running(item), examples_of(item), recording.recording_if_marked(item):
-        done = yield
-    require_training(item)
-    return done
-
-
-@pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Iterator[None]:
-    """Attach what came of a check, and what it ran on, to the report that crosses to the controller."""
-    report = yield
-    reporting.attach_start(item, report)
-    reporting.attach_result(item, call, report)
-    return report
-
-
-@pytest.hookimpl(wrapper=True, tryfirst=True)
-def pytest_runtest_logreport(report: pytest.TestReport) -> Iterator[None]:
-    """Count an item that is run again once, and drop each result once it is counted."""
-    reporting.forget_attempt(report)
-    yield
-    strip_results(report)
-
-
-@pytest.hookimpl(wrapper=True, tryfirst=True)
-def pytest_report_to_serializable(
-    config: pytest.Config,
-) -> Generator[None, dict[str, Any] | None, dict[str, Any] | None]:
-    """Encode a report so that any text of it crosses to the controller; what other plugins put into it is in by now."""
-    return report_serialization.pack_report(config, (yield))
-
-
-@pytest.hookimpl(wrapper=True, tryfirst=True)
-def pytest_report_from_serializable(data: dict[str, Any]) -> Generator[None, Any, Any]:
-    """Unpack what a worker has sent."""
-    report_serialization.unpack_report(data)
-    return (yield)
-
-
-def pytest_sessionfinish(session: pytest.Session) -> None:
-    """Count what a resumed journal had finished as part of this run."""
-    journaling.count_finished_before(session)
-
-
-@pytest.hookimpl(optionalhook=True)
-def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Spread records by work stealing: one call may take ten thousand times as long as another."""
-    return xdist_hooks.make_scheduler(config, log)
-
-
-@pytest.hookimpl(optionalhook=True)
-def pytest_xdist_setupnodes(config: pytest.Config) -> None:
-    """Start workers on other hosts as well."""
-    with usage_errors():
-        start_remote_workers(config)
-
-
-@pytest.hookimpl(optionalhook=True)
-def pytest_configure_node(node: Any) -> None:
-    """Assign a new xdist worker its slot."""
-    xdist_hooks.give_slot(node)
-    journaling.send_resume_state(node.config, node.workerinput)
-
-
-@pytest.hookimpl(optionalhook=True, tryfirst=True)
-def pytest_testnodedown(node: Any, error: object) -> None:
-    """Take an xdist worker's slot back, and what it reports at its end."""
-    with usage_errors():
-        xdist_hooks.take_back(node, error)
-    journaling.receive_worker_state(node.config, getattr(node, "workeroutput", {}))
-
-
-@pytest.hookimpl(optionalhook=True)
-def pytest_handlecrashitem(crashitem: str, report: Any, sched: Any) -> None:
-    """Report a record that killed its worker like any other that fails."""
-    reporting.attach_crash(sched.config, crashitem, report)
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Start it also where tests use a fixture or a marker of this plugin."""
+    if not has_session(config) and uses_session(items):
+        start_session(config)
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
     """Make ``-n auto`` one worker per chosen card."""
+    if not needs_session(config):
+        return None
+    from pytest_msprobe.run.usage_errors import usage_errors
+    from pytest_msprobe.run.xdist_hooks import worker_count
+
     with usage_errors():
-        return xdist_hooks.worker_count(config)
+        return worker_count(config)

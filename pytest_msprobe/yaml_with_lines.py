@@ -46,7 +46,7 @@ class Part:
 
     @property
     def is_text(self) -> bool:
-        """Whether it is a text."""
+        """Return whether it is a text."""
         return isinstance(self.node, yaml.ScalarNode) and not self.is_empty
 
     @property

@@ -88,11 +88,11 @@ JOBS = {
     "replay": Job("pytest-msprobe replay cases", needs=("safetensors",)),
     "generate": Job("pytest-msprobe generate run/step0/rank/dump.json -k gelu -o generated"),
     "generate from cases": Job("pytest-msprobe generate cases -o from_cases --no-run", needs=("safetensors",)),
-    "precision-compare": Job("pytest-msprobe precision-compare base.jsonl base.jsonl"),
+    "precision-compare": Job("pytest-msprobe msprobe precision-compare base.jsonl base.jsonl"),
     "show": Job("pytest-msprobe show run/step0/rank/dump.json::Functional.gelu.0.forward"),
     "graph": Job("pytest-msprobe graph run/step0/rank/dump.json --html graph.html"),
-    "series": Job("pytest-msprobe series run -o run.trend.db"),
-    "merge-results": Job(f"pytest-msprobe merge-results -i {EXAMPLES}/compare_runs/tables -o merged -config "
+    "series": Job("pytest-msprobe msprobe series run -o run.trend.db"),
+    "merge-results": Job(f"pytest-msprobe msprobe merge-results -i {EXAMPLES}/compare_runs/tables -o merged -config "
                          f"{EXAMPLES}/compare_runs/merge.yaml", needs=("xlsxwriter",)),
     "doctor": Job("pytest-msprobe doctor"),
     "environment": Job("pytest-msprobe environment -o environment.json"),

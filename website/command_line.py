@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 
 import pytest_msprobe.plugin
-from pytest_msprobe.commands.main import COMMANDS, make_parser
+from pytest_msprobe.commands.main import listed_commands, make_parser
+from pytest_msprobe.commands.registry import MSPROBE, commands
 
 PAGE = Path(__file__).parents[1] / "docs" / "command-line.md"
 
@@ -128,21 +129,36 @@ def _settings(settings: Mapping[str, Any]) -> str:
 
 
 def _commands() -> Iterator[str]:
-    parser = make_parser([name for commands in COMMANDS.values() for name in commands])
-    (choices,) = (action.choices for action in parser._actions if isinstance(action, argparse._SubParsersAction))
+    parser = make_parser([word for name, _ in commands() for word in name.split()])
     rows = [
-        (f"[{name}](#pytest-msprobe-{name})", job, _prose(command.help))
-        for job, commands in COMMANDS.items()
-        for name, command in commands.items()
+        (f"[{name}](#pytest-msprobe-{name})", job, _prose(text))
+        for job, texts in listed_commands().items()
+        for name, text in texts.items()
     ]
     yield f"## pytest-msprobe\n\n{_prose(parser.description or '')}\n\n{_table(('command', 'about', 'meaning'), rows)}"
-    for commands in COMMANDS.values():
-        for name, command in commands.items():
-            rows = [_argument_row(action) for action in choices[name]._actions if action.dest != "help"]
-            yield (
-                f"### pytest-msprobe {name}\n\n{choices[name].description}\n{_more(command.page)}\n\n"
-                f"    pytest-msprobe {name} {command.example}\n\n{_table(('argument', 'meaning'), rows)}"
-            )
+    for name, command in commands():
+        yield from _below(name)
+        shown = parser
+        for word in name.split():
+            shown = _choices(shown)[word]
+        rows = [_argument_row(action) for action in shown._actions if action.dest != "help"]
+        yield (
+            f"### pytest-msprobe {name}\n\n{shown.description}\n{_more(command.page)}\n\n"
+            f"    pytest-msprobe {name} {command.example}\n\n{_table(('argument', 'meaning'), rows)}"
+        )
+
+
+def _below(name: str) -> Iterator[str]:
+    """Yield the table of msprobe's own commands before the first of them."""
+    below = commands().of_msprobe
+    if below and name == f"{MSPROBE} {next(iter(below))}":
+        rows = [(f"[{each}](#pytest-msprobe-msprobe-{each})", _prose(command.help)) for each, command in below.items()]
+        yield f"### pytest-msprobe {MSPROBE}\n\n{_table(('command', 'meaning'), rows)}"
+
+
+def _choices(parser: argparse.ArgumentParser) -> Mapping[str, argparse.ArgumentParser]:
+    (choices,) = (action.choices for action in parser._actions if isinstance(action, argparse._SubParsersAction))
+    return choices
 
 
 def _argument_row(action: argparse.Action) -> tuple[str, str]:

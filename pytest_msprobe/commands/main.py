@@ -11,8 +11,9 @@ import sys
 from collections.abc import Collection, Mapping, Sequence
 from importlib import import_module
 from importlib.metadata import version
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NoReturn
 
+from pytest_msprobe.commands.registry import MSPROBE, Command, commands
 from pytest_msprobe.errors import USER_ERRORS
 from pytest_msprobe.reports.text import printable
 
@@ -22,89 +23,8 @@ _NOBODY_READS = 141
 DOCUMENTATION = "https://github.com/pytest-msprobe/pytest-msprobe/blob/main/docs"
 
 
-class Command(NamedTuple):
-    """What the help says of a command: one line, the arguments of an example, and its page of the documentation."""
-
-    help: str
-    example: str
-    page: str
-
-
-#: By job, in the order of the help. Each is a module of pytest_msprobe.commands with add_arguments(parser) and
-#: run(arguments), loaded when the command line names it.
-COMMANDS: Mapping[str, Mapping[str, Command]] = {
-    "results of a run": {
-        "report": Command(
-            "write reports from the journal of a run",
-            "journal.jsonl --junit report.xml --html report.html",
-            "journal.md",
-        ),
-        "replay": Command(
-            "judge saved failing cases again, on any device", "failures --device cpu", "failing-cases.md"
-        ),
-        "generate": Command(
-            "write stand-alone tests for records of a dump and run them",
-            "dump.json -k softmax -o generated_tests",
-            "generated-tests.md",
-        ),
-        "precision-compare": Command(
-            "judge a finished run by another, such as NPU by GPU",
-            "npu.msprobe gpu.msprobe",
-            "baselines.md",
-        ),
-    },
-    "recorded runs": {
-        "show": Command("inspect a tensor, a record or a saved case; compare two", "ours.npy theirs.npy", "show.md"),
-        "graph": Command(
-            "draw one or two recorded runs as a graph",
-            "dump.json --golden golden/dump.json --html graph.html",
-            "graph.md",
-        ),
-        "code-mapping": Command(
-            "find the source lines of the kernels of a MindSpore graph",
-            "dump/rank_0 --output tables",
-            "mindspore.md",
-        ),
-        "merge-results": Command(
-            "merge the comparison tables of many ranks into one workbook",
-            "-i tables -o merged -config merge.yaml",
-            "comparing.md",
-        ),
-        "series": Command(
-            "write or read msprobe's .trend.db of statistics",
-            "dump -o run.trend.db",
-            "monitor.md",
-        ),
-        "anomaly-analyse": Command(
-            "list the earliest anomalies of a training over all ranks", "-d anomalies -k 5", "monitor.md"
-        ),
-    },
-    "trainings": {
-        "follow": Command(
-            "check the steps of a training while it runs",
-            "spool -- --msprobe-device npu:7",
-            "follow.md",
-        ),
-        "bisect": Command(
-            "find the call whose precision changes a number of a program",
-            "--metric 'loss: (.*)' -- python train.py",
-            "bisect.md",
-        ),
-        "environment": Command(
-            "write a training's launch configuration without running it",
-            "-o start train.sh config.yaml",
-            "environment.md",
-        ),
-    },
-    "this machine": {
-        "doctor": Command(
-            "report what this machine has and what a dump needs",
-            "dump.json",
-            "doctor.md",
-        ),
-    },
-}
 _WIDTH = 17
+_MSPROBE_HELP = "commands that msprobe has too, with its names and its files"
 _INVALID_CHOICE = re.compile(r"argument (.+): invalid choice: (.+) \(choose from .+\)$")
 
 
@@ -129,35 +49,54 @@ class _Parser(argparse.ArgumentParser):
 
 def make_parser(words: Collection[str]) -> argparse.ArgumentParser:
     """Return the parser, with the arguments of those commands that ``words`` name."""
-    listed = "\n".join(f"{job}:\n{_listed(commands)}\n" for job, commands in COMMANDS.items())
+    registry = commands()
     parser = _Parser(
         prog="pytest-msprobe",
         description="Post-process the results of pytest --msprobe-* runs, inspect recorded runs and follow trainings.",
-        epilog=f"{listed}\npytest-msprobe COMMAND --help shows the options of a command and an example.\n"
-        f"Documentation: {DOCUMENTATION}/command-line.md",
+        epilog=f"{_listed(listed_commands())}\npytest-msprobe COMMAND --help shows the options of a command and an "
+        f"example.\nDocumentation: {DOCUMENTATION}/command-line.md",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--version", action="version", version=f"%(prog)s {version('pytest-msprobe')}")
     group: Any = parser.add_subparsers(required=True, metavar="COMMAND", help="one of the commands below")
-    for commands in COMMANDS.values():
-        for name, command in commands.items():
-            _add_command(group, name, command, is_loaded=name in words)
+    for of_job in registry.jobs.values():
+        for name, command in of_job.items():
+            _add_command(group, name, "", command, is_loaded=name in words)
+    below = group.add_parser(
+        MSPROBE,
+        description=f"{_MSPROBE_HELP[0].upper()}{_MSPROBE_HELP[1:]}.",
+        epilog=_listed({"commands": {name: command.help for name, command in registry.of_msprobe.items()}}),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    group_below: Any = below.add_subparsers(required=True, metavar="COMMAND", help="one of the commands below")
+    for name, command in registry.of_msprobe.items():
+        _add_command(group_below, name, f"{MSPROBE} ", command, is_loaded=name in words)
     return parser
 
 
-def _listed(commands: Mapping[str, Command]) -> str:
-    return "\n".join(f"  {name.ljust(_WIDTH)} {command.help}" for name, command in commands.items())
+def listed_commands() -> dict[str, dict[str, str]]:
+    """Return what the help says of each command, by job."""
+    jobs = {job: {name: command.help for name, command in of.items()} for job, of in commands().jobs.items()}
+    return {**jobs, "commands of msprobe": {MSPROBE: _MSPROBE_HELP}}
 
 
-def _add_command(group: Any, name: str, command: Command, *, is_loaded: bool) -> None:
+def _listed(jobs: Mapping[str, Mapping[str, str]]) -> str:
+    return "".join(
+        f"{job}:\n" + "".join(f"  {name.ljust(_WIDTH)} {text}\n" for name, text in texts.items()) + "\n"
+        for job, texts in jobs.items()
+    )
+
+
+def _add_command(group: Any, name: str, above: str, command: Command, *, is_loaded: bool) -> None:
     parser = group.add_parser(
         name,
         description=f"{command.help[0].upper()}{command.help[1:]}.",
-        epilog=f"example:\n  pytest-msprobe {name} {command.example}\n\ndocumentation: {DOCUMENTATION}/{command.page}",
+        epilog=f"example:\n  pytest-msprobe {above}{name} {command.example}\n\n"
+        f"documentation: {DOCUMENTATION}/{command.page}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     if is_loaded:
-        module = import_module(f"pytest_msprobe.commands.{name.replace('-', '_')}")
+        module = import_module(command.module)
         module.add_arguments(parser)
         parser.set_defaults(run=module.run)
 
@@ -197,7 +136,7 @@ def split_off(words: list[str]) -> tuple[list[str], list[str]]:
 
     argparse takes these only if no option of the command follows its first argument.
     """
-    if words[:1] != ["follow"] or "--" not in words:
+    if "--" not in words or not any(words[0] == name and command.passes_words for name, command in commands()):
         return words, []
     end = words.index("--")
     return words[:end], words[end + 1 :]

@@ -1,4 +1,4 @@
-"""``pytest-msprobe merge-results``: the comparison tables of many ranks in one workbook."""
+"""``pytest-msprobe msprobe merge-results``: the comparison tables of many ranks in one workbook."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``pytest-msprobe precision-compare``: judge a finished run by another."""
+"""``pytest-msprobe msprobe precision-compare``: judge a finished run by another."""
 
 from __future__ import annotations
 

@@ -7,13 +7,13 @@ import contextlib
 import os
 import sys
 from collections.abc import Iterator, Sequence
+from importlib import import_module
 from pathlib import Path
+from typing import Any
 
+from pytest_msprobe.commands.registry import commands
 from pytest_msprobe.engine.framework_names import PYTORCH
 from pytest_msprobe.errors import CommandError
-from pytest_msprobe.extensions.free_benchmark.perturb_table import FreeBenchmarkTables
-from pytest_msprobe.extensions.trend.margins import MOST_MOVED, make_trend, trend_text
-from pytest_msprobe.extensions.trend.trend_files import FILE_NAME, write_trend_csv, write_trend_page
 from pytest_msprobe.journal.journal import Journal, read_journal
 from pytest_msprobe.journal.shards import Part, WholeRun, whole_runs
 from pytest_msprobe.reports.check_page.html import write_page_of_journals
@@ -35,17 +35,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         nargs="+",
         help="file that pytest --msprobe-journal wrote; shards of one run are merged, other runs stay separate",
     )
-    parser.add_argument(
-        "--trend", action="store_true", help="report how the margins of each API change over several journals, by date"
-    )
-    parser.add_argument(
-        "--series",
-        metavar="PATTERN",
-        action="append",
-        default=[],
-        help="with --trend, show these series of monitored runs, such as 'grad_reduced/layers.0.*/norm' (repeatable; "
-        f"default: the {MOST_MOVED} norms that changed most)",
-    )
+    for part in _parts("add_arguments"):
+        part.add_arguments(parser)
     parser.add_argument("--junit", metavar="FILE", type=Path, help="write JUnit XML to this file")
     parser.add_argument(
         "--junit-family",
@@ -85,19 +76,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Make the reports. Raises CommandError where a journal cannot be read or a file cannot be written."""
     runs = whole_runs([Part(path, read_journal(path)) for path in dict.fromkeys(arguments.journals)])
-    if arguments.trend:
-        without = ("junit", "markdown", "github", "history")
-        _refuse(arguments, without, "does not work with --trend", "remove one of them")
-        _report_trend(arguments, runs)
-    else:
-        _refuse(
-            arguments, ("series",), "has no effect without --trend", "pass --trend and the journals of several runs"
-        )
+    if not any(part.report_runs(arguments, runs) for part in _parts("report_runs")):
         _report(arguments, runs)
     return 0
 
 
-def _refuse(arguments: argparse.Namespace, names: tuple[str, ...], what: str, remedy: str) -> None:
+def _parts(function: str) -> list[Any]:
+    """Return the modules of extensions that add to this command and have a function."""
+    modules = map(import_module, commands().report_parts)
+    return [module for module in modules if hasattr(module, function)]
+
+
+def refuse(arguments: argparse.Namespace, names: tuple[str, ...], what: str, remedy: str) -> None:
+    """Raise CommandError where one of these options is passed."""
     for name in names:
         if getattr(arguments, name):
             raise CommandError(f"--{name} {what}", remedy=remedy)
@@ -112,16 +103,16 @@ def _report(arguments: argparse.Namespace, runs: Sequence[WholeRun]) -> None:
         for number, run in enumerate(runs, 1):
             _write_tables(run.journal, arguments.csv if len(runs) == 1 else arguments.csv / f"run{number}")
     if arguments.html:
-        with _written(arguments.html) as part:
+        with written(arguments.html) as part:
             write_page_of_journals(part, runs, earlier)
     if text not in (None, _STANDARD_OUTPUT):
-        with _written(Path(text)) as part:
+        with written(Path(text)) as part:
             part.write_text(markdown(runs), encoding="utf-8")
     if arguments.github:
         _report_to_github(runs)
     others = (arguments.junit, arguments.csv, arguments.html, arguments.github, text)
     if text == _STANDARD_OUTPUT or not any(others):
-        _show(markdown(runs))
+        show(markdown(runs))
 
 
 def _earlier_runs(arguments: argparse.Namespace, runs: Sequence[WholeRun]) -> EarlierRuns:
@@ -141,27 +132,8 @@ def _earlier_runs(arguments: argparse.Namespace, runs: Sequence[WholeRun]) -> Ea
     return earlier
 
 
-def _report_trend(arguments: argparse.Namespace, runs: Sequence[WholeRun]) -> None:
-    """Show the trend, and write what else was asked for."""
-    if len(runs) < 2:
-        raise CommandError("--trend needs the journals of at least two runs")
-    trend = make_trend(runs, arguments.series)
-    if arguments.series and not trend.series:
-        raise CommandError(
-            f"--series {', '.join(arguments.series)}: no such series in these journals",
-            remedy="pass the name of an item of --msprobe-monitor, such as 'grad_reduced/layers.0.*/norm'",
-        )
-    if arguments.csv:
-        with _written(arguments.csv / FILE_NAME) as part:
-            part.parent.mkdir(parents=True, exist_ok=True)
-            write_trend_csv(part, trend)
-    if arguments.html:
-        with _written(arguments.html) as part:
-            write_trend_page(part, trend)
-    _show(trend_text(trend))
-
-
-def _show(text: str) -> None:
+def show(text: str) -> None:
+    """Write a text to standard output, in whatever encoding that has."""
     sys.stdout.buffer.write(text.encode(sys.stdout.encoding, errors="backslashreplace"))
 
 
@@ -178,7 +150,7 @@ def _report_to_github(runs: Sequence[WholeRun]) -> None:
             file.write(markdown(runs))
     except OSError as error:
         raise CommandError(f"cannot be written: {error.strerror}", file=Path(summary)) from None
-    _show("".join(f"{line}\n" for line in workflow_commands(runs, Path(workspace) if workspace else None)))
+    show("".join(f"{line}\n" for line in workflow_commands(runs, Path(workspace) if workspace else None)))
 
 
 def _write_junit(runs: Sequence[WholeRun], path: Path, family: str) -> None:
@@ -186,31 +158,30 @@ def _write_junit(runs: Sequence[WholeRun], path: Path, family: str) -> None:
         from pytest_msprobe.reports.junit import write_junit
     except ImportError:
         raise CommandError("--junit needs junitparser", remedy="pip install 'pytest-msprobe[junit]'") from None
-    with _written(path) as part:
+    with written(path) as part:
         write_junit(runs, part, are_properties_output=family == "jenkins")
 
 
 def _write_tables(journal: Journal, folder: Path) -> None:
     framework = journal.header.settings.get("framework", PYTORCH)
     tables = TablesByDump(folder, dict.fromkeys(journal.dumps, framework))
-    moved = FreeBenchmarkTables(folder, journal.dumps)
     try:
         for entry in journal.entries.values():
             if entry.command:
                 tables.add(None, entry.result)
                 continue
-            dump = journal.dump_of(entry)
-            tables.add(dump, entry.result)
-            moved.add(dump, entry.result.record, entry.result.extras)
+            tables.add(journal.dump_of(entry), entry.result)
         tables.close()
-        moved.close()
+        for part in _parts("write_tables"):
+            part.write_tables(journal, folder)
     except OSError as error:
         tables.discard()
         raise CommandError(f"cannot be written: {error.strerror}", file=folder) from None
 
 
 @contextlib.contextmanager
-def _written(path: Path) -> Iterator[Path]:
+def written(path: Path) -> Iterator[Path]:
+    """Open a file of the result for writing. Raises CommandError where it cannot be written."""
     try:
         with atomic_write(path) as part:
             yield part

@@ -39,7 +39,7 @@ def read_timeout(config: pytest.Config) -> float | None:
 
 def read_isolate(config: pytest.Config) -> bool:
     """Return whether items run in a child. Raises OptionError where the system cannot do that."""
-    wanted = bool(read_field(config, ContainmentOptions, "isolate"))
-    if wanted and not hasattr(os, "fork"):
+    is_isolated = bool(read_field(config, ContainmentOptions, "isolate"))
+    if is_isolated and not hasattr(os, "fork"):
         raise OptionError("--msprobe-isolate: this system has no fork(); use -n 1, which runs items in a worker")
-    return wanted
+    return is_isolated

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from functools import cache
 from importlib import import_module
+from pathlib import Path
 from pkgutil import iter_modules
 from types import ModuleType
 from typing import TypeVar
@@ -24,6 +25,16 @@ def extensions() -> dict[str, ModuleType]:
     """Return the package of each extension by its name; packages import nothing heavy."""
     names = sorted(module.name for module in iter_modules(__path__) if module.ispkg)
     return {name: import_module(f"{__name__}.{name}") for name in names}
+
+
+def extensions_at_start() -> dict[str, ModuleType]:
+    """Return those that a start of pytest loads, as they have a module ``options`` or ``fixture``.
+
+    The others are loaded by a run that has something of this plugin.
+    """
+    folder = Path(__path__[0])
+    found = {path.parent.name for name in ("options", "fixture") for path in folder.glob(f"*/{name}.py")}
+    return {name: import_module(f"{__name__}.{name}") for name in sorted(found)}
 
 
 def register(hook: str, registry: Registry) -> Registry:

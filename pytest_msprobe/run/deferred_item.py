@@ -104,7 +104,7 @@ class FastItem(pytest.Item):
         raise NotImplementedError
 
     def release(self) -> None:
-        """Give back what the item holds, when it has run."""
+        """Release what the item holds, when it has run."""
 
     def phase_report(
         self,
@@ -174,7 +174,7 @@ class DeferredItem(pytest.Item):
             yield item
 
     def release(self) -> None:
-        """Give back all that pytest's initialisation gave the item, which it gives again when that is asked for."""
+        """Release all that pytest's initialisation gave the item, which it gives again when that is asked for."""
         if not self.config.stash[fast_path_key] or not DeferredItem._given_by_pytest:
             return
         self.__dict__ = {}

@@ -53,7 +53,7 @@ class WorkerHost(Protocol):
         """Fetch files that an item reads. Raises HostError where one cannot be brought."""
 
     def send_back(self, folder: Path) -> None:
-        """Give the controller the files that were written into a folder. Raises HostError where it takes none."""
+        """Send the controller the files that were written into a folder. Raises HostError where it takes none."""
 
 
 #: Set in a controller whose workers may run on other hosts.

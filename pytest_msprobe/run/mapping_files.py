@@ -26,7 +26,7 @@ _SHIPPED = (API, CELL)
 
 
 def sections_in(files: Iterable[Path]) -> Mapping[str, list[Section | None]]:
-    """Return where the names of each kind are, in the order of the files; None stands for the built-in table.
+    """Return where the names of each kind are, in the order of the files; None means the built-in table.
 
     Raises OptionError that names file, line and problem.
     """

@@ -28,28 +28,12 @@ _MARKS = {
 }
 
 
-def register(config: pytest.Config, *, of_records: bool) -> None:
+def register(config: pytest.Config) -> None:
     """Describe the marks, so that ``pytest --markers`` lists them and ``--strict-markers`` knows them.
 
-    Those ``of_records`` have everyday names such as ``forward``, and are no business of a run without any record.
+    They have everyday names such as ``forward``, and are no business of a run without any record.
     """
-    config.addinivalue_line(
-        "markers",
-        "precision_standard(name, **limits): judge precision.check() and msprobe_dump.check() in this test by "
-        'this standard, as in precision_standard("ulp", max_ulp=2)',
-    )
-    config.addinivalue_line(
-        "markers",
-        "msprobe_record(**options): record this test with --msprobe-record, or by these options with msprobe_dump, "
-        'as in msprobe_record(level="mix"); with task="overflow_check" it fails at the first call in which inf or nan '
-        "arises",
-    )
-    config.addinivalue_line(
-        "markers",
-        "msprobe_monitor(**options): judge trainings that msprobe_monitor watches in this test by these options, "
-        'as in msprobe_monitor(dtype="float16", every=10)',
-    )
-    for meaning, names in _MARKS.items() if of_records else ():
+    for meaning, names in _MARKS.items():
         for name in names.split():
             config.addinivalue_line("markers", f"{name}: {meaning}")
 

@@ -6,8 +6,9 @@ the same way. Nothing outside of a mode's folder knows it by name.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
@@ -119,23 +120,50 @@ class ReadsFiles(Protocol):
         """Return the folders that items write files into, with the bytes that each may take."""
 
 
+def _nothing(_: object) -> None:
+    """Add or refuse nothing: the mode has only its flag, and options that it shares."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeclaredMode:
+    """What pytest's start needs to know of a mode, which is imported when a run is of it.
+
+    ``home`` is its module and class, as in ``my_plugin.mode:MyMode``. ``refuse`` raises OptionError in runs of other
+    modes that have an option of this one.
+    """
+
+    name: str
+    flag: str
+    flag_help: str
+    home: str
+    shared_options: Collection[str] = ()
+    add_options: Callable[[pytest.OptionGroup], None] = _nothing
+    refuse: Callable[[pytest.Config], None] = _nothing
+
+    def load(self) -> Mode:
+        """Import the mode and make one."""
+        module, _, name = self.home.partition(":")
+        mode: Mode = getattr(import_module(module), name)()
+        return mode
+
+
 class ModeRegistry:
     """The modes by name; each adds its options to pytest's as it comes."""
 
     def __init__(self, parser: pytest.Parser) -> None:
         self._parser = parser
-        self._modes: dict[str, Mode] = {}
-        self._default: Mode | None = None
+        self._modes: dict[str, Mode | DeclaredMode] = {}
+        self._default = ""
 
-    def add(self, mode: Mode, *, is_default: bool = False) -> None:
-        """Make a mode known; the default one is that of a run without any mode's flag.
+    def add(self, mode: Mode | DeclaredMode, *, is_default: bool = False) -> None:
+        """Make a mode known, or one that is declared and loaded when a run needs it.
 
-        Raises ValueError where the name is taken.
+        The default one is that of a run without any mode's flag. Raises ValueError where the name is taken.
         """
         if mode.name in self._modes:
             raise ValueError(f"mode {mode.name!r} is already registered; choose another name")
         self._modes[mode.name] = mode
-        self._default = mode if is_default else self._default
+        self._default = mode.name if is_default else self._default
         group = option_group(self._parser, mode.name)
         group.addoption(mode.flag, metavar="PATH", action="append", default=[], help=mode.flag_help)
         mode.add_options(group)
@@ -143,21 +171,36 @@ class ModeRegistry:
     @property
     def default(self) -> Mode:
         """The mode of a run without any mode's flag."""
-        assert self._default is not None
-        return self._default
+        return self._loaded(self._default)
 
-    def __iter__(self) -> Iterator[Mode]:
+    def __iter__(self) -> Iterator[Mode | DeclaredMode]:
         return iter(self._modes.values())
+
+    def _loaded(self, name: str) -> Mode:
+        mode = self._modes[name]
+        if isinstance(mode, DeclaredMode):
+            mode = self._modes[name] = mode.load()
+        return mode
+
+    def read_options(self, config: pytest.Config, chosen: Mode) -> None:
+        """Read the options of the run's mode and of the default one; others refuse theirs. Raises OptionError."""
+        # Checks that tests make have the options of the default mode.
+        self._loaded(self._default)
+        for mode in self:
+            if isinstance(mode, DeclaredMode):
+                mode.refuse(config)
+            else:
+                mode.read_options(config, is_chosen=mode is chosen)
 
     def flagged(self, config: pytest.Config) -> list[tuple[Mode, tuple[str, ...]]]:
         """Return the modes whose flag the command line has, each with the dumps that it names.
 
         Where it names nothing to run, the ini setting replaces the default mode's flag.
         """
-        given = [(mode, tuple(config.getoption(destination(mode.flag)) or ())) for mode in self]
+        given = [(mode.name, tuple(config.getoption(destination(mode.flag)) or ())) for mode in self]
         if not any(dumps for _, dumps in given) and config.args_source is not pytest.Config.ArgsSource.ARGS:
-            given = [(self.default, tuple(map(str, config.getini("msprobe_dumps"))))]
-        return [(mode, dumps) for mode, dumps in given if dumps]
+            given = [(self._default, tuple(map(str, config.getini("msprobe_dumps"))))]
+        return [(self._loaded(name), dumps) for name, dumps in given if dumps]
 
     def chosen(self, config: pytest.Config) -> tuple[Mode, tuple[str, ...]]:
         """Return the mode of this run and its dumps. Raises OptionError where the command line asks for several."""

@@ -9,9 +9,6 @@ from typing import Any
 
 import pytest
 
-from msprobe_hooks.json_decoding import JsonError, decode_json
-from msprobe_hooks.messages import clipped
-from msprobe_hooks.regular_files import read_regular
 from pytest_msprobe.errors import OptionError
 
 _SECTIONS = ("run_ut", "acc_check")
@@ -80,6 +77,10 @@ def run_ut(config: pytest.Config) -> RunUt:
 
 def read_run_ut(path: Path) -> RunUt:
     """Read the section of a file. Raises OptionError that names file, key and what is expected."""
+    from msprobe_hooks.json_decoding import JsonError, decode_json
+    from msprobe_hooks.messages import clipped
+    from msprobe_hooks.regular_files import read_regular
+
     try:
         content = decode_json(read_regular(path))
     except OSError as error:
@@ -110,6 +111,8 @@ def read_run_ut(path: Path) -> RunUt:
 
 
 def _wrong(path: Path, key: str, value: object, expected: str) -> OptionError:
+    from msprobe_hooks.messages import clipped
+
     return OptionError(f"{key} {clipped(repr(value))}: expected {expected}", file=path)
 
 

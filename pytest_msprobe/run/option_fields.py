@@ -48,12 +48,12 @@ class Declared:
 
     @property
     def is_setting(self) -> bool:
-        """Whether the ini file has it, and not the command line."""
+        """Return whether the ini file has it, and not the command line."""
         return not self.name.startswith("--")
 
     @property
     def is_shared(self) -> bool:
-        """Whether it is an option of several modes, which none of them adds."""
+        """Return whether it is an option of several modes, which none of them adds."""
         return not self.help
 
     @property
@@ -172,7 +172,7 @@ def _ini(config: pytest.Config, declared: Declared) -> Any:
         return config.getini(declared.name)
     except (TypeError, ValueError, pytest.UsageError) as error:
         # Whichever way pytest failed to read the value, its text ends with it.
-        value = str(error).rpartition(": ")[2]
+        value = str(error).rpartition(": ")[2].removeprefix("invalid truth value ")
         expected = {"bool": "true or false", "int": "a whole number", "float": "a number"}.get(declared.kind, "a text")
         if declared.kind in ("int", "float"):
             # The reader says what it expects.

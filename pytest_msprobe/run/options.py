@@ -211,7 +211,7 @@ class Options:
 
     @property
     def resume(self) -> bool:
-        """Whether the run goes on with a journal."""
+        """Return whether the run goes on with a journal."""
         return self.resumed is not None
 
     def words(self, *, with_device: bool = True) -> list[str]:
@@ -286,8 +286,7 @@ def _read_options(config: pytest.Config) -> Options:
     if options.level is not None and mode is modes_of(config).default:
         require_level(options.policy, options.level)
     shared_options.refuse_unknown(config, mode)
-    for other in modes_of(config):
-        other.read_options(config, is_chosen=other is mode)
+    modes_of(config).read_options(config, mode)
     return options
 
 

@@ -13,11 +13,13 @@ from pathlib import Path
 import pytest
 
 import pytest_msprobe.commands.main as commands
-from pytest_msprobe.commands.main import COMMANDS, DOCUMENTATION, Command, main, make_parser, split_off
+from pytest_msprobe.commands.main import DOCUMENTATION, listed_commands, main, make_parser, split_off
+from pytest_msprobe.commands.registry import Command
+from pytest_msprobe.commands.registry import commands as registered_commands
 from tests.support.journals import make_judged, write_journal
 from tests.support.requirements import require
 
-NAMED = [(name, command) for commands in COMMANDS.values() for name, command in commands.items()]
+NAMED = list(registered_commands())
 PROGRAM = "import sys; from pytest_msprobe.commands.main import main; sys.exit(main(sys.argv[1:]))"
 
 
@@ -37,21 +39,39 @@ def test_the_version_is_that_of_the_distribution(capsys: pytest.CaptureFixture[s
 
 def test_the_help_lists_every_command_by_job_within_80_columns(capsys: pytest.CaptureFixture[str]) -> None:
     shown = printed_before_exit(capsys, "--help")
-    places = [shown.index(f"\n{job}:\n") for job in COMMANDS] + [
-        shown.index(f"\n  {name} ") for commands in COMMANDS.values() for name in commands
+    places = [shown.index(f"\n{job}:\n") for job in listed_commands()] + [
+        shown.index(f"\n  {name} ") for texts in listed_commands().values() for name in texts
     ]
     assert min(places) > 0
     assert [line for line in shown.partition("results of a run:")[2].splitlines()[:-1] if len(line) > 80] == []
+
+
+def test_there_are_at_most_ten_commands() -> None:
+    assert len([name for texts in listed_commands().values() for name in texts]) <= 10
+
+
+def test_the_help_of_msprobe_lists_the_commands_that_msprobe_has_too(capsys: pytest.CaptureFixture[str]) -> None:
+    shown = printed_before_exit(capsys, "msprobe", "--help")
+    assert all(f"\n  {name} " in shown for name in registered_commands().of_msprobe)
+
+
+def test_the_help_imports_no_command() -> None:
+    code = (
+        "import sys; from pytest_msprobe.commands.main import make_parser; make_parser([]).format_help(); "
+        "print([name for name in sys.modules if name.endswith('_command') or name == 'pytest_msprobe.commands.report'])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"
 
 
 @pytest.mark.parametrize(("name", "command"), NAMED, ids=[name for name, _ in NAMED])
 def test_the_help_of_a_command_has_an_example_that_it_understands_and_a_page(
     capsys: pytest.CaptureFixture[str], name: str, command: Command
 ) -> None:
-    shown = printed_before_exit(capsys, name, "--help")
+    shown = printed_before_exit(capsys, *name.split(), "--help")
     assert f"example:\n  pytest-msprobe {name} {command.example}\n" in shown
     assert f"documentation: {DOCUMENTATION}/{command.page}\n" in shown
-    words = [name, *shlex.split(command.example)]
+    words = [*name.split(), *shlex.split(command.example)]
     assert callable(make_parser(words).parse_args(split_off(words)[0]).run)
     assert (Path(__file__).parents[2] / "docs" / command.page).is_file()
 
@@ -60,6 +80,7 @@ def test_the_help_of_a_command_has_an_example_that_it_understands_and_a_page(
     ("words", "problem"),
     [
         (["grpah"], "COMMAND 'grpah': not one of report, replay, "),
+        (["msprobe", "seires"], "; did you mean 'series'?\n"),
         (["grpah"], "; did you mean 'graph'?\n"),
         (
             ["bisect", "--to", "flaot32", "x"],
@@ -81,6 +102,7 @@ def test_an_unknown_name_is_answered_with_the_one_that_was_meant(
     ("line", "completed"),
     [
         ("pytest-msprobe gra", ["graph "]),
+        ("pytest-msprobe msprobe ser", ["series "]),
         ("pytest-msprobe graph --fo", ["--format "]),
         ("pytest-msprobe graph --format ", ["db", "json"]),
     ],

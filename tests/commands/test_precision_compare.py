@@ -34,7 +34,7 @@ def read(path: Path) -> list[list[str]]:
 def compare(tmp_path: Path, version: str, policy: str) -> tuple[list[list[str]], list[list[str]]]:
     """Return our details and result tables for a pair of msprobe's tables."""
     npu, gpu = TABLES / version / "npu.csv", TABLES / version / "gpu.csv"
-    assert main(["precision-compare", str(npu), str(gpu), "--policy", policy, "--csv", str(tmp_path)]) == 1
+    assert main(["msprobe", "precision-compare", str(npu), str(gpu), "--policy", policy, "--csv", str(tmp_path)]) == 1
     [details], [result] = (list(tmp_path.glob(f"api_precision_compare_{kind}_*.csv")) for kind in ("details", "result"))
     return read(details), read(result)
 
@@ -116,7 +116,7 @@ NAME = "Torch.cumsum.0.forward"
 @pytest.mark.parametrize(("npu", "status"), [(0.01, 0), (0.02, 0), (0.021, 1)])
 def test_the_exit_status_shows_whether_something_is_wrong(tmp_path: Path, npu: float, status: int) -> None:
     files = save(tmp_path / "npu.json", row(NAME, npu)), save(tmp_path / "gpu.json", row(NAME, 0.0105))
-    assert main(["precision-compare", *files, "--policy", "msprobe-26"]) == status
+    assert main(["msprobe", "precision-compare", *files, "--policy", "msprobe-26"]) == status
 
 
 def test_the_failing_records_come_first_and_the_runs_are_described(
@@ -125,7 +125,7 @@ def test_the_failing_records_come_first_and_the_runs_are_described(
     other = "Torch.cumsum.1.forward"
     npu = save(tmp_path / "npu.json", row(NAME, 0.0), row(other, 1.0))
     gpu = save(tmp_path / "gpu.json", row(NAME, 0.0), row(other, 0.001))
-    assert main(["precision-compare", npu, gpu, "--policy", "msprobe-26"]) == 1
+    assert main(["msprobe", "precision-compare", npu, gpu, "--policy", "msprobe-26"]) == 1
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == f"FAILED {other}"
     assert "output.0 torch.float32 (2, 3): msprobe_benchmark: rmse 1000 (2 allowed)" in lines[1]
@@ -140,7 +140,7 @@ def test_a_missing_row_is_counted_and_no_failure_is_hidden_by_one(
     needs, finished = row("Torch.cumsum.1.forward", 1.0), row("Torch.cumsum.3.forward", 0.0)
     npu = save(tmp_path / "npu.json", row(NAME, 0.0), needs, crashed, finished)
     gpu = save(tmp_path / "gpu.json", row(NAME, 0.0))
-    assert main(["precision-compare", npu, gpu, "--policy", "msprobe-26"]) == 1
+    assert main(["msprobe", "precision-compare", npu, gpu, "--policy", "msprobe-26"]) == 1
     out = capsys.readouterr().out
     assert "FAILED Torch.cumsum.2.forward\n  the process that ran it died" in out
     assert "4 API records: 2 passed, 1 failed, 1 skipped" in out
@@ -151,7 +151,7 @@ def test_the_gpu_run_that_gave_no_numbers_is_no_pass(tmp_path: Path, capsys: pyt
     npu = save(tmp_path / "npu.json", row(NAME, 1.0), row("Torch.cumsum.1.forward", 0.0))
     gone = RecordRow(NAME, "abc", "fail", "out of memory")
     gpu = save(tmp_path / "gpu.json", gone, row("Torch.cumsum.1.forward", 0.0))
-    assert main(["precision-compare", npu, gpu, "--policy", "msprobe-26", "--csv", str(tmp_path)]) == 0
+    assert main(["msprobe", "precision-compare", npu, gpu, "--policy", "msprobe-26", "--csv", str(tmp_path)]) == 0
     [details] = tmp_path.glob("*details*")
     assert "the recorded run has no numbers: out of memory" in read(details)[1][-1]
     assert "1 passed, 1 skipped" in capsys.readouterr().out
@@ -160,7 +160,7 @@ def test_the_gpu_run_that_gave_no_numbers_is_no_pass(tmp_path: Path, capsys: pyt
 def test_numbers_of_other_inputs_are_not_compared(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     npu = save(tmp_path / "npu.json", row(NAME, 1.0, scale=0.5))
     gpu = save(tmp_path / "gpu.json", row(NAME, 1.0, scale=0.6))
-    assert main(["precision-compare", npu, gpu, "--policy", "msprobe-26"]) == 2
+    assert main(["msprobe", "precision-compare", npu, gpu, "--policy", "msprobe-26"]) == 2
     assert "1 API record: 1 skipped" in capsys.readouterr().out
 
 
@@ -168,7 +168,9 @@ def test_numbers_of_other_inputs_are_not_compared(tmp_path: Path, capsys: pytest
 def test_tables_are_judged_by_the_policy_of_their_version(
     version: str, policy: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["precision-compare", *(str(TABLES / version / f"{run}.csv") for run in ("npu", "gpu"))]) == 1
+    assert (
+        main(["msprobe", "precision-compare", *(str(TABLES / version / f"{run}.csv") for run in ("npu", "gpu"))]) == 1
+    )
     assert f"policy:   {policy}" in capsys.readouterr().out
 
 
@@ -176,7 +178,7 @@ def test_runs_are_judged_by_the_policy_that_they_were_made_under(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     files = save(tmp_path / "npu.json", row(NAME, 0.03)), save(tmp_path / "gpu.json", row(NAME, 0.0105))
-    assert main(["precision-compare", *files]) == 1
+    assert main(["msprobe", "precision-compare", *files]) == 1
     assert "policy:   msprobe-26" in capsys.readouterr().out
 
 
@@ -184,10 +186,10 @@ def test_runs_are_judged_at_the_level_that_they_were_made_at(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     files = save(tmp_path / "npu.json", row(NAME, 0.01), level="L2"), save(tmp_path / "gpu.json", row(NAME, 0.01))
-    assert main(["precision-compare", *files]) == 0
+    assert main(["msprobe", "precision-compare", *files]) == 0
     assert "policy:   msprobe-26, level L2" in capsys.readouterr().out
     save(tmp_path / "gpu.json", row(NAME, 0.01), level="by API")
-    assert main(["precision-compare", *files]) == 2
+    assert main(["msprobe", "precision-compare", *files]) == 2
     assert f"{files[1]}: was made at the level by API, {files[0]} at L2; pass --policy" in capsys.readouterr().err
 
 
@@ -195,7 +197,7 @@ def test_a_table_is_judged_by_the_policy_of_the_baseline_next_to_it(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     gpu = save(tmp_path / "gpu.json", row(NAME, 0.0105))
-    assert main(["precision-compare", str(cumsum_table(tmp_path)), gpu]) == 0
+    assert main(["msprobe", "precision-compare", str(cumsum_table(tmp_path)), gpu]) == 0
     assert "policy:   msprobe-26" in capsys.readouterr().out
 
 
@@ -222,13 +224,13 @@ def test_a_policy_that_nothing_shows_has_to_be_given(tmp_path: Path, capsys: pyt
         ((npu, other), f"{other}: was made under the policy default, {npu} under msprobe-26; pass --policy"),
         ((own, own), f"{own}: was made under a policy of your own; pass its file as --policy"),
     ):
-        assert main(["precision-compare", *files]) == 2
+        assert main(["msprobe", "precision-compare", *files]) == 2
         assert problem in capsys.readouterr().err
 
 
 def test_a_comparison_that_judged_nothing_is_no_success(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     files = [str(TABLES / "1.2.2" / f"{run}.csv") for run in ("npu", "gpu")]
-    assert main(["precision-compare", *files, "--policy", "default"]) == 2
+    assert main(["msprobe", "precision-compare", *files, "--policy", "default"]) == 2
     shown = capsys.readouterr()
     assert "41 API records: 41 skipped" in shown.out
     assert "none of the 41 records was judged" in shown.err
@@ -245,7 +247,7 @@ def test_a_journal_that_holds_numbers_is_a_run(tmp_path: Path, capsys: pytest.Ca
     writer.write(Entry(f"dump.json::{NAME}", "pass", DirectionResult(NAME, verdict, (output,))))
     writer.close()
     gpu = save(tmp_path / "gpu.json", row(NAME, 0.001))
-    assert main(["precision-compare", str(path), gpu, "--policy", "msprobe-26"]) == 1
+    assert main(["msprobe", "precision-compare", str(path), gpu, "--policy", "msprobe-26"]) == 1
     out = capsys.readouterr().out
     assert f"FAILED {NAME}" in out
     assert f"judged:   {path}: 1 records, seed 0, real_data auto, a card, torch 2.13.0; TF32 matmul on" in out
@@ -262,7 +264,7 @@ def test_runs_with_other_inputs_are_refused(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], changes: dict[str, object], problem: str
 ) -> None:
     npu, gpu = save(tmp_path / "npu.json", row(NAME, 0.0)), save(tmp_path / "gpu.json", row(NAME, 0.0), **changes)
-    assert main(["precision-compare", npu, gpu]) == 2
+    assert main(["msprobe", "precision-compare", npu, gpu]) == 2
     assert problem.format(gpu=gpu) in capsys.readouterr().err
 
 
@@ -285,7 +287,7 @@ def test_what_cannot_be_compared_is_one_error(tmp_path: Path, capsys: pytest.Cap
         ([npu, "--policy", "msprobe-1.2", "--level", "L1"], "level 'L1': policy msprobe-1.2 has no levels"),
         ([npu, "--csv", npu], "cannot be written: File exists"),
     ):
-        assert main(["precision-compare", npu, *words]) == 2
+        assert main(["msprobe", "precision-compare", npu, *words]) == 2
         error = capsys.readouterr().err
         assert error.startswith("pytest-msprobe: ")
         assert problem in error
@@ -302,7 +304,7 @@ def test_hostile_names_steer_neither_terminal_nor_spreadsheet(
     ]
     npu = save(tmp_path / "npu.json", row(NAME, 0.0), *(RecordRow(name, "abc", "fail", "=1+1") for name in names))
     gpu = save(tmp_path / "gpu.json", row(NAME, 0.0))
-    assert main(["precision-compare", npu, gpu, "--csv", str(tmp_path / "out")]) == 1
+    assert main(["msprobe", "precision-compare", npu, gpu, "--csv", str(tmp_path / "out")]) == 1
     shown = capsys.readouterr().out
     assert all(character.isprintable() or character == "\n" for character in shown)
     assert sorted(path.name.rpartition("_")[0] for path in (tmp_path / "out").iterdir()) == [

@@ -115,7 +115,7 @@ def test_all_counts_of_failures_agree_whatever_is_raised(pytester: pytest.Pytest
     interrupted = {"interrupt": "raise KeyboardInterrupt()"} if "--msprobe-isolate" in way else {}
     deeds = RAISED | contained | interrupted
     make_raising_mode(pytester, deeds)
-    run = partial(pytester.runpytest_subprocess, timeout=120) if way else pytester.runpytest_inprocess
+    run = partial(pytester.runpytest_subprocess, timeout=600) if way else pytester.runpytest_inprocess
     result = run("--raising=dump.json", JOURNAL, *way)
     result.assert_outcomes(failed=len(deeds), passed=3)
     assert failure_counts(result, pytester.path / "run.jsonl") == FailureCounts(*[len(deeds)] * 3)
@@ -172,6 +172,7 @@ def test_a_judge_that_skips_skips_its_record(pytester: pytest.Pytester) -> None:
 
 
 @pytest.mark.parametrize("way", [[], ["--msprobe-isolate"]], ids=" ".join)
+@pytest.mark.slow
 def test_an_item_that_ends_the_run_ends_it(pytester: pytest.Pytester, way: list[str]) -> None:
     make_raising_mode(pytester, {"over": "import pytest; pytest.exit('enough', 7)"})
     result = pytester.runpytest_subprocess("--raising=dump.json", *way)
@@ -183,15 +184,17 @@ def test_an_item_that_ends_the_run_ends_it(pytester: pytest.Pytester, way: list[
 PRESSED = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); os.kill(os.getpid(), signal.SIGINT)"
 
 
+@pytest.mark.slow
 def test_ctrl_c_ends_a_run_that_is_not_isolated(pytester: pytest.Pytester) -> None:
     make_raising_mode(pytester, {"pressed": PRESSED})
     result = pytester.runpytest_subprocess("--raising=dump.json")
     assert result.ret == pytest.ExitCode.INTERRUPTED
 
 
+@pytest.mark.slow
 def test_a_child_that_is_stopped_is_killed_and_the_run_goes_on(pytester: pytest.Pytester) -> None:
     make_raising_mode(pytester, {"stopped": "import signal; os.kill(os.getpid(), signal.SIGSTOP)"})
-    run = partial(pytester.runpytest_subprocess, timeout=60)
+    run = partial(pytester.runpytest_subprocess, timeout=600)
     result = run("--raising=dump.json", JOURNAL, "--msprobe-isolate", "--msprobe-timeout=3")
     result.assert_outcomes(failed=1, passed=3)
     result.stdout.fnmatch_lines(
@@ -211,9 +214,10 @@ def test_a_process_that_cannot_be_killed_is_left_alone(monkeypatch: pytest.Monke
     assert signals == [signal.SIGKILL]
 
 
+@pytest.mark.slow
 def test_a_process_that_an_item_forks_answers_for_no_other_item(pytester: pytest.Pytester) -> None:
     make_raising_mode(pytester, {"forks": "os.fork()", "raises": "raise ValueError('mine')"})
-    run = partial(pytester.runpytest_subprocess, timeout=60)
+    run = partial(pytester.runpytest_subprocess, timeout=600)
     run("--raising=dump.json", JOURNAL, "--msprobe-isolate").assert_outcomes(failed=1, passed=4)
     for nodeid, entry in read_journal(pytester.path / "run.jsonl").entries.items():
         assert nodeid == f"dump.json::{entry.result.record}"
@@ -231,7 +235,7 @@ def test_a_process_that_an_item_leaves_neither_hides_a_crash_nor_outlives_the_ru
     make_raising_mode(pytester, {"leaves": LEAVES, "crash": "os._exit(3)"})
     # A reader of pytest's output waits as long as a process holds it.
     pytest_ = [sys.executable, "-m", "pytest", "--raising=dump.json", *way]
-    done = subprocess.run(pytest_, cwd=pytester.path, capture_output=True, text=True, check=False, timeout=60)
+    done = subprocess.run(pytest_, cwd=pytester.path, capture_output=True, text=True, check=False, timeout=600)
     assert "the process that ran it exited with status 3" in done.stdout
     assert "1 failed, 4 passed" in done.stdout
     left = Path("/proc", (pytester.path / "left").read_text(), "stat")
@@ -241,7 +245,7 @@ def test_a_process_that_an_item_leaves_neither_hides_a_crash_nor_outlives_the_ru
 @pytest.mark.slow
 def test_a_worker_that_is_stopped_is_killed_and_the_run_goes_on(pytester: pytest.Pytester) -> None:
     make_raising_mode(pytester, {"stopped": "import signal; os.kill(os.getpid(), signal.SIGSTOP)"})
-    run = partial(pytester.runpytest_subprocess, timeout=120)
+    run = partial(pytester.runpytest_subprocess, timeout=600)
     result = run("--raising=dump.json", JOURNAL, "-n1", "--msprobe-timeout=3")
     result.assert_outcomes(failed=1, passed=3)
     result.stdout.fnmatch_lines(
@@ -261,6 +265,7 @@ SWALLOWS = """
 """
 
 
+@pytest.mark.slow
 def test_a_run_says_which_item_it_cannot_end(pytester: pytest.Pytester) -> None:
     make_raising_mode(pytester, {"swallows": SWALLOWS})
     command = [sys.executable, "-m", "pytest", "--raising=dump.json", "--msprobe-timeout=0.5"]

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from pytest_msprobe.commands.main import COMMANDS
+from pytest_msprobe.commands.registry import commands
 from website.command_line import PAGE, page
 
 WRITTEN = PAGE.read_text()
@@ -29,9 +29,7 @@ def test_every_option_and_setting_of_ours_is_on_the_page(pytestconfig: pytest.Co
 
 def test_every_command_has_a_heading_and_every_link_within_the_page_has_one() -> None:
     headings = re.findall(r"^##+ (.+)", WRITTEN, re.MULTILINE)
-    assert [
-        name for commands in COMMANDS.values() for name in commands if f"pytest-msprobe {name}" not in headings
-    ] == []
+    assert [name for name, _ in commands() if f"pytest-msprobe {name}" not in headings] == []
     anchors = {heading.lower().replace(" ", "-") for heading in headings}
     assert set(re.findall(r"\]\(#([^)]+)\)", WRITTEN)) <= anchors
 

@@ -228,7 +228,7 @@ def test_a_recording_that_never_started_says_so(run):
 
 def test_importing_the_package_imports_no_framework():
     script = "import sys, msprobe_hooks; assert 'torch' not in sys.modules and 'mindspore' not in sys.modules"
-    subprocess.run([sys.executable, "-c", script], check=True, timeout=120)
+    subprocess.run([sys.executable, "-c", script], check=True, timeout=600)
 
 
 def test_seeding_makes_runs_equal_and_silences_dropout(run):

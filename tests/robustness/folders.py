@@ -121,7 +121,7 @@ def compare_statistics_of_graphs(folder: Path) -> list[str]:
 
 def map_code(folder: Path) -> list[str]:
     _graphs(folder)
-    return ["code-mapping", "t", "--output", "out"]
+    return ["msprobe", "code-mapping", "t", "--output", "out"]
 
 
 def compare_converted_files(folder: Path) -> list[str]:
@@ -205,7 +205,7 @@ def analyse_anomalies(folder: Path) -> list[str]:
             f"{step}": {"rank": rank, "step": step, "tag_name": f"0:a/rank{rank}/actv", **fields} for step in (0, 1)
         }
         path.write_text(json.dumps(names))
-    return ["anomaly-analyse", "-d", "t"]
+    return ["msprobe", "anomaly-analyse", "-d", "t"]
 
 
 def _weights(number: float) -> dict[str, torch.Tensor]:
@@ -292,7 +292,7 @@ def settings_of_a_launch(folder: Path) -> list[str]:
 def merge_tables(folder: Path) -> list[str]:
     shutil.copytree(_TABLES / "tables", folder / "t")
     shutil.copy(_TABLES / "merge.yaml", folder / "merge.yaml")
-    return ["merge-results", "-i", "t", "-o", "out", "-config", "merge.yaml"]
+    return ["msprobe", "merge-results", "-i", "t", "-o", "out", "-config", "merge.yaml"]
 
 
 def merge_workbooks(folder: Path) -> list[str]:
@@ -308,13 +308,13 @@ def merge_workbooks(folder: Path) -> list[str]:
             book.active.append(row)
         book.save(folder / f"t/compare_result_rank{rank}-rank{rank}_20260131120000.xlsx")
     (folder / "merge.yaml").write_text("api: [Torch.a]\n")
-    return ["merge-results", "-i", "t", "-o", "out", "-config", "merge.yaml"]
+    return ["msprobe", "merge-results", "-i", "t", "-o", "out", "-config", "merge.yaml"]
 
 
 def compare_finished_runs(folder: Path) -> list[str]:
     for name in ("npu.csv", "gpu.csv"):
         shutil.copy(_DETAILS / name, folder / name)
-    return ["precision-compare", "npu.csv", "gpu.csv", "--policy", "msprobe-1.2", "--csv", "out"]
+    return ["msprobe", "precision-compare", "npu.csv", "gpu.csv", "--policy", "msprobe-1.2", "--csv", "out"]
 
 
 def show_a_dump(folder: Path) -> list[str]:

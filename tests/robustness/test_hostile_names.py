@@ -243,7 +243,16 @@ def test_show_and_merge_results_keep_names_on_their_lines(tmp_path: Path, capfd:
         row = f'"Torch.a.{HOSTILE}",b,1,1,"{HOSTILE}"'
         (tmp_path / f"compare_result_rank{rank}_20260131120000.csv").write_text(f"{title}\n{row}\n", newline="")
     (tmp_path / "merge.yaml").write_text(f"api: [Torch.a, {json.dumps(HOSTILE)}]\n")
-    merge = ["merge-results", "-i", str(tmp_path), "-o", str(tmp_path / "out"), "-config", str(tmp_path / "merge.yaml")]
+    merge = [
+        "msprobe",
+        "merge-results",
+        "-i",
+        str(tmp_path),
+        "-o",
+        str(tmp_path / "out"),
+        "-config",
+        str(tmp_path / "merge.yaml"),
+    ]
     for words in (
         ["show", str(tmp_path / "a.pt")],
         ["show", str(tmp_path / "a.pt"), str(tmp_path / "b.pt")],

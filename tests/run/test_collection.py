@@ -303,6 +303,7 @@ def test_what_runs_no_item_loads_neither_torch_nor_schedulers_of_xdist(
         assert "loaded: []" in result.stdout.str()
 
 
+@pytest.mark.slow
 def test_a_worker_loads_neither_torch_nor_numpy_before_its_first_record(
     pytester: pytest.Pytester, write_dump: Write, records: Json
 ) -> None:

@@ -83,12 +83,14 @@ def test_values_have_the_same_names(runs: Callable[..., Path]) -> None:
     assert names["pt"] == names["safetensors"] == names["compressed"]
 
 
+@pytest.mark.slow
 def test_a_check_gives_the_same_verdicts(pytester: pytest.Pytester, runs: Callable[..., Path]) -> None:
     found = {kind: check(pytester, "--msprobe-dump", dump_of(runs(kind)), "--msprobe-device=sim") for kind in KINDS}
     assert len(found["pt"].cases) > 15
     assert found["pt"].cases == found["safetensors"].cases == found["compressed"].cases
 
 
+@pytest.mark.slow
 def test_a_comparison_gives_the_same_table(pytester: pytest.Pytester, runs: Callable[..., Path]) -> None:
     tables = {}
     for kind in KINDS:
@@ -179,6 +181,7 @@ def test_a_container_that_was_cut_off_fails_its_records_with_its_name(
     assert "Traceback" not in found.output
 
 
+@pytest.mark.slow
 def test_without_the_codecs_library_each_record_says_what_to_install(
     pytester: pytest.Pytester, runs: Callable[..., Path]
 ) -> None:

@@ -78,7 +78,9 @@ def dump(pytester: pytest.Pytester) -> Path:
 
 
 @pytest.mark.parametrize(
-    "way", [[], ["-n2"], pytest.param(["--msprobe-isolate"], marks=pytest.mark.slow)], ids=" ".join
+    "way",
+    [[], *(pytest.param(way, marks=pytest.mark.slow) for way in (["-n2"], ["--msprobe-isolate"]))],
+    ids=" ".join,
 )
 def test_the_summary_counts_each_reason_by_its_text(pytester: pytest.Pytester, dump: Path, way: list[str]) -> None:
     result = pytester.runpytest_subprocess("--parity-of=dump.json", *way)
@@ -86,6 +88,7 @@ def test_the_summary_counts_each_reason_by_its_text(pytester: pytest.Pytester, d
     result.stdout.fnmatch_lines(REASONS)
 
 
+@pytest.mark.slow
 def test_a_command_without_the_kind_of_run_reads_its_reasons_from_a_journal(
     pytester: pytest.Pytester, dump: Path
 ) -> None:

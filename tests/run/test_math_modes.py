@@ -149,7 +149,7 @@ def test_strict_judges_by_the_dtype_and_stands_in_the_command_that_runs_it_again
 ) -> None:
     card(13)
     if twin:
-        pytester.makeini("[pytest]\nmsprobe_math_mode = strict")
+        pytester.makeini("[pytest]\naddopts = --msprobe-math-mode=strict")
     failure = check(*ON_CARD, *([] if twin else ["--msprobe-math-mode=strict"])).cases["Torch.mm.0.forward"]
     assert failure.outcome == "failed"
     assert "msprobe.math_mode" not in failure.properties

@@ -125,6 +125,7 @@ def test_a_crash_costs_its_item_alone(pytester: pytest.Pytester, dump: Path, way
 
 
 @pytest.mark.parametrize("way", [[], WORKERS], ids=" ".join)
+@pytest.mark.slow
 def test_its_journal_is_resumed_under_the_same_settings_only(
     pytester: pytest.Pytester, dump: Path, way: list[str]
 ) -> None:
@@ -159,6 +160,7 @@ def test_one_run_is_of_one_mode(pytester: pytest.Pytester, dump: Path) -> None:
     assert "--msprobe-dump and --toy-length cannot be combined; pass one of them" in result.stderr.str()
 
 
+@pytest.mark.slow
 def test_its_options_are_in_the_help_and_its_name_is_its_own(pytester: pytest.Pytester, dump: Path) -> None:
     help_text = pytester.runpytest_subprocess("--help").stdout.str()
     assert "--toy-limit=N" in help_text.partition("msprobe: length:")[2]
@@ -168,6 +170,7 @@ def test_its_options_are_in_the_help_and_its_name_is_its_own(pytester: pytest.Py
     assert "mode 'check' is already registered" in result.stderr.str()
 
 
+@pytest.mark.slow
 def test_of_the_shared_options_it_takes_those_that_it_names(pytester: pytest.Pytester, dump: Path) -> None:
     pytester.runpytest_subprocess("--toy-length=dump.json", "--msprobe-html=page.html").assert_outcomes(passed=4)
     refused = pytester.runpytest_subprocess("--toy-length=dump.json", "--msprobe-golden=dump.json")

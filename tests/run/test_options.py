@@ -216,6 +216,7 @@ with open("inputs.txt", "a") as file:
     assert inputs("--msprobe-seed=1") != first
 
 
+@pytest.mark.slow
 def test_addopts_of_the_ini_file_reach_xdist_workers(
     pytester: pytest.Pytester, write_dump: Write, records: Json, check: Any
 ) -> None:

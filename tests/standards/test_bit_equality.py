@@ -31,6 +31,7 @@ def test_large_tensors_are_equal_where_torch_says_so(
 
 
 @given(st.integers(0, 2**21 - 1), st.booleans(), st.booleans())
+@pytest.mark.slow
 def test_one_element_of_a_very_large_tensor_shows_wherever_it_is(at: int, transposed: bool, alike: bool) -> None:
     golden = torch.zeros(2048, 1024)
     target = golden.bfloat16()

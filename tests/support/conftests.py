@@ -51,3 +51,18 @@ def pytest_msprobe_register_standards(registry):
 
     registry.add("doubtful", Doubtful)
 """
+
+# A plugin that prints how often it hears of a phase ``{hook}``, and of how many items.
+COUNTS_ITEMS = """
+import pytest
+seen = []
+class Counting:
+    @pytest.hookimpl(wrapper=True)
+    def {hook}(self, item):
+        seen.append(item.name)
+        return (yield)
+def pytest_configure(config):
+    config.pluginmanager.register(Counting())
+def pytest_unconfigure():
+    print("seen", len(seen), len(set(seen)))
+"""

@@ -62,7 +62,7 @@ class Forked:
         self._process = process
 
     def run(
-        self, program: str, folder: Path, *arguments: str, variables: Mapping[str, str] = os.environ, timeout: int = 120
+        self, program: str, folder: Path, *arguments: str, variables: Mapping[str, str] = os.environ, timeout: int = 600
     ) -> subprocess.CompletedProcess[str]:
         """Run a program in a folder and return how it ended, whatever that was."""
         with tempfile.TemporaryDirectory() as name:
@@ -74,7 +74,7 @@ class Forked:
         """Run a program once for each rank's arguments; each must end without an error. Errors go into the folder."""
         errors = [folder / f"errors{rank}" for rank in range(len(arguments))]
         processes = [(words, Path(os.devnull), file) for words, file in zip(arguments, errors, strict=True)]
-        statuses = self._statuses(program, processes, Path.cwd(), os.environ, timeout=300)
+        statuses = self._statuses(program, processes, Path.cwd(), os.environ, timeout=600)
         assert not any(statuses), (statuses, [file.read_text() for file in errors])
 
     def _statuses(

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import operator
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from itertools import chain
 from types import FunctionType
 from typing import Any
 
@@ -13,6 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch._ops import OpOverload, OpOverloadPacket
 
+from msprobe_hooks.extensions import implementations
 from msprobe_hooks.torch import api_lists
 
 # The plain operator comes first. A method that changes nothing is called by ``+=`` where a number is on the left.
@@ -90,7 +91,7 @@ def api_table(risk_level: str = "ALL") -> ApiTable:
         ("Tensor", torch.Tensor, api_lists.TENSOR),
         ("VF", torch._VF, api_lists.VF),
         ("Functional", F, api_lists.FUNCTIONAL),
-        ("NPU", _npu(), api_lists.NPU),
+        *chain.from_iterable(of_extension() for of_extension in implementations("recorded_apis")),
     ):
         for name in sorted(names):
             if _is_kept(name, risk_level):
@@ -133,11 +134,6 @@ def _written(function: OpOverloadPacket | OpOverload) -> tuple[int, ...]:
     return tuple(
         place for place, argument in enumerate(schema.arguments) if argument.alias_info and argument.alias_info.is_write
     )
-
-
-def _npu() -> Any:
-    # A script that uses the backend has imported it; attribute lookups on None find nothing.
-    return sys.modules.get("torch_npu")
 
 
 def _is_kept(name: str, risk_level: str) -> bool:

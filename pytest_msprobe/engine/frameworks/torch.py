@@ -11,10 +11,11 @@ from msprobe_hooks.dump.schema import FAKE_TENSOR, tensors_of
 from pytest_msprobe.devices.device import Device, hardware
 from pytest_msprobe.devices.math_modes import math_modes
 from pytest_msprobe.devices.registry import DeviceRegistry
-from pytest_msprobe.devices.remote_calls import RemoteCallDevice
-from pytest_msprobe.engine.replay.call import Call
+from pytest_msprobe.engine.replay.call import Call, operation
+from pytest_msprobe.engine.replay.calls.remote_calls import RemoteCallDevice
 from pytest_msprobe.engine.replay.framework import Functions
 from pytest_msprobe.engine.replay.ops.lookup import LIBRARY, resolve
+from pytest_msprobe.engine.replay.ops.operators import declared
 from pytest_msprobe.engine.replay.references import ReferenceRegistry
 from pytest_msprobe.results.skip_reasons import Skip, SkipReason
 
@@ -78,10 +79,8 @@ def _has_own(name: ApiName, device: Device) -> bool:
 
 
 def _on_gpu(name: ApiName, golden: Callable[..., Any]) -> Functions:
-    # Only a GPU's runs pay for loading it.
-    from pytest_msprobe.extensions.npu_operators.attention.gpu_kernels import FUSED_ON_GPU, FusedAttention
-
-    if name.qualified_api not in FUSED_ON_GPU:
+    known = declared(operation(name.api))
+    if known is None or known.on_gpu is None or known.name != name.qualified_api:
         return Functions(golden, golden)
-    kernel = FusedAttention(golden)
+    kernel = known.on_gpu(golden)
     return Functions(kernel, golden, lambda: kernel.stand_in)

@@ -240,7 +240,7 @@ class Replay:
 
     @property
     def _by_policy(self) -> tuple[Strategy, ...]:
-        """How a policy judges: the cheapest way first."""
+        """Return how a policy judges: the cheapest way first."""
         return (*self.setup.strategies.strategies, judge_in_blocks, judge_exactly)
 
     def input_tensors(self, direction: Direction) -> dict[str, torch.Tensor]:

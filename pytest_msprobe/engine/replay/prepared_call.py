@@ -13,7 +13,6 @@ from msprobe_hooks.dump.names import Direction
 from msprobe_hooks.dump.schema import tensors_of
 from pytest_msprobe.devices.accelerator import Accelerator, launching
 from pytest_msprobe.devices.device import Device, hardware
-from pytest_msprobe.devices.remote_calls import RemoteCallDevice
 from pytest_msprobe.engine.framework_names import PYTORCH
 from pytest_msprobe.engine.replay.blockwise.large_call import LargeCall
 from pytest_msprobe.engine.replay.call import Call
@@ -27,6 +26,7 @@ from pytest_msprobe.engine.replay.calls.arguments import (
 from pytest_msprobe.engine.replay.calls.autocast import recorded_autocast
 from pytest_msprobe.engine.replay.calls.grad_outputs import grad_outputs
 from pytest_msprobe.engine.replay.calls.laid_out_tensors import Memory
+from pytest_msprobe.engine.replay.calls.remote_calls import RemoteCallDevice
 from pytest_msprobe.engine.replay.calls.side import Gradients, Run
 from pytest_msprobe.engine.replay.inputs.random_tensors import stream_seed
 from pytest_msprobe.engine.replay.judging.informative_inputs import InformativeInputs

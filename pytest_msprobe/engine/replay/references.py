@@ -20,6 +20,7 @@ class ReferenceRegistry:
     def __init__(self) -> None:
         self._functions: dict[str, Callable[..., Any]] = {}
         self._modules: dict[str, str] = {}
+        self._left_out: dict[str, str] = {}
         register("pytest_msprobe_register_references", self)
 
     def add(self, name: str, function: Callable[..., Any]) -> None:
@@ -46,6 +47,18 @@ class ReferenceRegistry:
     def add_module(self, name: str, module: str) -> None:
         """Register the function of a module, called as the API is, as the golden definition of the API ``name``."""
         self._modules[name] = module
+
+    def leave_out(self, name: str, reason: str) -> None:
+        """Register why the API ``name`` has no golden definition; its records are skipped with that reason."""
+        self._left_out[name] = reason
+
+    def reason_left_out(self, name: str) -> str | None:
+        """Return why the API ``name`` has no golden definition, None where that is not known."""
+        return self._left_out.get(name)
+
+    def modules(self) -> Iterator[tuple[str, str]]:
+        """Yield each API whose definition a module has, and that module."""
+        yield from self._modules.items()
 
     def get(self, name: str) -> Callable[..., Any] | None:
         """Return the golden definition of the API ``name``, or None where there is none.

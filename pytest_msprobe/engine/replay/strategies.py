@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from pytest_msprobe.extensions import register
 
 if TYPE_CHECKING:
     from pytest_msprobe.engine.replay.calls.arguments import Arguments
-    from pytest_msprobe.engine.replay.prepared_call import DirectionCheck
     from pytest_msprobe.results.result import OutputResult
 
-#: Returns the verdicts on the outputs of one direction of a call; None where another strategy is to judge it.
-Strategy: TypeAlias = "Callable[[DirectionCheck], list[OutputResult] | None]"
+#: Returns the verdicts on the outputs of a `prepared_call.DirectionCheck`, one direction of a call; None where another strategy is to judge it.
+Strategy: TypeAlias = "Callable[[Any], list[OutputResult] | None]"
 
 #: Returns whether an operation on arguments is one that no CPU rejects.
 IsAccepted: TypeAlias = "Callable[[str, Arguments], bool]"

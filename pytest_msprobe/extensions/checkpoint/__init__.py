@@ -10,3 +10,17 @@ Mode: ``--msprobe-checkpoint PATH --msprobe-golden PATH``, with the settings ``m
 It writes the JSON file in msprobe's format, and a page by ``--msprobe-html``. Take it out by deleting this folder, its
 counterpart and tests/extensions/checkpoint.
 """
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pytest_msprobe.run.mode import ModeRegistry
+
+
+def pytest_msprobe_register_modes(registry: ModeRegistry) -> None:
+    """Add the mode."""
+    from pytest_msprobe.extensions.checkpoint.options import CHECKPOINT
+
+    registry.add(CHECKPOINT)

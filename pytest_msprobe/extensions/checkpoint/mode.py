@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pytest_msprobe.extensions.checkpoint import options as checkpoint_options
-from pytest_msprobe.extensions.checkpoint.options import CheckpointOptions, checkpoint_key
+from pytest_msprobe.extensions.checkpoint.options import CHECKPOINT, checkpoint_key
 from pytest_msprobe.run.mode import JournalFacts
-from pytest_msprobe.run.option_fields import refuse_without, words
+from pytest_msprobe.run.option_fields import words
 from pytest_msprobe.run.rerun_command import display_path
-from pytest_msprobe.run.shared_options import GOLDEN, HTML, JSON, MAPPING, MODEL_CONFIG, html_file
+from pytest_msprobe.run.shared_options import html_file
 
 if TYPE_CHECKING:
     from pytest_msprobe.extensions.checkpoint.checkpoint_files import Checkpoint
@@ -30,13 +30,10 @@ _targets_key: pytest.StashKey[dict[Path, Checkpoint]] = pytest.StashKey()
 class CheckpointMode:
     """``--msprobe-checkpoint PATH --msprobe-golden PATH``."""
 
-    name = "checkpoint"
-    flag = "--msprobe-checkpoint"
-    flag_help = (
-        "compare this checkpoint with --msprobe-golden: a torch or safetensors file, or a folder of "
-        "torch.distributed.checkpoint, Megatron or write_weights"
-    )
-    shared_options = (GOLDEN, HTML, JSON, MAPPING, MODEL_CONFIG)
+    name = CHECKPOINT.name
+    flag = CHECKPOINT.flag
+    flag_help = CHECKPOINT.flag_help
+    shared_options = CHECKPOINT.shared_options
     reads_torch_files = True
 
     def add_options(self, group: pytest.OptionGroup) -> None:
@@ -49,7 +46,7 @@ class CheckpointMode:
             config.stash[checkpoint_key] = checkpoint_options.read_options(config)
             config.stash[_html_key] = html_file(config)
         else:
-            refuse_without(config, CheckpointOptions, "--msprobe-checkpoint PATH")
+            checkpoint_options.refuse(config)
 
     def find_files(self, folder: Path) -> list[Path]:
         """Return the file that represents a folder."""

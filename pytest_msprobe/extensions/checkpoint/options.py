@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pytest_msprobe.run import option_fields
+from pytest_msprobe.run.mode import DeclaredMode
 from pytest_msprobe.run.option_fields import existing, existing_file, number, output_file, setting, shared
-from pytest_msprobe.run.shared_options import GOLDEN, JSON, MAPPING, MODEL_CONFIG, golden_path
+from pytest_msprobe.run.shared_options import GOLDEN, HTML, JSON, MAPPING, MODEL_CONFIG, golden_path
 
 if TYPE_CHECKING:
     from pytest_msprobe.yaml_with_lines import Section
@@ -60,3 +61,22 @@ def read_options(config: pytest.Config) -> CheckpointOptions:
     from pytest_msprobe.run.mapping_files import model_names_in
 
     return option_fields.read_fields(config, CheckpointOptions, names=model_names_in(config))
+
+
+def refuse(config: pytest.Config) -> None:
+    """Raise OptionError where a run of another mode has one of the options."""
+    option_fields.refuse_without(config, CheckpointOptions, "--msprobe-checkpoint PATH")
+
+
+CHECKPOINT = DeclaredMode(
+    name="checkpoint",
+    flag="--msprobe-checkpoint",
+    flag_help=(
+        "compare this checkpoint with --msprobe-golden: a torch or safetensors file, or a folder of "
+        "torch.distributed.checkpoint, Megatron or write_weights"
+    ),
+    home="pytest_msprobe.extensions.checkpoint.mode:CheckpointMode",
+    shared_options=(GOLDEN, HTML, JSON, MAPPING, MODEL_CONFIG),
+    add_options=add_options,
+    refuse=refuse,
+)

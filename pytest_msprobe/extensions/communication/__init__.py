@@ -8,3 +8,17 @@ Mode: ``--msprobe-communication PATH``, the folder of a step or of all steps; wi
 of lanes, one a rank. It has no other option and writes no other file.
 Take it out by deleting this folder and tests/extensions/communication.
 """
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pytest_msprobe.run.mode import ModeRegistry
+
+
+def pytest_msprobe_register_modes(registry: ModeRegistry) -> None:
+    """Add the mode."""
+    from pytest_msprobe.extensions.communication.options import COMMUNICATION
+
+    registry.add(COMMUNICATION)

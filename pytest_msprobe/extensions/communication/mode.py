@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pytest_msprobe.engine.framework_names import PYTORCH
+from pytest_msprobe.extensions.communication.options import COMMUNICATION
 from pytest_msprobe.run.collection import dumps_key
 from pytest_msprobe.run.mode import JournalFacts
 from pytest_msprobe.run.options import options_key
 from pytest_msprobe.run.rerun_command import display_path
-from pytest_msprobe.run.shared_options import HTML, html_file
+from pytest_msprobe.run.shared_options import html_file
 
 if TYPE_CHECKING:
     from msprobe_hooks.dump.reader import ReadDump
@@ -29,10 +30,10 @@ _html_key: pytest.StashKey[Path | None] = pytest.StashKey()
 class CommunicationMode:
     """``--msprobe-communication PATH``, over the dumps of all ranks of a step."""
 
-    name = "communication"
-    flag = "--msprobe-communication"
-    flag_help = "judge the communication between ranks: the folder of one step or of all steps, or one rank's dump.json"
-    shared_options = (HTML,)
+    name = COMMUNICATION.name
+    flag = COMMUNICATION.flag
+    flag_help = COMMUNICATION.flag_help
+    shared_options = COMMUNICATION.shared_options
     reads_torch_files = True
 
     def add_options(self, group: pytest.OptionGroup) -> None:

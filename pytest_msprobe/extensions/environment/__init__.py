@@ -1,1 +1,32 @@
 """The environments of two trainings compared: each fact is an item."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pytest_msprobe.commands.registry import CommandRegistry
+    from pytest_msprobe.run.mode import ModeRegistry
+
+
+def pytest_msprobe_register_commands(registry: CommandRegistry) -> None:
+    """Add ``environment``."""
+    from pytest_msprobe.commands.registry import TRAININGS, Command
+
+    registry.add(
+        TRAININGS,
+        "environment",
+        Command(
+            "write a training's launch configuration without running it",
+            "-o start train.sh config.yaml",
+            "environment.md",
+            f"{__name__}.environment_command",
+        ),
+    )
+
+
+def pytest_msprobe_register_modes(registry: ModeRegistry) -> None:
+    """Add the mode."""
+    from pytest_msprobe.extensions.environment.options import ENVIRONMENT
+
+    registry.add(ENVIRONMENT)

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pytest_msprobe.extensions.environment.options import environment_key, read_options
+from pytest_msprobe.extensions.environment.options import ENVIRONMENT, environment_key, read_options
 from pytest_msprobe.run.collection import make_folder
 from pytest_msprobe.run.mode import JournalFacts
 from pytest_msprobe.run.rerun_command import display_path
-from pytest_msprobe.run.shared_options import GOLDEN, HTML, XLSX, html_file
+from pytest_msprobe.run.shared_options import GOLDEN, XLSX, html_file
 
 if TYPE_CHECKING:
     from pytest_msprobe.extensions.environment.msprobe_pack import Facts
@@ -28,13 +28,10 @@ _html_key: pytest.StashKey[Path | None] = pytest.StashKey()
 class EnvironmentMode:
     """``--msprobe-environment PATH --msprobe-golden PATH``."""
 
-    name = "environment"
-    flag = "--msprobe-environment"
-    flag_help = (
-        "compare this launch configuration with --msprobe-golden: a folder that msprobe_hooks.write_environment wrote, "
-        "one rank's file, or msprobe's config_check_pack.zip"
-    )
-    shared_options = (GOLDEN, XLSX, HTML)
+    name = ENVIRONMENT.name
+    flag = ENVIRONMENT.flag
+    flag_help = ENVIRONMENT.flag_help
+    shared_options = ENVIRONMENT.shared_options
 
     def add_options(self, group: pytest.OptionGroup) -> None:
         """Add no option: there are only the flag and the shared ones."""

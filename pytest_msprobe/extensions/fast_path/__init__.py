@@ -7,3 +7,26 @@ file.
 
 Take it out by deleting this folder and tests/extensions/fast_path; items then take pytest's own path.
 """
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import pytest
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the ini setting."""
+    from pytest_msprobe.extensions.fast_path.options import add_setting
+
+    add_setting(parser)
+
+
+def pytest_msprobe_session(config: pytest.Config) -> None:
+    """Register the plugins of the fast path."""
+    from pytest_msprobe.extensions.fast_path.switch import SessionHooks, read_setting, register
+
+    read_setting(config)
+    register(config)
+    config.pluginmanager.register(SessionHooks(), "msprobe-fast-path")

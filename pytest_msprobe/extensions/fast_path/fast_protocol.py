@@ -33,7 +33,7 @@ _PHASES = (
 # Marks by which pytest itself would not run an item, or take its failure for a success.
 _EVALUATED_MARKS = frozenset({"skip", "skipif", "xfail"})
 # What looks at these marks while an item runs, and what we do around tests.
-_NEEDLESS = frozenset({"_pytest.skipping", "pytest_msprobe.plugin"})
+_NEEDLESS = frozenset({"_pytest.skipping", "pytest_msprobe.plugin", "pytest_msprobe.session_plugin"})
 _CALL = "pytest_runtest_call"
 # What a terminal shows of an item, and the hooks in which another plugin may ask it for that.
 _SHOWN = ("pytest_runtest_logstart", "pytest_runtest_logreport")

@@ -2,24 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
 import pytest
 
 from pytest_msprobe.errors import OptionError
 from pytest_msprobe.extensions.fast_path.private_names import PRIVATE_NAMES, missing_names
 from pytest_msprobe.run.deferred_item import fast_path_key, preselect_key
-
-
-def add_setting(parser: pytest.Parser) -> None:
-    """Add the ini setting."""
-    parser.addini(
-        "msprobe_fast_path",
-        "skip the hooks of pytest that have no effect on items of dumps (default: true)",
-        type="bool",
-        default=True,
-    )
 
 
 def read_setting(config: pytest.Config) -> None:
@@ -38,13 +25,30 @@ def read_setting(config: pytest.Config) -> None:
     config.stash[fast_path_key] = is_wanted and not missing
 
 
-def register(config: pytest.Config, attach_start: Callable[[pytest.Item, Any], None]) -> None:
-    """Register the plugins of the fast path, where it is on; ``attach_start`` completes the first report."""
+class SessionHooks:
+    """What a session does for the fast path, whether it is on or not."""
+
+    def pytest_collection_modifyitems(self, session: pytest.Session) -> None:
+        """Count what ``-k`` has left out before items were made."""
+        from pytest_msprobe.extensions.fast_path.preselection import report_preselection
+
+        report_preselection(session)
+
+    def pytest_collection_finish(self, session: pytest.Session) -> None:
+        """Forget hooks that were looked up early: no further ``conftest.py`` will come."""
+        from pytest_msprobe.run.deferred_item import forget_hooks
+
+        forget_hooks(session.config)
+
+
+def register(config: pytest.Config) -> None:
+    """Register the plugins of the fast path, where it is on."""
     if config.stash[fast_path_key]:
         # Modules that import private names of pytest, which are there.
         from pytest_msprobe.extensions.fast_path.fast_protocol import FastProtocol
         from pytest_msprobe.extensions.fast_path.left_out_hooks import register_log_capture
         from pytest_msprobe.extensions.fast_path.preselection import preselect
+        from pytest_msprobe.run.reporting import attach_start
 
         config.stash[preselect_key] = preselect
         register_log_capture(config)

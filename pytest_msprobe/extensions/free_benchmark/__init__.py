@@ -12,11 +12,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from pytest_msprobe.commands.registry import CommandRegistry
     from pytest_msprobe.modes.check.features import CheckFeatures
 
 
 def pytest_msprobe_register_check_features(registry: CheckFeatures) -> None:
     """Add perturbed inputs to a check."""
-    from pytest_msprobe.extensions.free_benchmark.perturb_options import PerturbFeature
+    from pytest_msprobe.extensions.free_benchmark.options import PerturbFeature
 
     registry.add(PerturbFeature())
+
+
+def pytest_msprobe_register_commands(registry: CommandRegistry) -> None:
+    """Add free_benchmark.csv to the tables of ``report --csv``."""
+    registry.add_to_report(f"{__name__}.perturb_table")

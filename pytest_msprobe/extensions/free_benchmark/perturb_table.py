@@ -12,6 +12,7 @@ import pytest
 from msprobe_hooks.dump.paths.recording import dump_at, step_rank
 from msprobe_hooks.extensions.free_benchmark.table import FILE_NAME, HEADER, row
 from pytest_msprobe.extensions.free_benchmark.perturbed import InconsistentOutput, Perturbed, perturbed_of
+from pytest_msprobe.journal.journal import Journal
 from pytest_msprobe.reports.csv import as_text, places
 from pytest_msprobe.reports.page_file import cannot_be_written, end_as_incomplete
 from pytest_msprobe.storage.atomic_write import atomic_write
@@ -48,6 +49,15 @@ def _row(dump: Path, record: str, perturbed: Perturbed, output: InconsistentOutp
     where = step_rank(dump)
     place = (where.rank, perturbed.perturbation, perturbed.stage, where.step, as_text(record))
     return row(place, output.ratio, output.dtype, output.shape, output.index, flips_sign=output.flips_sign)
+
+
+def write_tables(journal: Journal, folder: Path) -> None:
+    """Write the tables of a run of which there is a journal. Raises OSError."""
+    tables = FreeBenchmarkTables(folder, journal.dumps)
+    for entry in journal.entries.values():
+        if not entry.command:
+            tables.add(journal.dump_of(entry), entry.result.record, entry.result.extras)
+    tables.close()
 
 
 class FreeBenchmarkReport:

@@ -7,3 +7,26 @@ Records of PyTorch need no other extension.
 
 Take it out by deleting this folder and tests/extensions/generate.
 """
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pytest_msprobe.commands.registry import CommandRegistry
+
+
+def pytest_msprobe_register_commands(registry: CommandRegistry) -> None:
+    """Add ``generate``."""
+    from pytest_msprobe.commands.registry import RESULTS, Command
+
+    registry.add(
+        RESULTS,
+        "generate",
+        Command(
+            "write stand-alone tests for records of a dump and run them",
+            "dump.json -k softmax -o generated_tests",
+            "generated-tests.md",
+            f"{__name__}.generate_command",
+        ),
+    )

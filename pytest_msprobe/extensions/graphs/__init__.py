@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from pytest_msprobe.commands.registry import CommandRegistry
     from pytest_msprobe.modes.compare.dump_pair import DumpPair
     from pytest_msprobe.modes.compare.registry import ComparisonRegistry, PageGraphs
 
@@ -27,3 +28,19 @@ def _page_graphs(pairs: Sequence[DumpPair]) -> PageGraphs:
     from pytest_msprobe.extensions.graphs.pair_graphs import read_graphs
 
     return read_graphs(pairs)
+
+
+def pytest_msprobe_register_commands(registry: CommandRegistry) -> None:
+    """Add ``graph``."""
+    from pytest_msprobe.commands.registry import RECORDED, Command
+
+    registry.add(
+        RECORDED,
+        "graph",
+        Command(
+            "draw one or two recorded runs as a graph",
+            "dump.json --golden golden/dump.json --html graph.html",
+            "graph.md",
+            f"{__name__}.graph_command",
+        ),
+    )

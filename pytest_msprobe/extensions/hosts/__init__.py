@@ -23,3 +23,18 @@ def pytest_configure(config: pytest.Config) -> None:
         from pytest_msprobe.run.hosts import worker_host_key
 
         config.stash[worker_host_key] = RemoteWorker(workerinput[INPUT])
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the setting."""
+    from pytest_msprobe.extensions.hosts.options import add_options
+    from pytest_msprobe.run.option_groups import DEVICES, option_group
+
+    add_options(option_group(parser, DEVICES))
+
+
+def pytest_msprobe_session(config: pytest.Config) -> None:
+    """Register what starts workers on other hosts."""
+    from pytest_msprobe.extensions.hosts.session_hooks import HostWorkers
+
+    config.pluginmanager.register(HostWorkers(), "msprobe-host-workers")

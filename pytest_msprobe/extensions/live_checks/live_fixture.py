@@ -23,12 +23,6 @@ if TYPE_CHECKING:
 _FIXTURE = "msprobe_live"
 
 
-@pytest.fixture
-def msprobe_live(request: pytest.FixtureRequest) -> TestLive:
-    """Return what judges calls while they run: those inside of a ``with`` over a call of it."""
-    return TestLive(request)
-
-
 class TestLive:
     """The live checks of one test."""
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from pytest_msprobe.commands.registry import CommandRegistry
     from pytest_msprobe.engine.frameworks.registry import FrameworkRegistry
     from pytest_msprobe.modes.check.dump_checks import DumpCheckRegistry
 
@@ -29,3 +30,18 @@ def pytest_msprobe_register_dump_checks(registry: DumpCheckRegistry) -> None:
     from pytest_msprobe.extensions.mindspore.kernels.items import KernelChecks
 
     registry.add("static graph", KernelChecks())
+
+
+def pytest_msprobe_register_commands(registry: CommandRegistry) -> None:
+    """Add ``code-mapping``."""
+    from pytest_msprobe.commands.registry import Command
+
+    registry.add_of_msprobe(
+        "code-mapping",
+        Command(
+            "find the source lines of the kernels of a MindSpore graph",
+            "dump/rank_0 --output tables",
+            "mindspore.md",
+            f"{__name__}.code_mapping_command",
+        ),
+    )

@@ -20,8 +20,8 @@ from pytest_msprobe.devices.device import Device
 from pytest_msprobe.devices.math_modes import environment_modes
 from pytest_msprobe.devices.reduced_precision import reduced_precision
 from pytest_msprobe.devices.registry import AUTO, DeviceRegistry
-from pytest_msprobe.devices.remote_calls import RemoteCallDevice
 from pytest_msprobe.engine.replay.call import Call
+from pytest_msprobe.engine.replay.calls.remote_calls import RemoteCallDevice
 from pytest_msprobe.engine.replay.framework import Functions
 from pytest_msprobe.engine.replay.ops.lookup import resolve
 from pytest_msprobe.engine.replay.references import ReferenceRegistry

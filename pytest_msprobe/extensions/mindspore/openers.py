@@ -1,4 +1,4 @@
-"""How MindSpore, MindTorch and recorded kernels come into a process; nothing of them is imported before."""
+"""Start of MindSpore, MindTorch and recorded kernels in a process; nothing of them is imported before."""
 
 from __future__ import annotations
 

@@ -1,1 +1,42 @@
 """Monitored runs as test items: each series judged by rules, or compared with its golden twin."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pytest_msprobe.commands.registry import CommandRegistry
+    from pytest_msprobe.run.mode import ModeRegistry
+
+pytest_plugins = ["pytest_msprobe.extensions.monitor.fixture"]
+
+
+def pytest_msprobe_register_commands(registry: CommandRegistry) -> None:
+    """Add ``anomaly-analyse`` and ``series``."""
+    from pytest_msprobe.commands.registry import Command
+
+    registry.add_of_msprobe(
+        "anomaly-analyse",
+        Command(
+            "list the earliest anomalies of a training over all ranks",
+            "-d anomalies -k 5",
+            "monitor.md",
+            f"{__name__}.anomaly_analyse_command",
+        ),
+    )
+    registry.add_of_msprobe(
+        "series",
+        Command(
+            "write or read msprobe's .trend.db of statistics",
+            "dump -o run.trend.db",
+            "monitor.md",
+            f"{__name__}.series_command",
+        ),
+    )
+
+
+def pytest_msprobe_register_modes(registry: ModeRegistry) -> None:
+    """Add the mode."""
+    from pytest_msprobe.extensions.monitor.options import MONITOR
+
+    registry.add(MONITOR)

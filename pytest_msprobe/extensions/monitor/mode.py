@@ -10,16 +10,16 @@ import pytest
 
 from pytest_msprobe.errors import OptionError, RulesError
 from pytest_msprobe.extensions.monitor import options as monitor_options
-from pytest_msprobe.extensions.monitor.options import MonitorOptions, monitor_key
+from pytest_msprobe.extensions.monitor.options import MONITOR, monitor_key
 from pytest_msprobe.extensions.monitor.page import options as page_options
 from pytest_msprobe.extensions.monitor.page.options import PageOptions
 from pytest_msprobe.run.collection import make_folder
 from pytest_msprobe.run.header import files_in_one_line
 from pytest_msprobe.run.mode import JournalFacts
-from pytest_msprobe.run.option_fields import refuse_without, words
+from pytest_msprobe.run.option_fields import words
 from pytest_msprobe.run.options import options_key
 from pytest_msprobe.run.rerun_command import display_path
-from pytest_msprobe.run.shared_options import GOLDEN, HTML, JSON
+from pytest_msprobe.run.shared_options import JSON
 
 if TYPE_CHECKING:
     from msprobe_hooks.extensions.monitor.series.reader import Run
@@ -37,10 +37,10 @@ _judges_key: pytest.StashKey[dict[Path, SeriesJudge]] = pytest.StashKey()
 class MonitorMode:
     """``--msprobe-monitor RUN``, by rules or compared with ``--msprobe-golden RUN``."""
 
-    name = "monitor"
-    flag = "--msprobe-monitor"
-    shared_options = (GOLDEN, HTML, JSON)
-    flag_help = "judge the series of this monitored run: the folder that it wrote, of one rank or of all ranks"
+    name = MONITOR.name
+    flag = MONITOR.flag
+    shared_options = MONITOR.shared_options
+    flag_help = MONITOR.flag_help
 
     def add_options(self, group: pytest.OptionGroup) -> None:
         """Add the options of monitored runs."""
@@ -53,8 +53,7 @@ class MonitorMode:
             config.stash[monitor_key] = monitor_options.read_options(config)
             config.stash[_page_key] = page_options.read_options(config)
         else:
-            refuse_without(config, MonitorOptions, "--msprobe-monitor RUN")
-            refuse_without(config, PageOptions, "--msprobe-monitor RUN")
+            monitor_options.refuse(config)
 
     def find_files(self, folder: Path) -> list[Path]:
         """Return the file that represents each rank: the first of its folder."""

@@ -48,11 +48,10 @@ _FORMATS = ("csv", "parquet")
 _monitor_key: pytest.StashKey[TrainingMonitor] = pytest.StashKey()
 
 
-@pytest.fixture
-def msprobe_monitor(request: pytest.FixtureRequest, tmp_path: Path) -> TrainingMonitor:
-    """Watch the trainings of this test, each in a ``with`` of its own that fails the test where one goes wrong."""
-    drop_properties(request.node.user_properties)
-    monitor = request.node.stash[_monitor_key] = TrainingMonitor(request.node, tmp_path / "msprobe_monitor")
+def monitor_of(item: pytest.Item, path: Path) -> TrainingMonitor:
+    """Return what watches the trainings of a test."""
+    drop_properties(item.user_properties)
+    monitor = item.stash[_monitor_key] = TrainingMonitor(item, path)
     return monitor
 
 

@@ -8,9 +8,11 @@ from pathlib import Path
 import pytest
 
 from pytest_msprobe.errors import no_effect
+from pytest_msprobe.extensions.monitor.page import options as page_options
 from pytest_msprobe.run import option_fields
+from pytest_msprobe.run.mode import DeclaredMode
 from pytest_msprobe.run.option_fields import as_path, one_of, option, read_fields, setting, shared
-from pytest_msprobe.run.shared_options import GOLDEN, JSON
+from pytest_msprobe.run.shared_options import GOLDEN, HTML, JSON
 
 #: As msprobe_hooks.extensions.monitor.rules has it, which loads numpy: not every start of pytest should.
 DTYPES = ("float64", "float32", "bfloat16", "float16", "float8_e5m2", "float8_e4m3fn")
@@ -62,3 +64,24 @@ def read_options(config: pytest.Config) -> MonitorOptions:
     if options.reruns and options.golden is None:
         raise no_effect(_RERUN, f"{GOLDEN} RUN")
     return options
+
+
+def refuse(config: pytest.Config) -> None:
+    """Raise OptionError where a run of another mode has one of the options."""
+    option_fields.refuse_without(config, MonitorOptions, "--msprobe-monitor RUN")
+
+
+def _add_all(group: pytest.OptionGroup) -> None:
+    add_options(group)
+    page_options.add_options(group)
+
+
+MONITOR = DeclaredMode(
+    name="monitor",
+    flag="--msprobe-monitor",
+    flag_help="judge the series of this monitored run: the folder that it wrote, of one rank or of all ranks",
+    home="pytest_msprobe.extensions.monitor.mode:MonitorMode",
+    shared_options=(GOLDEN, HTML, JSON),
+    add_options=_add_all,
+    refuse=refuse,
+)

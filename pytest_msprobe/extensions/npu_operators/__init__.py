@@ -1,7 +1,14 @@
-"""Golden definitions of torch_npu's operators, and what is known of each.
+"""Golden definitions of torch_npu's operators, with what is known of each declared beside its definition.
 
-Without it, records of ``NPU.*``, ``Aten.npu_*`` and ATB operators are skipped: "no golden definition".
-It adds no option and writes no file. Take it out by deleting this folder and tests/extensions/npu_operators.
+Records of ``NPU.*``, ``Aten.npu_*`` and ATB operators are judged by them; without this extension they are skipped:
+"no golden definition". It adds no command, no option and writes no file.
+
+A definition is a function in the module of its subject, under ``@golden("NPU.npu_mine", ...)``; `left_out` has the
+operators without one, by the reason. Two tables are made of the declarations, so that nothing loads torch to read a
+name, by ``python -m tests.support.npu.operators_page``: `operator_table` here, and
+``msprobe_hooks/extensions/npu_operators/operators.py``, from which recordings and comparisons know the operators.
+
+Take it out by deleting this folder, msprobe_hooks/extensions/npu_operators and tests/extensions/npu_operators.
 """
 
 from __future__ import annotations
@@ -14,9 +21,11 @@ if TYPE_CHECKING:
 
 def pytest_msprobe_register_references(registry: ReferenceRegistry) -> None:
     """Add the golden definitions, each of which is imported when it is first asked for."""
+    from pytest_msprobe.extensions.npu_operators.left_out import left_out
     from pytest_msprobe.extensions.npu_operators.operator_table import DEFINED
 
-    for module, types in DEFINED.items():
-        for type_, operators in types.items():
-            for operator in operators:
-                registry.add_module(f"{type_}.{operator}", f"{__name__}.{module}")
+    for module, names in DEFINED.items():
+        for name in names:
+            registry.add_module(name, f"{__name__}.{module}")
+    for operator, reason in left_out():
+        registry.leave_out(f"NPU.{operator}", reason)

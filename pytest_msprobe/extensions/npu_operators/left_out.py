@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from msprobe_hooks.dump.communication.collectives import FUSED
+from collections.abc import Iterator
 
-_CHECKED_BETWEEN_RANKS = "it communicates: check its ranks with --msprobe-communication"
+from msprobe_hooks.dump.communication.collectives import FUSED
 
 #: Reason -> the operators that are skipped for it.
 LEFT_OUT: dict[str, tuple[str, ...]] = {
@@ -64,9 +64,21 @@ LEFT_OUT: dict[str, tuple[str, ...]] = {
     ),
 }  # fmt: skip
 
-_REASONS = {name: reason for reason, names in LEFT_OUT.items() for name in names}
+_CHECKED_BETWEEN_RANKS = "it communicates: check its ranks with --msprobe-communication"
+
+#: Those of them that recordings do not list, since no library has them as an API.
+NOT_RECORDED = frozenset(
+    """_npu_distribute_barrier _npu_fused_infer_attention_score_get_max_workspace
+    _npu_fused_infer_attention_score_infer_output _npu_fused_infer_attention_score_v2_get_max_workspace
+    _npu_fused_infer_attention_score_v2_infer_output _npu_fusion_attention_grad_v3_get_max_workspace
+    _npu_fusion_attention_grad_v3_infer_output _npu_fusion_attention_v3_get_max_workspace
+    _npu_fusion_attention_v3_infer_output _npu_matmul_abft_verify _npu_silent_check _npu_silent_check_v2
+    _npu_silent_check_v3 npu_change_data_ptr npu_mhc_sinkhorn_backward npu_quant_fusion_attention_backward""".split()
+)
 
 
-def reason_left_out(operator: str) -> str | None:
-    """Return why an operator has no golden definition, None where that is not known."""
-    return _REASONS.get(operator, _CHECKED_BETWEEN_RANKS if operator in FUSED else None)
+def left_out() -> Iterator[tuple[str, str]]:
+    """Yield each operator without a golden definition, and why it has none."""
+    yield from ((name, reason) for reason, names in LEFT_OUT.items() for name in names)
+    listed = {name for names in LEFT_OUT.values() for name in names}
+    yield from ((name, _CHECKED_BETWEEN_RANKS) for name in FUSED if name not in listed)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from msprobe_hooks.recording.session import Session
+    from pytest_msprobe.run.mode import ModeRegistry
 
 
 def pytest_msprobe_recording_started(session: Session) -> None:
@@ -28,3 +29,10 @@ def pytest_msprobe_recording_ended(session: Session) -> None:
     from pytest_msprobe.extensions.overflow.recorded_test import fail_after_overflow
 
     fail_after_overflow(session)
+
+
+def pytest_msprobe_register_modes(registry: ModeRegistry) -> None:
+    """Add the mode."""
+    from pytest_msprobe.extensions.overflow.options import OVERFLOW
+
+    registry.add(OVERFLOW)

@@ -14,7 +14,7 @@ from msprobe_hooks.dump.paths.static_graph import KERNEL_LEVEL
 from pytest_msprobe.engine.framework_names import PYTORCH
 from pytest_msprobe.errors import OptionError
 from pytest_msprobe.extensions.overflow import options as overflow_options
-from pytest_msprobe.extensions.overflow.options import OverflowOptions, overflow_key
+from pytest_msprobe.extensions.overflow.options import OVERFLOW, overflow_key
 from pytest_msprobe.run.collection import dumps_key, make_folder, require_calls
 from pytest_msprobe.run.mode import JournalFacts
 from pytest_msprobe.run.options import options_key
@@ -22,8 +22,8 @@ from pytest_msprobe.run.options import options_key
 if TYPE_CHECKING:
     from msprobe_hooks.dump.reader import Dump
     from pytest_msprobe.run.item import DumpItem
-from pytest_msprobe.run.option_fields import refuse_without, words
-from pytest_msprobe.run.shared_options import HTML, JSON, html_file
+from pytest_msprobe.run.option_fields import words
+from pytest_msprobe.run.shared_options import JSON, html_file
 
 _html_key: pytest.StashKey[Path | None] = pytest.StashKey()
 
@@ -31,11 +31,11 @@ _html_key: pytest.StashKey[Path | None] = pytest.StashKey()
 class OverflowMode:
     """``--msprobe-overflow PATH``, by statistics alone or with ``--msprobe-overflow-replay``."""
 
-    name = "overflow"
-    flag = "--msprobe-overflow"
-    shared_options = (HTML, JSON)
+    name = OVERFLOW.name
+    flag = OVERFLOW.flag
+    shared_options = OVERFLOW.shared_options
     reads_torch_files = True
-    flag_help = "find the origin of inf and nan in this dump.json, or in a folder of them, such as a step"
+    flag_help = OVERFLOW.flag_help
 
     def add_options(self, group: pytest.OptionGroup) -> None:
         """Add the options of the search."""
@@ -47,7 +47,7 @@ class OverflowMode:
             config.stash[overflow_key] = overflow_options.read_options(config)
             config.stash[_html_key] = html_file(config)
         else:
-            refuse_without(config, OverflowOptions, "--msprobe-overflow PATH")
+            overflow_options.refuse(config)
 
     def needs_device(self, config: pytest.Config) -> bool:
         """Return whether anything is replayed: only that runs on the device."""

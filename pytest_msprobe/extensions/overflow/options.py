@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pytest_msprobe.run import option_fields
+from pytest_msprobe.run.mode import DeclaredMode
 from pytest_msprobe.run.option_fields import as_path, one_of, option, setting, shared
-from pytest_msprobe.run.shared_options import JSON
+from pytest_msprobe.run.shared_options import HTML, JSON
 
 if TYPE_CHECKING:
     from msprobe_hooks.dump.anomalies.anomaly import IgnoreRules, Level
@@ -71,3 +72,19 @@ def read_options(config: pytest.Config) -> OverflowOptions:
     except RulesError as error:
         raise OptionError(f"{_IGNORE}: {error}") from None
     return option_fields.read_fields(config, OverflowOptions, rules=rules)
+
+
+def refuse(config: pytest.Config) -> None:
+    """Raise OptionError where a run of another mode has one of the options."""
+    option_fields.refuse_without(config, OverflowOptions, "--msprobe-overflow PATH")
+
+
+OVERFLOW = DeclaredMode(
+    name="overflow",
+    flag="--msprobe-overflow",
+    flag_help="find the origin of inf and nan in this dump.json, or in a folder of them, such as a step",
+    home="pytest_msprobe.extensions.overflow.mode:OverflowMode",
+    shared_options=(HTML, JSON),
+    add_options=add_options,
+    refuse=refuse,
+)

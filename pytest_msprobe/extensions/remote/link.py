@@ -19,7 +19,7 @@ from typing import NoReturn, TypeVar
 import msgspec
 
 from msprobe_hooks.messages import did_you_mean
-from pytest_msprobe.devices.remote_calls import LinkError
+from pytest_msprobe.engine.replay.calls.remote_calls import LinkError
 from pytest_msprobe.errors import DeviceError
 from pytest_msprobe.extensions.remote.messages import (
     HAIL,

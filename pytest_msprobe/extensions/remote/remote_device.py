@@ -8,7 +8,7 @@ from importlib.metadata import version
 from typing import Any, TypeVar
 
 from pytest_msprobe.devices.reduced_precision import ReducedPrecision
-from pytest_msprobe.devices.remote_calls import LinkError, RemoteCall, RemoteCallDevice
+from pytest_msprobe.engine.replay.calls.remote_calls import LinkError, RemoteCall, RemoteCallDevice
 from pytest_msprobe.errors import DeviceError
 from pytest_msprobe.extensions.remote.link import START_SECONDS, Link, Spec, parse_spec
 from pytest_msprobe.extensions.remote.messages import (

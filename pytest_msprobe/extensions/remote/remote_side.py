@@ -10,9 +10,9 @@ import msgspec
 import torch
 
 from msprobe_hooks.dump.json_records import backward_body, forward_body
-from pytest_msprobe.devices.remote_calls import LinkError
 from pytest_msprobe.engine.replay.calls import side
 from pytest_msprobe.engine.replay.calls.arguments import Subject, TargetError
+from pytest_msprobe.engine.replay.calls.remote_calls import LinkError
 from pytest_msprobe.engine.replay.calls.side import Run
 from pytest_msprobe.engine.replay.trials.memory_budget import needed_bytes
 from pytest_msprobe.errors import DeviceError

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 def pytest_msprobe_register_check_features(registry: CheckFeatures) -> None:
     """Add the options and the summary's line."""
-    from pytest_msprobe.extensions.screening.screening_options import ScreeningFeature
+    from pytest_msprobe.extensions.screening.options import ScreeningFeature
 
     registry.add(ScreeningFeature())
 

@@ -29,7 +29,7 @@ class ScreenedOutput:
 
     @property
     def in_words(self) -> str:
-        """What was seen."""
+        """Return what was seen."""
         return (
             f"residuals at most {self.residual:.2g} of their limit ({self.kind}), "
             f"{self.sampled} of {self.numel} elements computed exactly"

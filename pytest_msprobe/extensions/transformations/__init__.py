@@ -27,7 +27,7 @@ def pytest_addhooks(pluginmanager: pytest.PytestPluginManager) -> None:
 
 def pytest_msprobe_register_comparisons(registry: ComparisonRegistry) -> None:
     """Add the option, and what reads transformations."""
-    from pytest_msprobe.extensions.transformations import transform_options
+    from pytest_msprobe.extensions.transformations import options
 
-    registry.add_options(transform_options.TransformOptions)
-    registry.set_transformations(transform_options.read)
+    registry.add_options(options.TransformOptions)
+    registry.set_transformations(options.read)

@@ -1,4 +1,4 @@
-"""What a check does in addition to its verdicts, by options of its own: features that extensions and plugins add."""
+"""Features of a check in addition to its verdicts, with options of their own, which extensions and plugins add."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ from pytest_msprobe.modes.check.features import features_of
 from pytest_msprobe.modes.check.html_report import CheckPage
 from pytest_msprobe.modes.check.items import checked_records
 from pytest_msprobe.modes.check.layout_choice import LayoutTally
-from pytest_msprobe.modes.check.options import CheckOptions, check_key
+from pytest_msprobe.modes.check.options import CHECK, CheckOptions, check_key
 from pytest_msprobe.modes.check.tallies import (
     BatchInvarianceTally,
     CompiledTally,
@@ -40,7 +40,6 @@ from pytest_msprobe.run.mode import JournalFacts
 from pytest_msprobe.run.msprobe_config import run_ut
 from pytest_msprobe.run.options import options_key
 from pytest_msprobe.run.setups import setups_key
-from pytest_msprobe.run.shared_options import HTML
 
 if TYPE_CHECKING:
     from msprobe_hooks.dump.reader import Dump
@@ -50,10 +49,10 @@ if TYPE_CHECKING:
 class CheckMode:
     """``--msprobe-dump``, and any dump among pytest's arguments."""
 
-    name = "check"
-    flag = "--msprobe-dump"
-    flag_help = "dump.json to check, or a folder of them (repeatable)"
-    shared_options = (HTML,)
+    name = CHECK.name
+    flag = CHECK.flag
+    flag_help = CHECK.flag_help
+    shared_options = CHECK.shared_options
     reads_torch_files = True
 
     def add_options(self, group: pytest.OptionGroup) -> None:

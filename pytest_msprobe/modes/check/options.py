@@ -14,10 +14,10 @@ from pytest_msprobe.modes.check.cases import options as cases
 from pytest_msprobe.modes.check.features import FeatureOptions, features_of
 from pytest_msprobe.modes.check.reruns import rerun_options
 from pytest_msprobe.modes.check.reruns.rerun_options import RerunOptions
-from pytest_msprobe.run.mode import modes_of
+from pytest_msprobe.run.mode import DeclaredMode, modes_of
 from pytest_msprobe.run.option_fields import is_passed, read_fields
 from pytest_msprobe.run.option_groups import HOW, RESULTS, option_group, parser_of
-from pytest_msprobe.run.shared_options import html_file
+from pytest_msprobe.run.shared_options import HTML, html_file
 
 if TYPE_CHECKING:
     from pytest_msprobe.devices.registry import DeviceChoice
@@ -46,7 +46,7 @@ class CheckOptions:
 
     @property
     def needs_golden(self) -> bool:
-        """Whether more is asked than verdicts: numbers or tensors of golden, or further runs of each call."""
+        """Return whether more is asked than verdicts: numbers or tensors of golden, or further runs of each call."""
         given = (self.baseline, self.remote_baseline, self.save_baseline, self.repeat)
         of_features = any(feature.needs_golden for feature in self.features)
         return self.batch_invariant or of_features or any(each is not None for each in given)
@@ -121,3 +121,13 @@ def read_options(config: pytest.Config, *, is_chosen: bool) -> CheckOptions:
         history=page_history.read_history(config),
         features=features.asked(config),
     )
+
+
+CHECK = DeclaredMode(
+    name="check",
+    flag="--msprobe-dump",
+    flag_help="dump.json to check, or a folder of them (repeatable)",
+    home="pytest_msprobe.modes.check.mode:CheckMode",
+    shared_options=(HTML,),
+    add_options=add_options,
+)

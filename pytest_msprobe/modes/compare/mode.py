@@ -12,12 +12,15 @@ import pytest
 from pytest_msprobe.errors import OptionError
 from pytest_msprobe.journal.journal import DIVIDED_DUMPS
 from pytest_msprobe.modes.compare import options as compare_options
+from pytest_msprobe.modes.compare.declaration import COMPARE
 from pytest_msprobe.modes.compare.options import compare_key
 from pytest_msprobe.run.collection import absolute
 from pytest_msprobe.run.header import empty_line
 from pytest_msprobe.run.mode import JournalFacts
+from pytest_msprobe.run.option_fields import is_passed
 from pytest_msprobe.run.options import options_key
 from pytest_msprobe.run.rerun_command import display_path
+from pytest_msprobe.run.shared_options import JSON
 
 if TYPE_CHECKING:
     from msprobe_hooks.dump.reader import Dump
@@ -25,7 +28,6 @@ if TYPE_CHECKING:
     from pytest_msprobe.modes.compare.opening import Registered
     from pytest_msprobe.modes.compare.registry import ComparisonKind, ComparisonRegistry, OpenComparison
     from pytest_msprobe.run.item import DumpItem
-from pytest_msprobe.run.shared_options import GOLDEN, HTML, JSON, MAPPING, MODEL_CONFIG, XLSX
 
 # What follows is loaded by runs that compare, not by every start of pytest.
 _pairs_key: pytest.StashKey[dict[Path, DumpPair]] = pytest.StashKey()
@@ -52,10 +54,10 @@ class FrozenDumps:
 class CompareMode:
     """``--msprobe-compare PATH --msprobe-golden PATH``."""
 
-    name = "compare"
-    flag = "--msprobe-compare"
-    flag_help = "compare this run with --msprobe-golden: a dump.json, or a folder of steps and ranks"
-    shared_options = (GOLDEN, XLSX, HTML, JSON, MAPPING, MODEL_CONFIG)
+    name = COMPARE.name
+    flag = COMPARE.flag
+    flag_help = COMPARE.flag_help
+    shared_options = COMPARE.shared_options
     reads_torch_files = True
     divides_dumps = True
 
@@ -117,6 +119,11 @@ class CompareMode:
         if kind is not None:
             config.stash[_other_key] = kind.open_comparison([*dumps], config.stash[compare_key], policy)
             return
+        if is_passed(config, JSON):
+            raise OptionError(
+                f"{JSON} has what a comparison with an inference engine finds, and neither run is of one",
+                remedy="pass --msprobe-csv DIR for tables",
+            )
         compare, partners = config.stash[compare_key], None
         if config.stash[options_key].shard is not None:
             partners = partner_paths(_all_targets(config, dumps), golden_paths(compare), compare)

@@ -30,10 +30,14 @@ class CompareOptions:
     """
 
     golden: Path = shared(GOLDEN, read=existing)
-    fuzzy: bool = setting("msprobe_fuzzy", "match calls by API and structure, and ignore their numbers", kind="bool")
+    fuzzy: bool = setting(
+        "msprobe_fuzzy",
+        "match calls by API and structure, and ignore their numbers (default: false)",
+        kind="bool",
+    )
     quick: bool = setting(
         "msprobe_compare_quick",
-        "only report whether the runs are equal and, if not, the first difference",
+        "only report whether the runs are equal and, if not, the first difference (default: false)",
         kind="bool",
         rerun=False,
     )

@@ -7,6 +7,7 @@ from collections import Counter
 
 import pytest
 
+from tests.support.conftests import COUNTS_ITEMS
 from tests.support.dumps.compared import Runs
 from tests.support.dumps.dump_files import forward, tensor_around
 
@@ -63,21 +64,6 @@ def test_a_comparison_does_not_depend_on_the_plugin_for_junit(pytester: pytest.P
     assert result.parseoutcomes()["passed"] == 3
 
 
-_COUNTING = """
-import pytest
-seen = []
-class Counting:
-    @pytest.hookimpl(wrapper=True)
-    def {hook}(self, item):
-        seen.append(item.name)
-        return (yield)
-def pytest_configure(config):
-    config.pluginmanager.register(Counting())
-def pytest_unconfigure():
-    print("seen", len(seen), len(set(seen)))
-"""
-
-
 @pytest.mark.parametrize(
     ("hook", "calls"),
     [
@@ -91,7 +77,7 @@ def pytest_unconfigure():
 def test_a_plugin_that_listens_to_a_phase_hears_of_every_call(
     pytester: pytest.Pytester, options: list[str], hook: str, calls: int
 ) -> None:
-    pytester.makepyfile(counting=_COUNTING.format(hook=hook))
+    pytester.makepyfile(counting=COUNTS_ITEMS.format(hook=hook))
     pytester.syspathinsert()
     result = pytester.runpytest_inprocess(*options, "-p", "counting", "-s")
     assert f"seen {calls} 5" in result.stdout.str()

@@ -10,6 +10,8 @@ from xml.etree import ElementTree
 
 import pytest
 
+from tests.support.conftests import COUNTS_ITEMS
+
 Write = Callable[..., Path]
 Json = dict[str, Any]
 
@@ -45,21 +47,6 @@ def test_what_runs_on_is_reported_before_the_first_record_is_judged(
     assert first.msprobe_start["device"] == "cpu:0"
 
 
-_COUNTING = """
-import pytest
-seen = []
-class Counting:
-    @pytest.hookimpl(wrapper=True)
-    def {hook}(self, item):
-        seen.append(item.name)
-        return (yield)
-def pytest_configure(config):
-    config.pluginmanager.register(Counting())
-def pytest_unconfigure():
-    print("seen", len(seen), len(set(seen)))
-"""
-
-
 @pytest.mark.parametrize(
     ("hook", "times"),
     [
@@ -74,7 +61,7 @@ def test_a_plugin_that_listens_to_a_phase_hears_of_every_record(
     pytester: pytest.Pytester, write_dump: Write, records: Json, hook: str, times: int
 ) -> None:
     write_dump(records)
-    pytester.makepyfile(counting=_COUNTING.format(hook=hook))
+    pytester.makepyfile(counting=COUNTS_ITEMS.format(hook=hook))
     pytester.syspathinsert()
     result = pytester.runpytest_inprocess(*CHECK, "-p", "counting", "-s")
     assert f"seen {times * len(records)} {len(records)}" in result.stdout.str()

@@ -29,6 +29,7 @@ def run(pytester: pytest.Pytester, write_dump: Callable[..., Path], records: Jso
     return searched
 
 
+@pytest.mark.slow
 def test_plugins_are_not_notified_of_a_worker_that_never_started(run: Run, records: Json) -> None:
     # pytest-metadata looks for a key of its own in what a worker sent at its end.
     result = run("-p", "pytest_metadata.plugin")

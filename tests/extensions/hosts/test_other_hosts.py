@@ -72,7 +72,7 @@ def test_hosts_that_see_nothing_give_what_one_process_gives(
     pytester: pytest.Pytester, dump: str, check: Any, make_device: Callable[[str], None], make_host: Make
 ) -> None:
     make_device(f"if record == {RELU!r}: result = result + 1")
-    pytester.makeini("[pytest]\nmsprobe_seed = 3\nmsprobe_device = faulty\n")
+    pytester.makeini("[pytest]\naddopts = --msprobe-seed=3 --msprobe-device=faulty\n")
     Path("ours.yaml").write_text("rules: [{standard: benchmark}]")
     options = ["--msprobe-dump", dump, "--msprobe-policy", "ours.yaml"]
     alone = check(*options, apart=True)

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from pytest_msprobe.devices.remote_calls import LinkError
+from pytest_msprobe.engine.replay.calls.remote_calls import LinkError
 from pytest_msprobe.errors import DeviceError
 from pytest_msprobe.extensions.remote.messages import Backward, Gradients
 from pytest_msprobe.extensions.remote.remote_device import RemoteDevice
@@ -67,8 +67,8 @@ def test_a_process_that_dies_is_reported_with_its_last_words(elsewhere: Callable
 
 
 def test_a_slow_link_is_given_up(elsewhere: Callable[..., RemoteDevice]) -> None:
-    device = activated(elsewhere("ask()\ntime.sleep(60)", "timeout=0.2"))
-    with pytest.raises(LinkError, match=r"gave no answer within 0.2 s, the limit of //timeout=") as error:
+    device = activated(elsewhere("ask()\ntime.sleep(60)", "timeout=2"))
+    with pytest.raises(LinkError, match=r"gave no answer within 2 s, the limit of //timeout=") as error:
         ask(device)
     assert error.value.breakdown is Breakdown.TIMEOUT
 

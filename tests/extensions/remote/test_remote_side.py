@@ -15,9 +15,9 @@ from msprobe_hooks.dump.schema import backward_record, forward_record
 from msprobe_standards import Policy
 from pytest_msprobe.devices.cpu import CpuDevice
 from pytest_msprobe.devices.device import Device
-from pytest_msprobe.devices.remote_calls import LinkError
 from pytest_msprobe.engine.frameworks.torch import TorchFramework
 from pytest_msprobe.engine.replay.call import Call
+from pytest_msprobe.engine.replay.calls.remote_calls import LinkError
 from pytest_msprobe.engine.replay.check import Replay
 from pytest_msprobe.engine.replay.judging.run_outputs import of_target
 from pytest_msprobe.engine.replay.reruns.determinism import unequal_bits
@@ -67,7 +67,7 @@ if "exp.11" in record:
 def elsewhere(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RemoteDevice]:
     folder = tmp_path_factory.mktemp("elsewhere")
     (folder / "planted.py").write_text(device_after_each_call(_FAULTS, name="planted"))
-    device = RemoteDevice(f"popen//chdir={folder}//plugin=planted//device=planted//timeout=20")
+    device = RemoteDevice(f"popen//chdir={folder}//plugin=planted//device=planted//timeout=120")
     device.count()
     device.activate(1)
     yield device

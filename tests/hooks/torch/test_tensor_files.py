@@ -188,12 +188,13 @@ TorchTensorFiles.write_batch = write_late
 signal.signal(signal.SIGTERM, end)
 debugger = PrecisionDebugger(dump_path=sys.argv[1], task="tensor", level="L1")
 debugger.start()
-threading.Timer(1, os.kill, (os.getpid(), signal.SIGTERM)).start()
 values = torch.zeros(2**20)
+torch.add(values, 1)
+threading.Timer(1, os.kill, (os.getpid(), signal.SIGTERM)).start()
 while True:
     torch.add(values, 1)
 """
-    done = subprocess.run([sys.executable, "-c", program, str(tmp_path)], timeout=60, check=False)
+    done = subprocess.run([sys.executable, "-c", program, str(tmp_path)], timeout=600, check=False)
     assert done.returncode == 3
     folder = tmp_path / "step0" / "rank"
     names = re.findall(r'"data_name": ?"([^"]+)"', (folder / "dump.json").read_text())

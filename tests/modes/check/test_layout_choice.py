@@ -112,7 +112,7 @@ def test_an_unknown_choice_is_refused(run: Run, recorded: Path) -> None:
 
 
 def test_the_ini_setting_has_the_same_effect(pytester: pytest.Pytester, run: Run, as_of_msprobe: Path) -> None:
-    pytester.makeini("[pytest]\nmsprobe_layout = contiguous")
+    pytester.makeini("[pytest]\naddopts = --msprobe-layout=contiguous")
     run(as_of_msprobe).stdout.no_fnmatch_line("*memory layouts*")
 
 

@@ -136,13 +136,9 @@ def test_a_number_of_runs_that_makes_no_sense_is_one_error(repeating: Any, numbe
     assert checked.errors.strip() == f"ERROR: --msprobe-repeat '{number}': expected a number of runs, 2 or more"
 
 
-def test_the_setting_stands_for_the_option_in_checks_alone(repeating: Any, pytester: pytest.Pytester) -> None:
-    pytester.makeini("[pytest]\nmsprobe_repeat = 3\n")
+def test_addopts_of_the_ini_file_repeat_calls(repeating: Any, pytester: pytest.Pytester) -> None:
+    pytester.makeini("[pytest]\naddopts = --msprobe-repeat=3\n")
     assert repeating().wrong == {SOFTMAX}
-    overflow = ("--msprobe-overflow=dump.json", "--msprobe-device=faulty")
-    assert pytester.runpytest_inprocess(*overflow).ret == 0
-    pytester.makeini("[pytest]\nmsprobe_repeat = 0\n")
-    assert "--msprobe-repeat '0': expected a number of runs, 2 or more" in repeating().errors
 
 
 @pytest.mark.parametrize("option", ["--msprobe-repeat=3", "--msprobe-perturb=add_noise"])

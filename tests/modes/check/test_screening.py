@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from pytest_msprobe.extensions.screening.options import SCREENED_ABOVE, ScreeningOptions
 from pytest_msprobe.extensions.screening.screened_output import screened_of
-from pytest_msprobe.extensions.screening.screening_options import SCREENED_ABOVE, ScreeningOptions
 from pytest_msprobe.journal.journal import read_journal
 from pytest_msprobe.modes.check.options import CheckOptions
 from tests.support.dumps.dump_files import forward, tensor
@@ -57,7 +57,7 @@ def test_nothing_small_is_screened_unasked_nor_where_exactness_is_asked_for(
     checked: Any, pytester: pytest.Pytester
 ) -> None:
     assert "cleared by" not in checked().output
-    pytester.makeini("[pytest]\nmsprobe_screen_above = 0.01\n")
+    pytester.makeini("[pytest]\naddopts = --msprobe-screening=0.01\n")
     assert CLEARED in checked().output
     assert "cleared by" not in checked("--msprobe-screening=off").output
 

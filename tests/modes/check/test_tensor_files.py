@@ -60,7 +60,7 @@ def test_real_data_never_draws_random_values(
     torch.save(torch.full((2, 3), 1000.0), folder / FILE)
     arguments = [] if twin else ["--msprobe-real-data=never"]
     if twin:
-        pytester.makeini("[pytest]\nmsprobe_real_data = never")
+        pytester.makeini("[pytest]\naddopts = --msprobe-real-data=never")
     assert check("--msprobe-dump=dump.json", "--msprobe-device=faulty", *arguments).exit_code == 0
     assert seen_inputs().abs().max() <= 1.0
 

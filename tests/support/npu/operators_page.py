@@ -1,4 +1,4 @@
-"""The tables of torch_npu's operators in ``docs/operations.md``, which ``make operators`` writes."""
+"""The tables of torch_npu's operators, in code and in ``docs/operations.md``, which ``make operators`` writes."""
 
 from __future__ import annotations
 
@@ -8,11 +8,12 @@ from pathlib import Path
 
 import torch
 
-from msprobe_hooks.torch.api_lists import NPU
+from msprobe_hooks.extensions.npu_operators.operators import RECORDED as NPU
 from msprobe_standards.policy import Policy
 from pytest_msprobe.engine.replay.ops.op_info import op_info
-from pytest_msprobe.extensions.npu_operators.left_out import LEFT_OUT, reason_left_out
-from pytest_msprobe.extensions.npu_operators.operator_table import DEFINED
+from pytest_msprobe.extensions import npu_operators
+from pytest_msprobe.extensions.npu_operators.left_out import left_out
+from tests.support.npu import operator_tables
 from tests.support.npu.torch_npu_operators import Operator, read_extract
 
 PAGE = Path(__file__).parents[3] / "docs/operations.md"
@@ -22,7 +23,9 @@ _POLICY = Policy.load("default")
 
 
 def main() -> None:
-    """Write the tables into the page."""
+    """Write the tables into the code and into the page."""
+    operator_tables.MODULES.write_text(operator_tables.module_table(), encoding="utf-8")
+    operator_tables.HOOKS.write_text(operator_tables.hook_table(), encoding="utf-8")
     PAGE.write_text(with_tables(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
 
 
@@ -37,19 +40,24 @@ def with_tables(page: str) -> str:
 def tables() -> str:
     """Return the operators with a golden definition, those with a required property, and those left out."""
     operators = read_extract()
-    defined = {name: (type_, module) for module, types in DEFINED.items() for type_, names in types.items()
-               for name in names}  # fmt: skip
+    package = f"{npu_operators.__name__}."
+    defined = {
+        each.name.partition(".")[2]: each.definition.__module__.removeprefix(package)
+        for each in operator_tables.operators()
+    }
     drawn = sorted(name for name in {*operators, *NPU} if name not in defined and op_info(name).random)
-    left_out = {name for names in LEFT_OUT.values() for name in names} | ({*operators, *NPU} - {*defined, *drawn})
+    reasons = dict(left_out())
+    skipped = {name for name in reasons if name in {*operators, *NPU}} | ({*operators, *NPU} - {*defined, *drawn})
     lines = ["| operator | torch_npu | golden definition | judged |", "|---|---|---|---|"]
     for name in sorted(defined):
-        module = defined[name][1]
-        lines.append(f"| `{name}` | {_versions(operators, name)} | `{module}` | {_judged(operators.get(name), name)} |")
+        lines.append(
+            f"| `{name}` | {_versions(operators, name)} | `{defined[name]}` | {_judged(operators.get(name), name)} |"
+        )
     lines += ["", "Drawn results are judged by a property, not by a golden result:", ""]
     lines += ["| operator | torch_npu | property |", "|---|---|---|"]
     lines += [f"| `{name}` | {_versions(operators, name)} | {_property(name)} |" for name in drawn]
     lines += ["", "The others are skipped, with the reason:", "", "| left out | torch_npu | because |", "|---|---|---|"]
-    lines += [f"| `{name}` | {_versions(operators, name)} | {reason_left_out(name)} |" for name in sorted(left_out)]
+    lines += [f"| `{name}` | {_versions(operators, name)} | {reasons.get(name)} |" for name in sorted(skipped)]
     return "\n".join(lines) + "\n"
 
 

@@ -1,7 +1,7 @@
 """Effects of calls on memory: what they write without reading it and what they leave undefined, in one table.
 
-To add an operation, add its name to a row. The names are those that frameworks share; what communication fills is
-listed by itself, since its names mean something else there.
+To add an operation, add its name to a row; extensions have rows of their own. The names are those that frameworks
+share; what communication fills is listed by itself, since its names mean something else there.
 """
 
 from __future__ import annotations
@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
-from types import MappingProxyType
+from itertools import chain
 from typing import Final
 
 from msprobe_hooks.dump.names import MODULE_TYPES, parse_api_name
+from msprobe_hooks.extensions import implementations
 
 _FIRST = ("0", "self", "input")
 _SECOND = ("1", "other")
@@ -97,7 +98,7 @@ _ROWS: tuple[tuple[str, Effects], ...] = (
     # Written to as a whole.
     (
         """copy_ copy fill_ fill zero_ zero normal_ uniform_ random_ exponential_ geometric_ cauchy_ log_normal_
-        bernoulli_ _foreach_copy_ _foreach_zero_ npu_sim_exponential_ InplaceCopy InplaceFillScalar InplaceFillTensor
+        bernoulli_ _foreach_copy_ _foreach_zero_ InplaceCopy InplaceFillScalar InplaceFillTensor
         InplaceZero InplaceNormal InplaceUniform InplaceRandom InplaceExponential InplaceBernoulliScalar
         InplaceBernoulliTensor inplace_copy inplace_fill_scalar inplace_fill_tensor inplace_bernoulli_scalar
         inplace_bernoulli_tensor""",
@@ -125,28 +126,18 @@ _ROWS: tuple[tuple[str, Effects], ...] = (
     (
         """__setitem__ index_put index_put_ _index_put_impl_ index_copy index_copy_ index_fill index_fill_ put put_
         scatter scatter_ masked_fill masked_fill_ masked_scatter masked_scatter_ fill_diagonal_ slice_scatter
-        select_scatter diagonal_scatter npu_scatter_nd_update npu_scatter_nd_update_""",
+        select_scatter diagonal_scatter""",
         Effects(carries=True),
     ),
-    # Results that are not defined, or not for all drivers: rank and singular values, states of generators.
+    # Results that are not defined, or not for all drivers: rank and singular values.
     ("lstsq linalg_lstsq", Effects(defined=2)),
     ("BatchNorm", Effects(defined=1)),
-    ("npu_fusion_attention npu_fusion_attention_v2 npu_fusion_attention_v3", Effects(defined=3)),
-    ("npu_moe_gating_top_k", Effects(defined=2)),
-    # Rows that belong to no group.
-    ("npu_grouped_matmul", Effects(valid_rows=ValidRows("group_list", kind="group_list_type"))),
-    ("npu_grouped_matmul_swiglu_quant", Effects(defined=2, valid_rows=ValidRows("group_list", at=2))),
-    ("npu_grouped_matmul_swiglu_quant_v2", Effects(valid_rows=ValidRows("group_list", at=4, kind="group_list_type"))),
-    ("npu_quant_grouped_matmul_dequant", Effects(valid_rows=ValidRows("group_list", at=3))),
-    (
-        "npu_dequant_swiglu_quant npu_swiglu_group_quant npu_swiglu_mx_quant",
-        Effects(valid_rows=ValidRows("group_index", holds=GROUP_SIZES)),
-    ),
 )
 
-_TABLE: Mapping[str, Effects] = MappingProxyType({name: row for names, row in _ROWS for name in names.split()})
-_NOTHING = Effects()
+#: Nothing that a reader of a record must know.
+NO_EFFECTS = Effects()
 _added: dict[str, ValidRows] = {}
+_declared: dict[str, Effects] = {}
 _OUT = frozenset({"out"})
 # What ``out`` means to operators of other libraries is theirs to say.
 _TAKING_OUT = frozenset({"Torch", "Functional", "Tensor", "Aten", "VF", "NPU", "Mint", "MintFunctional"})
@@ -160,19 +151,33 @@ def effects_of(qualified: str) -> Effects:
     """
     type_, _, api = qualified.partition(".")
     if type_ in MODULE_TYPES:
-        return _NOTHING
+        return NO_EFFECTS
     if type_ == "Distributed":
         return Effects(frozenset(RECEIVED.get(api, ())))
     is_aten = type_ == "Aten" or api.startswith("ops.aten.")
     if api.startswith("ops.") and not is_aten:
-        return _NOTHING
-    effects = operation_effects(api.removeprefix("ops.aten.").partition(".")[0] if is_aten else api.rpartition(".")[2])
-    return replace(effects, unread=effects.unread | _OUT) if type_ in _TAKING_OUT or is_aten else effects
+        return NO_EFFECTS
+    found = operation_effects(api.removeprefix("ops.aten.").partition(".")[0] if is_aten else api.rpartition(".")[2])
+    return replace(found, unread=found.unread | _OUT) if type_ in _TAKING_OUT or is_aten else found
 
 
 def operation_effects(operation: str) -> Effects:
     """Return what an operation does, by its name without type, namespace and overload."""
-    return _TABLE.get(operation, _NOTHING)
+    return _declared.get(operation) or _table().get(operation, NO_EFFECTS)
+
+
+@cache
+def _table() -> Mapping[str, Effects]:
+    rows = chain(_ROWS, *(of_extension() for of_extension in implementations("operation_effects")))
+    return {name: row for names, row in rows for name in names.split()}
+
+
+def declare_effects(operation: str, effects: Effects) -> None:
+    """Add what an operation does, by its name without type, namespace and overload."""
+    if operation_effects(operation) != effects:
+        _declared[operation] = effects
+        effects_of.cache_clear()
+        effects_of_record.cache_clear()
 
 
 def valid_rows_of(operation: str) -> ValidRows | None:
@@ -192,5 +197,5 @@ def effects_of_record(name: str) -> Effects:
     try:
         parsed = parse_api_name(name)
     except ValueError:
-        return _NOTHING
-    return effects_of(parsed.qualified_api) if parsed.direction == "forward" else _NOTHING
+        return NO_EFFECTS
+    return effects_of(parsed.qualified_api) if parsed.direction == "forward" else NO_EFFECTS

@@ -17,8 +17,8 @@ from msprobe_standards import Policy, Standard, Verdict, fitting, judge_tree, me
 from msprobe_standards.dtypes import family, float_format
 from msprobe_standards.reasons import elements_in_words
 from msprobe_standards.tensor_layouts import is_plain
-from pytest_msprobe.devices.remote_calls import LinkError
 from pytest_msprobe.engine.replay.calls.arguments import CheckError, TargetError
+from pytest_msprobe.engine.replay.calls.remote_calls import LinkError
 from pytest_msprobe.engine.replay.judging.laid_out_baseline import describe_difference, judge_by_layouts
 from pytest_msprobe.engine.replay.judging.math_mode import ModeJudge
 from pytest_msprobe.engine.replay.linalg.reconstruction import in_precision_of, relative_to_whole

@@ -20,7 +20,6 @@ from msprobe_hooks.dump.communication.collectives import FUSED
 from msprobe_hooks.dump.names import ApiName
 from pytest_msprobe.engine.replay.call import NAMESPACES
 from pytest_msprobe.engine.replay.references import ReferenceRegistry
-from pytest_msprobe.extensions.npu_operators.left_out import reason_left_out
 from pytest_msprobe.results.skip_reasons import Skip, SkipReason
 
 _FACTORIES = frozenset(
@@ -98,7 +97,7 @@ def resolve(
     if name.type == "NPU":
         if name.api in FUSED:
             raise Skip(SkipReason.FUSED_COMMUNICATION, name.qualified_api)
-        reason = reason_left_out(name.api)
+        reason = references.reason_left_out(name.qualified_api)
         raise Skip(SkipReason.NO_REFERENCE, f"{name.qualified_api}, {reason}" if reason else name.qualified_api)
     if function is not None:
         return function

@@ -24,6 +24,7 @@ from pytest_msprobe.engine.replay.linalg.canonical_factors import (
     singular_matrix,
 )
 from pytest_msprobe.engine.replay.ops import open_elements
+from pytest_msprobe.engine.replay.ops.operators import declared
 from pytest_msprobe.engine.replay.ops.quantized_results import (
     Arguments,
     accept_quantized,
@@ -42,10 +43,6 @@ from pytest_msprobe.engine.replay.random_apis import (
     unverifiable,
 )
 from pytest_msprobe.engine.replay.random_apis.sampled_indices import REQUIRED, RandomProperty
-from pytest_msprobe.extensions.npu_operators.operator_table import FUSED_OPERATORS
-from pytest_msprobe.extensions.npu_operators.rows.attention_rows import ATTENTION_ROWS
-from pytest_msprobe.extensions.npu_operators.rows.quantized_rows import QUANTIZED_ROWS
-from pytest_msprobe.extensions.npu_operators.rows.routing_rows import ROUTING_ROWS
 
 
 @cache
@@ -53,7 +50,10 @@ def op_info(api: str) -> OpInfo:
     """Return what is special about an API: ``norm``, ``linalg.norm`` or, with an overload of ATen, ``norm.out``."""
     name = operation(api)
     is_of_a_library = api.startswith("ops.") and "." in name
-    return TABLE.get(name, _OF_A_LIBRARY if is_of_a_library else _NOTHING_SPECIAL)
+    row = TABLE.get(name)
+    if row is None and (known := declared(name)) is not None:
+        return known.info
+    return row or (_OF_A_LIBRARY if is_of_a_library else _NOTHING_SPECIAL)
 
 
 _ROWS: Rows = (
@@ -130,7 +130,6 @@ _ROWS: Rows = (
         "dropout dropout_ native_dropout feature_dropout feature_dropout_ dropout1d dropout2d dropout3d",
         OpInfo(random=dropout.dropout, switch=probability_switch.probability("p", 1)),
     ),
-    ("_npu_dropout", OpInfo(random=dropout.unconditional_dropout, switch=probability_switch.probability("p", 1))),
     (
         "_fused_dropout",
         OpInfo(random=dropout.unconditional_dropout, switch=probability_switch.probability("p", 1, 1.0)),
@@ -158,7 +157,7 @@ _ROWS: Rows = (
     ("randint_like", OpInfo(random=factories.randint_like)),
     ("random random_", OpInfo(random=factories.random)),
     (
-        "exponential exponential_ npu_sim_exponential_",
+        "exponential exponential_",
         OpInfo(random=factories.one_parameter(distributions.exponential, 1.0)),
     ),
     ("geometric geometric_", OpInfo(random=factories.one_parameter(distributions.geometric, REQUIRED))),
@@ -223,10 +222,10 @@ _ROWS: Rows = (
     ("nextafter nan_to_num nan_to_num_", OpInfo(of_dtype=True)),
     # Numbers that the result's dtype does not hold.
     (
-        """to type type_as byte char short int long _to_copy tensor as_tensor asarray npu_dtype_cast _npu_dtype_cast""",
+        """to type type_as byte char short int long _to_copy tensor as_tensor asarray""",
         OpInfo(leaves_open=open_elements.CAST),
     ),
-    ("copy_ copy new_tensor npu_dtype_cast_", OpInfo(leaves_open=open_elements.COPIED)),
+    ("copy_ copy new_tensor", OpInfo(leaves_open=open_elements.COPIED)),
     (
         """bitwise_left_shift bitwise_left_shift_ bitwise_right_shift bitwise_right_shift_ __lshift__ __rshift__""",
         OpInfo(leaves_open=open_elements.SHIFTED),
@@ -264,7 +263,7 @@ def _table(rows: Rows) -> dict[str, OpInfo]:
 
 
 #: The operations that have a row, by name without namespace and overload.
-TABLE: Mapping[str, OpInfo] = _table((*INDEX_ROWS, *_ROWS, *ATTENTION_ROWS, *ROUTING_ROWS, *QUANTIZED_ROWS))
+TABLE: Mapping[str, OpInfo] = _table((*INDEX_ROWS, *_ROWS))
 _NOTHING_SPECIAL = OpInfo()
 # What the whole numbers of another library's operator are for, its schema does not say.
 _OF_A_LIBRARY = OpInfo(constraint=recorded_numbers)
@@ -299,7 +298,7 @@ def accept_implementation_defined(
     has None for a result that was not asked for. The arguments are those of the call, by position and by name.
     """
     traits = op_info(operation)
-    is_optional = operation in FUSED_OPERATORS
+    is_optional = declared(operation) is not None
     if not (traits.quantizes or traits.quantized or is_optional):
         return
     output, right = target["output"], golden["output"]

@@ -28,6 +28,9 @@ from pytest_msprobe.engine.values.number_formats import (
     unpack,
 )
 
+#: Dtypes whose numbers are rounded to whole ones of eight bits.
+EIGHT_BITS = frozenset({torch.int8, torch.uint8})
+
 # docs/standards-reference.md, "Quantized results"
 _NEIGHBOURS = 1 / 8
 _OTHER_EXPONENTS = 1 / 16

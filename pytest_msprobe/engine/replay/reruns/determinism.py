@@ -9,8 +9,8 @@ from dataclasses import dataclass
 import torch
 
 from msprobe_hooks.dump.names import Direction
-from pytest_msprobe.devices.remote_calls import RemoteCallDevice
 from pytest_msprobe.engine.framework_names import PYTORCH
+from pytest_msprobe.engine.replay.calls.remote_calls import RemoteCallDevice
 from pytest_msprobe.engine.replay.judging.run_outputs import of_target
 from pytest_msprobe.engine.replay.partition.plan import cuts_of
 from pytest_msprobe.engine.replay.partition.rules import Cut, block_of

@@ -9,8 +9,8 @@ from typing import Any
 import torch
 
 from msprobe_standards import Standard
-from pytest_msprobe.devices.remote_calls import LinkError
 from pytest_msprobe.engine.replay.calls.arguments import TargetError
+from pytest_msprobe.engine.replay.calls.remote_calls import LinkError
 from pytest_msprobe.engine.replay.trials.baseline_protocol import Prepare
 from pytest_msprobe.engine.values.pytree import tensors_with_paths
 from pytest_msprobe.results.result import OutputResult, as_missing_baseline

@@ -12,9 +12,9 @@ import torch
 
 from msprobe_hooks.dump.names import Direction, api_record
 from pytest_msprobe.devices.device import Device, hardware
-from pytest_msprobe.devices.remote_calls import LinkError, RemoteCall, RemoteCallDevice
 from pytest_msprobe.engine.replay.calls.arguments import CheckError, Subject, TargetError
 from pytest_msprobe.engine.replay.calls.golden import baseline_side, golden_side
+from pytest_msprobe.engine.replay.calls.remote_calls import LinkError, RemoteCall, RemoteCallDevice
 from pytest_msprobe.engine.replay.calls.side import Gradients, Run, Side, run_backward, run_forward
 from pytest_msprobe.engine.replay.inputs.large_tensors import LARGE
 from pytest_msprobe.engine.replay.linalg.canonical_factors import turned
@@ -51,7 +51,7 @@ class Trial:
         golden      the CPU      raised           ``golden``        ``golden_gradients``
         baseline    the CPU      the recorded     ``baseline``      ``baseline_gradients``
         moved       the CPU      raised           ``moved``         ``moved_gradients``    inputs moved by a rounding
-        remote      elsewhere    the recorded     ``remote_run``    ``remote_gradients``   shows the usual error
+        remote      another host the recorded     ``remote_run``    ``remote_gradients``   shows the usual error
 
     All have the same inputs; gradients arrive for ``grad_outputs``, the same on all sides.
     """

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 
+from msprobe_hooks.dump.unread.effects import Effects
+from pytest_msprobe.engine.replay.inputs.constraints import values
+from pytest_msprobe.engine.replay.ops.operators import Kernel, golden
+from pytest_msprobe.engine.replay.ops.traits import OpInfo
+from pytest_msprobe.engine.replay.random_apis import attention_dropout, probability_switch, unverifiable
 from pytest_msprobe.extensions.npu_operators.arguments import refuse
 from pytest_msprobe.extensions.npu_operators.attention.attention_core import (
     BATCHED_LAYOUTS,
@@ -25,12 +30,27 @@ if TYPE_CHECKING:
     from pytest_msprobe.extensions.npu_operators.attention.attention_core import Attend
     from pytest_msprobe.extensions.npu_operators.sparse_attention.token_layouts import Lengths
 
+FUSED_ATTENTION = OpInfo(
+    constraint=values.packed_attention(),
+    random=unverifiable.fused_attention,
+    switch=probability_switch.probability("keep_prob", 9, 1.0),
+    readable=attention_dropout.readable_by_layout,
+)
+
 # CANN's default, the greatest int32: every earlier or later token is attended to.
 _UNLIMITED = 2147483647
 # the device repeats each row's maximum and sum to fill a 32-byte block of float32
 _STATISTIC_COPIES = 8
 
 
+def kernel_on_gpu(definition: Callable[..., Any]) -> Kernel:
+    """Return what computes fused attention by the kernels that a GPU has, whose module only its runs load."""
+    from pytest_msprobe.extensions.npu_operators.attention.gpu_kernels import FusedAttention
+
+    return FusedAttention(definition)
+
+
+@golden("NPU.npu_fusion_attention", FUSED_ATTENTION, Effects(defined=3), on_gpu=kernel_on_gpu)
 def npu_fusion_attention(
     query: Tensor, key: Tensor, value: Tensor, head_num: int, input_layout: str, pse: Tensor | None = None,
     padding_mask: Tensor | None = None, atten_mask: Tensor | None = None, scale: float = 1.0,
@@ -112,6 +132,7 @@ def npu_fusion_attention(
     return out, statistics[0], statistics[1], query.new_empty(0), 0, 0, count
 
 
+@golden("Aten.npu_fusion_attention_grad", OpInfo(constraint=values.packed_attention()))
 def npu_fusion_attention_grad(
     query: Tensor, key: Tensor, value: Tensor, dy: Tensor, head_num: int, input_layout: str,
     *, pse: Tensor | None = None, padding_mask: Tensor | None = None, atten_mask: Tensor | None = None,
@@ -205,6 +226,7 @@ def _lengths(cumulative: Sequence[int] | None) -> list[int]:
 # CANN's default, the greatest int32: every earlier or later token is attended to.
 
 
+@golden("Aten.npu_fusion_attention_grad_v2", OpInfo(constraint=values.packed_attention()))
 def npu_fusion_attention_grad_v2(
     query: Tensor, key: Tensor, value: Tensor, dy: Tensor, head_num: int, input_layout: str,
     *, pse: Tensor | None = None, padding_mask: Tensor | None = None, atten_mask: Tensor | None = None,
@@ -269,6 +291,7 @@ def npu_fusion_attention_grad_v2(
     return of_query, of_key, of_value, of_pse, of_q_rope, of_k_rope, of_sink
 
 
+@golden("Aten.npu_fusion_attention_grad_v3", OpInfo(constraint=values.packed_attention()))
 def npu_fusion_attention_grad_v3(
     query: Tensor, key: Tensor, value: Tensor, dy: Tensor, head_num: int, input_layout: str,
     *, pse: Tensor | None = None, padding_mask: Tensor | None = None, atten_mask: Tensor | None = None,

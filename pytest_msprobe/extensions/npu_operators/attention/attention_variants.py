@@ -7,8 +7,17 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from msprobe_hooks.dump.unread.effects import Effects
+from pytest_msprobe.engine.replay.ops.operators import golden
+from pytest_msprobe.engine.replay.ops.traits import OpInfo
+from pytest_msprobe.engine.replay.random_apis import mask_bits, probability_switch
 from pytest_msprobe.extensions.npu_operators.arguments import refuse
-from pytest_msprobe.extensions.npu_operators.attention.attention import npu_fusion_attention
+from pytest_msprobe.extensions.npu_operators.attention.attention import (
+    FUSED_ATTENTION,
+    kernel_on_gpu,
+    npu_fusion_attention,
+)
+from pytest_msprobe.extensions.npu_operators.inputs import selected_keys
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -17,6 +26,7 @@ if TYPE_CHECKING:
 _UNLIMITED = 2147483647
 
 
+@golden("NPU.npu_fusion_attention_v2", FUSED_ATTENTION, Effects(defined=3), on_gpu=kernel_on_gpu)
 def npu_fusion_attention_v2(
     query: Tensor, key: Tensor, value: Tensor, head_num: int, input_layout: str,
     *, pse: Tensor | None = None, padding_mask: Tensor | None = None, atten_mask: Tensor | None = None,
@@ -68,6 +78,7 @@ def npu_fusion_attention_v2(
     )
 
 
+@golden("NPU.npu_fusion_attention_v3", FUSED_ATTENTION, Effects(defined=3), on_gpu=kernel_on_gpu)
 def npu_fusion_attention_v3(
     query: Tensor, key: Tensor, value: Tensor, head_num: int, input_layout: str, pse: Tensor | None = None,
     padding_mask: Tensor | None = None, atten_mask: Tensor | None = None, scale: float = 1.0,
@@ -108,6 +119,7 @@ def _numbers(lengths: Tensor | Sequence[int] | None) -> Sequence[int] | None:
     return lengths.tolist() if isinstance(lengths, torch.Tensor) else lengths
 
 
+@golden("NPU.npu_attention_update")
 def npu_attention_update(
     lse: Sequence[Tensor], local_out: Sequence[Tensor], update_type: int
 ) -> tuple[Tensor, Tensor | None]:
@@ -122,6 +134,7 @@ def npu_attention_update(
     return out, merged if update_type == 1 else None
 
 
+@golden("NPU.npu_ring_attention_update", OpInfo(constraint=selected_keys.ring_attention))
 def npu_ring_attention_update(
     prev_attn_out: Tensor, prev_softmax_max: Tensor, prev_softmax_sum: Tensor, cur_attn_out: Tensor,
     cur_softmax_max: Tensor, cur_softmax_sum: Tensor,
@@ -168,6 +181,7 @@ def _by_token(statistic: Tensor, ends: list[int]) -> Tensor:
     return torch.cat(parts)
 
 
+@golden("NPU.npu_masked_softmax_with_rel_pos_bias")
 def npu_masked_softmax_with_rel_pos_bias(
     x: Tensor,
     atten_mask: Tensor | None,
@@ -188,11 +202,13 @@ def npu_masked_softmax_with_rel_pos_bias(
     return torch.softmax(scores, -1)
 
 
+@golden("NPU.npu_attn_softmax_")
 def npu_attn_softmax_(self: Tensor) -> Tensor:
     """Return softmax over the last dimension, written into ``self``."""
     return self.copy_(torch.softmax(self, -1))
 
 
+@golden("NPU.npu_attn_softmax_backward_", recorded=False)
 def npu_attn_softmax_backward_(self: Tensor, grad_output: Tensor, values: Tensor) -> Tensor:
     """Return the gradient of the scores, written into ``self``, which holds the weights of :func:`npu_attn_softmax_`.
 
@@ -202,6 +218,10 @@ def npu_attn_softmax_backward_(self: Tensor, grad_output: Tensor, values: Tensor
     return self.copy_(self * (of_weights - (of_weights * self).sum(-1, keepdim=True)))
 
 
+@golden(
+    "NPU.npu_dropout_with_add_softmax",
+    OpInfo(random=mask_bits.dropout_with_softmax, switch=probability_switch.probability("prob", 3)),
+)
 def npu_dropout_with_add_softmax(
     self: Tensor, x1: Tensor, alpha: float, prob: float, dim: int
 ) -> tuple[Tensor | None, Tensor, Tensor]:
@@ -218,6 +238,7 @@ def npu_dropout_with_add_softmax(
     return mask, weights.detach(), _kept(weights, mask, prob)
 
 
+@golden("Aten.npu_dropout_with_add_softmax_backward")
 def npu_dropout_with_add_softmax_backward(
     grad: Tensor, mask: Tensor, softmax_out: Tensor, alpha: float, prob: float, dim: int
 ) -> tuple[Tensor, None]:

@@ -46,10 +46,6 @@ class FusedAttention:
         return result
 
 
-#: The APIs that a GPU has a fused kernel for; the definition of each takes what computes attention as ``attend``.
-FUSED_ON_GPU = frozenset(f"NPU.npu_fusion_attention{version}" for version in ("", "_v2", "_v3"))
-
-
 def attend_by_kernel(
     q: Tensor,
     k: Tensor,

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from pytest_msprobe.engine.replay.ops.operators import golden
+from pytest_msprobe.engine.replay.ops.quantized_results import EIGHT_BITS
+from pytest_msprobe.engine.replay.ops.traits import OpInfo
 from pytest_msprobe.extensions.npu_operators.arguments import refuse
 from pytest_msprobe.extensions.npu_operators.attention.inference_sequences import Dequantization, Keys
 from pytest_msprobe.extensions.npu_operators.attention.sequence_attention import (
@@ -11,6 +14,7 @@ from pytest_msprobe.extensions.npu_operators.attention.sequence_attention import
     Queries,
     attention_of_sequences,
 )
+from pytest_msprobe.extensions.npu_operators.inputs import caches
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -18,6 +22,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
+@golden("NPU.npu_prompt_flash_attention", OpInfo(constraint=caches.attended_blocks, quantizes=EIGHT_BITS))
 def npu_prompt_flash_attention(
     query: Tensor, key: Tensor, value: Tensor,
     *, padding_mask: Tensor | None = None, atten_mask: Tensor | None = None, pse_shift: Tensor | None = None,
@@ -59,6 +64,7 @@ def npu_prompt_flash_attention(
     return attention_of_sequences(api, queries, keys)[0]
 
 
+@golden("NPU.npu_incre_flash_attention", OpInfo(constraint=caches.attended_blocks, quantizes=EIGHT_BITS))
 def npu_incre_flash_attention(
     query: Tensor, key: Tensor, value: Tensor,
     *, padding_mask: Tensor | None = None, atten_mask: Tensor | None = None, pse_shift: Tensor | None = None,
@@ -129,6 +135,7 @@ def rows_behind(padding: Tensor | None, lengths: Sequence[int] | None) -> int | 
     return None if padding is None or not lengths else max(int(padding.reshape(-1)[0]), 0)
 
 
+@golden("NPU.npu_fused_infer_attention_score", OpInfo(constraint=caches.attended_blocks, quantizes=EIGHT_BITS))
 def npu_fused_infer_attention_score(
     query: Tensor, key: Tensor, value: Tensor,
     *, pse_shift: Tensor | None = None, atten_mask: Tensor | None = None,
@@ -211,6 +218,7 @@ def npu_fused_infer_attention_score(
     return out, statistic if softmax_lse_flag else None
 
 
+@golden("NPU.npu_fused_infer_attention_score_v2", OpInfo(constraint=caches.attended_blocks, quantizes=EIGHT_BITS))
 def npu_fused_infer_attention_score_v2(
     query: Tensor, key: Tensor, value: Tensor,
     *, query_rope: Tensor | None = None, key_rope: Tensor | None = None, pse_shift: Tensor | None = None,

@@ -8,6 +8,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from pytest_msprobe.engine.replay.ops.operators import golden
+from pytest_msprobe.engine.replay.ops.traits import OpInfo
+from pytest_msprobe.engine.replay.random_apis import attention_dropout, probability_switch, unverifiable
 from pytest_msprobe.extensions.npu_operators.arguments import refuse
 from pytest_msprobe.extensions.npu_operators.attention.attention_core import BATCHED_LAYOUTS, in_layout
 from pytest_msprobe.extensions.npu_operators.layers.drawn_results import npu_dropout_backward
@@ -15,9 +18,16 @@ from pytest_msprobe.extensions.npu_operators.layers.drawn_results import npu_dro
 if TYPE_CHECKING:
     Three = tuple[Tensor, Tensor, Tensor]
 
+_SCORES_WITH_DROPOUT = OpInfo(
+    random=unverifiable.attention_score,
+    switch=probability_switch.probability("keep_prob", 5, 1.0),
+    readable=attention_dropout.readable_score,
+)
+
 _MERGED = BATCHED_LAYOUTS[0]
 
 
+@golden("NPU.npu_fused_attention_score", _SCORES_WITH_DROPOUT)
 def npu_fused_attention_score(
     query_layer: Tensor, key_layer: Tensor, value_layer: Tensor, attention_mask: Tensor, scale: float,
     keep_prob: float, query_transpose: bool = False, key_transpose: bool = False,
@@ -43,6 +53,7 @@ def npu_fused_attention_score(
     return in_layout(weights @ value_layer, _MERGED).flatten(0, 1)
 
 
+@golden("NPU.npu_fused_attention_score_fwd", _SCORES_WITH_DROPOUT)
 def npu_fused_attention_score_fwd(
     query_layer: Tensor, key_layer: Tensor, value_layer: Tensor, attention_mask: Tensor, scale: float,
     keep_prob: float, query_transpose: bool = False, key_transpose: bool = False,
@@ -69,6 +80,7 @@ def npu_fused_attention_score_fwd(
     return in_layout(context, _MERGED).flatten(0, 1), weights.detach(), kept
 
 
+@golden("NPU.npu_fused_attention_score_grad", recorded=False)
 def npu_fused_attention_score_grad(
     grad_output: Tensor, softmax_output: Tensor, query_layer: Tensor, key_layer: Tensor, value_layer: Tensor,
     mask: Tensor, scale: float, keep_prob: float, query_transpose: bool = False, key_transpose: bool = False,
@@ -86,6 +98,7 @@ def npu_fused_attention_score_grad(
     return query, key, value
 
 
+@golden("Aten.npu_fused_attention_score_backward")
 def npu_fused_attention_score_backward(
     grad_output: Tensor, softmax_output: Tensor, query_layer: Tensor, key_layer: Tensor, value_layer: Tensor,
     mask: Tensor, scale: float, keep_prob: float, query_transpose: bool = False, key_transpose: bool = False,
@@ -101,6 +114,7 @@ def npu_fused_attention_score_backward(
     return _gradients(grad_output, softmax_output, query_layer, key_layer, value_layer, mask, scale, keep_prob)
 
 
+@golden("NPU.npu_fused_attention_layernorm_qkv_fwd")
 def npu_fused_attention_layernorm_qkv_fwd(
     x: Tensor, kernel_query: Tensor, kernel_key: Tensor, kernel_value: Tensor, gamma: Tensor, beta: Tensor,
     bias_query: Tensor | None = None, bias_key: Tensor | None = None, bias_value: Tensor | None = None,
@@ -120,6 +134,7 @@ def npu_fused_attention_layernorm_qkv_fwd(
     return [norm, *heads, mean.detach(), variance.detach()]
 
 
+@golden("NPU.npu_fused_attention_qkv_grad", recorded=False)
 def npu_fused_attention_qkv_grad(
     grad_output_query: Tensor,
     grad_output_key: Tensor,
@@ -162,6 +177,10 @@ def _gradients(
     return of_scores @ key, of_scores.mT @ query, _dropped(weights, kept, keep).mT @ incoming
 
 
+@golden(
+    "NPU.npu_multi_head_attention",
+    OpInfo(random=unverifiable.attention_layer, switch=probability_switch.probability("dropout_prob", 17)),
+)
 def npu_multi_head_attention(
     query: Tensor, key: Tensor, value: Tensor, query_weight: Tensor, key_weight: Tensor, value_weight: Tensor,
     attn_mask: Tensor, out_proj_weight: Tensor, query_bias: Tensor | None, key_bias: Tensor | None,
@@ -195,6 +214,7 @@ def npu_multi_head_attention(
     return y, None, *(saved.detach() for saved in (q, k, v, scores, weights, context))
 
 
+@golden("Aten.npu_multi_head_attention_backward")
 def npu_multi_head_attention_backward(
     query: Tensor, key: Tensor, value: Tensor, query_weight: Tensor, key_weight: Tensor, value_weight: Tensor,
     out_proj_weight: Tensor, query_bias: Tensor | None, key_bias: Tensor | None, value_bias: Tensor | None,
@@ -230,10 +250,10 @@ def _projected(x: Tensor, weight: Tensor, bias: Tensor | None, rows: int, heads:
 
 
 def _split(x: Tensor, rows: int, heads: int) -> Tensor:
-    """Bring (B rows, N D) into (B, N, rows, D)."""
+    """Reshape (B rows, N D) into (B, N, rows, D)."""
     return x.reshape(-1, rows, heads, x.shape[1] // heads).transpose(1, 2)
 
 
 def _merged(x: Tensor) -> Tensor:
-    """Bring (B, N, rows, D) into (B rows, N D)."""
+    """Reshape (B, N, rows, D) into (B rows, N D)."""
     return x.transpose(1, 2).flatten(2).flatten(0, 1)

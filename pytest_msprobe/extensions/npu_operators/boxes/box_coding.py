@@ -7,15 +7,24 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from pytest_msprobe.engine.replay.ops.operators import golden
+from pytest_msprobe.engine.replay.ops.traits import OpInfo
+from pytest_msprobe.extensions.npu_operators.inputs import boxes
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from torch import Tensor
 
+_ANCHORS_AND_TRUTH = OpInfo(
+    constraint=boxes.in_order((0, "self"), (0, "anchor_box"), (1, "ground_truth_box"), (1, "gt_bboxes"))
+)
+
 # The smallest quotient and the margin of a cell in YOLO's coding, as in mmdet's YOLOBBoxCoder.
 _LEAST = 1e-6
 
 
+@golden("NPU.npu_bounding_box_encode", _ANCHORS_AND_TRUTH)
 def npu_bounding_box_encode(
     anchor_box: Tensor, ground_truth_box: Tensor, means0: float, means1: float, means2: float, means3: float,
     stds0: float, stds1: float, stds2: float, stds3: float,
@@ -34,6 +43,7 @@ def npu_bounding_box_encode(
     return (differences - means) / deviations
 
 
+@golden("NPU.npu_bounding_box_decode", OpInfo(constraint=boxes.in_order((0, "rois"))))
 def npu_bounding_box_decode(
     rois: Tensor, deltas: Tensor, means0: float, means1: float, means2: float, means3: float, stds0: float,
     stds1: float, stds2: float, stds3: float, max_shape: Sequence[int], wh_ratio_clip: float,
@@ -56,6 +66,7 @@ def npu_bounding_box_decode(
     return torch.stack([each.clamp(0, last) for each, last in zip(corners, limits, strict=True)], -1)
 
 
+@golden("NPU.npu_rotated_box_encode", OpInfo(constraint=boxes.in_order((0, "self"), (1, "gt_bboxes"), dim=1)))
 def npu_rotated_box_encode(self: Tensor, gt_bboxes: Tensor, weight: Tensor) -> Tensor:
     """Return the differences (B, 5, N) by which turned anchors become the true boxes, times ``weight`` (5).
 
@@ -73,6 +84,7 @@ def npu_rotated_box_encode(self: Tensor, gt_bboxes: Tensor, weight: Tensor) -> T
     return torch.stack(differences, 1) * weight.reshape(1, 5, 1)
 
 
+@golden("NPU.npu_rotated_box_decode", OpInfo(constraint=boxes.in_order((0, "self"), dim=1)))
 def npu_rotated_box_decode(self: Tensor, deltas: Tensor, weight: Tensor) -> Tensor:
     """Undo :func:`npu_rotated_box_encode`: anchors and differences are (B, 5, N), the angle is in degrees."""
     dx, dy, dw, dh, turn = (deltas / weight.reshape(1, 5, 1)).unbind(1)
@@ -83,6 +95,7 @@ def npu_rotated_box_decode(self: Tensor, deltas: Tensor, weight: Tensor) -> Tens
     return torch.stack([x - half_width, y - half_height, x + half_width, y + half_height, degrees], 1)
 
 
+@golden("NPU.npu_yolo_boxes_encode", _ANCHORS_AND_TRUTH)
 def npu_yolo_boxes_encode(self: Tensor, gt_bboxes: Tensor, stride: Tensor, performance_mode: bool = False) -> Tensor:
     """Return how far (N, 4) true boxes lie in their anchor's cell, and the logarithms of the ratios of the sizes.
 
@@ -96,6 +109,7 @@ def npu_yolo_boxes_encode(self: Tensor, gt_bboxes: Tensor, stride: Tensor, perfo
     return torch.stack([*places, *ratios], -1)
 
 
+@golden("NPU.npu_anchor_response_flags")
 def npu_anchor_response_flags(
     self: Tensor, featmap_size: Sequence[int], stride: Sequence[int], num_base_anchors: int
 ) -> Tensor:
@@ -113,6 +127,7 @@ def npu_anchor_response_flags(
     return flags.repeat_interleave(num_base_anchors)
 
 
+@golden("NPU.npu_grid_assign_positive")
 def npu_grid_assign_positive(
     self: Tensor, overlaps: Tensor, box_responsible_flags: Tensor, max_overlaps: Tensor,
     argmax_overlaps: Tensor, gt_max_overlaps: Tensor, gt_argmax_overlaps: Tensor, num_gts: int,

@@ -7,11 +7,15 @@ import math
 import torch
 from torch import Tensor
 
+from pytest_msprobe.engine.replay.ops.operators import golden
+from pytest_msprobe.engine.replay.ops.traits import OpInfo
 from pytest_msprobe.extensions.npu_operators.arguments import refuse
+from pytest_msprobe.extensions.npu_operators.inputs import boxes
 
 Corners = tuple[Tensor, Tensor, Tensor, Tensor]
 
 
+@golden("NPU.npu_iou", OpInfo(constraint=boxes.in_order((0, "bboxes"), (1, "gtboxes"))))
 def npu_iou(bboxes: Tensor, gtboxes: Tensor, mode: int = 0) -> Tensor:
     """Return the overlap of every pair of boxes (N, 4) and (M, 4) in corners x1, y1, x2, y2, as (M, N).
 
@@ -23,11 +27,13 @@ def npu_iou(bboxes: Tensor, gtboxes: Tensor, mode: int = 0) -> Tensor:
     return _overlap(_corners(first), _corners(second), mode)
 
 
+@golden("NPU.npu_ptiou", OpInfo(constraint=boxes.in_order((0, "bboxes"), (1, "gtboxes"))))
 def npu_ptiou(bboxes: Tensor, gtboxes: Tensor, mode: int = 0) -> Tensor:
     """Return :func:`npu_iou`; the two differ in how they are computed."""
     return npu_iou(bboxes, gtboxes, mode)
 
 
+@golden("NPU.npu_giou")
 def npu_giou(self: Tensor, gtboxes: Tensor, trans: bool = False, is_cross: bool = False, mode: int = 0) -> Tensor:
     """Return the overlap less the share of the enclosing box that neither box covers (Rezatofighi et al., 2019).
 
@@ -40,6 +46,7 @@ def npu_giou(self: Tensor, gtboxes: Tensor, trans: bool = False, is_cross: bool 
     return (overlap - (enclosing - _union(first, second)) / enclosing).T
 
 
+@golden("NPU.npu_diou")
 def npu_diou(self: Tensor, gtboxes: Tensor, trans: bool = False, is_cross: bool = False, mode: int = 0) -> Tensor:
     """Return the overlap less the squared distance of the centres in relation to the enclosing box's diagonal.
 
@@ -49,6 +56,7 @@ def npu_diou(self: Tensor, gtboxes: Tensor, trans: bool = False, is_cross: bool 
     return _overlap(first, second, mode) - _distance(first, second)
 
 
+@golden("NPU.npu_ciou")
 def npu_ciou(
     self: Tensor,
     gtboxes: Tensor,
@@ -65,6 +73,7 @@ def npu_ciou(
     return _npu_ciou(self, gtboxes, trans, is_cross, mode, atan_sub_flag)[0]
 
 
+@golden("Aten._npu_ciou")
 def _npu_ciou(
     self: Tensor,
     gtboxes: Tensor,
@@ -87,6 +96,7 @@ def _npu_ciou(
     return overlap - _distance(first, second) - weight * shape, difference.detach()
 
 
+@golden("Aten.npu_giou_backward")
 def npu_giou_backward(
     grad: Tensor, bboxes: Tensor, gtboxes: Tensor, trans: bool = False, is_cross: bool = False, mode: int = 0
 ) -> tuple[Tensor, Tensor]:
@@ -97,6 +107,7 @@ def npu_giou_backward(
     return _gradients(out, grad, first, second)
 
 
+@golden("Aten.npu_diou_backward")
 def npu_diou_backward(
     grad: Tensor, bboxes: Tensor, gtboxes: Tensor, trans: bool = False, is_cross: bool = False, mode: int = 0
 ) -> tuple[Tensor, Tensor]:
@@ -107,6 +118,7 @@ def npu_diou_backward(
     return _gradients(out, grad, first, second)
 
 
+@golden("Aten.npu_ciou_backward")
 def npu_ciou_backward(
     grad: Tensor,
     bboxes: Tensor,
@@ -186,6 +198,7 @@ def _angle(box: Corners) -> Tensor:
 Point = tuple[float, float]
 
 
+@golden("NPU.npu_rotated_overlaps", OpInfo(constraint=boxes.turned((0, "self"), (1, "query_boxes"))))
 def npu_rotated_overlaps(self: Tensor, query_boxes: Tensor, trans: bool = False) -> Tensor:
     """Return the common areas of every pair of turned boxes (B, N, 5) and (B, K, 5), as (B, N, K).
 
@@ -195,6 +208,7 @@ def npu_rotated_overlaps(self: Tensor, query_boxes: Tensor, trans: bool = False)
     return _of_pairs(self, query_boxes, trans)[0].to(self.dtype)
 
 
+@golden("NPU.npu_rotated_iou", OpInfo(constraint=boxes.turned((0, "self"), (1, "query_boxes"))))
 def npu_rotated_iou(
     self: Tensor,
     query_boxes: Tensor,

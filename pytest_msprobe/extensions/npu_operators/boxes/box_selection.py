@@ -8,13 +8,17 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from pytest_msprobe.engine.replay.ops.operators import golden
+from pytest_msprobe.engine.replay.ops.traits import OpInfo
 from pytest_msprobe.extensions.npu_operators.arguments import refuse
 from pytest_msprobe.extensions.npu_operators.boxes.box_overlap import npu_iou, npu_rotated_iou
+from pytest_msprobe.extensions.npu_operators.inputs import boxes
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
 
+@golden("NPU.npu_nms_v4", OpInfo(constraint=boxes.in_order((0, "self"))))
 def npu_nms_v4(
     self: Tensor,
     scores: Tensor,
@@ -36,6 +40,7 @@ def npu_nms_v4(
     return numbers, torch.tensor(len(kept), dtype=torch.int32)
 
 
+@golden("NPU.npu_nms_with_mask", OpInfo(constraint=boxes.in_order((0, "input"))))
 def npu_nms_with_mask(input: Tensor, iou_threshold: float) -> tuple[Tensor, Tensor, Tensor]:
     """Return (boxes and scores (N, 5), their numbers, int32, 1 for those that are kept and 0 for others, uint8).
 
@@ -51,6 +56,7 @@ def npu_nms_with_mask(input: Tensor, iou_threshold: float) -> tuple[Tensor, Tens
     return boxes.clone(), torch.arange(len(boxes), dtype=torch.int32), mask
 
 
+@golden("NPU.npu_nms_rotated", OpInfo(constraint=boxes.turned((0, "self"))))
 def npu_nms_rotated(
     self: Tensor,
     scores: Tensor,
@@ -71,6 +77,7 @@ def npu_nms_rotated(
     return torch.tensor(kept, dtype=torch.int32), torch.tensor([len(kept)], dtype=torch.int32)
 
 
+@golden("NPU.npu_batch_nms", OpInfo(constraint=boxes.in_order((0, "self"))))
 def npu_batch_nms(
     self: Tensor,
     scores: Tensor,
@@ -118,6 +125,7 @@ def _kept(overlap: Tensor, scores: Tensor, iou_threshold: float, score_threshold
     return kept
 
 
+@golden("NPU.npu_roi_align", OpInfo(constraint=boxes.regions))
 def npu_roi_align(
     self: Tensor,
     rois: Tensor,
@@ -146,6 +154,7 @@ def npu_roi_align(
     return torch.stack(pooled) if pooled else self.new_zeros(0, self.shape[1], pooled_height, pooled_width)
 
 
+@golden("NPU.npu_roi_alignbk", OpInfo(constraint=boxes.regions_of_gradient))
 def npu_roi_alignbk(
     self: Tensor,
     rois: Tensor,
@@ -164,6 +173,7 @@ def npu_roi_alignbk(
     return torch.autograd.grad(pooled, features, self)[0]
 
 
+@golden("NPU.npu_ps_roi_pooling", OpInfo(constraint=boxes.regions))
 def npu_ps_roi_pooling(self: Tensor, rois: Tensor, spatial_scale: float, group_size: int, output_dim: int) -> Tensor:
     """Return position-sensitive averages (B n, output_dim, group_size, group_size) (Dai et al., R-FCN, 2016).
 
@@ -182,6 +192,7 @@ def npu_ps_roi_pooling(self: Tensor, rois: Tensor, spatial_scale: float, group_s
     return torch.stack(found) if found else self.new_zeros(0, output_dim, group_size, group_size)
 
 
+@golden("Aten.npu_ps_roi_pooling_backward")
 def npu_ps_roi_pooling_backward(
     output_grad: Tensor,
     rois: Tensor,

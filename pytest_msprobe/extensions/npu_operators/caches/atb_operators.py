@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from pytest_msprobe.engine.replay.ops.operators import golden
+from pytest_msprobe.engine.replay.ops.traits import OpInfo
 from pytest_msprobe.extensions.npu_operators.arguments import refuse
 from pytest_msprobe.extensions.npu_operators.attention.inference_sequences import Keys
 from pytest_msprobe.extensions.npu_operators.attention.sequence_attention import Queries, attention_of_sequences
@@ -17,6 +19,8 @@ from pytest_msprobe.extensions.npu_operators.caches.paged_caches import (
     write_in_chunks,
     write_tokens,
 )
+from pytest_msprobe.extensions.npu_operators.inputs import caches
+from pytest_msprobe.extensions.npu_operators.inputs import moe_routing as routing
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -24,6 +28,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
+@golden("NPU._npu_reshape_and_cache", OpInfo(constraint=caches.filled, in_place=True))
 def _npu_reshape_and_cache(
     key: Tensor, value: Tensor, key_cache: Tensor, value_cache: Tensor, slot_indices: Tensor
 ) -> None:
@@ -33,6 +38,7 @@ def _npu_reshape_and_cache(
         write(cache, slot_indices, tokens)
 
 
+@golden("NPU._npu_paged_attention", OpInfo(constraint=caches.attended_pages(6), in_place=True))
 def _npu_paged_attention(
     query: Tensor, key_cache: Tensor, value_cache: Tensor, num_kv_heads: int, num_heads: int,
     scale_value: float, block_table: Tensor, context_lens: Tensor, out: Tensor, workspace: Tensor | None = None,
@@ -46,6 +52,7 @@ def _npu_paged_attention(
     _attend("_npu_paged_attention", query, caches, (num_heads, num_kv_heads), scale_value, block_table, lengths, out)
 
 
+@golden("NPU.atb._npu_paged_attention_v2", OpInfo(constraint=caches.attended_pages(2), in_place=True))
 def _npu_paged_attention_v2(
     query: Tensor, key_cache: Tensor, block_table: Tensor, context_lens: Sequence[int],
     *, value_cache: Tensor | None = None, mask: Tensor | None = None, num_kv_heads: int = 0, num_heads: int = 0,
@@ -88,6 +95,7 @@ def _attend(
     out[:count] = found.squeeze(2).view(out[:count].shape)
 
 
+@golden("NPU.atb.npu_paged_cache_load", OpInfo(constraint=caches.loaded, in_place=True))
 def npu_paged_cache_load(
     key_cache: Tensor,
     value_cache: Tensor,
@@ -114,6 +122,9 @@ def npu_paged_cache_load(
     return found[0], found[1]
 
 
+@golden(
+    "NPU._npu_rotary_embedding", OpInfo(constraint=routing.rows_of(4, "cos_sin_cache", 0, "positions"), in_place=True)
+)
 def _npu_rotary_embedding(
     positions: Tensor, query: Tensor, key: Tensor, head_size: int, cos_sin_cache: Tensor, is_neox_style: bool
 ) -> None:

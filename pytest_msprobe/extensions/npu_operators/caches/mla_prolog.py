@@ -7,6 +7,9 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from pytest_msprobe.engine.replay.ops.operators import golden
+from pytest_msprobe.engine.replay.ops.quantized_results import EIGHT_BITS
+from pytest_msprobe.engine.replay.ops.traits import OpInfo
 from pytest_msprobe.extensions.npu_operators.arguments import at_least_float32, functional, refuse
 from pytest_msprobe.extensions.npu_operators.caches.normalized_caches import rms_normalized
 from pytest_msprobe.extensions.npu_operators.caches.paged_caches import (
@@ -15,6 +18,7 @@ from pytest_msprobe.extensions.npu_operators.caches.paged_caches import (
     write_in_chunks,
     write_tokens,
 )
+from pytest_msprobe.extensions.npu_operators.inputs import caches
 from pytest_msprobe.extensions.npu_operators.layers.rotary import npu_interleave_rope
 from pytest_msprobe.extensions.npu_operators.quantization.quantization import quantized_by_row
 
@@ -143,6 +147,10 @@ def write_keys(
             write_tokens(cache, cache_index.flatten(), written.unsqueeze(1))
 
 
+@golden(
+    "NPU.npu_mla_prolog",
+    OpInfo(constraint=caches.slots_of(10, "kv_cache", 9, "cache_index"), in_place=True, quantizes=EIGHT_BITS),
+)
 def npu_mla_prolog(
     token_x: Tensor, weight_dq: Tensor, weight_uq_qr: Tensor, weight_uk: Tensor, weight_dkv_kr: Tensor,
     rmsnorm_gamma_cq: Tensor, rmsnorm_gamma_ckv: Tensor, rope_sin: Tensor, rope_cos: Tensor,
@@ -179,6 +187,10 @@ def npu_mla_prolog(
     )[:4]  # fmt: skip
 
 
+@golden(
+    "NPU.npu_mla_prolog_v2",
+    OpInfo(constraint=caches.slots_of(10, "kv_cache", 9, "cache_index"), in_place=True, quantizes=EIGHT_BITS),
+)
 def npu_mla_prolog_v2(
     token_x: Tensor, weight_dq: Tensor, weight_uq_qr: Tensor, weight_uk: Tensor, weight_dkv_kr: Tensor,
     rmsnorm_gamma_cq: Tensor, rmsnorm_gamma_ckv: Tensor, rope_sin: Tensor, rope_cos: Tensor,
@@ -206,6 +218,10 @@ def npu_mla_prolog_v2(
     return query, rope, kv_cache, kr_cache, queries.scale
 
 
+@golden(
+    "NPU.npu_mla_prolog_v3",
+    OpInfo(constraint=caches.slots_of(9, "kv_cache", 11, "cache_index"), in_place=True, quantizes=EIGHT_BITS),
+)
 def npu_mla_prolog_v3(
     token_x: Tensor, weight_dq: Tensor, weight_uq_qr: Tensor, weight_uk: Tensor, weight_dkv_kr: Tensor,
     rmsnorm_gamma_cq: Tensor, rmsnorm_gamma_ckv: Tensor, rope_sin: Tensor, rope_cos: Tensor, kv_cache: Tensor,
@@ -265,4 +281,7 @@ def npu_mla_prolog_v3(
     return query, rope, queries.scale, *asked
 
 
-npu_mla_prolog_v3_functional = functional(npu_mla_prolog_v3, "kv_cache", "kr_cache")
+npu_mla_prolog_v3_functional = golden(
+    "NPU.npu_mla_prolog_v3_functional",
+    OpInfo(constraint=caches.slots_of(9, "kv_cache", 11, "cache_index"), quantizes=EIGHT_BITS),
+)(functional(npu_mla_prolog_v3, "kv_cache", "kr_cache"))

@@ -7,6 +7,9 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from pytest_msprobe.engine.replay.ops.operators import golden
+from pytest_msprobe.engine.replay.ops.quantized_results import EIGHT_BITS
+from pytest_msprobe.engine.replay.ops.traits import OpInfo
 from pytest_msprobe.extensions.npu_operators.arguments import at_least_float32, functional, refuse
 from pytest_msprobe.extensions.npu_operators.caches.paged_caches import (
     as_chunks,
@@ -14,6 +17,7 @@ from pytest_msprobe.extensions.npu_operators.caches.paged_caches import (
     write_in_chunks,
     write_tokens,
 )
+from pytest_msprobe.extensions.npu_operators.inputs import caches
 from pytest_msprobe.extensions.npu_operators.layers.rotary import npu_interleave_rope, npu_rotary_mul
 
 if TYPE_CHECKING:
@@ -43,6 +47,7 @@ class _Parameters:
     cache_mode: str
 
 
+@golden("NPU.npu_kv_rmsnorm_rope_cache", OpInfo(constraint=caches.latent_index, in_place=True, quantizes=EIGHT_BITS))
 def npu_kv_rmsnorm_rope_cache(
     kv: Tensor, gamma: Tensor, cos: Tensor, sin: Tensor, index: Tensor, k_cache: Tensor, ckv_cache: Tensor,
     *, k_rope_scale: Tensor | None = None, c_kv_scale: Tensor | None = None,
@@ -72,6 +77,7 @@ def npu_kv_rmsnorm_rope_cache(
     return k_cache, ckv_cache, *((key, value) if is_output_kv else (None, None))
 
 
+@golden("NPU.npu_kv_rmsnorm_rope_cache_v2", OpInfo(constraint=caches.latent_index, in_place=True, quantizes=EIGHT_BITS))
 def npu_kv_rmsnorm_rope_cache_v2(
     kv: Tensor, gamma: Tensor, cos: Tensor, sin: Tensor, index: Tensor, k_cache: Tensor, ckv_cache: Tensor,
     *, k_rope_scale: Tensor | None = None, c_kv_scale: Tensor | None = None,
@@ -90,7 +96,9 @@ def npu_kv_rmsnorm_rope_cache_v2(
     return (key, value) if is_output_kv else (None, None)
 
 
-npu_kv_rmsnorm_rope_cache_v2_functional = functional(npu_kv_rmsnorm_rope_cache_v2, "k_cache", "ckv_cache")
+npu_kv_rmsnorm_rope_cache_v2_functional = golden(
+    "NPU.npu_kv_rmsnorm_rope_cache_v2_functional", OpInfo(constraint=caches.latent_index, quantizes=EIGHT_BITS)
+)(functional(npu_kv_rmsnorm_rope_cache_v2, "k_cache", "ckv_cache"))
 
 
 def _write_latent(
@@ -135,6 +143,10 @@ def _write_in_mode(cache: Tensor, index: Tensor, tokens: Tensor, cache_mode: str
         write_tokens(cache, slots, tokens.flatten(0, 1))
 
 
+@golden(
+    "NPU.npu_qkv_rms_norm_rope_cache",
+    OpInfo(constraint=caches.slots_of(7, "k_cache", 5, "index", size_at=2), in_place=True, quantizes=EIGHT_BITS),
+)
 def npu_qkv_rms_norm_rope_cache(
     qkv: Tensor, q_gamma: Tensor, k_gamma: Tensor, cos: Tensor, sin: Tensor, index: Tensor, q_out: Tensor,
     k_cache: Tensor, v_cache: Tensor, qkv_size: Sequence[int], head_nums: Sequence[int],
@@ -163,12 +175,16 @@ def npu_qkv_rms_norm_rope_cache(
     return (queries.flatten(1), keys.flatten(1), values.flatten(1)) if is_output_qkv else (None, None, None)
 
 
-npu_qkv_rms_norm_rope_cache_functional = functional(npu_qkv_rms_norm_rope_cache, "q_out", "k_cache", "v_cache")
+npu_qkv_rms_norm_rope_cache_functional = golden(
+    "NPU.npu_qkv_rms_norm_rope_cache_functional",
+    OpInfo(constraint=caches.slots_of(7, "k_cache", 5, "index", size_at=2), quantizes=EIGHT_BITS),
+)(functional(npu_qkv_rms_norm_rope_cache, "q_out", "k_cache", "v_cache"))
 
 
 _Results = tuple["Tensor", "Tensor | None", "Tensor | None", "Tensor", "Tensor"]
 
 
+@golden("NPU.npu_rope_quant_kvcache", OpInfo(constraint=caches.quantized_rows, in_place=True, quantizes=EIGHT_BITS))
 def npu_rope_quant_kvcache(
     x: Tensor, cos: Tensor, sin: Tensor, k_cache: Tensor, v_cache: Tensor, indices: Tensor, scale_k: Tensor,
     scale_v: Tensor, size_splits: Sequence[int],
@@ -190,6 +206,9 @@ def npu_rope_quant_kvcache(
     return _written(x, cos, sin, size_splits, kv_output, given)
 
 
+@golden(
+    "NPU.npu_dequant_rope_quant_kvcache", OpInfo(constraint=caches.quantized_rows, in_place=True, quantizes=EIGHT_BITS)
+)
 def npu_dequant_rope_quant_kvcache(
     x: Tensor, cos: Tensor, sin: Tensor, k_cache: Tensor, v_cache: Tensor, indices: Tensor, scale_k: Tensor,
     scale_v: Tensor, size_splits: Sequence[int],

@@ -7,7 +7,10 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from pytest_msprobe.engine.replay.ops.operators import golden
+from pytest_msprobe.engine.replay.ops.traits import OpInfo
 from pytest_msprobe.extensions.npu_operators.arguments import at_least_float32, functional, refuse
+from pytest_msprobe.extensions.npu_operators.inputs import caches
 from pytest_msprobe.extensions.npu_operators.quantization.quantization import rounded
 
 if TYPE_CHECKING:
@@ -48,6 +51,7 @@ def quantized_tokens(tokens: Tensor, scale: Tensor | None, offset: Tensor | None
     return rounded(scaled if offset is None else scaled + at_least_float32(offset))
 
 
+@golden("NPU.npu_scatter_pa_kv_cache", OpInfo(constraint=caches.scattered(2, 4), in_place=True))
 def npu_scatter_pa_kv_cache(
     key: Tensor, value: Tensor, key_cache: Tensor, value_cache: Tensor, slot_mapping: Tensor,
     *, compress_lens: Tensor | None = None, compress_seq_offsets: Tensor | None = None,
@@ -70,9 +74,12 @@ def npu_scatter_pa_kv_cache(
             write(cache, slot_mapping, tokens)
 
 
-npu_scatter_pa_kv_cache_functional = functional(npu_scatter_pa_kv_cache, "key_cache", "value_cache", returns=False)
+npu_scatter_pa_kv_cache_functional = golden(
+    "NPU.npu_scatter_pa_kv_cache_functional", OpInfo(constraint=caches.scattered(2, 4))
+)(functional(npu_scatter_pa_kv_cache, "key_cache", "value_cache", returns=False))
 
 
+@golden("NPU.npu_scatter_pa_cache", OpInfo(constraint=caches.scattered(5, 1), in_place=True))
 def npu_scatter_pa_cache(
     key: Tensor,
     slot_mapping: Tensor,
@@ -127,6 +134,7 @@ def _write_by_head(
         write_tokens(cache, places if start >= 0 else places.fill_(-1), written.unsqueeze(1))
 
 
+@golden("NPU.npu_gather_pa_kv_cache", OpInfo(constraint=caches.gathered, in_place=True))
 def npu_gather_pa_kv_cache(
     key_cache: Tensor,
     value_cache: Tensor,
@@ -164,9 +172,12 @@ def npu_gather_pa_kv_cache(
         found[: len(gathered)] = gathered
 
 
-npu_gather_pa_kv_cache_functional = functional(npu_gather_pa_kv_cache, "key", "value", returns=False)
+npu_gather_pa_kv_cache_functional = golden("NPU.npu_gather_pa_kv_cache_functional", OpInfo(constraint=caches.gathered))(
+    functional(npu_gather_pa_kv_cache, "key", "value", returns=False)
+)
 
 
+@golden("NPU.npu_advance_step_flashattn", OpInfo(constraint=caches.decoded, in_place=True))
 def npu_advance_step_flashattn(
     input_tokens: Tensor, sampled_token_ids: Tensor, input_positions: Tensor, seq_lens: Tensor,
     slot_mapping: Tensor, block_tables: Tensor, num_seqs: int, num_queries: int, block_size: int,

@@ -8,8 +8,12 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from msprobe_hooks.dump.unread.effects import valid_rows_of
+from msprobe_hooks.dump.unread.effects import Effects, valid_rows_of
+from pytest_msprobe.engine.replay.inputs.constraints import values
+from pytest_msprobe.engine.replay.ops.operators import golden
+from pytest_msprobe.engine.replay.ops.traits import OpInfo
 from pytest_msprobe.extensions.npu_operators.arguments import at_least_float32, refuse
+from pytest_msprobe.extensions.npu_operators.inputs import moe_routing as routing
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -38,6 +42,7 @@ def each_row(api: str, of_groups: Tensor, groups: Tensor | Sequence[int], rows: 
     return of_groups.repeat_interleave(torch.tensor(sizes, device=of_groups.device), 0)
 
 
+@golden("NPU.npu_moe_gating_top_k_softmax", OpInfo(constraint=values.moe_gating))
 def npu_moe_gating_top_k_softmax(
     x: Tensor, finished: Tensor | None = None, k: int = 1
 ) -> tuple[Tensor, Tensor, Tensor]:
@@ -58,6 +63,7 @@ def npu_moe_gating_top_k_softmax(
     return probabilities[..., :k].to(x.dtype), expert_idx.int(), row_idx.reshape(*x.shape[:-1], k)
 
 
+@golden("NPU.npu_moe_gating_top_k_softmax_v2", OpInfo(constraint=values.moe_gating))
 def npu_moe_gating_top_k_softmax_v2(
     x: Tensor,
     *,
@@ -82,6 +88,7 @@ def npu_moe_gating_top_k_softmax_v2(
     return y, expert_idx, probabilities.detach() if is_asked else probabilities.new_empty(0)
 
 
+@golden("NPU.npu_moe_gating_top_k", effects=Effects(defined=2))
 def npu_moe_gating_top_k(
     x: Tensor, k: int,
     *, bias: Tensor | None = None, input_ids: Tensor | None = None, tid2eid: Tensor | None = None,
@@ -113,6 +120,7 @@ def npu_moe_gating_top_k(
     return (y * routed_scaling_factor).to(x.dtype), expert_idx.int(), norm.detach()
 
 
+@golden("NPU.npu_moe_gating_top_k_backward", OpInfo(constraint=routing.gating), recorded=False)
 def npu_moe_gating_top_k_backward(
     x_norm: Tensor,
     grad_y: Tensor,
@@ -141,6 +149,7 @@ def npu_moe_gating_top_k_backward(
     return (norm * (of_norm - (of_norm * norm).sum(-1, keepdim=True))).to(grad_y.dtype)
 
 
+@golden("NPU.npu_moe_update_expert", OpInfo(constraint=routing.copies_of_experts))
 def npu_moe_update_expert(
     expert_ids: Tensor,
     eplb_table: Tensor,

@@ -6,7 +6,11 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from pytest_msprobe.engine.replay.ops.operators import golden
+from pytest_msprobe.engine.replay.ops.quantized_results import EIGHT_BITS
+from pytest_msprobe.engine.replay.ops.traits import OpInfo
 from pytest_msprobe.extensions.npu_operators.arguments import at_least_float32, refuse
+from pytest_msprobe.extensions.npu_operators.inputs import moe_routing as routing
 from pytest_msprobe.extensions.npu_operators.quantization.quantization import quantized_by_row
 
 if TYPE_CHECKING:
@@ -15,6 +19,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
+@golden("NPU.npu_moe_token_permute")
 def npu_moe_token_permute(
     tokens: Tensor, indices: Tensor, num_out_tokens: int | None = None, padded_mode: bool = False
 ) -> tuple[Tensor, Tensor]:
@@ -33,6 +38,7 @@ def npu_moe_token_permute(
     return tokens[order[:kept] // choices], order.argsort().int()
 
 
+@golden("NPU.npu_moe_token_unpermute", OpInfo(constraint=routing.token_unpermute))
 def npu_moe_token_unpermute(
     permuted_tokens: Tensor,
     sorted_indices: Tensor,
@@ -54,6 +60,7 @@ def npu_moe_token_unpermute(
     return (copies.reshape(*probs.shape, -1) * probs.unsqueeze(-1)).sum(1)
 
 
+@golden("NPU.npu_moe_init_routing", OpInfo(constraint=routing.init_routing))
 def npu_moe_init_routing(
     x: Tensor, row_idx: Tensor, expert_idx: Tensor, active_num: int
 ) -> tuple[Tensor, Tensor, Tensor]:
@@ -71,6 +78,7 @@ def npu_moe_init_routing(
     return x[copies[: min(active_num, rows) * k] % rows], went, experts
 
 
+@golden("NPU.npu_moe_compute_expert_tokens", OpInfo(constraint=routing.expert_tokens))
 def npu_moe_compute_expert_tokens(sorted_expert_for_source_row: Tensor, num_expert: int) -> Tensor:
     """Return how many rows belong to the experts 0 to e, for each of ``num_expert`` experts e."""
     experts = torch.arange(num_expert, device=sorted_expert_for_source_row.device)
@@ -78,6 +86,7 @@ def npu_moe_compute_expert_tokens(sorted_expert_for_source_row: Tensor, num_expe
     return ends.to(sorted_expert_for_source_row.dtype)
 
 
+@golden("NPU.npu_moe_finalize_routing", OpInfo(constraint=routing.finalize_routing))
 def npu_moe_finalize_routing(
     expanded_permuted_rows: Tensor, skip1: Tensor | None, skip2: Tensor | None, bias: Tensor | None,
     scales: Tensor | None, expanded_src_to_dst_row: Tensor, export_for_source_row: Tensor | None,
@@ -107,6 +116,7 @@ def npu_moe_finalize_routing(
     return out
 
 
+@golden("NPU.npu_moe_re_routing", OpInfo(constraint=routing.re_routing))
 def npu_moe_re_routing(
     tokens: Tensor,
     expert_token_num_per_rank: Tensor,
@@ -135,6 +145,7 @@ def npu_moe_re_routing(
     return tokens[order], scales, order.int(), counts.sum(0).to(expert_token_num_per_rank.dtype)
 
 
+@golden("NPU.npu_moe_init_routing_v2", OpInfo(quantizes=EIGHT_BITS))
 def npu_moe_init_routing_v2(
     x: Tensor, expert_idx: Tensor,
     *, scale: Tensor | None = None, offset: Tensor | None = None, active_num: int = -1,
@@ -185,6 +196,7 @@ def _entry_of(scale: Tensor, experts: Tensor) -> Tensor:
     return experts.long() if len(scale) > 1 else torch.zeros_like(experts).long()
 
 
+@golden("NPU.npu_moe_token_permute_with_routing_map", OpInfo(constraint=routing.routing_map))
 def npu_moe_token_permute_with_routing_map(
     tokens: Tensor,
     routing_map: Tensor,
@@ -214,6 +226,7 @@ def npu_moe_token_permute_with_routing_map(
     return tokens[senders], chosen, senders.argsort(stable=True).int()
 
 
+@golden("NPU.npu_moe_token_unpermute_with_routing_map", OpInfo(constraint=routing.routed_back))
 def npu_moe_token_unpermute_with_routing_map(
     permuted_tokens: Tensor,
     sorted_indices: Tensor,
@@ -246,6 +259,7 @@ def weights_of_rows(places: Tensor, probs: Tensor, routing_map: Tensor | None, d
     return probs.T.masked_select(routing_map.bool().T)
 
 
+@golden("NPU._npu_moe_token_unpermute", OpInfo(constraint=routing.token_unpermute), recorded=False)
 def _npu_moe_token_unpermute(
     permuted_tokens: Tensor,
     sorted_indices: Tensor,
@@ -261,6 +275,7 @@ def _npu_moe_token_unpermute(
     return out, None if probs is None else permuted_tokens.detach()
 
 
+@golden("NPU._npu_moe_token_unpermute_with_routing_map", OpInfo(constraint=routing.routed_back), recorded=False)
 def _npu_moe_token_unpermute_with_routing_map(
     permuted_tokens: Tensor,
     sorted_indices: Tensor,

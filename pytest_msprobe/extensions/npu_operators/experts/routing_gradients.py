@@ -6,7 +6,10 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from pytest_msprobe.engine.replay.ops.operators import golden
+from pytest_msprobe.engine.replay.ops.traits import OpInfo
 from pytest_msprobe.extensions.npu_operators.arguments import refuse
+from pytest_msprobe.extensions.npu_operators.inputs import moe_routing as routing
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -14,6 +17,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
+@golden("Aten.npu_moe_token_permute_grad_v2", OpInfo(constraint=routing.places_at(1)))
 def npu_moe_token_permute_grad_v2(
     grad_permuted_tokens: Tensor,
     sorted_indices: Tensor,
@@ -32,6 +36,7 @@ def npu_moe_token_permute_grad_v2(
     return copies.reshape(tokens_size_0, num_topK, -1).sum(1).to(tokens_dtype)
 
 
+@golden("Aten.npu_moe_token_permute_grad", OpInfo(constraint=routing.places_at(3)))
 def npu_moe_token_permute_grad(
     tokens: Tensor,
     grad_permuted_tokens: Tensor,
@@ -47,6 +52,7 @@ def npu_moe_token_permute_grad(
     )
 
 
+@golden("Aten.npu_moe_token_unpermute_grad_v2", OpInfo(constraint=routing.places_at(1)))
 def npu_moe_token_unpermute_grad_v2(
     grad_unpermuted_tokens: Tensor,
     sorted_indices: Tensor,
@@ -79,6 +85,7 @@ def npu_moe_token_unpermute_grad_v2(
     return grad.to(permuted_tokens_dtype), None if probs is None or grad_probs is None else grad_probs.to(probs.dtype)
 
 
+@golden("Aten.npu_moe_token_unpermute_grad", OpInfo(constraint=routing.places_at(2)))
 def npu_moe_token_unpermute_grad(
     permuted_tokens: Tensor,
     grad_unpermuted_tokens: Tensor,
@@ -101,6 +108,7 @@ def npu_moe_token_unpermute_grad(
     )
 
 
+@golden("Aten.npu_moe_token_permute_with_routing_map_grad", OpInfo(constraint=routing.permuted_by_map))
 def npu_moe_token_permute_with_routing_map_grad(
     permuted_token_out_grad: Tensor,
     probs_grad: Tensor | None,
@@ -132,6 +140,7 @@ def npu_moe_token_permute_with_routing_map_grad(
     return grad, spread.index_put((rows, experts), probs_grad, accumulate=True)
 
 
+@golden("Aten.npu_moe_token_unpermute_with_routing_map_grad", OpInfo(constraint=routing.unpermuted_by_map))
 def npu_moe_token_unpermute_with_routing_map_grad(
     unpermuted_tokens_grad: Tensor,
     out_index: Tensor,

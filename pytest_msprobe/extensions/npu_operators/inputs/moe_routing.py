@@ -174,7 +174,7 @@ def _take_turns(places: torch.Tensor | None, generator: torch.Generator) -> None
 
 
 def places_at(position: int) -> Constraint:
-    """Give each copy of a token a place of its own, in the argument ``sorted_indices`` at that position."""
+    """Assign each copy of a token a place of its own, in the argument ``sorted_indices`` at that position."""
 
     def constraint(drawn: DrawnArguments) -> None:
         _take_turns(drawn.tensor(position, "sorted_indices"), drawn.generator)
@@ -191,7 +191,7 @@ def gating(drawn: DrawnArguments) -> None:
 
 
 def permuted_by_map(drawn: DrawnArguments) -> None:
-    """Give each copy of a token a place, or, where the experts are filled up, name tokens that exist."""
+    """Assign each copy of a token a place, or, where the experts are filled up, name tokens that exist."""
     places, tokens = drawn.tensor(2, "sorted_indices"), drawn.get(5, "tokens_num")
     if places is None or not isinstance(tokens, int) or not tokens:
         return
@@ -203,7 +203,7 @@ def permuted_by_map(drawn: DrawnArguments) -> None:
 
 
 def unpermuted_by_map(drawn: DrawnArguments) -> None:
-    """Give each copy of a token a place, and the tokens as many copies, or, where experts are filled up, some tokens.
+    """Assign each copy of a token a place, and the tokens as many copies, or, where experts are filled up, some tokens.
 
     Who does not fill them up may give the places twice, in memory that both share.
     """

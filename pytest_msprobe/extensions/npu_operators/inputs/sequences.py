@@ -8,8 +8,6 @@ import torch
 from torch import Tensor
 
 from pytest_msprobe.engine.replay.inputs.constraints.drawn import DrawnArguments, split_evenly
-from pytest_msprobe.extensions.npu_operators.recurrent.gated_states import npu_gru
-from pytest_msprobe.extensions.npu_operators.recurrent.lstm import _lstm_npu, lstm_steps
 
 
 def lengths(drawn: DrawnArguments) -> None:
@@ -70,49 +68,9 @@ def padded_by_sizes(drawn: DrawnArguments) -> None:
     x, sizes, mask = drawn.tensor(0, "input"), drawn.tensor(1, "batch_sizes"), drawn.tensor(4, "seq_mask")
     if x is None or sizes is None:
         return
-    _falling(sizes, x.shape[1])
+    make_fall(sizes, x.shape[1])
     if mask is not None and mask.dim() == 3:
-        mask.copy_(_present(sizes, x.shape[1]).expand_as(mask))
-
-
-def saved_gru_results(drawn: DrawnArguments) -> None:
-    """Make the results that the gradient of ``npu_gru`` is given those of its inputs."""
-    tensors = drawn.args[2:]
-    if len(tensors) == 13 and all(isinstance(value, Tensor) for value in tensors):
-        x, w, v, b, a, length, h, *saved = tensors
-        x, h, w, v, b, a = _wide(x, h, w, v, b, a)
-        _copy(npu_gru(x, h, w, v, b, a, length, True, 1, 0.0, True, False, False), saved)
-
-
-def saved_lstm_results(drawn: DrawnArguments) -> None:
-    """Make the results that the gradient of ``npu_lstm`` is given those of its inputs."""
-    tensors = drawn.args[3:]
-    if len(tensors) == 13 and all(isinstance(value, Tensor) for value in tensors):
-        x, w, b, h, c, *saved = tensors
-        x, w, b, h, c = _wide(x, w, b, h[0], c[0])
-        _copy(lstm_steps(x, w, b, h, c, None, False), saved)
-
-
-def saved_lstm_data_results(drawn: DrawnArguments) -> None:
-    """Make the results that the gradient of ``npu_lstm_data`` is given those of its inputs, and its sizes fall."""
-    tensors = drawn.args[3:17]
-    if len(drawn.args) == 18 and all(isinstance(value, Tensor) for value in tensors):
-        x, sizes, w, b, h, c, *saved = tensors
-        _falling(sizes, x.shape[1])
-        mask = _present(sizes, x.shape[1]).to(torch.float64)
-        x, w, b, h, c = _wide(x, w, b, h[0], c[0])
-        _copy(lstm_steps(x, w, b, h, c, mask, bool(drawn.args[17])), saved)
-
-
-def saved_stack_results(drawn: DrawnArguments) -> None:
-    """Make the results that the gradient of ``_lstm_npu`` is given those of its inputs."""
-    if len(drawn.args) < 18 or drawn.kwargs.get("batch_sizes") is not None:
-        return
-    (x,), hx, params = _wide(drawn.args[3]), _wide(*drawn.args[4]), _wide(*drawn.args[5])
-    has_biases, layers, dropout, _, bidirectional = drawn.args[13:18]
-    batch_first = bool(drawn.kwargs.get("batch_first"))
-    results = _lstm_npu(x, hx, params, has_biases, layers, dropout, True, bidirectional, batch_first=batch_first)
-    _copy(results[3:], drawn.args[6:13])
+        mask.copy_(present(sizes, x.shape[1]).expand_as(mask))
 
 
 def histogram(drawn: DrawnArguments) -> None:
@@ -133,20 +91,23 @@ def _own(places: Tensor, count: int, generator: torch.Generator) -> None:
     places.copy_(numbers[torch.arange(places.numel()) % len(numbers)].view(places.shape))
 
 
-def _falling(sizes: Tensor, batch: int) -> None:
+def make_fall(sizes: Tensor, batch: int) -> None:
+    """Make the numbers of sequences that have each step fall from the whole batch on."""
     sizes.copy_(sizes.abs().clamp(1, batch).sort(descending=True).values)
     sizes[0] = batch
 
 
-def _present(sizes: Tensor, batch: int) -> Tensor:
+def present(sizes: Tensor, batch: int) -> Tensor:
     """Return which sequences have each step, (T, B, 1)."""
     return (torch.arange(batch) < sizes[:, None]).unsqueeze(-1)
 
 
-def _copy(results: Sequence[Tensor], saved: Sequence[Tensor]) -> None:
+def copy_results(results: Sequence[Tensor], saved: Sequence[Tensor]) -> None:
+    """Copy results to the arguments that saved them."""
     for target, result in zip(saved, results, strict=True):
         target.copy_(result)
 
 
-def _wide(*tensors: Tensor) -> list[Tensor]:
+def wide(*tensors: Tensor) -> list[Tensor]:
+    """Return tensors in float64."""
     return [tensor.to(torch.float64) for tensor in tensors]

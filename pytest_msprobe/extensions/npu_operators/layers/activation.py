@@ -8,31 +8,36 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from pytest_msprobe.engine.replay.ops.operators import golden
 from pytest_msprobe.extensions.npu_operators.arguments import refuse
 
 # CANN's definition: x * sigmoid(1.702 x).
 _FAST_GELU_SLOPE = 1.702
 
 
+@golden("NPU.npu_fast_gelu")
 def npu_fast_gelu(self: Tensor) -> Tensor:
     """Return x * sigmoid(1.702 x), the sigmoid approximation of GELU (Hendrycks and Gimpel, 2016)."""
     return self * torch.sigmoid(_FAST_GELU_SLOPE * self)
 
 
-fast_gelu = npu_fast_gelu
+fast_gelu = golden("NPU.fast_gelu")(npu_fast_gelu)
 
 
+@golden("Aten.npu_fast_gelu_backward")
 def npu_fast_gelu_backward(grad: Tensor, self: Tensor) -> Tensor:
     """Return the gradient of :func:`npu_fast_gelu`: grad * (s + 1.702 x s (1 - s)) with s = sigmoid(1.702 x)."""
     s = torch.sigmoid(_FAST_GELU_SLOPE * self)
     return grad * (s + _FAST_GELU_SLOPE * self * s * (1 - s))
 
 
+@golden("NPU.npu_gelu")
 def npu_gelu(self: Tensor, *, approximate: str = "none") -> Tensor:
     """Return GELU; ``approximate`` is ``"none"`` (by erf) or ``"tanh"``."""
     return F.gelu(self, approximate=approximate)
 
 
+@golden("NPU.npu_geglu")
 def npu_geglu(self: Tensor, dim: int = -1, approximate: int = 1, activate_left: bool = False) -> tuple[Tensor, Tensor]:
     """Return (a * gelu(b), gelu(b)) for the halves a, b of ``self`` along ``dim``.
 
@@ -44,27 +49,32 @@ def npu_geglu(self: Tensor, dim: int = -1, approximate: int = 1, activate_left: 
     return linear * gelu, gelu.detach()
 
 
+@golden("NPU.npu_mish")
 def npu_mish(self: Tensor) -> Tensor:
     """Return x * tanh(softplus(x)) (Misra, 2019)."""
     return F.mish(self)
 
 
+@golden("NPU.npu_silu")
 def npu_silu(self: Tensor) -> Tensor:
     """Return x * sigmoid(x)."""
     return F.silu(self)
 
 
+@golden("NPU.npu_silu_")
 def npu_silu_(self: Tensor) -> Tensor:
     """Return x * sigmoid(x), written into x."""
     return F.silu(self, inplace=True)
 
 
+@golden("NPU.npu_swiglu")
 def npu_swiglu(self: Tensor, dim: int = -1) -> Tensor:
     """Return silu(a) * b for the halves a, b of ``self`` along ``dim`` (Shazeer, 2020)."""
     a, b = self.chunk(2, dim)
     return F.silu(a) * b
 
 
+@golden("Aten.npu_swiglu_backward")
 def npu_swiglu_backward(grad_output: Tensor, self: Tensor, dim: int = -1) -> Tensor:
     """Return the gradient g of :func:`npu_swiglu`, as ``self``: (g b s (1 + a (1 - s)), g a s), s = sigmoid(a)."""
     a, b = self.chunk(2, dim)
@@ -72,12 +82,14 @@ def npu_swiglu_backward(grad_output: Tensor, self: Tensor, dim: int = -1) -> Ten
     return torch.cat((grad_output * b * s * (1 + a * (1 - s)), grad_output * a * s), dim)
 
 
+@golden("NPU.npu_gelu_mul")
 def npu_gelu_mul(input: Tensor, *, approximate: str = "none") -> Tensor:
     """Return gelu(a) * b for halves a, b of the last dimension; ``approximate``: ``"none"`` (by erf) or ``"tanh"``."""
     a, b = input.chunk(2, -1)
     return F.gelu(a, approximate=approximate) * b
 
 
+@golden("NPU.npu_clipped_swiglu")
 def npu_clipped_swiglu(
     x: Tensor,
     *,
@@ -110,6 +122,7 @@ def _upper_triangle(x: Tensor) -> Tensor:
     return torch.ones(x.shape[-2:], dtype=torch.bool, device=x.device).triu(1)
 
 
+@golden("NPU.npu_scaled_masked_softmax")
 def npu_scaled_masked_softmax(x: Tensor, mask: Tensor, scale: float = 1.0, fixed_triu_mask: bool = False) -> Tensor:
     """Return the softmax over the last dimension of x * scale, with -10000 where ``mask`` is True.
 
@@ -119,6 +132,7 @@ def npu_scaled_masked_softmax(x: Tensor, mask: Tensor, scale: float = 1.0, fixed
     return torch.softmax((x * scale).masked_fill(hidden, _MASKED), -1)
 
 
+@golden("Aten.npu_scaled_masked_softmax_backward")
 def npu_scaled_masked_softmax_backward(
     y_grad: Tensor, y: Tensor, mask: Tensor, scale: float = 1.0, fixed_triu_mask: bool = False
 ) -> Tensor:
@@ -139,11 +153,13 @@ def _slope_of_gelu(x: Tensor, *, is_tanh: bool) -> Tensor:
     return 0.5 * (1 + tanh) + 0.5 * x * (1 - tanh.square()) * slope
 
 
+@golden("Aten.npu_gelu_backward")
 def npu_gelu_backward(grad_output: Tensor, self: Tensor, *, approximate: str = "none") -> Tensor:
     """Return the gradient of ``npu_gelu``; ``approximate`` is ``"none"`` or ``"tanh"``."""
     return grad_output * _slope_of_gelu(self, is_tanh=approximate == "tanh")
 
 
+@golden("Aten.npu_geglu_grad")
 def npu_geglu_grad(
     grad_output: Tensor,
     self: Tensor,
@@ -160,12 +176,14 @@ def npu_geglu_grad(
     return torch.cat((of_activated, of_linear) if activate_left else (of_linear, of_activated), dim)
 
 
+@golden("Aten.npu_silu_backward")
 def npu_silu_backward(grad_output: Tensor, x0: Tensor, x1: Tensor) -> Tensor:
     """Return the gradient of ``npu_silu``: grad * (s + x0 s (1 - s)), s = sigmoid(x0); ``x1`` is its result."""
     s = torch.sigmoid(x0)
     return grad_output * (s + x0 * s * (1 - s))
 
 
+@golden("Aten.npu_mish_backward")
 def npu_mish_backward(grad: Tensor, input: Tensor) -> Tensor:
     """Return the gradient of ``npu_mish``: grad * (t + x s (1 - t^2)), t = tanh(softplus(x)), s = sigmoid(x)."""
     t = torch.tanh(F.softplus(input))

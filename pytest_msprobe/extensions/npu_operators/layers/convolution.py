@@ -8,6 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from pytest_msprobe.engine.replay.ops.operators import golden
 from pytest_msprobe.extensions.npu_operators.arguments import refuse
 
 if TYPE_CHECKING:
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     Gradients = tuple[Tensor | None, Tensor | None, Tensor | None]
 
 
+@golden("NPU.npu_convolution")
 def npu_convolution(
     input: Tensor,
     weight: Tensor,
@@ -35,10 +37,11 @@ def npu_convolution(
     return result if out is None else out.copy_(result)
 
 
-npu_conv2d = npu_convolution
-npu_conv3d = npu_convolution
+npu_conv2d = golden("NPU.npu_conv2d")(npu_convolution)
+npu_conv3d = golden("NPU.npu_conv3d")(npu_convolution)
 
 
+@golden("NPU.npu_convolution_transpose")
 def npu_convolution_transpose(
     input: Tensor,
     weight: Tensor,
@@ -55,9 +58,10 @@ def npu_convolution_transpose(
     )
 
 
-npu_conv_transpose2d = npu_convolution_transpose
+npu_conv_transpose2d = golden("NPU.npu_conv_transpose2d")(npu_convolution_transpose)
 
 
+@golden("Aten.npu_convolution_backward")
 def npu_convolution_backward(
     input: Tensor,
     grad_output: Tensor,
@@ -77,9 +81,10 @@ def npu_convolution_backward(
     return found
 
 
-npu_conv2d_backward = npu_convolution_backward
+npu_conv2d_backward = golden("Aten.npu_conv2d_backward")(npu_convolution_backward)
 
 
+@golden("Aten.npu_conv3d_backward")
 def npu_conv3d_backward(
     input: Tensor,
     grad: Tensor,
@@ -94,6 +99,7 @@ def npu_conv3d_backward(
     return npu_convolution_backward(input, grad, weight, stride, padding, dilation, groups, output_mask)
 
 
+@golden("Aten.npu_conv_transpose2d_backward")
 def npu_conv_transpose2d_backward(
     input: Tensor, grad_output: Tensor, weight: Tensor, padding: Sequence[int], output_padding: Sequence[int],
     stride: Sequence[int], dilation: Sequence[int], groups: int, output_mask: Sequence[bool],
@@ -107,9 +113,10 @@ def npu_conv_transpose2d_backward(
     return found
 
 
-npu_conv_transpose3d_backward = npu_conv_transpose2d_backward
+npu_conv_transpose3d_backward = golden("Aten.npu_conv_transpose3d_backward")(npu_conv_transpose2d_backward)
 
 
+@golden("Aten.npu_convolution_transpose_backward")
 def npu_convolution_transpose_backward(
     input: Tensor, grad: Tensor, weight: Tensor, padding: Sequence[int], output_padding: Sequence[int],
     stride: Sequence[int], dilation: Sequence[int], groups: int, grad_input_mask: Sequence[bool],
@@ -120,6 +127,7 @@ def npu_convolution_transpose_backward(
     )
 
 
+@golden("NPU.npu_deformable_conv2d")
 def npu_deformable_conv2d(
     input: Tensor, weight: Tensor, offset: Tensor, bias: Tensor | None, kernel_size: Sequence[int],
     stride: Sequence[int], padding: Sequence[int], dilation: Sequence[int] = (1, 1, 1, 1), groups: int = 1,
@@ -141,6 +149,7 @@ def npu_deformable_conv2d(
     return F.conv2d(samples, weight, bias, list(kernel_size), groups=groups), samples.detach()
 
 
+@golden("Aten.npu_deformable_conv2dbk")
 def npu_deformable_conv2dbk(
     input: Tensor, grad_output: Tensor, offset_out: Tensor, weight: Tensor, offset: Tensor,
     kernel_size: Sequence[int], stride: Sequence[int], padding: Sequence[int],

@@ -8,11 +8,24 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from msprobe_hooks.dump.unread.effects import Effects
+from pytest_msprobe.engine.replay.ops.operators import golden
+from pytest_msprobe.engine.replay.ops.traits import OpInfo
+from pytest_msprobe.engine.replay.random_apis import (
+    distributions,
+    dropout,
+    factories,
+    mask_bits,
+    probability_switch,
+    sampled_indices,
+    token_sampling,
+)
 from pytest_msprobe.engine.replay.random_apis.mask_bits import kept_by
 
 _FILLED_TO = 128
 
 
+@golden("Aten.npu_dropout_backward")
 def npu_dropout_backward(grad_output: Tensor, mask: Tensor, p: float) -> Tensor:
     """Return the gradient of a dropout with probability ``p``: grad / (1 - p) where ``mask`` keeps, otherwise 0."""
     if p == 1:
@@ -20,11 +33,13 @@ def npu_dropout_backward(grad_output: Tensor, mask: Tensor, p: float) -> Tensor:
     return torch.where(kept_by(mask, grad_output.shape), grad_output / (1 - p), 0.0)
 
 
+@golden("NPU.npu_dropout_do_mask")
 def npu_dropout_do_mask(self: Tensor, mask: Tensor, p: float) -> tuple[Tensor, Tensor]:
     """Return (self / (1 - p) where ``mask`` keeps and 0 where it does not, mask)."""
     return npu_dropout_backward(self, mask, p), mask
 
 
+@golden("NPU.npu_dropout_gen_mask", OpInfo(random=mask_bits.generated_mask))
 def npu_dropout_gen_mask(
     size: Sequence[int],
     p: float,
@@ -38,6 +53,7 @@ def npu_dropout_gen_mask(
     return _bits(math.prod(size), p, None)
 
 
+@golden("NPU._npu_dropout_gen_mask", OpInfo(random=mask_bits.seeded_mask), recorded=False)
 def _npu_dropout_gen_mask(
     self: Tensor,
     size: Sequence[int],
@@ -53,6 +69,7 @@ def _npu_dropout_gen_mask(
     return _bits(math.prod(size), p, generator)
 
 
+@golden("NPU._npu_dropout", OpInfo(random=dropout.unconditional_dropout, switch=probability_switch.probability("p", 1)))
 def _npu_dropout(self: Tensor, p: float) -> tuple[Tensor, Tensor]:
     """Return (self / (1 - p) where a drawn mask keeps and 0 where it does not, mask)."""
     return npu_dropout_do_mask(self, _bits(self.numel(), p, None), p)
@@ -69,11 +86,17 @@ _IGNORED = -1
 _ROUNDED = 1e-6
 
 
+@golden(
+    "NPU.npu_sim_exponential_",
+    OpInfo(random=factories.one_parameter(distributions.exponential, 1.0)),
+    Effects(frozenset({"0", "self", "input"})),
+)
 def npu_sim_exponential_(self: Tensor, lambd: float = 1, *, generator: torch.Generator | None = None) -> Tensor:
     """Fill ``self`` with exponential numbers of rate ``lambd``."""
     return self.exponential_(lambd)
 
 
+@golden("NPU.npu_random_choice_with_mask", OpInfo(random=sampled_indices.random_choice))
 def npu_random_choice_with_mask(x: Tensor, count: int = 256, seed: int = 0, seed2: int = 0) -> tuple[Tensor, Tensor]:
     """Return (``count`` places of true elements of ``x``, filled up with 0, which of them are such); 0 is all."""
     places = x.nonzero()
@@ -83,6 +106,7 @@ def npu_random_choice_with_mask(x: Tensor, count: int = 256, seed: int = 0, seed
     return torch.cat([chosen, chosen.new_zeros(missing, x.dim())]).to(torch.int32), mask
 
 
+@golden("NPU.npu_sub_sample", OpInfo(random=sampled_indices.subsample))
 def npu_sub_sample(self: Tensor, per_images: int, positive_fraction: float) -> Tensor:
     """Return labels of which at most ``per_images`` are left, the positive ones of them at most that fraction."""
     positive, negative = ((self == label).nonzero().flatten() for label in (1, 0))
@@ -95,6 +119,7 @@ def npu_sub_sample(self: Tensor, per_images: int, positive_fraction: float) -> T
 _MOST_KEPT, _STEP_OF_LIMIT = 1024, 8
 
 
+@golden("NPU.npu_top_k_top_p", OpInfo(random=token_sampling.top_k_top_p))
 def npu_top_k_top_p(logits: Tensor, p: Tensor | None = None, k: Tensor | None = None) -> Tensor:
     """Return ``logits`` with -inf in place of what is below the k-th largest, then outside of the share ``p``.
 
@@ -111,6 +136,7 @@ def npu_top_k_top_p(logits: Tensor, p: Tensor | None = None, k: Tensor | None = 
     return ordered.gather(1, order.argsort(-1))
 
 
+@golden("NPU.npu_top_k_top_p_sample", OpInfo(random=token_sampling.top_k_top_p_sample))
 def npu_top_k_top_p_sample(
     logits: Tensor, top_k: Tensor, top_p: Tensor, q: Tensor | None = None, eps: float | None = 1e-8,
     is_need_logits: bool | None = False, top_k_guess: int | None = 32, min_ps: Tensor | None = None,

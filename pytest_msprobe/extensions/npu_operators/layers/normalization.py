@@ -8,6 +8,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from pytest_msprobe.engine.replay.ops.operators import golden
+from pytest_msprobe.engine.replay.ops.traits import OpInfo
 from pytest_msprobe.extensions.npu_operators.arguments import at_least_float32
 
 if TYPE_CHECKING:
@@ -18,6 +20,7 @@ def _last_dims(count: int) -> list[int]:
     return list(range(-count, 0))
 
 
+@golden("NPU.npu_rms_norm")
 def npu_rms_norm(self: Tensor, gamma: Tensor, epsilon: float = 1e-6) -> tuple[Tensor, Tensor]:
     """Return (x * rstd * gamma, rstd), rstd = 1 / sqrt(mean(x^2) + epsilon) over the last gamma.dim() dimensions.
 
@@ -27,6 +30,7 @@ def npu_rms_norm(self: Tensor, gamma: Tensor, epsilon: float = 1e-6) -> tuple[Te
     return self * rstd * gamma, rstd.detach()
 
 
+@golden("Aten.npu_rms_norm_backward")
 def npu_rms_norm_backward(dy: Tensor, self: Tensor, gamma: Tensor, rstd: Tensor) -> tuple[Tensor, Tensor]:
     """Return the gradients of :func:`npu_rms_norm` for x and gamma; gamma's is summed over all rows, in its shape."""
     normalized = self * rstd
@@ -35,6 +39,7 @@ def npu_rms_norm_backward(dy: Tensor, self: Tensor, gamma: Tensor, rstd: Tensor)
     return rstd * (scaled - normalized * along), (dy * normalized).sum_to_size(gamma.shape)
 
 
+@golden("NPU.npu_add_rms_norm")
 def npu_add_rms_norm(x1: Tensor, x2: Tensor, gamma: Tensor, epsilon: float = 1e-6) -> tuple[Tensor, Tensor, Tensor]:
     """Return (y, rstd, x) with x = x1 + x2 and (y, rstd) its :func:`npu_rms_norm`."""
     x = x1 + x2
@@ -42,11 +47,13 @@ def npu_add_rms_norm(x1: Tensor, x2: Tensor, gamma: Tensor, epsilon: float = 1e-
     return y, rstd, x
 
 
+@golden("NPU.npu_gemma_rms_norm")
 def npu_gemma_rms_norm(self: Tensor, gamma: Tensor, epsilon: float = 1e-6) -> tuple[Tensor, Tensor]:
     """Return :func:`npu_rms_norm` with 1 + gamma, as Gemma's layers have it."""
     return npu_rms_norm(self, 1 + gamma, epsilon)
 
 
+@golden("NPU.npu_add_rms_norm_cast")
 def npu_add_rms_norm_cast(
     x1: Tensor, x2: Tensor, gamma: Tensor, epsilon: float = 1e-6
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
@@ -55,6 +62,7 @@ def npu_add_rms_norm_cast(
     return at_least_float32(y), y, rstd, x
 
 
+@golden("NPU.npu_add_rms_norm_v2", OpInfo(in_place=True))
 def npu_add_rms_norm_v2(x1: Tensor, x2: Tensor, gamma: Tensor, epsilon: float = 1e-6) -> Tensor:
     """Write y of :func:`npu_add_rms_norm` into x1 and x into x2, and return rstd."""
     y, rstd, x = npu_add_rms_norm(x1, x2, gamma, epsilon)
@@ -63,6 +71,7 @@ def npu_add_rms_norm_v2(x1: Tensor, x2: Tensor, gamma: Tensor, epsilon: float = 
     return rstd
 
 
+@golden("NPU.npu_add_rms_norm_v2_functional")
 def npu_add_rms_norm_v2_functional(
     x1: Tensor, x2: Tensor, gamma: Tensor, epsilon: float = 1e-6
 ) -> tuple[Tensor, Tensor, Tensor]:
@@ -71,6 +80,7 @@ def npu_add_rms_norm_v2_functional(
     return rstd, y, x
 
 
+@golden("NPU.npu_add_layer_norm")
 def npu_add_layer_norm(
     x1: Tensor,
     x2: Tensor,
@@ -94,6 +104,7 @@ def npu_add_layer_norm(
     return centred * rstd * gamma + beta, *statistics, x if additional_output else None
 
 
+@golden("NPU.npu_layer_norm_eval")
 def npu_layer_norm_eval(
     input: Tensor,
     normalized_shape: Sequence[int],
@@ -105,6 +116,7 @@ def npu_layer_norm_eval(
     return F.layer_norm(input, list(normalized_shape), weight, bias, eps)
 
 
+@golden("NPU.npu_deep_norm")
 def npu_deep_norm(
     x: Tensor, gx: Tensor, beta: Tensor, gamma: Tensor, alpha: float = 0.3, epsilon: float = 1e-6
 ) -> tuple[Tensor, Tensor, Tensor]:
@@ -120,6 +132,7 @@ def npu_deep_norm(
     return mean.detach(), rstd.detach(), centred * rstd * gamma + beta
 
 
+@golden("NPU.npu_group_norm_silu")
 def npu_group_norm_silu(
     input: Tensor,
     weight: Tensor | None,
@@ -134,6 +147,7 @@ def npu_group_norm_silu(
     return F.silu(F.group_norm(input, group, weight, bias, eps)), mean.detach(), rstd.detach()
 
 
+@golden("NPU.npu_group_norm_swish")
 def npu_group_norm_swish(
     input: Tensor,
     num_groups: int,
@@ -156,10 +170,11 @@ def _of_normalized(grad: Tensor, normalized: Tensor, rstd: Tensor, dims: Sequenc
 
 
 def _like_rows(statistic: Tensor, x: Tensor, dims: int) -> Tensor:
-    """Give a statistic of the last ``dims`` dimensions of ``x`` that many dimensions of size 1."""
+    """Add to a statistic of the last ``dims`` dimensions of ``x`` that many dimensions of size 1."""
     return statistic.reshape(*x.shape[: x.dim() - dims], *[1] * dims)
 
 
+@golden("Aten.npu_layernorm_grad")
 def npu_layernorm_grad(
     grad_out: Tensor,
     input: Tensor,
@@ -185,6 +200,7 @@ def npu_layernorm_grad(
     )
 
 
+@golden("Aten.npu_add_layer_norm_backward")
 def npu_add_layer_norm_backward(
     dy_opt: Tensor | None,
     x1: Tensor,
@@ -207,6 +223,7 @@ def npu_add_layer_norm_backward(
     return dx, dx.clone(), dgamma, dbeta
 
 
+@golden("Aten.npu_deep_norm_backward")
 def npu_deep_norm_backward(
     dy: Tensor, x: Tensor, gx: Tensor, gamma: Tensor, mean: Tensor, rstd: Tensor, alpha: float = 0.3
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
@@ -217,6 +234,7 @@ def npu_deep_norm_backward(
     return alpha * dz, dz, dbeta, dgamma
 
 
+@golden("Aten.npu_group_norm_swish_grad")
 def npu_group_norm_swish_grad(
     grad: Tensor, input: Tensor, num_groups: int, weight: Tensor, bias: Tensor, mean: Tensor, rstd: Tensor,
     grad_input_mask: Sequence[bool], swish_scale: float | None = 1.0,
@@ -243,6 +261,7 @@ def npu_group_norm_swish_grad(
     )
 
 
+@golden("Aten.npu_renorm_backward")
 def npu_renorm_backward(
     grad: Tensor,
     self: Tensor,
@@ -264,6 +283,7 @@ def npu_renorm_backward(
 _EPSILON = 1e-5
 
 
+@golden("NPU.npu_normalize_batch")
 def npu_normalize_batch(self: Tensor, seq_len: Tensor, normalize_type: int = 0) -> Tensor:
     """Return (x - mean) / (std + 1e-5) of all steps of ``self`` (N, C, D), over the first ``seq_len`` (N) of them.
 

@@ -7,6 +7,10 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from pytest_msprobe.engine.replay.ops.operators import golden
+from pytest_msprobe.engine.replay.ops.traits import OpInfo
+from pytest_msprobe.extensions.npu_operators.inputs import moe_routing as routing
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -21,6 +25,7 @@ def _rotated(x: Tensor, rotary_mode: str) -> Tensor:
     raise ValueError(f"rotary_mode {rotary_mode!r} has no golden definition; known are 'half' and 'interleave'")
 
 
+@golden("NPU.npu_rotary_mul")
 def npu_rotary_mul(
     self: Tensor, r1: Tensor, r2: Tensor, rotary_mode: str = "half", rotate: Tensor | None = None
 ) -> Tensor:
@@ -33,6 +38,7 @@ def npu_rotary_mul(
     return r1 * self + r2 * (_rotated(self, rotary_mode) if rotate is None else self @ rotate)
 
 
+@golden("Aten.npu_rotary_mul_backward")
 def npu_rotary_mul_backward(
     grad: Tensor, self: Tensor, r1: Tensor, r2: Tensor, rotary_mode: str = "half"
 ) -> tuple[Tensor, Tensor, Tensor]:
@@ -44,11 +50,13 @@ def npu_rotary_mul_backward(
     return grad_self, grad_r1, grad_r2
 
 
+@golden("NPU.npu_interleave_rope")
 def npu_interleave_rope(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     """Take the even elements of the last dimension, then the odd ones, and turn them as :func:`npu_rotary_mul`."""
     return npu_rotary_mul(torch.cat((x[..., ::2], x[..., 1::2]), -1), cos, sin)
 
 
+@golden("NPU.npu_apply_rotary_pos_emb", OpInfo(in_place=True))
 def npu_apply_rotary_pos_emb(
     query: Tensor, key: Tensor, cos: Tensor, sin: Tensor, layout: str = "BSND", rotary_mode: str = "half"
 ) -> tuple[Tensor, Tensor]:
@@ -62,6 +70,7 @@ def npu_apply_rotary_pos_emb(
     )
 
 
+@golden("NPU.npu_mrope", OpInfo(constraint=routing.rows_of(3, "cos_sin_cache", 0, "positions")))
 def npu_mrope(
     positions: Tensor,
     query: Tensor,

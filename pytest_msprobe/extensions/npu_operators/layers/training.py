@@ -8,17 +8,22 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from pytest_msprobe.engine.replay.inputs.constraints import indices, values
+from pytest_msprobe.engine.replay.ops.operators import golden
+from pytest_msprobe.engine.replay.ops.traits import OpInfo
 from pytest_msprobe.extensions.npu_operators.arguments import refuse
 
 Number: TypeAlias = "float | Tensor"
 State: TypeAlias = tuple[Tensor, Tensor, Tensor]
 
 
+@golden("NPU.npu_softmax_cross_entropy_with_logits", OpInfo(constraint=values.distributions(1, "labels")))
 def npu_softmax_cross_entropy_with_logits(self: Tensor, labels: Tensor) -> Tensor:
     """Return -sum(labels * log_softmax(self)) over the last dimension; ``labels`` are probabilities."""
     return -(labels * torch.log_softmax(self, -1)).sum(-1)
 
 
+@golden("NPU.npu_cross_entropy_loss", OpInfo(constraint=indices.class_target))
 def npu_cross_entropy_loss(
     input: Tensor,
     target: Tensor,
@@ -50,6 +55,7 @@ def npu_cross_entropy_loss(
     return (loss if reduction == "none" else loss.reshape(1)), log_prob, empty, empty.clone()
 
 
+@golden("Aten.npu_softmax_cross_entropy_with_logits_backward", OpInfo(constraint=values.distributions(2, "labels")))
 def npu_softmax_cross_entropy_with_logits_backward(grad: Tensor, self: Tensor, labels: Tensor) -> Tensor:
     """Return grad * (softmax(self) - labels) over the last dimension, one entry of ``grad`` for each row.
 
@@ -58,6 +64,7 @@ def npu_softmax_cross_entropy_with_logits_backward(grad: Tensor, self: Tensor, l
     return grad.unsqueeze(-1) * (torch.softmax(self, -1) - labels)
 
 
+@golden("Aten.npu_binary_cross_entropy_with_logits_backward")
 def npu_binary_cross_entropy_with_logits_backward(
     grad_output: Tensor,
     self: Tensor,
@@ -78,6 +85,7 @@ def npu_binary_cross_entropy_with_logits_backward(
     return grad_output * slope / (self.numel() if reduction == 1 else 1)
 
 
+@golden("Aten.npu_cross_entropy_loss_backward", OpInfo(constraint=indices.target_of_log_probabilities))
 def npu_cross_entropy_loss_backward(
     grad_loss: Tensor, log_prob: Tensor, target: Tensor, weight: Tensor | None = None,
     grad_zloss: Tensor | None = None, lse_for_zloss: Tensor | None = None, reduction: str = "mean",
@@ -121,6 +129,7 @@ def _written(state: State, new: State) -> State:
     return state
 
 
+@golden("NPU.npu_apply_adam")
 def npu_apply_adam(
     beta1_power: Number, beta2_power: Number, lr: Number, beta1: Number, beta2: Number, epsilon: Number,
     grad: Tensor, use_locking: bool | None = False, use_nesterov: bool | None = False,
@@ -139,6 +148,7 @@ def npu_apply_adam(
     return _written(state, (var - step * direction / (epsilon + v_new.sqrt()), m_new, v_new))
 
 
+@golden("NPU.npu_apply_adam_w")
 def npu_apply_adam_w(
     beta1_power: Number, beta2_power: Number, lr: Number, weight_decay: Number, beta1: Number, beta2: Number,
     epsilon: Number, grad: Tensor, max_grad_norm: Tensor | None = None, amsgrad: bool | None = False,
@@ -166,6 +176,7 @@ def npu_apply_adam_w(
     return _written(state, (decayed - lr * m_new / (1 - beta1_power * beta1) / denominator, m_new, v_new))
 
 
+@golden("NPU.npu_bert_apply_adam")
 def npu_bert_apply_adam(
     lr: float, beta1: float, beta2: float, epsilon: float, grad: Tensor, max_grad_norm: float,
     global_grad_norm: float, weight_decay: float, step_size: float | None = None, adam_mode: int = 0,

@@ -7,8 +7,13 @@ from typing import TYPE_CHECKING
 import torch
 import torch.nn.functional as F
 
+from msprobe_hooks.dump.unread.effects import Effects, ValidRows
+from pytest_msprobe.engine.replay.ops.operators import golden
+from pytest_msprobe.engine.replay.ops.quantized_results import EIGHT_BITS
+from pytest_msprobe.engine.replay.ops.traits import OpInfo
 from pytest_msprobe.extensions.npu_operators.arguments import at_least_float32, refuse
 from pytest_msprobe.extensions.npu_operators.experts.moe import group_sizes
+from pytest_msprobe.extensions.npu_operators.inputs import matmul_operands
 from pytest_msprobe.extensions.npu_operators.matmul.operands import by_halves, numbers, scale_and_offset, scaled_product
 from pytest_msprobe.extensions.npu_operators.matmul.quantized_matmul import quantized_rows
 from pytest_msprobe.extensions.npu_operators.quantization.quantization import quantized_by_row
@@ -19,6 +24,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
+@golden("NPU.npu_grouped_matmul_finalize_routing", OpInfo(constraint=matmul_operands.finalize_routing))
 def npu_grouped_matmul_finalize_routing(
     x: Tensor, w: Tensor, group_list: Tensor,
     *, scale: Tensor | None = None, bias: Tensor | None = None, offset: Tensor | None = None,
@@ -62,6 +68,11 @@ def npu_grouped_matmul_finalize_routing(
     return result if pertoken_scale is None else result.to(torch.promote_types(pertoken_scale.dtype, torch.float32))
 
 
+@golden(
+    "NPU.npu_grouped_matmul_swiglu_quant",
+    OpInfo(constraint=matmul_operands.groups_at(2), quantizes=EIGHT_BITS),
+    Effects(defined=2, valid_rows=ValidRows("group_list", at=2)),
+)
 def npu_grouped_matmul_swiglu_quant(
     x: Tensor,
     weight: Tensor,
@@ -84,6 +95,11 @@ def npu_grouped_matmul_swiglu_quant(
     return y, scale, None
 
 
+@golden(
+    "NPU.npu_grouped_matmul_swiglu_quant_v2",
+    OpInfo(constraint=matmul_operands.groups_at(4, "group_list_type"), quantizes=EIGHT_BITS),
+    Effects(valid_rows=ValidRows("group_list", at=4, kind="group_list_type")),
+)
 def npu_grouped_matmul_swiglu_quant_v2(
     x: Tensor, weight: Sequence[Tensor], weight_scale: Sequence[Tensor], x_scale: Tensor, group_list: Tensor,
     *, smooth_scale: Tensor | None = None, weight_assist_matrix: Sequence[Tensor] | None = None,
@@ -139,6 +155,11 @@ def _of_groups(tensors: Sequence[Tensor], groups: int) -> list[Tensor]:
     return list(tensors[0]) if len(tensors) == 1 and groups == len(tensors[0]) else list(tensors)
 
 
+@golden(
+    "NPU.npu_quant_grouped_matmul_dequant",
+    OpInfo(constraint=matmul_operands.groups_at(3)),
+    Effects(valid_rows=ValidRows("group_list", at=3)),
+)
 def npu_quant_grouped_matmul_dequant(
     x: Tensor, quantized_weight: Tensor, weight_scale: Tensor, group_list: Tensor,
     *, bias: Tensor | None = None, x_scale: Tensor | None = None, x_offset: Tensor | None = None,
@@ -174,6 +195,7 @@ def _group_sizes(api: str, group_list: Tensor, total: int, kind: int | None) -> 
 _BITS = 8
 
 
+@golden("NPU.npu_fused_linear_online_max_sum")
 def npu_fused_linear_online_max_sum(
     input: Tensor,
     weight: Tensor,
@@ -218,6 +240,7 @@ def _unpacked(bits: Tensor, count: int) -> Tensor:
     return ((bits.long().unsqueeze(-1) >> shifts) & 1).flatten()[:count]
 
 
+@golden("NPU.npu_fused_cross_entropy_loss_with_max_sum")
 def npu_fused_cross_entropy_loss_with_max_sum(
     logits_max: Tensor,
     sum_exp_logits: Tensor,
@@ -251,6 +274,11 @@ def _softmax(logits: Tensor, highest: Tensor, total: Tensor) -> Tensor:
     return (wide - highest.unsqueeze(-1)).exp() / total.unsqueeze(-1)
 
 
+@golden(
+    "NPU.npu_fused_linear_cross_entropy_loss_with_max_sum_backward",
+    OpInfo(constraint=matmul_operands.vocabulary_targets),
+    recorded=False,
+)
 def npu_fused_linear_cross_entropy_loss_with_max_sum_backward(
     grad: Tensor, input: Tensor, weight: Tensor, target_mask: Tensor, masked_target: Tensor,
     label_smoothing: float = 0.0, logits_max: Tensor | None = None, sum_exp_logits: Tensor | None = None,

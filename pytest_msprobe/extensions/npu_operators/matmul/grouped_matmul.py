@@ -8,9 +8,14 @@ from typing import TYPE_CHECKING
 import torch
 import torch.nn.functional as F
 
+from msprobe_hooks.dump.unread.effects import Effects, ValidRows
+from pytest_msprobe.engine.replay.ops.operators import golden
+from pytest_msprobe.engine.replay.ops.quantized_results import EIGHT_BITS
+from pytest_msprobe.engine.replay.ops.traits import OpInfo
 from pytest_msprobe.extensions.npu_operators.arguments import in_place, refuse
 from pytest_msprobe.extensions.npu_operators.experts.moe import group_sizes
 from pytest_msprobe.extensions.npu_operators.experts.moe import group_sizes as sizes_of_groups
+from pytest_msprobe.extensions.npu_operators.inputs import matmul_operands
 from pytest_msprobe.extensions.npu_operators.layers.activation import npu_fast_gelu
 from pytest_msprobe.extensions.npu_operators.matmul.operands import (
     as_result,
@@ -54,6 +59,11 @@ class Factors:
     weight_offset: Sequence[Tensor | None]
 
 
+@golden(
+    "NPU.npu_grouped_matmul",
+    OpInfo(constraint=matmul_operands.grouped_matmul, quantizes=EIGHT_BITS),
+    Effects(valid_rows=ValidRows("group_list", kind="group_list_type")),
+)
 def npu_grouped_matmul(
     x: Sequence[Tensor], weight: Sequence[Tensor],
     *, bias: Sequence[Tensor] | None = None, scale: Sequence[Tensor] | None = None,
@@ -206,6 +216,7 @@ def _of_each_group(tensors: Sequence[Tensor], dims: int) -> list[Tensor]:
     return list(tensors[0]) if len(tensors) == 1 and tensors[0].dim() == dims else list(tensors)
 
 
+@golden("NPU.npu_grouped_matmul_add", OpInfo(constraint=matmul_operands.accumulated_groups(3)))
 def npu_grouped_matmul_add(
     self: Tensor,
     x: Tensor,
@@ -234,9 +245,12 @@ def npu_grouped_matmul_add(
     return self + torch.stack([left.mT @ right for left, right in parts]).reshape(self.shape)
 
 
-npu_grouped_matmul_add_ = in_place(npu_grouped_matmul_add)
+npu_grouped_matmul_add_ = golden(
+    "NPU.npu_grouped_matmul_add_", OpInfo(constraint=matmul_operands.accumulated_groups(3))
+)(in_place(npu_grouped_matmul_add))
 
 
+@golden("NPU.npu_add_quant_matmul")
 def npu_add_quant_matmul(
     self: Tensor, x1: Tensor, x2: Tensor, x2_scale: Tensor,
     *, x1_scale: Tensor | None = None, group_sizes: Sequence[int] | None = None, x1_dtype: int | None = None,
@@ -257,9 +271,10 @@ def npu_add_quant_matmul(
     return self + added.to(self.dtype)
 
 
-npu_add_quant_matmul_ = in_place(npu_add_quant_matmul)
+npu_add_quant_matmul_ = golden("NPU.npu_add_quant_matmul_")(in_place(npu_add_quant_matmul))
 
 
+@golden("NPU.npu_add_quant_gmm", OpInfo(constraint=matmul_operands.accumulated_groups(4)))
 def npu_add_quant_gmm(
     self: Tensor, x1: Tensor, x2: Tensor, x2_scale: Tensor, group_list: Tensor,
     *, x1_scale: Tensor | None = None, group_list_type: int | None = 0,
@@ -293,7 +308,9 @@ def npu_add_quant_gmm(
     return self + torch.stack(added).to(self.dtype).reshape(self.shape)
 
 
-npu_add_quant_gmm_ = in_place(npu_add_quant_gmm)
+npu_add_quant_gmm_ = golden("NPU.npu_add_quant_gmm_", OpInfo(constraint=matmul_operands.accumulated_groups(4)))(
+    in_place(npu_add_quant_gmm)
+)
 
 
 def _of_group(scale: Tensor | None, group: int, start: int, size: int) -> Tensor | None:

@@ -8,7 +8,11 @@ from typing import TYPE_CHECKING, cast
 import torch
 import torch.nn.functional as F
 
+from pytest_msprobe.engine.replay.ops.operators import golden
+from pytest_msprobe.engine.replay.ops.quantized_results import EIGHT_BITS
+from pytest_msprobe.engine.replay.ops.traits import OpInfo
 from pytest_msprobe.extensions.npu_operators.arguments import at_least_float32, in_place, refuse
+from pytest_msprobe.extensions.npu_operators.inputs import matmul_operands
 from pytest_msprobe.extensions.npu_operators.matmul.operands import numbers, scale_and_offset, scaled_product
 from pytest_msprobe.extensions.npu_operators.quantization.quantization import rounded
 
@@ -18,16 +22,19 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
+@golden("NPU.npu_linear")
 def npu_linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """Return input @ weight^T + bias."""
     return F.linear(input, weight, bias)
 
 
+@golden("Aten.npu_linear_backward")
 def npu_linear_backward(grad: Tensor, input: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
     """Return the gradients of :func:`npu_linear` for input and weight; any number of leading dimensions."""
     return grad @ weight, grad.flatten(0, -2).mT @ input.flatten(0, -2)
 
 
+@golden("Aten.matmul_backward")
 def matmul_backward(
     grad: Tensor, self: Tensor, other: Tensor, mask: Sequence[bool]
 ) -> tuple[Tensor | None, Tensor | None]:
@@ -44,12 +51,14 @@ def matmul_backward(
     return grad_self, grad_other
 
 
+@golden("NPU.npu_bmmV2")
 def npu_bmmV2(self: Tensor, mat2: Tensor, output_sizes: Sequence[int]) -> Tensor:  # noqa: N802
     """Return the product of self and mat2, batches broadcast, in the shape ``output_sizes`` unless that is empty."""
     product = self @ mat2
     return product.reshape(*output_sizes) if output_sizes else product
 
 
+@golden("NPU.npu_transpose_batchmatmul", OpInfo(constraint=matmul_operands.packed_scales, quantizes=EIGHT_BITS))
 def npu_transpose_batchmatmul(
     input: Tensor,
     weight: Tensor,
@@ -84,6 +93,7 @@ def _split_batch(out: Tensor, parts: int | None) -> Tensor:
     return out.reshape(out.shape[0], parts, -1).transpose(0, 1)
 
 
+@golden("NPU.npu_transpose_quant_batchmatmul")
 def npu_transpose_quant_batchmatmul(
     x1: Tensor, x2: Tensor, dtype: torch.dtype | int,
     *, bias: Tensor | None = None, x1_scale: Tensor | None = None, x2_scale: Tensor | None = None,
@@ -110,6 +120,7 @@ def _permuted(x: Tensor, scale: Tensor | None, order: Sequence[int] | None) -> t
     return x.permute(*places), scale.permute(*places, 3) if scale is not None and has_blocks else scale
 
 
+@golden("NPU.npu_fused_matmul")
 def npu_fused_matmul(
     x1: Tensor, x2: Tensor, *, bias: Tensor | None = None, x3: Tensor | None = None, fused_op_type: str = ""
 ) -> Tensor:
@@ -141,6 +152,7 @@ _FOLLOWING: dict[str, Callable[[Tensor], Tensor]] = {
 }
 
 
+@golden("NPU.npu_batch_gather_matmul", OpInfo(constraint=matmul_operands.gathered_weights))
 def npu_batch_gather_matmul(
     self: Tensor, x: Tensor, weight_b: Tensor, indices: Tensor, weight_a: Tensor | None = None,
     layer_idx: int = 0, scale: float = 1e-3, y_offset: int = 0, y_slice_size: int = -1,
@@ -164,15 +176,19 @@ def npu_batch_gather_matmul(
     return self + F.pad(added, (y_offset, self.shape[1] - y_offset - columns))
 
 
-npu_batch_gather_matmul_ = in_place(npu_batch_gather_matmul)
+npu_batch_gather_matmul_ = golden("NPU.npu_batch_gather_matmul_", OpInfo(constraint=matmul_operands.gathered_weights))(
+    in_place(npu_batch_gather_matmul)
+)
 
 
+@golden("Aten.npu_bmm_v2_mat1_backward")
 def npu_bmm_v2_mat1_backward(grad: Tensor, mat1: Tensor, mat2: Tensor, size: Sequence[int]) -> Tensor:
     """Return the gradient of ``npu_bmmV2`` for its first operand, in the shape ``size``."""
     found, _ = matmul_backward(_of_product(grad, mat1, mat2), mat1, mat2, (True, False))
     return cast("Tensor", found).reshape(*size)
 
 
+@golden("Aten.npu_bmm_v2_mat2_backward")
 def npu_bmm_v2_mat2_backward(grad: Tensor, mat1: Tensor, mat2: Tensor, size: Sequence[int]) -> Tensor:
     """Return the gradient of ``npu_bmmV2`` for its second operand, in the shape ``size``."""
     _, found = matmul_backward(_of_product(grad, mat1, mat2), mat1, mat2, (False, True))

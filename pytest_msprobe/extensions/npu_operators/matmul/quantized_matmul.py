@@ -7,8 +7,12 @@ from typing import TYPE_CHECKING
 import torch
 import torch.nn.functional as F
 
+from pytest_msprobe.engine.replay.ops.operators import golden
+from pytest_msprobe.engine.replay.ops.quantized_results import EIGHT_BITS
+from pytest_msprobe.engine.replay.ops.traits import OpInfo
 from pytest_msprobe.extensions.npu_operators.arguments import at_least_float32, refuse
 from pytest_msprobe.extensions.npu_operators.experts.moe import group_sizes
+from pytest_msprobe.extensions.npu_operators.inputs import matmul_operands
 from pytest_msprobe.extensions.npu_operators.layers.activation import npu_fast_gelu
 from pytest_msprobe.extensions.npu_operators.matmul.operands import (
     as_packed,
@@ -31,6 +35,7 @@ if TYPE_CHECKING:
 _PACKED_FOR = (None, torch.int8, torch.float16, 1, 5)
 
 
+@golden("NPU.npu_quant_matmul", OpInfo(constraint=matmul_operands.packed_scales, quantizes=EIGHT_BITS))
 def npu_quant_matmul(
     x1: Tensor, x2: Tensor, scale: Tensor,
     *, offset: Tensor | None = None, pertoken_scale: Tensor | None = None, bias: Tensor | None = None,
@@ -76,6 +81,7 @@ def npu_quant_matmul(
     return as_result(out if offset is None else out + offset.double(), output_dtype)
 
 
+@golden("NPU.npu_weight_quant_batchmatmul", OpInfo(constraint=matmul_operands.packed_scales, quantizes=EIGHT_BITS))
 def npu_weight_quant_batchmatmul(
     x: Tensor, weight: Tensor, antiquant_scale: Tensor, antiquant_offset: Tensor | None = None,
     quant_scale: Tensor | None = None, quant_offset: Tensor | None = None, bias: Tensor | None = None,
@@ -116,6 +122,7 @@ def _by_row(parameter: Tensor, group_size: int, rows: int) -> Tensor:
     return parameter.repeat_interleave(group_size or rows // parameter.shape[-2], -2)[..., :rows, :]
 
 
+@golden("NPU.npu_quant_matmul_gelu")
 def npu_quant_matmul_gelu(
     x1: Tensor,
     x2: Tensor,
@@ -141,6 +148,7 @@ def npu_quant_matmul_gelu(
 _GELU_KINDS: dict[str | None, str] = {"gelu_erf": "none", None: "none", "gelu_tanh": "tanh"}
 
 
+@golden("NPU.npu_quant_matmul_reduce_sum")
 def npu_quant_matmul_reduce_sum(
     x1: Tensor, x2: Tensor, *, x1_scale: Tensor | None = None, x2_scale: Tensor | None = None
 ) -> Tensor:
@@ -155,6 +163,7 @@ def npu_quant_matmul_reduce_sum(
     return total if x2_scale is None else (total * x2_scale.double()).to(x2_scale.dtype)
 
 
+@golden("NPU.npu_quant_matmul_dequant", OpInfo(constraint=matmul_operands.packed_scales))
 def npu_quant_matmul_dequant(
     x: Tensor,
     quantized_weight: Tensor,
@@ -196,6 +205,7 @@ _Layer = list["Tensor | None"]
 _BY_NAME: dict[str, Callable[[Tensor], Tensor]] = {"fastgelu": npu_fast_gelu, "relu": F.relu, "silu": F.silu}
 
 
+@golden("NPU.npu_ffn", OpInfo(constraint=matmul_operands.packed_scales))
 def npu_ffn(
     x: Tensor, weight1: Tensor, weight2: Tensor, activation: str,
     *, expert_tokens: Sequence[int] | None = None, expert_tokens_index: Sequence[int] | None = None,

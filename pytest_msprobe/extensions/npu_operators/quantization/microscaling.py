@@ -9,6 +9,10 @@ from typing import TYPE_CHECKING
 import torch
 import torch.nn.functional as F
 
+from pytest_msprobe.engine.replay.ops.operators import golden
+from pytest_msprobe.engine.replay.ops.quantized_results import QuantizedResults, SharedExponents
+from pytest_msprobe.engine.replay.ops.traits import OpInfo
+from pytest_msprobe.engine.values import number_formats as formats
 from pytest_msprobe.engine.values.number_formats import (
     BLOCK,
     E1M2,
@@ -26,6 +30,7 @@ from pytest_msprobe.engine.values.number_formats import (
     store,
 )
 from pytest_msprobe.extensions.npu_operators.arguments import at_least_float32, refuse
+from pytest_msprobe.extensions.npu_operators.inputs import moe_routing as routing
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -160,6 +165,7 @@ def mx_numbers(values: Tensor, mxscale: Tensor, axis: int, block: int = BLOCK) -
     return torch.ldexp(along, exponents).movedim(-1, axis)
 
 
+@golden("NPU.npu_dynamic_block_quant", OpInfo(quantized=QuantizedResults()))
 def npu_dynamic_block_quant(
     x: Tensor,
     *,
@@ -200,6 +206,10 @@ def _divided(x: Tensor, scales: Tensor) -> Tensor:
     return (at_least_float32(x.detach()) / scales).masked_fill(scales == 0, 0.0)
 
 
+@golden(
+    "NPU.npu_grouped_dynamic_block_quant",
+    OpInfo(quantized=QuantizedResults(default=formats.E5M2), constraint=routing.groups_of_rows("group_list", at=1)),
+)
 def npu_grouped_dynamic_block_quant(
     x: Tensor, group_list: Tensor,
     *, min_scale: float = 0.0, round_mode: str = "rint", dst_type: object = 291, row_block_size: int = 1,
@@ -229,6 +239,13 @@ def npu_grouped_dynamic_block_quant(
     return store(divided, to, round_mode), scales
 
 
+@golden(
+    "NPU.npu_quant_max",
+    OpInfo(
+        quantized=QuantizedResults(dtype="dst_dtype", default=formats.E5M2),
+        constraint=routing.groups_of_rows("group_list"),
+    ),
+)
 def npu_quant_max(
     x: Tensor, scale: Tensor, *, round_mode: str = "rint", dst_dtype: object = 291, group_list: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
@@ -241,6 +258,12 @@ def npu_quant_max(
     return store(torch.cat(products), to, round_mode), torch.stack(largest)
 
 
+@golden(
+    "NPU.npu_kronecker_quant",
+    OpInfo(
+        quantized=QuantizedResults(dtype="dst_dtype", at=4, default=formats.INT4, exponents=(SharedExponents(at=1),))
+    ),
+)
 def npu_kronecker_quant(
     x: Tensor,
     kronecker_p1: Tensor,
@@ -268,6 +291,9 @@ def npu_kronecker_quant(
     return store(_divided(rotated, scales[:, None, None].expand_as(rotated)), INT4), scales
 
 
+@golden(
+    "NPU.npu_rotate_quant", OpInfo(quantized=QuantizedResults(dtype="dst_dtype", exponents=(SharedExponents(at=1),)))
+)
 def npu_rotate_quant(
     x: Tensor, rotation: Tensor,
     *, alpha: Tensor | None = None, dst_dtype: object = None, axis: int | None = -1,

@@ -11,6 +11,11 @@ from typing import TYPE_CHECKING
 import torch
 import torch.nn.functional as F
 
+from msprobe_hooks.dump.unread.effects import GROUP_SIZES, Effects, ValidRows
+from pytest_msprobe.engine.replay.ops.operators import golden
+from pytest_msprobe.engine.replay.ops.quantized_results import QuantizedResults, SharedExponents
+from pytest_msprobe.engine.replay.ops.traits import OpInfo
+from pytest_msprobe.engine.values import number_formats as formats
 from pytest_msprobe.engine.values.number_formats import (
     BLOCK,
     E2M1,
@@ -21,6 +26,7 @@ from pytest_msprobe.engine.values.number_formats import (
     store,
 )
 from pytest_msprobe.extensions.npu_operators.arguments import at_least_float32, refuse
+from pytest_msprobe.extensions.npu_operators.inputs import moe_routing as routing
 from pytest_msprobe.extensions.npu_operators.layers.activation import npu_swiglu_backward
 from pytest_msprobe.extensions.npu_operators.quantization.microscaling import (
     Scaling,
@@ -36,9 +42,26 @@ from pytest_msprobe.extensions.npu_operators.quantization.quantized_activations 
 if TYPE_CHECKING:
     from torch import Tensor
 
+_BLOCKS_ALONG_BOTH_AXES = OpInfo(
+    quantized=QuantizedResults(
+        default=formats.E4M3,
+        algorithm=1,
+        exponents=(SharedExponents(at=1), SharedExponents(at=3, of=2, axis=-2, groups="group_index")),
+    ),
+    constraint=routing.groups_of_rows("group_index"),
+)
+
 _LEVEL0_BLOCK = 512
 
 
+@golden(
+    "NPU.npu_dynamic_mx_quant",
+    OpInfo(
+        quantized=QuantizedResults(
+            default=formats.E2M1, exact=True, exponents=(SharedExponents(at=1, axis="axis", block="block_size"),)
+        )
+    ),
+)
 def npu_dynamic_mx_quant(
     input: Tensor,
     *,
@@ -67,6 +90,14 @@ def npu_dynamic_mx_quant(
     return mx_quantized(input, axis, how)
 
 
+@golden(
+    "NPU.npu_dynamic_mx_quant_with_dual_axis",
+    OpInfo(
+        quantized=QuantizedResults(
+            default=formats.E2M1, exact=True, exponents=(SharedExponents(at=1), SharedExponents(at=3, of=2, axis=-2))
+        )
+    ),
+)
 def npu_dynamic_mx_quant_with_dual_axis(
     input: Tensor,
     *,
@@ -86,6 +117,7 @@ def npu_dynamic_mx_quant_with_dual_axis(
     return *mx_quantized(input, -1, how), *mx_quantized(input, -2, how)
 
 
+@golden("NPU.npu_anti_mx_quant")
 def npu_anti_mx_quant(
     x: Tensor, mxscale: Tensor, *, axis: int | None = -1, dst_type: object = 15, src_type: object = 292
 ) -> Tensor:
@@ -101,6 +133,14 @@ def npu_anti_mx_quant(
     return wide.to(float_dtype(dst_type, torch.bfloat16))
 
 
+@golden(
+    "NPU.npu_dynamic_block_mx_quant",
+    OpInfo(
+        quantized=QuantizedResults(
+            default=formats.E2M1, exact=True, exponents=(SharedExponents(at=2, axis=-2), SharedExponents(at=1))
+        )
+    ),
+)
 def npu_dynamic_block_mx_quant(
     input: Tensor,
     *,
@@ -136,6 +176,10 @@ def _pairs(exponents: Tensor) -> Tensor:
     return torch.unflatten(F.pad(exponents, (0, exponents.shape[-1] % 2)), -1, (-1, 2))
 
 
+@golden(
+    "NPU.npu_dynamic_dual_level_mx_quant",
+    OpInfo(quantized=QuantizedResults(dtype="", default=formats.E2M1, exponents=(SharedExponents(at=2),))),
+)
 def npu_dynamic_dual_level_mx_quant(
     input: Tensor,
     *,
@@ -157,6 +201,7 @@ def npu_dynamic_dual_level_mx_quant(
     return y, scales, exponents
 
 
+@golden("NPU.npu_dual_level_quant_matmul")
 def npu_dual_level_quant_matmul(
     x1: Tensor,
     x2: Tensor,
@@ -187,6 +232,17 @@ def _for_each_512(scales: Tensor, count: int) -> Tensor:
     return scales.double().repeat_interleave(_LEVEL0_BLOCK, -1)[..., :count]
 
 
+@golden(
+    "NPU.npu_grouped_dynamic_mx_quant",
+    OpInfo(
+        quantized=QuantizedResults(
+            default=formats.E5M2,
+            exact=True,
+            exponents=(SharedExponents(at=1, axis=-2, groups="group_index", groups_at=1),),
+        ),
+        constraint=routing.groups_of_rows("group_index", at=1),
+    ),
+)
 def npu_grouped_dynamic_mx_quant(
     x: Tensor,
     group_index: Tensor,
@@ -214,6 +270,16 @@ def npu_grouped_dynamic_mx_quant(
     return mx_quantized_rows(x, group_index.tolist(), how)
 
 
+@golden(
+    "NPU.npu_swiglu_mx_quant",
+    OpInfo(
+        quantized=QuantizedResults(
+            default=formats.E2M1, exponents=(SharedExponents(at=1, axis="axis", groups="group_index", are_sizes=True),)
+        ),
+        constraint=routing.groups_of_rows("group_index", are_sizes=True),
+    ),
+    Effects(valid_rows=ValidRows("group_index", holds=GROUP_SIZES)),
+)
 def npu_swiglu_mx_quant(
     x: Tensor,
     *, group_index: Tensor | None = None, activate_dim: int = -1, activate_left: bool = False,
@@ -244,6 +310,7 @@ def npu_swiglu_mx_quant(
     return mx_quantized(y, axis, how)
 
 
+@golden("NPU.npu_swiglu_mx_quant_with_dual_axis", _BLOCKS_ALONG_BOTH_AXES)
 def npu_swiglu_mx_quant_with_dual_axis(
     x: Tensor,
     *,
@@ -279,6 +346,7 @@ def _by_rows_and_columns(y: Tensor, group_index: Tensor | None, how: Scaling) ->
     return *mx_quantized(y, -1, how), *columns
 
 
+@golden("NPU._npu_swiglu_backward_mx_quant_with_dual_axis", _BLOCKS_ALONG_BOTH_AXES, recorded=False)
 def _npu_swiglu_backward_mx_quant_with_dual_axis(
     x: Tensor,
     y_grad: Tensor,

@@ -7,6 +7,9 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from pytest_msprobe.engine.replay.ops.operators import golden
+from pytest_msprobe.engine.replay.ops.quantized_results import QuantizedResults
+from pytest_msprobe.engine.replay.ops.traits import OpInfo
 from pytest_msprobe.engine.values.number_formats import (
     FLOAT8S,
     HIFLOAT8,
@@ -22,6 +25,8 @@ from pytest_msprobe.engine.values.number_formats import (
 )
 from pytest_msprobe.extensions.npu_operators.arguments import at_least_float32, refuse
 from pytest_msprobe.extensions.npu_operators.experts.moe import each_row
+from pytest_msprobe.extensions.npu_operators.inputs import moe_routing as routing
+from pytest_msprobe.extensions.npu_operators.inputs import sequences
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -51,6 +56,7 @@ def quantized_by_row(values: Tensor, to: NumberFormat = INT8) -> tuple[Tensor, T
     return store((values / scale.unsqueeze(-1)).masked_fill(scale.unsqueeze(-1) == 0, 0.0), to), scale
 
 
+@golden("NPU.npu_quantize", OpInfo(quantized=QuantizedResults(dtype="dtype", at=3, of_int32=True)))
 def npu_quantize(
     self: Tensor,
     scales: Tensor,
@@ -81,6 +87,7 @@ def _along(parameter: Tensor, axis: int, dims: int) -> Tensor:
     return parameter.reshape(shape)
 
 
+@golden("NPU.npu_anti_quant")
 def npu_anti_quant(
     x: Tensor,
     scale: Tensor,
@@ -104,6 +111,7 @@ def npu_anti_quant(
     return shifted * scale if dst_dtype is None else (shifted * scale).to(float_dtype(dst_dtype, torch.float16))
 
 
+@golden("NPU.npu_dynamic_quant", OpInfo(quantized=QuantizedResults(), constraint=routing.groups_of_rows("group_index")))
 def npu_dynamic_quant(
     input: Tensor,
     *,
@@ -130,6 +138,10 @@ def npu_dynamic_quant(
     return store((values / scale).masked_fill(scale == 0, 0.0), to), _without(scale, dim)
 
 
+@golden(
+    "NPU.npu_dynamic_quant_asymmetric",
+    OpInfo(quantized=QuantizedResults(), constraint=routing.groups_of_rows("group_index")),
+)
 def npu_dynamic_quant_asymmetric(
     input: Tensor,
     *,
@@ -182,6 +194,10 @@ def _smoothed(api: str, x: Tensor, smooth_scales: Tensor | None, group_index: Te
     return values * (smooth.unsqueeze(-1) if dim == -2 else smooth)
 
 
+@golden(
+    "NPU.npu_group_quant",
+    OpInfo(quantized=QuantizedResults(dtype="dst_dtype"), constraint=routing.groups_of_rows("group_index")),
+)
 def npu_group_quant(
     x: Tensor,
     scale: Tensor,
@@ -206,6 +222,7 @@ _LOWEST, _HIGHEST = -128, 127
 _NO_SCALE = 2.0**-23
 
 
+@golden("NPU.npu_ifmr", OpInfo(constraint=sequences.histogram))
 def npu_ifmr(
     data: Tensor, data_min: Tensor, data_max: Tensor, cumsum: Tensor, min_percentile: float,
     max_percentile: float, search_start: float, search_end: float, search_step: float, with_offset: bool,
@@ -244,6 +261,7 @@ def _error(data: Tensor, scale: Tensor, offset: Tensor) -> Tensor:
     return ((quantized - offset) * scale - data).square().sum()
 
 
+@golden("NPU.npu_moe_init_routing_quant", OpInfo(quantized=QuantizedResults(dtype="")))
 def npu_moe_init_routing_quant(
     x: Tensor, expert_idx: Tensor,
     *, scale: Tensor | None = None, offset: Tensor | None = None, active_num: int = 1024,

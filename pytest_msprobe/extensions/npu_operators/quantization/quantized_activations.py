@@ -7,6 +7,11 @@ from typing import TYPE_CHECKING
 import torch
 import torch.nn.functional as F
 
+from msprobe_hooks.dump.unread.effects import GROUP_SIZES, Effects, ValidRows
+from pytest_msprobe.engine.replay.ops.operators import golden
+from pytest_msprobe.engine.replay.ops.quantized_results import QuantizedResults, SharedExponents
+from pytest_msprobe.engine.replay.ops.traits import OpInfo
+from pytest_msprobe.engine.values import number_formats as formats
 from pytest_msprobe.engine.values.number_formats import (
     E4M3,
     E5M2,
@@ -20,6 +25,7 @@ from pytest_msprobe.engine.values.number_formats import (
 )
 from pytest_msprobe.extensions.npu_operators.arguments import at_least_float32, refuse
 from pytest_msprobe.extensions.npu_operators.experts.moe import each_row
+from pytest_msprobe.extensions.npu_operators.inputs import moe_routing as routing
 from pytest_msprobe.extensions.npu_operators.quantization.quantization import quantized_by_row
 
 if TYPE_CHECKING:
@@ -29,6 +35,10 @@ if TYPE_CHECKING:
 _LEAST = 1e-4
 
 
+@golden(
+    "NPU.npu_swiglu_quant",
+    OpInfo(quantized=QuantizedResults(), constraint=routing.groups_of_rows("group_index", "group_list_type")),
+)
 def npu_swiglu_quant(
     x: Tensor,
     *,
@@ -98,6 +108,11 @@ def swiglu_variant(
     return a * torch.sigmoid(glu_alpha * a) * (b + glu_bias)
 
 
+@golden(
+    "NPU.npu_dequant_swiglu_quant",
+    OpInfo(quantized=QuantizedResults(), constraint=routing.groups_of_rows("group_index", are_sizes=True)),
+    Effects(valid_rows=ValidRows("group_index", holds=GROUP_SIZES)),
+)
 def npu_dequant_swiglu_quant(
     x: Tensor,
     *, weight_scale: Tensor | None = None, activation_scale: Tensor | None = None, bias: Tensor | None = None,
@@ -148,6 +163,7 @@ def npu_dequant_swiglu_quant(
     return quantized_by_row(y if quant_scale is None else y * of_rows(quant_scale), to)
 
 
+@golden("NPU.npu_gelu_quant", OpInfo(quantized=QuantizedResults()))
 def npu_gelu_quant(
     self: Tensor,
     *,
@@ -173,6 +189,16 @@ def npu_gelu_quant(
     return store((y / scale).masked_fill(scale == 0, 0.0), to, round_mode), scale.squeeze(-1)
 
 
+@golden(
+    "NPU.npu_swiglu_group_quant",
+    OpInfo(
+        quantized=QuantizedResults(
+            default=formats.E5M2, also=(formats.HIFLOAT8,), exponents=(SharedExponents(at=1),), algorithm=1
+        ),
+        constraint=routing.groups_of_rows("group_index", are_sizes=True),
+    ),
+    Effects(valid_rows=ValidRows("group_index", holds=GROUP_SIZES)),
+)
 def npu_swiglu_group_quant(
     x: Tensor,
     *, weight: Tensor | None = None, group_index: Tensor | None = None, scale: Tensor | None = None,
@@ -241,6 +267,11 @@ def _hifloat8_by_group(
     return store(torch.cat([*divided, rest]).reshape(y.shape), HIFLOAT8), scales
 
 
+@golden(
+    "NPU.npu_swiglu_group_quant_backward",
+    OpInfo(constraint=routing.groups_of_rows("group_index", are_sizes=True)),
+    recorded=False,
+)
 def npu_swiglu_group_quant_backward(
     grad_y: Tensor,
     x: Tensor,

@@ -7,6 +7,10 @@ from typing import TYPE_CHECKING
 import torch
 import torch.nn.functional as F
 
+from pytest_msprobe.engine.replay.ops.operators import golden
+from pytest_msprobe.engine.replay.ops.quantized_results import QuantizedResults, SharedExponents
+from pytest_msprobe.engine.replay.ops.traits import OpInfo
+from pytest_msprobe.engine.values import number_formats as formats
 from pytest_msprobe.engine.values.number_formats import (
     FLOAT8S,
     HIFLOAT8,
@@ -21,6 +25,7 @@ from pytest_msprobe.engine.values.number_formats import (
     store,
 )
 from pytest_msprobe.extensions.npu_operators.arguments import at_least_float32, out_of_place, refuse
+from pytest_msprobe.extensions.npu_operators.inputs import moe_routing as routing
 from pytest_msprobe.extensions.npu_operators.layers.normalization import npu_rms_norm, npu_rms_norm_backward
 from pytest_msprobe.extensions.npu_operators.matmul.operands import scale_and_offset
 from pytest_msprobe.extensions.npu_operators.quantization.microscaling import mx_quantized, mx_scaling
@@ -34,6 +39,7 @@ if TYPE_CHECKING:
 _FORMATS = (INT8, INT4, *FLOAT8S, HIFLOAT8)
 
 
+@golden("NPU.npu_rms_norm_quant", OpInfo(quantized=QuantizedResults(dtype="dst_dtype")))
 def npu_rms_norm_quant(
     x: Tensor,
     gamma: Tensor,
@@ -53,6 +59,7 @@ def npu_rms_norm_quant(
     return store(normalized * at_least_float32(scale) + at_least_float32(offset), to)
 
 
+@golden("NPU.npu_rms_norm_quant_v2", OpInfo(quantized=QuantizedResults(dtype="dst_dtype")))
 def npu_rms_norm_quant_v2(
     x: Tensor,
     gamma: Tensor,
@@ -83,6 +90,7 @@ def _quantized(
     return store((values * factor if div_mode is False else values / factor) + shift, to)
 
 
+@golden("NPU._npu_rms_norm_backward_quant", OpInfo(quantized=QuantizedResults()), recorded=False)
 def _npu_rms_norm_backward_quant(
     dy: Tensor, x: Tensor, rstd: Tensor, gamma: Tensor, scale_x: Tensor,
     *, offset_x: Tensor | None = None, div_mode: bool | None = True, quant_mode: str = "static",
@@ -102,6 +110,7 @@ def _npu_rms_norm_backward_quant(
     return _quantized(dx, scale_x, offset_x, to, div_mode=div_mode), dgamma
 
 
+@golden("NPU.npu_add_rms_norm_quant", OpInfo(quantized=QuantizedResults()))
 def npu_add_rms_norm_quant(
     x1: Tensor, x2: Tensor, gamma: Tensor, scales1: Tensor, zero_points1: Tensor | None,
     beta: Tensor | None = None, scales2: Tensor | None = None, zero_points2: Tensor | None = None,
@@ -119,6 +128,7 @@ def npu_add_rms_norm_quant(
     return _quantized(y, scales1, zero_points1, to, div_mode=div_mode), y2, x1 + x2
 
 
+@golden("NPU.npu_add_rms_norm_dynamic_quant", OpInfo(quantized=QuantizedResults(dtype="y_dtype")))
 def npu_add_rms_norm_dynamic_quant(
     x1: Tensor, x2: Tensor, gamma: Tensor,
     *, smooth_scale1: Tensor | None = None, smooth_scale2: Tensor | None = None, beta: Tensor | None = None,
@@ -141,6 +151,10 @@ def npu_add_rms_norm_dynamic_quant(
     return y1, y2, x1 + x2, scale1, scale2
 
 
+@golden(
+    "NPU.npu_rms_norm_dynamic_mx_quant",
+    OpInfo(quantized=QuantizedResults(default=formats.E2M1, exponents=(SharedExponents(at=1),))),
+)
 def npu_rms_norm_dynamic_mx_quant(
     x: Tensor,
     gamma: Tensor,
@@ -161,6 +175,10 @@ def npu_rms_norm_dynamic_mx_quant(
     return *mx_quantized(y, -1, how), rstd if x.requires_grad else None
 
 
+@golden(
+    "NPU.npu_add_rms_norm_dynamic_mx_quant",
+    OpInfo(quantized=QuantizedResults(default=formats.E2M1, exponents=(SharedExponents(at=2),))),
+)
 def npu_add_rms_norm_dynamic_mx_quant(
     x1: Tensor,
     x2: Tensor,
@@ -191,6 +209,7 @@ _OFFSET_AT, _OFFSET_BITS = 37, 0x1FF
 _WITHOUT_OFFSET = 0x4000_FFFF_FFFF
 
 
+@golden("NPU.npu_trans_quant_param")
 def npu_trans_quant_param(scale: Tensor, offset: Tensor | None = None, round_mode: int | None = 0) -> Tensor:
     """Return scales as quantized products take them: int64 with the upper 19 bits of the float32, and bit 46 set.
 
@@ -208,11 +227,13 @@ def npu_trans_quant_param(scale: Tensor, offset: Tensor | None = None, round_mod
     return packed & _WITHOUT_OFFSET | shift << _OFFSET_AT
 
 
+@golden("NPU.npu_convert_weight_to_int4pack")
 def npu_convert_weight_to_int4pack(weight: Tensor, inner_k_tiles: int = 0) -> Tensor:
     """Return whole numbers of 4 bits, eight of the last dimension in an int32; ``inner_k_tiles`` is reserved."""
     return pack(weight.long() & 0xF, INT4)
 
 
+@golden("NPU.npu_weight_quant_preprocess")
 def npu_weight_quant_preprocess(
     weight: Tensor, weight_scale: Tensor, x_dtype: int, weight_dtype: int, weight_scale_dtype: int,
     weight_offset: Tensor | None = None, bias: Tensor | None = None, x_scale_dtype: int | None = None,
@@ -231,6 +252,7 @@ def _copied(parameter: Tensor | None) -> Tensor | None:
     return None if parameter is None else parameter.clone()
 
 
+@golden("NPU.npu_dequant_bias")
 def npu_dequant_bias(
     x: Tensor,
     weight_scale: Tensor,
@@ -252,6 +274,7 @@ def npu_dequant_bias(
     return y.to(float_dtype(output_dtype, torch.float16))
 
 
+@golden("NPU.npu_quant_conv2d", OpInfo(quantized=QuantizedResults(dtype="output_dtype", at=9)))
 def npu_quant_conv2d(
     input: Tensor, weight: Tensor, scale: Tensor, strides: Sequence[int] | int = 1,
     pads: Sequence[int] | int = 0, dilations: Sequence[int] | int = 1, groups: int = 1, offset_x: int = 0,
@@ -285,6 +308,7 @@ def npu_quant_conv2d(
     return y.to(float_dtype(output_dtype, torch.float16))
 
 
+@golden("NPU.npu_quant_scatter_", OpInfo(quantized=QuantizedResults(), constraint=routing.quant_scatter))
 def npu_quant_scatter_(
     self: Tensor, indices: Tensor, updates: Tensor, quant_scales: Tensor,
     quant_zero_points: Tensor | None = None, axis: int = -2, quant_axis: int = -1, reduce: str = "update",
@@ -313,4 +337,6 @@ def npu_quant_scatter_(
     return self
 
 
-npu_quant_scatter = out_of_place(npu_quant_scatter_)
+npu_quant_scatter = golden(
+    "NPU.npu_quant_scatter", OpInfo(quantized=QuantizedResults(), constraint=routing.quant_scatter)
+)(out_of_place(npu_quant_scatter_))

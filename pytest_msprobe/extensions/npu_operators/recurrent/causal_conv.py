@@ -8,9 +8,13 @@ from itertools import pairwise
 import torch
 from torch import Tensor
 
+from pytest_msprobe.engine.replay.ops.operators import golden
+from pytest_msprobe.engine.replay.ops.traits import OpInfo
 from pytest_msprobe.extensions.npu_operators.arguments import refuse
+from pytest_msprobe.extensions.npu_operators.inputs import sequences
 
 
+@golden("NPU.npu_fused_causal_conv1d", OpInfo(constraint=sequences.cached, in_place=True))
 def npu_fused_causal_conv1d(
     x: Tensor, weight: Tensor, conv_states: Tensor,
     *, query_start_loc: Tensor | None = None, cache_indices: Tensor | None = None,
@@ -62,6 +66,7 @@ def npu_fused_causal_conv1d(
     return _convolved(x, weight, query_start_loc, cache, pad_slot_id, conv_mode == "pangu", residual_connection == 1)
 
 
+@golden("NPU.npu_fused_causal_conv1d_v2", OpInfo(constraint=sequences.cached, in_place=True))
 def npu_fused_causal_conv1d_v2(
     x: Tensor, weight: Tensor, conv_states: Tensor,
     *, query_start_loc: Tensor | None = None, cache_indices: Tensor | None = None,
@@ -93,6 +98,7 @@ def npu_fused_causal_conv1d_v2(
     x.copy_(_convolved(x, weight, query_start_loc, cache, pad_slot_id, pangu, residual))
 
 
+@golden("NPU.npu_masked_causal_conv1d")
 def npu_masked_causal_conv1d(input: Tensor, weight: Tensor, *, mask: Tensor | None = None) -> Tensor:
     """Return y[s] = sum_k weight[k] input[s - W + 1 + k] of each channel, 0 where ``mask`` is False.
 
@@ -105,6 +111,7 @@ def npu_masked_causal_conv1d(input: Tensor, weight: Tensor, *, mask: Tensor | No
     return y if mask is None else y * mask.T.unsqueeze(-1)
 
 
+@golden("Aten.npu_masked_causal_conv1d_backward")
 def npu_masked_causal_conv1d_backward(
     grad_output: Tensor,
     input: Tensor,

@@ -5,11 +5,17 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from pytest_msprobe.engine.replay.inputs.constraints.drawn import DrawnArguments
+from pytest_msprobe.engine.replay.ops.operators import golden
+from pytest_msprobe.engine.replay.ops.traits import OpInfo
 from pytest_msprobe.extensions.npu_operators.arguments import at_least_float32, refuse
+from pytest_msprobe.extensions.npu_operators.inputs import sequences
+from pytest_msprobe.extensions.npu_operators.inputs.sequences import copy_results, wide
 
 Six = tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]
 
 
+@golden("NPU.npu_gru", OpInfo(recurrent=True))
 def npu_gru(
     input: Tensor, hx: Tensor, weight_input: Tensor, weight_hidden: Tensor, bias_input: Tensor,
     bias_hidden: Tensor, seq_length: Tensor, has_biases: bool, num_layers: int, dropout: float, train: bool,
@@ -29,6 +35,16 @@ def npu_gru(
     return y, h, *(gate.detach() for gate in gates)  # type: ignore[return-value]
 
 
+def saved_gru_results(drawn: DrawnArguments) -> None:
+    """Make the results that the gradient of ``npu_gru`` is given those of its inputs."""
+    tensors = drawn.args[2:]
+    if len(tensors) == 13 and all(isinstance(value, Tensor) for value in tensors):
+        x, w, v, b, a, length, h, *saved = tensors
+        x, h, w, v, b, a = wide(x, h, w, v, b, a)
+        copy_results(npu_gru(x, h, w, v, b, a, length, True, 1, 0.0, True, False, False), saved)
+
+
+@golden("Aten.npu_gru_backward", OpInfo(constraint=saved_gru_results, recurrent=True))
 def npu_gru_backward(
     grady: Tensor | None, gradh: Tensor | None, input: Tensor, weight_input: Tensor, weight_hidden: Tensor,
     bias_input: Tensor, bias_hidden: Tensor, seq_length: Tensor, hx: Tensor, y_output: Tensor, h_output: Tensor,
@@ -76,6 +92,7 @@ def _layer(x: Tensor, h: Tensor, w: Tensor, v: Tensor, b: Tensor, a: Tensor) -> 
 _CHUNK = 64
 
 
+@golden("NPU.npu_recurrent_gated_delta_rule", OpInfo(constraint=sequences.delta_rule, in_place=True))
 def npu_recurrent_gated_delta_rule(
     query: Tensor, key: Tensor, value: Tensor, state: Tensor,
     *, beta: Tensor | None = None, scale: float | None = None, actual_seq_lengths: Tensor | None = None,
@@ -113,6 +130,7 @@ def npu_recurrent_gated_delta_rule(
     return out
 
 
+@golden("NPU.npu_recurrent_gated_delta_rule_functional", OpInfo(constraint=sequences.delta_rule))
 def npu_recurrent_gated_delta_rule_functional(
     query: Tensor, key: Tensor, value: Tensor, state: Tensor,
     *, beta: Tensor | None = None, scale: float | None = None, actual_seq_lengths: Tensor | None = None,
@@ -142,6 +160,7 @@ def npu_recurrent_gated_delta_rule_functional(
     return outputs, states
 
 
+@golden("NPU.npu_chunk_gated_delta_rule", OpInfo(constraint=sequences.lengths))
 def npu_chunk_gated_delta_rule(
     query: Tensor,
     key: Tensor,

@@ -8,9 +8,11 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from pytest_msprobe.engine.replay.ops.operators import golden
 from pytest_msprobe.extensions.npu_operators.arguments import at_least_float32
 
 
+@golden("NPU.npu_mhc_pre")
 def npu_mhc_pre(
     x: Tensor, phi: Tensor, alpha: Tensor, bias: Tensor,
     *, gamma: Tensor | None = None, norm_eps: float = 1e-6, hc_eps: float = 1e-6, out_flag: int = 0,
@@ -39,6 +41,7 @@ def npu_mhc_pre(
     return h_in, 2 * torch.sigmoid(post), h_res, *saved
 
 
+@golden("Aten.npu_mhc_pre_backward")
 def npu_mhc_pre_backward(
     x: Tensor, phi: Tensor, alpha: Tensor, grad_h_in: Tensor, grad_h_post: Tensor, grad_h_res: Tensor,
     inv_rms: Tensor, h_mix: Tensor, h_pre: Tensor, h_post: Tensor, gamma: Tensor | None = None,
@@ -72,6 +75,7 @@ def npu_mhc_pre_backward(
     return grad_x.to(x.dtype), grad_phi, grad_alpha, grad_bias, grad_gamma
 
 
+@golden("NPU.npu_mhc_post")
 def npu_mhc_post(x: Tensor, h_res: Tensor | None, h_out: Tensor, h_post: Tensor) -> Tensor:
     """Return the streams behind a layer: y_j = sum_i h_res[i, j] x_i + h_post[j] h_out.
 
@@ -82,6 +86,7 @@ def npu_mhc_post(x: Tensor, h_res: Tensor | None, h_out: Tensor, h_post: Tensor)
     return (streams + h_post.unsqueeze(-1) * h_out.unsqueeze(-2)).to(x.dtype)
 
 
+@golden("Aten.npu_mhc_post_backward")
 def npu_mhc_post_backward(
     grad_y: Tensor, x: Tensor, h_res: Tensor | None, h_out: Tensor, h_post: Tensor
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
@@ -95,6 +100,7 @@ def npu_mhc_post_backward(
     )
 
 
+@golden("NPU.npu_mhc_sinkhorn")
 def npu_mhc_sinkhorn(
     x: Tensor, *, eps: float = 1e-6, num_iters: int = 20, out_flag: int = 0
 ) -> tuple[Tensor, None, None]:

@@ -7,7 +7,12 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from pytest_msprobe.engine.replay.inputs.constraints.drawn import DrawnArguments
+from pytest_msprobe.engine.replay.ops.operators import golden
+from pytest_msprobe.engine.replay.ops.traits import OpInfo
 from pytest_msprobe.extensions.npu_operators.arguments import refuse
+from pytest_msprobe.extensions.npu_operators.inputs import sequences
+from pytest_msprobe.extensions.npu_operators.inputs.sequences import copy_results, make_fall, present, wide
 
 if TYPE_CHECKING:
     Results = tuple[Tensor | None, ...]
@@ -15,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 
+@golden("NPU.npu_lstm", OpInfo(constraint=sequences.padded, recurrent=True))
 def npu_lstm(
     input: Tensor, weight: Tensor, bias: Tensor, seq_mask: Tensor, h: Tensor, c: Tensor, has_biases: bool,
     num_layers: int, dropout: float, train: bool, bidirectional: bool, batch_first: bool, flag_seq: bool,
@@ -38,6 +44,7 @@ def npu_lstm(
     return _all_steps(input, weight, bias, seq_mask if flag_seq else None, h, c, train, direction)
 
 
+@golden("NPU.npu_lstm_data", OpInfo(constraint=sequences.padded_by_sizes, recurrent=True))
 def npu_lstm_data(
     input: Tensor, batch_sizes: Tensor, weight: Tensor, bias: Tensor, seq_mask: Tensor, h: Tensor, c: Tensor,
     has_biases: bool, num_layers: int, dropout: float, train: bool, bidirectional: bool, batch_first: bool,
@@ -47,6 +54,16 @@ def npu_lstm_data(
     return _all_steps(input, weight, bias, seq_mask if flag_seq else None, h, c, train, direction)
 
 
+def saved_lstm_results(drawn: DrawnArguments) -> None:
+    """Make the results that the gradient of ``npu_lstm`` is given those of its inputs."""
+    tensors = drawn.args[3:]
+    if len(tensors) == 13 and all(isinstance(value, Tensor) for value in tensors):
+        x, w, b, h, c, *saved = tensors
+        x, w, b, h, c = wide(x, w, b, h[0], c[0])
+        copy_results(lstm_steps(x, w, b, h, c, None, False), saved)
+
+
+@golden("Aten.npu_lstm_backward", OpInfo(constraint=saved_lstm_results, recurrent=True))
 def npu_lstm_backward(
     grady: Tensor | None, gradh: Tensor | None, gradc: Tensor | None, input: Tensor, weight: Tensor,
     bias: Tensor, hx: Tensor, cx: Tensor, y_output: Tensor, h_output: Tensor, c_output: Tensor, i: Tensor,
@@ -64,6 +81,18 @@ def npu_lstm_backward(
     return _gradients(results, (grady, gradh, gradc), sources)
 
 
+def saved_lstm_data_results(drawn: DrawnArguments) -> None:
+    """Make the results that the gradient of ``npu_lstm_data`` is given those of its inputs, and its sizes fall."""
+    tensors = drawn.args[3:17]
+    if len(drawn.args) == 18 and all(isinstance(value, Tensor) for value in tensors):
+        x, sizes, w, b, h, c, *saved = tensors
+        make_fall(sizes, x.shape[1])
+        mask = present(sizes, x.shape[1]).to(torch.float64)
+        x, w, b, h, c = wide(x, w, b, h[0], c[0])
+        copy_results(lstm_steps(x, w, b, h, c, mask, bool(drawn.args[17])), saved)
+
+
+@golden("Aten.npu_lstm_data_backward", OpInfo(constraint=saved_lstm_data_results, recurrent=True))
 def npu_lstm_data_backward(
     grady_opt: Tensor | None, gradh_opt: Tensor | None, gradc_opt: Tensor | None, input: Tensor,
     batch_sizes: Tensor, weight: Tensor, bias: Tensor, init_h: Tensor, init_c: Tensor, y: Tensor, h: Tensor,
@@ -84,6 +113,7 @@ def npu_lstm_data_backward(
     return _gradients(results, (grady_opt, gradh_opt, gradc_opt), sources)
 
 
+@golden("NPU.npu_lstm_cell", OpInfo(recurrent=True))
 def npu_lstm_cell(
     input: Tensor,
     w_ih: Tensor,
@@ -105,6 +135,7 @@ def npu_lstm_cell(
     return y.unsqueeze(0), y, cell, *(gate.detach().unsqueeze(0) for gate in gates)
 
 
+@golden("Aten.npu_lstm_cell_backward", OpInfo(recurrent=True))
 def npu_lstm_cell_backward(
     grady: Tensor | None, gradh: Tensor | None, gradc: Tensor | None, input: Tensor, w_ih: Tensor, w_hh: Tensor,
     h: Tensor, c: Tensor, y_output: Tensor, h_output: Tensor, c_output: Tensor, i: Tensor, j: Tensor, f: Tensor,
@@ -189,6 +220,7 @@ def _gradients(
     return torch.autograd.grad(outputs, sources, grads, materialize_grads=True)
 
 
+@golden("NPU._lstm_npu", OpInfo(recurrent=True), recorded=False)
 def _lstm_npu(
     input: Tensor, hx: Sequence[Tensor], params: Sequence[Tensor], has_biases: bool, num_layers: int,
     dropout: float, train: bool, bidirectional: bool,
@@ -212,6 +244,18 @@ def _lstm_npu(
     return output, h, c, *[nothing] * 4, h.detach(), c.detach(), nothing
 
 
+def saved_stack_results(drawn: DrawnArguments) -> None:
+    """Make the results that the gradient of ``_lstm_npu`` is given those of its inputs."""
+    if len(drawn.args) < 18 or drawn.kwargs.get("batch_sizes") is not None:
+        return
+    (x,), hx, params = wide(drawn.args[3]), wide(*drawn.args[4]), wide(*drawn.args[5])
+    has_biases, layers, dropout, _, bidirectional = drawn.args[13:18]
+    batch_first = bool(drawn.kwargs.get("batch_first"))
+    results = _lstm_npu(x, hx, params, has_biases, layers, dropout, True, bidirectional, batch_first=batch_first)
+    copy_results(results[3:], drawn.args[6:13])
+
+
+@golden("Aten._lstm_npu_backward", OpInfo(constraint=saved_stack_results, recurrent=True))
 def _lstm_npu_backward(
     grad_y: Tensor, grad_hy: Tensor, grad_cy: Tensor, input: Tensor, hx: Sequence[Tensor],
     params: Sequence[Tensor], i: Tensor, j: Tensor, f: Tensor, o: Tensor, h: Tensor, c: Tensor, tanhc: Tensor,

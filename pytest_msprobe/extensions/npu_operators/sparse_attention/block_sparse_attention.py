@@ -6,7 +6,10 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from pytest_msprobe.engine.replay.ops.operators import golden
+from pytest_msprobe.engine.replay.ops.traits import OpInfo
 from pytest_msprobe.extensions.npu_operators.arguments import at_least_float32, refuse
+from pytest_msprobe.extensions.npu_operators.inputs import selected_keys
 from pytest_msprobe.extensions.npu_operators.sparse_attention.token_layouts import (
     attend_selected,
     gradients_of_selected,
@@ -22,6 +25,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
+@golden("NPU.npu_block_sparse_attention")
 def npu_block_sparse_attention(
     query: Tensor, key: Tensor, value: Tensor, block_sparse_mask: Tensor, block_shape: Sequence[int],
     *, q_input_layout: str = "TND", kv_input_layout: str = "TND", num_key_value_heads: int = 1,
@@ -53,6 +57,7 @@ def npu_block_sparse_attention(
     return attended, _in_layout(logarithms, query, q_input_layout, -torch.inf)
 
 
+@golden("Aten.npu_block_sparse_attention_backward")
 def npu_block_sparse_attention_backward(
     d_out: Tensor, query: Tensor, key: Tensor, value: Tensor, attention_out: Tensor, softmax_lse: Tensor,
     block_sparse_mask: Tensor, block_shape: Sequence[int] | None, actual_seq_lengths: Sequence[int] | None,
@@ -118,6 +123,7 @@ def _paired(pairs: Tensor, shape: Sequence[int], queries: int, keys: int) -> Cal
 _STATISTIC_COPIES = 8
 
 
+@golden("NPU.npu_fused_floyd_attention")
 def npu_fused_floyd_attention(
     query_ik: Tensor,
     key_ij: Tensor,
@@ -143,6 +149,10 @@ def npu_fused_floyd_attention(
     return statistics[0], statistics[1], out
 
 
+@golden(
+    "Aten.npu_fused_floyd_attention_backward",
+    OpInfo(constraint=selected_keys.copied_statistics((7, "softmax_max"), (8, "softmax_sum"))),
+)
 def npu_fused_floyd_attention_backward(
     grad_output: Tensor, query_ik: Tensor, key_ij: Tensor, value_ij: Tensor, key_jk: Tensor, value_jk: Tensor,
     attention_out: Tensor, softmax_max: Tensor, softmax_sum: Tensor,
@@ -190,6 +200,7 @@ def _exponentials(
 # the device repeats each row's maximum and sum to fill a 32-byte block of float32
 
 
+@golden("NPU.npu_nsa_select_attention", OpInfo(constraint=selected_keys.selected_blocks))
 def npu_nsa_select_attention(
     query: Tensor, key: Tensor, value: Tensor, topk_indices: Tensor, scale_value: float, head_num: int,
     select_block_size: int, select_block_count: int,
@@ -218,6 +229,7 @@ def npu_nsa_select_attention(
     return out, _copies(maximum), _copies(total)
 
 
+@golden("Aten.npu_nsa_select_attention_grad", OpInfo(constraint=selected_keys.selected_blocks_gradient))
 def npu_nsa_select_attention_grad(
     grad: Tensor, query: Tensor, key: Tensor, value: Tensor, attention_out: Tensor, softmax_max: Tensor,
     softmax_sum: Tensor, topk_indices: Tensor, scale_value: float, head_num: int, select_block_size: int,
@@ -247,6 +259,7 @@ def npu_nsa_select_attention_grad(
     return of_query, of_key, of_value
 
 
+@golden("NPU.npu_nsa_select_attention_infer", OpInfo(constraint=selected_keys.decoded_blocks))
 def npu_nsa_select_attention_infer(
     query: Tensor, key: Tensor, value: Tensor, topk_indices: Tensor, scale_value: float, head_num: int,
     key_value_head_num: int, select_block_size: int, select_block_count: int, page_block_size: int,

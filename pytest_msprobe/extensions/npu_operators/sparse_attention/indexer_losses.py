@@ -7,7 +7,10 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from pytest_msprobe.engine.replay.ops.operators import golden
+from pytest_msprobe.engine.replay.ops.traits import OpInfo
 from pytest_msprobe.extensions.npu_operators.arguments import at_least_float32, refuse
+from pytest_msprobe.extensions.npu_operators.inputs import selected_keys
 from pytest_msprobe.extensions.npu_operators.sparse_attention.lightning_indexer import index_scores
 from pytest_msprobe.extensions.npu_operators.sparse_attention.token_layouts import (
     UNLIMITED,
@@ -26,6 +29,7 @@ if TYPE_CHECKING:
 _LEAST_PROBABILITY = 1e-8
 
 
+@golden("NPU.npu_dense_lightning_indexer_softmax_lse")
 def npu_dense_lightning_indexer_softmax_lse(
     query_index: Tensor, key_index: Tensor, weights: Tensor,
     *, actual_seq_qlen: Lengths = None, actual_seq_klen: Lengths = None, layout: str | None = "BSND",
@@ -53,6 +57,7 @@ def npu_dense_lightning_indexer_softmax_lse(
     return at_least_float32(maximum.detach()), at_least_float32(total.detach())
 
 
+@golden("NPU.npu_dense_lightning_indexer_grad_kl_loss")
 def npu_dense_lightning_indexer_grad_kl_loss(
     query: Tensor, key: Tensor, query_index: Tensor, key_index: Tensor, weights: Tensor, softmax_max: Tensor,
     softmax_sum: Tensor, softmax_max_index: Tensor, softmax_sum_index: Tensor, scale_value: float,
@@ -83,6 +88,7 @@ def npu_dense_lightning_indexer_grad_kl_loss(
     return _gathered(results, (query_index, key_index, weights), layout)
 
 
+@golden("NPU.npu_sparse_lightning_indexer_grad_kl_loss", OpInfo(constraint=selected_keys.indexer_loss))
 def npu_sparse_lightning_indexer_grad_kl_loss(
     query: Tensor, key: Tensor, query_index: Tensor, key_index: Tensor, weights: Tensor, sparse_indices: Tensor,
     softmax_max: Tensor, softmax_sum: Tensor, scale_value: float,

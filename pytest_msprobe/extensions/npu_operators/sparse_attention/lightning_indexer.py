@@ -8,7 +8,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from pytest_msprobe.engine.replay.ops.operators import golden
+from pytest_msprobe.engine.replay.ops.ranked_positions import RankedPositions
+from pytest_msprobe.engine.replay.ops.traits import OpInfo
 from pytest_msprobe.extensions.npu_operators.arguments import at_least_float32, refuse
+from pytest_msprobe.extensions.npu_operators.inputs import selected_keys
 from pytest_msprobe.extensions.npu_operators.sparse_attention.token_layouts import (
     UNLIMITED,
     Lengths,
@@ -22,6 +26,35 @@ from pytest_msprobe.extensions.npu_operators.sparse_attention.token_layouts impo
 )
 
 
+def lightning_indexer_scores(query: Tensor, key: Tensor, weights: Tensor, **options: Any) -> Tensor:
+    """Return what :func:`npu_lightning_indexer` takes the highest of, (B, S1, N2, S2) or (T1, N2, S2).
+
+    It takes that operator's arguments. Keys that a query does not see have -inf.
+    """
+    return _scores("npu_lightning_indexer", query, weights, key, _given(options))
+
+
+def quant_lightning_indexer_scores(
+    query: Tensor,
+    key: Tensor,
+    weights: Tensor,
+    query_dequant_scale: Tensor,
+    key_dequant_scale: Tensor,
+    query_quant_mode: int,
+    key_quant_mode: int,
+    **options: Any,
+) -> Tensor:
+    """Return what :func:`npu_quant_lightning_indexer` takes the highest of, as :func:`lightning_indexer_scores`."""
+    quantized = (query, key, weights, query_dequant_scale, key_dequant_scale, query_quant_mode, key_quant_mode)
+    return _quantized_scores(*quantized, _given(options))
+
+
+@golden(
+    "NPU.npu_lightning_indexer",
+    OpInfo(
+        constraint=selected_keys.indexer, selection=RankedPositions(lightning_indexer_scores, outputs=2, values_at=1)
+    ),
+)
 def npu_lightning_indexer(
     query: Tensor, key: Tensor, weights: Tensor,
     *, actual_seq_lengths_query: Lengths = None, actual_seq_lengths_key: Lengths = None,
@@ -56,6 +89,10 @@ def npu_lightning_indexer(
     return positions, values if return_value else query.new_empty(0)
 
 
+@golden(
+    "NPU.npu_quant_lightning_indexer",
+    OpInfo(constraint=selected_keys.indexer, selection=RankedPositions(quant_lightning_indexer_scores, outputs=1)),
+)
 def npu_quant_lightning_indexer(
     query: Tensor, key: Tensor, weights: Tensor, query_dequant_scale: Tensor, key_dequant_scale: Tensor,
     query_quant_mode: int, key_quant_mode: int,
@@ -85,6 +122,7 @@ def npu_quant_lightning_indexer(
     return highest(_quantized_scores(*quantized, where), sparse_count)[0]
 
 
+@golden("Aten.npu_lightning_indexer_grad", OpInfo(constraint=selected_keys.indexer_gradient))
 def npu_lightning_indexer_grad(
     query: Tensor, key: Tensor, dy: Tensor, sparse_indices: Tensor, weights: Tensor,
     actual_seq_lengths_query: Lengths = None, actual_seq_lengths_key: Lengths = None,
@@ -138,29 +176,6 @@ class _Where:
     sparse_mode: int = 3
     pre_tokens: int = UNLIMITED
     next_tokens: int = UNLIMITED
-
-
-def lightning_indexer_scores(query: Tensor, key: Tensor, weights: Tensor, **options: Any) -> Tensor:
-    """Return what :func:`npu_lightning_indexer` takes the highest of, (B, S1, N2, S2) or (T1, N2, S2).
-
-    It takes that operator's arguments. Keys that a query does not see have -inf.
-    """
-    return _scores("npu_lightning_indexer", query, weights, key, _given(options))
-
-
-def quant_lightning_indexer_scores(
-    query: Tensor,
-    key: Tensor,
-    weights: Tensor,
-    query_dequant_scale: Tensor,
-    key_dequant_scale: Tensor,
-    query_quant_mode: int,
-    key_quant_mode: int,
-    **options: Any,
-) -> Tensor:
-    """Return what :func:`npu_quant_lightning_indexer` takes the highest of, as :func:`lightning_indexer_scores`."""
-    quantized = (query, key, weights, query_dequant_scale, key_dequant_scale, query_quant_mode, key_quant_mode)
-    return _quantized_scores(*quantized, _given(options))
 
 
 def _given(options: dict[str, Any]) -> _Where:

@@ -6,7 +6,11 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from pytest_msprobe.engine.replay.ops.operators import golden
+from pytest_msprobe.engine.replay.ops.ranked_positions import RankedPositions
+from pytest_msprobe.engine.replay.ops.traits import OpInfo
 from pytest_msprobe.extensions.npu_operators.arguments import refuse
+from pytest_msprobe.extensions.npu_operators.inputs import selected_keys
 from pytest_msprobe.extensions.npu_operators.sparse_attention.token_layouts import (
     Lengths,
     aligned,
@@ -24,6 +28,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
+@golden("NPU.npu_nsa_compress")
 def npu_nsa_compress(
     input: Tensor,
     weight: Tensor,
@@ -48,6 +53,7 @@ def npu_nsa_compress(
     return torch.cat(sums)
 
 
+@golden("Aten.npu_nsa_compress_grad")
 def npu_nsa_compress_grad(
     grad: Tensor,
     input: Tensor,
@@ -68,6 +74,7 @@ def npu_nsa_compress_grad(
     )
 
 
+@golden("NPU.npu_nsa_compress_infer", OpInfo(constraint=selected_keys.compressed_slots, in_place=True))
 def npu_nsa_compress_infer(
     input: Tensor, weight: Tensor, slot_mapping: Tensor, compress_block_size: int, compress_stride: int,
     page_block_size: int,
@@ -95,6 +102,33 @@ def npu_nsa_compress_infer(
 _STATISTIC_COPIES = 8
 
 
+def nsa_compress_importance(
+    query: Tensor, key: Tensor, value: Tensor, scale_value: float, head_num: int, compress_block_size: int,
+    compress_stride: int, select_block_size: int, select_block_count: int,
+    *, topk_mask: Tensor | None = None, atten_mask: Tensor | None = None,
+    actual_seq_qlen: Sequence[int] | None = None, actual_cmp_seq_kvlen: Sequence[int] | None = None,
+    actual_sel_seq_kvlen: Sequence[int] | None = None,
+) -> Tensor:  # fmt: skip
+    """Return the importance of blocks by which :func:`npu_nsa_compress_attention` selects, (T1, N2, blocks).
+
+    It is inf where ``topk_mask`` is true, and -inf for blocks that a sequence does not have.
+    """
+    return _compressed(
+        query,
+        key,
+        value,
+        scale_value,
+        (compress_block_size, compress_stride, select_block_size),
+        topk_mask,
+        atten_mask,
+        (actual_seq_qlen, actual_cmp_seq_kvlen, actual_sel_seq_kvlen),
+    )[3]
+
+
+@golden(
+    "NPU.npu_nsa_compress_attention",
+    OpInfo(selection=RankedPositions(nsa_compress_importance, outputs=4, positions_at=1)),
+)
 def npu_nsa_compress_attention(
     query: Tensor, key: Tensor, value: Tensor, scale_value: float, head_num: int, compress_block_size: int,
     compress_stride: int, select_block_size: int, select_block_count: int,
@@ -130,29 +164,34 @@ def npu_nsa_compress_attention(
     return out, highest(importance, select_block_count)[0], _copies(maximum), _copies(total)
 
 
-def nsa_compress_importance(
-    query: Tensor, key: Tensor, value: Tensor, scale_value: float, head_num: int, compress_block_size: int,
-    compress_stride: int, select_block_size: int, select_block_count: int,
-    *, topk_mask: Tensor | None = None, atten_mask: Tensor | None = None,
-    actual_seq_qlen: Sequence[int] | None = None, actual_cmp_seq_kvlen: Sequence[int] | None = None,
-    actual_sel_seq_kvlen: Sequence[int] | None = None,
+def nsa_decoding_importance(
+    query: Tensor, key: Tensor, value: Tensor, scale_value: float, head_num: int, key_value_head_num: int,
+    select_block_size: int, select_block_count: int, page_block_size: int, compress_block_size: int,
+    compress_stride: int,
+    *, layout: str = "TND", block_table: Tensor | None = None,
+    actual_cmp_seq_kvlen: Sequence[int] | None = None, **unsupported: object,
 ) -> Tensor:  # fmt: skip
-    """Return the importance of blocks by which :func:`npu_nsa_compress_attention` selects, (T1, N2, blocks).
-
-    It is inf where ``topk_mask`` is true, and -inf for blocks that a sequence does not have.
-    """
-    return _compressed(
+    """Return the importance by which :func:`npu_nsa_compress_attention_infer` selects, in the positions' form."""
+    return _decoded(
         query,
         key,
         value,
         scale_value,
+        key_value_head_num,
         (compress_block_size, compress_stride, select_block_size),
-        topk_mask,
-        atten_mask,
-        (actual_seq_qlen, actual_cmp_seq_kvlen, actual_sel_seq_kvlen),
-    )[3]
+        layout,
+        block_table,
+        actual_cmp_seq_kvlen,
+        **unsupported,
+    )[1]
 
 
+@golden(
+    "NPU.npu_nsa_compress_attention_infer",
+    OpInfo(
+        constraint=selected_keys.pages, selection=RankedPositions(nsa_decoding_importance, outputs=2, positions_at=1)
+    ),
+)
 def npu_nsa_compress_attention_infer(
     query: Tensor, key: Tensor, value: Tensor, scale_value: float, head_num: int, key_value_head_num: int,
     select_block_size: int, select_block_count: int, page_block_size: int, compress_block_size: int,
@@ -187,28 +226,6 @@ def npu_nsa_compress_attention_infer(
         actual_sel_seq_kvlen=actual_sel_seq_kvlen,
     )
     return out, highest(importance, select_block_count)[0]
-
-
-def nsa_decoding_importance(
-    query: Tensor, key: Tensor, value: Tensor, scale_value: float, head_num: int, key_value_head_num: int,
-    select_block_size: int, select_block_count: int, page_block_size: int, compress_block_size: int,
-    compress_stride: int,
-    *, layout: str = "TND", block_table: Tensor | None = None,
-    actual_cmp_seq_kvlen: Sequence[int] | None = None, **unsupported: object,
-) -> Tensor:  # fmt: skip
-    """Return the importance by which :func:`npu_nsa_compress_attention_infer` selects, in the positions' form."""
-    return _decoded(
-        query,
-        key,
-        value,
-        scale_value,
-        key_value_head_num,
-        (compress_block_size, compress_stride, select_block_size),
-        layout,
-        block_table,
-        actual_cmp_seq_kvlen,
-        **unsupported,
-    )[1]
 
 
 def _compressed(

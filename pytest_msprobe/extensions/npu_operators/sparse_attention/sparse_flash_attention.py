@@ -6,7 +6,10 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from pytest_msprobe.engine.replay.ops.operators import golden
+from pytest_msprobe.engine.replay.ops.traits import OpInfo
 from pytest_msprobe.extensions.npu_operators.arguments import at_least_float32, refuse
+from pytest_msprobe.extensions.npu_operators.inputs import selected_keys
 from pytest_msprobe.extensions.npu_operators.sparse_attention.token_layouts import (
     UNLIMITED,
     Lengths,
@@ -30,6 +33,7 @@ _MODES = (0, 2)
 _PER_TILE, _COMBINED = 2, 1
 
 
+@golden("NPU.npu_sparse_flash_attention", OpInfo(constraint=selected_keys.sparse_attention))
 def npu_sparse_flash_attention(
     query: Tensor, key: Tensor, value: Tensor | None, sparse_indices: Tensor, scale_value: float,
     *, block_table: Tensor | None = None, actual_seq_lengths_query: Lengths = None,
@@ -75,6 +79,7 @@ def npu_sparse_flash_attention(
     return out, _by_key_head(maximum, shared), _by_key_head(total, shared)
 
 
+@golden("Aten.npu_sparse_flash_attention_grad", OpInfo(constraint=selected_keys.sparse_attention_gradient))
 def npu_sparse_flash_attention_grad(
     query: Tensor, key: Tensor, value: Tensor | None, sparse_indices: Tensor, d_out: Tensor, out: Tensor,
     softmax_max: Tensor, softmax_sum: Tensor, scale_value: float, sparse_block_size: int,
@@ -111,6 +116,7 @@ def npu_sparse_flash_attention_grad(
     return of_q[..., :own_q], of_key, of_value, _of_rope(of_q, own_q, query_rope), _of_rope(of_k, own_k, key_rope)
 
 
+@golden("NPU.npu_kv_quant_sparse_flash_attention", OpInfo(constraint=selected_keys.quantized_attention))
 def npu_kv_quant_sparse_flash_attention(
     query: Tensor, key: Tensor, value: Tensor, sparse_indices: Tensor, scale_value: float, key_quant_mode: int,
     value_quant_mode: int,

@@ -7,7 +7,13 @@ from typing import TYPE_CHECKING
 import torch
 import torch.nn.functional as F
 
+from msprobe_hooks.dump.unread.effects import Effects
+from pytest_msprobe.engine.replay.inputs.constraints import placed
+from pytest_msprobe.engine.replay.ops import several_writers
+from pytest_msprobe.engine.replay.ops.operators import golden
+from pytest_msprobe.engine.replay.ops.traits import OpInfo
 from pytest_msprobe.extensions.npu_operators.arguments import out_of_place, refuse
+from pytest_msprobe.extensions.npu_operators.inputs import moe_routing as routing
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -18,6 +24,7 @@ if TYPE_CHECKING:
 _CHANNELS = 16
 
 
+@golden("NPU.npu_masked_fill_range", OpInfo(constraint=placed.ranges))
 def npu_masked_fill_range(self: Tensor, start: Tensor, end: Tensor, value: Tensor, axis: int = -1) -> Tensor:
     """Fill from start[i, j] to end[i, j] along ``axis`` with value[i]; start and end are (ranges, rows).
 
@@ -35,6 +42,7 @@ def npu_masked_fill_range(self: Tensor, start: Tensor, end: Tensor, value: Tenso
     return out
 
 
+@golden("NPU.npu_pad")
 def npu_pad(input: Tensor, paddings: Sequence[int]) -> Tensor:
     """Add paddings[2 i] zeros before and paddings[2 i + 1] behind dimension i; those that are not given are 0."""
     widths = [*paddings, *[0] * (2 * input.dim() - len(paddings))]
@@ -42,6 +50,7 @@ def npu_pad(input: Tensor, paddings: Sequence[int]) -> Tensor:
     return F.pad(input, [width for pair in reversed(pairs) for width in pair])
 
 
+@golden("NPU.npu_scatter", OpInfo(constraint=placed.placed_along_dim))
 def npu_scatter(self: Tensor, indices: Tensor, updates: Tensor, dim: int) -> Tensor:
     """Return ``self`` with ``updates`` where ``indices`` say along ``dim``, one for each place of the other dimensions.
 
@@ -54,6 +63,7 @@ def npu_scatter(self: Tensor, indices: Tensor, updates: Tensor, dim: int) -> Ten
     return self.scatter(dim, indices.long(), updates.to(self.dtype))
 
 
+@golden("NPU.npu_scatter_list_", OpInfo(constraint=placed.listed))
 def npu_scatter_list_(
     self: Sequence[Tensor],
     indices: Tensor,
@@ -76,6 +86,7 @@ def npu_scatter_list_(
             target.narrow(axis, int(indices[i]), updates[i].shape[axis]).copy_(updates[i])
 
 
+@golden("NPU.npu_scatter_list", OpInfo(constraint=placed.listed))
 def npu_scatter_list(
     self: Sequence[Tensor],
     indices: Tensor,
@@ -90,6 +101,7 @@ def npu_scatter_list(
     return copies
 
 
+@golden("NPU.npu_stride_add")
 def npu_stride_add(self: Tensor, other: Tensor, offset1: float, offset2: float, c1_len: float) -> Tensor:
     """Add ``c1_len`` blocks of 16 channels, from block ``offset1`` of self and ``offset2`` of other on.
 
@@ -106,6 +118,7 @@ def npu_stride_add(self: Tensor, other: Tensor, offset1: float, offset2: float, 
     return blocks(self, int(offset1)) + blocks(other, int(offset2))
 
 
+@golden("NPU.npu_stride_copy")
 def npu_stride_copy(
     self: Tensor, shape: Sequence[int], stride: Sequence[int], storage_offset: float, *, out: Tensor | None = None
 ) -> Tensor:
@@ -114,34 +127,47 @@ def npu_stride_copy(
     return seen.clone() if out is None else out.copy_(seen)
 
 
+@golden("NPU.npu_view_copy", OpInfo(in_place=True))
 def npu_view_copy(self: Tensor, other: Tensor, non_blocking: bool) -> Tensor:
     """Write ``other`` into self, whatever strides both have; ``non_blocking`` has no influence on values."""
     return self.copy_(other)
 
 
+@golden("Aten._npu_index_add_", OpInfo(constraint=placed.rows_to_add))
 def _npu_index_add_(self: Tensor, index: Tensor, source: Tensor, *, alpha: float = 1) -> Tensor:
     """Add alpha * source to the rows of self that ``index`` names; source is shaped as index and then as a row."""
     row = list(self.shape[1:])
     return self.index_add_(0, index.long().reshape(-1), source.reshape(-1, *row).to(self.dtype), alpha=alpha)
 
 
-_npu_index_add = out_of_place(_npu_index_add_)
+_npu_index_add = golden("Aten._npu_index_add", OpInfo(constraint=placed.rows_to_add))(out_of_place(_npu_index_add_))
 
 
+@golden("NPU.npu_alloc_float_status")
 def npu_alloc_float_status(self: Tensor) -> Tensor:
     """Return 8 zeros in float32, in which a card's overflow bits have room; ``self`` only says on which card."""
     return torch.zeros(8, dtype=torch.float32, device=self.device)
 
 
+@golden(
+    "NPU.npu_scatter_nd_update_",
+    OpInfo(constraint=routing.scatter_nd, writers=several_writers.SCATTERED_SLICES),
+    Effects(carries=True),
+)
 def npu_scatter_nd_update_(self: Tensor, indices: Tensor, updates: Tensor) -> Tensor:
     """Write ``updates`` (..., rest) to the places of self whose first coordinates are the rows of ``indices``."""
     self[tuple(indices.long().unbind(-1))] = updates
     return self
 
 
-npu_scatter_nd_update = out_of_place(npu_scatter_nd_update_)
+npu_scatter_nd_update = golden(
+    "NPU.npu_scatter_nd_update",
+    OpInfo(constraint=routing.scatter_nd, writers=several_writers.SCATTERED_SLICES),
+    Effects(carries=True),
+)(out_of_place(npu_scatter_nd_update_))
 
 
+@golden("NPU.scatter_update_", OpInfo(constraint=routing.scatter_update))
 def scatter_update_(self: Tensor, indices: Tensor, updates: Tensor, axis: int) -> Tensor:
     """Write updates[b] into self[b] from indices[b] on along ``axis``, as a cache of keys is filled.
 
@@ -154,9 +180,10 @@ def scatter_update_(self: Tensor, indices: Tensor, updates: Tensor, axis: int) -
     return self
 
 
-scatter_update = out_of_place(scatter_update_)
+scatter_update = golden("NPU.scatter_update", OpInfo(constraint=routing.scatter_update))(out_of_place(scatter_update_))
 
 
+@golden("NPU.npu_gather_sparse_index", OpInfo(constraint=routing.rows_of(0, "input", 1, "index")))
 def npu_gather_sparse_index(input: Tensor, index: Tensor) -> Tensor:
     """Return the rows of ``input`` that ``index`` names, shaped as index and then as a row."""
     return input[index.long()]

@@ -62,6 +62,8 @@ def remote_baseline(config: pytest.Config) -> DeviceChoice | None:
 
     devices = config.stash[devices_key]
     try:
+        from pytest_msprobe.devices.registry import parse_device
+
         choice = parse_device(config.getoption("msprobe_baseline"), devices)
         devices.get(choice.name)
     except DeviceError as error:

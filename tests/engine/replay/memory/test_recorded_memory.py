@@ -263,12 +263,13 @@ def elsewhere(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RemoteDevice
 
 @pytest.mark.parametrize("inputs", ["sent", "drawn"])
 @pytest.mark.parametrize("name", ["cpu", "misreads", "around"])
+@pytest.mark.slow
 def test_layouts_cross_to_another_machine(inputs: str, name: str, elsewhere: Any, recorded: Any, check: Any) -> None:
     program, api = (
         (lambda: x(6, 16)[:, ::2].mul_(2.0), "mul_") if name == "around" else (lambda: torch.tanh(x(8, 6).t()), "tanh")
     )
     plugin = "" if name == "cpu" else "//plugin=misreads"
-    device = RemoteDevice(f"popen//chdir={elsewhere}//inputs={inputs}{plugin}//device={name}//timeout=60")
+    device = RemoteDevice(f"popen//chdir={elsewhere}//inputs={inputs}{plugin}//device={name}//timeout=600")
     device.count()
     device.activate(0)
     try:

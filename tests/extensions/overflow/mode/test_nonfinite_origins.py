@@ -278,6 +278,7 @@ _NAMES = st.sampled_from(
 
 @settings(max_examples=200, deadline=None)
 @given(ranks=st.lists(st.dictionaries(_NAMES, _JSON, max_size=4), min_size=1, max_size=3))
+@pytest.mark.slow
 def test_whatever_records_hold_the_search_ends(ranks: list[Json]) -> None:
     poisoned = [{name: {"input_args": [BAD], "output": [BAD, body]} for name, body in rank.items()} for rank in ranks]
     for records in (ranks, poisoned):

@@ -94,7 +94,9 @@ def test_two_finished_runs_are_compared_as_a_run_is_judged(
         run(noise, f"--msprobe-save-baseline={name}.json")
     capsys.readouterr()
     statuses = {
-        name: main(["precision-compare", str(pytester.path / f"{name}.json"), str(pytester.path / "gpu.json")])
+        name: main(
+            ["msprobe", "precision-compare", str(pytester.path / f"{name}.json"), str(pytester.path / "gpu.json")]
+        )
         for name in ("equal", "exact", "sloppier")
     }
     assert statuses == {"equal": 0, "exact": 0, "sloppier": 1}

@@ -34,7 +34,7 @@ def configuration(folder: Path, text: str) -> Path:
 
 def merged(tmp_path: Path, text: str = "api: [Distributed.all_reduce]\ncompare_index: [Max diff]") -> dict[str, Any]:
     arguments = ["-i", tmp_path / "in", "-o", tmp_path / "out", "-config", configuration(tmp_path, text)]
-    assert main(["merge-results", *map(str, arguments)]) == 0
+    assert main(["msprobe", "merge-results", *map(str, arguments)]) == 0
     (path,) = (tmp_path / "out").glob("multi_ranks_compare_merge_*.xlsx")
     return {
         sheet.title: [list(line) for line in sheet.iter_rows(values_only=True)]
@@ -102,7 +102,9 @@ def test_a_cell_like_a_formula_is_text(tmp_path: Path) -> None:
 
 def failing(tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str) -> str:
     path = configuration(tmp_path, text)
-    status = main(["merge-results", "-i", f"{tmp_path / 'in'}", "-o", f"{tmp_path / 'out'}", "-config", f"{path}"])
+    status = main(
+        ["msprobe", "merge-results", "-i", f"{tmp_path / 'in'}", "-o", f"{tmp_path / 'out'}", "-config", f"{path}"]
+    )
     assert status == 2
     return capsys.readouterr().err
 
@@ -151,7 +153,7 @@ def test_a_folder_too_high_names_those_of_its_folders_that_have_tables(
             table(tmp_path / "in" / step, f"rank{rank}-rank{rank}_20260131120000.csv")
     (tmp_path / "in/step3").mkdir()
     words = ["-i", tmp_path / "in", "-o", tmp_path, "-config", configuration(tmp_path, "api: [Torch]\n")]
-    assert main(["merge-results", *map(str, words)]) == 2
+    assert main(["msprobe", "merge-results", *map(str, words)]) == 2
     assert "0 tables of ranks; its folders have tables, pass one of them: step2, step10\n" in capsys.readouterr().err
 
 
@@ -184,7 +186,7 @@ def test_a_row_of_another_length_is_named_by_its_line(
     path = tmp_path / "in/compare_result_rank1_20260131120000.csv"
     path.write_text(path.read_text() + f"\n{damaged}\n")
     words = ["-i", tmp_path / "in", "-o", tmp_path / "out", "-config", configuration(tmp_path, "api: [Torch.x]")]
-    assert main(["merge-results", *map(str, words)]) == 2
+    assert main(["msprobe", "merge-results", *map(str, words)]) == 2
     reported = capsys.readouterr().err
     assert f"{path}: line 4 has {damaged.count(',') + 1} cells in place of 5; the table is damaged" in reported
     assert not (tmp_path / "out").exists()

@@ -16,7 +16,7 @@ from pytest_msprobe.commands.main import main
 from pytest_msprobe.journal.journal import read_journal
 from tests.support.dumps.dump_files import SOFTMAX, write_dump
 
-FAULTY_DEVICE = Path(__file__).parents[2] / "examples" / "faulty_device" / "conftest.py"
+FAULTY_DEVICE = Path(__file__).parents[3] / "examples" / "faulty_device" / "conftest.py"
 
 # Its third step alone calls softmax, which the faulty device computes wrongly.
 TRAINING = """

@@ -1,4 +1,4 @@
-"""``pytest-msprobe code-mapping``: from which lines of the program the kernels of a static graph come.
+"""``pytest-msprobe msprobe code-mapping``: from which lines of the program the kernels of a static graph come.
 
 Tables are msprobe's: ``code_mapping_<time>.csv`` with a row for each tensor, or, where only statistics were dumped,
 copies of ``statistic.csv`` with two more columns. The dump itself stays as it is.

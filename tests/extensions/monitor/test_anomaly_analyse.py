@@ -1,4 +1,4 @@
-"""``pytest-msprobe anomaly-analyse``: the earliest anomalies of all ranks."""
+"""``pytest-msprobe msprobe anomaly-analyse``: the earliest anomalies of all ranks."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def write(folder, rank, anomalies):
 
 
 def analysed(folder, *arguments):
-    assert main(["anomaly-analyse", "-d", str(folder), *arguments]) == 0
+    assert main(["msprobe", "anomaly-analyse", "-d", str(folder), *arguments]) == 0
     return list(json.loads((folder / "anomaly_analyse.json").read_text()))
 
 
@@ -79,7 +79,7 @@ def test_only_so_many_of_the_wanted_steps_are_listed(tmp_path, capsys):
 
 def test_the_file_may_go_elsewhere(tmp_path):
     write(tmp_path / "in", 0, {"one": anomaly()})
-    assert main(["anomaly-analyse", "-d", str(tmp_path / "in"), "-o", str(tmp_path / "out")]) == 0
+    assert main(["msprobe", "anomaly-analyse", "-d", str(tmp_path / "in"), "-o", str(tmp_path / "out")]) == 0
     assert (tmp_path / "out" / "anomaly_analyse.json").exists()
 
 
@@ -93,7 +93,7 @@ def test_the_file_may_go_elsewhere(tmp_path):
 )
 def test_a_wrong_argument_is_reported(tmp_path, capsys, arguments, reported):
     write(tmp_path, 0, {})
-    assert main(["anomaly-analyse", "-d", str(tmp_path), *arguments]) == 2
+    assert main(["msprobe", "anomaly-analyse", "-d", str(tmp_path), *arguments]) == 2
     assert reported in capsys.readouterr().err
 
 
@@ -101,10 +101,10 @@ def test_a_wrong_argument_is_reported(tmp_path, capsys, arguments, reported):
 def test_a_file_that_holds_no_anomalies_is_named(tmp_path, capsys, text):
     (tmp_path / "rank3").mkdir()
     (tmp_path / "rank3" / "anomaly.json").write_text(text)
-    assert main(["anomaly-analyse", "-d", str(tmp_path)]) == 2
+    assert main(["msprobe", "anomaly-analyse", "-d", str(tmp_path)]) == 2
     assert "rank3/anomaly.json: not a file of anomalies" in capsys.readouterr().err
 
 
 def test_a_folder_without_anomalies_is_named(tmp_path, capsys):
-    assert main(["anomaly-analyse", "-d", str(tmp_path)]) == 2
+    assert main(["msprobe", "anomaly-analyse", "-d", str(tmp_path)]) == 2
     assert "holds no rank<n>/anomaly.json" in capsys.readouterr().err

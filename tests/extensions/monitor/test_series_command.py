@@ -1,4 +1,4 @@
-"""``pytest-msprobe series`` as a user runs it."""
+"""``pytest-msprobe msprobe series`` as a user runs it."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ def test_a_recording_becomes_a_database_and_that_a_monitored_run(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     dump, database, back = record(tmp_path / "dump"), tmp_path / "run.trend.db", tmp_path / "back"
-    assert main(["series", str(dump), "-o", str(database)]) == 0
+    assert main(["msprobe", "series", str(dump), "-o", str(database)]) == 0
     assert capsys.readouterr().out == f"16 series of 2 ranks: {database}\n"
-    assert main(["series", str(database), "-o", str(back)]) == 0
+    assert main(["msprobe", "series", str(database), "-o", str(back)]) == 0
     for ours, theirs in zip(rank_folders(dump), rank_folders(back), strict=True):
         before, after = open_run(ours), open_run(theirs)
         assert {*before.keys} == {*after.keys}
@@ -47,7 +47,7 @@ def test_what_cannot_be_converted_is_one_line(
 ) -> None:
     record(tmp_path / "dump")
     (tmp_path / "empty").mkdir()
-    assert main(["series", str(tmp_path / source), "-o", str(tmp_path / target)]) == 2
+    assert main(["msprobe", "series", str(tmp_path / source), "-o", str(tmp_path / target)]) == 2
     error = capsys.readouterr().err
     assert problem in error
     assert len(error.splitlines()) == 1

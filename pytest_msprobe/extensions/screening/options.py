@@ -6,7 +6,6 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from pytest_msprobe.extensions.screening.screened_output import screened_of
 from pytest_msprobe.modes.check.features import CheckFeature, FeatureOptions
 from pytest_msprobe.run.option_fields import add_fields, number, option, read_fields
 
@@ -100,6 +99,8 @@ class ScreenedTally:
 
     def add(self, extras: Mapping[str, Any]) -> None:
         """Count one record."""
+        from pytest_msprobe.extensions.screening.screened_output import screened_of
+
         outputs = screened_of(extras)
         self._count += bool(outputs)
         self._operations += sum(output.operations for output in outputs)

@@ -15,7 +15,7 @@ from msprobe_hooks.extensions.fix.run_plan import AT_START, VARIABLE, Plan, was_
 from pytest_msprobe.commands.main import main
 from tests.support.hosts.leaving import LEAVE
 
-EXAMPLE = Path(__file__).parents[2] / "examples" / "one_wrong_call" / "train.py"
+EXAMPLE = Path(__file__).parents[3] / "examples" / "one_wrong_call" / "train.py"
 
 # The operator of the 3rd product is imprecise in float32, of two processes only in that of rank 1. There are products
 # alone: to foretell what an elementwise operator returns takes PyTorch seconds of imports, in each of many processes.

@@ -30,7 +30,7 @@ def test_each_tensor_is_reported_with_its_lines(
 ) -> None:
     dense_step(run, run.iteration(), WEIGHT)
     write_graph_text(run)
-    assert main(["code-mapping", str(run.folder), "--output", str(tmp_path / "out")]) == 0
+    assert main(["msprobe", "code-mapping", str(run.folder), "--output", str(tmp_path / "out")]) == 0
     rows = table(tmp_path / "out")
     assert [*rows[0]] == ["File Path", "Code Stack", "Scope Name"]
     assert {row["File Path"] for row in rows} == {str(path) for path in run.iteration().iterdir()}
@@ -53,7 +53,7 @@ def statistics_of(run: GraphFolder, text: str) -> Path:
 @pytest.mark.parametrize("text", [f"{TITLES}\n{ROW}\n", f"{TITLES}\n\n{ROW}\n"], ids=["rows", "an empty line"])
 def test_statistics_are_copied_and_stay_as_they_were(run: GraphFolder, tmp_path: Path, text: str) -> None:
     own = statistics_of(run, text)
-    assert main(["code-mapping", str(run.folder), "--output", str(tmp_path / "out")]) == 0
+    assert main(["msprobe", "code-mapping", str(run.folder), "--output", str(tmp_path / "out")]) == 0
     (row,) = table(tmp_path / "out")
     assert [*row] == [*TITLES.split(","), "Code Stack", "Scope Name"]
     assert row["Scope Name"] == "Default/act-ReLU/ReLU-op0"
@@ -66,7 +66,7 @@ def test_a_dump_is_named_as_seen_from_within(
 ) -> None:
     statistics_of(run, f"{TITLES}\n{ROW}\n")
     monkeypatch.chdir(tmp_path / place)
-    assert main(["code-mapping", ".", "--output", str(tmp_path / "out")]) == 0
+    assert main(["msprobe", "code-mapping", ".", "--output", str(tmp_path / "out")]) == 0
     assert (tmp_path / "out" / "rank_0" / "Net" / "0" / "0" / "statistic.csv").is_file()
 
 
@@ -76,7 +76,7 @@ def test_a_copy_does_not_take_the_place_of_the_dumps_own_table(
     text = f"{TITLES}\n{ROW}\n"
     own = statistics_of(run, text)
     monkeypatch.chdir(run.folder)
-    assert main(["code-mapping", "rank_0"]) == 2
+    assert main(["msprobe", "code-mapping", "rank_0"]) == 2
     assert (
         "statistic.csv: would overwrite the dump's own table; pass another folder: --output DIR"
         in capsys.readouterr().err
@@ -95,7 +95,7 @@ def test_a_text_that_is_missing_or_shows_nothing_is_one_clear_line(
     run: GraphFolder, tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str | None, problem: str
 ) -> None:
     dense_step(run, run.iteration(), WEIGHT)
-    words = ["code-mapping", str(run.folder), "--output", str(tmp_path)]
+    words = ["msprobe", "code-mapping", str(run.folder), "--output", str(tmp_path)]
     if text is not None:
         (tmp_path / "other.ir").write_text(text)
         words += ["--ir", str(tmp_path / "other.ir")]
@@ -104,13 +104,13 @@ def test_a_text_that_is_missing_or_shows_nothing_is_one_clear_line(
 
 
 def test_a_folder_without_a_graph_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["code-mapping", str(tmp_path)]) == 2
+    assert main(["msprobe", "code-mapping", str(tmp_path)]) == 2
     assert f"{tmp_path}: not a dump of a static graph; pass the folder of rank_0" in capsys.readouterr().err
 
 
 def test_a_row_that_ends_early_keeps_its_lines_in_their_columns(run: GraphFolder, tmp_path: Path) -> None:
     statistics_of(run, f"{TITLES}\n{ROW.removesuffix(',0,1')}\n")
-    assert main(["code-mapping", str(run.folder), "--output", str(tmp_path / "out")]) == 0
+    assert main(["msprobe", "code-mapping", str(run.folder), "--output", str(tmp_path / "out")]) == 0
     (row,) = table(tmp_path / "out")
     assert row["Scope Name"] == "Default/act-ReLU/ReLU-op0"
     assert row["L2Norm Value"] == ""

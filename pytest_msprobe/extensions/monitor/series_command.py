@@ -1,4 +1,4 @@
-"""``pytest-msprobe series``: recorded or monitored statistics as msprobe's ``.trend.db``, and back."""
+"""``pytest-msprobe msprobe series``: recorded or monitored statistics as msprobe's ``.trend.db``, and back."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``pytest-msprobe anomaly-analyse``: the earliest anomalies of all ranks, from msprobe's ``anomaly.json`` files."""
+"""``pytest-msprobe msprobe anomaly-analyse``: the earliest anomalies of all ranks, from ``anomaly.json`` files."""
 
 from __future__ import annotations
 

@@ -1,1 +1,0 @@
-"""Traits of torch_npu's operators, a table for each kind."""

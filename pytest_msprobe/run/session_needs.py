@@ -1,0 +1,64 @@
+"""Conditions under which a run of pytest has something of this plugin, and loads it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import pytest
+
+from pytest_msprobe.run.mode import destination, modes_of
+
+# Every other fixture, marker, option and setting of ours, and of our extensions, begins with it.
+_OURS = "msprobe_"
+_SESSION = "msprobe-session"
+_FIXTURE, _MARKER = "precision", "precision_standard"
+
+
+def needs_session(config: pytest.Config) -> bool:
+    """Return whether the command line or the ini file has an option, a setting or a dump, or whether xdist takes part.
+
+    A controller collects no tests, so that it learns too late what they use.
+    """
+    given = vars(config.option)
+    return (
+        hasattr(config, "workerinput")
+        or any(value not in (None, False, [], "") for name, value in given.items() if name.startswith(_OURS))
+        or any(given.get(destination(mode.flag)) for mode in modes_of(config))
+        or any(key.startswith(_OURS) for key in config.option.override_ini or ())
+        or (config.inipath is not None and _OURS.encode() in config.inipath.read_bytes())
+        or any(".json" in argument for argument in config.args)
+        or bool(given.get("numprocesses"))
+        or bool(given.get("tx"))
+    )
+
+
+def has_session(config: pytest.Config) -> bool:
+    """Return whether the hooks of the session are registered."""
+    return config.pluginmanager.hasplugin(_SESSION)
+
+
+def start_session(config: pytest.Config) -> None:
+    """Register the hooks of the session; pytest calls their ``pytest_configure`` at once."""
+    if not has_session(config):
+        from pytest_msprobe import session_plugin
+
+        config.pluginmanager.register(session_plugin, _SESSION)
+
+
+def start_session_of_test(request: pytest.FixtureRequest) -> None:
+    """Start the session where a test asks for a fixture by ``getfixturevalue``, which collection cannot see."""
+    if not has_session(request.config):
+        start_session(request.config)
+        from pytest_msprobe.run.test_checks import begin
+
+        # A fixture of the session has no public name for the test that asks for it first.
+        begin(request._pyfuncitem)
+
+
+def uses_session(items: Iterable[pytest.Item]) -> bool:
+    """Return whether a test uses a fixture or has a marker of this plugin."""
+    return any(
+        any(name == _FIXTURE or name.startswith(_OURS) for name in getattr(item, "fixturenames", ()))
+        or any(marker.name == _MARKER or marker.name.startswith(_OURS) for marker in item.iter_markers())
+        for item in items
+    )
