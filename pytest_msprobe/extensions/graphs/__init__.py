@@ -1,11 +1,11 @@
-"""Graphs of recorded runs: modules, calls and the values between them, alone or as two runs that were compared.
+"""Graphs of recorded runs, alone or as two that were compared. Needs the extension overflow.
 
 Command: ``pytest-msprobe graph DUMP [--golden DUMP]``. It writes one HTML page, or the files of msprobe's TensorBoard
-viewer (``.vis.db``, ``.vis``). The page of a comparison (``--msprobe-html``) and that of a search for overflow get
-their graph from here. It is built from the records and the files next to them (``construct.json``, ``stack.json``).
+viewer (``.vis.db``, ``.vis``). The page of a comparison (``--msprobe-html``) gets its graph from here. It is built from
+the records and the files next to them (``construct.json``, ``stack.json``); overflow says which scenes to ignore.
 
 It enters by ``pytest_msprobe_register_comparisons``, as what draws the graphs of a page; without it, pages have none.
-Take it out by deleting this folder and tests/extensions/graphs, and with it the extension overflow, which needs it.
+Take it out by deleting this folder and tests/extensions/graphs.
 """
 
 from __future__ import annotations

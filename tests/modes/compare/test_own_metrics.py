@@ -16,7 +16,7 @@ from pytest_msprobe.errors import OptionError
 from pytest_msprobe.modes.compare.judging.policy import load_policy
 from pytest_msprobe.modes.compare.judging.required_metrics import RequiredMetric
 from pytest_msprobe.modes.compare.rows import Row
-from tests.modes.compare.test_transformations import RECORD, X, recorded
+from tests.support.dumps.recorded_arrays import RECORD, X, recorded
 
 Compare = Callable[..., pytest.RunResult]
 POLICY = """

@@ -89,7 +89,7 @@ class NumberedCalls:
 
 
 def _numbers(dump: Dump, names: Iterable[str], translate: Callable[[str], str], counted: bool) -> dict[str, Hashable]:
-    """Give each forward call its number; ``counted``, not as recorded.
+    """Return each forward call's number; ``counted``, not as recorded.
 
     Recomputed calls shift the numbers of the others, so they count apart; several APIs may share a translated name.
     """
