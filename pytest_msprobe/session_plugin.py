@@ -88,7 +88,7 @@ def pytest_collection_modifyitems(session: pytest.Session, config: pytest.Config
 
 
 def pytest_report_header(config: pytest.Config) -> list[str]:
-    """Say what is checked, how and on what."""
+    """Return what is checked, how and on what."""
     return reporting.header(config)
 
 
@@ -174,7 +174,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_configure_node(node: Any) -> None:
-    """Give a new xdist worker its slot."""
+    """Assign a new xdist worker its slot."""
     xdist_hooks.give_slot(node)
     journaling.send_resume_state(node.config, node.workerinput)
 

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +12,20 @@ import torch
 from msprobe_standards.decoding import YamlError, decode_yaml
 from msprobe_standards.dtypes import family
 from msprobe_standards.exemption import ExcusedByBaseline
-from msprobe_standards.policy_files import built_in_policies, measured_file, measured_rules, policy_file
+from msprobe_standards.policy_files import built_in_policies, policy_file
+from msprobe_standards.policy_rules import (
+    Nondeterministic,
+    Rule,
+    Screened,
+    check_keys,
+    mappings,
+    names_in,
+    one_of,
+    parse_nondeterministic,
+    parse_rule,
+    parse_screened,
+    rows_of,
+)
 from msprobe_standards.registry import STANDARDS, StandardRegistry
 from msprobe_standards.sensitivity import ExcusedBySensitivity
 from msprobe_standards.validation import hint, shown
@@ -56,41 +67,6 @@ _RULE_KEYS = (
     "math_mode",
     "level",
 )
-
-
-@dataclass(frozen=True, slots=True)
-class Rule:
-    """One row of a policy: a standard and the conditions under which it judges, None where any will do."""
-
-    standard: Standard
-    apis: frozenset[str] | None = None
-    output: frozenset[str] | None = None
-    input: frozenset[str] | None = None
-    backward: bool | None = None
-    scalars: bool | None = None
-    recorded_baseline: bool | None = None
-    framework: str | None = None
-    device: str | None = None
-    math_mode: frozenset[str] | None = None
-    level: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Nondeterministic:
-    """APIs whose result a correct device may compute otherwise each time, under conditions as a rule has them."""
-
-    apis: frozenset[str]
-    backward: bool | None = None
-    framework: str | None = None
-    device: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Screened:
-    """APIs whose calls are screened where they take more than so many billion operations; None: never."""
-
-    apis: frozenset[str]
-    above: float | None
 
 
 @dataclass(frozen=True)
@@ -312,18 +288,18 @@ def _read(source: str | Path) -> tuple[object, Path]:
 def _parse(table: object, path: Path, level: str | None, standards: StandardRegistry) -> Policy:
     if not isinstance(table, dict):
         raise ValueError(f"{path}: not a policy; write a mapping with the keys {', '.join(_POLICY_KEYS)}")
-    _check_keys(table, _POLICY_KEYS, str(path))
-    levels = _names(table.get("levels", []), f"{path}: levels")
+    check_keys(table, _POLICY_KEYS, str(path))
+    levels = names_in(table.get("levels", []), f"{path}: levels")
     if level is not None and level not in levels:
         if not levels:
             raise ValueError(
                 f"level {level!r}: policy {path.stem} has no levels; choose one with levels, such as msprobe-26"
             )
         raise ValueError(f"{path}: unknown level {level!r}{hint(level, levels)}")
-    names = _one_of(table.get("names", "exact"), ("exact", "loose"), f"{path}: names")
-    excused = _one_of(table.get("excused_by_baseline", False), (True, False), f"{path}: excused_by_baseline")
-    sensitive = _names(table.get("excused_by_sensitivity", []), f"{path}: excused_by_sensitivity")
-    again = _one_of(table.get("failures_in_float64", False), (True, False), f"{path}: failures_in_float64")
+    names = one_of(table.get("names", "exact"), ("exact", "loose"), f"{path}: names")
+    excused = one_of(table.get("excused_by_baseline", False), (True, False), f"{path}: excused_by_baseline")
+    sensitive = names_in(table.get("excused_by_sensitivity", []), f"{path}: excused_by_sensitivity")
+    again = one_of(table.get("failures_in_float64", False), (True, False), f"{path}: failures_in_float64")
     rows = table.get("rules")
     if not isinstance(rows, list) or not rows:
         raise ValueError(
@@ -334,117 +310,12 @@ def _parse(table: object, path: Path, level: str | None, standards: StandardRegi
         standard = standards.make(name, **limits)
         return ExcusedByBaseline(standard) if excused else standard
 
-    places = [place for i, row in enumerate(rows) for place in _rows(row, f"{path}: rules[{i}]")]
-    rules = [_rule(row, where, levels, make) for row, where in places]
-    nondeterministic = [_nondeterministic(row, where) for row, where in _mappings(table, path, "nondeterministic")]
-    screening = [_screened(row, where) for row, where in _mappings(table, path, "screening")]
+    places = [place for i, row in enumerate(rows) for place in rows_of(row, f"{path}: rules[{i}]")]
+    rules = [parse_rule(row, where, levels, make) for row, where in places]
+    nondeterministic = [parse_nondeterministic(row, where) for row, where in mappings(table, path, "nondeterministic")]
+    screening = [parse_screened(row, where) for row, where in mappings(table, path, "screening")]
     name = table.get("name", path.stem)
     if not isinstance(name, str):
         raise ValueError(f"{path}: name: {shown(name)} is not a string")
     is_loose = names == "loose"
     return Policy(name, rules, levels, level, is_loose, nondeterministic, frozenset(sensitive), screening, again)
-
-
-def _rows(row: object, where: str) -> Iterator[tuple[object, str]]:
-    """Yield a row with its place, in place of ``{measured: name}`` those of that list."""
-    if not isinstance(row, dict) or "measured" not in row:
-        yield row, where
-        return
-    _check_keys(row, ("measured",), where)
-    path = measured_file(_one_of(row["measured"], measured_rules(), f"{where}: measured"))
-    for i, measured in enumerate(decode_yaml(path.read_bytes())):
-        yield measured, f"{path}: [{i}]"
-
-
-def _rule(row: object, where: str, levels: Sequence[str], make: Callable[[str, Mapping[str, Any]], Standard]) -> Rule:
-    if not isinstance(row, dict) or not isinstance(row.get("standard"), str):
-        raise ValueError(f"{where}: {shown(row)} is not a mapping with a 'standard'")
-    _check_keys(row, _RULE_KEYS, where)
-    limits = row.get("limits") or {}
-    if not isinstance(limits, dict) or not all(isinstance(key, str) for key in limits):
-        raise ValueError(f"{where}: limits: {shown(limits)} is not a mapping of limits to numbers")
-    try:
-        judge = make(row["standard"], limits)
-    except ValueError as error:
-        raise ValueError(f"{where}: {error}") from error
-    kinds = partial(_strings, row, where, allowed=(*_FAMILIES, *_DTYPES))
-    flag = partial(_optional, row, where, allowed=(True, False))
-    return Rule(
-        judge,
-        _strings(row, where, "apis"),
-        kinds(key="output"),
-        kinds(key="input"),
-        flag(key="backward"),
-        flag(key="scalars"),
-        flag(key="recorded_baseline"),
-        _optional(row, where, "framework", _FRAMEWORKS),
-        _optional(row, where, "device", _DEVICES),
-        _strings(row, where, "math_mode", MATH_MODES),
-        _optional(row, where, "level", tuple(levels)),
-    )
-
-
-def _mappings(table: Mapping[str, Any], path: Path, key: str) -> Iterator[tuple[dict[str, Any], str]]:
-    """Yield the mappings of a list, all with ``apis``, with their places."""
-    rows = table.get(key, [])
-    if not isinstance(rows, list):
-        raise ValueError(f"{path}: {key}: {shown(rows)} is not a list of mappings with 'apis'")
-    for i, row in enumerate(rows):
-        where = f"{path}: {key}[{i}]"
-        if not isinstance(row, dict) or "apis" not in row:
-            raise ValueError(f"{where}: {shown(row)} is not a mapping with 'apis'")
-        yield row, where
-
-
-def _screened(row: Mapping[str, Any], where: str) -> Screened:
-    _check_keys(row, _SCREENING_KEYS, where)
-    apis, above = frozenset(_names(row["apis"], f"{where}: apis")), row.get("above")
-    if above == "never":
-        return Screened(apis, None)
-    if isinstance(above, bool) or not isinstance(above, int | float) or not 0 < above < math.inf:
-        raise ValueError(f"{where}: above: {shown(above)}; allowed: a positive number of billion operations, or never")
-    return Screened(apis, float(above))
-
-
-def _nondeterministic(row: Mapping[str, Any], where: str) -> Nondeterministic:
-    _check_keys(row, _NONDETERMINISTIC_KEYS, where)
-    return Nondeterministic(
-        frozenset(_names(row["apis"], f"{where}: apis")),
-        _optional(row, where, "backward", (True, False)),
-        _optional(row, where, "framework", _FRAMEWORKS),
-        _optional(row, where, "device", _DEVICES),
-    )
-
-
-def _check_keys(table: Mapping[Any, Any], keys: Sequence[str], where: str) -> None:
-    for key, value in table.items():
-        if key not in keys:
-            raise ValueError(f"{where}: unknown key {shown(key)} with value {shown(value)}{hint(key, keys)}")
-
-
-def _one_of(value: Any, allowed: Sequence[object], where: str) -> Any:
-    if value not in allowed:
-        raise ValueError(f"{where}: {shown(value)}{hint(value, map(str, allowed))}")
-    return value
-
-
-def _optional(row: Mapping[str, Any], where: str, key: str, allowed: Sequence[object]) -> Any:
-    return _one_of(row[key], allowed, f"{where}: {key}") if key in row else None
-
-
-def _strings(
-    row: Mapping[str, Any], where: str, key: str, allowed: Collection[str] | None = None
-) -> frozenset[str] | None:
-    if key not in row:
-        return None
-    values = _names(row[key], f"{where}: {key}")
-    for value in values:
-        if allowed is not None and value not in allowed:
-            raise ValueError(f"{where}: {key}: {shown(value)}{hint(value, allowed)}")
-    return frozenset(values)
-
-
-def _names(values: object, where: str) -> list[str]:
-    if not isinstance(values, list) or not all(isinstance(value, str) for value in values):
-        raise ValueError(f"{where}: {shown(values)} is not a list of names")
-    return values

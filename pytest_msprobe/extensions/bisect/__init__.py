@@ -1,4 +1,12 @@
-"""The search for the call whose precision moves a number, over runs of a command."""
+"""Search for the call whose precision moves a number, over runs of a command. Needs the extension fix.
+
+``pytest-msprobe bisect --metric 'loss: (.*)' -- python train.py`` runs a command again and again, each time with some
+of its calls in a higher precision (the hook library's extension fix), until one call is left.
+It adds no option to pytest. ``-o FOLDER`` keeps a journal of the runs, from which a search that was stopped goes on,
+and what each run printed.
+
+Take it out by deleting this folder and tests/extensions/bisect.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,12 @@
-"""Facts about a machine that a check needs: the first thing that a report of a bug asks for."""
+"""Facts about a machine that a check needs: the first thing that a report of a bug asks for.
+
+``pytest-msprobe doctor`` reports Python, the frameworks, devices and what each of them lacks; ``pytest-msprobe doctor
+dump.json`` also reports what the records of a dump need and which of them will be skipped.
+Each fact is found in a process of its own, so that a library that hangs or crashes costs its own line alone.
+It adds no option to pytest and writes no file.
+
+Take it out by deleting this folder and tests/extensions/doctor.
+"""
 
 from __future__ import annotations
 

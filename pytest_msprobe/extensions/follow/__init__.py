@@ -1,4 +1,11 @@
-"""Checking the steps of a training while it runs, out of a spool folder."""
+"""Checks of the steps of a training while it runs, out of a spool folder.
+
+``pytest-msprobe follow FOLDER -- OPTIONS`` waits for the steps that a recording with ``spool_size`` writes, runs pytest
+with these options on each, and removes it from the folder.
+It adds no option to pytest. One journal holds the items of all steps.
+
+Take it out by deleting this folder and tests/extensions/follow.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,14 @@
-"""Monitored runs as test items: each series judged by rules, or compared with its golden twin."""
+"""Monitored runs as test items: each series judged by rules, or compared with its golden twin.
+
+``--msprobe-monitor RUN`` judges what ``msprobe_hooks.watch``, ``TrainerMon`` or a gradient probe wrote; with
+``--msprobe-golden RUN`` each series is compared, and ``--msprobe-golden-rerun RUN`` says how far golden runs drift
+apart. The setting ``msprobe_monitor_dtype`` names the dtype of the training. ``--msprobe-html`` writes a page of curves,
+``--msprobe-json`` msprobe's ``anomaly.json``.
+Tests watch a training by the fixture ``msprobe_monitor``. Commands: ``pytest-msprobe msprobe series`` and
+``anomaly-analyse``.
+
+Take it out by deleting this folder, the hook library's extension of the same name, and tests/extensions/monitor.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where inf and nan come from: records judged by their statistics, over all ranks, and replayed.
+"""Origins of inf and nan: records judged by their statistics, over all ranks, and replayed.
 
 The mode ``--msprobe-overflow DUMP`` judges each record of a dump; its options are in ``options``. It writes the page of
 ``--msprobe-html`` and the JSON file that ``--msprobe-json`` names. Tests marked ``msprobe_record`` with task

@@ -163,8 +163,6 @@ def _unpacked(forms: list[TensorForm], blobs: list[bytearray], most: float) -> l
     return [unpacked(form, blob, most) for form, blob in zip(forms, blobs, strict=True)]
 
 
-
-
 class RemoteDevice(RemoteCallDevice):
     """The cards of a device on another machine, or in another environment of this one.
 

@@ -1,4 +1,12 @@
-"""Tensors looked at: what a file, a record or a saved case holds, and where two of them differ."""
+"""Contents of tensors: what a file, a record or a saved case holds, and where two of them differ.
+
+``pytest-msprobe show A`` prints one, ``pytest-msprobe show A B`` the differences of two, of which ``--html FILE``
+writes a page and ``--csv FILE`` a table.
+A tensor is named by its file, by ``dump.json::RECORD`` or by the folder of a saved case.
+It adds no option to pytest.
+
+Take it out by deleting this folder and tests/extensions/show.
+"""
 
 from __future__ import annotations
 

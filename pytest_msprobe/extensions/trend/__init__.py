@@ -1,4 +1,11 @@
-"""Trend of the margins of runs over time, from their journals: as text, table and page."""
+"""Trend of the margins of runs over time, from their journals: as text, table and page.
+
+``pytest-msprobe report --trend A.jsonl B.jsonl`` lists the calls whose margin grows from run to run, though none failed
+yet; ``--html FILE`` writes a page of their curves, ``--csv`` a table.
+It adds no option to pytest.
+
+Take it out by deleting this folder and tests/extensions/trend.
+"""
 
 from __future__ import annotations
 
