@@ -15,8 +15,8 @@ ms = pytest.importorskip("mindspore")
 from mindspore import Tensor, mint  # noqa: E402
 
 from msprobe_hooks import record  # noqa: E402
-from msprobe_hooks.dump.anomalies.anomaly import AnomalyKind, find_scene, read_record_io  # noqa: E402
 from msprobe_hooks.dump.reader import read_dump  # noqa: E402
+from msprobe_hooks.extensions.overflow.anomalies.anomaly import AnomalyKind, find_scene, read_record_io  # noqa: E402
 
 pytestmark = pytest.mark.usefixtures("pynative")
 

@@ -1,8 +1,8 @@
 """The environments of two trainings compared: each fact is an item.
 
 ``--msprobe-environment A --msprobe-golden B`` compares launch configurations: files that the hook library's extension
-of the same name wrote, msprobe's packs, or launch scripts. ``pytest-msprobe environment`` writes one of a script without
-running it.
+of the same name wrote, msprobe's packs, or launch scripts. ``pytest-msprobe environment`` writes one of a script
+without running it.
 The page is that of ``--msprobe-html``, a workbook that of ``--msprobe-xlsx``.
 
 Take it out by deleting this folder, the hook library's extension of the same name, and tests/extensions/environment.

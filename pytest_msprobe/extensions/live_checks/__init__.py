@@ -1,5 +1,4 @@
-"""Checks of a program's calls while it runs: each is judged at once, with its real inputs. Needs the extension
-mindspore.
+"""Checks of a program's calls while it runs, with their real inputs. Needs the extension mindspore.
 
 Programs use ``pytest_msprobe.live``, tests the fixture ``msprobe_live``; ``PtdbgDispatch`` compares every operator with
 the CPU as msprobe's ``PtdbgDispatch`` does. The options of a check, such as ``--msprobe-policy``, hold for the fixture.

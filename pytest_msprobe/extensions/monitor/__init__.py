@@ -2,8 +2,8 @@
 
 ``--msprobe-monitor RUN`` judges what ``msprobe_hooks.watch``, ``TrainerMon`` or a gradient probe wrote; with
 ``--msprobe-golden RUN`` each series is compared, and ``--msprobe-golden-rerun RUN`` says how far golden runs drift
-apart. The setting ``msprobe_monitor_dtype`` names the dtype of the training. ``--msprobe-html`` writes a page of curves,
-``--msprobe-json`` msprobe's ``anomaly.json``.
+apart. The setting ``msprobe_monitor_dtype`` names the dtype of the training. ``--msprobe-html`` writes a page of
+curves, ``--msprobe-json`` msprobe's ``anomaly.json``.
 Tests watch a training by the fixture ``msprobe_monitor``. Commands: ``pytest-msprobe msprobe series`` and
 ``anomaly-analyse``.
 

@@ -9,7 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from msprobe_hooks.dump.anomalies.anomaly import (
+from msprobe_hooks.dump.call_context import Surroundings
+from msprobe_hooks.dump.communication.jsonl import Step, find_steps
+from msprobe_hooks.dump.names import is_communication, is_module_name
+from msprobe_hooks.dump.paths.recording import home_of
+from msprobe_hooks.dump.reader import Dump
+from msprobe_hooks.extensions.overflow.anomalies.anomaly import (
     AnomalyKind,
     Finding,
     IgnoreRules,
@@ -23,11 +28,6 @@ from msprobe_hooks.dump.anomalies.anomaly import (
     is_of_optimizer,
     read_record_io,
 )
-from msprobe_hooks.dump.call_context import Surroundings
-from msprobe_hooks.dump.communication.jsonl import Step, find_steps
-from msprobe_hooks.dump.names import is_communication, is_module_name
-from msprobe_hooks.dump.paths.recording import home_of
-from msprobe_hooks.dump.reader import Dump
 from msprobe_hooks.messages import counted
 from msprobe_standards.verdict import Verdict
 from pytest_msprobe.extensions.overflow.messages import (

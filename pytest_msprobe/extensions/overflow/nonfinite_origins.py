@@ -10,7 +10,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
-from msprobe_hooks.dump.anomalies.anomaly import (
+from msprobe_hooks.dump.communication.endpoints import Communication, Transfers, ends_of, in_layers, match_transfers
+from msprobe_hooks.dump.communication.jsonl import Step
+from msprobe_hooks.dump.names import direction_of, is_communication, is_module_name
+from msprobe_hooks.dump.reader import Dump
+from msprobe_hooks.dump.unread.effects import effects_of_record
+from msprobe_hooks.errors import RecordError
+from msprobe_hooks.extensions.overflow.anomalies.anomaly import (
     AnomalyKind,
     Finding,
     IgnoreRules,
@@ -21,12 +27,6 @@ from msprobe_hooks.dump.anomalies.anomaly import (
     may_hold_non_finite,
     read_record_io,
 )
-from msprobe_hooks.dump.communication.endpoints import Communication, Transfers, ends_of, in_layers, match_transfers
-from msprobe_hooks.dump.communication.jsonl import Step
-from msprobe_hooks.dump.names import direction_of, is_communication, is_module_name
-from msprobe_hooks.dump.reader import Dump
-from msprobe_hooks.dump.unread.effects import effects_of_record
-from msprobe_hooks.errors import RecordError
 
 
 class Phase(Enum):

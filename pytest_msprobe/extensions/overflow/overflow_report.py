@@ -11,7 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from msprobe_hooks.dump.anomalies.anomaly import (
+from msprobe_hooks.dump.communication.jsonl import Step
+from msprobe_hooks.dump.names import is_forward_api
+from msprobe_hooks.dump.reader import Dump
+from msprobe_hooks.dump.schema import TensorElement
+from msprobe_hooks.dump.values import NON_FINITE
+from msprobe_hooks.errors import DumpError
+from msprobe_hooks.extensions.overflow.anomalies.anomaly import (
     LEVELS,
     IgnoreRules,
     find_scene,
@@ -20,12 +26,6 @@ from msprobe_hooks.dump.anomalies.anomaly import (
     may_hold_non_finite,
     read_record_io,
 )
-from msprobe_hooks.dump.communication.jsonl import Step
-from msprobe_hooks.dump.names import is_forward_api
-from msprobe_hooks.dump.reader import Dump
-from msprobe_hooks.dump.schema import TensorElement
-from msprobe_hooks.dump.values import NON_FINITE
-from msprobe_hooks.errors import DumpError
 from msprobe_hooks.messages import counted
 from pytest_msprobe.extensions.overflow.items import LEVEL_PROPERTY, Findings, findings_key, warning_words
 from pytest_msprobe.extensions.overflow.messages import describe_finding, origin_lines, place_lines

@@ -1,4 +1,4 @@
-"""Declarations of operators beside their golden definitions: all that checks and comparisons know of each.
+"""Declarations of operators with their golden definitions: all that checks and comparisons know of each.
 
     @golden("NPU.npu_mine", OpInfo(in_place=True), Effects(defined=1))
     def npu_mine(x: Tensor, out: Tensor) -> Tensor: ...

@@ -8,7 +8,6 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from msprobe_hooks.dump.anomalies.anomaly import BUILT_IN, AnomalyKind, RecordIO, find_scene, is_ignored, read_record_io
 from msprobe_hooks.dump.call_context import outside_frameworks
 from msprobe_hooks.dump.communication.jsonl import find_partners, find_steps
 from msprobe_hooks.dump.names import is_communication, is_parameters_grad
@@ -16,6 +15,14 @@ from msprobe_hooks.dump.paths.recording import stages_of, step_rank
 from msprobe_hooks.dump.reader import Dump
 from msprobe_hooks.dump.schema import Leaf, TensorElement
 from msprobe_hooks.errors import RecordError
+from msprobe_hooks.extensions.overflow.anomalies.anomaly import (
+    BUILT_IN,
+    AnomalyKind,
+    RecordIO,
+    find_scene,
+    is_ignored,
+    read_record_io,
+)
 from pytest_msprobe.extensions.graphs.building import build_graph
 from pytest_msprobe.extensions.graphs.data_flow import Edge, Likeness, find_flow
 from pytest_msprobe.extensions.graphs.nodes import Graph, Kind, Node

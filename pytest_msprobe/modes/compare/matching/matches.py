@@ -40,7 +40,7 @@ class Matching:
 
     @cached_property
     def unmatched(self) -> int:
-        """How many calls of either run have no partner."""
+        """Return how many calls of either run have no partner."""
         return sum(match.target is None or match.golden is None for match in self.matches)
 
     @cached_property

@@ -103,5 +103,5 @@ class Pairing:
 
     @cached_property
     def recomputes(self) -> bool:
-        """Whether either run computes calls again."""
+        """Return whether either run computes calls again."""
         return any(dump.is_recomputed(name) for dump in (self.target, self.golden) for name in dump.records)

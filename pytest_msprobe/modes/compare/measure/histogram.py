@@ -1,4 +1,4 @@
-"""How the errors of a tensor are spread, for the page: elements counted by decades of relative error."""
+"""Histogram of a tensor's errors for the page: elements counted by decades of relative error."""
 
 from __future__ import annotations
 

@@ -8,9 +8,15 @@ import torch.nn.functional as F
 from torch import nn
 
 from msprobe_hooks import record
-from msprobe_hooks.dump.anomalies.anomaly import BUILT_IN, AnomalyKind, find_scene, is_ignored, read_record_io
 from msprobe_hooks.dump.reader import read_dump
 from msprobe_hooks.extensions.overflow import recorder as of_any_framework
+from msprobe_hooks.extensions.overflow.anomalies.anomaly import (
+    BUILT_IN,
+    AnomalyKind,
+    find_scene,
+    is_ignored,
+    read_record_io,
+)
 from msprobe_hooks.extensions.overflow.torch_recorder import TorchOverflowRecorder
 from msprobe_hooks.recording.config import settings
 from msprobe_hooks.torch.session import TorchSession

@@ -4,8 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from msprobe_hooks.dump.anomalies.anomaly import Finding, RecordIO, ValuePath, find_scene, is_expected, is_of_optimizer
 from msprobe_hooks.dump.schema import TensorElement
+from msprobe_hooks.extensions.overflow.anomalies.anomaly import (
+    Finding,
+    RecordIO,
+    ValuePath,
+    find_scene,
+    is_expected,
+    is_of_optimizer,
+)
 
 
 def tensor(norm: float, high: float) -> TensorElement:

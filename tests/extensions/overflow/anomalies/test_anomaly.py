@@ -8,8 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from msprobe_hooks.dump.anomalies.anomaly import AnomalyKind, Finding, find_scene, may_hold_non_finite, read_record_io
 from msprobe_hooks.errors import RecordError
+from msprobe_hooks.extensions.overflow.anomalies.anomaly import (
+    AnomalyKind,
+    Finding,
+    find_scene,
+    may_hold_non_finite,
+    read_record_io,
+)
 from tests.support.dumps.dump_files import Json, value
 from tests.support.dumps.ranks import call, dump, tensor
 
