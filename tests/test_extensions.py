@@ -112,7 +112,7 @@ def run(checkout: Path, *words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd=checkout, env=variables, capture_output=True, text=True, check=False)
 
 
-DEMO = ("-c", "examples/pytest.ini", "--msprobe-dump", "examples/check_a_dump/dump.json", "-n", "2")
+DEMO = ("-c", "examples/pytest.ini", "--msprobe-dump", "examples/check_a_dump/dump.json")
 COMPARED = (
     "-c", "examples/pytest.ini", "--msprobe-compare", "examples/compare_runs/target",
     "--msprobe-golden", "examples/compare_runs/golden", "--tb=no", "-rN",
