@@ -7,9 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pytest_msprobe.modes.check.features import CheckFeature, FeatureOptions
-from pytest_msprobe.run.collection import dumps_key
 from pytest_msprobe.run.option_fields import add_fields, one_of, option, read_field
-from pytest_msprobe.run.options import options_key
 
 if TYPE_CHECKING:
     import pytest
@@ -55,6 +53,9 @@ class PerturbOptions(FeatureOptions):
 
     def reporters(self, config: pytest.Config) -> Mapping[str, object]:
         """Return what writes ``free_benchmark.csv`` next to the other tables of ``--msprobe-csv``."""
+        from pytest_msprobe.run.collection import dumps_key
+        from pytest_msprobe.run.options import options_key
+
         csv = config.stash[options_key].csv
         if csv is None:
             return {}
