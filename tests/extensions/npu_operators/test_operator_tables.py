@@ -1,4 +1,4 @@
-"""Declarations beside the golden definitions, and the tables that are made of them."""
+"""Declarations of the golden definitions, and the tables that are made of them."""
 
 from __future__ import annotations
 

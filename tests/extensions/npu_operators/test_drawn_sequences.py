@@ -9,6 +9,8 @@ from torch import Tensor
 
 from pytest_msprobe.engine.replay.inputs.constraints.drawn import DrawnArguments
 from pytest_msprobe.extensions.npu_operators.inputs import sequences
+from pytest_msprobe.extensions.npu_operators.recurrent.gated_states import saved_gru_results
+from pytest_msprobe.extensions.npu_operators.recurrent.lstm import saved_lstm_data_results, saved_lstm_results
 from tests.support.cann.examples.recurrent import EXAMPLES
 
 
@@ -70,9 +72,9 @@ def test_a_mask_is_that_of_the_sequences_that_have_each_step() -> None:
 
 def test_saved_results_follow_from_the_inputs_that_come_with_them() -> None:
     for name, constraint in (
-        ("npu_gru_backward", sequences.saved_gru_results),
-        ("npu_lstm_backward", sequences.saved_lstm_results),
-        ("npu_lstm_data_backward", sequences.saved_lstm_data_results),
+        ("npu_gru_backward", saved_gru_results),
+        ("npu_lstm_backward", saved_lstm_results),
+        ("npu_lstm_data_backward", saved_lstm_data_results),
     ):
         args = EXAMPLES[name](torch.Generator().manual_seed(1)).args
         spoilt = [arg.clone() if isinstance(arg, Tensor) else arg for arg in args]
