@@ -16,7 +16,7 @@ from pytest_msprobe.modes.check.features import register_features
 from pytest_msprobe.modes.check.options import CHECK
 from pytest_msprobe.modes.compare.declaration import COMPARE
 from pytest_msprobe.run import options, shared_options
-from pytest_msprobe.run.mode import ModeRegistry, register_modes
+from pytest_msprobe.run.mode import register_modes
 from pytest_msprobe.run.option_groups import DEVICES, RECORD, add_groups, option_group
 from pytest_msprobe.run.session_needs import has_session, needs_session, start_session, uses_session
 
@@ -26,7 +26,7 @@ __all__ = ["msprobe_dump", "msprobe_dump_options", "precision"]
 def pytest_addoption(parser: pytest.Parser, pluginmanager: pytest.PytestPluginManager) -> None:
     """Add our option groups and ini settings, and with each mode its own."""
     add_groups(parser)
-    register_modes(pluginmanager, parser)
+    register_modes(pluginmanager, parser, default=CHECK, others=(COMPARE,))
     register_features(pluginmanager, parser)
     shared_options.add_options(parser)
     options.add_options(parser)
@@ -34,12 +34,6 @@ def pytest_addoption(parser: pytest.Parser, pluginmanager: pytest.PytestPluginMa
     test_fixtures.add_options(option_group(parser, RECORD), parser)
     for name, extension in extensions_at_start().items():
         pluginmanager.register(extension, f"msprobe.{name}")
-
-
-def pytest_msprobe_register_modes(registry: ModeRegistry) -> None:
-    """Register our own modes as any plugin does."""
-    registry.add(CHECK, is_default=True)
-    registry.add(COMPARE)
 
 
 def pytest_addhooks(pluginmanager: pytest.PytestPluginManager) -> None:

@@ -35,6 +35,8 @@ def open_session(settings: Settings, model: Model | None, framework: Framework) 
     Raises ConfigError for an unknown framework, and for a task or level that no installed extension records.
     """
     require_framework(framework)
+    if framework == "mindspore" and settings.tensor_files != "pt":
+        raise ConfigError("tensor_files", settings.tensor_files, "not supported with MindSpore, which writes .npy")
     session: Session | None = first("open_session", settings, model, framework)
     if session is not None:
         return session

@@ -216,9 +216,21 @@ class ModeRegistry:
             raise OptionError(f"{option} does not work with {mode.flag}", remedy=f"remove {option}")
 
 
-def register_modes(pluginmanager: pytest.PytestPluginManager, parser: pytest.Parser) -> None:
-    """Ask every plugin for its modes: those that are there, and each that comes later when it comes."""
+def register_modes(
+    pluginmanager: pytest.PytestPluginManager,
+    parser: pytest.Parser,
+    *,
+    default: Mode | DeclaredMode,
+    others: Iterable[Mode | DeclaredMode],
+) -> None:
+    """Ask every plugin for its modes: those that are there, and each that comes later when it comes.
+
+    The ``default`` one, that of a run without any mode's flag, and the ``others`` of the core come before them.
+    """
     registry = ModeRegistry(parser)
+    registry.add(default, is_default=True)
+    for mode in others:
+        registry.add(mode)
     pluginmanager.register(registry, _PLUGIN)
     pluginmanager.hook.pytest_msprobe_register_modes.call_historic(kwargs={"registry": registry})
 

@@ -10,6 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from pytest_msprobe.run.report_serialization import pack_report, unpack_report
+from pytest_msprobe.run.session_needs import needs_session, start_session
 
 # What execnet sends, of text what it takes.
 _texts = st.text("aé", max_size=3)
@@ -32,6 +33,9 @@ _reports = st.dictionaries(_names, _values)
 def worker(pytester: pytest.Pytester) -> pytest.Config:
     config = pytester.parseconfig()
     config.workerinput = {}  # type: ignore[attr-defined]
+    # A worker has the hooks of a session, whatever it runs.
+    assert needs_session(config)
+    start_session(config)
     return config
 
 

@@ -68,7 +68,8 @@ def read_options(config: pytest.Config) -> MonitorOptions:
 
 def refuse(config: pytest.Config) -> None:
     """Raise OptionError where a run of another mode has one of the options."""
-    option_fields.refuse_without(config, MonitorOptions, "--msprobe-monitor RUN")
+    for options in (MonitorOptions, page_options.PageOptions):
+        option_fields.refuse_without(config, options, "--msprobe-monitor RUN")
 
 
 def _add_all(group: pytest.OptionGroup) -> None:

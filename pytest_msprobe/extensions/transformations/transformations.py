@@ -78,7 +78,7 @@ class Transformations:
         found = (self.of("target", row.target), self.of("golden", row.golden))
         if not any(found):
             return None
-        from pytest_msprobe.extensions.transformations.transformed_tensors import transformed_row
+        from pytest_msprobe.extensions.transformations.transformed_statistics import transformed_row
 
         return transformed_row(found, row, sides, records, mode)
 
