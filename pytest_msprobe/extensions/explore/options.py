@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from pytest_msprobe.errors import OptionError
 from pytest_msprobe.modes.check.features import CheckFeature, FeatureOptions
-from pytest_msprobe.run.option_fields import add_fields, number, option, read_fields, setting
+from pytest_msprobe.run.option_fields import add_fields, is_passed, number, option, read_fields, setting
 
 if TYPE_CHECKING:
     import pytest
@@ -24,19 +24,41 @@ if TYPE_CHECKING:
 _DEFAULT_SECONDS = 20.0
 
 
+def _examples(config: pytest.Config, name: str, text: str) -> int:
+    if config.getoption("msprobe_save_baseline"):
+        raise OptionError(
+            f"--msprobe-save-baseline needs the numbers of the recorded inputs, and {name} tries others",
+            remedy="remove one of them",
+        )
+    if not text.isdecimal() or int(text) == 0:
+        raise OptionError(f"{name} {text!r}: expected a positive number of inputs")
+    if importlib.util.find_spec("hypothesis") is None:
+        raise OptionError(f"{name} needs hypothesis", remedy="pip install 'pytest-msprobe[explore]'")
+    return int(text)
+
+
 @dataclass(frozen=True, slots=True)
 class ExploreOptions(FeatureOptions):
     """How many inputs are tried per item, and for how many seconds at most."""
 
-    examples: int
-    seconds: float
+    examples: int = option(
+        "--msprobe-explore",
+        "try N more inputs per record, within and around the recorded ranges, and shrink one that fails (default: "
+        "none)",
+        metavar="N",
+        read=_examples,
+    )
+    seconds: float = setting(
+        "msprobe_explore_time",
+        f"maximum seconds that --msprobe-explore spends on one record (default: {_DEFAULT_SECONDS:g})",
+        kind="float",
+        read=number(float, "a positive number of seconds", lambda seconds: 0 < seconds < math.inf),
+        default=_DEFAULT_SECONDS,
+        rerun=False,
+    )
 
     name = "explore"
     needs_golden = True
-
-    def words(self) -> list[str]:
-        """Return the option."""
-        return ["--msprobe-explore", str(self.examples)]
 
     def journal_setting(self) -> str:
         """Return the number of inputs."""
@@ -62,39 +84,6 @@ def drawn_options(options: ExploreOptions | None, usual_examples: int) -> Explor
     return options or ExploreOptions(usual_examples, _DEFAULT_SECONDS)
 
 
-def _examples(config: pytest.Config, name: str, text: str) -> int:
-    if config.getoption("msprobe_save_baseline"):
-        raise OptionError(
-            f"--msprobe-save-baseline needs the numbers of the recorded inputs, and {name} tries others",
-            remedy="remove one of them",
-        )
-    if not text.isdecimal() or int(text) == 0:
-        raise OptionError(f"{name} {text!r}: expected a positive number of inputs")
-    if importlib.util.find_spec("hypothesis") is None:
-        raise OptionError(f"{name} needs hypothesis", remedy="pip install 'pytest-msprobe[explore]'")
-    return int(text)
-
-
-@dataclass(frozen=True, slots=True)
-class _Declared:
-    """What is set of them."""
-
-    examples: int | None = option(
-        "--msprobe-explore",
-        "try N more inputs per record, within and around the recorded ranges, and shrink one that fails (default: "
-        "none)",
-        metavar="N",
-        read=_examples,
-    )
-    seconds: float = setting(
-        "msprobe_explore_time",
-        f"maximum seconds that --msprobe-explore spends on one record (default: {_DEFAULT_SECONDS:g})",
-        kind="float",
-        read=number(float, "a positive number of seconds", lambda seconds: 0 < seconds < math.inf),
-        default=_DEFAULT_SECONDS,
-    )
-
-
 class ExploreFeature(CheckFeature):
     """Inputs around the recorded ones."""
 
@@ -102,12 +91,11 @@ class ExploreFeature(CheckFeature):
 
     def add_options(self, group: pytest.OptionGroup) -> None:
         """Add the options to the group."""
-        add_fields(group, _Declared)
+        add_fields(group, ExploreOptions)
 
     def read_options(self, config: pytest.Config) -> ExploreOptions | None:
         """Return what the user asked for, None where nothing is explored. Raises OptionError."""
-        declared = read_fields(config, _Declared)
-        return None if declared.examples is None else ExploreOptions(declared.examples, declared.seconds)
+        return read_fields(config, ExploreOptions) if is_passed(config, "--msprobe-explore") else None
 
     def tallies(self, *, in_detail: bool) -> Collection[Tally]:
         """Return what counts the inputs."""

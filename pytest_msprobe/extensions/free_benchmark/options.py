@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pytest_msprobe.modes.check.features import CheckFeature, FeatureOptions
-from pytest_msprobe.run.option_fields import add_fields, one_of, option, read_field
+from pytest_msprobe.run.option_fields import add_fields, is_passed, one_of, option, read_fields
 
 if TYPE_CHECKING:
     import pytest
@@ -26,7 +26,7 @@ PERTURBATIONS = ("improve_precision", "add_noise", "bit_noise", "change_value", 
 class PerturbOptions(FeatureOptions):
     """The name of the perturbation of each call's inputs."""
 
-    perturbation: str | None = option(
+    perturbation: str = option(
         _FLAG,
         "run each call once more with perturbed inputs, and warn if its result changes by more than msprobe's free "
         f"benchmark allows: {', '.join(PERTURBATIONS)} (default: no perturbation)",
@@ -37,19 +37,15 @@ class PerturbOptions(FeatureOptions):
     name = "perturb"
     needs_golden = True
 
-    def words(self) -> list[str]:
-        """Return the option."""
-        return [_FLAG, str(self.perturbation)]
-
     def journal_setting(self) -> str:
         """Return the name."""
-        return str(self.perturbation)
+        return self.perturbation
 
     def follow_up(self, options: Options) -> FollowUp:
         """Return the run with perturbed inputs."""
         from pytest_msprobe.extensions.free_benchmark.perturb import Perturb
 
-        return Perturb(str(self.perturbation))
+        return Perturb(self.perturbation)
 
     def reporters(self, config: pytest.Config) -> Mapping[str, object]:
         """Return what writes ``free_benchmark.csv`` next to the other tables of ``--msprobe-csv``."""
@@ -76,8 +72,7 @@ class PerturbFeature(CheckFeature):
 
     def read_options(self, config: pytest.Config) -> PerturbOptions | None:
         """Return the perturbation, None where nothing is perturbed. Raises OptionError."""
-        perturbation: str | None = read_field(config, PerturbOptions, "perturbation")
-        return None if perturbation is None else PerturbOptions(perturbation)
+        return read_fields(config, PerturbOptions) if is_passed(config, _FLAG) else None
 
     def checks_only(self) -> Collection[str]:
         """Return the option."""

@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from pytest_msprobe.extensions import register
+from pytest_msprobe.run import option_fields
 from pytest_msprobe.run.option_groups import HOW, option_group
 
 if TYPE_CHECKING:
@@ -24,7 +25,8 @@ _PLUGIN = "msprobe-check-features"
 class FeatureOptions:
     """What the options of one run ask of a feature; a subclass has what it needs of these methods.
 
-    ``needs_golden`` says that each call's golden results are needed whole, and none may be left out or cut.
+    It is a dataclass whose fields are declared as `run.option_fields` has them. ``needs_golden`` says that each call's
+    golden results are needed whole, and none may be left out or cut.
     """
 
     name: str
@@ -32,7 +34,7 @@ class FeatureOptions:
 
     def words(self) -> list[str]:
         """Return the command-line words that ask for the same; none for what is so anyway."""
-        return []
+        return option_fields.words(self)
 
     def journal_setting(self) -> str:
         """Return what two runs must share for one to go on with the other's journal; empty for nothing."""
