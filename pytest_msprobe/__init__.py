@@ -49,6 +49,6 @@ def __getattr__(name: str) -> Any:
         from pytest_msprobe.extensions import extensions
 
         for extension in extensions().values():
-            if name in getattr(extension, "PUBLIC_NAMES", ()):
-                return getattr(import_module(f"{extension.__name__}.{extension.PUBLIC_NAMES[name]}"), name)
+            if name in getattr(extension, "EXPORTS", ()):
+                return getattr(import_module(f"{extension.__name__}.{extension.EXPORTS[name]}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

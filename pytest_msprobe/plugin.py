@@ -38,9 +38,10 @@ def pytest_addoption(parser: pytest.Parser, pluginmanager: pytest.PytestPluginMa
 
 def pytest_addhooks(pluginmanager: pytest.PytestPluginManager) -> None:
     """Declare our own hooks."""
-    from pytest_msprobe import hookspecs
+    # A from-import would ask the package for the name first, and it all extensions.
+    import pytest_msprobe.hookspecs
 
-    pluginmanager.add_hookspecs(hookspecs)
+    pluginmanager.add_hookspecs(pytest_msprobe.hookspecs)
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -37,9 +37,12 @@ def extensions_at_start() -> dict[str, ModuleType]:
     return {name: import_module(f"{__name__}.{name}") for name in sorted(found)}
 
 
-def register(hook: str, registry: Registry) -> Registry:
-    """Return the registry with what the extensions add to it in a hook, such as ``pytest_msprobe_register_devices``."""
-    for extension in extensions().values():
+def register(hook: str, registry: Registry, *, at_start: bool = False) -> Registry:
+    """Return the registry with what the extensions add to it in a hook, such as ``pytest_msprobe_register_devices``.
+
+    ``at_start`` asks those alone that a start of pytest loads.
+    """
+    for extension in (extensions_at_start() if at_start else extensions()).values():
         implementation = getattr(extension, hook, None)
         if implementation is not None:
             implementation(registry)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 
 import pytest
@@ -10,6 +11,7 @@ from pytest_msprobe.run.mode import destination, modes_of
 
 # Every other fixture, marker, option and setting of ours, and of our extensions, begins with it.
 _OURS = "msprobe_"
+_SETTING = re.compile(rb"^\s*\"?msprobe_\w+\"?\s*[=:]", re.MULTILINE)
 _SESSION = "msprobe-session"
 _FIXTURE, _MARKER = "precision", "precision_standard"
 
@@ -25,7 +27,7 @@ def needs_session(config: pytest.Config) -> bool:
         or any(value not in (None, False, [], "") for name, value in given.items() if name.startswith(_OURS))
         or any(given.get(destination(mode.flag)) for mode in modes_of(config))
         or any(key.startswith(_OURS) for key in config.option.override_ini or ())
-        or (config.inipath is not None and _OURS.encode() in config.inipath.read_bytes())
+        or (config.inipath is not None and _SETTING.search(config.inipath.read_bytes()) is not None)
         or any(".json" in argument for argument in config.args)
         or bool(given.get("numprocesses"))
         or bool(given.get("tx"))

@@ -19,7 +19,7 @@ PACKAGES = ("pytest_msprobe", "msprobe_hooks", "msprobe_hooks.dump", "msprobe_st
 def _public(package: str) -> list[str]:
     names = list(import_module(package).__all__)
     if package == "pytest_msprobe":
-        names += [name for each in extensions().values() for name in getattr(each, "PUBLIC_NAMES", ())]
+        names += [name for each in extensions().values() for name in getattr(each, "EXPORTS", ())]
     return names
 
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pytest_msprobe.modes.check.features import CheckFeatures
 
 #: The module of each name that ``pytest_msprobe`` has from here.
-PUBLIC_NAMES = {"tensors": "hypothesis_tensors"}
+EXPORTS = {"tensors": "hypothesis_tensors"}
 
 
 def pytest_msprobe_register_check_features(registry: CheckFeatures) -> None:

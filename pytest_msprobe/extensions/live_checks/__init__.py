@@ -10,7 +10,7 @@ Take it out by deleting this folder and tests/extensions/live_checks.
 from __future__ import annotations
 
 #: The module of each name that ``pytest_msprobe`` has from here.
-PUBLIC_NAMES = {"LiveChecks": "session", "PtdbgDispatch": "dispatch.ptdbg", "live": "session"}
+EXPORTS = {"LiveChecks": "session", "PtdbgDispatch": "dispatch.ptdbg", "live": "session"}
 
 
 pytest_plugins = ["pytest_msprobe.extensions.live_checks.fixture"]

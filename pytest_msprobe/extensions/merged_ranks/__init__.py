@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 def pytest_msprobe_register_comparisons(registry: ComparisonRegistry) -> None:
     """Add the layouts of both sides, and what merges ranks by them."""
-    from pytest_msprobe.extensions.merged_ranks.layout_options import LayoutOptions
+    from pytest_msprobe.extensions.merged_ranks.options import LayoutOptions
 
     registry.add_options(LayoutOptions)
     registry.set_merged_runs(_Merged())

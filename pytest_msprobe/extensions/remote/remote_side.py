@@ -45,7 +45,7 @@ _Answer = TypeVar("_Answer", bound=Answer)
 
 
 class Card(Protocol):
-    """What a side asks of the device that it is computed on, a `remote_device.RemoteDevice`."""
+    """The device that a side is computed on, a `remote_device.RemoteDevice`, as the side needs it."""
 
     name: str
     #: The number of the call that the process there keeps, 0 for none.

@@ -12,13 +12,13 @@ from pytest_msprobe.run.shared_options import GOLDEN, HTML, JSON, MAPPING, MODEL
 def _add_options(group: pytest.OptionGroup) -> None:
     from pytest_msprobe.modes.compare.registry import ComparisonRegistry
 
-    options.add_options(group, ComparisonRegistry().options)
+    options.add_options(group, ComparisonRegistry(at_start=True).options)
 
 
 def _refuse(config: pytest.Config) -> None:
     from pytest_msprobe.modes.compare.registry import ComparisonRegistry
 
-    options.refuse_without_target(config, ComparisonRegistry().options)
+    options.refuse_without_target(config, ComparisonRegistry(at_start=True).options)
 
 
 COMPARE = DeclaredMode(
