@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from functools import partial
+from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -16,18 +18,31 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 # Loaded once here: pytester drops what an inner run in this process loads, and torch cannot be loaded twice, nor can
 # its compiler, which optimizers load when they first step, and whose operators register once in a process, nor the C
-# half of PyYAML.
+# half of PyYAML. Of what a session of ours and its modes load, a package would keep the dropped modules as attributes.
 import torch
 import torch._dynamo  # noqa: F401
 import yaml  # noqa: F401
 from hypothesis import settings
 
+from pytest_msprobe.extensions import extensions
 from tests.support import runs
 from tests.support.conftests import STANDARD_THAT_WARNS, device_after_each_call
 from tests.support.dumps import dump_files as dumps
 from tests.support.dumps.dump_files import Json
 from tests.support.forked import Forked, forked_from_torch
 from tests.support.requirements import VARIABLE
+
+for module in (
+    "session_plugin",
+    "modes.check.mode",
+    "modes.compare.mode",
+    "engine.replay.check",
+    "engine.frameworks.torch",
+):
+    import_module(f"pytest_msprobe.{module}")
+for extension in extensions().values():
+    if find_spec(f"{extension.__name__}.mode") is not None:
+        import_module(f"{extension.__name__}.mode")
 
 # No test depends on how fast or how busy a machine is. CI tries the same each time; elsewhere the search goes on.
 settings.register_profile("untimed", deadline=None, derandomize=VARIABLE in os.environ)

@@ -27,7 +27,6 @@ COUNTERPARTS = re.compile(r"/(torch|mindspore|mindtorch|frameworks|commands)/")
 MOST_MODULES = 20
 # One module per operator family, framework part, standard, or hook of pytest.
 LARGE_FOLDERS = {
-    "hook_lib/msprobe_hooks/extensions/monitor/watch",
     "hook_lib/msprobe_hooks/recording",
     "hook_lib/msprobe_hooks/torch",
     "pytest_msprobe/run",

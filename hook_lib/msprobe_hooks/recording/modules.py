@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import sys
 import threading
 from abc import ABC, abstractmethod
@@ -12,7 +13,6 @@ from typing import Any, ClassVar
 
 from msprobe_hooks.recording.call_records import CallRecord
 from msprobe_hooks.recording.fed_inputs import FedFrom, take
-from msprobe_hooks.recording.positional_names import positional_names
 from msprobe_hooks.recording.recorder import Recorder
 from msprobe_hooks.recording.safety_net import guarded
 from msprobe_hooks.recording.uncopied_hooks import uncopied
@@ -266,3 +266,12 @@ class ParameterGradients(ABC):
                 self.finish()
 
         return guarded(arrive, self.fail)
+
+
+def positional_names(module: Any, method: str) -> list[str]:
+    """Return the names of the positional parameters of a module's own method, none where they are not known."""
+    try:
+        parameters = inspect.signature(getattr(module, method)).parameters.values()
+    except (AttributeError, TypeError, ValueError):
+        return []
+    return [one.name for one in parameters if one.kind in (one.POSITIONAL_ONLY, one.POSITIONAL_OR_KEYWORD)]

@@ -9,8 +9,8 @@ from pathlib import Path
 from msprobe_hooks.errors import StartError
 from msprobe_hooks.extensions.environment.start_file import rank_files, read_started
 from pytest_msprobe.errors import OptionError
+from pytest_msprobe.extensions.environment.fact_pairs import Pair, pairs_of
 from pytest_msprobe.extensions.environment.msprobe_pack import Facts, facts_of, read_pack
-from pytest_msprobe.extensions.environment.severity import Pair, pairs_of
 
 
 def start_files(folder: Path) -> list[Path]:

@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from msprobe_hooks.extensions.environment.start_file import RandomCalls, TensorFact
+from pytest_msprobe.extensions.environment.fact_pairs import Pair
+from pytest_msprobe.extensions.environment.judging import are_equal, judge_pair
 from pytest_msprobe.extensions.environment.msprobe_pack import Value
-from pytest_msprobe.extensions.environment.severity import Pair, are_equal, judge_pair
 from pytest_msprobe.reports.text import printable
 
 FILE = "result.xlsx"

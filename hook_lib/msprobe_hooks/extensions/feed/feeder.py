@@ -18,8 +18,7 @@ from msprobe_hooks.extensions.feed.fed import Fed
 from msprobe_hooks.extensions.feed.recorded_inputs import ModuleNames, RecordedInputs, Source, number_of, unwrapped
 from msprobe_hooks.messages import listed
 from msprobe_hooks.recording.fed_inputs import FedFrom, forget, hand_over
-from msprobe_hooks.recording.modules import prefixed
-from msprobe_hooks.recording.positional_names import positional_names
+from msprobe_hooks.recording.modules import positional_names, prefixed
 from msprobe_hooks.recording.session import Model, running_session
 
 _Call = tuple[tuple[Any, ...], dict[str, Any]]

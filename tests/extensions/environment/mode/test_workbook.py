@@ -6,8 +6,8 @@ import math
 from pathlib import Path
 from zipfile import ZipFile
 
+from pytest_msprobe.extensions.environment.fact_pairs import pairs_of
 from pytest_msprobe.extensions.environment.msprobe_pack import Facts
-from pytest_msprobe.extensions.environment.severity import pairs_of
 from pytest_msprobe.extensions.environment.workbook import write_result
 
 

@@ -19,7 +19,6 @@ from msprobe_hooks.errors import ConfigError, MonitorError, unknown_name
 from msprobe_hooks.extensions.monitor.series.anomalies import AnomalyFile, Pipeline
 from msprobe_hooks.extensions.monitor.series.paths import tag
 from msprobe_hooks.extensions.monitor.watch.config import Plan, checked_statistics, read_config, whole_number
-from msprobe_hooks.extensions.monitor.watch.replication import is_replicated_elsewhere
 from msprobe_hooks.json_decoding import JsonError, decode_json
 from msprobe_hooks.regular_files import read_regular
 
@@ -326,3 +325,16 @@ class TrainerMon(Monitor):
         import torch.distributed as dist
 
         return dist.get_process_group_ranks(group)
+
+
+def is_replicated_elsewhere(
+    rank_in: Callable[[Any], int], tensor_parallel: Any, data_parallel: Any
+) -> Callable[[Any], bool]:
+    """Return whether another rank reports a parameter's gradients, as a function; ``rank_in`` is the rank in a group.
+
+    Of a data-parallel group that is rank 0; of a tensor-parallel group it is for parameters that are not split, which
+    have no ``tensor_model_parallel``. A group that is None leaves nothing out.
+    """
+    is_replica = data_parallel is not None and rank_in(data_parallel) != 0
+    is_behind = tensor_parallel is not None and rank_in(tensor_parallel) != 0
+    return lambda parameter: is_replica or (is_behind and not getattr(parameter, "tensor_model_parallel", False))

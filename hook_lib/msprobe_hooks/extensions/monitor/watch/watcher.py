@@ -20,7 +20,6 @@ from msprobe_hooks.extensions.monitor.watch.first_steps import (
     unknown_targets,
     with_fields,
 )
-from msprobe_hooks.extensions.monitor.watch.models import as_models
 from msprobe_hooks.extensions.monitor.watch.parameters import (
     OptimizerState,
     OptimizerStepObserver,
@@ -364,3 +363,12 @@ class Watcher(ABC):
         self.alerts = self._alarm.feed(rows)
         if self.alerts:
             self._called_when_alerted(self.alerts)
+
+
+def as_models(given: Any, module_class: type) -> list[Any]:
+    """Return a model, or a list of them, as a list. Raises ConfigError for anything else."""
+    models = [given] if isinstance(given, module_class) else given
+    if not isinstance(models, (list, tuple)) or not models or not all(isinstance(one, module_class) for one in models):
+        module = module_class.__module__.rpartition(".nn.")[0]
+        raise ConfigError("model", type(given).__name__, f"a {module}.nn.{module_class.__name__}, or a list of them")
+    return list(models)
