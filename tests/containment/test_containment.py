@@ -152,10 +152,10 @@ OUT_OF_MEMORY_KILLER = """
 import os
 from pathlib import Path
 
-from pytest_msprobe.containment import exit_cause
+from pytest_msprobe.containment import captured_stderr
 from pytest_msprobe.devices.sim import SimDevice
 
-exit_cause._COUNTERS = [Path("counters")]
+captured_stderr._COUNTERS = [Path("counters")]
 
 
 class Greedy(SimDevice):
