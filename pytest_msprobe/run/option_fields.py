@@ -197,6 +197,17 @@ def refuse_without(config: pytest.Config, options: type[Any], needed: str) -> No
             raise no_effect(declared.name, needed)
 
 
+def read_with(config: pytest.Config, options: type[T], flag: str, needed: str) -> T | None:
+    """Read and check a class where its ``flag`` is passed, None where it is not; ``needed`` is as ``--option N``.
+
+    Raises OptionError, also where another option of the class is passed without the flag.
+    """
+    if is_passed(config, flag):
+        return read_fields(config, options)
+    refuse_without(config, options, needed)
+    return None
+
+
 def words(options: Any) -> list[str]:
     """Return the command-line words that ask for the same, for the command that runs an item again."""
     found: list[str] = []

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from pytest_msprobe.errors import OptionError
 from pytest_msprobe.modes.check.features import CheckFeature, FeatureOptions
-from pytest_msprobe.run.option_fields import add_fields, is_passed, number, option, read_fields, setting
+from pytest_msprobe.run.option_fields import add_fields, number, option, read_with, setting
 
 if TYPE_CHECKING:
     import pytest
@@ -95,7 +95,7 @@ class ExploreFeature(CheckFeature):
 
     def read_options(self, config: pytest.Config) -> ExploreOptions | None:
         """Return what the user asked for, None where nothing is explored. Raises OptionError."""
-        return read_fields(config, ExploreOptions) if is_passed(config, "--msprobe-explore") else None
+        return read_with(config, ExploreOptions, "--msprobe-explore", "--msprobe-explore N")
 
     def tallies(self, *, in_detail: bool) -> Collection[Tally]:
         """Return what counts the inputs."""
