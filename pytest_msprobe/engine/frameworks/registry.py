@@ -48,8 +48,8 @@ class FrameworkRegistry:
     def get(self, name: str) -> FrameworkEntry:
         """Return the framework of that name. Raises DeviceError that lists the known names where there is none."""
         if name not in self._entries:
-            known = [each for each in self._entries if each != KERNELS]
-            raise DeviceError(f"unknown framework {name!r}; known are {', '.join(known)}{did_you_mean(name, known)}")
+            names = [entry for entry in self._entries if entry != KERNELS]
+            raise DeviceError(f"unknown framework {name!r}; known are {', '.join(names)}{did_you_mean(name, names)}")
         return self._entries[name]
 
 
