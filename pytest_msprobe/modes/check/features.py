@@ -114,7 +114,7 @@ class CheckFeatures:
 
 
 def _asked(options: Iterable[FeatureOptions | None]) -> tuple[FeatureOptions, ...]:
-    return tuple(each for each in options if each is not None)
+    return tuple(feature for feature in options if feature is not None)
 
 
 def register_features(pluginmanager: pytest.PytestPluginManager, parser: pytest.Parser) -> None:

@@ -167,8 +167,8 @@ def _within(
     for side in _DISPENSABLE:
         if needed + sum(sizes.values()) > room and sizes.pop(side, None) is not None:
             left_out.append(side)
-    kept = {name: tensor for side in sizes for name, tensor in results[side].items()}
-    return {**inputs, **kept}, tuple(left_out)
+    fitting = {name: tensor for side in sizes for name, tensor in results[side].items()}
+    return {**inputs, **fitting}, tuple(left_out)
 
 
 def _settings(replay: Saveable) -> dict[str, str]:

@@ -127,8 +127,8 @@ def _scaled(error: float, scale: float) -> float:
 def equal_metrics(numel: int, *, has_ulps: bool) -> dict[str, float]:
     """Return the scaled metrics of two tensors of the same elements, of which there is nothing to be measured."""
     zeros = dict.fromkeys(("euclidean", "max_abs_err", "rel_err_max", "nonfinite_mismatch", SCALED_ERROR), 0.0)
-    found = {**zeros, "rel_err_thousandth": 1.0, "rel_err_five_thousandths": 1.0}
-    return {**found, **({"max_ulp_error": 0.0} if has_ulps else {}), **({"cosine_sim": 1.0} if numel > 1 else {})}
+    metrics = {**zeros, "rel_err_thousandth": 1.0, "rel_err_five_thousandths": 1.0}
+    return {**metrics, **({"max_ulp_error": 0.0} if has_ulps else {}), **({"cosine_sim": 1.0} if numel > 1 else {})}
 
 
 def array_parts(target: NDArray[Any], golden: NDArray[Any]) -> Iterator[tuple[int, NDArray[Any], NDArray[Any]]]:
