@@ -182,7 +182,7 @@ class ModeRegistry:
             mode = self._modes[name] = mode.load()
         return mode
 
-    def read_options(self, config: pytest.Config, chosen: Mode) -> None:
+    def read_options(self, config: pytest.Config, current: Mode) -> None:
         """Read the options of the run's mode and of the default one; others refuse theirs. Raises OptionError."""
         # Checks that tests make have the options of the default mode.
         self._loaded(self._default)
@@ -190,17 +190,17 @@ class ModeRegistry:
             if isinstance(mode, DeclaredMode):
                 mode.refuse(config)
             else:
-                mode.read_options(config, is_chosen=mode is chosen)
+                mode.read_options(config, is_chosen=mode is current)
 
     def flagged(self, config: pytest.Config) -> list[tuple[Mode, tuple[str, ...]]]:
         """Return the modes whose flag the command line has, each with the dumps that it names.
 
         Where it names nothing to run, the ini setting replaces the default mode's flag.
         """
-        given = [(mode.name, tuple(config.getoption(destination(mode.flag)) or ())) for mode in self]
-        if not any(dumps for _, dumps in given) and config.args_source is not pytest.Config.ArgsSource.ARGS:
-            given = [(self._default, tuple(map(str, config.getini("msprobe_dumps"))))]
-        return [(self._loaded(name), dumps) for name, dumps in given if dumps]
+        dumps_by_mode = [(mode.name, tuple(config.getoption(destination(mode.flag)) or ())) for mode in self]
+        if not any(dumps for _, dumps in dumps_by_mode) and config.args_source is not pytest.Config.ArgsSource.ARGS:
+            dumps_by_mode = [(self._default, tuple(map(str, config.getini("msprobe_dumps"))))]
+        return [(self._loaded(name), dumps) for name, dumps in dumps_by_mode if dumps]
 
     def chosen(self, config: pytest.Config) -> tuple[Mode, tuple[str, ...]]:
         """Return the mode of this run and its dumps. Raises OptionError where the command line asks for several."""
