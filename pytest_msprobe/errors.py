@@ -32,7 +32,7 @@ USER_ERRORS: tuple[type[Exception], ...]
 
 
 class UserError(Exception):
-    """What the user gave cannot be used: the ``problem``, the ``file`` (or place in one) and what to do about it."""
+    """The user's input cannot be used: the ``problem``, the ``file`` (or place in one) and what to do about it."""
 
     #: Whether the text is one line: names of others that it holds start no line of their own.
     is_one_line = True

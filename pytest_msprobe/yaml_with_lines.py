@@ -16,7 +16,7 @@ from pytest_msprobe.errors import OptionError
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """Where names are: below a key of a file, or in the whole of it."""
+    """Place of names: below a key of a file, or in the whole of it."""
 
     path: Path
     key: str | None = None

@@ -28,7 +28,7 @@ _KEPT = 256
 
 @dataclass(frozen=True, slots=True)
 class Compilation:
-    """What compiling one function for some dtypes and shapes came to, in one direction.
+    """Outcome of compiling one function for some dtypes and shapes, in one direction.
 
     ``graphs`` were captured, ``breaks`` says why Python ran between or in place of them. ``kernels`` were generated,
     None where the backend is another one than inductor, which counts them. ``seconds`` went into it, of a function that

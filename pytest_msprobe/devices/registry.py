@@ -69,7 +69,7 @@ def _has_card(device: Device) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class DeviceChoice:
-    """What ``--msprobe-device NAME[:indices]`` says; no indices mean every visible card."""
+    """Choice of ``--msprobe-device NAME[:indices]``; no indices mean every visible card."""
 
     name: str
     indices: tuple[int, ...] = ()

@@ -25,7 +25,7 @@ _PLUGIN = "msprobe-modes"
 
 @dataclass(frozen=True, slots=True)
 class JournalFacts:
-    """What a resumed run must share with the run that began its journal: settings, and files besides the dumps."""
+    """Facts that a resumed run must share with the one that began its journal: settings, and files besides dumps."""
 
     settings: Mapping[str, str]
     files: Mapping[str, Path] = field(default_factory=dict)
@@ -126,7 +126,7 @@ def _nothing(_: object) -> None:
 
 @dataclass(frozen=True, slots=True)
 class DeclaredMode:
-    """What pytest's start needs to know of a mode, which is imported when a run is of it.
+    """Facts of a mode that pytest's start needs; the mode is imported when a run is of it.
 
     ``home`` is its module and class, as in ``my_plugin.mode:MyMode``. ``refuse`` raises OptionError in runs of other
     modes that have an option of this one.

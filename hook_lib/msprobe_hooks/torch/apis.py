@@ -62,7 +62,7 @@ WRITING = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Api:
-    """What is recorded of a function: ``{Type}.{api}``, such as ``Torch.linalg.norm``.
+    """Recorded form of a function: ``{Type}.{api}``, such as ``Torch.linalg.norm``.
 
     ``operators`` maps an operator's symbol to the name that its use is recorded under. ``writes`` says that arguments
     may change though their version counters do not; ``written`` are the places of those that a function without

@@ -22,7 +22,7 @@ _LEAF = torch._C._functions.AccumulateGrad  # type: ignore[attr-defined]
 
 
 class Inputs(backward.Inputs):
-    """Where gradients leave a call. The edge of a leaf is known only in the graph, by the tensor that it leads to.
+    """Places where gradients leave a call. The edge of a leaf is known only in the graph, by the tensor it leads to.
 
     ``bases`` are the ids of the tensors that inputs are views of.
     """
@@ -159,7 +159,7 @@ def _sum(earlier: Tensor, gradient: Tensor) -> Tensor:
 
 
 class TorchEngine:
-    """What distinguishes its backward passes, and when one ends."""
+    """Identity of its backward passes, and the end of one."""
 
     # Asked at every gradient, so nothing comes between the question and the answer.
     running_pass = staticmethod(torch._C._current_graph_task_id)

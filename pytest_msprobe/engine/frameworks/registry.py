@@ -22,7 +22,7 @@ def _nothing() -> None:
 
 @dataclass(frozen=True, slots=True)
 class FrameworkEntry:
-    """How a framework comes into a process.
+    """Way of a framework into a process.
 
     ``open`` imports and starts it, and raises DeviceError where that fails. ``missing`` returns what keeps this
     installation from running its calls and what to do; None for nothing. ``prepare`` is called before torch is imported

@@ -148,7 +148,7 @@ TrialOf = Callable[[Subject, Device], Trial]
 
 
 class PreparedCall:
-    """What both directions of a call need, computed once and kept until this object is dropped.
+    """Common needs of both directions of a call, computed once and kept until this object is dropped.
 
     The parameters are those of `Replay`. ``large`` says how golden of a large call is computed; None for a small call,
     and before ``trial`` is made.

@@ -101,7 +101,7 @@ def _parts(folded: Fold, *flat: torch.Tensor) -> Iterator[tuple[NDArray[np.int64
 
 @dataclass(slots=True)
 class _Seen:
-    """What was found so far. ``grid`` holds the greatest share of each block, -1 where it has no element.
+    """Errors so far. ``grid`` holds the greatest share of each block, -1 where it has no element.
 
     ``lowest`` and ``highest`` are the least and the greatest index of a wrong element along each dimension.
     """

@@ -25,7 +25,7 @@ _FEW = 0.1
 
 @dataclass(frozen=True, slots=True)
 class Allowance:
-    """What an element may err by: the greatest of these.
+    """Greatest error that an element may have: the greatest of these.
 
     ``ulps`` units of golden's last place in the target's dtype (of integers and bools: of 1), ``absolute``,
     ``relative`` to golden's magnitude, ``scaled`` to the greater of that and ``scale``, the mean magnitude of all

@@ -23,7 +23,7 @@ _PLUGIN = "msprobe-check-features"
 
 
 class FeatureOptions:
-    """What the options of one run ask of a feature; a subclass has what it needs of these methods.
+    """Options of one run for a feature; a subclass has what it needs of these methods.
 
     It is a dataclass whose fields are declared as `run.option_fields` has them. ``needs_golden`` says that each call's
     golden results are needed whole, and none may be left out or cut.

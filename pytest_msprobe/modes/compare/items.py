@@ -161,7 +161,7 @@ def compared_items(file: pytest.File, pair: DumpPair, quick: bool) -> Iterator[D
 
 
 class CompareSkip(BaseSkipReason):
-    """Why a call is not compared."""
+    """Reason why a call is not compared."""
 
     NO_PARTNER = "the other run has no such call"
     OTHER_SHAPES = "the runs had different input shapes; later differences may follow from it"

@@ -65,7 +65,7 @@ class SharedNames(Protocol):
 
 
 class MergedRuns(Protocol):
-    """What reads the layouts of runs, and merges their ranks by them."""
+    """Reader of the layouts of runs, which merges their ranks by them."""
 
     def parse_layout(self, flag: str, text: str, folder: Path, /) -> Layout:
         """Read a layout as a user gives it to an option. Raises OptionError."""

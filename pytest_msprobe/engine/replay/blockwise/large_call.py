@@ -47,7 +47,7 @@ _SAME_SCALE, _CLEAR_MARGIN = 1e-3, 0.99
 
 
 class _NotInBlocksError(Exception):
-    """What blocks give does not say how the whole would be judged."""
+    """Blocks do not show how the whole would be judged."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -276,7 +276,7 @@ def _result(part: Part, verdict: Verdict, streamed: StreamedOutput) -> OutputRes
 
 
 class LargeCall:
-    """How golden of one call is computed: in blocks where ``plan`` says how, else as a whole.
+    """Computation of golden of one call: in blocks where ``plan`` says how, else as a whole.
 
     ``is_whole``: that it is not to be cut, since more is asked of golden than verdicts.
     """

@@ -341,7 +341,7 @@ def _differentiable(record: ForwardRecord, recorded: Iterable[tuple[str, TensorE
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """What is tried. ``key`` is the record's name without direction; ``api`` the name that the policy knows.
+    """Call under trial. ``key`` is the record's name without direction; ``api`` the name that the policy knows.
 
     ``grad_outputs`` makes the gradients of a run's results, by path, as CPU tensors; None where there is
     no backward. ``output_dtypes`` are the recorded ones, empty where nothing was recorded; ``seed`` is for what

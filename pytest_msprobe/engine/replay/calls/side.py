@@ -29,7 +29,7 @@ _LARGE = 2**18
 
 
 class Invoke(Protocol):
-    """How a side calls a function: a device's ``call``, or the plain call on the CPU."""
+    """Way of a side to call a function: a device's ``call``, or the plain call on the CPU."""
 
     def __call__(self, func: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], *, record: str) -> Any:
         """Call ``func`` for the record of that name."""
@@ -37,7 +37,7 @@ class Invoke(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """Where and how one side computes.
+    """Place and manner of one side's computation.
 
     ``put`` brings a CPU tensor to where it is used, as a copy wherever a call may write to it. ``dtype`` maps recorded
     dtypes to the ones used here. ``autocast`` is the dtype of an autocast region around the call, None for none.

@@ -19,7 +19,7 @@ from pytest_msprobe.engine.replay.inputs.philox import GROUP
 
 
 class Read(NamedTuple):
-    """What is read of a contiguous operand: ``length`` neighbouring elements from each of ``starts`` (int64) on."""
+    """Part read of a contiguous operand: ``length`` neighbouring elements from each of ``starts`` (int64) on."""
 
     operand: torch.Tensor
     starts: torch.Tensor

@@ -45,7 +45,7 @@ _UNKNOWN_TO_REDUCTIONS = (torch.uint16, torch.uint32, torch.uint64)
 
 
 class _Variety(IntEnum):
-    """How many values there are in a tensor, as far as its range, mean and mean square show."""
+    """Number of distinct values in a tensor, as far as its range, mean and mean square show."""
 
     ONE = 1
     TWO = 2
@@ -169,7 +169,7 @@ def _reaches(gradient: torch.Tensor, least: float) -> bool:
 
 
 class InformativeInputs:
-    """What the drawn inputs of a call were found to lack, for each direction that was looked at.
+    """Deficits of the drawn inputs of a call, for each direction that was looked at.
 
     Neither a trial nor a tensor is kept.
     """

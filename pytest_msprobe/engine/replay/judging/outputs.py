@@ -113,7 +113,7 @@ def identity(path: str, tensor: torch.Tensor) -> torch.Tensor:
 
 @dataclass(frozen=True, slots=True)
 class JudgingContext:
-    """What target and golden are judged with; each is asked only where a verdict depends on it.
+    """Context that target and golden are judged with; each part is asked only where a verdict depends on it.
 
     ``baseline`` gives the CPU's own results as a tree, None where there are none, and ``moved`` a tree for each golden
     run with moved inputs. ``recorded`` is what a recorded baseline has; ``prepare`` does to its tensors, by path, what

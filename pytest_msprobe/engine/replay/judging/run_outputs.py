@@ -80,7 +80,7 @@ def _above(path: str) -> str:
 
 @dataclass(slots=True)
 class _RecordedBelow:
-    """What a recorded baseline has of the second run: where the run's own paths are asked for, those below PLACE."""
+    """Recorded baseline of the second run: where the run's own paths are asked for, those below PLACE."""
 
     whole: Recorded
     problem: str = ""

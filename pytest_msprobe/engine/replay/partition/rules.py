@@ -17,7 +17,7 @@ from pytest_msprobe.engine.values.pytree import map_with_paths
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """Where a call is cut: ``dim`` of its only result, of this ``shape``, and of each argument in ``inputs``, by path.
+    """Cut of a call along ``dim`` of its only result, of this ``shape``, and of each argument in ``inputs``, by path.
 
     A block takes the same range of all of them, and every other argument whole. So the gradient of a cut argument is
     cut as it is, and that of a whole one is the sum over the blocks. The call may write to those in ``written``.

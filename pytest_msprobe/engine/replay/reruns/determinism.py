@@ -29,7 +29,7 @@ Results = dict[str, torch.Tensor]
 
 @dataclass
 class _Instability:
-    """What was seen of one output: where it ever differed (a mask, None for everywhere), how often and by how much."""
+    """Instability of one output: where it ever differed (a mask, None for everywhere), how often and by how much."""
 
     elements: int
     mask: torch.Tensor | None

@@ -83,7 +83,7 @@ def torch_dtype(name: str) -> torch.dtype | None:
 
 
 class RecordedResult:
-    """What a baseline has of one record: its row, and its tensors where it has them.
+    """Baseline of one record: its row, and its tensors where it has them.
 
     ``problem`` says why tensors that the row names were not used; the row's numbers then stand in for them.
     """

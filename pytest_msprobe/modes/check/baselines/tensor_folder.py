@@ -29,7 +29,7 @@ _KEPT = "kept"
 
 @dataclass(frozen=True, slots=True)
 class KeptTensors:
-    """What became of a record's tensors for a baseline: their file's digest and size in bytes, or why there is none."""
+    """Outcome of keeping a record's tensors for a baseline: digest and size in bytes of their file, or the problem."""
 
     digest: str = ""
     size: int = 0

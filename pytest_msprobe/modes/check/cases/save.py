@@ -43,7 +43,7 @@ Saveable: TypeAlias = Replay | FunctionCheck
 
 @dataclass(frozen=True, slots=True)
 class CaseOrigin:
-    """Where a case comes from, but for its replay: the dump, the bodies of its records, and the policy as it was named.
+    """Origin of a case, but for its replay: the dump, the bodies of its records, and the policy as it was named.
 
     ``has_file`` is False where nothing was dumped, and ``dump`` only says where the call was made. ``test`` is the
     id of the test that checked a function of its own.

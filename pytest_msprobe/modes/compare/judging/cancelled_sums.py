@@ -98,7 +98,7 @@ def judged_by_terms(
 
 @dataclass(frozen=True, slots=True)
 class _Error:
-    """How far a result is apart as a share of its terms, and which share of them rounding explains.
+    """Distance of a result as a share of its terms, and the share of them that rounding explains.
 
     ``ratio`` is how many times larger the terms are.
     """

@@ -128,7 +128,7 @@ _SMALL = 0.1
 
 @dataclass(frozen=True, slots=True)
 class _Origin:
-    """How far a sum that cancels may be apart as a fraction of itself, and the largest number among its terms."""
+    """Allowed distance of a sum that cancels as a fraction of itself, and the largest number among its terms."""
 
     error: float
     largest: float

@@ -28,7 +28,7 @@ _PARAMETER = "Parameter"
 
 @dataclass(frozen=True, slots=True)
 class Given:
-    """What differs of what a call was given, where that explains what it made.
+    """Differences in what a call was given, where they explain what it made.
 
     Attributes:
         record: The name of the call.

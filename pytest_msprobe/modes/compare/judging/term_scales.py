@@ -18,7 +18,7 @@ UNIT_ROUNDOFF = {"bfloat16": 2.0**-8, "float16": 2.0**-11, "float32": 2.0**-24, 
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """How large what a call adds up is: the largest number of an element, the norm of all, and how many of them."""
+    """Size of what a call adds up: the largest number of an element, the norm of all, and how many of them."""
 
     largest: float
     norm: float

@@ -110,7 +110,7 @@ def drop_unread(rows: list[Row], target: tuple[Dump, str], golden: tuple[Dump, s
 
 
 class _Unread(NamedTuple):
-    """What is known of a record's memory: what its call does, and the places that its recorder found undefined."""
+    """Knowledge of a record's memory: what its call does, and the places that its recorder found undefined."""
 
     effects: Effects
     noted: tuple[str, ...]

@@ -57,7 +57,7 @@ def require_known(source: Section, mapping: Mapping[str, str], targets: list[Dum
 
 
 class MappedValues:
-    """What a data mapping says of the values of two runs."""
+    """Data mapping of the values of two runs."""
 
     def __init__(self, mapping: Mapping[str, str], target: Dump, golden: Dump) -> None:
         self._golden = golden

@@ -101,7 +101,7 @@ class Products:
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """What was measured of a pair: the metrics of `rows.TENSOR_METRICS`, the index of the greatest error, the scales.
+    """Measurements of a pair: the metrics of `rows.TENSOR_METRICS`, the index of the greatest error, the scales.
 
     ``max_golden`` is the greatest magnitude and ``golden_norm`` the norm of the golden elements finite on both sides.
     """
@@ -139,14 +139,14 @@ def array_parts(target: NDArray[Any], golden: NDArray[Any]) -> Iterator[tuple[in
 
 
 class Precision(NamedTuple):
-    """What determines a unit in the last place of a floating-point format."""
+    """Parameters of a unit in the last place of a floating-point format."""
 
     mantissa_bits: int
     min_normal: float
 
 
 class _Memory(threading.local):
-    """What one walk at a time works in, in each thread: the system takes as long to give it as a pass over it."""
+    """Memory of one walk at a time, in each thread: the system takes as long to give it as a pass over it takes."""
 
     _rows = np.empty((6, 0))
 
