@@ -17,7 +17,7 @@ MSPROBE = "msprobe"
 
 
 class Command(NamedTuple):
-    """What the help says of a command: one line, the arguments of an example, and its page of the documentation.
+    """Help of a command: one line, the arguments of an example, and its page of the documentation.
 
     ``module`` has add_arguments(parser) and run(arguments), and is loaded when the command line names the command.
     A command that ``passes_words`` on to another program has those after ``--`` as ``arguments.options``.

@@ -146,7 +146,7 @@ def _with_words(result: DirectionResult, words: str) -> DirectionResult:
     first, *rest = result.verdict.reason.split("\n")
     verdict = replace(result.verdict, reason="\n".join([f"{first}; {words}" if first else words, *rest]))
     outputs = tuple(
-        replace(each, verdict=verdict) if each.verdict == result.verdict else each for each in result.outputs
+        replace(output, verdict=verdict) if output.verdict == result.verdict else output for output in result.outputs
     )
     return replace(result, verdict=verdict, outputs=outputs)
 

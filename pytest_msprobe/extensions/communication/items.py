@@ -103,7 +103,7 @@ _Place = tuple[int, int, int]
 
 @dataclass(slots=True)
 class _Facts:
-    """What is known of a call: its communications with what came of them, and the ranks that it waited for."""
+    """Facts of a call: its communications with what came of them, and the ranks that it waited for."""
 
     exchanges: list[Exchange] = field(default_factory=list)
     results: list[DirectionResult] = field(default_factory=list)

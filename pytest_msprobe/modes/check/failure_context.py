@@ -44,7 +44,9 @@ def add_failure_context(judged: Judged) -> DirectionResult:
     except (Skip, TargetError):
         return result
     plain = ((path, tensor) for path, tensor in inputs.items() if is_plain(tensor) and tensor.numel())
-    return with_inputs(result, [_statistics(*each) for each in itertools.islice(plain, _MOST_INPUTS)])
+    return with_inputs(
+        result, [_statistics(*tensor_with_path) for tensor_with_path in itertools.islice(plain, _MOST_INPUTS)]
+    )
 
 
 def _statistics(path: str, tensor: torch.Tensor) -> InputStatistics:
@@ -135,6 +137,6 @@ class ReportLeftToCpu:
 def _kind(trial: Trial, judged: Judged) -> tuple[object, ...]:
     """Return what decides which kernels a call uses."""
     subject = trial.subject
-    given = [subject.arguments.args, subject.arguments.kwargs]
-    arguments = map_tensors(lambda tensor: (tensor.dtype, tensor.dim(), tensor.layout), given)
+    operands = [subject.arguments.args, subject.arguments.kwargs]
+    arguments = map_tensors(lambda tensor: (tensor.dtype, tensor.dim(), tensor.layout), operands)
     return judged.replay.call.name.qualified_api, judged.direction, subject.autocast, repr(arguments)

@@ -86,10 +86,10 @@ class LeftOpenTally:
 
     def add(self, extras: Mapping[str, Any]) -> None:
         """Count one record."""
-        found = left_open_of(extras)
-        if found is not None:
-            self._records[found.why] += 1
-            self._elements[found.why] += found.elements
+        left_open = left_open_of(extras)
+        if left_open is not None:
+            self._records[left_open.why] += 1
+            self._elements[left_open.why] += left_open.elements
 
     def lines(self) -> list[str]:
         """Return the summary's lines."""
@@ -167,7 +167,7 @@ class RepeatsTally:
             return []
         differ = sum(map(len, self._unstable.values()))
         lines = [f"{self._repeated} run {self._times} times, {differ} of them nondeterministic"]
-        lines += [f"  {_line(api, is_known, found)}" for (api, is_known), found in sorted(self._unstable.items())]
+        lines += [f"  {_line(api, is_known, repeats)}" for (api, is_known), repeats in sorted(self._unstable.items())]
         return lines + [f"  {count} not repeated: {reason}" for reason, count in self._left_out.most_common()]
 
 
@@ -181,29 +181,29 @@ class BatchInvarianceTally:
 
     def add(self, extras: Mapping[str, Any]) -> None:
         """Count one record."""
-        found = batch_invariance_of(extras)
-        if found is None:
+        invariance = batch_invariance_of(extras)
+        if invariance is None:
             return
-        if found.left_out:
-            self._left_out[found.left_out] += 1
+        if invariance.left_out:
+            self._left_out[invariance.left_out] += 1
             return
         self._compared += 1
-        if found.variations:
-            self._varying[found.api].append(found)
+        if invariance.variations:
+            self._varying[invariance.api].append(invariance)
 
     def lines(self) -> list[str]:
         """Return the summary's lines."""
         if not self._compared and not self._left_out:
             return []
         lines = [f"{self._compared} run on parts of their batch, {sum(map(len, self._varying.values()))} depend on it"]
-        for api, found in sorted(self._varying.items()):
-            largest = max(variation.largest for each in found for variation in each.variations)
-            lines.append(f"  {len(found)} {api}: by at most {largest:.6g}")
+        for api, calls in sorted(self._varying.items()):
+            largest = max(variation.largest for call in calls for variation in call.variations)
+            lines.append(f"  {len(calls)} {api}: by at most {largest:.6g}")
         return lines + [f"  {count} not run on parts: {reason}" for reason, count in self._left_out.most_common()]
 
 
-def _line(api: str, is_known: bool, found: list[Repeats]) -> str:
-    outputs = [output for repeats in found for output in repeats.unstable]
+def _line(api: str, is_known: bool, calls: list[Repeats]) -> str:
+    outputs = [output for repeats in calls for output in repeats.unstable]
     share, largest = max(output.share for output in outputs), max(output.largest for output in outputs)
-    known = ", known to the policy" if is_known else ""
-    return f"{len(found)} {api}: up to {100 * share:.3g} % of the elements, by at most {largest:.6g}{known}"
+    remark = ", known to the policy" if is_known else ""
+    return f"{len(calls)} {api}: up to {100 * share:.3g} % of the elements, by at most {largest:.6g}{remark}"

@@ -60,4 +60,4 @@ def repeated(replay: Replay, direction: Direction, result: DirectionResult, time
     compared = with_repeats(result, repeats)
     if is_known or not unstable:
         return compared
-    return _VERDICT.failed(compared, {each.path: each.among(times) for each in unstable})
+    return _VERDICT.failed(compared, {output.path: output.among(times) for output in unstable})

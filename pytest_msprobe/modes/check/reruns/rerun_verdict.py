@@ -12,7 +12,7 @@ from pytest_msprobe.results.result import DirectionResult, OutputResult
 
 @dataclass(frozen=True, slots=True)
 class RerunVerdict:
-    """How a failure is called: ``standard`` in reports, ``fault`` before its reason, ``note`` where more is wrong."""
+    """Names of a failure: ``standard`` in reports, ``fault`` before its reason, ``note`` where more is wrong."""
 
     standard: str
     fault: str
