@@ -18,46 +18,23 @@ Array = np.ndarray[Any, np.dtype[np.float64]]
 @by_schema
 def npu_prompt_flash_attention(args: Arguments) -> Tensor:
     case = Case(
-        args.query,
-        args.key,
-        args.value,
-        args.input_layout,
-        args.num_heads,
-        args.num_key_value_heads or args.num_heads,
-        args.scale_value,
-        args.atten_mask,
-        args.sparse_mode,
-        args.pre_tokens,
-        args.next_tokens,
-        args.actual_seq_lengths,
-        args.actual_seq_lengths_kv,
-        pse=args.pse_shift,
-        quant_scale=args.quant_scale2,
-        quant_offset=args.quant_offset2,
-    )
+        args.query, args.key, args.value, args.input_layout, args.num_heads, args.num_key_value_heads or args.num_heads,
+        args.scale_value, args.atten_mask, args.sparse_mode, args.pre_tokens, args.next_tokens, args.actual_seq_lengths,
+        args.actual_seq_lengths_kv, pse=args.pse_shift, quant_scale=args.quant_scale2, quant_offset=args.quant_offset2,
+    )  # fmt: skip
     return case.attended()[0]
 
 
 @by_schema
 def npu_incre_flash_attention(args: Arguments) -> Tensor:
     case = Case(
-        args.query,
-        args.key,
-        args.value,
-        args.input_layout,
-        args.num_heads,
-        args.num_key_value_heads or args.num_heads,
-        args.scale_value,
-        args.atten_mask,
-        lengths_kv=args.actual_seq_lengths,
-        pse=args.pse_shift,
-        table=args.block_table,
-        padding_kv=args.kv_padding_size,
+        args.query, args.key, args.value, args.input_layout, args.num_heads, args.num_key_value_heads or args.num_heads,
+        args.scale_value, args.atten_mask, lengths_kv=args.actual_seq_lengths, pse=args.pse_shift,
+        table=args.block_table, padding_kv=args.kv_padding_size,
         of_key=halves(args.antiquant_scale, args.antiquant_offset, 0, 0),
-        of_value=halves(args.antiquant_scale, args.antiquant_offset, 1, 0),
-        quant_scale=args.quant_scale2,
+        of_value=halves(args.antiquant_scale, args.antiquant_offset, 1, 0), quant_scale=args.quant_scale2,
         quant_offset=args.quant_offset2,
-    )
+    )  # fmt: skip
     return case.attended()[0]
 
 
@@ -72,31 +49,12 @@ def npu_fused_infer_attention_score(args: Arguments) -> tuple[Tensor, Tensor | N
     if args.key_shared_prefix is not None and args.value_shared_prefix is not None:
         prefix = (args.key_shared_prefix, args.value_shared_prefix, (args.actual_shared_prefix_len or [1 << 30])[0])
     case = Case(
-        args.query,
-        args.key,
-        args.value,
-        args.input_layout,
-        args.num_heads,
-        args.num_key_value_heads or args.num_heads,
-        args.scale,
-        args.atten_mask,
-        args.sparse_mode,
-        args.pre_tokens,
-        args.next_tokens,
-        args.actual_seq_lengths,
-        args.actual_seq_lengths_kv,
-        pse=args.pse_shift,
-        query_rope=args.query_rope,
-        key_rope=args.key_rope,
-        table=args.block_table,
-        padding=args.query_padding_size,
-        padding_kv=args.kv_padding_size,
-        prefix=prefix,
-        of_key=of_key,
-        of_value=of_value,
-        quant_scale=args.quant_scale2,
-        quant_offset=args.quant_offset2,
-    )
+        args.query, args.key, args.value, args.input_layout, args.num_heads, args.num_key_value_heads or args.num_heads,
+        args.scale, args.atten_mask, args.sparse_mode, args.pre_tokens, args.next_tokens, args.actual_seq_lengths,
+        args.actual_seq_lengths_kv, pse=args.pse_shift, query_rope=args.query_rope, key_rope=args.key_rope,
+        table=args.block_table, padding=args.query_padding_size, padding_kv=args.kv_padding_size, prefix=prefix,
+        of_key=of_key, of_value=of_value, quant_scale=args.quant_scale2, quant_offset=args.quant_offset2,
+    )  # fmt: skip
     out, statistic = case.attended()
     return out, statistic if args.softmax_lse_flag else None
 

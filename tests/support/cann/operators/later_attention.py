@@ -166,46 +166,22 @@ def npu_fusion_attention_grad_v2(
 @by_schema
 def npu_fusion_attention_v3(args: Arguments) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
     results = npu_fusion_attention_v2(
-        args.query,
-        args.key,
-        args.value,
-        args.head_num,
-        args.input_layout,
-        pse=args.pse,
-        atten_mask=args.atten_mask,
-        scale=args.scale,
-        pre_tokens=args.pre_tockens,
-        next_tokens=args.next_tockens,
-        prefix=args.prefix,
-        actual_seq_qlen=_numbers(args.actual_seq_qlen),
-        actual_seq_kvlen=_numbers(args.actual_seq_kvlen),
-        sparse_mode=args.sparse_mode,
-        softmax_layout=args.softmax_layout,
-        sink=args.sink,
-    )
+        args.query, args.key, args.value, args.head_num, args.input_layout, pse=args.pse, atten_mask=args.atten_mask,
+        scale=args.scale, pre_tokens=args.pre_tockens, next_tokens=args.next_tockens, prefix=args.prefix,
+        actual_seq_qlen=_numbers(args.actual_seq_qlen), actual_seq_kvlen=_numbers(args.actual_seq_kvlen),
+        sparse_mode=args.sparse_mode, softmax_layout=args.softmax_layout, sink=args.sink,
+    )  # fmt: skip
     return (*results[:4], torch.tensor(0), torch.tensor(0))
 
 
 @by_schema
 def npu_fusion_attention_grad_v3(args: Arguments) -> tuple[Tensor, Tensor, Tensor, Tensor | None, Tensor | None]:
     of_q, of_k, of_v, of_pse, _, _, of_sink = npu_fusion_attention_grad_v2(
-        args.query,
-        args.key,
-        args.value,
-        args.dy,
-        args.head_num,
-        args.input_layout,
-        pse=args.pse,
-        atten_mask=args.atten_mask,
-        scale_value=args.scale_value,
-        pre_tokens=args.pre_tockens,
-        next_tokens=args.next_tockens,
-        prefix=args.prefix,
-        actual_seq_qlen=_numbers(args.actual_seq_qlen),
-        actual_seq_kvlen=_numbers(args.actual_seq_kvlen),
-        sparse_mode=args.sparse_mode,
-        sink=args.sink,
-    )
+        args.query, args.key, args.value, args.dy, args.head_num, args.input_layout, pse=args.pse,
+        atten_mask=args.atten_mask, scale_value=args.scale_value, pre_tokens=args.pre_tockens,
+        next_tokens=args.next_tockens, prefix=args.prefix, actual_seq_qlen=_numbers(args.actual_seq_qlen),
+        actual_seq_kvlen=_numbers(args.actual_seq_kvlen), sparse_mode=args.sparse_mode, sink=args.sink,
+    )  # fmt: skip
     return of_q, of_k, of_v, of_pse, of_sink
 
 

@@ -82,15 +82,9 @@ def as_float32(x: Tensor) -> np.ndarray:
 def npu_dynamic_mx_quant(args: Arguments) -> tuple[Tensor, Tensor]:
     kind = kind_of(args.dst_type)
     return mx(
-        as_float32(args.input),
-        args.axis,
-        kind,
-        block=args.block_size,
-        mode=args.round_mode,
-        algorithm=args.scale_alg or 0,
-        dst_type_max=args.dst_type_max,
-        bound=args.max_low_bound,
-    )
+        as_float32(args.input), args.axis, kind, block=args.block_size, mode=args.round_mode,
+        algorithm=args.scale_alg or 0, dst_type_max=args.dst_type_max, bound=args.max_low_bound,
+    )  # fmt: skip
 
 
 @by_schema

@@ -100,16 +100,9 @@ def npu_quant_scatter_(args: Arguments) -> Tensor:
 def npu_quant_scatter(args: Arguments) -> Tensor:
     written = args.self.clone()
     npu_quant_scatter_(
-        written,
-        args.indices,
-        args.updates,
-        args.quant_scales,
-        args.quant_zero_points,
-        args.axis,
-        args.quant_axis,
-        args.reduce,
-        args.dst_type,
-    )
+        written, args.indices, args.updates, args.quant_scales, args.quant_zero_points, args.axis, args.quant_axis,
+        args.reduce, args.dst_type,
+    )  # fmt: skip
     return written
 
 
