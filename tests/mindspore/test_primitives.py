@@ -16,7 +16,7 @@ from msprobe_hooks.dump.unread.effects import UNDEFINED_RESULTS
 from pytest_msprobe.engine.replay.call import read_call
 from pytest_msprobe.engine.replay.check import Replay
 from pytest_msprobe.extensions.mindspore.primitives.registry import TABLE
-from pytest_msprobe.extensions.mindspore.skip_reasons import MindSporeSkip
+from pytest_msprobe.extensions.mindspore.translation import MindSporeSkip
 from pytest_msprobe.results.result import DirectionResult
 from tests.corpus.mindspore_primitives import HELD, Held, all_kinds, record_held
 from tests.engine.replay.ops.test_op_info import OF_MINDSPORE

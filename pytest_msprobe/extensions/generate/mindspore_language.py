@@ -17,7 +17,7 @@ from pytest_msprobe.extensions.generate.source_format import Code, string
 from pytest_msprobe.extensions.mindspore.conversion import mindspore_dtype
 from pytest_msprobe.extensions.mindspore.framework import function_named, functions_of, in_torch_terms
 from pytest_msprobe.extensions.mindspore.primitives.calls import class_of
-from pytest_msprobe.extensions.mindspore.skip_reasons import MindSporeSkip
+from pytest_msprobe.extensions.mindspore.translation import MindSporeSkip
 from pytest_msprobe.results.skip_reasons import Skip, SkipReason
 
 # Where it is not installed, pytest shows this line.

@@ -84,7 +84,7 @@ _log = logging.getLogger("pytest_msprobe")
 
 
 class LiveSkip(BaseSkipReason):
-    """Why a call of a running training is not judged."""
+    """Reasons for which a call of a running training is not judged."""
 
     NOT_SEEN = "its gradients could not be distinguished"
     NEVER_JUDGED = "no call of its kind was judged while the training ran"

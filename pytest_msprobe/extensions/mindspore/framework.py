@@ -33,8 +33,7 @@ from pytest_msprobe.extensions.mindspore.jit_functions import as_tuples, bridged
 from pytest_msprobe.extensions.mindspore.npu import MindSporeNpu, has_ascend
 from pytest_msprobe.extensions.mindspore.primitives import calls as primitives
 from pytest_msprobe.extensions.mindspore.runtime import use
-from pytest_msprobe.extensions.mindspore.skip_reasons import MindSporeSkip
-from pytest_msprobe.extensions.mindspore.translation import foreign_type
+from pytest_msprobe.extensions.mindspore.translation import MindSporeSkip, foreign_type
 from pytest_msprobe.extensions.mindspore.translation import in_torch_terms as translated
 from pytest_msprobe.results.skip_reasons import Skip, SkipReason
 

@@ -30,7 +30,7 @@ from pytest_msprobe.engine.values.error_kinds import REFUSALS
 from pytest_msprobe.engine.values.pytree import map_leaves, map_tensors, tensors_with_paths
 from pytest_msprobe.extensions.mindspore.conversion import from_numpy, mindspore_dtype, to_mindspore, to_torch
 from pytest_msprobe.extensions.mindspore.runtime import unlogged
-from pytest_msprobe.extensions.mindspore.skip_reasons import MindSporeSkip
+from pytest_msprobe.extensions.mindspore.translation import MindSporeSkip
 from pytest_msprobe.results.skip_reasons import Skip
 
 

@@ -36,7 +36,7 @@ from pytest_msprobe.results.skip_reasons import BaseSkipReason, Skip
 
 
 class KernelSkip(BaseSkipReason):
-    """Why a kernel of a static graph is not judged."""
+    """Reasons for which a kernel of a static graph is not judged."""
 
     NO_DEFINITION = "no golden definition for kernels of this type"
     MISLABELLED = "MindSpore wrote values of a wider dtype under the name of a narrow one"

@@ -21,7 +21,7 @@ from msprobe_hooks.extensions.mindspore.static_graph.ir_statement import Stateme
 from msprobe_hooks.extensions.mindspore.static_graph.reader import GraphDump
 from pytest_msprobe.engine.values.error_kinds import REFUSALS
 from pytest_msprobe.engine.values.tensor_files import load_tensor
-from pytest_msprobe.extensions.mindspore.skip_reasons import MindSporeSkip
+from pytest_msprobe.extensions.mindspore.translation import MindSporeSkip
 from pytest_msprobe.results.skip_reasons import Skip
 
 # A setting is inferred from numbers where half of the elements are this near to the recorded ones,

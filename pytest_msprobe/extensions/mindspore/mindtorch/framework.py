@@ -14,8 +14,7 @@ from pytest_msprobe.errors import DeviceError
 from pytest_msprobe.extensions.mindspore.framework import MindSporeFramework, as_recorded, works_in_place
 from pytest_msprobe.extensions.mindspore.jit_functions import bridged
 from pytest_msprobe.extensions.mindspore.mindtorch_discovery import load_mindtorch
-from pytest_msprobe.extensions.mindspore.skip_reasons import MindSporeSkip
-from pytest_msprobe.extensions.mindspore.translation import foreign_type, in_torch_terms
+from pytest_msprobe.extensions.mindspore.translation import MindSporeSkip, foreign_type, in_torch_terms
 from pytest_msprobe.results.skip_reasons import Skip, SkipReason
 
 # Where it keeps what a type of record names.

@@ -24,7 +24,7 @@ from pytest_msprobe.extensions.mindspore.conversion import mindspore_dtype
 from pytest_msprobe.extensions.mindspore.jit_functions import bridged
 from pytest_msprobe.extensions.mindspore.primitives.attributes import as_elements, infer_from_shapes, required
 from pytest_msprobe.extensions.mindspore.primitives.registry import TABLE, Definition
-from pytest_msprobe.extensions.mindspore.skip_reasons import MindSporeSkip
+from pytest_msprobe.extensions.mindspore.translation import MindSporeSkip
 from pytest_msprobe.results.skip_reasons import Skip
 
 
