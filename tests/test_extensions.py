@@ -148,6 +148,7 @@ def test_the_core_passes_without_any_extension(without: TakeOut) -> None:
     assert_that_the_core_passes(without({*EXTENSIONS}))
 
 
+@pytest.mark.slow
 @pytest.mark.nightly
 @pytest.mark.parametrize("extension", EXTENSIONS)
 def test_the_core_passes_without_an_extension(extension: str, without: TakeOut) -> None:
