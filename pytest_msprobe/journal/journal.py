@@ -131,7 +131,7 @@ class MoreDumps(msgspec.Struct, frozen=True, tag_field="line", tag="dumps"):
 
 
 class LeftOut(msgspec.Struct, frozen=True, tag_field="line", tag="left_out"):
-    """How much a run did not look at, by reason: the last line of one that comes to its end."""
+    """Numbers of what a run did not look at, by reason: the last line of one that comes to its end."""
 
     counts: dict[str, int]
 
