@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import shutil
 from collections.abc import Callable
 
@@ -15,6 +14,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 import pytest_msprobe
 from msprobe_hooks import fix, record, watch
 from msprobe_hooks.extensions.repeated_steps.digests import CallDigests
+from tests.support.dumps.watched import activation_rows
 from tests.support.requirements import require
 
 X = torch.ones(4, 8)
@@ -141,8 +141,7 @@ def test_what_is_traced_is_not_monitored(tmp_path):
         make_fx(lambda x: net(x))(2 * X)
         net(X).sum().backward()
         optimizer.step()
-    (file,) = tmp_path.glob("*/actv_*.csv")
-    rows = [*csv.DictReader(file.read_text().splitlines())]
+    rows = activation_rows(tmp_path)
     assert {row["micro_step"] for row in rows} == {"0"}
     assert len(rows) == len({row["name"] for row in rows})
 
