@@ -17,10 +17,10 @@ from msprobe_hooks import ConfigError, PrecisionDebugger, record
 class Layer(nn.Module):
     def __init__(self) -> None:
         super().__init__()
-        self.given: list[Tensor] = []
+        self.received: list[Tensor] = []
 
     def forward(self, x: Tensor) -> Tensor:
-        self.given.append(x)
+        self.received.append(x)
         return x + 1
 
 
