@@ -95,7 +95,7 @@ def test_narrow_dtypes_come_back_bit_by_bit(tmp_path, dtype, options):
         model["one"](x)
     with feed(tmp_path / "golden", ["one"], model=model):
         model["one"](torch.zeros(2, 4).to(dtype))
-    assert torch.equal(model["one"].given.view(torch.uint8), x.view(torch.uint8))
+    assert torch.equal(model["one"].received.view(torch.uint8), x.view(torch.uint8))
 
 
 def test_another_shape_is_an_error_that_names_module_argument_and_both_shapes(golden):
