@@ -17,10 +17,10 @@ from msprobe_hooks import ConfigError, PrecisionDebugger, record
 class Layer(nn.Module):
     def __init__(self) -> None:
         super().__init__()
-        self.received: list[Tensor] = []
+        self.given: list[Tensor] = []
 
     def forward(self, x: Tensor) -> Tensor:
-        self.received.append(x)
+        self.given.append(x)
         return x + 1
 
 
