@@ -11,6 +11,3 @@ from __future__ import annotations
 
 #: The module of each name that ``pytest_msprobe`` has from here.
 EXPORTS = {"LiveChecks": "session", "PtdbgDispatch": "dispatch.ptdbg", "live": "session"}
-
-
-pytest_plugins = ["pytest_msprobe.extensions.live_checks.fixture"]

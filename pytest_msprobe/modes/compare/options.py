@@ -11,8 +11,19 @@ import pytest
 
 from pytest_msprobe.modes.compare.part_options import PartOptions
 from pytest_msprobe.run import option_fields
+from pytest_msprobe.run.mode import DeclaredMode
 from pytest_msprobe.run.option_fields import existing, existing_file, read_fields, setting, shared
-from pytest_msprobe.run.shared_options import GOLDEN, MAPPING, golden_path, html_file, xlsx_folder
+from pytest_msprobe.run.shared_options import (
+    GOLDEN,
+    HTML,
+    JSON,
+    MAPPING,
+    MODEL_CONFIG,
+    XLSX,
+    golden_path,
+    html_file,
+    xlsx_folder,
+)
 
 if TYPE_CHECKING:
     from pytest_msprobe.modes.compare.runs import Layout
@@ -96,13 +107,6 @@ class CompareOptions:
 compare_key = pytest.StashKey[CompareOptions]()
 
 
-def add_options(group: pytest.OptionGroup, parts: Collection[type[PartOptions]]) -> None:
-    """Add the options of a comparison and of its parts."""
-    option_fields.add_fields(group, CompareOptions)
-    for part in parts:
-        option_fields.add_fields(group, part)
-
-
 def read_options(config: pytest.Config, parts: Collection[type[PartOptions]]) -> CompareOptions:
     """Read and check the options of a comparison. Raises OptionError that says what is wrong."""
     golden_path(config, "--msprobe-compare", "run")
@@ -126,8 +130,18 @@ def with_mappings(options: CompareOptions, files: Collection[Path]) -> CompareOp
     )
 
 
-def refuse_without_target(config: pytest.Config, parts: Collection[type[PartOptions]]) -> None:
-    """Raise OptionError where an option of a comparison is passed without one."""
-    option_fields.refuse_without(config, CompareOptions, "--msprobe-compare PATH")
-    for part in parts:
-        option_fields.refuse_without(config, part, "--msprobe-compare PATH")
+def _parts() -> Collection[type[PartOptions]]:
+    from pytest_msprobe.modes.compare.registry import ComparisonRegistry
+
+    return ComparisonRegistry().options
+
+
+COMPARE = DeclaredMode(
+    name="compare",
+    flag="--msprobe-compare",
+    flag_help="compare this run with --msprobe-golden: a dump.json, or a folder of steps and ranks",
+    home="pytest_msprobe.modes.compare.mode:CompareMode",
+    shared_options=(GOLDEN, XLSX, HTML, JSON, MAPPING, MODEL_CONFIG),
+    options=(CompareOptions,),
+    parts=_parts,
+)
