@@ -15,7 +15,7 @@ from pytest_msprobe.fixtures import recording, summary
 from pytest_msprobe.fixtures.hypothesis_examples import examples_of
 from pytest_msprobe.modes.check.features import features_of
 from pytest_msprobe.modes.check.options import CHECK
-from pytest_msprobe.modes.compare.options import COMPARE
+from pytest_msprobe.modes.compare.declaration import COMPARE
 from pytest_msprobe.reports.report_payload import strip_results
 from pytest_msprobe.run import (
     collection,
@@ -51,10 +51,9 @@ def add_modes(registry: ModeRegistry) -> None:
 def register_own(config: pytest.Config) -> None:
     """Register the modes of the core and every extension, once. Raises UsageError where a plugin took a name."""
     modes = modes_of(config)
-    if modes.parser is None:
+    if not modes.end_options():
         return
-    # The files of `run.option_data` have their options.
-    modes.parser = features_of(config).parser = None
+    features_of(config).end_options()
     try:
         add_modes(modes)
         for name, extension in extensions().items():

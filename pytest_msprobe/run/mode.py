@@ -176,10 +176,21 @@ class ModeRegistry:
     """
 
     def __init__(self, parser: pytest.Parser | None = None) -> None:
-        self.parser = parser
         self.rows: list[Row] = []
+        self._parser = parser
+        self._of_plugins: frozenset[str] = frozenset()
         self._modes: dict[str, Mode | DeclaredMode] = {}
         self._default = ""
+
+    def end_options(self) -> bool:
+        """Add no options from now on: the command line is parsed. Return whether that is new.
+
+        Modes that come now, this package's own, go before those that are there, of plugins.
+        """
+        is_new = self._parser is not None
+        if is_new:
+            self._parser, self._of_plugins = None, frozenset(self._modes)
+        return is_new
 
     def add(self, mode: WholeMode | DeclaredMode, *, is_default: bool = False) -> None:
         """Make a mode known, or one that is declared and loaded when a run needs it.
@@ -194,8 +205,8 @@ class ModeRegistry:
             self._add_rows(mode.rows())
             return
         self._add_rows([_flag_row(mode.name, mode.flag, mode.flag_help)])
-        if self.parser is not None:
-            mode.add_options(option_group(self.parser, mode.name))
+        if self._parser is not None:
+            mode.add_options(option_group(self._parser, mode.name))
 
     def add_options(self, options: type[Any], group: str) -> None:
         """Add a class of fields that runs of every mode have; ``group`` is a job of `run.option_groups`."""
@@ -205,8 +216,8 @@ class ModeRegistry:
 
     def _add_rows(self, rows: list[Row]) -> None:
         self.rows += rows
-        if self.parser is not None:
-            add_rows(self.parser, rows)
+        if self._parser is not None:
+            add_rows(self._parser, rows)
 
     @property
     def default(self) -> Mode:
@@ -214,7 +225,7 @@ class ModeRegistry:
         return self._loaded(self._default)
 
     def __iter__(self) -> Iterator[Mode | DeclaredMode]:
-        return iter(self._modes.values())
+        return iter(sorted(self._modes.values(), key=lambda mode: mode.name in self._of_plugins))
 
     def _loaded(self, name: str) -> Mode:
         mode = self._modes[name]

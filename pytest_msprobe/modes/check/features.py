@@ -90,9 +90,13 @@ class CheckFeatures:
     """
 
     def __init__(self, parser: pytest.Parser | None = None) -> None:
-        self.parser = parser
+        self._parser = parser
         self.rows: list[Row] = []
         self._features: dict[str, CheckFeature] = {}
+
+    def end_options(self) -> None:
+        """Add no options from now on: the command line is parsed."""
+        self._parser = None
 
     def add(self, feature: CheckFeature) -> None:
         """Make a feature known, and its options where options are read."""
@@ -104,8 +108,8 @@ class CheckFeatures:
 
             added = rows(feature.options, HOW)
             self.rows += added
-            if self.parser is not None:
-                add_rows(self.parser, added)
+            if self._parser is not None:
+                add_rows(self._parser, added)
 
     def __iter__(self) -> Iterator[CheckFeature]:
         return iter(self._features.values())

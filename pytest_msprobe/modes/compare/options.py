@@ -11,19 +11,8 @@ import pytest
 
 from pytest_msprobe.modes.compare.part_options import PartOptions
 from pytest_msprobe.run import option_fields
-from pytest_msprobe.run.mode import DeclaredMode
 from pytest_msprobe.run.option_fields import existing, existing_file, read_fields, setting, shared
-from pytest_msprobe.run.shared_options import (
-    GOLDEN,
-    HTML,
-    JSON,
-    MAPPING,
-    MODEL_CONFIG,
-    XLSX,
-    golden_path,
-    html_file,
-    xlsx_folder,
-)
+from pytest_msprobe.run.shared_options import GOLDEN, MAPPING, golden_path, html_file, xlsx_folder
 
 if TYPE_CHECKING:
     from pytest_msprobe.modes.compare.runs import Layout
@@ -128,20 +117,3 @@ def with_mappings(options: CompareOptions, files: Collection[Path]) -> CompareOp
         mapping=sections.get("data", [None])[0],
         parts=tuple(part.with_mappings(sections) for part in options.parts),
     )
-
-
-def _parts() -> Collection[type[PartOptions]]:
-    from pytest_msprobe.modes.compare.registry import ComparisonRegistry
-
-    return ComparisonRegistry().options
-
-
-COMPARE = DeclaredMode(
-    name="compare",
-    flag="--msprobe-compare",
-    flag_help="compare this run with --msprobe-golden: a dump.json, or a folder of steps and ranks",
-    home="pytest_msprobe.modes.compare.mode:CompareMode",
-    shared_options=(GOLDEN, XLSX, HTML, JSON, MAPPING, MODEL_CONFIG),
-    options=(CompareOptions,),
-    parts=_parts,
-)
