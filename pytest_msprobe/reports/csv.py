@@ -51,7 +51,7 @@ _MINDSPORE_COLUMNS = {"Cosine": "cosine_sim", "MaxAbsErr": "max_abs_err", "MaxRe
 
 @dataclass(frozen=True)
 class Form:
-    """What the tables of a framework are like: some words of their headers, columns by metric, how dtypes are spelled.
+    """Form of a framework's tables: some words of their headers, columns by metric, how dtypes are spelled.
 
     ``in_result`` and ``target_dtype`` are the names of the call's column and of that of the target's dtype.
     """

@@ -27,7 +27,7 @@ _METAVAR = "PATH"
 
 @dataclass(frozen=True, slots=True)
 class JournalFacts:
-    """What a resumed run must share with the run that began its journal: settings, and files besides the dumps."""
+    """Facts that a resumed run must share with the one that began its journal: settings, and files besides dumps."""
 
     settings: Mapping[str, str]
     files: Mapping[str, Path] = field(default_factory=dict)
@@ -128,7 +128,7 @@ class ReadsFiles(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class DeclaredMode:
-    """What is to be known of a mode, which is imported when a run is of it.
+    """Facts of a mode, which is imported when a run is of it.
 
     ``home`` is its module and class, as in ``my_plugin.mode:MyMode``; ``options`` are the classes of fields that it has
     besides those that it shares, and ``parts`` returns those that extensions add.
@@ -233,7 +233,7 @@ class ModeRegistry:
             mode = self._modes[name] = mode.load()
         return mode
 
-    def read_options(self, config: pytest.Config, chosen: Mode) -> None:
+    def read_options(self, config: pytest.Config, current: Mode) -> None:
         """Read the options of the run's mode and of the default one; others refuse theirs. Raises OptionError."""
         # Checks that tests make have the options of the default mode.
         self._loaded(self._default)
@@ -241,17 +241,17 @@ class ModeRegistry:
             if isinstance(mode, DeclaredMode):
                 mode.refuse(config)
             else:
-                mode.read_options(config, is_chosen=mode is chosen)
+                mode.read_options(config, is_chosen=mode is current)
 
     def flagged(self, config: pytest.Config) -> list[tuple[Mode, tuple[str, ...]]]:
         """Return the modes whose flag the command line has, each with the dumps that it names.
 
         Where it names nothing to run, the ini setting replaces the default mode's flag.
         """
-        given = [(mode.name, tuple(config.getoption(destination(mode.flag)) or ())) for mode in self]
-        if not any(dumps for _, dumps in given) and config.args_source is not pytest.Config.ArgsSource.ARGS:
-            given = [(self._default, tuple(map(str, config.getini("msprobe_dumps") or ())))]
-        return [(self._loaded(name), dumps) for name, dumps in given if dumps]
+        dumps_by_mode = [(mode.name, tuple(config.getoption(destination(mode.flag)) or ())) for mode in self]
+        if not any(dumps for _, dumps in dumps_by_mode) and config.args_source is not pytest.Config.ArgsSource.ARGS:
+            dumps_by_mode = [(self._default, tuple(map(str, config.getini("msprobe_dumps") or ())))]
+        return [(self._loaded(name), dumps) for name, dumps in dumps_by_mode if dumps]
 
     def chosen(self, config: pytest.Config) -> tuple[Mode, tuple[str, ...]]:
         """Return the mode of this run and its dumps. Raises OptionError where the command line asks for several."""

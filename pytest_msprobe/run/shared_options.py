@@ -34,7 +34,7 @@ def _workbooks(config: pytest.Config, name: str, text: str) -> Path:
 
 @dataclass(frozen=True, slots=True)
 class SharedOptions:
-    """What each of them is; modes read those that they understand."""
+    """Values of the shared options; modes read those that they understand."""
 
     golden: Path | None = option(
         GOLDEN,

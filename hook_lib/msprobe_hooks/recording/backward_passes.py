@@ -21,7 +21,7 @@ class Engine(Protocol):
 
 
 class Finishing(Protocol):
-    """Something that is put together during a backward pass."""
+    """Record that is put together during a backward pass."""
 
     def finish(self) -> None:
         """Write what came so far; a second time does nothing."""

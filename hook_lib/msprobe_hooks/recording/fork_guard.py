@@ -9,7 +9,7 @@ from typing import Protocol
 
 
 class Abandonable(Protocol):
-    """Something that a forked child must let go of."""
+    """Resource that a forked child must let go of."""
 
     def abandon(self) -> None:
         """Abandon everything; what is open belongs to the parent."""

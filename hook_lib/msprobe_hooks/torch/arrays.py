@@ -31,5 +31,5 @@ def as_bytes(tensor: Tensor) -> NDArray[np.uint8]:
 
     After ``Tensor.numpy()`` torch resizes a tensor's memory no more, and raises where the program does, as FSDP does.
     """
-    found: NDArray[Any] = np.from_dlpack(_Lent(tensor.detach().reshape(-1).view(torch.uint8)))
-    return found
+    data: NDArray[Any] = np.from_dlpack(_Lent(tensor.detach().reshape(-1).view(torch.uint8)))
+    return data

@@ -44,7 +44,7 @@ class ContainerFiles(TorchTensorFiles):
         tensors = {entry.name: entry for entry in batch.entries if isinstance(entry, Waiting)}
         stored = [_stored(tensor, self._compresses and not self.holds_up(batch.size)) for tensor in tensors.values()]
         # The format lets no gap between tensors, and where those of larger elements come first all are aligned.
-        stored.sort(key=lambda each: -each[0].item_size if each[0].frame is None else 0)
+        stored.sort(key=lambda pair: -pair[0].item_size if pair[0].frame is None else 0)
         pieces = [beginning(described for described, _ in stored), *(piece for _, piece in stored)]
         part = path.with_name(f"{path.name}.part")
         try:

@@ -66,16 +66,16 @@ def _unhooked(value: Any) -> Any:
     """Return a module with the same attributes and without hooks of instruments; what has none, as it is."""
     if not isinstance(value, nn.Module):
         return value
-    kept: dict[str, Any] = {}
+    remaining: dict[str, Any] = {}
     hidden = False
     for table in _HOOKS:
         # A module that was not initialized has no hooks; torch reports it.
         hooks = vars(value).get(table, {})
-        kept[table] = {number: hook for number, hook in hooks.items() if not is_uncopied(hook)}
-        hidden |= len(kept[table]) < len(hooks)
+        remaining[table] = {number: hook for number, hook in hooks.items() if not is_uncopied(hook)}
+        hidden |= len(remaining[table]) < len(hooks)
     if not hidden:
         return value
     # Torch reads from it only. The module itself is not touched, as other threads may call it meanwhile.
     unhooked = nn.Module.__new__(type(value))
-    vars(unhooked).update(vars(value) | kept)
+    vars(unhooked).update(vars(value) | remaining)
     return unhooked

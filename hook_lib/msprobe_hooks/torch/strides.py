@@ -12,22 +12,22 @@ def strides(tensor: Tensor, *, is_ordered: bool) -> list[tuple[int, int]]:
     """
     if tensor.is_contiguous():
         return [(1, tensor.numel())]
-    found: list[tuple[int, int]] = []
+    merged: list[tuple[int, int]] = []
     pairs = [(stride, size) for stride, size in zip(tensor.stride(), tensor.shape, strict=True) if size != 1]
     for stride, size in pairs if is_ordered else sorted(pairs, reverse=True):
-        if found and found[-1][0] == stride * size:
-            found[-1] = (stride, found[-1][1] * size)
+        if merged and merged[-1][0] == stride * size:
+            merged[-1] = (stride, merged[-1][1] * size)
         else:
-            found.append((stride, size))
-    return found
+            merged.append((stride, size))
+    return merged
 
 
 def is_dense(tensor: Tensor) -> bool:
     """Return whether a tensor's elements lie side by side, in whatever order."""
     if tensor.is_contiguous():
         return True
-    found = strides(tensor, is_ordered=False)
-    return len(found) == 1 and found[0][0] == 1
+    pairs = strides(tensor, is_ordered=False)
+    return len(pairs) == 1 and pairs[0][0] == 1
 
 
 def is_expanded(tensor: Tensor) -> bool:

@@ -62,7 +62,7 @@ def write_pt(path: Path, dtype: torch.dtype, shape: tuple[int, ...], elements: m
 
 @dataclass(frozen=True, slots=True)
 class _Frame:
-    """What precedes and follows the elements, both cut where their CRC-32 belongs."""
+    """Bytes before and after the elements, both cut where their CRC-32 belongs."""
 
     before_crc: bytes
     after_crc: bytes

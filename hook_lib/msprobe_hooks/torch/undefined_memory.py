@@ -32,8 +32,8 @@ class UndefinedMemory:
     def add(self, result: Any) -> None:
         """Note what a call returned without having written to it."""
         if len(self._storages) >= _MOST:
-            alive = [kept for kept in self._storages.values() if not kept.expired()]  # type: ignore[no-untyped-call]
-            self._storages = {kept.cdata: kept for kept in alive}
+            alive = [reference for reference in self._storages.values() if not reference.expired()]  # type: ignore[no-untyped-call]
+            self._storages = {reference.cdata: reference for reference in alive}
         with NoDispatch():
             for tensor in filter(_key, _plain([result])):
                 storage = StorageWeakRef(tensor.untyped_storage())  # type: ignore[no-untyped-call]
@@ -63,7 +63,9 @@ def _plain(values: Iterable[Any]) -> list[Tensor]:
     """Return the tensors among values and lists of them whose memory can be asked for."""
     flat = [part for value in values for part in (value if isinstance(value, (list, tuple)) else (value,))]
     return [
-        each for each in flat if type(each) in _PLAIN and each.layout is torch.strided and each.device.type != "meta"
+        tensor
+        for tensor in flat
+        if type(tensor) in _PLAIN and tensor.layout is torch.strided and tensor.device.type != "meta"
     ]
 
 

@@ -22,7 +22,7 @@ def _nothing() -> None:
 
 @dataclass(frozen=True, slots=True)
 class FrameworkEntry:
-    """How a framework comes into a process.
+    """Way of a framework into a process.
 
     ``open`` imports and starts it, and raises DeviceError where that fails. ``missing`` returns what keeps this
     installation from running its calls and what to do; None for nothing. ``prepare`` is called before torch is imported
@@ -48,8 +48,8 @@ class FrameworkRegistry:
     def get(self, name: str) -> FrameworkEntry:
         """Return the framework of that name. Raises DeviceError that lists the known names where there is none."""
         if name not in self._entries:
-            known = [each for each in self._entries if each != KERNELS]
-            raise DeviceError(f"unknown framework {name!r}; known are {', '.join(known)}{did_you_mean(name, known)}")
+            names = [entry for entry in self._entries if entry != KERNELS]
+            raise DeviceError(f"unknown framework {name!r}; known are {', '.join(names)}{did_you_mean(name, names)}")
         return self._entries[name]
 
 

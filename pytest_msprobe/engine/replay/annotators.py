@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TypeAlias
 
-from msprobe_standards.baseline_credibility import SAME_AS_CPU
+from msprobe_standards.exemption import SAME_AS_CPU
 from pytest_msprobe.engine.replay.judging.run_outputs import add_conditioning_note, is_of_second_run
 from pytest_msprobe.engine.replay.ops.op_info import op_info
 from pytest_msprobe.engine.replay.prepared_call import DirectionCheck
@@ -72,8 +72,8 @@ def add_left_open(result: DirectionResult, check: DirectionCheck) -> DirectionRe
         return result
     leaves_open = op_info(check.prepared.trial.subject.operation).leaves_open
     of = sum(math.prod(output.shape) for output in result.outputs if output.left_open)
-    found = LeftOpen(elements, of, leaves_open.why if leaves_open is not None else "")
-    return _with_first_note(with_left_open(result, found), f"{found}.")
+    left_open = LeftOpen(elements, of, leaves_open.why if leaves_open is not None else "")
+    return _with_first_note(with_left_open(result, left_open), f"{left_open}.")
 
 
 def _own_backward(trial: Trial) -> str:

@@ -30,7 +30,7 @@ _OLD_TOP = "Cell"
 
 @dataclass(frozen=True, slots=True)
 class Child:
-    """What a path of the target below a layer is in the golden run, and the entry's line in the file."""
+    """Golden name of a path of the target below a layer, and the entry's line in the file."""
 
     golden: Path
     line: int

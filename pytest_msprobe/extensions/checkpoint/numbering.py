@@ -19,7 +19,7 @@ _EXPERT = re.compile(r"(?<=\.experts\.)\d+(?=\.)")
 
 
 class Numbering:
-    """How numbers of layers go on from stage to stage and those of experts from rank to rank.
+    """Continuation of the numbers of layers from stage to stage and of those of experts from rank to rank.
 
     Megatron begins both anew at 0 on each rank; vLLM, SGLang and FSDP number through. Which of the two it is shows
     where the numbers of two stages, or of two expert parallel ranks, overlap.

@@ -17,7 +17,7 @@ _KEY_VALUE = (".k_proj.", ".v_proj.")
 
 @dataclass(frozen=True, slots=True)
 class RankPart:
-    """What rank ``number`` of ``size`` tensor parallel ranks holds of a parameter that they share along ``axis``."""
+    """Part that rank ``number`` of ``size`` tensor parallel ranks holds of a parameter shared along ``axis``."""
 
     rank: int
     number: int

@@ -22,7 +22,7 @@ _MOST_RUNS = 4
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """What is different: ``kind`` in a word, ``words`` for a reason, and the rows and columns, as runs of numbers.
+    """Difference of weights: ``kind`` in a word, ``words`` for a reason, and rows and columns, as runs of numbers.
 
     ``kind`` is ``equal``, ``rounded`` (equal in bfloat16), ``transposed``, ``earlier``, ``partly``, ``reordered``,
     ``shape`` or ``all``.

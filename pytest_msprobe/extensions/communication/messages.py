@@ -187,7 +187,7 @@ _LEAST = 1.0
 
 
 class Wait(NamedTuple):
-    """How long a rank's call was ahead of that of the rank it needs, in seconds."""
+    """Time that a rank's call was ahead of that of the rank it needs, in seconds."""
 
     seconds: float
     call: Call

@@ -13,7 +13,7 @@ from pytest_msprobe.run.option_fields import read_fields, setting
 
 @dataclass(frozen=True, slots=True)
 class FastPathOptions:
-    """Whether the fast path is wanted."""
+    """The setting of the fast path."""
 
     is_wanted: bool = setting(
         "msprobe_fast_path",

@@ -15,7 +15,7 @@ from pytest_msprobe.extensions.generate.source_format import Code, call, literal
 
 
 class Language(Protocol):
-    """What modules for the calls of a framework are written in.
+    """Language that modules for the calls of a framework are written in.
 
     All texts are made of names that the framework itself has, never of the record's. ``framework`` is the name that
     dumps give it.

@@ -22,7 +22,7 @@ STARTED = "started"
 
 
 class Outcome(msgspec.Struct, frozen=True):
-    """What became of one record: ``passed``, ``failed``, ``skipped`` or ``started``, and why."""
+    """Outcome of one record: ``passed``, ``failed``, ``skipped`` or ``started``, and the reason."""
 
     outcome: str
     reason: str = ""

@@ -8,7 +8,7 @@ from enum import IntEnum
 
 
 class Kind(IntEnum):
-    """What a node is; the numbers are those of msprobe's files."""
+    """Kind of a node; the numbers are those of msprobe's files."""
 
     MODULE = 0
     API = 1

@@ -22,7 +22,7 @@ STANDARD = "inference"
 
 
 class InferenceSkip(BaseSkipReason):
-    """Why a value is not compared."""
+    """Reason why a value is not compared."""
 
     UNALIGNED = "its rows cannot be compared token by token"
 

@@ -31,7 +31,7 @@ _GRADIENTS = ("grad_reduced", "grad_unreduced")
 
 
 class SeriesJudge(Protocol):
-    """What decides on the series of one rank's run."""
+    """Judge of the series of one rank's run."""
 
     @property
     def keys(self) -> Sequence[SeriesKey]:

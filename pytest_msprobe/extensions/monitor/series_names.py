@@ -17,7 +17,7 @@ from pytest_msprobe.results.result import decode_extra
 
 
 class Kind(Enum):
-    """What a series is of."""
+    """Kind of object that a series is of."""
 
     ACTIVATION = "activation"
     ACTIVATION_GRADIENT = "gradient of an activation"

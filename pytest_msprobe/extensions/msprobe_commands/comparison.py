@@ -125,7 +125,7 @@ def _as_it_was(row: RecordRow) -> DirectionResult:
 
 
 class ComparisonSkip(BaseSkipReason):
-    """Why a record is not compared with the other run."""
+    """Reason why a record is not compared with the other run."""
 
     NOT_COMPARED = "not judged in this run, so nothing to compare"
 

@@ -16,7 +16,7 @@ from pytest_msprobe.modes.check.baselines.tensor_folder import RecordRow, record
 
 @dataclass(frozen=True)
 class Run:
-    """What one run measured, in its order.
+    """Measurements of one run, in its order.
 
     ``inputs`` says by name what chose its inputs, ``policy`` and ``level`` what judged them; a table does not say.
     """

@@ -13,7 +13,7 @@ from msprobe_hooks.extensions.overflow.anomalies.anomaly import Finding, ValuePa
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Where a record was made: stack frames from the innermost out, modules from the outermost in.
+    """Place where a record was made: stack frames from the innermost out, modules from the outermost in.
 
     ``problems`` says what of it is not known and why.
     """

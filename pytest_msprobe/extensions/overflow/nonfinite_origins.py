@@ -30,7 +30,7 @@ from msprobe_hooks.extensions.overflow.anomalies.anomaly import (
 
 
 class Phase(Enum):
-    """When a culprit ran; the value is what the user reads."""
+    """Phase in which a culprit ran; the value is what the user reads."""
 
     BEFORE = "before any communication"
     DURING = "between communications"
@@ -58,7 +58,7 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class Analysis:
-    """What came of a step.
+    """Outcome of a step.
 
     ``culprits`` are the first, by no communication later than each other: at most one per rank. ``received`` says of a
     communication record, by rank and name, where its inf or nan came from; ``arising`` are all records of a rank in
@@ -85,7 +85,7 @@ class _Node(Communication):
 
 @dataclass(slots=True)
 class _Rank:
-    """What is known of one rank: communication in order, the suspects after the last one."""
+    """State of one rank: communication in order, the suspects after the last one."""
 
     number: int
     nodes: list[_Node] = field(default_factory=list)

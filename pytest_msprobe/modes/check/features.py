@@ -23,7 +23,7 @@ _PLUGIN = "msprobe-check-features"
 
 
 class FeatureOptions:
-    """What the options of one run ask of a feature; a subclass has what it needs of these methods.
+    """Options of one run for a feature; a subclass has what it needs of these methods.
 
     It is a dataclass whose fields are declared as `run.option_fields` has them. ``needs_golden`` says that each call's
     golden results are needed whole, and none may be left out or cut.
@@ -128,7 +128,7 @@ class CheckFeatures:
 
 
 def _asked(options: Iterable[FeatureOptions | None]) -> tuple[FeatureOptions, ...]:
-    return tuple(each for each in options if each is not None)
+    return tuple(feature for feature in options if feature is not None)
 
 
 def register_features(pluginmanager: pytest.PytestPluginManager, parser: pytest.Parser) -> None:

@@ -139,9 +139,9 @@ class CheckOptions:
     @property
     def needs_golden(self) -> bool:
         """Return whether more is asked than verdicts: numbers or tensors of golden, or further runs of each call."""
-        given = (self.baseline, self.remote_baseline, self.save_baseline, self.repeat)
+        values = (self.baseline, self.remote_baseline, self.save_baseline, self.repeat)
         of_features = any(feature.needs_golden for feature in self.features)
-        return self.batch_invariant or of_features or any(each is not None for each in given)
+        return self.batch_invariant or of_features or any(value is not None for value in values)
 
     def feature(self, name: str) -> FeatureOptions | None:
         """Return what is asked of a feature; None for nothing."""
@@ -149,20 +149,20 @@ class CheckOptions:
 
     def words(self) -> list[str]:
         """Return the command-line words that ask for the same verdict."""
-        given = self.baseline or self.remote_baseline
-        words = ["--msprobe-baseline", str(given)] if given is not None else []
+        baseline = self.baseline or self.remote_baseline
+        words = ["--msprobe-baseline", str(baseline)] if baseline is not None else []
         words += [word for name, value in self._asked().items() for word in (f"--msprobe-{name}", value) if word]
         return words + [word for feature in self.features for word in feature.words()]
 
     def settings(self) -> dict[str, str]:
         """Return what two runs must share for one to go on with the other's journal."""
         settings = {feature.name: feature.journal_setting() for feature in self.features}
-        asked = self._asked() | {name: setting for name, setting in settings.items() if setting}
+        requested = self._asked() | {name: setting for name, setting in settings.items() if setting}
         if self.remote_baseline is not None:
-            return asked | {"baseline": self.remote_baseline.name}
+            return requested | {"baseline": self.remote_baseline.name}
         from pytest_msprobe.storage.naming import fingerprint
 
-        return asked | ({"baseline": fingerprint(self.baseline)} if self.baseline is not None else {})
+        return requested | ({"baseline": fingerprint(self.baseline)} if self.baseline is not None else {})
 
     def _asked(self) -> dict[str, str]:
         """Return what is asked of each record in addition to its verdict."""

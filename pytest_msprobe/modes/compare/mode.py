@@ -78,14 +78,14 @@ class CompareMode:
         from pytest_msprobe.modes.compare.run_shards import dumps_of_shard
         from pytest_msprobe.modes.compare.runs import runs_of
 
-        found = runs_of(folder, config.stash[compare_key].target_layout)
+        dumps = runs_of(folder, config.stash[compare_key].target_layout)
         if _kind_of(config, folder) is not None:
-            found = found[:1]
+            dumps = dumps[:1]
         shard = config.stash[options_key].shard
         if shard is None:
-            return found
-        config.stash.setdefault(_targets_key, []).extend(found)
-        return dumps_of_shard(found, shard, folder)
+            return dumps
+        config.stash.setdefault(_targets_key, []).extend(dumps)
+        return dumps_of_shard(dumps, shard, folder)
 
     def open_run(self, config: pytest.Config, path: Path) -> Dump:
         """Read a dump with the ranks that are merged with it."""

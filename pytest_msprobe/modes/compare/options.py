@@ -64,12 +64,12 @@ class CompareOptions:
     @property
     def of_calls(self) -> str:
         """Return the first option that was passed and says how calls are matched; empty where none was."""
-        given = {
+        options = {
             "msprobe_fuzzy": self.fuzzy,
             f"{MAPPING} with data": self.mapping,
             "msprobe_compare_quick": self.quick,
         }
-        own = next((option for option, value in given.items() if value), "")
+        own = next((option for option, value in options.items() if value), "")
         return own or next((part.of_calls for part in self.parts if part.of_calls), "")
 
     @property

@@ -65,7 +65,7 @@ class SharedNames(Protocol):
 
 
 class MergedRuns(Protocol):
-    """What reads the layouts of runs, and merges their ranks by them."""
+    """Reader of the layouts of runs, which merges their ranks by them."""
 
     def parse_layout(self, flag: str, text: str, folder: Path, /) -> Layout:
         """Read a layout as a user gives it to an option. Raises OptionError."""
@@ -138,11 +138,11 @@ class ComparisonRegistry:
         Raises OptionError where no part has a field of a name.
         """
         values = {name: value for name, value in values.items() if value is not None}
-        known = [{field.name for field in fields(part)} for part in self.options]  # type: ignore[arg-type]
+        fields_of_parts = [{field.name for field in fields(part)} for part in self.options]  # type: ignore[arg-type]
         for name in values:
-            if not any(name in names for names in known):
+            if not any(name in names for names in fields_of_parts):
                 raise OptionError(f"{name}: no extension that understands it is there", remedy="leave it out")
         return tuple(
             part(**{name: value for name, value in values.items() if name in names})
-            for part, names in zip(self.options, known, strict=True)
+            for part, names in zip(self.options, fields_of_parts, strict=True)
         )

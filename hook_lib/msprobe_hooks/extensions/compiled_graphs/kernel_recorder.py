@@ -23,7 +23,7 @@ _LONGEST_NAME = 80
 
 @dataclass(frozen=True, slots=True)
 class Recorders:
-    """Where kernels are recorded, and what their operators compute uncompiled; ``notes`` are counts by reason."""
+    """Recorders of kernels, and of what their operators compute uncompiled; ``notes`` are counts by reason."""
 
     compiled: TorchRecorder
     golden: TorchRecorder | None

@@ -94,7 +94,7 @@ class Names:
 
 @dataclass(slots=True)
 class Fixed:
-    """What came of fixing, counted by API: calls ``raised``, and calls that ran as they were, with the reason.
+    """Outcome of fixing, counted by API: calls ``raised``, and calls that ran as they were, with the reason.
 
     ``unmet`` are the names of which no call was seen, ``seen`` the APIs that were; both are known at the end.
     """

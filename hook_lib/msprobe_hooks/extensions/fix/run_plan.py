@@ -30,7 +30,7 @@ _LEFT = "left."
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
-    """Which calls of each process are raised, by process; None where all are only to be listed.
+    """Calls of each process that are raised, by process; None where all are only to be listed.
 
     ``tells_stacks`` has a process write the stack of each call that it raises. ``custom_op_namespaces`` are libraries
     whose operators can be raised.

@@ -16,7 +16,7 @@ HEADER = ("rank", "pert_mode", "stage", "step", "api_name", "max_rel", "dtype", 
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """How msprobe writes a table of a framework: its columns, the symbol of a change of sign, and shapes in words."""
+    """Form of msprobe's table of a framework: its columns, the symbol of a change of sign, and shapes in words."""
 
     header: tuple[str, ...]
     sign_flip: str | float

@@ -17,7 +17,7 @@ from msprobe_hooks.recording.config import API_NAME, OVERFLOW_TASKS, Settings
 
 
 class KernelLibrary(Protocol):
-    """What is used of ``torch_npu.npu``."""
+    """Part of ``torch_npu.npu`` that is used."""
 
     def synchronize(self) -> None:
         """Wait for what was started."""

@@ -52,7 +52,7 @@ _FOREIGN = tuple(str(Path(module.__file__ or "").parent) for module in (torch, s
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Where a call was made: the module's path, ``file:line`` of the program, and whether backward made it."""
+    """Place where a call was made: the module's path, ``file:line`` of the program, and whether backward made it."""
 
     module: str
     source: str

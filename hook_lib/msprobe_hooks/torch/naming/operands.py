@@ -24,11 +24,11 @@ def is_reflected(frame: FrameType) -> bool:
     """Return whether the operator that a frame is executing, on a tensor and a number, has the number on its left."""
     code = frame.f_code
     key = (id(code), frame.f_lasti)
-    known = _operands.get(key)
-    if known is None:
+    entry = _operands.get(key)
+    if entry is None:
         # The code is kept so that its id is not given to another one.
-        known = _operands[key] = (code, _operation(code, frame.f_lasti))
-    operation = known[1]
+        entry = _operands[key] = (code, _operation(code, frame.f_lasti))
+    operation = entry[1]
     if operation is None:
         return False
     left = _is_tensor(operation.left, frame)

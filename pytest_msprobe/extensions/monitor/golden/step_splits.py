@@ -66,7 +66,7 @@ _OF_MICRO_BATCH = frozenset({Kind.ACTIVATION, Kind.ACTIVATION_GRADIENT, Kind.COL
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """Those series of a run that can be compared."""
+    """Comparable series of a run."""
 
     run: Run
     keys: Iterable[SeriesKey]
@@ -78,7 +78,7 @@ class View:
 
 @dataclass(frozen=True, slots=True)
 class MicroBatches:
-    """How many micro batches the steps of a run and of its golden run have, where those hold other data."""
+    """Number of micro batches in the steps of a run and of its golden run, where those hold other data."""
 
     target: int
     golden: int

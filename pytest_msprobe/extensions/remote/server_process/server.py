@@ -62,7 +62,7 @@ _MOST_AROUND = 3 * ALIGNMENT
 
 
 class Server:
-    """What requests are asked of: a device once it was opened, and the call that ran last."""
+    """State that requests are asked of: a device once it was opened, and the call that ran last."""
 
     def __init__(self) -> None:
         self._devices = DeviceRegistry()

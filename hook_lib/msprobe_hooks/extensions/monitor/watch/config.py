@@ -120,7 +120,7 @@ _MAX_STEPS_PER_FILE = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class Collectives:
-    """Which collectives are watched: those whose stack matches one of the patterns; none means all."""
+    """Selection of watched collectives: those whose stack matches one of the patterns; none means all."""
 
     codelines: tuple[str, ...] = ()
     before: bool = False
@@ -137,7 +137,7 @@ class Alerts:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What is watched, and when; without ``targets`` everything is.
+    """Selection of what is watched, and when; without ``targets`` everything is.
 
     ``appends_to`` are the times between which the folder was started that is gone on with.
     """

@@ -12,7 +12,7 @@ _log = logging.getLogger("msprobe_hooks")
 
 
 class Errors(Counter[str]):
-    """How often something could not be monitored, by what that is."""
+    """Number of failures of monitoring, by what could not be monitored."""
 
     def note(self, where: str, error: BaseException) -> None:
         """Count what went wrong, and log it the first time."""

@@ -16,7 +16,7 @@ from msprobe_hooks.messages import listed
 
 
 class Side(NamedTuple):
-    """What watches a field of a target, and where it is found in a run: its task, and its name behind the module's."""
+    """Watcher of a field of a target, and its place in a run: its task, and its name behind the module's."""
 
     what: str
     task: str

@@ -30,7 +30,7 @@ Values: TypeAlias = Any
 
 
 class Meter(Protocol):
-    """What computes statistics of a framework's tensors."""
+    """Computation of statistics of a framework's tensors."""
 
     @property
     def statistics(self) -> tuple[str, ...]:

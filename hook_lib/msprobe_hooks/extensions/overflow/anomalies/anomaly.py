@@ -32,7 +32,7 @@ JUMP = 100.0
 
 
 class AnomalyKind(Enum):
-    """What may be wrong with a record; the value is the level and what the user reads."""
+    """Kind of fault of a record; the value is the level and what the user reads."""
 
     ARISES = ("critical", "inf or nan in the output and none in the input")
     PASSES_ON = ("high", "inf or nan in the input and in the output")
