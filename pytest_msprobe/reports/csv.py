@@ -18,9 +18,8 @@ from typing import IO, Any
 
 import pytest
 
-from msprobe_hooks.dump.names import split_direction
-from msprobe_hooks.dump.paths.recording import DUMP_FILE, dump_at, home_of
-from msprobe_hooks.dump.tensor_files.dtypes import mindspore_dtype_name
+from msprobe_hooks.dump.names import mindspore_dtype_name, split_direction
+from msprobe_hooks.dump.paths import DUMP_FILE, dump_at, home_of
 from pytest_msprobe.reports.page_file import cannot_be_written, end_as_incomplete
 from pytest_msprobe.reports.report_payload import checks_in, results_in
 from pytest_msprobe.results.result import ACCURACY, DirectionResult, OutputResult, from_plain

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
+from msprobe_hooks.dump.containers import find_tensor
+from msprobe_hooks.dump.npy import header_of, read_file
 from msprobe_hooks.dump.reader import read_dump, read_truncated_dump
-from msprobe_hooks.dump.tensor_files.containers import find_tensor
-from msprobe_hooks.dump.tensor_files.npy import header_of, read_file
 from msprobe_hooks.extensions.environment.environment import read_texts
 from msprobe_hooks.extensions.environment.start_file import read_started
 from msprobe_hooks.extensions.mindspore.static_graph.anf_ir import read_ir

@@ -14,7 +14,7 @@ from functools import cached_property
 from pathlib import Path as File
 from typing import TYPE_CHECKING
 
-from msprobe_hooks.dump.paths.recording import CONSTRUCT_FILE
+from msprobe_hooks.dump.paths import CONSTRUCT_FILE
 from msprobe_hooks.errors import DumpError
 from pytest_msprobe.extensions.across_frameworks.longest_prefix import LongestFirst
 from pytest_msprobe.extensions.across_frameworks.scopes import TOP, ModelPlace, Path, Scopes, read_scopes

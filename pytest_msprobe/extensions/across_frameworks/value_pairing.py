@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from msprobe_hooks.dump.tensor_files.dtypes import plain_dtype
+from msprobe_hooks.dump.names import plain_dtype
 from msprobe_hooks.dump.values import Group, Value
 from pytest_msprobe.extensions.across_frameworks.api_mapping import buffer_names, parameter_names
 from pytest_msprobe.modes.compare.measure.float_dtypes import coarser, float_dtype

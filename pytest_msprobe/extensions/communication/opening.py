@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from msprobe_hooks.dump.communication.jsonl import FILE, find_steps
-from msprobe_hooks.dump.paths.recording import DUMP_FILE, rank_of
+from msprobe_hooks.dump.paths import DUMP_FILE, rank_of
 from msprobe_hooks.dump.reader import ReadDump, read_truncated_dump
 from msprobe_hooks.errors import DumpError
 from pytest_msprobe.extensions.communication.messages import StepCommunication, read_step

@@ -13,10 +13,10 @@ from pathlib import Path, PurePosixPath
 
 import torch
 
+from msprobe_hooks.dump.containers import split_name
 from msprobe_hooks.dump.names import api_record, is_backward_api, parse_api_name, split_direction
 from msprobe_hooks.dump.reader import Dump
 from msprobe_hooks.dump.schema import TensorElement
-from msprobe_hooks.dump.tensor_files.containers import split_name
 from msprobe_hooks.errors import DumpError, RecordError
 from pytest_msprobe.engine.replay.call import Call, read_call
 from pytest_msprobe.engine.replay.references import ReferenceRegistry

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from msprobe_hooks.dump.paths.recording import by_stage
+from msprobe_hooks.dump.paths import by_stage
 from msprobe_hooks.dump.values import PlacedValue
 from pytest_msprobe.extensions.graphs.building import build_graph, require_modules
 from pytest_msprobe.extensions.graphs.node_levels import INDEX, overflow_level

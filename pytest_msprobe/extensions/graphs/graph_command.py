@@ -147,7 +147,7 @@ def _open(arguments: argparse.Namespace, path: Path) -> Dump:
 
 
 def _single(arguments: argparse.Namespace, paths: list[Path], folder: Path) -> list[Path]:
-    from msprobe_hooks.dump.paths.recording import by_stage
+    from msprobe_hooks.dump.paths import by_stage
 
     return [
         path

@@ -15,7 +15,7 @@ import msgspec
 import torch
 from torch.autograd.graph import saved_tensors_hooks
 
-from msprobe_hooks.dump.paths.recording import recording_folder
+from msprobe_hooks.dump.paths import recording_folder
 from msprobe_hooks.torch.gradients import saved_tensors_hooks as training_hooks
 from msprobe_hooks.torch.no_dispatch import NoDispatch
 from msprobe_standards.verdict import Verdict

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from msprobe_hooks.dump.call_context import Surroundings, modules_around, relevant_frames
-from msprobe_hooks.dump.paths.recording import STACK_FILE
+from msprobe_hooks.dump.paths import STACK_FILE
 from msprobe_hooks.dump.schema import TensorElement
 from msprobe_hooks.extensions.overflow.anomalies.anomaly import Finding, ValuePath, is_numeric
 

@@ -12,9 +12,9 @@ from enum import Enum
 
 from msprobe_hooks.dump.communication.endpoints import Communication, Transfers, ends_of, in_layers, match_transfers
 from msprobe_hooks.dump.communication.jsonl import Step
+from msprobe_hooks.dump.effects import effects_of_record
 from msprobe_hooks.dump.names import direction_of, is_communication, is_module_name
 from msprobe_hooks.dump.reader import Dump
-from msprobe_hooks.dump.unread.effects import effects_of_record
 from msprobe_hooks.errors import RecordError
 from msprobe_hooks.extensions.overflow.anomalies.anomaly import (
     AnomalyKind,

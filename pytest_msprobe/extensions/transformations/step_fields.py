@@ -82,7 +82,7 @@ class ArrayFile:
         return loaded.detach()
 
     def _of_safetensors(self) -> torch.Tensor:
-        from msprobe_hooks.dump.tensor_files.containers import tensor_names
+        from msprobe_hooks.dump.containers import tensor_names
         from pytest_msprobe.engine.values.tensor_files import read_contained
 
         return read_contained(self.path, self._key_among(tensor_names(self.path)), mapped=True)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final
 
-from msprobe_hooks.dump.paths.recording import step_rank
+from msprobe_hooks.dump.paths import step_rank
 from msprobe_hooks.messages import counted
 from pytest_msprobe.journal.journal import Journal
 from pytest_msprobe.journal.shards import WholeRun

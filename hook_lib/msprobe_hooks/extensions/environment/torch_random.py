@@ -16,15 +16,14 @@ from msprobe_hooks.extensions.environment.random_calls import RandomCounts
 from msprobe_hooks.extensions.environment.recorder import CallReport
 from msprobe_hooks.extensions.environment.start_file import TensorFact, digest, fact
 from msprobe_hooks.extensions.environment.torch_switches import torch_switches
-from msprobe_hooks.recording.interposition import Interposition
-from msprobe_hooks.recording.uncopied_hooks import uncopied
+from msprobe_hooks.recording.interposition import Interposition, uncopied
 from msprobe_hooks.torch.apis import Api, ApiTable
-from msprobe_hooks.torch.arrays import as_bytes
 from msprobe_hooks.torch.call_mode import CallMode, ThisThread
+from msprobe_hooks.torch.modules import UnscriptedHooks
 from msprobe_hooks.torch.no_dispatch import NoDispatch
-from msprobe_hooks.torch.scripting import UnscriptedHooks
 from msprobe_hooks.torch.session import process_rank
 from msprobe_hooks.torch.statistics import Deferred, fetch, is_readable, local_part, measure
+from msprobe_hooks.torch.tensor_memory import as_bytes
 
 _FUNCTIONS = (
     *("rand", "randint", "randn", "rand_like", "randint_like", "randn_like", "randperm", "normal", "bernoulli"),

@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, ClassVar
 
-from msprobe_hooks.dump.names import split_module
+from msprobe_hooks.dump.names import plain_dtype, split_module
 from msprobe_hooks.dump.schema import TensorElement
 from msprobe_hooks.errors import ConfigError, FeedError
 from msprobe_hooks.extensions.feed.arguments import Arguments
@@ -17,8 +17,7 @@ from msprobe_hooks.extensions.feed.call_numbers import CallNumbers, Checkpoint
 from msprobe_hooks.extensions.feed.fed import Fed
 from msprobe_hooks.extensions.feed.recorded_inputs import ModuleNames, RecordedInputs, Source, number_of, unwrapped
 from msprobe_hooks.messages import listed
-from msprobe_hooks.recording.fed_inputs import FedFrom, forget, hand_over
-from msprobe_hooks.recording.modules import positional_names, prefixed
+from msprobe_hooks.recording.modules import FedFrom, forget, hand_over, positional_names, prefixed
 from msprobe_hooks.recording.session import Model, running_session
 
 _Call = tuple[tuple[Any, ...], dict[str, Any]]
@@ -277,8 +276,6 @@ def _named(names: list[str], place: str) -> str:
 
 
 def _plain(dtype: str) -> str:
-    from msprobe_hooks.dump.tensor_files.dtypes import plain_dtype
-
     return plain_dtype(dtype)
 
 

@@ -12,7 +12,7 @@ from types import FrameType
 from typing import Any, ClassVar
 
 from msprobe_hooks.dump.names import backward_of, split_called
-from msprobe_hooks.dump.paths.recording import step_rank
+from msprobe_hooks.dump.paths import step_rank
 from msprobe_hooks.extensions.free_benchmark.argument_changes import Deviation, Judging, NotPerturbedError, outputs_of
 from msprobe_hooks.extensions.free_benchmark.config import BenchmarkSettings, Stage
 from msprobe_hooks.extensions.free_benchmark.rerun import Again

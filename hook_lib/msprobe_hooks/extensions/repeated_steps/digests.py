@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from msprobe_hooks.dump.unread.effects import UNDEFINED_RESULTS
+from msprobe_hooks.dump.effects import UNDEFINED_RESULTS
 from msprobe_hooks.torch.call_mode import is_traced
 from msprobe_hooks.torch.no_dispatch import NoDispatch
 from msprobe_hooks.torch.statistics import is_readable, local_part

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from msprobe_hooks.dump.call_context import outside_frameworks
 from msprobe_hooks.dump.communication.jsonl import find_partners, find_steps
 from msprobe_hooks.dump.names import is_communication, is_parameters_grad
-from msprobe_hooks.dump.paths.recording import stages_of, step_rank
+from msprobe_hooks.dump.paths import stages_of, step_rank
 from msprobe_hooks.dump.reader import Dump
 from msprobe_hooks.dump.schema import Leaf, TensorElement
 from msprobe_hooks.errors import RecordError

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from msprobe_hooks.dump.paths.recording import step_rank
+from msprobe_hooks.dump.paths import step_rank
 from msprobe_hooks.dump.reader import Dump
 from msprobe_hooks.extensions.overflow.anomalies.anomaly import BUILT_IN, IgnoreRules
 from pytest_msprobe.errors import OptionError

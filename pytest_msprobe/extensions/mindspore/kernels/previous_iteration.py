@@ -15,7 +15,7 @@ from typing import Final
 from numpy import load
 
 from msprobe_hooks.dump.json_records import Kernel
-from msprobe_hooks.dump.paths.static_graph import net_folder
+from msprobe_hooks.dump.paths import net_folder
 from msprobe_hooks.dump.schema import TensorElement
 from msprobe_hooks.errors import DumpError
 from msprobe_hooks.extensions.mindspore.static_graph.reader import GraphDump, read_iteration

@@ -18,7 +18,8 @@ from typing import ClassVar, NamedTuple
 import msgspec
 
 from msprobe_hooks.dump.json_records import SIDES, Kernel, KernelDump, Side, encoded, record_name, unreadable
-from msprobe_hooks.dump.paths.static_graph import (
+from msprobe_hooks.dump.npy import Array, dtype_name, read_file
+from msprobe_hooks.dump.paths import (
     KERNEL_LEVEL,
     MAPPING_FILE,
     NAME_IN_WORDS,
@@ -31,7 +32,6 @@ from msprobe_hooks.dump.paths.static_graph import (
 )
 from msprobe_hooks.dump.reader import DumpKind
 from msprobe_hooks.dump.schema import TensorElement
-from msprobe_hooks.dump.tensor_files.npy import Array, dtype_name, read_file
 from msprobe_hooks.errors import DumpError
 
 

@@ -17,8 +17,8 @@ from msprobe_hooks.extensions.monitor.grad_probe.config import ProbeSettings
 from msprobe_hooks.extensions.monitor.grad_probe.probe import GradientProbe
 from msprobe_hooks.extensions.monitor.grad_probe.writer import GradientRow, interval_shares
 from msprobe_hooks.recording.array_statistics import Array, measure
+from msprobe_hooks.recording.interposition import uncopied
 from msprobe_hooks.recording.safety_net import guarded
-from msprobe_hooks.recording.uncopied_hooks import uncopied
 
 
 class MindSporeGradientProbe(GradientProbe):

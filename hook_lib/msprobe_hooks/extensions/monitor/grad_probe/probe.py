@@ -14,7 +14,7 @@ from msprobe_hooks.extensions.monitor.grad_probe.config import ProbeSettings
 from msprobe_hooks.extensions.monitor.grad_probe.sign_maps import SignMap
 from msprobe_hooks.extensions.monitor.grad_probe.writer import GradientRow, ProbeFiles
 from msprobe_hooks.messages import counted, did_you_mean, listed
-from msprobe_hooks.recording.fork_guard import abandon_in_children
+from msprobe_hooks.recording.safety_net import abandon_in_children
 
 _log = logging.getLogger("msprobe_hooks")
 

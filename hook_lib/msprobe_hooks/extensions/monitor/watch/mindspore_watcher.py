@@ -31,8 +31,8 @@ from msprobe_hooks.extensions.monitor.watch.step_statistics import Collection, F
 from msprobe_hooks.extensions.monitor.watch.watcher import Observer, Watcher
 from msprobe_hooks.recording.array_statistics import Array
 from msprobe_hooks.recording.backward import Emit
+from msprobe_hooks.recording.interposition import uncopied
 from msprobe_hooks.recording.safety_net import guarded
-from msprobe_hooks.recording.uncopied_hooks import uncopied
 
 # What the optimizers call Adam's moments.
 _MOMENTS: Final = {"exp_avg": ("exp_avg", "moments1", "moment1"), "exp_avg_sq": ("exp_avg_sq", "moments2", "moment2")}

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from msprobe_hooks.dump.unread.effects import RECEIVED
+from msprobe_hooks.dump.effects import RECEIVED
 from msprobe_hooks.errors import ConfigError
 from msprobe_hooks.extensions.monitor.watch import config
 from msprobe_hooks.extensions.monitor.watch.batched_statistics import parts_of, scratch, total_of

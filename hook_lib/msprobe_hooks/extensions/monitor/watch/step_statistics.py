@@ -19,9 +19,8 @@ from typing import Any, ClassVar, Protocol, TypeAlias
 from msprobe_hooks.extensions.monitor.series.writer import Row
 from msprobe_hooks.extensions.monitor.watch.config import selected
 from msprobe_hooks.extensions.monitor.watch.error_log import Errors
-from msprobe_hooks.recording.backward import Emit, Inputs, Listener, tensors_in
-from msprobe_hooks.recording.backward_passes import BackwardPasses, Engine
-from msprobe_hooks.recording.uncopied_hooks import uncopied
+from msprobe_hooks.recording.backward import BackwardPasses, Emit, Engine, Inputs, Listener, tensors_in
+from msprobe_hooks.recording.interposition import uncopied
 
 #: Task, pipeline chunk, name and micro step: what has one row in a step.
 Place: TypeAlias = "tuple[str, int, str, int | None]"

@@ -31,8 +31,8 @@ from msprobe_hooks.recording.safety_net import guarded
 from msprobe_hooks.torch import gradients
 from msprobe_hooks.torch.call_mode import is_traced
 from msprobe_hooks.torch.gradients import TorchEngine, is_recomputed
+from msprobe_hooks.torch.modules import UnscriptedHooks
 from msprobe_hooks.torch.no_dispatch import NoDispatch
-from msprobe_hooks.torch.scripting import UnscriptedHooks
 from msprobe_hooks.torch.session import process_rank
 
 

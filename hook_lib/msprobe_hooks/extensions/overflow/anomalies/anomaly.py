@@ -16,10 +16,10 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Literal, TypeAlias
 
+from msprobe_hooks.dump.effects import effects_of_record
 from msprobe_hooks.dump.names import direction_of, forward_of, is_module_name, is_parameters_grad, parse_api_name
 from msprobe_hooks.dump.reader import Dump
 from msprobe_hooks.dump.schema import Elements, ForwardRecord, Leaf, TensorElement, ValueElement, record_path, walk
-from msprobe_hooks.dump.unread.effects import effects_of_record
 from msprobe_hooks.errors import RecordError
 
 Level = Literal["critical", "high", "medium"]

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
 
-from msprobe_hooks.dump.tensor_files import compression
+from msprobe_hooks.dump import compression
 from msprobe_hooks.errors import DumpError, MissingCodecError
 from msprobe_hooks.json_decoding import JsonError, decode_json
 from msprobe_hooks.messages import clipped

@@ -1,4 +1,7 @@
-"""``.npy`` files: numpy reads a header as Python, which takes longer than to read a small array."""
+"""``.npy`` files, and where the file of a recorded tensor is: below the folder of its dump, whatever its name says.
+
+numpy reads a header as Python, which takes longer than to read a small array.
+"""
 
 from __future__ import annotations
 
@@ -12,10 +15,12 @@ from functools import lru_cache
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, BinaryIO, Literal, NamedTuple, TypeAlias
 
+from msprobe_hooks.errors import DumpError
 from msprobe_hooks.regular_files import not_regular, open_regular
 
 if TYPE_CHECKING:
     import numpy as np
+
 
 # As numpy writes the header of an array without fields, in version 1.0 of the format; any other is numpy's to read.
 _PLAIN = re.compile(
@@ -28,7 +33,6 @@ _PREFIX_BYTES = 10
 _MAPPED_BYTES = 2**20
 # numpy pads a header to a multiple of 64 bytes; that of most arrays takes 128 in all.
 _USUAL_BYTES = 256
-
 
 Array: TypeAlias = "np.ndarray[Any, np.dtype[Any]]"
 
@@ -155,3 +159,37 @@ def _by_numpy(stream: IO[bytes]) -> NpyHeader:
         # numpy parses a header as Python, which may raise anything of one that is damaged.
         raise ValueError(f"its header cannot be read: {error}") from None
     return NpyHeader(shape, dtype, fortran_order, stream.tell())
+
+
+def find_file(folder: Path, name: str) -> Path | None:
+    """Return the path of a tensor's file, None where it is missing. Raises DumpError where its name is none."""
+    # Asked for each of thousands of files: of strings, because to take paths apart costs more than to ask the system.
+    text = os.path.join(folder, name)  # noqa: PTH118
+    try:
+        mode = _mode_of(text)
+        # A folder has many files, of which few are links.
+        place = _resolved(text if stat.S_ISLNK(mode) else os.path.dirname(text))  # noqa: PTH120
+        home = _resolved(str(folder))
+        inside = place == home or place.startswith(os.path.join(home, ""))  # noqa: PTH118
+        exists = inside and stat.S_ISREG(Path(text).stat().st_mode if stat.S_ISLNK(mode) else mode)
+    except (OSError, RuntimeError, ValueError):
+        # A name with NUL, one that is too long, a loop of links.
+        raise DumpError(f"{name[:100]!r}: no tensor file can have this name") from None
+    if not inside:
+        raise DumpError(f"{name!r}: a tensor file must lie in {folder}; this name leads out of it")
+    if not text.endswith((".pt", ".npy", ".safetensors")):
+        raise DumpError(f"{name!r}: tensor files end in .pt or .npy, or are named as 0.safetensors::NAME")
+    return Path(text) if exists else None
+
+
+def _mode_of(path: str) -> int:
+    """Return what kind of file a path is, a link itself; 0 where there is none."""
+    try:
+        return os.lstat(path).st_mode
+    except (FileNotFoundError, NotADirectoryError):
+        return 0
+
+
+@lru_cache(maxsize=64)
+def _resolved(path: str) -> str:
+    return os.path.realpath(path)

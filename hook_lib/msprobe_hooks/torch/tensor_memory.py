@@ -1,4 +1,4 @@
-"""Memory that nothing was written to since it was made: what holds it in a call that does not compute with it.
+"""Memory of tensors: as arrays of numpy, its layout, and memory that nothing was written to since it was made.
 
 A buffer of ``torch.empty`` is looked at through views and filled in parts before it is read. Until then its values
 differ from run to run and say nothing. A call that computes with it takes it for written, and from then on it is.
@@ -9,15 +9,80 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
+from torch._C import _to_dlpack
 from torch.multiprocessing.reductions import StorageWeakRef
 
-from msprobe_hooks.dump.unread.effects import Effects, effects_of
+from msprobe_hooks.dump.effects import Effects, effects_of
 from msprobe_hooks.torch.no_dispatch import NoDispatch
 
 _PLAIN = frozenset({Tensor, torch.nn.Parameter})
 _MOST = 1000
+
+
+class _Lent:
+    """A tensor as `np.from_dlpack` takes it in every version of numpy."""
+
+    __slots__ = ("_tensor",)
+
+    def __init__(self, tensor: Tensor) -> None:
+        self._tensor = tensor
+
+    def __dlpack__(self, **_: object) -> Any:
+        return _to_dlpack(self._tensor)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return 1, 0
+
+
+def as_bytes(tensor: Tensor) -> NDArray[np.uint8]:
+    """Return the bytes of a contiguous tensor on the host, neither conjugated nor negated, to be read and dropped.
+
+    After ``Tensor.numpy()`` torch resizes a tensor's memory no more, and raises where the program does, as FSDP does.
+    """
+    found: NDArray[Any] = np.from_dlpack(_Lent(tensor.detach().reshape(-1).view(torch.uint8)))
+    return found
+
+
+def strides(tensor: Tensor, *, is_ordered: bool) -> list[tuple[int, int]]:
+    """Return pairs of stride and size from the outermost in; dimensions that lie one in the other are one.
+
+    Where the order of elements makes no difference, they are those of the tensor with its dimensions by their strides.
+    """
+    if tensor.is_contiguous():
+        return [(1, tensor.numel())]
+    found: list[tuple[int, int]] = []
+    pairs = [(stride, size) for stride, size in zip(tensor.stride(), tensor.shape, strict=True) if size != 1]
+    for stride, size in pairs if is_ordered else sorted(pairs, reverse=True):
+        if found and found[-1][0] == stride * size:
+            found[-1] = (stride, found[-1][1] * size)
+        else:
+            found.append((stride, size))
+    return found
+
+
+def is_dense(tensor: Tensor) -> bool:
+    """Return whether a tensor's elements lie side by side, in whatever order."""
+    if tensor.is_contiguous():
+        return True
+    found = strides(tensor, is_ordered=False)
+    return len(found) == 1 and found[0][0] == 1
+
+
+def is_expanded(tensor: Tensor) -> bool:
+    """Return whether dimensions of a tensor repeat its elements, as those of ``expand`` do."""
+    if tensor.is_contiguous() or 0 not in tensor.stride():
+        return False
+    return any(stride == 0 and size > 1 for stride, size in zip(tensor.stride(), tensor.shape, strict=True))
+
+
+def without_repeats(tensor: Tensor) -> Tensor:
+    """Return a view of an expanded tensor in which the dimensions that repeat its elements have size 1."""
+    once = tuple(slice(1) if stride == 0 else slice(None) for stride in tensor.stride())
+    return tensor[once]
 
 
 class UndefinedMemory:
