@@ -22,7 +22,7 @@ from msprobe_hooks.dump.schema import TensorElement
 from msprobe_hooks.errors import MonitorError
 from msprobe_hooks.extensions.free_benchmark.config import benchmark_settings
 from msprobe_hooks.extensions.monitor.grad_probe import sign_maps
-from msprobe_hooks.extensions.monitor.grad_probe.config import probe_settings
+from msprobe_hooks.extensions.monitor.grad_probe.probe import probe_settings
 from msprobe_hooks.extensions.monitor.grad_probe.sign_maps import ProbedRank
 from msprobe_hooks.extensions.monitor.watch import config as watch_config
 from msprobe_hooks.recording.config import read_common, read_config

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from msprobe_hooks.extensions.monitor import rules
-from msprobe_hooks.extensions.overflow.anomalies.anomaly import LEVELS
+from msprobe_hooks.extensions.overflow.anomaly import LEVELS
 from pytest_msprobe.extensions.monitor.options import DTYPES
 from pytest_msprobe.extensions.overflow import options as overflow
 from pytest_msprobe.results.outcomes import OUTCOMES

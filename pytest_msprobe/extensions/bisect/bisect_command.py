@@ -10,7 +10,7 @@ import sys
 from collections.abc import Collection, Sequence
 from pathlib import Path
 
-from msprobe_hooks.extensions.fix.call_filter import PRECISIONS
+from msprobe_hooks.extensions.fix.run_plan import PRECISIONS
 from pytest_msprobe.errors import CommandError
 from pytest_msprobe.extensions.bisect.bisection import Bisection, found_text, nothing_text
 from pytest_msprobe.extensions.bisect.command import BisectionJournal, Command, Header

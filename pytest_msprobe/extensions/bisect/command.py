@@ -12,7 +12,6 @@ from typing import Any, Literal, NamedTuple
 
 import msgspec
 
-from msprobe_hooks.extensions.fix.call_filter import Precision
 from msprobe_hooks.extensions.fix.run_plan import (
     AT_START,
     VARIABLE,
@@ -25,6 +24,7 @@ from msprobe_hooks.extensions.fix.run_plan import (
     was_seen,
 )
 from msprobe_hooks.json_decoding import JsonError, decode_json
+from msprobe_hooks.recording.upcasts import Precision
 from msprobe_hooks.regular_files import read_regular
 from pytest_msprobe.containment.process import end_session
 from pytest_msprobe.errors import CommandError, JournalError, ProgramError

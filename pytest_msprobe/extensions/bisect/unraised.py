@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Final
 
-from msprobe_hooks.extensions.fix.call_filter import UNNAMED_LIBRARY, Precision, library_of
-from msprobe_hooks.extensions.fix.run_plan import Left
+from msprobe_hooks.extensions.fix.run_plan import UNNAMED_LIBRARY, Left, library_of
+from msprobe_hooks.recording.upcasts import Precision
 
 #: What to try where calls in a precision move nothing.
 WIDER: Final[Mapping[Precision, str]] = {

@@ -9,7 +9,7 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from msprobe_hooks.extensions.checkpoint.digest import Digest, Numbers
+from msprobe_hooks.extensions.checkpoint.weights_file import Digest, Numbers
 from pytest_msprobe.errors import CheckpointError
 from pytest_msprobe.extensions.checkpoint.checkpoint_files import MatrixDigest, Parameter, Piece
 

@@ -7,8 +7,7 @@ from functools import partial
 
 from msprobe_hooks.dump.names import Direction
 from msprobe_hooks.extensions.free_benchmark.argument_changes import Deviation, NotPerturbedError, Output, outputs_of
-from msprobe_hooks.extensions.free_benchmark.torch_perturbations import perturb
-from msprobe_hooks.extensions.free_benchmark.torch_ratio import deviations
+from msprobe_hooks.extensions.free_benchmark.torch_perturbations import deviations, perturb
 from pytest_msprobe.devices.cpu import CpuDevice
 from pytest_msprobe.engine.replay.calls.arguments import Subject, TargetError
 from pytest_msprobe.engine.replay.reruns.determinism import nondeterminism_reason

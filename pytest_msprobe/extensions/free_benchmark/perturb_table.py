@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from msprobe_hooks.dump.paths import dump_at, step_rank
-from msprobe_hooks.extensions.free_benchmark.table import FILE_NAME, HEADER, row
+from msprobe_hooks.extensions.free_benchmark.recorder import FILE_NAME, HEADER, row
 from pytest_msprobe.extensions.free_benchmark.perturbed import InconsistentOutput, Perturbed, perturbed_of
 from pytest_msprobe.journal.journal import Journal
 from pytest_msprobe.reports.csv import as_text, places

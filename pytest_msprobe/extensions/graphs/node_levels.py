@@ -7,7 +7,7 @@ from typing import Literal, NamedTuple
 
 from msprobe_hooks.dump.reader import Dump
 from msprobe_hooks.errors import RecordError
-from msprobe_hooks.extensions.overflow.anomalies.anomaly import (
+from msprobe_hooks.extensions.overflow.anomaly import (
     BUILT_IN,
     IgnoreRules,
     find_scene,
@@ -15,7 +15,7 @@ from msprobe_hooks.extensions.overflow.anomalies.anomaly import (
     is_judgeable,
     read_record_io,
 )
-from msprobe_hooks.extensions.overflow.anomalies.anomaly import Level as AnomalyLevel
+from msprobe_hooks.extensions.overflow.anomaly import Level as AnomalyLevel
 from pytest_msprobe.extensions.graphs.nodes import Graph, Kind
 
 Outcome = Literal["pass", "warn", "fail", "skip"]

@@ -21,7 +21,7 @@ from mindspore import nn, ops
 
 from msprobe_hooks.dump.names import ApiName
 from msprobe_hooks.dump.schema import tensors_of
-from msprobe_hooks.extensions.mindspore.qualified_names import imported_as, place_of
+from msprobe_hooks.extensions.mindspore.call_recording import imported_as, place_of
 from pytest_msprobe.engine.replay.call import Call
 from pytest_msprobe.engine.replay.framework import Functions
 from pytest_msprobe.engine.replay.references import ReferenceRegistry

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from msprobe_hooks.dump.call_context import Surroundings, modules_around, relevant_frames
 from msprobe_hooks.dump.paths import STACK_FILE
 from msprobe_hooks.dump.schema import TensorElement
-from msprobe_hooks.extensions.overflow.anomalies.anomaly import Finding, ValuePath, is_numeric
+from msprobe_hooks.extensions.overflow.anomaly import Finding, ValuePath, is_numeric
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from msprobe_hooks.dump.effects import effects_of_record
 from msprobe_hooks.dump.names import direction_of, is_communication, is_module_name
 from msprobe_hooks.dump.reader import Dump
 from msprobe_hooks.errors import RecordError
-from msprobe_hooks.extensions.overflow.anomalies.anomaly import (
+from msprobe_hooks.extensions.overflow.anomaly import (
     AnomalyKind,
     Finding,
     IgnoreRules,

@@ -17,7 +17,7 @@ from msprobe_hooks.dump.reader import Dump
 from msprobe_hooks.dump.schema import TensorElement
 from msprobe_hooks.dump.values import NON_FINITE
 from msprobe_hooks.errors import DumpError
-from msprobe_hooks.extensions.overflow.anomalies.anomaly import (
+from msprobe_hooks.extensions.overflow.anomaly import (
     LEVELS,
     IgnoreRules,
     find_scene,

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from msprobe_hooks.extensions.fix.call_filter import DRAWS, UNNAMED_LIBRARY
-from msprobe_hooks.extensions.fix.run_plan import Left
+from msprobe_hooks.extensions.fix.run_plan import DRAWS, UNNAMED_LIBRARY, Left
 from pytest_msprobe.extensions.bisect.unraised import left_text
 
 

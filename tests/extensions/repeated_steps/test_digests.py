@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from msprobe_hooks.extensions.repeated_steps.digests import digest, named_digests
+from msprobe_hooks.extensions.repeated_steps.differing_call import digest, named_digests
 
 
 def number(tensor: Tensor) -> int:

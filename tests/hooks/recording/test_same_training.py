@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from msprobe_hooks import ConfigError, PrecisionDebugger
 from msprobe_hooks.extensions.free_benchmark import config as free_benchmark
-from msprobe_hooks.extensions.monitor.grad_probe import config as grad_probe
+from msprobe_hooks.extensions.monitor.grad_probe import probe as grad_probe
 from msprobe_hooks.record import open_session
 from msprobe_hooks.recording.config import LEVELS, TASKS, settings
 from msprobe_hooks.recording.session import Session

@@ -14,7 +14,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 
 import pytest_msprobe
 from msprobe_hooks import fix, record, watch
-from msprobe_hooks.extensions.repeated_steps.digests import CallDigests
+from msprobe_hooks.extensions.repeated_steps.differing_call import CallDigests
 from tests.support.requirements import require
 
 X = torch.ones(4, 8)

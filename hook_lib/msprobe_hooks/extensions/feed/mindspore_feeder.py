@@ -16,8 +16,7 @@ from mindspore.common._grad_function import _Function
 from msprobe_hooks.dump.npy import find_file, read_array
 from msprobe_hooks.dump.schema import TensorElement
 from msprobe_hooks.errors import DumpError
-from msprobe_hooks.extensions.feed.call_numbers import Checkpoint
-from msprobe_hooks.extensions.feed.feeder import Feeder
+from msprobe_hooks.extensions.feed.feeder import Checkpoint, Feeder
 from msprobe_hooks.extensions.mindspore.context import is_pynative, process_rank, require_pynative
 from msprobe_hooks.extensions.mindspore.gradients import takes_gradient
 from msprobe_hooks.extensions.mindspore.recorder import (

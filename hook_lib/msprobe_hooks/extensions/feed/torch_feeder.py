@@ -21,8 +21,7 @@ from msprobe_hooks.dump.npy import find_file, read_array
 from msprobe_hooks.dump.schema import TensorElement
 from msprobe_hooks.errors import DumpError
 from msprobe_hooks.extensions.feed.arguments import KeptError
-from msprobe_hooks.extensions.feed.call_numbers import Checkpoint
-from msprobe_hooks.extensions.feed.feeder import Feeder
+from msprobe_hooks.extensions.feed.feeder import Checkpoint, Feeder
 from msprobe_hooks.recording.interposition import uncopied
 from msprobe_hooks.recording.session import Model, running_session
 from msprobe_hooks.torch.call_mode import is_traced

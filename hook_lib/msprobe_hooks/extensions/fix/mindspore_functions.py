@@ -11,7 +11,7 @@ from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
-from msprobe_hooks.extensions.fix.call_filter import Fixed, not_looked_at, require_computation
+from msprobe_hooks.extensions.fix.run_plan import Fixed, not_looked_at, require_computation
 from msprobe_hooks.extensions.mindspore.call_recording import observers, unrecorded
 from msprobe_hooks.extensions.mindspore.upcast import MindSporeRaising
 from msprobe_hooks.recording.safety_net import SafetyNet, abandon_in_children

@@ -12,7 +12,7 @@ from weakref import WeakKeyDictionary
 
 import torch.distributed as dist
 
-from msprobe_hooks.extensions.fix.call_filter import (
+from msprobe_hooks.extensions.fix.run_plan import (
     DRAWS,
     UNNAMED_LIBRARY,
     Fixed,

@@ -40,6 +40,6 @@ def open_dump(path: Path) -> Dump | None:
 
     if not is_converted_file(path):
         return None
-    from msprobe_hooks.extensions.kernel_dump.converted.reader import read_tree
+    from msprobe_hooks.extensions.kernel_dump.converted import read_tree
 
     return read_tree(path)

@@ -26,8 +26,10 @@ from msprobe_hooks.extensions.mindspore.call_recording import (
     recording_layers,
 )
 from msprobe_hooks.extensions.mindspore.cells import CellHooks, dumped_calls, settle
-from msprobe_hooks.extensions.mindspore.compilation_watch import CELLS, FUNCTIONS, Compilations
 from msprobe_hooks.extensions.mindspore.context import (
+    CELLS,
+    FUNCTIONS,
+    Compilations,
     is_pynative,
     process_rank,
     require_backward_passes,

@@ -15,7 +15,7 @@ from msprobe_hooks.dump.paths import stages_of, step_rank
 from msprobe_hooks.dump.reader import Dump
 from msprobe_hooks.dump.schema import Leaf, TensorElement
 from msprobe_hooks.errors import RecordError
-from msprobe_hooks.extensions.overflow.anomalies.anomaly import (
+from msprobe_hooks.extensions.overflow.anomaly import (
     BUILT_IN,
     AnomalyKind,
     RecordIO,

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from msprobe_hooks.dump.paths import step_rank
 from msprobe_hooks.dump.reader import Dump
-from msprobe_hooks.extensions.overflow.anomalies.anomaly import BUILT_IN, IgnoreRules
+from msprobe_hooks.extensions.overflow.anomaly import BUILT_IN, IgnoreRules
 from pytest_msprobe.errors import OptionError
 from pytest_msprobe.extensions.graphs.building import build_graph
 from pytest_msprobe.extensions.graphs.node_levels import overflow_level

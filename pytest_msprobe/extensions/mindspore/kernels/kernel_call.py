@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from msprobe_hooks.extensions.mindspore.static_graph.ir_statement import Statement
+from msprobe_hooks.extensions.mindspore.static_graph.anf_ir import Statement
 from msprobe_hooks.extensions.mindspore.static_graph.reader import GraphDump
 from pytest_msprobe.engine.values.error_kinds import REFUSALS
 from pytest_msprobe.engine.values.tensor_files import load_tensor

@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from msprobe_hooks.errors import MonitorError
+from msprobe_hooks.extensions.monitor.series.blocks import read_step_times
 from msprobe_hooks.extensions.monitor.series.reader import Run, Series, SeriesKey
-from msprobe_hooks.extensions.monitor.series.step_times import read_step_times
 from pytest_msprobe.extensions.monitor.golden.paired_series import Statistics, Twins, twins
 from pytest_msprobe.extensions.monitor.golden.rank_pair import Compared
 from pytest_msprobe.extensions.monitor.golden.series_tolerance import CONTINUOUS, relative_difference

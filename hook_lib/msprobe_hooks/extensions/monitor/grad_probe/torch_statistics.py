@@ -17,10 +17,8 @@ from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook, 
 from torch.utils.hooks import RemovableHandle
 
 from msprobe_hooks.errors import ConfigError
-from msprobe_hooks.extensions.monitor.grad_probe.config import ProbeSettings
-from msprobe_hooks.extensions.monitor.grad_probe.probe import GradientProbe
+from msprobe_hooks.extensions.monitor.grad_probe.probe import GradientProbe, GradientRow, ProbeSettings, interval_shares
 from msprobe_hooks.extensions.monitor.grad_probe.sign_maps import SignMap
-from msprobe_hooks.extensions.monitor.grad_probe.writer import GradientRow, interval_shares
 from msprobe_hooks.messages import counted
 from msprobe_hooks.recording.safety_net import guarded
 from msprobe_hooks.torch.no_dispatch import NoDispatch

@@ -1,9 +1,11 @@
-"""Facts of a PyTorch training: random functions counted without being replaced, and digests of data and weights."""
+"""Facts of a PyTorch training: random functions, counted without being replaced, digests of data, switches of torch."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from operator import attrgetter
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -15,7 +17,6 @@ from torch import Tensor, nn
 from msprobe_hooks.extensions.environment.random_calls import RandomCounts
 from msprobe_hooks.extensions.environment.recorder import CallReport
 from msprobe_hooks.extensions.environment.start_file import TensorFact, digest, fact
-from msprobe_hooks.extensions.environment.torch_switches import torch_switches
 from msprobe_hooks.recording.interposition import Interposition, uncopied
 from msprobe_hooks.torch.apis import Api, ApiTable
 from msprobe_hooks.torch.call_mode import CallMode, ThisThread
@@ -37,6 +38,22 @@ _METHODS = (
 _INITIALISING = ("uniform_", "normal_", "kaiming_uniform_")
 _SEED = "torch.manual_seed"
 _BETWEEN = (str(Path(torch.__file__).parent), str(Path(__file__).parents[2]))
+
+# A choice: a batch that holds itself ends here.
+_DEEPEST = 32
+
+_BACKENDS = (
+    *("fp32_precision", "cuda.matmul.allow_tf32", "cuda.matmul.fp32_precision", "cuda.matmul.allow_fp16_accumulation"),
+    "cuda.matmul.allow_fp16_reduced_precision_reduction",
+    "cuda.matmul.allow_bf16_reduced_precision_reduction",
+    *("cuda.preferred_linalg_library()", "cuda.flash_sdp_enabled()", "cuda.mem_efficient_sdp_enabled()"),
+    *("cuda.math_sdp_enabled()", "cuda.cudnn_sdp_enabled()", "cuda.preferred_blas_library()"),
+    *("cudnn.enabled", "cudnn.benchmark", "cudnn.deterministic", "cudnn.allow_tf32", "cudnn.version()"),
+    *("cudnn.conv.fp32_precision", "cudnn.rnn.fp32_precision"),
+    *("mkldnn.enabled", "mkldnn.deterministic", "mkldnn.matmul.fp32_precision", "mkldnn.conv.fp32_precision"),
+)
+
+_OF_CARDS: dict[str, tuple[str, ...]] = {"cuda": (), "npu": ("matmul.allow_hf32", "conv.allow_hf32")}
 
 
 class TorchRandom:
@@ -92,10 +109,6 @@ class _CountingMode(CallMode):
 
     def note_error(self, where: str, error: Exception) -> None:
         """Ignore it: there is nothing that could fail."""
-
-
-# A choice: a batch that holds itself ends here.
-_DEEPEST = 32
 
 
 def values_given(
@@ -202,7 +215,7 @@ class TorchTraining:
 
     def switches(self) -> dict[str, str]:
         """Return torch's switches and math modes."""
-        return torch_switches()
+        return _torch_switches()
 
     def generator_states(self, seeded: dict[str, str]) -> dict[str, str]:
         """Return torch's seed, and digests of what its generators have come to."""
@@ -231,3 +244,64 @@ def _uncompiled(hook: Callable[..., Any]) -> Callable[..., Any]:
         return hook
     disabled: Callable[..., Any] = torch.compiler.disable(hook)  # type: ignore[no-untyped-call]
     return disabled
+
+
+def _torch_switches() -> dict[str, str]:
+    """Return torch's switches and math modes, versions below it and the card, each in words.
+
+    Nothing is started for it: a card is named only where the program uses it already.
+    """
+    found = {name: _read(read) for name, read in _SWITCHES.items()}
+    found |= {f"backends.{place}": _read(partial(_at, torch.backends, place)) for place in _BACKENDS}
+    found |= _card()
+    return {name: state for name, state in found.items() if state is not None}
+
+
+def _read(read: Callable[[], Any]) -> str | None:
+    try:
+        return str(read())
+    except Exception:
+        # Another torch lacks the switch, or refuses the older spelling of one that was set by the newer.
+        return None
+
+
+def _autocast_kinds() -> list[str]:
+    return [kind for kind in ("cpu", "cuda", "npu") if _is_autocast(kind)]
+
+
+def _is_autocast(kind: str) -> bool:
+    try:
+        return torch.is_autocast_enabled(kind)
+    except RuntimeError:
+        return False
+
+
+_SWITCHES: dict[str, Callable[[], Any]] = {
+    "default dtype": torch.get_default_dtype,
+    "default device": torch.get_default_device,
+    "float32 matmul precision": torch.get_float32_matmul_precision,
+    "deterministic algorithms": torch.are_deterministic_algorithms_enabled,
+    "deterministic algorithms warn only": torch.is_deterministic_algorithms_warn_only_enabled,
+    "anomaly detection": torch.is_anomaly_enabled,
+    "autocast": lambda: [f"{kind}: {torch.get_autocast_dtype(kind)}" for kind in _autocast_kinds()] or "off",
+    "threads": torch.get_num_threads,
+    "interop threads": torch.get_num_interop_threads,
+    "CPU capability": torch.backends.cpu.get_cpu_capability,
+    "CUDA": lambda: torch.version.cuda,
+    "ROCm": lambda: torch.version.hip,
+    "deterministic fill": lambda: torch.utils.deterministic.fill_uninitialized_memory,  # type: ignore[attr-defined]
+}
+
+
+def _at(library: Any, place: str) -> Any:
+    value = attrgetter(place.removesuffix("()"))(library)
+    return value() if place.endswith("()") else value
+
+
+def _card() -> dict[str, str | None]:
+    for kind in _OF_CARDS:
+        library: Any = getattr(torch, kind, None)
+        if library is not None and library.is_initialized():
+            switches = {place: _read(partial(_at, library, place)) for place in _OF_CARDS[kind]}
+            return {"card": _read(library.get_device_name), **switches}
+    return {}

@@ -1,4 +1,4 @@
-"""Locations of MindTorch's functions, and the names of their calls: torch's."""
+"""The session of MindTorch: MindSpore's, with the functions and modules of torch, and the names of torch's calls."""
 
 from __future__ import annotations
 
@@ -10,6 +10,10 @@ from typing import Any
 
 from mindspore import Tensor
 
+from msprobe_hooks.extensions.mindspore.recorder import MindSporeRecorder
+from msprobe_hooks.extensions.mindspore.session import MindSporeSession
+from msprobe_hooks.recording.config import Settings
+from msprobe_hooks.recording.session import Model
 from msprobe_hooks.torch import api_lists
 
 # A program imports it in place of torch, or by a name of its own.
@@ -20,6 +24,30 @@ _PLACES = (
     ("Tensor", "Tensor", api_lists.TENSOR),
     ("Distributed", "distributed", api_lists.DISTRIBUTED),
 )
+
+
+class MindTorchRecorder(MindSporeRecorder):
+    """Records what runs under MindTorch."""
+
+    framework = "mindtorch"
+
+
+class MindTorchSession(MindSporeSession):
+    """A recording of what a program calls of MindTorch; modules are recorded where they are MindSpore's cells."""
+
+    module_type = "Module"
+
+    def __init__(self, settings: Settings, torch: ModuleType, model: Model | None = None) -> None:
+        self._torch = torch
+        super().__init__(settings, model, MindTorchRecorder(settings))
+
+    def functions(self) -> Iterator[tuple[Any, str, str]]:
+        """Yield the functions whose calls are recorded."""
+        return _functions(self._torch)
+
+    def layers(self) -> Iterator[tuple[Any, str, str]]:
+        """Yield nothing: what MindSpore calls a primitive has no name in torch."""
+        return iter(())
 
 
 def mindtorch() -> ModuleType | None:
@@ -34,7 +62,7 @@ def makes_mindspore_tensors(torch: ModuleType) -> bool:
     return make is not None and isinstance(make(0.0), Tensor)
 
 
-def functions(torch: ModuleType) -> Iterator[tuple[Any, str, str]]:
+def _functions(torch: ModuleType) -> Iterator[tuple[Any, str, str]]:
     """Yield the owner, the attribute and the recorded name of every function of MindTorch that is recorded."""
     for type_, place, names in _PLACES:
         for name in sorted(names):

@@ -1,11 +1,13 @@
-"""Environment variables that may move numbers, by a list of what is allowed: what is not on it is not looked at."""
+"""Environment variables that may move numbers, by a list of what is allowed, and installed packages."""
 
 from __future__ import annotations
 
 import os
+import platform
 import re
 from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
+from importlib.metadata import distributions
 
 # Addresses and ids of a start (MASTER_PORT, TORCHELASTIC_RUN_ID) are left out: they differ between equal starts.
 ALLOWED = (
@@ -31,6 +33,8 @@ _SECRET_NAME = re.compile(
 )
 _CREDENTIALS = re.compile(r"(?<=://)[^/\s@]+@")
 
+_SEPARATORS = re.compile(r"[-_.]+")
+
 
 def allowed_variables(more: Sequence[str] = (), *, within: Mapping[str, str] = os.environ) -> dict[str, str]:
     """Return the variables, of this process or of others, that are allowed by this list or by ``more`` patterns.
@@ -48,3 +52,22 @@ def allowed_variables(more: Sequence[str] = (), *, within: Mapping[str, str] = o
 def is_secret(name: str) -> bool:
     """Return whether a variable is named like something that is not for others to read."""
     return _SECRET_NAME.search(name) is not None
+
+
+def installed_packages() -> dict[str, str]:
+    """Return the versions of Python and of the installed packages, under their normalized names.
+
+    Of a package that is installed twice, the one counts that is imported.
+    """
+    found: dict[str, str] = {}
+    for one in distributions():
+        # A folder that a removal left behind has no name.
+        name = one.metadata["Name"]
+        if name:
+            found.setdefault(normalized(name), one.version)
+    return {"python": platform.python_version(), **dict(sorted(found.items()))}
+
+
+def normalized(name: str) -> str:
+    """Return the one spelling of a package's name."""
+    return _SEPARATORS.sub("-", name).lower()
