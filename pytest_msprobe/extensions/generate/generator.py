@@ -31,9 +31,8 @@ from pytest_msprobe.extensions.generate.module_plan import (
     module_text,
     plan_of_inputs,
 )
-from pytest_msprobe.extensions.generate.outcome_plugin import Outcome
 from pytest_msprobe.extensions.generate.output_folder import Content, write_files
-from pytest_msprobe.extensions.generate.subprocess_run import run_module
+from pytest_msprobe.extensions.generate.subprocess_run import Outcome, run_module
 from pytest_msprobe.reports.text import echo, printable
 from pytest_msprobe.run import marks
 from pytest_msprobe.run.keyword_expression import Keywords, parse_keywords

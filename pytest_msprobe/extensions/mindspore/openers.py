@@ -46,7 +46,7 @@ def _open_mindtorch() -> Framework:
     from pytest_msprobe.extensions.mindspore.runtime import start
 
     start()
-    from pytest_msprobe.extensions.mindspore.mindtorch.framework import MindTorchFramework
+    from pytest_msprobe.extensions.mindspore.mindtorch_framework import MindTorchFramework
 
     return MindTorchFramework()
 

@@ -30,15 +30,17 @@ from msprobe_hooks.extensions.overflow.anomaly import (
 )
 from msprobe_hooks.messages import counted
 from msprobe_standards.verdict import Verdict
-from pytest_msprobe.extensions.overflow.messages import (
+from pytest_msprobe.extensions.overflow.nonfinite_origins import (
+    Analysis,
     Origin,
+    Source,
+    analyse,
     describe_values,
     growth_words,
     origin_lines,
     origin_of,
     place_lines,
 )
-from pytest_msprobe.extensions.overflow.nonfinite_origins import Analysis, Source, analyse
 from pytest_msprobe.extensions.overflow.options import overflow_key
 from pytest_msprobe.reports.lanes_page.html import LaneCall, Lanes, write_lanes_page
 from pytest_msprobe.reports.page_report import Results

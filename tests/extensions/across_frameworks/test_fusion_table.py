@@ -9,10 +9,10 @@ import pytest
 
 from msprobe_hooks.dump.reader import Dump, read_dump
 from msprobe_hooks.dump.values import read_values
-from pytest_msprobe.extensions.across_frameworks.api_mapping import ApiMapping, ApiPair
 from pytest_msprobe.extensions.across_frameworks.fusion_table import compositions
 from pytest_msprobe.extensions.across_frameworks.options import AcrossOptions
 from pytest_msprobe.extensions.across_frameworks.translation import Mappings, composed_runs, translation
+from pytest_msprobe.extensions.across_frameworks.value_pairing import ApiMapping, ApiPair
 from pytest_msprobe.modes.compare.dump_pair import DumpPair
 from pytest_msprobe.modes.compare.judging.policy import load_policy
 from tests.support.dumps.dump_files import Json, forward, tensor_around, value, write_dump

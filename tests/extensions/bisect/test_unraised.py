@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from msprobe_hooks.extensions.fix.run_plan import DRAWS, UNNAMED_LIBRARY, Left
-from pytest_msprobe.extensions.bisect.unraised import left_text
+from pytest_msprobe.extensions.bisect.search import left_text
 
 
 def test_nothing_is_said_where_every_call_was_raised():

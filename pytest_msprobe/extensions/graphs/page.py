@@ -1,4 +1,4 @@
-"""A run's graph as the data of a page, the page of recorded runs alone, and links between ranks' calls."""
+"""A run's graph as the data of a page, links between ranks' calls, and the graphs of compared runs."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from msprobe_hooks.dump.call_context import outside_frameworks
 from msprobe_hooks.dump.communication.jsonl import find_partners, find_steps
@@ -14,7 +14,7 @@ from msprobe_hooks.dump.names import is_communication, is_parameters_grad
 from msprobe_hooks.dump.paths import stages_of, step_rank
 from msprobe_hooks.dump.reader import Dump
 from msprobe_hooks.dump.schema import Leaf, TensorElement
-from msprobe_hooks.errors import RecordError
+from msprobe_hooks.errors import DumpError, RecordError
 from msprobe_hooks.extensions.overflow.anomaly import (
     BUILT_IN,
     AnomalyKind,
@@ -25,11 +25,30 @@ from msprobe_hooks.extensions.overflow.anomaly import (
 )
 from pytest_msprobe.extensions.graphs.building import build_graph
 from pytest_msprobe.extensions.graphs.data_flow import Edge, Likeness, find_flow
-from pytest_msprobe.extensions.graphs.nodes import Graph, Kind, Node
+from pytest_msprobe.extensions.graphs.nodes import Graph, Kind, Node, pair_nodes
 from pytest_msprobe.reports.pages.write_page import page_number, write_page
+
+if TYPE_CHECKING:
+    from pytest_msprobe.modes.compare.dump_pair import DumpPair
+    from pytest_msprobe.modes.compare.rows import ComparedCall
+
 
 _KINDS = {Kind.MODULE: "m", Kind.API: "a", Kind.COLLECTION: "c"}
 _LIKENESSES: tuple[Likeness, ...] = ("same", "reshaped", "summed")
+
+#: A record, the number of another dump, and the record there.
+Link = tuple[str, int, str]
+
+#: How a scene is coloured, as a search for overflow judges it, and whether what is wrong begins there. A norm that
+#: jumps is no error of itself.
+_MARKS = {
+    AnomalyKind.ARISES: ("fail", "culprit"),
+    AnomalyKind.OVERWRITTEN: ("fail", "culprit"),
+    AnomalyKind.PASSES_ON: ("warn", "inherited"),
+    AnomalyKind.VANISHES: ("warn", ""),
+}
+_RECEIVED = "another rank may have sent them"
+_STATISTICS = ("max", "min", "mean", "norm")
 
 
 class Mark(NamedTuple):
@@ -140,10 +159,6 @@ def _parents_first(graph: Graph) -> Iterable[Node]:
         waiting += reversed(node.children)
 
 
-#: A record, the number of another dump, and the record there.
-Link = tuple[str, int, str]
-
-
 def communication_links(dumps: Sequence[Dump]) -> list[list[Link]]:
     """Return, for each dump, the partner of each communication record on the next rank that has one.
 
@@ -163,18 +178,6 @@ def communication_links(dumps: Sequence[Dump]) -> list[list[Link]]:
 
 def _next(rank: int, others: Mapping[int, str]) -> int:
     return min(others, key=lambda other: (other < rank, other))
-
-
-#: How a scene is coloured, as a search for overflow judges it, and whether what is wrong begins there. A norm that
-#: jumps is no error of itself.
-_MARKS = {
-    AnomalyKind.ARISES: ("fail", "culprit"),
-    AnomalyKind.OVERWRITTEN: ("fail", "culprit"),
-    AnomalyKind.PASSES_ON: ("warn", "inherited"),
-    AnomalyKind.VANISHES: ("warn", ""),
-}
-_RECEIVED = "another rank may have sent them"
-_STATISTICS = ("max", "min", "mean", "norm")
 
 
 def write_single_page(path: Path, dumps: Sequence[Dump], *, title: str) -> None:
@@ -242,3 +245,68 @@ def _values(traffic: RecordIO) -> Iterator[list[Any]]:
             ]  # fmt: skip
         else:
             yield [place.path, f"{leaf.type} {leaf.value}"]
+
+
+class PairGraph:
+    """The graphs of a pair of dumps, by the pair's number; compared calls are added as they are read."""
+
+    def __init__(self, pair: int, target: Run, golden: Run, links: Sequence[Link] = ()) -> None:
+        self.pair = pair
+        self._target, self._golden, self._links = target, golden, links
+        self._marks: dict[str, Mark] = {}
+        self._golden_marks: dict[str, Mark] = {}
+        self._partners: dict[str, str] = {}
+
+    def add(self, place: int, call: ComparedCall) -> None:
+        """Colour what a call was compared as; ``place`` is its place among all calls of the page."""
+        mark = Mark(call.outcome, call.cause, place)
+        if call.target is not None:
+            self._marks[call.target] = mark
+        if call.golden is not None:
+            self._golden_marks[call.golden] = mark
+        if call.target is not None and call.golden is not None:
+            self._partners[call.target] = call.golden
+
+    def drawing(self, place: str) -> Drawing:
+        """Return what is drawn, under the name of the pair."""
+        partners = pair_nodes(self._target.graph, self._golden.graph, self._partners)
+        return Drawing(place, self._target, self._marks, self._golden, self._golden_marks, partners, links=self._links)
+
+
+class PairGraphs:
+    """The graphs of some pairs of dumps; those of others are left out."""
+
+    def __init__(self, graphs: Sequence[PairGraph]) -> None:
+        self._graphs = {graph.pair: graph for graph in graphs}
+
+    def add(self, place: int, call: ComparedCall) -> None:
+        """Colour what a call was compared as; ``place`` is its place among all calls of the page."""
+        if call.pair in self._graphs:
+            self._graphs[call.pair].add(place, call)
+
+    def data(self, pairs: Sequence[str]) -> list[dict[str, Any]]:
+        """Return what the page's scripts draw; ``pairs`` names the compared dumps."""
+        return drawn([graph.drawing(pairs[graph.pair]) for graph in self._graphs.values()])
+
+
+def read_graphs(pairs: Sequence[DumpPair], *, are_required: bool = False) -> PairGraphs:
+    """Return the graphs of those pairs whose dumps say in which modules calls were made.
+
+    Raises DumpError where one does not and the graphs are required.
+    """
+    found: list[tuple[DumpPair, Run, Run]] = []
+    for pair in pairs:
+        try:
+            found.append((pair, read_run(pair.target), read_run(pair.golden)))
+        except DumpError:
+            if are_required:
+                raise
+            # The table needs no graph, and a damaged file next to a dump is no verdict on it.
+            continue
+    links = communication_links([pair.target for pair, _, _ in found])
+    return PairGraphs(
+        [
+            PairGraph(pair.index, target, golden, linked)
+            for (pair, target, golden), linked in zip(found, links, strict=True)
+        ]
+    )
