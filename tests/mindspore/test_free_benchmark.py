@@ -224,7 +224,7 @@ def test_what_cannot_be_perturbed_says_why() -> None:
 
 def test_ratios_are_those_of_pytorch() -> None:
     torch = pytest.importorskip("torch")
-    from msprobe_hooks.extensions.free_benchmark.torch_ratio import largest_ratio
+    from msprobe_hooks.extensions.free_benchmark.torch_perturbations import largest_ratio
 
     random = np.random.default_rng(0)
     a = random.normal(size=50).astype(np.float32)

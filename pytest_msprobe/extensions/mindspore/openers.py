@@ -5,7 +5,7 @@ from __future__ import annotations
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
-from msprobe_hooks.dump.tensor_files.dtypes import mindspore_dtype_name
+from msprobe_hooks.dump.names import mindspore_dtype_name
 from pytest_msprobe.engine.framework_names import KERNELS, MINDSPORE, MINDTORCH
 from pytest_msprobe.engine.frameworks.registry import FrameworkEntry, FrameworkRegistry, TableForm
 from pytest_msprobe.extensions.mindspore.mindtorch_discovery import find_mindtorch, put_pytorch_first
@@ -51,7 +51,7 @@ def _open_mindtorch() -> Framework:
     from pytest_msprobe.extensions.mindspore.runtime import start
 
     start()
-    from pytest_msprobe.extensions.mindspore.mindtorch.framework import MindTorchFramework
+    from pytest_msprobe.extensions.mindspore.mindtorch_framework import MindTorchFramework
 
     return MindTorchFramework()
 

@@ -9,9 +9,9 @@ import pytest
 
 from msprobe_hooks.dump.reader import Dump, read_dump
 from msprobe_hooks.dump.values import read_values
-from pytest_msprobe.extensions.across_frameworks.api_mapping import ApiMapping, ApiPair
 from pytest_msprobe.extensions.across_frameworks.fusion_table import compositions
 from pytest_msprobe.extensions.across_frameworks.translation import Mappings, composed_runs
+from pytest_msprobe.extensions.across_frameworks.value_pairing import ApiMapping, ApiPair
 from pytest_msprobe.modes.compare.dump_pair import DumpPair
 from tests.support.dumps.across_frameworks import composed_pair
 from tests.support.dumps.across_frameworks import tensor as t

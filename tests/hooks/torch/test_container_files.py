@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 from safetensors.torch import load_file
 
 from msprobe_hooks import ConfigError, RecordingError, record
+from msprobe_hooks.dump.containers import find_tensor
 from msprobe_hooks.dump.reader import read_dump
 from msprobe_hooks.dump.schema import TensorElement, tensors_of
-from msprobe_hooks.dump.tensor_files.containers import find_tensor
 from msprobe_hooks.recording import tensor_files as recorded_files
 from msprobe_hooks.recording.config import read_config
-from msprobe_hooks.torch.container_files import ContainerFiles
+from msprobe_hooks.torch.tensor_files import ContainerFiles
 from msprobe_hooks.torch.write_batches import BATCH_BYTES, Buffers
 from pytest_msprobe.engine.values.tensor_files import load_tensor
 from pytest_msprobe.results.skip_reasons import Skip

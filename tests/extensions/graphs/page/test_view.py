@@ -12,8 +12,7 @@ import pytest
 from msprobe_hooks.dump.reader import read_dump
 from pytest_msprobe.extensions.graphs.data_flow import Edge
 from pytest_msprobe.extensions.graphs.nodes import Graph, Kind, Node
-from pytest_msprobe.extensions.graphs.page.payload import Drawing, Run, drawn, write_single_page
-from pytest_msprobe.extensions.graphs.pair_graphs import read_graphs
+from pytest_msprobe.extensions.graphs.page import Drawing, Run, drawn, read_graphs, write_single_page
 from pytest_msprobe.modes.compare.reports.html import write_html
 from pytest_msprobe.reports.pages.write_page import write_page
 from tests.support.browser.chromium import click, texts, until

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from msprobe_hooks.extensions.overflow.anomalies.anomaly import LEVELS
+from msprobe_hooks.extensions.overflow.anomaly import LEVELS
 from pytest_msprobe.extensions.overflow import options
 from tests.support.dumps.static_graphs import GraphFolder, dense_step
 

@@ -10,8 +10,8 @@ from urllib.parse import quote, unquote
 import numpy as np
 import pytest
 
+from msprobe_hooks.extensions.monitor.series.blocks import StepTime, append_step_time
 from msprobe_hooks.extensions.monitor.series.reader import SeriesKey
-from msprobe_hooks.extensions.monitor.series.step_times import StepTime, append_step_time
 from pytest_msprobe.extensions.monitor.page.build import Finding, RankRuns, build_page
 from pytest_msprobe.extensions.monitor.page.html import write_html
 from tests.support.browser.chromium import click, texts, until
