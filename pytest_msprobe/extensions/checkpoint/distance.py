@@ -68,12 +68,12 @@ def _parts(target: Tensor, golden: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
 def _difference(t: Tensor, g: Tensor) -> Tensor:
     """Return how far elements are apart; infinities and NaN at the same places are equal."""
     ours, theirs = _wide(t), _wide(g)
-    found = torch.where((ours == theirs) | (ours.isnan() & theirs.isnan()), 0.0, ours - theirs).abs()
-    found = found.nan_to_num(nan=math.inf, posinf=math.inf)
+    apart = torch.where((ours == theirs) | (ours.isnan() & theirs.isnan()), 0.0, ours - theirs).abs()
+    apart = apart.nan_to_num(nan=math.inf, posinf=math.inf)
     if t.dtype == g.dtype and t.dtype in (torch.int64, torch.uint64):
         # float64 does not hold all of 64 bits, and integers that differ are at least 1 apart.
-        found = torch.where(t == g, 0.0, found.clamp(min=1.0))
-    return found
+        apart = torch.where(t == g, 0.0, apart.clamp(min=1.0))
+    return apart
 
 
 def _norm(part: Tensor) -> float:

@@ -31,9 +31,9 @@ class Numbering:
         for share in shares:
             stage, rank = share.layout.get("pp", (0, 1))[0], share.layout.get("ep", (0, 1))[0]
             for shared in share.parameters:
-                found = names.canonical(shared.name)
-                layers[shared.chunk, stage].update(() if found.layer is None else (found.layer,))
-                experts[rank].update(() if found.expert is None else (found.expert,))
+                canonical = names.canonical(shared.name)
+                layers[shared.chunk, stage].update(() if canonical.layer is None else (canonical.layer,))
+                experts[rank].update(() if canonical.expert is None else (canonical.expert,))
         self._layers = _offsets(layers)
         self._experts = _offsets(experts)
 
@@ -54,14 +54,14 @@ class Numbering:
         return share.layout.get("ep", (0, 1))[0] * count if share.first_expert is None else share.first_expert
 
 
-def _offsets(held: Mapping[_Key, set[int]]) -> dict[_Key, int]:
+def _offsets(numbers: Mapping[_Key, set[int]]) -> dict[_Key, int]:
     """Return by what each rank's numbers are to grow: nothing where no two ranks have the same."""
-    total = sum(map(len, held.values()))
-    if len(set().union(*held.values())) == total:
+    total = sum(map(len, numbers.values()))
+    if len(set().union(*numbers.values())) == total:
         return {}
     offsets: dict[_Key, int] = {}
     following = 0
-    for key in sorted(held):
+    for key in sorted(numbers):
         offsets[key] = following
-        following += max(held[key], default=-1) + 1
+        following += max(numbers[key], default=-1) + 1
     return offsets

@@ -62,13 +62,13 @@ def _joined(name: str, parts: Sequence[RankPart], axis: int) -> Parameter:
 
 def _axis(first: RankPart, shape: tuple[int, ...] | None) -> int | None:
     """Return along which axis ranks share: that of the name, unless shapes of the other side show another."""
-    held = first.part.shape
-    if shape is not None and len(shape) == len(held) and first.size > 1:
-        if shape == held:
+    own_shape = first.part.shape
+    if shape is not None and len(shape) == len(own_shape) and first.size > 1:
+        if shape == own_shape:
             return None
         if first.axis is None:
-            return next((axis for axis in range(len(held)) if held[axis] * first.size == shape[axis]), None)
-    return first.axis if first.axis is None or first.axis < len(held) else None
+            return next((axis for axis in range(len(own_shape)) if own_shape[axis] * first.size == shape[axis]), None)
+    return first.axis if first.axis is None or first.axis < len(own_shape) else None
 
 
 def _same(name: str, size: int, sizes: ModelSizes) -> int:

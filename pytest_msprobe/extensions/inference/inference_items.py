@@ -81,12 +81,12 @@ def result_of(call: ComparedCall, pair: InferencePair) -> DirectionResult:
     if call.outcome == "skip":
         reason = f"{InferenceSkip.UNALIGNED.value}: {call.reason}"
         return DirectionResult(call.record, Verdict("skip", "", reason), skip=InferenceSkip.UNALIGNED)
-    found = [row for row in call.rows if row.differs]
-    if not found:
+    differing = [row for row in call.rows if row.differs]
+    if not differing:
         return DirectionResult(call.record, Verdict(call.outcome, STANDARD, call.reason))
-    outputs = [_output(row) for row in found]
-    deciding = next(number for number, row in enumerate(found) if row.outcome == call.outcome)
-    outputs[deciding] = _output(found[deciding], _hint(call, found[deciding], pair))
+    outputs = [_output(row) for row in differing]
+    deciding = next(number for number, row in enumerate(differing) if row.outcome == call.outcome)
+    outputs[deciding] = _output(differing[deciding], _hint(call, differing[deciding], pair))
     return DirectionResult(call.record, outputs[deciding].verdict, tuple(outputs))
 
 

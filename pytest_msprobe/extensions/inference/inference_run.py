@@ -45,10 +45,10 @@ def is_inference(options: CompareOptions, target: Path) -> bool:
 
     Raises OptionError for an option that only a comparison of calls understands.
     """
-    wanted = options.part(InferenceOptions).match
-    if wanted == "calls" or (wanted is None and options.of_calls):
+    match = options.part(InferenceOptions).match
+    if match == "calls" or (match is None and options.of_calls):
         return False
-    if wanted is None:
+    if match is None:
         are_recorded = has_tensors(target) and has_tensors(options.golden)
         return are_recorded and is_engine(target) != is_engine(options.golden)
     if options.of_calls:

@@ -81,9 +81,9 @@ def row_places(rows: int, layout: TokenLayout) -> Integers:
         for number, segment in enumerate(layout.segments):
             places[segment.rows[-1]] = number
     elif len(layout.shape) == 2 and rows % layout.shape[0] == 0:
-        kept = rows // layout.shape[0]
+        length = rows // layout.shape[0]
         whole = places.reshape(layout.shape)
-        whole[:, -kept:] = np.arange(rows).reshape(layout.shape[0], kept)
+        whole[:, -length:] = np.arange(rows).reshape(layout.shape[0], length)
     else:
         raise UnalignedError(f"{rows} rows for {layout.rows} tokens")
     return places

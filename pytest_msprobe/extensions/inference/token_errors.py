@@ -73,14 +73,14 @@ def aligned_rows(name: str, target: RunValues, golden: RunValues, pairs: TokenPa
                 layout = sides[side].passes[number].layout
                 assert layout is not None
                 loaded[side, number] = None if rows is None else (rows, row_places(len(rows), layout))
-        found = [loaded[side, number] for side, number in enumerate(map(int, passes))]
-        ours, theirs = found
+        both_rows = [loaded[side, number] for side, number in enumerate(map(int, passes))]
+        ours, theirs = both_rows
         if ours is None or theirs is None:
             continue
         numbers = np.flatnonzero((both == passes).all(axis=1))
         places = ours[1][pairs.target[numbers, 1]], theirs[1][pairs.golden[numbers, 1]]
-        held = (places[0] >= 0) & (places[1] >= 0)
-        yield from _blocks(numbers[held], ours[0], theirs[0], places[0][held], places[1][held])
+        is_readable = (places[0] >= 0) & (places[1] >= 0)
+        yield from _blocks(numbers[is_readable], ours[0], theirs[0], places[0][is_readable], places[1][is_readable])
 
 
 def _blocks(
@@ -121,7 +121,7 @@ def measure_tokens(name: str, target: RunValues, golden: RunValues, pairs: Token
         )
         difference = mine - other
         squares = [(difference * difference), (other * other), (mine * mine), (mine * other)]
-        sums.append(np.stack([each.sum(dim=1).numpy() for each in squares], axis=1))
+        sums.append(np.stack([square.sum(dim=1).numpy() for square in squares], axis=1))
         greatest = max(greatest, float(difference.abs().nan_to_num(nan=math.inf).max()))
         for one, numbers_of in zip(extremes, (mine, other), strict=True):
             one[:] = [
