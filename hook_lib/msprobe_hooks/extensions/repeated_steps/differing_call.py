@@ -94,15 +94,15 @@ class DifferingCall:
 
     def undefined_results(self) -> set[int]:
         """Return the places of results with memory that the call does not write to: it holds what was there before."""
-        sizes = [each.untyped_storage().nbytes() for each in tree_leaves(self._run()[0]) if isinstance(each, Tensor)]
-        device = next((each.device for each in tree_leaves(self.args) if isinstance(each, Tensor)), torch.device("cpu"))
-        found: set[int] = set()
+        sizes = [leaf.untyped_storage().nbytes() for leaf in tree_leaves(self._run()[0]) if isinstance(leaf, Tensor)]
+        device = next((leaf.device for leaf in tree_leaves(self.args) if isinstance(leaf, Tensor)), torch.device("cpu"))
+        undefined: set[int] = set()
         for _ in range(_ROUNDS):
             low, high = (self._words_in_memory_of(byte, sizes, device) for byte in (0, 255))
             pairs = enumerate(zip(low, high, strict=True))
             # No result has these words by itself.
-            found |= {place for place, (a, b) in pairs if a.shape == b.shape and bool(((a == 0) & (b == -1)).any())}
-        return found
+            undefined |= {place for place, (a, b) in pairs if a.shape == b.shape and bool(((a == 0) & (b == -1)).any())}
+        return undefined
 
     def _words_in_memory_of(self, byte: int, sizes: Sequence[int], device: torch.device) -> list[Tensor]:
         with NoDispatch():
@@ -111,7 +111,7 @@ class DifferingCall:
             blocks.clear()
         result, args = self._run()
         with NoDispatch():
-            return [whole_words(each) for each in compared_results(self.operator, result, args)]
+            return [whole_words(tensor) for tensor in compared_results(self.operator, result, args)]
 
     def is_nondeterministic(self, differing: int) -> bool:
         """Return whether torch documents that a correct card may give other bits each time.
@@ -120,8 +120,8 @@ class DifferingCall:
         """
         if torch.are_deterministic_algorithms_enabled():
             return False
-        tensors = [each for each in tree_leaves((self.args, self.kwargs)) if isinstance(each, Tensor)]
-        on_cpu = all(each.is_cpu for each in tensors)
+        tensors = [leaf for leaf in tree_leaves((self.args, self.kwargs)) if isinstance(leaf, Tensor)]
+        on_cpu = all(tensor.is_cpu for tensor in tensors)
         if on_cpu:
             return differing > 0 and self.operator.overloadpacket.__name__ in _ANY_ORDER_ON_CPU
         if self.operator.overloadpacket.__name__ in _ANY_ORDER:
@@ -181,17 +181,21 @@ class CallCapture(CallDigests):  # type: ignore[no-untyped-call]
         if place not in self._wanted or not is_compared(func) or is_traced():
             return super().__torch_dispatch__(func, types, args, kwargs)
         with NoDispatch():
-            given, named = _copies((args, kwargs or {}))
+            positional, named = _copies((args, kwargs or {}))
         generators = Generators(tree_leaves((args, kwargs)))
         result = super().__torch_dispatch__(func, types, args, kwargs)
-        self.captured[place] = DifferingCall(func, given, named, generators, origin)
+        self.captured[place] = DifferingCall(func, positional, named, generators, origin)
         return result
 
     def _origin(self, frame: FrameType | None) -> Origin:
         node = torch._C._current_autograd_node()
         if node is not None and not self._modules:
-            made = self._origins.get(node._sequence_nr())
-            return Origin("", "", is_backward=True) if made is None else replace(made, is_backward=True)
+            forward_origin = self._origins.get(node._sequence_nr())
+            return (
+                Origin("", "", is_backward=True)
+                if forward_origin is None
+                else replace(forward_origin, is_backward=True)
+            )
         origin = Origin(self._modules[-1] if self._modules else "", _source(frame), is_backward=False)
         self._origins.setdefault(autograd._get_sequence_nr() - 1, origin)  # type: ignore[attr-defined]
         return origin

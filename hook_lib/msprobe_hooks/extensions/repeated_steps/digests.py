@@ -66,18 +66,18 @@ def read(digests: Sequence[Tensor]) -> list[int]:
     """Return digests as numbers; each device is waited for once."""
     numbers = [0] * len(digests)
     places: dict[torch.device, list[int]] = {}
-    for place, each in enumerate(digests):
-        places.setdefault(each.device, []).append(place)
+    for place, value in enumerate(digests):
+        places.setdefault(value.device, []).append(place)
     for of_device in places.values():
-        for place, number in zip(of_device, torch.stack([digests[each] for each in of_device]).tolist(), strict=True):
+        for place, number in zip(of_device, torch.stack([digests[i] for i in of_device]).tolist(), strict=True):
             numbers[place] = number
     return numbers
 
 
 def named_digests(tensors: Iterable[tuple[str, Tensor]]) -> dict[str, int]:
     """Return the digests of named tensors; those without values to read are left out."""
-    found = [(name, each) for name, tensor in tensors if (each := digest(tensor)) is not None]
-    return dict(zip((name for name, _ in found), read([each for _, each in found]), strict=True))
+    named = [(name, value) for name, tensor in tensors if (value := digest(tensor)) is not None]
+    return dict(zip((name for name, _ in named), read([value for _, value in named]), strict=True))
 
 
 def number_digest(value: Any) -> int | None:
@@ -127,9 +127,9 @@ class CallDigests(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if is_compared(func):
             place = len(self.operators)
             self.operators.append(func)
-            found = result_digests(func, result, args)
-            self._values += found
-            self._places += [place] * len(found)
+            values = result_digests(func, result, args)
+            self._values += values
+            self._places += [place] * len(values)
         elif func.namespace in _COMMUNICATION:
             self._communications.append(len(self.operators))
         return result
@@ -140,11 +140,11 @@ class CallDigests(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def read(self) -> list[tuple[int, ...]]:
         """Return the digests of each operator's results."""
-        found: list[list[int]] = [[] for _ in self.operators]
+        numbers_of_calls: list[list[int]] = [[] for _ in self.operators]
         if self._values:
             for place, number in zip(self._places, read(self._values), strict=True):
-                found[place].append(number)
-        return [tuple(each) for each in found]
+                numbers_of_calls[place].append(number)
+        return [tuple(numbers) for numbers in numbers_of_calls]
 
 
 def is_compared(func: Any) -> bool:
@@ -156,19 +156,19 @@ def compared_results(func: Any, result: Any, args: Sequence[Any]) -> list[Tensor
     """Return the tensors that an operator returned, and the arguments that it wrote to as well, if they can be read."""
     written = [args[place] for place in _written(func) or () if place < len(args)]
     values = (result, *written) if written else (result,)
-    tensors = (each for value in values for each in ((value,) if isinstance(value, Tensor) else _listed(value)))
-    return [each for each in tensors if is_readable(local_part(each))]
+    tensors = (part for value in values for part in ((value,) if isinstance(value, Tensor) else _listed(value)))
+    return [tensor for tensor in tensors if is_readable(local_part(tensor))]
 
 
 def result_digests(func: Any, result: Any, args: Sequence[Any]) -> list[Tensor]:
     """Return the digests of what an operator returned and of the arguments that it wrote to as well."""
     with NoDispatch():
         tensors = compared_results(func, result, args)
-        return [found for each in tensors if (found := digest(each)) is not None]
+        return [value for tensor in tensors if (value := digest(tensor)) is not None]
 
 
 def _listed(value: Any) -> list[Tensor]:
-    return [each for each in value if isinstance(each, Tensor)] if isinstance(value, (list, tuple)) else []
+    return [element for element in value if isinstance(element, Tensor)] if isinstance(value, (list, tuple)) else []
 
 
 @cache
@@ -179,13 +179,17 @@ def _written(func: Any) -> tuple[int, ...] | None:
         return None
     if func.overloadpacket.__name__ in UNDEFINED_RESULTS:
         return None
-    if schema.returns and all(each.alias_info is not None and not each.alias_info.is_write for each in schema.returns):
+    if schema.returns and all(
+        result.alias_info is not None and not result.alias_info.is_write for result in schema.returns
+    ):
         return None
-    returned = {name for each in schema.returns if each.alias_info for name in each.alias_info.before_set}
+    returned = {name for result in schema.returns if result.alias_info for name in result.alias_info.before_set}
     return tuple(
         place
-        for place, each in enumerate(schema.arguments)
-        if each.alias_info is not None and each.alias_info.is_write and not returned & set(each.alias_info.before_set)
+        for place, argument in enumerate(schema.arguments)
+        if argument.alias_info is not None
+        and argument.alias_info.is_write
+        and not returned & set(argument.alias_info.before_set)
     )
 
 

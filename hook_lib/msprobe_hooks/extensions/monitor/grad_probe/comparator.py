@@ -68,43 +68,43 @@ class GradComparator:
         """
         from msprobe_hooks.extensions.monitor.grad_probe.sign_maps import sign_similarity
 
-        found, folder = sign_similarity(path1, path2), Path(output_dir)
+        similarity, folder = sign_similarity(path1, path2), Path(output_dir)
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            _write_table(found, folder / "similarities.csv")
+            _write_table(similarity, folder / "similarities.csv")
             if find_spec("matplotlib") is None:
                 _log.warning(
                     "%s: not written, as matplotlib is not installed; pip install pytest-msprobe[pictures]",
                     folder / _PICTURES,
                 )
             else:
-                _draw(found, folder / _PICTURES)
+                _draw(similarity, folder / _PICTURES)
         except OSError as error:
             raise MonitorError(f"{folder}: cannot be written: {error}; pass another folder") from None
 
 
-def _series(found: SignSimilarity) -> dict[str, list[float]]:
-    rows = dict(zip(found.parameters, found.shares.tolist(), strict=True))
-    return {**rows, "summary": found.summary.tolist()}
+def _series(similarity: SignSimilarity) -> dict[str, list[float]]:
+    rows = dict(zip(similarity.parameters, similarity.shares.tolist(), strict=True))
+    return {**rows, "summary": similarity.summary.tolist()}
 
 
-def _write_table(found: SignSimilarity, path: Path) -> None:
+def _write_table(similarity: SignSimilarity, path: Path) -> None:
     with path.open("w", encoding="utf-8-sig", newline="") as file:
         rows = csv.writer(file)
-        rows.writerow(["step", *found.steps])
+        rows.writerow(["step", *similarity.steps])
         rows.writerows(
-            [name, *("" if math.isnan(share) else share for share in row)] for name, row in _series(found).items()
+            [name, *("" if math.isnan(share) else share for share in row)] for name, row in _series(similarity).items()
         )
 
 
-def _draw(found: SignSimilarity, folder: Path) -> None:
+def _draw(similarity: SignSimilarity, folder: Path) -> None:
     from matplotlib.figure import Figure
 
     from msprobe_hooks.extensions.monitor.grad_probe.sign_maps import as_file_name
 
     folder.mkdir(exist_ok=True)
-    for name, shares in _series(found).items():
+    for name, shares in _series(similarity).items():
         figure = Figure()
         axes = figure.add_subplot(xlabel="steps", ylabel="similarities", title=f"{name}_similarities")
-        axes.plot(found.steps, shares, marker="." if len(found.steps) == 1 else None)
+        axes.plot(similarity.steps, shares, marker="." if len(similarity.steps) == 1 else None)
         figure.savefig(folder / f"{as_file_name(name)}_similarities.png")

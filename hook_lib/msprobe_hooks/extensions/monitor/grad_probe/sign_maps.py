@@ -104,8 +104,8 @@ def summary_rows(path: Path) -> list[list[str]]:
         raise MonitorError(f"{path}: cannot be read: {error}; copy or record it again") from None
     # MindSpore's graph mode writes the column with a capital letter.
     if not rows or rows[0][0].lower() != "param_name":
-        found = shown(rows[0][0]) if rows else "nothing"
-        raise MonitorError(f"{path}: begins with {found}, not with the column param_name; record it again")
+        beginning = shown(rows[0][0]) if rows else "nothing"
+        raise MonitorError(f"{path}: begins with {beginning}, not with the column param_name; record it again")
     return rows
 
 
@@ -128,18 +128,18 @@ def open_rank(folder: str | Path) -> ProbedRank:
 
 def rank_folders(folder: str | Path) -> dict[int, Path]:
     """Return the folders of a run's ranks, in the order of their numbers. Raises MonitorError where there is none."""
-    found = _numbered(Path(folder), _RANK)
-    if not found:
+    folders = _numbered(Path(folder), _RANK)
+    if not folders:
         raise MonitorError(f"{folder}: holds no folder rank<N>; pass the dump_path of a run with task grad_probe")
-    return found
+    return folders
 
 
 def _numbered(folder: Path, pattern: re.Pattern[str]) -> dict[int, Path]:
     try:
-        found = {int(named[1]): path for path in folder.iterdir() if (named := pattern.fullmatch(path.name))}
+        paths = {int(named[1]): path for path in folder.iterdir() if (named := pattern.fullmatch(path.name))}
     except (OSError, ValueError) as error:
         raise MonitorError(f"{folder}: cannot be read: {error}; pass the folder of a probe's run") from None
-    return dict(sorted(found.items()))
+    return dict(sorted(paths.items()))
 
 
 _log = logging.getLogger("msprobe_hooks")

@@ -95,9 +95,9 @@ def _convert(tasks: Sequence[str], target: Path, rank: int, folders: Sequence[Pa
             continue
         with open_summary(target / f"rank{rank}" / task) as summary:
             for key in keys:
-                series = [run.read(key) for run, held in starts if key in held]
+                series = [run.read(key) for run, keys_of_run in starts if key in keys_of_run]
                 steps, values = last_written(
-                    np.concatenate([each.steps for each in series]), np.concatenate([each.values for each in series])
+                    np.concatenate([part.steps for part in series]), np.concatenate([part.values for part in series])
                 )
                 micro_step = "" if key.micro_step is None else f":micro{key.micro_step}"
                 tag = f"vp{key.vpp_stage}:{key.name}{micro_step}/{key.statistic}"

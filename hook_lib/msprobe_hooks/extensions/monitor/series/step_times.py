@@ -70,5 +70,5 @@ def read_step_times(folder: Path) -> StepTimes | None:
     ends = ends_of_steps(folder)
     if not ends:
         return None
-    steps, times = last_written(np.array([each.step for each in ends]), np.array([each.time for each in ends]))
+    steps, times = last_written(np.array([end.step for end in ends]), np.array([end.time for end in ends]))
     return StepTimes(steps, np.maximum.accumulate(times))

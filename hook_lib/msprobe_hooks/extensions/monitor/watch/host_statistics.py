@@ -42,9 +42,9 @@ def measure(array: NDArray[Any], statistics: Sequence[str], eps: float) -> tuple
         return (math.nan,) * len(statistics)
     real = np.abs(array) if array.dtype.kind == "c" else array
     with np.errstate(all="ignore"):
-        found = _numbers(real.reshape(-1), eps)
-    found["id"] = math.nan if array.ndim else float(real)
-    return tuple(found[name] for name in statistics)
+        numbers = _numbers(real.reshape(-1), eps)
+    numbers["id"] = math.nan if array.ndim else float(real)
+    return tuple(numbers[name] for name in statistics)
 
 
 def _numbers(flat: NDArray[Any], eps: float) -> dict[str, float]:

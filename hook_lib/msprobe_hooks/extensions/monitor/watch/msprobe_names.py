@@ -21,5 +21,5 @@ def msprobe_short_names(names: Sequence[str]) -> list[str]:
 
 
 def _short(name: str) -> str:
-    found = next((match for pattern in _PATTERNS if (match := pattern.search(name))), None)
-    return found[1] if found else name
+    short = next((match for pattern in _PATTERNS if (match := pattern.search(name))), None)
+    return short[1] if short else name
