@@ -43,10 +43,10 @@ def from_numpy(values: np.ndarray[Any, Any]) -> torch.Tensor:
 def mindspore_dtype(dtype: torch.dtype) -> Any:
     """Return MindSpore's dtype of the same meaning. Raises NotImplementedError where there is none."""
     name = {torch.bool: "bool_"}.get(dtype, str(dtype).removeprefix("torch."))
-    found = getattr(mindspore, name, None)
-    if found is None:
+    converted = getattr(mindspore, name, None)
+    if converted is None:
         raise NotImplementedError(f"MindSpore {mindspore.__version__} has no dtype {name}")
-    return found
+    return converted
 
 
 @cache

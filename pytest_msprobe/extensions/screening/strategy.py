@@ -24,11 +24,11 @@ def judge_by_screening(check: DirectionCheck) -> list[OutputResult] | None:
         return None
     passed = cleared(prepared.trial, direction, partial(prepared.selection.select, direction), prepared.setup)
     if passed and prepared.has_informative_inputs(direction):
-        seen = [each.seen for each in passed if each.seen is not None]
-        if seen:
-            check.extras[SCREENED] = msgspec.to_builtins(seen)
-            check.properties[SCREENED] = "; ".join(map(str, seen))
-        return [each.result for each in passed]
+        screened = [output.screened for output in passed if output.screened is not None]
+        if screened:
+            check.extras[SCREENED] = msgspec.to_builtins(screened)
+            check.properties[SCREENED] = "; ".join(map(str, screened))
+        return [output.result for output in passed]
     prepared.trial.redraw_inputs()
     return None
 

@@ -169,10 +169,10 @@ def products_with(matrix: torch.Tensor, others: torch.Tensor) -> torch.Tensor:
     They are computed in the dtype of the others. This way round a few others against a transposed block take a tenth of
     the time that they take the other way.
     """
-    found = torch.zeros(len(others), len(matrix), dtype=others.dtype)
+    products = torch.zeros(len(others), len(matrix), dtype=others.dtype)
     for rows, part, block in blocks(matrix, others.dtype):
-        found[:, rows].addmm_(others[:, part].contiguous(), block.mT)
-    return found.double()
+        products[:, rows].addmm_(others[:, part].contiguous(), block.mT)
+    return products.double()
 
 
 @dataclass(frozen=True, slots=True)

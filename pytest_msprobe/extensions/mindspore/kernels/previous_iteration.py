@@ -42,13 +42,13 @@ def takes_a_view(dump: GraphDump, kernel: Kernel) -> bool:
     """Return whether a kernel was given what a view made, of which MindSpore writes the memory and not the elements."""
     if dump.path not in _of_views:
         _of_views.clear()
-        views = (each for each in dump.kernels.values() if each.type.endswith("View"))
+        views = (candidate for candidate in dump.kernels.values() if candidate.type.endswith("View"))
         elements = (element for view in views for element in view.outputs.values())
         _of_views[dump.path] = frozenset((element.shape, digest(dump.tensor_folder, element)) for element in elements)
-    known = _of_views[dump.path]
-    shapes = {shape for shape, _ in known}
+    viewed = _of_views[dump.path]
+    shapes = {shape for shape, _ in viewed}
     return any(
-        (element.shape, digest(dump.tensor_folder, element)) in known
+        (element.shape, digest(dump.tensor_folder, element)) in viewed
         for element in kernel.inputs.values()
         if element.shape in shapes
     )
@@ -65,7 +65,7 @@ def element_before(dump: GraphDump, element: TensorElement) -> TensorElement | N
     if former is None or not names or any(name not in former.kernels for name in names):
         return None
     elements = [former.kernels[name].outputs[0] for name in names]
-    digests = {digest(former.tensor_folder, each) for each in elements}
+    digests = {digest(former.tensor_folder, candidate) for candidate in elements}
     return elements[0] if len(digests) == 1 and digests != {DAMAGED} else None
 
 
@@ -76,10 +76,10 @@ _last_held: dict[Path, dict[bytes, list[str]]] = {}
 def _held_by(dump: GraphDump) -> dict[bytes, list[str]]:
     if dump.path not in _last_held:
         _last_held.clear()
-        held = _last_held[dump.path] = {}
+        names = _last_held[dump.path] = {}
         for name, kernel in dump.kernels.items():
             if kernel.is_parameter and 0 in kernel.outputs:
-                held.setdefault(digest(dump.tensor_folder, kernel.outputs[0]), []).append(name)
+                names.setdefault(digest(dump.tensor_folder, kernel.outputs[0]), []).append(name)
     return _last_held[dump.path]
 
 

@@ -17,7 +17,11 @@ from pytest_msprobe.results.skip_reasons import Skip
 def required(golden: Callable[..., Any]) -> list[str]:
     """Return the names of the settings without which a definition cannot be computed."""
     parameters = inspect.signature(golden).parameters.values()
-    return [each.name for each in parameters if each.kind is each.KEYWORD_ONLY and each.default is each.empty]
+    return [
+        parameter.name
+        for parameter in parameters
+        if parameter.kind is parameter.KEYWORD_ONLY and parameter.default is parameter.empty
+    ]
 
 
 def as_elements(settings: Mapping[str, Any]) -> dict[str, Element]:
@@ -44,7 +48,7 @@ def infer_from_shapes(golden: Callable[..., Any], record: ForwardRecord) -> dict
     if not names or first is None or not record.output:
         return {}
     choices = [_choices(name, len(first.shape), len(record.output)) for name in names]
-    wanted = [element.shape for element in tensors_of(record.output)]
+    shapes = [element.shape for element in tensors_of(record.output)]
     try:
         inputs = [_without_values(element) for element in record.args]
     except (Skip, TypeError):
@@ -52,7 +56,7 @@ def infer_from_shapes(golden: Callable[..., Any], record: ForwardRecord) -> dict
     fitting = []
     for values in itertools.product(*choices):
         settings = dict(zip(names, values, strict=True))
-        if _shapes(golden, inputs, settings) == wanted:
+        if _shapes(golden, inputs, settings) == shapes:
             fitting.append(settings)
     return fitting[0] if len(fitting) == 1 else {}
 
@@ -91,6 +95,6 @@ def _shapes(golden: Callable[..., Any], inputs: list[Any], settings: Mapping[str
 
 
 def _tensors(output: Any) -> Iterator[torch.Tensor]:
-    for each in output if isinstance(output, (list, tuple)) else [output]:
-        if isinstance(each, torch.Tensor):
-            yield each
+    for result in output if isinstance(output, (list, tuple)) else [output]:
+        if isinstance(result, torch.Tensor):
+            yield result
