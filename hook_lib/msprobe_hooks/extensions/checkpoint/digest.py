@@ -85,7 +85,10 @@ def digest(elements: Elements) -> Digest:
             rows[number].append(_products(block, factors[number], width))
             below = heights[number][: len(block)] @ block % PRIME
             columns[number] = (columns[number] + below * pow(base, start, PRIME)) % PRIME
-    ends = (_of_elements(elements.fetch([each]), number, elements.digits) for number, each in enumerate(columns))
+    ends = (
+        _of_elements(elements.fetch([column_sums]), number, elements.digits)
+        for number, column_sums in enumerate(columns)
+    )
     return Digest(_packed(*map(elements.fetch, rows)), _packed(*ends))
 
 
@@ -108,8 +111,8 @@ def _column_factors(number: int, columns: int, digits: int) -> NDArray[np.float6
 
 def _of_elements(sums: NDArray[np.int64], number: int, digits: int) -> NDArray[np.int64]:
     """Return the sums of elements of those of their digits."""
-    found: NDArray[np.int64] = (sums.reshape(-1, digits) * _digit_factors(number, digits) % PRIME).sum(1) % PRIME
-    return found
+    element_sums: NDArray[np.int64] = (sums.reshape(-1, digits) * _digit_factors(number, digits) % PRIME).sum(1) % PRIME
+    return element_sums
 
 
 def _digit_factors(number: int, digits: int) -> NDArray[np.int64]:
@@ -123,12 +126,12 @@ def _powers(number: int, count: int) -> NDArray[np.float64]:
 
 @cache
 def _kept_powers(number: int, count: int) -> NDArray[np.float64]:
-    found = np.ones(count, np.int64)
+    powers = np.ones(count, np.int64)
     done = 1
     while done < count:
-        found[done : 2 * done] = found[:done] * pow(BASES[number], done, PRIME) % PRIME
+        powers[done : 2 * done] = powers[:done] * pow(BASES[number], done, PRIME) % PRIME
         done *= 2
-    return _centred(found)
+    return _centred(powers)
 
 
 def _centred(numbers: NDArray[np.int64]) -> NDArray[np.float64]:
@@ -157,8 +160,8 @@ def single(digest: Digest) -> int:
 
 
 def _packed(one: NDArray[np.int64], other: NDArray[np.int64]) -> Numbers:
-    found: Numbers = one.astype(np.uint64) | other.astype(np.uint64) << np.uint64(_BITS)
-    return found
+    packed: Numbers = one.astype(np.uint64) | other.astype(np.uint64) << np.uint64(_BITS)
+    return packed
 
 
 def _unpacked(numbers: Numbers) -> list[tuple[NDArray[np.int64], int]]:

@@ -76,8 +76,10 @@ def generated_code(source: str) -> GeneratedCode:
         calls += reading.finished()
         if function.name == "call":
             arguments, results = _arguments(function), _results(function)
-    kept = [node for node in module.body if isinstance(node, (ast.ClassDef, ast.FunctionDef)) or _is_runner(node)]
-    tree = ast.fix_missing_locations(ast.Module(body=kept, type_ignores=[]))
+    definitions = [
+        node for node in module.body if isinstance(node, (ast.ClassDef, ast.FunctionDef)) or _is_runner(node)
+    ]
+    tree = ast.fix_missing_locations(ast.Module(body=definitions, type_ignores=[]))
     return GeneratedCode(tree, tuple(calls), arguments, results)
 
 
@@ -106,8 +108,8 @@ def _generated_kernels(module: ast.Module) -> dict[str, tuple[Parameter, ...]]:
 
 
 def _cpp_parameters(source: str) -> tuple[Parameter, ...]:
-    found = _CPP_PARAMETERS.search(source)
-    texts = [text.strip() for text in found[1].split(",")] if found and found[1].strip() else []
+    match = _CPP_PARAMETERS.search(source)
+    texts = [text.strip() for text in match[1].split(",")] if match and match[1].strip() else []
     parameters = []
     for text in texts:
         name = re.split(r"[\s*&]+", text)[-1]
@@ -246,8 +248,8 @@ class _Reading:
         number = self._results.get(source)
         if number is not None and isinstance(index, int):
             call = self._calls[number]
-            kept = tuple(one for one in call.written if one.variable != source)
-            self._calls[number] = replace(call, written=(*kept, Written(None, target, index)))
+            others = tuple(one for one in call.written if one.variable != source)
+            self._calls[number] = replace(call, written=(*others, Written(None, target, index)))
 
     def _is_unwritten(self, variable: str) -> bool:
         return variable in self._unwritten

@@ -121,8 +121,8 @@ class CompiledSession(TorchSession):
     def _start(self, model: Model | None, rank: int | None) -> None:
         # The golden one first: while this one records, it does too.
         if self._golden is not None and not self._is_on:
-            given = self._given_rank if rank is None else rank
-            self._golden.start(self.rank() if given is None else given)
+            own_rank = self._given_rank if rank is None else rank
+            self._golden.start(self.rank() if own_rank is None else own_rank)
         super()._start(model, rank)
 
     def stop(self) -> None:

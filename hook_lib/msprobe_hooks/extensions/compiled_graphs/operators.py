@@ -60,17 +60,17 @@ def _is_copy(node: fx.Node) -> bool:
     return node.op == "call_function" and str(node.target).startswith("aten.copy_")
 
 
-def fused(outputs: Iterable[fx.Node], known: set[fx.Node]) -> list[fx.Node]:
+def fused(outputs: Iterable[fx.Node], computed: set[fx.Node]) -> list[fx.Node]:
     """Return the nodes that are computed for some values where others are known, in the order of the graph."""
-    found: dict[fx.Node, None] = {}
+    nodes: dict[fx.Node, None] = {}
     waiting = list(outputs)
     while waiting:
         node = waiting.pop()
-        if node in found or node in known or node.op != "call_function":
+        if node in nodes or node in computed or node.op != "call_function":
             continue
-        found[node] = None
+        nodes[node] = None
         waiting += node.all_input_nodes
-    return sorted(found)
+    return sorted(nodes)
 
 
 def source_lines(nodes: Iterable[fx.Node]) -> tuple[str, ...]:

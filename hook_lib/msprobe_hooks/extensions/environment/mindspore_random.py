@@ -61,8 +61,8 @@ class MindSporeRandom:
 
     def end(self) -> None:
         """End counting."""
-        for each in self._counting:
-            each.remove()
+        for hook in self._counting:
+            hook.remove()
         self._counting.clear()
         if self._compilations is not None:
             self._compilations.end()

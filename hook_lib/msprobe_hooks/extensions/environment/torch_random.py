@@ -118,11 +118,11 @@ def _leaves(
     elif value is None or isinstance(value, (bool, int, float, str)):
         yield path, f"{type(value).__name__}: {value}" if isinstance(value, str) else str(value)
     elif depth < _DEEPEST and isinstance(value, Mapping):
-        for key, each in value.items():
-            yield from _leaves(f"{path}.{key}", each, depth + 1, fact_of)
+        for key, item in value.items():
+            yield from _leaves(f"{path}.{key}", item, depth + 1, fact_of)
     elif depth < _DEEPEST and isinstance(value, (list, tuple)):
-        for place, each in enumerate(value):
-            yield from _leaves(f"{path}.{place}", each, depth + 1, fact_of)
+        for place, item in enumerate(value):
+            yield from _leaves(f"{path}.{place}", item, depth + 1, fact_of)
 
 
 def weights_and_buffers(model: nn.Module) -> tuple[dict[str, TensorFact], dict[str, TensorFact]]:
@@ -151,10 +151,10 @@ def tensor_fact(tensor: Tensor) -> TensorFact:
         dtype, shape = str(own.dtype).removeprefix("torch."), tuple(own.shape)
         if not is_readable(own):
             return TensorFact(dtype=dtype, shape=shape)
-        known = measure(own)
-        if isinstance(known, Deferred):
-            fetch([known])
-        return fact(known, dtype, shape, _bytes(own))
+        statistics = measure(own)
+        if isinstance(statistics, Deferred):
+            fetch([statistics])
+        return fact(statistics, dtype, shape, _bytes(own))
 
 
 def _bytes(tensor: Tensor) -> memoryview:

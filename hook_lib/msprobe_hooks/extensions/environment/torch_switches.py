@@ -15,10 +15,10 @@ def torch_switches() -> dict[str, str]:
 
     Nothing is started for it: a card is named only where the program uses it already.
     """
-    found = {name: _read(read) for name, read in _SWITCHES.items()}
-    found |= {f"backends.{place}": _read(partial(_at, torch.backends, place)) for place in _BACKENDS}
-    found |= _card()
-    return {name: state for name, state in found.items() if state is not None}
+    states = {name: _read(read) for name, read in _SWITCHES.items()}
+    states |= {f"backends.{place}": _read(partial(_at, torch.backends, place)) for place in _BACKENDS}
+    states |= _card()
+    return {name: state for name, state in states.items() if state is not None}
 
 
 def _read(read: Callable[[], Any]) -> str | None:

@@ -101,8 +101,8 @@ class _Names:
         self._calls = _new_calls(ordered)
 
     def _numbered(self, record: Recorded) -> tuple[int, str, int] | None:
-        found = _layer(self._whole_path(record.name))
-        return None if found is None else (record.piece, found[0], found[1])
+        layer = _layer(self._whole_path(record.name))
+        return None if layer is None else (record.piece, layer[0], layer[1])
 
     def _whole_path(self, name: str) -> str:
         path = split_module(name).path
@@ -112,9 +112,9 @@ class _Names:
         if not is_module_name(name):
             return self._calls.get((piece, name), name)
         path = self._whole_path(name)
-        found = _layer(path)
-        if found is not None:
-            before, number, rest = found
+        layer = _layer(path)
+        if layer is not None:
+            before, number, rest = layer
             path = f"{before}.{number + self._first.get((piece, before), 0)}{rest}"
         return str(split_module(name)._replace(path=path))
 
@@ -134,9 +134,9 @@ def _first_layers(numbered: Iterable[tuple[int, str, int] | None]) -> Mapping[tu
     Pieces in which one number is twice count from 0 each; where no number is, the training numbered them through.
     """
     layers = defaultdict[str, dict[int, set[int]]](lambda: defaultdict(set))
-    for found in numbered:
-        if found is not None:
-            piece, path, number = found
+    for layer in numbered:
+        if layer is not None:
+            piece, path, number = layer
             layers[path][piece].add(number)
     first: dict[tuple[int, str], int] = {}
     for path, pieces in layers.items():
@@ -172,7 +172,7 @@ def micro_steps(names: Iterable[str], top_of: Mapping[str, str], recomputed: Col
     It is the number of the call of the outermost module around it, or that it belongs to, which ``top_of`` gives; what
     belongs to none, or is among the ``recomputed``, has that of the record before it.
     """
-    found: dict[str, int] = {}
+    steps: dict[str, int] = {}
     latest = {True: 0, False: 0}
     for name in names:
         forward = is_forward(name)
@@ -181,7 +181,7 @@ def micro_steps(names: Iterable[str], top_of: Mapping[str, str], recomputed: Col
             latest[forward] = call_number(top)
         elif is_parameters_grad(name) and name.rpartition(".")[2].isdigit():
             latest[forward] = call_number(name)
-        elif not forward and forward_of(name) in found:
-            latest[forward] = found[forward_of(name)]
-        found[name] = latest[forward]
-    return found
+        elif not forward and forward_of(name) in steps:
+            latest[forward] = steps[forward_of(name)]
+        steps[name] = latest[forward]
+    return steps
