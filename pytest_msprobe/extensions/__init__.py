@@ -33,8 +33,8 @@ def extensions_at_start() -> dict[str, ModuleType]:
     The others are loaded by a run that has something of this plugin.
     """
     folder = Path(__path__[0])
-    found = {path.parent.name for name in ("options", "fixture") for path in folder.glob(f"*/{name}.py")}
-    return {name: import_module(f"{__name__}.{name}") for name in sorted(found)}
+    names = {path.parent.name for name in ("options", "fixture") for path in folder.glob(f"*/{name}.py")}
+    return {name: import_module(f"{__name__}.{name}") for name in sorted(names)}
 
 
 def register(hook: str, registry: Registry, *, at_start: bool = False) -> Registry:

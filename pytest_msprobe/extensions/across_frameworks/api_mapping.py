@@ -106,30 +106,30 @@ def read_apis(source: Path | Section) -> ApiMapping:
 
 
 def _pair(part: Part) -> ApiPair:
-    found: dict[str, Part] = {}
+    parts: dict[str, Part] = {}
     for name, key, value in part.items(f"not an API mapping; an entry looks like  {_EXAMPLE}"):
         if name not in _KEYS:
             raise key.refuse(unknown("key", name, _KEYS))
-        found[name] = value
+        parts[name] = value
     for name in ("ms_api", "pt_api"):
-        if name not in found:
+        if name not in parts:
             raise part.refuse(f"{name} is missing; an entry looks like  {_EXAMPLE}")
     places: dict[Group, Mapping[str, str]] = {}
     for word, group in _GROUPS.items():
-        ms_part, pt_part = found.get(f"ms_{word}"), found.get(f"pt_{word}")
+        ms_part, pt_part = parts.get(f"ms_{word}"), parts.get(f"pt_{word}")
         if ms_part is None and pt_part is None:
             continue
         if ms_part is None or pt_part is None:
-            given, other = ("pt", "ms") if ms_part is None else ("ms", "pt")
-            raise found[f"{given}_{word}"].refuse(f"{given}_{word} without {other}_{word}; specify both")
+            present, other = ("pt", "ms") if ms_part is None else ("ms", "pt")
+            raise parts[f"{present}_{word}"].refuse(f"{present}_{word} without {other}_{word}; specify both")
         if group in places:
             raise ms_part.refuse(f"ms_{word} is there in both spellings; delete one")
         places[group] = _indices(word, ms_part, pt_part)
-    name = found["ms_api"].text("an API such as Functional.abs")
-    other = found["pt_api"].text("an API such as Torch.abs")
+    name = parts["ms_api"].text("an API such as Functional.abs")
+    other = parts["pt_api"].text("an API such as Torch.abs")
     for word, api in (("ms_api", name), ("pt_api", other)):
         if "." not in api.strip("."):
-            raise found[word].refuse(f"{word}: {api!r} is not an API name of a dump, such as Functional.abs")
+            raise parts[word].refuse(f"{word}: {api!r} is not an API name of a dump, such as Functional.abs")
     return ApiPair(name, other, part.place, places)
 
 

@@ -45,9 +45,9 @@ def named_values(
         for placed in target:
             if placed.group != here:
                 continue
-            found = _partner(placed, partner_of, by_place)
-            if found is not None:
-                named[placed.name] = found
+            partner = _partner(placed, partner_of, by_place)
+            if partner is not None:
+                named[placed.name] = partner
             elif is_forward:
                 named[placed.name] = None
         if is_forward:
@@ -173,18 +173,18 @@ def paired_gradients(
         target_tensors, golden_tensors = ([placed for placed in side if placed.value.is_tensor] for side in of_group)
         if [placed.place for placed in target_tensors] == [placed.place for placed in golden_tensors]:
             continue
-        found: dict[str, PlacedValue] = {}
+        partners: dict[str, PlacedValue] = {}
         if [placed.value.shape for placed in target_tensors] == [placed.value.shape for placed in golden_tensors]:
-            found = {placed.name: partner for placed, partner in zip(target_tensors, golden_tensors, strict=True)}
+            partners = {placed.name: partner for placed, partner in zip(target_tensors, golden_tensors, strict=True)}
         else:
             target_counts = Counter(placed.value.shape for placed in target_tensors)
             golden_counts = Counter(placed.value.shape for placed in golden_tensors)
             by_shape = {placed.value.shape: placed for placed in golden_tensors}
             for placed in target_tensors:
                 if target_counts[placed.value.shape] == golden_counts[placed.value.shape] == 1:
-                    found[placed.name] = by_shape[placed.value.shape]
-        named |= {placed.name: found.get(placed.name) for placed in of_target}
-        used = {placed.name for placed in found.values()}
+                    partners[placed.name] = by_shape[placed.value.shape]
+        named |= {placed.name: partners.get(placed.name) for placed in of_target}
+        used = {placed.name for placed in partners.values()}
         dropped |= {placed.name for placed in of_golden if placed.name not in used}
     return named, frozenset(dropped)
 
@@ -194,16 +194,16 @@ _DTYPE = re.compile(rb'"dtype": ?"((?:torch\.)?\w+)"')
 
 def coarsest_so_far(dump: Dump) -> dict[str, str]:
     """Return the coarsest float dtype of a run's tensors up to each record, that record included; finest, float32."""
-    found: dict[str, str] = {}
-    known: dict[bytes, str] = {}
+    coarsest_by_record: dict[str, str] = {}
+    names: dict[bytes, str] = {}
     coarsest = "float32"
     for name, raw in dump.records.items():
         for dtype in set(_DTYPE.findall(bytes(raw))):
-            if dtype not in known:
-                known[dtype] = float_dtype(dtype.decode()) or "float64"
-            coarsest = coarser(coarsest, known[dtype])
-        found[name] = coarsest
-    return found
+            if dtype not in names:
+                names[dtype] = float_dtype(dtype.decode()) or "float64"
+            coarsest = coarser(coarsest, names[dtype])
+        coarsest_by_record[name] = coarsest
+    return coarsest_by_record
 
 
 def at_precision(row: Row, target: str, golden: str) -> Row:

@@ -79,12 +79,12 @@ class StepCommunication:
 
 
 def read_step(
-    step: Step, known: frozenset[int] = frozenset(), problems: Mapping[int, str] | None = None
+    step: Step, other_ranks: frozenset[int] = frozenset(), problems: Mapping[int, str] | None = None
 ) -> StepCommunication:
-    """Collect the communication of a step; ``known`` are ranks that there are besides those with a dump."""
+    """Collect the communication of a step; ``other_ranks`` are those that there are besides those with a dump."""
     present = frozenset(step.ranks)
     # Ranks are counted from zero, so that a gap is one that is missing; what a folder is called may be any number.
-    world = present | known | frozenset(range(min(max(present, default=0), _MOST_RANKS)))
+    world = present | other_ranks | frozenset(range(min(max(present, default=0), _MOST_RANKS)))
     ranks = {rank: read_calls(dump, rank, world) for rank, dump in step.ranks.items()}
     exchanges = find_exchanges(ranks.values())
     named = frozenset[int]().union(*{exchange.expected for exchange in exchanges})
@@ -117,21 +117,21 @@ def alike_in_order(step: StepCommunication) -> int:
     return sum(count for count in counts.values() if count > 1)
 
 
-def _ending(known: RankCalls, dump: Dump, problem: str | None) -> str:
+def _ending(rank_calls: RankCalls, dump: Dump, problem: str | None) -> str:
     """Return where a rank's recording ended: ``was in all_reduce.7 when its recording ended``."""
     records = list(dump.records)
-    inside = [call for call in known.calls if call.progress == "began"]
+    inside = [call for call in rank_calls.calls if call.progress == "began"]
     if inside:
         words = f"was in {', '.join(map(short_name, inside))} when its recording ended"
-    elif known.calls and known.calls[-1].progress == "raised":
-        words = f"raised an exception in {short_name(known.calls[-1])}, its last communication"
-    elif known.calls:
-        words = f"last communicated in {short_name(known.calls[-1])}"
+    elif rank_calls.calls and rank_calls.calls[-1].progress == "raised":
+        words = f"raised an exception in {short_name(rank_calls.calls[-1])}, its last communication"
+    elif rank_calls.calls:
+        words = f"last communicated in {short_name(rank_calls.calls[-1])}"
     else:
         words = "did not communicate"
     if not records:
         words += "; its dump has no records"
-    elif not known.calls or records[-1] != known.calls[-1].name:
+    elif not rank_calls.calls or records[-1] != rank_calls.calls[-1].name:
         words += f"; its last record is {records[-1]}"
     return f"{words} ({problem})" if problem else words
 

@@ -44,7 +44,7 @@ def open_steps(named: Mapping[Path, ReadDump]) -> Opened:
     ranks = _ranks_by_run(dumps)
     opened = []
     with _without_collections():
-        for step in find_steps(each.dump for each in dumps.values()):
+        for step in find_steps(read.dump for read in dumps.values()):
             problems = {rank: dumps[dump.path].problem for rank, dump in step.ranks.items() if dumps[dump.path].problem}
             opened.append(read_step(step, ranks.get(step.folder.parent, frozenset()), problems))
     places = {dump.path: (step, rank) for step in opened for rank, dump in step.step.ranks.items()}
@@ -65,9 +65,9 @@ def _without_collections() -> Iterator[None]:
 
 
 def _siblings(named: Iterable[Path]) -> Iterator[Path]:
-    known = set(named)
-    for folder in sorted({path.parent.parent for path in known if _is_of_rank(path)}):
-        yield from (path for path in sorted(folder.glob(f"rank*/{DUMP_FILE}")) if path not in known)
+    paths = set(named)
+    for folder in sorted({path.parent.parent for path in paths if _is_of_rank(path)}):
+        yield from (path for path in sorted(folder.glob(f"rank*/{DUMP_FILE}")) if path not in paths)
 
 
 def _is_of_rank(path: Path) -> bool:
@@ -76,19 +76,19 @@ def _is_of_rank(path: Path) -> bool:
 
 def _ranks_by_run(dumps: Iterable[Path]) -> dict[Path, frozenset[int]]:
     """Return the ranks of the named steps by the folder of the run: who recorded one step is a rank of the others."""
-    found: dict[Path, frozenset[int]] = {}
+    ranks_of: dict[Path, frozenset[int]] = {}
     for folder in {path.parent.parent for path in dumps if _is_of_rank(path)}:
         ranks = frozenset(rank for path in folder.iterdir() if (rank := rank_of(path)) is not None)
-        found[folder.parent] = found.get(folder.parent, frozenset()) | ranks
-    return found
+        ranks_of[folder.parent] = ranks_of.get(folder.parent, frozenset()) | ranks
+    return ranks_of
 
 
 def _require_communication(dumps: Mapping[Path, ReadDump]) -> None:
-    for path, each in dumps.items():
-        if each.dump.task in _PARTIAL_TASKS:
+    for path, read in dumps.items():
+        if read.dump.task in _PARTIAL_TASKS:
             raise DumpError(
-                f"{path}: task {each.dump.task} records some calls only, so that partners are unknown; record with "
+                f"{path}: task {read.dump.task} records some calls only, so that partners are unknown; record with "
                 "task statistics or tensor"
             )
-        if each.dump.level in _LEVELS_WITHOUT_CALLS:
-            raise DumpError(f"{path}: level {each.dump.level} records no communication; record with level L1 or mix")
+        if read.dump.level in _LEVELS_WITHOUT_CALLS:
+            raise DumpError(f"{path}: level {read.dump.level} records no communication; record with level L1 or mix")

@@ -45,14 +45,14 @@ def _read(path: Path) -> list[tuple[str, Anomaly]]:
 def write_anomalies(folder: Path, ranks: Iterable[int], series: Iterable[Alarmed]) -> list[Path]:
     """Write the alarms of all series to ``rank<n>/anomaly.json`` and return the files. Raises OSError."""
     by_rank: dict[int, dict[str, dict[str, object]]] = {rank: {} for rank in ranks}
-    for alarmed in sorted(series, key=lambda each: each.first):
+    for alarmed in sorted(series, key=lambda one: one.first):
         by_rank[alarmed.rank].update(entry(_alert(alarmed, alarm), alarmed.rank) for alarm in alarmed.alarms)
     paths = []
-    for rank, found in sorted(by_rank.items()):
+    for rank, entries in sorted(by_rank.items()):
         path = folder / f"rank{rank}" / FILE
         path.parent.mkdir(parents=True, exist_ok=True)
         with atomic_write(path) as part:
-            part.write_text(json.dumps(found, indent=1), encoding="utf-8")
+            part.write_text(json.dumps(entries, indent=1), encoding="utf-8")
         paths.append(path)
     return paths
 

@@ -70,8 +70,8 @@ def kind_of(series: SeriesKey | Watched) -> Kind:
 
 def parameter_name(series: SeriesKey | Watched) -> str:
     """Return what a parameter and its gradient are both called."""
-    found = _RECORDED_PARAMETER.fullmatch(series.name) if series.task in ("forward", "recompute") else None
-    return f"{found[1]}.{found[2]}" if found else series.name
+    match = _RECORDED_PARAMETER.fullmatch(series.name) if series.task in ("forward", "recompute") else None
+    return f"{match[1]}.{match[2]}" if match else series.name
 
 
 def is_input(series: SeriesKey | Watched) -> bool:
@@ -99,8 +99,8 @@ class Kinds:
 
 def _call(recorded: Watched) -> str | None:
     """Return the call of an API that a recorded tensor is of, as ``Functional.linear.3``; None for a module's."""
-    found = _RECORDED_CALL.fullmatch(recorded.name)
-    return found[1] if found else None
+    match = _RECORDED_CALL.fullmatch(recorded.name)
+    return match[1] if match else None
 
 
 def item_name(key: SeriesKey) -> str:
@@ -195,8 +195,8 @@ def _neighbourhood(series: Series, step: int) -> Iterator[str]:
     index = int(series.steps.searchsorted(step))
     around = slice(max(index - _NEIGHBOURS, 0), index + _NEIGHBOURS + 1)
     width = len(str(series.steps[around][-1]))
-    for each, value in zip(series.steps[around].tolist(), series.values[around].tolist(), strict=True):
-        yield f"  {'>' if each == step else ' '} step {each:>{width}}  {value:.6g}"
+    for neighbour, value in zip(series.steps[around].tolist(), series.values[around].tolist(), strict=True):
+        yield f"  {'>' if neighbour == step else ' '} step {neighbour:>{width}}  {value:.6g}"
 
 
 def _later(alarms: Sequence[Alarm]) -> Iterator[str]:

@@ -28,13 +28,13 @@ def other_start(tensors: Sequence[Watched], read: Callable[[Watched], Twins]) ->
     forward = [tensor for tensor in tensors if kind_of(tensor) is Kind.ACTIVATION][:_ASKED]
     weights = [tensor for tensor in tensors if kind_of(tensor) is Kind.PARAMETER][:_ASKED]
     backward = [tensor for tensor in tensors if kind_of(tensor) in GRADIENTS][:_ASKED]
-    if weights and (found := _most(weights, read)):
-        return f"the weights differ: {found}"
+    if weights and (difference := _most(weights, read)):
+        return f"the weights differ: {difference}"
     if forward and is_input(forward[0]):
         apart = _apart(read(forward[0]))
         return f"the data differ: {_described(forward[0], apart)}" if apart > _OTHER_INPUT else None
-    if found := _most(forward or backward, read):
-        return f"data or weights differ: {found}"
+    if difference := _most(forward or backward, read):
+        return f"data or weights differ: {difference}"
     return None
 
 
