@@ -103,7 +103,7 @@ def _is_same_frame(mine: str, its: str) -> bool:
     ours, theirs = _FRAME.fullmatch(mine), _FRAME.fullmatch(its)
     if ours is None or theirs is None:
         return mine == its
-    names = [PurePosixPath(found["file"]).name for found in (ours, theirs)]
+    names = [PurePosixPath(frame["file"]).name for frame in (ours, theirs)]
     share = (names[0] == names[1]) + (ours["function"] == theirs["function"])
     return (share + SequenceMatcher(None, ours["code"], theirs["code"]).ratio()) / 3 >= _SAME
 
@@ -210,13 +210,13 @@ def _settings(section: str, target: Facts, golden: Facts) -> Iterator[Pair]:
     """Yield hyperparameters under their whole names, under the last part of these, by alias, and by likeness."""
     ours, theirs = (_compared_settings(side.sections[section]) for side in (target, golden))
     names = [*ours]
-    found: dict[str, Pair] = {}
+    pairs: dict[str, Pair] = {}
 
     def take(name: str, golden_name: str, matched: str) -> None:
         level: Level = (
             "warning" if matched.startswith("similarity") else _setting_level(name, ours, theirs, golden_name)
         )
-        found[name] = Pair(section, name, ours.pop(name), theirs.pop(golden_name), level, golden_name, matched)
+        pairs[name] = Pair(section, name, ours.pop(name), theirs.pop(golden_name), level, golden_name, matched)
 
     for name in [name for name in ours if name in theirs]:
         take(name, name, "name")
@@ -228,7 +228,7 @@ def _settings(section: str, target: Facts, golden: Facts) -> Iterator[Pair]:
         if likeness > _ALIKE:
             take(name, golden_name, f"similarity:{likeness:.3g}")
     for name in names:
-        yield found[name] if name in found else Pair(section, name, ours[name], None, "warning")
+        yield pairs[name] if name in pairs else Pair(section, name, ours[name], None, "warning")
     for name, value in theirs.items():
         yield Pair(section, name, None, value, "warning", name)
 
@@ -262,10 +262,10 @@ def _same(ours: list[str], theirs: list[str], spelling: Callable[[str], str]) ->
 
 
 def _by_spelling(names: list[str], spelling: Callable[[str], str]) -> dict[str, list[str]]:
-    found: dict[str, list[str]] = {}
+    names_by_spelling: dict[str, list[str]] = {}
     for name in names:
-        found.setdefault(spelling(name), []).append(name)
-    return found
+        names_by_spelling.setdefault(spelling(name), []).append(name)
+    return names_by_spelling
 
 
 def _spelled(name: str) -> str:

@@ -36,10 +36,10 @@ def files_of(path: Path) -> list[Path]:
 
 def read_all(path: Path) -> Mapping[int, Facts]:
     """Return the facts of each rank in a file or a folder. Raises StartError."""
-    found: dict[int, Facts] = {}
+    facts: dict[int, Facts] = {}
     for file in files_of(path):
-        found |= read_starts(file)
-    return found
+        facts |= read_starts(file)
+    return facts
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,8 +81,8 @@ def open_starts(targets: Mapping[Path, Mapping[int, Facts]], golden: Path) -> Op
             notes += [f"rank {rank}: {problem}" for problem in target.problems]
             notes += [f"golden rank {rank}: {problem}" for problem in other.problems]
             notes += list(_one_sided(rank, target, other))
-    seen = {rank for ranks in targets.values() for rank in ranks}
-    notes += [f"golden rank {rank}: the target has no such rank" for rank in goldens if rank not in seen]
+    target_ranks = {rank for ranks in targets.values() for rank in ranks}
+    notes += [f"golden rank {rank}: the target has no such rank" for rank in goldens if rank not in target_ranks]
     if not any(pairs for ranks in files.values() for pairs in ranks.values()):
         raise OptionError(f"{golden}: no fact in common with the target", remedy="write both in the same way")
     return Opened(files, notes)

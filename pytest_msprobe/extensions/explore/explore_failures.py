@@ -32,15 +32,15 @@ class Explore:
         options = self._options.within(self._timeout, time.monotonic() - judged.started)
         body = judged.dump.body(judged.replay.call.forward.name)
         exploration = explore(judged.replay, body, recorded, options)
-        found = exploration.finding
-        if found is None:
+        finding = exploration.finding
+        if finding is None:
             return recorded.with_extra(EXPLORED, exploration.judged)
         failed = recorded.verdict.outcome == "fail"
-        note = explored_text(found, exploration.judged, recorded_failed=failed)
-        noted = replace(found.result, notes=(note,))
+        note = explored_text(finding, exploration.judged, recorded_failed=failed)
+        noted = replace(finding.result, notes=(note,))
         result = replace(recorded, notes=(note, *recorded.notes)) if failed else noted
-        extras = {EXPLORED: exploration.judged, **smallest_input(found, judged.direction)}
+        extras = {EXPLORED: exploration.judged, **smallest_input(finding, judged.direction)}
         result = replace(result, extras={**result.extras, **extras})
         if self._save is None:
             return result
-        return with_saved(result, self._save.saved(judged.dump, found.replay, noted, found.body))
+        return with_saved(result, self._save.saved(judged.dump, finding.replay, noted, finding.body))

@@ -35,12 +35,12 @@ if TYPE_CHECKING:
     from pytest_msprobe.extensions.explore.explore import Finding
 
 
-def explored_text(found: Finding, judged: int, *, recorded_failed: bool) -> str:
+def explored_text(finding: Finding, judged: int, *, recorded_failed: bool) -> str:
     """Return what a failure text says of the explored input that fails."""
     how = "fails as well, and is smaller" if recorded_failed else "does not: the numbers above are its own"
     recorded = "The recorded input fails" if recorded_failed else "The recorded input passes"
-    again = "" if found.fails_again else f"; it {PASSED_AGAIN}"
-    code = _indented(snippet(found.replay, found.result))
+    again = "" if finding.fails_again else f"; it {PASSED_AGAIN}"
+    code = _indented(snippet(finding.replay, finding.result))
     return f"{recorded}; of {judged} explored around it, this one {how}{again}:\n\n{code}"
 
 
@@ -74,12 +74,12 @@ def snippet(replay: Replay, result: DirectionResult) -> str:
     names = _names(tensors)
     location = replay.trial.device.location()
     lines = ["import torch", *_on(location), ""]
-    wanted = list(replay.trial.golden.leaves) if direction == "backward" else []
+    differentiated = list(replay.trial.golden.leaves) if direction == "backward" else []
     for path, tensor in tensors.items():
-        marked = ".requires_grad_()" if path in wanted else ""
+        marked = ".requires_grad_()" if path in differentiated else ""
         lines.append(f"{names[path]} = {tensor_text(tensor)}{marked}")
     # An in-place API may not write to what gradients are taken of.
-    copied = wanted if may_work_in_place(subject.operation, subject.arguments) else []
+    copied = differentiated if may_work_in_place(subject.operation, subject.arguments) else []
     call = _call(replay, {path: f"{name}.clone()" if path in copied else name for path, name in names.items()})
     if subject.autocast is not None:
         lines.append(f"with torch.autocast({location.type!r}, {subject.autocast}):")
@@ -87,7 +87,7 @@ def snippet(replay: Replay, result: DirectionResult) -> str:
     if direction == "backward":
         grad_outputs = replay.trial.grad_outputs
         outputs = ["result" + "".join(f"[{_index(part)}]" for part in path.split(".") if part) for path in grad_outputs]
-        lists = (outputs, [names[path] for path in wanted], [names[f"grad.{path}"] for path in grad_outputs])
+        lists = (outputs, [names[path] for path in differentiated], [names[f"grad.{path}"] for path in grad_outputs])
         shown = ", ".join(f"[{', '.join(words)}]" for words in lists)
         lines.append(f"result = torch.autograd.grad({shown}, allow_unused=True)")
     return "\n".join([*lines, "print(result)", *_comments(replay.trial, direction, result)])

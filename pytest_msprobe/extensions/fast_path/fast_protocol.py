@@ -108,12 +108,14 @@ def skipped_plugins(config: pytest.Config) -> dict[str, Sequence[object]]:
     A worker's terminal shows nothing; the controller's shows what workers report.
     """
     around_calls = getattr(config.hook, _CALL).get_hookimpls()
-    found: dict[str, Sequence[object]] = {
-        _CALL: [each.plugin for each in around_calls if each.function.__module__ in _NEEDLESS]
+    skipped: dict[str, Sequence[object]] = {
+        _CALL: [
+            implementation.plugin for implementation in around_calls if implementation.function.__module__ in _NEEDLESS
+        ]
     }
     if hasattr(config, "workerinput") and not has_external_impls(config, _SEE_TERMINAL):
-        found |= dict.fromkeys(_SHOWN, (config.pluginmanager.get_plugin("terminalreporter"),))
-    return found
+        skipped |= dict.fromkeys(_SHOWN, (config.pluginmanager.get_plugin("terminalreporter"),))
+    return skipped
 
 
 def may_be_left_out(config: pytest.Config) -> bool:

@@ -28,10 +28,10 @@ class PackedReport(pytest.TestReport):
 
     __slots__ = ("_item", "_made", "_when")
 
-    def __init__(self, item: MakesReportsAgain, when: Phase, made: tuple[float, float, str | None]) -> None:
+    def __init__(self, item: MakesReportsAgain, when: Phase, times: tuple[float, float, str | None]) -> None:
         self._item = item
         self._when = when
-        self._made = made
+        self._made = times
 
     def __getattr__(self, name: str) -> Any:
         """Return an attribute of the report, which is made now."""
@@ -56,8 +56,8 @@ def pack_reports(
         return
     # A worker's reports go to the controller.
     is_kept = reporter is not None and not hasattr(reporter.config, "workerinput")
-    for kept in reporter.stats.values() if reporter is not None and is_kept else ():
-        for at in range(max(len(kept) - 2, 0), len(kept)):
-            if any(kept[at] is report for report in reports):
-                kept[at] = PackedReport(item, kept[at].when, (kept[at].start, kept[at].stop, skipped))
+    for stored in reporter.stats.values() if reporter is not None and is_kept else ():
+        for at in range(max(len(stored) - 2, 0), len(stored)):
+            if any(stored[at] is report for report in reports):
+                stored[at] = PackedReport(item, stored[at].when, (stored[at].start, stored[at].stop, skipped))
     item.release()

@@ -58,8 +58,8 @@ def spell_call(recorded: Call, language: Language, file_of: FileOf, inputs: Mapp
 def _positional(recorded: Call, position: int, terms: _Terms) -> Code:
     element = recorded.forward.args[position]
     if element == MappingElement({}):
-        found = unrecoverable_argument(recorded, position)
-        return terms.language.dtype(found) if isinstance(found, torch.dtype) else "recorded.DEVICE"
+        argument = unrecoverable_argument(recorded, position)
+        return terms.language.dtype(argument) if isinstance(argument, torch.dtype) else "recorded.DEVICE"
     return _spell(element, terms)
 
 

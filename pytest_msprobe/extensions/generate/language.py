@@ -59,8 +59,8 @@ class TorchLanguage:
         if element.type == "torch.Size" and isinstance(value, list) and all(type(size) is int for size in value):
             return call("torch.Size", literal(value))
         kind = _CONSTANTS.get(element.type)
-        found = kind and getattr(torch, str(value).removeprefix("torch."), None)
-        return str(found) if kind and isinstance(found, kind) else None
+        constant = kind and getattr(torch, str(value).removeprefix("torch."), None)
+        return str(constant) if kind and isinstance(constant, kind) else None
 
 
 _CONSTANTS: dict[str, type] = {

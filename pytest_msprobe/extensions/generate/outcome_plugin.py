@@ -58,11 +58,11 @@ def _path() -> Path:
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave out what an earlier process ran or died of."""
-    known = {line.test for line in _lines(_path())}
-    done = [item for item in items if item.nodeid in known]
+    finished = {line.test for line in _lines(_path())}
+    done = [item for item in items if item.nodeid in finished]
     if done:
         config.hook.pytest_deselected(items=done)
-        items[:] = [item for item in items if item.nodeid not in known]
+        items[:] = [item for item in items if item.nodeid not in finished]
 
 
 @pytest.hookimpl(wrapper=True)

@@ -32,15 +32,15 @@ def run_module(module: Path, options: Sequence[str], *, patience: float) -> dict
         outcomes, log = Path(folder) / "outcomes.jsonl", Path(folder) / "output"
         ends: dict[str, Outcome] = {}
         while True:
-            known = len(read_outcomes(outcomes))
+            count_before = len(read_outcomes(outcomes))
             status, is_late = _run(_command(module, options), outcomes, log, patience)
-            found = read_outcomes(outcomes) | ends
+            by_label = read_outcomes(outcomes) | ends
             if status in _NORMAL:
-                return found
-            if len(found) == known:
+                return by_label
+            if len(by_label) == count_before:
                 raise FreshRunError(f"pytest ended with status {status}:\n{_last_lines(log)}", file=module)
             reason = f"did not end within {patience:g} s" if is_late else f"its process died{_signal(status)}"
-            ends |= {label: Outcome("failed", reason) for label, last in found.items() if last.outcome == STARTED}
+            ends |= {label: Outcome("failed", reason) for label, last in by_label.items() if last.outcome == STARTED}
 
 
 def _run(command: Sequence[str], outcomes: Path, log: Path, patience: float) -> tuple[int, bool]:

@@ -45,12 +45,12 @@ UNMATCHED = ("#C7C7C7", "the golden run has no such call")
 
 def precision_indices(graph: Graph, outcomes: Mapping[str, Outcome]) -> dict[str, float]:
     """Return the index of each node that has one: that of its record's outcome, of a collection its worst call's."""
-    found = {name: INDEX[outcome] for name, outcome in outcomes.items() if outcome in INDEX}
+    indices = {name: INDEX[outcome] for name, outcome in outcomes.items() if outcome in INDEX}
     for node in graph.nodes.values():
-        index = worst(found, node.children) if node.kind is Kind.COLLECTION else None
+        index = worst(indices, node.children) if node.kind is Kind.COLLECTION else None
         if index is not None:
-            found[node.name] = index
-    return found
+            indices[node.name] = index
+    return indices
 
 
 def worst(indices: Mapping[str, float], names: Iterable[str]) -> float | None:

@@ -61,19 +61,19 @@ def read_graphs(pairs: Sequence[DumpPair], *, are_required: bool = False) -> Pai
 
     Raises DumpError where one does not and the graphs are required.
     """
-    found: list[tuple[DumpPair, Run, Run]] = []
+    runs: list[tuple[DumpPair, Run, Run]] = []
     for pair in pairs:
         try:
-            found.append((pair, read_run(pair.target), read_run(pair.golden)))
+            runs.append((pair, read_run(pair.target), read_run(pair.golden)))
         except DumpError:
             if are_required:
                 raise
             # The table needs no graph, and a damaged file next to a dump is no verdict on it.
             continue
-    links = communication_links([pair.target for pair, _, _ in found])
+    links = communication_links([pair.target for pair, _, _ in runs])
     return PairGraphs(
         [
             PairGraph(pair.index, target, golden, linked)
-            for (pair, target, golden), linked in zip(found, links, strict=True)
+            for (pair, target, golden), linked in zip(runs, links, strict=True)
         ]
     )

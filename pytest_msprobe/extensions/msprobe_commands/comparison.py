@@ -99,12 +99,12 @@ def _compare_output(
         return ComparedOutput(name, row, _result(row, verdict))
     missing = ""
 
-    def look_up(wanted: Standard) -> Metrics | None:
+    def look_up(by: Standard) -> Metrics | None:
         nonlocal missing
-        found = baseline_metrics(baseline, wanted, recorded.dtype, row.shape, lambda: recorded.metrics.get("scale"))
-        if isinstance(found, Metrics):
-            return found
-        missing = found if baseline is not None or not absence else f"the recorded run has no numbers: {absence}"
+        metrics = baseline_metrics(baseline, by, recorded.dtype, row.shape, lambda: recorded.metrics.get("scale"))
+        if isinstance(metrics, Metrics):
+            return metrics
+        missing = metrics if baseline is not None or not absence else f"the recorded run has no numbers: {absence}"
         return None
 
     judged = judge_recorded(recorded, standard=standard, recorded=look_up)

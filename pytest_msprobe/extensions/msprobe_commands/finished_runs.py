@@ -65,8 +65,8 @@ def require_comparable(target: Run, baseline: Run) -> None:
                 "make both with the same"
             )
     by_dump = not (target.is_table or baseline.is_table)
-    known = {row.dump for row in baseline.rows} if by_dump else {row.record for row in baseline.rows}
-    if known.isdisjoint(row.dump if by_dump else row.record for row in target.rows):
+    keys = {row.dump for row in baseline.rows} if by_dump else {row.record for row in baseline.rows}
+    if keys.isdisjoint(row.dump if by_dump else row.record for row in target.rows):
         raise BaselineError(f"no record of {target.path}", file=baseline.path, remedy="compare runs of the same dumps")
 
 
@@ -76,16 +76,16 @@ def paired(target: Run, baseline: Run) -> Iterator[tuple[RecordRow, RecordRow]]:
     Raises BaselineError where a table leaves open which of several dumps a record belongs to.
     """
     by_dump = not (target.is_table or baseline.is_table)
-    known: dict[tuple[str, str], RecordRow] = {}
+    rows: dict[tuple[str, str], RecordRow] = {}
     for row in baseline.rows:
         key = (row.dump if by_dump else "", row.record)
-        if key in known:
+        if key in rows:
             raise BaselineError(
                 f"{row.record!r} occurs twice", file=baseline.path, remedy="compare tables of one dump only"
             )
-        known[key] = row
+        rows[key] = row
     for row in target.rows:
-        yield row, known.get((row.dump if by_dump else "", row.record), RecordRow(row.record, of_table=row.of_table))
+        yield row, rows.get((row.dump if by_dump else "", row.record), RecordRow(row.record, of_table=row.of_table))
 
 
 def _of_baseline(baseline: Baseline) -> Run:

@@ -45,8 +45,13 @@ def describe_values(place: ValuePath) -> str:
     leaf = place.leaf
     if not isinstance(leaf, TensorElement):
         return f"{leaf.type} {leaf.value}"
-    known = {"Max": leaf.max, "Min": leaf.min} if leaf.max is not None or leaf.min is not None else {"Mean": leaf.mean}
-    return ", ".join(f"{name} {number:.6g}" for name, number in known.items() if number is not None) or "no statistics"
+    statistics = (
+        {"Max": leaf.max, "Min": leaf.min} if leaf.max is not None or leaf.min is not None else {"Mean": leaf.mean}
+    )
+    return (
+        ", ".join(f"{name} {number:.6g}" for name, number in statistics.items() if number is not None)
+        or "no statistics"
+    )
 
 
 def describe_place(place: ValuePath) -> str:

@@ -56,7 +56,7 @@ class NamePattern:
     @cached_property
     def _whole(self) -> re.Pattern[str]:
         wild = {"*": ".*", "?": "."}
-        return re.compile("".join(wild.get(each) or re.escape(each) for each in self.text), re.DOTALL)
+        return re.compile("".join(wild.get(character) or re.escape(character) for character in self.text), re.DOTALL)
 
 
 @dataclass(frozen=True)
@@ -86,11 +86,11 @@ class ListedNames:
 
     @cached_property
     def _beginnings(self) -> frozenset[str]:
-        found: set[str] = set()
+        beginnings: set[str] = set()
         for name in self._of_values:
             words = name.split(".")
-            found |= {".".join(words[:count]) for count in range(1, len(words))}
-        return frozenset(found)
+            beginnings |= {".".join(words[:count]) for count in range(1, len(words))}
+        return frozenset(beginnings)
 
 
 def _without_suffix(name: str) -> str:

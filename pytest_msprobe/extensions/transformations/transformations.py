@@ -39,11 +39,11 @@ class Transformations:
         """Return how a tensor of a side is turned, None where it is compared as it was recorded."""
         if not value.is_tensor:
             return None
-        found = tuple(entry for entry in self._candidates(side, value.name) if entry.names.has(value))
-        if not found:
+        entries = tuple(entry for entry in self._candidates(side, value.name) if entry.names.has(value))
+        if not entries:
             return None
-        steps = ", then ".join(step.says for entry in found for step in entry.steps)
-        transformed = Transformed(found, f"{side} {steps}")
+        steps = ", then ".join(step.says for entry in entries for step in entry.steps)
+        transformed = Transformed(entries, f"{side} {steps}")
         precision = transformed.precision
         return transformed._replace(words=f"{transformed.words}, judged as {precision}") if precision else transformed
 
@@ -56,11 +56,11 @@ class Transformations:
     @cached_property
     def _by_beginning(self) -> dict[Side, dict[int, dict[str, list[int]]]]:
         """The places of entries by side, length and text of their names' beginning: layers have hundreds of entries."""
-        found: dict[Side, dict[int, dict[str, list[int]]]] = {side: {} for side in SIDES}
+        places: dict[Side, dict[int, dict[str, list[int]]]] = {side: {} for side in SIDES}
         for place, entry in enumerate(self.entries):
             beginning = entry.names.beginning
-            found[entry.side].setdefault(len(beginning), {}).setdefault(beginning, []).append(place)
-        return found
+            places[entry.side].setdefault(len(beginning), {}).setdefault(beginning, []).append(place)
+        return places
 
     def header(self) -> str:
         """Return what the run's header says of them; empty for nothing."""
@@ -75,12 +75,12 @@ class Transformations:
         """Return the measured row of a pair of tensors of which one is turned, None where neither is."""
         assert row.target is not None
         assert row.golden is not None
-        found = (self.of("target", row.target), self.of("golden", row.golden))
-        if not any(found):
+        transformed = (self.of("target", row.target), self.of("golden", row.golden))
+        if not any(transformed):
             return None
         from pytest_msprobe.extensions.transformations.transformed_statistics import transformed_row
 
-        return transformed_row(found, row, sides, records, mode)
+        return transformed_row(transformed, row, sides, records, mode)
 
     def may_concern(self, side: Side, record: str) -> bool:
         """Return whether a value of a record may be turned."""

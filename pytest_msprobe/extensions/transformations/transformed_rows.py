@@ -19,15 +19,15 @@ def refused(row: Row, entry: Entry, problem: str) -> Row:
     return replace(row, outcome="fail", unmeasured="transform", messages=(f"{entry.place}: {problem}",))
 
 
-def refused_shapes(row: Row, found: tuple[Transformed | None, ...], target: object, golden: object) -> Row:
+def refused_shapes(row: Row, transformed: tuple[Transformed | None, ...], target: object, golden: object) -> Row:
     """Return a row that fails because the two sides have other shapes after their steps."""
-    entry = next(each.entries[-1] for each in found if each is not None)
+    entry = next(side.entries[-1] for side in transformed if side is not None)
     return refused(row, entry, f"the target is {target} and golden is {golden} after it; correct the steps")
 
 
-def judged_as(row: Row, found: tuple[Transformed | None, ...]) -> Row:
+def judged_as(row: Row, transformed: tuple[Transformed | None, ...]) -> Row:
     """Return a row with both sides' floats of the dtype by whose limits an entry has them judged, where one does."""
-    precision = next((each.precision for each in found if each is not None and each.precision), None)
+    precision = next((side.precision for side in transformed if side is not None and side.precision), None)
     if precision is None:
         return row
     return replace(row, target=_as_dtype(row.target, precision), golden=_as_dtype(row.golden, precision))

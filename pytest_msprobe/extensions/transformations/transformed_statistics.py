@@ -21,13 +21,13 @@ if TYPE_CHECKING:
 
 
 def transformed_row(
-    found: tuple[Transformed | None, Transformed | None],
+    transformed: tuple[Transformed | None, Transformed | None],
     row: Row,
     sides: ComparedSides,
     records: tuple[str, str],
     mode: DataMode,
 ) -> Row:
-    """Return the measured row of a pair of tensors of which one is turned, as ``found`` says of target and golden.
+    """Return the measured row of a pair of tensors of which one is turned, as ``transformed`` says.
 
     ``records`` are those of the target and the golden call. Where files were recorded, these are read whatever
     ``mode`` the caller compares by.
@@ -35,25 +35,25 @@ def transformed_row(
     target, golden = row.target, row.golden
     assert target is not None
     assert golden is not None
-    row = replace(row, transformed=tuple(each.words for each in found if each is not None))
+    row = replace(row, transformed=tuple(side.words for side in transformed if side is not None))
     if sides.mode == "tensor" and target.data_name and golden.data_name:
         import_torch()
         from pytest_msprobe.extensions.transformations.transformed_tensors import measure_transformed
 
-        return measure_transformed(row, sides, records, found)
+        return measure_transformed(row, sides, records, transformed)
     if sides.mode == "tensor" and (target.data_name or golden.data_name):
         message = f"{'golden' if target.data_name else 'target'} has no data file"
         return replace(row, unmeasured="no file", messages=(message,))
-    return _by_statistics(row, found, mode)
+    return _by_statistics(row, transformed, mode)
 
 
-def _by_statistics(row: Row, found: tuple[Transformed | None, ...], mode: DataMode) -> Row:
-    kept = frozenset.intersection(ALL_KEPT, *(each.keeps for each in found if each is not None))
+def _by_statistics(row: Row, both: tuple[Transformed | None, ...], mode: DataMode) -> Row:
+    invariant = frozenset.intersection(ALL_KEPT, *(side.keeps for side in both if side is not None))
     words = "; ".join(row.transformed)
-    if not kept or mode == "md5":
+    if not invariant or mode == "md5":
         return replace(row, outcome="skip", unmeasured="left out", messages=(f"{NOT_COMPARED}{words}",))
     values: list[Value] = []
-    for value, transformed in zip((row.target, row.golden), found, strict=True):
+    for value, transformed in zip((row.target, row.golden), both, strict=True):
         assert value is not None
         shape = value.shape
         for entry in transformed.entries if transformed is not None else ():
@@ -63,16 +63,16 @@ def _by_statistics(row: Row, found: tuple[Transformed | None, ...], mode: DataMo
             except StepError as error:
                 return refused(row, entry, f"{error} ({value.name})")
         numbers = value.statistics and tuple(
-            number if name in kept else None for name, number in zip(STATISTICS, value.statistics, strict=True)
+            number if name in invariant else None for name, number in zip(STATISTICS, value.statistics, strict=True)
         )
         values.append(replace(value, shape=shape, statistics=numbers))
     target, golden = values
     if target.shape != golden.shape:
-        return refused_shapes(row, found, list(target.shape), list(golden.shape))
+        return refused_shapes(row, both, list(target.shape), list(golden.shape))
     row = replace(row, target=target, golden=golden)
     scaled = scaled_error(target, golden)
     if scaled is None:
         return replace(row, unmeasured="no value" if math.prod(target.shape) else "empty")
-    notes = () if kept == ALL_KEPT else (f"{BY_NORM}{words}",)
+    notes = () if invariant == ALL_KEPT else (f"{BY_NORM}{words}",)
     row = replace(row, metrics={**measure_statistics(target, golden), SCALED_ERROR: scaled}, messages=notes)
-    return judged_as(row, found)
+    return judged_as(row, both)
