@@ -67,7 +67,8 @@ def pytester(
     Inner runs take the fast path through pytest unless this run is started with ``-o msprobe_fast_path=false``.
     """
     words = [f"-p no:{name}" for name in OTHER_PLUGINS]
-    words += [] if pytestconfig.getini("msprobe_fast_path") else ["-o msprobe_fast_path=false"]
+    if "fast_path" in extensions() and not pytestconfig.getini("msprobe_fast_path"):
+        words.append("-o msprobe_fast_path=false")
     monkeypatch.setenv("PYTEST_ADDOPTS", " ".join(words))
     return pytester
 

@@ -131,7 +131,7 @@ class MoreDumps(msgspec.Struct, frozen=True, tag_field="line", tag="dumps"):
 
 
 class LeftOut(msgspec.Struct, frozen=True, tag_field="line", tag="left_out"):
-    """Numbers of calls and gradients that a live check did not look at, by reason: its last line."""
+    """Numbers of what a run did not look at, by reason: the last line of one that comes to its end."""
 
     counts: dict[str, int]
 
@@ -147,8 +147,8 @@ class Journal(msgspec.Struct, frozen=True):
         {"line": "item", "id": "a/dump.json::Torch.mul.0.forward", "outcome": "fail", "result": {...}}
         {"line": "item", "id": "a/dump.json::Torch.mul.0.forward", ...}       it ran again: this one counts
 
-    Its header has all dumps that the journal is about. ``left_out`` counts by reason what a live check left out; None
-    where it did not come to its end, and for any other run.
+    Its header has all dumps that the journal is about. ``left_out`` counts by reason what the run did not
+    look at; None where it did not come to its end, and for a run that looks at all.
     """
 
     header: Header

@@ -12,55 +12,48 @@ from typing import TYPE_CHECKING
 from msprobe_standards.verdict import Outcome, Verdict, worst
 
 if TYPE_CHECKING:
-    from msprobe_standards.absolute_threshold import AbsoluteThreshold
-    from msprobe_standards.accumulative_error import AccumulativeError
     from msprobe_standards.benchmark import Benchmark
-    from msprobe_standards.binary_consistency import BinaryConsistency
-    from msprobe_standards.cascade import Cascade
     from msprobe_standards.chunking import chunks
     from msprobe_standards.dtypes import Bounds, msprobe_bounds
     from msprobe_standards.exemption import ExcusedByBaseline
-    from msprobe_standards.judging import fitting, judge
+    from msprobe_standards.fixed_limits import AbsoluteThreshold, AccumulativeError, BinaryConsistency, Ulp
+    from msprobe_standards.judging import RecordedOutput, fitting, judge, judge_recorded
     from msprobe_standards.metrics import METRICS, Metrics, measure
-    from msprobe_standards.msprobe_benchmark import MsprobeBenchmark
-    from msprobe_standards.msprobe_ulp import MsprobeUlp
+    from msprobe_standards.msprobe_rules import Cascade, MsprobeBenchmark, MsprobeUlp, Thousandth
     from msprobe_standards.policy import Policy
     from msprobe_standards.policy_files import built_in_policies
     from msprobe_standards.protocol import Standard
-    from msprobe_standards.recorded_numbers import RecordedOutput, judge_recorded
     from msprobe_standards.registry import register_standard, standard, standard_names
     from msprobe_standards.sensitivity import ExcusedBySensitivity, Sensitivity, amplification
     from msprobe_standards.structure import judge_tree
     from msprobe_standards.tensor_layouts import in_parts
-    from msprobe_standards.thousandth import Thousandth
-    from msprobe_standards.ulp import Ulp
 
 _HOMES = {
-    "AbsoluteThreshold": "absolute_threshold",
-    "AccumulativeError": "accumulative_error",
+    "AbsoluteThreshold": "fixed_limits",
+    "AccumulativeError": "fixed_limits",
     "Benchmark": "benchmark",
-    "BinaryConsistency": "binary_consistency",
+    "BinaryConsistency": "fixed_limits",
     "Bounds": "dtypes",
-    "Cascade": "cascade",
+    "Cascade": "msprobe_rules",
     "ExcusedByBaseline": "exemption",
     "ExcusedBySensitivity": "sensitivity",
     "METRICS": "metrics",
     "Metrics": "metrics",
-    "MsprobeBenchmark": "msprobe_benchmark",
-    "MsprobeUlp": "msprobe_ulp",
+    "MsprobeBenchmark": "msprobe_rules",
+    "MsprobeUlp": "msprobe_rules",
     "Policy": "policy",
-    "RecordedOutput": "recorded_numbers",
+    "RecordedOutput": "judging",
     "Sensitivity": "sensitivity",
     "Standard": "protocol",
-    "Thousandth": "thousandth",
-    "Ulp": "ulp",
+    "Thousandth": "msprobe_rules",
+    "Ulp": "fixed_limits",
     "amplification": "sensitivity",
     "built_in_policies": "policy_files",
     "chunks": "chunking",
     "fitting": "judging",
     "in_parts": "tensor_layouts",
     "judge": "judging",
-    "judge_recorded": "recorded_numbers",
+    "judge_recorded": "judging",
     "judge_tree": "structure",
     "measure": "metrics",
     "msprobe_bounds": "dtypes",

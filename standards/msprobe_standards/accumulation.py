@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
-from msprobe_standards.arrays import as_array
 from msprobe_standards.chunking import CHUNK, chunks, dot
 from msprobe_standards.dtypes import Bounds, float_format, real_dtype
+from msprobe_standards.tensor_layouts import as_array
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -13,9 +13,9 @@ import math
 import numpy as np
 import torch
 
-from msprobe_standards.arrays import as_array
 from msprobe_standards.chunking import chunks, dot
 from msprobe_standards.dtypes import float_format, real_dtype
+from msprobe_standards.tensor_layouts import as_array
 
 # docs/standards-reference.md, "Where the constants come from", has the sources.
 _SAMPLE = 65536

@@ -1,22 +1,28 @@
-"""Exemptions: failures that something else than the target explains, as a baseline that errs as much does."""
+"""Failures that something else than the target explains: a baseline that errs as much, ties of rounding.
+
+A 16-bit CPU baseline counts as far as a correct device could err (`credibly_decided`), and drift without ties is that
+of the elements whose rounding was not a choice (`without_ties`).
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar
 
+import torch
+
+from msprobe_standards.dtypes import Bounds, float_format
 from msprobe_standards.protocol import Standard
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    import torch
-
-    from msprobe_standards.dtypes import Bounds
     from msprobe_standards.metrics import Metrics
     from msprobe_standards.verdict import Verdict
 
+
 _SHARES = ("_rate", "_share", "_proportion")
+
+SAME_AS_CPU = "excused, the CPU's own kernel gives the same result, though no rounding explains its error"
 
 
 @dataclass(frozen=True)
@@ -128,3 +134,74 @@ class ExcusedByBaseline(Excused):
         numbers = ", ".join(f"{name} {baseline_metrics[name]:.4g}" for name in broken)
         reason = f"excused, the baseline errs as much ({numbers}): {verdict.reason}"
         return replace(verdict, outcome="pass", reason=reason, margin=1.0)
+
+
+def credibly_decided(
+    standard: Standard, metrics: Metrics, baseline: Metrics, explained: Callable[[], Sequence[Metrics]]
+) -> Verdict:
+    """Judge by what counts of the CPU's errors (`Standard.credible`).
+
+    A failure is judged again by what roundings of the inputs explain. Equal numbers are those of the CPU's own kernel.
+
+    Args:
+        standard: The standard.
+        metrics: The metrics of the target.
+        baseline: The metrics of the CPU's result.
+        explained: Returns the metrics of golden for moved inputs; only called for a failure that they may excuse.
+
+    Returns:
+        The verdict.
+    """
+    counted = standard.credible(baseline)
+    verdict = standard.decide(metrics, counted)
+    if verdict.outcome != "fail" or counted is baseline:
+        return verdict
+    if dict(metrics) == dict(baseline):
+        return replace(verdict, outcome="pass", reason=f"{SAME_AS_CPU}: {verdict.reason}", margin=1.0)
+    if standard.decide(metrics, baseline).outcome == "fail":
+        return verdict
+    again = standard.decide(metrics, standard.credible(baseline, explained()))
+    if again.outcome == "fail":
+        return again
+    reason = f"excused, roundings of the inputs explain what the baseline errs by: {verdict.reason}"
+    return replace(verdict, outcome="pass", reason=reason, margin=1.0)
+
+
+def is_drift_upward(verdict: Verdict, metrics: Metrics) -> bool:
+    """Return whether a verdict fails by a drift away from zero, which ties alone may make."""
+    if verdict.outcome != "fail" or "gain_error" not in verdict.metrics:
+        return False
+    return metrics["gain_error"] > 0 and verdict.metrics["gain_error"] > verdict.limits["gain_error"]
+
+
+def without_ties(
+    metrics: Metrics,
+    target: torch.Tensor,
+    golden: torch.Tensor,
+    dtype: torch.dtype,
+    measured: Callable[[torch.Tensor], Metrics],
+) -> Metrics:
+    """Return metrics whose drift is that of the elements that are not exact ties.
+
+    Rounding ties away from zero is as near as rounding them to even, and drifts. A drift towards zero is left as it is:
+    cutting off rounds ties that way too.
+
+    Args:
+        metrics: The metrics of all elements.
+        target: The target's result.
+        golden: The golden result, real numbers.
+        dtype: The dtype that the target is rounded to.
+        measured: Returns the metrics of another golden result.
+
+    Returns:
+        The metrics.
+    """
+    if golden.is_complex():
+        return metrics
+    form, exact = float_format(dtype), golden.double()
+    exponent = torch.frexp(exact).exponent.clamp_min(torch.frexp(exact.new_tensor(form.min_normal)).exponent)
+    half = torch.ldexp(torch.ones_like(exact), exponent - form.mantissa_bits - 2)
+    is_tie = (target.double() - exact).abs() == half
+    nearest = measured(torch.where(is_tie, target.to(golden.dtype), golden))
+    drift = {name: nearest[name] for name in ("gain_error", "gain_z")}
+    return replace(metrics, values_by_name={**metrics, **drift})

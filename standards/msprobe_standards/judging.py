@@ -1,31 +1,29 @@
-"""One output judged: target against golden by a standard, with a baseline where the outcome depends on it."""
+"""One output judged: target against golden by a standard, with a baseline where the outcome depends on it.
+
+`judge_recorded` needs no tensors: it judges numbers that an earlier run measured and wrote down.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, TypeAlias
 
 import torch
 
-from msprobe_standards.baseline_credibility import credibly_decided
-from msprobe_standards.binary_consistency import BinaryConsistency
-from msprobe_standards.dtypes import family
-from msprobe_standards.exemption import ExcusedByBaseline
-from msprobe_standards.metrics import bit_equal, measure
-from msprobe_standards.reasons import with_values
+from msprobe_standards.dtypes import Bounds, family, msprobe_bounds
+from msprobe_standards.exemption import ExcusedByBaseline, credibly_decided, is_drift_upward, without_ties
+from msprobe_standards.fixed_limits import BinaryConsistency
+from msprobe_standards.metrics import Metrics, bit_equal, measure
+from msprobe_standards.protocol import Standard, with_values
 from msprobe_standards.registry import standard as standard_named
-from msprobe_standards.rounding_ties import is_drift_upward, without_ties
-from msprobe_standards.sensitivity import ExcusedBySensitivity, doubtful, has_lost_bits, moved_by
+from msprobe_standards.sensitivity import ExcusedBySensitivity, Moved, doubtful, has_lost_bits, moved_by
 from msprobe_standards.tensor_layouts import in_parts, is_plain
 from msprobe_standards.verdict import Verdict, is_rough, worst
 
 if TYPE_CHECKING:
-    from msprobe_standards.metrics import Metrics
-    from msprobe_standards.protocol import Standard
-    from msprobe_standards.sensitivity import Moved
     from msprobe_standards.tensor_layouts import Parts
 
 Baseline: TypeAlias = "object | Callable[[], object] | None"
@@ -302,3 +300,64 @@ def _equal(target: object, golden: object) -> bool:
     if isinstance(target, (float, complex)):
         return target == golden or (target != target and golden != golden)
     return bool(target == golden)
+
+
+@dataclass(frozen=True)
+class RecordedOutput:
+    """The recorded numbers of one output.
+
+    Args:
+        dtype: The target's dtype.
+        numel: Its number of elements.
+        metrics: The metrics by name, counted by `msprobe_bounds`.
+        own_bounds: The bounds of the standard that judged the output then.
+        own_metrics: The metrics by name, counted by ``own_bounds``.
+    """
+
+    dtype: torch.dtype
+    numel: int
+    metrics: Mapping[str, float]
+    own_bounds: Bounds | None = None
+    own_metrics: Mapping[str, float] = field(default_factory=dict)
+
+    def metrics_for(self, standard: Standard) -> Metrics | None:
+        """Return the metrics that a standard reads; None where one is missing or was counted by other bounds."""
+        bounds = standard.bounds(self.dtype)
+        if bounds == msprobe_bounds(self.dtype):
+            numbers = self.metrics
+        else:
+            numbers = self.own_metrics if bounds == self.own_bounds else {}
+        if not numbers.keys() >= standard.wanted | {"nonfinite_mismatch"}:
+            return None
+        return Metrics(numbers, self.dtype, self.numel)
+
+
+def judge_recorded(
+    target: RecordedOutput, *, standard: Standard, recorded: Callable[[Standard], Metrics | None] | None = None
+) -> Verdict | None:
+    """Judge an output by its recorded numbers.
+
+    Args:
+        target: The numbers of the output.
+        standard: The standard.
+        recorded: Looks up the baseline's numbers, as for `judge`; called only where the outcome depends on them.
+
+    Returns:
+        The verdict; None where the numbers are not those that the standard reads.
+    """
+    standard = fitting(standard, target.dtype)
+    if not target.numel:
+        return Verdict("pass", standard.name)
+    if standard.exact_passes and target.metrics.get("cast_error_rate") == 0:
+        return Verdict("pass", standard.name, "", {"cast_error_rate": 0.0}, {"cast_error_rate": 0.0})
+    metrics = target.metrics_for(standard)
+    if metrics is None:
+        return None
+    settled = standard.settled(metrics)
+    if settled is not None and not is_rough(settled):
+        return settled
+    baseline = recorded(standard) if recorded else None
+    if settled is not None and baseline is None:
+        return settled
+    verdict = standard.decide(metrics, baseline)
+    return verdict if settled is None else replace(verdict, reason=settled.reason)

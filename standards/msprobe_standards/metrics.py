@@ -20,11 +20,10 @@ import numpy as np
 import torch
 
 from msprobe_standards.accumulation import Walk
-from msprobe_standards.arrays import as_array
 from msprobe_standards.chunking import chunks
 from msprobe_standards.correlated_error import shared_error
 from msprobe_standards.dtypes import Bounds, family, msprobe_bounds
-from msprobe_standards.tensor_layouts import is_array, is_plain
+from msprobe_standards.tensor_layouts import as_array, is_array, is_plain
 from msprobe_standards.validation import hint
 
 Numbers = Iterator[tuple[str, float]]

@@ -6,18 +6,10 @@ import inspect
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from msprobe_standards.absolute_threshold import AbsoluteThreshold
-from msprobe_standards.accumulative_error import AccumulativeError
 from msprobe_standards.benchmark import Benchmark
-from msprobe_standards.binary_consistency import BinaryConsistency
-from msprobe_standards.cascade import Cascade
-from msprobe_standards.mindspore_check import MindsporeCheck
-from msprobe_standards.msprobe_benchmark import MsprobeBenchmark
-from msprobe_standards.msprobe_ulp import MsprobeUlp
-from msprobe_standards.not_compared import NotCompared
+from msprobe_standards.fixed_limits import AbsoluteThreshold, AccumulativeError, BinaryConsistency, NotCompared, Ulp
+from msprobe_standards.msprobe_rules import Cascade, MindsporeCheck, MsprobeBenchmark, MsprobeUlp, Thousandth
 from msprobe_standards.sensitivity import Sensitivity
-from msprobe_standards.thousandth import Thousandth
-from msprobe_standards.ulp import Ulp
 from msprobe_standards.validation import hint, is_limit, shown
 
 if TYPE_CHECKING:

@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from msprobe_standards import measure
-from msprobe_standards.arrays import as_array
 from msprobe_standards.metrics import bit_equal
+from msprobe_standards.tensor_layouts import as_array
 
 DTYPES = [
     *(torch.float64, torch.float32, torch.float16, torch.complex128, torch.complex64, torch.bool),

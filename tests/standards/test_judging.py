@@ -8,7 +8,7 @@ import torch
 
 import msprobe_standards
 from msprobe_standards import ExcusedByBaseline, ExcusedBySensitivity, Verdict, judge, standard, worst
-from msprobe_standards.reasons import number
+from msprobe_standards.protocol import number
 
 TENSOR_STANDARDS = [name for name in msprobe_standards.standard_names() if name != "not_compared"]
 

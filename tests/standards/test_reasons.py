@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from msprobe_standards import judge, standard
-from msprobe_standards.reasons import distinct_digits, number
+from msprobe_standards.protocol import distinct_digits, number
 
 GOLDEN = torch.linspace(-3, 3, 2000, dtype=torch.float64).reshape(50, 40)
 

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TypeAlias
 
-from msprobe_standards.baseline_credibility import SAME_AS_CPU
+from msprobe_standards.exemption import SAME_AS_CPU
 from pytest_msprobe.engine.replay.judging.run_outputs import add_conditioning_note, is_of_second_run
 from pytest_msprobe.engine.replay.ops.op_info import op_info
 from pytest_msprobe.engine.replay.prepared_call import DirectionCheck

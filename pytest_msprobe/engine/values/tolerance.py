@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
-from msprobe_standards.arrays import as_array
 from msprobe_standards.dtypes import family, float_format
+from msprobe_standards.tensor_layouts import as_array
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

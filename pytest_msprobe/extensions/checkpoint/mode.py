@@ -18,7 +18,7 @@ from pytest_msprobe.run.shared_options import html_file
 
 if TYPE_CHECKING:
     from pytest_msprobe.extensions.checkpoint.checkpoint_files import Checkpoint
-    from pytest_msprobe.reports.page_report import Results
+    from pytest_msprobe.reports.page_file import Results
     from pytest_msprobe.run.item import JudgedItem
 
 # What follows is loaded by runs that compare checkpoints, not by every start of pytest.
@@ -97,7 +97,7 @@ class CheckpointMode:
     def reporters(self, config: pytest.Config) -> Mapping[str, object]:
         """Return the summary and msprobe's report."""
         from pytest_msprobe.extensions.checkpoint.items import CheckpointJson
-        from pytest_msprobe.reports.page_report import PageReport
+        from pytest_msprobe.reports.page_file import PageReport
         from pytest_msprobe.reports.summary import Summary
 
         path = config.stash[checkpoint_key].json

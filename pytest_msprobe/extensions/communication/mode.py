@@ -80,7 +80,7 @@ class CommunicationMode:
         """Return what names the first communication that differs, the summary and msprobe's tables."""
         from pytest_msprobe.extensions.communication.judging import CommunicationReport
         from pytest_msprobe.reports.csv import CsvReport
-        from pytest_msprobe.reports.page_report import PageReport
+        from pytest_msprobe.reports.page_file import PageReport
         from pytest_msprobe.reports.summary import Summary
 
         csv, dumps = config.stash[options_key].csv, config.stash[dumps_key]

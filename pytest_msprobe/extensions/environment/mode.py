@@ -92,7 +92,7 @@ class EnvironmentMode:
         html = config.stash[_html_key]
         if html is not None:
             from pytest_msprobe.extensions.environment.items import write_environment_page
-            from pytest_msprobe.reports.page_report import PageReport
+            from pytest_msprobe.reports.page_file import PageReport
 
             golden = display_path(config, config.stash[environment_key].golden)
             write = partial(write_environment_page, config=config, opened=config.stash[_opened_key], golden=golden)

@@ -19,6 +19,7 @@ from pytest_msprobe.engine.replay.check import Replay
 from pytest_msprobe.engine.replay.function_check import STATE, FunctionCheck
 from pytest_msprobe.engine.replay.judging.run_outputs import produced
 from pytest_msprobe.engine.replay.ops.lookup import HOMES
+from pytest_msprobe.engine.replay.reruns.differences import PASSED_AGAIN
 from pytest_msprobe.engine.replay.trials.trial import Trial
 from pytest_msprobe.engine.values.pytree import tensors_with_paths
 from pytest_msprobe.engine.values.tensor_repr import (
@@ -28,7 +29,6 @@ from pytest_msprobe.engine.values.tensor_repr import (
     number_text,
     tensor_text,
 )
-from pytest_msprobe.results.repeats import PASSED_AGAIN
 from pytest_msprobe.results.result import DirectionResult
 
 if TYPE_CHECKING:

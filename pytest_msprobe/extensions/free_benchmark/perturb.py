@@ -12,13 +12,13 @@ from msprobe_hooks.extensions.free_benchmark.torch_ratio import deviations
 from pytest_msprobe.devices.cpu import CpuDevice
 from pytest_msprobe.engine.replay.calls.arguments import Subject, TargetError
 from pytest_msprobe.engine.replay.reruns.determinism import nondeterminism_reason
+from pytest_msprobe.engine.replay.reruns.differences import PASSED_AGAIN
 from pytest_msprobe.engine.replay.trials.rng import draws_undeclared_randomness, run_seeded
 from pytest_msprobe.engine.replay.trials.trial import Trial
 from pytest_msprobe.engine.values.pytree import map_tensors
 from pytest_msprobe.engine.values.suppress_warnings import suppress_warnings
 from pytest_msprobe.extensions.free_benchmark.perturbed import InconsistentOutput, Perturbed, with_perturbed
 from pytest_msprobe.modes.check.follow_up import Judged, can_run_again
-from pytest_msprobe.results.repeats import PASSED_AGAIN
 from pytest_msprobe.results.result import ACCURACY, DirectionResult
 from pytest_msprobe.results.skip_reasons import Skip, SkipReason
 

@@ -27,7 +27,7 @@ from pytest_msprobe.engine.replay.trials.config import ReplayConfig
 from pytest_msprobe.engine.replay.trials.trial import Trial
 from pytest_msprobe.engine.values.pytree import tensors_with_paths
 from pytest_msprobe.extensions.live_checks.observed_call import Awaiting, Observed
-from pytest_msprobe.extensions.live_checks.results import may_consume_rng, without_side_effects
+from pytest_msprobe.extensions.live_checks.results import LiveSkip, may_consume_rng, without_side_effects
 from pytest_msprobe.modes.check.reruns.repeat import repeated
 from pytest_msprobe.results.result import DirectionResult
 from pytest_msprobe.results.skip_reasons import Skip, SkipReason
@@ -192,7 +192,7 @@ def _source(tensors: Mapping[str, torch.Tensor]) -> TensorSource:
 
     def give(element: TensorElement, path: str) -> torch.Tensor:
         if element.data_name is None:
-            raise Skip(SkipReason.NOT_SEEN, f"{path} has another shape than its output")
+            raise Skip(LiveSkip.NOT_SEEN, f"{path} has another shape than its output")
         return tensors[element.data_name]
 
     return give
@@ -206,7 +206,7 @@ def _by_path(
     Raises Skip where these are not the inputs that gradients came for.
     """
     if len(paths) != len(leaving):
-        raise Skip(SkipReason.NOT_SEEN, f"{len(paths)} inputs require one, {len(leaving)} were seen")
+        raise Skip(LiveSkip.NOT_SEEN, f"{len(paths)} inputs require one, {len(leaving)} were seen")
     came = [places for places in shared if leaving[places[0]] is not None]
     if not came:
         raise Skip(SkipReason.NO_GRADIENT, "none came for any input")

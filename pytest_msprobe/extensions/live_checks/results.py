@@ -29,7 +29,7 @@ from pytest_msprobe.modes.check.cases.case import NO_RECORD
 from pytest_msprobe.modes.check.cases.save import CaseOrigin, save_case
 from pytest_msprobe.modes.check.cases.saved_case import SavedCase, saved_folder, with_saved
 from pytest_msprobe.results.result import DirectionResult, Start
-from pytest_msprobe.results.skip_reasons import SkipReason
+from pytest_msprobe.results.skip_reasons import BaseSkipReason
 from pytest_msprobe.storage.limits import SaveOptions
 
 
@@ -83,6 +83,13 @@ def _same(tensor: torch.Tensor) -> torch.Tensor:
 _log = logging.getLogger("pytest_msprobe")
 
 
+class LiveSkip(BaseSkipReason):
+    """Reasons for which a call of a running training is not judged."""
+
+    NOT_SEEN = "its gradients could not be distinguished"
+    NEVER_JUDGED = "no call of its kind was judged while the training ran"
+
+
 @dataclass(frozen=True, slots=True)
 class NamedPolicy:
     """A policy and its level as the user named them."""
@@ -128,7 +135,7 @@ class Findings:
 
     def skip(self, place: Path, record: str, detail: str) -> None:
         """Note that neither a record nor any like it was judged."""
-        reason = SkipReason.NEVER_JUDGED
+        reason = LiveSkip.NEVER_JUDGED
         words = f"{reason.value}: {detail}" if detail else reason.value
         result = DirectionResult(record, Verdict("skip", "", words), skip=reason)
         self.counts["skip"] += 1

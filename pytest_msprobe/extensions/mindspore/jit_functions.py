@@ -30,7 +30,8 @@ from pytest_msprobe.engine.values.error_kinds import REFUSALS
 from pytest_msprobe.engine.values.pytree import map_leaves, map_tensors, tensors_with_paths
 from pytest_msprobe.extensions.mindspore.conversion import from_numpy, mindspore_dtype, to_mindspore, to_torch
 from pytest_msprobe.extensions.mindspore.runtime import unlogged
-from pytest_msprobe.results.skip_reasons import Skip, SkipReason
+from pytest_msprobe.extensions.mindspore.translation import MindSporeSkip
+from pytest_msprobe.results.skip_reasons import Skip
 
 
 def bridged(function: Callable[..., Any], *, in_place: bool = False, changes: Sequence[int] = ()) -> Callable[..., Any]:
@@ -216,18 +217,18 @@ def _found(call: Call) -> Callable[..., Any]:
     """Return the compiled function that a record names, of a module that is loaded."""
     place = (call.forward.settings or {}).get("function")
     if not isinstance(place, str):
-        raise Skip(SkipReason.COMPILED, call.name.qualified_api)
+        raise Skip(MindSporeSkip.COMPILED, call.name.qualified_api)
     module, _, qualname = place.partition(":")
     if "<locals>" in qualname:
-        raise Skip(SkipReason.COMPILED, f"{place} is made in a function")
+        raise Skip(MindSporeSkip.COMPILED, f"{place} is made in a function")
     if "<lambda>" in qualname:
-        raise Skip(SkipReason.COMPILED, f"{place} has no name of its own")
+        raise Skip(MindSporeSkip.COMPILED, f"{place} has no name of its own")
     script = sys.modules["__main__"]
     owner: Any = script if imported_as(script) == module else sys.modules.get(module)
     for part in qualname.split(".")[:-1]:
         owner = vars(owner).get(part) if owner is not None else None
         if isinstance(owner, type) and issubclass(owner, nn.Cell):
-            raise Skip(SkipReason.COMPILED, f"{place} is of a cell, whose weights it computes with")
+            raise Skip(MindSporeSkip.COMPILED, f"{place} is of a cell, whose weights it computes with")
         if not isinstance(owner, type):
             break
     # Under whatever name: ``fast = jit(slow)`` compiles a function that is called slow.
@@ -237,8 +238,8 @@ def _found(call: Call) -> Callable[..., Any]:
     if len(matching) == 1:
         return matching.popitem()[1]
     if matching:
-        raise Skip(SkipReason.COMPILED, f"{place} is the name of {len(matching)} functions")
-    raise Skip(SkipReason.COMPILED_ELSEWHERE, place)
+        raise Skip(MindSporeSkip.COMPILED, f"{place} is the name of {len(matching)} functions")
+    raise Skip(MindSporeSkip.COMPILED_ELSEWHERE, place)
 
 
 def _is_compiled(value: object) -> TypeGuard[FunctionType]:
@@ -293,5 +294,5 @@ def _twice(run: Callable[..., Any], args: Any, kwargs: Any) -> Any:
     results, again = run(*args, **kwargs), run(*args, **kwargs)
     pairs = zip(tensors_with_paths(results), tensors_with_paths(again), strict=True)
     if not all(torch.allclose(one, other, rtol=0, atol=0, equal_nan=True) for (_, one), (_, other) in pairs):
-        raise Skip(SkipReason.DRAWS)
+        raise Skip(MindSporeSkip.DRAWS)
     return results

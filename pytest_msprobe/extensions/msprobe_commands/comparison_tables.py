@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 from msprobe_hooks.dump.names import split_direction
-from msprobe_standards.msprobe_benchmark import ratio_floor
+from msprobe_standards.msprobe_rules import ratio_floor
 from pytest_msprobe.errors import BaselineError
 from pytest_msprobe.extensions.msprobe_commands.comparison import ComparedOutput, ComparedRecord
 from pytest_msprobe.modes.check.baselines.recorded_result import torch_dtype

@@ -96,7 +96,7 @@ class OverflowMode:
         html = config.stash[_html_key]
         if html is not None:
             from pytest_msprobe.extensions.overflow.items import write_overflow_page
-            from pytest_msprobe.reports.page_report import PageReport
+            from pytest_msprobe.reports.page_file import PageReport
 
             reporters["msprobe-html"] = PageReport(html, partial(write_overflow_page, config=config))
         return reporters

@@ -10,8 +10,7 @@ from typing import Any
 import torch
 
 from msprobe_hooks.dump.memory_layouts import span
-from msprobe_standards.arrays import as_array
-from msprobe_standards.tensor_layouts import is_plain
+from msprobe_standards.tensor_layouts import as_array, is_plain
 from pytest_msprobe.engine.values.dtypes import dtype_named
 from pytest_msprobe.engine.values.strides import ALIGNMENT, kept_offset, memory_size
 from pytest_msprobe.extensions.remote.messages import (

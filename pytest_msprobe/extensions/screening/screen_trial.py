@@ -13,10 +13,10 @@ import torch
 
 from msprobe_hooks.dump.names import Direction, api_record
 from msprobe_standards import Standard, Verdict, measure
-from msprobe_standards.arrays import as_array
 from msprobe_standards.blocks import mean_magnitude
 from msprobe_standards.judging import exact_pass
 from msprobe_standards.metrics import Metrics, bit_equal
+from msprobe_standards.tensor_layouts import as_array
 from msprobe_standards.verdict import is_rough
 from pytest_msprobe.engine.framework_names import PYTORCH
 from pytest_msprobe.engine.replay.calls.arguments import Arguments, TargetError

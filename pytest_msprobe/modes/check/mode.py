@@ -22,13 +22,12 @@ from pytest_msprobe.modes.check.html_report import CheckPage
 from pytest_msprobe.modes.check.items import checked_records
 from pytest_msprobe.modes.check.layout_choice import LayoutTally
 from pytest_msprobe.modes.check.options import CHECK, CheckOptions, check_key
+from pytest_msprobe.modes.check.reruns.rerun_results import BatchInvarianceTally, RepeatsTally
 from pytest_msprobe.modes.check.tallies import (
-    BatchInvarianceTally,
     CompiledTally,
     LeftOpenTally,
     LittleJudgedTally,
     MathModeTally,
-    RepeatsTally,
     UnusedTensorsTally,
 )
 from pytest_msprobe.reports.csv import CsvReport

@@ -12,8 +12,8 @@ import torch
 
 from msprobe_hooks.dump.names import Direction
 from msprobe_standards import Standard, Verdict
-from msprobe_standards.baseline_credibility import credibly_decided
 from msprobe_standards.blocks import BlockMeasure, mean_magnitude
+from msprobe_standards.exemption import credibly_decided
 from msprobe_standards.judging import exact_pass
 from msprobe_standards.metrics import Metrics
 from msprobe_standards.sensitivity import ExcusedBySensitivity

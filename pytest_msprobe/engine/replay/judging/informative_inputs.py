@@ -14,8 +14,7 @@ import torch
 from msprobe_hooks.dump.names import Direction
 from msprobe_hooks.dump.schema import TensorElement, tensors_of
 from msprobe_standards import in_parts
-from msprobe_standards.arrays import as_array
-from msprobe_standards.tensor_layouts import is_array
+from msprobe_standards.tensor_layouts import as_array, is_array
 from pytest_msprobe.engine.replay.call import Call
 from pytest_msprobe.engine.replay.calls.side import Gradients
 from pytest_msprobe.engine.replay.trials.trial import Trial

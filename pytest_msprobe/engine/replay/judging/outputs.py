@@ -15,7 +15,7 @@ import torch
 from msprobe_hooks.dump.names import Direction
 from msprobe_standards import Policy, Standard, Verdict, fitting, judge_tree, measure, msprobe_bounds
 from msprobe_standards.dtypes import family, float_format
-from msprobe_standards.reasons import elements_in_words
+from msprobe_standards.protocol import elements_in_words
 from msprobe_standards.tensor_layouts import is_plain
 from pytest_msprobe.engine.replay.calls.arguments import CheckError, TargetError
 from pytest_msprobe.engine.replay.calls.remote_calls import LinkError

@@ -15,12 +15,11 @@ from pytest_msprobe.engine.replay.judging.run_outputs import of_target
 from pytest_msprobe.engine.replay.partition.plan import cuts_of
 from pytest_msprobe.engine.replay.partition.rules import Cut, block_of
 from pytest_msprobe.engine.replay.random_apis.unverifiable import UndefinedProperty
+from pytest_msprobe.engine.replay.reruns.differences import UnstableOutput, Variation
 from pytest_msprobe.engine.replay.trials.block_trial import BlockTrial
 from pytest_msprobe.engine.replay.trials.rng import draws_undeclared_randomness, run_seeded
 from pytest_msprobe.engine.replay.trials.trial import Trial
 from pytest_msprobe.engine.values.pytree import tensors_with_paths
-from pytest_msprobe.results.batch_variations import Variation
-from pytest_msprobe.results.repeats import UnstableOutput
 
 _BITS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 import torch
 
 from msprobe_standards import Verdict
-from msprobe_standards.not_compared import NotCompared
+from msprobe_standards.fixed_limits import NotCompared
 from pytest_msprobe.engine.replay.judging.directions import judge_forward
 from pytest_msprobe.engine.replay.judging.run_outputs import produced
 from pytest_msprobe.engine.replay.trials.trial import Trial

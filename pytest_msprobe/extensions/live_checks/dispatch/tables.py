@@ -17,7 +17,7 @@ import torch
 
 from msprobe_hooks.dump.names import parse_api_name
 from msprobe_hooks.recording.vectored_write import write_npy
-from msprobe_standards.arrays import as_array
+from msprobe_standards.tensor_layouts import as_array
 from pytest_msprobe.engine.replay.call import operation
 from pytest_msprobe.engine.replay.check import Replay
 from pytest_msprobe.engine.replay.judging.run_outputs import produced

@@ -16,12 +16,11 @@ from pytest_msprobe.engine.replay.reruns.determinism import (
     unstable_outputs,
     variations,
 )
+from pytest_msprobe.engine.replay.reruns.differences import PASSED_AGAIN
 from pytest_msprobe.engine.replay.trials.trial import Trial
 from pytest_msprobe.engine.values.suppress_warnings import suppress_warnings
 from pytest_msprobe.modes.check.follow_up import Judged, can_run_again
-from pytest_msprobe.modes.check.reruns.rerun_verdict import RerunVerdict
-from pytest_msprobe.results.batch_variations import BatchInvariance, with_batch_invariance
-from pytest_msprobe.results.repeats import PASSED_AGAIN
+from pytest_msprobe.modes.check.reruns.rerun_results import BatchInvariance, RerunVerdict, with_batch_invariance
 from pytest_msprobe.results.result import DirectionResult
 from pytest_msprobe.results.skip_reasons import Skip
 
