@@ -39,6 +39,13 @@ def has_session(config: pytest.Config) -> bool:
     return config.pluginmanager.hasplugin(_SESSION)
 
 
+def register_own(config: pytest.Config) -> None:
+    """Register the modes of the core and every extension, once; their options are there already."""
+    from pytest_msprobe import session_plugin
+
+    session_plugin.register_own(config)
+
+
 def start_session(config: pytest.Config) -> None:
     """Register the hooks of the session; pytest calls their ``pytest_configure`` at once."""
     if not has_session(config):

@@ -36,17 +36,10 @@ class CheckpointMode:
     shared_options = CHECKPOINT.shared_options
     reads_torch_files = True
 
-    def add_options(self, group: pytest.OptionGroup) -> None:
-        """Add the options of checkpoints."""
-        checkpoint_options.add_options(group)
-
     def read_options(self, config: pytest.Config, *, is_chosen: bool) -> None:
-        """Read them, or refuse those that only checkpoints understand."""
-        if is_chosen:
-            config.stash[checkpoint_key] = checkpoint_options.read_options(config)
-            config.stash[_html_key] = html_file(config)
-        else:
-            checkpoint_options.refuse(config)
+        """Read them."""
+        config.stash[checkpoint_key] = checkpoint_options.read_options(config)
+        config.stash[_html_key] = html_file(config)
 
     def find_files(self, folder: Path) -> list[Path]:
         """Return the file that represents a folder."""

@@ -36,12 +36,9 @@ class CommunicationMode:
     shared_options = COMMUNICATION.shared_options
     reads_torch_files = True
 
-    def add_options(self, group: pytest.OptionGroup) -> None:
-        """Add none but the flag."""
-
     def read_options(self, config: pytest.Config, *, is_chosen: bool) -> None:
         """Read the file of the page."""
-        config.stash[_html_key] = html_file(config) if is_chosen else None
+        config.stash[_html_key] = html_file(config)
 
     def find_files(self, folder: Path) -> list[Path]:
         """Return every dump below a folder. Raises DumpError where there is none."""

@@ -18,9 +18,6 @@ if TYPE_CHECKING:
 EXPORTS = {"LiveChecks": "session", "PtdbgDispatch": "dispatch.ptdbg", "live": "session"}
 
 
-pytest_plugins = ["pytest_msprobe.extensions.live_checks.fixture"]
-
-
 def pytest_msprobe_register_commands(registry: CommandRegistry) -> None:
     """Add what ``report`` says of a live check."""
     registry.add_to_report(f"{__name__}.live_notes")

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from pytest_msprobe.commands.registry import CommandRegistry
     from pytest_msprobe.run.mode import ModeRegistry
 
-pytest_plugins = ["pytest_msprobe.extensions.monitor.fixture"]
-
 
 def pytest_msprobe_register_commands(registry: CommandRegistry) -> None:
     """Add ``anomaly-analyse`` and ``series``, and what ``report`` says of a monitored run."""

@@ -54,10 +54,6 @@ class CheckMode:
     shared_options = CHECK.shared_options
     reads_torch_files = True
 
-    def add_options(self, group: pytest.OptionGroup) -> None:
-        """Add the options of a check."""
-        check_options.add_options(group)
-
     def read_options(self, config: pytest.Config, *, is_chosen: bool) -> None:
         """Keep them also where tests of the user's own are all that is checked."""
         config.stash[check_key] = check_options.read_options(config, is_chosen=is_chosen)

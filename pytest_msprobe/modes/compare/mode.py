@@ -61,23 +61,13 @@ class CompareMode:
     reads_torch_files = True
     divides_dumps = True
 
-    def add_options(self, group: pytest.OptionGroup) -> None:
-        """Add the options of a comparison."""
-        from pytest_msprobe.modes.compare.registry import ComparisonRegistry
-
-        compare_options.add_options(group, ComparisonRegistry().options)
-
     def read_options(self, config: pytest.Config, *, is_chosen: bool) -> None:
-        """Read them, or refuse those that only a comparison understands."""
+        """Read them, with those of the parts."""
         from pytest_msprobe.modes.compare.registry import ComparisonRegistry
 
-        registry = ComparisonRegistry()
-        if is_chosen:
-            config.stash[_parts_key] = registry
-            config.hook.pytest_msprobe_register_comparisons(registry=registry)
-            config.stash[compare_key] = compare_options.read_options(config, registry.options)
-        else:
-            compare_options.refuse_without_target(config, registry.options)
+        config.stash[_parts_key] = registry = ComparisonRegistry()
+        config.hook.pytest_msprobe_register_comparisons(registry=registry)
+        config.stash[compare_key] = compare_options.read_options(config, registry.options)
 
     def needs_device(self, config: pytest.Config) -> bool:
         """Return False: nothing is computed again."""

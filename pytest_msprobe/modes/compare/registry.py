@@ -92,14 +92,14 @@ ReadTransformations: TypeAlias = "Callable[[CompareOptions, pytest.Config | None
 class ComparisonRegistry:
     """The parts of comparisons by name; those of this package's extensions are there from the beginning."""
 
-    def __init__(self, *, at_start: bool = False) -> None:
+    def __init__(self) -> None:
         self.options: list[type[PartOptions]] = []
         self.kinds: dict[str, ComparisonKind] = {}
         self.names: OpenNames | None = None
         self.transformations: ReadTransformations | None = None
         self.merged_runs: MergedRuns | None = None
         self.drawing: Drawing | None = None
-        register("pytest_msprobe_register_comparisons", self, at_start=at_start)
+        register("pytest_msprobe_register_comparisons", self)
 
     def add_options(self, options: type[PartOptions]) -> None:
         """Add the options of a part: a frozen dataclass."""

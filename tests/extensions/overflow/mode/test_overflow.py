@@ -23,12 +23,6 @@ CULPRIT = "Torch.exp.0.forward"
 
 
 @pytest.fixture
-def check(check: Check) -> Check:
-    """Run pytest as a user would, whose warnings are no errors."""
-    return lambda *arguments, **options: check("-Wdefault::UserWarning", *arguments, **options)
-
-
-@pytest.fixture
 def overflowing(element: Callable[..., Json], forward: Callable[..., Json]) -> Json:
     """Return five records, of each level one, one that a rule ignores and one clean one."""
     good, bad = element(2), element(2, high=float("inf"))
