@@ -157,8 +157,8 @@ def effects_of(qualified: str) -> Effects:
     is_aten = type_ == "Aten" or api.startswith("ops.aten.")
     if api.startswith("ops.") and not is_aten:
         return NO_EFFECTS
-    found = operation_effects(api.removeprefix("ops.aten.").partition(".")[0] if is_aten else api.rpartition(".")[2])
-    return replace(found, unread=found.unread | _OUT) if type_ in _TAKING_OUT or is_aten else found
+    declared = operation_effects(api.removeprefix("ops.aten.").partition(".")[0] if is_aten else api.rpartition(".")[2])
+    return replace(declared, unread=declared.unread | _OUT) if type_ in _TAKING_OUT or is_aten else declared
 
 
 def operation_effects(operation: str) -> Effects:

@@ -63,6 +63,6 @@ def as_object(value: object, path: str) -> Mapping[str, Any]:
 _JSON_NAMES = {dict: "an object", list: "an array", str: "a string", bool: "a boolean", type(None): "nothing"}
 
 
-def refuse(path: str, wanted: str, found: object) -> NoReturn:
+def refuse(path: str, expected: str, value: object) -> NoReturn:
     """Raise RecordError for a value at a JSON path."""
-    raise RecordError(path, f"expected {wanted}, found {_JSON_NAMES.get(type(found), 'a number')}")
+    raise RecordError(path, f"expected {expected}, found {_JSON_NAMES.get(type(value), 'a number')}")

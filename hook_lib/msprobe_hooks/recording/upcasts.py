@@ -33,16 +33,16 @@ class CallCache(Generic[T]):
         Raises UnraisedError as ``find`` does.
         """
         try:
-            known = self._known.get(key)
+            entry = self._known.get(key)
         except TypeError:
             return find()
-        if known is None:
+        if entry is None:
             try:
-                known = find()
+                entry = find()
             except UnraisedError as error:
-                known = type(error)(str(error))
-            self._known[key] = known
-        if isinstance(known, UnraisedError):
+                entry = type(error)(str(error))
+            self._known[key] = entry
+        if isinstance(entry, UnraisedError):
             # Never the one that is kept: once raised it would keep the tensors of its frames.
-            raise type(known)(str(known))
-        return known
+            raise type(entry)(str(entry))
+        return entry

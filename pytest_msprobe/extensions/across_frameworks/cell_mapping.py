@@ -64,17 +64,17 @@ class CellMapping:
     def _replaced(self, words: list[str]) -> list[str]:
         """Replace the first run of words that a key names, the longest key first."""
         for i in range(len(words)):
-            found = self._by_words.at(words, i)
-            if found is not None:
-                key, other = found
+            entry = self._by_words.at(words, i)
+            if entry is not None:
+                key, other = entry
                 return [*words[:i], *other, *words[i + len(key) :]]
         return words
 
     def without_effect(self, records: Iterable[str]) -> list[str]:
         """Return the keys that no module's record has, in the file's order."""
         names = {split_called(record)[0] for record in records if is_module_name(record)}
-        found = {key for name in names for key in self._by_words.within(name.split(".")[1:])}
-        return [key for key in self.names if tuple(key.split(".")) not in found]
+        used = {key for name in names for key in self._by_words.within(name.split(".")[1:])}
+        return [key for key in self.names if tuple(key.split(".")) not in used]
 
 
 def read_cells(source: Path | Section) -> CellMapping:
@@ -109,11 +109,11 @@ def compose(dump: Dump, apis: Collection[str], named: Collection[str] = ()) -> C
     for name, whole in _wholes(dump, apis):
         members = whole.records
         if members.isdisjoint(gone) and whole.names_that_go.isdisjoint(named):
-            made = whole.bodies()
-            bodies |= made
-            names |= {record: f"{name}{split_called(record)[1]}" for record in made}
-            gone |= members if made else set()
-            homes |= dict.fromkeys(made, whole.home) if whole.home else {}
+            composed_bodies = whole.bodies()
+            bodies |= composed_bodies
+            names |= {record: f"{name}{split_called(record)[1]}" for record in composed_bodies}
+            gone |= members if composed_bodies else set()
+            homes |= dict.fromkeys(composed_bodies, whole.home) if whole.home else {}
     if not bodies:
         return Composed(dump, {})
     records = {
@@ -129,34 +129,34 @@ def compose(dump: Dump, apis: Collection[str], named: Collection[str] = ()) -> C
 class _Moved(Dump):
     """A dump some of whose calls are in other modules than the files next to it say."""
 
-    known: Surroundings
+    own_surroundings: Surroundings
 
     @property
     def surroundings(self) -> Surroundings:
         """Return what the files say of the others."""
-        return self.known
+        return self.own_surroundings
 
 
 def _moved(dump: Dump, homes: Mapping[str, str | None]) -> Dump:
-    said = dump.surroundings
-    parents = replace(said.parents, entries={**said.parents.entries, **homes})
-    around = KnownSurroundings(dump.path.parent, parents, said.stacks, said.micro_steps)
+    surroundings = dump.surroundings
+    parents = replace(surroundings.parents, entries={**surroundings.parents.entries, **homes})
+    around = KnownSurroundings(dump.path.parent, parents, surroundings.stacks, surroundings.micro_steps)
     return _Moved(dump.path, dump.task, dump.level, dump.framework, dump.records, around)
 
 
 def _wholes(dump: Dump, apis: Collection[str]) -> Iterator[tuple[str, _Whole | Lstm]]:
     """Yield calls that may be one, with the name of that one call of PyTorch's."""
-    wanted = [(one, name) for one in compositions() if (name := one.name_among(apis))]
-    if not wanted and VF_LSTM not in apis:
+    named = [(one, name) for one in compositions() if (name := one.name_among(apis))]
+    if not named and VF_LSTM not in apis:
         return
     calls = [name for name in dump.records if is_forward_api(name)]
     parents = intact(dump.surroundings.parents)
     if VF_LSTM in apis:
         yield from ((VF_LSTM, Lstm(dump, call, calls, parents)) for call in calls if word_of(call) == LSTM)
     words, at = _words(calls)
-    for composition, name in wanted:
-        for found in composition.occurrences(words, at):
-            yield name, _Whole(dump, composition, found, parents)
+    for composition, name in named:
+        for occurrence in composition.occurrences(words, at):
+            yield name, _Whole(dump, composition, occurrence, parents)
 
 
 def _words(calls: list[str]) -> tuple[str, dict[int, str]]:
@@ -174,17 +174,17 @@ class _Whole:
     """The calls that may be one: those of them through which a tensor goes, and those at its side."""
 
     def __init__(
-        self, dump: Dump, composition: Composition, found: Mapping[int, str], parents: Table[str | None]
+        self, dump: Dump, composition: Composition, records: Mapping[int, str], parents: Table[str | None]
     ) -> None:
         self._dump = dump
         self._composition = composition
-        self._anchor = found[composition.anchor]
+        self._anchor = records[composition.anchor]
         home = parents.of_call(self._anchor)
-        found = {i: record for i, record in found.items() if parents.of_call(record) == home}
-        self._calls = {i: body_of(dump, record) for i, record in found.items()}
-        self._chain = self._linked([i for i in found if not composition.parts[i].is_side])
-        others = [i for i in found if composition.parts[i].is_side and self._shares_a_tensor(i)]
-        self._found = {i: found[i] for i in [*self._chain, *others]}
+        records = {i: record for i, record in records.items() if parents.of_call(record) == home}
+        self._calls = {i: body_of(dump, record) for i, record in records.items()}
+        self._chain = self._linked([i for i in records if not composition.parts[i].is_side])
+        others = [i for i in records if composition.parts[i].is_side and self._shares_a_tensor(i)]
+        self._found = {i: records[i] for i in [*self._chain, *others]}
         #: The module of the whole where that is another one than its record's.
         self.home: str | None = None
 
@@ -224,9 +224,9 @@ class _Whole:
 
     @property
     def _has_its_settings(self) -> bool:
-        known = {self._composition.parts[i].word: settings_of(self._calls[i]) for i in self._chain}
+        settings_of_parts = {self._composition.parts[i].word: settings_of(self._calls[i]) for i in self._chain}
         return all(
-            known.get(word, {}).get(name, value) == value
+            settings_of_parts.get(word, {}).get(name, value) == value
             for word, settings in self._composition.settings.items()
             for name, value in settings.items()
         )
@@ -286,9 +286,9 @@ class _Whole:
     def _gradients(self, i: int, body: Body) -> dict[int, Any]:
         """Return the gradients of a call by the index of the input; msprobe lists them from the last to the first."""
         inputs = [(at, one) for at, one in enumerate(tensors_of_group(self._calls[i], "input_args")) if is_tensor(one)]
-        asked = [(at, one) for at, one in inputs if one.get("requires_grad")] or inputs
+        requiring = [(at, one) for at, one in inputs if one.get("requires_grad")] or inputs
         gradients = tensors_of_group(body, "output")
-        for candidates in (asked, inputs, asked[::-1], inputs[::-1]):
+        for candidates in (requiring, inputs, requiring[::-1], inputs[::-1]):
             fits = len(candidates) == len(gradients) and all(
                 gradient is None or gradient.get("shape") == one.get("shape")
                 for (_, one), gradient in zip(candidates, gradients, strict=True)

@@ -70,14 +70,14 @@ class Placing:
         for name in self._flow.nodes:
             if name in self._flow.shared and name in self._within:
                 nodes[self.word(name)].append(name)
-        found: dict[str, Cell] = {}
+        cells: dict[str, Cell] = {}
         for word, own in nodes.items():
             modules = self._calls.modules.get(word, ())
             if len(own) == len(modules):
                 placed = dict(zip(own, modules, strict=True))
                 if all(layers in self._known and self._touches(name, layers) for name, layers in placed.items()):
-                    found |= {name: self._known[layers] for name, layers in placed.items()}
-        return found
+                    cells |= {name: self._known[layers] for name, layers in placed.items()}
+        return cells
 
     def word(self, name: str) -> str:
         """Return the word of the call that a node is."""
@@ -96,14 +96,14 @@ class Placing:
     @cached_property
     def _within(self) -> set[str]:
         """The nodes that something in the model depends on, which those of the loss are not."""
-        found: set[str] = set()
+        inside: set[str] = set()
         for name in reversed(self._flow.nodes):
-            is_inside = name in found or (
+            is_inside = name in inside or (
                 name in self._flow.forward and name not in self._flow.shared and self._is_inside(self._flow.cells[name])
             )
             if is_inside:
-                found |= {name, *(one for one in self._flow.statements[name].operands if one in self._flow.nodes)}
-        return found
+                inside |= {name, *(one for one in self._flow.statements[name].operands if one in self._flow.nodes)}
+        return inside
 
     @cached_property
     def _takers(self) -> Mapping[str, Sequence[str]]:

@@ -158,52 +158,54 @@ class Lstm:
             return {}
         settings = settings_of(self._body)
         values = (settings.get(name) for name in ("has_bias", "num_layers"))
-        made = [{"type": type(value).__name__, "value": value} for value in values]
+        options = [{"type": type(value).__name__, "value": value} for value in values]
         entries = [entry for entry, _ in weights]
         forward = {
-            "input_args": [x, inputs[1:3], entries, *made],
+            "input_args": [x, inputs[1:3], entries, *options],
             "input_kwargs": {},
             "output": [self._turned(outputs[0]), *outputs[1:3]],
         }
         backward = body_of(self._dump, backward_of(self._record))
         if not backward:
             return {self._record: forward}
-        arriving = [each and self._turned(each) for each in tensors_of_group(backward, "input")]
-        of_x = [each for each in _flat_tensors(backward, "output") if each["shape"] == inputs[0]["shape"]]
+        arriving = [entry and self._turned(entry) for entry in tensors_of_group(backward, "input")]
+        of_x = [tensor for tensor in _flat_tensors(backward, "output") if tensor["shape"] == inputs[0]["shape"]]
         leaving = [*map(self._turned, of_x), *(gradient for _, gradient in weights)]
         return {self._record: forward, backward_of(self._record): {"input": arriving[:3], "output": leaving}}
 
     def _makers(self, calls: Sequence[str]) -> dict[str, Body]:
         """Return the calls right before the kernel that made what it takes besides its input, the last one first."""
-        wanted = _flat_tensors(self._body, "input_args")[1:]
-        found: dict[str, Body] = {}
+        operands = _flat_tensors(self._body, "input_args")[1:]
+        makers: dict[str, Body] = {}
         for name in reversed(calls):
             body = body_of(self._dump, name)
             outputs = _flat_tensors(body, "output")
-            if word_of(name) not in _BEFORE or not any(are_one(one, each) for one in outputs for each in wanted):
+            if word_of(name) not in _BEFORE or not any(
+                are_one(one, operand) for one in outputs for operand in operands
+            ):
                 break
-            found[name] = body
-            wanted += _flat_tensors(body, "input_args")
-        return found
+            makers[name] = body
+            operands += _flat_tensors(body, "input_args")
+        return makers
 
     def _passing(self, calls: Sequence[str]) -> dict[str, Body]:
         """Return the calls right behind the kernel that give on what it returned, with time and batch turned or not."""
         outputs = _flat_tensors(self._body, "output")
-        found: dict[str, Body] = {}
+        passing: dict[str, Body] = {}
         for name in calls:
             body = body_of(self._dump, name)
-            taken, given = (next(iter(_flat_tensors(body, group)), None) for group in ("input_args", "output"))
-            is_passed = word_of(name) in _BEHIND and taken and given and taken["shape"] == given["shape"]
-            if not is_passed or not any(are_one(taken, one) or _are_turned(taken, one) for one in outputs):
+            entering, leaving = (next(iter(_flat_tensors(body, group)), None) for group in ("input_args", "output"))
+            is_passed = word_of(name) in _BEHIND and entering and leaving and entering["shape"] == leaving["shape"]
+            if not is_passed or not any(are_one(entering, one) or _are_turned(entering, one) for one in outputs):
                 break
-            found[name] = body
-        return found
+            passing[name] = body
+        return passing
 
     @property
     def _is_turned(self) -> bool:
         outputs = _flat_tensors(self._body, "output")[:1]
-        taken = [_flat_tensors(body, "input_args")[0] for body in self._behind.values()]
-        return any(_are_turned(one, y) for y in outputs for one in taken)
+        entering = [_flat_tensors(body, "input_args")[0] for body in self._behind.values()]
+        return any(_are_turned(one, y) for y in outputs for one in entering)
 
     def _turned(self, entry: Any) -> Any:
         """Return an entry with time and batch as the layer has them, None where no recording holds its elements so."""
@@ -211,30 +213,30 @@ class Lstm:
         if not self._is_turned or shape is None:
             return entry
         plain = None if "data_name" in entry or "md5" in entry else {**entry, "shape": shape}
-        return next((each for each in self._around if _are_turned(each, entry)), plain)
+        return next((candidate for candidate in self._around if _are_turned(candidate, entry)), plain)
 
     @cached_property
     def _around(self) -> list[Any]:
         """The tensors of the calls before and behind the kernel, forward and backward."""
-        records = [each for name in self._neighbours for each in (name, backward_of(name))]
+        records = [record for name in self._neighbours for record in (name, backward_of(name))]
         groups = ("input_args", "input", "output")
         return [one for name in records for group in groups for one in _flat_tensors(body_of(self._dump, name), group)]
 
     def _weights(self) -> list[tuple[Any, Any]]:
         """Return the weights and biases as PyTorch takes them, each with its gradient; none where they are unknown."""
-        found: list[tuple[Any, Any]] = []
+        weights: list[tuple[Any, Any]] = []
         parts = self._makers_of(_CONCAT)
         for part in _flat_tensors(parts[0][1], "input_args") if len(parts) == 1 else []:
-            viewed = next((each for each in self._makers_of(_VIEW) if _made(each[1], part)), None)
-            taken = _flat_tensors(viewed[1], "input_args") if viewed else []
-            if viewed is None or not taken:
+            viewed = next((maker for maker in self._makers_of(_VIEW) if _made(maker[1], part)), None)
+            viewed_inputs = _flat_tensors(viewed[1], "input_args") if viewed else []
+            if viewed is None or not viewed_inputs:
                 return []
-            added = next((each for each in self._makers_of(_ADD) if _made(each[1], taken[0])), None)
+            added = next((maker for maker in self._makers_of(_ADD) if _made(maker[1], viewed_inputs[0])), None)
             name, body = added or viewed
             own = _flat_tensors(body, "input_args")
             gradients = _flat_tensors(body_of(self._dump, backward_of(name)), "output")
-            found += zip(own, [*gradients, *[None] * len(own)], strict=False)
-        return found
+            weights += zip(own, [*gradients, *[None] * len(own)], strict=False)
+        return weights
 
     def _makers_of(self, word: str) -> list[tuple[str, Body]]:
         return [(name, body) for name, body in self._before.items() if word_of(name) == word]

@@ -73,7 +73,7 @@ class LayerMapping:
 
         ``class_of`` gives the class at a place.
         """
-        found: list[str] = []
+        golden_words: list[str] = []
         entries_used: list[tuple[str, Path]] = []
         at = 0
         while at < len(path):
@@ -81,15 +81,15 @@ class LayerMapping:
             entries = self._by_words.get(parent)
             entry = entries.at(path, at) if entries is not None else None
             if entry is None:
-                found.append(path[at])
+                golden_words.append(path[at])
                 at += 1
             else:
                 words, child = entry
-                found += child.golden
+                golden_words += child.golden
                 at += len(words)
                 entries_used.append((parent, words))
         self.applied.update(entries_used)
-        return tuple(found), entries_used
+        return tuple(golden_words), entries_used
 
     def unused(self) -> Iterator[str]:
         """Yield, for each entry that led no record to a partner so far, what is wrong with it and its line."""
@@ -143,11 +143,11 @@ def match_layers(
                 "layers of both runs: record them at level mix or L0, or map values with data"
             )
     scopes, others = _read_scopes(target, target_names), _read_scopes(golden, golden_names)
-    found: dict[str, str] = {}
+    partners: dict[str, str] = {}
     # Frameworks call from functions of their own that the other may not have: what these leave over goes by layer.
     for path_of in (_inner, _outer):
-        found |= _by_place(scopes, others, mapping, path_of, found)
-    return found
+        partners |= _by_place(scopes, others, mapping, path_of, partners)
+    return partners
 
 
 def _inner(placed: _ModelPlace) -> Path:
@@ -163,17 +163,17 @@ def _by_place(
     others: _Scopes,
     mapping: LayerMapping,
     path_of: Callable[[_ModelPlace], Path],
-    found: Mapping[str, str],
+    partners: Mapping[str, str],
 ) -> dict[str, str]:
-    taken = set(found.values())
+    partnered = set(partners.values())
     waiting: dict[tuple[Path, str], list[str]] = defaultdict(list)
     for name, placed in others.records.items():
-        if name not in taken:
+        if name not in partnered:
             waiting[path_of(placed), placed.state].append(name)
     place: dict[tuple[Path, str], int] = defaultdict(int)
     pairs: dict[str, str] = {}
     for name, placed in scopes.records.items():
-        if name in found:
+        if name in partners:
             continue
         path = path_of(placed)
         golden_path, entries = mapping.golden_path(path, scopes.class_of)

@@ -26,8 +26,8 @@ class AcrossOptions(PartOptions):
     @property
     def of_calls(self) -> str:
         """Return the first kind of names that was passed; empty where none was."""
-        wanted = {"api": self.wants_apis, "cell": self.wants_cells, "layer": self.layers}
-        return next((f"{MAPPING} with {kind}" for kind, value in wanted.items() if value), "")
+        kinds = {"api": self.wants_apis, "cell": self.wants_cells, "layer": self.layers}
+        return next((f"{MAPPING} with {kind}" for kind, value in kinds.items() if value), "")
 
     def settings(self) -> Mapping[str, str]:
         """Return what two runs must share for one to go on with the other's journal."""

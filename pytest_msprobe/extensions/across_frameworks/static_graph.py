@@ -49,7 +49,7 @@ class CallsOfGraph(Dump):
     """A static graph as calls. ``known`` has the cell of each kernel, and the lines that it comes from."""
 
     graph: GraphDump
-    known: Surroundings
+    own_surroundings: Surroundings
 
     @property
     def tensor_folder(self) -> Path:
@@ -69,7 +69,7 @@ class CallsOfGraph(Dump):
     @property
     def surroundings(self) -> Surroundings:
         """Return what the text of the graph says."""
-        return self.known
+        return self.own_surroundings
 
 
 def graph_as_calls(target: Dump, golden: Dump) -> tuple[Dump, Dump]:
@@ -114,11 +114,11 @@ def as_calls(graph: GraphDump, other: Dump) -> CallsOfGraph:
         )
     # The kernels of a layer that is called twice in a step do not say of which call they are.
     several = {tuple(path.split(".")) for path, count in counts.items() if count > 1}
-    made = calls_of(other)
+    module_calls = calls_of(other)
     records: dict[str, Body] = {}
     parents: dict[str, str | None] = {}
     for flow in flows:
-        calls = _Calls(graph, flow, root, several, Placing(flow, root, made))
+        calls = _Calls(graph, flow, root, several, Placing(flow, root, module_calls))
         records |= calls.records()
         parents |= calls.parents
     stacks = graph.surroundings.stacks
@@ -129,7 +129,7 @@ def as_calls(graph: GraphDump, other: Dump) -> CallsOfGraph:
         framework=graph.framework,
         records={name: Raw(json.dumps(body).encode()) for name, body in records.items()},
         graph=graph,
-        known=KnownSurroundings(graph.tensor_folder.parent, Table(parents), stacks, {}),
+        own_surroundings=KnownSurroundings(graph.tensor_folder.parent, Table(parents), stacks, {}),
     )
 
 
@@ -148,12 +148,12 @@ def shared_call(record: str, graph: GraphDump | None) -> str:
 def _root(cells: Sequence[Cell], names: Mapping[str, int]) -> Layers | None:
     """Return the layers around the model, which the other run's modules have not: those of loss and training step."""
     paths = {_layers(cell)[:end] for cell in cells for end in range(len(cell) + 1)}
-    found: Counter[Layers] = Counter()
+    counts: Counter[Layers] = Counter()
     for path in paths:
         for end in range(len(path) + 1):
-            found[path[:end]] += ".".join(path[end:]) in names and len(path) > end
-    best = max(found, key=lambda root: (found[root], -len(root)), default=())
-    return best if found[best] else None
+            counts[path[:end]] += ".".join(path[end:]) in names and len(path) > end
+    best = max(counts, key=lambda root: (counts[root], -len(root)), default=())
+    return best if counts[best] else None
 
 
 def _layers(cell: Cell) -> Layers:
@@ -185,18 +185,18 @@ class _Calls:
             recorded = [self._records[name] for name in members if name in self._records]
             if recorded:
                 last[max(recorded, key=order.__getitem__)].append(cell)
-        found: dict[str, Body] = {}
+        bodies: dict[str, Body] = {}
         for record in sorted(nodes, key=order.__getitem__):
             node = nodes[record]
             cell = self._cells[node]
             is_call = not (self._flow.is_passed_on(node) or self._graph.kernels[record].is_mislabelled)
             if is_call and node not in self._astray and self._is_known(cell):
-                found[record] = self._kernel(node)
+                bodies[record] = self._kernel(node)
                 self.parents[record] = self._home(cell)
             for inner in sorted(filter(self._is_whole, last[record]), key=len, reverse=True):
-                found[self._name(inner)] = self._cell(inner)
+                bodies[self._name(inner)] = self._cell(inner)
                 self.parents[self._name(inner)] = self._home(inner[:-1])
-        return found | self._gradients()
+        return bodies | self._gradients()
 
     def _order(self) -> dict[str, tuple[int, int]]:
         """Return the order of kernels: as they ran, those of a cell without cells of its own together at its end."""
@@ -271,8 +271,8 @@ class _Calls:
         outputs = [self._made(origin) for origin in self._leaving(cell)]
         # Of several the graph does not say which is which, nor what the compiler moved in from other places.
         groups = {
-            group: found if len(found) == 1 else []
-            for group, found in (("input_args", [*inputs.values()]), ("output", outputs))
+            group: tensors if len(tensors) == 1 else []
+            for group, tensors in (("input_args", [*inputs.values()]), ("output", outputs))
         }
         return {**groups, "input_kwargs": {}, "parameters": parameters}
 
@@ -334,7 +334,7 @@ class _Calls:
     def _gradients(self) -> dict[str, Body]:
         """Return the gradients of parameters, as they come from the backward pass into the optimizer's kernels."""
         cells = {".".join(_layers(cell)[len(self._root) :]): cell for cell in self._members}
-        found: dict[str, Body] = defaultdict(dict)
+        bodies: dict[str, Body] = defaultdict(dict)
         for name in self._records:
             statement = self._flow.statements[name]
             first = self._flow.origin(statement.operands[0]) if statement.operands else None
@@ -343,11 +343,13 @@ class _Calls:
             for own, slot, origin in self._taken([name]):
                 if self._flow.is_gradient(origin) and statement.inputs[slot] == statement.inputs[0]:
                     home, _, parameter = first.name.rpartition(".")
-                    path = max((each for each in cells if _ends_in(home, each)), key=len, default=None)
+                    path = max(
+                        (path_of_cell for path_of_cell in cells if _ends_in(home, path_of_cell)), key=len, default=None
+                    )
                     if path is not None:
-                        body = found[self._name(cells[path], f".{PARAMETERS_GRAD}.0")]
+                        body = bodies[self._name(cells[path], f".{PARAMETERS_GRAD}.0")]
                         body[parameter] = [self._leaf(self._graph.kernels[self._records[own]], slot, None)]
-        return dict(found)
+        return dict(bodies)
 
 
 def _ends_in(home: str, path: str) -> bool:

@@ -166,10 +166,10 @@ class _Shared:
 
     def name(self, record: str) -> str:
         """Return the shared name of any record."""
-        found = self._names.get(record)
-        if found is None:
-            found = self._names[record] = self.module(self._mappings.apis.translate(record))
-        return found
+        shared = self._names.get(record)
+        if shared is None:
+            shared = self._names[record] = self.module(self._mappings.apis.translate(record))
+        return shared
 
     def module(self, record: str) -> str:
         """Return the shared name of a module's record; an API's is its own."""
@@ -178,18 +178,18 @@ class _Shared:
 
 def without_effect(mappings: Mappings, dumps: Iterable[Dump]) -> list[str]:
     """Return, in words, the entries of the files that none of the dumps had a use for."""
-    found = list(mappings.layers.unused()) if mappings.layers is not None else []
+    unused = list(mappings.layers.unused()) if mappings.layers is not None else []
     if not (mappings.apis.pairs or mappings.cells.names):
-        return found
+        return unused
     records = {name for dump in dumps for name in dump.records}
     apis = {split_called(name)[0] for name in records}
     for pair in mappings.apis.pairs.values():
         for api in (pair.mindspore, pair.pytorch):
             if api not in apis:
-                meant = did_you_mean(api, apis) if len(found) < _MOST_SUGGESTIONS else ""
-                found.append(f"{pair.place}: no call is named {api}{meant}")
+                suggestion = did_you_mean(api, apis) if len(unused) < _MOST_SUGGESTIONS else ""
+                unused.append(f"{pair.place}: no call is named {api}{suggestion}")
     cells = mappings.cells
-    return found + [f"{cells.lines[key]}: no layer is named {key}" for key in cells.without_effect(records)]
+    return unused + [f"{cells.lines[key]}: no layer is named {key}" for key in cells.without_effect(records)]
 
 
 class FrameworkNames:
@@ -236,7 +236,7 @@ class FrameworkValues(ValuePairing):
             return recorder_differences.paired_gradients(target, target_values, golden_values)
         if not self._translation.across:
             return named, dropped
-        found = renamed_parameters(target_values, golden_values) if is_module_name(target) else {}
+        parameters = renamed_parameters(target_values, golden_values) if is_module_name(target) else {}
         more: Partners = {}, frozenset()
         if pair is not None:
             more = named_values(
@@ -248,7 +248,7 @@ class FrameworkValues(ValuePairing):
             )
         elif not is_forward(target) and not named:
             more = paired_gradients(target_values, golden_values)
-        return found | more[0] | named, dropped | more[1]
+        return parameters | more[0] | named, dropped | more[1]
 
     def judged(self, target: str, golden: str, rows: list[Row], judge: Callable[[list[Row]], list[Row]]) -> list[Row]:
         """Return the rows of a call without what two frameworks need not share."""

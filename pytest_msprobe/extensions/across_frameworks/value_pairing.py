@@ -66,9 +66,9 @@ def named_values(
         for placed in target:
             if placed.group != here:
                 continue
-            found = _partner(placed, partner_of, by_place)
-            if found is not None:
-                named[placed.name] = found
+            partner = _partner(placed, partner_of, by_place)
+            if partner is not None:
+                named[placed.name] = partner
             elif is_forward:
                 named[placed.name] = None
         if is_forward:
@@ -194,34 +194,34 @@ def paired_gradients(
         target_tensors, golden_tensors = ([placed for placed in side if placed.value.is_tensor] for side in of_group)
         if [placed.place for placed in target_tensors] == [placed.place for placed in golden_tensors]:
             continue
-        found: dict[str, PlacedValue] = {}
+        partners: dict[str, PlacedValue] = {}
         if [placed.value.shape for placed in target_tensors] == [placed.value.shape for placed in golden_tensors]:
-            found = {placed.name: partner for placed, partner in zip(target_tensors, golden_tensors, strict=True)}
+            partners = {placed.name: partner for placed, partner in zip(target_tensors, golden_tensors, strict=True)}
         else:
             target_counts = Counter(placed.value.shape for placed in target_tensors)
             golden_counts = Counter(placed.value.shape for placed in golden_tensors)
             by_shape = {placed.value.shape: placed for placed in golden_tensors}
             for placed in target_tensors:
                 if target_counts[placed.value.shape] == golden_counts[placed.value.shape] == 1:
-                    found[placed.name] = by_shape[placed.value.shape]
-        named |= {placed.name: found.get(placed.name) for placed in of_target}
-        used = {placed.name for placed in found.values()}
+                    partners[placed.name] = by_shape[placed.value.shape]
+        named |= {placed.name: partners.get(placed.name) for placed in of_target}
+        used = {placed.name for placed in partners.values()}
         dropped |= {placed.name for placed in of_golden if placed.name not in used}
     return named, frozenset(dropped)
 
 
 def coarsest_so_far(dump: Dump) -> dict[str, str]:
     """Return the coarsest float dtype of a run's tensors up to each record, that record included; finest, float32."""
-    found: dict[str, str] = {}
-    known: dict[bytes, str] = {}
+    coarsest_by_record: dict[str, str] = {}
+    names: dict[bytes, str] = {}
     coarsest = "float32"
     for name, raw in dump.records.items():
         for dtype in set(_DTYPE.findall(bytes(raw))):
-            if dtype not in known:
-                known[dtype] = float_dtype(dtype.decode()) or "float64"
-            coarsest = coarser(coarsest, known[dtype])
-        found[name] = coarsest
-    return found
+            if dtype not in names:
+                names[dtype] = float_dtype(dtype.decode()) or "float64"
+            coarsest = coarser(coarsest, names[dtype])
+        coarsest_by_record[name] = coarsest
+    return coarsest_by_record
 
 
 def at_precision(row: Row, target: str, golden: str) -> Row:
@@ -314,30 +314,30 @@ def read_apis(source: Path | Section) -> ApiMapping:
 
 
 def _pair(part: Part) -> ApiPair:
-    found: dict[str, Part] = {}
+    parts: dict[str, Part] = {}
     for name, key, value in part.items(f"not an API mapping; an entry looks like  {_EXAMPLE}"):
         if name not in _KEYS:
             raise key.refuse(unknown("key", name, _KEYS))
-        found[name] = value
+        parts[name] = value
     for name in ("ms_api", "pt_api"):
-        if name not in found:
+        if name not in parts:
             raise part.refuse(f"{name} is missing; an entry looks like  {_EXAMPLE}")
     places: dict[Group, Mapping[str, str]] = {}
     for word, group in _GROUPS.items():
-        ms_part, pt_part = found.get(f"ms_{word}"), found.get(f"pt_{word}")
+        ms_part, pt_part = parts.get(f"ms_{word}"), parts.get(f"pt_{word}")
         if ms_part is None and pt_part is None:
             continue
         if ms_part is None or pt_part is None:
-            given, other = ("pt", "ms") if ms_part is None else ("ms", "pt")
-            raise found[f"{given}_{word}"].refuse(f"{given}_{word} without {other}_{word}; specify both")
+            present, other = ("pt", "ms") if ms_part is None else ("ms", "pt")
+            raise parts[f"{present}_{word}"].refuse(f"{present}_{word} without {other}_{word}; specify both")
         if group in places:
             raise ms_part.refuse(f"ms_{word} is there in both spellings; delete one")
         places[group] = _indices(word, ms_part, pt_part)
-    name = found["ms_api"].text("an API such as Functional.abs")
-    other = found["pt_api"].text("an API such as Torch.abs")
+    name = parts["ms_api"].text("an API such as Functional.abs")
+    other = parts["pt_api"].text("an API such as Torch.abs")
     for word, api in (("ms_api", name), ("pt_api", other)):
         if "." not in api.strip("."):
-            raise found[word].refuse(f"{word}: {api!r} is not an API name of a dump, such as Functional.abs")
+            raise parts[word].refuse(f"{word}: {api!r} is not an API name of a dump, such as Functional.abs")
     return ApiPair(name, other, part.place, places)
 
 

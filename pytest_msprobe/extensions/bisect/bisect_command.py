@@ -60,11 +60,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--timeout", type=float, metavar="SECONDS", help="end the search if one run takes longer (default: no limit)"
     )
-    kept = parser.add_mutually_exclusive_group()
-    kept.add_argument(
+    journal = parser.add_mutually_exclusive_group()
+    journal.add_argument(
         "--journal", type=Path, metavar="FILE", help="write a line for each run to this new file, for --resume"
     )
-    kept.add_argument("--resume", type=Path, metavar="FILE", help="continue the search of this journal, and add to it")
+    journal.add_argument(
+        "--resume", type=Path, metavar="FILE", help="continue the search of this journal, and add to it"
+    )
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -30,7 +30,7 @@ class Culprit:
     where it was asked for: one process alone did not move the number.
     """
 
-    found: Found
+    position: Found
     candidate: Candidate
     stack: Sequence[str]
     processes: Sequence[str]
@@ -39,7 +39,7 @@ class Culprit:
     @property
     def moves_everywhere(self) -> bool:
         """Return whether raising the call in every process that makes it moves the number beyond the bound."""
-        return self.everywhere is not None and distance(self.everywhere, self.found.plain) > self.found.bound
+        return self.everywhere is not None and distance(self.everywhere, self.position.plain) > self.position.bound
 
 
 @dataclass(slots=True)
@@ -74,35 +74,35 @@ class Bisection:
         total = len(self.candidates)
         self.raised = self._measure(Fixes(0, total))
         self.bound = bound_for(self.plain, self.raised) if bound is None else bound
-        found = search(total, self.plain, self.raised, self._measure, self.bound)
-        if found is None:
+        first = search(total, self.plain, self.raised, self._measure, self.bound)
+        if first is None:
             return None
-        place = found.place
+        place = first.place
         shared = sharing(self.candidates, place)
-        is_asked = len(shared) > 1 and not found.moves_alone
+        is_asked = len(shared) > 1 and not first.moves_alone
         stack = self._known(Fixes(place, place + 1)).stack
         return Culprit(
-            found,
+            first,
             self.candidates[place],
             stack,
-            [self.candidates[each].process for each in shared],
+            [self.candidates[number].process for number in shared],
             self._measure(Fixes(shared.start, shared.stop)) if is_asked else None,
         )
 
     def _listed(self) -> Listed:
         """Return the calls and the number of the command as it is, which is the same in two runs."""
-        known = self.journal.listed
+        journaled = self.journal.listed
         first = self._run("as it is", self.command.list_calls)
         self._left.update(first.left)
         listed = Listed(repr(first.number), candidates_of(first.reports))
-        if known is not None:
-            if listed != known:
+        if journaled is not None:
+            if listed != journaled:
                 raise JournalError(
                     "the command that made it returned another number, or made other calls",
                     file=self.journal.path,
                     remedy="use another journal",
                 )
-            return known
+            return journaled
         second = self._run("as it is, again", self.command.list_calls)
         again = Listed(repr(second.number), candidates_of(second.reports))
         if again != listed:
@@ -114,17 +114,17 @@ class Bisection:
         return float(self._known(fixes).number)
 
     def _known(self, fixes: Fixes) -> Measured:
-        known = self.journal.measured(fixes)
-        if known is None:
+        measured = self.journal.measured(fixes)
+        if measured is None:
             total = len(self.candidates)
-            chosen = [self.candidates[place] for place in fixes.places(total)]
+            raised = [self.candidates[place] for place in fixes.places(total)]
             what = f"{fixes.describe(total)} in {self.command.to}"
-            run = self._run(what, lambda: self.command.run_with(chosen, reports_stacks=len(chosen) == 1))
-            stack = next(stacks_of(run.reports), []) if len(chosen) == 1 else []
-            known = Measured(fixes, repr(run.number), stack, list(run.left))
-            self.journal.note(known)
-        self._left.update(known.left)
-        return known
+            run = self._run(what, lambda: self.command.run_with(raised, reports_stacks=len(raised) == 1))
+            stack = next(stacks_of(run.reports), []) if len(raised) == 1 else []
+            measured = Measured(fixes, repr(run.number), stack, list(run.left))
+            self.journal.note(measured)
+        self._left.update(measured.left)
+        return measured
 
     def _run(self, what: str, run: Callable[[], Run]) -> Run:
         if self.runs == self.max_runs:
@@ -155,7 +155,7 @@ def _difference(first: Listed, second: Listed) -> str:
         if left != right:
             names = [left.call, right.call]
             if left.process != right.process:
-                names = [f"{each.call} of {each.process}" for each in (left, right)]
+                names = [f"{candidate.call} of {candidate.process}" for candidate in (left, right)]
             return f"the command is not deterministic: two runs made other calls, first {' and '.join(names)}"
     return f"the command is not deterministic: two runs made {counts} calls that can be raised"
 
@@ -183,22 +183,24 @@ def nothing_text(bisection: Bisection) -> str:
 
 
 def _lines(culprit: Culprit, bisection: Bisection) -> Iterator[str]:
-    found, total, to = culprit.found, len(bisection.candidates), bisection.command.to
-    where = f" of {culprit.candidate.process}" if len({each.process for each in bisection.candidates}) > 1 else ""
-    yield f"{culprit.candidate.call}{where} moves the number by more than {found.bound:.3g}"
-    yield f"  call {found.place + 1} of {total} that {to} changes; found in {bisection.runs} runs"
+    position, total, to = culprit.position, len(bisection.candidates), bisection.command.to
+    where = (
+        f" of {culprit.candidate.process}" if len({candidate.process for candidate in bisection.candidates}) > 1 else ""
+    )
+    yield f"{culprit.candidate.call}{where} moves the number by more than {position.bound:.3g}"
+    yield f"  call {position.place + 1} of {total} that {to} changes; found in {bisection.runs} runs"
     yield ""
     numbers = {
-        "as it is": found.plain,
-        f"all calls in {to}": found.raised,
-        "this call alone": found.alone,
-        "all but this call": found.without,
+        "as it is": position.plain,
+        f"all calls in {to}": position.raised,
+        "this call alone": position.alone,
+        "all but this call": position.without,
     }
     if culprit.everywhere is not None:
         numbers["this call in every process"] = culprit.everywhere
     width = max(map(len, numbers))
     yield from (
-        f"  {what:<{width}}  {number:<13.9g} moved by {distance(number, found.plain):.3g}"
+        f"  {what:<{width}}  {number:<13.9g} moved by {distance(number, position.plain):.3g}"
         for what, number in numbers.items()
     )
     yield ""
@@ -219,14 +221,14 @@ def _left(bisection: Bisection) -> list[str]:
 
 
 def _others(culprit: Culprit) -> str:
-    found = culprit.found
-    if not found.moves_alone:
+    position = culprit.position
+    if not position.moves_alone:
         if culprit.moves_everywhere:
             return f"It needs the call in every process: {', '.join(culprit.processes)}."
         return (
             "It does not do so alone: it needs earlier calls as well, each of which moves the number by less. "
             "--bound sets the change that counts."
         )
-    if found.has_others:
+    if position.has_others:
         return "It is the first of several: other calls move the number without it."
     return "No other call is needed, and no other call does so without it."

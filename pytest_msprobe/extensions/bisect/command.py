@@ -167,8 +167,8 @@ def candidates_of(reports: Mapping[str, list[RunReport]]) -> list[Candidate]:
     for lines in reports.values():
         for place, line in enumerate(lines):
             first[line.call] = min(place, first.get(line.call, place))
-    found = [Candidate(line.call, process) for process, lines in reports.items() for line in lines]
-    return sorted(found, key=lambda candidate: (first[candidate.call], candidate.call))
+    candidates = [Candidate(line.call, process) for process, lines in reports.items() for line in lines]
+    return sorted(candidates, key=lambda candidate: (first[candidate.call], candidate.call))
 
 
 def sharing(candidates: Sequence[Candidate], place: int) -> range:
@@ -288,15 +288,15 @@ class BisectionJournal:
             self._measured[line.fixes] = line
 
 
-def _require_same(path: Path, line: bytes, wanted: Header) -> None:
+def _require_same(path: Path, line: bytes, expected: Header) -> None:
     try:
-        found = decode_json(line, Header)
+        actual = decode_json(line, Header)
     except JsonError:
         raise JournalError(
             "not a journal of a bisection", file=path, remedy="pass a file that --journal wrote"
         ) from None
     for name in Header.__struct_fields__:
-        before, now = (_spelled(getattr(header, name)) for header in (found, wanted))
+        before, now = (_spelled(getattr(header, name)) for header in (actual, expected))
         if before != now:
             raise JournalError(f"was made with {name} {before}, not {now}", file=path, remedy="use another journal")
 

@@ -133,15 +133,15 @@ def left_text(left: Sequence[Left], calls: Collection[str], namespaces: Sequence
 
 
 def _left_lines(left: Sequence[Left]) -> Iterator[str]:
-    for each in left:
-        if each.reason == UNNAMED_LIBRARY:
-            yield f"  {each.api}: pass --custom-op-namespaces {library_of(each.api)}"
+    for call in left:
+        if call.reason == UNNAMED_LIBRARY:
+            yield f"  {call.api}: pass --custom-op-namespaces {library_of(call.api)}"
         else:
-            yield f"  {each.api}: {each.reason}"
+            yield f"  {call.api}: {call.reason}"
 
 
 def _unmet_lines(left: Sequence[Left], calls: Collection[str], namespaces: Sequence[str]) -> Iterator[str]:
-    met = {library_of(name) for name in (*calls, *(each.api for each in left))}
+    met = {library_of(name) for name in (*calls, *(call.api for call in left))}
     for namespace in namespaces:
         if namespace not in met:
             yield f"  --custom-op-namespaces {namespace}: no operator of it with a result to change was called"

@@ -127,7 +127,7 @@ class Checkpoint:
     @property
     def names(self) -> list[str]:
         """The names of its parameters, as they were written."""
-        shared = (each.name for share in self.shares for each in share.parameters)
+        shared = (shared_parameter.name for share in self.shares for shared_parameter in share.parameters)
         return list(dict.fromkeys((*self.parameters, *shared)))
 
 
@@ -185,10 +185,10 @@ def load_torch(path: Path, allowed: Sequence[Any] = ()) -> Any:
 
 def read_torch(path: Path) -> Checkpoint:
     """Read all tensors of a file of torch, nested under dotted names. Raises CheckpointError."""
-    found = list(tensors_in(load_torch(path, [argparse.Namespace]), path))
+    tensors = list(tensors_in(load_torch(path, [argparse.Namespace]), path))
     # {"a": {"b": ...}} and {"a.b": ...} are called alike.
-    names = numbered(name for name, _ in found)
-    return Checkpoint("torch", {name: parameter(tensor) for name, (_, tensor) in zip(names, found, strict=True)})
+    names = numbered(name for name, _ in tensors)
+    return Checkpoint("torch", {name: parameter(tensor) for name, (_, tensor) in zip(names, tensors, strict=True)})
 
 
 def read_safetensors(path: Path) -> Checkpoint:
@@ -203,15 +203,15 @@ def read_sharded(index: Path) -> Checkpoint:
         names = sorted(set(map(str, shards.values())))
     except (OSError, JsonError, AttributeError) as error:
         raise CheckpointError(f"not an index of safetensors: {error}", file=index) from None
-    found: dict[str, Parameter] = {}
+    parameters: dict[str, Parameter] = {}
     for name in names:
         if Path(name).name != name:
             raise CheckpointError(f"shard {name!r} leads out of the folder", file=index)
-        found |= _safetensors(index.parent / name)
-    missing = sorted(set(shards) - set(found))
+        parameters |= _safetensors(index.parent / name)
+    missing = sorted(set(shards) - set(parameters))
     if missing:
         raise CheckpointError(f"{counted(len(missing), 'tensor')} in no shard, first {missing[0]}", file=index)
-    return Checkpoint(f"safetensors of {counted(len(names), 'shard')}", found)
+    return Checkpoint(f"safetensors of {counted(len(names), 'shard')}", parameters)
 
 
 def _safetensors(path: Path) -> dict[str, Parameter]:
@@ -225,8 +225,8 @@ def _safetensors(path: Path) -> dict[str, Parameter]:
         with safe_open(path, framework="pt") as file:
             slices = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118
             return {
-                name: Parameter(tuple(each.get_shape()), _dtype(each.get_dtype()), partial(_load, path, name))
-                for name, each in slices.items()
+                name: Parameter(tuple(stored.get_shape()), _dtype(stored.get_dtype()), partial(_load, path, name))
+                for name, stored in slices.items()
             }
     except (SafetensorError, OSError) as error:
         raise CheckpointError(f"not a readable safetensors file: {error}", file=path) from None
@@ -264,16 +264,16 @@ class Placed:
 
 def rows_of(whole: Parameter, rows: Sequence[slice]) -> Parameter:
     """Return some runs of rows as a parameter; the digests of its columns are unknown, unless it has all rows."""
-    count = sum(each.stop - each.start for each in rows)
+    count = sum(run.stop - run.start for run in rows)
     if len(rows) == 1 and count == whole.shape[0]:
         return whole
 
     def load() -> Tensor:
-        return torch.cat([whole.load()[each] for each in rows])
+        return torch.cat([whole.load()[run] for run in rows])
 
     def stored() -> MatrixDigest:
-        found = whole.digest()
-        return MatrixDigest(_rows_of(found.own, rows), found.rounded and _rows_of(found.rounded, rows))
+        digests = whole.digest()
+        return MatrixDigest(_rows_of(digests.own, rows), digests.rounded and _rows_of(digests.rounded, rows))
 
     return replace(whole, shape=(count, *whole.shape[1:]), load=load, stored=_unless_computed(stored, [whole]))
 
@@ -282,8 +282,8 @@ def transposed(whole: Parameter, note: str) -> Parameter:
     """Return a matrix's transpose as a parameter."""
 
     def stored() -> MatrixDigest:
-        found = whole.digest()
-        return MatrixDigest(_transposed(found.own), found.rounded and _transposed(found.rounded))
+        digests = whole.digest()
+        return MatrixDigest(_transposed(digests.own), digests.rounded and _transposed(digests.rounded))
 
     return replace(
         whole,
@@ -300,58 +300,58 @@ def joined(name: str, placed: Sequence[Placed], shape: tuple[int, ...]) -> Param
     if len(placed) == 1 and first.shape == shape:
         return first
     height, width = _matrix(shape)
-    held = sum(np.prod(_matrix(each.shard.shape)) for each in placed)
+    count = sum(np.prod(_matrix(one.shard.shape)) for one in placed)
     inside = all(
-        each.row + _matrix(each.shard.shape)[0] <= height and each.column + _matrix(each.shard.shape)[1] <= width
-        for each in placed
+        one.row + _matrix(one.shard.shape)[0] <= height and one.column + _matrix(one.shard.shape)[1] <= width
+        for one in placed
     )
-    if held != height * width or not inside or len({(each.row, each.column) for each in placed}) != len(placed):
+    if count != height * width or not inside or len({(one.row, one.column) for one in placed}) != len(placed):
         raise CheckpointError(
-            f"shards of {name} hold {held} of {height * width} elements", remedy="write the weights of all ranks"
+            f"shards of {name} hold {count} of {height * width} elements", remedy="write the weights of all ranks"
         )
-    if len({each.shard.dtype for each in placed}) > 1:
+    if len({one.shard.dtype for one in placed}) > 1:
         raise CheckpointError(f"shards of {name} have different dtypes")
 
     def load() -> Tensor:
         whole = torch.empty(height, width, dtype=first.load().dtype)
-        for each in placed:
-            rows, columns = _matrix(each.shard.shape)
-            part = each.shard.load().reshape(rows, columns)
-            whole[each.row : each.row + rows, each.column : each.column + columns] = part
+        for one in placed:
+            rows, columns = _matrix(one.shard.shape)
+            part = one.shard.load().reshape(rows, columns)
+            whole[one.row : one.row + rows, one.column : one.column + columns] = part
         return whole.reshape(shape)
 
     def stored() -> MatrixDigest:
-        found = [(each, each.shard.digest()) for each in placed]
-        rounded = [(each, digest.rounded) for each, digest in found]
-        own = _joined([(each, digest.own) for each, digest in found], height, width)
-        known = [(each, digest) for each, digest in rounded if digest is not None]
-        return MatrixDigest(own, _joined(known, height, width) if len(known) == len(rounded) else None)
+        digests = [(one, one.shard.digest()) for one in placed]
+        rounded = [(one, digest.rounded) for one, digest in digests]
+        own = _joined([(one, digest.own) for one, digest in digests], height, width)
+        complete = [(one, digest) for one, digest in rounded if digest is not None]
+        return MatrixDigest(own, _joined(complete, height, width) if len(complete) == len(rounded) else None)
 
     pieces = tuple(
         Piece(
-            each.words,
-            range(each.row, each.row + _matrix(each.shard.shape)[0]),
-            range(each.column, each.column + _matrix(each.shard.shape)[1]),
+            one.words,
+            range(one.row, one.row + _matrix(one.shard.shape)[0]),
+            range(one.column, one.column + _matrix(one.shard.shape)[1]),
         )
-        for each in placed
+        for one in placed
     )
-    shards = [each.shard for each in placed]
+    shards = [one.shard for one in placed]
     return Parameter(
         shape,
         first.dtype,
         load,
-        note=next((each.note for each in shards if each.note), ""),
-        fault=next((each.fault for each in shards if each.fault), ""),
-        has_values=all(each.has_values for each in shards),
+        note=next((one.note for one in shards if one.note), ""),
+        fault=next((one.fault for one in shards if one.fault), ""),
+        has_values=all(one.has_values for one in shards),
         stored=_unless_computed(stored, shards),
         pieces=pieces,
         is_buffer=first.is_buffer,
     )
 
 
-def _unless_computed(stored: _Stored, given: Sequence[Parameter]) -> _Stored | None:
+def _unless_computed(stored: _Stored, parameters: Sequence[Parameter]) -> _Stored | None:
     """Return ``stored`` where all digests were written; computing them once of the result takes less."""
-    return stored if all(each.stored is not None for each in given) else None
+    return stored if all(piece.stored is not None for piece in parameters) else None
 
 
 def _matrix(shape: tuple[int, ...]) -> tuple[int, int]:
@@ -359,7 +359,7 @@ def _matrix(shape: tuple[int, ...]) -> tuple[int, int]:
 
 
 def _rows_of(digest: Digest, rows: Sequence[slice]) -> Digest:
-    return Digest(np.concatenate([digest.rows[each] for each in rows]), None)
+    return Digest(np.concatenate([digest.rows[run] for run in rows]), None)
 
 
 def _transposed(digest: Digest) -> Digest:

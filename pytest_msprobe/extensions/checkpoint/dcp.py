@@ -79,14 +79,14 @@ def read_dcp(path: Path) -> Checkpoint:
         places: dict[str, dict[tuple[int, ...], Any]] = {}
         for index, place in metadata.storage_data.items():
             places.setdefault(_name(index.fqn), {})[_sizes(getattr(index, "offset", None) or ())] = place
-        found = {
+        parameters = {
             _name(name): Parameter(
-                _sizes(known.size),
-                dtype_name(_dtype(known)),
-                partial(_load, path, name, known, places.get(name, {})),
+                _sizes(entry.size),
+                dtype_name(_dtype(entry)),
+                partial(_load, path, name, entry, places.get(name, {})),
             )
-            for name, known in metadata.state_dict_metadata.items()
-            if hasattr(known, "chunks")
+            for name, entry in metadata.state_dict_metadata.items()
+            if hasattr(entry, "chunks")
         }
         files = {_name(place.relative_path) for place in metadata.storage_data.values()}
     except Exception as error:
@@ -97,41 +97,41 @@ def read_dcp(path: Path) -> Checkpoint:
             raise CheckpointError(f"file {name!r} leads out of the folder", file=path)
         if not (path.parent / name).is_file():
             raise CheckpointError("part of the checkpoint is missing", file=path.parent / name, remedy="copy it")
-    return Checkpoint("torch.distributed.checkpoint", found)
+    return Checkpoint("torch.distributed.checkpoint", parameters)
 
 
-def _sizes(given: Any) -> tuple[int, ...]:
+def _sizes(stored: Any) -> tuple[int, ...]:
     """Return sizes or offsets, which become keys: to hash tuples that share their entries may take for ever."""
-    sizes = tuple(given) if isinstance(given, (tuple, list)) else ()
-    if not isinstance(given, (tuple, list)) or len(sizes) > _MOST_DIMENSIONS or {*map(type, sizes)} - {int}:
+    sizes = tuple(stored) if isinstance(stored, (tuple, list)) else ()
+    if not isinstance(stored, (tuple, list)) or len(sizes) > _MOST_DIMENSIONS or {*map(type, sizes)} - {int}:
         raise ValueError("sizes and offsets of tensors are not whole numbers")
     if any(not 0 <= size < TOO_LARGE for size in sizes):
         raise ValueError("sizes and offsets of tensors are negative or too large")
     return sizes
 
 
-def _name(given: Any) -> str:
-    if not isinstance(given, str):
-        raise ValueError(f"a {type(given).__name__} in place of a name")
-    return given
+def _name(stored: Any) -> str:
+    if not isinstance(stored, str):
+        raise ValueError(f"a {type(stored).__name__} in place of a name")
+    return stored
 
 
-def _dtype(known: Any) -> torch.dtype:
-    dtype = known.properties.dtype
+def _dtype(entry: Any) -> torch.dtype:
+    dtype = entry.properties.dtype
     if not isinstance(dtype, torch.dtype):
         raise ValueError(f"a {type(dtype).__name__} in place of a dtype")
     return dtype
 
 
-def _load(path: Path, name: str, known: Any, places: Mapping[tuple[int, ...], Any]) -> torch.Tensor:
+def _load(path: Path, name: str, entry: Any, places: Mapping[tuple[int, ...], Any]) -> torch.Tensor:
     """Assemble a tensor of its parts, which must fill it."""
     try:
-        chunks = {_sizes(chunk.offsets): _sizes(chunk.sizes) for chunk in known.chunks}
-        size = _sizes(known.size)
-        held, wanted = sum(map(math.prod, chunks.values())), math.prod(size)
-        if held != wanted:
-            raise ValueError(f"its parts hold {held} of {wanted} elements")
-        whole = torch.empty(size, dtype=_dtype(known))
+        chunks = {_sizes(chunk.offsets): _sizes(chunk.sizes) for chunk in entry.chunks}
+        size = _sizes(entry.size)
+        actual, expected = sum(map(math.prod, chunks.values())), math.prod(size)
+        if actual != expected:
+            raise ValueError(f"its parts hold {actual} of {expected} elements")
+        whole = torch.empty(size, dtype=_dtype(entry))
         for offsets, sizes in chunks.items():
             place = places.get(offsets)
             if place is None:

@@ -70,11 +70,11 @@ class ParameterItem(JudgedItem):
         """Compare shape, dtype and values."""
         if self._target is None or self._golden is None:
             lacking = "target" if self._target is None else "golden checkpoint"
-            known = self._target or self._golden
-            assert known is not None
-            fault = f"; {known.fault}" if known.fault else ""
-            outcome: Outcome = "warn" if known.is_buffer else "fail"
-            reason = f"{'a buffer ' if known.is_buffer else ''}missing in the {lacking}{fault}"
+            present = self._target or self._golden
+            assert present is not None
+            fault = f"; {present.fault}" if present.fault else ""
+            outcome: Outcome = "warn" if present.is_buffer else "fail"
+            reason = f"{'a buffer ' if present.is_buffer else ''}missing in the {lacking}{fault}"
             return DirectionResult(self.name, Verdict(outcome, STANDARD, reason, margin=math.inf))
         try:
             return judge_parameter(self.name, self._target, self._golden, self._limit, self._earlier)
@@ -101,11 +101,11 @@ def judge_parameter(
     result = _judge_values(name, target, golden, limit)
     if result.verdict.outcome != "fail" or max(len(target.shape), len(golden.shape)) > 2:
         return result
-    found = difference(target, golden, earlier())
-    if found.kind in ("all", "shape", "equal", "rounded"):
+    finding = difference(target, golden, earlier())
+    if finding.kind in ("all", "shape", "equal", "rounded"):
         return result
-    verdict = replace(result.verdict, reason=f"{result.verdict.reason}; {found.words}")
-    return replace(result, verdict=verdict).with_extra(EXTRA, {**result.extras[EXTRA], **_as_extra(found)})
+    verdict = replace(result.verdict, reason=f"{result.verdict.reason}; {finding.words}")
+    return replace(result, verdict=verdict).with_extra(EXTRA, {**result.extras[EXTRA], **_as_extra(finding)})
 
 
 def judge_digests(
@@ -116,20 +116,20 @@ def judge_digests(
     earlier: Callable[[], Iterable[Earlier]],
 ) -> DirectionResult:
     """Return the verdict by digests, where one side has no values. Raises CheckpointError."""
-    found = difference(target, golden, earlier())
-    is_equal = found.kind in ("equal", "rounded")
+    finding = difference(target, golden, earlier())
+    is_equal = finding.kind in ("equal", "rounded")
     notes = [note for note in (target.note, golden.note and f"golden: {golden.note}") if note]
     outcome: Outcome = "fail" if not is_equal else "warn" if notes or target.dtype != golden.dtype else "pass"
     needed = [f"no values to measure for limit {limit:g}"] if limit and not is_equal else []
     shapes = [] if target.shape == golden.shape else [_shapes(target, golden)]
-    words = [found.words if found.kind != "equal" else "equal digests"] if found.words else []
+    words = [finding.words if finding.kind != "equal" else "equal digests"] if finding.words else []
     reason = "; ".join((*shapes, *words, *needed, *notes))
     numbers = {
-        "l2": 0.0 if found.kind == "equal" else None,
-        "cos": 1.0 if found.kind == "equal" else None,
+        "l2": 0.0 if finding.kind == "equal" else None,
+        "cos": 1.0 if finding.kind == "equal" else None,
         "numel": math.prod(target.shape),
         "shape": list(target.shape) if target.shape == golden.shape else [list(target.shape), list(golden.shape)],
-        **({} if found.kind == "equal" else _as_extra(found)),
+        **({} if finding.kind == "equal" else _as_extra(finding)),
     }
     verdict = Verdict(outcome, STANDARD, reason, margin=0.0 if is_equal else math.inf)
     return DirectionResult(name, verdict).with_extra(EXTRA, numbers)
@@ -139,9 +139,13 @@ def _shapes(target: Parameter, golden: Parameter) -> str:
     return f"shape {list(target.shape)}, golden {list(golden.shape)}"
 
 
-def _as_extra(found: Difference) -> dict[str, Any]:
-    runs = {"rows": found.rows, "columns": found.columns}
-    return {"finding": found.kind, "reason": found.words, **{key: list(map(list, each)) for key, each in runs.items()}}
+def _as_extra(finding: Difference) -> dict[str, Any]:
+    runs = {"rows": finding.rows, "columns": finding.columns}
+    return {
+        "finding": finding.kind,
+        "reason": finding.words,
+        **{key: list(map(list, pairs)) for key, pairs in runs.items()},
+    }
 
 
 def _judge_values(name: str, target: Parameter, golden: Parameter, limit: float) -> DirectionResult:
@@ -156,33 +160,33 @@ def _judge_values(name: str, target: Parameter, golden: Parameter, limit: float)
         reason = _shapes(target, golden)
         return DirectionResult(name, Verdict("fail", STANDARD, reason, margin=math.inf)).with_extra(EXTRA, fields)
     ours, theirs = target.load(), golden.load()
-    if not all(is_plain(each) and not each.is_meta for each in (ours, theirs)):
+    if not all(is_plain(tensor) and not tensor.is_meta for tensor in (ours, theirs)):
         raise CheckpointError(f"{name} cannot be compared: it is sparse, quantized, nested or without elements")
     if not (have_equal_bits(ours, theirs) or can_be_measured(ours, theirs)):
         dtypes = " and ".join(dict.fromkeys((target.dtype, golden.dtype)))
         raise CheckpointError(f"{name} differs, and elements of {dtypes} cannot be compared")
-    found = distance(ours, theirs)
-    fields = {"l2": found.l2, "cos": found.cosine, "numel": math.prod(target.shape), "shape": list(target.shape)}
-    return DirectionResult(name, _verdict(target, golden, found, limit)).with_extra(EXTRA, fields)
+    apart = distance(ours, theirs)
+    fields = {"l2": apart.l2, "cos": apart.cosine, "numel": math.prod(target.shape), "shape": list(target.shape)}
+    return DirectionResult(name, _verdict(target, golden, apart, limit)).with_extra(EXTRA, fields)
 
 
-def _verdict(target: Parameter, golden: Parameter, found: Distance, limit: float) -> Verdict:
-    metrics = {"max_abs_err": found.max_abs, "rel_err_max": found.max_relative, "relative_l2": found.relative}
-    metrics |= {} if found.cosine is None else {"cosine_sim": found.cosine}
-    outcome: Outcome = "fail" if found.max_abs and not (limit and found.relative <= limit) else "pass"
+def _verdict(target: Parameter, golden: Parameter, apart: Distance, limit: float) -> Verdict:
+    metrics = {"max_abs_err": apart.max_abs, "rel_err_max": apart.max_relative, "relative_l2": apart.relative}
+    metrics |= {} if apart.cosine is None else {"cosine_sim": apart.cosine}
+    outcome: Outcome = "fail" if apart.max_abs and not (limit and apart.relative <= limit) else "pass"
     words = [] if target.dtype == golden.dtype else [f"dtype {target.dtype}, golden {golden.dtype}"]
-    if found.l2 or found.max_abs:
-        cosine = "none, one side is zero" if found.cosine is None else f"{found.cosine:.9g}"
+    if apart.l2 or apart.max_abs:
+        cosine = "none, one side is zero" if apart.cosine is None else f"{apart.cosine:.9g}"
         words.append(
-            f"values differ by {found.relative:.3g} of the norm, limit {limit:g}; greatest error {found.max_abs:.3g} "
-            f"(relative {found.max_relative:.3g}), cosine {cosine}"
+            f"values differ by {apart.relative:.3g} of the norm, limit {limit:g}; greatest error {apart.max_abs:.3g} "
+            f"(relative {apart.max_relative:.3g}), cosine {cosine}"
         )
     elif words:
         words.append("values are equal")
     words += [note for note in (target.note, golden.note and f"golden: {golden.note}") if note]
     outcome = "warn" if outcome == "pass" and (target.dtype != golden.dtype or target.note or golden.note) else outcome
-    margin = found.relative / limit if limit else math.inf if outcome == "fail" else 0.0
-    reason = "; ".join(words) or ("equal bits" if found.is_equal else "equal values")
+    margin = apart.relative / limit if limit else math.inf if outcome == "fail" else 0.0
+    reason = "; ".join(words) or ("equal bits" if apart.is_equal else "equal values")
     return Verdict(outcome, STANDARD, reason, metrics, {"relative_l2": limit}, margin)
 
 
@@ -209,10 +213,10 @@ _TITLES = {
 
 def write_checkpoint_page(path: Path, results: Results, *, sides: Sequence[str], order: Mapping[str, int]) -> None:
     """Write the page of all parameters, in ``order`` by name. Raises OSError where the disk refuses."""
-    found = sorted(results.items(), key=lambda item: order.get(item[1].record, len(order)))
+    ordered = sorted(results.items(), key=lambda item: order.get(item[1].record, len(order)))
     # The same parameter of each of several checkpoints is a row of its own.
     several = len(sides) > 2
-    rows = [_compared(f"{_file_of(item)}: " if several else "", result) for item, result in found]
+    rows = [_compared(f"{_file_of(item)}: " if several else "", result) for item, result in ordered]
     differing = sum(row.outcome in ("fail", "warn") for row in rows)
     page = Differences(
         title=f"{differing} of {counted(len(rows), 'parameter')} differ",

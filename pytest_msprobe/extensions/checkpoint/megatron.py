@@ -95,7 +95,7 @@ def read_megatron(path: Path) -> Checkpoint:
     folder = path.parents[1]
     sizes = _sizes(path)
     _refuse_other_ranks(folder, sizes)
-    found: dict[str, Parameter] = {}
+    parameters: dict[str, Parameter] = {}
     for expert in range(sizes.expert):
         stages: dict[tuple[int, int], dict[str, tuple[Tensor, str]]] = {}
         for pipeline in range(sizes.pipeline):
@@ -105,10 +105,10 @@ def read_megatron(path: Path) -> Checkpoint:
         layer, first_expert = 0, expert * (sizes.experts // sizes.expert)
         for _, stage_tensors in sorted(stages.items(), key=itemgetter(0)):
             for name, (whole, note) in stage_tensors.items():
-                _add(found, _numbered(name, layer, first_expert), whole, note)
+                _add(parameters, _numbered(name, layer, first_expert), whole, note)
             layer += _layers(stage_tensors)
     kind = f"Megatron, TP {sizes.tensor}, PP {sizes.pipeline}, EP {sizes.expert}"
-    return Checkpoint(kind, found, sizes=sizes.model)
+    return Checkpoint(kind, parameters, sizes=sizes.model)
 
 
 def _refuse_other_ranks(folder: Path, sizes: _Sizes) -> None:
@@ -153,14 +153,14 @@ def _weights(path: Path) -> dict[tuple[str, int], Tensor]:
     if not isinstance(tree, Mapping):
         raise CheckpointError(f"holds a {type(tree).__name__}, not a model", file=path)
     stages = {"model": 0} if "model" in tree else {f"model{n}": n for n in range(len(tree)) if f"model{n}" in tree}
-    found = {}
+    weights = {}
     for key, stage in stages.items():
         tensors = dict(tensors_in(tree[key], path))
-        taken = Counter(map(_of_core, tensors))
+        names = Counter(map(_of_core, tensors))
         for name, tensor in tensors.items():
             # Of a model with both, encoder and decoder stay two.
-            found[_of_core(name) if taken[_of_core(name)] == 1 else name, stage] = tensor
-    return found
+            weights[_of_core(name) if names[_of_core(name)] == 1 else name, stage] = tensor
+    return weights
 
 
 def _of_core(name: str) -> str:
@@ -178,14 +178,14 @@ def _together(
     yield from ((key, [rank[key] for rank in ranks]) for key in ranks[0])
 
 
-def _add(found: dict[str, Parameter], name: str, whole: Tensor, note: str) -> None:
+def _add(parameters: dict[str, Parameter], name: str, whole: Tensor, note: str) -> None:
     """Add what may be there already, of another expert or pipeline parallel rank."""
-    known = found.get(name)
-    if known is None:
-        found[name] = parameter(whole, note)
-    elif not have_equal_bits(known.load(), whole):
+    present = parameters.get(name)
+    if present is None:
+        parameters[name] = parameter(whole, note)
+    elif not have_equal_bits(present.load(), whole):
         note = "expert or pipeline parallel ranks hold different values; compared those of the first"
-        found[name] = parameter(known.load(), note)
+        parameters[name] = parameter(present.load(), note)
 
 
 def _joined(folder: Path, name: str, tensors: list[Tensor], sizes: _Sizes) -> tuple[Tensor, str]:

@@ -109,7 +109,7 @@ class CheckpointMode:
         targets, (path, golden) = config.stash[_targets_key], config.stash[_golden_key]
         names = dict.fromkeys(name for one in (*targets.values(), golden) for name in one.names)
         order = {name: place for place, name in enumerate(numbered(map(id_name, names)))}
-        sides = [display_path(config, each) for each in (*targets, path)]
+        sides = [display_path(config, side) for side in (*targets, path)]
         return partial(write_checkpoint_page, sides=sides, order=order)
 
     def journal_facts(self, config: pytest.Config) -> JournalFacts:

@@ -69,18 +69,18 @@ def paired(
 
 def _known_shapes(side: Checkpoint, names: ModelNames) -> dict[str, tuple[int, ...]]:
     """Return the whole shapes of parameters that are not fused, by canonical name."""
-    found: dict[str, tuple[int, ...]] = {}
+    shapes: dict[str, tuple[int, ...]] = {}
     for name, parameter in side.parameters.items():
         canonical = names.canonical(name)
         if not canonical.is_fused:
-            found[canonical.name] = parameter.shape
+            shapes[canonical.name] = parameter.shape
     for share in side.shares:
         is_whole = all(size == 1 for kind, (_, size) in share.layout.items() if kind in ("tp", "etp"))
-        for each in share.parameters:
-            canonical = names.canonical(each.name)
-            if (is_whole or each.whole_shape) and not canonical.is_fused and len(each.matrices) == 1:
-                found[canonical.name] = each.whole_shape or each.shape
-    return found
+        for shared in share.parameters:
+            canonical = names.canonical(shared.name)
+            if (is_whole or shared.whole_shape) and not canonical.is_fused and len(shared.matrices) == 1:
+                shapes[canonical.name] = shared.whole_shape or shared.shape
+    return shapes
 
 
 def _unified(
@@ -90,8 +90,8 @@ def _unified(
     shapes: Mapping[str, tuple[int, ...]],
     common: set[str],
 ) -> dict[str, Parameter]:
-    found = {name: parameter for name, parameter in side.parameters.items() if name in common}
-    rest = tuple(_shared(name, each, names) for name, each in side.parameters.items() if name not in common)
+    unified = {name: parameter for name, parameter in side.parameters.items() if name in common}
+    rest = tuple(_shared(name, own, names) for name, own in side.parameters.items() if name not in common)
     shares = side.shares or (Share(0, {}, rest),)
     numbering = _Numbering(shares, names)
     parts: defaultdict[str, list[_RankPart]] = defaultdict(list)
@@ -108,12 +108,12 @@ def _unified(
             for part_name in canonical.parts:
                 name = numbering.numbered(part_name.name, canonical, share, shared.chunk)
                 broken[name] = replace(shared.matrices[0], fault=str(error))
-    for name, each in parts.items():
+    for name, own_parts in parts.items():
         try:
-            found[name] = _whole_of(name, each, shapes.get(name), sizes)
+            unified[name] = _whole_of(name, own_parts, shapes.get(name), sizes)
         except CheckpointError as error:
-            found[name] = replace(each[0].part, fault=str(error))
-    return found | broken
+            unified[name] = replace(own_parts[0].part, fault=str(error))
+    return unified | broken
 
 
 def _default(kind: str, share: Share) -> tuple[int, int]:
@@ -123,8 +123,8 @@ def _default(kind: str, share: Share) -> tuple[int, int]:
 
 
 def _axis(shared: SharedParameter, canonical: Canonical) -> int | None:
-    known = {"rows": 0, "columns": 1, "none": None}
-    return known.get(shared.sharded, canonical.sharded)
+    axes = {"rows": 0, "columns": 1, "none": None}
+    return axes.get(shared.sharded, canonical.sharded)
 
 
 def _placed(shares: Iterable[Share]) -> Iterator[tuple[Share, SharedParameter]]:
@@ -144,15 +144,15 @@ def _placed(shares: Iterable[Share]) -> Iterator[tuple[Share, SharedParameter]]:
 def _assembled(group: list[tuple[Share, SharedParameter]]) -> SharedParameter:
     first = group[0][1]
     assert first.whole_shape is not None
-    if len(first.whole_shape) > 2 or any(len(each.matrices) != 1 for _, each in group):
+    if len(first.whole_shape) > 2 or any(len(other.matrices) != 1 for _, other in group):
         fault = f"{first.name} has {len(first.whole_shape)} axes, of which shards are not put together"
-        return replace(first, matrices=tuple(replace(each, fault=fault) for each in first.matrices))
+        return replace(first, matrices=tuple(replace(matrix, fault=fault) for matrix in first.matrices))
     placed: dict[tuple[int, ...], Placed] = {}
-    for share, each in group:
-        if 0 in each.shape:
+    for share, shard in group:
+        if 0 in shard.shape:
             continue
-        offset = (*(each.offset or ()), 0, 0)[:2]
-        placed.setdefault(offset, Placed(each.matrices[0], f"rank {share.rank}", *offset))
+        offset = (*(shard.offset or ()), 0, 0)[:2]
+        placed.setdefault(offset, Placed(shard.matrices[0], f"rank {share.rank}", *offset))
     try:
         whole = joined(first.name, list(placed.values()), first.whole_shape)
     except CheckpointError as error:
@@ -213,11 +213,11 @@ def _rows(name: str, shapes: Mapping[str, tuple[int, ...]]) -> int | None:
 
 def _upright(matrix: Parameter, canonical: Canonical, part: str, shapes: Mapping[str, tuple[int, ...]]) -> Parameter:
     """Return an expert's matrix, transposed where only so its other axis is that of the other side's."""
-    known = shapes.get(_EXPERT.sub("0", part))
-    if known is None or len(known) != 2 or len(matrix.shape) != 2:
+    shape = shapes.get(_EXPERT.sub("0", part))
+    if shape is None or len(shape) != 2 or len(matrix.shape) != 2:
         return matrix
     free = 1 if canonical.sharded == 0 else 0
-    if matrix.shape[free] != known[free] and matrix.shape[1 - free] == known[free]:
+    if matrix.shape[free] != shape[free] and matrix.shape[1 - free] == shape[free]:
         return transposed(matrix, "each expert's matrix is transposed")
     return matrix
 
@@ -239,8 +239,8 @@ class EarlierSteps:
                 yield _in_words(path), parameter
 
     def _parameters(self, path: Path) -> Mapping[str, Parameter]:
-        found = paired(self._target, read_checkpoint(main_file(path) if path.is_dir() else path), self._names)
-        return {name: golden for name, (_, golden) in found.items() if golden is not None}
+        pairs = paired(self._target, read_checkpoint(main_file(path) if path.is_dir() else path), self._names)
+        return {name: golden for name, (_, golden) in pairs.items() if golden is not None}
 
 
 def _in_words(path: Path) -> str:
@@ -295,13 +295,13 @@ def _joined(name: str, parts: Sequence[_RankPart], axis: int) -> Parameter:
 
 def _shard_axis(first: _RankPart, shape: tuple[int, ...] | None) -> int | None:
     """Return along which axis ranks share: that of the name, unless shapes of the other side show another."""
-    held = first.part.shape
-    if shape is not None and len(shape) == len(held) and first.size > 1:
-        if shape == held:
+    own_shape = first.part.shape
+    if shape is not None and len(shape) == len(own_shape) and first.size > 1:
+        if shape == own_shape:
             return None
         if first.axis is None:
-            return next((axis for axis in range(len(held)) if held[axis] * first.size == shape[axis]), None)
-    return first.axis if first.axis is None or first.axis < len(held) else None
+            return next((axis for axis in range(len(own_shape)) if own_shape[axis] * first.size == shape[axis]), None)
+    return first.axis if first.axis is None or first.axis < len(own_shape) else None
 
 
 def _same(name: str, size: int, sizes: ModelSizes) -> int:
@@ -346,9 +346,9 @@ class _Numbering:
         for share in shares:
             stage, rank = share.layout.get("pp", (0, 1))[0], share.layout.get("ep", (0, 1))[0]
             for shared in share.parameters:
-                found = names.canonical(shared.name)
-                layers[shared.chunk, stage].update(() if found.layer is None else (found.layer,))
-                experts[rank].update(() if found.expert is None else (found.expert,))
+                canonical = names.canonical(shared.name)
+                layers[shared.chunk, stage].update(() if canonical.layer is None else (canonical.layer,))
+                experts[rank].update(() if canonical.expert is None else (canonical.expert,))
         self._layers = _offsets(layers)
         self._experts = _offsets(experts)
 
@@ -369,14 +369,14 @@ class _Numbering:
         return share.layout.get("ep", (0, 1))[0] * count if share.first_expert is None else share.first_expert
 
 
-def _offsets(held: Mapping[_Key, set[int]]) -> dict[_Key, int]:
+def _offsets(numbers: Mapping[_Key, set[int]]) -> dict[_Key, int]:
     """Return by what each rank's numbers are to grow: nothing where no two ranks have the same."""
-    total = sum(map(len, held.values()))
-    if len(set().union(*held.values())) == total:
+    total = sum(map(len, numbers.values()))
+    if len(set().union(*numbers.values())) == total:
         return {}
     offsets: dict[_Key, int] = {}
     following = 0
-    for key in sorted(held):
+    for key in sorted(numbers):
         offsets[key] = following
-        following += max(held[key], default=-1) + 1
+        following += max(numbers[key], default=-1) + 1
     return offsets

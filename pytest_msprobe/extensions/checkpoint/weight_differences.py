@@ -93,14 +93,14 @@ def _of_values(
     height, unit = len(differing), "rows" if len(target.shape) > 1 else "elements"
     count = int(differing.sum())
     width = len(other.columns) if other.columns is not None else 0
-    held = sum(stop - start for start, stop in columns)
+    count_of_columns = sum(stop - start for start, stop in columns)
     if count < height:
         where = _where(target.pieces, rows, None) or _where(golden.pieces, rows, None)
         words = f"{count} of {height} {unit} differ ({_in_words(rows)}){where}"
         return Difference("earlier" if stale else "partly", f"{words}{stale}", rows, columns)
-    if 0 < held < width:
+    if 0 < count_of_columns < width:
         where = _where(target.pieces, None, columns) or _where(golden.pieces, None, columns)
-        words = f"{held} of {width} columns differ ({_in_words(columns)}){where}"
+        words = f"{count_of_columns} of {width} columns differ ({_in_words(columns)}){where}"
         return Difference("earlier" if stale else "partly", f"{words}{stale}", rows, columns)
     if stale:
         return Difference("earlier", f"all {height} {unit} differ{stale}", rows, columns)
@@ -127,18 +127,18 @@ def _earlier(
         if parameter.shape != target.shape:
             continue
         try:
-            found = parameter.digest()
+            digests = parameter.digest()
         except CheckpointError:
             continue
-        candidates = (found.own, found.rounded) if parameter.dtype != target.dtype else (found.own,)
-        for each in candidates:
-            if each is None:
+        candidates = (digests.own, digests.rounded) if parameter.dtype != target.dtype else (digests.own,)
+        for candidate in candidates:
+            if candidate is None:
                 continue
-            is_equal = np.array_equal(each.rows[down], own.rows[down])
-            if not is_equal and across is not None and each.columns is not None and own.columns is not None:
-                is_equal = np.array_equal(each.columns[across], own.columns[across])
+            is_equal = np.array_equal(candidate.rows[down], own.rows[down])
+            if not is_equal and across is not None and candidate.columns is not None and own.columns is not None:
+                is_equal = np.array_equal(candidate.columns[across], own.columns[across])
             if is_equal:
-                return f": still equal to {words}", np.array_equal(each.rows, own.rows)
+                return f": still equal to {words}", np.array_equal(candidate.rows, own.rows)
     return "", False
 
 
@@ -149,8 +149,8 @@ def _comparable(
     if target.dtype == golden.dtype:
         return ours.own, theirs.own, False
     in_bfloat16 = [
-        each.own if parameter.dtype == "bfloat16" else each.rounded
-        for parameter, each in ((target, ours), (golden, theirs))
+        digests.own if parameter.dtype == "bfloat16" else digests.rounded
+        for parameter, digests in ((target, ours), (golden, theirs))
     ]
     return in_bfloat16[0], in_bfloat16[1], True
 
@@ -159,8 +159,8 @@ def _is_transposed(own: Digest, other: Digest) -> bool:
     def fits(rows: Numbers, columns: Numbers | None) -> bool | None:
         return None if columns is None else np.array_equal(rows, columns)
 
-    found = [fits(own.rows, other.columns), fits(other.rows, own.columns)]
-    return True in found and False not in found
+    fitting = [fits(own.rows, other.columns), fits(other.rows, own.columns)]
+    return True in fitting and False not in fitting
 
 
 def _runs(flags: NDArray[np.bool_]) -> tuple[tuple[int, int], ...]:
@@ -185,10 +185,10 @@ def _where(
         return ""
     runs = rows if rows is not None else columns or ()
     extent: Callable[[Piece], range] = _rows if rows is not None else _columns
-    touched = [each for each in pieces if any(_overlap(extent(each), run) for run in runs)]
+    touched = [piece for piece in pieces if any(_overlap(extent(piece), run) for run in runs)]
     if len(touched) == len(pieces):
         return ""
-    return f", of {' and '.join(each.words for each in touched[:_MOST_RUNS])}"
+    return f", of {' and '.join(piece.words for piece in touched[:_MOST_RUNS])}"
 
 
 def _rows(piece: Piece) -> range:
@@ -254,12 +254,12 @@ def _parts(target: Tensor, golden: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
 def _difference(t: Tensor, g: Tensor) -> Tensor:
     """Return how far elements are apart; infinities and NaN at the same places are equal."""
     ours, theirs = _wide(t), _wide(g)
-    found = torch.where((ours == theirs) | (ours.isnan() & theirs.isnan()), 0.0, ours - theirs).abs()
-    found = found.nan_to_num(nan=math.inf, posinf=math.inf)
+    apart = torch.where((ours == theirs) | (ours.isnan() & theirs.isnan()), 0.0, ours - theirs).abs()
+    apart = apart.nan_to_num(nan=math.inf, posinf=math.inf)
     if t.dtype == g.dtype and t.dtype in (torch.int64, torch.uint64):
         # float64 does not hold all of 64 bits, and integers that differ are at least 1 apart.
-        found = torch.where(t == g, 0.0, found.clamp(min=1.0))
-    return found
+        apart = torch.where(t == g, 0.0, apart.clamp(min=1.0))
+    return apart
 
 
 def _norm(part: Tensor) -> float:

@@ -54,8 +54,8 @@ def weights_index(folder: Path) -> Path | None:
         return ranks[0] / INDEX
     steps = [(step, path) for step, path in step_folders(folder) if _written_ranks(path)]
     if len(steps) > 1:
-        found = ", ".join(path.name for _, path in steps[:5])
-        raise CheckpointError(f"holds {len(steps)} steps", file=folder, remedy=f"name one of {found}")
+        names = ", ".join(path.name for _, path in steps[:5])
+        raise CheckpointError(f"holds {len(steps)} steps", file=folder, remedy=f"name one of {names}")
     return _written_ranks(steps[0][1])[0] / INDEX if steps else None
 
 
@@ -70,7 +70,7 @@ def read_weights(index: Path) -> Checkpoint:
         try:
             rank = read_rank(folder)
             numbers = read_digests(folder)
-            parameters = tuple(_shared(folder, each, numbers) for each in rank.parameters)
+            parameters = tuple(_shared(folder, shared, numbers) for shared in rank.parameters)
         except DumpError as error:
             raise CheckpointError(str(error)) from None
         first = first or rank
@@ -144,10 +144,10 @@ def _load(folder: Path, written: WrittenParameter, number: int) -> Tensor:
 
 @cache
 def _dtype(name: str) -> torch.dtype:
-    found = getattr(torch, name, None)
-    if not isinstance(found, torch.dtype):
+    dtype = getattr(torch, name, None)
+    if not isinstance(dtype, torch.dtype):
         raise ValueError(f"{name!r} is not a dtype of torch")
-    return found
+    return dtype
 
 
 _CONFIG = "config.json"
@@ -164,18 +164,18 @@ def main_file(folder: Path) -> Path:
         return index
     if (folder / dcp.METADATA).is_file():
         return folder / dcp.METADATA
-    found = sorted(folder.glob(f"mp_rank_*/{megatron.FILE}")) or sorted(folder.glob(_INDEX))
-    found = found or sorted(path for path in folder.glob("*") if path.suffix in _SUFFIXES)
-    if not found:
+    files = sorted(folder.glob(f"mp_rank_*/{megatron.FILE}")) or sorted(folder.glob(_INDEX))
+    files = files or sorted(path for path in folder.glob("*") if path.suffix in _SUFFIXES)
+    if not files:
         raise CheckpointError(
             "no checkpoint in this folder",
             file=folder,
             remedy="name a file of torch or safetensors, or a folder of torch.distributed.checkpoint, Megatron or "
             "write_weights",
         )
-    if len(found) > 1 and found[0].name != megatron.FILE:
-        raise CheckpointError(f"holds {len(found)} checkpoints", file=folder, remedy="name one of the files")
-    return found[0]
+    if len(files) > 1 and files[0].name != megatron.FILE:
+        raise CheckpointError(f"holds {len(files)} checkpoints", file=folder, remedy="name one of the files")
+    return files[0]
 
 
 def read_checkpoint(path: Path) -> Checkpoint:

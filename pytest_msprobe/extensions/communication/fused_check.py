@@ -51,17 +51,17 @@ class _Member:
 def compare_fused(exchange: Exchange, step: StepCommunication, read_bits: ReadBits) -> Compared:
     """Compare the results of ranks with what their inputs give. Raises DumpError where a tensor's file is unusable."""
     api = exchange.lead.name.split(".", 2)[1]
-    said = {call.rank: read_communicated(step.dump(call).forward(call.name)) for call, _ in exchange.members}
-    size = size_of(said[exchange.lead.rank].before)
+    communicated = {call.rank: read_communicated(step.dump(call).forward(call.name)) for call, _ in exchange.members}
+    size = size_of(communicated[exchange.lead.rank].before)
     if api == BARRIER:
         return Compared(has_values=False)
-    if not size and (len(said) == 1 or step.absent):
+    if not size and (len(communicated) == 1 or step.absent):
         return Compared(skip=FusedSkip.NO_RANKS)
-    if not all(map(_has_files, said.values())):
-        return _compare_alike(api, exchange, said, read_bits)
+    if not all(map(_has_files, communicated.values())):
+        return _compare_alike(api, exchange, communicated, read_bits)
     try:
         members = [_read(call, step) for call, _ in exchange.members]
-        expected = _expected(api, members, size or len(said))
+        expected = _expected(api, members, size or len(communicated))
     except Skip:
         return Compared(skip=FusedSkip.NO_TENSORS)
     except NotImplementedError as error:
@@ -70,7 +70,7 @@ def compare_fused(exchange: Exchange, step: StepCommunication, read_bits: ReadBi
         return Compared(skip=FusedSkip.NO_DEFINITION, detail=f"{api} does not fit its tensors: {error}")
     if expected is None:
         return Compared(skip=FusedSkip.NO_RANKS)
-    return _compared_with(expected, members, size or len(said))
+    return _compared_with(expected, members, size or len(communicated))
 
 
 def _compared_with(expected: list[tuple[Result, ...]], members: list[_Member], size: int) -> Compared:
@@ -90,23 +90,27 @@ def _compared_with(expected: list[tuple[Result, ...]], members: list[_Member], s
     return Compared(means="inputs")
 
 
-def _has_files(said: Communicated) -> bool:
-    tensors = tensors_of([*said.before.values(), said.returned])
+def _has_files(communicated: Communicated) -> bool:
+    tensors = tensors_of([*communicated.before.values(), communicated.returned])
     return all(tensor.data_name is not None or 0 in tensor.shape for tensor in tensors)
 
 
-def _compare_alike(api: str, exchange: Exchange, said: Mapping[int, Communicated], read_bits: ReadBits) -> Compared:
+def _compare_alike(
+    api: str, exchange: Exchange, communicated: Mapping[int, Communicated], read_bits: ReadBits
+) -> Compared:
     """Compare what all ranks hold alike; where nothing is, or it agrees, the products are not computed again."""
     for place in _ALIKE.get(api, ()):
         tensors = {}
         for call, _ in exchange.members:
-            results = said[call.rank].returned
+            results = communicated[call.rank].returned
             element = results[place] if isinstance(results, list) and place < len(results) else None
             if isinstance(element, TensorElement) and 0 not in element.shape:
                 tensors[call.rank] = (call, element)
-        found = compare_copies(Copies(f"result {place}", tensors, is_whole=len(tensors) == len(said)), read_bits)
-        if found.finding is not None:
-            return found
+        compared = compare_copies(
+            Copies(f"result {place}", tensors, is_whole=len(tensors) == len(communicated)), read_bits
+        )
+        if compared.finding is not None:
+            return compared
     return Compared(skip=FusedSkip.NO_TENSORS)
 
 
@@ -136,7 +140,7 @@ def _expected(api: str, members: list[_Member], size: int) -> list[tuple[Result,
     group: Group | None = getattr(between_ranks, name, None) or getattr(exchanged_groups, name, None)
     if group is None:
         raise NotImplementedError(f"{api} sends rows back in an order that no documentation gives")
-    first = next((each for each in members[0].results if each is not None and each.is_floating_point()), None)
+    first = next((result for result in members[0].results if result is not None and result.is_floating_point()), None)
     unit = torch.finfo(torch.float32 if first is None else first.dtype).eps
     if len(members) == size:
         return group([member.arguments for member in members], unit)
@@ -159,35 +163,35 @@ def _from_arrived(name: str, member: _Member, size: int, unit: float) -> tuple[R
     return None
 
 
-def _differences(found: list[Any], expected: tuple[Result, ...]) -> Iterator[tuple[int, str]]:
+def _differences(results: list[Any], expected: tuple[Result, ...]) -> Iterator[tuple[int, str]]:
     """Yield the place of each result that is another one than expected, and in words how it differs."""
-    for place, (actual, wanted) in enumerate(zip(found, expected, strict=False)):
-        words = None if actual is None or wanted is None else _difference(actual, wanted)
+    for place, (actual, reference) in enumerate(zip(results, expected, strict=False)):
+        words = None if actual is None or reference is None else _difference(actual, reference)
         if words is not None:
             yield place, words
 
 
-def _difference(found: Tensor, wanted: Any) -> str | None:
+def _difference(actual: Tensor, expected: Any) -> str | None:
     import torch
 
     from pytest_msprobe.extensions.npu_operators.matmul.between_ranks import Segments
 
-    if isinstance(wanted, Segments):
-        return _unlike_segments(found, wanted.rows)
-    shape = wanted.shape if isinstance(wanted, torch.Tensor) else wanted.value.shape
-    if found.shape != shape:
-        return f"its shape is {tuple(found.shape)} in place of {tuple(shape)}"
-    if isinstance(wanted, torch.Tensor):
-        same = found.double() == wanted.double()
-        same |= found.double().isnan() & wanted.double().isnan()
-        values, limit = wanted.double(), torch.zeros(())
+    if isinstance(expected, Segments):
+        return _unlike_segments(actual, expected.rows)
+    shape = expected.shape if isinstance(expected, torch.Tensor) else expected.value.shape
+    if actual.shape != shape:
+        return f"its shape is {tuple(actual.shape)} in place of {tuple(shape)}"
+    if isinstance(expected, torch.Tensor):
+        same = actual.double() == expected.double()
+        same |= actual.double().isnan() & expected.double().isnan()
+        values, limit = expected.double(), torch.zeros(())
     else:
-        kind = torch.finfo(found.dtype) if found.is_floating_point() else None
-        values, least = wanted.value, 0.5 if kind is None else kind.smallest_normal * kind.eps
-        limit = 2 * wanted.error + least
-        same = (found.double() - values).abs() <= limit
+        kind = torch.finfo(actual.dtype) if actual.is_floating_point() else None
+        values, least = expected.value, 0.5 if kind is None else kind.smallest_normal * kind.eps
+        limit = 2 * expected.error + least
+        same = (actual.double() - values).abs() <= limit
         # What is beyond the greatest number may be infinite.
-        same |= (found.double() == values.sign() * torch.inf) & (kind is not None and values.abs() > kind.max / 2)
+        same |= (actual.double() == values.sign() * torch.inf) & (kind is not None and values.abs() > kind.max / 2)
         same |= ~values.isfinite()
     if bool(same.all()):
         return None
@@ -195,17 +199,17 @@ def _difference(found: Tensor, wanted: Any) -> str | None:
     first = tuple(wrong[0].tolist())
     allowed = f" +- {float(limit[first]):.3g}" if limit.dim() else ""
     return (
-        f"{len(wrong)} of {same.numel()} numbers differ, element {first} is {float(found[first]):.6g} in place of "
+        f"{len(wrong)} of {same.numel()} numbers differ, element {first} is {float(actual[first]):.6g} in place of "
         f"{float(values[first]):.6g}{allowed}"
     )
 
 
-def _unlike_segments(found: Tensor, segments: tuple[Tensor, ...]) -> str | None:
+def _unlike_segments(actual: Tensor, segments: tuple[Tensor, ...]) -> str | None:
     """Return in words the first segment whose rows are others than wanted, in whatever order they are."""
     start = 0
-    for place, wanted in enumerate(segments):
-        rows = found[start : start + len(wanted)]
-        if sorted(rows.double().tolist()) != sorted(wanted.double().tolist()):
-            return f"the {len(wanted)} rows of expert {place} are not those that were sent to it"
-        start += len(wanted)
+    for place, segment in enumerate(segments):
+        rows = actual[start : start + len(segment)]
+        if sorted(rows.double().tolist()) != sorted(segment.double().tolist()):
+            return f"the {len(segment)} rows of expert {place} are not those that were sent to it"
+        start += len(segment)
     return None

@@ -114,8 +114,8 @@ def write_communication_page(
     path: Path, results: Results, *, config: pytest.Config, steps: Sequence[StepCommunication], folders: Sequence[str]
 ) -> None:
     """Write the page of what came of all communications. Raises OSError where the disk refuses."""
-    found = {(dump_of_id(config, item), result.record): result for item, result in results.items()}
-    write_lanes_page(path, communication_lanes(steps, folders, found), title="Communication")
+    by_record = {(dump_of_id(config, item), result.record): result for item, result in results.items()}
+    write_lanes_page(path, communication_lanes(steps, folders, by_record), title="Communication")
 
 
 def communication_lanes(
@@ -133,11 +133,11 @@ def communication_lanes(
             lanes.append(f"{folders[number]}, rank {rank}" if several else f"rank {rank}")
             column = first_column
             for call in own.calls:
-                known = facts[number, rank, call.place]
+                facts_of_call = facts[number, rank, call.place]
                 # A call without partners follows the one before it.
-                column = max([column, *(first_column + exchange.order for exchange in known.exchanges[:1])])
+                column = max([column, *(first_column + exchange.order for exchange in facts_of_call.exchanges[:1])])
                 places[number, rank, call.place] = len(calls)
-                calls.append(_lane_call(len(lanes) - 1, column, call, known))
+                calls.append(_lane_call(len(lanes) - 1, column, call, facts_of_call))
                 column += 1
         first_column += len(step.exchanges)
     joins = [
@@ -169,32 +169,32 @@ def _facts(
             for name, call, exchange in named_exchanges(rank, step):
                 result = results.get((path, name))
                 for member, _ in exchange.members if exchange is not None else [(call, None)]:
-                    known = facts[number, member.rank, member.place]
-                    known.exchanges += [exchange] if exchange is not None else []
-                    known.results += [result] if result is not None else []
+                    facts_of_call = facts[number, member.rank, member.place]
+                    facts_of_call.exchanges += [exchange] if exchange is not None else []
+                    facts_of_call.results += [result] if result is not None else []
         for wait in waits_of(step):
             if wait.seconds >= _LEAST_WAIT:
                 facts[number, wait.call.rank, wait.call.place].waits.append(wait)
     return facts
 
 
-def _lane_call(lane: int, column: int, call: Call, known: _Facts) -> LaneCall:
-    worst = min(known.results, key=lambda result: _WORST_FIRST.index(result.outcome), default=None)
-    wait = max(known.waits, key=lambda one: one.seconds, default=None)
+def _lane_call(lane: int, column: int, call: Call, facts: _Facts) -> LaneCall:
+    worst = min(facts.results, key=lambda result: _WORST_FIRST.index(result.outcome), default=None)
+    wait = max(facts.waits, key=lambda one: one.seconds, default=None)
     state = _STATES[call.progress] or (f"waited {wait.seconds:.3g} s" if wait is not None else "")
     if worst is None:
-        return LaneCall(lane, column, call.name, "", state, "", tuple(_details(call, known, "")))
+        return LaneCall(lane, column, call.name, "", state, "", tuple(_details(call, facts, "")))
     why, _, story = worst.verdict.reason.partition("\n")
-    details = tuple(_details(call, known, story))
+    details = tuple(_details(call, facts, story))
     return LaneCall(lane, column, call.name, worst.outcome, state, "" if worst.outcome == "pass" else why, details)
 
 
-def _details(call: Call, known: _Facts, story: str) -> Iterator[tuple[str, str]]:
-    if known.exchanges:
-        yield "With whom", "\n".join(dict.fromkeys(map(between, known.exchanges)))
+def _details(call: Call, facts: _Facts, story: str) -> Iterator[tuple[str, str]]:
+    if facts.exchanges:
+        yield "With whom", "\n".join(dict.fromkeys(map(between, facts.exchanges)))
     if story:
         yield "What was found", story
-    waits = [f"rank {wait.late.rank} began {wait.seconds:.3g} s later" for wait in known.waits]
+    waits = [f"rank {wait.late.rank} began {wait.seconds:.3g} s later" for wait in facts.waits]
     if waits:
         yield "Waited for", "\n".join(waits)
     if call.lasted is not None:

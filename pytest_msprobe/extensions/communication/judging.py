@@ -66,7 +66,7 @@ def header_lines(steps: Sequence[StepCommunication], places: Mapping[Path, str])
         if step.absent:
             lines.append(f"msprobe: {place}: no dump of {ranks_in_words(step.absent)}")
         lines += [f"msprobe: {step.step.ranks[rank].path}: {problem}" for rank, problem in step.problems.items()]
-        lines += [f"msprobe: rank {known.rank}: left out as malformed: {name}" for known, name in _malformed(step)]
+        lines += [f"msprobe: rank {calls.rank}: left out as malformed: {name}" for calls, name in _malformed(step)]
     return lines
 
 
@@ -81,7 +81,7 @@ def _in_one_line(steps: Sequence[StepCommunication], places: Mapping[Path, str])
 
 def _malformed(step: StepCommunication) -> list[tuple[RankCalls, str]]:
     """Return the first malformed record of each rank that has one."""
-    return [(known, known.malformed[0]) for known in step.ranks.values() if known.malformed]
+    return [(calls, calls.malformed[0]) for calls in step.ranks.values() if calls.malformed]
 
 
 class CommunicationReport:
@@ -246,16 +246,16 @@ def _differing(name: str, exchange: Exchange, step: StepCommunication, findings:
 
 def _last_agreeing(exchange: Exchange, step: StepCommunication) -> Exchange | None:
     """Return the last exchange before this one, in the same group or between the same ranks, that agrees."""
-    known = step.last_agreeing
-    found, passed = exchange.previous, [exchange]
-    while found is not None and found.order not in known and not _agrees(found, step):
-        passed.append(found)
-        found = found.previous
-    if found is not None:
-        found = known.get(found.order, found)
+    agreeing = step.last_agreeing
+    candidate, passed = exchange.previous, [exchange]
+    while candidate is not None and candidate.order not in agreeing and not _agrees(candidate, step):
+        passed.append(candidate)
+        candidate = candidate.previous
+    if candidate is not None:
+        candidate = agreeing.get(candidate.order, candidate)
     # One failure is often followed by as many as there are calls, which would all look back to the same one.
-    known.update((one.order, found) for one in passed)
-    return found
+    agreeing.update((one.order, candidate) for one in passed)
+    return candidate
 
 
 def _agrees(exchange: Exchange, step: StepCommunication) -> bool:

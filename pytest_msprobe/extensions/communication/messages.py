@@ -104,12 +104,12 @@ class StepCommunication:
 
 
 def read_step(
-    step: Step, known: frozenset[int] = frozenset(), problems: Mapping[int, str] | None = None
+    step: Step, other_ranks: frozenset[int] = frozenset(), problems: Mapping[int, str] | None = None
 ) -> StepCommunication:
-    """Collect the communication of a step; ``known`` are ranks that there are besides those with a dump."""
+    """Collect the communication of a step; ``other_ranks`` are those that there are besides those with a dump."""
     present = frozenset(step.ranks)
     # Ranks are counted from zero, so that a gap is one that is missing; what a folder is called may be any number.
-    world = present | known | frozenset(range(min(max(present, default=0), _MOST_RANKS)))
+    world = present | other_ranks | frozenset(range(min(max(present, default=0), _MOST_RANKS)))
     ranks = {rank: read_calls(dump, rank, world) for rank, dump in step.ranks.items()}
     exchanges = find_exchanges(ranks.values())
     named = frozenset[int]().union(*{exchange.expected for exchange in exchanges})
@@ -142,21 +142,21 @@ def alike_in_order(step: StepCommunication) -> int:
     return sum(count for count in counts.values() if count > 1)
 
 
-def _ending(known: RankCalls, dump: Dump, problem: str | None) -> str:
+def _ending(rank_calls: RankCalls, dump: Dump, problem: str | None) -> str:
     """Return where a rank's recording ended: ``was in all_reduce.7 when its recording ended``."""
     records = list(dump.records)
-    inside = [call for call in known.calls if call.progress == "began"]
+    inside = [call for call in rank_calls.calls if call.progress == "began"]
     if inside:
         words = f"was in {', '.join(map(short_name, inside))} when its recording ended"
-    elif known.calls and known.calls[-1].progress == "raised":
-        words = f"raised an exception in {short_name(known.calls[-1])}, its last communication"
-    elif known.calls:
-        words = f"last communicated in {short_name(known.calls[-1])}"
+    elif rank_calls.calls and rank_calls.calls[-1].progress == "raised":
+        words = f"raised an exception in {short_name(rank_calls.calls[-1])}, its last communication"
+    elif rank_calls.calls:
+        words = f"last communicated in {short_name(rank_calls.calls[-1])}"
     else:
         words = "did not communicate"
     if not records:
         words += "; its dump has no records"
-    elif not known.calls or records[-1] != known.calls[-1].name:
+    elif not rank_calls.calls or records[-1] != rank_calls.calls[-1].name:
         words += f"; its last record is {records[-1]}"
     return f"{words} ({problem})" if problem else words
 
@@ -294,7 +294,7 @@ def open_steps(named: Mapping[Path, ReadDump]) -> Opened:
     ranks = _ranks_by_run(dumps)
     opened = []
     with _without_collections():
-        for step in find_steps(each.dump for each in dumps.values()):
+        for step in find_steps(read.dump for read in dumps.values()):
             problems = {rank: dumps[dump.path].problem for rank, dump in step.ranks.items() if dumps[dump.path].problem}
             opened.append(read_step(step, ranks.get(step.folder.parent, frozenset()), problems))
     places = {dump.path: (step, rank) for step in opened for rank, dump in step.step.ranks.items()}
@@ -315,9 +315,9 @@ def _without_collections() -> Iterator[None]:
 
 
 def _siblings(named: Iterable[Path]) -> Iterator[Path]:
-    known = set(named)
-    for folder in sorted({path.parent.parent for path in known if _is_of_rank(path)}):
-        yield from (path for path in sorted(folder.glob(f"rank*/{DUMP_FILE}")) if path not in known)
+    paths = set(named)
+    for folder in sorted({path.parent.parent for path in paths if _is_of_rank(path)}):
+        yield from (path for path in sorted(folder.glob(f"rank*/{DUMP_FILE}")) if path not in paths)
 
 
 def _is_of_rank(path: Path) -> bool:
@@ -326,19 +326,19 @@ def _is_of_rank(path: Path) -> bool:
 
 def _ranks_by_run(dumps: Iterable[Path]) -> dict[Path, frozenset[int]]:
     """Return the ranks of the named steps by the folder of the run: who recorded one step is a rank of the others."""
-    found: dict[Path, frozenset[int]] = {}
+    ranks_of: dict[Path, frozenset[int]] = {}
     for folder in {path.parent.parent for path in dumps if _is_of_rank(path)}:
         ranks = frozenset(rank for path in folder.iterdir() if (rank := rank_of(path)) is not None)
-        found[folder.parent] = found.get(folder.parent, frozenset()) | ranks
-    return found
+        ranks_of[folder.parent] = ranks_of.get(folder.parent, frozenset()) | ranks
+    return ranks_of
 
 
 def _require_communication(dumps: Mapping[Path, ReadDump]) -> None:
-    for path, each in dumps.items():
-        if each.dump.task in _PARTIAL_TASKS:
+    for path, read in dumps.items():
+        if read.dump.task in _PARTIAL_TASKS:
             raise DumpError(
-                f"{path}: task {each.dump.task} records some calls only, so that partners are unknown; record with "
+                f"{path}: task {read.dump.task} records some calls only, so that partners are unknown; record with "
                 "task statistics or tensor"
             )
-        if each.dump.level in _LEVELS_WITHOUT_CALLS:
-            raise DumpError(f"{path}: level {each.dump.level} records no communication; record with level L1 or mix")
+        if read.dump.level in _LEVELS_WITHOUT_CALLS:
+            raise DumpError(f"{path}: level {read.dump.level} records no communication; record with level L1 or mix")

@@ -47,13 +47,13 @@ def split_finding(exchange: Exchange, step: StepCommunication) -> Finding | None
     """
     if any(end.operation != _WITH_SPLITS or not call.is_recorded for call, end in exchange.members):
         return None
-    said = {call.rank: read_communicated(step.dump(call).forward(call.name)) for call, _ in exchange.members}
-    ranks = sorted(exchange.expected or said)
-    given = _sizes(said, "input", len(ranks))
-    taken = _sizes(said, "output", len(ranks))
+    communicated = {call.rank: read_communicated(step.dump(call).forward(call.name)) for call, _ in exchange.members}
+    ranks = sorted(exchange.expected or communicated)
+    sent = _sizes(communicated, "input", len(ranks))
+    received = _sizes(communicated, "output", len(ranks))
     for here, source in enumerate(ranks):
         for there, target in enumerate(ranks):
-            gives, takes = given.get(source, {}).get(there), taken.get(target, {}).get(here)
+            gives, takes = sent.get(source, {}).get(there), received.get(target, {}).get(here)
             if gives is not None and takes is not None and gives != takes:
                 words = f"rank {source} gives {gives} rows to rank {target}, which takes {takes}"
                 return Finding(f"split sizes differ: {words}")
@@ -88,8 +88,8 @@ def _clusters(values: Mapping[int, str]) -> list[tuple[str, list[int]]]:
 def _absences(exchange: Exchange, missing: frozenset[int], step: StepCommunication) -> Iterator[Finding]:
     """Yield which ranks lack the call, and what they did in its place."""
     if not exchange.is_point_to_point and len(missing) > len(exchange.members):
-        made = frozenset(call.rank for call, _ in exchange.members)
-        yield Finding(f"only {ranks_in_words(made)} made this call", made)
+        callers = frozenset(call.rank for call, _ in exchange.members)
+        yield Finding(f"only {ranks_in_words(callers)} made this call", callers)
         return
     what = "call" if not exchange.is_point_to_point else "receive" if exchange.members[0][1].gives else "send"
     for place, ranks in _clusters({rank: _instead(exchange, rank, step) for rank in sorted(missing)}):
@@ -159,8 +159,8 @@ _SHARED: Mapping[str, Callable[[End], str | None]] = {
 def _disorder(exchange: Exchange, step: StepCommunication) -> Finding:
     """Return behind which of its calls each rank made this one."""
     behind = {call.rank: _call_before(exchange, call, step) for call, _ in exchange.members}
-    found = differing("order", {rank: f"after {name}" if name else "first" for rank, name in behind.items()})
-    return Finding(found.words if found else "order differs", frozenset(exchange.out_of_order))
+    difference = differing("order", {rank: f"after {name}" if name else "first" for rank, name in behind.items()})
+    return Finding(difference.words if difference else "order differs", frozenset(exchange.out_of_order))
 
 
 def _call_before(exchange: Exchange, call: Call, step: StepCommunication) -> str:
@@ -181,19 +181,19 @@ def _not_ended(exchange: Exchange) -> Iterator[Finding]:
             yield Finding(f"{ranks_in_words(ranks)} {words}", frozenset(ranks if is_odd else ()))
 
 
-def _sizes(said: Mapping[int, Communicated], side: str, count: int) -> dict[int, dict[int, int]]:
+def _sizes(communicated: Mapping[int, Communicated], side: str, count: int) -> dict[int, dict[int, int]]:
     """Return by rank how many rows it gives to, or takes from, each rank of the group, by place."""
-    found = {}
-    for rank, each in said.items():
-        recorded = each.before.get(f"{side}_split_sizes")
-        sizes = _listed(recorded) if recorded else _even(each.either.get(side), count)
+    sizes_by_rank = {}
+    for rank, own in communicated.items():
+        recorded = own.before.get(f"{side}_split_sizes")
+        sizes = _listed(recorded) if recorded else _even(own.either.get(side), count)
         if len(sizes) == count:
-            found[rank] = dict(enumerate(sizes))
-    return found
+            sizes_by_rank[rank] = dict(enumerate(sizes))
+    return sizes_by_rank
 
 
 def _listed(element: Element) -> list[int]:
-    values = [each.value for each in element if isinstance(each, ValueElement)] if isinstance(element, list) else []
+    values = [entry.value for entry in element if isinstance(entry, ValueElement)] if isinstance(element, list) else []
     return [value for value in values if type(value) is int]
 
 

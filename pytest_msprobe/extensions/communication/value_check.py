@@ -59,13 +59,13 @@ class Compared:
 class Copies:
     """Tensors that must be the same, by rank.
 
-    ``given`` is the one that they come from, where there is such a one: it is right. Not ``is_whole``: some are not
+    ``sent`` is the one that they come from, where there is such a one: it is right. Not ``is_whole``: some are not
     recorded.
     """
 
     what: str
     tensors: Mapping[int, Tensor]
-    given: Tensor | None = None
+    sent: Tensor | None = None
     is_whole: bool = True
 
 
@@ -82,10 +82,10 @@ def compare_values(exchange: Exchange, step: StepCommunication, read_bits: ReadB
     if is_known and step.dump(exchange.lead).task != "tensor":
         has_checksums = b'"md5"' in bytes(step.dump(exchange.lead).records[exchange.lead.name])
         return Compared(means="checksums" if has_checksums else "statistics")
-    said = [(call, read_communicated(step.dump(call).forward(call.name))) for call, _ in members]
+    communicated_calls = [(call, read_communicated(step.dump(call).forward(call.name))) for call, _ in members]
     if exchange.is_point_to_point:
-        return _worst([compare_copies(copies, read_bits) for copies in _message(exchange, said)])
-    of_rank = {call.rank: _Member(call, communicated) for call, communicated in said}
+        return _worst([compare_copies(copies, read_bits) for copies in _message(exchange, communicated_calls)])
+    of_rank = {call.rank: _Member(call, communicated) for call, communicated in communicated_calls}
     return _worst([compare_copies(copies, read_bits) for copies in _copies(exchange, of_rank)])
 
 
@@ -114,9 +114,9 @@ def digest_of(element: TensorElement, folder: Path) -> str | None:
 class _Member:
     """A rank's part in a collective: its tensors by the name of the argument, before and after the call."""
 
-    def __init__(self, call: Call, said: Communicated) -> None:
+    def __init__(self, call: Call, communicated: Communicated) -> None:
         self.call = call
-        self._said = said
+        self._said = communicated
 
     def given(self, name: str, place: int) -> Tensor | None:
         """Return a tensor that the rank gave."""
@@ -146,73 +146,73 @@ def _copies(exchange: Exchange, members: Mapping[int, _Member]) -> Iterator[Copi
         yield from _equal(operation, root, ranks, members)
     elif operation == "gather" and root in members:
         for place, rank in enumerate(ranks):
-            given = members[rank].given("tensor", 0) if rank in members else None
-            yield _copy(f"data from rank {rank}", members[root].taken("gather_list", place), given)
+            sent = members[rank].given("tensor", 0) if rank in members else None
+            yield _copy(f"data from rank {rank}", members[root].taken("gather_list", place), sent)
     elif operation == "scatter":
         for place, rank in enumerate(ranks):
-            given = members[root].given("scatter_list", place) if root in members else None
+            sent = members[root].given("scatter_list", place) if root in members else None
             if rank in members:
-                yield _copy(f"data for rank {rank}", members[rank].taken("tensor", 0), given)
+                yield _copy(f"data for rank {rank}", members[rank].taken("tensor", 0), sent)
     elif operation == "all_to_all":
         for source in members:
             for rank, member in members.items():
-                given = members[source].given("input_tensor_list", ranks.index(rank))
-                taken = member.taken("output_tensor_list", ranks.index(source))
-                yield _copy(f"data from rank {source} to rank {rank}", taken, given)
+                sent = members[source].given("input_tensor_list", ranks.index(rank))
+                received = member.taken("output_tensor_list", ranks.index(source))
+                yield _copy(f"data from rank {source} to rank {rank}", received, sent)
 
 
 def _equal(operation: str, root: int, ranks: list[int], members: Mapping[int, _Member]) -> Iterator[Copies]:
     name = EQUAL[operation]
-    held = {rank: member.held(name) for rank, member in members.items()}
-    for place in range(max(map(len, held.values()))):
-        given = None
+    results = {rank: member.held(name) for rank, member in members.items()}
+    for place in range(max(map(len, results.values()))):
+        source = None
         if operation == "broadcast" and root in members:
-            given = members[root].given(name, place)
+            source = members[root].given(name, place)
         elif operation == "all_gather" and place < len(ranks) and ranks[place] in members:
-            given = members[ranks[place]].given("tensor", 0)
-        tensors = {rank: (members[rank].call, own[place]) for rank, own in held.items() if place < len(own)}
+            source = members[ranks[place]].given("tensor", 0)
+        tensors = {rank: (members[rank].call, own[place]) for rank, own in results.items() if place < len(own)}
         part = f" {place}" if operation == "all_gather" else ""
-        yield Copies(f"output{part}", tensors, given, is_whole=len(tensors) == len(members))
+        yield Copies(f"output{part}", tensors, source, is_whole=len(tensors) == len(members))
 
 
-def _copy(what: str, taken: Tensor | None, given: Tensor | None) -> Copies:
-    tensors = {} if taken is None else {taken[0].rank: taken}
-    return Copies(what, tensors, given, is_whole=given is not None and taken is not None)
+def _copy(what: str, received: Tensor | None, sent: Tensor | None) -> Copies:
+    tensors = {} if received is None else {received[0].rank: received}
+    return Copies(what, tensors, sent, is_whole=sent is not None and received is not None)
 
 
-def _message(exchange: Exchange, said: list[tuple[Call, Communicated]]) -> Iterator[Copies]:
+def _message(exchange: Exchange, communicated_calls: list[tuple[Call, Communicated]]) -> Iterator[Copies]:
     """Yield what was sent with what was received."""
-    given: Tensor | None = None
-    taken: Tensor | None = None
-    for (_, end), (call, communicated) in zip(exchange.members, said, strict=True):
+    sent: Tensor | None = None
+    received: Tensor | None = None
+    for (_, end), (call, communicated) in zip(exchange.members, communicated_calls, strict=True):
         element = _message_tensor(exchange, end, call, communicated)
         if element is not None:
-            given, taken = ((call, element), taken) if end.gives else (given, (call, element))
-    yield _copy("data sent", taken, given)
+            sent, received = ((call, element), received) if end.gives else (sent, (call, element))
+    yield _copy("data sent", received, sent)
 
 
-def _message_tensor(exchange: Exchange, end: End, call: Call, said: Communicated) -> TensorElement | None:
-    elements = said.before if end.gives else said.after
-    if said.api == BATCH:
+def _message_tensor(exchange: Exchange, end: End, call: Call, communicated: Communicated) -> TensorElement | None:
+    elements = communicated.before if end.gives else communicated.after
+    if communicated.api == BATCH:
         # The ends of a call are its messages, in their order.
         place = next(i for i, own in enumerate(call.ends) if own is end)
         messages = [entry.get("tensor") for entry in batched(elements.values())]
         element = messages[place] if place < len(messages) else None
     else:
-        element = elements.get("tensor") or (None if end.gives else said.returned)
+        element = elements.get("tensor") or (None if end.gives else communicated.returned)
     return element if isinstance(element, TensorElement) else None
 
 
 def compare_copies(copies: Copies, read_bits: ReadBits) -> Compared:
     """Compare tensors by the strongest of their properties that all of them have."""
-    everyone = [*copies.tensors.values(), *([copies.given] if copies.given is not None else [])]
+    everyone = [*copies.tensors.values(), *([copies.sent] if copies.sent is not None else [])]
     if len(everyone) < 2 or not copies.is_whole:
         return Compared()
     means = _means(everyone, read_bits)
     if means is None:
         return Compared()
     texts = {rank: _text(tensor, means, read_bits) for rank, tensor in copies.tensors.items()}
-    right = None if copies.given is None else _text(copies.given, means, read_bits)
+    right = None if copies.sent is None else _text(copies.sent, means, read_bits)
     if len({*texts.values(), *([] if right is None else [right])}) == 1:
         return Compared(means=means)
     if means == "statistics" and _agree_but_for_rounding([element for _, element in everyone]):
@@ -221,12 +221,12 @@ def compare_copies(copies: Copies, read_bits: ReadBits) -> Compared:
 
 
 def _finding(copies: Copies, texts: Mapping[int, str], right: str | None) -> Finding:
-    if right is None or copies.given is None:
+    if right is None or copies.sent is None:
         return differing(copies.what, texts) or Finding(copies.what)
     odd = frozenset(rank for rank, text in texts.items() if text != right)
     holders = ", ".join(f"rank {rank} holds {texts[rank]}" for rank in sorted(odd)[:_SHOWN])
     more = f" and {len(odd) - _SHOWN} more ranks differ" if len(odd) > _SHOWN else ""
-    return Finding(f"{copies.what} differs: rank {copies.given[0].rank} gave {right}, {holders}{more}", odd)
+    return Finding(f"{copies.what} differs: rank {copies.sent[0].rank} gave {right}, {holders}{more}", odd)
 
 
 def _is_empty(element: TensorElement) -> bool:

@@ -46,22 +46,22 @@ def _model() -> str:
         text = Path("/proc/cpuinfo").read_text(errors="replace")
     except OSError:
         text = ""
-    found = re.search(r"model name\s*:\s*(.+)", text)
-    return found[1] if found else platform.processor() or "model unknown"
+    match = re.search(r"model name\s*:\s*(.+)", text)
+    return match[1] if match else platform.processor() or "model unknown"
 
 
 def package_facts() -> Iterator[Fact]:
     """Yield the package itself, what it needs, and each of its extras."""
     try:
         yield Fact(_PROJECT, version(_PROJECT))
-        wanted = [Requirement(text) for text in requires(_PROJECT) or ()]
+        requirements_of_project = [Requirement(text) for text in requires(_PROJECT) or ()]
     except PackageNotFoundError:
         yield Fact(_PROJECT, "not installed as a package; pip install pytest-msprobe", "broken")
         return
     extras: dict[str, list[Requirement]] = {}
-    for requirement in wanted:
-        found = re.search(r'extra == [\'"]([^\'"]+)', str(requirement.marker or ""))
-        extras.setdefault(found[1] if found else "", []).append(requirement)
+    for requirement in requirements_of_project:
+        match = re.search(r'extra == [\'"]([^\'"]+)', str(requirement.marker or ""))
+        extras.setdefault(match[1] if match else "", []).append(requirement)
     for requirement in extras.pop("", ()):
         yield _package(requirement, "broken")
     for extra, requirements in extras.items():
@@ -75,21 +75,21 @@ def package_facts() -> Iterator[Fact]:
 
 def _package(requirement: Requirement, otherwise: State) -> Fact:
     try:
-        found = version(requirement.name)
+        installed = version(requirement.name)
     except PackageNotFoundError:
         return Fact(requirement.name, "not installed", otherwise)
-    if not requirement.specifier.contains(found, prereleases=True):
-        text = f"{found}, but {requirement.specifier} is needed"
+    if not requirement.specifier.contains(installed, prereleases=True):
+        text = f"{installed}, but {requirement.specifier} is needed"
         return Fact(requirement.name, text, otherwise)
-    return Fact(requirement.name, found)
+    return Fact(requirement.name, installed)
 
 
 def plugin_facts() -> Iterator[Fact]:
     """Yield the other plugins of pytest that are installed, each of which may change a run."""
-    for found in sorted(distributions(), key=lambda each: str(each.metadata["Name"]).lower()):
-        name = str(found.metadata["Name"])
-        if name != _PROJECT and any(entry.group == "pytest11" for entry in found.entry_points):
-            yield Fact(name, found.version)
+    for distribution in sorted(distributions(), key=lambda candidate: str(candidate.metadata["Name"]).lower()):
+        name = str(distribution.metadata["Name"])
+        if name != _PROJECT and any(entry.group == "pytest11" for entry in distribution.entry_points):
+            yield Fact(name, distribution.version)
 
 
 def compiler_facts() -> Iterator[Fact]:
@@ -117,8 +117,8 @@ def _version_of(name: str, place: str) -> Fact:
             f"{place} --version fails with exit status {done.returncode}: {lines[-1] if lines else 'no output'}",
             "broken",
         )
-    found = next((line for line in lines if re.search(r"\d\.\d", line)), lines[0])
-    return Fact(name, f"{found}, {place}")
+    line_with_version = next((line for line in lines if re.search(r"\d\.\d", line)), lines[0])
+    return Fact(name, f"{line_with_version}, {place}")
 
 
 def _cann(home: Path) -> Fact:
@@ -126,13 +126,13 @@ def _cann(home: Path) -> Fact:
         return Fact("CANN", f"{home}: no such directory; source set_env.sh of the installed version", "broken")
     for name in _CANN_VERSIONS:
         try:
-            found = re.search(
+            match = re.search(
                 r"[Vv]ersion\s*=\s*\[?(\S+?)\]?\s*$", (home / name).read_text(errors="replace"), re.MULTILINE
             )
         except OSError:
             continue
-        if found:
-            return Fact("CANN", f"{found[1]}, {home}")
+        if match:
+            return Fact("CANN", f"{match[1]}, {home}")
     return Fact("CANN", f"{home}, version unknown")
 
 

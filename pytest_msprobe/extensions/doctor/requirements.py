@@ -62,13 +62,13 @@ def dump_facts(dump: Dump) -> Iterator[Fact]:
         )
     if kinds["NPU"]:
         yield Fact("torch_npu", f"{kinds['NPU']} records of its operators, judged by built-in golden definitions")
-    dtypes = sorted({found[1].decode() for raw in dump.records.values() for found in _DTYPE.finditer(bytes(raw))})
+    dtypes = sorted({match[1].decode() for raw in dump.records.values() for match in _DTYPE.finditer(bytes(raw))})
     yield Fact("dtypes", ", ".join(dtype.removeprefix("torch.") for dtype in dtypes) or "none")
     yield from _file_facts(dump)
 
 
 def _file_facts(dump: Dump) -> Iterator[Fact]:
-    recorded = {found[1] for raw in dump.records.values() for found in _FILE.finditer(bytes(raw))}
+    recorded = {match[1] for raw in dump.records.values() for match in _FILE.finditer(bytes(raw))}
     names = {file_of(name.decode(errors="replace")) for name in recorded}
     names.discard("-1")
     if not names:
@@ -108,7 +108,7 @@ def lacking_facts(path: Path) -> Iterator[Fact]:
             continue
     for reason, apis in unknown.items():
         yield Fact("skipped", f"{reason}: {listed([*apis], _LISTED)}", "absent")
-    dtypes = {found[1].decode() for raw in dump.records.values() for found in _DTYPE.finditer(bytes(raw))}
+    dtypes = {match[1].decode() for raw in dump.records.values() for match in _DTYPE.finditer(bytes(raw))}
     for dtype in sorted(dtypes):
         try:
             dtype_named(dtype)
@@ -136,9 +136,9 @@ def probed(name: str, *arguments: str, seconds: float = _SECONDS) -> list[Fact]:
         return [Fact(name, f"did not answer within {seconds:g} s", "broken")]
     except OSError as error:
         return [Fact(name, f"no process could be started: {error.strerror}", "broken")]
-    found = next((line for line in reversed(done.stdout.splitlines()) if line.startswith(_MARK)), None)
-    if found is not None:
-        return decode_json(found.removeprefix(_MARK).encode(), list[Fact])
+    answer_line = next((line for line in reversed(done.stdout.splitlines()) if line.startswith(_MARK)), None)
+    if answer_line is not None:
+        return decode_json(answer_line.removeprefix(_MARK).encode(), list[Fact])
     last = next(iter(done.stderr.strip().splitlines()[-1:]), "no output")
     return [Fact(name, f"ended {_how(done.returncode)}: {last}", "broken")]
 
@@ -248,7 +248,7 @@ def _line(error: BaseException) -> str:
 
 if __name__ == "__main__":
     with redirect_stdout(sys.stderr):
-        found = answer(sys.argv[1:])
-    print(f"{_MARK}{msgspec.json.encode(found).decode()}", flush=True)
+        answered = answer(sys.argv[1:])
+    print(f"{_MARK}{msgspec.json.encode(answered).decode()}", flush=True)
     # Libraries that are half installed may hang or crash where they are unloaded.
     os._exit(0)

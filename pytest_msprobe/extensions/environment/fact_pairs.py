@@ -122,7 +122,7 @@ def _is_same_frame(mine: str, its: str) -> bool:
     ours, theirs = _FRAME.fullmatch(mine), _FRAME.fullmatch(its)
     if ours is None or theirs is None:
         return mine == its
-    names = [PurePosixPath(found["file"]).name for found in (ours, theirs)]
+    names = [PurePosixPath(frame["file"]).name for frame in (ours, theirs)]
     share = (names[0] == names[1]) + (ours["function"] == theirs["function"])
     return (share + SequenceMatcher(None, ours["code"], theirs["code"]).ratio()) / 3 >= _SAME
 
@@ -218,13 +218,13 @@ def _settings(section: str, target: Facts, golden: Facts) -> Iterator[Pair]:
     """Yield hyperparameters under their whole names, under the last part of these, by alias, and by likeness."""
     ours, theirs = (_compared_settings(side.sections[section]) for side in (target, golden))
     names = [*ours]
-    found: dict[str, Pair] = {}
+    pairs: dict[str, Pair] = {}
 
     def take(name: str, golden_name: str, matched: str) -> None:
         level: Level = (
             "warning" if matched.startswith("similarity") else _setting_level(name, ours, theirs, golden_name)
         )
-        found[name] = Pair(section, name, ours.pop(name), theirs.pop(golden_name), level, golden_name, matched)
+        pairs[name] = Pair(section, name, ours.pop(name), theirs.pop(golden_name), level, golden_name, matched)
 
     for name in [name for name in ours if name in theirs]:
         take(name, name, "name")
@@ -236,7 +236,7 @@ def _settings(section: str, target: Facts, golden: Facts) -> Iterator[Pair]:
         if likeness > _ALIKE:
             take(name, golden_name, f"similarity:{likeness:.3g}")
     for name in names:
-        yield found[name] if name in found else Pair(section, name, ours[name], None, "warning")
+        yield pairs[name] if name in pairs else Pair(section, name, ours[name], None, "warning")
     for name, value in theirs.items():
         yield Pair(section, name, None, value, "warning", name)
 
@@ -270,10 +270,10 @@ def _same(ours: list[str], theirs: list[str], spelling: Callable[[str], str]) ->
 
 
 def _by_spelling(names: list[str], spelling: Callable[[str], str]) -> dict[str, list[str]]:
-    found: dict[str, list[str]] = {}
+    names_by_spelling: dict[str, list[str]] = {}
     for name in names:
-        found.setdefault(spelling(name), []).append(name)
-    return found
+        names_by_spelling.setdefault(spelling(name), []).append(name)
+    return names_by_spelling
 
 
 def _spelled(name: str) -> str:
@@ -324,10 +324,10 @@ def files_of(path: Path) -> list[Path]:
 
 def read_all(path: Path) -> Mapping[int, Facts]:
     """Return the facts of each rank in a file or a folder. Raises StartError."""
-    found: dict[int, Facts] = {}
+    facts: dict[int, Facts] = {}
     for file in files_of(path):
-        found |= read_starts(file)
-    return found
+        facts |= read_starts(file)
+    return facts
 
 
 @dataclass(frozen=True, slots=True)
@@ -369,8 +369,8 @@ def open_starts(targets: Mapping[Path, Mapping[int, Facts]], golden: Path) -> Op
             notes += [f"rank {rank}: {problem}" for problem in target.problems]
             notes += [f"golden rank {rank}: {problem}" for problem in other.problems]
             notes += list(_one_sided(rank, target, other))
-    seen = {rank for ranks in targets.values() for rank in ranks}
-    notes += [f"golden rank {rank}: the target has no such rank" for rank in goldens if rank not in seen]
+    target_ranks = {rank for ranks in targets.values() for rank in ranks}
+    notes += [f"golden rank {rank}: the target has no such rank" for rank in goldens if rank not in target_ranks]
     if not any(pairs for ranks in files.values() for pairs in ranks.values()):
         raise OptionError(f"{golden}: no fact in common with the target", remedy="write both in the same way")
     return Opened(files, notes)

@@ -72,14 +72,14 @@ def named_pairs(pairs: Iterable[tuple[str, Pair]]) -> Iterator[tuple[str, Pair]]
 
 def write_environment_page(path: Path, results: Results, *, config: pytest.Config, opened: Opened, golden: str) -> None:
     """Write the page of what came of all facts. Raises OSError where the disk refuses."""
-    found = {(dump_of_id(config, item), result.record): result for item, result in results.items()}
+    results_by_name = {(dump_of_id(config, item), result.record): result for item, result in results.items()}
     rows: list[Compared] = []
     files = [*config.stash[dumps_key]]
     for file in files:
         # The same fact of each rank is a row of its own.
         rank = f"{file.stem}/" if len(files) > 1 else ""
         for name, pair in named_pairs(opened.named(file)):
-            result = found.get((file, name))
+            result = results_by_name.get((file, name))
             if result is None:
                 continue
             why, _, more = result.verdict.reason.partition("\n")

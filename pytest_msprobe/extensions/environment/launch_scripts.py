@@ -44,11 +44,11 @@ def of_script(text: str) -> dict[str, Any]:
     for words in statements:
         variables.update(_assignments(words))
     launches = [words for words in statements if _launches(words)] or [words for words in statements if _runs(words)]
-    found: dict[str, Any] = {}
+    settings: dict[str, Any] = {}
     for words in launches:
         options, _ = options_of(_expanded(words, variables))
-        merge(found, options)
-    return found
+        merge(settings, options)
+    return settings
 
 
 def of_command_line(text: str) -> dict[str, Any]:
@@ -72,21 +72,23 @@ def options_of(words: Iterable[str]) -> tuple[dict[str, Any], list[str]]:
             values = others
         else:
             values.append(word)
-    return {name: " ".join(found) if found else True for name, found in options.items()}, others
+    return {
+        name: " ".join(words_of_option) if words_of_option else True for name, words_of_option in options.items()
+    }, others
 
 
 def flat(tree: Any, path: str = "") -> dict[str, Any]:
     """Return nested settings under dotted names; a list of plain values is one value."""
     if isinstance(tree, Mapping):
         parts: Iterable[tuple[Any, Any]] = tree.items()
-    elif isinstance(tree, (list, tuple)) and any(isinstance(each, (Mapping, list, tuple)) for each in tree):
+    elif isinstance(tree, (list, tuple)) and any(isinstance(element, (Mapping, list, tuple)) for element in tree):
         parts = enumerate(tree)
     else:
         return {path: as_value(tree)} if path else {}
-    found: dict[str, Any] = {}
+    settings: dict[str, Any] = {}
     for key, value in parts:
-        found |= flat(value, f"{path}.{key}" if path else str(key))
-    return found
+        settings |= flat(value, f"{path}.{key}" if path else str(key))
+    return settings
 
 
 def as_value(value: Any) -> Any:
@@ -94,11 +96,11 @@ def as_value(value: Any) -> Any:
     return "None" if value is None else value
 
 
-def merge(found: dict[str, Any], more: Mapping[str, Any]) -> None:
+def merge(settings: dict[str, Any], more: Mapping[str, Any]) -> None:
     """Add settings of another place; what has several values gets all of them, as a text."""
     for name, value in more.items():
-        known = found.get(name, value)
-        found[name] = known if known == value or _is_repeated(known, value) else f"{known}; {value}"
+        earlier = settings.get(name, value)
+        settings[name] = earlier if earlier == value or _is_repeated(earlier, value) else f"{earlier}; {value}"
 
 
 def _statements(text: str) -> Iterator[list[str]]:
@@ -113,7 +115,7 @@ def _statements(text: str) -> Iterator[list[str]]:
             if "(" in word and words and words[-1].endswith("="):
                 in_array = True
             if in_array:
-                words += [each for each in word if each in "()"]
+                words += [character for character in word if character in "()"]
                 in_array = ")" not in word
                 continue
             is_redirected = set(word) <= set("<>&") and bool(set(word) & set("<>"))
@@ -160,12 +162,12 @@ def _expanded(words: Iterable[str], variables: Mapping[str, Sequence[str]]) -> l
 
     Raises ValueError where that grows beyond what a script can mean.
     """
-    found = list(words)
+    expanded = list(words)
     for _ in range(_MOST_EXPANSIONS + 1):
-        before, found = found, _expanded_once(found, variables)
-        if found == before:
+        before, expanded = expanded, _expanded_once(expanded, variables)
+        if expanded == before:
             break
-    return found
+    return expanded
 
 
 def _expanded_once(words: Iterable[str], variables: Mapping[str, Sequence[str]]) -> list[str]:
@@ -180,11 +182,11 @@ def _expanded_once(words: Iterable[str], variables: Mapping[str, Sequence[str]])
             raise ValueError("its variables expand to more than 1 MiB of text")
         return text
 
-    found: list[str] = []
+    expanded: list[str] = []
     for word in words:
         text = _VARIABLE.sub(value, word)
-        found += [word] if text == word else text.split()
-    return found
+        expanded += [word] if text == word else text.split()
+    return expanded
 
 
 def is_same(one: Any, other: Any) -> bool:

@@ -68,8 +68,8 @@ def facts_of(started: Started) -> Facts:
     }
     if started.world is not None and started.switches is not None:
         sections["switches"] = {**started.switches, "ranks": str(started.world)}
-    known = {name: facts for name, facts in sections.items() if facts is not None}
-    return Facts(started.rank, known, started.random, frozenset(started.watched), problems=problems)
+    present = {name: facts for name, facts in sections.items() if facts is not None}
+    return Facts(started.rank, present, started.random, frozenset(started.watched), problems=problems)
 
 
 def by_step(steps: Mapping[int, Mapping[str, Value]] | None) -> dict[str, Value] | None:
@@ -94,15 +94,15 @@ def _settings(started: Started, problems: list[str]) -> dict[str, Mapping[str, V
             launch_scripts.merge(files, launch_scripts.of_text(name, text))
         except ValueError as error:
             problems.append(f"{name} cannot be read as settings: {error}")
-    given = launch_scripts.of_command_line(line) if line is not None else {}
+    arguments = launch_scripts.of_command_line(line) if line is not None else {}
     if started.arguments is not None:
         settings = launch_scripts.flat(started.arguments)
         # The option --batch-size is the argument batch_size.
-        spelled = {name: name.replace("-", "_") for name in given}
-        given = {spelled[name] if spelled[name] in settings else name: value for name, value in given.items()}
-        launch_scripts.merge(given, settings)
+        spelled = {name: name.replace("-", "_") for name in arguments}
+        arguments = {spelled[name] if spelled[name] in settings else name: value for name, value in arguments.items()}
+        launch_scripts.merge(arguments, settings)
     has_given = line is not None or started.arguments is not None
-    return {"hyperparameters": files if texts else None, "arguments": given if has_given else None}
+    return {"hyperparameters": files if texts else None, "arguments": arguments if has_given else None}
 
 
 _STEPPED = re.compile(r"(dataset|weights)/step([0-9]{1,9})/rank([0-9]{1,9})/(?:dataset|weight)\.json")
@@ -169,7 +169,10 @@ class _Pack:
                 rank,
                 {
                     **(shared if rank == ranks[0] else {}),
-                    **{section: by_step(found) or {} for section, found in steps.get(rank, {}).items()},
+                    **{
+                        section: by_step(leaves_by_step) or {}
+                        for section, leaves_by_step in steps.get(rank, {}).items()
+                    },
                 },
                 random.get(rank),
                 WATCHED,
@@ -179,22 +182,22 @@ class _Pack:
         }
 
     def _shared(self) -> dict[str, Mapping[str, Value]]:
-        found: dict[str, Mapping[str, Value]] = {}
+        sections: dict[str, Mapping[str, Value]] = {}
         if "env" in self._names:
             # msprobe packs every variable: what is not allowed is not looked at here either.
-            found["variables"] = allowed_variables(within=self._typed("env", dict[str, str]))
+            sections["variables"] = allowed_variables(within=self._typed("env", dict[str, str]))
         if "pip" in self._names:
             lines = self._read("pip").decode("utf-8", "backslashreplace").splitlines()
             # Of a package that is listed twice, the first is the one that is imported.
-            found["packages"] = {
+            sections["packages"] = {
                 normalized(name): version for name, _, version in (line.partition("=") for line in reversed(lines))
             }
         for file, section in (("static", "hyperparameters"), ("dynamic", "arguments")):
             name = f"hyperparameters/hyperparameters_{file}.json"
             if name in self._names:
                 settings = arguments_without_secrets(self._typed(name, dict[str, Any], _LARGEST_SETTINGS))
-                found[section] = {key: launch_scripts.as_value(value) for key, value in settings.items()}
-        return found
+                sections[section] = {key: launch_scripts.as_value(value) for key, value in settings.items()}
+        return sections
 
     def _random(self, name: str) -> dict[str, list[RandomCalls]]:
         calls: dict[str, list[RandomCalls]] = self._typed(name, dict[str, list[RandomCalls]])
@@ -234,8 +237,8 @@ def _size(count: int) -> str:
 
 def _tensors(tree: msgspec.Raw) -> dict[str, Value]:
     """Return the weights of a step. Raises JsonError."""
-    found = {name: _tensor(_fields(value)) for name, value in _fields(tree).items()}
-    return {name: value for name, value in found.items() if value is not None}
+    by_name = {name: _tensor(_fields(value)) for name, value in _fields(tree).items()}
+    return {name: value for name, value in by_name.items() if value is not None}
 
 
 def _batch(tree: msgspec.Raw, path: str = "", depth: int = 0) -> dict[str, Value]:
@@ -244,11 +247,11 @@ def _batch(tree: msgspec.Raw, path: str = "", depth: int = 0) -> dict[str, Value
     tensor = _tensor(fields)
     if tensor is not None:
         return {path: tensor}
-    found: dict[str, Value] = {}
+    by_place: dict[str, Value] = {}
     if depth < _DEEPEST:
         for key, value in fields.items():
-            found |= _batch(value, f"{path}.{key}" if path else key, depth + 1)
-    return found
+            by_place |= _batch(value, f"{path}.{key}" if path else key, depth + 1)
+    return by_place
 
 
 def _fields(tree: msgspec.Raw) -> dict[str, msgspec.Raw]:

@@ -43,12 +43,12 @@ def write_result(path: Path, pairs: Sequence[Ranked]) -> None:
 
 
 def _sheets(pairs: Sequence[Ranked]) -> dict[str, tuple[list[str], list[Row]]]:
-    found = {}
+    sheets = {}
     for name, (sections, titles, rows) in _LAYOUT.items():
         own = [(rank, pair) for rank, pair in pairs if pair.section in sections]
         if own:
-            found[name] = (titles, [row for rank, pair in own for row in rows(rank, pair)])
-    return found
+            sheets[name] = (titles, [row for rank, pair in own for row in rows(rank, pair)])
+    return sheets
 
 
 def _check(sheet: str, pairs: Iterable[Ranked]) -> str:

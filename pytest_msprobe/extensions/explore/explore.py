@@ -89,10 +89,10 @@ def explore(
     depend on the setup's seed and the record's name, and on what Hypothesis's own database holds of earlier runs.
     """
     direction = parse_api_name(recorded.record).direction
-    wanted = kind_of_failure(recorded) if recorded.verdict.outcome == "fail" else None
-    tried = _Search(replay, without_layouts(body), direction, time.monotonic() + options.seconds, wanted)
+    failure_kind = kind_of_failure(recorded) if recorded.verdict.outcome == "fail" else None
+    tried = _Search(replay, without_layouts(body), direction, time.monotonic() + options.seconds, failure_kind)
     if tried.is_random:
-        return tried.found
+        return tried.exploration
     key = stream_seed(replay.setup.seed, replay.call.name.key, f"explore.{direction}")
     with suppress_warnings():
         with contextlib.suppress(TimeUpError):
@@ -101,7 +101,7 @@ def explore(
             search(tried.judge, plans, key, options.examples)
         tried.shorten()
         tried.run_again()
-    return tried.found
+    return tried.exploration
 
 
 def _elements(call: Call) -> int:
@@ -127,8 +127,8 @@ class _Search:
     body: Mapping[str, Any]
     direction: Direction
     end: float
-    wanted: tuple[str, bool] | None
-    found: Exploration = field(default_factory=Exploration)
+    failure_kind: tuple[str, bool] | None
+    exploration: Exploration = field(default_factory=Exploration)
     smallest: tuple[int, int] = (0, 0)
     fewest: int = 0
 
@@ -169,9 +169,9 @@ class _Search:
             return False
         if _is_refused(candidate, result):
             return False
-        self.found.judged += 1
+        self.exploration.judged += 1
         if self._is_wanted(result):
-            self.wanted = kind_of_failure(result)
+            self.failure_kind = kind_of_failure(result)
             self._keep(Finding(msgspec.json.encode(body), candidate, result))
             raise WrongError
         return True
@@ -179,11 +179,15 @@ class _Search:
     def _is_wanted(self, result: DirectionResult) -> bool:
         # Of one kind, so that shrinking does not slip from one fault to another.
         verdict = result.verdict
-        return verdict.outcome == "fail" and not only_drifts(verdict) and self.wanted in (None, kind_of_failure(result))
+        return (
+            verdict.outcome == "fail"
+            and not only_drifts(verdict)
+            and self.failure_kind in (None, kind_of_failure(result))
+        )
 
     def shorten(self) -> None:
         """Make the values of the finding short, if there is one, in what is left of the time."""
-        finding = self.found.finding
+        finding = self.exploration.finding
         if finding is None:
             return
 
@@ -193,7 +197,7 @@ class _Search:
             result = candidate.judge(self.direction)
             if _is_refused(candidate, result) or not self._is_wanted(result):
                 return False
-            self.found.finding = Finding(finding.body, candidate, result)
+            self.exploration.finding = Finding(finding.body, candidate, result)
             return True
 
         with contextlib.suppress(TimeUpError):
@@ -201,15 +205,15 @@ class _Search:
 
     def run_again(self) -> None:
         """Judge the finding once more, if there is one: of an error that comes once, no input is the cause."""
-        finding = self.found.finding
+        finding = self.exploration.finding
         if finding is not None and finding.replay.again().judge(self.direction).verdict.outcome != "fail":
-            self.found.finding = replace(finding, fails_again=False)
+            self.exploration.finding = replace(finding, fails_again=False)
 
     def _keep(self, finding: Finding) -> None:
         tensors = [tensor for _, tensor in finding.replay.trial.subject.arguments.tensors()]
         size = (sum(tensor.numel() for tensor in tensors), sum(len(str(tensor.tolist())) for tensor in tensors))
-        if self.found.finding is None or size <= self.smallest:
-            self.found.finding, self.smallest = finding, size
+        if self.exploration.finding is None or size <= self.smallest:
+            self.exploration.finding, self.smallest = finding, size
 
     def _candidate(self, plan: Plan) -> tuple[Replay, dict[str, Any]]:
         """Return the replay of a plan's input and the body of its record. Raises Skip where it cannot be built."""

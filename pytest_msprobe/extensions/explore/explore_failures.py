@@ -52,26 +52,26 @@ class Explore:
         options = self._options.within(self._timeout, time.monotonic() - judged.started)
         body = judged.dump.body(judged.replay.call.forward.name)
         exploration = explore(judged.replay, body, recorded, options)
-        found = exploration.finding
-        if found is None:
+        finding = exploration.finding
+        if finding is None:
             return recorded.with_extra(EXPLORED, exploration.judged)
         failed = recorded.verdict.outcome == "fail"
-        note = _explored_text(found, exploration.judged, recorded_failed=failed)
-        noted = replace(found.result, notes=(note,))
+        note = _explored_text(finding, exploration.judged, recorded_failed=failed)
+        noted = replace(finding.result, notes=(note,))
         result = replace(recorded, notes=(note, *recorded.notes)) if failed else noted
-        extras = {EXPLORED: exploration.judged, **smallest_input(found, judged.direction)}
+        extras = {EXPLORED: exploration.judged, **smallest_input(finding, judged.direction)}
         result = replace(result, extras={**result.extras, **extras})
         if self._save is None:
             return result
-        return with_saved(result, self._save.saved(judged.dump, found.replay, noted, found.body))
+        return with_saved(result, self._save.saved(judged.dump, finding.replay, noted, finding.body))
 
 
-def _explored_text(found: Finding, judged: int, *, recorded_failed: bool) -> str:
+def _explored_text(finding: Finding, judged: int, *, recorded_failed: bool) -> str:
     """Return what a failure text says of the explored input that fails."""
     how = "fails as well, and is smaller" if recorded_failed else "does not: the numbers above are its own"
     recorded = "The recorded input fails" if recorded_failed else "The recorded input passes"
-    again = "" if found.fails_again else f"; it {PASSED_AGAIN}"
-    code = _indented(snippet(found.replay, found.result))
+    again = "" if finding.fails_again else f"; it {PASSED_AGAIN}"
+    code = _indented(snippet(finding.replay, finding.result))
     return f"{recorded}; of {judged} explored around it, this one {how}{again}:\n\n{code}"
 
 
@@ -105,12 +105,12 @@ def snippet(replay: Replay, result: DirectionResult) -> str:
     names = _names(tensors)
     location = replay.trial.device.location()
     lines = ["import torch", *_on(location), ""]
-    wanted = list(replay.trial.golden.leaves) if direction == "backward" else []
+    differentiated = list(replay.trial.golden.leaves) if direction == "backward" else []
     for path, tensor in tensors.items():
-        marked = ".requires_grad_()" if path in wanted else ""
+        marked = ".requires_grad_()" if path in differentiated else ""
         lines.append(f"{names[path]} = {tensor_text(tensor)}{marked}")
     # An in-place API may not write to what gradients are taken of.
-    copied = wanted if may_work_in_place(subject.operation, subject.arguments) else []
+    copied = differentiated if may_work_in_place(subject.operation, subject.arguments) else []
     call = _call(replay, {path: f"{name}.clone()" if path in copied else name for path, name in names.items()})
     if subject.autocast is not None:
         lines.append(f"with torch.autocast({location.type!r}, {subject.autocast}):")
@@ -118,7 +118,7 @@ def snippet(replay: Replay, result: DirectionResult) -> str:
     if direction == "backward":
         grad_outputs = replay.trial.grad_outputs
         outputs = ["result" + "".join(f"[{_index(part)}]" for part in path.split(".") if part) for path in grad_outputs]
-        lists = (outputs, [names[path] for path in wanted], [names[f"grad.{path}"] for path in grad_outputs])
+        lists = (outputs, [names[path] for path in differentiated], [names[f"grad.{path}"] for path in grad_outputs])
         shown = ", ".join(f"[{', '.join(words)}]" for words in lists)
         lines.append(f"result = torch.autograd.grad({shown}, allow_unused=True)")
     return "\n".join([*lines, "print(result)", *_comments(replay.trial, direction, result)])

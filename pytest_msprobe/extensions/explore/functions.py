@@ -51,29 +51,29 @@ class ExploredFunction:
     fails_again: bool = True
 
 
-def is_drawn(given: Given) -> bool:
+def is_drawn(inputs: Given) -> bool:
     """Return whether there is a strategy among the arguments."""
-    return any(isinstance(leaf, st.SearchStrategy) for leaf in _leaves(given))
+    return any(isinstance(leaf, st.SearchStrategy) for leaf in _leaves(inputs))
 
 
 def explore_function(
-    judge: Callable[[Given], CheckedFunction], given: Given, options: ExploreOptions, key: int
+    judge: Callable[[Given], CheckedFunction], inputs: Given, options: ExploreOptions, key: int
 ) -> ExploredFunction:
     """Judge a function on what the strategies among its arguments draw, which depends on ``key``."""
-    strategies = [leaf for leaf in _leaves(given) if isinstance(leaf, st.SearchStrategy)]
+    strategies = [leaf for leaf in _leaves(inputs) if isinstance(leaf, st.SearchStrategy)]
 
     def filled(drawn: tuple[Any, ...]) -> Given:
         values = iter(drawn)
-        filled: Given = map_leaves(lambda leaf: next(values) if isinstance(leaf, st.SearchStrategy) else leaf, given)
+        filled: Given = map_leaves(lambda leaf: next(values) if isinstance(leaf, st.SearchStrategy) else leaf, inputs)
         return filled
 
     tried = _Search(judge, time.monotonic() + options.seconds, options.examples)
     with suppress_warnings():
         with contextlib.suppress(TimeUpError):
             search(tried.judge_one, st.tuples(*strategies).map(filled), key, options.examples)
-        tried.shorten(given)
+        tried.shorten(inputs)
         tried.run_again()
-    return tried.found
+    return tried.explored
 
 
 @dataclass
@@ -81,60 +81,60 @@ class _Search:
     judge: Callable[[Given], CheckedFunction]
     end: float
     examples: int
-    found: ExploredFunction = field(default_factory=ExploredFunction)
-    wanted: tuple[str, bool] | None = None
-    given: Given = ((), {})
+    explored: ExploredFunction = field(default_factory=ExploredFunction)
+    failure_kind: tuple[str, bool] | None = None
+    inputs: Given = ((), {})
     elements: int = 0
 
-    def judge_one(self, given: Given) -> bool:
+    def judge_one(self, inputs: Given) -> bool:
         """Judge one input; False where it is none that the function takes. Raises WrongError where it fails."""
         if time.monotonic() > self.end:
             raise TimeUpError
-        judged = self.judge(given)
+        judged = self.judge(inputs)
         if any(result.breakdown is Breakdown.TEST for result in judged.results):
-            self.found.refused = judged
-            self.found.unjudged += 1
-            if self.found.judged == 0 and self.found.unjudged >= self.examples:
+            self.explored.refused = judged
+            self.explored.unjudged += 1
+            if self.explored.judged == 0 and self.explored.unjudged >= self.examples:
                 # Golden takes none of them; Hypothesis would draw ten times as many.
                 raise TimeUpError
             return False
         if all(result.verdict.outcome == "skip" for result in judged.results):
-            self.found.refused = judged
+            self.explored.refused = judged
             return False
-        self.found.judged += 1
+        self.explored.judged += 1
         if self._is_wanted(judged):
-            elements = sum(tensor.numel() for _, tensor in tensors_with_paths(list(given)))
-            if self.found.smallest is None or elements <= self.elements:
-                self.found.smallest, self.given, self.elements = judged, given, elements
+            elements = sum(tensor.numel() for _, tensor in tensors_with_paths(list(inputs)))
+            if self.explored.smallest is None or elements <= self.elements:
+                self.explored.smallest, self.inputs, self.elements = judged, inputs, elements
             raise WrongError
-        if self.found.closest is None or _margin(judged) > _margin(self.found.closest):
-            self.found.closest = judged
+        if self.explored.closest is None or _margin(judged) > _margin(self.explored.closest):
+            self.explored.closest = judged
         return True
 
     def _is_wanted(self, judged: CheckedFunction) -> bool:
         failed = judged.failed
-        if failed is None or only_drifts(failed.verdict) or self.wanted not in (None, kind_of_failure(failed)):
+        if failed is None or only_drifts(failed.verdict) or self.failure_kind not in (None, kind_of_failure(failed)):
             return False
         # Of one kind, so that shrinking does not slip from one fault to another.
-        self.wanted = kind_of_failure(failed)
+        self.failure_kind = kind_of_failure(failed)
         return True
 
     def shorten(self, drawn: Given) -> None:
         """Make the drawn values of the smallest input short, in what is left of the time."""
-        if self.found.smallest is None:
+        if self.explored.smallest is None:
             return
-        given, fixed = self.given, dict(_tensors(drawn))
-        tensors = {path: tensor.detach() for path, tensor in _tensors(given) if path not in fixed}
-        leaves = {path: tensor.requires_grad for path, tensor in _tensors(given)}
+        inputs, fixed = self.inputs, dict(_tensors(drawn))
+        tensors = {path: tensor.detach() for path, tensor in _tensors(inputs) if path not in fixed}
+        leaves = {path: tensor.requires_grad for path, tensor in _tensors(inputs)}
 
         def fails(tensors: Tensors) -> bool:
             if time.monotonic() > self.end:
                 raise TimeUpError
             shorter = {path: tensor.clone().requires_grad_(leaves[path]) for path, tensor in tensors.items()}
-            judged = self.judge(_replaced(given, shorter))
+            judged = self.judge(_replaced(inputs, shorter))
             if not self._is_wanted(judged):
                 return False
-            self.found.smallest, self.given = judged, _replaced(given, shorter)
+            self.explored.smallest, self.inputs = judged, _replaced(inputs, shorter)
             return True
 
         with contextlib.suppress(TimeUpError):
@@ -142,8 +142,8 @@ class _Search:
 
     def run_again(self) -> None:
         """Judge the smallest input once more, if there is one: of an error that comes once, no input is the cause."""
-        if self.found.smallest is not None:
-            self.found.fails_again = self.judge(self.given).failed is not None
+        if self.explored.smallest is not None:
+            self.explored.fails_again = self.judge(self.inputs).failed is not None
 
 
 def _leaves(tree: Any) -> list[Any]:
@@ -152,15 +152,15 @@ def _leaves(tree: Any) -> list[Any]:
     return leaves
 
 
-def _tensors(given: Given) -> Iterator[tuple[str, torch.Tensor]]:
-    for name, tree in zip(("args", "kwargs"), given, strict=True):
+def _tensors(inputs: Given) -> Iterator[tuple[str, torch.Tensor]]:
+    for name, tree in zip(("args", "kwargs"), inputs, strict=True):
         yield from tensors_with_paths(tree, name)
 
 
-def _replaced(given: Given, tensors: Tensors) -> Given:
+def _replaced(inputs: Given, tensors: Tensors) -> Given:
     args, kwargs = (
         map_with_paths(lambda path, leaf: tensors.get(path, leaf), tree, name)
-        for name, tree in zip(("args", "kwargs"), given, strict=True)
+        for name, tree in zip(("args", "kwargs"), inputs, strict=True)
     )
     return args, kwargs
 
@@ -170,7 +170,7 @@ def _margin(judged: CheckedFunction) -> float:
 
 
 def judge_drawn(
-    config: pytest.Config, name: str, judge: Callable[[Given], CheckedFunction], given: Given
+    config: pytest.Config, name: str, judge: Callable[[Given], CheckedFunction], inputs: Given
 ) -> CheckedFunction:
     """Judge a function on what the strategies among its arguments draw.
 
@@ -180,24 +180,24 @@ def judge_drawn(
     __tracebackhide__ = True
     run = config.stash[options_key]
     usual = hypothesis.settings.default.max_examples  # type: ignore[union-attr]
-    asked = config.stash[check_key].feature(ExploreOptions.name)
-    assert asked is None or isinstance(asked, ExploreOptions)
-    options = drawn_options(asked, usual).within(run.timeout, 0.0)
-    found = explore_function(judge, given, options, stream_seed(run.seed, name, "explore"))
-    checked = found.smallest or found.closest or found.refused
+    feature = config.stash[check_key].feature(ExploreOptions.name)
+    assert feature is None or isinstance(feature, ExploreOptions)
+    options = drawn_options(feature, usual).within(run.timeout, 0.0)
+    explored = explore_function(judge, inputs, options, stream_seed(run.seed, name, "explore"))
+    checked = explored.smallest or explored.closest or explored.refused
     if checked is None:
         why = "the strategies yield none, or need more time; pass --msprobe-explore N -o msprobe_explore_time=SECONDS"
         pytest.fail(f"{name}: no input was drawn within {options.seconds:g} s; {why}", pytrace=False)
     results = list(checked.results)
-    results[0] = results[0].with_extra(EXPLORED, found.judged)
-    if found.unjudged:
-        results[0] = results[0].with_extra(UNJUDGED, found.unjudged)
-    if checked is found.refused and found.unjudged:
-        results = [_on_every_input(result, found.unjudged) for result in results]
+    results[0] = results[0].with_extra(EXPLORED, explored.judged)
+    if explored.unjudged:
+        results[0] = results[0].with_extra(UNJUDGED, explored.unjudged)
+    if checked is explored.refused and explored.unjudged:
+        results = [_on_every_input(result, explored.unjudged) for result in results]
         return replace(checked, results=results)
     if checked.failed is not None:
         place = list(checked.results).index(checked.failed)
-        note = drawn_text(checked.check, checked.failed, found.judged, fails_again=found.fails_again)
+        note = drawn_text(checked.check, checked.failed, explored.judged, fails_again=explored.fails_again)
         results[place] = replace(results[place], notes=(*results[place].notes, note))
     return replace(checked, results=results)
 

@@ -231,13 +231,13 @@ def smallest_sizes(sizes: list[int], accepts: Callable[[Sizes], bool]) -> dict[i
         together = {size: min(small, size) for size in sizes}
         if accepts(together):
             return {size: to for size, to in together.items() if to < size}
-    found: dict[int, int] = {}
+    reduced: dict[int, int] = {}
     for size in sizes:
         tried = (small for small in _TRIED if small < size)
-        smallest = next((small for small in tried if accepts({**found, size: small})), None)
+        smallest = next((small for small in tried if accepts({**reduced, size: small})), None)
         if smallest is not None:
-            found[size] = smallest
-    return found
+            reduced[size] = smallest
+    return reduced
 
 
 def resized(body: Mapping[str, Any], api: str, sizes: Sizes) -> dict[str, Any]:

@@ -137,12 +137,14 @@ def skipped_plugins(config: pytest.Config) -> dict[str, Sequence[object]]:
     A worker's terminal shows nothing; the controller's shows what workers report.
     """
     around_calls = getattr(config.hook, _CALL).get_hookimpls()
-    found: dict[str, Sequence[object]] = {
-        _CALL: [each.plugin for each in around_calls if each.function.__module__ in _NEEDLESS]
+    skipped: dict[str, Sequence[object]] = {
+        _CALL: [
+            implementation.plugin for implementation in around_calls if implementation.function.__module__ in _NEEDLESS
+        ]
     }
     if hasattr(config, "workerinput") and not has_external_impls(config, _SEE_TERMINAL):
-        found |= dict.fromkeys(_SHOWN, (config.pluginmanager.get_plugin("terminalreporter"),))
-    return found
+        skipped |= dict.fromkeys(_SHOWN, (config.pluginmanager.get_plugin("terminalreporter"),))
+    return skipped
 
 
 def may_be_left_out(config: pytest.Config) -> bool:
@@ -172,10 +174,10 @@ class PackedReport(pytest.TestReport):
 
     __slots__ = ("_item", "_made", "_when")
 
-    def __init__(self, item: MakesReportsAgain, when: Phase, made: tuple[float, float, str | None]) -> None:
+    def __init__(self, item: MakesReportsAgain, when: Phase, times: tuple[float, float, str | None]) -> None:
         self._item = item
         self._when = when
-        self._made = made
+        self._made = times
 
     def __getattr__(self, name: str) -> Any:
         """Return an attribute of the report, which is made now."""
@@ -200,8 +202,8 @@ def _pack_reports(
         return
     # A worker's reports go to the controller.
     is_kept = reporter is not None and not hasattr(reporter.config, "workerinput")
-    for kept in reporter.stats.values() if reporter is not None and is_kept else ():
-        for at in range(max(len(kept) - 2, 0), len(kept)):
-            if any(kept[at] is report for report in reports):
-                kept[at] = PackedReport(item, kept[at].when, (kept[at].start, kept[at].stop, skipped))
+    for stored in reporter.stats.values() if reporter is not None and is_kept else ():
+        for at in range(max(len(stored) - 2, 0), len(stored)):
+            if any(stored[at] is report for report in reports):
+                stored[at] = PackedReport(item, stored[at].when, (stored[at].start, stored[at].stop, skipped))
     item.release()

@@ -31,12 +31,14 @@ class HookSubset:
     def _subset(self, hooks: Any) -> _Hooks:
         lacking = frozenset[object](getattr(hooks, "remove_mods", ()))
         already: Mapping[str, Sequence[object]] = getattr(hooks, "left_out", {})
-        known = lacking, hooks if already else None
-        if known not in self._known:
-            left_out = {name: [*already.get(name, ()), *each] for name, each in self._left_out.items()}
-            own = {name: self._manager.subset_hook_caller(name, [*lacking, *each]) for name, each in left_out.items()}
-            self._known[known] = _Hooks(hooks, {**already, **left_out}, own)
-        return self._known[known]
+        key = lacking, hooks if already else None
+        if key not in self._known:
+            left_out = {name: [*already.get(name, ()), *plugins] for name, plugins in self._left_out.items()}
+            own = {
+                name: self._manager.subset_hook_caller(name, [*lacking, *plugins]) for name, plugins in left_out.items()
+            }
+            self._known[key] = _Hooks(hooks, {**already, **left_out}, own)
+        return self._known[key]
 
 
 class _Hooks:
@@ -48,8 +50,8 @@ class _Hooks:
         vars(self).update(own)
 
     def __getattr__(self, name: str) -> Any:
-        found = vars(self)[name] = getattr(self._hooks, name)
-        return found
+        caller = vars(self)[name] = getattr(self._hooks, name)
+        return caller
 
 
 # xdist only passes on what it hears.
@@ -157,7 +159,7 @@ class CapturedLogs(logging.Handler):
         registered = [*root.manager.loggerDict.values()]
         if registered != self._registered:
             self._registered = registered
-            self._loggers = [each for each in registered if isinstance(each, logging.Logger)]
+            self._loggers = [entry for entry in registered if isinstance(entry, logging.Logger)]
         # Hundreds of loggers are looked at for each item, without a step of Python for any.
         loggers = [root, *filterfalse(_PROPAGATES, self._loggers)]
         handlers = [*map(_HANDLERS, loggers)]

@@ -39,10 +39,10 @@ def preselect(file: pytest.File, dump: Dump, names: Iterable[str]) -> Iterator[s
     Any can where the file is asked for as a whole. pytest leaves out items that it can leave out as well;
     `report_preselection` counts those that ``-k`` leaves out here.
     """
-    given, failed = _given(file), _failed(file)
-    if given is not None:
+    selected, failed = _given(file), _failed(file)
+    if selected is not None:
         # As pytest reads it, a name without brackets is also of all that differ in brackets alone.
-        names = (name for name in names if name in given or name.partition("[")[0] in given)
+        names = (name for name in names if name in selected or name.partition("[")[0] in selected)
     if failed is not None:
         # pytest looks for failures among all items of a file, before -k.
         return (name for name in names if name in failed)

@@ -27,7 +27,7 @@ def _exists(name: str) -> bool:
     module, _, path = name.partition(":")
     owner, _, attribute = path.partition(".")
     try:
-        found = getattr(import_module(module), owner)
+        owned = getattr(import_module(module), owner)
     except (ImportError, AttributeError):
         return False
-    return not attribute or hasattr(found, attribute) or attribute in found.__init__.__code__.co_names
+    return not attribute or hasattr(owned, attribute) or attribute in owned.__init__.__code__.co_names

@@ -260,7 +260,7 @@ def _summary(request: Request, folder: SpoolFolder, tally: Tally) -> Iterator[st
     if linked:
         yield f"steps left out, as they are links: {len(linked)}, first {linked[0]}"
     dropped, unreadable = read_dropped(request.folder)
-    for reason, count in Counter(each.reason for each in dropped).items():
+    for reason, count in Counter(step.reason for step in dropped).items():
         yield f"steps dropped by the training: {count}, {reason}"
     if unreadable:
         more = f" (and {counted(len(unreadable) - 1, 'more line')})" if unreadable[1:] else ""

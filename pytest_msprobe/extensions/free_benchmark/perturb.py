@@ -58,8 +58,8 @@ def perturbed_call(trial: Trial, direction: Direction, perturbation: str) -> Per
         if draws_undeclared_randomness(again):
             _require_same_draws(perturbation)
             original = _results(Trial(trial.subject, trial.device), direction)
-        found = deviations(perturbation, original, _results(again, direction), is_gradient=direction == "backward")
-        deviates = perturbation != "no_change" and not all(each.is_consistent for each in found)
+        measured = deviations(perturbation, original, _results(again, direction), is_gradient=direction == "backward")
+        deviates = perturbation != "no_change" and not all(one.is_consistent for one in measured)
         cause = _other_cause(original, trial, again, direction, perturbation) if deviates else ""
     except NotPerturbedError as error:
         return perturbed(left_out=str(error))
@@ -67,9 +67,9 @@ def perturbed_call(trial: Trial, direction: Direction, perturbation: str) -> Per
         return perturbed(left_out=f"with perturbed inputs, {skip.reason.value}")
     except TargetError:
         return perturbed(left_out="the call raises with perturbed inputs")
-    ratio = max((deviation.ratio for deviation in found if deviation.ratio is not None), default=None)
-    inconsistent = tuple(_inconsistent(deviation) for deviation in found if not deviation.is_consistent)
-    left_out = "" if found else "no result that could be compared"
+    ratio = max((deviation.ratio for deviation in measured if deviation.ratio is not None), default=None)
+    inconsistent = tuple(_inconsistent(deviation) for deviation in measured if not deviation.is_consistent)
+    left_out = "" if measured else "no result that could be compared"
     return perturbed(ratio=ratio, inconsistent=inconsistent, left_out=left_out, again=cause)
 
 
@@ -81,8 +81,8 @@ def _other_cause(original: list[Output], trial: Trial, changed: Trial, direction
 
     def is_consistent(change: str, call: Trial) -> bool:
         results = _results(Trial(call.subject, call.device), direction)
-        found = deviations(change, original, results, is_gradient=direction == "backward")
-        return all(each.is_consistent for each in found)
+        measured = deviations(change, original, results, is_gradient=direction == "backward")
+        return all(deviation.is_consistent for deviation in measured)
 
     if not is_consistent("no_change", trial):
         return "a second run that is not perturbed differs as well"
@@ -127,8 +127,10 @@ def _results(trial: Trial, direction: Direction) -> list[Output]:
     return [(index, map_tensors(trial.device.get, output)) for index, output in outputs_of(results)]
 
 
-def _inconsistent(found: Deviation) -> _InconsistentOutput:
-    return _InconsistentOutput(found.index, found.dtype, found.shape, found.ratio, found.threshold, found.flips_sign)
+def _inconsistent(deviation: Deviation) -> _InconsistentOutput:
+    return _InconsistentOutput(
+        deviation.index, deviation.dtype, deviation.shape, deviation.ratio, deviation.threshold, deviation.flips_sign
+    )
 
 
 class Perturb:

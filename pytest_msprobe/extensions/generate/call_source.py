@@ -74,8 +74,8 @@ def spell_call(recorded: Call, language: Language, file_of: FileOf, inputs: Mapp
 def _positional(recorded: Call, position: int, terms: _Terms) -> Code:
     element = recorded.forward.args[position]
     if element == MappingElement({}):
-        found = unrecoverable_argument(recorded, position)
-        return terms.language.dtype(found) if isinstance(found, torch.dtype) else "recorded.DEVICE"
+        argument = unrecoverable_argument(recorded, position)
+        return terms.language.dtype(argument) if isinstance(argument, torch.dtype) else "recorded.DEVICE"
     return _spell(element, terms)
 
 
@@ -171,8 +171,8 @@ class TorchLanguage:
         if element.type == "torch.Size" and isinstance(value, list) and all(type(size) is int for size in value):
             return call("torch.Size", literal(value))
         kind = _CONSTANTS.get(element.type)
-        found = kind and getattr(torch, str(value).removeprefix("torch."), None)
-        return str(found) if kind and isinstance(found, kind) else None
+        constant = kind and getattr(torch, str(value).removeprefix("torch."), None)
+        return str(constant) if kind and isinstance(constant, kind) else None
 
 
 def language_of(framework: str) -> Language:

@@ -72,8 +72,8 @@ def print_outcomes(module: Module, outcomes: Mapping[str, Outcome], *, again: bo
 
 def print_total(outcomes: Mapping[str, Outcome], folder: Path, provenance: Provenance) -> None:
     """Print how many failed, and how to run them again."""
-    found = [outcome.outcome for outcome in outcomes.values()]
-    counts = [f"{found.count(kind)} {kind}" for kind in ("failed", "passed", "skipped") if kind in found]
+    kinds = [outcome.outcome for outcome in outcomes.values()]
+    counts = [f"{kinds.count(kind)} {kind}" for kind in ("failed", "passed", "skipped") if kind in kinds]
     echo(f"\n{', '.join(counts) or 'nothing ran'}")
     echo(f"Run them again: {shlex.join(['pytest', str(folder), *provenance.options])}")
 
@@ -124,9 +124,9 @@ def generate(request: Request) -> int:
     if failures is not None and not failures.records:
         echo(f"nothing failed in {request.failed}: no test was written")
         return 0
-    chosen, real_data = _chosen(dump, request, failures), _real_data(request, failures)
-    explored = _explored(dump, chosen, request, failures, provenance)
-    plan = make_plan(dump, [record for record in chosen if record not in explored], real_data=real_data)
+    selected, real_data = _chosen(dump, request, failures), _real_data(request, failures)
+    explored = _explored(dump, selected, request, failures, provenance)
+    plan = make_plan(dump, [record for record in selected if record not in explored], real_data=real_data)
     if request.real_data and plan.modules and not plan.tensor_files:
         raise CommandError("no selected record has recorded tensors", file=dump.path, remedy="remove --real-data")
     plan = plan.with_other(plan_of_inputs(explored.values(), "the smallest input that exploring found to fail"))
@@ -135,7 +135,7 @@ def generate(request: Request) -> int:
 
 def _generate_saved(request: Request) -> int:
     """Write and run modules for the inputs of saved cases."""
-    given = {
+    passed = {
         "--failed": request.failed is not None,
         "-k": bool(request.keywords.strip()),
         "--direction": request.direction is not None,
@@ -143,7 +143,7 @@ def _generate_saved(request: Request) -> int:
         "--iterations": request.iterations > 1,
         "--real-data": request.real_data is not None,
     }
-    refused = [option for option, is_given in given.items() if is_given]
+    refused = [option for option, is_given in passed.items() if is_given]
     if refused:
         raise CommandError(
             f"{' and '.join(refused)}: not for saved cases, which have their own inputs", file=request.dump
@@ -157,14 +157,14 @@ def _generate_saved(request: Request) -> int:
 
 
 def _explored(
-    dump: Dump, chosen: Iterable[str], request: Request, failures: Failures | None, provenance: Provenance
+    dump: Dump, selected: Iterable[str], request: Request, failures: Failures | None, provenance: Provenance
 ) -> dict[str, SeenInput]:
     """Return the smallest inputs that exploring found, of chosen records; none where other inputs were asked for."""
     if failures is None or request.iterations > 1 or request.seed is not None or request.real_data is not None:
         return {}
     (seed,) = provenance.seeds
-    found = {record: failures.smallest[record] for record in chosen if record in failures.smallest}
-    return {record: read_smallest(dump, record, smallest, seed) for record, smallest in found.items()}
+    smallest_inputs = {record: failures.smallest[record] for record in selected if record in failures.smallest}
+    return {record: read_smallest(dump, record, smallest, seed) for record, smallest in smallest_inputs.items()}
 
 
 def _write(request: Request, plan: Plan, provenance: Provenance, *, again: bool) -> int:
@@ -182,19 +182,19 @@ def _run(request: Request, plan: Plan, provenance: Provenance, *, again: bool) -
     outcomes: dict[str, Outcome] = {}
     for module in plan.modules:
         path = (request.output / module.file).absolute()
-        found = run_module(path, provenance.options, patience=request.patience)
-        print_outcomes(module, found, again=again)
-        outcomes |= {f"{module.file} {label}": outcome for label, outcome in found.items()}
+        outcomes_of_module = run_module(path, provenance.options, patience=request.patience)
+        print_outcomes(module, outcomes_of_module, again=again)
+        outcomes |= {f"{module.file} {label}": outcome for label, outcome in outcomes_of_module.items()}
     print_total(outcomes, request.output, provenance)
     return int(any(outcome.outcome == "failed" for outcome in outcomes.values()))
 
 
 def _one_dump(path: Path) -> Path:
     """Return the dump of a folder that holds one."""
-    found = find_dumps(path) if path.is_dir() else [path]
-    if len(found) > 1:
-        raise CommandError(f"{len(found)} dumps found", file=path, remedy=f"pass one of them, such as {found[0]}")
-    return found[0]
+    dumps = find_dumps(path) if path.is_dir() else [path]
+    if len(dumps) > 1:
+        raise CommandError(f"{len(dumps)} dumps found", file=path, remedy=f"pass one of them, such as {dumps[0]}")
+    return dumps[0]
 
 
 def _check(request: Request) -> None:
@@ -219,16 +219,16 @@ def _read(request: Request) -> Dump:
 
 def _chosen(dump: Dump, request: Request, failures: Failures | None) -> list[str]:
     matches = _matcher(request.keywords)
-    chosen = [
+    selected = [
         record
         for record in dump.api_names
         if (failures is None or record in failures.records)
         and (request.direction is None or direction_of(record) == request.direction)
         and (matches is None or matches([record, dump.path.name, *marks.of_record(dump, record)]))
     ]
-    if not chosen:
+    if not selected:
         raise CommandError(_why_nothing(dump, request, failures))
-    return chosen
+    return selected
 
 
 def _matcher(keywords: str) -> Keywords | None:
@@ -266,7 +266,7 @@ def _seeds(request: Request, failures: Failures | None) -> tuple[int, ...]:
 def _run_options(request: Request, failures: Failures | None) -> list[str]:
     """Return pytest's options under which the modules run: those of the journal's run, where the user has no others."""
     settings = {} if failures is None else failures.settings
-    chosen = {
+    values = {
         "device": request.device or _other_than("auto", settings.get("device")),
         "policy": request.policy or _policy(request, settings),
         "level": _other_than(BY_API, settings.get("level")),
@@ -275,7 +275,7 @@ def _run_options(request: Request, failures: Failures | None) -> list[str]:
         more = shlex.split(request.run_options)
     except ValueError as error:
         raise CommandError(f"--run-options {request.run_options!r}: {error}") from None
-    return [*(f"--msprobe-{name}={value}" for name, value in chosen.items() if value), *more]
+    return [*(f"--msprobe-{name}={value}" for name, value in values.items() if value), *more]
 
 
 def _policy(request: Request, settings: Mapping[str, str]) -> str | None:

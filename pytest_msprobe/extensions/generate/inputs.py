@@ -117,7 +117,7 @@ def read_failures(journal: Path, dump: Path) -> Failures:
     if mode != "check":
         raise JournalError(f"a journal of {mode}", file=journal, remedy="pass a journal of pytest --msprobe-dump")
     digest = fingerprint(dump)
-    same = [path for path, found in read.header.dumps.items() if found == digest]
+    same = [path for path, recorded_digest in read.header.dumps.items() if recorded_digest == digest]
     if not same:
         others = ", ".join(sorted(read.header.dumps))
         raise JournalError(
@@ -130,17 +130,17 @@ def read_failures(journal: Path, dump: Path) -> Failures:
         and not entry.command
         and _dump_of(entry.id.partition("::")[0], read.header.dumps) in same
     }
-    found = {record: smallest_input_of(result.extras) for record, result in failed.items()}
-    smallest = {record: given for record, given in found.items() if given is not None}
+    inputs = {record: smallest_input_of(result.extras) for record, result in failed.items()}
+    smallest = {record: smallest_input for record, smallest_input in inputs.items() if smallest_input is not None}
     return Failures(frozenset(failed), read.header.settings, smallest)
 
 
 def _dump_of(file: str, dumps: Iterable[str]) -> str | None:
     """Return which dump an item's file is: ids are relative to a folder that the journal does not name."""
     parts = PurePosixPath(file).parts
-    found = [
+    matching = [
         dump
         for dump in dumps
         if any(path.parts[-len(parts) :] == parts for path in (PurePosixPath(dump), home_of(Path(dump))))
     ]
-    return min(found, key=len, default=None)
+    return min(matching, key=len, default=None)

@@ -173,17 +173,17 @@ def make_plan(dump: Dump, records: Iterable[str], *, real_data: bool) -> Plan:
     references, layouts = ReferenceRegistry(), LayoutChooser("auto")
     modules: dict[str, Module] = {}
     left_out: dict[str, str] = {}
-    for key, wanted in _by_call(records).items():
+    for key, records_of_call in _by_call(records).items():
         try:
             call, refused = _read(dump, key)
             call = language.in_torch_terms(layouts.chosen(dump, call))
             function = language.function(call, references)
             code = _spelled(call, language, files if real_data else None)
         except (Skip, DumpError, ValueError) as error:
-            left_out |= dict.fromkeys(wanted, str(error))
+            left_out |= dict.fromkeys(records_of_call, str(error))
             continue
         api = call.name.qualified_api
-        for record in wanted:
+        for record in records_of_call:
             if is_backward_api(record) and refused:
                 left_out[record] = refused
                 continue
@@ -200,30 +200,30 @@ def plan_of_inputs(inputs: Iterable[SeenInput], what: str) -> Plan:
     """
     modules, files, left_out = list[Module](), dict[str, Content](), dict[str, str]()
     references, stems = ReferenceRegistry(), set[str]()
-    for given in inputs:
-        language = language_of(given.framework)
-        stem = f"test_{safe_stem(given.name)}"
+    for seen_input in inputs:
+        language = language_of(seen_input.framework)
+        stem = f"test_{safe_stem(seen_input.name)}"
         if stem in stems or len(stem) > _LONGEST_STEM:
             # Cases below one folder may be called alike.
-            stem = with_digest(stem[:_LONGEST_STEM], f"{len(stems)} {given.name}")
+            stem = with_digest(stem[:_LONGEST_STEM], f"{len(stems)} {seen_input.name}")
         stems.add(stem)
         try:
-            call = language.in_torch_terms(given.call)
+            call = language.in_torch_terms(seen_input.call)
             function = language.function(call, references)
-            large = {path: tensor for path, tensor in given.tensors.items() if is_large(tensor)}
+            large = {path: tensor for path, tensor in seen_input.tensors.items() if is_large(tensor)}
             own = {path: f"{FOLDER}/{stem}.{path.rstrip('.')}.pt" for path in large}
             spelled = {
                 path: string(own[path]) if path in own else tensor_text(tensor)
-                for path, tensor in given.tensors.items()
+                for path, tensor in seen_input.tensors.items()
             }
             code = spell_call(call, language, lambda _: None, spelled)
         except (Skip, DumpError, ValueError) as error:
-            left_out[given.record] = str(error)
+            left_out[seen_input.record] = str(error)
             continue
         files |= {own[path]: tensor_bytes(tensor) for path, tensor in large.items()}
-        key, direction = split_direction(given.record)
-        module = Module(call.name.qualified_api, stem, function, {key: code}, seed=given.seed, inputs=what)
-        (module.backward if direction == "backward" else module.forward).append(given.record)
+        key, direction = split_direction(seen_input.record)
+        module = Module(call.name.qualified_api, stem, function, {key: code}, seed=seen_input.seed, inputs=what)
+        (module.backward if direction == "backward" else module.forward).append(seen_input.record)
         modules.append(module)
     return Plan(sorted(modules, key=lambda module: module.stem), files, left_out)
 
@@ -270,7 +270,7 @@ def safe_stem(name: str) -> str:
 def _stems(records: Iterable[str]) -> dict[str, str]:
     """Return a module name for each API of a dump, whatever is chosen of it, so that a name stays an API's own."""
     stems: dict[str, str] = {}
-    taken: set[str] = set()
+    used: set[str] = set()
     for record in records:
         try:
             api = parse_api_name(record).qualified_api
@@ -278,10 +278,10 @@ def _stems(records: Iterable[str]) -> dict[str, str]:
             continue
         if api not in stems:
             stem = f"test_{safe_stem(api)}"
-            if stem in taken or len(stem) > _LONGEST_STEM:
+            if stem in used or len(stem) > _LONGEST_STEM:
                 stem = with_digest(stem[:_LONGEST_STEM], api)
             stems[api] = stem
-            taken.add(stem)
+            used.add(stem)
     return stems
 
 

@@ -76,8 +76,8 @@ def _require_own(folder: Path, name: str, content: Content, digest: str | None) 
         return
     if path.is_symlink() or not path.is_file():
         raise FolderError("not a regular file", file=path, remedy="remove it or pass another folder")
-    found = _digest(path)
-    if found not in (digest, _digest(content)):
+    present = _digest(path)
+    if present not in (digest, _digest(content)):
         problem = "not written by" if digest is None else "changed since it was written by"
         raise FolderError(f"{problem} {_AUTHOR}", file=path, remedy="move it or pass another folder")
 

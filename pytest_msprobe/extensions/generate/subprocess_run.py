@@ -45,15 +45,15 @@ def run_module(module: Path, options: Sequence[str], *, patience: float) -> dict
         outcomes, log = Path(folder) / "outcomes.jsonl", Path(folder) / "output"
         ends: dict[str, Outcome] = {}
         while True:
-            known = len(_read_outcomes(outcomes))
+            count_before = len(_read_outcomes(outcomes))
             status, is_late = _run(_command(module, options), outcomes, log, patience)
-            found = _read_outcomes(outcomes) | ends
+            by_label = _read_outcomes(outcomes) | ends
             if status in _NORMAL:
-                return found
-            if len(found) == known:
+                return by_label
+            if len(by_label) == count_before:
                 raise FreshRunError(f"pytest ended with status {status}:\n{_last_lines(log)}", file=module)
             reason = f"did not end within {patience:g} s" if is_late else f"its process died{_signal(status)}"
-            ends |= {label: Outcome("failed", reason) for label, last in found.items() if last.outcome == _STARTED}
+            ends |= {label: Outcome("failed", reason) for label, last in by_label.items() if last.outcome == _STARTED}
 
 
 def _run(command: Sequence[str], outcomes: Path, log: Path, patience: float) -> tuple[int, bool]:
@@ -131,11 +131,11 @@ def _path() -> Path:
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave out what an earlier process ran or died of."""
-    known = {line.test for line in _lines(_path())}
-    done = [item for item in items if item.nodeid in known]
+    finished = {line.test for line in _lines(_path())}
+    done = [item for item in items if item.nodeid in finished]
     if done:
         config.hook.pytest_deselected(items=done)
-        items[:] = [item for item in items if item.nodeid not in known]
+        items[:] = [item for item in items if item.nodeid not in finished]
 
 
 @pytest.hookimpl(wrapper=True)

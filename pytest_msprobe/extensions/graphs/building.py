@@ -40,11 +40,11 @@ def _counted(graph: Graph, top: Iterable[str]) -> Iterable[int]:
         yield step
 
 
-def _follow(graph: Graph, known: Mapping[str, int]) -> None:
+def _follow(graph: Graph, micro_steps: Mapping[str, int]) -> None:
     waiting = [graph.root]
     while waiting:
         node = graph.nodes[waiting.pop()]
-        node.micro_step = known.get(node.name, graph.nodes[node.parent].micro_step if node.parent else 0)
+        node.micro_step = micro_steps.get(node.name, graph.nodes[node.parent].micro_step if node.parent else 0)
         waiting += node.children
 
 

@@ -152,8 +152,8 @@ def find_flow(dump: Dump, parent_of: Parent) -> list[Edge]:
     uses = _uses(edges, dump)
     sums = {edge for edge in edges if _is_sum_of(edge, uses, parent_of)}
     unexplained = [*tracing.unexplained, *dict.fromkeys((edge.consumer, edge.input) for edge in edges if edge in sums)]
-    found = [edge for edge in edges if edge not in sums]
-    return [*found, *_innermost(_summed(uses, unexplained), parent_of)]
+    others = [edge for edge in edges if edge not in sums]
+    return [*others, *_innermost(_summed(uses, unexplained), parent_of)]
 
 
 def _moments(names: Iterable[str], parent_of: Parent) -> Iterator[tuple[str, bool]]:
@@ -202,18 +202,18 @@ class _Tracing:
 
     def begin(self, name: str) -> None:
         try:
-            given, returned, is_repeated = self._tensors(name)
+            inputs, returned, is_repeated = self._tensors(name)
         except (RecordError, ValueError):
             return
-        for tensor in given:
+        for tensor in inputs:
             self._take(name, tensor)
-        self._running[name] = frozenset(tensor.key for tensor in given), returned, is_repeated
+        self._running[name] = frozenset(tensor.key for tensor in inputs), returned, is_repeated
 
     def end(self, name: str) -> None:
-        given, returned, is_repeated = self._running.pop(name, (frozenset(), (), False))
+        inputs, returned, is_repeated = self._running.pop(name, (frozenset(), (), False))
         for tensor in returned:
             if not self._came_from_inside(name, tensor.key):
-                self._give(name, tensor, is_new=tensor.key not in given, is_repeated=is_repeated)
+                self._give(name, tensor, is_new=tensor.key not in inputs, is_repeated=is_repeated)
 
     def _take(self, name: str, tensor: _Tensor) -> None:
         source = self._sources.get(tensor.key)
@@ -254,16 +254,16 @@ class _Tracing:
             )
             return self._keyed(arriving), self._keyed(passed_on), False
         record = self._dump.forward(name)
-        given = self._keyed([*walk_tensors(record.args, "input"), *walk_tensors(record.kwargs, "kwargs")])
+        inputs = self._keyed([*walk_tensors(record.args, "input"), *walk_tensors(record.kwargs, "kwargs")])
         returned = self._keyed(walk_tensors(record.output, "output"))
         effects = effects_of_record(name)
         # Places for the result, and memory that no call has written to, held nothing that counts.
-        given = [tensor for tensor in given if not effects.is_unread(tensor.place.split(".")[1])]
+        inputs = [tensor for tensor in inputs if not effects.is_unread(tensor.place.split(".")[1])]
         if is_communication(name):
             # It returns its arguments: what it did not change it did not make.
-            keys = {tensor.key for tensor in given}
+            keys = {tensor.key for tensor in inputs}
             returned = [tensor for tensor in returned if tensor.key not in keys]
-        return given, returned, record.is_recompute
+        return inputs, returned, record.is_recompute
 
     def _gradients(self, name: str) -> BackwardRecord:
         if not is_parameters_grad(name):
@@ -300,8 +300,8 @@ def _uses(edges: Iterable[Edge], dump: Dump) -> _Uses:
 def _uses_of(name: str, place: str, uses: _Uses) -> Mapping[str, bool]:
     """Return the calls whose gradients add up to the one that arrived at a place of a backward record."""
     # The gradients that arrive stand in the order of the call's outputs.
-    found = uses.get((forward_of(name), f"output{place.removeprefix('input')}"), {})
-    return found if direction_of(name) == "backward" and len(found) > 1 else {}
+    calls = uses.get((forward_of(name), f"output{place.removeprefix('input')}"), {})
+    return calls if direction_of(name) == "backward" and len(calls) > 1 else {}
 
 
 def _is_sum_of(edge: Edge, uses: _Uses, parent_of: Parent) -> bool:

@@ -91,15 +91,15 @@ def pair_nodes(target: Graph, golden: Graph, records: Mapping[str, str | None]) 
         name: other for name, other in records.items() if other and other in golden.nodes and name in target.nodes
     }
     partners[target.root] = golden.root
-    taken = set(partners.values())
+    partnered = set(partners.values())
     for node in target.nodes.values():
         if node.name in partners or node.name in records:
             continue
         other = _around(golden, partners, node.children) if node.kind is Kind.COLLECTION else node.name
-        found = golden.nodes.get(other)
-        if found is not None and found.kind is node.kind and other not in taken:
+        candidate = golden.nodes.get(other)
+        if candidate is not None and candidate.kind is node.kind and other not in partnered:
             partners[node.name] = other
-            taken.add(other)
+            partnered.add(other)
     return partners
 
 
@@ -133,12 +133,12 @@ LEVELS = (
 
 def precision_indices(graph: Graph, outcomes: Mapping[str, Outcome]) -> dict[str, float]:
     """Return the index of each node that has one: that of its record's outcome, of a collection its worst call's."""
-    found = {name: INDEX[outcome] for name, outcome in outcomes.items() if outcome in INDEX}
+    indices = {name: INDEX[outcome] for name, outcome in outcomes.items() if outcome in INDEX}
     for node in graph.nodes.values():
-        index = worst(found, node.children) if node.kind is Kind.COLLECTION else None
+        index = worst(indices, node.children) if node.kind is Kind.COLLECTION else None
         if index is not None:
-            found[node.name] = index
-    return found
+            indices[node.name] = index
+    return indices
 
 
 def worst(indices: Mapping[str, float], names: Iterable[str]) -> float | None:

@@ -119,16 +119,16 @@ def drawn(drawings: Sequence[Drawing]) -> list[dict[str, Any]]:
 
 def _side(run: Run, marks: Mapping[str, Mark]) -> dict[str, Any]:
     nodes = [run.graph.nodes[name] for name in run.order]
-    found = [marks.get(node.name, _UNMARKED) for node in nodes]
+    own_marks = [marks.get(node.name, _UNMARKED) for node in nodes]
     places: dict[str, int] = {}
     return {
         "names": [node.name for node in nodes],
         "parents": [run.order[node.parent] if node.parent else -1 for node in nodes],
         "kinds": "".join(_KINDS[node.kind] for node in nodes),
         # A letter each: there are many nodes.
-        "outcomes": "".join(mark.outcome[:1] or " " for mark in found),
-        "causes": "".join(mark.cause[:1] or " " for mark in found),
-        "calls": [mark.call for mark in found],
+        "outcomes": "".join(mark.outcome[:1] or " " for mark in own_marks),
+        "causes": "".join(mark.cause[:1] or " " for mark in own_marks),
+        "calls": [mark.call for mark in own_marks],
         "edges": list(chain.from_iterable(_edges(run, places))),
         "places": list(places),
     }
@@ -187,8 +187,8 @@ def write_single_page(path: Path, dumps: Sequence[Dump], *, title: str) -> None:
     marks = [_marks(dump, run, calls) for dump, run in zip(dumps, runs, strict=True)]
     stages = stages_of([dump.path for dump in dumps])
     drawings = [
-        Drawing(_place(dump, stages[dump.path]), run, found, links=links)
-        for dump, run, found, links in zip(dumps, runs, marks, communication_links(dumps), strict=True)
+        Drawing(_place(dump, stages[dump.path]), run, own_marks, links=links)
+        for dump, run, own_marks, links in zip(dumps, runs, marks, communication_links(dumps), strict=True)
     ]
     nodes, edges = sum(len(run.order) for run in runs), sum(len(run.edges) for run in runs)
     about = f"{nodes} modules and calls, {edges} values passed between them"
@@ -294,19 +294,19 @@ def read_graphs(pairs: Sequence[DumpPair], *, are_required: bool = False) -> Pai
 
     Raises DumpError where one does not and the graphs are required.
     """
-    found: list[tuple[DumpPair, Run, Run]] = []
+    runs: list[tuple[DumpPair, Run, Run]] = []
     for pair in pairs:
         try:
-            found.append((pair, read_run(pair.target), read_run(pair.golden)))
+            runs.append((pair, read_run(pair.target), read_run(pair.golden)))
         except DumpError:
             if are_required:
                 raise
             # The table needs no graph, and a damaged file next to a dump is no verdict on it.
             continue
-    links = communication_links([pair.target for pair, _, _ in found])
+    links = communication_links([pair.target for pair, _, _ in runs])
     return PairGraphs(
         [
             PairGraph(pair.index, target, golden, linked)
-            for (pair, target, golden), linked in zip(found, links, strict=True)
+            for (pair, target, golden), linked in zip(runs, links, strict=True)
         ]
     )

@@ -45,31 +45,31 @@ def installed(packages: Mapping[str, str]) -> dict[str, str]:
 
     ``packages`` maps modules to the distributions that they are of.
     """
-    found = {"python": platform.python_version()}
+    versions = {"python": platform.python_version()}
     for module, distribution in packages.items():
         if find_spec(module) is not None:
-            found[module] = ""
+            versions[module] = ""
             with contextlib.suppress(PackageNotFoundError):
-                found[module] = version(distribution)
-    return found
+                versions[module] = version(distribution)
+    return versions
 
 
-def install_run_files(wanted: Mapping[str, Any], read: Callable[[str, int], bytes]) -> dict[str, Any]:
+def install_run_files(run: Mapping[str, Any], read: Callable[[str, int], bytes]) -> dict[str, Any]:
     """Write the run's files where its processes find them, and have this process begin where the controller began.
 
-    ``wanted`` is the controller's plain description of the run, see `hosts.sending`; ``read`` returns a part of one of
+    ``run`` is the controller's plain description of the run, see `hosts.sending`; ``read`` returns a part of one of
     its files from an offset on. Returns the run's folder here, the descriptor that holds it, and the folder that holds
     its files, empty where they lie as there. Raises ArrivalError and OSError.
     """
-    folder, owner = _run_folder(wanted["run"])
+    folder, owner = _run_folder(run["run"])
     files = str(folder / _FILES)
-    if (folder / _IN_PLACE).exists() or (not (folder / _FILES).exists() and _sees_all(wanted)):
+    if (folder / _IN_PLACE).exists() or (not (folder / _FILES).exists() and _sees_all(run)):
         (folder / _IN_PLACE).touch()
         files = ""
     else:
-        _mirror_all(files, wanted, read)
-    os.chdir(files + wanted["folders"][0])
-    os.environ["PYTEST_ADDOPTS"] = shlex.join(prefix_path(files, word) for word in wanted["words"])
+        _mirror_all(files, run, read)
+    os.chdir(files + run["folders"][0])
+    os.environ["PYTEST_ADDOPTS"] = shlex.join(prefix_path(files, word) for word in run["words"])
     return {"run_folder": str(folder), "owner": owner, "files": files}
 
 
@@ -107,8 +107,8 @@ def pin_file(path: Path) -> int:
     """
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     fcntl.flock(descriptor, fcntl.LOCK_SH)
-    found = os.fstat(descriptor)
-    os.utime(path, ns=(time.time_ns(), found.st_mtime_ns))
+    status = os.fstat(descriptor)
+    os.utime(path, ns=(time.time_ns(), status.st_mtime_ns))
     return descriptor
 
 
@@ -117,9 +117,9 @@ def evict(cache: Path, limit: int) -> None:
     files = []
     for path in cache.rglob("*"):
         with contextlib.suppress(OSError):
-            found = path.lstat()
-            if stat.S_ISREG(found.st_mode) and path.name != ".lock":
-                files.append((found.st_atime_ns, found.st_size, path))
+            status = path.lstat()
+            if stat.S_ISREG(status.st_mode) and path.name != ".lock":
+                files.append((status.st_atime_ns, status.st_size, path))
     total = sum(size for _, size, _ in files)
     for _, size, path in sorted(files):
         if total <= limit:
@@ -142,8 +142,8 @@ def _cache() -> Path:
     """Return the folder where this user's runs keep what they were sent. Raises ArrivalError where others can, too."""
     folder = Path(tempfile.gettempdir(), f"msprobe-files-{os.geteuid()}")
     folder.mkdir(mode=0o700, exist_ok=True)
-    found = folder.lstat()
-    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o077:
+    status = folder.lstat()
+    if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid() or status.st_mode & 0o077:
         raise ArrivalError(f"{folder}: not a private folder of this user; remove it")
     return folder
 
@@ -169,11 +169,11 @@ def _hold(folder: Path) -> int:
     return owner
 
 
-def _sees_all(wanted: Mapping[str, Any]) -> bool:
+def _sees_all(run: Mapping[str, Any]) -> bool:
     """Return whether all that the run needs lies here as it does there."""
-    folders = map(Path, wanted["folders"])
+    folders = map(Path, run["folders"])
     # Where one is a link, pytest would take its dumps for others than the controller's.
-    return all(path.is_dir() and path.resolve() == path for path in folders) and all(map(_lies_here, wanted["files"]))
+    return all(path.is_dir() and path.resolve() == path for path in folders) and all(map(_lies_here, run["files"]))
 
 
 def _lies_here(file: Mapping[str, Any]) -> bool:
@@ -193,17 +193,17 @@ def _is_same(path: Path, file: Mapping[str, Any]) -> bool:
     return bool(content.hexdigest() == file["digest"])
 
 
-def _mirror_all(files: str, wanted: Mapping[str, Any], read: Callable[[str, int], bytes]) -> None:
+def _mirror_all(files: str, run: Mapping[str, Any], read: Callable[[str, int], bytes]) -> None:
     """Copy folders and files of the run below a folder, in the order in which they are wanted."""
-    for name in wanted["folders"]:
+    for name in run["folders"]:
         Path(files + name).mkdir(parents=True, exist_ok=True)
-    for file in wanted["files"]:
-        if wanted["only_in_place"] and not _lies_here(file):
-            raise ArrivalError(f"{file['path']}: differs there or is missing, and {wanted['only_in_place']}")
+    for file in run["files"]:
+        if run["only_in_place"] and not _lies_here(file):
+            raise ArrivalError(f"{file['path']}: differs there or is missing, and {run['only_in_place']}")
         path = Path(files + file["path"])
         path.parent.mkdir(parents=True, exist_ok=True)
         if file["tensors"]:
-            _mirror_with_tensors(path, file, wanted["limit"], read)
+            _mirror_with_tensors(path, file, run["limit"], read)
         elif not path.exists():
             store(path, file["size"], partial(read, file["path"]), file["digest"])
 
@@ -216,17 +216,17 @@ def _mirror_with_tensors(path: Path, file: Mapping[str, Any], limit: int, read: 
             pin_file(path)
         return
     if _lies_here(file):
-        kept = Path(file["path"])
+        stored = Path(file["path"])
     else:
         cache = _cache()
         tensors = cache / f"tensors-{hashlib.blake2b(file['tensors'].encode(), digest_size=16).hexdigest()}"
         tensors.mkdir(exist_ok=True)
-        kept = cache / f"file-{file['digest']}"
-        if not _is_same(kept, file):
+        stored = cache / f"file-{file['digest']}"
+        if not _is_same(stored, file):
             evict(cache, limit - file["size"])
-            store(kept, file["size"], partial(read, file["path"]), file["digest"])
-        pin_file(kept)
-    for link, to in ((path.with_name(Path(file["tensors"]).name), tensors), (path, kept)):
+            store(stored, file["size"], partial(read, file["path"]), file["digest"])
+        pin_file(stored)
+    for link, to in ((path.with_name(Path(file["tensors"]).name), tensors), (path, stored)):
         if not link.is_symlink():
             link.symlink_to(to)
 
@@ -240,8 +240,8 @@ def prefix_path(files: str, word: str) -> str:
 def bootstrap(channel: Any) -> None:
     """Send the controller what is installed, then, where it goes on, what became of the run's files."""
     channel.send(installed(channel.receive()))
-    wanted = channel.receive()
-    if wanted is None:
+    run = channel.receive()
+    if run is None:
         return
 
     def read(path: str, offset: int) -> bytes:
@@ -252,7 +252,7 @@ def bootstrap(channel: Any) -> None:
         return bytes(content)
 
     try:
-        channel.send(["placed", install_run_files(wanted, read)])
+        channel.send(["placed", install_run_files(run, read)])
     except ArrivalError as error:
         channel.send(["problem", str(error)])
     except OSError as error:

@@ -59,8 +59,8 @@ class RemoteWorker:
         for path in paths:
             names.setdefault(path.parent, set()).add(path.name)
         try:
-            for folder, wanted in names.items():
-                self._bring(folder, sorted(wanted))
+            for folder, files in names.items():
+                self._bring(folder, sorted(files))
         except (ArrivalError, OSError) as error:
             raise HostError(self._problem(error)) from None
 
@@ -69,9 +69,9 @@ class RemoteWorker:
         if not folder.is_symlink() or str(folder.readlink()) == there:
             # The host sees the files itself.
             return
-        for name, found in zip(names, self._ask("sizes", there, names), strict=True):
-            if found is not None:
-                self._fetch(folder.resolve() / name, f"{there}/{name}", *found)
+        for name, size_and_time in zip(names, self._ask("sizes", there, names), strict=True):
+            if size_and_time is not None:
+                self._fetch(folder.resolve() / name, f"{there}/{name}", *size_and_time)
 
     def send_back(self, folder: Path) -> None:
         """Send the controller the files that were written into a folder. Raises HostError where it does not take one.
@@ -134,7 +134,7 @@ def _written(folder: Path) -> Iterator[Path]:
 
 def _is_current(path: Path, size: int, changed: int) -> bool:
     try:
-        found = path.stat()
+        status = path.stat()
     except FileNotFoundError:
         return False
-    return (found.st_size, found.st_mtime_ns) == (size, changed)
+    return (status.st_size, status.st_mtime_ns) == (size, changed)

@@ -57,8 +57,8 @@ class RunFiles:
         if not path.is_file():
             return None
         self._require_tensor_file(path)
-        found = path.stat()
-        return found.st_size, found.st_mtime_ns
+        status = path.stat()
+        return status.st_size, status.st_mtime_ns
 
     def _require_tensor_file(self, path: Path) -> None:
         """Raise ValueError for what does not lie directly in a folder of tensors, by its name and in truth."""

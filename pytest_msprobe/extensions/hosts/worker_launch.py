@@ -227,27 +227,29 @@ class Hosts:
         link.setcallback(lambda question: link.send(self._desk.answer(question, gateway.id)))
         return link
 
-    def _require(self, host: str, spec: XSpec, found: Mapping[str, str]) -> None:
+    def _require(self, host: str, spec: XSpec, versions: Mapping[str, str]) -> None:
         """Raise HostError for an installation that cannot take part, and report one that is not as this is."""
         where = _where(host, spec)
         python = spec.python or _PYTHON
-        if host == HERE and found["python"].split(".")[:2] != python_version().split(".")[:2]:
+        if host == HERE and versions["python"].split(".")[:2] != python_version().split(".")[:2]:
             raise HostError(
-                f"{where}: runs Python {found['python']}, here is {python_version()}; xdist needs the same version",
+                f"{where}: runs Python {versions['python']}, here is {python_version()}; xdist needs the same version",
                 remedy="name it as another host, by ssh=localhost",
             )
-        missing = [name for module, name in self._packages.items() if module not in found]
+        missing = [name for module, name in self._packages.items() if module not in versions]
         if missing and host != HERE:
             raise HostError(
                 f"{where}: {python} lacks {', '.join(missing)}", remedy="install it there, or name another python="
             )
         ours = bootstrap.installed(self._packages)
-        if host != HERE and found["pytest_msprobe"] != ours["pytest_msprobe"]:
+        if host != HERE and versions["pytest_msprobe"] != ours["pytest_msprobe"]:
             raise HostError(
-                f"{where}: has pytest-msprobe {found['pytest_msprobe']}, here {ours['pytest_msprobe']}",
+                f"{where}: has pytest-msprobe {versions['pytest_msprobe']}, here {ours['pytest_msprobe']}",
                 remedy="install the same version there",
             )
-        others = [f"{name} {found[name]} (here {ours.get(name)})" for name in found if found[name] != ours.get(name)]
+        others = [
+            f"{name} {versions[name]} (here {ours.get(name)})" for name in versions if versions[name] != ours.get(name)
+        ]
         if others and (host, python) not in self._introduced:
             self._report(f"{where} has {', '.join(others)}")
         self._introduced.add((host, python))

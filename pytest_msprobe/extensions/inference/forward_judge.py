@@ -47,21 +47,21 @@ def _where(
     pairs: TokenPairs,
     differ: Callable[[torch.Tensor, torch.Tensor], torch.Tensor],
 ) -> NDArray[np.bool_]:
-    found = np.zeros(len(pairs), dtype=bool)
+    differing = np.zeros(len(pairs), dtype=bool)
     for numbers, mine, theirs in aligned_rows(name, target, golden, pairs):
-        found[numbers] = differ(mine, theirs).numpy()
-    return found
+        differing[numbers] = differ(mine, theirs).numpy()
+    return differing
 
 
 def _chose_otherwise(mine: torch.Tensor, theirs: torch.Tensor, count: int) -> torch.Tensor:
     if count >= mine.shape[1]:
         return torch.zeros(len(mine), dtype=torch.bool)
-    chosen, borders = [], []
+    experts, borders = [], []
     for scores in (mine, theirs):
         greatest = torch.topk(scores, count + 1, dim=1)
-        chosen.append(greatest.indices[:, :count].sort(dim=1).values)
+        experts.append(greatest.indices[:, :count].sort(dim=1).values)
         borders.append(greatest.values[:, count - 1] == greatest.values[:, count])
-    return (chosen[0] != chosen[1]).any(dim=1) | borders[0] | borders[1]
+    return (experts[0] != experts[1]).any(dim=1) | borders[0] | borders[1]
 
 
 def experts_per_token(router: str, *runs: RunValues) -> int:
@@ -75,8 +75,10 @@ def experts_per_token(router: str, *runs: RunValues) -> int:
         numbers = [*_integers(run.calls(router), "output"), *_integers(run.calls(block + EXPERTS), "input")]
         if numbers:
             return numbers[0].shape[-1]
-    known = next((run.sizes.experts_per_token for run in runs if run.sizes.experts_per_token), None)
-    return known or max(max((_rows_per_token(block, run, each) for each in run.passes), default=0) for run in runs)
+    configured = next((run.sizes.experts_per_token for run in runs if run.sizes.experts_per_token), None)
+    return configured or max(
+        max((_rows_per_token(block, run, forward_pass) for forward_pass in run.passes), default=0) for run in runs
+    )
 
 
 def block_of(router: str) -> str:
@@ -99,9 +101,9 @@ def _rows_per_token(block: str, run: RunValues, one: ForwardPass) -> int:
         canonical = run.modules[path]
         if canonical.expert is None or not canonical.name.startswith(block + EXPERTS):
             continue
-        given = next((placed.value for placed in calls[0].values if placed.group == "input"), None)
-        if given is not None and len(given.shape) > 1:
-            rows.setdefault(canonical.expert, int(np.prod(given.shape[:-1])))
+        block_input = next((placed.value for placed in calls[0].values if placed.group == "input"), None)
+        if block_input is not None and len(block_input.shape) > 1:
+            rows.setdefault(canonical.expert, int(np.prod(block_input.shape[:-1])))
     count, rest = divmod(sum(rows.values()), one.layout.rows)
     return 0 if rest else count
 
@@ -152,7 +154,7 @@ class JudgedValue:
     error: float = 0.0
     median: float = 0.0
     limit: float = 0.0
-    given: float = 0.0
+    input_error: float = 0.0
     worst: int | None = None
     wrong: Sequence[int] = ()
     is_coarser: bool = False
@@ -226,20 +228,20 @@ class ForwardJudge:
     def _judge(self, name: str, dtypes: tuple[str, str], measured: TokenErrors) -> JudgedValue:
         is_coarser = self._precision.is_coarser(*dtypes)
         dtype = self._precision.at(*dtypes)
-        given = self._given(name)
+        inputs = self._given(name)
         limit = depth_limit(dtype, measured.width, self._blocks[name])
         if name.endswith(ROTATED) or name.startswith("rotary_emb"):
             limit += _ANGLE_ROUNDOFF * float(self._pairs.position.max(initial=0))
         counted = ~self._changed[measured.pairs]
         if not counted.any():
             problem = "the runs chose other experts, within rounding, for every token or one before it"
-            return JudgedValue(name, dtypes, dtype, given=given.error, left_out=len(counted), problem=problem)
+            return JudgedValue(name, dtypes, dtype, input_error=inputs.error, left_out=len(counted), problem=problem)
         errors = np.where(counted, measured.errors, 0.0)
         place = int(errors.argmax())
         error, median = float(errors[place]), float(np.median(measured.errors[counted]))
         own = operator_limit(dtype, measured.width)
-        is_added = error > limit and error > own + self._inherited * given.error
-        is_added |= median > limit / _MEDIAN_SHARE and median > own / _MEDIAN_SHARE + _MEDIAN_GROWTH * given.median
+        is_added = error > limit and error > own + self._inherited * inputs.error
+        is_added |= median > limit / _MEDIAN_SHARE and median > own / _MEDIAN_SHARE + _MEDIAN_GROWTH * inputs.median
         cause: Cause = "culprit" if is_added else "inherited" if error > limit else ""
         outcome: Outcome = "pass"
         if cause:
@@ -257,7 +259,7 @@ class ForwardJudge:
             error,
             median,
             limit,
-            given.error,
+            inputs.error,
             int(measured.pairs[place]) if error else None,
             wrong.tolist(),
             is_coarser,

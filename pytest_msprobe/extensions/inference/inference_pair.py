@@ -60,9 +60,11 @@ def contradicted(side: SideName, run: RunValues, pairs: TokenPairs) -> Iterator[
     if np.isnan(noted).all():
         return
     own = by_logits(run, pairs.target if side == "target" else pairs.golden, pairs)
-    known = ~np.isnan(noted) & ~np.isnan(own)
-    distance = np.abs(noted[known] - own[known])
-    limit = _SUMMED + _ROUNDINGS * UNIT_ROUNDOFF[run.dtype(LOGITS) or "float32"] * np.maximum(np.abs(own[known]), 1)
+    comparable = ~np.isnan(noted) & ~np.isnan(own)
+    distance = np.abs(noted[comparable] - own[comparable])
+    limit = _SUMMED + _ROUNDINGS * UNIT_ROUNDOFF[run.dtype(LOGITS) or "float32"] * np.maximum(
+        np.abs(own[comparable]), 1
+    )
     # NaN, as of two infinities, is no difference.
     others = int((distance > limit).sum())
     if others * _OTHER_TOKENS > len(distance):
@@ -73,25 +75,25 @@ def contradicted(side: SideName, run: RunValues, pairs: TokenPairs) -> Iterator[
         )
 
 
-def unused(pairs: TokenPairs, found: LogProbabilities | None) -> Iterator[str]:
+def unused(pairs: TokenPairs, compared: LogProbabilities | None) -> Iterator[str]:
     """Yield a line where noted log probabilities are not compared."""
     is_noted = ~np.isnan(pairs.logprobs)
-    if found is not None and found.source != "from the logits":
-        is_noted[found.pairs] = False
+    if compared is not None and compared.source != "from the logits":
+        is_noted[compared.pairs] = False
     counts = [(side, int(is_noted[:, number].sum())) for number, side in enumerate(SIDES)]
     alone = [f"{count} of the {side}" for side, count in counts if count]
     if alone:
         yield (
             f"noted log probabilities not compared: {' and '.join(alone)}, of tokens that the other run neither noted "
             "nor has logits for"
-            if found is None or found.source != "noted by both runs"
+            if compared is None or compared.source != "noted by both runs"
             else f"noted log probabilities not compared: {' and '.join(alone)}, which the other run did not note"
         )
 
 
 def layout_notes(side: SideName, run: RunValues) -> Iterator[str]:
     """Yield what was noted or given of the tokens and is not used, and how many passes have no tokens."""
-    notes = Counter(note for each in run.passes if each.layout is not None for note in each.layout.notes)
+    notes = Counter(note for one in run.passes if one.layout is not None for note in one.layout.notes)
     for note, count in notes.items():
         yield f"{side}: {note}" + (f" ({count} passes)" if count > 1 else "")
     if run.left_out:
@@ -133,22 +135,27 @@ class InferencePair:
         self.clip = clip
         sizes = sizes or ModelSizes()
         passes = [read_passes(path, names) for path in (target, golden)]
-        for path, found in zip((target, golden), passes, strict=True):
-            task = next(call.dump.task for each in found for calls in each.modules.values() for call in calls)
+        for path, forward_passes in zip((target, golden), passes, strict=True):
+            task = next(
+                call.dump.task
+                for forward_pass in forward_passes
+                for calls in forward_pass.modules.values()
+                for call in calls
+            )
             if task != "tensor":
                 raise DumpError(
                     f"{path}: task {task} keeps no rows, so its tokens cannot be found in the other run; record both "
                     "runs with task tensor, or pass --msprobe-match calls"
                 )
-        self.target, self.golden = (RunValues(each, names, sizes) for each in passes)
-        for path, run, found in ((target, self.target, passes[0]), (golden, self.golden, passes[1])):
+        self.target, self.golden = (RunValues(forward_passes, names, sizes) for forward_passes in passes)
+        for path, run, forward_passes in ((target, self.target, passes[0]), (golden, self.golden, passes[1])):
             if not run.passes:
                 raise DumpError(
-                    f"{path}: nothing says which token each row is of {len(found)} forward passes; record with task "
-                    "tensor, or name the tokens by note_tokens()"
+                    f"{path}: nothing says which token each row is of {len(forward_passes)} forward passes; "
+                    "record with task tensor, or name the tokens by note_tokens()"
                 )
         self.target.widths, self.golden.widths = self.golden.own_widths, self.target.own_widths
-        self.weights = [RecordedWeights(each, names, sizes) for each in passes]
+        self.weights = [RecordedWeights(forward_passes, names, sizes) for forward_passes in passes]
         self.weights[0].widths, self.weights[1].widths = self.weights[1].rows, self.weights[0].rows
         self.values = compared_names(self.target, self.golden)
         if not self.values:
@@ -161,9 +168,7 @@ class InferencePair:
     @cached_property
     def pairs(self) -> TokenPairs:
         """The tokens that both runs computed."""
-        layouts = [
-            [each.layout for each in run.passes if each.layout is not None] for run in (self.target, self.golden)
-        ]
+        layouts = [[one.layout for one in run.passes if one.layout is not None] for run in (self.target, self.golden)]
         pairs = token_pairs(*layouts)
         if not len(pairs):
             for path, side in zip((self.target_path, self.golden_path), layouts, strict=True):
@@ -182,15 +187,15 @@ class InferencePair:
     @cached_property
     def weight_names(self) -> Mapping[str, Sequence[str]]:
         """The parameters that both runs recorded, by the value whose item compares them."""
-        found = defaultdict[str, list[str]](list)
+        names = defaultdict[str, list[str]](list)
         modules = {name for name in self.values if not name.endswith(INPUT)}
         for name in self.weights[1].parameters:
             if name in self.weights[0].parameters:
                 module = name
                 while module and module not in modules:
                     module = module.rpartition(".")[0]
-                found[module or name].append(name)
-        return found
+                names[module or name].append(name)
+        return names
 
     @cached_property
     def orders(self) -> Mapping[str, int]:
@@ -229,11 +234,11 @@ class InferencePair:
             )
             return self._call(TOKENS, "fail", [row], problem=self.lost_tokens)
         weights = [(one, compare_weights(one, *self.weights)) for one in self.weight_names.get(name, ())]
-        rows = [self._weight_row(one, found) for one, found in weights]
+        rows = [self._weight_row(one, error) for one, error in weights]
         judged = self._judge.judge(self.orders[name]) if name in self.values else None
         if judged is not None:
             rows.append(self._row(judged))
-        wrong = [one for one, found in weights if found.differs]
+        wrong = [one for one, error in weights if error.differs]
         outcome: Outcome = "fail" if wrong else judged.outcome if judged else "pass"
         if judged is not None and judged.outcome == "pass" and judged.is_coarser:
             outcome = "fail" if wrong else "warn"
@@ -270,33 +275,34 @@ class InferencePair:
         return [*lines, *unused(self.pairs, self.log_probabilities)]
 
     def _log_probabilities(self) -> ComparedCall:
-        found, error = self._log_probabilities_or_error
+        compared, error = self._log_probabilities_or_error
         if isinstance(error, DumpError):
             raise error
-        if found is None or not len(found.pairs):
+        if compared is None or not len(compared.pairs):
             problem = "no token has a log probability in both runs: " + (
                 str(error) if error else "its next token is unknown, or a run has neither logits nor noted ones of it"
             )
             return self._call(LOG_PROBABILITIES, "skip", [], problem=problem)
-        clipped = found.clipped(self.clip)
+        clipped = compared.clipped(self.clip)
         count = int(clipped.sum())
         outcome: Outcome = "pass" if not count else "fail" if count * _CLIPPED_TOKENS > len(clipped) else "warn"
-        worst = int(found.worst(1)[0])
-        at = self.pairs.label(int(found.pairs[worst]), found.ahead)
+        worst = int(compared.worst(1)[0])
+        at = self.pairs.label(int(compared.pairs[worst]), compared.ahead)
         text = (
             f"{count} of {len(clipped)} tokens clipped at {self.clip:g}; "
-            f"KL by k1 {found.k1:.3e}, by k3 {found.k3:.3e}; "
-            f"worst {found.target[worst]:.4f} against {found.golden[worst]:.4f} at {at}"
-            + (f"; {found.source}" if found.ahead == 0 else "")
+            f"KL by k1 {compared.k1:.3e}, by k3 {compared.k3:.3e}; "
+            f"worst {compared.target[worst]:.4f} against {compared.golden[worst]:.4f} at {at}"
+            + (f"; {compared.source}" if compared.ahead == 0 else "")
         )
-        metrics = {"k1": found.k1, "k3": found.k3, "clipped_share": count / len(clipped)}
-        metrics[SCALED_ERROR] = float(abs(found.log_ratio[worst]))
+        metrics = {"k1": compared.k1, "k3": compared.k3, "clipped_share": count / len(clipped)}
+        metrics[SCALED_ERROR] = float(abs(compared.log_ratio[worst]))
         sides = [
-            Value(LOG_PROBABILITIES, "numpy.ndarray", "float64", each.shape) for each in (found.target, found.golden)
+            Value(LOG_PROBABILITIES, "numpy.ndarray", "float64", logprobs.shape)
+            for logprobs in (compared.target, compared.golden)
         ]
         row = Row(
             group="output", place="log_probabilities", target=sides[0], golden=sides[1], outcome=outcome,
-            metrics=metrics, messages=(text,) if count else (), worst=self._token(int(found.pairs[worst])),
+            metrics=metrics, messages=(text,) if count else (), worst=self._token(int(compared.pairs[worst])),
         )  # fmt: skip
         return self._call(LOG_PROBABILITIES, outcome, [row], cause="inherited" if count else "", problem=text)
 
@@ -319,7 +325,7 @@ class InferencePair:
                 "cosine_sim": measured.cosine,
                 "max_abs_err": measured.max_abs_err,
                 "limit": judged.limit,
-                "given": judged.given,
+                "given": judged.input_error,
                 "wrong_tokens": float(len(judged.wrong)),
                 "tokens": float(len(measured.pairs)),
                 "left_out": float(judged.left_out),
@@ -336,20 +342,20 @@ class InferencePair:
             target=sides[0],
             golden=sides[1],
             outcome="warn" if judged.outcome == "pass" and judged.is_coarser else judged.outcome,
-            metrics={key: each for key, each in metrics.items() if not math.isnan(each)},
+            metrics={key: value for key, value in metrics.items() if not math.isnan(value)},
             unmeasured="shape" if judged.problem else "",
             messages=messages,
             worst=None if judged.worst is None else self._token(judged.worst),
         )
 
-    def _weight_row(self, name: str, found: WeightError) -> Row:
+    def _weight_row(self, name: str, error: WeightError) -> Row:
         messages: tuple[str, ...] = ()
-        if found.problem:
-            messages = (f"not compared: {found.problem}",)
-        elif found.differs:
-            messages = (f"weights differ already{found.where}: relative difference {found.error:.2e}",)
+        if error.problem:
+            messages = (f"not compared: {error.problem}",)
+        elif error.differs:
+            messages = (f"weights differ already{error.where}: relative difference {error.error:.2e}",)
         sides = [
-            Value(name, "torch.nn.parameter.Parameter", side.parameters[name].dtype, found.shape)
+            Value(name, "torch.nn.parameter.Parameter", side.parameters[name].dtype, error.shape)
             for side in self.weights
         ]
         return Row(
@@ -357,9 +363,9 @@ class InferencePair:
             place=name,
             target=sides[0],
             golden=sides[1],
-            outcome="fail" if found.differs else "skip" if found.problem else "pass",
-            metrics={} if found.problem else {SCALED_ERROR: found.error},
-            unmeasured="shape" if found.problem else "",
+            outcome="fail" if error.differs else "skip" if error.problem else "pass",
+            metrics={} if error.problem else {SCALED_ERROR: error.error},
+            unmeasured="shape" if error.problem else "",
             messages=messages,
         )
 

@@ -93,27 +93,28 @@ class InferenceJson:
         return plain
 
     def _log_probabilities(self, calls: list[ComparedCall]) -> dict[str, Any] | None:
-        call = next((each for each in calls if each.record == LOG_PROBABILITIES), None)
-        found = self._pair.log_probabilities if call is not None and call.outcome != "skip" else None
-        if call is None or found is None:
+        call = next((candidate for candidate in calls if candidate.record == LOG_PROBABILITIES), None)
+        compared = self._pair.log_probabilities if call is not None and call.outcome != "skip" else None
+        if call is None or compared is None:
             return None
         pairs = self._pair.pairs
-        divergence = float(found.divergence.mean()) if len(found.divergence) else None
+        divergence = float(compared.divergence.mean()) if len(compared.divergence) else None
         return {
             **call.rows[0].metrics,
             "clip": self._pair.clip,
-            "tokens": len(found.pairs),
-            "source": found.source,
+            "tokens": len(compared.pairs),
+            "source": compared.source,
             "divergence": divergence,
             "worst": [
                 {
                     **self._token(
-                        int(pairs.request[found.pairs[place]]), int(pairs.position[found.pairs[place]]) + found.ahead
+                        int(pairs.request[compared.pairs[place]]),
+                        int(pairs.position[compared.pairs[place]]) + compared.ahead,
                     ),
-                    "target": float(found.target[place]),
-                    "golden": float(found.golden[place]),
+                    "target": float(compared.target[place]),
+                    "golden": float(compared.golden[place]),
                 }
-                for place in found.worst(_WORST)
+                for place in compared.worst(_WORST)
             ],
         }
 
@@ -197,8 +198,8 @@ class InferenceSummary:
             if hint := self._pair.advice(call.record):
                 yield f"    {hint}"
             if len(wrong) > 1:
-                yield f"    others that add to the error: {listed((each.record for each, _ in wrong[1:]), _SHOWN)}"
-            inherited = sum(each.cause == "inherited" for each in values)
+                yield f"    others that add to the error: {listed((other.record for other, _ in wrong[1:]), _SHOWN)}"
+            inherited = sum(value.cause == "inherited" for value in values)
             if inherited:
                 yield f"    {counted(inherited, 'value')} after it inherited the error"
         grown = next((call for call in values if call.outcome == "warn" and call.cause), None)
@@ -211,14 +212,14 @@ class InferenceSummary:
             yield f"rounded more coarsely by one run: {names} ({coarser[0].rows[-1].messages[0]})"
 
     def _log_probabilities(self, calls: list[ComparedCall]) -> Iterator[str]:
-        call = next((each for each in calls if each.record == LOG_PROBABILITIES), None)
+        call = next((candidate for candidate in calls if candidate.record == LOG_PROBABILITIES), None)
         if call is not None and call.outcome != "skip":
             yield f"log probabilities: {call.reason}"
-            found = self._pair.log_probabilities
-            if found is not None and call.outcome != "pass":
-                for place in found.worst(_SHOWN):
-                    at = self._pair.pairs.label(int(found.pairs[place]), found.ahead)
-                    yield f"    {found.target[place]:.4f} against {found.golden[place]:.4f} at {at}"
+            compared = self._pair.log_probabilities
+            if compared is not None and call.outcome != "pass":
+                for place in compared.worst(_SHOWN):
+                    at = self._pair.pairs.label(int(compared.pairs[place]), compared.ahead)
+                    yield f"    {compared.target[place]:.4f} against {compared.golden[place]:.4f} at {at}"
         elif call is None:
             problem = self._pair.log_probabilities_problem
             yield f"log probabilities not compared: {problem or 'a run has neither logits nor noted ones'}"
@@ -239,9 +240,9 @@ class InferenceSummary:
 
     def _unmatched(self) -> Iterator[str]:
         pair = self._pair
-        known = {*pair.values}
+        compared = {*pair.values}
         for side, run in (("target", pair.target), ("golden run", pair.golden)):
-            names = [name for name in run.sources if name not in known and not _is_compared_otherwise(name)]
+            names = [name for name in run.sources if name not in compared and not _is_compared_otherwise(name)]
             if names:
                 yield f"in the {side} alone: {listed(names, _SHOWN)}"
 
@@ -334,14 +335,14 @@ def _write_page(path: Path, *, calls: ComparedCalls, pair: InferencePair, summar
 
 def _tokens(pair: InferencePair, summary: InferenceSummary) -> dict[str, Any]:
     """Return what the page says token by token: labels, both log probabilities, and what was and was not compared."""
-    found, notes = pair.log_probabilities, set(summary.notes())
+    compared, notes = pair.log_probabilities, set(summary.notes())
     plain: dict[str, Any] = {"lines": [line for line in summary.lines(Counter()) if line not in notes]}
-    if found is None:
+    if compared is None:
         problem = pair.log_probabilities_problem or "a run has neither logits nor noted ones"
         plain["lines"].insert(0, f"no log probabilities of tokens: {problem}")
         return plain | {"labels": [], "target": [], "golden": []}
     return plain | {
-        "labels": [pair.pairs.label(int(each), found.ahead) for each in found.pairs],
-        "target": [page_number(float(each)) for each in found.target],
-        "golden": [page_number(float(each)) for each in found.golden],
+        "labels": [pair.pairs.label(int(pair_number), compared.ahead) for pair_number in compared.pairs],
+        "target": [page_number(float(logprob)) for logprob in compared.target],
+        "golden": [page_number(float(logprob)) for logprob in compared.golden],
     }

@@ -51,10 +51,10 @@ def is_inference(options: CompareOptions, target: Path) -> bool:
 
     Raises OptionError for an option that only a comparison of calls understands.
     """
-    wanted = options.part(InferenceOptions).match
-    if wanted == "calls" or (wanted is None and options.of_calls):
+    match = options.part(InferenceOptions).match
+    if match == "calls" or (match is None and options.of_calls):
         return False
-    if wanted is None:
+    if match is None:
         are_recorded = has_tensors(target) and has_tensors(options.golden)
         return are_recorded and is_engine(target) != is_engine(options.golden)
     if options.of_calls:
@@ -193,12 +193,12 @@ def result_of(call: ComparedCall, pair: InferencePair) -> DirectionResult:
     if call.outcome == "skip":
         reason = f"{InferenceSkip.UNALIGNED.value}: {call.reason}"
         return DirectionResult(call.record, Verdict("skip", "", reason), skip=InferenceSkip.UNALIGNED)
-    found = [row for row in call.rows if row.differs]
-    if not found:
+    differing = [row for row in call.rows if row.differs]
+    if not differing:
         return DirectionResult(call.record, Verdict(call.outcome, STANDARD, call.reason))
-    outputs = [_output(row) for row in found]
-    deciding = next(number for number, row in enumerate(found) if row.outcome == call.outcome)
-    outputs[deciding] = _output(found[deciding], _hint(call, found[deciding], pair))
+    outputs = [_output(row) for row in differing]
+    deciding = next(number for number, row in enumerate(differing) if row.outcome == call.outcome)
+    outputs[deciding] = _output(differing[deciding], _hint(call, differing[deciding], pair))
     return DirectionResult(call.record, outputs[deciding].verdict, tuple(outputs))
 
 

@@ -78,33 +78,33 @@ def log_probabilities(target: RunValues, golden: RunValues, pairs: TokenPairs) -
             np.where(is_noted[:, side], pairs.logprobs[:, side], by_logits(run, places, pairs))
             for side, (run, places) in enumerate(((target, pairs.target), (golden, pairs.golden)))
         ]
-        known = np.flatnonzero(is_noted.any(axis=1) & ~np.isnan(sides).any(axis=0))
-        if len(known):
-            noting, other_run = ("target", "golden run") if is_noted[known, 0].any() else ("golden run", "target")
+        comparable = np.flatnonzero(is_noted.any(axis=1) & ~np.isnan(sides).any(axis=0))
+        if len(comparable):
+            noting, other_run = ("target", "golden run") if is_noted[comparable, 0].any() else ("golden run", "target")
             source = f"noted by the {noting}, from the logits of the {other_run}"
-            return LogProbabilities(known, sides[0][known], sides[1][known], np.empty(0), source, 0)
+            return LogProbabilities(comparable, sides[0][comparable], sides[1][comparable], np.empty(0), source, 0)
     return _by_both_logits(target, golden, pairs)
 
 
 def _by_both_logits(target: RunValues, golden: RunValues, pairs: TokenPairs) -> LogProbabilities | None:
     if not (target.has(LOGITS) and golden.has(LOGITS)):
         return None
-    found: list[tuple[Integers, Numbers, Numbers, Numbers]] = []
+    blocks: list[tuple[Integers, Numbers, Numbers, Numbers]] = []
     for numbers, mine, theirs in aligned_rows(LOGITS, target, golden, pairs):
         following = pairs.next_token[numbers]
-        known = (following >= 0) & (following < mine.shape[1])
-        if not known.any():
+        is_comparable = (following >= 0) & (following < mine.shape[1])
+        if not is_comparable.any():
             continue
-        kept = torch.from_numpy(np.flatnonzero(known))
-        logs = [torch.log_softmax(each[kept], dim=1) for each in (mine, theirs)]
-        place = torch.from_numpy(following[known])[:, None]
+        rows = torch.from_numpy(np.flatnonzero(is_comparable))
+        logs = [torch.log_softmax(logits[rows], dim=1) for logits in (mine, theirs)]
+        place = torch.from_numpy(following[is_comparable])[:, None]
         # Of tokens that both rule out, 0 * (-inf + inf) is nothing.
         divergence = (logs[0].exp() * (logs[0] - logs[1])).nan_to_num(nan=0.0, posinf=np.inf).sum(dim=1)
-        own, other = (each.gather(1, place)[:, 0].numpy() for each in logs)
-        found.append((numbers[known], own, other, divergence.numpy()))
-    if not found:
+        own, other = (logits.gather(1, place)[:, 0].numpy() for logits in logs)
+        blocks.append((numbers[is_comparable], own, other, divergence.numpy()))
+    if not blocks:
         return None
-    pairs_of, own, other, whole = (np.concatenate(each) for each in zip(*found, strict=True))
+    pairs_of, own, other, whole = (np.concatenate(logits) for logits in zip(*blocks, strict=True))
     return LogProbabilities(pairs_of, own, other, whole, "from the logits", 1)
 
 
@@ -113,23 +113,23 @@ def by_logits(run: RunValues, places: Integers, pairs: TokenPairs) -> Numbers:
 
     ``places`` are pass and row of each pair's token in the run. Raises UnalignedError, DumpError.
     """
-    found = np.full(len(pairs), np.nan)
+    logprobs = np.full(len(pairs), np.nan)
     if not run.has(LOGITS):
-        return found
+        return logprobs
     before = pairs.before
-    wanted = np.flatnonzero(before >= 0)
-    for number in np.unique(places[before[wanted], 0]):
+    predicted = np.flatnonzero(before >= 0)
+    for number in np.unique(places[before[predicted], 0]):
         layout = run.passes[number].layout
         logits = run.rows(LOGITS, number, run.own_widths.get(LOGITS))
         if logits is None or layout is None:
             continue
-        own = wanted[places[before[wanted], 0] == number]
+        own = predicted[places[before[predicted], 0] == number]
         rows = row_places(len(logits), layout)[places[before[own], 1]]
         tokens = pairs.next_token[before[own]]
-        held = (rows >= 0) & (tokens >= 0) & (tokens < logits.shape[1])
-        for pair, row, token in zip(own[held], rows[held], tokens[held], strict=True):
-            found[pair] = float(torch.log_softmax(logits[row].double(), dim=0)[token])
-    return found
+        is_readable = (rows >= 0) & (tokens >= 0) & (tokens < logits.shape[1])
+        for pair, row, token in zip(own[is_readable], rows[is_readable], tokens[is_readable], strict=True):
+            logprobs[pair] = float(torch.log_softmax(logits[row].double(), dim=0)[token])
+    return logprobs
 
 
 # A factor explains a difference of which it leaves so little, and a difference that is no rounding.
@@ -158,7 +158,7 @@ def reason(judged: JudgedValue, pairs: TokenPairs) -> str:
     """Return one line on a value that differs."""
     text = (
         f"relative error {judged.error:.2e} (median {judged.median:.2e}), worst at {pairs.label(judged.worst or 0)}; "
-        f"limit {judged.limit:.2e} for {judged.dtype} at this depth; largest before it {judged.given:.2e}"
+        f"limit {judged.limit:.2e} for {judged.dtype} at this depth; largest before it {judged.input_error:.2e}"
     )
     return "; ".join([text, *_dtypes(judged), *_tokens(judged, pairs), *_factors(judged), *_experts(judged)])
 

@@ -87,7 +87,7 @@ def read_passes(folder: Path, names: ModelNames) -> list[ForwardPass]:
     steps = defaultdict[Path, list[Path]](list)
     for path in paths:
         steps[path.parent.parent if step_rank(path).step is not None else path.parent].append(path)
-    found: list[ForwardPass] = []
+    forward_passes: list[ForwardPass] = []
     for ranks in steps.values():
         by_rank = [list(_rank_passes(read_dump(path), names)) for path in ranks]
         for number in range(max(map(len, by_rank), default=0)):
@@ -98,10 +98,10 @@ def read_passes(folder: Path, names: ModelNames) -> list[ForwardPass]:
                     shared.append([own])
                 else:
                     group.append(own)
-            found += [_forward_pass(step_rank(ranks[0]).step, number, group) for group in shared]
-    if not any(each.modules for each in found):
+            forward_passes += [_forward_pass(step_rank(ranks[0]).step, number, group) for group in shared]
+    if not any(forward_pass.modules for forward_pass in forward_passes):
         raise DumpError(f"{folder}: no calls of modules; record both runs at level L0 or mix with model=")
-    return found
+    return forward_passes
 
 
 def _is_shared(one: RankPass, other: RankPass) -> bool:
@@ -142,7 +142,7 @@ def _rank_passes(dump: Dump, names: ModelNames) -> Iterator[RankPass]:
 
 def _shared(calls: Mapping[str, Sequence[str]], number: int, count: int) -> dict[str, str]:
     """Return the calls in a pass of rotary embeddings that all layers share, by the layer that made each."""
-    layers = sorted({int(found[1]) for path in calls if (found := _LAYER.search(path))})
+    layers = sorted({int(match[1]) for path in calls if (match := _LAYER.search(path))})
     return {
         _LAYER.sub(f"layers.{layer}.", path, count=1): own[number * len(layers) + place]
         for path, own in calls.items()
@@ -153,45 +153,47 @@ def _shared(calls: Mapping[str, Sequence[str]], number: int, count: int) -> dict
 
 def _layout(dump: Dump, modules: Mapping[str, str], names: ModelNames, noted: PassTokens | None) -> TokenLayout | None:
     """Return the tokens of a pass, None where nothing that was recorded says them."""
-    found: dict[str, Integers] = {}
+    integers_by_key: dict[str, Integers] = {}
     embedding = next((record for path, record in modules.items() if names.canonical(path).name == EMBEDDING), None)
     # The outer modules were given the tokens, and ended last.
     for record in reversed([*modules.values()]):
         names_of = positional_names(dump, record)
         for placed in read_values(dump, record):
             key = _meaning(placed, names_of)
-            if placed.group == "input" and key and key not in found:
+            if placed.group == "input" and key and key not in integers_by_key:
                 integers = read_integers(placed.value, dump)
                 if integers is not None and integers.size < _MOST_TOKENS:
-                    found[key] = integers
+                    integers_by_key[key] = integers
     if embedding is not None:
-        first = next((each for each in read_values(dump, embedding) if each.group == "input"), None)
+        first = next(
+            (placed_value for placed_value in read_values(dump, embedding) if placed_value.group == "input"), None
+        )
         tokens = None if first is None else read_integers(first.value, dump)
         if tokens is not None and 1 <= tokens.ndim <= 2:
-            found["tokens"] = tokens
-    shape = _leading(found, embedding, dump)
+            integers_by_key["tokens"] = tokens
+    shape = _leading(integers_by_key, embedding, dump)
     if shape is None:
         return None if noted is None else token_layout(TokenInputs((sum(noted.lengths),)), noted)
     rows = int(np.prod(shape))
-    positions = found.get("positions")
+    positions = integers_by_key.get("positions")
     if positions is None or positions.size not in (rows, shape[-1]):
         positions = next(iter(_unnamed_positions(dump, modules, rows)), None)
-    mask = found.get("mask")
-    ends = found.get("ends")
-    given = TokenInputs(
+    mask = integers_by_key.get("mask")
+    ends = integers_by_key.get("ends")
+    inputs = TokenInputs(
         shape,
-        found.get("tokens"),
+        integers_by_key.get("tokens"),
         positions,
         mask if mask is not None and mask.shape == shape else None,
         ends if ends is not None and ends.ndim == 1 and ends[-1] <= rows else None,
     )
-    layout = token_layout(given, noted)
-    known = sum(each is not None for each in (given.token_ids, given.mask, given.positions))
-    unnamed = "" if given.mask is not None else _unnamed(dump, modules, shape, known)
+    layout = token_layout(inputs, noted)
+    count = sum(value is not None for value in (inputs.token_ids, inputs.mask, inputs.positions))
+    unnamed = "" if inputs.mask is not None else _unnamed(dump, modules, shape, count)
     return replace(layout, notes=(*layout.notes, unnamed)) if unnamed else layout
 
 
-def _unnamed(dump: Dump, modules: Mapping[str, str], shape: tuple[int, ...], known: int) -> str:
+def _unnamed(dump: Dump, modules: Mapping[str, str], shape: tuple[int, ...], count: int) -> str:
     """Return which module was given more integers for each token than are known, by position; empty where none was."""
     for record in reversed([*modules.values()]):
         integers = [
@@ -202,7 +204,7 @@ def _unnamed(dump: Dump, modules: Mapping[str, str], shape: tuple[int, ...], kno
             and placed.value.shape[-1:] == shape[-1:]
             and ("int" in placed.value.dtype.lower() or placed.value.dtype.lower().endswith("bool"))
         ]
-        if len(integers) > known and not positional_names(dump, record):
+        if len(integers) > count and not positional_names(dump, record):
             return (
                 f"{record} was given {', '.join(integers)} by position, and the dump has no names of these: none is "
                 "taken for a mask, padding may count as tokens; record again, or pass the mask by name"
@@ -219,15 +221,15 @@ def _meaning(placed: PlacedValue, names: Sequence[str]) -> str:
     return next((key for key, pattern in table if pattern.fullmatch(word)), "")
 
 
-def _leading(found: Mapping[str, Integers], embedding: str | None, dump: Dump) -> tuple[int, ...] | None:
-    tokens = found.get("tokens")
+def _leading(integers: Mapping[str, Integers], embedding: str | None, dump: Dump) -> tuple[int, ...] | None:
+    tokens = integers.get("tokens")
     if tokens is not None:
         return tuple(tokens.shape)
     if embedding is not None:
-        output = next((each.value for each in read_values(dump, embedding) if each.group == "output"), None)
+        output = next((placed.value for placed in read_values(dump, embedding) if placed.group == "output"), None)
         if output is not None and output.is_tensor and len(output.shape) in (2, 3):
             return output.shape[:-1]
-    mask = found.get("mask")
+    mask = integers.get("mask")
     return tuple(mask.shape) if mask is not None and mask.ndim == 2 else None
 
 
@@ -238,6 +240,6 @@ def _unnamed_positions(dump: Dump, modules: Mapping[str, str], rows: int) -> Ite
             continue
         for placed in read_values(dump, record):
             if placed.group == "input" and placed.value.is_tensor and int(np.prod(placed.value.shape)) == rows:
-                found = read_integers(placed.value, dump)
-                if found is not None:
-                    yield found
+                positions = read_integers(placed.value, dump)
+                if positions is not None:
+                    yield positions

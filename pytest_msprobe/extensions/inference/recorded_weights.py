@@ -94,20 +94,20 @@ class RecordedWeights:
     @cached_property
     def parameters(self) -> dict[str, RecordedParameter]:
         """The parameters by the trainer's names; ``*`` is the number of any expert."""
-        found: dict[str, RecordedParameter] = {}
+        parameters: dict[str, RecordedParameter] = {}
         for name, values in self._values().items():
             canonical = self._names.canonical(name)
             for part in canonical.parts:
                 single = RecordedParameter(canonical, part.name if canonical.is_fused else "", values)
                 if canonical.expert is None:
-                    found.setdefault(part.name.replace("{expert}", "*"), single)
+                    parameters.setdefault(part.name.replace("{expert}", "*"), single)
                 else:
                     shared = part.name.replace(f".experts.{canonical.expert}.", ".experts.*.")
-                    found.setdefault(shared, RecordedParameter(canonical, "")).experts[canonical.expert] = single
-        return found
+                    parameters.setdefault(shared, RecordedParameter(canonical, "")).experts[canonical.expert] = single
+        return parameters
 
     def _values(self) -> Mapping[str, Sequence[tuple[Value, Dump]]]:
-        calls = {path: own for each in reversed(self._passes) for path, own in each.modules.items()}
+        calls = {path: own for forward_pass in reversed(self._passes) for path, own in forward_pass.modules.items()}
         values = defaultdict[str, list[tuple["Value", "Dump"]]](list)
         for path, own in calls.items():
             for call in own:
@@ -134,8 +134,8 @@ class RecordedWeights:
         own = self.parameters[name]
         if own.experts:
             return {
-                str(expert): _whole(self._parts(each), each.canonical, other.get(str(expert)))
-                for expert, each in own.experts.items()
+                str(expert): _whole(self._parts(parameter), parameter.canonical, other.get(str(expert)))
+                for expert, parameter in own.experts.items()
             }
         parts = self._parts(own)
         if not own.is_stacked:
@@ -152,9 +152,9 @@ class RecordedWeights:
             tensor = read_tensor(value, dump)
             if own.part:
                 axis = 1 if own.is_stacked else 0
-                found = part_rows(own.canonical, tensor.shape[axis], self._sizes, self.widths)
-                rows = next(each for each in found if each.name == own.part).rows
-                tensor = torch.cat([tensor.narrow(axis, each.start, each.stop - each.start) for each in rows], dim=axis)
+                part_slices = part_rows(own.canonical, tensor.shape[axis], self._sizes, self.widths)
+                rows = next(part_of_fused for part_of_fused in part_slices if part_of_fused.name == own.part).rows
+                tensor = torch.cat([tensor.narrow(axis, run.start, run.stop - run.start) for run in rows], dim=axis)
             parts.append(tensor)
         return parts
 
@@ -163,9 +163,9 @@ class RecordedWeights:
         own = self.parameters[name]
         if own.experts:
             return {
-                str(expert): each.values[0][0].shape
-                for expert, each in own.experts.items()
-                if len(each.values) == 1 and not each.part
+                str(expert): parameter.values[0][0].shape
+                for expert, parameter in own.experts.items()
+                if len(parameter.values) == 1 and not parameter.part
             }
         is_whole = len(own.values) == 1 and not own.part and not own.is_stacked
         return {"": own.values[0][0].shape} if is_whole else {}
@@ -192,15 +192,15 @@ def compare_weights(name: str, target: RecordedWeights, golden: RecordedWeights)
         return WeightError(problem="a run has an empty tensor in its place, as engines that repack weights do")
     try:
         theirs = golden.tensors(name, target.shapes(name))
-        ours = target.tensors(name, {key: tuple(each.shape) for key, each in theirs.items()})
+        ours = target.tensors(name, {key: tuple(tensor.shape) for key, tensor in theirs.items()})
     except UnknownSizesError as error:
         return WeightError(problem=str(error))
     limit = 0.0 if dtypes[0] == dtypes[1] else _SLACK * UNIT_ROUNDOFF[coarser(*dtypes)]
-    found = [_compare(key, ours[key], theirs[key], name, limit) for key in theirs if key in ours]
-    wrong = [each for each in found if each.problem]
-    if wrong or not found:
+    errors = [_compare(key, ours[key], theirs[key], name, limit) for key in theirs if key in ours]
+    wrong = [weight_error for weight_error in errors if weight_error.problem]
+    if wrong or not errors:
         return wrong[0] if wrong else WeightError(problem="the runs recorded other experts")
-    return max(found, key=lambda each: each.error)
+    return max(errors, key=lambda weight_error: weight_error.error)
 
 
 def _compare(key: str, mine: torch.Tensor, other: torch.Tensor, name: str, limit: float) -> WeightError:

@@ -52,7 +52,7 @@ class RunValues:
     """
 
     def __init__(self, passes: Sequence[ForwardPass], names: ModelNames, sizes: ModelSizes) -> None:
-        self.passes = [each for each in passes if each.layout is not None]
+        self.passes = [forward_pass for forward_pass in passes if forward_pass.layout is not None]
         #: How many passes have rows of unknown tokens.
         self.left_out = len(passes) - len(self.passes)
         self._names = names
@@ -62,7 +62,7 @@ class RunValues:
     @cached_property
     def modules(self) -> dict[str, Canonical]:
         """Return what the module of each path is, in the order in which they ended."""
-        paths = dict.fromkeys(path for each in self.passes for path in each.modules)
+        paths = dict.fromkeys(path for forward_pass in self.passes for path in forward_pass.modules)
         return {path: self._names.canonical(path) for path in paths}
 
     @cached_property
@@ -135,11 +135,11 @@ class RunValues:
         if not source.part:
             return rows
         try:
-            found = part_rows(source.canonical, rows.shape[1], self.sizes, self.widths)
+            parts = part_rows(source.canonical, rows.shape[1], self.sizes, self.widths)
         except UnknownSizesError as error:
             raise UnalignedError(str(error)) from None
-        own = next(each for each in found if each.name == source.part)
-        return torch.cat([rows[:, each] for each in own.rows], dim=1)
+        own = next(part for part in parts if part.name == source.part)
+        return torch.cat([rows[:, columns] for columns in own.rows], dim=1)
 
     def _sources(self) -> Iterator[tuple[str, Source]]:
         for path, canonical in self.modules.items():
@@ -163,7 +163,7 @@ class RunValues:
                 yield name, Source(path, canonical, _output)
 
     def _of_rotary(self, path: str, canonical: Canonical) -> Iterator[tuple[str, Source]]:
-        calls = next((each.modules[path] for each in self.passes if path in each.modules), ())
+        calls = next((forward_pass.modules[path] for forward_pass in self.passes if path in forward_pass.modules), ())
         outputs = [value for call in calls[:1] for value in _floats(call, "output")]
         shapes = {value.shape for call in calls[:1] for value in _floats(call, "input")}
         if len(outputs) != 2:
@@ -186,7 +186,7 @@ class RunValues:
         attention = name.removesuffix(ROTATED[0]).removesuffix(ROTATED[1])
         letter = "q" if name.endswith(ROTATED[0]) else "k"
         own = (f"{attention}.{letter}_norm", f"{attention}.{letter}_proj")
-        return next((each for each in own if each in self.sources), "")
+        return next((candidate for candidate in own if candidate in self.sources), "")
 
     def _rotated(self, name: str, number: int) -> torch.Tensor | None:
         """Return queries or keys as cosines and sines of the model rotate them: the two halves of each head."""
@@ -217,7 +217,7 @@ class RunValues:
         if name not in self.sources:
             return ()
         path = self.sources[name].path
-        return next((each.modules[path] for each in self.passes if path in each.modules), ())
+        return next((forward_pass.modules[path] for forward_pass in self.passes if path in forward_pass.modules), ())
 
     def _values(self, name: str) -> Sequence[Value]:
         return [value for call in self.calls(name)[:1] for value in self.sources[name].pick(call)]
@@ -254,8 +254,8 @@ def _input(call: ModuleCall) -> Sequence[Value]:
 
 def _layer_output(call: ModuleCall) -> Sequence[Value]:
     """Return what a layer returns: its result, or in an engine result and residual stream, which are to be added."""
-    found = _floats(call, "output")[:2]
-    return found if len(found) == 2 and found[0].shape == found[1].shape else found[:1]
+    outputs = _floats(call, "output")[:2]
+    return outputs if len(outputs) == 2 and outputs[0].shape == outputs[1].shape else outputs[:1]
 
 
 def _stream(call: ModuleCall) -> Sequence[Value]:

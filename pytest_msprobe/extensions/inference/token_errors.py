@@ -73,14 +73,14 @@ def aligned_rows(name: str, target: RunValues, golden: RunValues, pairs: TokenPa
                 layout = sides[side].passes[number].layout
                 assert layout is not None
                 loaded[side, number] = None if rows is None else (rows, row_places(len(rows), layout))
-        found = [loaded[side, number] for side, number in enumerate(map(int, passes))]
-        ours, theirs = found
+        both_rows = [loaded[side, number] for side, number in enumerate(map(int, passes))]
+        ours, theirs = both_rows
         if ours is None or theirs is None:
             continue
         numbers = np.flatnonzero((both == passes).all(axis=1))
         places = ours[1][pairs.target[numbers, 1]], theirs[1][pairs.golden[numbers, 1]]
-        held = (places[0] >= 0) & (places[1] >= 0)
-        yield from _blocks(numbers[held], ours[0], theirs[0], places[0][held], places[1][held])
+        is_readable = (places[0] >= 0) & (places[1] >= 0)
+        yield from _blocks(numbers[is_readable], ours[0], theirs[0], places[0][is_readable], places[1][is_readable])
 
 
 def _blocks(
@@ -121,7 +121,7 @@ def measure_tokens(name: str, target: RunValues, golden: RunValues, pairs: Token
         )
         difference = mine - other
         squares = [(difference * difference), (other * other), (mine * mine), (mine * other)]
-        sums.append(np.stack([each.sum(dim=1).numpy() for each in squares], axis=1))
+        sums.append(np.stack([square.sum(dim=1).numpy() for square in squares], axis=1))
         greatest = max(greatest, float(difference.abs().nan_to_num(nan=math.inf).max()))
         for one, numbers_of in zip(extremes, (mine, other), strict=True):
             one[:] = [
@@ -207,8 +207,8 @@ class RequestTokens:
 
     def truncate(self, position: int) -> None:
         """Forget the tokens from a position on, which are computed again."""
-        kept = position - self.start
-        del self.token_ids[kept:], self.places[kept:], self.segments[kept:]
+        length = position - self.start
+        del self.token_ids[length:], self.places[length:], self.segments[length:]
 
 
 @dataclass(frozen=True, slots=True)
@@ -290,24 +290,24 @@ def token_pairs(target: Sequence[TokenLayout], golden: Sequence[TokenLayout]) ->
         table[:, 6],
         table[:, 7],
         np.array(logprobs, dtype=np.float64).reshape(len(rows), 2)[order],
-        target_only=sum(len(each.places) for each in ours) - len(rows),
-        golden_only=sum(len(each.places) for each in theirs) - len(rows),
+        target_only=sum(len(sequence.places) for sequence in ours) - len(rows),
+        golden_only=sum(len(sequence.places) for sequence in theirs) - len(rows),
     )
 
 
 def _logprob(sequence: RequestTokens, place: int) -> float:
     segment, at = sequence.segments[place]
-    found = segment.logprobs[at] if segment.logprobs else None
-    return float("nan") if found is None else found
+    logprob = segment.logprobs[at] if segment.logprobs else None
+    return float("nan") if logprob is None else logprob
 
 
-def _sequences(layouts: Sequence[TokenLayout], known: Sequence[RequestTokens]) -> list[RequestTokens]:
+def _sequences(layouts: Sequence[TokenLayout], references: Sequence[RequestTokens]) -> list[RequestTokens]:
     """Join the segments of all passes, by name, else by position and by what the known sequences say."""
-    found: list[RequestTokens] = []
+    sequences: list[RequestTokens] = []
     named: dict[str, RequestTokens] = {}
     for number, layout in enumerate(layouts):
         extended: set[int] = set()
-        for segment in (piece for whole in layout.segments for piece in _pieces(whole, found, known)):
+        for segment in (piece for whole in layout.segments for piece in _pieces(whole, sequences, references)):
             if segment.request:
                 sequence = named.get(segment.request)
                 start = segment.start
@@ -315,10 +315,10 @@ def _sequences(layouts: Sequence[TokenLayout], known: Sequence[RequestTokens]) -
                     # A gap: an engine took what is missing from its cache of prefixes.
                     sequence = None
             else:
-                sequence = _continued(found, segment, extended)
+                sequence = _continued(sequences, segment, extended)
             if sequence is None:
-                sequence = RequestTokens(segment.request, segment.start or 0, candidates=known)
-                found.append(sequence)
+                sequence = RequestTokens(segment.request, segment.start or 0, candidates=references)
+                sequences.append(sequence)
                 if segment.request:
                     named[segment.request] = sequence
             elif segment.start is not None:
@@ -326,31 +326,35 @@ def _sequences(layouts: Sequence[TokenLayout], known: Sequence[RequestTokens]) -
             extended.add(id(sequence))
             sequence.candidates = sequence.agreeing(segment)
             sequence.add(number, segment)
-    return found
+    return sequences
 
 
-def _pieces(segment: Segment, found: Sequence[RequestTokens], known: Sequence[RequestTokens]) -> Sequence[Segment]:
+def _pieces(
+    segment: Segment, sequences: Sequence[RequestTokens], references: Sequence[RequestTokens]
+) -> Sequence[Segment]:
     """Return a segment cut where another request goes on.
 
     Decoded tokens of several requests lie next to each other, and their positions may follow each other by chance.
     """
-    if segment.request or segment.start is None or segment.token_ids is None or len(segment) == 1 or not known:
+    if segment.request or segment.start is None or segment.token_ids is None or len(segment) == 1 or not references:
         return [segment]
     waiting = defaultdict[int, list[RequestTokens]](list)
-    for sequence in found:
+    for sequence in sequences:
         waiting[sequence.end].append(sequence)
     cuts = [0]
     tokens = segment.token_ids.tolist()
-    own = _candidates(waiting[segment.start], known, segment.start, tokens[0])
+    own = _candidates(waiting[segment.start], references, segment.start, tokens[0])
     for place, token in enumerate(tokens[1:], 1):
         position = segment.start + place
         others = [
-            each for each in waiting.get(position, ()) if any(_has(one, position, token) for one in each.candidates)
+            candidate
+            for candidate in waiting.get(position, ())
+            if any(_has(one, position, token) for one in candidate.candidates)
         ]
         following: Sequence[RequestTokens] = [one for one in own if _has(one, position, token)]
         if others and (not following or place - cuts[-1] == 1):
             cuts.append(place)
-            following = _candidates(others, known, position, token)
+            following = _candidates(others, references, position, token)
         own = following
     ends = [*cuts[1:], len(segment)]
     return [
@@ -366,10 +370,10 @@ def _pieces(segment: Segment, found: Sequence[RequestTokens], known: Sequence[Re
 
 
 def _candidates(
-    waiting: Sequence[RequestTokens], known: Sequence[RequestTokens], position: int, token: int
+    waiting: Sequence[RequestTokens], references: Sequence[RequestTokens], position: int, token: int
 ) -> Sequence[RequestTokens]:
-    wanted = [one for each in waiting for one in each.candidates] if position else known
-    return [one for one in wanted if _has(one, position, token)]
+    candidates = [one for sequence in waiting for one in sequence.candidates] if position else references
+    return [one for one in candidates if _has(one, position, token)]
 
 
 def _has(sequence: RequestTokens, position: int, token: int) -> bool:
@@ -377,13 +381,13 @@ def _has(sequence: RequestTokens, position: int, token: int) -> bool:
     return 0 <= place < len(sequence.token_ids) and sequence.token_ids[place] == token
 
 
-def _continued(found: Sequence[RequestTokens], segment: Segment, extended: set[int]) -> RequestTokens | None:
+def _continued(sequences: Sequence[RequestTokens], segment: Segment, extended: set[int]) -> RequestTokens | None:
     """Return the sequence that a segment without a name continues, None where it begins one."""
     if segment.start == 0:
         return None
     fitting = [
         sequence
-        for sequence in found
+        for sequence in sequences
         if id(sequence) not in extended and not sequence.name and segment.start in (None, sequence.end)
     ]
     if segment.token_ids is None or not any(sequence.candidates for sequence in fitting):
@@ -394,21 +398,21 @@ def _continued(found: Sequence[RequestTokens], segment: Segment, extended: set[i
 def _partners(
     ours: Sequence[RequestTokens], theirs: Sequence[RequestTokens]
 ) -> Iterator[tuple[RequestTokens, RequestTokens]]:
-    by_name = {each.name: each for each in theirs if each.name}
-    taken: set[int] = set()
+    by_name = {sequence.name: sequence for sequence in theirs if sequence.name}
+    partnered: set[int] = set()
     candidates = defaultdict[tuple[int, ...], list[RequestTokens]](list)
-    for each in theirs:
-        candidates[tuple(each.token_ids[:1])].append(each)
+    for sequence in theirs:
+        candidates[tuple(sequence.token_ids[:1])].append(sequence)
     for own in ours:
         other = by_name.get(own.name) if own.name else None
         if other is None:
-            other = _by_tokens(own, theirs if own.start else candidates[tuple(own.token_ids[:1])], taken)
+            other = _by_tokens(own, theirs if own.start else candidates[tuple(own.token_ids[:1])], partnered)
         if other is not None:
-            taken.add(id(other))
+            partnered.add(id(other))
             yield own, other
 
 
-def _by_tokens(own: RequestTokens, theirs: Sequence[RequestTokens], taken: set[int]) -> RequestTokens | None:
+def _by_tokens(own: RequestTokens, theirs: Sequence[RequestTokens], partnered: set[int]) -> RequestTokens | None:
     """Return the sequence that shares the most tokens from the first on, one that is not yet taken where several do."""
     best: tuple[int, bool, RequestTokens] | None = None
     for other in theirs:
@@ -420,7 +424,7 @@ def _by_tokens(own: RequestTokens, theirs: Sequence[RequestTokens], taken: set[i
             if a != b:
                 break
             shared += 1
-        rank = (shared, id(other) not in taken)
+        rank = (shared, id(other) not in partnered)
         if shared and (best is None or rank > best[:2]):
             best = (*rank, other)
     return None if best is None else best[2]

@@ -91,9 +91,9 @@ class TokenInputs:
     ends: Integers | None = None
 
 
-def token_layout(given: TokenInputs, noted: PassTokens | None = None) -> TokenLayout:
+def token_layout(inputs: TokenInputs, noted: PassTokens | None = None) -> TokenLayout:
     """Return the layout of a pass from what it was given, and from what the program noted of it."""
-    layout = TokenLayout(given.shape, tuple(_segments(given)))
+    layout = TokenLayout(inputs.shape, tuple(_segments(inputs)))
     if noted is None:
         return layout
     lengths = [length for length in noted.lengths if length]
@@ -101,52 +101,52 @@ def token_layout(given: TokenInputs, noted: PassTokens | None = None) -> TokenLa
         segments: Sequence[Segment] = layout.segments
     else:
         # Lengths say more than positions, which may not have been recorded.
-        segments = tuple(_cut(given, lengths))
-    return TokenLayout(given.shape, tuple(_with_notes(segments, noted)), tuple(_unused(segments, noted)))
+        segments = tuple(_cut(inputs, lengths))
+    return TokenLayout(inputs.shape, tuple(_with_notes(segments, noted)), tuple(_unused(segments, noted)))
 
 
-def _segments(given: TokenInputs) -> Iterator[Segment]:
-    ids = None if given.token_ids is None else given.token_ids.reshape(-1)
-    if given.mask is not None and given.mask.shape == given.shape and len(given.shape) == 2:
-        for sequence, row in enumerate(given.mask.astype(bool)):
-            rows = sequence * given.shape[1] + np.flatnonzero(row)
+def _segments(inputs: TokenInputs) -> Iterator[Segment]:
+    ids = None if inputs.token_ids is None else inputs.token_ids.reshape(-1)
+    if inputs.mask is not None and inputs.mask.shape == inputs.shape and len(inputs.shape) == 2:
+        for sequence, row in enumerate(inputs.mask.astype(bool)):
+            rows = sequence * inputs.shape[1] + np.flatnonzero(row)
             if len(rows):
                 yield Segment(0, rows, None if ids is None else ids[rows])
         return
-    rows = np.arange(int(np.prod(given.shape)))
-    positions = _positions(given)
-    if given.ends is not None and len(given.ends) > 1:
-        cuts = given.ends[1:-1]
+    rows = np.arange(int(np.prod(inputs.shape)))
+    positions = _positions(inputs)
+    if inputs.ends is not None and len(inputs.ends) > 1:
+        cuts = inputs.ends[1:-1]
     elif positions is not None:
         cuts = np.flatnonzero(np.diff(positions) != 1) + 1
     else:
-        cuts = np.arange(0, len(rows), given.shape[-1])[1:]
-    if len(given.shape) == 2:
-        cuts = np.union1d(cuts, np.arange(0, len(rows), given.shape[1])[1:])
-    used = len(rows) if given.ends is None else min(len(rows), int(given.ends[-1]))
+        cuts = np.arange(0, len(rows), inputs.shape[-1])[1:]
+    if len(inputs.shape) == 2:
+        cuts = np.union1d(cuts, np.arange(0, len(rows), inputs.shape[1])[1:])
+    used = len(rows) if inputs.ends is None else min(len(rows), int(inputs.ends[-1]))
     for piece in np.split(rows, cuts[cuts < len(rows)].astype(np.int64)):
         piece = piece[piece < used]
         if len(piece):
             start = None if positions is None else int(positions[piece[0]])
-            if start is None and len(given.shape) == 2:
+            if start is None and len(inputs.shape) == 2:
                 start = 0
             yield Segment(start, piece, None if ids is None else ids[piece])
 
 
-def _positions(given: TokenInputs) -> Integers | None:
-    if given.positions is None:
+def _positions(inputs: TokenInputs) -> Integers | None:
+    if inputs.positions is None:
         return None
-    whole = int(np.prod(given.shape))
-    if given.positions.size == whole:
-        return given.positions.reshape(-1)
-    if len(given.shape) == 2 and given.positions.size == given.shape[1]:
-        return np.tile(given.positions.reshape(-1), given.shape[0])
+    whole = int(np.prod(inputs.shape))
+    if inputs.positions.size == whole:
+        return inputs.positions.reshape(-1)
+    if len(inputs.shape) == 2 and inputs.positions.size == inputs.shape[1]:
+        return np.tile(inputs.positions.reshape(-1), inputs.shape[0])
     return None
 
 
-def _cut(given: TokenInputs, lengths: Sequence[int]) -> Iterator[Segment]:
-    ids = None if given.token_ids is None else given.token_ids.reshape(-1)
-    positions = _positions(given)
+def _cut(inputs: TokenInputs, lengths: Sequence[int]) -> Iterator[Segment]:
+    ids = None if inputs.token_ids is None else inputs.token_ids.reshape(-1)
+    positions = _positions(inputs)
     first = 0
     for length in lengths:
         rows = np.arange(first, first + length)
@@ -200,8 +200,13 @@ def _unused(segments: Sequence[Segment], noted: PassTokens) -> Iterator[str]:
 
 def _key(layout: TokenLayout) -> list[tuple[object, ...]]:
     return [
-        (each.request, each.start, len(each), None if each.token_ids is None else each.token_ids.tobytes())
-        for each in layout.segments
+        (
+            segment.request,
+            segment.start,
+            len(segment),
+            None if segment.token_ids is None else segment.token_ids.tobytes(),
+        )
+        for segment in layout.segments
     ]
 
 
@@ -265,9 +270,9 @@ def row_places(rows: int, layout: TokenLayout) -> Integers:
         for number, segment in enumerate(layout.segments):
             places[segment.rows[-1]] = number
     elif len(layout.shape) == 2 and rows % layout.shape[0] == 0:
-        kept = rows // layout.shape[0]
+        length = rows // layout.shape[0]
         whole = places.reshape(layout.shape)
-        whole[:, -kept:] = np.arange(rows).reshape(layout.shape[0], kept)
+        whole[:, -length:] = np.arange(rows).reshape(layout.shape[0], length)
     else:
         raise UnalignedError(f"{rows} rows for {layout.rows} tokens")
     return places

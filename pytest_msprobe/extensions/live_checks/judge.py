@@ -98,8 +98,8 @@ class ObservedTrial(Trial):
         for path, gradient in super()._backward(run, side).items():
             lead = self._leads.get(path)
             if lead is not None and gradient is not None:
-                known = summed.get(lead)
-                summed[lead] = gradient if known is None else known + gradient
+                earlier = summed.get(lead)
+                summed[lead] = gradient if earlier is None else earlier + gradient
         return summed
 
 
@@ -117,40 +117,47 @@ class Judge:
         self._registry = DeviceRegistry()
         self._setups: dict[torch.device, ReplayConfig] = {}
 
-    def run_of(self, seen: Observed) -> tuple[Call, Run]:
+    def run_of(self, observed: Observed) -> tuple[Call, Run]:
         """Return a call as its record has it, and the run that the training made."""
-        call = Call(parse_api_name(seen.name), forward_record(seen.name, decode_json(seen.forward)), None, Path())
+        call = Call(
+            parse_api_name(observed.name), forward_record(observed.name, decode_json(observed.forward)), None, Path()
+        )
         api = self._setup.framework.in_torch_terms(call).api
-        arguments, tensors = Arguments(seen.args, seen.kwargs, frozenset()), arguments_of(seen.args, seen.kwargs)
-        run = finished(_as_recorded(seen.output, seen.args), operation(api), arguments, tensors, seen.versions, {})
+        arguments, tensors = (
+            Arguments(observed.args, observed.kwargs, frozenset()),
+            arguments_of(observed.args, observed.kwargs),
+        )
+        run = finished(
+            _as_recorded(observed.output, observed.args), operation(api), arguments, tensors, observed.versions, {}
+        )
         return call, run
 
-    def forward(self, seen: Observed, call: Call, run: Run) -> tuple[DirectionResult, Replay]:
+    def forward(self, observed: Observed, call: Call, run: Run) -> tuple[DirectionResult, Replay]:
         """Judge what a call returned and changed, given what ``run_of`` returned."""
-        given = arguments_of(seen.args, seen.kwargs).values()
-        setup = self._setup_for([*given, *(each for _, each in tensors_with_paths(seen.output))])
-        replay = Replay(call, setup, _source(seen.inputs), trial_of=partial(ObservedTrial, run=run))
+        inputs = arguments_of(observed.args, observed.kwargs).values()
+        setup = self._setup_for([*inputs, *(output for _, output in tensors_with_paths(observed.output))])
+        replay = Replay(call, setup, _source(observed.inputs), trial_of=partial(ObservedTrial, run=run))
         return _judged(replay, "forward", lambda: self._repeated(replay, replay.forward(self._by))), replay
 
     def backward(
         self,
-        kept: Awaiting,
+        awaiting: Awaiting,
         backward: bytes,
         arriving: Mapping[str, torch.Tensor],
         leaving: Sequence[torch.Tensor | None],
     ) -> tuple[DirectionResult, Replay]:
         """Judge the gradients that are ``leaving``, of the inputs that require one, for those ``arriving`` by file."""
-        name = backward_of(kept.name)
-        forward = forward_record(kept.name, decode_json(kept.forward))
-        call = Call(parse_api_name(kept.name), forward, backward_record(name, decode_json(backward)), Path())
+        name = backward_of(awaiting.name)
+        forward = forward_record(awaiting.name, decode_json(awaiting.forward))
+        call = Call(parse_api_name(awaiting.name), forward, backward_record(name, decode_json(backward)), Path())
         walked = (*walk_tensors(forward.args, "args"), *walk_tensors(forward.kwargs, "kwargs"))
         paths = [path for path, element in walked if element.requires_grad]
 
         def trial_of(subject: Subject, device: Device) -> ObservedTrial:
-            gradients, leads = _by_path(paths, leaving, kept.shared)
-            return ObservedTrial(subject, device, run=kept.run, gradients=gradients, leads=leads)
+            gradients, leads = _by_path(paths, leaving, awaiting.shared)
+            return ObservedTrial(subject, device, run=awaiting.run, gradients=gradients, leads=leads)
 
-        source = _source({**kept.inputs, **arriving})
+        source = _source({**awaiting.inputs, **arriving})
         setup = self._setup_for([gradient for gradient in leaving if gradient is not None])
         replay = Replay(call, setup, source, trial_of=trial_of)
         return _judged(replay, "backward", replay.backward), replay
@@ -169,7 +176,7 @@ class Judge:
         if self._setup.framework.name != PYTORCH:
             return self._setup
         places = [tensor.device for tensor in tensors]
-        place = next((each for each in places if each.type != "cpu"), torch.device("cpu"))
+        place = next((candidate for candidate in places if candidate.type != "cpu"), torch.device("cpu"))
         if place not in self._setups:
             device = copy.copy(self._registry.get(place.type))
             if isinstance(device, Accelerator):
@@ -180,13 +187,13 @@ class Judge:
 
 def _as_recorded(output: Any, args: Sequence[object]) -> Any:
     # A record has no tuples among the arguments: what returns one that it was given returns a list to golden.
-    return list(output) if isinstance(output, tuple) and any(output is each for each in args) else output
+    return list(output) if isinstance(output, tuple) and any(output is argument for argument in args) else output
 
 
 def arguments_of(args: Sequence[object], kwargs: Mapping[str, object]) -> dict[str, torch.Tensor]:
     """Return the tensors among a call's arguments that show when they are written to, by their paths."""
-    found = (*tensors_with_paths(args, "args"), *tensors_with_paths(kwargs, "kwargs"))
-    return {path: tensor for path, tensor in found if not tensor.is_inference()}
+    tensors = (*tensors_with_paths(args, "args"), *tensors_with_paths(kwargs, "kwargs"))
+    return {path: tensor for path, tensor in tensors if not tensor.is_inference()}
 
 
 def _judged(replay: Replay, direction: Direction, judge: Callable[[], DirectionResult]) -> DirectionResult:

@@ -83,18 +83,18 @@ class MindSporeLiveRecorder(LiveRecorder, MindSporeRecorder):
                 return copies.setdefault(id(leaf), self._in_torch(leaf))
             return leaf
 
-        seen: tuple[Any, dict[str, Any]] = map_leaves(copy, tuple(args)), map_leaves(copy, dict(kwargs))
-        return seen
+        arguments: tuple[Any, dict[str, Any]] = map_leaves(copy, tuple(args)), map_leaves(copy, dict(kwargs))
+        return arguments
 
-    def after(self, seen: tuple[Any, Any], given: tuple[Any, Any], output: Any, name: str) -> Any:
+    def after(self, arguments: tuple[Any, Any], originals: tuple[Any, Any], output: Any, name: str) -> Any:
         """Return the output. MindSpore counts no versions: what has other bits than before was changed."""
-        for before, tensor in zip(tensors_in(seen, torch.Tensor), tensors_in(given, Tensor), strict=True):
+        for before, tensor in zip(tensors_in(arguments, torch.Tensor), tensors_in(originals, Tensor), strict=True):
             now = to_torch(tensor)
             if not _same_bits(before, now):
                 _write(before, now)
         api = parse_api_name(name).api
         if works_in_place(api):
-            changed, tensor = tensors_in(seen, torch.Tensor)[0], tensors_in(given, Tensor)[0]
+            changed, tensor = tensors_in(arguments, torch.Tensor)[0], tensors_in(originals, Tensor)[0]
             _write(changed, to_torch(tensor))
             return None if output is None else changed
 
@@ -107,9 +107,12 @@ class MindSporeLiveRecorder(LiveRecorder, MindSporeRecorder):
 
         return map_leaves(convert, output)
 
-    def gradients(self, found: Sequence[Any]) -> list[torch.Tensor | None]:
+    def gradients(self, gradients: Sequence[Any]) -> list[torch.Tensor | None]:
         """Return copies of the gradients; whole numbers have none that counts."""
-        return [self.copy(each) if each is not None and each.is_floating_point() else None for each in found]
+        return [
+            self.copy(gradient) if gradient is not None and gradient.is_floating_point() else None
+            for gradient in gradients
+        ]
 
     def _in_torch(self, tensor: Tensor) -> torch.Tensor:
         copy = self.copy(tensor)

@@ -72,7 +72,7 @@ class Awaiting:
 
 def on_cpu(tensor: torch.Tensor) -> torch.Tensor:
     """Return a copy on the CPU, laid out alike, that the graph knows nothing of."""
-    return as_laid_out(lambda each: each.detach().to("cpu", copy=True), tensor)
+    return as_laid_out(lambda source: source.detach().to("cpu", copy=True), tensor)
 
 
 def copied(run: Run) -> Run:
@@ -119,15 +119,15 @@ class WaitingMemory:
         """Return whether so many bytes are left."""
         return size <= self._free
 
-    def reserve(self, kept: Awaiting, size: int, end: Callable[[], None]) -> None:
-        """Reserve so many bytes while ``kept`` exists; ``end`` is called when it does no longer."""
+    def reserve(self, awaiting: Awaiting, size: int, end: Callable[[], None]) -> None:
+        """Reserve so many bytes while ``awaiting`` exists; ``end`` is called when it does no longer."""
         self._add(-size)
 
         def free() -> None:
             self._add(size)
             end()
 
-        weakref.finalize(kept, free).atexit = False
+        weakref.finalize(awaiting, free).atexit = False
 
     def _add(self, size: int) -> None:
         with self._lock:

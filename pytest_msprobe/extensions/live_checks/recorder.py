@@ -118,15 +118,14 @@ class LiveRecorder(Recorder):
         """Return the arguments of a call that is about to be made, with tensors of torch."""
 
     @abstractmethod
-    def after(self, seen: tuple[Any, Any], given: tuple[Any, Any], output: Any, name: str) -> Any:
+    def after(self, arguments: tuple[Any, Any], originals: tuple[Any, Any], output: Any, name: str) -> Any:
         """Return the output of the call of that name, with tensors of torch.
 
-        ``seen`` is what ``before`` returned for the arguments that were ``given``; what of it the call has changed is
-        changed.
+        ``arguments`` is what ``before`` returned for the ``originals``; what of it the call has changed is changed.
         """
 
     @abstractmethod
-    def gradients(self, found: Sequence[Any]) -> list[Tensor | None]:
+    def gradients(self, gradients: Sequence[Any]) -> list[Tensor | None]:
         """Return gradients as tensors of torch; None for those that are of no float tensor."""
 
     # what is the same for all
@@ -169,12 +168,12 @@ class LiveRecorder(Recorder):
             return None
         return self.selection.choose(self.kind(name, args, kwargs), name, self.step)
 
-    def judge_forward(self, seen: Observed, call: Call, run: Run, turns: Turns) -> None:
+    def judge_forward(self, observed: Observed, call: Call, run: Run, turns: Turns) -> None:
         """Judge a call that has ended, given the run that the training made."""
         with self.lock:
-            result, replay = self.judge.forward(seen, call, run)
+            result, replay = self.judge.forward(observed, call, run)
             turns.count(result)
-            self.sink.add(result, replay, seen.forward, None, seen.stack)
+            self.sink.add(result, replay, observed.forward, None, observed.stack)
             self._end_if_full()
 
     def fits(self, size: int) -> bool:
@@ -183,9 +182,9 @@ class LiveRecorder(Recorder):
             "no memory left to wait for gradients (waiting)"
         )
 
-    def await_gradients(self, kept: Awaiting, size: int, outputs: list[Any], inputs: Inputs) -> None:
+    def await_gradients(self, awaiting: Awaiting, size: int, outputs: list[Any], inputs: Inputs) -> None:
         """Judge the gradients of a call when they come; ``size`` is what is kept of it in bytes."""
-        self._waiting_memory.reserve(kept, size, self.selection.await_gradients(kept.turns))
+        self._waiting_memory.reserve(awaiting, size, self.selection.await_gradients(awaiting.turns))
         self.awaited += 1
         step = self.step
 
@@ -197,22 +196,22 @@ class LiveRecorder(Recorder):
                 self.selection.leave_out("the gradients came after their step")
                 return
             try:
-                self._judge_backward(kept, grad_outputs, grad_inputs)
+                self._judge_backward(awaiting, grad_outputs, grad_inputs)
             except Exception as error:
                 # Gradients may be such as cannot be copied, those of a vmap; the backward pass is the training's.
-                self.note_error(f"gradients of {kept.name.rsplit('.', 2)[0]}", error)
+                self.note_error(f"gradients of {awaiting.name.rsplit('.', 2)[0]}", error)
             self.react()
 
-        self.watch(outputs, inputs, on_gradients, backward_of(kept.name))
+        self.watch(outputs, inputs, on_gradients, backward_of(awaiting.name))
 
     def note_repeated(self) -> None:
         """Count a further backward pass through a call; the first was judged."""
         if self.is_recording:
             self.selection.leave_out("further backward pass through the same call")
 
-    def _judge_backward(self, kept: Awaiting, grad_outputs: list[Any], grad_inputs: list[Any]) -> None:
-        with self.lock, self.budget.spending(kept.turns):
-            name = backward_of(kept.name)
+    def _judge_backward(self, awaiting: Awaiting, grad_outputs: list[Any], grad_inputs: list[Any]) -> None:
+        with self.lock, self.budget.spending(awaiting.turns):
+            name = backward_of(awaiting.name)
             elements = self.elements(name)
             with self.quiet():
                 record: dict[str, Any] = {"input": elements.sequence(grad_outputs, "input")}
@@ -220,9 +219,9 @@ class LiveRecorder(Recorder):
                 record["output"] = elements.sequence(grad_inputs, "output")
                 leaving = self.gradients(grad_inputs)
             backward = as_json(record)
-            result, replay = self.judge.backward(kept, backward, elements.tensors, leaving)
-            kept.turns.count(result)
-            self.sink.add(result, replay, kept.forward, backward, kept.stack)
+            result, replay = self.judge.backward(awaiting, backward, elements.tensors, leaving)
+            awaiting.turns.count(result)
+            self.sink.add(result, replay, awaiting.forward, backward, awaiting.stack)
             self._end_if_full()
 
     def _end_if_full(self) -> None:
@@ -249,10 +248,10 @@ class LiveCall(ApiCall):
     def _begin_if_chosen(self, args: Any, kwargs: Any, changed: Any, written: Any, options: dict[str, Any]) -> None:
         recorder = self._recorder
         with recorder.budget.spending():
-            chosen = recorder.choose(self.name, args, kwargs)
-            if chosen is not None:
-                self._given, self._chosen = (args, kwargs), chosen
-                if not chosen.backward:
+            choice = recorder.choose(self.name, args, kwargs)
+            if choice is not None:
+                self._given, self._chosen = (args, kwargs), choice
+                if not choice.backward:
                     options["has_backward"] = False
                 super().begin(args, kwargs, changed, written, **options)
 
@@ -264,8 +263,8 @@ class LiveCall(ApiCall):
     def end(self, result: Any) -> None:
         """Judge the call, and report what is wrong."""
         if self._record is not None:
-            chosen = self._chosen
-            with self._recorder.budget.spending(chosen.kind.forward if chosen.forward else None):
+            choice = self._chosen
+            with self._recorder.budget.spending(choice.kind.forward if choice.forward else None):
                 super().end(result)
             self._recorder.react()
 
@@ -282,7 +281,7 @@ class LiveCall(ApiCall):
         if elements.details:
             self._record["details"] = elements.details
         output = recorder.after(self._seen, self._given, output, self.name)
-        seen = Observed(
+        observed = Observed(
             name=self.name,
             forward=as_json(self._record),
             inputs=elements.tensors,
@@ -292,28 +291,28 @@ class LiveCall(ApiCall):
             output=output,
             stack=code_and_lines(self._frame),
         )
-        chosen = self._chosen
-        call, run = recorder.judge.run_of(seen)
-        if chosen.forward:
-            recorder.judge_forward(seen, call, run, chosen.kind.forward)
-        if chosen.backward:
-            self._await_gradients(seen, run, recorder.differentiated(produced), inputs)
+        choice = self._chosen
+        call, run = recorder.judge.run_of(observed)
+        if choice.forward:
+            recorder.judge_forward(observed, call, run, choice.kind.forward)
+        if choice.backward:
+            self._await_gradients(observed, run, recorder.differentiated(produced), inputs)
 
-    def _await_gradients(self, seen: Observed, run: Run, outputs: list[Any], inputs: Inputs | None) -> None:
-        recorder, chosen = self._recorder, self._chosen
-        chosen.kind.is_known = True
+    def _await_gradients(self, observed: Observed, run: Run, outputs: list[Any], inputs: Inputs | None) -> None:
+        recorder, choice = self._recorder, self._chosen
+        choice.kind.is_known = True
         if outputs and inputs is not None and inputs.count:
-            turns = recorder.selection.differentiated(chosen)
-            size = bytes_of((*seen.inputs.values(), *tensors_in((run.output, run.changed), Tensor)))
+            turns = recorder.selection.differentiated(choice)
+            size = bytes_of((*observed.inputs.values(), *tensors_in((run.output, run.changed), Tensor)))
             if not recorder.fits(size):
                 return
-            kept = Awaiting(
+            awaiting = Awaiting(
                 name=self.name,
                 turns=turns,
-                forward=seen.forward,
-                inputs=seen.inputs,
+                forward=observed.forward,
+                inputs=observed.inputs,
                 run=copied(run),
                 shared=inputs.shared,
-                stack=seen.stack,
+                stack=observed.stack,
             )
-            recorder.await_gradients(kept, size, outputs, inputs)
+            recorder.await_gradients(awaiting, size, outputs, inputs)

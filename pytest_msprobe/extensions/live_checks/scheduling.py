@@ -37,7 +37,7 @@ class ApiTurns:
     direction: Direction
     kinds: int = 0
     last: int = 0
-    taken: int = 0
+    number: int = 0
     round: float = 1.0
 
 
@@ -45,14 +45,14 @@ class ApiTurns:
 class Turns:
     """The turns of one kind in one direction.
 
-    ``last`` is the latest one, as counted by its API, ``taken`` how many there were, ``rows`` how many of them had a
+    ``last`` is the latest one, as counted by its API, ``number`` how many there were, ``rows`` how many of them had a
     result and ``judged`` how many of those a verdict. Of the others ``waiting`` are gradients that may still come.
     ``seconds`` is what the latest check took.
     """
 
     api: ApiTurns
     last: int = 0
-    taken: int = 0
+    number: int = 0
     rows: int = 0
     judged: int = 0
     waiting: int = 0
@@ -66,7 +66,7 @@ class Turns:
     @property
     def lost(self) -> int:
         """Return how many turns brought no result: the call raised, or its gradient never came."""
-        return max(0, self.taken - self.rows - self.waiting)
+        return max(0, self.number - self.rows - self.waiting)
 
 
 @dataclass(slots=True)
@@ -113,7 +113,7 @@ class Quota:
 
     def take(self, turns: Turns) -> None:
         """Count a turn that begins."""
-        turns.taken += 1
+        turns.number += 1
 
     def refusal(self, kind: Kind) -> str:
         """Return why a call of this kind is left out."""
@@ -158,11 +158,11 @@ class Rotation:
         """Count a turn that begins."""
         api = turns.api
         self._turn += 1
-        api.taken += 1
+        api.number += 1
         self._round += (self._turn - api.last - self._round) / min(self._turn, _REMEMBERED)
-        api.round += (api.taken - turns.last - api.round) / min(api.taken, _REMEMBERED)
-        turns.taken += 1
-        turns.last, api.last = api.taken, self._turn
+        api.round += (api.number - turns.last - api.round) / min(api.number, _REMEMBERED)
+        turns.number += 1
+        turns.last, api.last = api.number, self._turn
 
     def refusal(self, kind: Kind) -> str:
         """Return why a call is left out."""
@@ -172,10 +172,10 @@ class Rotation:
         """Return the seconds that must be saved up for a check."""
         api, budget = turns.api, self._budget
         waited, too_soon = (self._turn + 1 - api.last) / self._round, 0.0
-        if turns.taken:
+        if turns.number:
             waited /= max(1.0, turns.seconds / (_DEAR * budget.mean))
             if api.kinds > 1:
-                too_soon = max(0.0, _DUE - (api.taken + 1 - turns.last) / api.round)
+                too_soon = max(0.0, _DUE - (api.number + 1 - turns.last) / api.round)
         elif kind.recurs:
             waited += 1
         return max(0.0, _DUE - waited + too_soon) / _SEARCHED_IN_A_STEP * budget.saved_in_a_step
@@ -188,9 +188,9 @@ def signature(name: str, modes: Hashable, args: Any, kwargs: Any, looks: Callabl
     """
 
     def form(value: Any) -> Any:
-        found = looks(value)
-        if found is not None:
-            return found
+        look = looks(value)
+        if look is not None:
+            return look
         if isinstance(value, (list, tuple)):
             return tuple(map(form, value))
         if isinstance(value, Mapping):
@@ -211,7 +211,7 @@ class Chosen:
 
 @dataclass(frozen=True, slots=True)
 class NeverJudged:
-    """Kinds of calls to one API that have no verdict in one direction: so many of those that were ``seen``.
+    """Kinds of calls to one API that have no verdict in one direction: so many of the ``total``.
 
     ``record`` and ``step`` are those of the first one. ``has_row`` says that a result has the reason.
     """
@@ -221,13 +221,13 @@ class NeverJudged:
     record: str
     step: int
     kinds: int
-    seen: int
+    total: int
     has_row: bool
 
     @property
     def some_of_all(self) -> str:
         """Return how many kinds these are, where other kinds were judged."""
-        return f"{self.kinds} of {self.seen} kinds" if self.kinds < self.seen else ""
+        return f"{self.kinds} of {self.total} kinds" if self.kinds < self.total else ""
 
     def __str__(self) -> str:
         return f"{self.api} {self.direction}" + (f" ({self.some_of_all})" if self.some_of_all else "")
@@ -257,29 +257,29 @@ class Selection:
 
     def choose(self, kind: Hashable, name: str, step: int) -> Chosen | None:
         """Return what is checked of a call with this signature, None where it is left out."""
-        known = self._kinds.get(kind)
-        if known is None:
-            known = self._kinds[kind] = Kind(name, step, self._turns(name, "forward"))
-        known.calls += 1
-        known.recurs = step > known.step
-        forward, backward = self._order.choose(known)
+        entry = self._kinds.get(kind)
+        if entry is None:
+            entry = self._kinds[kind] = Kind(name, step, self._turns(name, "forward"))
+        entry.calls += 1
+        entry.recurs = step > entry.step
+        forward, backward = self._order.choose(entry)
         if not (forward or backward):
-            self.leave_out(self._order.refusal(known))
+            self.leave_out(self._order.refusal(entry))
             return None
         if self._sample < 1 and self._random.random() >= self._sample:
             self.leave_out("not in the sample (sample)")
             return None
         if forward:
-            self._order.take(known.forward)
-        if backward and known.backward is not None:
-            self._order.take(known.backward)
-        if not forward or (not backward and known.backward is not None):
-            self.leave_out(self._order.refusal(known))
-        return Chosen(known, forward, backward)
+            self._order.take(entry.forward)
+        if backward and entry.backward is not None:
+            self._order.take(entry.backward)
+        if not forward or (not backward and entry.backward is not None):
+            self.leave_out(self._order.refusal(entry))
+        return Chosen(entry, forward, backward)
 
-    def differentiated(self, chosen: Chosen) -> Turns:
+    def differentiated(self, choice: Chosen) -> Turns:
         """Return the turns of the gradients of a kind, of which a call was seen that takes some."""
-        kind = chosen.kind
+        kind = choice.kind
         if kind.backward is None:
             kind.backward = self._turns(kind.name, "backward")
             self._order.take(kind.backward)
@@ -299,18 +299,18 @@ class Selection:
 
     def never_judged(self) -> list[NeverJudged]:
         """Return which kinds of calls have no verdict, by API and direction."""
-        seen: dict[tuple[str, Direction], list[tuple[Kind, Turns]]] = {}
+        turns_by_api: dict[tuple[str, Direction], list[tuple[Kind, Turns]]] = {}
         for kind in self._kinds.values():
             for turns in (kind.forward, kind.backward):
                 if turns is not None:
-                    seen.setdefault((turns.api.name, turns.api.direction), []).append((kind, turns))
-        found = [_never_judged(kinds) for kinds in seen.values()]
+                    turns_by_api.setdefault((turns.api.name, turns.api.direction), []).append((kind, turns))
+        unjudged = [_never_judged(kinds) for kinds in turns_by_api.values()]
         unseen = [
             NeverJudged(api, "forward", name, step, 1, 1, has_row=False)
             for api, (name, step) in self._called.items()
-            if (api, "forward") not in seen
+            if (api, "forward") not in turns_by_api
         ]
-        return sorted(filter(None, (*found, *unseen)), key=str)
+        return sorted(filter(None, (*unjudged, *unseen)), key=str)
 
     def leave_out(self, reason: str) -> bool:
         """Count a call, or its gradients, as not checked, and return False."""
@@ -330,7 +330,7 @@ def _never_judged(kinds: Iterable[tuple[Kind, Turns]]) -> NeverJudged | None:
     unjudged = [(kind, turns) for kind, turns in kinds if not turns.judged]
     if not unjudged:
         return None
-    kind, turns = next((each for each in unjudged if not each[1].rows), unjudged[0])
+    kind, turns = next((pair for pair in unjudged if not pair[1].rows), unjudged[0])
     api, direction = turns.api.name, turns.api.direction
     record = backward_of(kind.name) if direction == "backward" else kind.name
     return NeverJudged(api, direction, record, kind.step, len(unjudged), len(kinds), has_row=turns.rows > 0)

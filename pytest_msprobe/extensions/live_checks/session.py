@@ -98,13 +98,13 @@ class TorchLiveRecorder(LiveRecorder, TorchRecorder):
         """Return the arguments."""
         return args, kwargs
 
-    def after(self, seen: tuple[Any, Any], given: tuple[Any, Any], output: Any, name: str) -> Any:
+    def after(self, arguments: tuple[Any, Any], originals: tuple[Any, Any], output: Any, name: str) -> Any:
         """Return the output."""
         return output
 
-    def gradients(self, found: Sequence[Any]) -> list[Tensor | None]:
+    def gradients(self, gradients: Sequence[Any]) -> list[Tensor | None]:
         """Return the gradients."""
-        return list(found)
+        return list(gradients)
 
     def obstacle(self, name: str, args: Any, kwargs: Any) -> str | None:
         """Return why a call with these arguments cannot be judged, None where it can."""
@@ -178,7 +178,7 @@ def live(*, policy: str = "default", policy_level: str | None = None, **options:
 
 @contextmanager
 def judged_live(
-    given: dict[str, Any],
+    keywords: dict[str, Any],
     setup: ReplayConfig,
     policy: NamedPolicy,
     command: str,
@@ -189,19 +189,19 @@ def judged_live(
     ``clock`` gives the seconds of which a share may be spent. Raises as `live`, but nothing at the end for what was
     found wrong.
     """
-    options = _options(given)
+    options = _options(keywords)
     with one_at_a_time():
         checks = LiveChecks(options, setup, policy, command, clock)
         with checks.looking():
             yield checks
 
 
-def _options(given: dict[str, Any]) -> LiveOptions:
-    known = LiveOptions.__dataclass_fields__
-    for key, value in given.items():
-        if key not in known:
-            raise ConfigError(key, value, f"one of the options policy, policy_level, {', '.join(known)}")
-    return LiveOptions(**given)
+def _options(keywords: dict[str, Any]) -> LiveOptions:
+    fields = LiveOptions.__dataclass_fields__
+    for key, value in keywords.items():
+        if key not in fields:
+            raise ConfigError(key, value, f"one of the options policy, policy_level, {', '.join(fields)}")
+    return LiveOptions(**keywords)
 
 
 class LiveChecks:
@@ -258,7 +258,7 @@ class LiveChecks:
 
         Where calls with other inputs have one, the number of kinds without follows, as ``(2 of 5 kinds)``.
         """
-        return [str(each) for each in self._selection.never_judged()]
+        return [str(kinds) for kinds in self._selection.never_judged()]
 
     @property
     def seconds(self) -> float:
@@ -311,9 +311,11 @@ class LiveChecks:
 
     def _add_rows_of_never_judged(self) -> None:
         """Add what was not judged to the journal, for its reports."""
-        for each in self._selection.never_judged():
-            if not each.has_row:
-                self._findings.skip(recording_folder(each.step, self._recorder.rank()), each.record, each.some_of_all)
+        for kinds in self._selection.never_judged():
+            if not kinds.has_row:
+                self._findings.skip(
+                    recording_folder(kinds.step, self._recorder.rank()), kinds.record, kinds.some_of_all
+                )
 
     def _react(self) -> None:
         """Raise or warn about what is wrong, where the training wants that while it runs."""

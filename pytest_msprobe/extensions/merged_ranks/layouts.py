@@ -81,16 +81,14 @@ class RunLayout(ParallelLayout):
     def _model(self, path: Path) -> Model:
         siblings = sorted(path.parent.parent.glob(f"rank*/{DUMP_FILE}"))
         models = find_models(siblings or [path], self)
-        found = next((model for model in models if path in model.paths), None)
-        if found is None:
+        own = next((model for model in models if path in model.paths), None)
+        if own is None:
             raise DumpError(
                 f"{path}: not in a folder named rank0, rank1 ..., so its ranks cannot be merged; rename the folders"
             )
-        if found.path != path:
-            raise DumpError(
-                f"{path}: one rank of a merged run; name its first rank, {found.path}, or the folder of all"
-            )
-        return found
+        if own.path != path:
+            raise DumpError(f"{path}: one rank of a merged run; name its first rank, {own.path}, or the folder of all")
+        return own
 
 
 # Why values of ranks make no whole, and what became of them.
@@ -115,9 +113,11 @@ def whole_runs(target: Dump, golden: Dump, layouts: Sequence[Layout | None]) -> 
 
     ``layouts`` are those of target and golden run. Raises RecordError where a record is malformed.
     """
-    found = [None if layout else find_part(dump) for dump, layout in zip((target, golden), layouts, strict=True)]
+    parts_of_sides = [
+        None if layout else find_part(dump) for dump, layout in zip((target, golden), layouts, strict=True)
+    ]
     # Where neither run is put together, parts are compared with parts.
-    parts = [part for part in found if part is not None] if None in found else []
+    parts = [part for part in parts_of_sides if part is not None] if None in parts_of_sides else []
     if not any(layouts):
         return Runs(target, golden, [*map(_note, parts)])
     target_parts, golden_parts = (layout.tp if isinstance(layout, RunLayout) else 1 for layout in layouts)

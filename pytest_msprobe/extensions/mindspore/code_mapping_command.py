@@ -53,10 +53,10 @@ def run(arguments: argparse.Namespace) -> int:
     for iteration in iterations:
         lines = _lines_of(iteration, arguments.ir, texts)
         for folder in graph_folders(iteration):
-            found = [*_rows(folder, lines)]
-            rows += found
+            rows_of_folder = [*_rows(folder, lines)]
+            rows += rows_of_folder
             table = folder / STATISTIC_FILE
-            if table.is_file() and not found:
+            if table.is_file() and not rows_of_folder:
                 written.append(_write(_place_of_copy(table, arguments.output), _extended(table, lines)))
     if rows:
         path = arguments.output / f"code_mapping_{datetime.now():%Y%m%d%H%M%S}.csv"
@@ -66,15 +66,15 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _lines_of(iteration: Path, given: Path | None, texts: dict[Path, SourceLines]) -> SourceLines:
+def _lines_of(iteration: Path, ir_file: Path | None, texts: dict[Path, SourceLines]) -> SourceLines:
     """Return what is known of the kernels of a process; each text is read once."""
     from msprobe_hooks.dump.paths import net_folder
     from msprobe_hooks.extensions.mindspore.static_graph.anf_ir import SourceLines, graph_texts, read_ir
 
     process = net_folder(iteration).parent
-    key = given or process
+    key = ir_file or process
     if key not in texts:
-        files = [given] if given is not None else graph_texts(process)
+        files = [ir_file] if ir_file is not None else graph_texts(process)
         if not files:
             raise CommandError("no graphs/*.ir found", file=process, remedy="pass the text of the graph: --ir FILE")
         nodes = [node for file in files for node in read_ir(file)]

@@ -146,12 +146,12 @@ def _golden(call: Call, references: ReferenceRegistry) -> Callable[..., Any] | N
         return _with_torch_keywords(resolve(call.counterpart, references))
     for kind in _TORCH_TYPES.get(name.type, ()):
         try:
-            found = resolve(replace(name, type=kind), references)
+            resolved = resolve(replace(name, type=kind), references)
         except Skip as skip:
             if skip.reason is not SkipReason.UNKNOWN_API:
                 raise
         else:
-            return found if name.type.startswith("Mint") else _with_torch_keywords(found)
+            return resolved if name.type.startswith("Mint") else _with_torch_keywords(resolved)
     return None
 
 
@@ -166,11 +166,11 @@ def as_recorded(function: Callable[..., Any], call: Call) -> Callable[..., Any]:
         dtypes = iter(recorded)
 
         def narrow(tensor: torch.Tensor) -> torch.Tensor:
-            wanted = next(dtypes, "")
-            return tensor.int() if tensor.dtype is torch.int64 and wanted == "torch.int32" else tensor
+            recorded_dtype = next(dtypes, "")
+            return tensor.int() if tensor.dtype is torch.int64 and recorded_dtype == "torch.int32" else tensor
 
-        found = function(*args, **kwargs)
-        return as_tuples(map_tensors(narrow, found) if "torch.int32" in recorded else found)
+        results = function(*args, **kwargs)
+        return as_tuples(map_tensors(narrow, results) if "torch.int32" in recorded else results)
 
     return formed
 
@@ -199,12 +199,12 @@ def works_in_place(api: str) -> bool:
 
 
 def _attribute(module: ModuleType, dotted: str) -> Callable[..., Any] | None:
-    found: Any = module
+    owner: Any = module
     for part in dotted.split("."):
-        if not isinstance(found, ModuleType) or part.startswith("__"):
+        if not isinstance(owner, ModuleType) or part.startswith("__"):
             return None
-        found = getattr(found, part, None)
-    return found if callable(found) and not inspect.isclass(found) else None
+        owner = getattr(owner, part, None)
+    return owner if callable(owner) and not inspect.isclass(owner) else None
 
 
 def _tensor_method(api: str) -> Callable[..., Any] | None:

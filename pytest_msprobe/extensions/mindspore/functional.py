@@ -185,8 +185,8 @@ def _avg_pool(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
         count_include_pad: bool = True,
         divisor_override: int = 0,
     ) -> Tensor:
-        given = {"divisor_override": divisor_override} if divisor_override else {}
-        return function(input_x, kernel_size, stride, padding, ceil_mode, count_include_pad, **given)
+        divisor = {"divisor_override": divisor_override} if divisor_override else {}
+        return function(input_x, kernel_size, stride, padding, ceil_mode, count_include_pad, **divisor)
 
     return avg_pool
 

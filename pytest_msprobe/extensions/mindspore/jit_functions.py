@@ -56,8 +56,8 @@ def bridged(function: Callable[..., Any], *, in_place: bool = False, changes: Se
     def call(*args: Any, **kwargs: Any) -> Any:
         run = _BridgedCall(function, in_place, changes)
         tensors = run.take_apart(args, kwargs)
-        found = _MindSpore.apply(run, *tensors)  # type: ignore[no-untyped-call]
-        return _filled(run.output, found)
+        results = _MindSpore.apply(run, *tensors)  # type: ignore[no-untyped-call]
+        return _filled(run.output, results)
 
     return call
 
@@ -99,18 +99,18 @@ class _BridgedCall:
     def __call__(self, inputs: Sequence[Any]) -> list[Any]:
         """Call the function on MindSpore tensors, remember what its output looks like and return the tensors in it."""
         args, kwargs = _filled(self.arguments, inputs)
-        found: list[Any] = []
+        leaves: list[Any] = []
 
         def place(leaf: Any) -> Any:
             if isinstance(leaf, (mindspore.Tensor, np.ndarray)):
-                found.append(leaf)
-                return _Placeholder(len(found) - 1)
+                leaves.append(leaf)
+                return _Placeholder(len(leaves) - 1)
             if isinstance(leaf, mindspore.Type):
                 return str(leaf)
             return leaf
 
         self.output = as_tuples(map_leaves(place, self.function(*args, **kwargs)))
-        return found
+        return leaves
 
 
 def _filled(tree: Any, tensors: Sequence[Any]) -> Any:
@@ -139,32 +139,32 @@ class _MindSpore(torch.autograd.Function):
         ctx.inputs = [to_mindspore(tensor) for tensor in tensors]
         used = [to_mindspore(tensor) for tensor in tensors] if run.in_place or run.changes else ctx.inputs
         with _reported_plainly():
-            found = [_to_torch(leaf) for leaf in run(used)]
+            results = [_to_torch(leaf) for leaf in run(used)]
             if run.in_place:
                 # What such a call returns is the tensor that it changed, whatever else it may have made.
-                found[:1] = [tensors[0].copy_(to_torch(used[0]))]
+                results[:1] = [tensors[0].copy_(to_torch(used[0]))]
                 ctx.mark_dirty(tensors[0])
             for place in run.changes:
                 tensors[place].copy_(to_torch(used[place]))
-        ctx.mark_non_differentiable(*(leaf for leaf in found if not (leaf.is_floating_point() or leaf.is_complex())))
-        return tuple(found)
+        ctx.mark_non_differentiable(*(leaf for leaf in results if not (leaf.is_floating_point() or leaf.is_complex())))
+        return tuple(results)
 
     @staticmethod
     def backward(ctx: Any, *grad_outputs: torch.Tensor | None) -> Any:
-        inputs, wanted = ctx.inputs, [i for i, needed in enumerate(ctx.needs_input_grad[1:]) if needed]
+        inputs, differentiated = ctx.inputs, [i for i, needed in enumerate(ctx.needs_input_grad[1:]) if needed]
         used = [i for i, gradient in enumerate(grad_outputs) if gradient is not None]
 
         def outputs(*leaves: Any) -> Any:
-            given = dict(zip(wanted, leaves, strict=True))
-            found = ctx.run([given.get(i, tensor) for i, tensor in enumerate(inputs)])
-            return found[used[0]] if len(used) == 1 else tuple(found[i] for i in used)
+            by_position = dict(zip(differentiated, leaves, strict=True))
+            results = ctx.run([by_position.get(i, tensor) for i, tensor in enumerate(inputs)])
+            return results[used[0]] if len(used) == 1 else tuple(results[i] for i in used)
 
         with _reported_plainly():
             sensitivities = [to_mindspore(gradient) for gradient in grad_outputs if gradient is not None]
             sensitivity = sensitivities[0] if len(sensitivities) == 1 else tuple(sensitivities)
             differentiate = ops.GradOperation(get_all=True, sens_param=True)
-            found = differentiate(outputs)(*(inputs[i] for i in wanted), sensitivity)
-            gradients = dict(zip(wanted, map(to_torch, found), strict=True))
+            computed = differentiate(outputs)(*(inputs[i] for i in differentiated), sensitivity)
+            gradients = dict(zip(differentiated, map(to_torch, computed), strict=True))
         return (None, *(gradients.get(i) for i in range(len(inputs))))
 
 
@@ -231,13 +231,13 @@ def _found(call: Call) -> Callable[..., Any]:
         if not isinstance(owner, type):
             break
     # Under whatever name: ``fast = jit(slow)`` compiles a function that is called slow.
-    compiled = (each for each in vars(owner).values() if _is_compiled(each)) if owner is not None else ()
+    compiled = (function for function in vars(owner).values() if _is_compiled(function)) if owner is not None else ()
     # One that was imported from elsewhere may have the same name, and a name may have been given again.
-    found = {id(each.__wrapped__): each for each in compiled if place_of(each) == place}  # type: ignore[attr-defined]
-    if len(found) == 1:
-        return found.popitem()[1]
-    if found:
-        raise Skip(MindSporeSkip.COMPILED, f"{place} is the name of {len(found)} functions")
+    matching = {id(function.__wrapped__): function for function in compiled if place_of(function) == place}  # type: ignore[attr-defined]
+    if len(matching) == 1:
+        return matching.popitem()[1]
+    if matching:
+        raise Skip(MindSporeSkip.COMPILED, f"{place} is the name of {len(matching)} functions")
     raise Skip(MindSporeSkip.COMPILED_ELSEWHERE, place)
 
 
@@ -260,16 +260,16 @@ class _Eagerly:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         try:
-            found = _twice(self._run, args, kwargs)
-            _differentiate((args, kwargs), found)
-            return found
+            results = _twice(self._run, args, kwargs)
+            _differentiate((args, kwargs), results)
+            return results
         except REFUSALS:
             self._is_narrow = True
             dtypes = iter(self._recorded)
             narrow_args, narrow_kwargs = map_tensors(lambda tensor: tensor.to(next(dtypes)), (args, kwargs))
             precision = torch.get_default_dtype()
-            found = _twice(self._run, narrow_args, narrow_kwargs)
-            return map_tensors(lambda tensor: tensor.to(precision) if tensor.is_floating_point() else tensor, found)
+            results = _twice(self._run, narrow_args, narrow_kwargs)
+            return map_tensors(lambda tensor: tensor.to(precision) if tensor.is_floating_point() else tensor, results)
 
     def precision(self) -> str:
         """Return in which precision golden ran where that was not a raised one."""
@@ -279,10 +279,10 @@ class _Eagerly:
         return f"golden is the function in the recorded precision ({', '.join(dtypes)}), as it rejects a higher one"
 
 
-def _differentiate(arguments: Any, found: Any) -> None:
+def _differentiate(arguments: Any, results: Any) -> None:
     """Run the backward pass once, where there is one. Raises what it refuses."""
     inputs = [tensor for _, tensor in tensors_with_paths(arguments) if tensor.requires_grad]
-    outputs = [tensor for _, tensor in tensors_with_paths(found) if tensor.requires_grad]
+    outputs = [tensor for _, tensor in tensors_with_paths(results) if tensor.requires_grad]
     if inputs and outputs:
         ones = [torch.ones_like(output) for output in outputs]
         torch.autograd.grad(outputs, inputs, ones, retain_graph=True, allow_unused=True)
@@ -290,11 +290,11 @@ def _differentiate(arguments: Any, found: Any) -> None:
 
 def _twice(run: Callable[..., Any], args: Any, kwargs: Any) -> Any:
     """Return what a function gives. Raises Skip where it gives something else the next time."""
-    found, again = run(*args, **kwargs), run(*args, **kwargs)
-    pairs = zip(tensors_with_paths(found), tensors_with_paths(again), strict=True)
+    results, again = run(*args, **kwargs), run(*args, **kwargs)
+    pairs = zip(tensors_with_paths(results), tensors_with_paths(again), strict=True)
     if not all(torch.allclose(one, other, rtol=0, atol=0, equal_nan=True) for (_, one), (_, other) in pairs):
         raise Skip(MindSporeSkip.DRAWS)
-    return found
+    return results
 
 
 def to_mindspore(tensor: torch.Tensor) -> Any:
@@ -330,10 +330,10 @@ def from_numpy(values: np.ndarray[Any, Any]) -> torch.Tensor:
 def mindspore_dtype(dtype: torch.dtype) -> Any:
     """Return MindSpore's dtype of the same meaning. Raises NotImplementedError where there is none."""
     name = {torch.bool: "bool_"}.get(dtype, str(dtype).removeprefix("torch."))
-    found = getattr(mindspore, name, None)
-    if found is None:
+    converted = getattr(mindspore, name, None)
+    if converted is None:
         raise NotImplementedError(f"MindSpore {mindspore.__version__} has no dtype {name}")
-    return found
+    return converted
 
 
 @cache

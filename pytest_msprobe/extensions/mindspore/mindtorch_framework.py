@@ -54,7 +54,7 @@ class MindTorchFramework(MindSporeFramework):
         if home is None:
             return None
         try:
-            found = operator.attrgetter(f"{home}{api}")(self._torch)
+            attribute = operator.attrgetter(f"{home}{api}")(self._torch)
         except AttributeError:
             return None
-        return found if callable(found) else operator.attrgetter(api)
+        return attribute if callable(attribute) else operator.attrgetter(api)

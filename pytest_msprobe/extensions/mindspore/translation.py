@@ -59,11 +59,11 @@ def foreign_type(call: Call) -> str | None:
 
 
 def _forward(record: ForwardRecord, backward: BackwardRecord | None, api: str) -> ForwardRecord:
-    wanted = iter(_wanted(record, backward, api))
+    requires_grad = iter(_wanted(record, backward, api))
     return msgspec.structs.replace(
         record,
-        args=[_element(element, wanted) for element in record.args],
-        kwargs={key: _element(element, wanted) for key, element in record.kwargs.items()},
+        args=[_element(element, requires_grad) for element in record.args],
+        kwargs={key: _element(element, requires_grad) for key, element in record.kwargs.items()},
         output=[_element(element) for element in record.output],
     )
 
@@ -75,9 +75,9 @@ def _wanted(record: ForwardRecord, backward: BackwardRecord | None, api: str) ->
         return [False] * len(tensors)
     if any(element.requires_grad for element in tensors):
         return [element.requires_grad for element in tensors]
-    found = backward.grad_inputs
-    if any(found) and len(found) == len(tensors) and all(map(_fits, found, tensors)):
-        return [element is not None for element in found]
+    gradients = backward.grad_inputs
+    if any(gradients) and len(gradients) == len(tensors) and all(map(_fits, gradients, tensors)):
+        return [element is not None for element in gradients]
     # Nothing is differentiated through running mean and variance.
     first = op_info(api).running_statistics
     return [first is None or i not in (first, first + 1) for i in range(len(tensors))]
@@ -95,16 +95,18 @@ def _backward(record: BackwardRecord) -> BackwardRecord:
     )
 
 
-def _element(element: Element, wanted: Iterator[bool] = _NEVER) -> Element:
+def _element(element: Element, requires_grad: Iterator[bool] = _NEVER) -> Element:
     if isinstance(element, TensorElement):
         dtype = torch_dtype_name(element.dtype)
-        return msgspec.structs.replace(element, dtype=dtype, requires_grad=next(wanted) and dtype.startswith(_FLOATS))
+        return msgspec.structs.replace(
+            element, dtype=dtype, requires_grad=next(requires_grad) and dtype.startswith(_FLOATS)
+        )
     if isinstance(element, ValueElement):
         if element.type != "mindspore.dtype":
             return element
         return ValueElement("torch.dtype", torch_dtype_name(str(element.value)))
     if isinstance(element, MappingElement):
-        return MappingElement({key: _element(item, wanted) for key, item in element.items.items()})
+        return MappingElement({key: _element(item, requires_grad) for key, item in element.items.items()})
     if isinstance(element, list):
-        return [_element(item, wanted) for item in element]
+        return [_element(item, requires_grad) for item in element]
     return element

@@ -89,7 +89,7 @@ class ModelSizes:
 
     def completed(self, other: ModelSizes) -> ModelSizes:
         """Return these sizes, and those of ``other`` where these are unknown."""
-        missing = {each.name: getattr(other, each.name) for each in fields(self) if getattr(self, each.name) is None}
+        missing = {size.name: getattr(other, size.name) for size in fields(self) if getattr(self, size.name) is None}
         return replace(self, **missing)
 
 
@@ -103,20 +103,20 @@ class PartRows:
     @property
     def count(self) -> int:
         """The number of its rows."""
-        return sum(each.stop - each.start for each in self.rows)
+        return sum(run.stop - run.start for run in self.rows)
 
 
 def sizes_of_config(config: Mapping[str, object]) -> ModelSizes:
     """Return the sizes of a configuration of transformers (``config.json``) or Megatron (``args``)."""
     nested = config.get("text_config")
-    found = {
-        name: next((value for each in spellings if (value := config.get(each)) and _is_count(value)), None)
+    sizes_by_name = {
+        name: next((value for spelling in spellings if (value := config.get(spelling)) and _is_count(value)), None)
         for name, spellings in _SPELLINGS.items()
     }
     if config.get("group_query_attention") is False:
         # Megatron has a number of groups that it then does not use.
-        found["kv_heads"] = found["heads"]
-    sizes = ModelSizes(**found)  # type: ignore[arg-type]
+        sizes_by_name["kv_heads"] = sizes_by_name["heads"]
+    sizes = ModelSizes(**sizes_by_name)  # type: ignore[arg-type]
     if sizes.head_dim is None and sizes.hidden and sizes.heads and sizes.hidden % sizes.heads == 0:
         sizes = replace(sizes, head_dim=sizes.hidden // sizes.heads)
     if sizes.kv_heads is None:
@@ -159,9 +159,9 @@ def _blocks(names: list[str], counts: list[int], canonical: Canonical, length: i
 
 
 def _latent(canonical: Canonical, sizes: ModelSizes, whole: Mapping[str, int] | None) -> list[int]:
-    found = _whole(canonical, whole)
-    if found:
-        return found
+    rows = _whole(canonical, whole)
+    if rows:
+        return rows
     if sizes.q_lora and sizes.kv_lora and sizes.rope_head_dim:
         return [sizes.q_lora, sizes.kv_lora + sizes.rope_head_dim]
     raise UnknownSizesError(f"{canonical.name} needs q_lora_rank, kv_lora_rank and qk_rope_head_dim of the model")
@@ -210,8 +210,8 @@ def _groups(
 
 def _whole(canonical: Canonical, whole: Mapping[str, int] | None) -> list[int]:
     """Return the rows of each part as the other side has them, none where it lacks one."""
-    found = [(whole or {}).get(part.name) for part in canonical.parts]
-    return [each for each in found if each is not None] if None not in found else []
+    rows = [(whole or {}).get(part.name) for part in canonical.parts]
+    return [count for count in rows if count is not None] if None not in rows else []
 
 
 def _needed(canonical: Canonical) -> str:

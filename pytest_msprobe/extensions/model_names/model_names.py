@@ -56,38 +56,40 @@ def read_patterns(source: Path | Section, patterns: Patterns) -> None:
         if key not in _KEYS:
             raise key_part.refuse(f"{key!r} is not one of {', '.join(sorted(_KEYS))}")
         if key in ("prefixes", "wrappers"):
-            known = patterns.prefixes if key == "prefixes" else patterns.wrappers
-            known.update(each.text("a component of names") for each in value.members())
+            components = patterns.prefixes if key == "prefixes" else patterns.wrappers
+            components.update(member.text("a component of names") for member in value.members())
             continue
-        for name, name_part, given in value.items("a list in place of names, each with what it is"):
+        for name, name_part, entry in value.items("a list in place of names, each with what it is"):
             _require_pattern(name, name_part)
             _add(patterns.root, name, name, name_part)
-            _read_entry(name, given, patterns, is_fused=key == "fused")
+            _read_entry(name, entry, patterns, is_fused=key == "fused")
 
 
-def _read_entry(name: str, given: YamlPart, patterns: Patterns, *, is_fused: bool) -> None:
+def _read_entry(name: str, entry: YamlPart, patterns: Patterns, *, is_fused: bool) -> None:
     parts: tuple[Part, ...] = ()
     arrangement: Arrangement = "blocks"
-    for key, key_part, value in given.items(f"no mapping for {name}: expected sharded, also, parts or arrangement"):
+    for key, key_part, value in entry.items(f"no mapping for {name}: expected sharded, also, parts or arrangement"):
         if key == "also":
-            for each in value.members():
-                spelling = each.text("another spelling")
-                _require_pattern(spelling, each)
+            for spelling_part in value.members():
+                spelling = spelling_part.text("another spelling")
+                _require_pattern(spelling, spelling_part)
                 if set(_placeholders(spelling)) != set(_placeholders(name)):
-                    raise each.refuse(f"{spelling!r} has not the numbers of {name!r}")
-                _add(patterns.root, spelling, name, each)
+                    raise spelling_part.refuse(f"{spelling!r} has not the numbers of {name!r}")
+                _add(patterns.root, spelling, name, spelling_part)
         elif key == "sharded":
             patterns.sharded[name] = int(_choice(value, ("0", "1"), "an axis"))
         elif key == "parts" and is_fused:
             parts = tuple(_parts(name, value))
         elif key == "arrangement" and is_fused:
-            known = tuple(each for each in get_args(Arrangement) if each != "whole")
-            arrangement = next(each for each in known if each == _choice(value, known, "an arrangement"))
+            arrangements = tuple(candidate for candidate in get_args(Arrangement) if candidate != "whole")
+            arrangement = next(
+                candidate for candidate in arrangements if candidate == _choice(value, arrangements, "an arrangement")
+            )
         else:
             raise key_part.refuse(f"{key!r} is not a key of {'fused' if is_fused else 'names'}")
     if is_fused:
         if not parts:
-            raise given.refuse(f"{name} has no parts")
+            raise entry.refuse(f"{name} has no parts")
         patterns.fused[name] = Fused(parts, arrangement)
 
 
@@ -98,21 +100,23 @@ def _parts(name: str, value: YamlPart) -> Iterator[Part]:
             _require_pattern(part, part_place)
             if set(_placeholders(part)) - allowed:
                 raise part_place.refuse(f"{part!r} has numbers that {name!r} has not")
-            known = get_args(Rows)
-            yield Part(part, next(each for each in known if each == _choice(rows, known, "rows")))
+            allowed_rows = get_args(Rows)
+            yield Part(
+                part, next(candidate for candidate in allowed_rows if candidate == _choice(rows, allowed_rows, "rows"))
+            )
 
 
-def _choice(value: YamlPart, known: tuple[str, ...], wanted: str) -> str:
-    text = value.text(wanted)
-    if text not in known:
-        raise value.refuse(f"{text!r} is not one of {', '.join(known)}")
+def _choice(value: YamlPart, allowed: tuple[str, ...], expected: str) -> str:
+    text = value.text(expected)
+    if text not in allowed:
+        raise value.refuse(f"{text!r} is not one of {', '.join(allowed)}")
     return text
 
 
 def _require_pattern(name: str, place: YamlPart) -> None:
-    if not name or not all(each and _COMPONENT.fullmatch(each) for each in name.split(".")):
+    if not name or not all(component and _COMPONENT.fullmatch(component) for component in name.split(".")):
         raise place.refuse(f"{name!r} is not a dotted name whose numbers are {{layer}} or {{expert}}")
-    if len(found := _placeholders(name)) != len(set(found)):
+    if len(numbers := _placeholders(name)) != len(set(numbers)):
         raise place.refuse(f"{name!r} has a number twice")
 
 
@@ -151,24 +155,24 @@ class ModelNames:
 
         What follows the longest name that is known, as in ``layers.0.mlp.down_proj.weight``, is kept.
         """
-        known = self._known.get(name)
-        if known is None:
-            known = self._known[name] = self._find(name)
-        return known
+        canonical = self._known.get(name)
+        if canonical is None:
+            canonical = self._known[name] = self._find(name)
+        return canonical
 
     def _find(self, name: str) -> Canonical:
-        components = [each for each in name.split(".") if each not in self._patterns.wrappers] or [name]
+        components = [component for component in name.split(".") if component not in self._patterns.wrappers] or [name]
         first = 0
         while True:
-            found = _longest(self._patterns.root, components[first:])
-            if found is not None or first + 1 >= len(components) or components[first] not in self._patterns.prefixes:
+            match = _longest(self._patterns.root, components[first:])
+            if match is not None or first + 1 >= len(components) or components[first] not in self._patterns.prefixes:
                 break
             first += 1
         components = components[first:]
-        if found is None:
+        if match is None:
             whole = ".".join(components)
             return Canonical(whole, (Part(whole),), layer=_layer(components))
-        meaning, numbers, length = found
+        meaning, numbers, length = match
         rest = ".".join(components[length:])
         return self._understood(meaning, numbers, rest)
 
@@ -204,21 +208,21 @@ def read_model_names(files: Iterable[Path | Section] = ()) -> ModelNames:
 
 def _longest(root: Node, components: list[str]) -> tuple[str, dict[str, str], int] | None:
     """Return the meaning of the longest known beginning of a name, its numbers and its length in components."""
-    node, numbers, found = root, dict[str, str](), None
+    node, numbers, longest = root, dict[str, str](), None
     for length, component in enumerate(components, 1):
         following = node.named.get(component)
         if following is None:
             head = component.rstrip("0123456789")
             number = component[len(head) :]
-            known = node.numbered.get(head) if 0 < len(number) <= _MOST_DIGITS else None
-            if known is None:
+            numbered = node.numbered.get(head) if 0 < len(number) <= _MOST_DIGITS else None
+            if numbered is None:
                 break
-            placeholder, following = known
+            placeholder, following = numbered
             numbers[placeholder] = str(int(number))
         node = following
         if node.meaning:
-            found = node.meaning, dict(numbers), length
-    return found
+            longest = node.meaning, dict(numbers), length
+    return longest
 
 
 def _filled(pattern: str, numbers: Mapping[str, str], rest: str) -> str:

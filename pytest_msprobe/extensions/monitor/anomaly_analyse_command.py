@@ -37,11 +37,11 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.topk < 1:
         raise CommandError(f"--topk {arguments.topk}: expected a number of at least 1")
     steps, anomalies = _steps(arguments.step), read_anomalies(arguments.data_path)
-    wanted = [(key, each) for key, each in anomalies if not steps or each.step in steps]
-    first = heapq.nsmallest(arguments.topk, wanted, key=lambda named: named[1].order)
+    selected = [(key, entry) for key, entry in anomalies if not steps or entry.step in steps]
+    first = heapq.nsmallest(arguments.topk, selected, key=lambda named: named[1].order)
     path = (arguments.out_path or arguments.data_path) / ANALYSIS_FILE
     _write(path, first)
-    print(one_line(f"{len(first)} of {len(wanted)} anomalies, earliest first: {path}"))
+    print(one_line(f"{len(first)} of {len(selected)} anomalies, earliest first: {path}"))
     for number, (_, anomaly) in enumerate(first):
         print(one_line(f"{number}: {anomaly.message}"))
     return 0
@@ -58,6 +58,8 @@ def _write(path: Path, anomalies: list[tuple[str, Anomaly]]) -> None:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with atomic_write(path) as part:
-            part.write_text(json.dumps({key: asdict(each) for key, each in anomalies}, indent=1), encoding="utf-8")
+            part.write_text(
+                json.dumps({key: asdict(anomaly) for key, anomaly in anomalies}, indent=1), encoding="utf-8"
+            )
     except OSError as error:
         raise CommandError(f"cannot be written: {error.strerror or error}", file=path) from None

@@ -106,13 +106,13 @@ class RuleJudge:
         key = series.key
         outcomes: tuple[Outcome, ...] = ("fail", "warn")
         for outcome in outcomes:
-            found = [self._alarms(each.rule, series) for each in rules if each.outcome == outcome]
-            found.append(self._parted(key, outcome))
-            merged = list(islice(heapq.merge(*found, key=lambda alarm: alarm.step), ALARMS_KEPT))
+            alarms_by_rule = [self._alarms(rule.rule, series) for rule in rules if rule.outcome == outcome]
+            alarms_by_rule.append(self._parted(key, outcome))
+            merged = list(islice(heapq.merge(*alarms_by_rule, key=lambda alarm: alarm.step), ALARMS_KEPT))
             if merged:
                 return alarmed(key, self._run.rank, self._places[key], merged, outcome, story(series, merged))
-        kept = ", ".join(dict.fromkeys(each.rule.name for each in rules))
-        return DirectionResult(item_name(key), Verdict("pass", kept))
+        names = ", ".join(dict.fromkeys(rule.rule.name for rule in rules))
+        return DirectionResult(item_name(key), Verdict("pass", names))
 
     def _parted(self, key: SeriesKey, outcome: Outcome) -> Iterator[Alarm]:
         """Yield the alarm of a parameter that is no longer that of the other ranks."""
@@ -159,17 +159,20 @@ def judge_run(folder: Path, policy: MonitorPolicy) -> tuple[list[DirectionResult
     run = open_run(folder)
     judge = RuleJudge(run, policy)
     skips: Counter[str] = Counter()
-    found: dict[str, list[tuple[tuple[int, Place, int], DirectionResult]]] = {"fail": [], "warn": []}
+    results_by_outcome: dict[str, list[tuple[tuple[int, Place, int], DirectionResult]]] = {"fail": [], "warn": []}
     for result in map(judge.judge, run.keys):
         series = alarmed_of(result.extras)
         if result.verdict.outcome == "skip":
             skips[result.verdict.reason] += 1
         if series is not None:
-            found[result.verdict.outcome].append((series.first, result))
+            results_by_outcome[result.verdict.outcome].append((series.first, result))
     if skips.total() == len(run.keys):
         reasons = [f"{count} skipped: {reason}" for reason, count in skips.most_common()]
         raise MonitorError("; ".join(["no series was judged", *reasons]))
-    failed, warned = ([result for _, result in sorted(each, key=itemgetter(0))] for each in found.values())
+    failed, warned = (
+        [result for _, result in sorted(placed_results, key=itemgetter(0))]
+        for placed_results in results_by_outcome.values()
+    )
     return failed, warned
 
 

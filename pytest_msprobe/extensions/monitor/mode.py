@@ -52,7 +52,7 @@ class MonitorMode:
         from msprobe_hooks.extensions.monitor.series.reader import rank_folders
         from pytest_msprobe.extensions.monitor.series_results import first_file
 
-        return [first_file(each) for each in rank_folders(folder)]
+        return [first_file(rank_folder) for rank_folder in rank_folders(folder)]
 
     def read_file(self, path: Path) -> Run:
         """Open the rank's run that a file belongs to."""

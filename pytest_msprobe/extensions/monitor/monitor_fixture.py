@@ -90,8 +90,8 @@ class TrainingMonitor:
         if marker is not None and marker.args:
             given_by_place = ", ".join(map(shown, marker.args))
             pytest.fail(f"{MARKER}: {given_by_place}: options need names, as in every=10", pytrace=False)
-        given = {"policy": "default", "dtype": None, **_WATCHED, **(marker.kwargs if marker else {}), **options}
-        return WatchedTraining(self._item, self._path / f"training{self.count}", (model, optimizer), given)
+        settings = {"policy": "default", "dtype": None, **_WATCHED, **(marker.kwargs if marker else {}), **options}
+        return WatchedTraining(self._item, self._path / f"training{self.count}", (model, optimizer), settings)
 
 
 class WatchedTraining:
@@ -149,7 +149,7 @@ class WatchedTraining:
     def _fail(self, failed: Sequence[DirectionResult]) -> None:
         __tracebackhide__ = True
         first = first_of_several([replace(result, notes=()) for result in failed], "series")
-        kept = f"All series are in {self._path}: pytest --msprobe-monitor={self._path}"
+        advice = f"All series are in {self._path}: pytest --msprobe-monitor={self._path}"
         self._item.user_properties += verdict_properties(first)
         rerun = rerun_test_command(self._item, "")
-        raise PrecisionError(replace(first, notes=(*first.notes, kept)), rerun, self._item.config.get_verbosity())
+        raise PrecisionError(replace(first, notes=(*first.notes, advice)), rerun, self._item.config.get_verbosity())

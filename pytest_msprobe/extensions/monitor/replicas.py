@@ -53,13 +53,13 @@ class Parted:
     def reason(self) -> str:
         """Return what is wrong, in words that follow the statistic."""
         with_whom = f"rank {self.others[0]}" if len(self.others) == 1 else f"ranks {listed(map(str, self.others))}"
-        known = "" if len(self.others) > 1 else "; which of the two is wrong is not known"
+        doubt = "" if len(self.others) > 1 else "; which of the two is wrong is not known"
         since = (
             f"parted by {self.difference:.1e} after they were equal"
             if self.was_equal
             else "they began alike and part at the first updates: its gradient is not reduced, or each rank has its own"
         )
-        return f"is {self.value:.9g}, on {with_whom} {self.other:.9g}: {since}{known}"
+        return f"is {self.value:.9g}, on {with_whom} {self.other:.9g}: {since}{doubt}"
 
 
 class Replicas:
@@ -107,10 +107,10 @@ class Replicas:
     @cached_property
     def _groups(self) -> dict[tuple[int, ...], list[tuple[int, str]]]:
         """The parameters that ranks hold alike, by these ranks."""
-        whole = {rank: hash(frozenset(held.items())) for rank, held in self._beginnings.items()}
+        whole = {rank: hash(frozenset(beginnings.items())) for rank, beginnings in self._beginnings.items()}
         alike: defaultdict[tuple[int, str], defaultdict[object, list[int]]] = defaultdict(lambda: defaultdict(list))
-        for rank, held in self._beginnings.items():
-            for name, beginning in held.items():
+        for rank, beginnings in self._beginnings.items():
+            for name, beginning in beginnings.items():
                 alike[name][beginning, whole[rank] if _may_be_constant(dict(beginning[1])) else None].append(rank)
         groups: dict[tuple[int, ...], list[tuple[int, str]]] = {}
         for name, by_value in alike.items():
@@ -131,19 +131,21 @@ class Replicas:
     def _parted(self) -> dict[tuple[int, SeriesKey], Parted]:
         parted: dict[tuple[int, SeriesKey], Parted] = {}
         for ranks, names in self._groups.items():
-            found: defaultdict[SeriesKey, dict[int, Parted]] = defaultdict(dict)
+            by_key: defaultdict[SeriesKey, dict[int, Parted]] = defaultdict(dict)
             for rank in ranks[1:]:
                 # Two runs at a time, each in the order of its files.
                 for key, one in self._as_a_whole(ranks[0], [*self._differences(ranks[0], rank, names)]):
-                    found[key][rank] = one
-            for key, by_rank in found.items():
+                    by_key[key][rank] = one
+            for key, by_rank in by_key.items():
                 parted |= {(rank, key): one for rank, one in _guilty(ranks, by_rank)}
         return parted
 
-    def _as_a_whole(self, rank: int, found: Sequence[tuple[SeriesKey, Parted]]) -> Iterator[tuple[SeriesKey, Parted]]:
+    def _as_a_whole(
+        self, rank: int, partings: Sequence[tuple[SeriesKey, Parted]]
+    ) -> Iterator[tuple[SeriesKey, Parted]]:
         """Yield partings; what parted at first in one statistic was never equal, and constants only with the rest."""
-        at_first = {(key.vpp_stage, key.name) for key, one in found if not one.was_equal}
-        for key, one in found:
+        at_first = {(key.vpp_stage, key.name) for key, one in partings if not one.was_equal}
+        for key, one in partings:
             name = key.vpp_stage, key.name
             is_constant = _may_be_constant(dict(self._beginnings[rank][name][1]))
             is_doubtful = name in at_first or (is_constant and bool(at_first))
@@ -152,7 +154,7 @@ class Replicas:
     def _differences(
         self, first: int, rank: int, names: Sequence[tuple[int, str]]
     ) -> Iterator[tuple[SeriesKey, Parted]]:
-        reference, other = (open_run(self._folders[each]) for each in (first, rank))
+        reference, other = (open_run(self._folders[number]) for number in (first, rank))
         own = Statistics(other)
         for key in self._keys(reference, names):
             limit = self._limit(key)
@@ -162,23 +164,23 @@ class Replicas:
                     yield key, one
 
     def _keys(self, run: Run, names: Sequence[tuple[int, str]]) -> Iterator[SeriesKey]:
-        wanted = {*names}
+        selected = {*names}
         for key in run.keys:
-            is_wanted = kind_of(key) in PARAMETERS and (key.vpp_stage, key.name) in wanted
+            is_wanted = kind_of(key) in PARAMETERS and (key.vpp_stage, key.name) in selected
             if is_wanted and key.statistic in CONTINUOUS and self._limit(key) is not None:
                 yield key
 
 
 def _beginnings(run: Statistics) -> dict[tuple[int, str], Beginning]:
-    found: dict[tuple[int, str], Beginning] = {}
+    beginnings: dict[tuple[int, str], Beginning] = {}
     for tensor in run.tensors:
-        if kind_of(tensor) in PARAMETERS and (tensor.vpp_stage, tensor.name) not in found:
+        if kind_of(tensor) in PARAMETERS and (tensor.vpp_stage, tensor.name) not in beginnings:
             series = run.read(tensor)
-            if all(each.steps.size for each in series.values()):
+            if all(statistic_series.steps.size for statistic_series in series.values()):
                 step = int(next(iter(series.values())).steps[0])
-                values = tuple((name, float(each.values[0])) for name, each in series.items())
-                found[tensor.vpp_stage, tensor.name] = step, values
-    return found
+                values = tuple((name, float(statistic_series.values[0])) for name, statistic_series in series.items())
+                beginnings[tensor.vpp_stage, tensor.name] = step, values
+    return beginnings
 
 
 def _may_be_constant(values: Mapping[str, float]) -> bool:
@@ -196,7 +198,7 @@ def _may_be_constant(values: Mapping[str, float]) -> bool:
 def _first_apart(first: Series, other: Series, rank: int, limit: float) -> Parted | None:
     """Return where the other rank's series first differs by more than the limit and what rounding a file explains."""
     steps = np.intersect1d(first.steps, other.steps, assume_unique=True)
-    ours, theirs = (each.values[np.searchsorted(each.steps, steps)] for each in (first, other))
+    ours, theirs = (series.values[np.searchsorted(series.steps, steps)] for series in (first, other))
     size: Numbers = np.maximum(*(scale("norm", {"norm": values}) for values in (ours, theirs)))
     difference = relative_difference(theirs, ours, size)
     written = max(quantum(decimals(values)) for values in (ours, theirs))

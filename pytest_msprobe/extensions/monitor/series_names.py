@@ -88,8 +88,8 @@ def kind_of(series: SeriesKey | Watched) -> Kind:
 
 def parameter_name(series: SeriesKey | Watched) -> str:
     """Return what a parameter and its gradient are both called."""
-    found = _RECORDED_PARAMETER.fullmatch(series.name) if series.task in ("forward", "recompute") else None
-    return f"{found[1]}.{found[2]}" if found else series.name
+    match = _RECORDED_PARAMETER.fullmatch(series.name) if series.task in ("forward", "recompute") else None
+    return f"{match[1]}.{match[2]}" if match else series.name
 
 
 def is_input(series: SeriesKey | Watched) -> bool:
@@ -117,8 +117,8 @@ class Kinds:
 
 def _call(recorded: Watched) -> str | None:
     """Return the call of an API that a recorded tensor is of, as ``Functional.linear.3``; None for a module's."""
-    found = _RECORDED_CALL.fullmatch(recorded.name)
-    return found[1] if found else None
+    match = _RECORDED_CALL.fullmatch(recorded.name)
+    return match[1] if match else None
 
 
 def item_name(key: SeriesKey) -> str:
@@ -202,8 +202,8 @@ def _neighbourhood(series: Series, step: int) -> Iterator[str]:
     index = int(series.steps.searchsorted(step))
     around = slice(max(index - _NEIGHBOURS, 0), index + _NEIGHBOURS + 1)
     width = len(str(series.steps[around][-1]))
-    for each, value in zip(series.steps[around].tolist(), series.values[around].tolist(), strict=True):
-        yield f"  {'>' if each == step else ' '} step {each:>{width}}  {value:.6g}"
+    for neighbour, value in zip(series.steps[around].tolist(), series.values[around].tolist(), strict=True):
+        yield f"  {'>' if neighbour == step else ' '} step {neighbour:>{width}}  {value:.6g}"
 
 
 def _later(alarms: Sequence[Alarm]) -> Iterator[str]:
@@ -241,14 +241,14 @@ def _read(path: Path) -> list[tuple[str, Anomaly]]:
 def write_anomalies(folder: Path, ranks: Iterable[int], series: Iterable[Alarmed]) -> list[Path]:
     """Write the alarms of all series to ``rank<n>/anomaly.json`` and return the files. Raises OSError."""
     by_rank: dict[int, dict[str, dict[str, object]]] = {rank: {} for rank in ranks}
-    for alarmed in sorted(series, key=lambda each: each.first):
+    for alarmed in sorted(series, key=lambda one: one.first):
         by_rank[alarmed.rank].update(entry(_alert(alarmed, alarm), alarmed.rank) for alarm in alarmed.alarms)
     paths = []
-    for rank, found in sorted(by_rank.items()):
+    for rank, entries in sorted(by_rank.items()):
         path = folder / f"rank{rank}" / FILE
         path.parent.mkdir(parents=True, exist_ok=True)
         with atomic_write(path) as part:
-            part.write_text(json.dumps(found, indent=1), encoding="utf-8")
+            part.write_text(json.dumps(entries, indent=1), encoding="utf-8")
         paths.append(path)
     return paths
 

@@ -108,12 +108,12 @@ def _compare_output(
         return ComparedOutput(name, row, _result(row, verdict))
     missing = ""
 
-    def look_up(wanted: Standard) -> Metrics | None:
+    def look_up(by: Standard) -> Metrics | None:
         nonlocal missing
-        found = baseline_metrics(baseline, wanted, recorded.dtype, row.shape, lambda: recorded.metrics.get("scale"))
-        if isinstance(found, Metrics):
-            return found
-        missing = found if baseline is not None or not absence else f"the recorded run has no numbers: {absence}"
+        metrics = baseline_metrics(baseline, by, recorded.dtype, row.shape, lambda: recorded.metrics.get("scale"))
+        if isinstance(metrics, Metrics):
+            return metrics
+        missing = metrics if baseline is not None or not absence else f"the recorded run has no numbers: {absence}"
         return None
 
     judged = judge_recorded(recorded, standard=standard, recorded=look_up)
@@ -287,8 +287,8 @@ def require_comparable(target: _Run, baseline: _Run) -> None:
                 "make both with the same"
             )
     by_dump = not (target.is_table or baseline.is_table)
-    known = {row.dump for row in baseline.rows} if by_dump else {row.record for row in baseline.rows}
-    if known.isdisjoint(row.dump if by_dump else row.record for row in target.rows):
+    keys = {row.dump for row in baseline.rows} if by_dump else {row.record for row in baseline.rows}
+    if keys.isdisjoint(row.dump if by_dump else row.record for row in target.rows):
         raise BaselineError(f"no record of {target.path}", file=baseline.path, remedy="compare runs of the same dumps")
 
 
@@ -298,16 +298,16 @@ def _paired(target: _Run, baseline: _Run) -> Iterator[tuple[RecordRow, RecordRow
     Raises BaselineError where a table leaves open which of several dumps a record belongs to.
     """
     by_dump = not (target.is_table or baseline.is_table)
-    known: dict[tuple[str, str], RecordRow] = {}
+    rows: dict[tuple[str, str], RecordRow] = {}
     for row in baseline.rows:
         key = (row.dump if by_dump else "", row.record)
-        if key in known:
+        if key in rows:
             raise BaselineError(
                 f"{row.record!r} occurs twice", file=baseline.path, remedy="compare tables of one dump only"
             )
-        known[key] = row
+        rows[key] = row
     for row in target.rows:
-        yield row, known.get((row.dump if by_dump else "", row.record), RecordRow(row.record, of_table=row.of_table))
+        yield row, rows.get((row.dump if by_dump else "", row.record), RecordRow(row.record, of_table=row.of_table))
 
 
 def _of_baseline(baseline: Baseline) -> _Run:

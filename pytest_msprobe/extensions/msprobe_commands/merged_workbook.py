@@ -79,8 +79,8 @@ def read_configuration(path: Path) -> Configuration:
         raise CommandError(f"compare_index: {shown(metrics)} is not a list of titles", file=path)
     for metric in metrics:
         if metric.casefold() not in _TITLES:
-            known = dict.fromkeys(_TITLES.values())
-            raise CommandError(f"compare_index: {unknown('title', metric, known)}", file=path)
+            titles = dict.fromkeys(_TITLES.values())
+            raise CommandError(f"compare_index: {unknown('title', metric, titles)}", file=path)
     return Configuration(tuple(apis), tuple(dict.fromkeys(_TITLES[metric.casefold()] for metric in metrics)))
 
 
@@ -95,12 +95,12 @@ def find_tables(folder: Path) -> list[Table]:
     tables = _tables_of(folder)
     if len(tables) < 2:
         below = listed(path.name for path in sorted(folder.iterdir(), key=_by_number) if _has_tables(path))
-        wanted = "compare_result_rank0-rank0_20260131120000.csv (or .xlsx)"
+        example = "compare_result_rank0-rank0_20260131120000.csv (or .xlsx)"
         remedy = f"its folders have tables, pass one of them: {below}" if below else ""
         raise CommandError(
             f"{counted(len(tables), 'table')} of ranks",
             file=folder,
-            remedy=remedy or f"expected two or more, named like {wanted}",
+            remedy=remedy or f"expected two or more, named like {example}",
         )
     return sorted(tables.values(), key=lambda table: table.order)
 
@@ -113,8 +113,8 @@ def _has_tables(folder: Path) -> bool:
 
 
 def _is_of_rank(path: Path) -> bool:
-    found = _NAME.fullmatch(path.name)
-    return found is not None and bool(found["target"])
+    match = _NAME.fullmatch(path.name)
+    return match is not None and bool(match["target"])
 
 
 def _by_number(path: Path) -> tuple[int, str]:
@@ -125,10 +125,10 @@ def _by_number(path: Path) -> tuple[int, str]:
 def _tables_of(folder: Path) -> dict[str, Table]:
     tables: dict[str, Table] = {}
     for path in sorted(folder.iterdir()):
-        found = _NAME.fullmatch(path.name)
-        if found is None or not found["target"]:
+        match = _NAME.fullmatch(path.name)
+        if match is None or not match["target"]:
             continue
-        target, golden = int(found["target"]), int(found["golden"] or found["target"])
+        target, golden = int(match["target"]), int(match["golden"] or match["target"])
         rank = f"rank{target}" if target == golden else f"rank{target}-rank{golden}"
         if rank in tables:
             raise CommandError(f"{tables[rank].path.name} is of {rank}, too", file=path, remedy="keep one of them")
@@ -179,10 +179,10 @@ def _take_rows(
     places = {title: place for place, title in enumerate(titles)}
     for row in rows:
         name = str(row[places["NPU Name"]])
-        found = [api for api in apis if name.startswith(f"{api}.")]
-        if not found:
+        matching = [api for api in apis if name.startswith(f"{api}.")]
+        if not matching:
             continue
-        used.update(found)
+        used.update(matching)
         for metric, sheet in sheets.items():
             cell = row[places[metric]]
             if cell in _NO_NUMBER:

@@ -13,8 +13,8 @@ from torch import Tensor
 
 def refuse(api: str, **arguments: object) -> None:
     """Raise NotImplementedError that names the first argument that is set; None means that it is not."""
-    for name, given in arguments.items():
-        if given is not None:
+    for name, value in arguments.items():
+        if value is not None:
             raise NotImplementedError(f"{api} has no golden definition with {name}")
 
 

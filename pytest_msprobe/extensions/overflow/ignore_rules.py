@@ -51,17 +51,17 @@ def _positions(entry: Mapping[str, Any], key: str, where: str, allowed: tuple[st
     items = entry.get(key)
     if items is None:
         return frozenset()
-    wanted = " or ".join(f"{{{name}: ...}}" for name in allowed)
+    expected = " or ".join(f"{{{name}: ...}}" for name in allowed)
     if not isinstance(items, list):
-        raise RulesError(f"{key} is {shown(items)}", file=where, remedy=f"expected a list of {wanted}")
-    return frozenset(_position(item, f"{where}: {key}", wanted, allowed) for item in items)
+        raise RulesError(f"{key} is {shown(items)}", file=where, remedy=f"expected a list of {expected}")
+    return frozenset(_position(item, f"{where}: {key}", expected, allowed) for item in items)
 
 
-def _position(item: Any, where: str, wanted: str, allowed: tuple[str, ...]) -> str:
+def _position(item: Any, where: str, expected: str, allowed: tuple[str, ...]) -> str:
     if isinstance(item, dict) and len(item) == 1:
         ((kind, value),) = item.items()
         if kind == "index" and type(value) is int and 0 <= value < _MOST_ARGUMENTS:
             return str(value)
         if kind == "name" and kind in allowed and isinstance(value, str):
             return value
-    raise RulesError(shown(item), file=where, remedy=f"expected {wanted}, an index counting from 0")
+    raise RulesError(shown(item), file=where, remedy=f"expected {expected}, an index counting from 0")

@@ -205,10 +205,10 @@ def _output(place: ValuePath, verdict: Verdict) -> OutputResult:
 
 def write_overflow_page(path: Path, results: Results, *, config: pytest.Config) -> None:
     """Write the page of what came of all records. Raises OSError where the disk refuses."""
-    found = {(dump_of_id(config, item), result.record): result for item, result in results.items()}
+    results_by_record = {(dump_of_id(config, item), result.record): result for item, result in results.items()}
     findings = config.stash[findings_key]
     folders = [display_path(config, step.folder) for step in findings.steps]
-    write_lanes_page(path, overflow_lanes(findings, folders, found), title="Overflow")
+    write_lanes_page(path, overflow_lanes(findings, folders, results_by_record), title="Overflow")
 
 
 def overflow_lanes(

@@ -115,7 +115,7 @@ def analyse(step: Step, rules: IgnoreRules) -> Analysis:
 
 
 def _read_rank(rank: int, dump: Dump, rules: IgnoreRules, world: frozenset[int]) -> _Rank:
-    found = _Rank(rank)
+    state = _Rank(rank)
     for name, raw in dump.records.items():
         communicates = is_communication(name)
         if not communicates and (not may_hold_non_finite(bytes(raw)) or not is_judgeable(name)):
@@ -124,22 +124,22 @@ def _read_rank(rank: int, dump: Dump, rules: IgnoreRules, world: frozenset[int])
             traffic = read_record_io(dump, name)
             ends = ends_of(dump.forward(name), rank, world) if communicates else ()
         except (RecordError, ValueError):
-            found.malformed.append((rank, name))
+            state.malformed.append((rank, name))
             continue
         finding = find_scene(traffic)
         if finding is not None and is_ignored(finding, name, rules):
             finding = None
         arises = finding is not None and finding.scene in (AnomalyKind.ARISES, AnomalyKind.OVERWRITTEN)
         if arises:
-            found.arising.append(name)
+            state.arising.append(name)
         if communicates:
             gives = any(end.gives for end in ends) and _gives_anomaly(traffic, finding)
-            found.nodes.append(_Node(rank, name, ends, finding, gives, found.suspects))
-            found.suspects = []
+            state.nodes.append(_Node(rank, name, ends, finding, gives, state.suspects))
+            state.suspects = []
         elif finding is not None and arises:
-            phase = Phase.DURING if found.nodes else Phase.BEFORE
-            found.suspects.append(Culprit(rank, name, finding, phase))
-    return found
+            phase = Phase.DURING if state.nodes else Phase.BEFORE
+            state.suspects.append(Culprit(rank, name, finding, phase))
+    return state
 
 
 def _gives_anomaly(traffic: RecordIO, finding: Finding | None) -> bool:
@@ -176,26 +176,26 @@ def _arises(node: _Node) -> bool:
 
 def _before(ranks: Iterable[_Rank]) -> list[Culprit]:
     """Return the first suspect of each rank before it communicates; those that are passed on come first."""
-    found = []
+    suspects_by_order = []
     for rank in ranks:
         suspects = rank.nodes[0].suspects if rank.nodes else rank.suspects
         passes_on = bool(rank.nodes) and rank.nodes[0].gives_anomaly
-        found += [(not passes_on, suspect) for suspect in _first(suspects)]
-    return [suspect for _, suspect in sorted(found, key=lambda entry: (entry[0], entry[1].rank))]
+        suspects_by_order += [(not passes_on, suspect) for suspect in _first(suspects)]
+    return [suspect for _, suspect in sorted(suspects_by_order, key=lambda entry: (entry[0], entry[1].rank))]
 
 
 def _during(ranks: list[_Rank], transfers: Transfers[_Node]) -> list[Culprit]:
     """Return the first suspects in the order of communication, or the first communication that is one itself."""
     for nodes in in_layers([rank.nodes for rank in ranks], transfers):
         passing_on = sorted((node for node in nodes if node.suspects), key=lambda node: not node.gives_anomaly)
-        found = [suspect for node in passing_on for suspect in _first(node.suspects)]
-        found = found or [
+        culprits = [suspect for node in passing_on for suspect in _first(node.suspects)]
+        culprits = culprits or [
             Culprit(node.rank, node.name, node.finding, Phase.DURING, tuple(sorted(node.missing)))
             for node in nodes
             if node.finding is not None and _arises(node) and not node.is_explained
         ]
-        if found:
-            return found
+        if culprits:
+            return culprits
     return []
 
 
@@ -249,8 +249,13 @@ def describe_values(place: ValuePath) -> str:
     leaf = place.leaf
     if not isinstance(leaf, TensorElement):
         return f"{leaf.type} {leaf.value}"
-    known = {"Max": leaf.max, "Min": leaf.min} if leaf.max is not None or leaf.min is not None else {"Mean": leaf.mean}
-    return ", ".join(f"{name} {number:.6g}" for name, number in known.items() if number is not None) or "no statistics"
+    statistics = (
+        {"Max": leaf.max, "Min": leaf.min} if leaf.max is not None or leaf.min is not None else {"Mean": leaf.mean}
+    )
+    return (
+        ", ".join(f"{name} {number:.6g}" for name, number in statistics.items() if number is not None)
+        or "no statistics"
+    )
 
 
 def describe_place(place: ValuePath) -> str:

@@ -88,8 +88,8 @@ class OverflowReplayItem(RecordItem):
         tensors = [
             place.leaf for place in read_record_io(self.dump, self.name).inputs if isinstance(place.leaf, TensorElement)
         ]
-        wanted = self.config.stash[options_key].real_data == "auto"
-        return wanted and all(tensor.data_name is not None for tensor in tensors)
+        uses_recorded = self.config.stash[options_key].real_data == "auto"
+        return uses_recorded and all(tensor.data_name is not None for tensor in tensors)
 
     def properties(self) -> list[tuple[str, str]]:
         """Return the device, the seed and whether the overflow is normal."""
@@ -207,13 +207,13 @@ class OverflowReport:
 
     def lines(self) -> Iterator[str]:
         """Yield the section's lines."""
-        found = [(step, analysis) for step, analysis in self._findings.by_step if analysis.culprits]
-        for step, analysis in found[:1]:
+        steps_with_culprits = [(step, analysis) for step, analysis in self._findings.by_step if analysis.culprits]
+        for step, analysis in steps_with_culprits[:1]:
             yield from self._culprit_lines(step, analysis)
-        for step, analysis in found[1:]:
+        for step, analysis in steps_with_culprits[1:]:
             first = analysis.culprits[0]
             yield f"also in {step.folder}: rank {first.rank}, {first.name}"
-        if not found:
+        if not steps_with_culprits:
             yield "inf or nan arises in no record"
         if self._levels:
             order = dict.fromkeys((*LEVELS, "ignored", "clean", *self._levels))

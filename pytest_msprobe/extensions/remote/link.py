@@ -93,31 +93,31 @@ class Spec:
 
 def parse_spec(text: str) -> Spec:
     """Read ``KEY=VALUE//KEY=VALUE...``. Raises DeviceError that says what is allowed."""
-    given: dict[str, str] = {}
+    keys: dict[str, str] = {}
     for part in text.split("//"):
         name, equals, value = part.partition("=")
-        if name in given:
+        if name in keys:
             raise _wrong(text, f"{name!r} is repeated")
         if name not in ("popen", "timeout", *_TEXTS) and not name.startswith("env:"):
-            known = ["popen", *_TEXTS, "timeout", "env:NAME"]
-            raise _wrong(text, f"unknown key {name!r}; known are {', '.join(known)}{did_you_mean(name, known)}")
+            names = ["popen", *_TEXTS, "timeout", "env:NAME"]
+            raise _wrong(text, f"unknown key {name!r}; known are {', '.join(names)}{did_you_mean(name, names)}")
         if name.startswith("env:") and not _VARIABLE.fullmatch(name.removeprefix("env:")):
             raise _wrong(text, f"{name!r} is not the name of a variable")
         if bool(equals and value) == (name == "popen"):
             raise _wrong(text, f"expected {'popen alone' if name == 'popen' else f'{name}=VALUE'}")
-        given[name] = value
-    if ("popen" in given) == ("ssh" in given):
+        keys[name] = value
+    if ("popen" in keys) == ("ssh" in keys):
         raise _wrong(text, "expected either ssh=HOST or popen, which is a process on this machine")
-    if given.get("device", "").partition(":")[0] == "remote":
+    if keys.get("device", "").partition(":")[0] == "remote":
         raise _wrong(text, "the device there cannot be remote itself")
-    if given.get("inputs", "sent") not in ("sent", "drawn"):
-        raise _wrong(text, f"inputs={given['inputs']}: expected sent or drawn")
+    if keys.get("inputs", "sent") not in ("sent", "drawn"):
+        raise _wrong(text, f"inputs={keys['inputs']}: expected sent or drawn")
     # The Python of a host is read by the shell there.
-    for name in ("ssh", "python") if "popen" in given else ("ssh",):
-        _require_words(text, name, given.get(name, ""))
-    environment = {name.removeprefix("env:"): value for name, value in given.items() if name.startswith("env:")}
-    seconds = _seconds(text, given["timeout"]) if "timeout" in given else DEFAULT_SECONDS
-    texts = {name: given[name] for name in _TEXTS if name in given}
+    for name in ("ssh", "python") if "popen" in keys else ("ssh",):
+        _require_words(text, name, keys.get(name, ""))
+    environment = {name.removeprefix("env:"): value for name, value in keys.items() if name.startswith("env:")}
+    seconds = _seconds(text, keys["timeout"]) if "timeout" in keys else DEFAULT_SECONDS
+    texts = {name: keys[name] for name in _TEXTS if name in keys}
     return Spec(seconds=seconds, environment=environment, **texts)
 
 
@@ -236,7 +236,7 @@ class Link:
         assert self._process is not None
         frames, until = self._process.frames, time.monotonic() + seconds
         frames.send(msgspec.msgpack.encode(request), blobs, seconds=seconds, until=until)
-        envelope, found = frames.receive(limit, until=until)
+        envelope, answer_blobs = frames.receive(limit, until=until)
         try:
             reply = msgspec.msgpack.decode(envelope.body, type=Answer)
         except (msgspec.DecodeError, ValueError, RecursionError) as error:
@@ -245,7 +245,7 @@ class Link:
             raise GarbageError(f"{type(reply).__name__} where {answer.__name__} was due")
         if isinstance(reply, Failed) and reply.ends:
             self.close()
-        return reply, found
+        return reply, answer_blobs
 
     def _open_again(self) -> None:
         if self._unreachable:

@@ -303,11 +303,11 @@ class Frames:
 
     def expect(self, words: bytes, *, until: float | None = None) -> None:
         """Read these words. Raises GarbageError that quotes what came in their place, else as `receive`."""
-        found = bytearray()
-        while len(found) < len(words):
-            found += self._read(1, until)
-            if not words.startswith(found):
-                raise GarbageError(f"it printed {bytes(found + self._at_hand())!r:.200}")
+        received = bytearray()
+        while len(received) < len(words):
+            received += self._read(1, until)
+            if not words.startswith(received):
+                raise GarbageError(f"it printed {bytes(received + self._at_hand())!r:.200}")
 
     def _at_hand(self) -> bytes:
         try:
@@ -324,16 +324,16 @@ class Frames:
             done += length
         return blob
 
-    def _header(self, wanted: bytes, longest: int, until: float | None) -> int:
+    def _header(self, expected: bytes, longest: int, until: float | None) -> int:
         kind, length = _HEADER.unpack(self._read(_HEADER.size, until))
-        if kind != wanted or not 0 < length <= longest:
-            raise GarbageError(f"a frame {kind!r} of {length} bytes where {wanted!r} of at most {longest} was due")
+        if kind != expected or not 0 < length <= longest:
+            raise GarbageError(f"a frame {kind!r} of {length} bytes where {expected!r} of at most {longest} was due")
         return int(length)
 
     def _read(self, size: int, until: float | None) -> bytearray:
-        found = bytearray(size)
-        self._read_into(memoryview(found), until)
-        return found
+        content = bytearray(size)
+        self._read_into(memoryview(content), until)
+        return content
 
     def _read_into(self, view: memoryview, until: float | None) -> None:
         while view:

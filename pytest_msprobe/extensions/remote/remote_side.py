@@ -98,9 +98,9 @@ class RemoteSide:
         )
         answer, blobs = self._ran(subject, request, tensors)
         try:
-            found = _unpacked(answer.tensors, blobs, _possible_bytes(subject))
-            arguments = {path: found[number] for path, number in answer.arguments.items()}
-            output = from_node(answer.output, found, arguments)
+            tensors_there = _unpacked(answer.tensors, blobs, _possible_bytes(subject))
+            arguments = {path: tensors_there[number] for path, number in answer.arguments.items()}
+            output = from_node(answer.output, tensors_there, arguments)
             run = Run(output, arguments, tuple(answer.written), {path: torch.empty(0) for path in answer.leaves})
             if not arguments.keys() >= set(run.written):
                 raise FormError("an argument that was written to and is not there")
@@ -121,8 +121,10 @@ class RemoteSide:
         if isinstance(answer, Unlike):
             self._refuse(ValueError("that gradients are unlike"))
         try:
-            found = _unpacked(answer.tensors, blobs, _possible_bytes(subject))
-            gradients = {path: None if number is None else found[number] for path, number in answer.found.items()}
+            tensors_there = _unpacked(answer.tensors, blobs, _possible_bytes(subject))
+            gradients = {
+                path: None if number is None else tensors_there[number] for path, number in answer.found.items()
+            }
             if gradients.keys() != run.leaves.keys():
                 raise FormError("gradients of other arguments")
         except (FormError, IndexError, RecursionError) as error:

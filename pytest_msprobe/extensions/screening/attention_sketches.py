@@ -54,8 +54,8 @@ class Attention:
 
     def name_of(self, path: str) -> str:
         """Return which operand a gradient's path in a verdict is of, ``output`` for any other path."""
-        found = (name for name, (argument, _) in self.operands.items() if path == f"grad.{argument}")
-        return next(found, "output")
+        names = (name for name, (argument, _) in self.operands.items() if path == f"grad.{argument}")
+        return next(names, "output")
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -112,20 +112,24 @@ def attention_of(operation: str, arguments: Arguments) -> Attention | None:
     """
     if operation != "scaled_dot_product_attention":
         return None
-    given = _by_name(arguments)
-    if given is None or not all(is_screenable_operand(given[name][1]) for name in _PARAMETERS[:3] if name in given):
+    named_args = _by_name(arguments)
+    if named_args is None or not all(
+        is_screenable_operand(named_args[name][1]) for name in _PARAMETERS[:3] if name in named_args
+    ):
         return None
-    paths, (query, key, value) = zip(*(given[name] for name in _PARAMETERS[:3]), strict=True)
-    mask, causal, scale = (given[name][1] if name in given else None for name in ("attn_mask", "is_causal", "scale"))
-    if given.get("dropout_p", ("", 0.0))[1] or (mask is not None and causal):
+    paths, (query, key, value) = zip(*(named_args[name] for name in _PARAMETERS[:3]), strict=True)
+    mask, causal, scale = (
+        named_args[name][1] if name in named_args else None for name in ("attn_mask", "is_causal", "scale")
+    )
+    if named_args.get("dropout_p", ("", 0.0))[1] or (mask is not None and causal):
         return None
     # With a negative scale torch's CPU kernels give NaN for a causal mask.
     if scale is not None and not (type(scale) in (int, float) and 0 < scale < math.inf):
         return None
-    if not _fit(query, key, value, shares=bool(given.get("enable_gqa", ("", False))[1])):
+    if not _fit(query, key, value, shares=bool(named_args.get("enable_gqa", ("", False))[1])):
         return None
-    found = Attention(query, key, value, paths, mask, bool(causal), scale or query.shape[-1] ** -0.5)
-    return found if (mask is None or _masks(mask, found)) and _is_large(found) else None
+    attention = Attention(query, key, value, paths, mask, bool(causal), scale or query.shape[-1] ** -0.5)
+    return attention if (mask is None or _masks(mask, attention)) and _is_large(attention) else None
 
 
 def _by_name(arguments: Arguments) -> Mapping[str, tuple[str, Any]] | None:
@@ -133,9 +137,9 @@ def _by_name(arguments: Arguments) -> Mapping[str, tuple[str, Any]] | None:
     args, kwargs = arguments.args, arguments.kwargs
     if len(args) > len(_PARAMETERS) or kwargs.keys() - {*_PARAMETERS[len(args) :]}:
         return None
-    found = {name: (f"args.{i}", value) for i, (name, value) in enumerate(zip(_PARAMETERS, args, strict=False))}
-    found |= {name: (f"kwargs.{name}", value) for name, value in kwargs.items()}
-    return found if found.keys() >= {*_PARAMETERS[:3]} else None
+    named_args = {name: (f"args.{i}", value) for i, (name, value) in enumerate(zip(_PARAMETERS, args, strict=False))}
+    named_args |= {name: (f"kwargs.{name}", value) for name, value in kwargs.items()}
+    return named_args if named_args.keys() >= {*_PARAMETERS[:3]} else None
 
 
 def _fit(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, *, shares: bool) -> bool:
@@ -160,7 +164,9 @@ def _masks(mask: Any, attention: Attention) -> bool:
 
 
 def _is_large(attention: Attention) -> bool:
-    lengths, widths = zip(*(each.shape[-2:] for each in (attention.query, attention.key, attention.value)), strict=True)
+    lengths, widths = zip(
+        *(operand.shape[-2:] for operand in (attention.query, attention.key, attention.value)), strict=True
+    )
     groups = math.prod(attention.key.shape[:-2])
     return min(lengths) >= _LEAST_LENGTH and min(widths) >= _LEAST_WIDTH and groups >= _LEAST_GROUPS
 
@@ -215,7 +221,7 @@ class Sketches:
 def drawn_sketches(attention: Attention, generator: torch.Generator) -> Sketches:
     """Return weights for one group."""
     wide = wide_dtype(attention.query.dtype)
-    return Sketches(*(_sketch(each.shape[-1], generator).to(wide) for each in (attention.query, attention.value)))
+    return Sketches(*(_sketch(operand.shape[-1], generator).to(wide) for operand in (attention.query, attention.value)))
 
 
 def columns_of(width: int) -> int:
@@ -236,15 +242,15 @@ def summed(attention: Attention, place: Place, sketches: Sketches, came: Came | 
     """
     wide = sketches.width.dtype
     queries, masks = attention.heads(attention.query, place), attention.masks(place)
-    key, value = (attention.heads(each, place)[0].to(wide) for each in (attention.key, attention.value))
+    key, value = (attention.heads(operand, place)[0].to(wide) for operand in (attention.key, attention.value))
     values = sketches.value_width.mT @ value.mT
     output = values.new_empty(len(queries), len(values), queries.shape[1])
     gradients = None if came is None else _Gradients(attention, place, sketches, came, key, value)
-    for head, rows, seen in _blocks(attention, queries):
+    for head, rows, visible in _blocks(attention, queries):
         query = queries[head, rows].to(wide) * attention.scale
-        weights = _weights(query, key[:seen], None if masks is None else masks[head, rows], rows, attention)
+        weights = _weights(query, key[:visible], None if masks is None else masks[head, rows], rows, attention)
         # This way round a few rows against a block of many take a sixth of the time that a few columns take.
-        output[head, :, rows] = values[:, :seen] @ weights.mT
+        output[head, :, rows] = values[:, :visible] @ weights.mT
         if gradients is not None:
             gradients.take(head, rows, query, weights)
     return {"output": Sum(output, output.new_zeros(()))} | ({} if gradients is None else gradients.sums)
@@ -273,18 +279,18 @@ class _Gradients:
 
     def take(self, head: int, rows: slice, query: torch.Tensor, weights: torch.Tensor) -> None:
         """Take in some rows of a head: their scaled queries, and their ``weights``, which are used up."""
-        seen = weights.shape[1]
+        visible = weights.shape[1]
         gradient = self._arriving[head, rows].to(weights.dtype)
         rounded = self._outputs[head, rows].to(weights.dtype).abs().minimum(self._greatest)
         variance = gradient.square().mul_(rounded.square_()).sum(1)
-        keys, queries = self._keys[:, :seen], self._sketches.width.mT @ query.mT
-        self._of_value.value[0, :, :seen] += (self._sketches.value_width.mT @ gradient.mT) @ weights
-        changes = torch.mm(gradient, self._value[:seen].mT).mul_(weights)
+        keys, queries = self._keys[:, :visible], self._sketches.width.mT @ query.mT
+        self._of_value.value[0, :, :visible] += (self._sketches.value_width.mT @ gradient.mT) @ weights
+        changes = torch.mm(gradient, self._value[:visible].mT).mul_(weights)
         changes.addcmul_(weights, changes.sum(1, keepdim=True), value=-1)
         self._query.value[head, :, rows] = keys @ changes.mT * self._scale
-        self._key.value[0, :, :seen] += queries @ changes
+        self._key.value[0, :, :visible] += queries @ changes
         self._query.shared[head, :, rows] = (keys @ weights.mT * self._scale).square_() * variance
-        self._key.shared[0, :, :seen] += (queries.square() * variance) @ weights.square_()
+        self._key.shared[0, :, :visible] += (queries.square() * variance) @ weights.square_()
 
     @property
     def sums(self) -> Sums:

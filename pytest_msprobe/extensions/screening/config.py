@@ -83,7 +83,7 @@ class Evidence:
     @property
     def is_finite(self) -> bool:
         """Return whether no NaN or inf was met, in factors or results."""
-        return math.isfinite(sum(each.share for each in self.residuals.values()) + self.scale)
+        return math.isfinite(sum(residual.share for residual in self.residuals.values()) + self.scale)
 
 
 @full_precision()
@@ -98,15 +98,15 @@ def examine(products: Sequence[Product], seed: int) -> Evidence:
     numel = sum(product.result.numel() for product in products)
     scale = sum(total for total, _ in surveys) / numel
     limits = _Limits(products, scale)
-    seen = [_seen(product, peak, limits, generator) for product, (_, peak) in zip(products, surveys, strict=True)]
+    surveyed = [_seen(product, peak, limits, generator) for product, (_, peak) in zip(products, surveys, strict=True)]
     residuals: dict[str, Residual] = {}
-    for at, (_, _, found) in enumerate(seen):
-        for kind, residual in found:
+    for at, (_, _, worst) in enumerate(surveyed):
+        for kind, residual in worst:
             # A NaN is the worst.
             if kind not in residuals or residual.share > residuals[kind].share or math.isnan(residual.share):
                 where = residual.where if len(products) == 1 else f"matrix {at}, {residual.where}"
                 residuals[kind] = Residual(residual.share, where)
-    target, golden = _joined([each[0] for each in seen]), _joined([each[1] for each in seen])
+    target, golden = _joined([sample[0] for sample in surveyed]), _joined([sample[1] for sample in surveyed])
     return Evidence(target, golden, scale, numel, residuals)
 
 
@@ -167,12 +167,12 @@ def _seen(
     by_columns = crossed.mul_(product.alpha)
     del crossed, sums, from_left, from_right
     # Before the exact elements, which take as much memory as what is summed up here.
-    found = list(_worst(product, limits, (y, by_columns[: tiles(m)]), (x, by_rows[:, : tiles(n)])))
+    worst = list(_worst(product, limits, (y, by_columns[: tiles(m)]), (x, by_rows[:, : tiles(n)])))
     every = slice(None)
     exact_rows = by_columns[tiles(m) :] + product.added_to(rows, every)
     exact_columns = by_rows[:, tiles(n) :] + product.added_to(every, columns)
     target = torch.cat((product.result[rows].reshape(-1), product.result[:, columns].reshape(-1)))
-    return target, torch.cat((exact_rows.reshape(-1), exact_columns.reshape(-1))), found
+    return target, torch.cat((exact_rows.reshape(-1), exact_columns.reshape(-1))), worst
 
 
 def _worst(
@@ -192,8 +192,8 @@ def _worst(
     y, x = y.to(limits.dtype), x.to(limits.dtype)
     for down, along, block in blocks(product.result, limits.dtype):
         by_row, by_column = of_rows[down, tiles_of(along)], of_columns[tiles_of(down), along]
-        taken = sums_and_squares(block, y[down], x[along], limits.least)
-        (row_sums, column_sums), (row_squares, column_squares) = taken
+        of_block = sums_and_squares(block, y[down], x[along], limits.least)
+        (row_sums, column_sums), (row_squares, column_squares) = of_block
         by_row.add_(row_sums).square_().div_(row_squares)
         by_column.add_(column_sums).square_().div_(column_squares)
     of_rows /= limits.variance
@@ -272,14 +272,14 @@ class Screening:
 
 @dataclass(frozen=True, slots=True)
 class ScreenedPass:
-    """The verdict on an output, and what was seen of one that was cleared; None of one that was computed exactly.
+    """The verdict on an output, and what screening showed of a cleared one; None of one computed exactly.
 
     ``sample`` are elements, the greatest one among them.
     """
 
     result: OutputResult
     sample: torch.Tensor
-    seen: ScreenedOutput | None = None
+    screened: ScreenedOutput | None = None
 
 
 def is_result(value: Any, shape: tuple[int, ...], dtype: torch.dtype) -> TypeGuard[torch.Tensor]:

@@ -110,7 +110,7 @@ class Structure:
 
     def forward(self, result: torch.Tensor) -> list[Product]:
         """Return the products that the result of this call is to be."""
-        left, right = (each.layout.matrices(each.tensor) for each in (self.left, self.right))
+        left, right = (factor.layout.matrices(factor.tensor) for factor in (self.left, self.right))
         results, added = self.layout.matrices(result), self._added(len(left))
         return [Product(left[i], right[i], results[i], self.alpha, added[i], self.beta) for i in range(len(left))]
 
@@ -118,10 +118,10 @@ class Structure:
         """Return the products that the gradient of a factor is to be: dA = dC Bᵀ, dB = Aᵀ dC."""
         came = self.layout.matrices(arriving)
         if path == self.left.path:
-            right, found = self.right.layout.matrices(self.right.tensor), self.left.layout.matrices(gradient)
-            return [Product(came[i], right[i].mT, found[i], self.alpha) for i in range(len(came))]
-        left, found = self.left.layout.matrices(self.left.tensor), self.right.layout.matrices(gradient)
-        return [Product(left[i].mT, came[i], found[i], self.alpha) for i in range(len(came))]
+            right, gradients = self.right.layout.matrices(self.right.tensor), self.left.layout.matrices(gradient)
+            return [Product(came[i], right[i].mT, gradients[i], self.alpha) for i in range(len(came))]
+        left, gradients = self.left.layout.matrices(self.left.tensor), self.right.layout.matrices(gradient)
+        return [Product(left[i].mT, came[i], gradients[i], self.alpha) for i in range(len(came))]
 
     @property
     def larger(self) -> Factor:
@@ -147,36 +147,39 @@ def structure_of(operation: str, arguments: Arguments) -> Structure | None:
     form = _FORMS.get(operation)
     if form is None:
         return None
-    given = by_name(form.parameters, arguments, ("alpha", "beta") if form.is_scaled else ())
-    if given is None:
+    named_args = by_name(form.parameters, arguments, ("alpha", "beta") if form.is_scaled else ())
+    if named_args is None:
         return None
-    alpha, beta = (given.pop(name)[1] if name in given else 1 for name in ("alpha", "beta"))
-    options = {name: given.pop(name)[1] for name in ("equation", *_WINDOWS) if name in given}
+    alpha, beta = (named_args.pop(name)[1] if name in named_args else 1 for name in ("alpha", "beta"))
+    options = {name: named_args.pop(name)[1] for name in ("equation", *_WINDOWS) if name in named_args}
     if not all(type(number) in (int, float) and math.isfinite(number) for number in (alpha, beta)) or not alpha:
         return None
     if any(isinstance(option, torch.Tensor) for option in options.values()):
         return None
-    if form.added in given and given[form.added][1] is None:
-        del given[form.added]
+    if form.added in named_args and named_args[form.added][1] is None:
+        del named_args[form.added]
     if (
-        not all(is_screenable_operand(value) for _, value in given.values())
-        or not {form.left, form.right} <= given.keys()
+        not all(is_screenable_operand(value) for _, value in named_args.values())
+        or not {form.left, form.right} <= named_args.keys()
     ):
         return None
-    if len({value.dtype for _, value in given.values()}) != 1:
+    if len({value.dtype for _, value in named_args.values()}) != 1:
         return None
-    factors, sizes = (given[form.left], given[form.right]), (given[form.left][1].shape, given[form.right][1].shape)
+    factors, sizes = (
+        (named_args[form.left], named_args[form.right]),
+        (named_args[form.left][1].shape, named_args[form.right][1].shape),
+    )
     if operation == "einsum":
         equation = options.get("equation")
-        found = _contracted(*factors, contraction(equation, *sizes) if isinstance(equation, str) else None)
+        structure = _contracted(*factors, contraction(equation, *sizes) if isinstance(equation, str) else None)
     elif "stride" in form.parameters:
-        found = _contracted(*factors, patches(*sizes, options))
+        structure = _contracted(*factors, patches(*sizes, options))
     else:
-        found = _product(*factors, form, is_transposed=operation == "linear")
-    added = given.get(form.added)
-    if found is None or not _is_large(found) or (added is not None and not _fits(added[1], found, form)):
+        structure = _product(*factors, form, is_transposed=operation == "linear")
+    added = named_args.get(form.added)
+    if structure is None or not _is_large(structure) or (added is not None and not _fits(added[1], structure, form)):
         return None
-    return replace(found, added=added, alpha=float(alpha), beta=float(beta))
+    return replace(structure, added=added, alpha=float(alpha), beta=float(beta))
 
 
 def by_name(
@@ -189,8 +192,8 @@ def by_name(
     args, kwargs = arguments.args, arguments.kwargs
     if len(args) > len(names) or kwargs.keys() - {*names[len(args) :], *keywords}:
         return None
-    found = {name: (f"args.{i}", value) for i, (name, value) in enumerate(zip(names, args, strict=False))}
-    return found | {name: (f"kwargs.{name}", value) for name, value in kwargs.items()}
+    named_args = {name: (f"args.{i}", value) for i, (name, value) in enumerate(zip(names, args, strict=False))}
+    return named_args | {name: (f"kwargs.{name}", value) for name, value in kwargs.items()}
 
 
 def is_screenable_operand(value: Any) -> bool:
@@ -226,20 +229,23 @@ def _product(
 
 
 def _contracted(
-    left: tuple[str, torch.Tensor], right: tuple[str, torch.Tensor], found: Contraction | None
+    left: tuple[str, torch.Tensor], right: tuple[str, torch.Tensor], form: Contraction | None
 ) -> Structure | None:
-    if found is None:
+    if form is None:
         return None
-    return Structure(Factor(*left, found.left), Factor(*right, found.right), found.result, found.shape)
+    return Structure(Factor(*left, form.left), Factor(*right, form.right), form.result, form.shape)
 
 
-def _is_large(found: Structure) -> bool:
-    return min(found.layout.rows, found.layout.columns) >= _LEAST_SIDE and found.left.layout.columns >= _LEAST_INNER
+def _is_large(structure: Structure) -> bool:
+    return (
+        min(structure.layout.rows, structure.layout.columns) >= _LEAST_SIDE
+        and structure.left.layout.columns >= _LEAST_INNER
+    )
 
 
-def _fits(added: torch.Tensor, found: Structure, form: _Form) -> bool:
+def _fits(added: torch.Tensor, structure: Structure, form: _Form) -> bool:
     """Return whether something can be added as it is: a row of the result's length, or a tensor of its shape."""
-    return added.shape == (found.layout.columns,) or (form.is_scaled and added.shape == found.shape)
+    return added.shape == (structure.layout.columns,) or (form.is_scaled and added.shape == structure.shape)
 
 
 #: What windows lie on, (N, C, ...); the kernels, (F, C / groups, ...); and what windows give, (N, F, ...).
@@ -285,21 +291,21 @@ class Convolution:
 
     def forward(self, result: torch.Tensor) -> list[Product]:
         """Return the products that the result of this call is to be."""
-        given = {role: tensor for role, (_, tensor) in self.operands.items()}
-        return self._products(self.result, result, given, None if self.added is None else self.added[1])
+        tensors = {role: tensor for role, (_, tensor) in self.operands.items()}
+        return self._products(self.result, result, tensors, None if self.added is None else self.added[1])
 
     def backward(self, path: str, gradient: torch.Tensor, arriving: torch.Tensor) -> list[Product]:
         """Return the products that the gradient of an operand is to be."""
-        wanted = next(role for role, operand in self.operands.items() if operand[0] == path)
-        given = {role: tensor for role, (_, tensor) in self.operands.items()} | {self.result: arriving}
-        return self._products(wanted, gradient, given)
+        own_role = next(role for role, operand in self.operands.items() if operand[0] == path)
+        tensors = {role: tensor for role, (_, tensor) in self.operands.items()} | {self.result: arriving}
+        return self._products(own_role, gradient, tensors)
 
     def summed(self, arriving: torch.Tensor) -> torch.Tensor:
         """Return what arrives as rows (count, F) whose sum is the gradient of the bias."""
         return arriving.movedim(1, -1).flatten(0, -2)
 
     def _products(
-        self, wanted: Role, found: torch.Tensor, given: Mapping[Role, torch.Tensor], bias: torch.Tensor | None = None
+        self, role: Role, result: torch.Tensor, tensors: Mapping[Role, torch.Tensor], bias: torch.Tensor | None = None
     ) -> list[Product]:
         """Return the products that one of the three is to be, or its gradient, by the others: one for each group.
 
@@ -307,18 +313,18 @@ class Convolution:
         patches are the columns, since those are walked over once.
         """
         groups, every = self.groups, (slice(None),) * 3
-        if wanted == "weight":
-            ((patches),) = patches_of(given["image"], groups, [self._windows])
-            features = _by_group(given["features"], groups)
-            weights = in_groups(found, 0, groups).movedim(2, -1).flatten(2)
+        if role == "weight":
+            ((patches),) = patches_of(tensors["image"], groups, [self._windows])
+            features = _by_group(tensors["features"], groups)
+            weights = in_groups(result, 0, groups).movedim(2, -1).flatten(2)
             return [Product(features[i], patches[i], weights[i]) for i in range(groups)]
-        weight, results = in_groups(given["weight"], 0, groups), in_groups(found, 1, groups)
-        source, ways = given["image" if wanted == "features" else "features"], [self._windows]
-        if wanted == "image":
+        weight, results = in_groups(tensors["weight"], 0, groups), in_groups(result, 1, groups)
+        source, ways = tensors["image" if role == "features" else "features"], [self._windows]
+        if role == "image":
             weight, ways = weight.transpose(1, 2), list(itertools.product(*(axis.adjoint() for axis in self.axes)))
         products = []
         for way, patches in zip(ways, patches_of(source, groups, ways), strict=True):
-            taps, places = (*every, *(each.taps for each in way)), (*every, *(each.places for each in way))
+            taps, places = (*every, *(windows.taps for windows in way)), (*every, *(windows.places for windows in way))
             kernels, parts = weight[taps].movedim(2, -1).flatten(2), results[places].movedim(0, 2).flatten(2)
             added = [None] * groups if bias is None else bias.view(groups, -1, 1)
             products += [Product(kernels[i], patches[i].mT, parts[i], added=added[i]) for i in range(groups)]

@@ -59,17 +59,17 @@ def residuals(parts: Sequence[Summed], scale: float, roundoffs: float, groups: i
     blocks = -(-rows // TILE)
     limits = Limits(groups * heads * (tiles * (rows + blocks) + rows + 1) + 1)
     variance = (roundoffs * form.unit_roundoff) ** 2
-    found: dict[str, Residual] = {}
+    worst: dict[str, Residual] = {}
     total = 0.0
     for i, part in enumerate(parts):
         squares = _squares(part, max(scale, form.min_normal)).div_(variance)
         total += float(squares.mean())
         for kind, values, size, limit in _kinds(squares, columns_of(len(part.sketch)), limits):
             share = float(values.max()) / limit
-            if kind not in found or share > found[kind].share or math.isnan(share):
-                found[kind] = Residual(share, _where(int(values.argmax()), values.shape, size, i * heads))
-    found["all heads"] = Residual(total / len(parts) / limits.of_mean(len(parts) * heads * tiles * rows), "the whole")
-    return found
+            if kind not in worst or share > worst[kind].share or math.isnan(share):
+                worst[kind] = Residual(share, _where(int(values.argmax()), values.shape, size, i * heads))
+    worst["all heads"] = Residual(total / len(parts) / limits.of_mean(len(parts) * heads * tiles * rows), "the whole")
+    return worst
 
 
 def _squares(part: Summed, least: float) -> torch.Tensor:
@@ -156,8 +156,8 @@ class AttentionSample:
         golden, bounds = self.elements[path], standard.bounds(result.dtype)
 
         def measured(values: list[torch.Tensor]) -> Metrics:
-            found = measure(_in_a_row(values), golden, only=standard.wanted, bounds=bounds, scale=scale)
-            return replace(found, numel=result.numel())
+            measurement = measure(_in_a_row(values), golden, only=standard.wanted, bounds=bounds, scale=scale)
+            return replace(measurement, numel=result.numel())
 
         target = [self._attention.heads(result, place) for place in self._places]
         metrics = measured(target)
@@ -172,10 +172,10 @@ class AttentionSample:
 
     def _computed(self, side: Side) -> Results | None:
         try:
-            found = [self._of_group(i, side) for i in range(len(self._places))]
+            results = [self._of_group(i, side) for i in range(len(self._places))]
         except REFUSALS:
             return None
-        return {path: [each[path].detach().flatten(0, -3) for each in found] for path in found[0]}
+        return {path: [of_group[path].detach().flatten(0, -3) for of_group in results] for path in results[0]}
 
     def _of_group(self, i: int, side: Side) -> dict[str, torch.Tensor]:
         """Return the results of one group, by path."""
@@ -186,13 +186,15 @@ class AttentionSample:
         )
         if not backward:
             return {"output.0": run.output}
-        arriving = {path: self._attention.cut(each, self._places[i]) for path, each in self._trial.grad_outputs.items()}
+        arriving = {
+            path: self._attention.cut(arrived, self._places[i]) for path, arrived in self._trial.grad_outputs.items()
+        }
         gradients = run_backward(run, arriving, side, record=record)
         return {f"grad.{path}": gradient for path, gradient in gradients.items() if gradient is not None}
 
 
 def _in_a_row(groups: list[torch.Tensor]) -> torch.Tensor:
-    return torch.cat([each.reshape(-1) for each in groups])
+    return torch.cat([values.reshape(-1) for values in groups])
 
 
 # One in so many groups of heads is computed exactly, one at least.
@@ -247,29 +249,29 @@ def cleared_attention(
     if direction == "backward" and cancelled_gradients(sample.elements, trial.grad_outputs.values()):
         return [None]
     record = api_record(trial.subject.key, direction)
-    found: list[ScreenedPass | None] = []
+    passes: list[ScreenedPass | None] = []
     for path, result in results.items():
         standard = standards[path]
         assert standard is not None
-        found.append(_screened(_Output(record, path, result, standard), attention, walk, sample))
-        if found[-1] is None:
+        passes.append(_screened(_Output(record, path, result, standard), attention, walk, sample))
+        if passes[-1] is None:
             break
-    return found
+    return passes
 
 
 def _results(trial: Trial, direction: Direction, attention: Attention) -> dict[str, torch.Tensor]:
     """Return what the device gave, by path; nothing where that are not the results of this attention."""
     dtype = attention.query.dtype
     if direction == "forward":
-        found, shapes = {"output.0": trial.target.output}, {"output.0": attention.shape}
+        outputs, shapes = {"output.0": trial.target.output}, {"output.0": attention.shape}
         if trial.subject.output_dtypes not in ((), (str(dtype),)):
             return {}
     else:
-        found = {f"grad.{path}": gradient for path, gradient in trial.target_gradients.items()}
+        outputs = {f"grad.{path}": gradient for path, gradient in trial.target_gradients.items()}
         shapes = {f"grad.{path}": tuple(tensor.shape) for path, tensor in attention.operands.values()}
-    if not all(path in shapes and is_result(each, shapes[path], dtype) for path, each in found.items()):
+    if not all(path in shapes and is_result(output, shapes[path], dtype) for path, output in outputs.items()):
         return {}
-    return {path: trial.device.get(each).detach() for path, each in found.items()}
+    return {path: trial.device.get(output).detach() for path, output in outputs.items()}
 
 
 def _walked(trial: Trial, attention: Attention) -> _Walk | None:
@@ -281,10 +283,10 @@ def _walked(trial: Trial, attention: Attention) -> _Walk | None:
             return None
         generator = torch.Generator().manual_seed(trial.subject.seed)
         places = list(attention.groups())
-        chosen = torch.randperm(len(places), generator=generator)[: max(1, len(places) // _ONE_IN)]
+        sample = torch.randperm(len(places), generator=generator)[: max(1, len(places) // _ONE_IN)]
         sketches = [drawn_sketches(attention, generator) for _ in places]
-        sums = [summed(attention, *each, came) for each in zip(places, sketches, strict=True)]
-        _WALKS[trial] = _Walk(places, sketches, sums, chosen.tolist())
+        sums = [summed(attention, *group, came) for group in zip(places, sketches, strict=True)]
+        _WALKS[trial] = _Walk(places, sketches, sums, sample.tolist())
     return _WALKS[trial]
 
 
@@ -294,7 +296,7 @@ def _came(trial: Trial, attention: Attention) -> Came | None:
     if not trial.differentiates or not trial.subject.arguments.differentiable <= operands:
         return None
     tensors = [*trial.grad_outputs.values(), trial.target.output]
-    if len(tensors) != 2 or not all(is_result(each, attention.shape, attention.query.dtype) for each in tensors):
+    if len(tensors) != 2 or not all(is_result(tensor, attention.shape, attention.query.dtype) for tensor in tensors):
         return None
     return Came(tensors[0], trial.device.get(tensors[1]).detach())
 
@@ -308,10 +310,10 @@ def _screened(output: _Output, attention: Attention, walk: _Walk, sample: Attent
     judged = sample.judged(path, result, scale, output.standard)
     if judged.verdict.outcome != "pass" or judged.roundoffs * float_format(result.dtype).unit_roundoff > _MOST_NORMAL:
         return None
-    found = _residuals(output, judged, scale, attention, walk)
-    if not all(each.share <= 1 for each in found.values()):
+    worst_by_kind = _residuals(output, judged, scale, attention, walk)
+    if not all(residual.share <= 1 for residual in worst_by_kind.values()):
         return None
-    kind, worst = max(found.items(), key=lambda item: item[1].share)
+    kind, worst = max(worst_by_kind.items(), key=lambda item: item[1].share)
     sampled = result.numel() * len(walk.sampled) // len(walk.places)
     operations = attention.operations // (2 if attention.name_of(path) == "value" else 1)
     cleared = ScreenedOutput(output.record, path, worst.share**0.5, kind, sampled, result.numel(), operations)
@@ -331,8 +333,8 @@ def _residuals(output: _Output, judged: Judged, scale: float, attention: Attenti
     every = [attention.heads(output.result, place) for place in walk.places]
     normal = of(walk.sampled, judged.normal)
     return {
-        kind: Residual(each.share / _widening(normal[kind]) ** 2, each.where)
-        for kind, each in of(range(len(every)), every).items()
+        kind: Residual(residual.share / _widening(normal[kind]) ** 2, residual.where)
+        for kind, residual in of(range(len(every)), every).items()
     }
 
 

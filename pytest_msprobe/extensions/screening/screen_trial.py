@@ -62,11 +62,11 @@ def judge_by_screening(check: DirectionCheck) -> list[OutputResult] | None:
         return None
     passed = cleared(prepared.trial, direction, partial(prepared.selection.select, direction), prepared.setup)
     if passed and prepared.has_informative_inputs(direction):
-        seen = [each.seen for each in passed if each.seen is not None]
-        if seen:
-            check.extras[SCREENED] = msgspec.to_builtins(seen)
-            check.properties[SCREENED] = "; ".join(map(str, seen))
-        return [each.result for each in passed]
+        screened = [output.screened for output in passed if output.screened is not None]
+        if screened:
+            check.extras[SCREENED] = msgspec.to_builtins(screened)
+            check.properties[SCREENED] = "; ".join(map(str, screened))
+        return [output.result for output in passed]
     prepared.trial.redraw_inputs()
     return None
 
@@ -96,16 +96,16 @@ class TableRows:
 
 def rows_of(operation: str, arguments: Arguments) -> TableRows | None:
     """Return the rows of a large table that a call reads; None for any other call, and where they are many."""
-    given = DrawnArguments(arguments.args, arguments.kwargs, 0)
-    index, table = given.tensor(0, "input"), given.tensor(1, "weight")
+    drawn = DrawnArguments(arguments.args, arguments.kwargs, 0)
+    index, table = drawn.tensor(0, "input"), drawn.tensor(1, "weight")
     if operation != "embedding" or index is None or table is None or index.is_floating_point():
         return None
-    if table.dtype not in _DTYPES or table.dim() != 2 or not table.is_contiguous() or given.get(6, "sparse"):
+    if table.dtype not in _DTYPES or table.dim() != 2 or not table.is_contiguous() or drawn.get(6, "sparse"):
         return None
-    if table.numel() < large_tensors.LARGE or embedding(given) is None:
+    if table.numel() < large_tensors.LARGE or embedding(drawn) is None:
         return None
     rows, places = torch.unique(index, return_inverse=True)
-    padding = _place_of(given.get(2, "padding_idx"), rows, len(table))
+    padding = _place_of(drawn.get(2, "padding_idx"), rows, len(table))
     instead = {"input": places.to(index.dtype), "weight": table[rows.long()], "padding_idx": padding}
     names = {path: name for i, name in enumerate(instead) for path in (f"args.{i}", f"kwargs.{name}")}
 
@@ -161,11 +161,11 @@ def _result(few: _OfRows, select: Callable[[Any], Standard]) -> ScreenedPass | N
 
 def _gradient(few: _OfRows, select: Callable[[Any], Standard]) -> ScreenedPass | None:
     read, whole = few.read, few.whole
-    arriving, found = list(whole.grad_outputs.values()), whole.target_gradients
-    golden, given = few.golden_gradients.get(read.path), found.get(read.path)
-    if len(found) != 1 or golden is None or not is_result(given, tuple(read.table.shape), read.table.dtype):
+    arriving, gradients = list(whole.grad_outputs.values()), whole.target_gradients
+    golden, result = few.golden_gradients.get(read.path), gradients.get(read.path)
+    if len(gradients) != 1 or golden is None or not is_result(result, tuple(read.table.shape), read.table.dtype):
         return None
-    gradient = whole.device.get(given).detach()
+    gradient = whole.device.get(result).detach()
     target = gradient[read.rows]
     # Where the greatest element is rounding alone, all are.
     if not _is_all_of(gradient, target) or cancelled_gradients({read.path: golden}, arriving):
@@ -233,16 +233,16 @@ def cleared(trial: Trial, direction: Direction, select: Select, setup: ReplayCon
         if trial.target.written or trial.randomness is not None:
             return []
         if isinstance(structure, Attention):
-            found = cleared_attention(trial, direction, select, structure)
+            passes = cleared_attention(trial, direction, select, structure)
         elif isinstance(structure, TableRows):
-            found = cleared_rows(trial, direction, select, structure)
+            passes = cleared_rows(trial, direction, select, structure)
         elif direction == "forward":
-            found = _forward(trial, structure, select)
+            passes = _forward(trial, structure, select)
         else:
-            found = _backward(trial, structure, select)
+            passes = _backward(trial, structure, select)
     except (Skip, TargetError):
         return []
-    return [each for each in found if each is not None] if all(found) else []
+    return [passed for passed in passes if passed is not None] if all(passes) else []
 
 
 def _structure(trial: Trial, setup: ReplayConfig) -> Linear | Attention | TableRows | None:
@@ -253,10 +253,10 @@ def _structure(trial: Trial, setup: ReplayConfig) -> Linear | Attention | TableR
     is_plain = subject.autocast is None and subject.target is subject.golden and not subject.changed
     if not is_plain or setup.framework.name != PYTORCH:
         return None
-    asked = subject.operation, subject.arguments
-    structure = structure_of(*asked) or convolution_of(*asked) or attention_of(*asked)
+    call = subject.operation, subject.arguments
+    structure = structure_of(*call) or convolution_of(*call) or attention_of(*call)
     if structure is None:
-        return rows_of(*asked)
+        return rows_of(*call)
     return structure if structure.operations > setup.screen_above else None
 
 
@@ -274,28 +274,28 @@ def _backward(trial: Trial, structure: Linear, select: Select) -> list[ScreenedP
     gradients, dtype = trial.target_gradients, structure.dtype
     if (
         len(arriving) != 1
-        or not all(is_result(each, structure.shape, dtype) for each in (arriving[0], trial.target.output))
+        or not all(is_result(result, structure.shape, dtype) for result in (arriving[0], trial.target.output))
         or not gradients.keys() <= structure.paths
     ):
         return [None]
-    given = dict(trial.subject.arguments.tensors())
-    found: dict[str, ScreenedPass | None] = {}
+    inputs = dict(trial.subject.arguments.tensors())
+    passes: dict[str, ScreenedPass | None] = {}
     for path in _last_reading_little(structure, gradients):
         gradient = gradients[path]
-        if not is_result(gradient, tuple(given[path].shape), dtype):
+        if not is_result(gradient, tuple(inputs[path].shape), dtype):
             return [None]
         if structure.added is not None and path == structure.added[0]:
-            found[path] = _summed(trial, path, gradient, structure, arriving[0], select)
+            passes[path] = _summed(trial, path, gradient, structure, arriving[0], select)
         else:
             if isinstance(structure, Structure) and path == structure.larger.path:
                 trial.release_input(path)
             products = _products_of(structure, path, arriving[0])
-            found[path] = _screened(trial, f"grad.{path}", gradient, products, select)
-        if found[path] is None:
+            passes[path] = _screened(trial, f"grad.{path}", gradient, products, select)
+        if passes[path] is None:
             return [None]
-    samples = {path: each.sample for path, each in found.items() if each is not None}
+    samples = {path: passed.sample for path, passed in passes.items() if passed is not None}
     # Where the greatest element is rounding alone, all are.
-    return [None] if cancelled_gradients(samples, arriving) else [found[path] for path in gradients]
+    return [None] if cancelled_gradients(samples, arriving) else [passes[path] for path in gradients]
 
 
 def _last_reading_little(structure: Linear, paths: Iterable[str]) -> list[str]:
@@ -311,35 +311,41 @@ def _products_of(structure: Linear, path: str, arriving: torch.Tensor) -> Callab
 def _screened(
     trial: Trial,
     path: str,
-    found: torch.Tensor,
+    output: torch.Tensor,
     products: Callable[[torch.Tensor], list[Product]],
     select: Select,
 ) -> ScreenedPass | None:
     """Return the verdict on an output that is cleared; None for any other."""
-    target = trial.device.get(found).detach()
+    target = trial.device.get(output).detach()
     standard = select(target)
     if not is_screenable(standard):
         return None
     of = products(target)
     evidence = examine(of, trial.subject.seed)
-    seen = screening(evidence, standard)
-    if not seen.is_cleared or seen.verdict is None:
+    screened = screening(evidence, standard)
+    if not screened.is_cleared or screened.verdict is None:
         return None
     kind, worst = max(evidence.residuals.items(), key=lambda item: item[1].share)
     record = api_record(trial.subject.key, "backward" if path.startswith("grad.") else "forward")
     screened_output = ScreenedOutput(
-        record, path, worst.share**0.5, kind, len(evidence.target), evidence.numel, sum(each.operations for each in of)
+        record,
+        path,
+        worst.share**0.5,
+        kind,
+        len(evidence.target),
+        evidence.numel,
+        sum(product.operations for product in of),
     )
-    verdict = replace(seen.verdict, reason=f"cleared by screening: {screened_output.in_words}")
+    verdict = replace(screened.verdict, reason=f"cleared by screening: {screened_output.in_words}")
     result = OutputResult(path, verdict, str(target.dtype), "", tuple(target.shape))
     return ScreenedPass(result, evidence.target, screened_output)
 
 
 def _summed(
-    trial: Trial, path: str, found: torch.Tensor, structure: Linear, arriving: torch.Tensor, select: Select
+    trial: Trial, path: str, gradient: torch.Tensor, structure: Linear, arriving: torch.Tensor, select: Select
 ) -> ScreenedPass | None:
     """Return the verdict on the gradient of what is added, by all of its exact values; None unless it passes."""
-    target = trial.device.get(found).detach()
+    target = trial.device.get(gradient).detach()
     standard = select(target)
     if target.dim() != 1 or not is_screenable(standard):
         return None

@@ -173,10 +173,10 @@ def products_with(matrix: torch.Tensor, others: torch.Tensor) -> torch.Tensor:
     They are computed in the dtype of the others. This way round a few others against a transposed block take a tenth of
     the time that they take the other way.
     """
-    found = torch.zeros(len(others), len(matrix), dtype=others.dtype)
+    products = torch.zeros(len(others), len(matrix), dtype=others.dtype)
     for rows, part, block in blocks(matrix, others.dtype):
-        found[:, rows].addmm_(others[:, part].contiguous(), block.mT)
-    return found.double()
+        products[:, rows].addmm_(others[:, part].contiguous(), block.mT)
+    return products.double()
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,37 +260,37 @@ class Contraction:
 
 def contraction(equation: str, left: torch.Size, right: torch.Size) -> Contraction | None:
     """Return what product an einsum is; None where it is none, broadcasts, or is written with an ellipsis."""
-    found = re.fullmatch(r"([a-zA-Z]+),([a-zA-Z]+)(?:->([a-zA-Z]+))?", equation.replace(" ", ""))
-    if found is None:
+    match = re.fullmatch(r"([a-zA-Z]+),([a-zA-Z]+)(?:->([a-zA-Z]+))?", equation.replace(" ", ""))
+    if match is None:
         return None
-    ours, theirs, result = found.groups()
-    result = result or "".join(sorted(each for each in ours + theirs if (ours + theirs).count(each) == 1))
-    if any(len(set(each)) != len(each) for each in (ours, theirs, result)):
+    ours, theirs, result = match.groups()
+    result = result or "".join(sorted(letter for letter in ours + theirs if (ours + theirs).count(letter) == 1))
+    if any(len(set(term)) != len(term) for term in (ours, theirs, result)):
         return None
     if (len(ours), len(theirs)) != (len(left), len(right)):
         return None
     sizes = dict(zip(ours, left, strict=True))
-    if any(sizes.setdefault(each, size) != size for each, size in zip(theirs, right, strict=True)):
+    if any(sizes.setdefault(letter, size) != size for letter, size in zip(theirs, right, strict=True)):
         return None
-    batch = "".join(each for each in result if each in ours and each in theirs)
-    rows = "".join(each for each in result if each in ours and each not in theirs)
-    columns = "".join(each for each in result if each in theirs and each not in ours)
-    inner = "".join(each for each in ours if each in theirs and each not in result)
+    batch = "".join(letter for letter in result if letter in ours and letter in theirs)
+    rows = "".join(letter for letter in result if letter in ours and letter not in theirs)
+    columns = "".join(letter for letter in result if letter in theirs and letter not in ours)
+    inner = "".join(letter for letter in ours if letter in theirs and letter not in result)
     # A dimension that is summed over in one operand alone, or that no operand has, is in none of these.
     expected = ((ours, batch + rows + inner), (theirs, batch + inner + columns), (result, batch + rows + columns))
-    if not (rows and columns and inner) or any({*letters} != {*known} for letters, known in expected):
+    if not (rows and columns and inner) or any({*letters} != {*dimensions} for letters, dimensions in expected):
         return None
     return Contraction(
         _layout(ours, batch, rows, inner, sizes),
         _layout(theirs, batch, inner, columns, sizes),
         _layout(result, batch, rows, columns, sizes),
-        tuple(sizes[each] for each in result),
+        tuple(sizes[letter] for letter in result),
     )
 
 
 def _layout(letters: str, batch: str, rows: str, columns: str, sizes: Mapping[str, int]) -> Layout:
-    order = tuple(letters.index(each) for each in batch + rows + columns)
-    return Layout(order, math.prod(sizes[each] for each in rows), math.prod(sizes[each] for each in columns))
+    order = tuple(letters.index(letter) for letter in batch + rows + columns)
+    return Layout(order, math.prod(sizes[letter] for letter in rows), math.prod(sizes[letter] for letter in columns))
 
 
 @dataclass(frozen=True, slots=True)
@@ -355,26 +355,26 @@ def patches_of(values: torch.Tensor, groups: int, ways: Sequence[tuple[Windows, 
     """
     sides = values.shape[2:]
     reached = [[way[axis] for way in ways if len(way[axis].offsets)] for axis in range(len(sides))]
-    low = [max(0, *(-min(each.offsets) - each.starts[0] for each in along), 0) for along in reached]
+    low = [max(0, *(-min(reading.offsets) - reading.starts[0] for reading in along), 0) for along in reached]
     high = [
-        max(0, *(each.starts[-1] + max(each.offsets) - side + 1 for each in along), 0)
+        max(0, *(reading.starts[-1] + max(reading.offsets) - side + 1 for reading in along), 0)
         for along, side in zip(reached, sides, strict=True)
     ]
-    sizes = [sum(each) for each in zip(low, sides, high, strict=True)]
+    sizes = [sum(extents) for extents in zip(low, sides, high, strict=True)]
     by_group = in_groups(values, 1, groups).movedim(1, 0).movedim(2, -1)
     padded = torch.zeros(groups, len(values), *sizes, by_group.shape[-1], dtype=values.dtype)
     inside = tuple(slice(start, start + side) for start, side in zip(low, sides, strict=True))
     index = (slice(None), slice(None), *inside)
     padded[index] = by_group
     pixels = padded.flatten(1, -2)
-    found = []
+    by_way = []
     for way in ways:
         starts, offsets = torch.arange(len(values)), torch.zeros(1, dtype=torch.int64)
         for windows, size, before in zip(way, sizes, low, strict=True):
             starts = (starts.unsqueeze(1) * size + _indices(windows.starts) + before).view(-1)
             offsets = (offsets.unsqueeze(1) * size + _indices(windows.offsets)).view(-1)
-        found.append([Patches(each, starts, offsets) for each in pixels])
-    return found
+        by_way.append([Patches(group_pixels, starts, offsets) for group_pixels in pixels])
+    return by_way
 
 
 def in_groups(values: torch.Tensor, dimension: int, groups: int) -> torch.Tensor:

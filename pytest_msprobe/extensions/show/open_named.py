@@ -67,11 +67,11 @@ def open_named(word: str) -> list[Named]:
         raise CommandError(f"{path}: cannot be read: {error.strerror}") from None
 
 
-def _distinct(found: Iterable[Named]) -> Iterator[Named]:
+def _distinct(tensors: Iterable[Named]) -> Iterator[Named]:
     """Yield tensors, those that are called alike with a number, as ``{"a": {"b": ...}}`` and ``{"a.b": ...}`` are."""
-    every = list(found)
-    for each, name in zip(every, numbered(escaped_name(each.name) for each in every), strict=True):
-        yield replace(each, name=name)
+    every = list(tensors)
+    for tensor, name in zip(every, numbered(escaped_name(tensor.name) for tensor in every), strict=True):
+        yield replace(tensor, name=name)
 
 
 def _of_folder(folder: Path, name: str) -> list[Named]:
@@ -117,15 +117,15 @@ def _of_case(folder: Path) -> Iterator[Named]:
             yield Named(name, Value(name, "torch.Tensor", stored.dtype, stored.shape), problem=str(error))
 
 
-def _chosen(path: Path, found: list[Named], name: str) -> list[Named]:
+def _chosen(path: Path, tensors: list[Named], name: str) -> list[Named]:
     if not name:
-        return found
-    chosen = [each for each in found if each.name == name]
-    if not chosen:
-        names = [each.name for each in found]
+        return tensors
+    matching = [tensor for tensor in tensors if tensor.name == name]
+    if not matching:
+        names = [tensor.name for tensor in tensors]
         its = listed(names) or "none"
         raise CommandError(f"{path}: no tensor {name!r}{did_you_mean(name, names)}; its tensors are {its}")
-    return chosen
+    return matching
 
 
 def _of_file(path: Path) -> Iterator[Named]:

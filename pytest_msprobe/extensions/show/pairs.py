@@ -92,14 +92,14 @@ def _compared(
     else:
         outcome, reason, verdict = _by_standard(one, other, judging.standard)
         allowance = allowance_of(verdict, standard(judging.standard), one.dtype, other)
-    found = Differences(judging.count, tolerance)
-    found.over(one, other)
-    elements, largest = found.elements(one, other)
+    differences = Differences(judging.count, tolerance)
+    differences.over(one, other)
+    elements, largest = differences.elements(one, other)
     is_mapped = outcome in ("warn", "fail") or (judging.always_map and bool(elements))
     difference = Difference(
         one.numel(),
-        found.equal,
-        found.beyond,
+        differences.equal,
+        differences.beyond,
         tolerance.rtol,
         tolerance.atol,
         measured.scaled_metrics,

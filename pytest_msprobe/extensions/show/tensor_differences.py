@@ -145,9 +145,9 @@ def usual_tolerance(first: torch.dtype, second: torch.dtype) -> Tolerance:
 
 @dataclass(slots=True)
 class Differences:
-    """Differences of two tensors so far: counts, and the first and largest ``wanted`` differing elements."""
+    """Differences of two tensors so far: counts, and the first and largest ``shown`` differing elements."""
 
-    wanted: int
+    shown: int
     tolerance: Tolerance
     equal: int = 0
     beyond: int = 0
@@ -177,12 +177,12 @@ class Differences:
         errors = _distance(left, right)
         limit = self.tolerance.atol + self.tolerance.rtol * np.abs(right)
         self.beyond += int(np.count_nonzero((errors > limit) | np.isinf(errors)))
-        room = self.wanted - len(self._first)
+        room = self.shown - len(self._first)
         self._first += [(offset + int(places[i]), float(errors[i])) for i in range(min(room, places.size))]
-        least = self._largest[0][0] if self.wanted and len(self._largest) == self.wanted else -1.0
-        for i in _candidates(errors, self.wanted, least):
+        least = self._largest[0][0] if self.shown and len(self._largest) == self.shown else -1.0
+        for i in _candidates(errors, self.shown, least):
             entry = (float(errors[i]), -(offset + int(places[i])))
-            push = heapq.heappush if len(self._largest) < self.wanted else heapq.heappushpop
+            push = heapq.heappush if len(self._largest) < self.shown else heapq.heappushpop
             push(self._largest, entry)
 
     def elements(
@@ -196,7 +196,9 @@ class Differences:
             return DifferingElement(index, element_text(first[index]), element_text(second[index]), error)
 
         largest = sorted(self._largest, key=lambda entry: (-entry[0], -entry[1]))
-        return tuple(element(*each) for each in self._first), tuple(element(-place, error) for error, place in largest)
+        return tuple(element(*differing) for differing in self._first), tuple(
+            element(-place, error) for error, place in largest
+        )
 
 
 def _comparable(part: torch.Tensor) -> torch.Tensor:
@@ -226,8 +228,8 @@ def _candidates(errors: NDArray[np.float64], count: int, least: float) -> NDArra
     """Return the places of the errors that may be among the ``count`` largest of all, in order."""
     places = np.flatnonzero(errors > least) if count else np.empty(0, np.intp)
     if places.size > count:
-        kept = np.argpartition(-errors[places], count - 1)
-        bound = errors[places][kept[count - 1]]
+        largest = np.argpartition(-errors[places], count - 1)
+        bound = errors[places][largest[count - 1]]
         places = places[errors[places] >= bound]
         above = places[errors[places] > bound]
         places = np.sort(np.concatenate([above, places[errors[places] == bound][: count - above.size]]))

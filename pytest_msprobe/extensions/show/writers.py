@@ -116,8 +116,8 @@ class Shown(msgspec.Struct, frozen=True):
     @property
     def outcome(self) -> Outcome:
         """The worst outcome of the pairs."""
-        found = {pair.outcome for pair in self.pairs}
-        return next((outcome for outcome in _WORST_FIRST if outcome in found), "pass")
+        outcomes = {pair.outcome for pair in self.pairs}
+        return next((outcome for outcome in _WORST_FIRST if outcome in outcomes), "pass")
 
 
 _WORST_FIRST: tuple[Outcome, ...] = ("fail", "warn", "pass", "skip")
@@ -171,8 +171,8 @@ def _table_row(tensor: ShownTensor) -> tuple[str, ...]:
 
 
 def _numbers(tensor: ShownTensor) -> Sequence[float | int | None] | None:
-    held = tensor.contents
-    return tensor.recorded if held is None else (held.max, held.min, held.mean, held.norm)
+    contents = tensor.contents
+    return tensor.recorded if contents is None else (contents.max, contents.min, contents.mean, contents.norm)
 
 
 def _kind(tensor: ShownTensor) -> str:
@@ -194,13 +194,13 @@ def _details(tensor: ShownTensor, *, with_histogram: bool = True) -> Iterator[st
             yield from _bars(tensor.contents.histogram)
 
 
-def _elements(held: Contents) -> Iterator[str]:
-    counts = (("zero", held.zeros), ("NaN", held.nan), ("inf", held.inf), ("-inf", held.negative_inf))
+def _elements(contents: Contents) -> Iterator[str]:
+    counts = (("zero", contents.zeros), ("NaN", contents.nan), ("inf", contents.inf), ("-inf", contents.negative_inf))
     counted = ", ".join(f"{count} {word}" for word, count in counts if count)
     if counted:
         yield f"of its elements {counted}"
-    if held.first:
-        yield f"first: {' '.join(held.first)}"
+    if contents.first:
+        yield f"first: {' '.join(contents.first)}"
 
 
 def _bars(histogram: Histogram) -> Iterator[str]:
@@ -230,12 +230,12 @@ _TITLES = ("", "verdict", "greatest error", "cosine", "equal")
 
 
 def _pair_row(pair: Pair) -> tuple[str, ...]:
-    found = pair.difference
-    if found is None:
+    difference = pair.difference
+    if difference is None:
         return pair.name, pair.outcome, "", "", ""
-    cosine = found.metrics.get("cosine_sim")
-    error = _number(found.metrics.get("max_abs_err"))
-    return pair.name, pair.outcome, error, "" if cosine is None else f"{cosine:.9g}", f"{found.equal_share:.4%}"
+    cosine = difference.metrics.get("cosine_sim")
+    error = _number(difference.metrics.get("max_abs_err"))
+    return pair.name, pair.outcome, error, "" if cosine is None else f"{cosine:.9g}", f"{difference.equal_share:.4%}"
 
 
 def _pair(pair: Pair) -> Iterator[str]:
@@ -249,27 +249,33 @@ def _pair(pair: Pair) -> Iterator[str]:
         yield from (f"  {line}" for line in _difference(pair.difference))
 
 
-def _difference(found: Difference) -> Iterator[str]:
-    share = f"{found.equal_share:.6g}" if found.equal in (0, found.count) else f"{found.equal_share:.6f}"
-    yield f"equal: {found.equal} of {counted(found.count, 'element')}, a share of {share}"
-    if found.equal == found.count:
+def _difference(difference: Difference) -> Iterator[str]:
+    share = (
+        f"{difference.equal_share:.6g}"
+        if difference.equal in (0, difference.count)
+        else f"{difference.equal_share:.6f}"
+    )
+    yield f"equal: {difference.equal} of {counted(difference.count, 'element')}, a share of {share}"
+    if difference.equal == difference.count:
         return
-    if found.atol or found.rtol:
-        yield f"beyond {found.atol:g} + {found.rtol:g} * |second|: {counted(found.beyond, 'element')}"
-    rows = [(text, _metric(found, name)) for name, text in _METRICS if name in found.metrics]
+    if difference.atol or difference.rtol:
+        yield f"beyond {difference.atol:g} + {difference.rtol:g} * |second|: {counted(difference.beyond, 'element')}"
+    rows = [(text, _metric(difference, name)) for name, text in _METRICS if name in difference.metrics]
     yield from aligned(rows, range(1, 2))
-    yield from _listed("first differing elements:", found.first)
-    yield from _listed("largest differences:", found.largest)
-    if found.map is not None:
+    yield from _listed("first differing elements:", difference.first)
+    yield from _listed("largest differences:", difference.largest)
+    if difference.map is not None:
         yield "error map:"
-        yield from map_lines(found.map)
+        yield from map_lines(difference.map)
 
 
-def _metric(found: Difference, name: str) -> str:
+def _metric(difference: Difference, name: str) -> str:
     """Return a metric, and what it is without NaN and inf where those make it infinite."""
-    text, finite = f"{found.metrics[name]:.9g}", found.finite_metrics
+    text, finite = f"{difference.metrics[name]:.9g}", difference.finite_metrics
     return (
-        text if finite is None or math.isfinite(found.metrics[name]) else f"{text}; finite elements: {finite[name]:.9g}"
+        text
+        if finite is None or math.isfinite(difference.metrics[name])
+        else f"{text}; finite elements: {finite[name]:.9g}"
     )
 
 

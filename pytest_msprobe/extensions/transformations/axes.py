@@ -140,8 +140,8 @@ class Reshape:
 
     def shape(self, shape: Shape) -> Shape:
         """Return the new shape."""
-        count, known = math.prod(shape), math.prod(size for size in self.sizes if size >= 0)
-        rest = count // known if known else 0
+        count, fixed = math.prod(shape), math.prod(size for size in self.sizes if size >= 0)
+        rest = count // fixed if fixed else 0
         sizes = tuple(rest if size < 0 else size for size in self.sizes)
         if math.prod(sizes) != count:
             raise StepError(f"{list(shape)} has {count} elements, which do not fit into {list(self.sizes)}")
@@ -164,18 +164,18 @@ class Slice:
     @classmethod
     def read(cls, part: Part) -> Slice:
         """Read ``slice``. Raises OptionError."""
-        found = fields(part, ("axis", "start", "stop", "step"), required=("axis",))
+        keys = fields(part, ("axis", "start", "stop", "step"), required=("axis",))
         return cls(
-            integer(found["axis"]),
-            integer(found["start"]) if "start" in found else None,
-            integer(found["stop"]) if "stop" in found else None,
-            integer(found["step"], least=1) if "step" in found else 1,
+            integer(keys["axis"]),
+            integer(keys["start"]) if "start" in keys else None,
+            integer(keys["stop"]) if "stop" in keys else None,
+            integer(keys["step"], least=1) if "step" in keys else 1,
         )
 
     @property
     def says(self) -> str:
         """Return what it does to a tensor."""
-        start, stop = ("" if each is None else each for each in (self.start, self.stop))
+        start, stop = ("" if bound is None else bound for bound in (self.start, self.stop))
         every = f":{self.step}" if self.step > 1 else ""
         return f"sliced [{start}:{stop}{every}] along axis {self.axis}"
 

@@ -80,11 +80,11 @@ class BlockOrder(_Reordering):
     @classmethod
     def read(cls, part: Part) -> BlockOrder:
         """Read ``reorder``. Raises OptionError."""
-        found = fields(part, ("order", "axis"), required=("order",))
-        places = integers(found["order"])
+        keys = fields(part, ("order", "axis"), required=("order",))
+        places = integers(keys["order"])
         if sorted(places) != list(range(len(places))):
-            raise found["order"].refuse("order takes each block once, counted from 0, as in [1, 0]")
-        return cls(places, integer(found["axis"]) if "axis" in found else -1)
+            raise keys["order"].refuse("order takes each block once, counted from 0, as in [1, 0]")
+        return cls(places, integer(keys["axis"]) if "axis" in keys else -1)
 
     @property
     def says(self) -> str:
@@ -114,13 +114,13 @@ class RotaryPairs(_Reordering):
     @classmethod
     def read(cls, part: Part) -> RotaryPairs:
         """Read ``rotary``. Raises OptionError."""
-        found = fields(part, ("to", "head_dim", "rotary_dim", "axis"), required=("to", "head_dim"))
-        head_dim = integer(found["head_dim"], least=2)
-        rotary_dim = integer(found["rotary_dim"], least=2) if "rotary_dim" in found else None
+        keys = fields(part, ("to", "head_dim", "rotary_dim", "axis"), required=("to", "head_dim"))
+        head_dim = integer(keys["head_dim"], least=2)
+        rotary_dim = integer(keys["rotary_dim"], least=2) if "rotary_dim" in keys else None
         if (rotary_dim or head_dim) % 2 or (rotary_dim or 0) > head_dim:
             raise part.refuse("rotary pairs need an even number of elements, at most head_dim")
-        to: RotaryLayout = "half" if choice(found["to"], ("interleaved", "half")) == "half" else "interleaved"
-        return cls(to, head_dim, rotary_dim, integer(found["axis"]) if "axis" in found else -1)
+        to: RotaryLayout = "half" if choice(keys["to"], ("interleaved", "half")) == "half" else "interleaved"
+        return cls(to, head_dim, rotary_dim, integer(keys["axis"]) if "axis" in keys else -1)
 
     @property
     def says(self) -> str:
@@ -157,13 +157,13 @@ class QkvOrder(_Reordering):
     @classmethod
     def read(cls, part: Part) -> QkvOrder:
         """Read ``qkv``. Raises OptionError."""
-        found = fields(part, ("to", "heads", "groups", "axis"), required=("to", "heads"))
-        heads = integer(found["heads"], least=1)
-        groups = integer(found["groups"], least=1) if "groups" in found else heads
+        keys = fields(part, ("to", "heads", "groups", "axis"), required=("to", "heads"))
+        heads = integer(keys["heads"], least=1)
+        groups = integer(keys["groups"], least=1) if "groups" in keys else heads
         if heads % groups:
             raise part.refuse(f"{heads} heads are not a multiple of {groups} groups")
-        to: QkvLayout = "grouped" if choice(found["to"], ("grouped", "blocks")) == "grouped" else "blocks"
-        return cls(to, heads, groups, integer(found["axis"]) if "axis" in found else -1)
+        to: QkvLayout = "grouped" if choice(keys["to"], ("grouped", "blocks")) == "grouped" else "blocks"
+        return cls(to, heads, groups, integer(keys["axis"]) if "axis" in keys else -1)
 
     @property
     def says(self) -> str:
@@ -223,9 +223,9 @@ class Product:
 
     @classmethod
     def _read(cls, part: Part, *, is_rotation: bool) -> Product:
-        found = fields(part, _KEYS, required=("by",))
-        is_left = "on" in found and choice(found["on"], ("left", "right")) == "left"
-        step = cls(array_file(found["by"]), is_left, "transposed" in found and flag(found["transposed"]), is_rotation)
+        keys = fields(part, _KEYS, required=("by",))
+        is_left = "on" in keys and choice(keys["on"], ("left", "right")) == "left"
+        step = cls(array_file(keys["by"]), is_left, "transposed" in keys and flag(keys["transposed"]), is_rotation)
         return step.checked()
 
     def checked(self) -> Product:
@@ -310,10 +310,10 @@ def read_msprobe_matrices(document: Part) -> Iterator[Entry]:
             raise key.refuse(f"{unknown('section', name, _SECTIONS)}; a file of this project's own form is a list")
     for name, maps in _SECTIONS.items():
         if name in sections and not sections[name][1].is_empty:
-            found = fields(sections[name][1], tuple(maps))
+            maps_of_section = fields(sections[name][1], tuple(maps))
             for map_name, (side, is_left) in maps.items():
-                if map_name in found and not found[map_name].is_empty:
-                    yield from _entries(found[map_name], side, is_left=is_left)
+                if map_name in maps_of_section and not maps_of_section[map_name].is_empty:
+                    yield from _entries(maps_of_section[map_name], side, is_left=is_left)
 
 
 def _entries(part: Part, side: Side, *, is_left: bool) -> Iterator[Entry]:

@@ -61,7 +61,7 @@ class NamePattern:
     @cached_property
     def _whole(self) -> re.Pattern[str]:
         wild = {"*": ".*", "?": "."}
-        return re.compile("".join(wild.get(each) or re.escape(each) for each in self.text), re.DOTALL)
+        return re.compile("".join(wild.get(character) or re.escape(character) for character in self.text), re.DOTALL)
 
 
 @dataclass(frozen=True)
@@ -91,11 +91,11 @@ class ListedNames:
 
     @cached_property
     def _beginnings(self) -> frozenset[str]:
-        found: set[str] = set()
+        beginnings: set[str] = set()
         for name in self._of_values:
             words = name.split(".")
-            found |= {".".join(words[:count]) for count in range(1, len(words))}
-        return frozenset(found)
+            beginnings |= {".".join(words[:count]) for count in range(1, len(words))}
+        return frozenset(beginnings)
 
 
 def _without_suffix(name: str) -> str:
@@ -139,15 +139,15 @@ def refused(row: Row, entry: Entry, problem: str) -> Row:
     return replace(row, outcome="fail", unmeasured="transform", messages=(f"{entry.place}: {problem}",))
 
 
-def refused_shapes(row: Row, found: tuple[Transformed | None, ...], target: object, golden: object) -> Row:
+def refused_shapes(row: Row, transformed: tuple[Transformed | None, ...], target: object, golden: object) -> Row:
     """Return a row that fails because the two sides have other shapes after their steps."""
-    entry = next(each.entries[-1] for each in found if each is not None)
+    entry = next(side.entries[-1] for side in transformed if side is not None)
     return refused(row, entry, f"the target is {target} and golden is {golden} after it; correct the steps")
 
 
-def judged_as(row: Row, found: tuple[Transformed | None, ...]) -> Row:
+def judged_as(row: Row, transformed: tuple[Transformed | None, ...]) -> Row:
     """Return a row with both sides' floats of the dtype by whose limits an entry has them judged, where one does."""
-    precision = next((each.precision for each in found if each is not None and each.precision), None)
+    precision = next((side.precision for side in transformed if side is not None and side.precision), None)
     if precision is None:
         return row
     return replace(row, target=_as_dtype(row.target, precision), golden=_as_dtype(row.golden, precision))

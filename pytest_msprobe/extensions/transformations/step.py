@@ -157,17 +157,17 @@ class ArrayFile:
         return OptionError(f"{self.path}: {problem}", file=self.place, remedy=_REMEDY)
 
 
-def fields(part: Part, known: Sequence[str], required: Sequence[str] = ()) -> dict[str, Part]:
+def fields(part: Part, allowed: Sequence[str], required: Sequence[str] = ()) -> dict[str, Part]:
     """Return the fields of a mapping. Raises OptionError for an unknown one, and where a required one is missing."""
-    found: dict[str, Part] = {}
-    for name, key, value in part.items(f"not a mapping with the keys {', '.join(known)}"):
-        if name not in known:
-            raise key.refuse(unknown("key", name, known))
-        found[name] = value
-    missing = [name for name in required if name not in found]
+    parts: dict[str, Part] = {}
+    for name, key, value in part.items(f"not a mapping with the keys {', '.join(allowed)}"):
+        if name not in allowed:
+            raise key.refuse(unknown("key", name, allowed))
+        parts[name] = value
+    missing = [name for name in required if name not in parts]
     if missing:
         raise part.refuse(f"{missing[0]} is missing; add it")
-    return found
+    return parts
 
 
 def integer(part: Part, *, least: int | None = None) -> int:
@@ -212,11 +212,11 @@ def number(part: Part) -> float:
     return value
 
 
-def choice(part: Part, known: Sequence[str]) -> str:
+def choice(part: Part, allowed: Sequence[str]) -> str:
     """Return one of some words. Raises OptionError."""
-    text = part.text(" or ".join(known))
-    if text not in known:
-        raise part.refuse(f"{text!r} is {not_one_of(text, known)}")
+    text = part.text(" or ".join(allowed))
+    if text not in allowed:
+        raise part.refuse(f"{text!r} is {not_one_of(text, allowed)}")
     return text
 
 
@@ -232,9 +232,9 @@ def array_file(part: Part) -> ArrayFile:
     """
     key = ""
     if part.is_mapping:
-        found = fields(part, ("file", "key"), required=("file",))
-        key = found["key"].text("the name of a tensor") if "key" in found else ""
-        part = found["file"]
+        keys = fields(part, ("file", "key"), required=("file",))
+        key = keys["key"].text("the name of a tensor") if "key" in keys else ""
+        part = keys["file"]
     found_array = ArrayFile(part.path.parent / part.text("a file"), key, part.place)
     _ = found_array.tensor
     return found_array
@@ -267,12 +267,12 @@ class Dequantisation:
     @classmethod
     def read(cls, part: Part) -> Dequantisation:
         """Read ``dequantise``. Raises OptionError."""
-        found = fields(part, _KEYS, required=("scale",))
+        keys = fields(part, _KEYS, required=("scale",))
         return cls(
-            _parameter(found["scale"]),
-            _parameter(found["zero_point"]) if "zero_point" in found else 0.0,
-            integer(found["axis"]) if "axis" in found else -1,
-            integer(found["group"], least=1) if "group" in found else None,
+            _parameter(keys["scale"]),
+            _parameter(keys["zero_point"]) if "zero_point" in keys else 0.0,
+            integer(keys["axis"]) if "axis" in keys else -1,
+            integer(keys["group"], least=1) if "group" in keys else None,
         )
 
     @property
@@ -289,7 +289,7 @@ class Dequantisation:
     @property
     def files(self) -> Sequence[Path]:
         """The files of scale and zero point."""
-        return tuple(each.path for each in (self.scale, self.zero_point) if isinstance(each, ArrayFile))
+        return tuple(parameter.path for parameter in (self.scale, self.zero_point) if isinstance(parameter, ArrayFile))
 
     def shape(self, shape: Shape) -> Shape:
         """Return the same shape."""
@@ -298,8 +298,8 @@ class Dequantisation:
     def apply(self, tensor: torch.Tensor, call: CallTensors) -> torch.Tensor:
         """Return the dequantised tensor, in float64."""
         shape = tuple(tensor.shape)
-        given = (self.scale, self.zero_point)
-        scale, zero_point = (_fitted(each, shape, call, self.axis, self.group) for each in given)
+        parameters = (self.scale, self.zero_point)
+        scale, zero_point = (_fitted(parameter, shape, call, self.axis, self.group) for parameter in parameters)
         return (tensor.double() - zero_point) * scale
 
 
@@ -314,12 +314,12 @@ class Scaling:
     @classmethod
     def read(cls, part: Part) -> Scaling:
         """Read ``scale``. Raises OptionError."""
-        found = fields(part, ("by", "divide_by", "axis"))
-        given = [name for name in ("by", "divide_by") if name in found]
-        if len(given) != 1:
+        keys = fields(part, ("by", "divide_by", "axis"))
+        names = [name for name in ("by", "divide_by") if name in keys]
+        if len(names) != 1:
             raise part.refuse("scale takes either by or divide_by")
-        axis = integer(found["axis"]) if "axis" in found else -1
-        return cls(_parameter(found[given[0]]), is_quotient=given == ["divide_by"], axis=axis)
+        axis = integer(keys["axis"]) if "axis" in keys else -1
+        return cls(_parameter(keys[names[0]]), is_quotient=names == ["divide_by"], axis=axis)
 
     @property
     def says(self) -> str:
@@ -361,7 +361,7 @@ def _fitted(
     if group is not None:
         fitted = fitted.repeat_interleave(group, dim=0 if array.ndim == 1 else axis_of(axis, tuple(array.shape)))
     if array.ndim == 1:
-        fitted = fitted.reshape([-1 if each == axis else 1 for each in range(len(shape))])
+        fitted = fitted.reshape([-1 if dim == axis else 1 for dim in range(len(shape))])
     sizes = [1] * (len(shape) - fitted.ndim) + list(fitted.shape)
     if len(sizes) > len(shape) or any(size not in (1, whole) for size, whole in zip(sizes, shape, strict=True)):
         groups = f" in groups of {group}" if group else ""

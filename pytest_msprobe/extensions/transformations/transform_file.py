@@ -65,29 +65,29 @@ def read_transformations(path: Path) -> Transformations:
 
 def _entries(part: Part) -> Iterator[Entry]:
     """Yield the entry of a part, or one for each number of its key ``each``."""
-    each = fields(part, _KEYS).get("each")
-    if each is None:
+    numbered = fields(part, _KEYS).get("each")
+    if numbered is None:
         yield _entry(part)
         return
-    names = list(each.items("not a word and its numbers, such as  {layer: 0-31}"))
+    names = list(numbered.items("not a word and its numbers, such as  {layer: 0-31}"))
     if len(names) != 1:
-        raise each.refuse("not one word and its numbers, such as  {layer: 0-31}")
+        raise numbered.refuse("not one word and its numbers, such as  {layer: 0-31}")
     word, _, numbers = names[0]
     for number in integer_range(numbers):
         yield _entry(part.with_text(f"<{word}>", str(number)))
 
 
 def _entry(part: Part) -> Entry:
-    found = fields(part, _KEYS, required=("match", "side", "steps"))
-    steps = found["steps"]
+    keys = fields(part, _KEYS, required=("match", "side", "steps"))
+    steps = keys["steps"]
     if not steps.is_list or not steps.members():
         raise steps.refuse("steps is not a list of steps")
     return Entry(
-        NamePattern(found["match"].text("a pattern of names of values")),
-        cast("Side", choice(found["side"], SIDES)),
+        NamePattern(keys["match"].text("a pattern of names of values")),
+        cast("Side", choice(keys["side"], SIDES)),
         tuple(map(_step, steps.members())),
         part.place,
-        choice(found["precision"], PRECISIONS) if "precision" in found else None,
+        choice(keys["precision"], PRECISIONS) if "precision" in keys else None,
     )
 
 

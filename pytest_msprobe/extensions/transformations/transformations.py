@@ -59,11 +59,11 @@ class Transformations:
         """Return how a tensor of a side is turned, None where it is compared as it was recorded."""
         if not value.is_tensor:
             return None
-        found = tuple(entry for entry in self._candidates(side, value.name) if entry.names.has(value))
-        if not found:
+        entries = tuple(entry for entry in self._candidates(side, value.name) if entry.names.has(value))
+        if not entries:
             return None
-        steps = ", then ".join(step.says for entry in found for step in entry.steps)
-        transformed = Transformed(found, f"{side} {steps}")
+        steps = ", then ".join(step.says for entry in entries for step in entry.steps)
+        transformed = Transformed(entries, f"{side} {steps}")
         precision = transformed.precision
         return transformed._replace(words=f"{transformed.words}, judged as {precision}") if precision else transformed
 
@@ -76,11 +76,11 @@ class Transformations:
     @cached_property
     def _by_beginning(self) -> dict[Side, dict[int, dict[str, list[int]]]]:
         """The places of entries by side, length and text of their names' beginning: layers have hundreds of entries."""
-        found: dict[Side, dict[int, dict[str, list[int]]]] = {side: {} for side in SIDES}
+        places: dict[Side, dict[int, dict[str, list[int]]]] = {side: {} for side in SIDES}
         for place, entry in enumerate(self.entries):
             beginning = entry.names.beginning
-            found[entry.side].setdefault(len(beginning), {}).setdefault(beginning, []).append(place)
-        return found
+            places[entry.side].setdefault(len(beginning), {}).setdefault(beginning, []).append(place)
+        return places
 
     def header(self) -> str:
         """Return what the run's header says of them; empty for nothing."""
@@ -95,11 +95,11 @@ class Transformations:
         """Return the measured row of a pair of tensors of which one is turned, None where neither is."""
         assert row.target is not None
         assert row.golden is not None
-        found = (self.of("target", row.target), self.of("golden", row.golden))
-        if not any(found):
+        transformed = (self.of("target", row.target), self.of("golden", row.golden))
+        if not any(transformed):
             return None
 
-        return _transformed_row(found, row, sides, records, mode)
+        return _transformed_row(transformed, row, sides, records, mode)
 
     def may_concern(self, side: Side, record: str) -> bool:
         """Return whether a value of a record may be turned."""
@@ -193,13 +193,13 @@ class TransformRegistry:
 
 
 def _transformed_row(
-    found: tuple[Transformed | None, Transformed | None],
+    transformed: tuple[Transformed | None, Transformed | None],
     row: Row,
     sides: ComparedSides,
     records: tuple[str, str],
     mode: DataMode,
 ) -> Row:
-    """Return the measured row of a pair of tensors of which one is turned, as ``found`` says of target and golden.
+    """Return the measured row of a pair of tensors of which one is turned, as ``transformed`` says.
 
     ``records`` are those of the target and the golden call. Where files were recorded, these are read whatever
     ``mode`` the caller compares by.
@@ -207,25 +207,25 @@ def _transformed_row(
     target, golden = row.target, row.golden
     assert target is not None
     assert golden is not None
-    row = replace(row, transformed=tuple(each.words for each in found if each is not None))
+    row = replace(row, transformed=tuple(side.words for side in transformed if side is not None))
     if sides.mode == "tensor" and target.data_name and golden.data_name:
         import_torch()
         from pytest_msprobe.extensions.transformations.transformed_tensors import measure_transformed
 
-        return measure_transformed(row, sides, records, found)
+        return measure_transformed(row, sides, records, transformed)
     if sides.mode == "tensor" and (target.data_name or golden.data_name):
         message = f"{'golden' if target.data_name else 'target'} has no data file"
         return replace(row, unmeasured="no file", messages=(message,))
-    return _by_statistics(row, found, mode)
+    return _by_statistics(row, transformed, mode)
 
 
-def _by_statistics(row: Row, found: tuple[Transformed | None, ...], mode: DataMode) -> Row:
-    kept = frozenset.intersection(ALL_KEPT, *(each.keeps for each in found if each is not None))
+def _by_statistics(row: Row, both: tuple[Transformed | None, ...], mode: DataMode) -> Row:
+    invariant = frozenset.intersection(ALL_KEPT, *(side.keeps for side in both if side is not None))
     words = "; ".join(row.transformed)
-    if not kept or mode == "md5":
+    if not invariant or mode == "md5":
         return replace(row, outcome="skip", unmeasured="left out", messages=(f"{NOT_COMPARED}{words}",))
     values: list[Value] = []
-    for value, transformed in zip((row.target, row.golden), found, strict=True):
+    for value, transformed in zip((row.target, row.golden), both, strict=True):
         assert value is not None
         shape = value.shape
         for entry in transformed.entries if transformed is not None else ():
@@ -235,16 +235,16 @@ def _by_statistics(row: Row, found: tuple[Transformed | None, ...], mode: DataMo
             except StepError as error:
                 return refused(row, entry, f"{error} ({value.name})")
         numbers = value.statistics and tuple(
-            number if name in kept else None for name, number in zip(STATISTICS, value.statistics, strict=True)
+            number if name in invariant else None for name, number in zip(STATISTICS, value.statistics, strict=True)
         )
         values.append(replace(value, shape=shape, statistics=numbers))
     target, golden = values
     if target.shape != golden.shape:
-        return refused_shapes(row, found, list(target.shape), list(golden.shape))
+        return refused_shapes(row, both, list(target.shape), list(golden.shape))
     row = replace(row, target=target, golden=golden)
     scaled = scaled_error(target, golden)
     if scaled is None:
         return replace(row, unmeasured="no value" if math.prod(target.shape) else "empty")
-    notes = () if kept == ALL_KEPT else (f"{BY_NORM}{words}",)
+    notes = () if invariant == ALL_KEPT else (f"{BY_NORM}{words}",)
     row = replace(row, metrics={**measure_statistics(target, golden), SCALED_ERROR: scaled}, messages=notes)
-    return judged_as(row, found)
+    return judged_as(row, both)

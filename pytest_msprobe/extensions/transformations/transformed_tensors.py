@@ -33,7 +33,7 @@ class RecordedTensors:
 
     def tensor(self, place: str) -> torch.Tensor:
         """Return the tensor in a place of the call. Raises StepError where there is none, or its file is unusable."""
-        value = next((each.value for each in read_values(self._dump, self._record) if each.place == place), None)
+        value = next((placed.value for placed in read_values(self._dump, self._record) if placed.place == place), None)
         if value is None or not value.is_tensor or not value.data_name:
             raise StepError(f"{self._record} has no recorded tensor {place}")
         try:
@@ -51,7 +51,7 @@ class _RefusedError(Exception):
 
 
 def measure_transformed(
-    row: Row, sides: ComparedSides, records: tuple[str, str], found: tuple[Transformed | None, ...]
+    row: Row, sides: ComparedSides, records: tuple[str, str], both: tuple[Transformed | None, ...]
 ) -> Row:
     """Return a row with the metrics of its two files after their transformations.
 
@@ -63,7 +63,7 @@ def measure_transformed(
     try:
         mine, other = (
             _turned(value, RecordedTensors(dump, record), dump, transformed)
-            for value, dump, record, transformed in zip((row.target, row.golden), dumps, records, found, strict=True)
+            for value, dump, record, transformed in zip((row.target, row.golden), dumps, records, both, strict=True)
         )
     except Skip as skip:
         return replace(row, unmeasured="no file", messages=(str(skip),))
@@ -72,7 +72,7 @@ def measure_transformed(
     except _RefusedError as error:
         return refused(row, error.entry, str(error))
     if mine.tensor.shape != other.tensor.shape:
-        return refused_shapes(row, found, list(mine.tensor.shape), list(other.tensor.shape))
+        return refused_shapes(row, both, list(mine.tensor.shape), list(other.tensor.shape))
     pair = plain_pair(mine.tensor, other.tensor)
     row = measure_pair(replace(row, target=mine.value, golden=other.value), pair, sides.metrics)
     if mine.is_computed or other.is_computed:
@@ -80,7 +80,7 @@ def measure_transformed(
         row = replace(row, metrics={name: number for name, number in row.metrics.items() if name != "max_ulp_error"})
     if sides.has_histograms and pair.target.numel():
         row = replace(row, histogram=error_histogram(pair.target, pair.golden))
-    return judged_as(row, found)
+    return judged_as(row, both)
 
 
 class _Turned(NamedTuple):

@@ -54,13 +54,13 @@ def series_trends(journals: Sequence[Journal], patterns: Sequence[str] = ()) -> 
     They are those whose name fits a pattern such as ``grad_reduced/layers.0.*``, or without patterns the `MOST_MOVED`
     magnitudes that moved at all; of several that are alike the first.
     """
-    found: list[dict[tuple[str, int], Spread]] = []
+    spreads_of_runs: list[dict[tuple[str, int], Spread]] = []
     for journal in journals:
         results = (entry.result for entry in journal.entries.values())
         spreads = ((result.record, spread_of(result.extras)) for result in results)
-        found.append({(item, spread.rank): spread for item, spread in spreads if spread is not None})
-    keys = dict.fromkeys(key for spreads_of_run in found for key in spreads_of_run)
-    trends = [SeriesTrend(*key, tuple(each.get(key) for each in found)) for key in keys]
+        spreads_of_runs.append({(item, spread.rank): spread for item, spread in spreads if spread is not None})
+    keys = dict.fromkeys(key for spreads_of_run in spreads_of_runs for key in spreads_of_run)
+    trends = [SeriesTrend(*key, tuple(of_run.get(key) for of_run in spreads_of_runs)) for key in keys]
     trends.sort(key=lambda trend: -trend.moved)
     if patterns:
         return [trend for trend in trends if any(fnmatchcase(trend.item, pattern) for pattern in patterns)]
@@ -162,14 +162,14 @@ class Trend:
         """Return what the runs were not set to alike, by run: margins move by it, too."""
         names = dict.fromkeys(name for run in self.runs for name in run.settings if not name.startswith(_FILES))
         values = {name: tuple(run.settings.get(name, "(default)") for run in self.runs) for name in names}
-        return {name: each for name, each in values.items() if len(set(each)) > 1}
+        return {name: by_run for name, by_run in values.items() if len(set(by_run)) > 1}
 
 
 def make_trend(runs: Sequence[WholeRun], patterns: Sequence[str] = ()) -> Trend:
     """Return the trend of runs, which are in the order of their dates; ``patterns`` name the series to show."""
-    found = [worst_by_api(entry.result for entry in run.journal.entries.values()) for run in runs]
-    names = dict.fromkeys(name for worst in found for name in worst)
-    apis = [ApiTrend(name, tuple(worst.get(name) for worst in found)) for name in names]
+    worst_of_runs = [worst_by_api(entry.result for entry in run.journal.entries.values()) for run in runs]
+    names = dict.fromkeys(name for worst in worst_of_runs for name in worst)
+    apis = [ApiTrend(name, tuple(worst.get(name) for worst in worst_of_runs)) for name in names]
     journals = [run.journal for run in runs]
     series = series_trends(journals, patterns)
     has_several_ranks = len(ranks_of_series(journals)) > 1

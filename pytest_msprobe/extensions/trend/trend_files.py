@@ -60,7 +60,9 @@ def _data(trend: Trend) -> dict[str, Any]:
         "title": f"{len(trend.runs)} runs, {len(trend.apis)} {trend.of}",
         "of": trend.of,
         "runs": [[run.name, f"{run.began:%Y-%m-%d %H:%M}", run.device] for run in trend.runs],
-        "notes": [f"{name} differs, which may change margins: {', '.join(each)}" for name, each in differing.items()],
+        "notes": [
+            f"{name} differs, which may change margins: {', '.join(values)}" for name, values in differing.items()
+        ],
         "apis": [_api(api) for api in trend.apis],
         "series": [_series(series, trend.has_several_ranks) for series in trend.series],
     }

@@ -198,9 +198,9 @@ class _Call:
         formats = [arg for arg in (named, *self._args[1:]) if isinstance(arg, dict) and "format" in arg]
         return plain(formats[0]) if formats else None
 
-    def _plain(self) -> calls.Given:
+    def _plain(self) -> calls.CallArguments:
         args = [plain(argument) for argument in self._args[1:]]
-        return calls.Given(args, {key: plain(argument) for key, argument in self._kwargs.items()})
+        return calls.CallArguments(args, {key: plain(argument) for key, argument in self._kwargs.items()})
 
     def _fresh(self, shape: tuple[int, ...]) -> Known:
         return fresh(shape, next(self._numbers))

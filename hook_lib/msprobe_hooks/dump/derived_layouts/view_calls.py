@@ -126,7 +126,7 @@ def wide_arguments(arguments: Sequence[Any]) -> Sequence[Any]:
 _MISSING = object()
 
 
-class Given:
+class CallArguments:
     """The plain arguments of a call after its first tensor; None in place of other tensors."""
 
     def __init__(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
@@ -152,35 +152,35 @@ class Given:
 
 
 Result = Known | None | Sequence[Known]
-View = Callable[[Known, Given], Result]
+View = Callable[[Known, CallArguments], Result]
 
 
 def _as_list(value: Any) -> Sequence[Any]:
     return value if isinstance(value, list) else [value]
 
 
-def _matrix(x: Known, arguments: Given) -> Known:
+def _matrix(x: Known, arguments: CallArguments) -> Known:
     if len(x.shape) > 2:
         raise NotAViewError
     return memory.permuted(x, list(range(len(x.shape)))[::-1])
 
 
-def _transpose(x: Known, arguments: Given) -> Known:
+def _transpose(x: Known, arguments: CallArguments) -> Known:
     first = arguments.one(0, "dim0", arguments.kwargs.get("axis0", _MISSING))
     return memory.transposed(x, first, arguments.one(1, "dim1", arguments.kwargs.get("axis1", _MISSING)))
 
 
-def _move(x: Known, arguments: Given) -> Known:
+def _move(x: Known, arguments: CallArguments) -> Known:
     source, destination = arguments.one(0, "source"), arguments.one(1, "destination")
     return memory.with_moved_dims(x, _as_list(source), _as_list(destination))
 
 
-def _squeeze(x: Known, arguments: Given) -> Known:
+def _squeeze(x: Known, arguments: CallArguments) -> Known:
     dim = arguments.one(0, "dim", None)
     return memory.squeezed(x, None if dim is None else _as_list(dim))
 
 
-def _flatten(x: Known, arguments: Given) -> Known | None:
+def _flatten(x: Known, arguments: CallArguments) -> Known | None:
     dims = max(len(x.shape), 1)
     first = memory.place_of(arguments.one(0, "start_dim", 0), dims)
     last = memory.place_of(arguments.one(1, "end_dim", -1), dims)
@@ -190,13 +190,13 @@ def _flatten(x: Known, arguments: Given) -> Known | None:
     return memory.viewed(x, sizes)
 
 
-def _unflatten(x: Known, arguments: Given) -> Known | None:
+def _unflatten(x: Known, arguments: CallArguments) -> Known | None:
     dim = memory.place_of(arguments.one(0, "dim"), len(x.shape))
     sizes = _as_list(arguments.one(1, "sizes"))
     return memory.viewed(x, (*x.shape[:dim], *sizes, *x.shape[dim + 1 :]))
 
 
-def _split(x: Known, arguments: Given) -> list[Known]:
+def _split(x: Known, arguments: CallArguments) -> list[Known]:
     dim = memory.place_of(arguments.one(1, "dim", 0), len(x.shape))
     size, whole = arguments.one(0, "split_size_or_sections", arguments.kwargs.get("split_size", _MISSING)), x.shape[dim]
     if isinstance(size, list):
@@ -206,7 +206,7 @@ def _split(x: Known, arguments: Given) -> list[Known]:
     return _parts(x, dim, [min(size, whole - start) for start in range(0, max(whole, 1), size)])
 
 
-def _chunk(x: Known, arguments: Given) -> list[Known]:
+def _chunk(x: Known, arguments: CallArguments) -> list[Known]:
     dim = memory.place_of(arguments.one(1, "dim", 0), len(x.shape))
     chunks = arguments.one(0, "chunks")
     if type(chunks) is not int or chunks < 1 or not x.shape[dim]:
@@ -223,16 +223,16 @@ def _parts(x: Known, dim: int, sizes: Sequence[Any]) -> list[Known]:
     return parts
 
 
-def _unbind(x: Known, arguments: Given) -> list[Known]:
+def _unbind(x: Known, arguments: CallArguments) -> list[Known]:
     dim = memory.place_of(arguments.one(0, "dim", 0), len(x.shape))
     return [memory.selected(x, dim, place) for place in range(x.shape[dim])]
 
 
-def _index(x: Known, arguments: Given) -> Known:
+def _index(x: Known, arguments: CallArguments) -> Known:
     return memory.indexed(x, _as_list(arguments.one(0, "index")))
 
 
-def _narrow(x: Known, arguments: Given) -> Known:
+def _narrow(x: Known, arguments: CallArguments) -> Known:
     return memory.narrowed(x, arguments.one(0, "dim"), arguments.one(1, "start"), arguments.one(2, "length"))
 
 
@@ -240,30 +240,30 @@ def _narrow(x: Known, arguments: Given) -> Known:
 VIEWS: Mapping[str, View] = {
     "t": _matrix,
     "T": _matrix,
-    "numpy_T": lambda x, given: memory.permuted(x, list(range(len(x.shape)))[::-1]),
-    "mT": lambda x, given: memory.transposed(x, -2, -1),
+    "numpy_T": lambda x, arguments: memory.permuted(x, list(range(len(x.shape)))[::-1]),
+    "mT": lambda x, arguments: memory.transposed(x, -2, -1),
     **dict.fromkeys(("transpose", "swapaxes", "swapdims"), _transpose),
-    "permute": lambda x, given: memory.permuted(x, given.many("dims")),
+    "permute": lambda x, arguments: memory.permuted(x, arguments.many("dims")),
     **dict.fromkeys(("movedim", "moveaxis"), _move),
-    "expand": lambda x, given: memory.expanded(x, given.many("size", "sizes")),
-    "broadcast_to": lambda x, given: memory.expanded(x, given.many("size", "shape")),
-    "unsqueeze": lambda x, given: memory.unsqueezed(x, given.one(0, "dim")),
+    "expand": lambda x, arguments: memory.expanded(x, arguments.many("size", "sizes")),
+    "broadcast_to": lambda x, arguments: memory.expanded(x, arguments.many("size", "shape")),
+    "unsqueeze": lambda x, arguments: memory.unsqueezed(x, arguments.one(0, "dim")),
     "squeeze": _squeeze,
-    "view": lambda x, given: memory.viewed(x, given.many("size", "shape")),
+    "view": lambda x, arguments: memory.viewed(x, arguments.many("size", "shape")),
     "unflatten": _unflatten,
     "narrow": _narrow,
-    "select": lambda x, given: memory.selected(x, given.one(0, "dim"), given.one(1, "index")),
+    "select": lambda x, arguments: memory.selected(x, arguments.one(0, "dim"), arguments.one(1, "index")),
     "__getitem__": _index,
     **dict.fromkeys(("split", "split_with_sizes"), _split),
     "chunk": _chunk,
     "unbind": _unbind,
-    "detach": lambda x, given: x,
-    "requires_grad_": lambda x, given: x,
+    "detach": lambda x, arguments: x,
+    "requires_grad_": lambda x, arguments: x,
 }
 
 #: Views where the strides allow them, else copies that are contiguous.
-RESHAPES: Mapping[str, Callable[[Known, Given], Known | None]] = {
-    "reshape": lambda x, given: memory.viewed(x, given.many("shape")),
+RESHAPES: Mapping[str, Callable[[Known, CallArguments], Known | None]] = {
+    "reshape": lambda x, arguments: memory.viewed(x, arguments.many("shape")),
     "flatten": _flatten,
 }
 

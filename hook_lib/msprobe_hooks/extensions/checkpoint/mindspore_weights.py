@@ -59,8 +59,8 @@ class MindSporeWeight:
 
     def statistics(self) -> dict[str, float | None]:
         """Measure max, min, mean and norm."""
-        found = measure(np.asarray(self._tensor.float().asnumpy()))
-        numbers = {name: getattr(found, name) for name in ("max", "min", "mean", "norm")}
+        measured = measure(np.asarray(self._tensor.float().asnumpy()))
+        numbers = {name: getattr(measured, name) for name in ("max", "min", "mean", "norm")}
         return {name: None if value is None else float(value) for name, value in numbers.items()}
 
     def bits(self) -> NDArray[Any]:
@@ -72,13 +72,13 @@ class MindSporeWeight:
 
     def _digests(self, array: NDArray[Any]) -> list[Digest]:
         stack = array.reshape(matrix_shape(array.shape))
-        return [digest(ArrayElements(each)) for each in stack]
+        return [digest(ArrayElements(matrix)) for matrix in stack]
 
 
 def mindspore_weights(weights: Any) -> Iterator[MindSporeWeight | str]:
     """Yield each parameter, or the name of what is no tensor. Raises ConfigError."""
     cells = weights if isinstance(weights, (list, tuple)) and weights else [weights]
-    if all(isinstance(each, nn.Cell) for each in cells):
+    if all(isinstance(candidate, nn.Cell) for candidate in cells):
         for number, cell in enumerate(cells):
             for parameter in cell.get_parameters():
                 yield MindSporeWeight(parameter.name, parameter, number)

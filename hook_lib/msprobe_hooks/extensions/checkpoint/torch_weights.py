@@ -39,8 +39,8 @@ class TorchElements:
 
     def fetch(self, arrays: Sequence[Tensor]) -> NDArray[np.int64]:
         """Return numbers on the host."""
-        found: NDArray[np.int64] = torch.cat(list(arrays)).long().cpu().numpy()
-        return found
+        numbers: NDArray[np.int64] = torch.cat(list(arrays)).long().cpu().numpy()
+        return numbers
 
 
 class RoundedElements(TorchElements):
@@ -68,13 +68,13 @@ def matrices(tensor: Tensor) -> Iterator[Tensor]:
 @torch.no_grad()
 def tensor_digests(tensor: Tensor) -> list[Digest]:
     """Compute the digests of each matrix of a plain tensor, on its device where that has float64."""
-    return [digest(TorchElements(each)) for each in matrices(_readable(tensor))]
+    return [digest(TorchElements(matrix)) for matrix in matrices(_readable(tensor))]
 
 
 @torch.no_grad()
 def rounded_digests(tensor: Tensor) -> list[Digest]:
     """Compute the digests that the tensor has when it is rounded to bfloat16."""
-    return [digest(RoundedElements(each)) for each in matrices(_readable(tensor))]
+    return [digest(RoundedElements(matrix)) for matrix in matrices(_readable(tensor))]
 
 
 def _readable(tensor: Tensor) -> Tensor:
@@ -118,10 +118,10 @@ class TorchWeight:
     def statistics(self) -> dict[str, float | None]:
         """Measure max, min, mean and norm, of what of it this rank holds."""
         with torch.no_grad():
-            found = measure(self._local.detach())
-            if isinstance(found, Deferred):
-                fetch([found])
-        numbers = {name: getattr(found, name) for name in ("max", "min", "mean", "norm")}
+            measured = measure(self._local.detach())
+            if isinstance(measured, Deferred):
+                fetch([measured])
+        numbers = {name: getattr(measured, name) for name in ("max", "min", "mean", "norm")}
         return {name: None if value is None else float(value) for name, value in numbers.items()}
 
     def bits(self) -> np.ndarray[Any, Any]:
@@ -132,7 +132,7 @@ class TorchWeight:
 def torch_weights(weights: Any) -> Iterator[TorchWeight | str]:
     """Yield each parameter and persistent buffer, or the name of what is no tensor. Raises ConfigError."""
     chunks = weights if isinstance(weights, (list, tuple, nn.ModuleList)) else ()
-    if chunks and all(isinstance(each, nn.Module) for each in chunks):
+    if chunks and all(isinstance(candidate, nn.Module) for candidate in chunks):
         for number, chunk in enumerate(chunks):
             yield from _of_module(chunk, number)
     elif isinstance(weights, nn.Module):
@@ -150,7 +150,7 @@ def torch_weights(weights: Any) -> Iterator[TorchWeight | str]:
 
 
 def _of_module(module: nn.Module, chunk: int) -> Iterator[TorchWeight]:
-    if any(hasattr(each, "_flat_param") for each in module.modules()):
+    if any(hasattr(submodule, "_flat_param") for submodule in module.modules()):
         raise ConfigError("weights", type(module).__name__, "a state dict, since FSDP1 keeps one flat tensor")
     for name, parameter in module.named_parameters(remove_duplicate=False):
         yield TorchWeight(name, parameter, chunk, is_buffer=False)
@@ -168,7 +168,7 @@ def _placed(name: str, tensor: Tensor) -> dict[str, Any]:
     from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
 
     assert isinstance(tensor, DTensor)
-    if any(each.is_partial() for each in tensor.placements):
+    if any(placement.is_partial() for placement in tensor.placements):
         raise ConfigError("weights", name, "a DTensor that is sharded or replicated, not partial")
     shape, offset = compute_local_shape_and_global_offset(tensor.shape, tensor.device_mesh, tensor.placements)
     local = tensor.to_local()

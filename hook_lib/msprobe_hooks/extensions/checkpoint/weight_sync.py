@@ -51,7 +51,7 @@ def checked_layout(layout: Mapping[str, Any]) -> tuple[dict[str, tuple[int, int]
 
 def running_layout(modules: Iterator[Any]) -> dict[str, tuple[int, int]]:
     """Return the layout that Megatron, vLLM or SGLang know in this process, or a layer of experts among ``modules``."""
-    found: dict[str, tuple[int, int]] = {}
+    layout: dict[str, tuple[int, int]] = {}
     megatron = sys.modules.get("megatron.core.parallel_state")
     if megatron is not None and _call(megatron, "model_parallel_is_initialized"):
         for kind, name in (
@@ -61,28 +61,28 @@ def running_layout(modules: Iterator[Any]) -> dict[str, tuple[int, int]]:
             ("etp", "expert_tensor_parallel"),
             ("dp", "data_parallel"),
         ):
-            _note(found, kind, _call(megatron, f"get_{name}_rank"), _call(megatron, f"get_{name}_world_size"))
+            _note(layout, kind, _call(megatron, f"get_{name}_rank"), _call(megatron, f"get_{name}_world_size"))
     for name in ("vllm.distributed.parallel_state", "sglang.srt.distributed.parallel_state"):
         engine = sys.modules.get(name)
         for kind in ("tp", "pp") if engine is not None else ():
             group = _call(engine, f"get_{kind}_group")
-            _note(found, kind, getattr(group, "rank_in_group", None), getattr(group, "world_size", None))
+            _note(layout, kind, getattr(group, "rank_in_group", None), getattr(group, "world_size", None))
     for module in modules:
         # A layer of experts of vLLM or SGLang knows how its experts are shared.
         for prefix in ("", "moe_"):
             rank, size = getattr(module, f"{prefix}ep_rank", None), getattr(module, f"{prefix}ep_size", None)
-            if hasattr(module, "w13_weight") and _note(found, "ep", rank, size):
+            if hasattr(module, "w13_weight") and _note(layout, "ep", rank, size):
                 tp = getattr(module, f"{prefix}tp_rank", None), getattr(module, f"{prefix}tp_size", None)
-                _note(found, "etp", *tp)
-                return found
-    return found
+                _note(layout, "etp", *tp)
+                return layout
+    return layout
 
 
 def model_sizes(config: Any) -> dict[str, int]:
     """Return the sizes that a configuration has, also those of its part for text."""
     text = _value(config, "text_config")
-    found = {} if text is None else model_sizes(text)
-    return found | {name: value for name in _SIZES if _is_number(value := _value(config, name)) and value}
+    sizes = {} if text is None else model_sizes(text)
+    return sizes | {name: value for name in _SIZES if _is_number(value := _value(config, name)) and value}
 
 
 def process_rank() -> int:
@@ -102,9 +102,9 @@ def _value(config: Any, name: str) -> Any:
     return None
 
 
-def _note(found: dict[str, tuple[int, int]], kind: str, rank: Any, size: Any) -> bool:
+def _note(layout: dict[str, tuple[int, int]], kind: str, rank: Any, size: Any) -> bool:
     if _is_number(rank) and _is_number(size) and rank < size:
-        found[kind] = (rank, size)
+        layout[kind] = (rank, size)
         return True
     return False
 
@@ -186,9 +186,9 @@ def write_weights(
         first_layer=firsts.get("first_layer"),
         first_expert=firsts.get("first_expert"),
     )
-    found = _weights(weights, framework)
+    written_weights = _weights(weights, framework)
     writer = WeightsWriter(Path(folder), head)
-    for weight in found:
+    for weight in written_weights:
         if isinstance(weight, str):
             head.skipped.append(weight)
             continue

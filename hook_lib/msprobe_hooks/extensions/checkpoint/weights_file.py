@@ -116,7 +116,7 @@ class WeightsWriter:
 
     def add(self, parameter: WrittenParameter, digests: Sequence[Digest], rounded: Sequence[Digest]) -> None:
         """Write a parameter's digests. Raises RecordingError."""
-        places = [self._write(each) for each in (digests, rounded)]
+        places = [self._write(sequence) for sequence in (digests, rounded)]
         self._head.parameters.append(msgspec.structs.replace(parameter, digest=places[0], rounded=places[1]))
 
     def save(self, bits: np.ndarray[Any, Any]) -> str:
@@ -143,13 +143,15 @@ class WeightsWriter:
         if not digests:
             return -1
         place = self._place
-        for each in digests:
-            assert each.columns is not None
+        for matrix_digest in digests:
+            assert matrix_digest.columns is not None
             try:
-                self._digests.write(each.rows.astype("<u8").tobytes() + each.columns.astype("<u8").tobytes())
+                self._digests.write(
+                    matrix_digest.rows.astype("<u8").tobytes() + matrix_digest.columns.astype("<u8").tobytes()
+                )
             except OSError as error:
                 raise RecordingError(f"{self.folder / DIGESTS}: cannot be written: {error.strerror}") from None
-            self._place += len(each.rows) + len(each.columns)
+            self._place += len(matrix_digest.rows) + len(matrix_digest.columns)
         return place
 
 
@@ -181,21 +183,22 @@ def read_rank(folder: Path) -> RankWeights:
     """Read a rank's index. Raises DumpError."""
     path = folder / INDEX
     try:
-        found = decode_json(read_regular(path), RankWeights)
+        index = decode_json(read_regular(path), RankWeights)
     except FileNotFoundError:
         raise DumpError(f"{path}: missing, so this rank was not written whole; write it again") from None
     except (OSError, JsonError) as error:
         raise DumpError(f"{path}: not an index of weights: {error}") from None
-    if found.format != FORMAT or found.version != VERSION:
+    if index.format != FORMAT or index.version != VERSION:
         raise DumpError(f"{path}: not an index of weights of version {VERSION}")
-    for kind, (rank, size) in found.layout.items():
+    for kind, (rank, size) in index.layout.items():
         if not 0 <= rank < size <= _MOST_RANKS:
             raise DumpError(f"{path}: layout {kind} is {rank} of {size}, which is no rank of a size")
     if any(
-        min((*each.shape, *(each.whole_shape or ()), *(each.offset or ())), default=0) < 0 for each in found.parameters
+        min((*parameter.shape, *(parameter.whole_shape or ()), *(parameter.offset or ())), default=0) < 0
+        for parameter in index.parameters
     ):
         raise DumpError(f"{path}: a shape or an offset is negative")
-    return found
+    return index
 
 
 def read_digests(folder: Path) -> Numbers:
@@ -216,10 +219,10 @@ def digests_of(numbers: Numbers, place: int, shape: Sequence[int]) -> list[Diges
     count, rows, columns = matrix_shape(shape)
     if min(shape, default=0) < 0 or place < 0 or place + count * (rows + columns) > len(numbers):
         raise DumpError(f"{DIGESTS} has {len(numbers)} digests, not those of a tensor of shape {list(shape)}")
-    found = []
+    digests = []
     for start in range(place, place + count * (rows + columns), rows + columns or 1):
-        found.append(Digest(numbers[start : start + rows], numbers[start + rows : start + rows + columns]))
-    return found
+        digests.append(Digest(numbers[start : start + rows], numbers[start + rows : start + rows + columns]))
+    return digests
 
 
 def _numbered(folder: Path, pattern: re.Pattern[str]) -> Iterator[tuple[int, Path]]:
@@ -271,7 +274,10 @@ def digest(elements: Elements) -> Digest:
             rows[number].append(_products(block, factors[number], width))
             below = heights[number][: len(block)] @ block % PRIME
             columns[number] = (columns[number] + below * pow(base, start, PRIME)) % PRIME
-    ends = (_of_elements(elements.fetch([each]), number, elements.digits) for number, each in enumerate(columns))
+    ends = (
+        _of_elements(elements.fetch([column_sums]), number, elements.digits)
+        for number, column_sums in enumerate(columns)
+    )
     return Digest(_packed(*map(elements.fetch, rows)), _packed(*ends))
 
 
@@ -294,8 +300,8 @@ def _column_factors(number: int, columns: int, digits: int) -> NDArray[np.float6
 
 def _of_elements(sums: NDArray[np.int64], number: int, digits: int) -> NDArray[np.int64]:
     """Return the sums of elements of those of their digits."""
-    found: NDArray[np.int64] = (sums.reshape(-1, digits) * _digit_factors(number, digits) % PRIME).sum(1) % PRIME
-    return found
+    element_sums: NDArray[np.int64] = (sums.reshape(-1, digits) * _digit_factors(number, digits) % PRIME).sum(1) % PRIME
+    return element_sums
 
 
 def _digit_factors(number: int, digits: int) -> NDArray[np.int64]:
@@ -309,12 +315,12 @@ def _powers(number: int, count: int) -> NDArray[np.float64]:
 
 @cache
 def _kept_powers(number: int, count: int) -> NDArray[np.float64]:
-    found = np.ones(count, np.int64)
+    powers = np.ones(count, np.int64)
     done = 1
     while done < count:
-        found[done : 2 * done] = found[:done] * pow(BASES[number], done, PRIME) % PRIME
+        powers[done : 2 * done] = powers[:done] * pow(BASES[number], done, PRIME) % PRIME
         done *= 2
-    return _centred(found)
+    return _centred(powers)
 
 
 def _centred(numbers: NDArray[np.int64]) -> NDArray[np.float64]:
@@ -343,8 +349,8 @@ def single(digest: Digest) -> int:
 
 
 def _packed(one: NDArray[np.int64], other: NDArray[np.int64]) -> Numbers:
-    found: Numbers = one.astype(np.uint64) | other.astype(np.uint64) << np.uint64(_BITS)
-    return found
+    packed: Numbers = one.astype(np.uint64) | other.astype(np.uint64) << np.uint64(_BITS)
+    return packed
 
 
 def _unpacked(numbers: Numbers) -> list[tuple[NDArray[np.int64], int]]:

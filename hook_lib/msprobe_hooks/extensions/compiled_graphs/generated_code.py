@@ -83,8 +83,10 @@ def generated_code(source: str) -> GeneratedCode:
         calls += reading.finished()
         if function.name == "call":
             arguments, results = _arguments(function), _results(function)
-    kept = [node for node in module.body if isinstance(node, (ast.ClassDef, ast.FunctionDef)) or _is_runner(node)]
-    tree = ast.fix_missing_locations(ast.Module(body=kept, type_ignores=[]))
+    definitions = [
+        node for node in module.body if isinstance(node, (ast.ClassDef, ast.FunctionDef)) or _is_runner(node)
+    ]
+    tree = ast.fix_missing_locations(ast.Module(body=definitions, type_ignores=[]))
     return GeneratedCode(tree, tuple(calls), arguments, results)
 
 
@@ -113,8 +115,8 @@ def _generated_kernels(module: ast.Module) -> dict[str, tuple[Parameter, ...]]:
 
 
 def _cpp_parameters(source: str) -> tuple[Parameter, ...]:
-    found = _CPP_PARAMETERS.search(source)
-    texts = [text.strip() for text in found[1].split(",")] if found and found[1].strip() else []
+    match = _CPP_PARAMETERS.search(source)
+    texts = [text.strip() for text in match[1].split(",")] if match and match[1].strip() else []
     parameters = []
     for text in texts:
         name = re.split(r"[\s*&]+", text)[-1]
@@ -253,8 +255,8 @@ class _Reading:
         number = self._results.get(source)
         if number is not None and isinstance(index, int):
             call = self._calls[number]
-            kept = tuple(one for one in call.written if one.variable != source)
-            self._calls[number] = replace(call, written=(*kept, Written(None, target, index)))
+            others = tuple(one for one in call.written if one.variable != source)
+            self._calls[number] = replace(call, written=(*others, Written(None, target, index)))
 
     def _is_unwritten(self, variable: str) -> bool:
         return variable in self._unwritten
@@ -329,17 +331,17 @@ def _is_copy(node: fx.Node) -> bool:
     return node.op == "call_function" and str(node.target).startswith("aten.copy_")
 
 
-def fused(outputs: Iterable[fx.Node], known: set[fx.Node]) -> list[fx.Node]:
+def fused(outputs: Iterable[fx.Node], computed: set[fx.Node]) -> list[fx.Node]:
     """Return the nodes that are computed for some values where others are known, in the order of the graph."""
-    found: dict[fx.Node, None] = {}
+    nodes: dict[fx.Node, None] = {}
     waiting = list(outputs)
     while waiting:
         node = waiting.pop()
-        if node in found or node in known or node.op != "call_function":
+        if node in nodes or node in computed or node.op != "call_function":
             continue
-        found[node] = None
+        nodes[node] = None
         waiting += node.all_input_nodes
-    return sorted(found)
+    return sorted(nodes)
 
 
 def source_lines(nodes: Iterable[fx.Node]) -> tuple[str, ...]:

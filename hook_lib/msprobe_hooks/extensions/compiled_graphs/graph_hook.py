@@ -137,8 +137,8 @@ class CompiledSession(TorchSession):
     def _start(self, model: Model | None, rank: int | None) -> None:
         # The golden one first: while this one records, it does too.
         if self._golden is not None and not self._is_on:
-            given = self._given_rank if rank is None else rank
-            self._golden.start(self.rank() if given is None else given)
+            own_rank = self._given_rank if rank is None else rank
+            self._golden.start(self.rank() if own_rank is None else own_rank)
         super()._start(model, rank)
 
     def stop(self) -> None:
@@ -259,19 +259,19 @@ class _GraphCalls:
         both = [one for one in (self._recorders.compiled, self._recorders.golden) if one is not None]
         qualified = f"Inductor.{self._name}.{_short(call.kernel)}"
         name = f"{qualified}.{both[0].number(qualified)}.forward"
-        given = [args[place] for place, named in call.read.items() if isinstance(place, int) and not named]
+        positional = [args[place] for place, named in call.read.items() if isinstance(place, int) and not named]
         named = {
             word: args[place] if isinstance(place, int) else kwargs[place] for place, word in call.read.items() if word
         }
         records = [KernelRecord(recorder, name, None) for recorder in both]
         for record in records:
-            record.begin(given, named, self._lines[number])
+            record.begin(positional, named, self._lines[number])
         return records
 
     def _end(self, call: KernelCall, records: list[KernelRecord], args: Any, kwargs: Any, result: Any) -> None:
-        found = [(one, _value(one, args, kwargs, result)) for one in call.written]
-        nodes = [(node, value) for one, value in found if (node := self._node(one)) and isinstance(value, Tensor)]
-        outputs = [value for _, value in nodes] or [value for _, value in found]
+        written = [(one, _value(one, args, kwargs, result)) for one in call.written]
+        nodes = [(node, value) for one, value in written if (node := self._node(one)) and isinstance(value, Tensor)]
+        outputs = [value for _, value in nodes] or [value for _, value in written]
         records[0].end(outputs)
         for record in records[1:]:
             with self._recorders.compiled.quiet(), torch.no_grad():
@@ -303,14 +303,14 @@ class _GraphCalls:
         return self._operators.node_of(written.variable)
 
     def _lines_of_calls(self) -> list[tuple[str, ...]]:
-        known = set(self._operators.arguments)
+        computed = set(self._operators.arguments)
         lines = []
         for call in self._calls:
             nodes = [node for one in call.written if (node := self._node(one))]
-            parts = fused(nodes, known - set(nodes))
+            parts = fused(nodes, computed - set(nodes))
             if not parts:
                 parts = [node for one in call.written for node in self._operators.origins.get(one.variable, ())]
-            known |= set(nodes)
+            computed |= set(nodes)
             lines.append(source_lines(parts))
         return lines
 

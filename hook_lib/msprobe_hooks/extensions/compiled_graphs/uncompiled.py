@@ -23,7 +23,7 @@ class DrawsRandomNumbersError(Exception):
     """A value depends on random numbers that were drawn inside of the same kernel."""
 
 
-def golden_value(node: fx.Node, known: Mapping[fx.Node, Any], actual: Tensor) -> Tensor:
+def golden_value(node: fx.Node, inputs: Mapping[fx.Node, Any], actual: Tensor) -> Tensor:
     """Return what a kernel should have written, in the shape and dtype of what it has written.
 
     ``actual`` itself is returned where rounding explains the difference. Floating point values are right if they are at
@@ -31,16 +31,16 @@ def golden_value(node: fx.Node, known: Mapping[fx.Node, Any], actual: Tensor) ->
     integers and bools, elements that float64 and the graph's own precision give differently hang on rounding. Raises as
     `uncompiled` does, and ValueError where the buffer does not have the shape of the operator's value.
     """
-    golden = _like(uncompiled(node, known), actual)
+    golden = _like(uncompiled(node, inputs), actual)
     if not golden.numel():
         return golden
     if not actual.is_floating_point() and not actual.is_complex():
-        rounded = _like(uncompiled(node, known, is_raised=False), actual)
+        rounded = _like(uncompiled(node, inputs, is_raised=False), actual)
         return torch.where(golden == rounded, golden, actual)
     error, scale = _largest(actual, golden), float(golden.abs().max())
     # Not finite: left to the comparison.
     if scale < math.inf and error > _NEAR * torch.finfo(actual.dtype).eps * scale:
-        rounded = _like(uncompiled(node, known, is_raised=False), actual)
+        rounded = _like(uncompiled(node, inputs, is_raised=False), actual)
         if error <= _TIMES_AS_WRONG * _largest(rounded, golden):
             return actual
     return golden
@@ -51,7 +51,7 @@ def _largest(one: Tensor, other: Tensor) -> float:
     return float((one.to(other.dtype) - other).abs().max())
 
 
-def uncompiled(node: fx.Node, known: Mapping[fx.Node, Any], *, is_raised: bool = True) -> Any:
+def uncompiled(node: fx.Node, inputs: Mapping[fx.Node, Any], *, is_raised: bool = True) -> Any:
     """Return the value of a node, computed by PyTorch's own kernels from the values that are known.
 
     Floating point values are float64 on the way where it ``is_raised``. Raises DrawsRandomNumbersError, and whatever an
@@ -63,8 +63,8 @@ def uncompiled(node: fx.Node, known: Mapping[fx.Node, Any], *, is_raised: bool =
         one = waiting[-1]
         if one in values:
             waiting.pop()
-        elif one in known:
-            values[one] = _raised(known[one]) if is_raised else known[one]
+        elif one in inputs:
+            values[one] = _raised(inputs[one]) if is_raised else inputs[one]
             waiting.pop()
         else:
             missing = [parent for parent in one.all_input_nodes if parent not in values]
@@ -80,8 +80,8 @@ def _computed(node: fx.Node, values: Mapping[fx.Node, Any], *, is_raised: bool) 
     if node.op != "call_function":
         raise NotImplementedError(f"{node.op} {node.target}")
     target: Callable[..., Any] = node.target  # type: ignore[assignment]
-    given: Any = map_arg((node.args, node.kwargs), values.__getitem__)
-    args, kwargs = given
+    operands: Any = map_arg((node.args, node.kwargs), values.__getitem__)
+    args, kwargs = operands
     name = str(target)
     if is_random(node):
         raise DrawsRandomNumbersError(node.name)
@@ -90,8 +90,8 @@ def _computed(node: fx.Node, values: Mapping[fx.Node, Any], *, is_raised: bool) 
     if is_raised and name.startswith(_CAST):
         return args[0].to(_wide(args[1]))
     if target is not operator.getitem and isinstance(target, torch._ops.OpOverload) and target._schema.is_mutable:
-        given = map_aggregate((args, kwargs), _cloned)
-        args, kwargs = given
+        operands = map_aggregate((args, kwargs), _cloned)
+        args, kwargs = operands
     if is_raised and "dtype" in kwargs:
         kwargs = {**kwargs, "dtype": _wide(kwargs["dtype"])}
     return target(*args, **kwargs)
@@ -131,5 +131,5 @@ def _like(value: Any, actual: Tensor) -> Tensor:
         if [size for size in value.shape if size != 1] != [size for size in actual.shape if size != 1]:
             raise ValueError(f"a buffer of shape {tuple(actual.shape)} for a value of shape {tuple(value.shape)}")
         value = value.reshape(actual.shape)
-    found: Tensor = value.to(actual.dtype)
-    return found
+    golden: Tensor = value.to(actual.dtype)
+    return golden

@@ -85,7 +85,7 @@ def _plain(value: Any) -> Any:
     if isinstance(value, Mapping):
         return arguments_without_secrets(value)
     if isinstance(value, (list, tuple, set, frozenset)):
-        return [_plain(each) for each in (sorted(value, key=str) if isinstance(value, (set, frozenset)) else value)]
+        return [_plain(item) for item in (sorted(value, key=str) if isinstance(value, (set, frozenset)) else value)]
     if value is None or isinstance(value, (bool, int, float)):
         return value
     text = value if isinstance(value, str) else str(value)
@@ -174,7 +174,7 @@ def _mapping(settings: Any) -> Mapping[str, Any]:
     if isinstance(settings, Mapping):
         return settings
     try:
-        held: dict[str, Any] = vars(settings)
+        attributes: dict[str, Any] = vars(settings)
     except TypeError:
         raise ConfigError("settings", settings, "a mapping or a namespace") from None
-    return held
+    return attributes

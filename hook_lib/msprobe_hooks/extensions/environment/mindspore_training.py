@@ -83,12 +83,12 @@ class MindSporeTraining:
 
     def switches(self) -> dict[str, str]:
         """Return what MindSpore's contexts are set to."""
-        found = {name: _read(mindspore.get_context, name) for name in _SWITCHES}
-        found |= {name: _read(mindspore.get_auto_parallel_context, name) for name in _PARALLEL_SWITCHES}
+        states = {name: _read(mindspore.get_context, name) for name in _SWITCHES}
+        states |= {name: _read(mindspore.get_auto_parallel_context, name) for name in _PARALLEL_SWITCHES}
         # Of other devices MindSpore prints that it has none.
-        if found["device_target"] == "Ascend":
-            found["ascend_config"] = _read(mindspore.get_context, "ascend_config")
-        return {name: str(_MODES.get(state, state) if name == "mode" else state) for name, state in found.items()}
+        if states["device_target"] == "Ascend":
+            states["ascend_config"] = _read(mindspore.get_context, "ascend_config")
+        return {name: str(_MODES.get(state, state) if name == "mode" else state) for name, state in states.items()}
 
     def generator_states(self, seeded: dict[str, str]) -> dict[str, str]:
         """Return MindSpore's seeds and a digest of what its generator has come to, where something seeded it."""
@@ -182,8 +182,8 @@ class _MindSporeRandom:
 
     def end(self) -> None:
         """End counting."""
-        for each in self._counting:
-            each.remove()
+        for hook in self._counting:
+            hook.remove()
         self._counting.clear()
         if self._compilations is not None:
             self._compilations.end()

@@ -59,13 +59,13 @@ def installed_packages() -> dict[str, str]:
 
     Of a package that is installed twice, the one counts that is imported.
     """
-    found: dict[str, str] = {}
+    versions: dict[str, str] = {}
     for one in distributions():
         # A folder that a removal left behind has no name.
         name = one.metadata["Name"]
         if name:
-            found.setdefault(normalized(name), one.version)
-    return {"python": platform.python_version(), **dict(sorted(found.items()))}
+            versions.setdefault(normalized(name), one.version)
+    return {"python": platform.python_version(), **dict(sorted(versions.items()))}
 
 
 def normalized(name: str) -> str:

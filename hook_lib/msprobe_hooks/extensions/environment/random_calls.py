@@ -47,18 +47,18 @@ class RandomCounts:
 
     def calls(self) -> dict[str, list[RandomCalls]]:
         """Return what was counted, by function."""
-        found: dict[str, list[RandomCalls]] = {}
+        calls: dict[str, list[RandomCalls]] = {}
         for name, counts in self._counts.items():
             # Two calls in one line are two stacks of the same words.
             by_words = Counter[tuple[str, ...]]()
             for stack, count in counts.items():
                 by_words[self._in_words(stack)] += count
-            found[name] = [RandomCalls(list(words), count) for words, count in by_words.items()]
-        return found
+            calls[name] = [RandomCalls(list(words), count) for words, count in by_words.items()]
+        return calls
 
     def _in_words(self, stack: Stack) -> tuple[str, ...]:
         """Return a stack as msprobe has it: from the outermost frame in, one line each."""
-        return tuple(each.replace("\n ", "") for each in reversed(self._stacks.in_words(stack)))
+        return tuple(frame.replace("\n ", "") for frame in reversed(self._stacks.in_words(stack)))
 
 
 class ReplacedFunctions:

@@ -89,9 +89,9 @@ class Start:
 
     def begin(self) -> None:
         """Count random calls from here on, and wait for the model."""
-        self._started.watched = [name for each in self._random for name in each.names]
-        for each in self._random:
-            each.begin()
+        self._started.watched = [name for source in self._random for name in source.names]
+        for source in self._random:
+            source.begin()
         self._stop_waiting = self._training.wait(self._follow_first)
         atexit.register(self._at_exit)
 
@@ -146,8 +146,8 @@ class Start:
 
     def _end_start(self) -> None:
         """Take what holds until the first forward pass."""
-        for each in self._random:
-            each.end()
+        for source in self._random:
+            source.end()
         started, seeds = self._started, self._counts.seeds
         started.rank, started.world = self._training.place() or _place_by_launcher()
         started.random = self._counts.calls()

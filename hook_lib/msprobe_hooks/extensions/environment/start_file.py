@@ -73,8 +73,8 @@ def rank_file(folder: Path, rank: int) -> Path:
 
 def rank_files(folder: Path) -> list[Path]:
     """Return the files of a folder, by rank."""
-    found = [(int(match[1]), path) for path in folder.iterdir() if (match := _FILE.fullmatch(path.name))]
-    return [path for _, path in sorted(found)]
+    numbered = [(int(match[1]), path) for path in folder.iterdir() if (match := _FILE.fullmatch(path.name))]
+    return [path for _, path in sorted(numbered)]
 
 
 def write_started(path: Path, started: Started) -> None:
@@ -106,9 +106,9 @@ def read_started(path: Path) -> Started:
     return started
 
 
-def fact(known: Statistics, dtype: str, shape: tuple[int, ...], content: bytes | memoryview) -> TensorFact:
+def fact(statistics: Statistics, dtype: str, shape: tuple[int, ...], content: bytes | memoryview) -> TensorFact:
     """Return what is written about a tensor whose contiguous bytes are ``content``."""
-    maximum, minimum, mean, norm = map(_float, (known.max, known.min, known.mean, known.norm))
+    maximum, minimum, mean, norm = map(_float, (statistics.max, statistics.min, statistics.mean, statistics.norm))
     return TensorFact(maximum, minimum, mean, norm, dtype, shape, digest(content))
 
 

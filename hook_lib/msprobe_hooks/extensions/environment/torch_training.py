@@ -130,11 +130,11 @@ def _leaves(
     elif value is None or isinstance(value, (bool, int, float, str)):
         yield path, f"{type(value).__name__}: {value}" if isinstance(value, str) else str(value)
     elif depth < _DEEPEST and isinstance(value, Mapping):
-        for key, each in value.items():
-            yield from _leaves(f"{path}.{key}", each, depth + 1, fact_of)
+        for key, item in value.items():
+            yield from _leaves(f"{path}.{key}", item, depth + 1, fact_of)
     elif depth < _DEEPEST and isinstance(value, (list, tuple)):
-        for place, each in enumerate(value):
-            yield from _leaves(f"{path}.{place}", each, depth + 1, fact_of)
+        for place, item in enumerate(value):
+            yield from _leaves(f"{path}.{place}", item, depth + 1, fact_of)
 
 
 def weights_and_buffers(model: nn.Module) -> tuple[dict[str, TensorFact], dict[str, TensorFact]]:
@@ -163,10 +163,10 @@ def tensor_fact(tensor: Tensor) -> TensorFact:
         dtype, shape = str(own.dtype).removeprefix("torch."), tuple(own.shape)
         if not is_readable(own):
             return TensorFact(dtype=dtype, shape=shape)
-        known = measure(own)
-        if isinstance(known, Deferred):
-            fetch([known])
-        return fact(known, dtype, shape, _bytes(own))
+        statistics = measure(own)
+        if isinstance(statistics, Deferred):
+            fetch([statistics])
+        return fact(statistics, dtype, shape, _bytes(own))
 
 
 def _bytes(tensor: Tensor) -> memoryview:
@@ -251,10 +251,10 @@ def _torch_switches() -> dict[str, str]:
 
     Nothing is started for it: a card is named only where the program uses it already.
     """
-    found = {name: _read(read) for name, read in _SWITCHES.items()}
-    found |= {f"backends.{place}": _read(partial(_at, torch.backends, place)) for place in _BACKENDS}
-    found |= _card()
-    return {name: state for name, state in found.items() if state is not None}
+    states = {name: _read(read) for name, read in _SWITCHES.items()}
+    states |= {f"backends.{place}": _read(partial(_at, torch.backends, place)) for place in _BACKENDS}
+    states |= _card()
+    return {name: state for name, state in states.items() if state is not None}
 
 
 def _read(read: Callable[[], Any]) -> str | None:

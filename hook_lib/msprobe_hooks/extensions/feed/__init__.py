@@ -24,5 +24,5 @@ def open_feeding(load: Any, session: Session, framework: Framework) -> FedSteps 
     """Return what feeds modules as ``load`` says."""
     from msprobe_hooks.extensions.feed.feeding import FedSteps, read_load
 
-    wanted = read_load(load)
-    return None if wanted is None else FedSteps(wanted, session, framework)
+    settings = read_load(load)
+    return None if settings is None else FedSteps(settings, session, framework)

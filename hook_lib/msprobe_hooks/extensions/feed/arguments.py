@@ -34,11 +34,11 @@ class Arguments:
         kept: Counts what the program keeps of its own, with the reason.
     """
 
-    def __init__(self, label: str, tensor_class: type, replace: ReplaceTensor, kept: Counter[str]) -> None:
+    def __init__(self, label: str, tensor_class: type, replace: ReplaceTensor, unfed: Counter[str]) -> None:
         self._label = label
         self._tensor_class = tensor_class
         self._replace = replace
-        self._kept = kept
+        self._kept = unfed
         #: The places that were fed, such as ``input.0`` and ``kwargs.mask``.
         self.places: list[str] = []
 
@@ -57,10 +57,10 @@ class Arguments:
             others = [] if name is None else [f"kwargs.{name}"]
             if name is not None and name in names:
                 others.append(f"input.{names.index(name)}")
-            for each in (place, *others):
-                if each in by_place and each not in used:
-                    used.add(each)
-                    return by_place[each]
+            for candidate in (place, *others):
+                if candidate in by_place and candidate not in used:
+                    used.add(candidate)
+                    return by_place[candidate]
             return _MISSING
 
         new_args = []

@@ -143,11 +143,11 @@ class Feeder(ABC):
         models = [model] if isinstance(model, self.module_class) else model
         if not isinstance(models, (list, tuple)) or not all(isinstance(one, self.module_class) for one in models):
             raise ConfigError("model", model, f"a {self.module_name} or a list or tuple of them")
-        found: dict[str, Any] = {}
+        modules: dict[str, Any] = {}
         for prefix, module in prefixed(models[0] if len(models) == 1 else models, "Module", self.named_modules):
             # What wraps a module has its path and comes first.
-            found[unwrapped(split_module(f"{prefix}.forward.0").path)] = module
-        for path, module in found.items():
+            modules[unwrapped(split_module(f"{prefix}.forward.0").path)] = module
+        for path, module in modules.items():
             if self._names.name(path, type(module).__name__):
                 self._hook(path, module)
 
@@ -206,14 +206,14 @@ class Feeder(ABC):
                 f"{where} has the shape {shape} in this run and {element.shape} in {inputs.home}; feed a run of the "
                 "same batch, or pass step= or rank= of the dump that fits"
             )
-        dtype, wanted = _plain(element.dtype), _plain(str(tensor.dtype))
-        if dtype != wanted:
-            if _kind(dtype) != _kind(wanted):
+        dtype, own_dtype = _plain(element.dtype), _plain(str(tensor.dtype))
+        if dtype != own_dtype:
+            if _kind(dtype) != _kind(own_dtype):
                 raise FeedError(
-                    f"{where} has the dtype {wanted} in this run and {dtype} in {inputs.home}; leave the module out, "
-                    "or record it as this run calls it"
+                    f"{where} has the dtype {own_dtype} in this run and {dtype} in {inputs.home}; "
+                    "leave the module out, or record it as this run calls it"
                 )
-            self.fed.converted[f"{where} from {dtype} to {wanted}"] += 1
+            self.fed.converted[f"{where} from {dtype} to {own_dtype}"] += 1
         fed = self.recorded(tensor, element, inputs.dump.tensor_folder)
         self.fed.note_difference(where, self.difference(tensor, fed))
         return fed
@@ -231,10 +231,10 @@ class Feeder(ABC):
         if place != self._place:
             self._place = place
             self._numbers.restart()
-            wanted = self._steps is None or step in self._steps
-            wanted = wanted and (self._ranks is None or (rank or 0) in self._ranks)
-            self._inputs = self._source.at(step, rank) if wanted else None
-            if wanted and self._inputs is None:
+            is_selected = self._steps is None or step in self._steps
+            is_selected = is_selected and (self._ranks is None or (rank or 0) in self._ranks)
+            self._inputs = self._source.at(step, rank) if is_selected else None
+            if is_selected and self._inputs is None:
                 where = f"step {step}" if rank is None else f"step {step} of rank {rank}"
                 self.fed.kept[f"{where}, as {self._source.path} has {self._source.described()}"] += 1
         return self._inputs
@@ -274,8 +274,8 @@ def _named(names: list[str], place: str) -> str:
     """Return the name of a positional argument, in brackets, empty where it is not known."""
     side, _, rest = place.partition(".")
     number = rest.partition(".")[0]
-    known = side == "input" and number.isdecimal() and int(number) < len(names)
-    return f" ({names[int(number)]})" if known else ""
+    is_named = side == "input" and number.isdecimal() and int(number) < len(names)
+    return f" ({names[int(number)]})" if is_named else ""
 
 
 def _plain(dtype: str) -> str:

@@ -39,16 +39,18 @@ def read_load(value: Any) -> Load | None:
     """Check the value of ``load``; None where it is absent or empty. Raises ConfigError."""
     if not value:
         return None
-    given = validators.object_with(_KEYS)("load", value)
+    content = validators.object_with(_KEYS)("load", value)
     for key in ("path", "modules"):
-        if not given.get(key):
-            raise ConfigError(f"load.{key}", given.get(key), "the folder of a recording" if key == "path" else "names")
+        if not content.get(key):
+            raise ConfigError(
+                f"load.{key}", content.get(key), "the folder of a recording" if key == "path" else "names"
+            )
     return Load(
-        validators.path("load.path", given["path"]),
-        validators.names("load.modules", given["modules"]),
-        validators.numbers("load.step", given.get("step") or []),
-        validators.numbers("load.rank", given.get("rank") or []),
-        validators.flag("load.dump_after_load", given.get("dump_after_load", False)),
+        validators.path("load.path", content["path"]),
+        validators.names("load.modules", content["modules"]),
+        validators.numbers("load.step", content.get("step") or []),
+        validators.numbers("load.rank", content.get("rank") or []),
+        validators.flag("load.dump_after_load", content.get("dump_after_load", False)),
     )
 
 

@@ -67,10 +67,10 @@ class MindSporeFeeder(Feeder):
     def checkpoint(self) -> tuple[Checkpoint | None, bool]:
         """Return the recomputation around this call, and whether it makes the call again."""
         frame = sys._getframe(1)
-        found = running_recomputation(frame)
-        if found is None:
+        recomputation = running_recomputation(frame)
+        if recomputation is None:
             return None, is_recomputed(frame)
-        return Checkpoint(found.owner, found.depth, found.backward_pass), found.is_again
+        return Checkpoint(recomputation.owner, recomputation.depth, recomputation.backward_pass), recomputation.is_again
 
     def recorded(self, tensor: Tensor, element: TensorElement, folder: Path) -> Tensor:
         """Return the recorded tensor with the program's dtype and gradient."""

@@ -95,9 +95,11 @@ class ModuleNames:
 
     def closest(self, name: str, paths: Iterable[str]) -> str | None:
         """Return the path that a name was probably meant as: one that ends with it, else the most alike."""
-        wanted = self._patterns[name].path
-        known = list(paths)
-        return next((path for path in known if path.endswith(f".{wanted}")), None) or closest(wanted, known)
+        own_path = self._patterns[name].path
+        candidates = list(paths)
+        return next((path for path in candidates if path.endswith(f".{own_path}")), None) or closest(
+            own_path, candidates
+        )
 
 
 def _pattern(name: str) -> _Pattern:
@@ -172,32 +174,32 @@ class Source:
     @cached_property
     def first(self) -> RecordedInputs:
         """The inputs of the first dump."""
-        chosen = [dump for dump in self._dumps if self._step in (None, step_rank(dump).step)]
-        return self._open(chosen[0] if chosen else self._dumps[0])
+        dumps = [dump for dump in self._dumps if self._step in (None, step_rank(dump).step)]
+        return self._open(dumps[0] if dumps else self._dumps[0])
 
     def at(self, step: int, rank: int | None) -> RecordedInputs | None:
         """Return the inputs for a step and rank of the running program, None where the recording lacks them."""
-        found = self._of_rank(self._of_step(step), rank)
-        return None if found is None else self._open(found)
+        dump = self._of_rank(self._of_step(step), rank)
+        return None if dump is None else self._open(dump)
 
     def _of_step(self, step: int) -> list[Path]:
         # A dump that was named by itself is the one that is meant.
         if len(self._dumps) == 1 and (self._dumps[0] == self.path or self._is_below_step):
             return self._dumps
-        wanted = step if self._step is None else self._step
-        return [dump for dump in self._dumps if step_rank(dump).step in (None, wanted)]
+        selected_step = step if self._step is None else self._step
+        return [dump for dump in self._dumps if step_rank(dump).step in (None, selected_step)]
 
     @property
     def _is_below_step(self) -> bool:
         return step_rank(self.path).step is not None
 
     def _of_rank(self, dumps: list[Path], rank: int | None) -> Path | None:
-        wanted = rank if self._rank is None else self._rank
+        selected_rank = rank if self._rank is None else self._rank
         for dump in dumps:
-            if step_rank(dump).rank == wanted:
+            if step_rank(dump).rank == selected_rank:
                 return dump
         # One process is the same with and without a number.
-        alone = len(dumps) == 1 and self._rank is None and (wanted or 0) == (step_rank(dumps[0]).rank or 0)
+        alone = len(dumps) == 1 and self._rank is None and (selected_rank or 0) == (step_rank(dumps[0]).rank or 0)
         is_whole = len(dumps) == 1 and self._rank is None and rank is None
         return dumps[0] if alone or is_whole else None
 

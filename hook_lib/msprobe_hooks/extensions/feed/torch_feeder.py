@@ -52,13 +52,13 @@ class TorchFeeder(Feeder):
 
     def find_model(self) -> None:
         """Register hooks on the modules of each outermost module when it runs."""
-        known: WeakSet[nn.Module] = WeakSet()
+        hooked: WeakSet[nn.Module] = WeakSet()
 
         def meet(module: nn.Module, _: object) -> None:
-            if module in known or is_traced():
+            if module in hooked or is_traced():
                 return
             model = _recorded_model(module) or module
-            known.update(module.modules())
+            hooked.update(module.modules())
             self.hook_model(model)
 
         self.keep(register_module_forward_pre_hook(meet))
@@ -84,9 +84,9 @@ class TorchFeeder(Feeder):
 
     def checkpoint(self) -> tuple[Checkpoint | None, bool]:
         """Return the activation checkpoint around this call, and whether it makes the call again."""
-        found = running_checkpoint()
-        if found is not None:
-            return Checkpoint(found.frame, backward_pass=found.backward_pass), found.backward_pass is not None
+        running = running_checkpoint()
+        if running is not None:
+            return Checkpoint(running.frame, backward_pass=running.backward_pass), running.backward_pass is not None
         here = frame = sys._getframe(1)
         while frame.f_back is not None:
             frame = frame.f_back

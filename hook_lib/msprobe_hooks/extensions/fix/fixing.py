@@ -51,22 +51,24 @@ def fix(
     """
     if to not in PRECISIONS:
         raise ConfigError("to", to, ", ".join(PRECISIONS), known=PRECISIONS)
-    chosen, fixed = Names(names, validators.names("custom_op_namespaces", custom_op_namespaces)), Fixed()
+    selection, fixed = Names(names, validators.names("custom_op_namespaces", custom_op_namespaces)), Fixed()
     if custom_op_namespaces and framework == "mindspore":
         raise ConfigError("custom_op_namespaces", custom_op_namespaces, "not supported with MindSpore")
 
-    observers = _observers(framework, to, chosen, fixed, model)
+    observers = _observers(framework, to, selection, fixed, model)
     try:
         with observing(observers):
             yield fixed
     finally:
-        fixed.unmet, fixed.seen = chosen.unmet, chosen.seen
+        fixed.unmet, fixed.seen = selection.unmet, selection.seen
         _log.log(logging.WARNING if fixed.unmet or not fixed.raised else logging.INFO, "%s", fixed)
 
 
-def _observers(framework: Framework, to: Precision, chosen: Names, fixed: Fixed, model: Model | None) -> list[Observer]:
+def _observers(
+    framework: Framework, to: Precision, selection: Names, fixed: Fixed, model: Model | None
+) -> list[Observer]:
     def wanted(qualified: str, number: int, _: object) -> bool:
-        return chosen.admit(qualified, number)
+        return selection.admit(qualified, number)
 
     require_framework(framework)
     if framework == "mindspore":
@@ -75,7 +77,7 @@ def _observers(framework: Framework, to: Precision, chosen: Names, fixed: Fixed,
         return FixingFunctions(to, wanted, fixed, model).observers()
     from msprobe_hooks.extensions.fix.torch_mode import FixingMode
 
-    return FixingMode(to, wanted, fixed, chosen.namespaces).observers()
+    return FixingMode(to, wanted, fixed, selection.namespaces).observers()
 
 
 def attach(folder: str, framework: str) -> None:

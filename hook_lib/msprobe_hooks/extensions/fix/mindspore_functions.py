@@ -75,12 +75,12 @@ class FixingFunctions(CountingFunctions):
     def __init__(
         self,
         to: Precision,
-        wanted: Callable[[str, int, FrameType | None], bool],
+        is_selected: Callable[[str, int, FrameType | None], bool],
         fixed: Fixed,
         model: Model | None = None,
     ) -> None:
         super().__init__(to, fixed, model)
-        self._wanted = wanted
+        self._wanted = is_selected
 
     def make(
         self, qualified: str, number: int, frame: FrameType, function: Callable[..., Any], args: Any, kwargs: Any

@@ -141,12 +141,12 @@ class FixingMode(CountingMode):
     def __init__(
         self,
         to: Precision,
-        wanted: Callable[[str, int, FrameType | None], bool],
+        is_selected: Callable[[str, int, FrameType | None], bool],
         fixed: Fixed,
         namespaces: Iterable[str] = (),
     ) -> None:
         super().__init__(to, fixed, namespaces)
-        self._wanted = wanted
+        self._wanted = is_selected
         self._checkpoints = Checkpoints()
 
     def make_named(

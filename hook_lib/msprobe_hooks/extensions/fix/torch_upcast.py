@@ -172,9 +172,9 @@ def returns_floats(result: Any) -> bool:
         return any(tensor.is_floating_point() or tensor.is_complex() for tensor in tensors)
 
 
-def _restore(kept: Sequence[tuple[Tensor, Tensor]]) -> None:
+def _restore(copies: Sequence[tuple[Tensor, Tensor]]) -> None:
     with _unseen(), torch.no_grad():
-        for tensor, former in kept:
+        for tensor, former in copies:
             tensor.copy_(former)
 
 
@@ -201,10 +201,10 @@ class Raising:
         Raises UnraisedError where it draws random numbers, which would be others, or fails so; nothing is changed then.
         """
         generators = Generators(plan.leaves)
-        kept: list[tuple[Tensor, Tensor]] = []
+        copies: list[tuple[Tensor, Tensor]] = []
         try:
             with _unseen():
-                kept = [(one, one.detach().clone()) for one in self._written_as_they_are(plan)]
+                copies = [(one, one.detach().clone()) for one in self._written_as_they_are(plan)]
                 raised = self._cast_all(plan.leaves)
             args, kwargs = pytree.tree_unflatten([raised.get(id(leaf), leaf) for leaf in plan.leaves], plan.spec)
             with torch._C._DisableAutocast():
@@ -213,11 +213,11 @@ class Raising:
             if is_stop(error):
                 raise
             generators.restore()
-            _restore(kept)
+            _restore(copies)
             raise UnraisedError(f"in the other precision it raises {type(error).__name__}") from error
         if generators.have_moved():
             generators.restore()
-            _restore(kept)
+            _restore(copies)
             raise UnraisedError(DRAWS)
         try:
             with _unseen():

@@ -32,5 +32,5 @@ def open_task(
     from msprobe_hooks.extensions.free_benchmark.config import benchmark_settings
     from msprobe_hooks.extensions.free_benchmark.factory import open_benchmark
 
-    chosen = {key: arguments[key] for key in ("dump_path", "level", "step", "exclude")}
-    return open_benchmark(*benchmark_settings(config, **chosen), model, framework)
+    overrides = {key: arguments[key] for key in ("dump_path", "level", "step", "exclude")}
+    return open_benchmark(*benchmark_settings(config, **overrides), model, framework)

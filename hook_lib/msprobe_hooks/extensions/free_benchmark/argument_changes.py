@@ -88,8 +88,8 @@ def on_first_tensor(change: Callable[[Any], Any], is_float: Callable[[Any], bool
     def perturbed(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Arguments:
         for position, argument in enumerate(args):
             if is_float(argument) or isinstance(argument, (list, tuple, dict)):
-                changed, found = with_first_changed(argument)
-                if not found:
+                changed, has_changed = with_first_changed(argument)
+                if not has_changed:
                     break
                 return (*args[:position], changed, *args[position + 1 :]), kwargs
         raise NotPerturbedError("no float tensor in the first positional tensor, list, tuple or dict")
@@ -99,14 +99,14 @@ def on_first_tensor(change: Callable[[Any], Any], is_float: Callable[[Any], bool
         if is_float(tree):
             return change(tree), True
         if isinstance(tree, dict):
-            values, found = with_first_changed(list(tree.values()))
-            return dict(zip(tree, values, strict=True)), found
+            values, is_changed = with_first_changed(list(tree.values()))
+            return dict(zip(tree, values, strict=True)), is_changed
         if not isinstance(tree, (list, tuple)):
             return tree, False
         items = list(tree)
         for i, item in enumerate(items):
-            items[i], found = with_first_changed(item)
-            if found:
+            items[i], is_changed = with_first_changed(item)
+            if is_changed:
                 return like(tree, items), True
         return tree, False
 
@@ -121,9 +121,9 @@ def on_all_tensors(change: Callable[[Any], Any], tensor_class: type, missing: st
 
         def changed(tensor: Any) -> Any:
             nonlocal changed_any
-            found = change(tensor)
-            changed_any |= found is not tensor
-            return found
+            new = change(tensor)
+            changed_any |= new is not tensor
+            return new
 
         arguments = mapped(changed, tensor_class, args), mapped(changed, tensor_class, kwargs)
         if not changed_any:
@@ -172,8 +172,8 @@ def outputs_of(result: Any, index: int | None = None) -> Iterator[Output]:
     elif isinstance(result, dict):
         yield from outputs_of(list(result.values()), index)
     elif isinstance(result, (list, tuple)):
-        for i, each in enumerate(result):
-            yield from outputs_of(each, i if index is None else index)
+        for i, item in enumerate(result):
+            yield from outputs_of(item, i if index is None else index)
     else:
         yield index, result
 
@@ -212,11 +212,11 @@ class Judging(ABC):
         threshold = 1.0 if perturbation == "no_change" else _threshold(first)
         if len(original) != len(perturbed):
             return [Deviation(None, is_consistent=False)]
-        found = (
+        deviations_of_pairs = (
             self._deviation(perturbation, index, before, after, threshold, is_gradient)
             for (index, before), (_, after) in zip(original, perturbed, strict=True)
         )
-        return [deviation for deviation in found if deviation is not None]
+        return [deviation for deviation in deviations_of_pairs if deviation is not None]
 
     def _deviation(
         self, perturbation: str, index: int | None, before: Any, after: Any, threshold: float, is_gradient: bool

@@ -56,10 +56,10 @@ def benchmark_settings(common: Mapping[str, Any], **overrides: Any) -> tuple[Set
     Raises ConfigError.
     """
     section = checks.object_with(_KEYS)(TASK, common.get(TASK) or {})
-    given = {key: common[key] for key in ("dump_path", "rank", "step", "level") if common.get(key) is not None}
-    given |= {key: section[key] for key in _CHOOSING if section.get(key) is not None}
-    given |= {key: value for key, value in overrides.items() if value is not None}
-    observed = settings(given.pop("dump_path", Settings().dump_path), **given)
+    raw = {key: common[key] for key in ("dump_path", "rank", "step", "level") if common.get(key) is not None}
+    raw |= {key: section[key] for key in _CHOOSING if section.get(key) is not None}
+    raw |= {key: value for key, value in overrides.items() if value is not None}
+    observed = settings(raw.pop("dump_path", Settings().dump_path), **raw)
     if observed.level != "L1":
         raise ConfigError("level", observed.level, f"L1 with task {TASK}")
     if observed.scope and observed.list:
@@ -70,18 +70,18 @@ def benchmark_settings(common: Mapping[str, Any], **overrides: Any) -> tuple[Set
     return replace(observed, task=TASK), _consistent(BenchmarkSettings(**checked), observed)
 
 
-def as_for_mindspore(observed: Settings, given: BenchmarkSettings) -> tuple[Settings, BenchmarkSettings]:
+def as_for_mindspore(observed: Settings, benchmark: BenchmarkSettings) -> tuple[Settings, BenchmarkSettings]:
     """Return what msprobe does of it with MindSpore: preheating is left out, with a warning, as it needs the CPU.
 
     In ``list``, ``mindspore.mint.add`` means the calls of that function. Raises ConfigError for ``to_cpu``.
     """
-    if given.pert_mode == _ON_CPU:
+    if benchmark.pert_mode == _ON_CPU:
         allowed = ", ".join(mode for mode in PERTURBATIONS if mode != _ON_CPU)
-        raise ConfigError(f"{TASK}.pert_mode", given.pert_mode, f"{allowed} with MindSpore")
-    if given.if_preheat:
+        raise ConfigError(f"{TASK}.pert_mode", benchmark.pert_mode, f"{allowed} with MindSpore")
+    if benchmark.if_preheat:
         _log.warning("%s.if_preheat is ignored with MindSpore: thresholds are not learned", TASK)
     entries = tuple(_recorded_name(entry) for entry in observed.list)
-    return replace(observed, list=entries), replace(given, if_preheat=False)
+    return replace(observed, list=entries), replace(benchmark, if_preheat=False)
 
 
 def _recorded_name(entry: str) -> str:
@@ -92,21 +92,21 @@ def _recorded_name(entry: str) -> str:
     return entry
 
 
-def _consistent(given: BenchmarkSettings, observed: Settings) -> BenchmarkSettings:
-    if (given.fuzz_device == "cpu") != (given.pert_mode == _ON_CPU):
-        raise ConfigError(f"{TASK}.fuzz_device", given.fuzz_device, f"cpu with {_ON_CPU}, else npu")
-    if given.fuzz_stage == "backward" and not observed.list:
+def _consistent(benchmark: BenchmarkSettings, observed: Settings) -> BenchmarkSettings:
+    if (benchmark.fuzz_device == "cpu") != (benchmark.pert_mode == _ON_CPU):
+        raise ConfigError(f"{TASK}.fuzz_device", benchmark.fuzz_device, f"cpu with {_ON_CPU}, else npu")
+    if benchmark.fuzz_stage == "backward" and not observed.list:
         raise ConfigError(f"{TASK}.list", [], "a list of parts of names with fuzz_stage backward")
-    if given.handler_type == "fix":
-        if given.pert_mode not in _FIXING:
-            raise ConfigError(f"{TASK}.pert_mode", given.pert_mode, f"{' or '.join(_FIXING)} with handler_type fix")
-        if given.fuzz_stage != "forward":
-            raise ConfigError(f"{TASK}.fuzz_stage", given.fuzz_stage, "forward with handler_type fix")
-        if given.if_preheat:
+    if benchmark.handler_type == "fix":
+        if benchmark.pert_mode not in _FIXING:
+            raise ConfigError(f"{TASK}.pert_mode", benchmark.pert_mode, f"{' or '.join(_FIXING)} with handler_type fix")
+        if benchmark.fuzz_stage != "forward":
+            raise ConfigError(f"{TASK}.fuzz_stage", benchmark.fuzz_stage, "forward with handler_type fix")
+        if benchmark.if_preheat:
             raise ConfigError(f"{TASK}.if_preheat", True, "false with handler_type fix")
-    if given.if_preheat and given.fuzz_stage != "forward":
+    if benchmark.if_preheat and benchmark.fuzz_stage != "forward":
         raise ConfigError(f"{TASK}.if_preheat", True, "false with fuzz_stage backward")
-    return given
+    return benchmark
 
 
 def _count(key: str, value: object) -> int:

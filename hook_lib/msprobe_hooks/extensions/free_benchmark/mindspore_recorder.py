@@ -61,7 +61,7 @@ class MindSporeJudging(Judging):
         largest = 1.0
         with np.errstate(all="ignore"):
             for start in range(0, others.size, _CHUNK):
-                a, b = (each[start : start + _CHUNK].astype(wide) for each in (originals, others))
+                a, b = (values[start : start + _CHUNK].astype(wide) for values in (originals, others))
                 if (a * b < -(tolerance**2)).any():
                     return None
                 ratio = np.abs(a).clip(min=tolerance) / np.abs(b).clip(min=tolerance)
@@ -170,9 +170,9 @@ class MindSporeAgain:
     def results(self, perturbation: str) -> Any:
         """Make the call with perturbed inputs. Raises NotPerturbedError where these cannot be perturbed."""
         with self._recorder.quiet():
-            kept, read = without_overwritten(self._called, perturbation, *self._arguments)
+            overwritten, read = without_overwritten(self._called, perturbation, *self._arguments)
             args, kwargs = perturb(perturbation, *read)
-            return self._function(*kept, *args, **kwargs)
+            return self._function(*overwritten, *args, **kwargs)
 
     def gradients(self, perturbation: str, grad_outputs: list[Any]) -> list[Any]:
         """Return the gradients of perturbed inputs, for those of the outputs that arrived. Raises as ``results``."""
@@ -181,13 +181,13 @@ class MindSporeAgain:
         leaves = [leaf for leaf, flag in zip(tensors_in(arguments, Tensor), self._flags, strict=True) if flag]
         with self._recorder.suspended():
             # Of the sum of products with the gradients that arrived, each output's gradient is that which arrived.
-            found = ops.GradOperation(get_all=True)(self._products(arguments, grad_outputs))(*leaves)
-            return summed(found, self._differentiated)
+            gradients = ops.GradOperation(get_all=True)(self._products(arguments, grad_outputs))(*leaves)
+            return summed(gradients, self._differentiated)
 
     def _products(self, arguments: Arguments, grad_outputs: list[Any]) -> Callable[..., Tensor]:
         def products(*leaves: Tensor) -> Tensor:
-            flags, given = iter(self._flags), iter(leaves)
-            args, kwargs = mapped(lambda tensor: next(given) if next(flags) else tensor, Tensor, arguments)
+            flags, differentiated = iter(self._flags), iter(leaves)
+            args, kwargs = mapped(lambda tensor: next(differentiated) if next(flags) else tensor, Tensor, arguments)
             outputs = self._recorder.differentiated(self._function(*args, **kwargs))
             pairs = [(one, grad) for one, grad in zip(outputs, grad_outputs, strict=True) if grad is not None]
             return ops.addn([(one * grad.astype(one.dtype)).sum().float() for one, grad in pairs])

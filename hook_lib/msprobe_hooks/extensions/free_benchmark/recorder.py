@@ -110,11 +110,11 @@ class BenchmarkRecorder(Recorder):
         if self.preheat is not None:
             self.preheat.end_step()
 
-    def take(self, name: str, stage: Stage, found: list[Deviation]) -> None:
+    def take(self, name: str, stage: Stage, deviations: list[Deviation]) -> None:
         """Count a call that was made again, and write what changed too much."""
         self.summary.perturbed += 1
-        changed = [deviation for deviation in found if not deviation.is_consistent]
-        if not found:
+        changed = [deviation for deviation in deviations if not deviation.is_consistent]
+        if not deviations:
             self.summary.left_out["its results cannot be compared"] += 1
         files = self._files
         if not changed or files is None:
@@ -194,8 +194,8 @@ class BenchmarkedCall(ApiCall):
             return
         perturbed = again.results(mode)
         with recorder.quiet():
-            found = recorder.judging.deviations(mode, list(outputs_of(result)), list(outputs_of(perturbed)))
-        recorder.take(self.name, "forward", [self._by_what_was_learned(one) for one in found])
+            deviations = recorder.judging.deviations(mode, list(outputs_of(result)), list(outputs_of(perturbed)))
+        recorder.take(self.name, "forward", [self._by_what_was_learned(one) for one in deviations])
 
     def _learn(self, preheat: _Preheat, again: Again, result: Any) -> None:
         api = split_called(self.name)[0]
@@ -208,12 +208,14 @@ class BenchmarkedCall(ApiCall):
             perturbed, on_cpu = again.results(mode), again.results("to_cpu")
             with recorder.quiet():
                 originals = list(outputs_of(result))
-                found = recorder.judging.deviations(mode, originals, list(outputs_of(perturbed)))
+                deviations = recorder.judging.deviations(mode, originals, list(outputs_of(perturbed)))
                 golden = recorder.judging.deviations("to_cpu", originals, list(outputs_of(on_cpu)))
-            ratios = [math.inf if one.flips_sign else one.ratio for one in found]
-            for one, ratio in zip(found, ratios, strict=True):
+            ratios = [math.inf if one.flips_sign else one.ratio for one in deviations]
+            for one, ratio in zip(deviations, ratios, strict=True):
                 if ratio is not None:
-                    preheat.add((api, one.dtype), ratio, is_consistent=all(each.is_consistent for each in golden))
+                    preheat.add(
+                        (api, one.dtype), ratio, is_consistent=all(deviation.is_consistent for deviation in golden)
+                    )
 
     def _by_what_was_learned(self, one: Deviation) -> Deviation:
         preheat = self._recorder.preheat
@@ -237,15 +239,15 @@ class BenchmarkedCall(ApiCall):
             try:
                 again_given = again.gradients(mode, grad_outputs)
                 pairs = zip(grad_inputs, again_given, strict=True)
-                known = [(one, other) for one, other in pairs if one is not None and other is not None]
+                comparable = [(one, other) for one, other in pairs if one is not None and other is not None]
                 with recorder.quiet():
-                    found = recorder.judging.deviations(
+                    deviations = recorder.judging.deviations(
                         mode,
-                        list(outputs_of([one for one, _ in known])),
-                        list(outputs_of([other for _, other in known])),
+                        list(outputs_of([one for one, _ in comparable])),
+                        list(outputs_of([other for _, other in comparable])),
                         is_gradient=True,
                     )
-                recorder.take(name, "backward", found)
+                recorder.take(name, "backward", deviations)
             except NotPerturbedError as reason:
                 recorder.leave_out(str(reason))
             except Exception as error:

@@ -150,11 +150,11 @@ def is_like_on_cpu(actual: torch.Tensor, reference: torch.Tensor) -> bool:
     golden = reference.detach().double().cpu()
     if not golden.isfinite().all():
         return True
-    found = actual.detach().double().cpu()
-    found = found.masked_fill(~found.isfinite(), 1.0)
-    difference = found - golden
+    values = actual.detach().double().cpu()
+    values = values.masked_fill(~values.isfinite(), 1.0)
+    difference = values - golden
     size = golden.abs()
-    is_small = found.abs() < 1
+    is_small = values.abs() < 1
     wrong = torch.where(is_small, difference.abs() > limit, difference.abs() > limit * size)
     bias = (difference / size.clamp(min=1)).mean().abs()
     return not wrong.any() and bool(bias <= _CPU_BIAS)

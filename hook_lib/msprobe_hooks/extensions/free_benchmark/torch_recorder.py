@@ -82,10 +82,10 @@ class TorchAgain:
         if any(version_of(tensor) != version for tensor, version in self._versions):
             raise NotPerturbedError("its inputs were overwritten")
         with NoDispatch():
-            given = pytree.tree_unflatten(self._leaves, self._spec)
-            kept, read = without_overwritten(self._called, perturbation, *given)
+            arguments = pytree.tree_unflatten(self._leaves, self._spec)
+            overwritten, read = without_overwritten(self._called, perturbation, *arguments)
             args, kwargs = perturb(perturbation, *read)
-            changed = ((*kept, *args), kwargs)
+            changed = ((*overwritten, *args), kwargs)
             leaves, spec = pytree.tree_flatten(changed)
             leaves = [self._as_before(leaf, flag) for leaf, flag in zip(leaves, self._flags, strict=True)]
             args, kwargs = pytree.tree_unflatten(leaves, spec)
@@ -107,8 +107,8 @@ class TorchAgain:
             pairs = [(one, grad) for one, grad in outputs if grad is not None]
             arriving = [grad.to(one.device, one.dtype) for one, grad in pairs]
             with around or nullcontext():
-                found = torch.autograd.grad([one for one, _ in pairs], leaves, arriving, allow_unused=True)
-            return summed(found, self._differentiated)
+                gradients = torch.autograd.grad([one for one, _ in pairs], leaves, arriving, allow_unused=True)
+            return summed(gradients, self._differentiated)
 
     def replace(self, result: Any, perturbed: Any) -> None:
         """Write values into results: those of the other run, in the dtype and on the device of the program's."""

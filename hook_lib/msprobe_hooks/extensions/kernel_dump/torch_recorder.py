@@ -171,13 +171,13 @@ def _kernel_library() -> KernelLibrary:
     old to dump.
     """
     try:
-        found: Any = importlib.import_module("torch_npu").npu
+        npu: Any = importlib.import_module("torch_npu").npu
     except ImportError as error:
         raise ConfigError("level", "L2", f"other levels on this machine, as L2 needs torch_npu: {error}") from None
     for name in ("init_dump", "set_dump", "finalize_dump"):
-        if not hasattr(found, name):
+        if not hasattr(npu, name):
             raise ConfigError("level", "L2", f"other levels with this torch_npu, as it has no torch_npu.npu.{name}")
-    return cast("KernelLibrary", found)
+    return cast("KernelLibrary", npu)
 
 
 @contextmanager

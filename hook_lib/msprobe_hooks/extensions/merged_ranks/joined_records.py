@@ -57,13 +57,13 @@ _LAYERS: Final = frozenset({"layers", "layer", "h", "blocks", "block"})
 
 @dataclass(frozen=True, slots=True)
 class Reduction:
-    """A sum over ranks: its place in the dump, what was given and what came of it, and who took part.
+    """A sum over ranks: its place in the dump, its operand and its result, and who took part.
 
     ``is_shared``: all ranks of the stage, and others perhaps; ``is_own``: just they, and it is no average.
     """
 
     place: int
-    given: TensorBody
+    operand: TensorBody
     result: TensorBody
     is_shared: bool
     is_own: bool
@@ -71,33 +71,35 @@ class Reduction:
 
 @dataclass(frozen=True, slots=True)
 class Reductions:
-    """The sums that a rank reduced with others, by what was given to them.
+    """The sums that a rank reduced with others, by their operands.
 
     ``flat`` are vectors that the ranks of the stage reduced, in which there may be many tensors, and their places in
     the dump.
     """
 
-    made: dict[Key, list[Reduction]] = field(default_factory=lambda: defaultdict(list))
+    by_operand: dict[Key, list[Reduction]] = field(default_factory=lambda: defaultdict(list))
     flat: list[tuple[int, TensorBody]] = field(default_factory=list)
 
     def result_of(self, part: TensorBody) -> TensorBody | None:
         """Return what became of a part of a sum that the ranks of the stage reduced."""
-        found = (one for one in self.made.get(_key(part), ()) if one.is_own and _are_near(one.given, part))
-        return next((one.result for one in found), None)
+        matching = (one for one in self.by_operand.get(_key(part), ()) if one.is_own and _are_near(one.operand, part))
+        return next((one.result for one in matching), None)
 
     def is_reduced(self, part: TensorBody, after: int) -> bool:
         """Return whether a part of a sum is reduced in a call that is recorded after this place in the dump."""
         if any(place > after and _may_hold(vector, part) for place, vector in self.flat):
             return True
         # What the data parallel ranks reduced first is another value by the time that this stage reduces it.
-        while found := self._next(part, after):
-            if found.is_shared:
+        while following := self._next(part, after):
+            if following.is_shared:
                 return True
-            part, after = found.result, found.place
+            part, after = following.result, following.place
         return False
 
     def _next(self, part: TensorBody, after: int) -> Reduction | None:
-        later = (one for one in self.made.get(_key(part), ()) if one.place > after and _are_near(one.given, part))
+        later = (
+            one for one in self.by_operand.get(_key(part), ()) if one.place > after and _are_near(one.operand, part)
+        )
         return next(later, None)
 
 
@@ -169,26 +171,26 @@ class _Merge:
         if not isinstance(element, dict) or not element.get(SHARDS) or len(parts) != len(self._reductions):
             return element
         results = [own.result_of(part) for part, own in zip(parts, self._reductions, strict=True)]
-        found = [after for after in results if after is not None]
-        if len(found) < len(results):
+        reduced = [after for after in results if after is not None]
+        if len(reduced) < len(results):
             return element
-        if all(math.prod(after["shape"]) == math.prod(element["shape"]) for after in found):
-            found = [{**after, "shape": element["shape"]} for after in found]
+        if all(math.prod(after["shape"]) == math.prod(element["shape"]) for after in reduced):
+            reduced = [{**after, "shape": element["shape"]} for after in reduced]
         if "requires_grad" in element:
             # Made where no gradients are tracked, in a function of autograd, it stands for a value that has one.
-            found = [{**after, "requires_grad": element["requires_grad"]} for after in found]
-        return merge_ranks(found)
+            reduced = [{**after, "requires_grad": element["requires_grad"]} for after in reduced]
+        return merge_ranks(reduced)
 
 
 def _within(parts: Mapping[int, Any], at: Any) -> dict[int, Any]:
     """Return what is at a key or an index in the parts that have it."""
-    found = {}
+    within = {}
     for rank, part in parts.items():
         try:
-            found[rank] = part[at]
+            within[rank] = part[at]
         except (LookupError, TypeError):
             continue
-    return found
+    return within
 
 
 def reductions_of(dump: Dump, ranks: frozenset[int], world: frozenset[int]) -> Reductions:
@@ -196,25 +198,25 @@ def reductions_of(dump: Dump, ranks: frozenset[int], world: frozenset[int]) -> R
 
     ``ranks`` are the group's; ``world`` are all there are, which a call means that names no group.
     """
-    found = Reductions()
+    reductions = Reductions()
     for place, name in enumerate(dump.records):
         if not is_communication(name):
             continue
         try:
             body = dump.body(name)
-            said = read_communicated(forward_record(name, body))
-            given_at, returned_at = _REDUCTIONS[said.operation]
-            given, returned = body["input_args"][given_at], body["output"][returned_at]
+            communicated = read_communicated(forward_record(name, body))
+            given_at, returned_at = _REDUCTIONS[communicated.operation]
+            operand, returned = body["input_args"][given_at], body["output"][returned_at]
         except (RecordError, LookupError, TypeError, ValueError):
             continue
-        group = frozenset(group_ranks(said.before.get("group"))) or world
-        if reduction_of(said) not in _SUMS or not (is_tensor(given) and is_tensor(returned)):
+        group = frozenset(group_ranks(communicated.before.get("group"))) or world
+        if reduction_of(communicated) not in _SUMS or not (is_tensor(operand) and is_tensor(returned)):
             continue
-        is_own = group == ranks and reduction_of(said) == "SUM"
-        found.made[_key(given)].append(Reduction(place, given, returned, group >= ranks, is_own))
-        if group >= ranks and len(given["shape"]) == 1:
-            found.flat.append((place, given))
-    return found
+        is_own = group == ranks and reduction_of(communicated) == "SUM"
+        reductions.by_operand[_key(operand)].append(Reduction(place, operand, returned, group >= ranks, is_own))
+        if group >= ranks and len(operand["shape"]) == 1:
+            reductions.flat.append((place, operand))
+    return reductions
 
 
 def _key(element: TensorBody) -> Key:
@@ -319,8 +321,8 @@ class _Names:
         self._calls = _new_calls(ordered)
 
     def _numbered(self, record: Recorded) -> tuple[int, str, int] | None:
-        found = _layer(self._whole_path(record.name))
-        return None if found is None else (record.piece, found[0], found[1])
+        layer = _layer(self._whole_path(record.name))
+        return None if layer is None else (record.piece, layer[0], layer[1])
 
     def _whole_path(self, name: str) -> str:
         path = split_module(name).path
@@ -330,9 +332,9 @@ class _Names:
         if not is_module_name(name):
             return self._calls.get((piece, name), name)
         path = self._whole_path(name)
-        found = _layer(path)
-        if found is not None:
-            before, number, rest = found
+        layer = _layer(path)
+        if layer is not None:
+            before, number, rest = layer
             path = f"{before}.{number + self._first.get((piece, before), 0)}{rest}"
         return str(split_module(name)._replace(path=path))
 
@@ -352,9 +354,9 @@ def _first_layers(numbered: Iterable[tuple[int, str, int] | None]) -> Mapping[tu
     Pieces in which one number is twice count from 0 each; where no number is, the training numbered them through.
     """
     layers = defaultdict[str, dict[int, set[int]]](lambda: defaultdict(set))
-    for found in numbered:
-        if found is not None:
-            piece, path, number = found
+    for layer in numbered:
+        if layer is not None:
+            piece, path, number = layer
             layers[path][piece].add(number)
     first: dict[tuple[int, str], int] = {}
     for path, pieces in layers.items():
@@ -390,7 +392,7 @@ def micro_steps(names: Iterable[str], top_of: Mapping[str, str], recomputed: Col
     It is the number of the call of the outermost module around it, or that it belongs to, which ``top_of`` gives; what
     belongs to none, or is among the ``recomputed``, has that of the record before it.
     """
-    found: dict[str, int] = {}
+    steps: dict[str, int] = {}
     latest = {True: 0, False: 0}
     for name in names:
         forward = is_forward(name)
@@ -399,7 +401,7 @@ def micro_steps(names: Iterable[str], top_of: Mapping[str, str], recomputed: Col
             latest[forward] = call_number(top)
         elif is_parameters_grad(name) and name.rpartition(".")[2].isdigit():
             latest[forward] = call_number(name)
-        elif not forward and forward_of(name) in found:
-            latest[forward] = found[forward_of(name)]
-        found[name] = latest[forward]
-    return found
+        elif not forward and forward_of(name) in steps:
+            latest[forward] = steps[forward_of(name)]
+        steps[name] = latest[forward]
+    return steps

@@ -43,8 +43,8 @@ _Key: TypeAlias = tuple[Any, ...]
 class _Flow:
     """The tensors that a call was given, and those that it returned."""
 
-    given: frozenset[_Key]
-    made: frozenset[_Key]
+    inputs: frozenset[_Key]
+    outputs: frozenset[_Key]
 
 
 def place_outside_calls(dump: Dump, names: Sequence[str], tops: Mapping[str, str]) -> dict[str, str]:
@@ -59,20 +59,22 @@ def place_outside_calls(dump: Dump, names: Sequence[str], tops: Mapping[str, str
         return {}
     flows = {name: _flow(dump, name) for name in outermost if name in dump.records and not dump.is_recomputed(name)}
     placed: dict[str, str] = {}
-    made: dict[_Key, str] = {}
+    makers: dict[_Key, str] = {}
     order = {name: place for place, name in enumerate(names)}
     for name, flow in flows.items():
-        top = tops.get(name) or max((made[key] for key in flow.given if key in made), key=order.__getitem__, default="")
+        top = tops.get(name) or max(
+            (makers[key] for key in flow.inputs if key in makers), key=order.__getitem__, default=""
+        )
         if name not in tops and top:
             placed[name] = top
-        made |= dict.fromkeys(flow.made, top) if top else {}
+        makers |= dict.fromkeys(flow.outputs, top) if top else {}
     consumers: dict[_Key, str] = {}
     for name, flow in reversed(flows.items()):
         top = tops.get(name) or placed.get(name, "")
-        found = [consumers[key] for key in flow.made if key in consumers]
-        if not top and found:
-            top = placed[name] = min(found, key=order.__getitem__)
-        consumers |= dict.fromkeys(flow.given, top) if top else {}
+        tops_of_consumers = [consumers[key] for key in flow.outputs if key in consumers]
+        if not top and tops_of_consumers:
+            top = placed[name] = min(tops_of_consumers, key=order.__getitem__)
+        consumers |= dict.fromkeys(flow.inputs, top) if top else {}
     return placed
 
 
@@ -85,9 +87,9 @@ def _flow(dump: Dump, name: str) -> _Flow:
         body = dump.body(name)
     except RecordError:
         body = {}
-    given = [body.get(key) for key in ("input_args", "input_kwargs")] if isinstance(body, dict) else []
-    made = body.get("output") if isinstance(body, dict) else None
-    return _Flow(frozenset(_keys(given)), frozenset(_keys(made)))
+    inputs = [body.get(key) for key in ("input_args", "input_kwargs")] if isinstance(body, dict) else []
+    outputs = body.get("output") if isinstance(body, dict) else None
+    return _Flow(frozenset(_keys(inputs)), frozenset(_keys(outputs)))
 
 
 def _keys(value: Any) -> Iterator[_Key]:
@@ -176,16 +178,16 @@ def _strides(order: list[str], sizes: Mapping[str, int]) -> dict[str, int]:
     return {name: math.prod(sizes.get(faster, 1) for faster in order[:i]) for i, name in enumerate(order)}
 
 
-def read_layout(given: Mapping[str, str]) -> ParallelLayout:
+def read_layout(words: Mapping[str, str]) -> ParallelLayout:
     """Return the layout that words of a user describe, as ``{"tp": "2", "pp": "4"}``. Raises LayoutError."""
-    for name, text in given.items():
-        if name not in (known := [field.name for field in fields(ParallelLayout)]):
-            hint = did_you_mean(name, known) or f"; known: {', '.join(known)}"
+    for name, text in words.items():
+        if name not in (names := [field.name for field in fields(ParallelLayout)]):
+            hint = did_you_mean(name, names) or f"; known: {', '.join(names)}"
             raise LayoutError(f"a layout has no {name!r}{hint}")
         if name != "order" and not (text.isascii() and text.isdigit() and len(text) < 7):
             raise LayoutError(f"{name}={text} is not a valid number of ranks; specify 1 or more")
-    sizes = {name: int(text) for name, text in given.items() if name != "order"}
-    return ParallelLayout(**sizes, order=given.get("order", DEFAULT_ORDER))
+    sizes = {name: int(text) for name, text in words.items() if name != "order"}
+    return ParallelLayout(**sizes, order=words.get("order", DEFAULT_ORDER))
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,10 +227,10 @@ def find_models(paths: Sequence[Path], layout: ParallelLayout) -> list[Model]:
     models = []
     for folder, ranks in steps.items():
         try:
-            found = layout.models(ranks)
+            models_of_step = layout.models(ranks)
         except LayoutError as error:
             raise DumpError(f"{folder}: {error}") from None
-        for replica, stages in enumerate(found):
+        for replica, stages in enumerate(models_of_step):
             files = tuple(tuple(ranks[rank] for rank in stage) for stage in stages)
             models.append(Model(StepRank(step_rank(files[0][0]).step, replica), files, stages, ranks))
     return models
@@ -238,13 +240,13 @@ def find_models(paths: Sequence[Path], layout: ParallelLayout) -> list[Model]:
 class MergedDump(Dump):
     """A run merged of several ranks; ``path`` is that of the first. It has statistics alone."""
 
-    known: KnownSurroundings
+    own_surroundings: KnownSurroundings
     place: StepRank
 
     @property
     def surroundings(self) -> Surroundings:
         """The call context in the files next to the ranks' dumps, under the names of the merged run."""
-        return self.known
+        return self.own_surroundings
 
 
 def merge_model(model: Model, layout: ParallelLayout) -> MergedDump:
@@ -272,7 +274,7 @@ def merge_model(model: Model, layout: ParallelLayout) -> MergedDump:
         **{field.name: getattr(first, field.name) for field in fields(first) if field.name not in ("task", "records")},
         task="statistics",
         records={record.name: msgspec.Raw(record.body) for record in records if record.body is not None},
-        known=_surroundings(model, records, has_parents=has_parents, has_micro_steps=has_micro_steps),
+        own_surroundings=_surroundings(model, records, has_parents=has_parents, has_micro_steps=has_micro_steps),
         place=model.place,
     )
 
@@ -353,8 +355,8 @@ def _of_stage(ranks: _Stage, surroundings: Surroundings, stage: int, layout: Par
     steps = {**micro_steps(names, tops, recomputed), **surroundings.micro_steps}
     chunk = 0
     for name in names:
-        found = chunk_of(tops[name]) if layout.vpp > 1 and name in tops else None
-        chunk = chunk if found is None else found
+        chunk_of_call = chunk_of(tops[name]) if layout.vpp > 1 and name in tops else None
+        chunk = chunk if chunk_of_call is None else chunk_of_call
         if chunk >= layout.vpp:
             raise DumpError(
                 f"{first.path}: {tops[name]} is in chunk {chunk}, but vpp={layout.vpp} has chunks 0 to "

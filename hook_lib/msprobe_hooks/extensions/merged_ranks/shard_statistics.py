@@ -43,10 +43,10 @@ def is_tensor(element: object) -> bool:
 
 def shards_of(element: TensorBody) -> list[TensorBody] | None:
     """Return the elements of the ranks where they are not equal."""
-    found = element.get(SHARDS)
-    if not isinstance(found, list) or not found or not all(map(is_tensor, found)):
+    shards = element.get(SHARDS)
+    if not isinstance(shards, list) or not shards or not all(map(is_tensor, shards)):
         return None
-    return found if all(len(shard["shape"]) == len(element["shape"]) for shard in found) else None
+    return shards if all(len(shard["shape"]) == len(element["shape"]) for shard in shards) else None
 
 
 def number_of(element: TensorBody, key: str) -> Number | None:
@@ -80,18 +80,18 @@ def join(parts: Sequence[TensorBody], shape: Sequence[int]) -> dict[str, Any]:
 
     Mean is that of all elements, Norm the root of the sum of squares; what a part that is not empty lacks is None.
     """
-    held = [part for part in parts if 0 not in part["shape"]] or parts[:1]
+    filled = [part for part in parts if 0 not in part["shape"]] or parts[:1]
     merged = {key: value for key, value in parts[0].items() if key not in _OF_ONE_RANK}
     merged["shape"] = list(shape)
     for key, of_all in (("Max", max), ("Min", min)):
-        merged[key] = _extremum(of_all, [number_of(part, key) for part in held])
-        if any(_FINITE[key] in part for part in held):
-            finite = [number_of(part, _FINITE[key] if _FINITE[key] in part else key) for part in held]
-            known = [value for value in finite if value is not None and not math.isnan(value)]
-            merged[_FINITE[key]] = of_all(known, default=math.nan)
-    merged |= _counts(held)
-    merged["Mean"] = _mean(held)
-    merged["Norm"] = _norm([number_of(part, "Norm") for part in held])
+        merged[key] = _extremum(of_all, [number_of(part, key) for part in filled])
+        if any(_FINITE[key] in part for part in filled):
+            finite = [number_of(part, _FINITE[key] if _FINITE[key] in part else key) for part in filled]
+            numbers = [value for value in finite if value is not None and not math.isnan(value)]
+            merged[_FINITE[key]] = of_all(numbers, default=math.nan)
+    merged |= _counts(filled)
+    merged["Mean"] = _mean(filled)
+    merged["Norm"] = _norm([number_of(part, "Norm") for part in filled])
     return merged
 
 
@@ -99,9 +99,9 @@ def _counts(parts: Sequence[TensorBody]) -> dict[str, int]:
     """Return how many elements are NaN, +inf and -inf; nothing where a part has some and does not say how many."""
     some = [part for part in parts if not all(_is_finite(number_of(part, key)) for key in _FINITE)]
     counts = {key: [number_of(part, key) for part in some] for key in NONFINITE_COUNTS}
-    if not some or any(type(count) is not int for found in counts.values() for count in found):
+    if not some or any(type(count) is not int for values in counts.values() for count in values):
         return {}
-    return {key: sum(int(count or 0) for count in found) for key, found in counts.items()}
+    return {key: sum(int(count or 0) for count in values) for key, values in counts.items()}
 
 
 def _extremum(of_all: Any, values: Sequence[Any]) -> Any:
@@ -214,12 +214,12 @@ def merge_placed(parts: Mapping[int, Any], own: int) -> dict[str, Any]:
         # Ranks that differ only along dimensions of Shard hold one tensor together.
         variant = tuple(at for at, one in zip(place, placements, strict=True) if _kind(one) not in _SHARDED)
         part: Any = parts.get(rank)
-        held = wholes.setdefault(variant, [])
+        shards = wholes.setdefault(variant, [])
         if not is_placed(part) or (part["shape"], part["placements"]) != (first["shape"], placements):
             wholes[variant] = None
-        elif held is not None:
-            held.append({**part, "shape": _local_shape(first["shape"], placements, sizes, place)})
-    joined = [_undistributed(join(held, first["shape"])) for held in wholes.values() if held]
+        elif shards is not None:
+            shards.append({**part, "shape": _local_shape(first["shape"], placements, sizes, place)})
+    joined = [_undistributed(join(shards, first["shape"])) for shards in wholes.values() if shards]
     is_sum = any(
         _kind(one) not in {*_SHARDED, _COPIED} and size > 1 for one, size in zip(placements, sizes, strict=True)
     )
@@ -233,8 +233,8 @@ def merge_placed(parts: Mapping[int, Any], own: int) -> dict[str, Any]:
 
 
 def _undistributed(element: TensorBody) -> dict[str, Any]:
-    kept = {key: value for key, value in element.items() if key not in ("device_mesh", "placements")}
-    return {**kept, "type": "torch.Tensor"}
+    entries = {key: value for key, value in element.items() if key not in ("device_mesh", "placements")}
+    return {**entries, "type": "torch.Tensor"}
 
 
 def _kind(placement: Mapping[str, Any]) -> str:

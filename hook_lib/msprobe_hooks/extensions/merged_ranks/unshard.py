@@ -87,8 +87,8 @@ def make_whole(target: Dump, golden: Dump, parts: tuple[int, int]) -> tuple[Dump
         for i in (0, 1):
             if sides[i].parts > 1 or _has_shards(texts[i]):
                 records[i][names[i]] = msgspec.Raw(encode_record(whole[i]))
-    for own, taken in zip(records, ({*partners}, {*partners.values()}), strict=True):
-        own |= _as_parts({name: raw for name, raw in own.items() if name not in taken})
+    for own, partnered in zip(records, ({*partners}, {*partners.values()}), strict=True):
+        own |= _as_parts({name: raw for name, raw in own.items() if name not in partnered})
     merged = tuple(replace(dump, records=own) for dump, own in zip((target, golden), records, strict=True))
     return merged[0], merged[1], [*_accumulated(sides[0].unmerged), *_accumulated(sides[1].unmerged)]
 
@@ -233,11 +233,11 @@ def _wholes(element: TensorBody, parts: int) -> set[Shape]:
     if HELD in element:
         return {shape}
     shards = [tuple(shard["shape"]) for shard in shards_of(element) or [element] * parts]
-    found = {shape}
+    shapes = {shape}
     for dim in range(len(shape)):
         if all(_without(shard, dim) == _without(shape, dim) for shard in shards):
-            found.add((*shape[:dim], sum(shard[dim] for shard in shards), *shape[dim + 1 :]))
-    return found
+            shapes.add((*shape[:dim], sum(shard[dim] for shard in shards), *shape[dim + 1 :]))
+    return shapes
 
 
 def _without(shape: Shape, dim: int) -> Shape:

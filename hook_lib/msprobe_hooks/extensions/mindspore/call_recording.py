@@ -186,10 +186,10 @@ def observers(wrap: Wrap, make: Make, model: Model | None) -> list[Observer]:
 
     Primitives are those that the cells of a ``model`` hold.
     """
-    seen: list[Observer] = [Calls(wrap)]
+    calls: list[Observer] = [Calls(wrap)]
     if model is not None:
-        seen.append(Primitives(wrap, model))
-    return [*seen, JitCalls(make, seen)]
+        calls.append(Primitives(wrap, model))
+    return [*calls, JitCalls(make, calls)]
 
 
 class JitCalls:

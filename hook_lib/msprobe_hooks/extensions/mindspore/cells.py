@@ -139,18 +139,18 @@ class DumpedCall:
             recorder.summary.note_error(self.name, error)
 
     def _record(self, recorder: MindSporeRecorder) -> dict[str, Any]:
-        elements, wanted = recorder.elements(self.name), recorder.directions
+        elements, sides = recorder.elements(self.name), recorder.directions
         record: dict[str, Any] = {}
         if not self.is_forward:
             for side in ("input", "output"):
-                if getattr(wanted, side):
+                if getattr(sides, side):
                     record[side] = elements.sequence(_flat(self.files[side]), side)
             return record
-        if wanted.input:
+        if sides.input:
             record["input_args"] = elements.sequence(_sequence(_nested(self.files["input"])), "input")
             record["input_kwargs"] = elements.mapping(_nested(self.files["kwargs"]), "kwargs")
             record["parameters"] = elements.mapping(_nested(self.files["parameters"]), "parameters")
-        if wanted.output:
+        if sides.output:
             record["output"] = elements.sequence(_sequence(_nested(self.files["output"])), "output")
         return record
 

@@ -97,10 +97,10 @@ class Node:
         """Register a function to call with the gradients that the node passes on, one an edge, and those it took."""
         edges = self.next_functions
 
-        def hook(passed_on: tuple[Any, ...], taken: tuple[Any, ...]) -> None:
+        def hook(passed_on: tuple[Any, ...], received: tuple[Any, ...]) -> None:
             # In a backward pass a node of compiled code has no other edges than those of gradients that are asked for.
             is_whole = len(passed_on) == len(edges)
-            fn(passed_on if is_whole else _at_edges(edges, self.next_functions, passed_on), taken)
+            fn(passed_on if is_whole else _at_edges(edges, self.next_functions, passed_on), received)
 
         self._node.register_hook(hook)
 
@@ -109,9 +109,11 @@ class Node:
         self._node.register_prehook(_as_function(fn))
 
 
-def _at_edges(edges: Iterable[Edge], kept: Iterable[Edge], gradients: Iterable[Tensor]) -> tuple[Tensor | None, ...]:
+def _at_edges(
+    edges: Iterable[Edge], remaining: Iterable[Edge], gradients: Iterable[Tensor]
+) -> tuple[Tensor | None, ...]:
     """Return a gradient for each of a node's edges, None for those that were not kept; the kept ones are in order."""
-    waiting = deque(zip(kept, gradients, strict=False))
+    waiting = deque(zip(remaining, gradients, strict=False))
     return tuple(waiting.popleft()[1] if waiting and waiting[0][0] == edge else None for edge in edges)
 
 
@@ -167,9 +169,9 @@ def _watch_unchanged(backward: Backward, node: Node, slots: list[tuple[int, int]
     backward.expect()
     places = [(number, inputs.edges[node, number]) for _, number in slots]
 
-    def fire(_: tuple[Any, ...], taken: tuple[Any, ...]) -> None:
-        backward.take_grad_outputs(slots, taken, counts=False)
-        backward.take_grad_inputs(places, taken)
+    def fire(_: tuple[Any, ...], received: tuple[Any, ...]) -> None:
+        backward.take_grad_outputs(slots, received, counts=False)
+        backward.take_grad_inputs(places, received)
 
     node.register_hook(guarded(fire, backward.fail))
 

@@ -74,17 +74,17 @@ def running_recomputation(frame: FrameType | None) -> Recomputation | None:
     """Return the innermost recomputation that a call in ``frame`` is made in, None where there is none."""
     while frame is not None:
         if frame.f_code.co_filename == _MODULE.__file__:
-            held = frame.f_locals
-            owner = held.get("self")
+            variables = frame.f_locals
+            owner = variables.get("self")
             name = frame.f_code.co_name
             if isinstance(owner, _CELL) and name in ("construct", "bprop"):
                 # The calls of one cell are made again in the opposite order.
                 is_again = name == "bprop"
                 return Recomputation(owner, len(owner.args) + is_again, None, is_again)
             if name == "recompute" and owner is not None:
-                return Recomputation(owner, 0, held.get("recompute_key"), True)
-            if name == "recompute_without_reentrant" and "handle" in held:
-                return Recomputation(held["handle"], 0, None, False)
+                return Recomputation(owner, 0, variables.get("recompute_key"), True)
+            if name == "recompute_without_reentrant" and "handle" in variables:
+                return Recomputation(variables["handle"], 0, None, False)
         frame = frame.f_back
     return None
 

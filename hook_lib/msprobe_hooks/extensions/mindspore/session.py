@@ -101,7 +101,7 @@ class GraphCells:
             self._recorder.summary.note_error("cells of a graph", error)
 
 
-def _writing_construct(cell: nn.Cell, stem: str, wanted: DataMode) -> Callable[..., Any]:
+def _writing_construct(cell: nn.Cell, stem: str, sides: DataMode) -> Callable[..., Any]:
     """Return a ``construct`` that writes files ``{stem}.{direction}.{side}.{slot}`` and else is the cell's own.
 
     It is MindSpore's compiler that reads what is inside.
@@ -109,8 +109,8 @@ def _writing_construct(cell: nn.Cell, stem: str, wanted: DataMode) -> Callable[.
     inner = cell.construct
     write, write_gradient = TensorDump(), DumpGradient()
     parameters = tuple((name, one) for name, one in cell._params.items() if one is not None)
-    takes, gives = wanted.forward and wanted.input, wanted.forward and wanted.output
-    takes_back, gives_back = wanted.backward and wanted.input, wanted.backward and wanted.output
+    takes, gives = sides.forward and sides.input, sides.forward and sides.output
+    takes_back, gives_back = sides.backward and sides.input, sides.backward and sides.output
 
     def write_values(slot: str, x: Any, is_written: bool, group: str, is_written_back: bool, group_back: str) -> Any:
         if ops.is_tensor(x):
@@ -135,13 +135,13 @@ def _writing_construct(cell: nn.Cell, stem: str, wanted: DataMode) -> Callable[.
         if takes:
             for name, parameter in parameters:
                 write(stem + ".forward.parameters." + name + ".", parameter)
-        made = inner(*inputs, **named)
-        if isinstance(made, (tuple, list)):
+        result = inner(*inputs, **named)
+        if isinstance(result, (tuple, list)):
             outputs = []
-            for place, x in enumerate(made):
+            for place, x in enumerate(result):
                 outputs.append(write_values(str(place), x, gives, ".forward.output.", takes_back, ".backward.input."))
             return tuple(outputs)
-        return write_values("0", made, gives, ".forward.output.", takes_back, ".backward.input.")
+        return write_values("0", result, gives, ".forward.output.", takes_back, ".backward.input.")
 
     return construct
 
@@ -206,8 +206,8 @@ class MindSporeSession(Session):
 
     def hooks_on(self, model: Model) -> Hooks:
         """Register hooks on all cells inside a model; those of a graph write by themselves, when a step ends."""
-        found = prefixed(model, self.module_type, lambda one: one.cells_and_names())
-        cells = [(prefix, cell) for prefix, cell in found if not is_recomputation_of(cell)]
+        named = prefixed(model, self.module_type, lambda one: one.cells_and_names())
+        cells = [(prefix, cell) for prefix, cell in named if not is_recomputation_of(cell)]
         if is_pynative():
             return CellHooks(self.recorder, cells)
         self._graph_cells = GraphCells(self.recorder, cells)

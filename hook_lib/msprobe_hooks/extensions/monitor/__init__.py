@@ -37,5 +37,5 @@ def open_probe(task: str | None, config: Keys, arguments: Keys, framework: Frame
     from msprobe_hooks.extensions.monitor.grad_probe.factory import open_probe
     from msprobe_hooks.extensions.monitor.grad_probe.probe import probe_settings
 
-    chosen = {key: arguments[key] for key in ("dump_path", "step")}
-    return open_probe(probe_settings(config, **chosen), framework)
+    overrides = {key: arguments[key] for key in ("dump_path", "step")}
+    return open_probe(probe_settings(config, **overrides), framework)

@@ -30,8 +30,8 @@ class MindSporeOverflowRecorder(OverflowRecorder, MindSporeRecorder):
 
     def version(self, tensor: Tensor) -> int:
         """Return how many calls changed the tensor."""
-        known = self._changes.get(id(tensor))
-        return known[1] if known is not None and known[0]() is tensor else 0
+        entry = self._changes.get(id(tensor))
+        return entry[1] if entry is not None and entry[0]() is tensor else 0
 
     def tensors_of(self, values: Any) -> list[tuple[Tensor, int]]:
         """Return the tensors among nested values, each with its version."""

@@ -79,8 +79,10 @@ class OverflowSummary(Summary):
             # A dataclass with slots is made anew, which a bare super() does not know of.
             return Summary.__str__(self)
         where = f", written into {', '.join(map(str, self.folders))}" if self.folders else ""
-        found = f"inf or nan arises in {', '.join(self.overflows)}{where}" if self.overflows else "no inf or nan arises"
-        looked_at = f"{found}: checked {counted(self.looked_at, 'record')} in {self.seconds:.1f} s"
+        result = (
+            f"inf or nan arises in {', '.join(self.overflows)}{where}" if self.overflows else "no inf or nan arises"
+        )
+        looked_at = f"{result}: checked {counted(self.looked_at, 'record')} in {self.seconds:.1f} s"
         return "; ".join([*self.stopped(), looked_at, *self.notes()])
 
 
@@ -195,8 +197,8 @@ class OverflowRecorder(LookingRecorder):
             self._settle()
         files = self._files
         super().close_step(is_last=is_last)
-        for known in (self._non_finite, self._around):
-            known.clear()
+        for records in (self._non_finite, self._around):
+            records.clear()
         self._threads = _Thread()
         if files is not None and files.is_empty:
             files.remove()
@@ -236,11 +238,11 @@ class OverflowRecorder(LookingRecorder):
 
     def _arrived(self, inputs: Sequence[tuple[Any, int]], outputs: Sequence[tuple[Any, int]]) -> list[tuple[Any, int]]:
         """Return what an output holds for the first time: not given to the call, nor a view of what was."""
-        given = {id(tensor): version for tensor, version in inputs}
+        versions = {id(tensor): version for tensor, version in inputs}
         return [
             (tensor, version)
             for tensor, version in outputs
-            if given.get(id(tensor)) != version and not self.is_view_of(tensor, inputs)
+            if versions.get(id(tensor)) != version and not self.is_view_of(tensor, inputs)
         ]
 
     def _before_change(self, tensors: list[tuple[Any, int]]) -> None:
@@ -290,9 +292,9 @@ class OverflowRecorder(LookingRecorder):
 
     def _numbers(self, stubs: list[Stub]) -> list[float]:
         intact = [stub for stub in stubs if self.version(stub.find()) == stub.state.version]
-        known = dict(zip(map(id, intact), self.witnesses([stub.find() for stub in intact]), strict=True))
+        witness_of = dict(zip(map(id, intact), self.witnesses([stub.find() for stub in intact]), strict=True))
         # What was overwritten by a call that does not say so is not known.
-        return self.numbers([known.get(id(stub), self._overwritten.get(stub.state, 0.0)) for stub in stubs])
+        return self.numbers([witness_of.get(id(stub), self._overwritten.get(stub.state, 0.0)) for stub in stubs])
 
     def _note_non_finite(self, arrived: list[tuple[Any, int]], answers: list[bool | None]) -> None:
         for (tensor, version), is_finite in zip(arrived, answers, strict=True):
@@ -301,9 +303,9 @@ class OverflowRecorder(LookingRecorder):
 
     def _judge(self, observed: Observed) -> None:
         """Write a record whose output holds inf or nan, where they arise in it, after that of its forward call."""
-        seen = [one for one in (observed.forward, observed) if one is not None]
-        builders = [RecordBuilder(self, one, with_files=False) for one in seen]
-        records = {one.name: builder.record() for one, builder in zip(seen, builders, strict=True)}
+        calls = [one for one in (observed.forward, observed) if one is not None]
+        builders = [RecordBuilder(self, one, with_files=False) for one in calls]
+        records = {one.name: builder.record() for one, builder in zip(calls, builders, strict=True)}
         super().fetch()
         for builder in builders:
             self._non_finite.update((state, entry) for state, entry in builder.entries if state in self._non_finite)
@@ -318,7 +320,7 @@ class OverflowRecorder(LookingRecorder):
             self._around.add(observed.parent)
         if observed.name in self._around or self.has_found_all:
             return
-        for one in seen:
+        for one in calls:
             if not one.is_written:
                 one.is_written = True
                 record = RecordBuilder(self, one, with_files=True).record()
@@ -341,17 +343,17 @@ class OverflowRecorder(LookingRecorder):
         maker = observed if observed.stack is not None else observed.forward
         stack = None if maker is None else maker.stack
         frames = () if stack is None else tuple(outside_frameworks(self._stacks.in_words(stack)))
-        found = Overflow(observed.name, finding, inputs, frames, files.folder)
-        self.overflows.append(found)
+        overflow = Overflow(observed.name, finding, inputs, frames, files.folder)
+        self.overflows.append(overflow)
         self.summary.overflows.append(observed.name)
         self._flush(with_stacks=True)
         self._or_fail(files.wait)
-        _log.warning("%s", found)
+        _log.warning("%s", overflow)
         was_recording = self.is_recording
         if self.has_found_all:
             self.is_recording = False
         if self.on_overflow is not None and was_recording:
-            self.on_overflow(found)
+            self.on_overflow(overflow)
 
 
 def _is_in_place(name: str) -> bool:

@@ -69,7 +69,7 @@ class TorchOverflowRecorder(OverflowRecorder, TorchRecorder):
     def witnesses(self, tensors: Sequence[Tensor]) -> list[float | Tensor]:
         """Return 0 for what is finite on the host, and for what is on a device its largest absolute value."""
         answers = [self.is_finite(tensor) for tensor in tensors]
-        found: list[float | Tensor] = [math.nan if answer is False else 0.0 for answer in answers]
+        witnesses: list[float | Tensor] = [math.nan if answer is False else 0.0 for answer in answers]
         on_devices: dict[tuple[torch.device, torch.dtype], list[int]] = {}
         for place, answer in enumerate(answers):
             if answer is None:
@@ -77,20 +77,20 @@ class TorchOverflowRecorder(OverflowRecorder, TorchRecorder):
         for places in on_devices.values():
             norms = torch._foreach_norm([_native(local_part(tensors[place])) for place in places], math.inf)
             for place, norm in zip(places, norms, strict=True):
-                found[place] = norm
-        return found
+                witnesses[place] = norm
+        return witnesses
 
     def numbers(self, witnesses: Sequence[float | Tensor]) -> list[float]:
         """Fetch witnesses to the host, with one transfer per device and dtype."""
-        found = [0.0 if isinstance(one, Tensor) else one for one in witnesses]
+        numbers = [0.0 if isinstance(one, Tensor) else one for one in witnesses]
         groups: dict[tuple[torch.device, torch.dtype], list[tuple[int, Tensor]]] = {}
         for place, one in enumerate(witnesses):
             if isinstance(one, Tensor):
                 groups.setdefault((one.device, one.dtype), []).append((place, one))
         for group in groups.values():
             for (place, _), number in zip(group, torch.stack([one for _, one in group]).tolist(), strict=True):
-                found[place] = number
-        return found
+                numbers[place] = number
+        return numbers
 
 
 def _has_finite_extrema(tensor: Tensor) -> bool:

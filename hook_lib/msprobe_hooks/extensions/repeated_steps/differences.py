@@ -89,15 +89,15 @@ class Report(msgspec.Struct, kw_only=True):
             raise write_error(path, "written", error) from None
 
     def __str__(self) -> str:
-        found = counted(len(self.differences), "difference") if self.differences else "no difference"
+        result = counted(len(self.differences), "difference") if self.differences else "no difference"
         calls = f", {counted(self.calls, 'call')} in the last" if self.calls else ""
-        lines = [f"repeated steps: {counted(self.watched, 'step')} computed twice{calls}: {found}"]
+        lines = [f"repeated steps: {counted(self.watched, 'step')} computed twice{calls}: {result}"]
         lines += [f"  calls not compared: {self.not_seen}"] if self.not_seen else []
         lines += [] if self.compares_replicas else ["  parameters not compared over ranks: no data-parallel group"]
         if self.other_calls:
             lines.append(f"  compared up to the first other call: the passes of {counted(self.other_calls, 'step')}")
         lines += [f"  memory left undefined by: {listed(self.undefined)}"] if self.undefined else []
-        return "\n".join([*lines, *(f"  {each}" for each in self.differences)])
+        return "\n".join([*lines, *(f"  {difference}" for difference in self.differences)])
 
 
 def as_hex(digests: tuple[int, ...]) -> list[str]:

@@ -97,15 +97,15 @@ class DifferingCall:
 
     def undefined_results(self) -> set[int]:
         """Return the places of results with memory that the call does not write to: it holds what was there before."""
-        sizes = [each.untyped_storage().nbytes() for each in tree_leaves(self._run()[0]) if isinstance(each, Tensor)]
-        device = next((each.device for each in tree_leaves(self.args) if isinstance(each, Tensor)), torch.device("cpu"))
-        found: set[int] = set()
+        sizes = [leaf.untyped_storage().nbytes() for leaf in tree_leaves(self._run()[0]) if isinstance(leaf, Tensor)]
+        device = next((leaf.device for leaf in tree_leaves(self.args) if isinstance(leaf, Tensor)), torch.device("cpu"))
+        undefined: set[int] = set()
         for _ in range(_ROUNDS):
             low, high = (self._words_in_memory_of(byte, sizes, device) for byte in (0, 255))
             pairs = enumerate(zip(low, high, strict=True))
             # No result has these words by itself.
-            found |= {place for place, (a, b) in pairs if a.shape == b.shape and bool(((a == 0) & (b == -1)).any())}
-        return found
+            undefined |= {place for place, (a, b) in pairs if a.shape == b.shape and bool(((a == 0) & (b == -1)).any())}
+        return undefined
 
     def _words_in_memory_of(self, byte: int, sizes: Sequence[int], device: torch.device) -> list[Tensor]:
         with NoDispatch():
@@ -114,7 +114,7 @@ class DifferingCall:
             blocks.clear()
         result, args = self._run()
         with NoDispatch():
-            return [_whole_words(each) for each in _compared_results(self.operator, result, args)]
+            return [_whole_words(tensor) for tensor in _compared_results(self.operator, result, args)]
 
     def is_nondeterministic(self, differing: int) -> bool:
         """Return whether torch documents that a correct card may give other bits each time.
@@ -123,8 +123,8 @@ class DifferingCall:
         """
         if torch.are_deterministic_algorithms_enabled():
             return False
-        tensors = [each for each in tree_leaves((self.args, self.kwargs)) if isinstance(each, Tensor)]
-        on_cpu = all(each.is_cpu for each in tensors)
+        tensors = [leaf for leaf in tree_leaves((self.args, self.kwargs)) if isinstance(leaf, Tensor)]
+        on_cpu = all(tensor.is_cpu for tensor in tensors)
         if on_cpu:
             return differing > 0 and self.operator.overloadpacket.__name__ in _ANY_ORDER_ON_CPU
         if self.operator.overloadpacket.__name__ in _ANY_ORDER:
@@ -185,10 +185,10 @@ def _read(digests: Sequence[Tensor]) -> list[int]:
     """Return digests as numbers; each device is waited for once."""
     numbers = [0] * len(digests)
     places: dict[torch.device, list[int]] = {}
-    for place, each in enumerate(digests):
-        places.setdefault(each.device, []).append(place)
+    for place, value in enumerate(digests):
+        places.setdefault(value.device, []).append(place)
     for of_device in places.values():
-        for place, number in zip(of_device, torch.stack([digests[each] for each in of_device]).tolist(), strict=True):
+        for place, number in zip(of_device, torch.stack([digests[i] for i in of_device]).tolist(), strict=True):
             numbers[place] = number
     return numbers
 
@@ -224,9 +224,9 @@ class CallDigests(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if _is_compared(func):
             place = len(self.operators)
             self.operators.append(func)
-            found = _result_digests(func, result, args)
-            self._values += found
-            self._places += [place] * len(found)
+            values = _result_digests(func, result, args)
+            self._values += values
+            self._places += [place] * len(values)
         elif func.namespace in _COMMUNICATION:
             self._communications.append(len(self.operators))
         return result
@@ -237,11 +237,11 @@ class CallDigests(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def read(self) -> list[tuple[int, ...]]:
         """Return the digests of each operator's results."""
-        found: list[list[int]] = [[] for _ in self.operators]
+        numbers_of_calls: list[list[int]] = [[] for _ in self.operators]
         if self._values:
             for place, number in zip(self._places, _read(self._values), strict=True):
-                found[place].append(number)
-        return [tuple(each) for each in found]
+                numbers_of_calls[place].append(number)
+        return [tuple(numbers) for numbers in numbers_of_calls]
 
 
 def _is_compared(func: Any) -> bool:
@@ -253,19 +253,19 @@ def _compared_results(func: Any, result: Any, args: Sequence[Any]) -> list[Tenso
     """Return the tensors that an operator returned, and the arguments that it wrote to as well, if they can be read."""
     written = [args[place] for place in _written(func) or () if place < len(args)]
     values = (result, *written) if written else (result,)
-    tensors = (each for value in values for each in ((value,) if isinstance(value, Tensor) else _listed(value)))
-    return [each for each in tensors if is_readable(local_part(each))]
+    tensors = (part for value in values for part in ((value,) if isinstance(value, Tensor) else _listed(value)))
+    return [tensor for tensor in tensors if is_readable(local_part(tensor))]
 
 
 def _result_digests(func: Any, result: Any, args: Sequence[Any]) -> list[Tensor]:
     """Return the digests of what an operator returned and of the arguments that it wrote to as well."""
     with NoDispatch():
         tensors = _compared_results(func, result, args)
-        return [found for each in tensors if (found := digest(each)) is not None]
+        return [value for tensor in tensors if (value := digest(tensor)) is not None]
 
 
 def _listed(value: Any) -> list[Tensor]:
-    return [each for each in value if isinstance(each, Tensor)] if isinstance(value, (list, tuple)) else []
+    return [element for element in value if isinstance(element, Tensor)] if isinstance(value, (list, tuple)) else []
 
 
 @cache
@@ -276,13 +276,17 @@ def _written(func: Any) -> tuple[int, ...] | None:
         return None
     if func.overloadpacket.__name__ in UNDEFINED_RESULTS:
         return None
-    if schema.returns and all(each.alias_info is not None and not each.alias_info.is_write for each in schema.returns):
+    if schema.returns and all(
+        result.alias_info is not None and not result.alias_info.is_write for result in schema.returns
+    ):
         return None
-    returned = {name for each in schema.returns if each.alias_info for name in each.alias_info.before_set}
+    returned = {name for result in schema.returns if result.alias_info for name in result.alias_info.before_set}
     return tuple(
         place
-        for place, each in enumerate(schema.arguments)
-        if each.alias_info is not None and each.alias_info.is_write and not returned & set(each.alias_info.before_set)
+        for place, argument in enumerate(schema.arguments)
+        if argument.alias_info is not None
+        and argument.alias_info.is_write
+        and not returned & set(argument.alias_info.before_set)
     )
 
 
@@ -324,17 +328,21 @@ class CallCapture(CallDigests):  # type: ignore[no-untyped-call]
         if place not in self._wanted or not _is_compared(func) or is_traced():
             return super().__torch_dispatch__(func, types, args, kwargs)
         with NoDispatch():
-            given, named = _copies((args, kwargs or {}))
+            positional, named = _copies((args, kwargs or {}))
         generators = Generators(tree_leaves((args, kwargs)))
         result = super().__torch_dispatch__(func, types, args, kwargs)
-        self.captured[place] = DifferingCall(func, given, named, generators, origin)
+        self.captured[place] = DifferingCall(func, positional, named, generators, origin)
         return result
 
     def _origin(self, frame: FrameType | None) -> Origin:
         node = torch._C._current_autograd_node()
         if node is not None and not self._modules:
-            made = self._origins.get(node._sequence_nr())
-            return Origin("", "", is_backward=True) if made is None else replace(made, is_backward=True)
+            forward_origin = self._origins.get(node._sequence_nr())
+            return (
+                Origin("", "", is_backward=True)
+                if forward_origin is None
+                else replace(forward_origin, is_backward=True)
+            )
         origin = Origin(self._modules[-1] if self._modules else "", _source(frame), is_backward=False)
         self._origins.setdefault(autograd._get_sequence_nr() - 1, origin)  # type: ignore[attr-defined]
         return origin
@@ -368,8 +376,8 @@ def _whole_words(tensor: Tensor) -> Tensor:
 
 def named_digests(tensors: Iterable[tuple[str, Tensor]]) -> dict[str, int]:
     """Return the digests of named tensors; those without values to read are left out."""
-    found = [(name, each) for name, tensor in tensors if (each := digest(tensor)) is not None]
-    return dict(zip((name for name, _ in found), _read([each for _, each in found]), strict=True))
+    named = [(name, value) for name, tensor in tensors if (value := digest(tensor)) is not None]
+    return dict(zip((name for name, _ in named), _read([value for _, value in named]), strict=True))
 
 
 def number_digest(value: Any) -> int | None:

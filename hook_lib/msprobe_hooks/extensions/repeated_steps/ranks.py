@@ -78,7 +78,7 @@ class Ranks:
         if replicas is not None and (self._is_alone or dist.get_rank(replicas) < 0):
             raise ConfigError("data_parallel_group", "a group", "a process group that this process belongs to")
         self._replicas = replicas
-        self._device = next((each.device for each in model.parameters()), torch.device("cpu"))
+        self._device = next((parameter.device for parameter in model.parameters()), torch.device("cpu"))
 
     @property
     def compares_replicas(self) -> bool:
@@ -93,11 +93,11 @@ class Ranks:
         """Return the digest of each replica by its rank, None where all have the same."""
         if self._replicas is None:
             return None
-        found = [numbers[0] for numbers in self._gather([digest], self._replicas)]
+        gathered = [numbers[0] for numbers in self._gather([digest], self._replicas)]
         return (
             None
-            if len(set(found)) == 1
-            else dict(zip(dist.get_process_group_ranks(self._replicas), found, strict=True))
+            if len(set(gathered)) == 1
+            else dict(zip(dist.get_process_group_ranks(self._replicas), gathered, strict=True))
         )
 
     def gather_replicas(self, numbers: Sequence[int]) -> list[list[int]]:
@@ -106,13 +106,13 @@ class Ranks:
 
     def _gather(self, numbers: Sequence[int], group: Any) -> list[list[int]]:
         device = torch.device("cpu") if "gloo" in dist.get_backend(group) else self._device
-        given = torch.tensor(list(numbers), dtype=torch.int64, device=device)
-        found = [torch.empty_like(given) for _ in range(dist.get_world_size(group))]
-        dist.all_gather(found, given, group=group)
-        return [each.tolist() for each in found]
+        own = torch.tensor(list(numbers), dtype=torch.int64, device=device)
+        gathered = [torch.empty_like(own) for _ in range(dist.get_world_size(group))]
+        dist.all_gather(gathered, own, group=group)
+        return [of_rank.tolist() for of_rank in gathered]
 
 
 def minority(digests: dict[int, int]) -> list[int]:
     """Return the ranks whose digest is not that of most; all ranks where no digest has more than half of them."""
     digest, count = Counter(digests.values()).most_common(1)[0]
-    return [rank for rank, each in digests.items() if each != digest or count * 2 <= len(digests)]
+    return [rank for rank, own in digests.items() if own != digest or count * 2 <= len(digests)]

@@ -80,8 +80,8 @@ class Explanation:
 
 def located(passes: Passes, undefined: set[tuple[Any, int]]) -> Located:
     """Return the first call that differs, other than in memory that it has not written to; that is added."""
-    seen, capture = passes.second.seen, passes.third.seen
-    if seen is None or not isinstance(capture, CallCapture):
+    digests, capture = passes.second.collector, passes.third.collector
+    if digests is None or not isinstance(capture, CallCapture):
         return Located(None, None, NOWHERE)
     for place, results in [*passes.calls.items()][:MOST_PLACES]:
         call = capture.captured.get(place)
@@ -89,7 +89,7 @@ def located(passes: Passes, undefined: set[tuple[Any, int]]) -> Located:
             undefined.update((call.operator, number) for number in call.undefined_results() & results)
             results = {number for number in results if (call.operator, number) not in undefined}
         if call is None or results:
-            return Located(place, call, seen.communications_before(place))
+            return Located(place, call, digests.communications_before(place))
     return Located(None, None, NOWHERE)
 
 
@@ -98,14 +98,14 @@ def received() -> Explanation:
     return Explanation("received", "the passes differ in what another rank has computed")
 
 
-def explained(passes: Passes, found: Located, save: Callable[[DifferingCall], str | None]) -> Explanation:
+def explained(passes: Passes, position: Located, save: Callable[[DifferingCall], str | None]) -> Explanation:
     """Return why a step differs that began to in this process; ``save`` records a call and returns the folder."""
-    if found.place is None:
+    if position.place is None:
         return _without_call(passes)
     first, second, third = passes.first, passes.second, passes.third
-    place, call = found.place, found.call
-    digests = tuple(each.calls[place] if place < len(each.calls) else () for each in (first, second, third))
-    name, odd = _name_of(second.seen, place), _odd_pass(*digests)
+    place, call = position.place, position.call
+    digests = tuple(one_pass.calls[place] if place < len(one_pass.calls) else () for one_pass in (first, second, third))
+    name, odd = _name_of(second.collector, place), _odd_pass(*digests)
     words = f"{name} (call {place} of {len(second.calls)})"
     if call is None:
         return Explanation("not_repeatable", f"{words}: the third pass does not make it", odd)
@@ -120,7 +120,7 @@ def explained(passes: Passes, found: Located, save: Callable[[DifferingCall], st
         module=origin.module,
         source=origin.source,
         is_backward=origin.is_backward,
-        digests=[as_hex(each) for each in digests],
+        digests=[as_hex(digest) for digest in digests],
         repetitions=REPETITIONS,
         differing=differing,
         dump=dump,
@@ -140,19 +140,19 @@ def explained(passes: Passes, found: Located, save: Callable[[DifferingCall], st
 
 def explained_third(passes: Passes, undefined: set[tuple[Any, int]]) -> Explanation:
     """Return why the third pass, which was made for another reason, differs from the first two."""
-    seen, calls = passes.second.seen, passes.second.differing_calls(passes.third, undefined)
+    digests, calls = passes.second.collector, passes.second.differing_calls(passes.third, undefined)
     place = min(calls, default=None)
-    name = "no call that was seen" if place is None else f"{_name_of(seen, place)} (call {place})"
+    name = "no call that was seen" if place is None else f"{_name_of(digests, place)} (call {place})"
     return Explanation("wrong", f"{name}: pass 3 of 3 differs from the others, and its inputs were not kept", 3)
 
 
 def _without_call(passes: Passes) -> Explanation:
     first, second, third = passes.first, passes.second, passes.third
-    if first.seen is not None and second.seen is not None:
-        other = first_other_call(first.seen, second.seen)
+    if first.collector is not None and second.collector is not None:
+        other = first_other_call(first.collector, second.collector)
         if other is not None:
-            made = [_name_of(each.seen, other) for each in (first, second)]
-            return Explanation("not_repeatable", f"the first pass calls {made[0]} where the second calls {made[1]}")
+            names = [_name_of(one_pass.collector, other) for one_pass in (first, second)]
+            return Explanation("not_repeatable", f"the first pass calls {names[0]} where the second calls {names[1]}")
     if not first.differing(second):
         return Explanation("not_repeatable", "the passes draw different random numbers")
     odd = _odd_pass(first.values, second.values, third.values)
@@ -171,8 +171,8 @@ def _in_words(odd: int | None) -> str:
     return "all three passes differ" if odd is None else f"pass {odd} of 3 differs from the others"
 
 
-def _name_of(seen: CallDigests | None, place: int) -> str:
-    return "nothing" if seen is None or place >= len(seen.operators) else str(seen.operators[place])
+def _name_of(digests: CallDigests | None, place: int) -> str:
+    return "nothing" if digests is None or place >= len(digests.operators) else str(digests.operators[place])
 
 
 _log = logging.getLogger("msprobe_hooks")
@@ -210,7 +210,7 @@ class StepRepeat:
         self._has_odd_replicas = False
         # Results with memory that nothing is written to, by operator and place.
         self._undefined: set[tuple[Any, int]] = set()
-        device = next((each.device for each in model.parameters()), torch.device("cpu"))
+        device = next((parameter.device for parameter in model.parameters()), torch.device("cpu"))
         not_seen = "calls=False" if not sees_calls else "the model is compiled" if _is_compiled(model) else ""
         self.report = Report(
             rank=process_rank(),
@@ -244,7 +244,7 @@ class StepRepeat:
         return str(self.report)
 
     def _watch(self, count: int, function: Callable[[], Result]) -> Result:
-        report, found = self.report, len(self.report.differences)
+        report, earlier = self.report, len(self.report.differences)
         step = self._schedule.step_of(count)
         micro_batch = count % self._schedule.micro_batches
         at = partial(
@@ -263,8 +263,8 @@ class StepRepeat:
         report.watched += 1
         report.calls = len(second.calls)
         calls = first.differing_calls(second, self._undefined)
-        if first.seen is not None and second.seen is not None:
-            report.other_calls += first_other_call(first.seen, second.seen) is not None
+        if first.collector is not None and second.collector is not None:
+            report.other_calls += first_other_call(first.collector, second.collector) is not None
         differs = bool(calls or first.differing(second)) or first.random.have_moved()
         if any(numbers[0] for numbers in self._ranks.gather([differs])):
             del result
@@ -279,15 +279,15 @@ class StepRepeat:
                 state.restore()
                 result = function()
         report.write(self._folder)
-        if len(report.differences) > found and self._on_difference == "stop":
-            raise DifferingStepError("; ".join(str(each) for each in report.differences[found:]))
+        if len(report.differences) > earlier and self._on_difference == "stop":
+            raise DifferingStepError("; ".join(str(difference) for difference in report.differences[earlier:]))
         return result
 
     def _collector(self) -> CallDigests | None:
         return None if self.report.not_seen else CallDigests()
 
-    def _pass(self, function: Callable[[], Result], seen: CallDigests | None) -> tuple[WatchedPass, Result]:
-        return watched_pass(function, self._model, seen, self._random)
+    def _pass(self, function: Callable[[], Result], collector: CallDigests | None) -> tuple[WatchedPass, Result]:
+        return watched_pass(function, self._model, collector, self._random)
 
     def _require_unchanged(self, before: dict[str, int]) -> None:
         after = parameter_digests(self._model)
@@ -302,8 +302,10 @@ class StepRepeat:
         if digests is None or self._has_odd_replicas:
             return
         self._has_odd_replicas = True
-        odd, each = minority(digests), self._ranks.gather_replicas(list(before.values()))
-        names = [name for name, numbers in zip(before, zip(*each, strict=True), strict=True) if len(set(numbers)) > 1]
+        odd, of_replicas = minority(digests), self._ranks.gather_replicas(list(before.values()))
+        names = [
+            name for name, numbers in zip(before, zip(*of_replicas, strict=True), strict=True) if len(set(numbers)) > 1
+        ]
         which = f"{'rank' if len(odd) == 1 else 'ranks'} {listed(map(str, odd))}"
         others = "the others" if len(odd) < len(digests) else "each other"
         reason = f"parameters of {which} differ from {others} before the step, first {listed(names, 3)}"
@@ -311,13 +313,13 @@ class StepRepeat:
 
     def _explain(self, passes: Passes, at: Callable[..., Difference]) -> None:
         after = self._random()
-        found = located(passes, self._undefined)
+        position = located(passes, self._undefined)
         values = passes.first.differing(passes.second)
-        communications = found.communications
+        communications = position.communications
         origin = min(numbers[0] for numbers in self._ranks.gather([communications]))
-        if values or found.place is not None or passes.first.random.have_moved():
+        if values or position.place is not None or passes.first.random.have_moved():
             place = at(kind="wrong", reason="", values=[])
-            why = received() if communications > origin else explained(passes, found, partial(self._save, place))
+            why = received() if communications > origin else explained(passes, position, partial(self._save, place))
             differ = "1 value differs" if len(values) == 1 else f"{len(values)} values differ"
             what = f"{differ}: {listed(values, 3)}" if values else "result, gradients and buffers are equal"
             reason = f"{why.reason}; {what}"
@@ -352,4 +354,4 @@ def _is_compiled(model: nn.Module) -> bool:
     """Return whether torch.compile has compiled anything in this process, or is to compile a part of the model."""
     dynamo = sys.modules.get("torch._dynamo.utils")
     has_compiled = dynamo is not None and dynamo.counters["frames"]["ok"] > 0
-    return has_compiled or any(hasattr(each, "_orig_mod") or each._compiled_call_impl for each in model.modules())
+    return has_compiled or any(hasattr(module, "_orig_mod") or module._compiled_call_impl for module in model.modules())

@@ -36,13 +36,14 @@ class TrainingState:
         parameters = list(model.parameters())
         with NoDispatch():
             self._gradients = [
-                (each, each.grad, None if each.grad is None else each.grad.clone()) for each in parameters
+                (parameter, parameter.grad, None if parameter.grad is None else parameter.grad.clone())
+                for parameter in parameters
             ]
-            main = [getattr(each, "main_grad", None) for each in parameters]
-            self._main = [(each, each.clone()) for each in main if isinstance(each, Tensor)]
+            main = [getattr(parameter, "main_grad", None) for parameter in parameters]
+            self._main = [(gradient, gradient.clone()) for gradient in main if isinstance(gradient, Tensor)]
             self._buffers = [(module, name, buffer, buffer.clone()) for module, name, buffer in _buffers(model)]
         self._random = RandomNumbers(model, generators_of(stateful))
-        self._loaders = [_loader(each) for each in stateful if not isinstance(each, torch.Generator)]
+        self._loaders = [_loader(candidate) for candidate in stateful if not isinstance(candidate, torch.Generator)]
 
     def restore(self) -> None:
         """Restore everything, into the same tensors."""
@@ -87,15 +88,15 @@ class RandomNumbers:
 
 def generators_of(stateful: Sequence[Any]) -> list[torch.Generator]:
     """Return the generators among objects with a state."""
-    return [each for each in stateful if isinstance(each, torch.Generator)]
+    return [candidate for candidate in stateful if isinstance(candidate, torch.Generator)]
 
 
 def require_stateful(stateful: Sequence[Any]) -> None:
     """Raise ConfigError for an object whose state cannot be put back."""
-    for each in stateful:
-        has_state = hasattr(each, "state_dict") and hasattr(each, "load_state_dict")
-        if not (has_state or isinstance(each, torch.Generator)):
-            raise ConfigError("stateful", type(each).__name__, "torch.Generator, an object with load_state_dict")
+    for candidate in stateful:
+        has_state = hasattr(candidate, "state_dict") and hasattr(candidate, "load_state_dict")
+        if not (has_state or isinstance(candidate, torch.Generator)):
+            raise ConfigError("stateful", type(candidate).__name__, "torch.Generator, an object with load_state_dict")
 
 
 def _buffers(model: nn.Module) -> Iterator[tuple[nn.Module, str, Tensor]]:
@@ -124,7 +125,7 @@ class WatchedPass:
     """The digests of a pass by name: of the function's result, gradients and buffers; ``calls`` are those of calls."""
 
     values: dict[str, int]
-    seen: CallDigests | None
+    collector: CallDigests | None
     calls: list[tuple[int, ...]]
     random: RandomNumbers
 
@@ -138,10 +139,10 @@ class WatchedPass:
 
         Until they make other calls, and without the results that are ``left_out`` by operator and place.
         """
-        found: dict[int, set[int]] = {}
-        if self.calls == other.calls or self.seen is None or other.seen is None:
-            return found
-        operators = zip(self.seen.operators, other.seen.operators, strict=False)
+        differing_results: dict[int, set[int]] = {}
+        if self.calls == other.calls or self.collector is None or other.collector is None:
+            return differing_results
+        operators = zip(self.collector.operators, other.collector.operators, strict=False)
         for place, (operator, of_other) in enumerate(operators):
             mine, others = self.calls[place], other.calls[place]
             if operator is not of_other:
@@ -150,21 +151,21 @@ class WatchedPass:
                 results = (number for number, (a, b) in enumerate(zip(mine, others, strict=False)) if a != b)
                 differing = {number for number in results if (operator, number) not in left_out}
                 if differing or len(mine) != len(others):
-                    found[place] = differing
-        return found
+                    differing_results[place] = differing
+        return differing_results
 
 
 def watched_pass(
-    function: Callable[[], Any], model: nn.Module, seen: CallDigests | None, random_of: Callable[[], RandomNumbers]
+    function: Callable[[], Any], model: nn.Module, collector: CallDigests | None, random_of: Callable[[], RandomNumbers]
 ) -> tuple[WatchedPass, Any]:
-    """Make a pass and return it with what the function returned; ``seen`` collects the digests of its calls."""
-    with seen.following() if isinstance(seen, CallCapture) else seen or nullcontext():
+    """Make a pass and return it with what the function returned; ``collector`` takes the digests of its calls."""
+    with collector.following() if isinstance(collector, CallCapture) else collector or nullcontext():
         result = function()
     with NoDispatch():
         values = named_digests(_tensors(model, result))
-        numbers = ((f"result {place}", number_digest(each)) for place, each in enumerate(tree_leaves(result)))
+        numbers = ((f"result {place}", number_digest(leaf)) for place, leaf in enumerate(tree_leaves(result)))
         values |= {name: number for name, number in numbers if number is not None}
-        return WatchedPass(values, seen, [] if seen is None else seen.read(), random_of()), result
+        return WatchedPass(values, collector, [] if collector is None else collector.read(), random_of()), result
 
 
 def parameter_digests(model: nn.Module) -> dict[str, int]:

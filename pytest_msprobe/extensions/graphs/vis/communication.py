@@ -299,8 +299,8 @@ class Conversations:
     def write(self, database: Database) -> None:
         """Match them and note each node's partners, with what is known of these."""
         for step, ranks in self._steps.items():
-            for (rank, name), found in match_partners(ranks).items():
-                fields = [_fields(database, step, partners) for partners in found]
+            for (rank, name), conversations in match_partners(ranks).items():
+                fields = [_fields(database, step, partners) for partners in conversations]
                 database.join(Place(step, rank), name, fields[0] if len(fields) == 1 else fields)
 
 

@@ -55,7 +55,7 @@ def write_json_files(database: Database, folder: Path, kind: str, time: str) -> 
 
 
 def _suffix(place: Place, database: Database) -> str:
-    if len({each.step for each in database.places}) > 1:
+    if len({other.step for other in database.places}) > 1:
         return f"_step{place.step}_rank{place.rank}"
     return f"_rank{place.rank}" if len(database.places) > 1 else ""
 
@@ -128,10 +128,10 @@ def require_free(folder: Path) -> None:
     """Raise FolderError where a folder holds graphs already: of several, the viewer shows one database only."""
     if folder.exists() and not folder.is_dir():
         raise FolderError("not a directory", file=folder)
-    found = sorted([*folder.glob("*.vis.db"), *folder.glob("*.vis")])
-    if found:
+    present = sorted([*folder.glob("*.vis.db"), *folder.glob("*.vis")])
+    if present:
         raise FolderError(
-            f"holds {found[0].name} already, and the viewer shows one graph file per folder",
+            f"holds {present[0].name} already, and the viewer shows one graph file per folder",
             file=folder,
             remedy="pass another folder, or empty this one",
         )

@@ -194,10 +194,10 @@ def measure(target: torch.Tensor, golden: torch.Tensor, dtype: torch.dtype) -> d
     }
 
 
-def _greatest(errors: torch.Tensor, chosen: torch.Tensor) -> tuple[int, float]:
-    if not chosen.any():
+def _greatest(errors: torch.Tensor, mask: torch.Tensor) -> tuple[int, float]:
+    if not mask.any():
         return -1, 0.0
-    value, place = torch.where(chosen, errors, -1.0).max(0)
+    value, place = torch.where(mask, errors, -1.0).max(0)
     return int(place), float(value)
 
 

@@ -229,12 +229,12 @@ def _replay(dump: GraphDump, name: str, setup: ReplayConfig) -> Replay:
 def _call(dump: GraphDump, kernel: Kernel, definition: Definition) -> Call:
     """Return a kernel as a call: its inputs by slot, as they were before, and the results that are judged."""
     before = {slot: element_before(dump, kernel.inputs[slot]) for slot in definition.changes if slot in kernel.inputs}
-    known = {slot: element for slot, element in before.items() if element is not None}
+    elements_before = {slot: element for slot, element in before.items() if element is not None}
     results = [*kernel.outputs.values()][: definition.outputs]
-    if not results and len(known) < len(definition.changes):
+    if not results and len(elements_before) < len(definition.changes):
         raise Skip(KernelSkip.CHANGED_INPUTS, kernel.type)
-    results += [kernel.inputs[slot] for slot in known]
-    inputs = {slot: known.get(slot) if slot in before else element for slot, element in kernel.inputs.items()}
+    results += [kernel.inputs[slot] for slot in elements_before]
+    inputs = {slot: elements_before.get(slot) if slot in before else element for slot, element in kernel.inputs.items()}
     name = parse_api_name(kernel.record)
     return Call(
         name=name,
@@ -264,12 +264,12 @@ class _Computed:
     results: list[Tensor]
     settings: Mapping[str, Any]
     statement: Statement | None
-    known: dict[str, Any] = field(default_factory=dict)
+    inferred: dict[str, Any] = field(default_factory=dict)
 
     def __call__(self, *inputs: Tensor | None) -> list[Tensor]:
-        given = KernelCall(self.kind, inputs, self.results, self.settings, self.statement, self.known)
-        found = as_list(self.definition.golden(given))
-        return [ours.reshape(recorded.shape) for ours, recorded in zip(found, self.results, strict=True)]
+        call = KernelCall(self.kind, inputs, self.results, self.settings, self.statement, self.inferred)
+        results = as_list(self.definition.golden(call))
+        return [ours.reshape(recorded.shape) for ours, recorded in zip(results, self.results, strict=True)]
 
 
 class KernelItem(DumpItem):

@@ -26,34 +26,34 @@ _POOLING = {name: name for name in ("kernel_size", "strides", "pad_mode")} | {"d
 _PAD_MODES = {0: "pad", 1: "same", 2: "valid"}
 
 
-def convolution(given: KernelCall) -> Tensor:
+def convolution(call: KernelCall) -> Tensor:
     """Return Conv2D or Conv3D of an image with filters."""
-    x, weight = given.tensor(0), given.tensor(1)
-    settings = _convolutions(x.shape, weight.shape, given.shape)
-    return _by(given, _CONVOLUTION, settings, functools.partial(primitives.convolution, x, weight))
+    x, weight = call.tensor(0), call.tensor(1)
+    settings = _convolutions(x.shape, weight.shape, call.shape)
+    return _by(call, _CONVOLUTION, settings, functools.partial(primitives.convolution, x, weight))
 
 
-def gradient_of_image(given: KernelCall, dy: int = 0, filters: int = 1) -> Tensor:
+def gradient_of_image(call: KernelCall, dy: int = 0, filters: int = 1) -> Tensor:
     """Return Conv2DBackpropInput: of the gradient that arrives at a slot and the filters the gradient of the image."""
-    arriving, weight = given.tensor(dy), given.tensor(filters)
-    settings = _convolutions(given.shape, weight.shape, arriving.shape)
+    arriving, weight = call.tensor(dy), call.tensor(filters)
+    settings = _convolutions(call.shape, weight.shape, arriving.shape)
     return _by(
-        given,
+        call,
         _CONVOLUTION,
         settings,
-        functools.partial(primitives.convolution_of_gradient, arriving, weight, given.shape),
+        functools.partial(primitives.convolution_of_gradient, arriving, weight, call.shape),
     )
 
 
-def gradient_of_filters(given: KernelCall, dy: int = 0, image: int = 1) -> Tensor:
+def gradient_of_filters(call: KernelCall, dy: int = 0, image: int = 1) -> Tensor:
     """Return Conv2DBackpropFilter: of the gradient that arrives at a slot and the image the gradient of the filters."""
-    arriving, x = given.tensor(dy), given.tensor(image)
-    filters = x.new_zeros(given.shape)
+    arriving, x = call.tensor(dy), call.tensor(image)
+    filters = x.new_zeros(call.shape)
 
     def compute(**settings: Any) -> Tensor:
         return gradient(lambda weight: primitives.convolution(x, weight, **settings), filters, arriving)
 
-    return _by(given, _CONVOLUTION, _convolutions(x.shape, given.shape, arriving.shape), compute)
+    return _by(call, _CONVOLUTION, _convolutions(x.shape, call.shape, arriving.shape), compute)
 
 
 # The kernels of volumes have them the other way round.
@@ -61,72 +61,72 @@ gradient_of_volume = functools.partial(gradient_of_image, dy=1, filters=0)
 gradient_of_filters_3d = functools.partial(gradient_of_filters, dy=1, image=0)
 
 
-def max_pool(given: KernelCall) -> Tensor:
+def max_pool(call: KernelCall) -> Tensor:
     """Return MaxPool."""
-    x = given.tensor(0)
-    return _by(given, _POOLING, _pools(x.shape, given.shape), functools.partial(primitives.max_pool_2d, x))
+    x = call.tensor(0)
+    return _by(call, _POOLING, _pools(x.shape, call.shape), functools.partial(primitives.max_pool_2d, x))
 
 
-def max_pool_gradient(given: KernelCall) -> Tensor:
+def max_pool_gradient(call: KernelCall) -> Tensor:
     """Return MaxPoolGrad: each arriving gradient at the first greatest element of its window."""
-    x, y = given.tensor(0, *given.shape), given.tensor(1)
-    dy = given.tensor(2, *y.shape)
+    x, y = call.tensor(0, *call.shape), call.tensor(1)
+    dy = call.tensor(2, *y.shape)
 
     def compute(**settings: Any) -> Tensor:
         return gradient(lambda image: primitives.max_pool_2d(image, **settings), x, dy)
 
-    return _by(given, _POOLING, _pools(x.shape, y.shape), compute)
+    return _by(call, _POOLING, _pools(x.shape, y.shape), compute)
 
 
-def avg_pool(given: KernelCall) -> Tensor:
+def avg_pool(call: KernelCall) -> Tensor:
     """Return AvgPool."""
-    return primitives.avg_pool_2d(given.tensor(0), **_pool_settings(given, 1))
+    return primitives.avg_pool_2d(call.tensor(0), **_pool_settings(call, 1))
 
 
-def avg_pool_gradient(given: KernelCall) -> Tensor:
+def avg_pool_gradient(call: KernelCall) -> Tensor:
     """Return AvgPoolGrad."""
-    x, y = given.tensor(0, *given.shape), given.tensor(1)
-    settings = _pool_settings(given, 3)
-    return gradient(lambda image: primitives.avg_pool_2d(image, **settings), x, given.tensor(2, *y.shape))
+    x, y = call.tensor(0, *call.shape), call.tensor(1)
+    settings = _pool_settings(call, 3)
+    return gradient(lambda image: primitives.avg_pool_2d(image, **settings), x, call.tensor(2, *y.shape))
 
 
-def avg_pool_3d(given: KernelCall) -> Tensor:
+def avg_pool_3d(call: KernelCall) -> Tensor:
     """Return AvgPool3D."""
-    return primitives.avg_pool_3d(given.tensor(0), **_pool_3d_settings(given))
+    return primitives.avg_pool_3d(call.tensor(0), **_pool_3d_settings(call))
 
 
-def avg_pool_3d_gradient(given: KernelCall) -> Tensor:
+def avg_pool_3d_gradient(call: KernelCall) -> Tensor:
     """Return AvgPool3DGrad, which is given the sizes of the volume and not its elements."""
-    settings = _pool_3d_settings(given)
-    volume = given.tensor(1).new_zeros(given.shape)
+    settings = _pool_3d_settings(call)
+    volume = call.tensor(1).new_zeros(call.shape)
 
     def pool(x: Tensor) -> Tensor:
         return primitives.avg_pool_3d(x, **settings)
 
-    return gradient(pool, volume, given.tensor(1, *pool(volume).shape))
+    return gradient(pool, volume, call.tensor(1, *pool(volume).shape))
 
 
-def _pool_3d_settings(given: KernelCall) -> dict[str, Any]:
+def _pool_3d_settings(call: KernelCall) -> dict[str, Any]:
     names = ("kernel_size", "strides", "ceil_mode", "count_include_pad", "divisor_override")
-    settings = {name: given.setting(name) for name in names}
-    return settings | {"pad_mode": "pad", "pad": given.setting("pad_list"), "data_format": given.setting("format")}
+    settings = {name: call.setting(name) for name in names}
+    return settings | {"pad_mode": "pad", "pad": call.setting("pad_list"), "data_format": call.setting("format")}
 
 
-def _pool_settings(given: KernelCall, first: int) -> dict[str, Any]:
+def _pool_settings(call: KernelCall, first: int) -> dict[str, Any]:
     names = ("kernel_size", "strides", "pad_mode", "data_format")
-    settings = {name: given.setting(name, first + i) for i, name in enumerate(names)}
+    settings = {name: call.setting(name, first + i) for i, name in enumerate(names)}
     return settings | {"pad_mode": _PAD_MODES.get(settings["pad_mode"], settings["pad_mode"]), "data_format": "NCHW"}
 
 
 def _by(
-    given: KernelCall, attributes: Mapping[str, str], choices: Iterator[dict[str, Any]], compute: Callable[..., Tensor]
+    call: KernelCall, attributes: Mapping[str, str], choices: Iterator[dict[str, Any]], compute: Callable[..., Tensor]
 ) -> Tensor:
     """Return what a definition gives by settings that attributes of these names hold, else by one of the choices."""
-    recorded = given.attributes(attributes)
-    found: Tensor = (
-        compute(**recorded) if recorded else given.infer_from_values("strides and padding", choices, compute)
+    recorded = call.attributes(attributes)
+    result: Tensor = (
+        compute(**recorded) if recorded else call.infer_from_values("strides and padding", choices, compute)
     )
-    return found
+    return result
 
 
 def _convolutions(image: Sequence[int], filters: Sequence[int], result: Sequence[int]) -> Iterator[dict[str, Any]]:
@@ -136,17 +136,17 @@ def _convolutions(image: Sequence[int], filters: Sequence[int], result: Sequence
     group = image[1] // filters[1]
     for dilation, stride in itertools.product(range(1, _WIDEST_DILATION + 1), range(1, _WIDEST_STRIDE + 1)):
         sizes = zip(image[2:], filters[2:], result[2:], strict=True)
-        for pads in itertools.product(*(_pads(*each, stride, dilation) for each in sizes)):
-            pad = [each for pair in pads for each in pair]
+        for pads in itertools.product(*(_pads(*axis_sizes, stride, dilation) for axis_sizes in sizes)):
+            pad = [axis_sizes for pair in pads for axis_sizes in pair]
             settings = {"pad_mode": "pad", "pad": pad, "stride": stride, "dilation": dilation, "group": group}
             yield settings | {"data_format": "NCHW"}
 
 
-def _pads(size: int, width: int, wanted: int, stride: int, dilation: int) -> Iterator[tuple[int, int]]:
+def _pads(size: int, width: int, windows: int, stride: int, dilation: int) -> Iterator[tuple[int, int]]:
     """Yield what may have been added before and behind an axis: as much on both sides, or one more behind."""
     reach = (width - 1) * dilation + 1
     for both in range(2 * reach - 1):
-        if (size + both - reach) // stride + 1 == wanted:
+        if (size + both - reach) // stride + 1 == windows:
             yield both // 2, both - both // 2
 
 

@@ -57,7 +57,7 @@ class KernelCall:
 
     ``inputs`` are its tensors by slot, None where there is none; ``results`` are the recorded ones. ``settings`` are
     those that are known though it was not given them, ``statement`` is what the graph's text says of it.
-    ``known`` keeps, from one run of the definition to the next, the settings that were found by numbers.
+    ``inferred`` keeps, from one run of the definition to the next, the settings that were found by numbers.
     """
 
     kind: str
@@ -65,7 +65,7 @@ class KernelCall:
     results: Sequence[Tensor]
     settings: Mapping[str, Any] = field(default_factory=dict)
     statement: Statement | None = None
-    known: dict[str, Any] = field(default_factory=dict)
+    inferred: dict[str, Any] = field(default_factory=dict)
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -99,12 +99,12 @@ class KernelCall:
 
         Raises Skip where it is missing or has not these elements.
         """
-        found = self.inputs[slot] if slot < len(self.inputs) else None
-        if found is None:
+        operand = self.inputs[slot] if slot < len(self.inputs) else None
+        if operand is None:
             raise self.lacks(f"input.{slot}")
         try:
             declared = self.declared_shape(slot)
-            return found.reshape(shape) if shape else found if declared is None else found.reshape(declared)
+            return operand.reshape(shape) if shape else operand if declared is None else operand.reshape(declared)
         except RuntimeError:
             raise self.lacks(f"the shape of input.{slot}") from None
 
@@ -128,14 +128,14 @@ class KernelCall:
 
         Raises Skip where several of its axes could be the ones that it has.
         """
-        x, wanted = self.tensor(slot), self.shape
-        if x.numel() == math.prod(wanted):
-            return x.reshape(wanted)
-        if x.numel() == 1 or (x.dim() == len(wanted) and _is_broadcast(tuple(x.shape), wanted)):
+        x, result_shape = self.tensor(slot), self.shape
+        if x.numel() == math.prod(result_shape):
+            return x.reshape(result_shape)
+        if x.numel() == 1 or (x.dim() == len(result_shape) and _is_broadcast(tuple(x.shape), result_shape)):
             return x.reshape(()) if x.numel() == 1 else x
         if self.declared_shape(slot) is not None:
             return x
-        choices = itertools.product(*({1, size} for size in wanted))
+        choices = itertools.product(*({1, size} for size in result_shape))
         shapes = {shape for shape in choices if math.prod(shape) == x.numel()}
         if len(shapes) != 1:
             raise self.lacks(f"the shape of input.{slot}")
@@ -146,13 +146,13 @@ class KernelCall:
 
         Raises Skip that names the settings where none comes near.
         """
-        if not self.known:
+        if not self.inferred:
             errors = self._errors(choices, compute)
-            error, settings = min(errors, key=lambda each: each[0], default=(math.inf, {}))
+            error, settings = min(errors, key=lambda candidate: candidate[0], default=(math.inf, {}))
             if error > _NEAR:
                 raise self.lacks(names)
-            self.known.update(settings)
-        return compute(**self.known)
+            self.inferred.update(settings)
+        return compute(**self.inferred)
 
     def _errors(
         self, choices: Iterable[Mapping[str, Any]], compute: Callable[..., Any]
@@ -166,9 +166,9 @@ class KernelCall:
             if error < _SURELY:
                 return
 
-    def _error(self, found: Any) -> float:
+    def _error(self, results: Any) -> float:
         """Return how far a definition is from the recorded results, the largest of all: see `_distance`."""
-        pairs = zip(as_list(found), self.results, strict=False)
+        pairs = zip(as_list(results), self.results, strict=False)
         return max((_distance(ours, recorded.to(ours.dtype)) for ours, recorded in pairs), default=math.inf)
 
     def lacks(self, what: str) -> Skip:
@@ -185,25 +185,25 @@ def _distance(ours: Tensor, recorded: Tensor) -> float:
     counted = (ours != 0) | (recorded != 0)
     if not counted.any():
         return 0.0
-    error, scale = (each[counted].abs().median() for each in (ours - recorded, recorded))
+    error, scale = (values[counted].abs().median() for values in (ours - recorded, recorded))
     return float(error / scale) if scale else math.inf
 
 
-def as_list(found: Any) -> list[Tensor]:
+def as_list(results: Any) -> list[Tensor]:
     """Return what a definition gives as a list."""
-    return list(found) if isinstance(found, (list, tuple)) else [found]
+    return list(results) if isinstance(results, (list, tuple)) else [results]
 
 
 def gradient(function: Callable[[Tensor], Tensor], at: Tensor, arriving: Tensor) -> Tensor:
     """Return the gradient of a function of one tensor, for one that arrives."""
     with torch.enable_grad():
         leaf = at.detach().requires_grad_()
-        (found,) = torch.autograd.grad(function(leaf), leaf, arriving)
-    return found
+        (computed,) = torch.autograd.grad(function(leaf), leaf, arriving)
+    return computed
 
 
-def _is_broadcast(shape: tuple[int, ...], wanted: tuple[int, ...]) -> bool:
-    return all(size in (1, full) for size, full in zip(shape, wanted, strict=True))
+def _is_broadcast(shape: tuple[int, ...], result_shape: tuple[int, ...]) -> bool:
+    return all(size in (1, full) for size, full in zip(shape, result_shape, strict=True))
 
 
 def settings_of_forward(dump: GraphDump, kind: str) -> Mapping[str, Any]:
@@ -214,8 +214,10 @@ def settings_of_forward(dump: GraphDump, kind: str) -> Mapping[str, Any]:
     if kind not in _TAKEN:
         return {}
     forward, slot, name = _TAKEN[kind]
-    taken = (each.inputs[slot] for each in dump.kernels.values() if each.type == forward and slot in each.inputs)
-    values = {load_tensor(element, dump.tensor_folder).item() for element in taken}
+    elements = (
+        kernel.inputs[slot] for kernel in dump.kernels.values() if kernel.type == forward and slot in kernel.inputs
+    )
+    values = {load_tensor(element, dump.tensor_folder).item() for element in elements}
     return {name: values.pop()} if len(values) == 1 else {}
 
 
@@ -234,13 +236,13 @@ def takes_a_view(dump: GraphDump, kernel: Kernel) -> bool:
     """Return whether a kernel was given what a view made, of which MindSpore writes the memory and not the elements."""
     if dump.path not in _of_views:
         _of_views.clear()
-        views = (each for each in dump.kernels.values() if each.type.endswith("View"))
+        views = (candidate for candidate in dump.kernels.values() if candidate.type.endswith("View"))
         elements = (element for view in views for element in view.outputs.values())
         _of_views[dump.path] = frozenset((element.shape, digest(dump.tensor_folder, element)) for element in elements)
-    known = _of_views[dump.path]
-    shapes = {shape for shape, _ in known}
+    viewed = _of_views[dump.path]
+    shapes = {shape for shape, _ in viewed}
     return any(
-        (element.shape, digest(dump.tensor_folder, element)) in known
+        (element.shape, digest(dump.tensor_folder, element)) in viewed
         for element in kernel.inputs.values()
         if element.shape in shapes
     )
@@ -257,17 +259,17 @@ def element_before(dump: GraphDump, element: TensorElement) -> TensorElement | N
     if former is None or not names or any(name not in former.kernels for name in names):
         return None
     elements = [former.kernels[name].outputs[0] for name in names]
-    digests = {digest(former.tensor_folder, each) for each in elements}
+    digests = {digest(former.tensor_folder, candidate) for candidate in elements}
     return elements[0] if len(digests) == 1 and digests != {DAMAGED} else None
 
 
 def _held_by(dump: GraphDump) -> dict[bytes, list[str]]:
     if dump.path not in _last_held:
         _last_held.clear()
-        held = _last_held[dump.path] = {}
+        names = _last_held[dump.path] = {}
         for name, kernel in dump.kernels.items():
             if kernel.is_parameter and 0 in kernel.outputs:
-                held.setdefault(digest(dump.tensor_folder, kernel.outputs[0]), []).append(name)
+                names.setdefault(digest(dump.tensor_folder, kernel.outputs[0]), []).append(name)
     return _last_held[dump.path]
 
 

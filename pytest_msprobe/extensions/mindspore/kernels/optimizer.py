@@ -23,9 +23,9 @@ def step(definition: Callable[..., None], count: int, *changes: int, **choices: 
     primitive holds it.
     """
 
-    def compute(given: KernelCall) -> list[Tensor]:
-        shape = given.tensor(changes[0]).shape
-        tensors = [given.tensor(slot) for slot in range(count)]
+    def compute(call: KernelCall) -> list[Tensor]:
+        shape = call.tensor(changes[0]).shape
+        tensors = [call.tensor(slot) for slot in range(count)]
         inputs = [x.reshape(shape) if x.numel() == shape.numel() else x for x in tensors]
 
         def by(**settings: Any) -> list[Tensor]:
@@ -33,12 +33,12 @@ def step(definition: Callable[..., None], count: int, *changes: int, **choices: 
             definition(*own, **settings)
             return [own[slot] for slot in changes]
 
-        recorded = given.attributes({name: name for name in choices})
+        recorded = call.attributes({name: name for name in choices})
         if recorded or not choices:
             return by(**recorded)
         combined = (dict(zip(choices, values, strict=True)) for values in itertools.product(*choices.values()))
-        found: list[Tensor] = given.infer_from_values(", ".join(choices), combined, by)
-        return found
+        results: list[Tensor] = call.infer_from_values(", ".join(choices), combined, by)
+        return results
 
     return compute
 
@@ -76,26 +76,26 @@ def _sgd(
     is_first.zero_()
 
 
-def sgd(given: KernelCall) -> list[Tensor]:
+def sgd(call: KernelCall) -> list[Tensor]:
     """Return SGD, which is not given its weight decay either."""
-    decays = (0.0, _weight_decay(given))
-    return step(_sgd, 6, 0, 3, 5, dampening=(0.0,), weight_decay=decays, nesterov=_EITHER)(given)
+    decays = (0.0, _weight_decay(call))
+    return step(_sgd, 6, 0, 3, 5, dampening=(0.0,), weight_decay=decays, nesterov=_EITHER)(call)
 
 
-def _weight_decay(given: KernelCall) -> float:
+def _weight_decay(call: KernelCall) -> float:
     """Return the decay that half of the recorded accumulation is above and half below, in three digits as it is set."""
-    parameter, gradient, _, before, momentum, is_first = (given.tensor(slot).reshape(-1).double() for slot in range(6))
-    kept = torch.where(is_first > 0, 0, before * momentum)
-    moved = given.results[1].reshape(-1).double()
-    found = float(((moved - kept - gradient) / parameter).nanmedian())
-    return float(f"{found:.3g}") if math.isfinite(found) else 0.0
+    parameter, gradient, _, before, momentum, is_first = (call.tensor(slot).reshape(-1).double() for slot in range(6))
+    momentum_term = torch.where(is_first > 0, 0, before * momentum)
+    moved = call.results[1].reshape(-1).double()
+    decay = float(((moved - momentum_term - gradient) / parameter).nanmedian())
+    return float(f"{decay:.3g}") if math.isfinite(decay) else 0.0
 
 
-def batch_norm(given: KernelCall) -> list[Tensor]:
+def batch_norm(call: KernelCall) -> list[Tensor]:
     """Return BatchNorm, and the running statistics that it moves where they are known from before."""
-    moved = [given.tensor(slot).clone() if given.has(slot) else None for slot in (3, 4)]
+    moved = [call.tensor(slot).clone() if call.has(slot) else None for slot in (3, 4)]
     names = ("is_training", "epsilon", "momentum")
-    settings = {name: given.setting(name, slot) for slot, name in enumerate(names, start=5)}
-    x = given.tensor(0, *given.shape)
-    found = normalization.batch_norm(x, *map(given.tensor, (1, 2)), *moved, data_format="NCHW", **settings)
-    return [*found, *(each for each in moved if each is not None)]
+    settings = {name: call.setting(name, slot) for slot, name in enumerate(names, start=5)}
+    x = call.tensor(0, *call.shape)
+    results = normalization.batch_norm(x, *map(call.tensor, (1, 2)), *moved, data_format="NCHW", **settings)
+    return [*results, *(statistic for statistic in moved if statistic is not None)]

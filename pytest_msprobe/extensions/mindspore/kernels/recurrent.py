@@ -12,29 +12,29 @@ from pytest_msprobe.extensions.mindspore.kernels.kernel_call import KernelCall
 from pytest_msprobe.extensions.mindspore.primitives import recurrent
 
 
-def lstm(given: KernelCall) -> tuple[Tensor, Tensor, Tensor]:
+def lstm(call: KernelCall) -> tuple[Tensor, Tensor, Tensor]:
     """Return LSTM: the outputs and the last states."""
-    inputs, settings = _made(given, given.shape, tuple(given.results[1].shape))
+    inputs, settings = _made(call, call.shape, tuple(call.results[1].shape))
     return recurrent.lstm(*inputs, **settings)
 
 
-def lstm_gradient(given: KernelCall) -> tuple[Tensor, ...]:
+def lstm_gradient(call: KernelCall) -> tuple[Tensor, ...]:
     """Return LSTMGrad: the gradients of the inputs, the states and the weights."""
-    state = tuple(given.results[1].shape)
-    steps, batch = given.shape[:2]
+    state = tuple(call.results[1].shape)
+    steps, batch = call.shape[:2]
     outputs = steps, batch, state[0] * state[2]
-    inputs, settings = _made(given, outputs, state)
-    arriving = [given.tensor(7, *outputs), given.tensor(8, *state), given.tensor(9, *state)]
+    inputs, settings = _made(call, outputs, state)
+    arriving = [call.tensor(7, *outputs), call.tensor(8, *state), call.tensor(9, *state)]
     with torch.enable_grad():
         leaves = [tensor.detach().requires_grad_() for tensor in inputs]
         return torch.autograd.grad(recurrent.lstm(*leaves, **settings), leaves, arriving)
 
 
-def _made(given: KernelCall, outputs: tuple[int, ...], state: tuple[int, ...]) -> tuple[list[Tensor], dict[str, Any]]:
+def _made(call: KernelCall, outputs: tuple[int, ...], state: tuple[int, ...]) -> tuple[list[Tensor], dict[str, Any]]:
     """Return what an LSTM whose outputs and states have these shapes takes, and what it was made with."""
     directions, _, hidden = state
-    x, weights = given.tensor(0), given.tensor(3)
-    x = given.tensor(0, *outputs[:2], x.numel() // math.prod(outputs[:2]))
+    x, weights = call.tensor(0), call.tensor(3)
+    x = call.tensor(0, *outputs[:2], x.numel() // math.prod(outputs[:2]))
     matrices = directions * 4 * hidden * (x.shape[2] + hidden)
     settings = {
         "input_size": x.shape[2],
@@ -43,4 +43,4 @@ def _made(given: KernelCall, outputs: tuple[int, ...], state: tuple[int, ...]) -
         "has_bias": weights.numel() > matrices,
         "bidirectional": directions == 2,
     }
-    return [x, given.tensor(1, *state), given.tensor(2, *state), weights], settings
+    return [x, call.tensor(1, *state), call.tensor(2, *state), weights], settings

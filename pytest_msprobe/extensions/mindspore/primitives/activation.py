@@ -46,5 +46,5 @@ def dropout(x: Tensor, *, p: float) -> tuple[Tensor, Tensor]:
 
 def add_n(*tensors: Tensor | Sequence[Tensor]) -> Tensor:
     """Return the sum of tensors, given one by one or as one sequence."""
-    given = tensors[0] if len(tensors) == 1 and isinstance(tensors[0], (list, tuple)) else tensors
-    return torch.stack(list(given)).sum(0)  # type: ignore[arg-type]
+    summands = tensors[0] if len(tensors) == 1 and isinstance(tensors[0], (list, tuple)) else tensors
+    return torch.stack(list(summands)).sum(0)  # type: ignore[arg-type]

@@ -34,18 +34,18 @@ def narrow_dtype(record: ForwardRecord) -> torch.dtype | None:
     it. Any other primitive but a cast widens what is narrow, so that the result is wide.
     """
     dtypes = [dtype_named(element.dtype) for element in tensors_of(record.args)]
-    found = next((dtype_named(element.dtype) for element in tensors_of(record.output)), None)
-    is_wider = any(each.is_floating_point and each is not found for each in dtypes)
-    return found if found is not None and is_low_precision(found) and is_wider else None
+    narrow = next((dtype_named(element.dtype) for element in tensors_of(record.output)), None)
+    is_wider = any(dtype.is_floating_point and dtype is not narrow for dtype in dtypes)
+    return narrow if narrow is not None and is_low_precision(narrow) and is_wider else None
 
 
 def casting_target(function: Callable[..., Any], narrow: torch.dtype) -> Callable[..., Any]:
     """Return a function on MindSpore's tensors that computes with all floats cast to ``narrow``."""
-    wanted = mindspore_dtype(narrow)
+    dtype = mindspore_dtype(narrow)
 
     def cast(value: Any) -> Any:
         is_float = isinstance(value, mindspore.Tensor) and value.is_floating_point()
-        return ops.cast(value, wanted) if is_float and value.dtype != wanted else value
+        return ops.cast(value, dtype) if is_float and value.dtype != dtype else value
 
     return lambda *args, **kwargs: function(*map(cast, args), **kwargs)
 
@@ -57,8 +57,8 @@ def casting_golden(function: Callable[..., Any], narrow: torch.dtype) -> Callabl
     """
 
     def call(*args: Any, **kwargs: Any) -> Any:
-        floats = [each for each in args if isinstance(each, torch.Tensor) and each.is_floating_point()]
-        is_raised = all(each.dtype is torch.float64 for each in floats)
+        floats = [operand for operand in args if isinstance(operand, torch.Tensor) and operand.is_floating_point()]
+        is_raised = all(operand.dtype is torch.float64 for operand in floats)
         return function(*_rounded(args, narrow, is_raised=is_raised), **kwargs)
 
     return call
@@ -121,14 +121,14 @@ def functions_of_primitive(
         raise Skip(MindSporeSkip.MISSING_API, f"primitive {kind}")
     golden = definition.golden or resolve(call.counterpart or name, references)
     named = _required(golden) if definition.golden else []
-    missing = [each for each in named if each not in call.forward.kwargs]
+    missing = [setting for setting in named if setting not in call.forward.kwargs]
     if missing:
         raise Skip(MindSporeSkip.NO_SETTINGS, f"{kind} needs {', '.join(missing)}")
-    made = _Made(make, definition)
-    unknown = made.unknown(call.forward.kwargs)
+    primitive = _Made(make, definition)
+    unknown = primitive.unknown(call.forward.kwargs)
     if unknown:
         raise Skip(MindSporeSkip.MISSING_API, f"primitive {kind} with {', '.join(unknown)}")
-    target: Callable[..., Any] = made
+    target: Callable[..., Any] = primitive
     golden = _with_settings_among(golden, named)
     # What a call changes is the caller's own tensor, and no copy of 16 bits.
     narrow = None if kind == "Cast" or definition.changes else narrow_dtype(call.forward)
@@ -140,8 +140,8 @@ def functions_of_primitive(
 def primitive_class(kind: str) -> Callable[..., Any] | None:
     """Return the class of primitives of that name; None where this MindSpore has none."""
     homes = (ops, ops.operations, ops.auto_generate, ops.operations.nn_ops)
-    found = next((getattr(home, kind) for home in homes if hasattr(home, kind)), None)
-    return found if isinstance(found, type) and issubclass(found, ops.Primitive) else None
+    primitive = next((getattr(home, kind) for home in homes if hasattr(home, kind)), None)
+    return primitive if isinstance(primitive, type) and issubclass(primitive, ops.Primitive) else None
 
 
 class _Made:
@@ -155,20 +155,20 @@ class _Made:
     def unknown(self, settings: Iterable[str]) -> list[str]:
         """Return those of the settings that this version of the primitive is not made with."""
         parameters = inspect.signature(self._make).parameters.values()
-        if any(each.kind is each.VAR_KEYWORD for each in parameters):
+        if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
             return []
-        known = {each.name for each in parameters}
-        return [name for name in settings if self._own_names.get(name, name) not in known]
+        names = {parameter.name for parameter in parameters}
+        return [name for name in settings if self._own_names.get(name, name) not in names]
 
     def __call__(self, *args: Any, **settings: Any) -> Any:
         named = {self._own_names.get(key, key): value for key, value in settings.items()}
         seed = self._definition.seed
         if seed is not None:
             named[seed] = named.get(seed) or 1
-        found = self._make(**named)(*args)
+        results = self._make(**named)(*args)
         if self._definition.outputs is not None:
-            found = found[: self._definition.outputs]
-        return found if self._definition.returns else None
+            results = results[: self._definition.outputs]
+        return results if self._definition.returns else None
 
 
 def _with_settings_among(golden: Callable[..., Any], named: list[str]) -> Callable[..., Any]:
@@ -184,7 +184,11 @@ def _with_settings_among(golden: Callable[..., Any], named: list[str]) -> Callab
 def _required(golden: Callable[..., Any]) -> list[str]:
     """Return the names of the settings without which a definition cannot be computed."""
     parameters = inspect.signature(golden).parameters.values()
-    return [each.name for each in parameters if each.kind is each.KEYWORD_ONLY and each.default is each.empty]
+    return [
+        parameter.name
+        for parameter in parameters
+        if parameter.kind is parameter.KEYWORD_ONLY and parameter.default is parameter.empty
+    ]
 
 
 def _as_elements(settings: Mapping[str, Any]) -> dict[str, Element]:
@@ -211,7 +215,7 @@ def _infer_from_shapes(golden: Callable[..., Any], record: ForwardRecord) -> dic
     if not names or first is None or not record.output:
         return {}
     choices = [_choices(name, len(first.shape), len(record.output)) for name in names]
-    wanted = [element.shape for element in tensors_of(record.output)]
+    shapes = [element.shape for element in tensors_of(record.output)]
     try:
         inputs = [_without_values(element) for element in record.args]
     except (Skip, TypeError):
@@ -219,7 +223,7 @@ def _infer_from_shapes(golden: Callable[..., Any], record: ForwardRecord) -> dic
     fitting = []
     for values in itertools.product(*choices):
         settings = dict(zip(names, values, strict=True))
-        if _shapes(golden, inputs, settings) == wanted:
+        if _shapes(golden, inputs, settings) == shapes:
             fitting.append(settings)
     return fitting[0] if len(fitting) == 1 else {}
 
@@ -258,6 +262,6 @@ def _shapes(golden: Callable[..., Any], inputs: list[Any], settings: Mapping[str
 
 
 def _tensors(output: Any) -> Iterator[torch.Tensor]:
-    for each in output if isinstance(output, (list, tuple)) else [output]:
-        if isinstance(each, torch.Tensor):
-            yield each
+    for result in output if isinstance(output, (list, tuple)) else [output]:
+        if isinstance(result, torch.Tensor):
+            yield result

@@ -54,11 +54,11 @@ def convolution_of_gradient(
     steps, gaps = _per_axis(stride, n), _per_axis(dilation, n)
     pads = _pads(pad_mode, pad, sizes, weight.shape[2:], steps, gaps)
     spread = {2: F.conv_transpose2d, 3: F.conv_transpose3d}[n]
-    found = spread(grad_output, weight, stride=steps, dilation=gaps, groups=group)
+    image = spread(grad_output, weight, stride=steps, dilation=gaps, groups=group)
     # The image as it was padded may end behind the last window.
-    reached = zip(pads, sizes, found.shape[2:], strict=True)
-    wanted = [(-before, size + before - length) for (before, _), size, length in reached]
-    return _padded(found, wanted)
+    reached = zip(pads, sizes, image.shape[2:], strict=True)
+    crop = [(-before, size + before - length) for (before, _), size, length in reached]
+    return _padded(image, crop)
 
 
 def transposed_convolution_3d(
@@ -78,8 +78,8 @@ def transposed_convolution_3d(
     if pad_mode.lower() == "same":
         raise NotImplementedError("Conv3DTranspose with pad_mode same has no golden definition")
     pads = [(0, 0)] * 3 if pad_mode.lower() == "valid" else _pairs(pad, 3)
-    found = F.conv_transpose3d(x, weight, stride=_per_axis(stride, 3), dilation=_per_axis(dilation, 3), groups=group)
-    return _padded(found, [(-a, more - b) for (a, b), more in zip(pads, _per_axis(output_padding, 3), strict=True)])
+    image = F.conv_transpose3d(x, weight, stride=_per_axis(stride, 3), dilation=_per_axis(dilation, 3), groups=group)
+    return _padded(image, [(-a, more - b) for (a, b), more in zip(pads, _per_axis(output_padding, 3), strict=True)])
 
 
 def max_pool_2d(x: Tensor, *, kernel_size: PerAxis, strides: PerAxis, pad_mode: str, data_format: str) -> Tensor:
@@ -117,8 +117,8 @@ def avg_pool_3d(
     pads = _pads(pad_mode, pad, x.shape[2:], sizes, steps, [1] * 3)
     pool = functools.partial(F.avg_pool3d, kernel_size=sizes, stride=steps, ceil_mode=ceil_mode, divisor_override=1)
     counted = _padded(torch.ones_like(x), pads, 1.0 if count_include_pad else 0.0)
-    found = pool(_padded(x, pads)) / (divisor_override or pool(counted))
-    return _without_windows_behind(found, x.shape[2:], pads, steps)
+    means = pool(_padded(x, pads)) / (divisor_override or pool(counted))
+    return _without_windows_behind(means, x.shape[2:], pads, steps)
 
 
 def max_pool_3d(
@@ -135,17 +135,17 @@ def max_pool_3d(
     _require_channels_first(data_format)
     sizes, steps = _per_axis(kernel_size, 3), _per_axis(strides, 3)
     pads = _pads(pad_mode, pad_list, x.shape[2:], sizes, steps, [1] * 3)
-    found = F.max_pool3d(_padded(x, pads, float("-inf")), sizes, steps, ceil_mode=bool(ceil_mode))
-    return _without_windows_behind(found, x.shape[2:], pads, steps)
+    windows = F.max_pool3d(_padded(x, pads, float("-inf")), sizes, steps, ceil_mode=bool(ceil_mode))
+    return _without_windows_behind(windows, x.shape[2:], pads, steps)
 
 
 def _without_windows_behind(
-    found: Tensor, sizes: Sequence[int], pads: Sequence[tuple[int, int]], steps: Sequence[int]
+    windows: Tensor, sizes: Sequence[int], pads: Sequence[tuple[int, int]], steps: Sequence[int]
 ) -> Tensor:
     """Return windows without the last ones, which ceil_mode adds, where these begin behind the volume."""
     for axis, (size, (before, _), step) in enumerate(zip(sizes, pads, steps, strict=True), start=2):
-        found = found.narrow(axis, 0, min(found.shape[axis], -(-(size + before) // step)))
-    return found
+        windows = windows.narrow(axis, 0, min(windows.shape[axis], -(-(size + before) // step)))
+    return windows
 
 
 def _require_channels_first(data_format: str) -> None:
@@ -162,7 +162,7 @@ def _pairs(pad: PerAxis, n: int) -> list[tuple[int, int]]:
     """Return what is added before and behind each axis."""
     if isinstance(pad, int):
         return [(pad, pad)] * n
-    both = list(pad) if len(pad) == 2 * n else [each for each in pad for _ in (0, 1)]
+    both = list(pad) if len(pad) == 2 * n else [amount for amount in pad for _ in (0, 1)]
     return list(zip(both[::2], both[1::2], strict=True))
 
 
@@ -176,9 +176,9 @@ def _pads(
         max((-(-size // step) - 1) * step + (width - 1) * gap + 1 - size, 0)
         for size, width, step, gap in zip(sizes, kernel, steps, gaps, strict=True)
     ]
-    return [(each // 2, each - each // 2) for each in whole]
+    return [(total // 2, total - total // 2) for total in whole]
 
 
 def _padded(x: Tensor, pads: Sequence[tuple[int, int]], value: float = 0.0) -> Tensor:
     # torch names the last axis first.
-    return F.pad(x, [each for pair in reversed(pads) for each in pair], value=value) if any(map(any, pads)) else x
+    return F.pad(x, [amount for pair in reversed(pads) for amount in pair], value=value) if any(map(any, pads)) else x

@@ -62,7 +62,7 @@ def gather(params: Tensor, indices: Tensor, axis: int, *, batch_dims: int) -> Te
         return functional.gather(params, indices, axis)
     rows, places = params.flatten(0, batch_dims - 1), indices.flatten(0, batch_dims - 1)
     pairs = zip(rows, places, strict=True)
-    picked = torch.stack([functional.gather(row, each, axis - batch_dims) for row, each in pairs])
+    picked = torch.stack([functional.gather(row, row_indices, axis - batch_dims) for row, row_indices in pairs])
     return picked.reshape(*params.shape[:batch_dims], *picked.shape[1:])
 
 
@@ -113,4 +113,4 @@ def strided_slice(
 
 def pad(x: Tensor, *, paddings: Sequence[Sequence[int]]) -> Tensor:
     """Return the tensor with zeros before and behind each axis."""
-    return F.pad(x, [each for pair in reversed(paddings) for each in pair])
+    return F.pad(x, [amount for pair in reversed(paddings) for amount in pair])

@@ -16,8 +16,8 @@ def softmax_cross_entropy(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tenso
 def sparse_softmax_cross_entropy(logits: Tensor, labels: Tensor, *, is_grad: bool) -> Tensor:
     """Return the mean cross entropy of logits with class numbers, or its gradient."""
     if is_grad:
-        chosen = F.one_hot(labels.long(), logits.shape[-1])
-        return (torch.softmax(logits, -1) - chosen) / logits.shape[0]
+        targets = F.one_hot(labels.long(), logits.shape[-1])
+        return (torch.softmax(logits, -1) - targets) / logits.shape[0]
     return F.cross_entropy(logits, labels.long())
 
 
@@ -26,8 +26,8 @@ def nll_loss(
 ) -> tuple[Tensor, Tensor]:
     """Return the negative log likelihood of class numbers, and the sum of the weights of those that count."""
     classes = labels.long()
-    found = F.nll_loss(logits, classes, weight, ignore_index=ignore_index, reduction=reduction)
-    return found, weight[classes[classes != ignore_index]].sum()
+    mean = F.nll_loss(logits, classes, weight, ignore_index=ignore_index, reduction=reduction)
+    return mean, weight[classes[classes != ignore_index]].sum()
 
 
 def binary_cross_entropy(logits: Tensor, labels: Tensor, weight: Tensor | None = None, *, reduction: str) -> Tensor:

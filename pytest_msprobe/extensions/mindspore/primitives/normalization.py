@@ -37,8 +37,8 @@ def layer_norm(
     axes = list(range(begin_norm_axis % x.dim(), x.dim()))
     mean, variance = x.mean(axes, keepdim=True), x.var(axes, correction=0, keepdim=True)
     shape = x.shape[begin_params_axis % x.dim() :]
-    found = (x - mean) * torch.rsqrt(variance + epsilon) * gamma.reshape(shape) + beta.reshape(shape)
-    return found, mean, variance
+    normalised = (x - mean) * torch.rsqrt(variance + epsilon) * gamma.reshape(shape) + beta.reshape(shape)
+    return normalised, mean, variance
 
 
 def group_norm(

@@ -67,7 +67,9 @@ def dynamic_rnn(
     if not plain or use_peephole or cell_clip > 0 or num_proj or seq_length is not None:
         raise NotImplementedError("DynamicRNN other than a plain LSTM has no golden definition")
     hidden = b.numel() // 4
-    h, c = (x.new_zeros(x.shape[1], hidden) if each is None else each.reshape(-1, hidden) for each in (init_h, init_c))
+    h, c = (
+        x.new_zeros(x.shape[1], hidden) if state is None else state.reshape(-1, hidden) for state in (init_h, init_c)
+    )
     outputs, cells = [], []
     for step in x:
         i, j, f, o = (torch.cat([step, h], -1) @ w + b).chunk(4, -1)
@@ -117,5 +119,5 @@ def dynamic_gru(
 
 
 def _gates(product: Tensor, bias: Tensor | None, order: str) -> dict[str, Tensor]:
-    found = product if bias is None else product + bias
-    return dict(zip(order, found.chunk(3, -1), strict=True))
+    sums = product if bias is None else product + bias
+    return dict(zip(order, sums.chunk(3, -1), strict=True))

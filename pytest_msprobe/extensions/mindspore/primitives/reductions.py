@@ -55,10 +55,10 @@ def place_of(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
 def cumsum(x: Tensor, axis: int, *, exclusive: bool, reverse: bool) -> Tensor:
     """Return sums of all elements so far along an axis; without the element itself, or from the end."""
     axis = int(axis)
-    given = x.flip(axis) if reverse else x
-    found = given.cumsum(axis)
-    found = found - given if exclusive else found
-    return found.flip(axis) if reverse else found
+    ordered = x.flip(axis) if reverse else x
+    sums = ordered.cumsum(axis)
+    sums = sums - ordered if exclusive else sums
+    return sums.flip(axis) if reverse else sums
 
 
 def topk(x: Tensor, k: int, *, sorted: bool) -> Any:  # noqa: A002

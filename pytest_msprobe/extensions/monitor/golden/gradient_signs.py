@@ -149,8 +149,8 @@ class Signs:
     def _spread(self, key: SeriesKey, steps: NDArray[np.int64]) -> Numbers:
         """Return how many signs differ between golden runs, up to each step."""
         spread = np.zeros(len(steps))
-        known = [self._golden, *(rerun for rerun in self._reruns if key.watched in Statistics(rerun.summaries))]
-        for one, other in combinations(known, 2):
+        runs = [self._golden, *(rerun for rerun in self._reruns if key.watched in Statistics(rerun.summaries))]
+        for one, other in combinations(runs, 2):
             flips = self._between(key, one, other)
             at = np.searchsorted(flips.steps, steps, side="right")
             spread = np.maximum(spread, np.concatenate([[0.0], so_far(flips.shares)])[at])

@@ -112,7 +112,7 @@ class GoldenJudge:
         if signs.is_rounding(key):
             return skipped(key, MonitorSkip.ROUNDING)
         comparisons = [(rule.outcome, signs.compare(key, rule.rule)) for rule in rules]
-        for outcome, compared in sorted(comparisons, key=lambda each: each[0] == "warn"):
+        for outcome, compared in sorted(comparisons, key=lambda comparison: comparison[0] == "warn"):
             at = compared.first_over
             if at is not None:
                 step, reason = int(compared.steps[at]), _few_signs(compared, at)
@@ -167,7 +167,7 @@ def _with_signs(series: Sequence[SeriesKey], signs: Sequence[SeriesKey]) -> list
     """Return all keys: a sign similarity behind the series of its gradient, else behind those of all gradients."""
     last = {key.watched: key for key in series}
     behind = {last[sign.watched]: sign for sign in signs if sign.watched in last}
-    placed = [each for key in series for each in (key, behind.get(key)) if each is not None]
+    placed = [entry for key in series for entry in (key, behind.get(key)) if entry is not None]
     later = TASKS[TASKS.index(TASK) + 1 :]
     end = next((place for place, key in enumerate(placed) if key.task in later), len(placed))
     return [*placed[:end], *(sign for sign in signs if sign.watched not in last), *placed[end:]]
@@ -175,8 +175,8 @@ def _with_signs(series: Sequence[SeriesKey], signs: Sequence[SeriesKey]) -> list
 
 def _other_steps(target: Run, golden: Run) -> Iterator[str]:
     """Yield how many steps are compared, by the first series of both runs, where these have others."""
-    held = frozenset(golden.keys)
-    key = next((key for key in target.keys if key in held), None)
+    golden_keys = frozenset(golden.keys)
+    key = next((key for key in target.keys if key in golden_keys), None)
     if key is not None:
         own, theirs = target.read(key).steps, golden.read(key).steps
         if not np.array_equal(own, theirs):
@@ -195,14 +195,14 @@ def _signs_of_one(target: Run, golden: Run) -> Iterator[str]:
 
 def _merged(golden: Sequence[SeriesKey], target: Sequence[SeriesKey]) -> list[SeriesKey]:
     """Return the keys of both runs: golden's order, and what only the target has behind what it follows there."""
-    known, after = {*golden}, {}  # type: set[SeriesKey], dict[SeriesKey | None, list[SeriesKey]]
+    golden_keys, after = {*golden}, {}  # type: set[SeriesKey], dict[SeriesKey | None, list[SeriesKey]]
     last: SeriesKey | None = None
     for key in target:
-        if key in known:
+        if key in golden_keys:
             last = key
         else:
             after.setdefault(last, []).append(key)
-    return [*after.get(None, []), *(each for key in golden for each in (key, *after.get(key, [])))]
+    return [*after.get(None, []), *(merged for key in golden for merged in (key, *after.get(key, [])))]
 
 
 def _pass(compared: Compared) -> Verdict:
@@ -254,7 +254,7 @@ def golden_judges(
     goldens = _ranks("--msprobe-golden", golden, targets)
     others = [_ranks("--msprobe-golden-rerun", rerun, targets) for rerun in reruns]
     return {
-        path: _judge(target, goldens[path], [each[path] for each in others], dtype, policy)
+        path: _judge(target, goldens[path], [runs_by_path[path] for runs_by_path in others], dtype, policy)
         for path, target in targets.items()
     }
 
@@ -304,7 +304,7 @@ def _require_same_start(flag: str, run: Run, golden: Run) -> _MicroBatches | Non
 def _ranks(flag: str, folder: Path, targets: Mapping[Path, Run]) -> dict[Path, Run]:
     """Return for each rank of the run under test that of another run; single ranks match whatever their numbers."""
     try:
-        runs = [open_run(each) for each in rank_folders(folder)]
+        runs = [open_run(rank_folder) for rank_folder in rank_folders(folder)]
     except MonitorError as error:
         raise OptionError(f"{flag}: {error}") from None
     if len(runs) == len(targets) == 1:
@@ -328,13 +328,13 @@ def _other_start(tensors: Sequence[Watched], read: Callable[[Watched], Twins]) -
     forward = [tensor for tensor in tensors if kind_of(tensor) is Kind.ACTIVATION][:_ASKED]
     weights = [tensor for tensor in tensors if kind_of(tensor) is Kind.PARAMETER][:_ASKED]
     backward = [tensor for tensor in tensors if kind_of(tensor) in GRADIENTS][:_ASKED]
-    if weights and (found := _most(weights, read)):
-        return f"the weights differ: {found}"
+    if weights and (difference := _most(weights, read)):
+        return f"the weights differ: {difference}"
     if forward and is_input(forward[0]):
         apart = _apart(read(forward[0]))
         return f"the data differ: {_described(forward[0], apart)}" if apart > _OTHER_INPUT else None
-    if found := _most(forward or backward, read):
-        return f"data or weights differ: {found}"
+    if difference := _most(forward or backward, read):
+        return f"data or weights differ: {difference}"
     return None
 
 

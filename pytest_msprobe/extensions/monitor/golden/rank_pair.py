@@ -96,7 +96,7 @@ class Evidence:
     def see_golden(self, tensor: Watched, golden: Mapping[str, Series]) -> None:
         """Take a tensor of the golden run, which the other need not have."""
         extremes = [golden[name].values for name in ("min", "max") if name in golden]
-        if len(extremes) < 2 or all(np.array_equal(np.rint(each), each) for each in extremes):
+        if len(extremes) < 2 or all(np.array_equal(np.rint(values), values) for values in extremes):
             return  # integers are indices or masks
         low, high = extremes
         if self._kinds.of(tensor) is Kind.ACTIVATION:
@@ -338,11 +338,11 @@ class Pair:
     @cached_property
     def _gradients(self) -> dict[tuple[int, str], list[Watched]]:
         """The gradients of each parameter, by its chunk and name."""
-        found: dict[tuple[int, str], list[Watched]] = {}
+        gradients: dict[tuple[int, str], list[Watched]] = {}
         for tensor in self.tensors:
             if kind_of(tensor) is Kind.PARAMETER_GRADIENT:
-                found.setdefault((tensor.vpp_stage, tensor.name), []).append(tensor)
-        return found
+                gradients.setdefault((tensor.vpp_stage, tensor.name), []).append(tensor)
+        return gradients
 
     def _own_gradient(self, tensor: Watched, steps: NDArray[np.int64]) -> Numbers:
         """Return how far the gradients of the same parameter were apart when it was computed."""

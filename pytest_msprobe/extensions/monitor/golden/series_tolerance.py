@@ -216,8 +216,8 @@ class Pool:
     def median(self) -> Numbers:
         """Return the median at each step, rounded up to a power of two; 0 where most series are equal or absent."""
         if self._median is None:
-            seen = np.cumsum(self._counts, axis=1, dtype=np.int64)
-            bins = np.argmax(2 * seen >= seen[:, -1:], axis=1)
+            cumulated = np.cumsum(self._counts, axis=1, dtype=np.int64)
+            bins = np.argmax(2 * cumulated >= cumulated[:, -1:], axis=1)
             self._median = np.where(bins > 0, np.exp2(bins.astype(np.float64) + _LOWEST), 0.0)
         return self._median
 

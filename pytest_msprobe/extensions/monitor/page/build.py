@@ -137,16 +137,18 @@ def build_page(
     steps, is_pair = _watched_steps(ranks), any(rank.golden for rank in ranks)
     binning = Binning(make_axis(steps, _bins(sum(len(rank.keys) for rank in ranks), is_pair=is_pair)))
     is_binned = len(binning.axis.starts) < len(steps)
-    found = list(dict.fromkeys((finding.rank, finding.key) for finding in findings))[:_WHOLE_FINDINGS]
+    shown_series = list(dict.fromkeys((finding.rank, finding.key) for finding in findings))[:_WHOLE_FINDINGS]
     curves: list[Curves] = []
     unreadable: list[str] = []
     for place, rank in enumerate(ranks):
-        kept = {key for key in rank.keys if _is_named(key, exact) or (place, key) in found} if is_binned else set()
-        curves += _curves(binning, place, rank, kept, unreadable)
-        curves += (_similarity(binning, place, each) for each in rank.similarities)
-    for place, each in enumerate(curves):
-        if (each.rank, each.key) in found:
-            curves[place] = replace(each, compared=ranks[each.rank].compared(each.key))
+        exact_keys = (
+            {key for key in rank.keys if _is_named(key, exact) or (place, key) in shown_series} if is_binned else set()
+        )
+        curves += _curves(binning, place, rank, exact_keys, unreadable)
+        curves += (_similarity(binning, place, similarity) for similarity in rank.similarities)
+    for place, curve in enumerate(curves):
+        if (curve.rank, curve.key) in shown_series:
+            curves[place] = replace(curve, compared=ranks[curve.rank].compared(curve.key))
     return WatchedPage(
         title=title,
         about=about,
@@ -197,18 +199,18 @@ def _is_named(key: SeriesKey, patterns: Sequence[str]) -> bool:
 
 def _watched_steps(ranks: Sequence[RankRuns]) -> NDArray[np.int64]:
     """Return the steps of one series of each task: all of a task's are watched at the same steps."""
-    steps: list[NDArray[np.int64]] = [each.steps for rank in ranks for each in rank.similarities[:1]]
+    steps: list[NDArray[np.int64]] = [similarity.steps for rank in ranks for similarity in rank.similarities[:1]]
     problem: MonitorError | None = None
     for run in _runs(ranks):
-        known: set[str] = set()
+        tasks: set[str] = set()
         for key in run.keys:
-            if key.task not in known:
+            if key.task not in tasks:
                 try:
                     steps.append(run.read(key).steps)
                 except MonitorError as error:
                     problem = problem or error
                 else:
-                    known.add(key.task)
+                    tasks.add(key.task)
     if not sum(map(len, steps)):
         raise problem or ValueError("the run has no steps")
     return np.unique(np.concatenate(steps))

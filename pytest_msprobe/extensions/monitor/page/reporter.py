@@ -66,8 +66,8 @@ class MonitorPage:
             notes=notes,
         )
 
-    def _findings(self, found: Sequence[Alarmed], outcome: Outcome) -> Iterator[Finding]:
-        for alarmed in found:
+    def _findings(self, alarms_of_series: Sequence[Alarmed], outcome: Outcome) -> Iterator[Finding]:
+        for alarmed in alarms_of_series:
             place = self._place(alarmed)
             key = self._keys[place].get(_named(alarmed))
             if key is not None:
@@ -89,12 +89,12 @@ class MonitorPage:
             for rank, signs in zip(self._ranks, self._signs, strict=True)
         ]
 
-    def _verdict(self, found: Sequence[Alarmed]) -> str:
-        if not found:
+    def _verdict(self, alarms_of_series: Sequence[Alarmed]) -> str:
+        if not alarms_of_series:
             return "no findings"
-        label = self._ranks[self._place(found[0])].label
-        place = ", ".join(part for part in (label, found[0].item) if part)
-        return f"first at step {found[0].alarms[0].step}: {place}"
+        label = self._ranks[self._place(alarms_of_series[0])].label
+        place = ", ".join(part for part in (label, alarms_of_series[0].item) if part)
+        return f"first at step {alarms_of_series[0].alarms[0].step}: {place}"
 
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
@@ -123,13 +123,13 @@ def _with_similarities(ranks: Sequence[RankRuns], of_ranks: Sequence[Signs | Non
     """Return the ranks with the sign similarities that they have, and notes on those that are unknown."""
     probed, notes = [], []
     for rank, signs in zip(ranks, of_ranks, strict=True):
-        found: list[Series] = []
+        similarities: list[Series] = []
         if signs is not None:
             try:
-                found = [signs.series(key) for key in signs.keys]
+                similarities = [signs.series(key) for key in signs.keys]
             except MonitorError as error:
                 notes.append(f"sign similarities left out: {error}")
-        probed.append(replace(rank, similarities=found))
+        probed.append(replace(rank, similarities=similarities))
     return probed, notes
 
 

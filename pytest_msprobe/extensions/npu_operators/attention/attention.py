@@ -110,7 +110,7 @@ def npu_fusion_attention(
             query, key, value, q_lengths, kv_lengths, hidden, scale, keep_prob, sink, attend
         )
         if softmax_layout != "TND":
-            maximum, total = (_head_by_head(each, q_lengths) for each in (maximum, total))
+            maximum, total = (_head_by_head(statistic, q_lengths) for statistic in (maximum, total))
     elif layout in BATCHED_LAYOUTS:
         q = heads_first(query, layout, head_num)
         # as many dimensions per head in key as in query; value may have fewer, but has key's heads
@@ -126,8 +126,8 @@ def npu_fusion_attention(
         out = in_layout(heads, layout)
         count = q.shape[0] * q.shape[1] * q.shape[2] * k.shape[2]
     else:
-        known = ", ".join((*BATCHED_LAYOUTS, "TND"))
-        raise ValueError(f"input_layout {input_layout!r} of npu_fusion_attention is not one of {known}")
+        layouts = ", ".join((*BATCHED_LAYOUTS, "TND"))
+        raise ValueError(f"input_layout {input_layout!r} of npu_fusion_attention is not one of {layouts}")
     statistics = [row.unsqueeze(-1).expand(*row.shape, _STATISTIC_COPIES) for row in (maximum, total)]
     return out, statistics[0], statistics[1], query.new_empty(0), 0, 0, count
 
@@ -154,7 +154,7 @@ def npu_fusion_attention_grad(
     refuse("npu_fusion_attention_grad", keep_prob=keep_prob if keep_prob < 1 else None)
     with torch.enable_grad():
         q, k, v = (tensor.detach().requires_grad_() for tensor in (query, key, value))
-        bias, extra = (None if each is None else each.detach().requires_grad_() for each in (pse, sink))
+        bias, extra = (None if operand is None else operand.detach().requires_grad_() for operand in (pse, sink))
         out = npu_fusion_attention(
             q,
             k,
@@ -173,8 +173,8 @@ def npu_fusion_attention_grad(
             sparse_mode=sparse_mode,
             sink=extra,
         )[0]
-        given = [each for each in (q, k, v, bias, extra) if each is not None]
-        gradients = iter(torch.autograd.grad(out, given, dy))
+        operands = [operand for operand in (q, k, v, bias, extra) if operand is not None]
+        gradients = iter(torch.autograd.grad(out, operands, dy))
     grad_q, grad_k, grad_v = next(gradients), next(gradients), next(gradients)
     grad_bias = None if bias is None else next(gradients)
     return grad_q, grad_k, grad_v, grad_bias, None if extra is None else next(gradients)
@@ -256,7 +256,7 @@ def npu_fusion_attention_grad_v2(
         q_start_idx=q_start_idx or None,
         kv_start_idx=kv_start_idx or None,
     )
-    given = (query, key, value, pse, query_rope if roped else None, key_rope if roped else None, sink)
+    operands = (query, key, value, pse, query_rope if roped else None, key_rope if roped else None, sink)
 
     def attention(leaves: list[Tensor | None]) -> Tensor:
         q, k, v, bias, q_rope, k_rope, more = leaves
@@ -284,7 +284,7 @@ def npu_fusion_attention_grad_v2(
             sink=more,
         )[0]
 
-    of_query, of_key, of_value, of_pse, of_q_rope, of_k_rope, of_sink = _gradients(attention, given, dy)
+    of_query, of_key, of_value, of_pse, of_q_rope, of_k_rope, of_sink = _gradients(attention, operands, dy)
     assert of_query is not None
     assert of_key is not None
     assert of_value is not None
@@ -303,7 +303,7 @@ def npu_fusion_attention_grad_v3(
     gen_mask_parallel: bool = True, sync: bool = False, softmax_layout: str = "", sink: Tensor | None = None,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor | None, Tensor | None]:  # fmt: skip
     """Return the gradients of npu_fusion_attention_v3 for query, key, value, pse and sink, as version 2 does."""
-    lengths = [None if each is None else [int(end) for end in each] for each in (actual_seq_qlen, actual_seq_kvlen)]
+    lengths = [None if ends is None else [int(end) for end in ends] for ends in (actual_seq_qlen, actual_seq_kvlen)]
     of_query, of_key, of_value, of_pse, _, _, of_sink = npu_fusion_attention_grad_v2(
         query,
         key,
@@ -328,11 +328,11 @@ def npu_fusion_attention_grad_v3(
 
 
 def _gradients(
-    function: Callable[[list[Tensor | None]], Tensor], given: Sequence[Tensor | None], arriving: Tensor
+    function: Callable[[list[Tensor | None]], Tensor], operands: Sequence[Tensor | None], arriving: Tensor
 ) -> list[Tensor | None]:
     """Return the gradients of a function for each of the tensors given, None for None."""
     with torch.enable_grad():
-        leaves = [None if each is None else each.detach().requires_grad_() for each in given]
-        wanted = [each for each in leaves if each is not None]
-        found = iter(torch.autograd.grad(function(leaves), wanted, arriving))
-    return [None if each is None else next(found) for each in leaves]
+        leaves = [None if operand is None else operand.detach().requires_grad_() for operand in operands]
+        differentiated = [operand for operand in leaves if operand is not None]
+        gradients = iter(torch.autograd.grad(function(leaves), differentiated, arriving))
+    return [None if operand is None else next(gradients) for operand in leaves]

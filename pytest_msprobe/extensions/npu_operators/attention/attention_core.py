@@ -117,7 +117,7 @@ class AttentionMask:
     layout does not have, and for mode 6 without ``prefix``.
     """
 
-    given: Tensor | None
+    tensor: Tensor | None
     sparse_mode: int
     pre_tockens: int
     next_tockens: int
@@ -132,36 +132,36 @@ class AttentionMask:
                 f"sparse_mode {self.sparse_mode} of {self.api} is not one of {modes}, "
                 f"those {'with' if self.packed else 'without'} input_layout TND"
             )
-        if self.sparse_mode == 6 and self.given is not None and self.prefix is None:
+        if self.sparse_mode == 6 and self.tensor is not None and self.prefix is None:
             raise ValueError(f"sparse_mode 6 of {self.api} needs prefix, one number per batch entry")
 
     def of_batch(self, batch: int, rows: int, columns: int) -> Tensor | None:
         """Return what is hidden, broadcastable to (batch, N, rows, columns), or None where nothing is."""
-        if self.given is None:
+        if self.tensor is None:
             return None
         if self.sparse_mode != 6:
-            return self._hidden(self.given, self.sparse_mode, rows, columns, 0)
-        entries = [self._hidden(self.given, 6, rows, columns, entry) for entry in range(batch)]
+            return self._hidden(self.tensor, self.sparse_mode, rows, columns, 0)
+        entries = [self._hidden(self.tensor, 6, rows, columns, entry) for entry in range(batch)]
         return torch.stack([entry.expand(1, rows, columns) for entry in entries])
 
     def of_sequence(self, index: int, last: int, rows: int, columns: int) -> Tensor | None:
         """Return what is hidden (rows, columns) in the packed sequence ``index``, ``last`` being the final one."""
-        if self.given is None:
+        if self.tensor is None:
             return None
         mode = self.sparse_mode
         if mode == 7:
             mode = 4 if index == last else 3
         elif mode == 8:
             mode = 4 if index == 0 else 2
-        return self._hidden(self.given, mode, rows, columns, index)
+        return self._hidden(self.tensor, mode, rows, columns, index)
 
-    def _hidden(self, given: Tensor, mode: int, rows: int, columns: int, entry: int) -> Tensor:
-        right = torch.arange(columns, device=given.device) - torch.arange(rows, device=given.device).unsqueeze(-1)
+    def _hidden(self, mask: Tensor, mode: int, rows: int, columns: int, entry: int) -> Tensor:
+        right = torch.arange(columns, device=mask.device) - torch.arange(rows, device=mask.device).unsqueeze(-1)
         if mode in (0, 1, 5):
-            shown = given.bool()[..., :rows, :columns]
+            shown = mask.bool()[..., :rows, :columns]
             return shown | self._outside_band(right) if mode == 0 else shown
-        if given.shape[-2:] == (rows, columns) and min(rows, columns) < _COMPRESSED:
-            return given.bool()
+        if mask.shape[-2:] == (rows, columns) and min(rows, columns) < _COMPRESSED:
+            return mask.bool()
         if mode == 2:
             return right > 0
         from_end = right - (columns - rows)
@@ -169,7 +169,7 @@ class AttentionMask:
             return self._outside_band(from_end)
         above = from_end > 0
         if mode == 6 and self.prefix is not None:
-            above &= torch.arange(columns, device=given.device) >= self.prefix[entry]
+            above &= torch.arange(columns, device=mask.device) >= self.prefix[entry]
         return above
 
     def _outside_band(self, right: Tensor) -> Tensor:

@@ -160,14 +160,14 @@ def npu_ring_attention_update(
     if input_layout == "SBH":
         heads = first.shape[1]
         # (S, B, N, 1)
-        by_head = [each.permute(2, 0, 1).unsqueeze(-1) for each in (first, second)]
-        previous, current = (torch.unflatten(each, -1, (heads, -1)) for each in (prev_attn_out, cur_attn_out))
+        by_head = [part.permute(2, 0, 1).unsqueeze(-1) for part in (first, second)]
+        previous, current = (torch.unflatten(part, -1, (heads, -1)) for part in (prev_attn_out, cur_attn_out))
         merged = (previous * by_head[0] + current * by_head[1]).flatten(-2)
         return merged.to(prev_attn_out.dtype), maximum, total
     if input_softmax_layout != "TND":
         if actual_seq_qlen is None:
             raise ValueError("input_layout TND of npu_ring_attention_update needs actual_seq_qlen")
-        first, second = (_by_token(each, actual_seq_qlen.tolist()) for each in (first, second))
+        first, second = (_by_token(part, actual_seq_qlen.tolist()) for part in (first, second))
     merged = prev_attn_out * first.unsqueeze(-1) + cur_attn_out * second.unsqueeze(-1)
     return merged.to(prev_attn_out.dtype), maximum, total
 

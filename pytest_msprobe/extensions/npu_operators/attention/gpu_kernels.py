@@ -61,8 +61,8 @@ def attend_by_kernel(
     The kernels keep maximum and sum to themselves: these two are computed by definition, in float32 or wider. Raises
     NoKernelError where no kernel takes the call.
     """
-    for name, given in {"pse": bias, "sink": sink}.items():
-        if given is not None:
+    for name, operand in {"pse": bias, "sink": sink}.items():
+        if operand is not None:
             raise NoKernelError(f"kernels take no {name}")
     if not (q.numel() and k.numel()):
         raise NoKernelError("there are no tokens")

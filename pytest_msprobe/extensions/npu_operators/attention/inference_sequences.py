@@ -223,36 +223,40 @@ class Keys:
         Raises NotImplementedError for whole numbers of which nothing says what they mean, ValueError for blocks
         without lengths.
         """
-        for name, given, how in (
+        for name, operand, how in (
             ("key", self.key, self.key_dequantization),
             ("value", self.value, self.value_dequantization),
         ):
-            is_whole = not given.is_floating_point()
+            is_whole = not operand.is_floating_point()
             refuse(
                 api,
                 **{
-                    f"{name} of {given.dtype}": given
-                    if is_whole and (how is None or given.dtype is torch.int32)
+                    f"{name} of {operand.dtype}": operand
+                    if is_whole and (how is None or operand.dtype is torch.int32)
                     else None
                 },
             )
         if self.block_table is None:
-            found = self._dense(api, layout, dtype)
+            sequences = self._dense(api, layout, dtype)
         else:
-            found = self._paged(api, self.block_table, dtype)
-        return found if self.key_prefix is None else [self._behind_prefix(each, layout, dtype) for each in found]
+            sequences = self._paged(api, self.block_table, dtype)
+        return (
+            sequences
+            if self.key_prefix is None
+            else [self._behind_prefix(sequence, layout, dtype) for sequence in sequences]
+        )
 
     def _dense(self, api: str, layout: SequenceLayout, dtype: torch.dtype) -> list[SequenceKeys]:
-        key, value = (layout.with_entries(each, self.heads) for each in (self.key, self.value))
+        key, value = (layout.with_entries(operand, self.heads) for operand in (self.key, self.value))
         rope = None if self.key_rope is None else layout.with_entries(self.key_rope, self.heads)
         spans = spans_of(api, layout, key, self.lengths, self.lengths_name, self.rows_behind)
-        found = []
+        sequences = []
         for span in spans:
-            own = tuple(each[span.entry, :, span.rows] for each in (key, value))
+            own = tuple(operand[span.entry, :, span.rows] for operand in (key, value))
             own_rope = None if rope is None else rope[span.entry, :, span.rows]
             first_column = 0 if layout.is_packed else span.begin
-            found.append(self._sequence(own[0], own[1], own_rope, span, None, dtype, first_column))
-        return found
+            sequences.append(self._sequence(own[0], own[1], own_rope, span, None, dtype, first_column))
+        return sequences
 
     def _paged(self, api: str, block_table: Tensor, dtype: torch.dtype) -> list[SequenceKeys]:
         if not self.lengths:
@@ -260,13 +264,13 @@ class Keys:
         count = block_table.shape[0]
         lengths = [int(length) for length in self.lengths][:count]
         lengths = lengths * count if len(lengths) == 1 else lengths
-        found = []
+        sequences = []
         for entry, length in enumerate(lengths):
             blocks = block_table[entry].long().clamp(0, len(self.key) - 1)
-            key, value = (_in_blocks(each, blocks, self.heads)[:, :length] for each in (self.key, self.value))
+            key, value = (_in_blocks(operand, blocks, self.heads)[:, :length] for operand in (self.key, self.value))
             rope = None if self.key_rope is None else _in_blocks(self.key_rope, blocks, self.heads)[:, :length]
-            found.append(self._sequence(key, value, rope, Span(entry, 0, length), blocks, dtype, 0))
-        return found
+            sequences.append(self._sequence(key, value, rope, Span(entry, 0, length), blocks, dtype, 0))
+        return sequences
 
     def _sequence(
         self,
@@ -287,9 +291,9 @@ class Keys:
 
     def _behind_prefix(self, own: SequenceKeys, layout: SequenceLayout, dtype: torch.dtype) -> SequenceKeys:
         key, value = (
-            layout.with_entries(each, self.heads)[0, :, : self.prefix_length]
-            for each in (self.key_prefix, self.value_prefix)
-            if each is not None
+            layout.with_entries(shared, self.heads)[0, :, : self.prefix_length]
+            for shared in (self.key_prefix, self.value_prefix)
+            if shared is not None
         )
         span = Span(0, 0, key.shape[1])
         prefix = self._sequence(key, value, None, span, None, dtype, 0)

@@ -73,11 +73,11 @@ def npu_fused_attention_score_fwd(
         dx_transpose=dx_transpose,
     )
     weights = _weights(query_layer, key_layer, attention_mask, scale)
-    kept = torch.ones(weights.numel(), dtype=torch.uint8)
+    mask = torch.ones(weights.numel(), dtype=torch.uint8)
     if keep_prob < 1:
-        kept.bernoulli_(keep_prob)
-    context = _dropped(weights, kept, keep_prob) @ value_layer
-    return in_layout(context, _MERGED).flatten(0, 1), weights.detach(), kept
+        mask.bernoulli_(keep_prob)
+    context = _dropped(weights, mask, keep_prob) @ value_layer
+    return in_layout(context, _MERGED).flatten(0, 1), weights.detach(), mask
 
 
 @golden("NPU.npu_fused_attention_score_grad", recorded=False)
@@ -93,8 +93,8 @@ def npu_fused_attention_score_grad(
         value_transpose=value_transpose,
         dx_transpose=dx_transpose,
     )
-    found = _gradients(grad_output, softmax_output, query_layer, key_layer, value_layer, mask, scale, keep_prob)
-    query, key, value = (in_layout(each, _MERGED).flatten(0, 1) for each in found)
+    gradients = _gradients(grad_output, softmax_output, query_layer, key_layer, value_layer, mask, scale, keep_prob)
+    query, key, value = (in_layout(gradient, _MERGED).flatten(0, 1) for gradient in gradients)
     return query, key, value
 
 
@@ -163,18 +163,18 @@ def _weights(query: Tensor, key: Tensor, mask: Tensor, scale: float) -> Tensor:
     return torch.softmax(query @ key.mT * scale + mask, -1)
 
 
-def _dropped(weights: Tensor, kept: Tensor, keep_prob: float) -> Tensor:
-    return weights * kept[: weights.numel()].view(weights.shape) / keep_prob
+def _dropped(weights: Tensor, mask: Tensor, keep_prob: float) -> Tensor:
+    return weights * mask[: weights.numel()].view(weights.shape) / keep_prob
 
 
 def _gradients(
-    grad: Tensor, weights: Tensor, query: Tensor, key: Tensor, value: Tensor, kept: Tensor, scale: float, keep: float
+    grad: Tensor, weights: Tensor, query: Tensor, key: Tensor, value: Tensor, mask: Tensor, scale: float, keep: float
 ) -> Three:
     batch, heads, rows, size = query.shape
     incoming = grad.reshape(batch, rows, heads, size).transpose(1, 2)
-    of_weights = _dropped(incoming @ value.mT, kept, keep)
+    of_weights = _dropped(incoming @ value.mT, mask, keep)
     of_scores = weights * (of_weights - (of_weights * weights).sum(-1, keepdim=True)) * scale
-    return of_scores @ key, of_scores.mT @ query, _dropped(weights, kept, keep).mT @ incoming
+    return of_scores @ key, of_scores.mT @ query, _dropped(weights, mask, keep).mT @ incoming
 
 
 @golden(

@@ -60,7 +60,7 @@ class Queries:
     quant_offset: Tensor | None = None
 
 
-def attention_of_sequences(api: str, given: Queries, keys: Keys) -> tuple[Tensor, Tensor]:
+def attention_of_sequences(api: str, queries: Queries, keys: Keys) -> tuple[Tensor, Tensor]:
     """Return softmax(mask(scale * q k^T + pse_shift)) v in the layout of results, and log(sum(exp(scores))).
 
     The second result is (B, N, S, 1), or (T, N, 1) of packed sequences. Rows that belong to no sequence, and those
@@ -69,41 +69,41 @@ def attention_of_sequences(api: str, given: Queries, keys: Keys) -> tuple[Tensor
 
     Raises NotImplementedError for another layout and for queries in whole numbers, ValueError for another mode.
     """
-    layout = SequenceLayout.of(api, given.input_layout)
-    refuse(api, **{f"query of {given.query.dtype}": None if given.query.is_floating_point() else given.query})
-    query = layout.with_entries(given.query, given.heads)
-    if given.query_rope is not None:
-        query = torch.cat((query, layout.with_entries(given.query_rope, given.heads).to(query.dtype)), -1)
+    layout = SequenceLayout.of(api, queries.input_layout)
+    refuse(api, **{f"query of {queries.query.dtype}": None if queries.query.is_floating_point() else queries.query})
+    query = layout.with_entries(queries.query, queries.heads)
+    if queries.query_rope is not None:
+        query = torch.cat((query, layout.with_entries(queries.query_rope, queries.heads).to(query.dtype)), -1)
     is_one_query = query.shape[2] == 1 and not layout.is_packed
-    lengths = None if is_one_query else given.lengths
-    spans = spans_of(api, layout, query, lengths, given.lengths_name, given.rows_behind)
+    lengths = None if is_one_query else queries.lengths
+    spans = spans_of(api, layout, query, lengths, queries.lengths_name, queries.rows_behind)
     parts, statistics = [], []
     for index, (span, own) in enumerate(zip(spans, keys.of_sequences(api, layout, query.dtype), strict=True)):
-        hidden = _hidden(api, given, is_one_query, index, span, own)
-        bias = _shift(given.pse_shift, index, span, own)
+        hidden = _hidden(api, queries, is_one_query, index, span, own)
+        bias = _shift(queries.pse_shift, index, span, own)
         # scaled before the shift is added, which scales both
-        q = (query[span.entry, :, span.rows] * given.scale).unsqueeze(0)
+        q = (query[span.entry, :, span.rows] * queries.scale).unsqueeze(0)
         k, v = own.key.unsqueeze(0), own.value.unsqueeze(0)
-        out, maximum, total = (each[0] for each in attend(q, k, v, bias, hidden, 1.0, 1.0, given.sink))
-        parts.append(out if given.quant_scale is None else _quantized(out, given.quant_scale, given.quant_offset))
+        out, maximum, total = (part[0] for part in attend(q, k, v, bias, hidden, 1.0, 1.0, queries.sink))
+        parts.append(out if queries.quant_scale is None else _quantized(out, queries.quant_scale, queries.quant_offset))
         statistics.append((maximum + total.log()).masked_fill(total == 0, torch.inf))
     entries, rows = query.shape[0], query.shape[2]
     result = layout.laid_out(joined(parts, spans, entries, rows))
     return result, layout.laid_out_statistic(joined(statistics, spans, entries, rows, torch.inf))
 
 
-def _hidden(api: str, given: Queries, is_one_query: bool, index: int, span: Span, own: SequenceKeys) -> Tensor | None:
+def _hidden(api: str, queries: Queries, is_one_query: bool, index: int, span: Span, own: SequenceKeys) -> Tensor | None:
     """Return what is hidden of the scores of one sequence, broadcastable to (1, N, rows, columns); None: nothing."""
-    if given.sparse_mode not in _MODES:
-        raise ValueError(f"sparse_mode {given.sparse_mode} of {api} is not one of {_MODES}")
-    mask, mode = given.mask, given.sparse_mode
+    if queries.sparse_mode not in _MODES:
+        raise ValueError(f"sparse_mode {queries.sparse_mode} of {api} is not one of {_MODES}")
+    mask, mode = queries.mask, queries.sparse_mode
     if mask is None:
         return None
-    pre_tokens, next_tokens = given.pre_tokens, given.next_tokens
+    pre_tokens, next_tokens = queries.pre_tokens, queries.next_tokens
     is_compressed = mask.shape[-2:] == (_COMPRESSED, _COMPRESSED)
-    if is_one_query and given.query_rope is None and not (mode in (2, 3, 4) and is_compressed):
+    if is_one_query and queries.query_rope is None and not (mode in (2, 3, 4) and is_compressed):
         mask, mode = mask.reshape(-1, 1, 1, mask.shape[-1]), _WHOLE
-    elif given.rows_behind is not None or own.first_column:
+    elif queries.rows_behind is not None or own.first_column:
         # documented for paddings on the left
         pre_tokens = next_tokens = UNLIMITED
     of_entry = _of_entry(mask, index)

@@ -39,7 +39,7 @@ def npu_bounding_box_encode(
     x_true, y_true, width_true, height_true = _centre(ground_truth_box)
     ratios = [(width_true / width).abs().log(), (height_true / height).abs().log()]
     differences = torch.stack([(x_true - x) / width, (y_true - y) / height, *ratios], -1)
-    means, deviations = (anchor_box.new_tensor(each) for each in _four(locals()))
+    means, deviations = (anchor_box.new_tensor(values) for values in _four(locals()))
     return (differences - means) / deviations
 
 
@@ -53,7 +53,7 @@ def npu_bounding_box_decode(
     The logarithms of the ratios are cut at those of ``wh_ratio_clip``, coordinates at the last pixel of ``max_shape``
     (height, width).
     """
-    means, deviations = (rois.new_tensor(each) for each in _four(locals()))
+    means, deviations = (rois.new_tensor(values) for values in _four(locals()))
     dx, dy, dw, dh = (deltas * deviations + means).unbind(-1)
     x, y, width, height = _centre(rois)
     limit = abs(math.log(wh_ratio_clip))
@@ -63,7 +63,7 @@ def npu_bounding_box_decode(
     last_row, last_column = (size - 1 for size in (max_shape if len(max_shape) == 2 else [*max_shape] * 2))
     corners = [x - half_width, y - half_height, x + half_width, y + half_height]
     limits = [last_column, last_row, last_column, last_row]
-    return torch.stack([each.clamp(0, last) for each, last in zip(corners, limits, strict=True)], -1)
+    return torch.stack([values.clamp(0, last) for values, last in zip(corners, limits, strict=True)], -1)
 
 
 @golden("NPU.npu_rotated_box_encode", OpInfo(constraint=boxes.in_order((0, "self"), (1, "gt_bboxes"), dim=1)))
@@ -147,17 +147,17 @@ def npu_grid_assign_positive(
     for box in range(min(int(num_gts), len(overlaps))):
         if not gt_max_overlaps[box] > min_pos_iou:
             continue
-        chosen = torch.zeros_like(responsible)
+        selected = torch.zeros_like(responsible)
         if gt_max_assign_all:
-            chosen = overlaps[box] == gt_max_overlaps[box]
+            selected = overlaps[box] == gt_max_overlaps[box]
         else:
-            chosen[gt_argmax_overlaps[box].long()] = True
-        assigned[chosen & responsible] = box + 1
+            selected[gt_argmax_overlaps[box].long()] = True
+        assigned[selected & responsible] = box + 1
     return assigned
 
 
-def _four(given: dict[str, object]) -> tuple[list[object], list[object]]:
-    return [given[f"means{i}"] for i in range(4)], [given[f"stds{i}"] for i in range(4)]
+def _four(arguments: dict[str, object]) -> tuple[list[object], list[object]]:
+    return [arguments[f"means{i}"] for i in range(4)], [arguments[f"stds{i}"] for i in range(4)]
 
 
 def _centre(boxes: Tensor, last_pixel: int = 1) -> tuple[Tensor, Tensor, Tensor, Tensor]:

@@ -22,8 +22,8 @@ def npu_iou(bboxes: Tensor, gtboxes: Tensor, mode: int = 0) -> Tensor:
     ``mode`` 0 divides the common area by that of the union, 1 by that of the box in ``gtboxes`` (assumed as in
     MindSpore's operator IOU, which runs the same kernel).
     """
-    first = tuple(each.unsqueeze(0) for each in bboxes.unbind(-1))
-    second = tuple(each.unsqueeze(1) for each in gtboxes.unbind(-1))
+    first = tuple(coordinate.unsqueeze(0) for coordinate in bboxes.unbind(-1))
+    second = tuple(coordinate.unsqueeze(1) for coordinate in gtboxes.unbind(-1))
     return _overlap(_corners(first), _corners(second), mode)
 
 
@@ -136,16 +136,16 @@ def npu_ciou_backward(
 
 
 def _gradients(out: Tensor, grad: Tensor, first: Tensor, second: Tensor) -> tuple[Tensor, Tensor]:
-    found = torch.autograd.grad(out, (first, second), grad.reshape(out.shape))
-    return found[0], found[1]
+    gradients = torch.autograd.grad(out, (first, second), grad.reshape(out.shape))
+    return gradients[0], gradients[1]
 
 
 def _pairs(self: Tensor, gtboxes: Tensor, trans: bool, is_cross: bool) -> tuple[Corners, Corners]:
     """Return the corners of both, as rows and columns of (M, N), or of (1, N) one by one."""
     if not is_cross and self.shape != gtboxes.shape:
         raise ValueError(f"boxes one by one need as many of each, not {tuple(self.shape)} and {tuple(gtboxes.shape)}")
-    first = tuple(each.unsqueeze(0) for each in self.unbind(0))
-    second = tuple(each.unsqueeze(1 if is_cross else 0) for each in gtboxes.unbind(0))
+    first = tuple(coordinate.unsqueeze(0) for coordinate in self.unbind(0))
+    second = tuple(coordinate.unsqueeze(1 if is_cross else 0) for coordinate in gtboxes.unbind(0))
     return _corners(first, trans), _corners(second, trans)
 
 
@@ -231,8 +231,8 @@ def npu_rotated_iou(
     )
     common, first, second = _of_pairs(self, query_boxes, trans)
     below = first.expand_as(common) if mode == 1 else first + second - common
-    found = torch.where(below > 0, common / below, 0.0).to(self.dtype)
-    return found if is_cross else found.diagonal(dim1=-2, dim2=-1)
+    ratios = torch.where(below > 0, common / below, 0.0).to(self.dtype)
+    return ratios if is_cross else ratios.diagonal(dim1=-2, dim2=-1)
 
 
 def _of_pairs(self: Tensor, query_boxes: Tensor, trans: bool) -> tuple[Tensor, Tensor, Tensor]:
@@ -243,18 +243,18 @@ def _of_pairs(self: Tensor, query_boxes: Tensor, trans: bool) -> tuple[Tensor, T
         for batch, boxes in enumerate(first)
     ]
     shape = (self.shape[0], self.shape[1], query_boxes.shape[1])
-    areas = (torch.tensor([[box[2] * box[3] for box in boxes] for boxes in each], dtype=torch.float64)
-             for each in (first, second))  # fmt: skip
-    one, other = (each.reshape(shape[0], -1) for each in areas)
+    areas = (torch.tensor([[box[2] * box[3] for box in boxes] for boxes in operand], dtype=torch.float64)
+             for operand in (first, second))  # fmt: skip
+    one, other = (operand.reshape(shape[0], -1) for operand in areas)
     return torch.tensor(common, dtype=torch.float64).reshape(shape), one.unsqueeze(2), other.unsqueeze(1)
 
 
 def _as_lists(boxes: Tensor, trans: bool) -> list[list[list[float]]]:
-    found = boxes.double()
+    values = boxes.double()
     if trans:
-        x0, y0, x1, y1, angle = found.unbind(-1)
-        found = torch.stack([(x0 + x1) / 2, (y0 + y1) / 2, x1 - x0, y1 - y0, angle], -1)
-    lists: list[list[list[float]]] = found.tolist()
+        x0, y0, x1, y1, angle = values.unbind(-1)
+        values = torch.stack([(x0 + x1) / 2, (y0 + y1) / 2, x1 - x0, y1 - y0, angle], -1)
+    lists: list[list[list[float]]] = values.tolist()
     return lists
 
 
@@ -274,15 +274,15 @@ def _common_area(subject: list[Point], clip: list[Point]) -> float:
 
 
 def _cut(polygon: list[Point], start: Point, end: Point) -> list[Point]:
-    kept: list[Point] = []
+    remaining: list[Point] = []
     for here, there in zip(polygon, polygon[1:] + polygon[:1], strict=True):
         side, next_side = _side(start, end, here), _side(start, end, there)
         if side >= 0:
-            kept.append(here)
+            remaining.append(here)
         if side * next_side < 0:
             share = side / (side - next_side)
-            kept.append((here[0] + share * (there[0] - here[0]), here[1] + share * (there[1] - here[1])))
-    return kept
+            remaining.append((here[0] + share * (there[0] - here[0]), here[1] + share * (there[1] - here[1])))
+    return remaining
 
 
 def _side(start: Point, end: Point, point: Point) -> float:

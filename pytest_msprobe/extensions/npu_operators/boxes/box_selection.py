@@ -34,10 +34,10 @@ def npu_nms_v4(
     length: the operator returns that many with and without ``pad_to_max_output_size``.
     """
     overlap = npu_iou(self, self).T
-    kept = _kept(overlap, scores, float(iou_threshold), float(scores_threshold), int(max_output_size))
+    selected = _kept(overlap, scores, float(iou_threshold), float(scores_threshold), int(max_output_size))
     numbers = torch.zeros(int(max_output_size), dtype=torch.int32)
-    numbers[: len(kept)] = torch.tensor(kept, dtype=torch.int32)
-    return numbers, torch.tensor(len(kept), dtype=torch.int32)
+    numbers[: len(selected)] = torch.tensor(selected, dtype=torch.int32)
+    return numbers, torch.tensor(len(selected), dtype=torch.int32)
 
 
 @golden("NPU.npu_nms_with_mask", OpInfo(constraint=boxes.in_order((0, "input"))))
@@ -50,9 +50,9 @@ def npu_nms_with_mask(input: Tensor, iou_threshold: float) -> tuple[Tensor, Tens
     boxes = input[:, :5]
     overlap = npu_iou(boxes[:, :4], boxes[:, :4]).T
     order = -torch.arange(len(boxes), dtype=torch.float64)
-    kept = _kept(overlap, order, float(iou_threshold), -torch.inf, len(boxes))
+    selected = _kept(overlap, order, float(iou_threshold), -torch.inf, len(boxes))
     mask = torch.zeros(len(boxes), dtype=torch.uint8)
-    mask[kept] = 1
+    mask[selected] = 1
     return boxes.clone(), torch.arange(len(boxes), dtype=torch.int32), mask
 
 
@@ -73,8 +73,8 @@ def npu_nms_rotated(
     refuse("npu_nms_rotated", mode=mode or None)
     overlap = npu_rotated_iou(self.unsqueeze(0), self.unsqueeze(0))[0]
     most = len(self) if max_output_size < 0 else max_output_size
-    kept = _kept(overlap, scores, iou_threshold, scores_threshold, most)
-    return torch.tensor(kept, dtype=torch.int32), torch.tensor([len(kept)], dtype=torch.int32)
+    selected = _kept(overlap, scores, iou_threshold, scores_threshold, most)
+    return torch.tensor(selected, dtype=torch.int32), torch.tensor([len(selected)], dtype=torch.int32)
 
 
 @golden("NPU.npu_batch_nms", OpInfo(constraint=boxes.in_order((0, "self"))))
@@ -103,26 +103,26 @@ def npu_batch_nms(
     boxes_out, scores_out = self.new_zeros(batch, max_total_size, 4), scores.new_zeros(batch, max_total_size)
     classes_out, counts = torch.zeros_like(scores_out), torch.zeros(batch, dtype=torch.int32)
     for b in range(batch):
-        found = []
+        candidates = []
         for label in range(classes):
             boxes, marks = self[b, :, label if self.shape[2] > 1 else 0], scores[b, :, label]
-            kept = _kept(npu_iou(boxes, boxes).T, marks, iou_threshold, score_threshold, max_size_per_class)
-            found += [(float(marks[i]), label, boxes[i]) for i in kept]
-        found.sort(key=lambda each: -each[0])
-        counts[b] = min(len(found), max_total_size)
-        for place, (mark, label, box) in enumerate(found[:max_total_size]):
+            selected = _kept(npu_iou(boxes, boxes).T, marks, iou_threshold, score_threshold, max_size_per_class)
+            candidates += [(float(marks[i]), label, boxes[i]) for i in selected]
+        candidates.sort(key=lambda candidate: -candidate[0])
+        counts[b] = min(len(candidates), max_total_size)
+        for place, (mark, label, box) in enumerate(candidates[:max_total_size]):
             boxes_out[b, place], scores_out[b, place], classes_out[b, place] = box, mark, label
     return boxes_out, scores_out, classes_out, counts
 
 
 def _kept(overlap: Tensor, scores: Tensor, iou_threshold: float, score_threshold: float, most: int) -> list[int]:
-    kept: list[int] = []
+    selected: list[int] = []
     for number in scores.argsort(descending=True, stable=True).tolist():
-        if len(kept) == most or not scores[number] > score_threshold:
+        if len(selected) == most or not scores[number] > score_threshold:
             break
-        if not any(overlap[number, other] > iou_threshold for other in kept):
-            kept.append(number)
-    return kept
+        if not any(overlap[number, other] > iou_threshold for other in selected):
+            selected.append(number)
+    return selected
 
 
 @golden("NPU.npu_roi_align", OpInfo(constraint=boxes.regions))
@@ -181,15 +181,15 @@ def npu_ps_roi_pooling(self: Tensor, rois: Tensor, spatial_scale: float, group_s
     scaled. Cell (i, j) of channel c is the mean of the pixels of channel (c group_size + i) group_size + j in it, 0
     for a cell without pixels.
     """
-    found = []
+    pooled = []
     for image, x0, y0, x1, y1 in rois.double().permute(0, 2, 1).reshape(-1, 5).tolist():
         left, top = (_half_away(start) * spatial_scale for start in (x0, y0))
         right, bottom = ((_half_away(end) + 1) * spatial_scale for end in (x1, y1))
         rows = _cells(top, max(bottom - top, 0.1), group_size, self.shape[2], self.dtype)
         columns = _cells(left, max(right - left, 0.1), group_size, self.shape[3], self.dtype)
         scores = self[int(image) % len(self)].reshape(-1, group_size, group_size, *self.shape[2:])[:output_dim]
-        found.append(torch.einsum("ih,cijhw,jw->cij", rows, scores, columns))
-    return torch.stack(found) if found else self.new_zeros(0, output_dim, group_size, group_size)
+        pooled.append(torch.einsum("ih,cijhw,jw->cij", rows, scores, columns))
+    return torch.stack(pooled) if pooled else self.new_zeros(0, output_dim, group_size, group_size)
 
 
 @golden("Aten.npu_ps_roi_pooling_backward")

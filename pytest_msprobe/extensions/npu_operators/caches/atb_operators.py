@@ -87,12 +87,12 @@ def _attend(
         cache.transpose(1, 2) if cache.shape[2] == heads[1] else torch.unflatten(cache, 1, (heads[1], -1))
         for cache in caches
     )
-    found, _ = attention_of_sequences(
+    attention, _ = attention_of_sequences(
         api,
         Queries(query[:count].unsqueeze(2), "BNSD", heads[0], scale, None),
         Keys(key, value, heads[1], lengths, "context_lens", block_table=block_table[:count]),
     )
-    out[:count] = found.squeeze(2).view(out[:count].shape)
+    out[:count] = attention.squeeze(2).view(out[:count].shape)
 
 
 @golden("NPU.atb.npu_paged_cache_load", OpInfo(constraint=caches.loaded, in_place=True))
@@ -112,14 +112,14 @@ def npu_paged_cache_load(
     if cumsum and len(ends) == len(block_table):
         ends = torch.cat((ends.new_zeros(1), ends))
     count = int(ends[-1] - ends[0]) if cumsum else int(ends.sum())
-    found = tuple(
-        cache.new_zeros(count, *cache.shape[2:]) if given is None else given
-        for cache, given in ((key_cache, key), (value_cache, value))
+    results = tuple(
+        cache.new_zeros(count, *cache.shape[2:]) if destination is None else destination
+        for cache, destination in ((key_cache, key), (value_cache, value))
     )
     npu_gather_pa_kv_cache(
-        key_cache, value_cache, block_table, ends, *found, seq_offset=seq_starts, is_seq_lens_cumsum=cumsum
+        key_cache, value_cache, block_table, ends, *results, seq_offset=seq_starts, is_seq_lens_cumsum=cumsum
     )
-    return found[0], found[1]
+    return results[0], results[1]
 
 
 @golden(
@@ -136,8 +136,8 @@ def _npu_rotary_embedding(
     width = cos_sin_cache.shape[-1]
     refuse("_npu_rotary_embedding", head_size=None if head_size == width else head_size)
     cos, sin = cos_sin_cache[positions.reshape(-1).long()].unsqueeze(1).chunk(2, -1)
-    for given in (query, key):
-        heads = given.view(len(cos), -1, head_size)
+    for operand in (query, key):
+        heads = operand.view(len(cos), -1, head_size)
         first, second = heads.chunk(2, -1) if is_neox_style else (heads[..., ::2], heads[..., 1::2])
         turned = first * cos - second * sin, second * cos + first * sin
         heads.copy_(torch.cat(turned, -1) if is_neox_style else torch.stack(turned, -1).flatten(-2))

@@ -86,37 +86,37 @@ class PrologQueries:
 def product(x: Tensor, weight: Tensor, scale_x: Tensor | None, scale_weight: Tensor | None) -> Tensor:
     """Return x weight, times the scales of whole numbers: of each row of x, and of each column of the weight."""
     if x.is_floating_point() and weight.is_floating_point():
-        found = x @ weight
+        result = x @ weight
     else:
         # exact: products of whole numbers of 8 bits
-        found = x.to(torch.float64) @ weight.to(torch.float64)
+        result = x.to(torch.float64) @ weight.to(torch.float64)
     for scale in (None if scale_x is None else scale_x.reshape(-1, 1), scale_weight):
-        found = found if scale is None else found * scale
-    return found
+        result = result if scale is None else result * scale
+    return result
 
 
-def queries_of(api: str, given: PrologInputs, *, quantized: bool) -> PrologQueries:
+def queries_of(api: str, inputs: PrologInputs, *, quantized: bool) -> PrologQueries:
     """Return the queries; ``quantized`` says that those without position are rounded to int8, each head by itself.
 
     Their rope parts are then multiplied by ``quant_scale_ckv`` and divided by the queries' own scale, so that one
     scale counts for both. Raises NotImplementedError where ``quant_scale_ckv`` then holds several numbers.
     """
-    down = product(given.tokens, given.weight_dq, given.dequant_scale_x, given.dequant_scale_w_dq)
-    norm = rms_normalized(down, given.rmsnorm_gamma_cq, given.rmsnorm_epsilon_cq) * given.qc_qr_scale
+    down = product(inputs.tokens, inputs.weight_dq, inputs.dequant_scale_x, inputs.dequant_scale_w_dq)
+    norm = rms_normalized(down, inputs.rmsnorm_gamma_cq, inputs.rmsnorm_epsilon_cq) * inputs.qc_qr_scale
     norm_scale = None
-    if not given.weight_uq_qr.is_floating_point():
+    if not inputs.weight_uq_qr.is_floating_point():
         wide = at_least_float32(norm)
-        smooth = wide if given.smooth_scales_cq is None else wide * given.smooth_scales_cq
+        smooth = wide if inputs.smooth_scales_cq is None else wide * inputs.smooth_scales_cq
         norm, scale = quantized_by_row(smooth)
         norm_scale = scale.unsqueeze(-1)
-    up = product(norm, given.weight_uq_qr, norm_scale, given.dequant_scale_w_uq_qr)
-    heads, width, _ = given.weight_uk.shape
-    by_head = torch.unflatten(up, -1, (heads, -1)).to(given.weight_uk.dtype)
-    query = torch.einsum("tnd,ndc->tnc", by_head[..., :width], given.weight_uk)
-    rope = given.turned(by_head[..., width:])
-    if not quantized or given.quant_scale_ckv is None:
+    up = product(norm, inputs.weight_uq_qr, norm_scale, inputs.dequant_scale_w_uq_qr)
+    heads, width, _ = inputs.weight_uk.shape
+    by_head = torch.unflatten(up, -1, (heads, -1)).to(inputs.weight_uk.dtype)
+    query = torch.einsum("tnd,ndc->tnc", by_head[..., :width], inputs.weight_uk)
+    rope = inputs.turned(by_head[..., width:])
+    if not quantized or inputs.quant_scale_ckv is None:
         return PrologQueries(query, rope, None, norm, norm_scale)
-    cache_scale = given.quant_scale_ckv
+    cache_scale = inputs.quant_scale_ckv
     refuse(api, **{"quant_scale_ckv of each channel": cache_scale if cache_scale.numel() > 1 else None})
     whole, of_head = quantized_by_row(at_least_float32(query))
     scale = of_head.unsqueeze(-1)
@@ -124,7 +124,7 @@ def queries_of(api: str, given: PrologInputs, *, quantized: bool) -> PrologQueri
 
 
 def write_keys(
-    api: str, given: PrologInputs, kv_cache: Tensor, kr_cache: Tensor, cache_index: Tensor, cache_mode: str
+    api: str, inputs: PrologInputs, kv_cache: Tensor, kr_cache: Tensor, cache_index: Tensor, cache_mode: str
 ) -> None:
     """Write latent keys and their rope parts to the slots of caches (blocks, tokens, 1, Hckv) and (..., Dr).
 
@@ -132,13 +132,13 @@ def write_keys(
     round(x * scale) in int8 is written. Raises NotImplementedError for another mode.
     """
     refuse(api, cache_mode=None if cache_mode in ("PA_BSND", "PA_NZ") else cache_mode)
-    both = product(given.tokens, given.weight_dkv_kr, given.dequant_scale_x, given.dequant_scale_w_dkv_kr)
-    width = len(given.rmsnorm_gamma_ckv)
-    latent = rms_normalized(both[:, :width], given.rmsnorm_gamma_ckv, given.rmsnorm_epsilon_ckv) * given.kc_scale
-    rope = given.turned(both[:, width:])
+    both = product(inputs.tokens, inputs.weight_dkv_kr, inputs.dequant_scale_x, inputs.dequant_scale_w_dkv_kr)
+    width = len(inputs.rmsnorm_gamma_ckv)
+    latent = rms_normalized(both[:, :width], inputs.rmsnorm_gamma_ckv, inputs.rmsnorm_epsilon_ckv) * inputs.kc_scale
+    rope = inputs.turned(both[:, width:])
     for cache, tokens, scale in (
-        (kv_cache, latent, given.quant_scale_ckv),
-        (kr_cache, rope, given.quant_scale_ckr),
+        (kv_cache, latent, inputs.quant_scale_ckv),
+        (kr_cache, rope, inputs.quant_scale_ckr),
     ):
         written = quantized_tokens(tokens, scale, None, divide=False)
         if cache_mode == "PA_NZ":
@@ -206,15 +206,15 @@ def npu_mla_prolog_v2(
     With an int8 ``token_x`` and ``quant_scale_ckv`` of one number queries are rounded to int8, each head by its
     greatest magnitude / 127; their rope parts are multiplied by ``quant_scale_ckv`` / scale. Otherwise there is None.
     """
-    given = PrologInputs(
+    inputs = PrologInputs(
         token_x, weight_dq, weight_uq_qr, weight_uk, weight_dkv_kr, rmsnorm_gamma_cq, rmsnorm_gamma_ckv,
         rope_sin, rope_cos, dequant_scale_x, dequant_scale_w_dq, dequant_scale_w_uq_qr, dequant_scale_w_dkv_kr,
         quant_scale_ckv, quant_scale_ckr, smooth_scales_cq, rmsnorm_epsilon_cq, rmsnorm_epsilon_ckv,
     )  # fmt: skip
     api = "npu_mla_prolog_v2"
-    queries = queries_of(api, given, quantized=not token_x.is_floating_point() and quant_scale_ckv is not None)
-    write_keys(api, given, kv_cache, kr_cache, cache_index, cache_mode)
-    query, rope = (torch.unflatten(each, 0, token_x.shape[:-1]) for each in (queries.query, queries.rope))
+    queries = queries_of(api, inputs, quantized=not token_x.is_floating_point() and quant_scale_ckv is not None)
+    write_keys(api, inputs, kv_cache, kr_cache, cache_index, cache_mode)
+    query, rope = (torch.unflatten(tensor, 0, token_x.shape[:-1]) for tensor in (queries.query, queries.rope))
     return query, rope, kv_cache, kr_cache, queries.scale
 
 
@@ -266,19 +266,19 @@ def npu_mla_prolog_v3(
     )
     if cache_index is None:
         raise ValueError(f"{api} with cache_mode {cache_mode} needs cache_index")
-    given = PrologInputs(
+    inputs = PrologInputs(
         token_x, weight_dq, weight_uq_qr, weight_uk, weight_dkv_kr, rmsnorm_gamma_cq, rmsnorm_gamma_ckv,
         rope_sin, rope_cos, dequant_scale_x, dequant_scale_w_dq, dequant_scale_w_uq_qr, dequant_scale_w_dkv_kr,
         quant_scale_ckv, quant_scale_ckr, smooth_scales_cq, rmsnorm_epsilon_cq, rmsnorm_epsilon_ckv,
         qc_qr_scale, kc_scale,
     )  # fmt: skip
-    queries = queries_of(api, given, quantized=weight_quant_mode == 2 and kv_cache_quant_mode == 1)
-    write_keys(api, given, kv_cache, kr_cache, cache_index, cache_mode)
+    queries = queries_of(api, inputs, quantized=weight_quant_mode == 2 and kv_cache_quant_mode == 1)
+    write_keys(api, inputs, kv_cache, kr_cache, cache_index, cache_mode)
     query, rope, norm = (
-        torch.unflatten(each, 0, token_x.shape[:-1]) for each in (queries.query, queries.rope, queries.norm)
+        torch.unflatten(tensor, 0, token_x.shape[:-1]) for tensor in (queries.query, queries.rope, queries.norm)
     )
-    asked = (norm, queries.norm_scale) if query_norm_flag else (None, None)
-    return query, rope, queries.scale, *asked
+    norms = (norm, queries.norm_scale) if query_norm_flag else (None, None)
+    return query, rope, queries.scale, *norms
 
 
 npu_mla_prolog_v3_functional = golden(

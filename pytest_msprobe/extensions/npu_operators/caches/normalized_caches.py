@@ -72,8 +72,8 @@ def npu_kv_rmsnorm_rope_cache(
 
     A negative index is skipped. Raises NotImplementedError for another mode.
     """
-    given = _Parameters(k_rope_scale, c_kv_scale, k_rope_offset, c_kv_offset, v, epsilon, cache_mode)
-    key, value = _write_latent("npu_kv_rmsnorm_rope_cache", kv, gamma, cos, sin, index, k_cache, ckv_cache, given)
+    parameters = _Parameters(k_rope_scale, c_kv_scale, k_rope_offset, c_kv_offset, v, epsilon, cache_mode)
+    key, value = _write_latent("npu_kv_rmsnorm_rope_cache", kv, gamma, cos, sin, index, k_cache, ckv_cache, parameters)
     return k_cache, ckv_cache, *((key, value) if is_output_kv else (None, None))
 
 
@@ -91,8 +91,8 @@ def npu_kv_rmsnorm_rope_cache_v2(
     """
     api = "npu_kv_rmsnorm_rope_cache_v2"
     refuse(api, k_cache_dtype=k_cache_dtype, ckv_cache_dtype=ckv_cache_dtype)
-    given = _Parameters(k_rope_scale, c_kv_scale, k_rope_offset, c_kv_offset, v, epsilon, cache_mode)
-    key, value = _write_latent(api, kv, gamma, cos, sin, index, k_cache, ckv_cache, given)
+    parameters = _Parameters(k_rope_scale, c_kv_scale, k_rope_offset, c_kv_offset, v, epsilon, cache_mode)
+    key, value = _write_latent(api, kv, gamma, cos, sin, index, k_cache, ckv_cache, parameters)
     return (key, value) if is_output_kv else (None, None)
 
 
@@ -103,23 +103,23 @@ npu_kv_rmsnorm_rope_cache_v2_functional = golden(
 
 def _write_latent(
     api: str, kv: Tensor, gamma: Tensor, cos: Tensor, sin: Tensor, index: Tensor, k_cache: Tensor,
-    ckv_cache: Tensor, given: _Parameters,
+    ckv_cache: Tensor, parameters: _Parameters,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
-    refuse(api, cache_mode=None if given.cache_mode in _CACHE_MODES else given.cache_mode)
-    if given.v is None:
-        value = rms_normalized(kv[..., : len(gamma)], gamma, given.epsilon)
+    refuse(api, cache_mode=None if parameters.cache_mode in _CACHE_MODES else parameters.cache_mode)
+    if parameters.v is None:
+        value = rms_normalized(kv[..., : len(gamma)], gamma, parameters.epsilon)
         key = npu_interleave_rope(kv[..., len(gamma) :], cos, sin)
     else:
-        whole, turned = rms_normalized(kv, gamma, given.epsilon), cos.shape[-1]
+        whole, turned = rms_normalized(kv, gamma, parameters.epsilon), cos.shape[-1]
         key = torch.cat((npu_interleave_rope(whole[..., :turned], cos, sin), whole[..., turned:]), -1)
-        value = given.v.clone()
+        value = parameters.v.clone()
     for cache, tokens, scale, offset in (
-        (k_cache, key, given.k_rope_scale, given.k_rope_offset),
-        (ckv_cache, value, given.c_kv_scale, given.c_kv_offset),
+        (k_cache, key, parameters.k_rope_scale, parameters.k_rope_offset),
+        (ckv_cache, value, parameters.c_kv_scale, parameters.c_kv_offset),
     ):
         # parameters (N, D), (D) or (1) of tokens (B, S, N, D)
         written = quantized_tokens(tokens.transpose(1, 2), scale, offset, divide=False)
-        _write_in_mode(cache, index, written, given.cache_mode)
+        _write_in_mode(cache, index, written, parameters.cache_mode)
     return key, value
 
 
@@ -166,7 +166,7 @@ def npu_qkv_rms_norm_rope_cache(
     width = int(qkv_size[3])
     heads = torch.unflatten(qkv, -1, (-1, width))
     queries, keys, values = torch.split(heads, list(head_nums), 1)
-    cos, sin = (each.reshape(-1, 1, width) for each in (cos, sin))
+    cos, sin = (table.reshape(-1, 1, width) for table in (cos, sin))
     queries = npu_rotary_mul(rms_normalized(queries, q_gamma, epsilon), cos, sin)
     keys = npu_rotary_mul(rms_normalized(keys, k_gamma, epsilon), cos, sin)
     q_out.copy_(queries.flatten(1))
@@ -201,9 +201,9 @@ def npu_rope_quant_kvcache(
 
     Raises NotImplementedError for another ``quant_mode`` than 0 (static), ``input_layout`` or ``cache_mode``.
     """
-    given = _Cached(k_cache, v_cache, indices, scale_k, scale_v, offset_k, offset_v, cache_mode)
-    given.refuse("npu_rope_quant_kvcache", quant_mode, input_layout)
-    return _written(x, cos, sin, size_splits, kv_output, given)
+    cached = _Cached(k_cache, v_cache, indices, scale_k, scale_v, offset_k, offset_v, cache_mode)
+    cached.refuse("npu_rope_quant_kvcache", quant_mode, input_layout)
+    return _written(x, cos, sin, size_splits, kv_output, cached)
 
 
 @golden(
@@ -222,13 +222,13 @@ def npu_dequant_rope_quant_kvcache(
     added to x before. Without whole numbers in x these arguments count for nothing (CANN's
     ``aclnnDequantRopeQuantKvcache``). Raises ValueError for int32 without ``weight_scale``.
     """
-    given = _Cached(k_cache, v_cache, indices, scale_k, scale_v, offset_k, offset_v, cache_mode)
-    given.refuse("npu_dequant_rope_quant_kvcache", quant_mode, input_layout)
+    cached = _Cached(k_cache, v_cache, indices, scale_k, scale_v, offset_k, offset_v, cache_mode)
+    cached.refuse("npu_dequant_rope_quant_kvcache", quant_mode, input_layout)
     if not x.is_floating_point():
         if weight_scale is None:
             raise ValueError("npu_dequant_rope_quant_kvcache of int32 needs weight_scale")
         x = _dequantized(x, at_least_float32(weight_scale), activation_scale, bias).to(cos.dtype)
-    return _written(x, cos, sin, size_splits, kv_output, given)
+    return _written(x, cos, sin, size_splits, kv_output, cached)
 
 
 def _dequantized(x: Tensor, weight_scale: Tensor, activation_scale: Tensor | None, bias: Tensor | None) -> Tensor:
@@ -276,15 +276,15 @@ class _Cached:
 
 
 def _written(
-    x: Tensor, cos: Tensor, sin: Tensor, size_splits: Sequence[int], kv_output: bool, given: _Cached
+    x: Tensor, cos: Tensor, sin: Tensor, size_splits: Sequence[int], kv_output: bool, cached: _Cached
 ) -> _Results:
     width = cos.shape[-1]
-    parts = (torch.unflatten(each, -1, (-1, width)) for each in torch.split(x, list(size_splits), -1))
-    queries, keys, values = (each if x.dim() == 3 else each.unsqueeze(1) for each in parts)
+    parts = (torch.unflatten(part, -1, (-1, width)) for part in torch.split(x, list(size_splits), -1))
+    queries, keys, values = (part if x.dim() == 3 else part.unsqueeze(1) for part in parts)
     by_token = (*queries.shape[:2], 1, width)
     cos, sin = cos.reshape(by_token), sin.reshape(by_token)
     queries, keys = npu_rotary_mul(queries, cos, sin), npu_rotary_mul(keys, cos, sin)
-    given.write(keys, values)
-    found = [queries, keys, values] if x.dim() == 3 else [each.squeeze(1) for each in (queries, keys, values)]
-    key, value = found[1:] if kv_output else (None, None)
-    return found[0], key, value, given.k_cache, given.v_cache
+    cached.write(keys, values)
+    results = [queries, keys, values] if x.dim() == 3 else [part.squeeze(1) for part in (queries, keys, values)]
+    key, value = results[1:] if kv_output else (None, None)
+    return results[0], key, value, cached.k_cache, cached.v_cache

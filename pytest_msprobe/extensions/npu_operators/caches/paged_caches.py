@@ -19,18 +19,18 @@ if TYPE_CHECKING:
 
 def write_tokens(cache: Tensor, slots: Tensor, tokens: Tensor) -> None:
     """Write tokens (T, ...) into a cache (blocks, size, ...) in place."""
-    kept = slots >= 0
-    places = slots[kept].long()
+    used = slots >= 0
+    places = slots[used].long()
     size = cache.shape[1]
-    cache[places // size, places % size] = tokens[kept].to(cache.dtype)
+    cache[places // size, places % size] = tokens[used].to(cache.dtype)
 
 
 def write_in_chunks(cache: Tensor, slots: Tensor, tokens: Tensor) -> None:
     """Write tokens (T, W) into a cache (blocks, W / c, size, c) in place: what the device calls FRACTAL_NZ."""
-    kept = slots >= 0
-    places = slots[kept].long()
+    used = slots >= 0
+    places = slots[used].long()
     size, chunk = cache.shape[2], cache.shape[3]
-    cache[places // size, :, places % size] = tokens[kept].reshape(len(places), -1, chunk).to(cache.dtype)
+    cache[places // size, :, places % size] = tokens[used].reshape(len(places), -1, chunk).to(cache.dtype)
 
 
 def as_chunks(cache: Tensor) -> Tensor:
@@ -153,12 +153,15 @@ def npu_gather_pa_kv_cache(
     tokens of it on; where it names none, they are 0. Raises NotImplementedError for caches in chunks (FRACTAL_NZ):
     no argument says that they are.
     """
-    for name, cache, found in (("key_cache", key_cache, key), ("value_cache", value_cache, value)):
-        refuse("npu_gather_pa_kv_cache", **{f"{name} in chunks": None if cache.shape[2:] == found.shape[1:] else cache})
+    for name, cache, destination in (("key_cache", key_cache, key), ("value_cache", value_cache, value)):
+        refuse(
+            "npu_gather_pa_kv_cache",
+            **{f"{name} in chunks": None if cache.shape[2:] == destination.shape[1:] else cache},
+        )
     counts = [int(number) for number in seq_lens]
     counts = [end - begin for begin, end in pairwise(counts)] if is_seq_lens_cumsum else counts
     blocks, size = key_cache.shape[:2]
-    for found, cache in ((key, key_cache), (value, value_cache)):
+    for destination, cache in ((key, key_cache), (value, value_cache)):
         rows = []
         for row, count in enumerate(counts):
             place = torch.arange(count, device=cache.device)
@@ -168,8 +171,8 @@ def npu_gather_pa_kv_cache(
             exists = named & (block >= 0) & (block < blocks)
             tokens = cache[block.clamp(0, blocks - 1), place % size]
             rows.append(tokens.masked_fill(~exists.view(-1, *[1] * (tokens.dim() - 1)), 0))
-        gathered = torch.cat(rows)[: len(found)]
-        found[: len(gathered)] = gathered
+        gathered = torch.cat(rows)[: len(destination)]
+        destination[: len(gathered)] = gathered
 
 
 npu_gather_pa_kv_cache_functional = golden("NPU.npu_gather_pa_kv_cache_functional", OpInfo(constraint=caches.gathered))(

@@ -110,8 +110,8 @@ def npu_moe_gating_top_k(
     if group_count > 1:
         groups = torch.unflatten(scores, -1, (group_count, -1))
         best = groups.topk(2 if group_select_mode == 1 else 1).values.sum(-1)
-        kept = best.sort(stable=True, descending=True).indices[:, :k_group]
-        left_out = torch.ones_like(best, dtype=torch.bool).scatter(1, kept, False)
+        best_groups = best.sort(stable=True, descending=True).indices[:, :k_group]
+        left_out = torch.ones_like(best, dtype=torch.bool).scatter(1, best_groups, False)
         scores = groups.masked_fill(left_out.unsqueeze(-1), -torch.inf).flatten(1)
     expert_idx = scores.sort(stable=True, descending=True).indices[:, :k]
     y = norm.gather(1, expert_idx)
@@ -138,12 +138,12 @@ def npu_moe_gating_top_k_backward(
     """
     refuse("npu_moe_gating_top_k_backward", renorm=renorm or None)
     norm, grad = at_least_float32(x_norm), at_least_float32(grad_y) * routed_scaling_factor
-    chosen = expertIdx.long()
+    experts = expertIdx.long()
     if norm_type == 1:
-        picked = norm.gather(1, chosen)
+        picked = norm.gather(1, experts)
         total = picked.sum(-1, keepdim=True) + eps
         grad = grad / total - (grad * picked).sum(-1, keepdim=True) / total.square()
-    of_norm = torch.zeros_like(norm).scatter_add(1, chosen, grad.to(norm.dtype))
+    of_norm = torch.zeros_like(norm).scatter_add(1, experts, grad.to(norm.dtype))
     if norm_type == 1:
         return (of_norm * norm * (1 - norm)).to(grad_y.dtype)
     return (norm * (of_norm - (of_norm * norm).sum(-1, keepdim=True))).to(grad_y.dtype)
@@ -179,11 +179,11 @@ def npu_moe_update_expert(
     copies = eplb_table[:, 0].long()[experts]
     if balance_mode == 0:
         per_copy = -(-world_size // copies)
-        chosen = local_rank_id // per_copy
+        copy_number = local_rank_id // per_copy
     else:
         tokens = torch.arange(len(experts), device=experts.device).unsqueeze(1)
-        chosen = tokens % copies
-    places = eplb_table[experts, chosen + 1].to(expert_ids.dtype)
+        copy_number = tokens % copies
+    places = eplb_table[experts, copy_number + 1].to(expert_ids.dtype)
     return places, _kept(expert_scales, pruning_threshold, active_mask)
 
 
@@ -193,5 +193,5 @@ def _kept(scales: Tensor | None, threshold: Tensor | None, active: Tensor | None
     if threshold is None:
         raise ValueError("expert_scales of npu_moe_update_expert need pruning_threshold")
     wide = at_least_float32(scales)
-    kept = wide >= at_least_float32(threshold).reshape(1, -1) * wide.sum(-1, keepdim=True)
-    return kept if active is None else kept & active.bool().unsqueeze(1)
+    is_kept = wide >= at_least_float32(threshold).reshape(1, -1) * wide.sum(-1, keepdim=True)
+    return is_kept if active is None else is_kept & active.bool().unsqueeze(1)

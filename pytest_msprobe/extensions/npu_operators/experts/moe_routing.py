@@ -32,10 +32,10 @@ def npu_moe_token_permute(
     """
     refuse("npu_moe_token_permute", padded_mode=padded_mode or None)
     order = indices.flatten().argsort(stable=True)
-    wanted = num_out_tokens or 0
-    kept = min(wanted, order.numel()) if wanted > 0 else wanted + order.numel()
+    requested = num_out_tokens or 0
+    count = min(requested, order.numel()) if requested > 0 else requested + order.numel()
     choices = indices.shape[1] if indices.dim() > 1 else 1
-    return tokens[order[:kept] // choices], order.argsort().int()
+    return tokens[order[:count] // choices], order.argsort().int()
 
 
 @golden("NPU.npu_moe_token_unpermute", OpInfo(constraint=routing.token_unpermute))
@@ -214,16 +214,16 @@ def npu_moe_token_permute_with_routing_map(
     """
     count, experts = routing_map.shape
     sent = routing_map.bool().T
-    wanted = count if num_out_tokens is None else num_out_tokens
+    tokens_out = count if num_out_tokens is None else num_out_tokens
     if drop_and_pad:
-        taken = sent.byte().sort(dim=-1, descending=True, stable=True).indices[:, : wanted // experts]
-        chosen = None if probs is None else probs.T.gather(1, taken).flatten()
-        return tokens[taken.flatten()], chosen, taken.flatten().int()
-    if bool((sent.sum(0) != wanted // count).any()):
-        raise ValueError(f"routing_map sends tokens to other numbers of experts than {wanted // count}")
+        rows = sent.byte().sort(dim=-1, descending=True, stable=True).indices[:, : tokens_out // experts]
+        weights = None if probs is None else probs.T.gather(1, rows).flatten()
+        return tokens[rows.flatten()], weights, rows.flatten().int()
+    if bool((sent.sum(0) != tokens_out // count).any()):
+        raise ValueError(f"routing_map sends tokens to other numbers of experts than {tokens_out // count}")
     senders = sent.nonzero()[:, 1]
-    chosen = None if probs is None else probs.T.masked_select(sent)
-    return tokens[senders], chosen, senders.argsort(stable=True).int()
+    weights = None if probs is None else probs.T.masked_select(sent)
+    return tokens[senders], weights, senders.argsort(stable=True).int()
 
 
 @golden("NPU.npu_moe_token_unpermute_with_routing_map", OpInfo(constraint=routing.routed_back))

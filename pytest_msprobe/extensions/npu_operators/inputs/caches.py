@@ -21,19 +21,19 @@ def _take_slots(slots: torch.Tensor | None, count: int, generator: torch.Generat
     """Make slots distinct, in place, of so many that there are; what is left over where there are fewer is skipped."""
     if slots is None or slots.is_floating_point():
         return
-    chosen = torch.full((slots.numel(),), -1)
-    taken = torch.randperm(count, generator=generator)[: slots.numel()]
-    chosen[: len(taken)] = taken
-    slots.copy_(chosen.view(slots.shape))
+    drawn = torch.full((slots.numel(),), -1)
+    places = torch.randperm(count, generator=generator)[: slots.numel()]
+    drawn[: len(places)] = places
+    slots.copy_(drawn.view(slots.shape))
 
 
 def slots_of(cache_at: int, cache: str, slots_at: int, slots: str, *, size_at: int = 1) -> Constraint:
     """Assign each token a slot of its own in a cache, whose dimension ``size_at`` is the size of a block."""
 
     def constraint(drawn: DrawnArguments) -> None:
-        held = drawn.tensor(cache_at, cache)
-        if held is not None:
-            _take_slots(drawn.tensor(slots_at, slots), held.shape[0] * held.shape[size_at], drawn.generator)
+        contents = drawn.tensor(cache_at, cache)
+        if contents is not None:
+            _take_slots(drawn.tensor(slots_at, slots), contents.shape[0] * contents.shape[size_at], drawn.generator)
 
     return constraint
 

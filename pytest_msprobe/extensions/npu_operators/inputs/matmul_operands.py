@@ -23,9 +23,9 @@ def _mend(packed: torch.Tensor) -> None:
     ends = torch.stack([packed.min(), packed.max()])
     magnitudes = (ends & _MAGNITUDE).sort().values
     lowest, spread = int(magnitudes[0]), int(magnitudes[1] - magnitudes[0]) + 1
-    found = lowest + ((packed & _MAGNITUDE) - lowest) % spread
+    within = lowest + ((packed & _MAGNITUDE) - lowest) % spread
     signs = packed & (_MAGNITUDE + 1) & int((ends & (_MAGNITUDE + 1)).max())
-    packed.copy_((packed & ~_WORD) | signs | found)
+    packed.copy_((packed & ~_WORD) | signs | within)
 
 
 def grouped_matmul(drawn: DrawnArguments) -> None:
@@ -85,10 +85,10 @@ def finalize_routing(drawn: DrawnArguments) -> None:
 
 def gathered_weights(drawn: DrawnArguments) -> None:
     """Map the numbers of weights into those that there are, none where they are negative."""
-    weights, chosen = drawn.tensor(2, "weight_b"), drawn.tensor(3, "indices")
-    if weights is not None and chosen is not None:
-        chosen.clamp_(min=-1)
-        wrap(chosen, weights.shape[0], negative=True)
+    weights, indices = drawn.tensor(2, "weight_b"), drawn.tensor(3, "indices")
+    if weights is not None and indices is not None:
+        indices.clamp_(min=-1)
+        wrap(indices, weights.shape[0], negative=True)
 
 
 def vocabulary_targets(drawn: DrawnArguments) -> None:

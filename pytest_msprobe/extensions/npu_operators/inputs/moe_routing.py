@@ -24,9 +24,9 @@ def as_many_experts_each(routing_map: torch.Tensor | None, experts: int, generat
 
 def routing_map(drawn: DrawnArguments) -> None:
     """Send every token to as many experts as ``num_out_tokens`` says."""
-    tokens, wanted = drawn.tensor(0, "tokens"), drawn.kwargs.get("num_out_tokens")
+    tokens, tokens_out = drawn.tensor(0, "tokens"), drawn.kwargs.get("num_out_tokens")
     if tokens is not None and len(tokens) and not drawn.kwargs.get("drop_and_pad"):
-        experts = 1 if wanted is None else wanted // len(tokens)
+        experts = 1 if tokens_out is None else tokens_out // len(tokens)
         as_many_experts_each(drawn.tensor(1, "routing_map"), experts, drawn.generator)
 
 
@@ -184,10 +184,10 @@ def places_at(position: int) -> Constraint:
 
 def gating(drawn: DrawnArguments) -> None:
     """Choose different experts for each row."""
-    norm, chosen = drawn.tensor(0, "x_norm"), drawn.tensor(2, "expertIdx")
-    if norm is not None and chosen is not None and chosen.dim() == 2:
+    norm, experts = drawn.tensor(0, "x_norm"), drawn.tensor(2, "expertIdx")
+    if norm is not None and experts is not None and experts.dim() == 2:
         order = torch.rand(norm.shape, generator=drawn.generator).argsort(-1)
-        chosen.copy_(order[:, : chosen.shape[1]])
+        experts.copy_(order[:, : experts.shape[1]])
 
 
 def permuted_by_map(drawn: DrawnArguments) -> None:

@@ -33,7 +33,7 @@ class Selecting:
     layouts: tuple[tuple[int, str], tuple[int, str]] = ((_NOWHERE, "layout_query"), (_NOWHERE, "layout_kv"))
     layout: str = "BSND"
     mode: tuple[int, str] | None = (_NOWHERE, "sparse_mode")
-    chosen: tuple[int, str] | None = None
+    selection: tuple[int, str] | None = None
     size: tuple[int, str] | None = None
 
 
@@ -45,8 +45,8 @@ def selected_keys(where: Selecting) -> Constraint:
         if query is None or key is None:
             return
         of_queries, of_keys = _mended_lengths(drawn, where, query, key)
-        chosen = None if where.chosen is None else drawn.tensor(*where.chosen)
-        if chosen is None or len(of_queries) != len(of_keys):
+        selection = None if where.selection is None else drawn.tensor(*where.selection)
+        if selection is None or len(of_queries) != len(of_keys):
             return
         mode = 0 if where.mode is None else drawn.get(*where.mode)
         size = 1 if where.size is None else drawn.get(*where.size)
@@ -55,11 +55,11 @@ def selected_keys(where: Selecting) -> Constraint:
             for queries, keys in zip(of_queries, of_keys, strict=True)
         ]
         packed = _layouts(drawn, where)[0] == "TND"
-        rows = torch.zeros(len(chosen) if packed else chosen.shape[:2].numel(), dtype=torch.long)
+        rows = torch.zeros(len(selection) if packed else selection.shape[:2].numel(), dtype=torch.long)
         for sequence, of_rows in enumerate(limits):
-            start = sum(map(len, limits[:sequence])) if packed else sequence * chosen.shape[1]
+            start = sum(map(len, limits[:sequence])) if packed else sequence * selection.shape[1]
             rows[start : start + len(of_rows)] = torch.tensor(of_rows, dtype=torch.long)[: len(rows) - start]
-        _select(chosen, rows if packed else rows.view(chosen.shape[:2]), size or 1, drawn.generator)
+        _select(selection, rows if packed else rows.view(selection.shape[:2]), size or 1, drawn.generator)
 
     return constraint
 
@@ -68,8 +68,8 @@ def in_turn(*constraints: Constraint) -> Constraint:
     """Return what mends the drawn arguments as each of these does."""
 
     def constraint(drawn: DrawnArguments) -> None:
-        for each in constraints:
-            each(drawn)
+        for part in constraints:
+            part(drawn)
 
     return constraint
 
@@ -77,10 +77,10 @@ def in_turn(*constraints: Constraint) -> Constraint:
 def decoded_blocks(drawn: DrawnArguments) -> None:
     """Map pages into range and select each block of a sequence at most once, for one query of each sequence."""
     pages(drawn)
-    chosen, size = drawn.tensor(3, "topk_indices"), drawn.get(7, "select_block_size")
+    selection, size = drawn.tensor(3, "topk_indices"), drawn.get(7, "select_block_size")
     lengths = drawn.kwargs.get("actual_seq_kvlen")
-    if chosen is not None and lengths and isinstance(size, int) and len(lengths) == len(chosen):
-        _select(chosen, torch.tensor([int(length) for length in lengths]), size, drawn.generator)
+    if selection is not None and lengths and isinstance(size, int) and len(lengths) == len(selection):
+        _select(selection, torch.tensor([int(length) for length in lengths]), size, drawn.generator)
 
 
 def pages(drawn: DrawnArguments) -> None:
@@ -152,7 +152,7 @@ def ring_attention(drawn: DrawnArguments) -> None:
 
 
 def _layouts(drawn: DrawnArguments, where: Selecting) -> tuple[str, str]:
-    of_query, of_key = (drawn.get(*each) or where.layout for each in where.layouts)
+    of_query, of_key = (drawn.get(*place) or where.layout for place in where.layouts)
     return of_query, of_key
 
 
@@ -160,44 +160,44 @@ def _mended_lengths(
     drawn: DrawnArguments, where: Selecting, query: torch.Tensor, key: torch.Tensor
 ) -> tuple[list[int], list[int]]:
     """Map lengths and pages into range; return the length of each sequence of queries and of keys."""
-    found = []
+    lengths = []
     table = drawn.kwargs.get("block_table")
     if isinstance(table, torch.Tensor):
         wrap(table, key.shape[0])
     for tokens, layout, at in zip((query, key), _layouts(drawn, where), where.lengths, strict=True):
-        given = drawn.get(*at)
+        ends = drawn.get(*at)
         if layout == "TND":
-            found.append(_packed(given, tokens.shape[0]))
+            lengths.append(_packed(ends, tokens.shape[0]))
             continue
         there = tokens.shape[1]
         if layout == "PA_BSND" and isinstance(table, torch.Tensor):
             there *= table.shape[1]
-        if isinstance(given, torch.Tensor):
-            wrap(given, there + 1)
+        if isinstance(ends, torch.Tensor):
+            wrap(ends, there + 1)
         batch = table.shape[0] if layout == "PA_BSND" and isinstance(table, torch.Tensor) else tokens.shape[0]
-        found.append([there] * batch if given is None else [int(each) for each in given])
-    return found[0], found[1]
+        lengths.append([there] * batch if ends is None else [int(length) for length in ends])
+    return lengths[0], lengths[1]
 
 
-def _packed(given: torch.Tensor | Sequence[int] | None, rows: int) -> list[int]:
+def _packed(drawn_ends: torch.Tensor | Sequence[int] | None, rows: int) -> list[int]:
     """Share out rows among sequences whose ends were drawn; return the lengths."""
-    if isinstance(given, torch.Tensor) and given.numel():
-        split_evenly(rows, given)
-        given.copy_(given.cumsum(0))
-    ends = [0, *(int(each) for each in (() if given is None else given))]
+    if isinstance(drawn_ends, torch.Tensor) and drawn_ends.numel():
+        split_evenly(rows, drawn_ends)
+        drawn_ends.copy_(drawn_ends.cumsum(0))
+    ends = [0, *(int(position) for position in (() if drawn_ends is None else drawn_ends))]
     return [max(0, end - start) for start, end in pairwise(ends)]
 
 
-def _select(chosen: torch.Tensor, limits: torch.Tensor, size: int, generator: torch.Generator) -> None:
+def _select(selection: torch.Tensor, limits: torch.Tensor, size: int, generator: torch.Generator) -> None:
     """Choose for each row (..., count) distinct ones of the blocks that hold the first ``limits`` (...) keys."""
-    blocks = (-(-limits // size)).view(*limits.shape, *[1] * (chosen.dim() - limits.dim()))
-    most = max(int(blocks.max()) if blocks.numel() else 0, chosen.shape[-1])
-    for row in range(len(chosen)):
-        order = torch.rand(*chosen.shape[1:-1], most, generator=generator)
+    blocks = (-(-limits // size)).view(*limits.shape, *[1] * (selection.dim() - limits.dim()))
+    most = max(int(blocks.max()) if blocks.numel() else 0, selection.shape[-1])
+    for row in range(len(selection)):
+        order = torch.rand(*selection.shape[1:-1], most, generator=generator)
         order[(torch.arange(most) >= blocks[row]).expand_as(order)] = 2.0
-        places = order.argsort(-1)[..., : chosen.shape[-1]]
-        unused = torch.arange(chosen.shape[-1]) >= blocks[row]
-        chosen[row] = places.masked_fill(unused, -1).to(chosen.dtype)
+        places = order.argsort(-1)[..., : selection.shape[-1]]
+        unused = torch.arange(selection.shape[-1]) >= blocks[row]
+        selection[row] = places.masked_fill(unused, -1).to(selection.dtype)
 
 
 _KEYWORDS_OF_INDEXER = ((_NOWHERE, "actual_seq_lengths_query"), (_NOWHERE, "actual_seq_lengths_key"))
@@ -212,34 +212,34 @@ indexer_gradient = selected_keys(
         lengths=((5, "actual_seq_lengths_query"), (6, "actual_seq_lengths_key")),
         layouts=((7, "layout"), (7, "layout")),
         mode=(8, "sparse_mode"),
-        chosen=(3, "sparse_indices"),
+        selection=(3, "sparse_indices"),
     )
 )
 indexer_loss = selected_keys(
     Selecting(
         lengths=((_NOWHERE, "actual_seq_qlen"), (_NOWHERE, "actual_seq_klen")),
         layouts=_ONE_LAYOUT,
-        chosen=(5, "sparse_indices"),
+        selection=(5, "sparse_indices"),
     )
 )
-sparse_attention = selected_keys(Selecting(chosen=(3, "sparse_indices"), size=_BLOCK_SIZE))
+sparse_attention = selected_keys(Selecting(selection=(3, "sparse_indices"), size=_BLOCK_SIZE))
 sparse_attention_gradient = selected_keys(
     Selecting(
         lengths=((12, "actual_seq_qlen"), (13, "actual_seq_kvlen")),
         layouts=((14, "layout"), (14, "layout")),
         mode=(15, "sparse_mode"),
-        chosen=(3, "sparse_indices"),
+        selection=(3, "sparse_indices"),
         size=(9, "sparse_block_size"),
     )
 )
-quantized_attention = quantized_cache(Selecting(chosen=(3, "sparse_indices"), size=_BLOCK_SIZE))
+quantized_attention = quantized_cache(Selecting(selection=(3, "sparse_indices"), size=_BLOCK_SIZE))
 selected_blocks = selected_keys(
     Selecting(
         lengths=_ENDS,
         layouts=_ONE_LAYOUT,
         layout="TND",
         mode=None,
-        chosen=(3, "topk_indices"),
+        selection=(3, "topk_indices"),
         size=(6, "select_block_size"),
     )
 )
@@ -253,7 +253,7 @@ selected_blocks_gradient = in_turn(
             layouts=_ONE_LAYOUT,
             layout="TND",
             mode=None,
-            chosen=(7, "topk_indices"),
+            selection=(7, "topk_indices"),
             size=(10, "select_block_size"),
         )
     ),

@@ -73,12 +73,12 @@ def npu_convolution_backward(
     output_mask: Sequence[bool],
 ) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
     """Return the gradients of ``npu_convolution``, None where ``output_mask`` is false."""
-    wanted = [bool(each) for each in output_mask]
-    found: Gradients = torch.ops.aten.convolution_backward(
+    mask = [bool(flag) for flag in output_mask]
+    gradients: Gradients = torch.ops.aten.convolution_backward(
         grad_output, input, weight, [weight.shape[0]], list(stride), list(padding), list(dilation), False,
-        [0] * len(stride), groups, wanted
+        [0] * len(stride), groups, mask
     )  # fmt: skip
-    return found
+    return gradients
 
 
 npu_conv2d_backward = golden("Aten.npu_conv2d_backward")(npu_convolution_backward)
@@ -105,12 +105,12 @@ def npu_conv_transpose2d_backward(
     stride: Sequence[int], dilation: Sequence[int], groups: int, output_mask: Sequence[bool],
 ) -> tuple[Tensor | None, Tensor | None, Tensor | None]:  # fmt: skip
     """Return the gradients of ``npu_conv_transpose2d``, None where ``output_mask`` is false."""
-    wanted = [bool(each) for each in output_mask]
-    found: Gradients = torch.ops.aten.convolution_backward(
+    mask = [bool(flag) for flag in output_mask]
+    gradients: Gradients = torch.ops.aten.convolution_backward(
         grad_output, input, weight, [weight.shape[1] * groups], list(stride), list(padding), list(dilation), True,
-        list(output_padding), groups, wanted
+        list(output_padding), groups, mask
     )  # fmt: skip
-    return found
+    return gradients
 
 
 npu_conv_transpose3d_backward = golden("Aten.npu_conv_transpose3d_backward")(npu_conv_transpose2d_backward)
@@ -161,12 +161,12 @@ def npu_deformable_conv2dbk(
     """
     refuse("npu_deformable_conv2dbk", modulated=None if modulated else modulated)
     with torch.enable_grad():
-        given, w = offset_out.detach().requires_grad_(), weight.detach().requires_grad_()
+        sampled, w = offset_out.detach().requires_grad_(), weight.detach().requires_grad_()
         b = weight.new_zeros(len(weight)).requires_grad_()
-        y = F.conv2d(given, w, b, list(kernel_size), groups=groups)
+        y = F.conv2d(sampled, w, b, list(kernel_size), groups=groups)
         x, moved = input.detach().requires_grad_(), offset.detach().requires_grad_()
         samples = _samples(x, moved, kernel_size, stride, padding, dilation, deformable_groups)
-    of_samples, grad_w, grad_b = torch.autograd.grad(y, (given, w, b), grad_output)
+    of_samples, grad_w, grad_b = torch.autograd.grad(y, (sampled, w, b), grad_output)
     grad_x, grad_offset = torch.autograd.grad(samples, (x, moved), of_samples)
     return grad_x, grad_w, grad_offset, grad_b
 
@@ -189,8 +189,8 @@ def _samples(
     right = torch.arange(columns) * stride[3] - padding[2] + (torch.arange(wide) * dilation[3])[:, None]
     x_at = parts[:, 0] + right[:, None, :]
     y_at = parts[:, 1] + down[:, None, :, None]
-    found = _interpolated(x.view(n, groups, channels // groups, -1), x.shape[2:], y_at, x_at)
-    weighted = found * parts[:, 2].unsqueeze(2)
+    values = _interpolated(x.view(n, groups, channels // groups, -1), x.shape[2:], y_at, x_at)
+    weighted = values * parts[:, 2].unsqueeze(2)
     # (N, G, C / G, kh, kw, H', W') with each window's samples next to each other
     return weighted.permute(0, 1, 2, 5, 3, 6, 4).reshape(n, channels, rows * high, columns * wide)
 
@@ -205,6 +205,6 @@ def _interpolated(pixels: Tensor, size: torch.Size, y: Tensor, x: Tensor) -> Ten
             inside = (row >= 0) & (row < size[0]) & (column >= 0) & (column < size[1])
             place = row.clamp(0, size[0] - 1) * size[1] + column.clamp(0, size[1] - 1)
             places = place.long().view(n, groups, 1, -1).expand(-1, -1, channels, -1)
-            found = pixels.gather(3, places).view(n, groups, channels, *y.shape[2:])
-            total = total + found * (of_row * of_column * inside).unsqueeze(2)
+            values = pixels.gather(3, places).view(n, groups, channels, *y.shape[2:])
+            total = total + values * (of_row * of_column * inside).unsqueeze(2)
     return total

@@ -76,9 +76,9 @@ def _npu_dropout(self: Tensor, p: float) -> tuple[Tensor, Tensor]:
 
 
 def _bits(count: int, p: float, generator: torch.Generator | None) -> Tensor:
-    kept = torch.zeros(math.ceil(count / _FILLED_TO) * _FILLED_TO, dtype=torch.int64)
-    kept[:count] = torch.rand(count, generator=generator) >= p
-    return (kept.view(-1, 8) << torch.arange(8)).sum(1).to(torch.uint8)
+    is_kept = torch.zeros(math.ceil(count / _FILLED_TO) * _FILLED_TO, dtype=torch.int64)
+    is_kept[:count] = torch.rand(count, generator=generator) >= p
+    return (is_kept.view(-1, 8) << torch.arange(8)).sum(1).to(torch.uint8)
 
 
 _IGNORED = -1
@@ -100,10 +100,10 @@ def npu_sim_exponential_(self: Tensor, lambd: float = 1, *, generator: torch.Gen
 def npu_random_choice_with_mask(x: Tensor, count: int = 256, seed: int = 0, seed2: int = 0) -> tuple[Tensor, Tensor]:
     """Return (``count`` places of true elements of ``x``, filled up with 0, which of them are such); 0 is all."""
     places = x.nonzero()
-    chosen = places[torch.randperm(len(places))][: count or len(places)]
-    missing = (count or len(places)) - len(chosen)
-    mask = torch.arange(len(chosen) + missing) < len(chosen)
-    return torch.cat([chosen, chosen.new_zeros(missing, x.dim())]).to(torch.int32), mask
+    selected = places[torch.randperm(len(places))][: count or len(places)]
+    missing = (count or len(places)) - len(selected)
+    mask = torch.arange(len(selected) + missing) < len(selected)
+    return torch.cat([selected, selected.new_zeros(missing, x.dim())]).to(torch.int32), mask
 
 
 @golden("NPU.npu_sub_sample", OpInfo(random=sampled_indices.subsample))

@@ -275,8 +275,8 @@ def npu_renorm_backward(
     """
     with torch.enable_grad():
         x = self.detach().clone().requires_grad_()
-        (found,) = torch.autograd.grad(torch.renorm(x, p, dim, maxnorm), x, grad)
-    return found
+        (gradient,) = torch.autograd.grad(torch.renorm(x, p, dim, maxnorm), x, grad)
+    return gradient
 
 
 # what op-plugin hands to the device
@@ -294,8 +294,8 @@ def npu_normalize_batch(self: Tensor, seq_len: Tensor, normalize_type: int = 0) 
         raise ValueError(f"normalize_type {normalize_type} of npu_normalize_batch is neither 0 nor 1")
     results = []
     for x, length in zip(self, seq_len.tolist(), strict=True):
-        known = x[:, :length]
+        frames = x[:, :length]
         over = (1,) if normalize_type == 0 else (0, 1)
-        std, mean = torch.std_mean(known, over, keepdim=True)
+        std, mean = torch.std_mean(frames, over, keepdim=True)
         results.append((x - mean) / (std + _EPSILON))
     return torch.stack(results)

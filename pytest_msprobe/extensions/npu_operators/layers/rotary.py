@@ -91,7 +91,7 @@ def npu_mrope(
     """
     cos, sin = cos_sin_cache[positions.long()].chunk(2, -1)
     if mrope_section is not None and any(mrope_section):
-        cos, sin = (_by_section(each, mrope_section, cache_mode) for each in (cos, sin))
+        cos, sin = (_by_section(table, mrope_section, cache_mode) for table in (cos, sin))
     turned = [_turned(torch.unflatten(x, -1, (-1, head_size)), cos, sin, rotary_mode).flatten(1) for x in (query, key)]
     return turned[0], turned[1]
 
@@ -102,10 +102,10 @@ def _by_section(angles: Tensor, sections: Sequence[int], cache_mode: str) -> Ten
         return torch.cat([part[i] for i, part in enumerate(torch.split(angles, list(sections), -1))], -1)
     if cache_mode != "interleave":
         raise ValueError(f"cache_mode {cache_mode!r} of npu_mrope is not one of default, interleave")
-    chosen = angles[0].clone()
+    selected = angles[0].clone()
     for row in (1, 2):
-        chosen[..., row : sections[1] * 3 : 3] = angles[row, ..., row : sections[1] * 3 : 3]
-    return chosen
+        selected[..., row : sections[1] * 3 : 3] = angles[row, ..., row : sections[1] * 3 : 3]
+    return selected
 
 
 def _turned(x: Tensor, cos: Tensor, sin: Tensor, rotary_mode: str) -> Tensor:

@@ -104,13 +104,13 @@ def npu_cross_entropy_loss_backward(
     classes = log_prob.shape[1]
     weights = log_prob.new_ones(classes) if weight is None else weight
     is_kept = target != ignore_index if ignore_index >= 0 else torch.ones_like(target, dtype=torch.bool)
-    chosen = target.long().masked_fill(~is_kept, 0)
-    of_target = weights[chosen] * is_kept
+    labels = target.long().masked_fill(~is_kept, 0)
+    of_target = weights[labels] * is_kept
     scale = grad_loss.reshape(-1) * is_kept
     if reduction == "mean":
         scale = scale / of_target.sum()
     of_log_prob = (-label_smoothing / classes * weights).expand_as(log_prob).clone()
-    of_log_prob.scatter_add_(1, chosen.unsqueeze(1), (-(1 - label_smoothing) * of_target).unsqueeze(1))
+    of_log_prob.scatter_add_(1, labels.unsqueeze(1), (-(1 - label_smoothing) * of_target).unsqueeze(1))
     of_log_prob = of_log_prob * scale.unsqueeze(1)
     return of_log_prob - torch.exp(log_prob) * of_log_prob.sum(1, keepdim=True)
 

@@ -119,18 +119,18 @@ def _part_of_sum(call: Arguments, unit: float) -> Bounded:
     if call.get("antiquant_scale") is not None:
         scale = call["antiquant_scale"].double()
         x2 = dequantized(x2, scale, call.get("antiquant_offset"), call.get("antiquant_group_size") or 0)
-    found = product(
+    part = product(
         x1, x2, unit, bias=call.get("bias"), x_scale=_scale(api, call, "pertoken_scale"),
         weight_scale=_scale(api, call, "dequant_scale"),
         # A dequantized weight is rounded to the dtype of x1 before it is multiplied.
         of_operands=0.0 if call.get("antiquant_scale") is None else unit,
     )  # fmt: skip
-    shape = (*call["x1"].shape[:-1], found.value.shape[-1])
-    found = found.moved(lambda each: each.reshape(shape))
+    shape = (*call["x1"].shape[:-1], part.value.shape[-1])
+    part = part.moved(lambda values: values.reshape(shape))
     if call.get("x3") is None:
-        return found
-    value = found.value + call["x3"].double()
-    return Bounded(value, found.error + unit * value.abs())
+        return part
+    value = part.value + call["x3"].double()
+    return Bounded(value, part.error + unit * value.abs())
 
 
 def _refuse_reduction(api: str, call: Arguments) -> None:
@@ -144,17 +144,19 @@ def npu_all_gather_base_mm(calls: Sequence[Arguments], unit: float) -> list[tupl
 
 def npu_all_gather_quant_mm(calls: Sequence[Arguments], unit: float) -> list[tuple[Result, ...]]:
     """Return (product, gathered, None) as :func:`npu_all_gather_base_mm` does."""
-    return [(*each, None) for each in _gathered("npu_all_gather_quant_mm", calls, unit)]
+    return [(*results, None) for results in _gathered("npu_all_gather_quant_mm", calls, unit)]
 
 
 def _gathered(api: str, calls: Sequence[Arguments], unit: float) -> list[tuple[Result, ...]]:
-    found: list[tuple[Result, ...]] = []
+    results: list[tuple[Result, ...]] = []
     whole = torch.cat([call["self"] for call in calls])
     for own in calls:
         refuse(api, gather_index=own.get("gather_index") or None, quant_scale=own.get("quant_scale"))
-        parts = [_product(api, {**own, "self": each["self"], "x1_scale": each.get("x1_scale")}, unit) for each in calls]
-        found.append((joined(parts), whole if own.get("gather_output", True) else None))
-    return found
+        parts = [
+            _product(api, {**own, "self": sender["self"], "x1_scale": sender.get("x1_scale")}, unit) for sender in calls
+        ]
+        results.append((joined(parts), whole if own.get("gather_output", True) else None))
+    return results
 
 
 def _product(api: str, call: Arguments, unit: float, left: str = "self", *, bias_is_last: bool = False) -> Bounded:
@@ -173,7 +175,7 @@ def npu_mm_reduce_scatter_base(calls: Sequence[Arguments], unit: float) -> list[
 
 def npu_quant_mm_reduce_scatter(calls: Sequence[Arguments], unit: float) -> list[tuple[Result, ...]]:
     """Return (share, None) as :func:`npu_mm_reduce_scatter_base` does, a bias added behind the scales."""
-    return [(*each, None) for each in _scattered("npu_quant_mm_reduce_scatter", calls, unit, bias_is_last=True)]
+    return [(*results, None) for results in _scattered("npu_quant_mm_reduce_scatter", calls, unit, bias_is_last=True)]
 
 
 def _scattered(
@@ -208,15 +210,15 @@ _MX = 6
 
 
 def _exchanged_first(api: str, calls: Sequence[Arguments], unit: float) -> list[tuple[Result, ...]]:
-    found: list[tuple[Result, ...]] = []
+    results: list[tuple[Result, ...]] = []
     for rank, own in enumerate(calls):
         x1 = torch.cat([call["x1"].chunk(len(calls))[rank] for call in calls], 1)
         scale = own.get("x1_scale")
         if scale is not None:
             scale = torch.cat([call["x1_scale"].chunk(len(calls))[rank] for call in calls], 1)
         result = _product(api, {**own, "x1": x1, "x1_scale": scale}, unit, "x1", bias_is_last=True)
-        found.append((result, x1 if own.get("all2all_out_flag", True) else None))
-    return found
+        results.append((result, x1 if own.get("all2all_out_flag", True) else None))
+    return results
 
 
 def npu_matmul_all_to_all(calls: Sequence[Arguments], unit: float) -> list[tuple[Result, ...]]:
@@ -234,7 +236,7 @@ def npu_quant_matmul_all_to_all(calls: Sequence[Arguments], unit: float) -> list
 def _exchanged_last(api: str, calls: Sequence[Arguments], unit: float) -> list[tuple[Result, ...]]:
     products = [_product(api, call, unit, "x1", bias_is_last=True) for call in calls]
     return [
-        (joined([each.moved(lambda part, rank=rank: part.chunk(len(calls), 1)[rank]) for each in products]),)  # type: ignore[misc]
+        (joined([whole.moved(lambda part, rank=rank: part.chunk(len(calls), 1)[rank]) for whole in products]),)  # type: ignore[misc]
         for rank in range(len(calls))
     ]
 
@@ -250,14 +252,16 @@ def npu_moe_distribute_dispatch(calls: Sequence[Arguments], unit: float) -> list
         _refuse_kinds(api, call)
     tokens = torch.cat([call["x"] for call in calls])
     experts = torch.cat([call["expert_ids"] for call in calls])
-    each = calls[0]["moe_expert_num"] // len(calls)
-    found: list[tuple[Result, ...]] = []
+    per_rank = calls[0]["moe_expert_num"] // len(calls)
+    results: list[tuple[Result, ...]] = []
     for rank, own in enumerate(calls):
-        segments = tuple(tokens[(experts == expert).any(-1)] for expert in range(rank * each, (rank + 1) * each))
+        segments = tuple(
+            tokens[(experts == expert).any(-1)] for expert in range(rank * per_rank, (rank + 1) * per_rank)
+        )
         counts = torch.tensor([len(rows) for rows in segments])
         counts = counts if own.get("expert_token_nums_type", 1) == 1 else counts.cumsum(0)
-        found.append((Segments(segments), None, None, counts, None, None, None))
-    return found
+        results.append((Segments(segments), None, None, counts, None, None, None))
+    return results
 
 
 def _refuse_kinds(api: str, call: Arguments) -> None:

@@ -60,12 +60,12 @@ def _arriving(api: str, calls: Sequence[Arguments], unit: float) -> list[tuple[R
         counts = _counts(call, "send_counts", len(calls))
         parts = iter(torch.split(call["gmm_x"], [number for of_rank in counts for number in of_rank]))
         sent.append([[next(parts) for _ in of_rank] for of_rank in counts])
-    found: list[tuple[Result, ...]] = []
+    results: list[tuple[Result, ...]] = []
     for rank, own in enumerate(calls):
         by_expert = [torch.cat(parts) for parts in zip(*(of_sender[rank] for of_sender in sent), strict=True)]
         arrived = torch.cat(by_expert) if by_expert else own["gmm_x"][:0]
-        found.append(products_of_arrived(api, own, arrived, [len(rows) for rows in by_expert], unit))
-    return found
+        results.append(products_of_arrived(api, own, arrived, [len(rows) for rows in by_expert], unit))
+    return results
 
 
 def products_of_arrived(
@@ -89,13 +89,13 @@ def _returning(api: str, calls: Sequence[Arguments], unit: float) -> list[tuple[
         result = _grouped(api, call, call["gmm_x"], [sum(of_expert) for of_expert in by_expert], unit)
         ends = list(accumulate(number for of_expert in by_expert for number in of_expert))
         places = zip([0, *ends], ends, strict=False)
-        parts = iter([result.moved(lambda each, a=a, b=b: each[a:b]) for a, b in places])  # type: ignore[misc]
+        parts = iter([result.moved(lambda values, a=a, b=b: values[a:b]) for a, b in places])  # type: ignore[misc]
         sent.append([[next(parts) for _ in of_expert] for of_expert in by_expert])
-    found: list[tuple[Result, ...]] = []
+    results: list[tuple[Result, ...]] = []
     for rank, own in enumerate(calls):
         back = [of_expert[rank] for of_sender in sent for of_expert in of_sender]
-        found.append((joined(back), _own(api, own, unit)))
-    return found
+        results.append((joined(back), _own(api, own, unit)))
+    return results
 
 
 def _refuse_kinds(api: str, call: Arguments) -> None:

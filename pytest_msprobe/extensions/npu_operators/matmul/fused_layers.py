@@ -126,7 +126,7 @@ def npu_grouped_matmul_swiglu_quant_v2(
         scale_of_8_bits=weight_scale_dtype or x_scale_dtype,
     )
     rows = numbers(api, x, x_dtype)
-    weights = [each for tensor in weight for each in _matrices(numbers(api, tensor, weight_dtype, rows.shape[-1]))]
+    weights = [matrix for tensor in weight for matrix in _matrices(numbers(api, tensor, weight_dtype, rows.shape[-1]))]
     factors = _of_groups(weight_scale, len(weights))
     assists = [None] * len(weights) if not weight_assist_matrix else _of_groups(weight_assist_matrix, len(weights))
     sizes = _group_sizes(api, group_list, len(rows), group_list_type)
@@ -142,8 +142,8 @@ def npu_grouped_matmul_swiglu_quant_v2(
         left, right = product.chunk(2, -1)
         out = F.silu(left) * right
         outs.append(out if smooth_scale is None else out * smooth_scale[group].double())
-    found = torch.cat(outs)
-    y, scale = quantized_by_row(F.pad(found, (0, 0, 0, len(rows) - len(found))))
+    rows_out = torch.cat(outs)
+    y, scale = quantized_by_row(F.pad(rows_out, (0, 0, 0, len(rows) - len(rows_out))))
     return y, scale.to(torch.promote_types(x_scale.dtype, torch.float32))
 
 
@@ -184,8 +184,8 @@ def npu_quant_grouped_matmul_dequant(
         token = share.reshape(-1, 1) if weight_scale.is_floating_point() else None
         added = None if bias is None else bias[group]
         outs.append(scaled_product(part, quantized_weight[group].mT, factors[group], token, bias=added))
-    found = torch.cat(outs)
-    return F.pad(found, (0, 0, 0, len(rows) - len(found))).to(x.dtype)
+    rows_out = torch.cat(outs)
+    return F.pad(rows_out, (0, 0, 0, len(rows) - len(rows_out))).to(x.dtype)
 
 
 def _group_sizes(api: str, group_list: Tensor, total: int, kind: int | None) -> list[int]:
@@ -297,8 +297,8 @@ def npu_fused_linear_cross_entropy_loss_with_max_sum_backward(
             raise ValueError(f"{api} needs softmax, or logits_max and sum_exp_logits")
         softmax = _softmax(input @ weight.mT, logits_max, sum_exp_logits)
     is_inside = 1 - _unpacked(target_mask, len(grad))
-    chosen = torch.zeros_like(softmax).scatter(
+    one_hot = torch.zeros_like(softmax).scatter(
         -1, masked_target.long().unsqueeze(-1), is_inside.to(softmax.dtype).unsqueeze(-1)
     )
-    of_logits = ((softmax - chosen) * grad.unsqueeze(-1)).to(input.dtype)
+    of_logits = ((softmax - one_hot) * grad.unsqueeze(-1)).to(input.dtype)
     return of_logits @ weight, of_logits.mT @ input

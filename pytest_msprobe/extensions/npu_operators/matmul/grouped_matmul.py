@@ -104,21 +104,23 @@ def npu_grouped_matmul(
         group_list_type=None if group_list_type in (None, 0, 1, 2) else group_list_type,
         act_type=None if (act_type or 0) in _BY_ACT_TYPE else act_type,
     )
-    rows = [numbers(api, each, x_dtype) for each in x]
-    weights = [numbers(api, each, weight_dtype, rows[0].shape[-1]) for each in weight]
-    tokens = None if not per_token_scale else [numbers(api, each, per_token_scale_dtype) for each in per_token_scale]
-    chosen, sizes = _groups(api, group_list, group_list_type, rows[0].shape[1 if group_type == _INNER else 0])
+    rows = [numbers(api, operand, x_dtype) for operand in x]
+    weights = [numbers(api, operand, weight_dtype, rows[0].shape[-1]) for operand in weight]
+    tokens = (
+        None if not per_token_scale else [numbers(api, operand, per_token_scale_dtype) for operand in per_token_scale]
+    )
+    groups, sizes = _groups(api, group_list, group_list_type, rows[0].shape[1 if group_type == _INNER else 0])
     if group_type == _INNER:
         refuse(api, scale_in_blocks=tokens if tokens and tokens[0].dim() > 2 else None)
         lefts, rights = rows[0][:, : sum(sizes)], weights[0][: sum(sizes)]
         parts = list(zip(torch.split(lefts, sizes, 1), torch.split(rights, sizes), strict=True))
     else:
-        parts = _parts(api, rows, _of_each_group(weights, 3), chosen, sizes)
-    given = (bias, scale, offset, antiquant_scale, antiquant_offset)
-    factors = Factors(*(_each_or_none(each, len(parts), chosen, weights) for each in given))
+        parts = _parts(api, rows, _of_each_group(weights, 3), groups, sizes)
+    parameters = (bias, scale, offset, antiquant_scale, antiquant_offset)
+    factors = Factors(*(_each_or_none(operand, len(parts), groups, weights) for operand in parameters))
     shares = _shares(tokens, [left for left, _ in parts], by_group=group_type == _INNER)
-    of_whole = (weights[0] is not weight[0], scale_dtype)
-    outs = [_product(i, part, factors, shares[i], output_dtype, *of_whole) for i, part in enumerate(parts)]
+    weight_form = (weights[0] is not weight[0], scale_dtype)
+    outs = [_product(i, part, factors, shares[i], output_dtype, *weight_form) for i, part in enumerate(parts)]
     outs = [_BY_ACT_TYPE[act_type or 0](out) for out in outs]
     if split_item in (2, 3):
         outs = [torch.stack(outs) if group_type == _INNER else _joined(outs, sum(map(len, rows)))]
@@ -135,17 +137,17 @@ def _groups(
         return None, []
     if kind == 2:
         pairs = [(int(number), int(size)) for number, size in group_list]  # type: ignore[misc, arg-type, unused-ignore]
-        chosen, counts = [number for number, _ in pairs], [size for _, size in pairs]
-        return chosen, group_sizes(api, counts, total, cumulative=False)
+        groups, counts = [number for number, _ in pairs], [size for _, size in pairs]
+        return groups, group_sizes(api, counts, total, cumulative=False)
     return None, group_sizes(api, group_list, total, cumulative=kind != 1)
 
 
 def _parts(
-    api: str, rows: list[Tensor], weights: list[Tensor], chosen: list[int] | None, sizes: list[int]
+    api: str, rows: list[Tensor], weights: list[Tensor], groups: list[int] | None, sizes: list[int]
 ) -> list[tuple[Tensor, Tensor]]:
     """Return the operands of each group."""
-    if chosen is not None:
-        weights = [weights[number] for number in chosen]
+    if groups is not None:
+        weights = [weights[number] for number in groups]
     if len(rows) == 1 and len(weights) > 1:
         if not sizes:
             raise ValueError(f"{api} needs group_list for one x and {len(weights)} weights")
@@ -201,14 +203,14 @@ def _joined(outs: list[Tensor], rows: int) -> Tensor:
 
 
 def _each_or_none(
-    tensors: Sequence[Tensor] | None, groups: int, chosen: list[int] | None, weights: Sequence[Tensor]
+    tensors: Sequence[Tensor] | None, groups: int, selected: list[int] | None, weights: Sequence[Tensor]
 ) -> Sequence[Tensor | None]:
     """Return what each group has of a parameter, which one tensor may hold for all of them."""
     if not tensors:
         return [None] * groups
     is_one_of_all = len(tensors) == 1 and (weights[0].dim() == 3 or groups > 1)
-    found = list(tensors[0]) if is_one_of_all else list(tensors)
-    return found if chosen is None else [found[number] for number in chosen]
+    entries = list(tensors[0]) if is_one_of_all else list(tensors)
+    return entries if selected is None else [entries[number] for number in selected]
 
 
 def _of_each_group(tensors: Sequence[Tensor], dims: int) -> list[Tensor]:
@@ -241,7 +243,7 @@ def npu_grouped_matmul_add(
         group_type=None if group_type == 2 else group_type,
     )
     sizes = sizes_of_groups(api, group_list, len(x), cumulative=group_list_type != 1, may_leave_rows=True)
-    parts = zip(*(torch.split(each[: sum(sizes)].to(self.dtype), sizes) for each in (x, weight)), strict=True)
+    parts = zip(*(torch.split(operand[: sum(sizes)].to(self.dtype), sizes) for operand in (x, weight)), strict=True)
     return self + torch.stack([left.mT @ right for left, right in parts]).reshape(self.shape)
 
 
@@ -300,7 +302,7 @@ def npu_add_quant_gmm(
     added, start = [], 0
     for group, size in enumerate(sizes):
         rows = slice(start, start + size)
-        scales = (_of_group(each, group, start, size) for each in (factors, tokens))
+        scales = (_of_group(scale, group, start, size) for scale in (factors, tokens))
         factor, token = scales
         token = token.transpose(0, 1) if token is not None and token.dim() == 3 else token
         added.append(scaled_product(left[rows].mT, right[rows], factor, token))

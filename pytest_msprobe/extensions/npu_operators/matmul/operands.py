@@ -64,8 +64,8 @@ def _along(stored: Tensor, inner: int | None, read: Callable[[Tensor], Tensor]) 
 
 def _whole(elements: Tensor, count: int) -> Tensor:
     """Return the whole numbers of 4 bits that each element holds, as int8."""
-    found = ((elements.long().unsqueeze(-1) >> 4 * torch.arange(count)) & 0xF).flatten(-2)
-    return ((found ^ 8) - 8).to(torch.int8)
+    nibbles = ((elements.long().unsqueeze(-1) >> 4 * torch.arange(count)) & 0xF).flatten(-2)
+    return ((nibbles ^ 8) - 8).to(torch.int8)
 
 
 def scale_and_offset(scale: Tensor) -> tuple[Tensor, Tensor | None]:

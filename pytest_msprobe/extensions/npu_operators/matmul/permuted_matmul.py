@@ -167,11 +167,11 @@ def npu_batch_gather_matmul(
     columns = weight_b.shape[2]
     if y_slice_size not in (-1, columns):
         raise ValueError(f"y_slice_size is {y_slice_size} for a weight_b of {columns} rows")
-    chosen = indices.long().clamp(min=0)
+    adapters = indices.long().clamp(min=0)
     rows = x.unsqueeze(1)
     if weight_a is not None:
-        rows = rows @ weight_a[chosen, layer_idx].mT
-    added = (rows @ weight_b[chosen, layer_idx].mT).squeeze(1) * scale
+        rows = rows @ weight_a[adapters, layer_idx].mT
+    added = (rows @ weight_b[adapters, layer_idx].mT).squeeze(1) * scale
     added = added * (indices >= 0).to(added.dtype).unsqueeze(-1)
     return self + F.pad(added, (y_offset, self.shape[1] - y_offset - columns))
 
@@ -184,15 +184,15 @@ npu_batch_gather_matmul_ = golden("NPU.npu_batch_gather_matmul_", OpInfo(constra
 @golden("Aten.npu_bmm_v2_mat1_backward")
 def npu_bmm_v2_mat1_backward(grad: Tensor, mat1: Tensor, mat2: Tensor, size: Sequence[int]) -> Tensor:
     """Return the gradient of ``npu_bmmV2`` for its first operand, in the shape ``size``."""
-    found, _ = matmul_backward(_of_product(grad, mat1, mat2), mat1, mat2, (True, False))
-    return cast("Tensor", found).reshape(*size)
+    gradient, _ = matmul_backward(_of_product(grad, mat1, mat2), mat1, mat2, (True, False))
+    return cast("Tensor", gradient).reshape(*size)
 
 
 @golden("Aten.npu_bmm_v2_mat2_backward")
 def npu_bmm_v2_mat2_backward(grad: Tensor, mat1: Tensor, mat2: Tensor, size: Sequence[int]) -> Tensor:
     """Return the gradient of ``npu_bmmV2`` for its second operand, in the shape ``size``."""
-    _, found = matmul_backward(_of_product(grad, mat1, mat2), mat1, mat2, (False, True))
-    return cast("Tensor", found).reshape(*size)
+    _, gradient = matmul_backward(_of_product(grad, mat1, mat2), mat1, mat2, (False, True))
+    return cast("Tensor", gradient).reshape(*size)
 
 
 def _of_product(grad: Tensor, mat1: Tensor, mat2: Tensor) -> Tensor:

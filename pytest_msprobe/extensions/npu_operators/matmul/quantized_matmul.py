@@ -237,7 +237,8 @@ def npu_ffn(
         outs = []
         for expert, part in enumerate(torch.split(x, sizes)):
             one, two, (factor, shift) = (
-                [None if each is None else each[expert] for each in layer] for layer in (first, second, between)
+                [None if operand is None else operand[expert] for operand in layer]
+                for layer in (first, second, between)
             )
             outs.append(_layers(part, _BY_NAME[activation], one, two, factor, shift))
         out = torch.cat(outs)

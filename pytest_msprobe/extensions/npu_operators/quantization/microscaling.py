@@ -183,8 +183,8 @@ def npu_dynamic_block_quant(
     """
     to = format_among("npu_dynamic_block_quant", "dst_type", dst_type, (INT8, HIFLOAT8, *FLOAT8S))
     scales = _block_scales(x, to, dst_type_max, min_scale, (row_block_size, col_block_size))
-    each = _for_each(scales, x, (row_block_size, col_block_size))
-    return store(_divided(x, each), to, round_mode), scales
+    element_scales = _for_each(scales, x, (row_block_size, col_block_size))
+    return store(_divided(x, element_scales), to, round_mode), scales
 
 
 def _block_scales(x: Tensor, to: NumberFormat, dst_type_max: float, min_scale: float, block: tuple[int, int]) -> Tensor:
@@ -232,10 +232,10 @@ def npu_grouped_dynamic_block_quant(
     for group, (start, end) in enumerate(pairwise([0, *ends])):
         rows = x[..., start:end, :]
         if end > start:
-            found = _block_scales(rows, to, dst_type_max, min_scale, block)
+            group_scales = _block_scales(rows, to, dst_type_max, min_scale, block)
             first = start // row_block_size + group
-            scales[..., first : first + found.shape[-2], :] = found
-            divided[..., start:end, :] = _divided(rows, _for_each(found, rows, block))
+            scales[..., first : first + group_scales.shape[-2], :] = group_scales
+            divided[..., start:end, :] = _divided(rows, _for_each(group_scales, rows, block))
     return store(divided, to, round_mode), scales
 
 

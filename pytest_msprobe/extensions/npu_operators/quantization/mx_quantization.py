@@ -165,8 +165,8 @@ def npu_dynamic_block_mx_quant(
     wide = F.pad(input.detach().double(), (0, -columns % BLOCK, 0, -rows % BLOCK))
     tiles = torch.unflatten(torch.unflatten(wide, -1, (-1, BLOCK)), -3, (-1, BLOCK))
     exponents = shared_exponents(tiles.abs().amax((-3, -1)), how)
-    each = exponents.repeat_interleave(BLOCK, -2).repeat_interleave(BLOCK, -1)
-    values = scaled(wide, each)[..., :rows, :columns]
+    element_exponents = exponents.repeat_interleave(BLOCK, -2).repeat_interleave(BLOCK, -1)
+    values = scaled(wide, element_exponents)[..., :rows, :columns]
     by_row = _pairs((exponents + 127).to(torch.uint8)).repeat_interleave(BLOCK, -3)[..., :rows, :, :]
     by_column = _pairs((exponents.mT + 127).to(torch.uint8)).repeat_interleave(BLOCK, -3)[..., :columns, :, :]
     return store(values, how.to, how.round_mode), by_row, by_column.movedim(-3, -2)

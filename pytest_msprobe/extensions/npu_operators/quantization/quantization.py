@@ -43,8 +43,8 @@ def rounded(values: Tensor, dtype: torch.dtype = torch.int8) -> Tensor:
 
 def refuse_but_int8(api: str, **dtype: object) -> None:
     """Raise NotImplementedError where another dtype than int8, by its only argument's name, is asked for."""
-    for name, given in dtype.items():
-        format_among(api, name, given, (INT8,))
+    for name, value in dtype.items():
+        format_among(api, name, value, (INT8,))
 
 
 def quantized_by_row(values: Tensor, to: NumberFormat = INT8) -> tuple[Tensor, Tensor]:
@@ -287,18 +287,22 @@ def npu_moe_init_routing_quant(
         before = counts.int() if expert_tokens_before_capacity_flag else None
         within = torch.arange(len(experts), device=x.device) - (counts.cumsum(0) - counts)[experts]
         slots = (experts * expert_capacity + within).masked_fill(within >= expert_capacity, -1)
-        taken = order[slots >= 0]
-        kept = slots[slots >= 0]
+        routed = order[slots >= 0]
+        destinations = slots[slots >= 0]
         places = slots[places]
     else:
         tokens = (None, counts.cumsum(0).int(), counts.int())[expert_tokens_num_mode]
-        taken = order[: active_num or None]
-        kept = torch.arange(len(taken), device=x.device)
-    numbers, scales = _quantized(x, taken, expert_idx, scale, offset, quant_mode)
+        routed = order[: active_num or None]
+        destinations = torch.arange(len(routed), device=x.device)
+    numbers, scales = _quantized(x, routed, expert_idx, scale, offset, quant_mode)
     if drop_pad_mode:
-        numbers = numbers.new_zeros(expert_num * expert_capacity, x.shape[1]).index_copy(0, kept, numbers)
+        numbers = numbers.new_zeros(expert_num * expert_capacity, x.shape[1]).index_copy(0, destinations, numbers)
         numbers = numbers.reshape(expert_num, expert_capacity, -1)
-        scales = None if scales is None else scales.new_zeros(expert_num * expert_capacity).index_copy(0, kept, scales)
+        scales = (
+            None
+            if scales is None
+            else scales.new_zeros(expert_num * expert_capacity).index_copy(0, destinations, scales)
+        )
     return numbers, places.int(), tokens, before, scales
 
 

@@ -64,11 +64,11 @@ def npu_swiglu_quant(
     rows = y.shape[:-1].numel()
 
     def of_rows(parameter: Tensor) -> Tensor:
-        each = at_least_float32(parameter)
-        each = each.unsqueeze(-1) if each.dim() == 1 else each
+        wide = at_least_float32(parameter)
+        wide = wide.unsqueeze(-1) if wide.dim() == 1 else wide
         if group_index is None:
-            return each
-        return each_row(api, each, group_index, rows, cumulative=group_list_type == 0).reshape(*y.shape[:-1], -1)
+            return wide
+        return each_row(api, wide, group_index, rows, cumulative=group_list_type == 0).reshape(*y.shape[:-1], -1)
 
     y = y if smooth_scales is None else y * of_rows(smooth_scales)
     if quant_mode == 0:
@@ -134,10 +134,10 @@ def npu_dequant_swiglu_quant(
     to = format_among(api, "dst_type", dst_type, (INT8, *FLOAT8S, *FLOAT4S))
 
     def of_rows(parameter: Tensor) -> Tensor:
-        each = at_least_float32(parameter)
-        if group_index is None or each.dim() < 2 or each.shape[0] == 1:
-            return each
-        groups = each_row(api, each, group_index, x.shape[:-1].numel(), cumulative=False)
+        values = at_least_float32(parameter)
+        if group_index is None or values.dim() < 2 or values.shape[0] == 1:
+            return values
+        groups = each_row(api, values, group_index, x.shape[:-1].numel(), cumulative=False)
         return F.pad(groups, (0, 0, 0, x.shape[:-1].numel() - len(groups))).reshape(*x.shape[:-1], -1)
 
     is_whole = bias is not None and not bias.is_floating_point()
@@ -288,8 +288,8 @@ def npu_swiglu_group_quant_backward(
     is promised of one (None).
     """
     rows = x.shape[:-1].numel()
-    kept = torch.arange(rows, device=x.device) < (rows if group_index is None else int(group_index.sum()))
-    shown = kept.reshape(*x.shape[:-1], 1)
+    in_groups = torch.arange(rows, device=x.device) < (rows if group_index is None else int(group_index.sum()))
+    shown = in_groups.reshape(*x.shape[:-1], 1)
     wide = at_least_float32(x.detach()).requires_grad_()
     with torch.enable_grad():
         y = _clamped_swiglu(wide, clamp_limit)

@@ -104,8 +104,8 @@ def _npu_rms_norm_backward_quant(
     api = "_npu_rms_norm_backward_quant"
     refuse(api, quant_mode=None if quant_mode == "static" else quant_mode)
     to = format_among(api, "dst_type", dst_type, (INT8, HIFLOAT8))
-    each = rstd.reshape(*x.shape[: x.dim() - gamma.dim()], *(1 for _ in gamma.shape))
-    wide = (at_least_float32(dy), at_least_float32(x), at_least_float32(gamma), at_least_float32(each))
+    row_rstd = rstd.reshape(*x.shape[: x.dim() - gamma.dim()], *(1 for _ in gamma.shape))
+    wide = (at_least_float32(dy), at_least_float32(x), at_least_float32(gamma), at_least_float32(row_rstd))
     dx, dgamma = npu_rms_norm_backward(*wide)
     return _quantized(dx, scale_x, offset_x, to, div_mode=div_mode), dgamma
 
@@ -142,12 +142,12 @@ def npu_add_rms_norm_dynamic_quant(
     """
     to = format_among("npu_add_rms_norm_dynamic_quant", "y_dtype", y_dtype, _FORMATS)
     y, _ = _rms_norm(at_least_float32(x1) + at_least_float32(x2), gamma, beta, epsilon)
-    wanted = list(output_mask) if output_mask else [True, smooth_scale1 is not None and smooth_scale2 is not None]
-    found: list[tuple[Tensor | None, Tensor | None]] = [
+    outputs = list(output_mask) if output_mask else [True, smooth_scale1 is not None and smooth_scale2 is not None]
+    results: list[tuple[Tensor | None, Tensor | None]] = [
         quantized_by_row(y if smooth is None else y * at_least_float32(smooth), to) if there_is else (None, None)
-        for there_is, smooth in zip(wanted, (smooth_scale1, smooth_scale2), strict=True)
+        for there_is, smooth in zip(outputs, (smooth_scale1, smooth_scale2), strict=True)
     ]
-    (y1, scale1), (y2, scale2) = found
+    (y1, scale1), (y2, scale2) = results
     return y1, y2, x1 + x2, scale1, scale2
 
 
@@ -289,12 +289,12 @@ def npu_quant_conv2d(
     """
     refuse("npu_quant_conv2d", offset=offset)
     operands = [
-        numbers_in(each, HIFLOAT8) if number_format(dtype) is HIFLOAT8 else each.double()
-        for each, dtype in ((input, input_dtype), (weight, weight_dtype))
+        numbers_in(operand, HIFLOAT8) if number_format(dtype) is HIFLOAT8 else operand.double()
+        for operand, dtype in ((input, input_dtype), (weight, weight_dtype))
     ]
     high, wide = (pads, pads) if isinstance(pads, int) else (pads[0], pads[-1])
     padded = F.pad(operands[0], (wide, wide, high, high), value=float(offset_x))
-    found = F.conv2d(
+    sums = F.conv2d(
         padded,
         operands[1],
         stride=strides if isinstance(strides, int) else list(strides),
@@ -302,7 +302,7 @@ def npu_quant_conv2d(
         groups=groups,
     )
     factor = scale_and_offset(scale)[0].double().reshape(-1, 1, 1)
-    y = (found if bias is None else found + bias.double().reshape(-1, 1, 1)) * factor
+    y = (sums if bias is None else sums + bias.double().reshape(-1, 1, 1)) * factor
     if number_format(output_dtype) is HIFLOAT8:
         return store(y, HIFLOAT8, round_mode)
     return y.to(float_dtype(output_dtype, torch.float16))

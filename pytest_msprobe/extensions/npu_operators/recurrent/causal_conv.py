@@ -156,8 +156,8 @@ class _Cache:
         if self.indices is not None:
             per_block = self.indices.dim() == 2
             line = int(self.indices[number, _given(self.read_block)[number]] if per_block else self.indices[number])
-        kept = self.states.shape[1] - taps + 1 if self.accepted is None else int(self.accepted[number]) - 1
-        return self.states[line, : kept + taps - 1].clone(), kept
+        accepted = self.states.shape[1] - taps + 1 if self.accepted is None else int(self.accepted[number]) - 1
+        return self.states[line, : accepted + taps - 1].clone(), accepted
 
     def fill_blocks(self, number: int, used: Tensor, taps: int) -> None:
         """Write the states at the ends of full blocks; ``used`` are K - 1 tokens of history and the sequence."""
@@ -206,8 +206,8 @@ def _convolved(
         padded = torch.cat((history, rows))
         used = padded[unused:]
         cache.fill_blocks(number, used, taps)
-        kept = padded[-length:]
-        cache.states[line, length - len(kept) :] = kept
+        latest = padded[-length:]
+        cache.states[line, length - len(latest) :] = latest
         y = torch.stack([weight[k] * used[k : k + len(rows)] for k in range(taps)]).sum(0)
         if pangu:
             y[: max(taps - 1 - int(_given(cache.computed)[number]), 0)] = 0

@@ -85,7 +85,7 @@ def _layer(x: Tensor, h: Tensor, w: Tensor, v: Tensor, b: Tensor, a: Tensor) -> 
         new = torch.tanh(x_new + reset * h_new)
         h = (1 - update) * new + update * h
         steps.append((h, h, update, reset, new, h_new))
-    return [torch.stack(each) for each in zip(*steps, strict=True)]
+    return [torch.stack(states) for states in zip(*steps, strict=True)]
 
 
 # in a chunk everything is a product of matrices; its size has no influence on values

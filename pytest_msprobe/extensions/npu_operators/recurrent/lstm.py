@@ -192,7 +192,7 @@ def lstm_steps(
         steps.append((y, h, c, *gates))
     if backwards:
         steps.reverse()
-    return [torch.stack(each) for each in zip(*steps, strict=True)]
+    return [torch.stack(states) for states in zip(*steps, strict=True)]
 
 
 def _all_steps(
@@ -213,10 +213,10 @@ def _last_differentiable(results: list[Tensor]) -> tuple[Tensor, Tensor, Tensor]
 def _gradients(
     results: tuple[Tensor, ...], incoming: tuple[Tensor | None, ...], sources: list[Tensor]
 ) -> tuple[Tensor, ...]:
-    given = [(result, grad) for result, grad in zip(results, incoming, strict=True) if grad is not None]
-    if not given:
+    pairs = [(result, grad) for result, grad in zip(results, incoming, strict=True) if grad is not None]
+    if not pairs:
         return tuple(torch.zeros_like(source) for source in sources)
-    outputs, grads = zip(*given, strict=True)
+    outputs, grads = zip(*pairs, strict=True)
     return torch.autograd.grad(outputs, sources, grads, materialize_grads=True)
 
 
@@ -239,7 +239,7 @@ def _lstm_npu(
     refuse("_lstm_npu", batch_sizes=batch_sizes)
     output, h, c, saved = _stack(input, hx, params, has_biases, num_layers, bidirectional, bool(batch_first))
     if train:
-        return output, h, c, *(each.detach() for each in saved)
+        return output, h, c, *(result.detach() for result in saved)
     nothing = input.new_empty(0)
     return output, h, c, *[nothing] * 4, h.detach(), c.detach(), nothing
 
@@ -269,7 +269,7 @@ def _lstm_npu_backward(
     refuse("_lstm_npu_backward", batch_sizes=batch_sizes)
     with torch.enable_grad():
         x = input.detach().requires_grad_()
-        states, weights = ([each.detach().requires_grad_() for each in given] for given in (hx, params))
+        states, weights = ([operand.detach().requires_grad_() for operand in operands] for operands in (hx, params))
         results = _stack(x, states, weights, has_biases, num_layers, bidirectional, bool(batch_first))[:3]
     grads = torch.autograd.grad(results, (x, *states, *weights), (grad_y, grad_hy, grad_cy))
     return grads[0], list(grads[1 : 1 + len(states)]), list(grads[1 + len(states) :])
@@ -286,13 +286,13 @@ def _stack(
 ) -> tuple[Tensor, Tensor, Tensor, list[Tensor]]:
     """Return the output, the last states, and [i, j, f, o, h, c, tanh(c)] of all layers and directions."""
     x = x.transpose(0, 1) if batch_first else x
-    directions, each = 1 + bidirectional, 4 if has_biases else 2
+    directions, per_layer = 1 + bidirectional, 4 if has_biases else 2
     last_h, last_c, saved = [], [], []
     for layer in range(layers):
         outputs = []
         for backwards in range(directions):
             at = layer * directions + backwards
-            w_ih, w_hh, *biases = params[at * each : (at + 1) * each]
+            w_ih, w_hh, *biases = params[at * per_layer : (at + 1) * per_layer]
             weight = torch.cat((w_ih, w_hh), 1).T
             bias = biases[0] + biases[1] if biases else weight.new_zeros(weight.shape[1])
             zero = x.new_zeros(x.shape[1], w_hh.shape[1])

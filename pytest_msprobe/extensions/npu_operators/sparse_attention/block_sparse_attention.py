@@ -45,7 +45,7 @@ def npu_block_sparse_attention(
     api = "npu_block_sparse_attention"
     refuse(api, kv_input_layout=None if kv_input_layout == q_input_layout else kv_input_layout)
     of_queries = _tokens(api, query, q_input_layout, actual_seq_lengths)
-    of_keys = [_tokens(api, each, kv_input_layout, actual_seq_lengths_kv) for each in (key, value)]
+    of_keys = [_tokens(api, operand, kv_input_layout, actual_seq_lengths_kv) for operand in (key, value)]
     parts = []
     for q, k, v, pairs in zip(of_queries, *of_keys, block_sparse_mask, strict=True):
         out, maximum, total = attend_selected(q, k, v, _paired(pairs, block_shape, len(q), len(k)), scale_value)
@@ -72,9 +72,10 @@ def npu_block_sparse_attention_backward(
     api = "npu_block_sparse_attention_backward"
     refuse(api, kv_input_layout=None if kv_input_layout == q_input_layout else kv_input_layout)
     of_queries = [
-        _tokens(api, each, q_input_layout, actual_seq_lengths) for each in (query, d_out, attention_out, softmax_lse)
+        _tokens(api, operand, q_input_layout, actual_seq_lengths)
+        for operand in (query, d_out, attention_out, softmax_lse)
     ]
-    of_keys = [_tokens(api, each, kv_input_layout, actual_seq_lengths_kv) for each in (key, value)]
+    of_keys = [_tokens(api, operand, kv_input_layout, actual_seq_lengths_kv) for operand in (key, value)]
     parts = []
     for q, arriving, out, logarithm, k, v, pairs in zip(*of_queries, *of_keys, block_sparse_mask, strict=True):
         paired = _paired(pairs, block_shape or (128, 128), len(q), len(k))
@@ -82,8 +83,8 @@ def npu_block_sparse_attention_backward(
         saved = (out, exponent, torch.ones_like(exponent))
         parts.append(gradients_of_selected(q, k, v, paired, scale_value, saved, arriving))
     of_query, of_key, of_value = (
-        _in_layout(each, given, layout)
-        for each, given, layout in zip(
+        _in_layout(operand, input_tensor, layout)
+        for operand, input_tensor, layout in zip(
             zip(*parts, strict=True),
             (query, key, value),
             (q_input_layout, kv_input_layout, kv_input_layout),
@@ -102,7 +103,9 @@ def _tokens(api: str, tensor: Tensor, layout: str, lengths: Sequence[int] | None
         return list(torch.split(tensor[: sum(counts)], counts))
     refuse(api, layout=None if layout == "BNSD" else layout)
     by_token = tensor.transpose(1, 2)
-    return [each[:count] for each, count in zip(by_token, counts or [by_token.shape[1]] * len(tensor), strict=True)]
+    return [
+        sequence[:count] for sequence, count in zip(by_token, counts or [by_token.shape[1]] * len(tensor), strict=True)
+    ]
 
 
 def _in_layout(parts: Sequence[Tensor], like: Tensor, layout: str, fill: float = 0.0) -> Tensor:
@@ -144,7 +147,8 @@ def npu_fused_floyd_attention(
     weights = weights / total.masked_fill(total == 0, 1.0)
     out = torch.einsum("bhikj,bhijc->bhikc", weights, value_ij) + torch.einsum("bhikj,bhjkc->bhikc", weights, value_jk)
     statistics = [
-        at_least_float32(each.detach()).expand(*each.shape[:-1], _STATISTIC_COPIES) for each in (maximum, total)
+        at_least_float32(statistic.detach()).expand(*statistic.shape[:-1], _STATISTIC_COPIES)
+        for statistic in (maximum, total)
     ]
     return statistics[0], statistics[1], out
 
@@ -163,7 +167,7 @@ def npu_fused_floyd_attention_backward(
     Weights are exp(score - ``softmax_max``) / ``softmax_sum``, as the forward saved them.
     """
     scores = _scores(query_ik, key_ij, key_jk, atten_mask, scale_value)
-    highest, divisor = (each[..., :1].to(scores.dtype) for each in (softmax_max, softmax_sum))
+    highest, divisor = (statistic[..., :1].to(scores.dtype) for statistic in (softmax_max, softmax_sum))
     p = torch.exp(scores - highest.masked_fill(divisor == 0, 0.0))
     p = p / divisor.masked_fill(divisor == 0, 1.0)
     of_p = torch.einsum("bhikc,bhijc->bhikj", grad_output, value_ij)
@@ -219,13 +223,13 @@ def npu_nsa_select_attention(
     """
     api = "npu_nsa_select_attention"
     refuse(api, atten_mask=atten_mask)
-    of_queries = [sequences(api, each, "TND", actual_seq_qlen) for each in (query, topk_indices)]
-    of_keys = [sequences(api, each, "TND", actual_seq_kvlen) for each in (key, value)]
+    of_queries = [sequences(api, operand, "TND", actual_seq_qlen) for operand in (query, topk_indices)]
+    of_keys = [sequences(api, operand, "TND", actual_seq_kvlen) for operand in (key, value)]
     parts = [
-        attend_selected(q, k, v, _blocks(chosen, select_block_size, len(k)), scale_value)
-        for q, chosen, k, v in zip(*of_queries, *of_keys, strict=True)
+        attend_selected(q, k, v, _blocks(selection, select_block_size, len(k)), scale_value)
+        for q, selection, k, v in zip(*of_queries, *of_keys, strict=True)
     ]
-    out, maximum, total = (joined(each, len(query), "TND") for each in zip(*parts, strict=True))
+    out, maximum, total = (joined(operand, len(query), "TND") for operand in zip(*parts, strict=True))
     return out, _copies(maximum), _copies(total)
 
 
@@ -244,17 +248,17 @@ def npu_nsa_select_attention_grad(
     api = "npu_nsa_select_attention_grad"
     refuse(api, atten_mask=atten_mask)
     saved = (attention_out, softmax_max[..., 0], softmax_sum[..., 0])
-    of_queries = [sequences(api, each, "TND", actual_seq_qlen) for each in (query, topk_indices, grad, *saved)]
-    of_keys = [sequences(api, each, "TND", actual_seq_kvlen) for each in (key, value)]
+    of_queries = [sequences(api, operand, "TND", actual_seq_qlen) for operand in (query, topk_indices, grad, *saved)]
+    of_keys = [sequences(api, operand, "TND", actual_seq_kvlen) for operand in (key, value)]
     parts = [
         gradients_of_selected(
-            q, k, v, _blocks(chosen, select_block_size, len(k)), scale_value, (out, maximum, total), arriving
+            q, k, v, _blocks(selection, select_block_size, len(k)), scale_value, (out, maximum, total), arriving
         )
-        for q, chosen, arriving, out, maximum, total, k, v in zip(*of_queries, *of_keys, strict=True)
+        for q, selection, arriving, out, maximum, total, k, v in zip(*of_queries, *of_keys, strict=True)
     ]
     of_query, of_key, of_value = (
-        joined(each, len(given), "TND")
-        for each, given in zip(zip(*parts, strict=True), (query, key, value), strict=True)
+        joined(operand, len(input_tensor), "TND")
+        for operand, input_tensor in zip(zip(*parts, strict=True), (query, key, value), strict=True)
     )
     return of_query, of_key, of_value
 
@@ -285,12 +289,15 @@ def npu_nsa_select_attention_infer(
     )
     if actual_seq_kvlen is None:
         raise ValueError(f"{api} needs actual_seq_kvlen")
-    pages = [torch.unflatten(each, -1, (key_value_head_num, -1)) if each.dim() == 3 else each for each in (key, value)]
-    of_keys = [sequences(api, each, "PA_BSND", actual_seq_kvlen, block_table) for each in pages]
+    pages = [
+        torch.unflatten(operand, -1, (key_value_head_num, -1)) if operand.dim() == 3 else operand
+        for operand in (key, value)
+    ]
+    of_keys = [sequences(api, operand, "PA_BSND", actual_seq_kvlen, block_table) for operand in pages]
     queries = query.reshape(len(query), 1, head_num, -1)
     outs = [
-        attend_selected(q, k, v, _blocks(chosen.unsqueeze(0), select_block_size, len(k)), scale_value)[0]
-        for q, chosen, k, v in zip(queries, topk_indices, *of_keys, strict=True)
+        attend_selected(q, k, v, _blocks(selection.unsqueeze(0), select_block_size, len(k)), scale_value)[0]
+        for q, selection, k, v in zip(queries, topk_indices, *of_keys, strict=True)
     ]
     out = torch.stack(outs)
     if layout == "TND":
@@ -298,9 +305,9 @@ def npu_nsa_select_attention_infer(
     return out.flatten(-2) if layout == "BSH" else out
 
 
-def _blocks(chosen: Tensor, size: int, columns: int) -> Callable[[slice], Tensor]:
+def _blocks(selection: Tensor, size: int, columns: int) -> Callable[[slice], Tensor]:
     """Return what gives for some queries how often they see each key, (rows, N2, S2)."""
-    return lambda rows: times_selected(chosen[rows], size, columns)
+    return lambda rows: times_selected(selection[rows], size, columns)
 
 
 def _copies(statistic: Tensor) -> Tensor:

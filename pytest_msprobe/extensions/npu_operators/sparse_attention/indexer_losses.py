@@ -41,9 +41,9 @@ def npu_dense_lightning_indexer_softmax_lse(
     ``sparse_mode`` lets a query see; where there are none, -inf and 0 (assumed).
     """
     api, layout = "npu_dense_lightning_indexer_softmax_lse", layout or "BSND"
-    asked = [sequences(api, each, layout, actual_seq_qlen) for each in (query_index, weights)]
+    by_query = [sequences(api, operand, layout, actual_seq_qlen) for operand in (query_index, weights)]
     maxima, totals = [], []
-    for queries, factors, keys in zip(*asked, sequences(api, key_index, layout, actual_seq_klen), strict=True):
+    for queries, factors, keys in zip(*by_query, sequences(api, key_index, layout, actual_seq_klen), strict=True):
         window = {"pre_tokens": pre_tokens, "next_tokens": next_tokens}
         counts = visible_counts(api, sparse_mode, len(queries), len(keys), **window)
         scores = index_scores(queries, factors, keys)
@@ -53,7 +53,7 @@ def npu_dense_lightning_indexer_softmax_lse(
         totals.append(torch.exp(scores - maximum.masked_fill(maximum == -torch.inf, 0.0).unsqueeze(-1)).sum(-1))
     rows = row_count(query_index, layout)
     # (B, S1, N2) or (T1, N2)
-    maximum, total = (joined(each, rows, layout).transpose(-1, -2).contiguous() for each in (maxima, totals))
+    maximum, total = (joined(operand, rows, layout).transpose(-1, -2).contiguous() for operand in (maxima, totals))
     return at_least_float32(maximum.detach()), at_least_float32(total.detach())
 
 
@@ -74,11 +74,13 @@ def npu_dense_lightning_indexer_grad_kl_loss(
     """
     api, layout = "npu_dense_lightning_indexer_grad_kl_loss", layout or "BSND"
     attention = _Attention(query, key, query_rope, key_rope, softmax_max, softmax_sum, scale_value)
-    asked = _by_sequence(api, attention, (query_index, weights), layout, actual_seq_qlen)
-    of_index = [_of_index(api, each, layout, actual_seq_qlen) for each in (softmax_max_index, softmax_sum_index)]
-    keys = [sequences(api, each, layout, actual_seq_klen) for each in (attention.keys(), key_index)]
+    by_query = _by_sequence(api, attention, (query_index, weights), layout, actual_seq_qlen)
+    of_index = [_of_index(api, operand, layout, actual_seq_qlen) for operand in (softmax_max_index, softmax_sum_index)]
+    keys = [sequences(api, operand, layout, actual_seq_klen) for operand in (attention.keys(), key_index)]
     results = []
-    for (q, maximum, total, q_index, factors), highest, summed, k, k_index in zip(asked, *of_index, *keys, strict=True):
+    for (q, maximum, total, q_index, factors), highest, summed, k, k_index in zip(
+        by_query, *of_index, *keys, strict=True
+    ):
         window = {"pre_tokens": pre_tokens, "next_tokens": next_tokens}
         shown = visible_keys(visible_counts(api, sparse_mode, len(q), len(k), **window), len(k)).unsqueeze(1)
         p = _attention_weights(q, k, maximum, total, scale_value, shown)
@@ -105,13 +107,13 @@ def npu_sparse_lightning_indexer_grad_kl_loss(
     api, layout = "npu_sparse_lightning_indexer_grad_kl_loss", layout or "BSND"
     refuse(api, sinks=sinks)
     attention = _Attention(query, key, query_rope, key_rope, softmax_max, softmax_sum, scale_value)
-    asked = _by_sequence(api, attention, (query_index, weights, sparse_indices), layout, actual_seq_qlen)
-    keys = [sequences(api, each, layout, actual_seq_klen) for each in (attention.keys(), key_index)]
+    by_query = _by_sequence(api, attention, (query_index, weights, sparse_indices), layout, actual_seq_qlen)
+    keys = [sequences(api, operand, layout, actual_seq_klen) for operand in (attention.keys(), key_index)]
     results = []
-    for (q, maximum, total, q_index, factors, chosen), k, k_index in zip(asked, *keys, strict=True):
+    for (q, maximum, total, q_index, factors, selection), k, k_index in zip(by_query, *keys, strict=True):
         window = {"pre_tokens": pre_tokens, "next_tokens": next_tokens}
         counts = visible_counts(api, sparse_mode, len(q), len(k), **window)
-        shown = _selected(chosen, k.shape[1], len(k)) & visible_keys(counts, len(k)).unsqueeze(1)
+        shown = _selected(selection, k.shape[1], len(k)) & visible_keys(counts, len(k)).unsqueeze(1)
         p = _attention_weights(q, k, maximum, total, scale_value, shown)
         scores = index_scores(q_index, factors, k_index).masked_fill(~shown, -torch.inf)
         # a query without keys has no distribution
@@ -143,7 +145,7 @@ class _Attention:
     def statistics(self, layout: str) -> tuple[Tensor, Tensor]:
         """Return maximum and sum by query and head, (B, S1, N1) or (T1, N1), of (B, N2, S1, G) or (N2, T1, G)."""
         head = 0 if layout == "TND" else 1
-        maximum, total = (each.movedim(head, -2).flatten(-2) for each in (self.softmax_max, self.softmax_sum))
+        maximum, total = (statistic.movedim(head, -2).flatten(-2) for statistic in (self.softmax_max, self.softmax_sum))
         return maximum, total
 
 
@@ -152,7 +154,7 @@ def _by_sequence(
 ) -> list[tuple[Tensor, ...]]:
     """Return of each sequence its queries, their maxima and sums, and what else there is of each query."""
     tensors = (attention.queries(), *attention.statistics(layout), *of_queries)
-    return list(zip(*(sequences(api, each, layout, lengths) for each in tensors), strict=True))
+    return list(zip(*(sequences(api, tensor, layout, lengths) for tensor in tensors), strict=True))
 
 
 def _of_index(api: str, statistic: Tensor, layout: str, lengths: Lengths) -> list[Tensor]:
@@ -170,9 +172,9 @@ def _attention_weights(q: Tensor, k: Tensor, maximum: Tensor, total: Tensor, sca
     return (mean / q.shape[1]).unsqueeze(1)
 
 
-def _selected(chosen: Tensor, heads: int, columns: int) -> Tensor:
+def _selected(selection: Tensor, heads: int, columns: int) -> Tensor:
     """Return which keys are selected, (S1, N2, S2), by (S1, N2, count) or (S1, count) positions, -1 for none."""
-    places = chosen.reshape(len(chosen), heads, chosen.shape[-1]).long()
+    places = selection.reshape(len(selection), heads, selection.shape[-1]).long()
     shown = torch.zeros(*places.shape[:2], columns + 1, dtype=torch.bool)
     return shown.scatter_(-1, places.masked_fill(places < 0, columns), True)[..., :columns]
 
@@ -183,7 +185,7 @@ def _gradients(
     """Return the gradients for queries, keys and weights of an indexer, and the loss, of the two distributions."""
     logarithms = torch.log(p.clamp(min=_LEAST_PROBABILITY)) - torch.log(estimate.clamp(min=_LEAST_PROBABILITY))
     with torch.enable_grad():
-        q, w, k = (each.detach().requires_grad_() for each in (q_index, factors, k_index))
+        q, w, k = (operand.detach().requires_grad_() for operand in (q_index, factors, k_index))
         scores = index_scores(q, w, k)
         of_q, of_w, of_k = torch.autograd.grad(scores, (q, w, k), (estimate - p).expand_as(scores))
     return of_q, of_k, of_w, (p * logarithms).sum()
@@ -194,6 +196,7 @@ def _gathered(
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     of_q, of_k, of_w, losses = zip(*results, strict=True)
     gradients = [
-        joined(parts, row_count(given, layout), layout) for parts, given in zip((of_q, of_k, of_w), inputs, strict=True)
+        joined(parts, row_count(input_tensor, layout), layout)
+        for parts, input_tensor in zip((of_q, of_k, of_w), inputs, strict=True)
     ]
     return gradients[0], gradients[1], gradients[2], at_least_float32(torch.stack(list(losses)).sum().reshape(1))

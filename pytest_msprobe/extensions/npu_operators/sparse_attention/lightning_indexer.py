@@ -136,18 +136,18 @@ def npu_lightning_indexer_grad(
     """
     api, layout = "npu_lightning_indexer_grad", layout or "BSND"
     with torch.enable_grad():
-        q, k, w = (each.detach().requires_grad_() for each in (query, key, weights))
-        split = [sequences(api, each, layout, actual_seq_lengths_query) for each in (q, w, dy, sparse_indices)]
+        q, k, w = (operand.detach().requires_grad_() for operand in (query, key, weights))
+        split = [sequences(api, operand, layout, actual_seq_lengths_query) for operand in (q, w, dy, sparse_indices)]
         there = sequences(api, k, layout, actual_seq_lengths_key)
         total = q.new_zeros(())
-        for queries, factors, arriving, chosen, keys in zip(*split, there, strict=True):
-            selected = chosen.reshape(len(chosen), keys.shape[1], chosen.shape[-1]).long()
+        for queries, factors, arriving, selection, keys in zip(*split, there, strict=True):
+            selected = selection.reshape(len(selection), keys.shape[1], selection.shape[-1]).long()
             scores = index_scores(queries, factors, keys).gather(-1, selected.clamp(min=0))
             total = total + (scores * arriving.reshape_as(scores)).masked_fill(selected < 0, 0.0).sum()
-        found = torch.autograd.grad(total, (q, k, w), allow_unused=True)
+        gradients = torch.autograd.grad(total, (q, k, w), allow_unused=True)
     of_query, of_key, of_weights = (
-        torch.zeros_like(each) if gradient is None else gradient
-        for each, gradient in zip((query, key, weights), found, strict=True)
+        torch.zeros_like(operand) if gradient is None else gradient
+        for operand, gradient in zip((query, key, weights), gradients, strict=True)
     )
     return of_query, of_key, of_weights
 
@@ -157,7 +157,7 @@ def index_scores(queries: Tensor, weights: Tensor, keys: Tensor) -> Tensor:
     groups = queries.shape[1] // keys.shape[1]
 
     def rows_of(rows: slice) -> tuple[Tensor]:
-        grouped, factors = (torch.unflatten(each[rows], 1, (-1, groups)) for each in (queries, weights))
+        grouped, factors = (torch.unflatten(operand[rows], 1, (-1, groups)) for operand in (queries, weights))
         products = torch.relu(torch.einsum("rngd,snd->rngs", grouped, keys))
         return (torch.einsum("rng,rngs->rns", factors, products),)
 
@@ -179,7 +179,7 @@ class _Where:
 
 
 def _given(options: dict[str, Any]) -> _Where:
-    return _Where(**{each.name: options[each.name] for each in fields(_Where) if each.name in options})
+    return _Where(**{option.name: options[option.name] for option in fields(_Where) if option.name in options})
 
 
 def _quantized_scores(
@@ -203,7 +203,7 @@ def _quantized_scores(
 def _scores(api: str, query: Tensor, weights: Tensor, key: Tensor, where: _Where) -> Tensor:
     """Return the scores of all sequences in the layout of ``query``, -inf for what is not seen or not there."""
     layout = where.layout_query
-    found = []
+    scores = []
     for queries, factors, keys in zip(
         sequences(api, query, layout, where.actual_seq_lengths_query),
         sequences(api, weights, layout, where.actual_seq_lengths_query),
@@ -213,5 +213,5 @@ def _scores(api: str, query: Tensor, weights: Tensor, key: Tensor, where: _Where
         window = {"pre_tokens": where.pre_tokens, "next_tokens": where.next_tokens}
         counts = visible_counts(api, where.sparse_mode, len(queries), len(keys), **window)
         hidden = ~visible_keys(counts, len(keys)).unsqueeze(1)
-        found.append(index_scores(queries, factors, keys).masked_fill(hidden, -torch.inf))
-    return aligned(found, row_count(query, layout), layout)
+        scores.append(index_scores(queries, factors, keys).masked_fill(hidden, -torch.inf))
+    return aligned(scores, row_count(query, layout), layout)

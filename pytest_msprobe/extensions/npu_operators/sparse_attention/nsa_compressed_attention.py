@@ -65,7 +65,7 @@ def npu_nsa_compress_grad(
 ) -> tuple[Tensor, Tensor]:
     """Return the gradients of :func:`npu_nsa_compress` for input and weight."""
     with torch.enable_grad():
-        tokens, factors = (each.detach().requires_grad_() for each in (input, weight))
+        tokens, factors = (operand.detach().requires_grad_() for operand in (input, weight))
         out = npu_nsa_compress(tokens, factors, compress_block_size, compress_stride, actual_seq_len=actual_seq_len)
         of_input, of_weight = torch.autograd.grad(out, (tokens, factors), grad, allow_unused=True)
     return (
@@ -241,7 +241,7 @@ def _compressed(
     """Return attention, maximum and sum of each row, and the importance of blocks; ``sizes`` as in `_importance`."""
     api = "npu_nsa_compress_attention"
     of_queries, of_compressed, of_blocks = lengths
-    of_keys = [sequences(api, each, "TND", of_compressed) for each in (key, value)]
+    of_keys = [sequences(api, operand, "TND", of_compressed) for operand in (key, value)]
     parts, ranks = [], []
     for q, k, v, blocks in zip(
         sequences(api, query, "TND", of_queries), *of_keys, split_packed(api, of_blocks), strict=True
@@ -254,9 +254,9 @@ def _compressed(
         importance = _importance(weights, blocks, sizes)
         if topk_mask is not None:
             importance = importance.masked_fill(topk_mask[: len(q), :blocks].bool().unsqueeze(1), torch.inf)
-        parts.append((attended[0], *(_head_by_head(each) for each in attended[1:])))
+        parts.append((attended[0], *(_head_by_head(operand) for operand in attended[1:])))
         ranks.append(importance)
-    out, maximum, total = (joined(each, len(query), "TND") for each in zip(*parts, strict=True))
+    out, maximum, total = (joined(operand, len(query), "TND") for operand in zip(*parts, strict=True))
     return out, maximum, total, aligned(ranks, len(query), "TND")
 
 
@@ -270,8 +270,8 @@ def _decoded(
     if lengths is None:
         raise ValueError(f"{api} needs actual_cmp_seq_kvlen")
     block_size, stride, select_size = sizes
-    pages = [torch.unflatten(each, -1, (heads, -1)) if each.dim() == 3 else each for each in (key, value)]
-    of_keys = [sequences(api, each, "PA_BSND", lengths, table) for each in pages]
+    pages = [torch.unflatten(operand, -1, (heads, -1)) if operand.dim() == 3 else operand for operand in (key, value)]
+    of_keys = [sequences(api, operand, "PA_BSND", lengths, table) for operand in pages]
     parts, ranks = [], []
     for q, k, v in zip(query.reshape(len(query), 1, *query.shape[-2:]), *of_keys, strict=True):
         shown = torch.ones(1, 1, len(k), dtype=torch.bool)

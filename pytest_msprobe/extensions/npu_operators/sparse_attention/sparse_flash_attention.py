@@ -60,14 +60,16 @@ def npu_sparse_flash_attention(
     queries = _with_rope(query, query_rope)
     keys = _with_rope(key, key_rope)
     of_keys = [
-        sequences(api, each, layout_kv, actual_seq_lengths_kv, block_table)
-        for each in (keys, key if value is None else value)
+        sequences(api, operand, layout_kv, actual_seq_lengths_kv, block_table)
+        for operand in (keys, key if value is None else value)
     ]
-    of_queries = [sequences(api, each, layout_query, actual_seq_lengths_query) for each in (queries, sparse_indices)]
+    of_queries = [
+        sequences(api, operand, layout_query, actual_seq_lengths_query) for operand in (queries, sparse_indices)
+    ]
     results = []
-    for q, chosen, k, v in zip(*of_queries, *of_keys, strict=True):
+    for q, selection, k, v in zip(*of_queries, *of_keys, strict=True):
         counts = visible_counts(api, sparse_mode, len(q), len(k), pre_tokens=pre_tokens, next_tokens=next_tokens)
-        selected = _selection(chosen, sparse_block_size, counts, len(k))
+        selected = _selection(selection, sparse_block_size, counts, len(k))
         out, maximum, total = attend_selected(q, k, v, selected, scale_value, sinks)
         results.append((out, maximum.masked_fill(maximum == -torch.inf, 0.0), total))
     rows = row_count(query, layout_query)
@@ -96,19 +98,22 @@ def npu_sparse_flash_attention_grad(
     api, layout = "npu_sparse_flash_attention_grad", layout or "BSND"
     refuse(api, attention_mode=None if attention_mode in (None, *_MODES) else attention_mode)
     queries, keys = _with_rope(query, query_rope), _with_rope(key, key_rope)
-    statistics = [_by_query(each, layout) for each in (softmax_max, softmax_sum)]
+    statistics = [_by_query(operand, layout) for operand in (softmax_max, softmax_sum)]
     of_queries = [
-        sequences(api, each, layout, actual_seq_qlen) for each in (queries, sparse_indices, d_out, out, *statistics)
+        sequences(api, operand, layout, actual_seq_qlen)
+        for operand in (queries, sparse_indices, d_out, out, *statistics)
     ]
-    of_keys = [sequences(api, each, layout, actual_seq_kvlen) for each in (keys, key if value is None else value)]
+    of_keys = [sequences(api, operand, layout, actual_seq_kvlen) for operand in (keys, key if value is None else value)]
     results = []
-    for q, chosen, arriving, there, maximum, total, k, v in zip(*of_queries, *of_keys, strict=True):
+    for q, selection, arriving, there, maximum, total, k, v in zip(*of_queries, *of_keys, strict=True):
         counts = visible_counts(api, sparse_mode, len(q), len(k), pre_tokens=pre_tokens, next_tokens=next_tokens)
-        selected = _selection(chosen, sparse_block_size, counts, len(k))
+        selected = _selection(selection, sparse_block_size, counts, len(k))
         results.append(gradients_of_selected(q, k, v, selected, scale_value, (there, maximum, total), arriving))
     of_q, of_k, of_v = (
-        joined(part, row_count(given, layout), layout)
-        for part, given in zip(zip(*results, strict=True), (query, key, key if value is None else value), strict=True)
+        joined(part, row_count(input_tensor, layout), layout)
+        for part, input_tensor in zip(
+            zip(*results, strict=True), (query, key, key if value is None else value), strict=True
+        )
     )
     own_q, own_k = query.shape[-1], key.shape[-1]
     of_key = of_k[..., :own_k] + of_v if value is None else of_k[..., :own_k]
@@ -190,12 +195,12 @@ def _of_rope(gradient: Tensor, own: int, rope: Tensor | None) -> Tensor:
     return gradient.new_empty(0) if rope is None else gradient[..., own:]
 
 
-def _selection(chosen: Tensor, size: int, counts: Tensor, columns: int) -> Callable[[slice], Tensor]:
+def _selection(selection: Tensor, size: int, counts: Tensor, columns: int) -> Callable[[slice], Tensor]:
     """Return what gives for some queries how often they see each key, (rows, N2, S2)."""
 
     def selected(rows: slice) -> Tensor:
         shown = visible_keys(counts[rows], columns).unsqueeze(1)
-        return times_selected(chosen[rows], size, columns) * shown
+        return times_selected(selection[rows], size, columns) * shown
 
     return selected
 

@@ -26,7 +26,7 @@ _SCORES_AT_ONCE = 2**26
 
 def numbers(lengths: Lengths) -> list[int]:
     """Return lengths as numbers; none for None."""
-    return [] if lengths is None else [int(each) for each in lengths]
+    return [] if lengths is None else [int(length) for length in lengths]
 
 
 def split_packed(api: str, lengths: Lengths) -> list[int]:
@@ -113,7 +113,7 @@ def by_rows(compute: Callable[[slice], tuple[Tensor, ...]], rows: int, scores_pe
     """Return what ``compute`` gives for all rows, computed for as many at a time as memory allows."""
     step = max(1, _SCORES_AT_ONCE // max(1, scores_per_row))
     parts = [compute(slice(start, start + step)) for start in range(0, max(rows, 1), step)]
-    return tuple(torch.cat(each) for each in zip(*parts, strict=True)) if len(parts) > 1 else parts[0]
+    return tuple(torch.cat(blocks) for blocks in zip(*parts, strict=True)) if len(parts) > 1 else parts[0]
 
 
 def attend_selected(
@@ -147,7 +147,7 @@ def attend_selected(
         if of_sink is not None:
             total = total + torch.exp(of_sink - maximum)
         out = _products(weights, values) / total.masked_fill(total == 0, 1.0).unsqueeze(-1)
-        highest, summed = (at_least_float32(_by_query(each)) for each in (maximum, total.detach()))
+        highest, summed = (at_least_float32(_by_query(statistic)) for statistic in (maximum, total.detach()))
         return _by_query(out), highest, summed
 
     out, maximum, total = by_rows(rows_of, q.shape[0], q.shape[1] * k.shape[0])
@@ -173,8 +173,8 @@ def gradients_of_selected(
 
     def rows_of(rows: slice) -> tuple[Tensor]:
         times = _by_group(selected(rows), len(keys))
-        queries, arriving, there = (_grouped(each[rows], len(keys)) for each in (q, grad, out))
-        highest, divisor = (_grouped(each[rows].unsqueeze(-1), len(keys)) for each in (maximum, total))
+        queries, arriving, there = (_grouped(operand[rows], len(keys)) for operand in (q, grad, out))
+        highest, divisor = (_grouped(operand[rows].unsqueeze(-1), len(keys)) for operand in (maximum, total))
         exponents = _products(queries, keys.mT) * scale - highest
         weights = torch.exp(exponents.masked_fill(times == 0, -torch.inf)) * times
         weights = weights / divisor.masked_fill(divisor == 0, 1.0)
@@ -224,5 +224,5 @@ def highest(scores: Tensor, count: int) -> tuple[Tensor, Tensor]:
     ordered, positions = scores.sort(dim=-1, descending=True, stable=True)
     missing = max(0, count - scores.shape[-1])
     values = F.pad(ordered[..., :count], [0, missing], value=-torch.inf)
-    chosen = F.pad(positions[..., :count].int(), [0, missing], value=-1)
-    return chosen.masked_fill(values == -torch.inf, -1), values
+    places = F.pad(positions[..., :count].int(), [0, missing], value=-1)
+    return places.masked_fill(values == -torch.inf, -1), values

@@ -151,8 +151,8 @@ class Server:
         call = self._opened[0].in_torch_terms(_call(request))
         arguments = build_arguments(call, seed=draw.seed, real_data=False, narrow=draw.narrow, memory=request.memory)
         tensors = dict(arguments.tensors())
-        found = digest({path: packed(tensor) for path, tensor in tensors.items()})
-        return tensors if found == draw.digest else None
+        own_digest = digest({path: packed(tensor) for path, tensor in tensors.items()})
+        return tensors if own_digest == draw.digest else None
 
     def _trial_of(self, request: Forward, tensors: Mapping[str, torch.Tensor]) -> Trial:
         assert self._opened is not None
@@ -181,11 +181,11 @@ class Server:
         self._trial = None
         trial.grad_outputs = gradients
         sent = _Sent()
-        found = {
+        numbers = {
             path: None if gradient is None else sent.add(without_gaps(trial.device.get(gradient)), gradient)
             for path, gradient in trial.target_gradients.items()
         }
-        return Gradients(found, sent.forms), sent.blobs
+        return Gradients(numbers, sent.forms), sent.blobs
 
     def _failed(self, kind: Literal["target", "memory", "error"], text: str) -> Failed:
         """Return a failure; after it the card may be of no use, and then a new process is."""

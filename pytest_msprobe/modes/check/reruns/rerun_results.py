@@ -19,7 +19,7 @@ _REPEATS, _BATCH_INVARIANCE = "repeats", "batch_invariance"
 
 @dataclass(frozen=True, slots=True)
 class RerunVerdict:
-    """How a failure is called: ``standard`` in reports, ``fault`` before its reason, ``note`` where more is wrong."""
+    """Names of a failure: ``standard`` in reports, ``fault`` before its reason, ``note`` where more is wrong."""
 
     standard: str
     fault: str

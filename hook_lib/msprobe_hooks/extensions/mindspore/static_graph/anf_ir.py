@@ -208,7 +208,7 @@ def graph_texts(folder: Path) -> list[Path]:
 
 def frames(lines: Iterable[str]) -> Iterator[str]:
     """Yield lines of a graph's text, of functions and of the calls in them, as the frames of a call stack."""
-    found: list[str] = []
+    stack: list[str] = []
     function = ""
     for line in lines:
         place = _LINE.match(line)
@@ -218,8 +218,8 @@ def frames(lines: Iterable[str]) -> Iterator[str]:
         if definition is not None:
             function = definition["name"]
         if definition is None or _has_body(place["code"]):
-            found.append(f"File {place['file']}, line {place['line']}, in {function}, \n {place['code'].strip()}")
-    yield from dict.fromkeys(reversed(found))
+            stack.append(f"File {place['file']}, line {place['line']}, in {function}, \n {place['code'].strip()}")
+    yield from dict.fromkeys(reversed(stack))
 
 
 def _has_body(definition: str) -> bool:
@@ -292,15 +292,15 @@ class Flow:
 
     def _forward(self) -> set[str]:
         """Return the nodes of the forward pass: those of expanded operations as well that one of them takes."""
-        found = {name for name, node in self.nodes.items() if node.scope.startswith(_FORWARD)}
+        nodes = {name for name, node in self.nodes.items() if node.scope.startswith(_FORWARD)}
         for name in reversed(self.nodes):
-            if name in found:
-                found |= {
+            if name in nodes:
+                nodes |= {
                     operand
                     for operand in self.statements[name].operands
                     if operand in self.nodes and self.nodes[operand].scope.startswith(_EXPANDED)
                 }
-        return found
+        return nodes
 
     def _shared(self) -> set[str]:
         """Return the nodes of the forward pass that say they are of one place in the program, in one cell."""
@@ -315,7 +315,7 @@ class Flow:
         cells: dict[str, Cell] = {}
         for name, node in self.nodes.items():
             if node.scope.startswith(_EXPANDED):
-                around = [cells[each] for each in self.statements[name].operands if each in cells]
+                around = [cells[operand] for operand in self.statements[name].operands if operand in cells]
                 cells[name] = _around(around)
             else:
                 cells[name] = _cell(node.scope)

@@ -206,10 +206,12 @@ class GraphDump(KernelDump):
         exact = self._nodes.get(kernel.op)
         if exact is not None and exact.scope.startswith(_EXPANDED):
             return None
-        if exact is not None and _is_of(found := exact.statement, kernel):
-            return found
-        alike = [found for node in self._alike[without_number(kernel.op)] if _is_of(found := node.statement, kernel)]
-        return alike[0] if alike and all(_says_the_same(found, alike[0]) for found in alike) else None
+        if exact is not None and _is_of(statement := exact.statement, kernel):
+            return statement
+        alike = [
+            statement for node in self._alike[without_number(kernel.op)] if _is_of(statement := node.statement, kernel)
+        ]
+        return alike[0] if alike and all(_says_the_same(statement, alike[0]) for statement in alike) else None
 
     @cached_property
     def flows(self) -> Sequence[Flow]:
@@ -270,8 +272,12 @@ def _executed(tensors: Iterable[KernelTensor]) -> Iterator[Kernel]:
         numbers[op] += 1
 
 
-def _is_of(found: Statement, kernel: Kernel) -> bool:
-    return found.type == kernel.type and _fits(found.inputs, kernel.inputs) and _fits(found.outputs, kernel.outputs)
+def _is_of(statement: Statement, kernel: Kernel) -> bool:
+    return (
+        statement.type == kernel.type
+        and _fits(statement.inputs, kernel.inputs)
+        and _fits(statement.outputs, kernel.outputs)
+    )
 
 
 def _says_the_same(one: Statement, other: Statement) -> bool:
@@ -282,8 +288,8 @@ def _says_the_same(one: Statement, other: Statement) -> bool:
 
 def _fits(shapes: Sequence[tuple[int, ...] | None], tensors: Mapping[int, TensorElement]) -> bool:
     """Return whether tensors have as many elements as shapes say; a file may have the shape from before a reshape."""
-    known = {slot: shape for slot, shape in enumerate(shapes) if shape is not None}
-    return all(slot not in known or prod(known[slot]) == prod(x.shape) for slot, x in tensors.items())
+    shape_of = {slot: shape for slot, shape in enumerate(shapes) if shape is not None}
+    return all(slot not in shape_of or prod(shape_of[slot]) == prod(x.shape) for slot, x in tensors.items())
 
 
 def _by_slot(tensors: Mapping[int, TensorElement]) -> dict[int, TensorElement]:

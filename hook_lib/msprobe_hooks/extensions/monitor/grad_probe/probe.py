@@ -303,9 +303,9 @@ def probe_settings(common: Mapping[str, Any], **overrides: Any) -> ProbeSettings
     """Check the content of a ``config.json``, of which ``overrides`` that are not None win. Raises ConfigError."""
     section = checks.object_with(_SECTION)(TASK, common.get(TASK) or {})
     shared = {field.name for field in fields(ProbeSettings)} - _SECTION.keys()
-    given = {key: common[key] for key in common if key in shared}
-    given |= {key: value for key, value in overrides.items() if value is not None}
-    checked = {key: _COMMON[key](key, value) for key, value in given.items() if value is not None}
+    raw = {key: common[key] for key in common if key in shared}
+    raw |= {key: value for key, value in overrides.items() if value is not None}
+    checked = {key: _COMMON[key](key, value) for key, value in raw.items() if value is not None}
     checked |= {key: _SECTION[key](f"{TASK}.{key}", value) for key, value in section.items() if value is not None}
     return ProbeSettings(**checked)
 

@@ -110,8 +110,8 @@ def summary_rows(path: Path) -> list[list[str]]:
         raise MonitorError(f"{path}: cannot be read: {error}; copy or record it again") from None
     # MindSpore's graph mode writes the column with a capital letter.
     if not rows or rows[0][0].lower() != "param_name":
-        found = shown(rows[0][0]) if rows else "nothing"
-        raise MonitorError(f"{path}: begins with {found}, not with the column param_name; record it again")
+        beginning = shown(rows[0][0]) if rows else "nothing"
+        raise MonitorError(f"{path}: begins with {beginning}, not with the column param_name; record it again")
     return rows
 
 
@@ -134,18 +134,18 @@ def open_rank(folder: str | Path) -> ProbedRank:
 
 def rank_folders(folder: str | Path) -> dict[int, Path]:
     """Return the folders of a run's ranks, in the order of their numbers. Raises MonitorError where there is none."""
-    found = _numbered(Path(folder), _RANK)
-    if not found:
+    folders = _numbered(Path(folder), _RANK)
+    if not folders:
         raise MonitorError(f"{folder}: holds no folder rank<N>; pass the dump_path of a run with task grad_probe")
-    return found
+    return folders
 
 
 def _numbered(folder: Path, pattern: re.Pattern[str]) -> dict[int, Path]:
     try:
-        found = {int(named[1]): path for path in folder.iterdir() if (named := pattern.fullmatch(path.name))}
+        paths = {int(named[1]): path for path in folder.iterdir() if (named := pattern.fullmatch(path.name))}
     except (OSError, ValueError) as error:
         raise MonitorError(f"{folder}: cannot be read: {error}; pass the folder of a probe's run") from None
-    return dict(sorted(found.items()))
+    return dict(sorted(paths.items()))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -269,41 +269,41 @@ class GradComparator:
         Raises:
             MonitorError: The ranks cannot be compared; the text names the file and what to do.
         """
-        found, folder = sign_similarity(path1, path2), Path(output_dir)
+        similarity, folder = sign_similarity(path1, path2), Path(output_dir)
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            _write_table(found, folder / "similarities.csv")
+            _write_table(similarity, folder / "similarities.csv")
             if find_spec("matplotlib") is None:
                 _log.warning(
                     "%s: not written, as matplotlib is not installed; pip install pytest-msprobe[pictures]",
                     folder / _PICTURES,
                 )
             else:
-                _draw(found, folder / _PICTURES)
+                _draw(similarity, folder / _PICTURES)
         except OSError as error:
             raise MonitorError(f"{folder}: cannot be written: {error}; pass another folder") from None
 
 
-def _series(found: SignSimilarity) -> dict[str, list[float]]:
-    rows = dict(zip(found.parameters, found.shares.tolist(), strict=True))
-    return {**rows, "summary": found.summary.tolist()}
+def _series(similarity: SignSimilarity) -> dict[str, list[float]]:
+    rows = dict(zip(similarity.parameters, similarity.shares.tolist(), strict=True))
+    return {**rows, "summary": similarity.summary.tolist()}
 
 
-def _write_table(found: SignSimilarity, path: Path) -> None:
+def _write_table(similarity: SignSimilarity, path: Path) -> None:
     with path.open("w", encoding="utf-8-sig", newline="") as file:
         rows = csv.writer(file)
-        rows.writerow(["step", *found.steps])
+        rows.writerow(["step", *similarity.steps])
         rows.writerows(
-            [name, *("" if math.isnan(share) else share for share in row)] for name, row in _series(found).items()
+            [name, *("" if math.isnan(share) else share for share in row)] for name, row in _series(similarity).items()
         )
 
 
-def _draw(found: SignSimilarity, folder: Path) -> None:
+def _draw(similarity: SignSimilarity, folder: Path) -> None:
     from matplotlib.figure import Figure
 
     folder.mkdir(exist_ok=True)
-    for name, shares in _series(found).items():
+    for name, shares in _series(similarity).items():
         figure = Figure()
         axes = figure.add_subplot(xlabel="steps", ylabel="similarities", title=f"{name}_similarities")
-        axes.plot(found.steps, shares, marker="." if len(found.steps) == 1 else None)
+        axes.plot(similarity.steps, shares, marker="." if len(similarity.steps) == 1 else None)
         figure.savefig(folder / f"{as_file_name(name)}_similarities.png")

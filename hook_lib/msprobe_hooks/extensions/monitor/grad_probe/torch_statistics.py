@@ -198,14 +198,14 @@ class TorchGradientProbe(GradientProbe):
         if self._running is not None and self._running is not optimizer:
             # One optimizer within another, as sharding ones have it: the outer one has been looked at.
             return
-        held = self._held_parameters(self._model, optimizer)
-        if not held:
+        parameters = self._held_parameters(self._model, optimizer)
+        if not parameters:
             self._other_calls += 1
             return
         self._running = optimizer
-        step = self.count(held)
+        step = self.count(parameters)
         if self.is_wanted(step):
-            self._look(step, held)
+            self._look(step, parameters)
 
     def _held_parameters(self, model: nn.Module, optimizer: Optimizer) -> dict[str, nn.Parameter]:
         """Return the model's parameters that an optimizer steps, all of them for the one that was named."""
@@ -215,8 +215,8 @@ class TorchGradientProbe(GradientProbe):
         ours = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
         return {name: parameter for name, parameter in named.items() if id(parameter) in ours}
 
-    def _look(self, step: int, held: dict[str, nn.Parameter]) -> None:
-        gradients = self._gradients(held)
+    def _look(self, step: int, parameters: dict[str, nn.Parameter]) -> None:
+        gradients = self._gradients(parameters)
         if any(gradient.is_cuda for gradient in gradients.values()) and torch.cuda.is_current_stream_capturing():
             # What runs here would become part of the graph that is captured.
             self.warn_once("an optimizer step is left out: it is captured into a CUDA graph")
@@ -224,9 +224,9 @@ class TorchGradientProbe(GradientProbe):
         signs = zip(gradients, positive(gradients.values()), strict=True)
         self.write(step, self._rows(gradients), signs)
 
-    def _gradients(self, held: dict[str, nn.Parameter]) -> dict[str, Tensor]:
-        found = {}
-        for name, parameter in held.items():
+    def _gradients(self, parameters: dict[str, nn.Parameter]) -> dict[str, Tensor]:
+        gradients = {}
+        for name, parameter in parameters.items():
             # Megatron accumulates into a buffer next to the gradient.
             gradient = getattr(parameter, "main_grad", None)
             gradient = parameter.grad if gradient is None else gradient
@@ -236,8 +236,8 @@ class TorchGradientProbe(GradientProbe):
             if values is None:
                 self.warn_once(f"the gradient of {name} is left out: {gradient.layout} of {gradient.dtype}")
             else:
-                found[name] = values
-        return found
+                gradients[name] = values
+        return gradients
 
     def _rows(self, gradients: dict[str, Tensor]) -> list[GradientRow]:
         bounds = self.settings.bounds if self.settings.counts_intervals else None

@@ -46,22 +46,22 @@ def make_rule(name: str, limits: Mapping[str, Any], kinds: Mapping[str, type[Any
     kind = kinds.get(name)
     if kind is None:
         raise unknown_name("unknown rule", name, name, kinds)
-    known = kind.__struct_fields__
+    names = kind.__struct_fields__
     for limit in limits:
-        if limit not in known:
-            raise unknown_name(f"rule {name} has no limit", limit, limits[limit], known)
+        if limit not in names:
+            raise unknown_name(f"rule {name} has no limit", limit, limits[limit], names)
     if "dtype" in limits and limits["dtype"] not in DTYPES:
         raise ConfigError(f"{name}: dtype", limits["dtype"], ", ".join(DTYPES), known=DTYPES)
     try:
         return msgspec.convert(dict(limits), kind)
     except msgspec.ValidationError as error:
         problem, _, place = str(error).partition(" - at `$.")
-        if lacking := next((limit for limit in known if f"field `{limit}`" in problem), None):
+        if lacking := next((limit for limit in names if f"field `{limit}`" in problem), None):
             problem = f"rule {name} lacks the limit {lacking!r}: {shown(dict(limits))}"
             raise ConfigError(f"rule {name}", dict(limits), f"limits with {lacking}", problem=problem) from None
-        given = limits.get(place.rstrip("`")) if place else dict(limits)
+        value = limits.get(place.rstrip("`")) if place else dict(limits)
         key = f"{name}: {place.rstrip('`')}" if place else f"rule {name}"
-        raise ConfigError(key, given, problem.replace("`", "").replace("Expected ", "")) from None
+        raise ConfigError(key, value, problem.replace("`", "").replace("Expected ", "")) from None
 
 
 __all__ = [

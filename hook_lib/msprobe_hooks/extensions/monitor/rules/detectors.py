@@ -303,13 +303,13 @@ class _VanishingDetector:
 
     def feed(self, value: float) -> str | None:
         """Judge the latest values by those long enough ago."""
-        rule, kept = self._rule, self._kept
-        kept.append(abs(value))
-        if rule.from_start and len(kept) == rule.steps and not any(kept):
+        rule, recent = self._rule, self._kept
+        recent.append(abs(value))
+        if rule.from_start and len(recent) == rule.steps and not any(recent):
             return f"has been 0 for the first {rule.steps} recorded steps"
-        if len(kept) < 2 * rule.steps:
+        if len(recent) < 2 * rule.steps:
             return None
-        magnitudes = list(kept)
+        magnitudes = list(recent)
         earlier, latest = magnitudes[: rule.steps], magnitudes[-rule.steps :]
         if not all(map(math.isfinite, [*earlier, *latest])):
             return None
@@ -317,8 +317,9 @@ class _VanishingDetector:
         if reference == 0 or largest > rule.factor * reference:
             return None
         return (
-            f"has been {max(latest):.6g} at most for {rule.steps} recorded steps; allowed: above "
-            f"{rule.factor * reference:.6g}, {rule.factor:g} times that {len(kept) - rule.steps} recorded steps before"
+            f"has been {max(latest):.6g} at most for {rule.steps} recorded steps; "
+            f"allowed: above {rule.factor * reference:.6g}, "
+            f"{rule.factor:g} times that {len(recent) - rule.steps} recorded steps before"
         )
 
 

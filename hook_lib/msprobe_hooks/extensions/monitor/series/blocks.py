@@ -51,10 +51,10 @@ class Endings:
         np.maximum.at(last, table.owners, table.steps)
         rows = np.bincount(table.owners, minlength=count)
         spans = zip(table.watched, first.tolist(), last.tolist(), rows.tolist(), strict=True)
-        for watched, begin, end, held in spans:
-            if held:
-                known = self._spans.get(watched, (begin, end, 0))
-                self._spans[watched] = min(begin, known[0]), max(end, known[1]), held + known[2]
+        for watched, begin, end, row_count in spans:
+            if row_count:
+                span = self._spans.get(watched, (begin, end, 0))
+                self._spans[watched] = min(begin, span[0]), max(end, span[1]), row_count + span[2]
         tasks = {task: number for number, task in enumerate(dict.fromkeys(one.task for one in table.watched))}
         of_rows = np.array([tasks[one.task] for one in table.watched], np.int64)[table.owners]
         for task, number in tasks.items():
@@ -95,9 +95,9 @@ class Contents:
     _numbers: Mapping[Watched, int]
     _reaches: Mapping[Part, NDArray[np.int64]]
 
-    def groups(self, part: Part, wanted: Iterable[Watched]) -> list[int]:
+    def groups(self, part: Part, tensors: Iterable[Watched]) -> list[int]:
         """Return which groups of a file's rows may be of the wanted tensors."""
-        numbers = [self._numbers[watched] for watched in wanted]
+        numbers = [self._numbers[watched] for watched in tensors]
         lowest, highest = self._reaches[part]
         return [*map(int, np.flatnonzero((lowest <= max(numbers)) & (highest >= min(numbers))))]
 
@@ -234,8 +234,8 @@ class Block:
         span, i = self.spans[watched], self.statistics[statistic]
         steps, values = self.steps[span], self.values[i, span]
         if self.lacking is not None:
-            held = ~self.lacking[i, span]
-            steps, values = steps[held], values[held]
+            present = ~self.lacking[i, span]
+            steps, values = steps[present], values[present]
         steps, values = last_written(steps, values)
         # Copies: a series that is kept must not keep the whole block.
         return steps.copy(), values.copy()
@@ -291,7 +291,7 @@ def _spans(contents: Contents, first: Watched, rows: int) -> dict[Watched, slice
     """Return where each tensor's rows stand in a block of so many rows, or of one tensor where that has more."""
     spans: dict[Watched, slice] = {}
     begin = 0
-    for watched in dropwhile(lambda each: each != first, contents.rows):
+    for watched in dropwhile(lambda tensor: tensor != first, contents.rows):
         end = begin + contents.rows[watched]
         if watched.task != first.task or (spans and end > rows):
             break
@@ -360,5 +360,5 @@ def read_step_times(folder: Path) -> StepTimes | None:
     ends = ends_of_steps(folder)
     if not ends:
         return None
-    steps, times = last_written(np.array([each.step for each in ends]), np.array([each.time for each in ends]))
+    steps, times = last_written(np.array([end.step for end in ends]), np.array([end.time for end in ends]))
     return StepTimes(steps, np.maximum.accumulate(times))

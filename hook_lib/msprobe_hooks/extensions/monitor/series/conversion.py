@@ -126,9 +126,9 @@ def _convert(tasks: Sequence[str], target: Path, rank: int, folders: Sequence[Pa
             continue
         with open_summary(target / f"rank{rank}" / task) as summary:
             for key in keys:
-                series = [run.read(key) for run, held in starts if key in held]
+                series = [run.read(key) for run, keys_of_run in starts if key in keys_of_run]
                 steps, values = last_written(
-                    np.concatenate([each.steps for each in series]), np.concatenate([each.values for each in series])
+                    np.concatenate([part.steps for part in series]), np.concatenate([part.values for part in series])
                 )
                 micro_step = "" if key.micro_step is None else f":micro{key.micro_step}"
                 tag = f"vp{key.vpp_stage}:{key.name}{micro_step}/{key.statistic}"
@@ -146,7 +146,7 @@ def write_database(path: Path, runs: Mapping[int, Run]) -> list[str]:
         raise MonitorError(f"{path}: the file exists; remove it or choose another name")
     statistics = {task: _known(runs.values(), task) for task in _tasks(runs.values())}
     tasks = [task for task in statistics if statistics[task]]
-    columns = [name for name in STATISTICS if any(name in known for known in statistics.values())]
+    columns = [name for name in STATISTICS if any(name in names for names in statistics.values())]
     if not columns:
         raise MonitorError(f"{path}: the run has none of the statistics of a trend database: {', '.join(STATISTICS)}")
     part = path.with_name(f"{path.name}.part")
@@ -216,9 +216,9 @@ def _fill(
         for watched, keys in groupby(run.keys, attrgetter("watched")):
             if watched.task not in tasks:
                 continue
-            known = [key for key in keys if key.statistic in columns]
+            written_keys = [key for key in keys if key.statistic in columns]
             target = targets.setdefault(_target(watched), len(targets) + 1)
-            rows = _rows(run, known, columns)
+            rows = _rows(run, written_keys, columns)
             steps += [min(rows), max(rows)] if rows else []
             metric = tasks.index(watched.task) + 1
             database.executemany(
@@ -245,15 +245,15 @@ def _rows(run: Run, keys: Iterable[SeriesKey], columns: Sequence[str]) -> dict[i
 
 def _target(watched: Watched) -> tuple[str, int, int]:
     """Return name, stage and micro step as msprobe has them: a call of an API has its number as the micro step."""
-    if watched.task in RECORDED_TASKS and (found := _CALL_OF_API.fullmatch(watched.name)):
-        return f"{found['api']}.{found['place']}", watched.vpp_stage, int(found["call"])
+    if watched.task in RECORDED_TASKS and (match := _CALL_OF_API.fullmatch(watched.name)):
+        return f"{match['api']}.{match['place']}", watched.vpp_stage, int(match["call"])
     return watched.name, watched.vpp_stage, watched.micro_step or 0
 
 
 def _watched(task: str, name: str, vpp_stage: int, micro_step: int) -> Watched:
     """Return what `_target` was made of."""
-    if task in RECORDED_TASKS and not name.startswith(("Module.", "Cell.")) and (found := _PLACE.fullmatch(name)):
-        return Watched(task, vpp_stage, f"{found['api']}.{micro_step}.{found['place']}", None)
+    if task in RECORDED_TASKS and not name.startswith(("Module.", "Cell.")) and (match := _PLACE.fullmatch(name)):
+        return Watched(task, vpp_stage, f"{match['api']}.{micro_step}.{match['place']}", None)
     return Watched(task, vpp_stage, name, micro_step)
 
 
@@ -318,7 +318,7 @@ def _steps(path: Path, database: sqlite3.Connection) -> Iterator[tuple[int, Sequ
     if not statistics:
         raise MonitorError(f"{path}: has no table trend_data with statistics; pass the .trend.db that data2db wrote")
     numbers = ", ".join(f'"{name}"' for name in statistics)
-    found = database.execute(
+    cursor = database.execute(
         f"SELECT rank, step, metric_name, target_name, vpp_stage, micro_step, {numbers} FROM trend_data "
         "JOIN monitoring_targets ON trend_data.target_id = monitoring_targets.target_id "
         "JOIN monitoring_metrics ON trend_data.metric_id = monitoring_metrics.metric_id "
@@ -326,7 +326,7 @@ def _steps(path: Path, database: sqlite3.Connection) -> Iterator[tuple[int, Sequ
     )
     rows: list[Row] = []
     at: tuple[int, int] | None = None
-    for rank, step, task, name, vpp_stage, micro_step, *values in found:
+    for rank, step, task, name, vpp_stage, micro_step, *values in cursor:
         if at is not None and at != (rank, step):
             yield at[0], statistics, rows
             rows = []

@@ -109,9 +109,9 @@ def cell(text: str) -> str:
 def _joint(path: Path, file: BinaryIO, header: bytes) -> bytes:
     """Return what comes between a file's rows and those appended: an end for a line that was cut off."""
     file.seek(0)
-    if (found := file.readline()) != header:
+    if (present := file.readline()) != header:
         raise MonitorError(
-            f"{path}: its columns are {shown(found.decode(errors='replace').rstrip())}, not "
+            f"{path}: its columns are {shown(present.decode(errors='replace').rstrip())}, not "
             f"{shown(header.decode().rstrip())}; choose another folder"
         )
     file.seek(-1, os.SEEK_END)
@@ -138,7 +138,7 @@ class _Columns:
 def _read_header(header: Sequence[str]) -> _Columns | None:
     """Return what the columns mean; None for a header that no version of msprobe writes."""
     place = {name: i for i, name in enumerate(header)}
-    name = next((place[each] for each in _NAMES if each in place), None)
+    name = next((place[title] for title in _NAMES if title in place), None)
     if name is None or "step" not in place or len(place) < len(header):
         return None
     groups: dict[str, dict[str, int]] = {}
@@ -193,11 +193,11 @@ class CsvPart:
         """Return all rows without their values. Raises MonitorError for text that cannot be read, by its line."""
         return self._read(None)
 
-    def read(self, wanted: Container[Watched], groups: Sequence[int]) -> Table:
+    def read(self, tensors: Container[Watched], groups: Sequence[int]) -> Table:
         """Return the rows of the wanted tensors. Raises MonitorError for text that cannot be read, by its line."""
-        return self._read(wanted)
+        return self._read(tensors)
 
-    def _read(self, wanted: Container[Watched] | None) -> Table:
+    def _read(self, tensors: Container[Watched] | None) -> Table:
         """Return the rows of the wanted tensors with their values, or all rows without."""
         watched: dict[Watched, int] = {}
         owners, steps, values = array("i"), array("q"), array("d")
@@ -205,10 +205,10 @@ class CsvPart:
             try:
                 step = int(cells[self._columns.step])
                 for tensor, places in self._tensors(cells):
-                    if wanted is None or tensor in wanted:
+                    if tensors is None or tensor in tensors:
                         owners.append(watched.setdefault(tensor, len(watched)))
                         steps.append(step)
-                        if wanted is not None:
+                        if tensors is not None:
                             values.extend([float(cells[i] or "nan") for i in places])
             except (ValueError, OverflowError):
                 raise MonitorError(f"{self.path}:{number}: {self._wrong_number(cells)}") from None
@@ -240,9 +240,9 @@ class CsvPart:
         A side without numbers was not measured where ``nans`` would be one, or where the gradients of the other side
         are known: NaN spreads to all gradients that are computed after it.
         """
-        known = [any(cells[i] for i in places) for _, places in self._columns.values]
-        is_known = "nans" in self.statistics or (self._task == "actv_grad" and any(known))
-        for has_numbers, side in zip(known, self._columns.values, strict=True):
+        are_numbers = [any(cells[i] for i in places) for _, places in self._columns.values]
+        is_known = "nans" in self.statistics or (self._task == "actv_grad" and any(are_numbers))
+        for has_numbers, side in zip(are_numbers, self._columns.values, strict=True):
             if has_numbers or not is_known:
                 yield side
 

@@ -144,9 +144,9 @@ def started_between(folders: Iterable[Path], first: str | None, last: str | None
     """
     earliest, latest = (None if time is None else start_order(time) for time in (first, last))
     return [
-        each
-        for each in folders
-        if (earliest is None or started(each) >= earliest) and (latest is None or started(each) <= latest)
+        folder
+        for folder in folders
+        if (earliest is None or started(folder) >= earliest) and (latest is None or started(folder) <= latest)
     ]
 
 
@@ -156,12 +156,12 @@ def earlier_folder(base: Path, rank: int | None, first: str, last: str) -> Path:
     Raises MonitorError where there is none, ValueError for a time in another form.
     """
     try:
-        folders = [each for each in base.iterdir() if rank_of(each) == (rank or 0) and each.is_dir()]
+        folders = [path for path in base.iterdir() if rank_of(path) == (rank or 0) and path.is_dir()]
     except OSError as error:
         raise MonitorError(f"{base}: no folder to append to: {error.strerror}") from None
     between = started_between(filter(started, folders), first, last)
     if not between:
-        names = ", ".join(sorted(each.name for each in folders)) or "none"
+        names = ", ".join(sorted(path.name for path in folders)) or "none"
         raise MonitorError(
             f"{base}: no folder to append to, of rank {rank or 0} and started from {first} to {last}; existing: {names}"
         )
@@ -170,13 +170,13 @@ def earlier_folder(base: Path, rank: int | None, first: str, last: str) -> Path:
 
 def rank_of(folder: Path) -> int | None:
     """Return the rank in a folder's own name; None where it has none."""
-    named = next((named for each in _FOLDERS if (named := each.fullmatch(folder.name))), None)
+    named = next((named for pattern in _FOLDERS if (named := pattern.fullmatch(folder.name))), None)
     return int(named["rank"]) if named and named["rank"] else None
 
 
 def is_run_folder(folder: Path) -> bool:
     """Return whether a folder is named as one rank's folder of a run."""
-    return any(each.fullmatch(folder.name) for each in _FOLDERS)
+    return any(pattern.fullmatch(folder.name) for pattern in _FOLDERS)
 
 
 def is_probed_folder(folder: Path) -> bool:

@@ -57,20 +57,20 @@ class SummaryPart:
         """Return all rows without their values. Raises MonitorError for a file that is not a summary."""
         return self._read(None)
 
-    def read(self, wanted: Container[Watched], groups: Sequence[int]) -> Table:
+    def read(self, tensors: Container[Watched], groups: Sequence[int]) -> Table:
         """Return the rows of the wanted gradients. Raises MonitorError for text that cannot be read, by its row."""
-        return self._read(wanted)
+        return self._read(tensors)
 
-    def _read(self, wanted: Container[Watched] | None) -> Table:
+    def _read(self, tensors: Container[Watched] | None) -> Table:
         header, *rows = summary_rows(self.path)
         columns = self._columns(header)
         watched: dict[Watched, int] = {}
         owners, values = list[int](), list[list[float]]()
         for row in reversed(rows):
             gradient = Watched(self._task, 0, row[0], None)
-            if wanted is None or gradient in wanted:
+            if tensors is None or gradient in tensors:
                 owners.append(watched.setdefault(gradient, len(watched)))
-                if wanted is not None:
+                if tensors is not None:
                     values.append(self._numbers(row, columns))
         name = file_name(self.path)
         assert name is not None
@@ -227,7 +227,7 @@ def rank_folders(folder: str | Path) -> list[Path]:
     folder = Path(folder)
     if is_recorded_folder(folder):
         return [folder]
-    starts = {rank_of(each): each for each in run_folders(folder)}
+    starts = {rank_of(start): start for start in run_folders(folder)}
     if not starts:
         if recorded := recorded_ranks(folder):
             return recorded
@@ -243,9 +243,9 @@ def run_folders(folder: Path) -> list[Path]:
     """
     if any(series_files(folder)):
         return [folder]
-    found = [each for each in folder.iterdir() if is_run_folder(each) and each.is_dir() and any(series_files(each))]
-    watched = [each for each in found if not is_probed_folder(each)]
-    return sorted(watched or found, key=lambda each: (started(each), each.name))
+    starts = [path for path in folder.iterdir() if is_run_folder(path) and path.is_dir() and any(series_files(path))]
+    watched = [path for path in starts if not is_probed_folder(path)]
+    return sorted(watched or starts, key=lambda path: (started(path), path.name))
 
 
 def whole_run(folder: Path) -> Path:
@@ -297,9 +297,9 @@ def _earlier_starts(folder: Path) -> list[str]:
     except MonitorError:
         return []
     return [
-        f"{each.name} is left out: an earlier start of the same rank"
-        for each in neighbours
-        if rank_of(each) == rank_of(folder) and started(each) < started(folder)
+        f"{neighbour.name} is left out: an earlier start of the same rank"
+        for neighbour in neighbours
+        if rank_of(neighbour) == rank_of(folder) and started(neighbour) < started(folder)
     ]
 
 

@@ -126,7 +126,7 @@ class Part(Protocol):
     def index(self) -> Table:
         """Return all rows without their values."""
 
-    def read(self, wanted: Container[Watched], groups: Sequence[int]) -> Table:
+    def read(self, tensors: Container[Watched], groups: Sequence[int]) -> Table:
         """Return the rows of the wanted tensors with their values, looking only into these groups of rows."""
 
 
@@ -230,16 +230,16 @@ class RecordedPart:
             self._table = self._read()
         return self._table
 
-    def read(self, wanted: Container[Watched], groups: Sequence[int]) -> Table:
+    def read(self, tensors: Container[Watched], groups: Sequence[int]) -> Table:
         """Return the rows of the wanted tensors with their values."""
         table = self.index()
-        kept = [place for place, watched in enumerate(table.watched) if watched in wanted]
+        places = [place for place, watched in enumerate(table.watched) if watched in tensors]
         return Table(
-            [table.watched[place] for place in kept],
-            np.arange(len(kept), dtype=np.int32),
-            table.steps[kept],
-            table.values[:, kept],
-            np.zeros(min(1, len(kept)), np.int64),
+            [table.watched[place] for place in places],
+            np.arange(len(places), dtype=np.int32),
+            table.steps[places],
+            table.values[:, places],
+            np.zeros(min(1, len(places)), np.int64),
         )
 
     def _read(self) -> Table:
@@ -298,15 +298,15 @@ class RecordedPart:
 def _named(dump: Dump, record: str) -> tuple[str, str, int | None] | None:
     """Return the task of a record's tensors, what their names begin with and their micro step; None for others."""
     if is_parameters_grad(record):
-        found = _GRADIENTS.fullmatch(record)
-        return (_PARAMETERS_GRAD, found[1], int(found[2]) if found[2] else 0) if found else None
+        match = _GRADIENTS.fullmatch(record)
+        return (_PARAMETERS_GRAD, match[1], int(match[2]) if match[2] else 0) if match else None
     is_module = is_module_name(record)
-    found = (_MODULE if is_module else _API).fullmatch(record)
-    if found is None:
+    match = (_MODULE if is_module else _API).fullmatch(record)
+    if match is None:
         return None
-    is_backward = record[found.end(1) :].startswith(".backward")
+    is_backward = record[match.end(1) :].startswith(".backward")
     task = _BACKWARD if is_backward else _RECOMPUTE if dump.is_recomputed(record) else _FORWARD
-    return task, found[1], int(found[2]) if is_module else None
+    return task, match[1], int(match[2]) if is_module else None
 
 
 class _HeatMap:

@@ -140,12 +140,12 @@ class _Waiting:
         owners = owners[order]
         values = np.array(self._values).reshape(len(owners), len(statistics))[order]
         watched = [*self._watched]
-        stages = np.array([each.vpp_stage for each in watched], np.int32)
-        micro_steps = np.array([-1 if each.micro_step is None else each.micro_step for each in watched], np.int32)
+        stages = np.array([tensor.vpp_stage for tensor in watched], np.int32)
+        micro_steps = np.array([-1 if tensor.micro_step is None else tensor.micro_step for tensor in watched], np.int32)
         columns = {
             "vpp_stage": stages[owners],
             # Not as a dictionary of all names, which each row group would then hold.
-            "name": pa.DictionaryArray.from_arrays(owners, [each.name for each in watched]).cast(pa.string()),
+            "name": pa.DictionaryArray.from_arrays(owners, [tensor.name for tensor in watched]).cast(pa.string()),
             "step": np.array(self.steps)[order],
             "micro_step": pa.array(micro_steps[owners], mask=micro_steps[owners] < 0),
             **{statistic: np.ascontiguousarray(values[:, i]) for i, statistic in enumerate(statistics)},
@@ -181,9 +181,9 @@ class ParquetPart:
         """Return all rows without their values. Raises MonitorError for damaged data."""
         return self._read(None)
 
-    def read(self, wanted: Container[Watched], groups: Sequence[int]) -> Table:
+    def read(self, tensors: Container[Watched], groups: Sequence[int]) -> Table:
         """Return the rows of the wanted tensors. Raises MonitorError for damaged data."""
-        return self._read(wanted, groups)
+        return self._read(tensors, groups)
 
     def _open(self) -> Any:
         return self._pa.parquet.ParquetFile(self.path, read_dictionary=["name"], page_checksum_verification=True)
@@ -200,7 +200,7 @@ class ParquetPart:
                     "run; remove it"
                 )
 
-    def _read(self, wanted: Container[Watched] | None, groups: Sequence[int] | None = None) -> Table:
+    def _read(self, tensors: Container[Watched] | None, groups: Sequence[int] | None = None) -> Table:
         """Return the rows of the wanted tensors with their values, or all rows without."""
         watched: dict[Watched, int] = {}
         owners, steps = [np.zeros(0, np.int32)], [np.zeros(0, np.int64)]
@@ -209,13 +209,13 @@ class ParquetPart:
             with self._open() as file:
                 for group in range(file.num_row_groups) if groups is None else groups:
                     places = _Places.of(file.read_row_group(group, list(_PLACES), use_threads=False), self._task)
-                    is_wanted = np.array([wanted is None or each in wanted for each in places.watched])
-                    found = compress(places.watched, is_wanted)
-                    numbers = np.array([watched.setdefault(each, len(watched)) for each in found], np.int32)
+                    is_wanted = np.array([tensors is None or tensor in tensors for tensor in places.watched])
+                    selected = compress(places.watched, is_wanted)
+                    numbers = np.array([watched.setdefault(tensor, len(watched)) for tensor in selected], np.int32)
                     rows = np.repeat(is_wanted, places.counts)
                     owners.append(np.repeat(numbers, places.counts[is_wanted]))
                     steps.append(places.steps[rows])
-                    if wanted is not None:
+                    if tensors is not None:
                         columns = file.read_row_group(group, list(self.statistics), use_threads=False).columns
                         values.append(np.stack([column.to_numpy()[rows] for column in columns]))
         except (self._pa.ArrowException, OSError, ValueError, IndexError) as error:
@@ -223,7 +223,7 @@ class ParquetPart:
                 raise
             problem = " ".join(str(error).split())
             raise MonitorError(f"{self.path}: its data are damaged: {clipped(problem)}; remove it") from None
-        begins = np.cumsum([len(each) for each in owners[:-1]])
+        begins = np.cumsum([len(piece) for piece in owners[:-1]])
         return Table([*watched], np.concatenate(owners), np.concatenate(steps), np.concatenate(values, axis=1), begins)
 
 

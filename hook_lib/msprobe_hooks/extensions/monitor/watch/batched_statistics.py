@@ -67,7 +67,7 @@ class Meter:
 
     def measure(self, tensors: Sequence[Tensor]) -> list[Values]:
         """Return the statistics of each tensor. The caller has turned gradients and overrides off."""
-        found: list[Values] = [self._unknown] * len(tensors)
+        rows: list[Values] = [self._unknown] * len(tensors)
         small: dict[torch.dtype, list[tuple[int, Tensor]]] = {}
         others: list[tuple[int, Tensor]] = []
         for place, tensor in enumerate(map(local_part, tensors)):
@@ -77,21 +77,23 @@ class Meter:
         for dtype, group in small.items():
             if dtype not in self._small:
                 self._small[dtype] = _SmallTensors(dtype, self.statistics, self._eps)
-            for (place, _), copied in zip(group, self._small[dtype].copy([each for _, each in group]), strict=True):
-                found[place] = copied
+            for (place, _), copied in zip(
+                group, self._small[dtype].copy([small_tensor for _, small_tensor in group]), strict=True
+            ):
+                rows[place] = copied
         norms = {} if self._wanted.isdisjoint(("norm", "rms")) else _fused_norms(others)
         for place, tensor in others:
-            found[place] = self._statistics(tensor, norms.get(place))
-        return found
+            rows[place] = self._statistics(tensor, norms.get(place))
+        return rows
 
     def fetch(self, rows: Sequence[Values]) -> list[tuple[float, ...]]:
         """Fetch statistics to the host, with one transfer per device and dtype; what was copied is reduced first."""
         for small in self._small.values():
             small.reduce()
         groups: dict[tuple[torch.device, torch.dtype], list[tuple[list[Value], int, Tensor]]] = {}
-        known = [row.values or self._unknown if isinstance(row, _Copied) else row for row in rows]
-        numbers: list[Sequence[Any]] = list(known)
-        for number, row in enumerate(known):
+        reduced_rows = [row.values or self._unknown if isinstance(row, _Copied) else row for row in rows]
+        numbers: list[Sequence[Any]] = list(reduced_rows)
+        for number, row in enumerate(reduced_rows):
             waiting = [(place, value) for place, value in enumerate(row) if isinstance(value, Tensor)]
             if waiting:
                 numbers[number] = fetched = list(row)
@@ -110,8 +112,8 @@ class Meter:
     def _statistics(self, tensor: Tensor, norm: Value | None) -> tuple[Value, ...]:
         if norm is not None and self._wanted == {"norm"}:
             return (norm,) * len(self.statistics)
-        found = _reduced(tensor, self._wanted, self._eps, norm)
-        return tuple(found[name] for name in self.statistics)
+        reduced = _reduced(tensor, self._wanted, self._eps, norm)
+        return tuple(reduced[name] for name in self.statistics)
 
 
 def _has_values(tensor: Tensor) -> bool:
@@ -131,8 +133,8 @@ def _fused_norms(tensors: Iterable[tuple[int, Tensor]]) -> dict[int, Value]:
             groups.setdefault((tensor.device, tensor.dtype), []).append((number, tensor))
     norms: dict[int, Value] = {}
     for group in groups.values():
-        found = _norms_in_float64([tensor for _, tensor in group])
-        norms.update(zip((number for number, _ in group), found, strict=True))
+        norms_of_group = _norms_in_float64([tensor for _, tensor in group])
+        norms.update(zip((number for number, _ in group), norms_of_group, strict=True))
     return norms
 
 
@@ -142,26 +144,26 @@ def _norms_in_float64(tensors: list[Tensor]) -> Iterable[Tensor]:
     return [torch.linalg.vector_norm(tensor, dtype=torch.float64) for tensor in tensors]
 
 
-def _reduced(tensor: Tensor, wanted: frozenset[str], eps: float, norm: Value | None) -> dict[str, Value]:
+def _reduced(tensor: Tensor, names: frozenset[str], eps: float, norm: Value | None) -> dict[str, Value]:
     flat = _flat(tensor)
     count = flat.numel()
     values: dict[str, Value] = {}
-    if "id" in wanted:
+    if "id" in names:
         values["id"] = math.nan if tensor.dim() else _number(flat[0].clone())
-    if norm is None and not wanted.isdisjoint(("norm", "rms")):
+    if norm is None and not names.isdisjoint(("norm", "rms")):
         norm = _norm(flat)
     if norm is not None:
         values["norm"], values["rms"] = norm, norm / math.sqrt(count)
-    if not wanted.isdisjoint(("min", "max", "nans")):
+    if not names.isdisjoint(("min", "max", "nans")):
         least, most = map(_number, torch.aminmax(flat))
         values["min"], values["max"] = least, most
         has_none = isinstance(least, float) and not math.isnan(least)
         values["nans"] = 0.0 if has_none else total_of(part.isnan().sum() for part in parts_of(flat))
-    if "mean" in wanted:
+    if "mean" in names:
         values["mean"] = _sum(flat) / count
-    if "zeros" in wanted:
+    if "zeros" in names:
         values["zeros"] = total_of(_below(part, eps) for part in parts_of(flat)) / count
-    if "subnormals" in wanted:
+    if "subnormals" in names:
         values["subnormals"] = total_of(_subnormal(part, tensor.dtype) for part in parts_of(flat)) / count
     return values
 
@@ -182,12 +184,12 @@ class _Scratch(threading.local):
         """Return room for a part; what has another number is other room."""
         if not part.is_cpu:
             return torch.empty_like(part, dtype=dtype)
-        kept = self._kept.get((dtype, number))
-        if kept is None:
+        buffer = self._kept.get((dtype, number))
+        if buffer is None:
             # What inference mode makes could not be written to outside of it.
             with torch.inference_mode(False):
-                kept = self._kept[dtype, number] = torch.empty(_PART, dtype=dtype, device="cpu")
-        return kept[: part.numel()]
+                buffer = self._kept[dtype, number] = torch.empty(_PART, dtype=dtype, device="cpu")
+        return buffer[: part.numel()]
 
 
 scratch = _Scratch()

@@ -156,14 +156,14 @@ def targets(key: str, value: object) -> Mapping[str, Mapping[str, str]]:
 
 
 def _is_spec(spec: object) -> bool:
-    found = _SPEC.fullmatch(spec) if isinstance(spec, str) else None
-    return found is not None and (found[1] is None or int(found[2] or 0) < int(found[1]))
+    match = _SPEC.fullmatch(spec) if isinstance(spec, str) else None
+    return match is not None and (match[1] is None or int(match[2] or 0) < int(match[1]))
 
 
 def selected(spec: str) -> tuple[int, int] | None:
     """Return length and index that ``tuple[n]:i`` names, None for ``tensor``."""
-    found = _SPEC.fullmatch(spec)
-    return None if found is None or found[1] is None else (int(found[1]), int(found[2] or 0))
+    match = _SPEC.fullmatch(spec)
+    return None if match is None or match[1] is None else (int(match[1]), int(match[2] or 0))
 
 
 def times(key: str, value: object) -> tuple[str, str] | None:
@@ -254,26 +254,26 @@ def plan(what: Sequence[str], **options: Any) -> Plan:
 
 def read_config(path: str | Path) -> tuple[Plan, list[str]]:
     """Read a configuration of TrainerMon; with it come warnings on keys that are not followed. Raises ConfigError."""
-    given = read_json(path)
-    for key in given:
+    content = read_json(path)
+    for key in content:
         if key not in _KEYS and key not in _SWITCHES and key not in _STRUCTURED and key not in NOT_FOLLOWED:
-            raise unknown_name(f"{path}: unknown key", key, given[key], {*_KEYS, *_SWITCHES, *_STRUCTURED})
-    warnings = [f"{key} is ignored: {NOT_FOLLOWED[key]}" for key in given if given[key] and key in NOT_FOLLOWED]
-    fields = {key: _KEYS[key] for key in given if key in _KEYS}
-    options = {name: _CHECKS[name](key, given[key]) for key, name in fields.items()}
-    switches = {key: flag(key, given.get(key, False)) for key in _SWITCHES}
+            raise unknown_name(f"{path}: unknown key", key, content[key], {*_KEYS, *_SWITCHES, *_STRUCTURED})
+    warnings = [f"{key} is ignored: {NOT_FOLLOWED[key]}" for key in content if content[key] and key in NOT_FOLLOWED]
+    fields = {key: _KEYS[key] for key in content if key in _KEYS}
+    options = {name: _CHECKS[name](key, content[key]) for key, name in fields.items()}
+    switches = {key: flag(key, content.get(key, False)) for key in _SWITCHES}
     what, more = _what(switches)
-    options["collectives"], has_collectives = _collectives(given.get("cc_distribution", {}))
+    options["collectives"], has_collectives = _collectives(content.get("cc_distribution", {}))
     if has_collectives:
         what.add("collectives")
-    options["alerts"] = _alerts(given.get("alert", {}))
+    options["alerts"] = _alerts(content.get("alert", {}))
     options.setdefault("squashes_names", True)
-    found = Plan(what=frozenset(what), **options)
-    if not what and (found.targets or found.alerts.rules or found.is_dynamic):
+    unselected = Plan(what=frozenset(what), **options)
+    if not what and (unselected.targets or unselected.alerts.rules or unselected.is_dynamic):
         warnings.append("nothing is monitored: xy_distribution, wg_distribution and the like are all false")
-    is_open = "is_select" in given and not switches["is_select"]
-    has_all = switches["all_xy"] or is_open or not found.targets
-    return replace(found, has_all_modules=has_all), warnings + more
+    is_open = "is_select" in content and not switches["is_select"]
+    has_all = switches["all_xy"] or is_open or not unselected.targets
+    return replace(unselected, has_all_modules=has_all), warnings + more
 
 
 def _what(switches: Mapping[str, bool]) -> tuple[set[str], list[str]]:
@@ -292,12 +292,12 @@ def _what(switches: Mapping[str, bool]) -> tuple[set[str], list[str]]:
 
 def _collectives(value: object) -> tuple[Collectives, bool]:
     key, names = "cc_distribution", ("enable", "cc_codeline", "cc_pre_hook", "cc_log_only")
-    given = object_with(names)(key, value)
-    codelines = given.get("cc_codeline", [])
+    section = object_with(names)(key, value)
+    codelines = section.get("cc_codeline", [])
     if not isinstance(codelines, (list, tuple)) or not all(_is_pattern(line) for line in codelines):
         raise ConfigError(f"{key}.cc_codeline", codelines, "a list of regular expressions")
-    before, only_stacks = (flag(f"{key}.{name}", given.get(name, False)) for name in names[2:])
-    is_on = flag(f"{key}.enable", given.get("enable", False))
+    before, only_stacks = (flag(f"{key}.{name}", section.get(name, False)) for name in names[2:])
+    is_on = flag(f"{key}.enable", section.get("enable", False))
     return Collectives(tuple(codelines), before, only_stacks), is_on
 
 
@@ -310,8 +310,8 @@ def _is_pattern(line: object) -> bool:
 
 
 def _alerts(value: object) -> Alerts:
-    given = object_with(("rules", "dump"))("alert", value)
-    return Alerts(_rules("alert.rules", given.get("rules", [])), flag("alert.dump", given.get("dump", False)))
+    section = object_with(("rules", "dump"))("alert", value)
+    return Alerts(_rules("alert.rules", section.get("rules", [])), flag("alert.dump", section.get("dump", False)))
 
 
 def _rules(key: str, value: object) -> tuple[tuple[str, Mapping[str, Any]], ...]:

@@ -50,7 +50,7 @@ class Target:
     name: str
     chunk: int
     module: str
-    asked: Mapping[str, str]
+    requested: Mapping[str, str]
     fields: Fields
 
 
@@ -65,17 +65,17 @@ def with_fields(
     full = [name for name, _ in named]
     names = msprobe_short_names(full) if plan.squashes_names else full
     allowed: Fields = {field: None for field, side in SIDES.items() if plan.wants(side.what)}
-    found, targets = [], []
+    watched, targets = [], []
     for name, (full_name, module) in zip(names, named, strict=True):
         keys = (f"{chunk}:{name}", f"{chunk}:{full_name}", name, full_name)
         key = next((key for key in keys if key in plan.targets), None)
         fields = allowed if plan.has_all_modules else {}
         if key is not None:
-            asked = plan.targets[key]
-            fields = {field: asked[field] for field in allowed if field in asked} if asked else allowed
-            targets.append(Target(key, chunk, name, asked, fields))
-        found.append((name, module, fields))
-    return found, targets
+            requested = plan.targets[key]
+            fields = {field: requested[field] for field in allowed if field in requested} if requested else allowed
+            targets.append(Target(key, chunk, name, requested, fields))
+        watched.append((name, module, fields))
+    return watched, targets
 
 
 def is_targeted(plan: Plan, chunk: int, names: Iterable[str]) -> bool:
@@ -85,11 +85,11 @@ def is_targeted(plan: Plan, chunk: int, names: Iterable[str]) -> bool:
 
 def unknown_targets(plan: Plan, names: Iterable[Iterable[Sequence[str]]]) -> list[str]:
     """Return the targets that are nothing in the model; ``names`` are, for each chunk, lists of what is in it."""
-    known: list[tuple[int, str]] = []
+    names_by_chunk: list[tuple[int, str]] = []
     for chunk, lists in enumerate(names):
         for full in lists:
-            known += [(chunk, name) for name in [*full, *msprobe_short_names(full)]]
-    return [target for target in plan.targets if not any(_is_inside(*one, target) for one in known)]
+            names_by_chunk += [(chunk, name) for name in [*full, *msprobe_short_names(full)]]
+    return [target for target in plan.targets if not any(_is_inside(*one, target) for one in names_by_chunk)]
 
 
 def _is_inside(chunk: int, name: str, target: str) -> bool:
@@ -180,8 +180,8 @@ class FirstSteps:
             return False
         if what in OF_PARAMETERS:
             return self._has_parameters
-        asked = {SIDES[field].what for target in self._targets for field in target.fields}
-        return self._plan.has_all_modules or what in asked
+        requested = {SIDES[field].what for target in self._targets for field in target.fields}
+        return self._plan.has_all_modules or what in requested
 
 
 def _why(*, was_called: bool, only_inputs: bool) -> str:
@@ -193,13 +193,13 @@ def _why(*, was_called: bool, only_inputs: bool) -> str:
 def _missing(target: Target, rows: Iterable[Row], tasks: Collection[str]) -> list[str]:
     """Return the fields without a row, where their task has some; of a target that asks for all, none if one came."""
     begun = {field: SIDES[field] for field in target.fields if SIDES[field].task in tasks}
-    found = {
+    present = {
         field
         for row in rows
         for field, side in begun.items()
         if row.task == side.task and _is_of(target, row, side.side)
     }
-    return [] if found and not target.asked else [field for field in begun if field not in found]
+    return [] if present and not target.requested else [field for field in begun if field not in present]
 
 
 def _is_of(target: Target, row: Row, side: str) -> bool:
@@ -216,5 +216,5 @@ def msprobe_short_names(names: Sequence[str]) -> list[str]:
 
 
 def _short(name: str) -> str:
-    found = next((match for pattern in _PATTERNS if (match := pattern.search(name))), None)
-    return found[1] if found else name
+    short = next((match for pattern in _PATTERNS if (match := pattern.search(name))), None)
+    return short[1] if short else name

@@ -55,8 +55,8 @@ class CallHooks:
         after: Callable[[], None],
         failed: Callable[[Exception], None],
     ) -> None:
-        def begin(_: Any, given: tuple[Any, ...]) -> None:
-            gradients = given[0] if given and isinstance(given[0], (tuple, list)) else ()
+        def begin(_: Any, inputs: tuple[Any, ...]) -> None:
+            gradients = inputs[0] if inputs and isinstance(inputs[0], (tuple, list)) else ()
             before({id(one): gradient for one, gradient in zip(optimizer.parameters, gradients, strict=False)})
 
         def end(*_: Any) -> None:
@@ -87,10 +87,10 @@ class OptimizerState:
 
     def moments(self, weights: Iterable[Weight]) -> Iterator[tuple[Weight, dict[str, Tensor]]]:
         """Yield the parameters that have moments, with them. Before the first call they are 0."""
-        found = {task: self._attribute(names) for task, names in _MOMENTS.items()}
+        lists = {task: self._attribute(names) for task, names in _MOMENTS.items()}
         for weight in self.stepped(weights):
             place = self._places[id(weight.parameter)]
-            moments = {task: list_[place] for task, list_ in found.items() if place < len(list_)}
+            moments = {task: list_[place] for task, list_ in lists.items() if place < len(list_)}
             if moments:
                 yield weight, moments
 
@@ -111,15 +111,17 @@ class OptimizerState:
         return np.asarray((np.mean(np.sign(host(gradient)) * signs, dtype=np.float64) + 1) / 2)
 
     def _attribute(self, names: Sequence[str]) -> Sequence[Tensor]:
-        return next((found for name in names if (found := getattr(self._optimizer, name, None)) is not None), ())
+        return next(
+            (attribute for name in names if (attribute := getattr(self._optimizer, name, None)) is not None), ()
+        )
 
     def _steps(self) -> float:
         """Return the number of steps: infinity where the optimizer corrects no bias, 0 where it counts none."""
         optimizer = self._optimizer
         if hasattr(optimizer, "state_step"):
-            made = int(host(optimizer.state_step).reshape(-1)[0])
+            count = int(host(optimizer.state_step).reshape(-1)[0])
             # mint's AdamW begins to count at -1.
-            return made + (type(optimizer).__module__ == "mindspore.mint.optim.adamw")
+            return count + (type(optimizer).__module__ == "mindspore.mint.optim.adamw")
         if hasattr(optimizer, "beta1_power"):
             return int(host(optimizer.global_step).reshape(-1)[0])
         return math.inf if hasattr(optimizer, "moments1") else 0
@@ -235,9 +237,9 @@ class MindSporeWatcher(Watcher):
         named: Iterable[tuple[str, Parameter]] = model.parameters_and_names()
         return named
 
-    def hooks_on_modules(self, chunk: int, wanted: Sequence[tuple[str, Any, Fields]]) -> Cells:
+    def hooks_on_modules(self, chunk: int, modules: Sequence[tuple[str, Any, Fields]]) -> Cells:
         """Register hooks on cells."""
-        return Cells(self.collection, chunk, self.models[chunk], wanted)
+        return Cells(self.collection, chunk, self.models[chunk], modules)
 
     def hooks_on_gradients(self, weights: Sequence[Weight], *, each_micro_batch: bool) -> UnreducedGradients:
         """Register hooks on the gradients of parameters."""
@@ -321,9 +323,9 @@ def measure(array: NDArray[Any], statistics: Sequence[str], eps: float) -> tuple
         return (math.nan,) * len(statistics)
     real = np.abs(array) if array.dtype.kind == "c" else array
     with np.errstate(all="ignore"):
-        found = _numbers(real.reshape(-1), eps)
-    found["id"] = math.nan if array.ndim else float(real)
-    return tuple(found[name] for name in statistics)
+        numbers = _numbers(real.reshape(-1), eps)
+    numbers["id"] = math.nan if array.ndim else float(real)
+    return tuple(numbers[name] for name in statistics)
 
 
 def _numbers(flat: NDArray[Any], eps: float) -> dict[str, float]:

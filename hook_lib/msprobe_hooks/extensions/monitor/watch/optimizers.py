@@ -115,8 +115,8 @@ class OptimizerState:
     def updates(self, weights: Iterable[Weight]) -> Iterator[tuple[Weight, Tensor, Tensor]]:
         """Yield the parameters that have Adam's moments, with their update and its ratio."""
         for weight, state, group in self._of(weights):
-            if (found := update_and_ratio(state, group)) is not None:
-                yield weight, *found
+            if (update := update_and_ratio(state, group)) is not None:
+                yield weight, *update
 
     def agreement(self, gradient: Tensor, moment: Tensor | None) -> Tensor:
         """Return how far the signs of a gradient and of its first moment agree; 1 where there is no moment yet."""
@@ -195,8 +195,8 @@ def direction(gradient: Tensor, moment: Tensor) -> Tensor:
 
 
 def _agreement(part: Tensor, other: Tensor) -> Tensor:
-    found = torch.dot(_signs(part, 0), _signs(other, 1))
-    return found if found.is_cpu else found.double()
+    product = torch.dot(_signs(part, 0), _signs(other, 1))
+    return product if product.is_cpu else product.double()
 
 
 def _signs(part: Tensor, number: int) -> Tensor:
@@ -213,9 +213,9 @@ _MOST_WAITING = 1000
 class Collectives:
     """Measures what the collectives take and give that are called from lines of interest."""
 
-    def __init__(self, collection: Collection, wanted: config.Collectives) -> None:
-        self._wanted = wanted
-        self._lines = [re.compile(line) for line in wanted.codelines]
+    def __init__(self, collection: Collection, selection: config.Collectives) -> None:
+        self._wanted = selection
+        self._lines = [re.compile(line) for line in selection.codelines]
         self._stacks: Counter[tuple[str, str]] = Counter()
         self._collection = collection
         self.before = collection.harmless("a collective", self._before)
@@ -240,9 +240,9 @@ class Collectives:
         elif self._wanted.before:
             # Buffers that are to be filled hold nothing yet.
             received = RECEIVED.get(name, ())
-            given = [value for place, value in enumerate(args) if str(place) not in received]
+            positional = [value for place, value in enumerate(args) if str(place) not in received]
             named = [value for key, value in kwargs.items() if key not in received]
-            self._measure(f"{name}/pre", [*given, *named])
+            self._measure(f"{name}/pre", [*positional, *named])
 
     def _after(self, name: str, args: tuple[Any, ...], kwargs: Mapping[str, Any], stack: Sequence[str]) -> None:
         if not self._wanted.only_stacks and self._is_of_interest(stack):

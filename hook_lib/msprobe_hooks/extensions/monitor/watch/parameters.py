@@ -132,8 +132,8 @@ class OptimizerStepObserver:
         for weight in self._with_gradients:
             gradient, moment = weight.gradient(), moments.get(weight)
             if gradient is not None:
-                found = (f"{weight.name}.mg_direction", self._state.agreement(gradient, moment))
-                chunks.setdefault(weight.chunk, []).append(found)
+                agreement = (f"{weight.name}.mg_direction", self._state.agreement(gradient, moment))
+                chunks.setdefault(weight.chunk, []).append(agreement)
         for chunk, named in chunks.items():
             self._collection.measure("other", chunk, [name for name, _ in named], [one for _, one in named])
 

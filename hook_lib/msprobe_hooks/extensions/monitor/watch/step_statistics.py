@@ -112,8 +112,8 @@ class Collection:
         numbers = self.meter.fetch(list(self._values.values()))
         counts = {place: tuple(counted.tolist()) for place, counted in self._distributions.items()}
         rows = [
-            Row(task, chunk, name, step, micro_step, found, counts.get((task, chunk, name, micro_step), ()))
-            for (task, chunk, name, micro_step), found in zip(self._values, numbers, strict=True)
+            Row(task, chunk, name, step, micro_step, values, counts.get((task, chunk, name, micro_step), ()))
+            for (task, chunk, name, micro_step), values in zip(self._values, numbers, strict=True)
         ]
         for (task, name), repeated in self._repeated.items():
             columns = zip(self.meter.statistics, zip(*self.meter.fetch(repeated), strict=True), strict=True)
@@ -125,11 +125,11 @@ class Collection:
 
         What goes wrong is in ``errors``.
         """
-        kept, quiet, is_hidden = self.errors.kept_from(where), self._quiet, self._is_hidden
+        errors_kept, quiet, is_hidden = self.errors.kept_from(where), self._quiet, self._is_hidden
 
         def run(*args: Any) -> None:
             if self.is_on and not is_hidden():
-                with kept, quiet():
+                with errors_kept, quiet():
                     hook(*args)
 
         return run
@@ -151,7 +151,7 @@ class Modules(ABC):
     engine: ClassVar[Engine]
 
     def __init__(
-        self, collection: Collection, chunk: int, model: Any, wanted: Sequence[tuple[str, Any, Fields]]
+        self, collection: Collection, chunk: int, model: Any, modules: Sequence[tuple[str, Any, Fields]]
     ) -> None:
         self._collection = collection
         self._chunk = chunk
@@ -167,7 +167,7 @@ class Modules(ABC):
         # A scripted module takes no hooks.
         with collection.errors.kept_from("the model"):
             self._handles.append(model.register_forward_pre_hook(uncopied(count)))
-        for name, module, fields in wanted:
+        for name, module, fields in modules:
             with collection.errors.kept_from(f"module {name!r}"):
                 self._install(name, module, fields)
 
@@ -225,12 +225,14 @@ class Modules(ABC):
         if "input" in fields and not is_again:
             self._measure("actv", call, self._chosen("input", args, kwargs, fields["input"]))
         if "input_grad" in fields:
-            wanted = {id(tensor): name for name, tensor in self._chosen("input", args, kwargs, fields["input_grad"])}
+            names_by_id = {
+                id(tensor): name for name, tensor in self._chosen("input", args, kwargs, fields["input_grad"])
+            }
             # All of them, wanted or not: the graph of the call ends where any of its inputs comes from.
-            given: list[Any] = tensors_in((args, kwargs), self.tensor_class)
-            tensors = [tensor for tensor in given if self.takes_gradient(tensor)]
+            inputs: list[Any] = tensors_in((args, kwargs), self.tensor_class)
+            tensors = [tensor for tensor in inputs if self.takes_gradient(tensor)]
             call.inputs = self.inputs(tensors)
-            call.input_names = [wanted.get(id(tensor)) for tensor in tensors]
+            call.input_names = [names_by_id.get(id(tensor)) for tensor in tensors]
         self._running.append(call)
 
     def _end(self, fields: Fields, module: Any, _args: Any, _kwargs: Any, output: Any) -> None:
@@ -252,8 +254,8 @@ class Modules(ABC):
         names = [name if is_wanted else None for name, _ in outputs]
 
         def emit(grad_outputs: list[Any], grad_inputs: list[Any]) -> None:
-            found = zip([*names, *call.input_names], [*grad_outputs, *grad_inputs], strict=True)
-            self._measure("actv_grad", call, [(name, one) for name, one in found if name and one is not None])
+            gradients = zip([*names, *call.input_names], [*grad_outputs, *grad_inputs], strict=True)
+            self._measure("actv_grad", call, [(name, one) for name, one in gradients if name and one is not None])
 
         where = f"the gradients of module {call.name!r}"
         harmless: Any = self._collection.harmless(where, emit)

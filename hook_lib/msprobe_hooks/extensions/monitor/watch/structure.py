@@ -122,5 +122,5 @@ class Alarm:
             detectors = self._detectors.get(series)
             if detectors is None:
                 detectors = self._detectors[series] = [(name, rule.detector()) for name, rule in self._rules]
-            found = [(name, detector.feed(row.values[column])) for name, detector in detectors]
-            yield from [Alert(row, place, statistic, name, reason) for name, reason in found if reason][:1]
+            reasons = [(name, detector.feed(row.values[column])) for name, detector in detectors]
+            yield from [Alert(row, place, statistic, name, reason) for name, reason in reasons if reason][:1]

@@ -227,9 +227,9 @@ class TorchWatcher(Watcher):
         """Yield the parameters of a model by name."""
         return model.named_parameters()
 
-    def hooks_on_modules(self, chunk: int, wanted: Sequence[tuple[str, Any, Fields]]) -> TorchModules:
+    def hooks_on_modules(self, chunk: int, modules: Sequence[tuple[str, Any, Fields]]) -> TorchModules:
         """Register hooks on modules."""
-        return TorchModules(self.collection, chunk, self.models[chunk], wanted)
+        return TorchModules(self.collection, chunk, self.models[chunk], modules)
 
     def hooks_on_gradients(self, weights: Sequence[Weight], *, each_micro_batch: bool) -> UnreducedGradients:
         """Register hooks on the accumulation of gradients."""

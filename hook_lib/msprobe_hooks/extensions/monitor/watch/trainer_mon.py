@@ -69,9 +69,9 @@ class DynamicSwitch:
     def turn_off(self) -> None:
         """Write ``dynamic_on`` false into the file, the rest of which stays."""
         try:
-            given = decode_json(read_regular(self._path)) | {"dynamic_on": False}
+            content = decode_json(read_regular(self._path)) | {"dynamic_on": False}
             written = self._path.with_name(f"{self._path.name}.new")
-            written.write_text(json.dumps(given, indent=2))
+            written.write_text(json.dumps(content, indent=2))
             written.chmod(self._path.stat().st_mode)
             written.replace(self._path)
         except (OSError, JsonError, TypeError) as error:
@@ -153,17 +153,17 @@ class Monitor(ABC):
             ConfigError: An argument is wrong, or the optimizer steps none of the model's parameters.
             MonitorError: The folder cannot be written.
         """
-        given = _arguments(args, kwargs)
+        settings = _arguments(args, kwargs)
         if self._watcher is not None:
             self._watcher.close()
         self._watcher = watcher = self.watcher(
             model,
-            given["optimizer"],
+            settings["optimizer"],
             base=self._base,
-            micro_batches=given["grad_acc_steps"],
+            micro_batches=settings["grad_acc_steps"],
             has_main_grad=self._has_main_grad,
-            is_left_out=is_replicated_elsewhere(self.rank_in, given["tp_group"], given["dp_group"]),
-            first_step=given["start_iteration"],
+            is_left_out=is_replicated_elsewhere(self.rank_in, settings["tp_group"], settings["dp_group"]),
+            first_step=settings["start_iteration"],
             after_step=self._after_step,
             when_alerted=self._keep_alerts,
         )
@@ -187,8 +187,8 @@ class Monitor(ABC):
         """Return the statistics of activations and of their gradients of this step, or else of the latest one."""
         if self._watcher is None:
             return {}, {}
-        found = [self._metrics(self._watcher.latest(task), task) for task in ("actv", "actv_grad")]
-        return found[0], found[1]
+        metrics = [self._metrics(self._watcher.latest(task), task) for task in ("actv", "actv_grad")]
+        return metrics[0], metrics[1]
 
     def adhoc_check(
         self, target_tensor: Any, module_name: str, tensor_name: str, rank_list: list[int], ops_list: list[str]
@@ -275,21 +275,21 @@ def _arguments(args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
             f"set_monitor() takes at most {len(names) + 1} arguments, not {len(args) + 1}: model, {', '.join(names)}"
         )
         raise ConfigError("set_monitor", f"{len(args) + 1} arguments", "model, " + ", ".join(names), problem=problem)
-    given = dict(zip(names, args, strict=False))
+    values = dict(zip(names, args, strict=False))
     for name, value in kwargs.items():
         if name not in names:
             raise unknown_name("set_monitor() has no argument", name, value, ["model", *names])
-        if name in given:
+        if name in values:
             problem = f"set_monitor() got the argument {name!r} twice"
             raise ConfigError("set_monitor", name, "each argument once", problem=problem)
-    given = {"grad_acc_steps": 1, "optimizer": None, "tp_group": None, "dp_group": None, "start_iteration": 0} | given
-    given |= kwargs
+    values = {"grad_acc_steps": 1, "optimizer": None, "tp_group": None, "dp_group": None, "start_iteration": 0} | values
+    values |= kwargs
     for name, least in (("grad_acc_steps", 1), ("start_iteration", 0)):
-        whole_number(least)(name, given[name])
-    if given["optimizer"] is None:
+        whole_number(least)(name, values[name])
+    if values["optimizer"] is None:
         problem = "set_monitor() needs optimizer=: the optimizer whose steps end those of the training"
         raise ConfigError("optimizer", None, "the optimizer whose steps end those of the training", problem=problem)
-    return given
+    return values
 
 
 class TrainerMon(Monitor):

@@ -62,7 +62,7 @@ def notes_on_targets(plan: Plan, targets: Sequence[Target], names: Iterable[Iter
             yield f"targets names parameters only: {' and '.join(whats)} are not monitored"
     missing: dict[str, list[str]] = {}
     for target in targets:
-        for field in target.asked:
+        for field in target.requested:
             if field not in target.fields:
                 missing.setdefault(field, []).append(target.name)
     fields = [field for field in SIDES if field in missing]
@@ -184,7 +184,7 @@ class Watcher(ABC):
         """Yield the parameters of a model by name."""
 
     @abstractmethod
-    def hooks_on_modules(self, chunk: int, wanted: Sequence[tuple[str, Any, Fields]]) -> Modules:
+    def hooks_on_modules(self, chunk: int, modules: Sequence[tuple[str, Any, Fields]]) -> Modules:
         """Return hooks on modules of a chunk of the model: name, module and what is wanted of it."""
 
     @abstractmethod
@@ -290,8 +290,11 @@ class Watcher(ABC):
     def _observe(self, parameters: Parameters) -> None:
         plan, collection, weights = self.plan, self.collection, parameters.watched
         self._with_gradients = [weight for weight in weights if not self._is_left_out(weight.parameter)]
-        found = [with_fields(plan, chunk, self.named_modules(one)) for chunk, one in enumerate(self.models)]
-        chunks, targets = [modules for modules, _ in found], [target for _, those in found for target in those]
+        fields_by_chunk = [with_fields(plan, chunk, self.named_modules(one)) for chunk, one in enumerate(self.models)]
+        chunks, targets = (
+            [modules for modules, _ in fields_by_chunk],
+            [target for _, those in fields_by_chunk for target in those],
+        )
         self._first_steps = FirstSteps(
             plan, targets, has_parameters=bool(self._with_gradients), is_compiled=self.is_compiled
         )
@@ -299,11 +302,11 @@ class Watcher(ABC):
         if plan.wants_parameters:
             self._warn(parameters.notes())
         for chunk, modules in enumerate(chunks):
-            if wanted := [one for one in modules if one[2]]:
-                self._observers.append(self.hooks_on_modules(chunk, wanted))
+            if watched := [one for one in modules if one[2]]:
+                self._observers.append(self.hooks_on_modules(chunk, watched))
         if plan.wants("gradients") or plan.wants("micro_batch_gradients"):
-            each = plan.wants("micro_batch_gradients")
-            self._observers.append(self.hooks_on_gradients(self._with_gradients, each_micro_batch=each))
+            of_micro_batches = plan.wants("micro_batch_gradients")
+            self._observers.append(self.hooks_on_gradients(self._with_gradients, each_micro_batch=of_micro_batches))
         if plan.wants("collectives") and (hooks := self.hooks_on_collectives(plan)) is not None:
             self._observers.append(hooks)
         if plan.wants("structure") or plan.wants("stacks"):
@@ -366,12 +369,12 @@ class Watcher(ABC):
             self._called_when_alerted(self.alerts)
 
 
-def as_models(given: Any, module_class: type) -> list[Any]:
+def as_models(model: Any, module_class: type) -> list[Any]:
     """Return a model, or a list of them, as a list. Raises ConfigError for anything else."""
-    models = [given] if isinstance(given, module_class) else given
+    models = [model] if isinstance(model, module_class) else model
     if not isinstance(models, (list, tuple)) or not models or not all(isinstance(one, module_class) for one in models):
         module = module_class.__module__.rpartition(".nn.")[0]
-        raise ConfigError("model", type(given).__name__, f"a {module}.nn.{module_class.__name__}, or a list of them")
+        raise ConfigError("model", type(model).__name__, f"a {module}.nn.{module_class.__name__}, or a list of them")
     return list(models)
 
 
